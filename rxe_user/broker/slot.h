@@ -1,0 +1,61 @@
+// This process's slot of UDP port 4791 (DESIGN, decision 6): the library's side
+// of the port broker.
+#ifndef RXE_USER_BROKER_SLOT_H_
+#define RXE_USER_BROKER_SLOT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+// A datagram that reached the wrong process's socket, or one handed on to us.
+struct Stray {
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t source_port = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+  std::span<const uint8_t> bytes;  // UDP payload, one packet
+};
+
+class Slot {
+ public:
+  // Takes a slot: connects to the broker of this network namespace, starting
+  // one when there is none. Without a broker (none can be started) owns the
+  // port alone. Errors carry one clear line: what holds the port, and what to
+  // do. Safe from any thread; blocks for at most a few seconds.
+  static absl::StatusOr<std::unique_ptr<Slot>> Acquire();
+  virtual ~Slot() = default;
+
+  // Bits 23..16 of every queue pair number of this process; never 0.
+  virtual uint8_t number() const = 0;
+
+  // A socket of `address`'s reuseport group on port 4791 that receives what is
+  // meant for this slot. Non-blocking, close-on-exec, owned by the caller; a
+  // copy is kept to hand to a new broker. The options that receiving needs
+  // (GRO, IP_RECVTOS, IP_PKTINFO, SO_RXQ_OVFL, UDP_NO_CHECK6_RX, buffer sizes)
+  // are set by the caller; those that need privilege by the broker.
+  virtual absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
+                                          uint32_t scope_id) = 0;
+
+  // Becomes readable when the broker has something to say or has died; then
+  // OnReadable is to be called (any one thread at a time), which reconnects,
+  // hands copies of the sockets to a new broker, and gives strays to `deliver`.
+  // The descriptor may change in OnReadable. -1 when alone.
+  virtual int fd() const = 0;
+  virtual void OnReadable(const std::function<void(const Stray&)>& deliver) = 0;
+
+  // Hands a datagram for a foreign slot to the broker. Never blocks; drops
+  // what it cannot pass on.
+  virtual void Forward(const Stray& stray) = 0;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_BROKER_SLOT_H_

@@ -1,0 +1,60 @@
+// A lane: an endpoint, the sockets it speaks through and its timers, under one
+// lock (DESIGN, decision 7). Whoever needs progress makes it, with
+// non-blocking calls, while holding the lock.
+#ifndef RXE_USER_LANE_H_
+#define RXE_USER_LANE_H_
+
+#include <memory>
+
+#include "transport/endpoint.h"
+#include "transport/types.h"
+
+namespace rxe_user {
+
+class Lane {
+ public:
+  virtual ~Lane() = default;
+
+  // Holds the lane's lock. Bounded waits only: holders make at most a bounded
+  // number of non-blocking calls. Not recursive. On release a holder that finds
+  // work left by others goes round again, a bounded number of times.
+  class Guard {
+   public:
+    explicit Guard(Lane& lane) : lane_(lane) { lane_.Lock(); }
+    ~Guard() { lane_.Unlock(); }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Lane& lane_;
+  };
+
+  // Nanoseconds of CLOCK_MONOTONIC: the Time that the endpoint is driven with.
+  static transport::Time Now();
+
+  // The lane's queue pairs live here. The lock must be held for every call on
+  // it and on them.
+  virtual transport::Endpoint& endpoint() = 0;
+
+  // Lock held. Work was posted: transmits it now when the lane was idle, else
+  // leaves it to be gathered into bursts (until enough is queued, the next
+  // poll, or a few microseconds).
+  virtual void Posted(transport::Time now) = 0;
+
+  // Lock not held. One non-blocking round of receive, timers and transmit if
+  // the lock is free; renews the lease that keeps the helper thread out of the
+  // way. True when anything was received, sent or timed out.
+  virtual bool Progress() = 0;
+
+  // Lock not held. The application stops polling (it asked for an event, or
+  // blocks): the helper thread takes over at once.
+  virtual void DropLease() = 0;
+
+ protected:
+  virtual void Lock() = 0;
+  virtual void Unlock() = 0;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_LANE_H_

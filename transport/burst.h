@@ -1,0 +1,66 @@
+// A burst: packets of one flow in one buffer, as one UDP_SEGMENT send takes
+// them: all of one length, the last perhaps shorter (DESIGN, decision 3).
+#ifndef TRANSPORT_BURST_H_
+#define TRANSPORT_BURST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/types.h"
+#include "wire/icrc.h"
+
+namespace transport {
+
+// A flow on the wire: the addresses and ports that every packet of it carries,
+// with the part of the ICRC that they determine. A queue pair owns one from
+// RTR on; an address handle owns one.
+struct Flow {
+  explicit Flow(const AddressVector& av);
+  AddressVector av;
+  wire::IcrcFlow icrc;
+};
+
+// Collects the packets of one send. The caller (the port, the simulator) gives
+// the buffer; queue pairs fill it through Reserve and Commit.
+class Burst {
+ public:
+  // `buffer` outlives the burst. `max_segments` of 1 sends every packet alone
+  // (so each carries IP ID 0). Datagrams never pass `buffer.size()` bytes in
+  // sum.
+  Burst(std::span<uint8_t> buffer, int max_segments);
+
+  // Begins a burst for `flow`; forgets what was there.
+  void Begin(const Flow* flow);
+
+  // Room for a packet of `bytes` (BTH to ICRC), or null when it does not fit
+  // this burst: longer than the first, after a shorter one, or full. The
+  // packet's bytes are written there and Commit called, or the reservation is
+  // simply dropped.
+  uint8_t* Reserve(size_t bytes);
+  // Finishes the packet of the last Reserve: computes its ICRC for the IP ID
+  // that its place in the burst gives it, and stores it in its last 4 bytes.
+  void Commit();
+
+  bool empty() const { return segments_ == 0; }
+  // No further packet of any length can be added.
+  bool closed() const;
+  const Flow* flow() const { return flow_; }
+  std::span<const uint8_t> bytes() const;
+  size_t segment_size() const { return segment_size_; }  // bytes of the first
+  int segments() const { return segments_; }
+
+ private:
+  std::span<uint8_t> buffer_;
+  int max_segments_;
+  const Flow* flow_ = nullptr;
+  size_t used_ = 0;
+  size_t reserved_ = 0;
+  size_t segment_size_ = 0;
+  int segments_ = 0;
+  bool short_last_ = false;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_BURST_H_

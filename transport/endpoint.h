@@ -1,0 +1,103 @@
+// Many queue pairs behind one lane: demultiplexes what arrives, gives queue
+// pairs their turns to transmit, and knows the next timer of all.
+#ifndef TRANSPORT_ENDPOINT_H_
+#define TRANSPORT_ENDPOINT_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "transport/burst.h"
+#include "transport/queue_pair.h"
+#include "transport/types.h"
+
+namespace transport {
+
+class Path;
+
+// One UDP datagram, or one of those that GRO merged, as it came in.
+struct Datagram {
+  std::span<const uint8_t> bytes;  // UDP payload: BTH to ICRC
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t source_port = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+  // Place among the segments of one merged datagram: the first guess at its
+  // IP ID (DESIGN, decision 5).
+  uint16_t segment_index = 0;
+};
+
+// What became of a datagram; each kind has a counter.
+enum class Disposition : uint8_t {
+  kDelivered,
+  kTooShort,
+  kUnknownOpcode,
+  kBadHeader,   // version, pad
+  kBadIcrc,
+  kUnknownQp,   // the caller may know another owner (stray, QP1)
+};
+
+struct EndpointCounters {
+  uint64_t rx_datagrams = 0;
+  uint64_t rx_bytes = 0;
+  uint64_t tx_datagrams = 0;
+  uint64_t tx_bursts = 0;
+  uint64_t tx_bytes = 0;
+  uint64_t dropped[6] = {};  // by Disposition
+};
+
+class Endpoint {
+ public:
+  Endpoint();
+  ~Endpoint();
+
+  // --- Inputs.
+  Disposition OnDatagram(const Datagram& datagram, Time now);
+  // Runs every timer that is due.
+  void OnTimer(Time now);
+  // The receive socket dropped datagrams (SO_RXQ_OVFL): our peers are too
+  // fast. Answered like a congestion mark, by CNPs to active peers.
+  void OnReceiveOverflow(Time now);
+
+  // --- Outputs.
+  // Fills `burst` with packets of one queue pair, the next in turn (deficit
+  // round robin over bytes). False when nothing can be sent now.
+  bool PollTransmit(Time now, Burst* burst);
+  // When OnTimer wants to be called; kNever for not at all.
+  Time NextTimeout() const;
+  // Something is ready for PollTransmit.
+  bool HasTransmit() const;
+
+  const EndpointCounters& counters() const { return counters_; }
+  // Null when there is none.
+  QueuePair* Find(uint32_t qpn) const;
+
+ private:
+  friend class QueuePair;
+  friend class Requester;
+  friend class Responder;
+
+  // --- For queue pairs and their halves.
+  void Register(QueuePair* qp);
+  void Unregister(QueuePair* qp);
+  // `qp` may have something to transmit: it gets a turn. Idempotent.
+  void Activate(QueuePair* qp);
+  // `qp`'s NextTimeout() has changed.
+  void TimerChanged(QueuePair* qp);
+  // `qp` has data but its path's window is full: it gets a turn when
+  // WindowOpened is called for that path.
+  void WaitForWindow(QueuePair* qp);
+  void WindowOpened(Path* path);
+  // The path to `destination`, made when new; counted.
+  Path* AcquirePath(const wire::IpAddress& destination);
+  void ReleasePath(Path* path);
+
+  struct Impl;
+  EndpointCounters counters_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_ENDPOINT_H_

@@ -1,0 +1,50 @@
+// The requester half of a reliable connection (IBA vol. 1, 9.7.5): takes send
+// work requests, sends their packets, and completes them in order.
+#ifndef TRANSPORT_REQUESTER_H_
+#define TRANSPORT_REQUESTER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/queue_pair.h"
+
+namespace transport {
+
+class Requester {
+ public:
+  explicit Requester(QueuePair& qp);
+  ~Requester();
+
+  // --- Calls by the queue pair.
+  int Post(const SendRequest& request, Time now);  // 0 or errno
+  // To RTS: PSNs start at attributes().sq_psn.
+  void Start(Time now);
+  // To RESET: forgets everything without completions.
+  void Reset();
+  // Completes what is queued with kFlushed (state ERR).
+  void Flush(Time now);
+  // State SQD entered or left.
+  void Drain(Time now);
+  void Resume(Time now);
+  bool drained() const;
+
+  // --- Inputs: response packets (ACK, NAK, RNR NAK, READ response, atomic ACK)
+  // whose source and P_Key have been checked.
+  void OnResponse(const Received& received, Time now);
+  void OnCongestionNotification(Time now);
+  void OnTimer(Time now);
+
+  // --- Outputs.
+  // Adds request packets; true when more could be sent at once.
+  bool Transmit(Time now, Burst* burst);
+  bool HasTransmit(Time now) const;
+  Time NextTimeout() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_REQUESTER_H_

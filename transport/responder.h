@@ -1,0 +1,41 @@
+// The responder half of a reliable connection (IBA vol. 1, 9.7.4): executes
+// requests in PSN order, answers them, and remembers what it must answer again.
+#ifndef TRANSPORT_RESPONDER_H_
+#define TRANSPORT_RESPONDER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/queue_pair.h"
+
+namespace transport {
+
+class Responder {
+ public:
+  explicit Responder(QueuePair& qp);
+  ~Responder();
+
+  // --- Calls by the queue pair.
+  // To RTR: the first expected PSN is attributes().rq_psn.
+  void Start(Time now);
+  void Reset();
+  // State ERR: gives back the receive that a message had taken (flushed), then
+  // flushes the receive queue; with an SRQ reports kLastWqeReached.
+  void Flush(Time now);
+
+  // --- Inputs: request packets whose source and P_Key have been checked.
+  void OnRequest(const Received& received, Time now);
+
+  // --- Outputs.
+  // Adds response packets; true when more could be sent at once.
+  bool Transmit(Time now, Burst* burst);
+  bool HasTransmit() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RESPONDER_H_
