@@ -8,8 +8,10 @@ the limits are only there so that a hang becomes a failure.
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass, field
 
@@ -109,6 +111,19 @@ class How:
 
     def __str__(self):
         return f"{self.io}, {self.user}, IPv{self.family}"
+
+
+def public_copy_of_out():
+    """A copy of this checkout's out/ that every user may read: the checkout
+    itself may lie in a home folder that is closed to others."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    out = os.path.join(here, "..", "..", "out")
+    if not os.path.exists(os.path.join(out, "bin", "rxe-user")):
+        raise SystemExit("tests/apps/run: no out/; run tools/dev build first")
+    prefix = tempfile.mkdtemp(prefix="rxe_user-")
+    os.chmod(prefix, 0o755)
+    shutil.copytree(out, prefix, dirs_exist_ok=True)
+    return prefix
 
 
 class Runner:
