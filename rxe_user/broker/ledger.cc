@@ -31,10 +31,12 @@ Ledger::Ledger() {
 Ledger::~Ledger() { munmap(data_, sizeof(LedgerData)); }
 
 std::optional<LedgerData> ReadLedger(int fd) {
+  // Only a sealed memory file: reading anything else might block.
+  const int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || !(seals & F_SEAL_FUTURE_WRITE)) return std::nullopt;
   LedgerData d;
-  if (fd < 0 || pread(fd, &d, sizeof(d), 0) != ssize_t{sizeof(d)} ||
-      d.magic != kMagic || d.version != kProtocolVersion ||
-      d.group_count > LedgerData::kGroups) {
+  if (pread(fd, &d, sizeof(d), 0) != ssize_t{sizeof(d)} || d.magic != kMagic ||
+      d.version != kProtocolVersion || d.group_count > LedgerData::kGroups) {
     return std::nullopt;
   }
   return d;

@@ -57,12 +57,12 @@ enum class Type : uint16_t {
 // Why a request was refused. `text` of the reply says it to people.
 enum class Refusal : uint32_t {
   kNone = 0,
-  kVersion = 1,     // another protocol version
-  kUser = 2,        // the broker does not serve this user
-  kFull = 3,        // no slot is free
-  kSlotTaken = 4,   // the slot handed back belongs to another by now
-  kPortTaken = 5,   // something else holds the port at this address
-  kNoAddress = 6,   // no such local address
+  kVersion = 1,    // another protocol version
+  kUser = 2,       // the broker does not serve this user
+  kFull = 3,       // no slot is free
+  kSlotTaken = 4,  // the slot handed back belongs to another by now
+  kPortTaken = 5,  // something else holds the port at this address
+  kNoAddress = 6,  // no such local address
   kOther = 7,
 };
 

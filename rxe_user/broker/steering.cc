@@ -30,8 +30,7 @@ void EmitTree(std::span<const Range> ranges, std::vector<sock_filter>& out) {
     return;
   }
   const size_t half = ranges.size() / 2;
-  out.push_back(
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, ranges[half].first, 0, 1));
+  out.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, ranges[half].first, 0, 1));
   const size_t jump = out.size();
   out.push_back(BPF_STMT(BPF_JMP | BPF_JA, 0));
   EmitTree(ranges.first(half), out);
