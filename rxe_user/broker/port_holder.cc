@@ -48,7 +48,8 @@ bool ParseAddress(const std::string& hex, Row& row) {
 
 // Calls f for every socket on the RoCE port until it returns true.
 bool FindRow(const std::function<bool(const Row&)>& f) {
-  for (const char* path : {"/proc/self/net/udp", "/proc/self/net/udp6"}) {
+  for (const char* path :
+       {"/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"}) {
     std::ifstream in(path);
     std::string line;
     std::getline(in, line);  // the headings

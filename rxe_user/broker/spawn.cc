@@ -101,7 +101,11 @@ std::string OwnFile() {
 
 std::string BrokerPath() {
   const char* path = secure_getenv("RXE_USER_BROKER");
-  if (path != nullptr && path[0] != 0) return path;
+  if (path != nullptr && path[0] != 0) {
+    std::error_code error;
+    const auto absolute = std::filesystem::absolute(path, error);
+    return error ? path : absolute.string();
+  }
   const std::unique_ptr<char, decltype(&std::free)> real(
       realpath(OwnFile().c_str(), nullptr), &std::free);
   const std::filesystem::path file = real != nullptr ? real.get() : "/";
