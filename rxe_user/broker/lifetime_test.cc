@@ -200,18 +200,21 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
     EXPECT_EQ((*second)->number(), (*slot)->number());
     const auto again = (*second)->OpenAddress(Ip("127.0.0.1"), 0);
     ASSERT_TRUE(again.ok());
-    Peer other;
+    const auto close_copies = [&] {
+      close(*fd);
+      close(*again);
+    };
+    Peer other({}, close_copies);
     const std::string error = other.Start();
     EXPECT_NE(error.find("process " + std::to_string(getpid())),
               std::string::npos)
         << error;
     // Even one with a broker does not steal its datagrams.
     setenv("RXE_USER_BROKER", broker.c_str(), 1);
-    Peer third;
+    Peer third({}, close_copies);
     EXPECT_NE(third.Start().find("process " + std::to_string(getpid())),
               std::string::npos);
-    close(*fd);
-    close(*again);
+    close_copies();
   }
   setenv("RXE_USER_BROKER", broker.c_str(), 1);
 }

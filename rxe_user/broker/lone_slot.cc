@@ -2,12 +2,14 @@
 
 #include <sys/random.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
 
+#include "rxe_user/broker/fork_guard.h"
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
@@ -21,14 +23,17 @@ uint8_t RandomSlot() {
 
 // All lone slots of a process are one: the port cannot be bound twice. Kept by
 // weak pointers, so that the port is free when the last of them has gone.
-class Port {
+class Port final : private ForkGuard {
  public:
+  Port() { EnterForkGuard(); }
+  ~Port() { LeaveForkGuard(); }
+
   static std::shared_ptr<Port> Get() {
     static std::mutex mu;
     static std::weak_ptr<Port> port;
     const std::lock_guard lock(mu);
     std::shared_ptr<Port> p = port.lock();
-    if (p == nullptr) {
+    if (p == nullptr || p->dead_) {
       p = std::make_shared<Port>();
       port = p;
     }
@@ -37,7 +42,11 @@ class Port {
 
   uint8_t number() const { return number_; }
   absl::StatusOr<int> Open(const Address& address) {
-    const std::lock_guard lock(mu_);
+    if (dead_) {
+      return absl::FailedPreconditionError(
+          "the device was opened before fork(); open it in the child");
+    }
+    const std::lock_guard lock(descriptors_);
     auto it = sockets_.find(address);
     if (it == sockets_.end()) {
       UniqueFd fd = BindUdp(address, kRocePort, Sharing::kExclusive);
@@ -57,8 +66,13 @@ class Port {
   }
 
  private:
+  void DieInChild() override {
+    dead_ = true;
+    sockets_.clear();
+  }
+
   const uint8_t number_ = RandomSlot();
-  std::mutex mu_;
+  std::atomic<bool> dead_ = false;
   std::map<Address, UniqueFd> sockets_;
 };
 

@@ -1,6 +1,5 @@
 #include "rxe_user/broker/shared_slot.h"
 
-#include <pthread.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -8,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,49 +22,6 @@ constexpr int kMessagesPerCall = 64;
 
 }  // namespace
 
-// A forked child must hold no descriptor of ours: the broker learns from the
-// end of the connection that the parent has gone.
-class SharedSlot::Forks {
- public:
-  static Forks& Get() {
-    static Forks* const forks = new Forks;  // never destroyed: exit handlers
-    return *forks;
-  }
-  void Add(SharedSlot* slot) {
-    const std::lock_guard lock(mu_);
-    slots_.insert(slot);
-  }
-  void Remove(SharedSlot* slot) {
-    const std::lock_guard lock(mu_);
-    slots_.erase(slot);
-  }
-
- private:
-  Forks() {
-    pthread_atfork([] { Get().Prepare(); }, [] { Get().Parent(); },
-                   [] { Get().Child(); });
-  }
-  void Prepare() {
-    mu_.lock();
-    for (SharedSlot* slot : slots_) slot->descriptors_.lock();
-  }
-  void Parent() {
-    for (SharedSlot* slot : slots_) slot->descriptors_.unlock();
-    mu_.unlock();
-  }
-  void Child() {
-    for (SharedSlot* slot : slots_) {
-      slot->DieInChild();
-      slot->descriptors_.unlock();
-    }
-    slots_.clear();
-    mu_.unlock();
-  }
-
-  std::mutex mu_;
-  std::set<SharedSlot*> slots_;
-};
-
 std::unique_ptr<Slot> SharedSlot::Make(Session session) {
   return std::unique_ptr<Slot>(new SharedSlot(std::move(session)));
 }
@@ -74,10 +29,10 @@ std::unique_ptr<Slot> SharedSlot::Make(Session session) {
 SharedSlot::SharedSlot(Session session)
     : number_(session.slot), strays_(kStraysPerSecond, kStrayBurst) {
   Use(std::move(session));
-  Forks::Get().Add(this);
+  EnterForkGuard();
 }
 
-SharedSlot::~SharedSlot() { Forks::Get().Remove(this); }
+SharedSlot::~SharedSlot() { LeaveForkGuard(); }
 
 void SharedSlot::DieInChild() {
   dead_ = true;

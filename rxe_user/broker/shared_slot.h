@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/fork_guard.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/token_bucket.h"
 #include "rxe_user/broker/udp.h"
@@ -16,7 +17,7 @@
 
 namespace rxe_user::broker {
 
-class SharedSlot final : public Slot {
+class SharedSlot final : public Slot, private ForkGuard {
  public:
   static std::unique_ptr<Slot> Make(Session session);
   ~SharedSlot() override;
@@ -35,7 +36,6 @@ class SharedSlot final : public Slot {
     UniqueFd socket;
     UniqueFd keeper;
   };
-  class Forks;
 
   explicit SharedSlot(Session session);
   // These hold requests_.
@@ -46,7 +46,7 @@ class SharedSlot final : public Slot {
   void GiveUp(const absl::Status& why);
   absl::Status Request(const Address& address);
   const Held* Find(const Address& address) const;
-  void DieInChild();
+  void DieInChild() override;
 
   const uint8_t number_;
   std::atomic<int> fd_;             // what fd() says
@@ -55,9 +55,7 @@ class SharedSlot final : public Slot {
   std::mutex requests_;
   TokenBucket strays_;  // under requests_
   bool lost_ = false;   // under requests_: no broker will have us
-  // Guards changes of the descriptors below, which also need requests_, against
-  // fork(). Never held while waiting.
-  std::mutex descriptors_;
+  // Changes of these need requests_ and descriptors_.
   UniqueFd connection_;
   UniqueFd retry_;  // a timer while there is no broker
   UniqueFd ledger_;
