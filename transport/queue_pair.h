@@ -159,6 +159,7 @@ class QueuePair {
   QpState state() const { return attributes_.state; }
   const QpAttributes& attributes() const { return attributes_; }
   const QpCounters& counters() const { return counters_; }
+  const Path* path() const { return path_; }  // null before RTR
 
   // --- Calls by the application. All return 0 or an errno value.
 
