@@ -50,7 +50,7 @@ void Slots::MarkReplayed() {
 Requester::Impl::Impl(QueuePair& qp) : qp(qp), queue(qp.config().capacity) {}
 
 int Requester::Impl::Post(const SendRequest& request, Time now) {
-  if (const int error = queue.Push(request, *qp.config().memory)) return error;
+  if (const int error = queue.Push(request)) return error;
   if (qp.state() == QpState::kErr || qp.state() == QpState::kSqe) {
     Flush(now);
   } else if (running) {

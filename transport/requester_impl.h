@@ -126,7 +126,6 @@ struct Requester::Impl {
   void NoteSent(Time now, const Item& item);
   // Work request `index` cannot go on; it fails when those before it are done.
   void FailLocally(uint64_t index, WcStatus status);
-  static WcStatus StatusOf(MemoryStatus status);
 
   // --- requester_ack.cc
   void OnResponse(const Received& received, Time now);

@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 
-#include "transport/memory.h"
 #include "transport/queue_pair.h"
 #include "transport/send_operation.h"
 #include "transport/work.h"
@@ -60,8 +59,9 @@ class SendQueue {
 
   // Checks what does not depend on the queue pair's state, and queues a copy.
   // 0 or errno: EINVAL (opcode, flags, lengths, too many SGEs, inline too
-  // long), ENOMEM (full), EFAULT (inline data that cannot be read).
-  int Push(const SendRequest& request, Memory& memory);
+  // long), ENOMEM (full). Inline data is the caller's plain memory, which needs
+  // no key.
+  int Push(const SendRequest& request);
   void Pop() { ++head_; }
   void Clear() { head_ = tail_; }
 
