@@ -21,9 +21,9 @@ struct SendWqe {
   uint64_t remote_addr;
   uint64_t compare_add;
   uint64_t swap;
-  uint64_t first;  // sequence number of its first packet
-  uint64_t cost;   // bytes (as Path counts) of all packets before it
-  uint32_t length;  // bytes; of an atomic: 8
+  uint64_t first;    // sequence number of its first packet
+  uint64_t cost;     // bytes (as Path counts) of all packets before it
+  uint32_t length;   // bytes; of an atomic: 8
   uint32_t packets;  // PSNs that it takes
   uint32_t rkey;
   uint32_t imm_be_or_rkey;  // immediate, or the R_Key to invalidate
