@@ -44,11 +44,7 @@ EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
 }
 
 EngineImpl::~EngineImpl() {
-  if (!alive_) {
-    // The connection to the broker is the parent's: no word over it from here.
-    (void)slot_.release();
-    return;
-  }
+  if (!alive_) return;  // every part has been abandoned
   // The thread first: it uses all the others.
   helper_.reset();
   for (auto& lane : lanes_) lane->Close();
@@ -285,7 +281,7 @@ void EngineImpl::AbandonInChild() {
   for (auto& lane : lanes_) lane->AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
   link_monitor_.reset();
-  if (slot_ != nullptr && slot_->fd() >= 0) ::close(slot_->fd());
+  // The slot sees to itself.
 }
 
 }  // namespace rxe_user

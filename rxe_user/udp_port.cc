@@ -8,6 +8,7 @@
 #include <cassert>
 
 #include "absl/strings/str_cat.h"
+#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {

@@ -27,11 +27,28 @@ void SetOption(int fd, int level, int option, int value) {
   (void)::setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-// With privilege beyond the limits of net.core, without up to them.
+int BufferSize(int fd, int option) {
+  int size = 0;
+  socklen_t length = sizeof(size);
+  (void)::getsockopt(fd, SOL_SOCKET, option, &size, &length);
+  return size;
+}
+
+// With privilege beyond the limits of net.core, without up to them. Never less
+// than there is: whoever made the socket may have had more privilege.
 void SetBuffer(int fd, int force_option, int option, int bytes) {
-  if (::setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) != 0) {
+  if (BufferSize(fd, option) >= bytes) return;
+  if (::setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) {
+    return;
+  }
+  // What is allowed shows on a socket that does not matter.
+  const int trial = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (trial < 0) return;
+  SetOption(trial, SOL_SOCKET, option, bytes);
+  if (BufferSize(trial, option) > BufferSize(fd, option)) {
     SetOption(fd, SOL_SOCKET, option, bytes);
   }
+  ::close(trial);
 }
 
 class ControlWriter {
