@@ -1,7 +1,9 @@
 #include "transport/send_queue.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <type_traits>
 
 namespace transport {
@@ -35,7 +37,7 @@ SendQueue::SendQueue(const QpCapacity& capacity)
   inline_ = reinterpret_cast<uint8_t*>(storage_.get() + wqes + sges);
 }
 
-int SendQueue::Push(const SendRequest& request, Memory& memory) {
+int SendQueue::Push(const SendRequest& request) {
   const SendOperation& operation = GetSendOperation(request.opcode);
   if (operation.kind == SendKind::kUnsupported) return EINVAL;
   if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
@@ -49,14 +51,17 @@ int SendQueue::Push(const SendRequest& request, Memory& memory) {
   for (const Sge& sge : sges) length += sge.length;
   if (length > (is_inline ? max_inline_ : kMaxMessage)) return EINVAL;
   if (full()) return ENOMEM;
+  // An atomic uses the first 8 bytes; too few is for the completion to tell.
+  if (operation.kind == SendKind::kAtomic) {
+    length = std::min<uint64_t>(length, kAtomicSize);
+  }
 
   uint8_t num_sge = 0;
   if (is_inline) {
     uint8_t* to = inline_of(tail_);
     for (const Sge& sge : sges) {
       if (sge.length == 0) continue;
-      const auto* from = reinterpret_cast<const uint8_t*>(sge.addr);
-      if (!memory.CopyFrom(to, from, sge.length)) return EFAULT;
+      std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
       to += sge.length;
     }
   } else {
