@@ -42,7 +42,9 @@ std::string Replay(uint64_t seed, bool chaos) {
 
 // Runs one seed; a failure is run again with a capture.
 bool RunSeed(uint64_t seed, bool chaos, RunStatistics* sum) {
-  SeedRun run(seed, {.chaos = chaos});
+  RunOptions options;
+  options.chaos = chaos;
+  SeedRun run(seed, options);
   const bool good = run.Execute();
   const RunStatistics& s = run.statistics();
   sum->events += s.events;
@@ -55,7 +57,8 @@ bool RunSeed(uint64_t seed, bool chaos, RunStatistics* sum) {
   sum->virtual_time += s.virtual_time;
   if (good) return true;
   {
-    SeedRun again(seed, {.pcap = PcapName(seed, chaos), .chaos = chaos});
+    options.pcap = PcapName(seed, chaos);
+    SeedRun again(seed, options);
     again.Execute();
   }
   ADD_FAILURE() << "seed " << seed << (chaos ? " (chaos)" : "") << "\n"
