@@ -429,13 +429,14 @@ TEST(ErrorTest, ErrorStateFlushesEverythingInOrder) {
   options.timeout = 0;
   Pair pair(options);
   pair.Connect();
+  constexpr uint32_t kFence = transport::kSendFence;
   std::vector<uint64_t> ids;
   for (int i = 0; i < 100; ++i) {
     ids.push_back(i);
     // Signalled or not, started or not, waiting for the fence or not.
     ASSERT_EQ(i % 3 == 0 ? pair.a.Read(i, 0, 0, 9000, 0)
                          : pair.a.Write(i, 0, 0, 9000,
-                                        i % 4 == 0 ? transport::kSendFence : 0),
+                                        i % 4 == 0 ? kFence : 0),
               0);
     ASSERT_EQ(pair.a.Receive(i, 0, 10), 0);
   }

@@ -61,8 +61,13 @@ class LargeMessage : public ::testing::TestWithParam<SendOpcode> {
     EXPECT_EQ(sent[0].wr_id, 1u);
     EXPECT_EQ(sent[0].status, WcStatus::kSuccess);
     EXPECT_EQ(sent[1].status, WcStatus::kSuccess);
-    EXPECT_EQ(target.written_in_order(), uint64_t{kBytes});
-    EXPECT_EQ(target.written(), uint64_t{kBytes});
+    if (link.lossy() && read) {
+      // Responses may be placed in any order, or asked for twice.
+      EXPECT_GE(target.written(), uint64_t{kBytes});
+    } else {
+      EXPECT_EQ(target.written_in_order(), uint64_t{kBytes});
+      EXPECT_EQ(target.written(), uint64_t{kBytes});
+    }
     EXPECT_FALSE(target.mismatch());
     if (GetParam() == SendOpcode::kSend) {
       const auto received = pair.b.TakeRecv();
