@@ -10,6 +10,9 @@
 
 namespace transport {
 
+// Bytes of an atomic's operand and result.
+inline constexpr uint32_t kAtomicSize = 8;
+
 enum class SendKind : uint8_t {
   kUnsupported,
   kMessage,  // SEND or RDMA WRITE: segmented, acknowledged

@@ -1,5 +1,6 @@
 #include "transport/send_queue.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <type_traits>
@@ -49,6 +50,10 @@ int SendQueue::Push(const SendRequest& request, Memory& memory) {
   for (const Sge& sge : sges) length += sge.length;
   if (length > (is_inline ? max_inline_ : kMaxMessage)) return EINVAL;
   if (full()) return ENOMEM;
+  // An atomic uses the first 8 bytes; too few is for the completion to tell.
+  if (operation.kind == SendKind::kAtomic) {
+    length = std::min<uint64_t>(length, kAtomicSize);
+  }
 
   uint8_t num_sge = 0;
   if (is_inline) {
