@@ -559,7 +559,7 @@ bool SeedRun::Execute() {
     }
   }
   if (!checker_.failed()) CheckEnd();
-  if (checker_.failed()) checker_.Fail(StateOfAll());
+  if (checker_.failed()) checker_.Explain("  " + StateOfAll() + "\n");
   Collect();
   return !checker_.failed();
 }
