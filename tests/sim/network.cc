@@ -19,6 +19,8 @@ constexpr uint64_t kMostBurstsAtOnce = 1'000'000;
 // GRO merges what arrives within this.
 constexpr Time kMergeTime = 10 * transport::kMicrosecond;
 constexpr int kMostMerged = 64;
+// A run of losses is over by then: it is to take a burst, not every retry.
+constexpr Time kLossRunTime = 100 * transport::kMicrosecond;
 
 std::string Describe(std::span<const uint8_t> bytes) {
   wire::PacketView view;
@@ -342,11 +344,12 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
     if (!filter(from, view)) drop = true;
   }
   if (!drop) {
-    if (link.losing > 0) {
+    if (link.losing > 0 && now_ <= link.losing_until) {
       --link.losing;
       drop = true;
     } else if (random_.Chance(profile.loss)) {
       link.losing = random_.Below(profile.loss_run);
+      link.losing_until = now_ + kLossRunTime;
       drop = true;
     }
   }

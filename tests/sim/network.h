@@ -75,7 +75,8 @@ struct Link {
   LinkProfile profile;
   Time queue_free = 0;
   Time last_arrival = 0;
-  uint32_t losing = 0;
+  uint32_t losing = 0;  // more to lose
+  Time losing_until = 0;
   // Counters, packets.
   uint64_t sent = 0;
   uint64_t lost = 0;
