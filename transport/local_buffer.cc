@@ -23,14 +23,13 @@ MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
         std::min<size_t>(sge.length - sge_offset_, piece_));
     spans_.clear();
     span_ = 0;
-    const MemoryStatus status =
-        memory_.Translate({.key = sge.lkey,
-                           .pd = pd_,
-                           .qpn = qpn_,
-                           .access = access_,
-                           .va = sge.addr + sge_offset_,
-                           .length = length},
-                          &spans_);
+    const MemoryStatus status = memory_.Translate({.key = sge.lkey,
+                                                   .pd = pd_,
+                                                   .qpn = qpn_,
+                                                   .access = access_,
+                                                   .va = sge.addr + sge_offset_,
+                                                   .length = length},
+                                                  &spans_);
     if (status != MemoryStatus::kOk) {
       spans_.clear();
       return status;

@@ -20,9 +20,7 @@ Time Path::ProbeTimeout() const {
   return std::max(kLeastProbeTimeout, smoothed_rtt_ + 4 * rtt_variation_);
 }
 
-void Path::OnGone(uint64_t bytes) {
-  in_flight_ -= std::min(bytes, in_flight_);
-}
+void Path::OnGone(uint64_t bytes) { in_flight_ -= std::min(bytes, in_flight_); }
 
 void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (now < recovery_until_) return;
@@ -43,17 +41,15 @@ void Path::OnRttSample(Time rtt) {
     rtt_variation_ = rtt / 2;
     return;
   }
-  const Time error = rtt > smoothed_rtt_ ? rtt - smoothed_rtt_
-                                         : smoothed_rtt_ - rtt;
+  const Time error =
+      rtt > smoothed_rtt_ ? rtt - smoothed_rtt_ : smoothed_rtt_ - rtt;
   rtt_variation_ += (error - rtt_variation_) / 4;
   smoothed_rtt_ = std::max<Time>(1, smoothed_rtt_ + (rtt - smoothed_rtt_) / 8);
 }
 
 void Path::OnLoss(Time now) { Reduce(window_ / 10 * 7, now); }
 
-void Path::OnCongestionNotification(Time now) {
-  Reduce(window_ / 4 * 3, now);
-}
+void Path::OnCongestionNotification(Time now) { Reduce(window_ / 4 * 3, now); }
 
 void Path::OnTimeout(Time now) {
   // Losses of one round trip may already have halved the window: what was

@@ -50,7 +50,7 @@ void Slots::MarkReplayed() {
 Requester::Impl::Impl(QueuePair& qp) : qp(qp), queue(qp.config().capacity) {}
 
 int Requester::Impl::Post(const SendRequest& request, Time now) {
-  if (const int error = queue.Push(request, *qp.config().memory)) return error;
+  if (const int error = queue.Push(request)) return error;
   if (qp.state() == QpState::kErr || qp.state() == QpState::kSqe) {
     Flush(now);
   } else if (running) {
@@ -72,7 +72,8 @@ void Requester::Impl::Stop() {
     flight = 0;
     qp.endpoint_.WindowOpened(path());
   }
-  running = draining = drain_reported = peer_keeps = urge_ack = false;
+  running = draining = drain_reported = peer_keeps = false;
+  urge_ack = trial = false;
   begun = cursor_index = queue.head();
   una = cursor = frontier = acknowledged = next_cost = 0;
   resend = failed_index = fatal_seq = nak_seq = gap_seq = rtt_seq = kNone;
@@ -104,8 +105,8 @@ void Requester::Impl::Complete(uint64_t index, WcStatus status, Time now) {
   const SendWqe& wqe = queue.at(index);
   const SendOperation& operation = wqe.operation();
   const bool success = status == WcStatus::kSuccess;
-  const bool report = !success || qp.config().signal_all ||
-                      (wqe.flags & kSendSignaled) != 0;
+  const bool report =
+      !success || qp.config().signal_all || (wqe.flags & kSendSignaled) != 0;
   Completion completion;
   completion.wr_id = wqe.wr_id;
   completion.status = status;

@@ -120,6 +120,7 @@ void Requester::Impl::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
   StopTimers();
   probes = 0;
   retries = 0;
+  trial = true;
   rnr_until = now + wire::RnrTimerNanos(timer);
 }
 
@@ -129,8 +130,9 @@ void Requester::Impl::UpdateCredits(uint64_t seq, const wire::Aeth& aeth) {
   credit_seq = seq;
   const uint8_t code = wire::AethValueOf(aeth.syndrome);
   credit_limited = code != wire::kCreditNone;
-  credit_limit =
-      credit_limited ? (aeth.msn + wire::CreditCount(code)) & wire::kPsnMask : 0;
+  credit_limit = credit_limited
+                     ? (aeth.msn + wire::CreditCount(code)) & wire::kPsnMask
+                     : 0;
 }
 
 // Something that was not sent again since the NAK and is acknowledged: the peer
@@ -149,9 +151,9 @@ void Requester::Impl::Acknowledge(uint64_t until, Time now) {
 }
 
 void Requester::Impl::Proceed(Time now) {
-  const uint64_t to =
-      slots.empty() ? acknowledged
-                    : std::min(acknowledged, slots.front().first);
+  const uint64_t to = slots.empty()
+                          ? acknowledged
+                          : std::min(acknowledged, slots.front().first);
   if (to > una) AdvanceTo(to, now);
   SkipAcknowledged();
   SyncFlight();
@@ -164,6 +166,7 @@ void Requester::Impl::AdvanceTo(uint64_t to, Time now) {
   retries = 0;
   rnr_retries = 0;
   rnr_until = kNever;
+  trial = false;
   acknowledged = std::max(acknowledged, to);
   while (!slots.empty() && slots.front().end <= to) slots.PopFront();
   while (queue.head() < begun) {

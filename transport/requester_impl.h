@@ -76,10 +76,10 @@ struct Requester::Impl {
     kPacket,   // send `Item`
   };
   struct Item {
-    uint64_t index = 0;  // work request
-    uint64_t seq = 0;    // unless it begins
-    uint32_t count = 1;  // PSNs: of a READ, how many packets to ask for
-    bool begins = false;    // first packet of a new work request
+    uint64_t index = 0;        // work request
+    uint64_t seq = 0;          // unless it begins
+    uint32_t count = 1;        // PSNs: of a READ, how many packets to ask for
+    bool begins = false;       // first packet of a new work request
     bool out_of_turn = false;  // leaves the cursor where it is
   };
   enum class SendResult : uint8_t { kSent, kNoRoom, kFailed };
@@ -114,7 +114,8 @@ struct Requester::Impl {
   Next DecideNew(Item* item) const;
   Next DecideResend(Item* item) const;
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
-  // Sends `*item`, then decides what is next: an ACK is asked for if nothing is.
+  // Sends `*item`, then decides what is next: an ACK is asked for if nothing
+  // is.
   SendResult Send(Time now, Item* item, Next* next, Burst* burst,
                   Gather* gather);
   MemoryStatus CopyPayload(uint64_t index, uint64_t offset, size_t bytes,
@@ -126,7 +127,6 @@ struct Requester::Impl {
   void NoteSent(Time now, const Item& item);
   // Work request `index` cannot go on; it fails when those before it are done.
   void FailLocally(uint64_t index, WcStatus status);
-  static WcStatus StatusOf(MemoryStatus status);
 
   // --- requester_ack.cc
   void OnResponse(const Received& received, Time now);
@@ -146,8 +146,7 @@ struct Requester::Impl {
   // How many of `remaining` packets to ask for now; 0 to wait for the window.
   uint32_t ReadCount(uint64_t remaining, bool always) const;
   void OnReadResponse(uint64_t seq, const wire::PacketView& packet, Time now);
-  void OnAtomicResponse(uint64_t seq, const wire::PacketView& packet,
-                        Time now);
+  void OnAtomicResponse(uint64_t seq, const wire::PacketView& packet, Time now);
   bool IsExpectedPosition(const Slots::Slot& slot, uint64_t seq,
                           wire::Operation operation) const;
   MemoryStatus CheckTarget(uint64_t index, uint64_t offset, uint64_t bytes);
@@ -208,18 +207,20 @@ struct Requester::Impl {
   bool cq_lost = false;     // a completion queue has overrun: no completions
   bool peer_keeps = false;  // seen to keep packets beyond a gap
   bool urge_ack = false;    // the next packet asks for an ACK
+  // After an RNR NAK: one packet at a time, until there is progress.
+  bool trial = false;
 
   // Work requests [head, begun) have sequence numbers; `begun` may be next.
   uint64_t begun = 0;
-  uint64_t una = 0;       // oldest sequence number not acknowledged
-  uint64_t cursor = 0;    // next to send
+  uint64_t una = 0;           // oldest sequence number not acknowledged
+  uint64_t cursor = 0;        // next to send
   uint64_t cursor_index = 0;  // its work request; `begun` at the very end
-  uint64_t frontier = 0;  // next never sent
+  uint64_t frontier = 0;      // next never sent
   // The peer has everything before this, though READs before it may be
   // unanswered.
   uint64_t acknowledged = 0;
-  uint64_t next_cost = 0;  // bytes: cost of everything that has been begun
-  uint64_t flight = 0;     // bytes charged to the path
+  uint64_t next_cost = 0;   // bytes: cost of everything that has been begun
+  uint64_t flight = 0;      // bytes charged to the path
   uint64_t resend = kNone;  // to be sent again out of turn
   uint32_t messages = 0;    // begun: the last SSN
 
@@ -240,17 +241,17 @@ struct Requester::Impl {
   uint64_t unasked_bytes = 0;
 
   // Loss.
-  uint64_t nak_seq = kNone;      // of the last sequence NAK taken
-  uint64_t nak_frontier = 0;     // frontier then
-  uint64_t replayed_to = 0;      // furthest resent since
-  uint64_t gap_seq = kNone;      // una when loss was last acted upon
+  uint64_t nak_seq = kNone;   // of the last sequence NAK taken
+  uint64_t nak_frontier = 0;  // frontier then
+  uint64_t replayed_to = 0;   // furthest resent since
+  uint64_t gap_seq = kNone;   // una when loss was last acted upon
   Time gap_time = 0;
 
   // Times. kNever: not running.
   Time timeout_base = kNever;  // since when the local ACK timeout counts
   Time probe_base = kNever;
-  Time rnr_until = kNever;     // waiting after an RNR NAK
-  int probes = 0;              // since the last progress
+  Time rnr_until = kNever;  // waiting after an RNR NAK
+  int probes = 0;           // since the last progress
   int retries = 0;
   int rnr_retries = 0;
 

@@ -3,10 +3,10 @@
 //
 // Two timers watch what is outstanding. The *probe*, some round trips after the
 // last progress, sends the last packet again: whether that or its ACK was lost,
-// the peer's answer tells. A second one in a row, and every further one, replays
-// from una. Probes back off and cost no retry. The *local ACK timeout* of the
-// queue pair counts from the last progress, replays, and ends the connection
-// when it has come retry_cnt + 1 times.
+// the peer's answer tells. A second one in a row, and every further one,
+// replays from una. Probes back off and cost no retry. The *local ACK timeout*
+// of the queue pair counts from the last progress, replays, and ends the
+// connection when it has come retry_cnt + 1 times.
 #include <algorithm>
 
 #include "transport/endpoint.h"
@@ -106,8 +106,7 @@ void Requester::Impl::OnProbe(Time now) {
     Fail(fatal_status, now);
     return;
   }
-  const bool waits_for_answer =
-      queue.at(queue.head()).operation().takes_slot();
+  const bool waits_for_answer = queue.at(queue.head()).operation().takes_slot();
   if (probes > 1) {
     peer_keeps = false;
     path()->OnTimeout(now);

@@ -54,8 +54,7 @@ bool Requester::Impl::IsExpectedPosition(const Slots::Slot& slot, uint64_t seq,
 }
 
 void Requester::Impl::OnReadResponse(uint64_t seq,
-                                     const wire::PacketView& packet,
-                                     Time now) {
+                                     const wire::PacketView& packet, Time now) {
   if (packet.info().Has(wire::kAeth)) {
     const wire::Aeth aeth = packet.aeth();
     if (wire::AethKindOf(aeth.syndrome) != wire::AethKind::kAck) return;

@@ -29,8 +29,8 @@ uint64_t Requester::Impl::IndexOf(uint64_t seq) const {
 }
 
 void Requester::Impl::SyncFlight() {
-  const uint64_t wanted = CostBeforeAt(cursor_index, cursor) -
-                          CostBeforeAt(queue.head(), una);
+  const uint64_t wanted =
+      CostBeforeAt(cursor_index, cursor) - CostBeforeAt(queue.head(), una);
   if (wanted > flight) {
     path()->OnSent(wanted - flight);
     flight = wanted;
@@ -47,16 +47,17 @@ Requester::Impl::Next Requester::Impl::Decide(Time now, Item* item) const {
   }
   if (resend != kNone) return DecideResend(item);
   if (cursor_index >= failed_index) return Next::kNothing;
+  if (trial && outstanding()) return Next::kNothing;
   return cursor < frontier ? DecideReplay(item) : DecideNew(item);
 }
 
 Requester::Impl::Next Requester::Impl::DecideResend(Item* item) const {
   const Slots::Slot* slot = slots.Find(resend);
-  *item = {.index = IndexOf(resend),
-           .seq = resend,
-           .count = slot != nullptr ? static_cast<uint32_t>(slot->end - resend)
-                                    : 1,
-           .out_of_turn = true};
+  *item = {
+      .index = IndexOf(resend),
+      .seq = resend,
+      .count = slot != nullptr ? static_cast<uint32_t>(slot->end - resend) : 1,
+      .out_of_turn = true};
   return Next::kPacket;
 }
 
@@ -67,16 +68,24 @@ Requester::Impl::Next Requester::Impl::DecideReplay(Item* item) const {
   // share the path could keep it full for ever.
   const bool always = !outstanding();
   const SendKind kind = wqe.operation().kind;
+  uint64_t count = 1;
   if (kind == SendKind::kRead) {
     const Slots::Slot* slot = slots.Find(cursor);
     assert(slot != nullptr);
-    // The rest of a request that is asked for piecewise: one piece at a time,
-    // so that the peer's resources are not exceeded.
-    if (cursor > slot->first && !always) return Next::kNothing;
-    item->count = ReadCount(slot->end - cursor, always);
-    return item->count > 0 ? Next::kPacket : Next::kWindow;
+    count = slot->end - cursor;
+    if (cursor > slot->first) {
+      // Part of it has been answered, so the peer has executed all of it and
+      // repeats any part: one part at a time, as the window permits.
+      if (!always) return Next::kNothing;
+      item->count = ReadCount(count, always);
+      return Next::kPacket;
+    }
+    // It may be new to the peer, whose later answers then depend on where it
+    // ends: it ends where it did.
+    item->count = static_cast<uint32_t>(count);
   }
-  const uint64_t cost = CostBefore(wqe, cursor + 1) - CostBefore(wqe, cursor);
+  const uint64_t cost =
+      CostBefore(wqe, cursor + count) - CostBefore(wqe, cursor);
   return always || path()->MaySend(cost) ? Next::kPacket : Next::kWindow;
 }
 
@@ -164,20 +173,19 @@ wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
   const SendOperation& operation = wqe.operation();
   const bool first = seq == wqe.first;
   const bool last = seq + count == wqe.end();
-  const wire::Operation position = first ? (last ? operation.only
-                                                 : operation.first)
-                                         : (last ? operation.last
-                                                 : operation.middle);
-  const wire::Transport transport =
-      qp.config().type == QpType::kXrcInitiator ? wire::Transport::kXrc
-                                                : wire::Transport::kRc;
+  const wire::Operation position =
+      first ? (last ? operation.only : operation.first)
+            : (last ? operation.last : operation.middle);
+  const wire::Transport transport = qp.config().type == QpType::kXrcInitiator
+                                        ? wire::Transport::kXrc
+                                        : wire::Transport::kRc;
   const uint64_t offset = (seq - wqe.first) * mtu;
   wire::Headers headers;
   headers.bth.opcode = wire::MakeOpcode(transport, position);
   headers.bth.dest_qpn = qp.attributes().dest_qpn;
   headers.bth.psn = PsnOf(seq);
-  headers.bth.solicited = last && operation.takes_receive &&
-                          (wqe.flags & kSendSolicited) != 0;
+  headers.bth.solicited =
+      last && operation.takes_receive && (wqe.flags & kSendSolicited) != 0;
   headers.xrc_srqn = wqe.remote_srqn;
   headers.imm_be = wqe.imm_be_or_rkey;
   headers.invalidate_rkey = wqe.imm_be_or_rkey;

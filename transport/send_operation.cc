@@ -42,9 +42,9 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
   row(SendOpcode::kSend) =
       Message(WcOpcode::kSend, Operation::kSendFirst, Operation::kSendMiddle,
               Operation::kSendLast, Operation::kSendOnly, true);
-  row(SendOpcode::kSendWithImm) = Message(
-      WcOpcode::kSend, Operation::kSendFirst, Operation::kSendMiddle,
-      Operation::kSendLastImm, Operation::kSendOnlyImm, true);
+  row(SendOpcode::kSendWithImm) =
+      Message(WcOpcode::kSend, Operation::kSendFirst, Operation::kSendMiddle,
+              Operation::kSendLastImm, Operation::kSendOnlyImm, true);
   row(SendOpcode::kSendWithInvalidate) = Message(
       WcOpcode::kSend, Operation::kSendFirst, Operation::kSendMiddle,
       Operation::kSendLastInvalidate, Operation::kSendOnlyInvalidate, true);
@@ -57,15 +57,15 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
   row(SendOpcode::kRdmaRead) = Single(SendKind::kRead, WcOpcode::kRdmaRead,
                                       Operation::kReadRequest, false, 0);
   row(SendOpcode::kCompareSwap) =
-      Single(SendKind::kAtomic, WcOpcode::kCompareSwap,
-             Operation::kCompareSwap, false, 8);
+      Single(SendKind::kAtomic, WcOpcode::kCompareSwap, Operation::kCompareSwap,
+             false, 8);
   row(SendOpcode::kFetchAdd) = Single(SendKind::kAtomic, WcOpcode::kFetchAdd,
                                       Operation::kFetchAdd, false, 8);
   row(SendOpcode::kAtomicWrite) =
-      Single(SendKind::kAtomic, WcOpcode::kAtomicWrite,
-             Operation::kAtomicWrite, true, 0);
-  row(SendOpcode::kLocalInvalidate) = {
-      .kind = SendKind::kLocal, .wc_opcode = WcOpcode::kLocalInvalidate};
+      Single(SendKind::kAtomic, WcOpcode::kAtomicWrite, Operation::kAtomicWrite,
+             true, 0);
+  row(SendOpcode::kLocalInvalidate) = {.kind = SendKind::kLocal,
+                                       .wc_opcode = WcOpcode::kLocalInvalidate};
   // kBindMw is a local operation of the device; kFlush needs placement type
   // and selectivity in SendRequest.
   return table;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <type_traits>
 
 namespace transport {
@@ -36,7 +37,7 @@ SendQueue::SendQueue(const QpCapacity& capacity)
   inline_ = reinterpret_cast<uint8_t*>(storage_.get() + wqes + sges);
 }
 
-int SendQueue::Push(const SendRequest& request, Memory& memory) {
+int SendQueue::Push(const SendRequest& request) {
   const SendOperation& operation = GetSendOperation(request.opcode);
   if (operation.kind == SendKind::kUnsupported) return EINVAL;
   if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
@@ -60,8 +61,7 @@ int SendQueue::Push(const SendRequest& request, Memory& memory) {
     uint8_t* to = inline_of(tail_);
     for (const Sge& sge : sges) {
       if (sge.length == 0) continue;
-      const auto* from = reinterpret_cast<const uint8_t*>(sge.addr);
-      if (!memory.CopyFrom(to, from, sge.length)) return EFAULT;
+      std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
       to += sge.length;
     }
   } else {

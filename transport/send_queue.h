@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 
-#include "transport/memory.h"
 #include "transport/queue_pair.h"
 #include "transport/send_operation.h"
 #include "transport/work.h"
@@ -22,9 +21,9 @@ struct SendWqe {
   uint64_t remote_addr;
   uint64_t compare_add;
   uint64_t swap;
-  uint64_t first;  // sequence number of its first packet
-  uint64_t cost;   // bytes (as Path counts) of all packets before it
-  uint32_t length;  // bytes; of an atomic: 8
+  uint64_t first;    // sequence number of its first packet
+  uint64_t cost;     // bytes (as Path counts) of all packets before it
+  uint32_t length;   // bytes; of an atomic: 8
   uint32_t packets;  // PSNs that it takes
   uint32_t rkey;
   uint32_t imm_be_or_rkey;  // immediate, or the R_Key to invalidate
@@ -60,8 +59,9 @@ class SendQueue {
 
   // Checks what does not depend on the queue pair's state, and queues a copy.
   // 0 or errno: EINVAL (opcode, flags, lengths, too many SGEs, inline too
-  // long), ENOMEM (full), EFAULT (inline data that cannot be read).
-  int Push(const SendRequest& request, Memory& memory);
+  // long), ENOMEM (full). Inline data is the caller's plain memory, which needs
+  // no key.
+  int Push(const SendRequest& request);
   void Pop() { ++head_; }
   void Clear() { head_ = tail_; }
 
