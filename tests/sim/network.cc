@@ -264,8 +264,8 @@ void Network::CheckBurst(Node& node) {
     wire::PacketView view;
     if (const auto error = wire::PacketView::Parse(segment, &view);
         error != wire::ParseError::kOk) {
-      return fail(absl::StrCat("with a bad packet: ",
-                               wire::ParseErrorName(error)));
+      return fail(
+          absl::StrCat("with a bad packet: ", wire::ParseErrorName(error)));
     }
     if (segment.size() % 4 != 0) return fail("with a packet not padded");
     if (id != 0 && view.bth().dest_qpn != qpn) return fail("to two QPs");
@@ -377,8 +377,8 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
         ++link.marked;
         fate += "marked ";
       }
-      queued = start + static_cast<Time>(bytes.size() * 1000 /
-                                         profile.bytes_per_us);
+      queued =
+          start + static_cast<Time>(bytes.size() * 1000 / profile.bytes_per_us);
       link.queue_free = queued;
     }
   }
