@@ -1,0 +1,35 @@
+"""The shared libraries that take the place of the system's."""
+
+def abi_library(name, version_script, deps, linkopts = [], visibility = None):
+    """Links a shared library that shows its C ABI and nothing else.
+
+    C++ runtime, Abseil and our own code go in statically and stay hidden, so
+    that an application may use other versions of them. The library stays
+    loaded once it is (-z nodelete): its threads and thread-local data would
+    not survive dlclose.
+
+    Args:
+      name: the soname, which is the file name: "libibverbs.so.1".
+      version_script: the linker's version script (.map). What it does not
+        name is local.
+      deps: cc_library targets. One whose symbols only the outside refers to
+        needs alwayslink = True.
+      linkopts: more of them.
+      visibility: as usual.
+    """
+    native.cc_binary(
+        name = name,
+        additional_linker_inputs = [version_script],
+        linkopts = linkopts + [
+            # GNU ld, since symbol versions are its invention.
+            "-fuse-ld=bfd",
+            "-Wl,-soname," + name,
+            "-Wl,--version-script=$(location %s)" % version_script,
+            "-Wl,--exclude-libs,ALL",
+            "-Wl,-z,nodelete",
+        ],
+        linkshared = True,
+        visibility = visibility,
+        # Last: its linkopts bring libstdc++.a behind all that need it.
+        deps = deps + ["//third_party/absl_pic:shared_runtime"],
+    )

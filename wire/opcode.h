@@ -1,0 +1,150 @@
+// BTH opcodes: their numbers, and one table of what each of them means
+// (InfiniBand specification 9.2 and 9.3, annexes A14 XRC, A17 RoCEv2 and A19
+// memory placement extensions).
+
+#ifndef WIRE_OPCODE_H_
+#define WIRE_OPCODE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace wire {
+
+// Bits 7..5 of an opcode. 6 and 7 are the manufacturer's own.
+enum class Transport : uint8_t {
+  kRc = 0,   // reliable connection
+  kUc = 1,   // unreliable connection
+  kRd = 2,   // reliable datagram; not part of RoCEv2, no opcode is known
+  kUd = 3,   // unreliable datagram
+  kCnp = 4,  // congestion notification (A17)
+  kXrc = 5,  // extended reliable connection
+};
+
+// Bits 4..0 of an opcode.
+enum class Operation : uint8_t {
+  kSendFirst = 0x00,
+  kSendMiddle = 0x01,
+  kSendLast = 0x02,
+  kSendLastImm = 0x03,
+  kSendOnly = 0x04,
+  kSendOnlyImm = 0x05,
+  kWriteFirst = 0x06,
+  kWriteMiddle = 0x07,
+  kWriteLast = 0x08,
+  kWriteLastImm = 0x09,
+  kWriteOnly = 0x0a,
+  kWriteOnlyImm = 0x0b,
+  kReadRequest = 0x0c,
+  kReadResponseFirst = 0x0d,
+  kReadResponseMiddle = 0x0e,
+  kReadResponseLast = 0x0f,
+  kReadResponseOnly = 0x10,
+  kAcknowledge = 0x11,
+  kAtomicAcknowledge = 0x12,
+  kCompareSwap = 0x13,
+  kFetchAdd = 0x14,
+  kSendLastInvalidate = 0x16,
+  kSendOnlyInvalidate = 0x17,
+  kFlush = 0x1c,
+  kAtomicWrite = 0x1d,
+};
+
+// The one congestion notification opcode: transport kCnp, operation 1.
+inline constexpr uint8_t kOpcodeCnp = 0x81;
+
+constexpr uint8_t MakeOpcode(Transport transport, Operation operation) {
+  return static_cast<uint8_t>(static_cast<unsigned>(transport) << 5 |
+                              static_cast<unsigned>(operation));
+}
+
+// Meaningful for known opcodes; others may give a value that has no enumerator.
+constexpr Transport TransportOf(uint8_t opcode) {
+  return static_cast<Transport>(opcode >> 5);
+}
+constexpr Operation OperationOf(uint8_t opcode) {
+  return static_cast<Operation>(opcode & 0x1f);
+}
+
+// The extended headers, as bits of a set. The order of the bits is the order
+// on the wire: after BTH comes the one with the lowest bit.
+enum ExtendedHeader : uint16_t {
+  kXrcEth = 1 << 0,
+  kDeth = 1 << 1,
+  kFeth = 1 << 2,
+  kReth = 1 << 3,
+  kAtomicEth = 1 << 4,
+  kAeth = 1 << 5,
+  kAtomicAckEth = 1 << 6,
+  kImmDt = 1 << 7,
+  kIeth = 1 << 8,
+};
+
+// Sizes in bytes.
+inline constexpr size_t kBthSize = 12;
+inline constexpr size_t kIcrcSize = 4;
+inline constexpr size_t kXrcEthSize = 4;
+inline constexpr size_t kDethSize = 8;
+inline constexpr size_t kFethSize = 4;
+inline constexpr size_t kRethSize = 16;
+inline constexpr size_t kAtomicEthSize = 28;
+inline constexpr size_t kAethSize = 4;
+inline constexpr size_t kAtomicAckEthSize = 8;
+inline constexpr size_t kImmDtSize = 4;
+inline constexpr size_t kIethSize = 4;
+// The longest of all: BTH, XRCETH, AtomicETH.
+inline constexpr size_t kMaxHeaderSize =
+    kBthSize + kXrcEthSize + kAtomicEthSize;
+// What a CNP carries after its BTH: zeros.
+inline constexpr size_t kCnpPayloadSize = 16;
+
+// What an opcode means. For an unknown one everything is zero or false, and
+// `name` is "UNKNOWN".
+struct OpcodeInfo {
+  // The specification's name with the transport before it, for instance
+  // "RC_RDMA_WRITE_FIRST".
+  const char* name = "UNKNOWN";
+  bool known = false;
+  // Which extended headers follow BTH: a set of ExtendedHeader bits.
+  uint16_t extended = 0;
+  // Bytes from the start of BTH to the start of the payload.
+  uint8_t header_length = 0;
+  // Position in the message. A message of one packet both starts and ends.
+  bool starts_message = false;
+  bool ends_message = false;
+  // Requests consume PSNs of the requester; responses carry PSNs of requests.
+  // A CNP is neither.
+  bool is_request = false;
+  bool is_response = false;
+  // May have bytes between the headers and the ICRC. Without this, a
+  // well-formed packet has none.
+  bool carries_payload = false;
+  // First or middle: payload must be exactly one path MTU.
+  bool full_mtu_payload = false;
+  // Where each of the headers starts, in bytes from BTH; 0 if not there.
+  uint8_t xrceth_offset = 0;
+  uint8_t deth_offset = 0;
+  uint8_t feth_offset = 0;
+  uint8_t reth_offset = 0;
+  uint8_t atomiceth_offset = 0;
+  uint8_t aeth_offset = 0;
+  uint8_t atomicacketh_offset = 0;
+  uint8_t immdt_offset = 0;
+  uint8_t ieth_offset = 0;
+
+  constexpr bool Has(ExtendedHeader header) const {
+    return (extended & header) != 0;
+  }
+};
+
+namespace internal {
+extern const std::array<OpcodeInfo, 256> kOpcodeTable;
+}  // namespace internal
+
+inline const OpcodeInfo& GetOpcodeInfo(uint8_t opcode) {
+  return internal::kOpcodeTable[opcode];
+}
+
+}  // namespace wire
+
+#endif  // WIRE_OPCODE_H_

@@ -1,0 +1,156 @@
+// A RoCEv2 packet: what UDP carries, from BTH to ICRC.
+//
+// Two levels, after smoltcp: `PacketView` is a checked view over received
+// bytes, whose accessors need no further checks; `Headers` is the plain
+// structure that is emitted.
+
+#ifndef WIRE_PACKET_H_
+#define WIRE_PACKET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "wire/bytes.h"
+#include "wire/headers.h"
+#include "wire/opcode.h"
+
+namespace wire {
+
+// The destination port of all RoCEv2 traffic (A17).
+inline constexpr uint16_t kRoceUdpPort = 4791;
+
+// BTH and every extended header; `bth.opcode` says which of them count.
+struct Headers {
+  Bth bth;
+  Deth deth;
+  Reth reth;
+  AtomicEth atomic;
+  Aeth aeth;
+  AtomicAckEth atomic_ack;
+  uint32_t imm_be = 0;  // as it lies in memory: the verbs' __be32
+  uint32_t invalidate_rkey = 0;
+  uint32_t xrc_srqn = 0;  // 24 bits
+  Feth feth;
+
+  bool operator==(const Headers&) const = default;
+};
+
+// Writes BTH and the extended headers that the opcode asks for, in wire order,
+// and returns their bytes (GetOpcodeInfo(opcode).header_length). `out` must
+// have room for kMaxHeaderSize. Reserved fields become zero. For an unknown
+// opcode only BTH is written.
+size_t EmitHeaders(const Headers& headers, uint8_t* out);
+
+// The pad that brings a payload to a multiple of four bytes.
+constexpr uint8_t PadCount(size_t payload_size) {
+  return static_cast<uint8_t>(-payload_size & 3);
+}
+
+// Why bytes are not a packet, in the order in which it is checked.
+enum class ParseError : uint8_t {
+  kOk,
+  kTooShort,       // for BTH and ICRC, or for the headers of its opcode
+  kUnknownOpcode,  // or one that RoCEv2 does not have
+  kBadVersion,     // transport header version other than 0
+  kBadPad,         // the pad is larger than what stands before the ICRC
+};
+// A name such as "unknown opcode".
+const char* ParseErrorName(ParseError error);
+
+// A checked view of one received packet. Points into the caller's bytes, which
+// must outlive it. Knows nothing of the ICRC's value: see icrc.h.
+class PacketView {
+ public:
+  // An empty view, of which only assignment is defined.
+  PacketView() = default;
+
+  // Checks `udp_payload` (BTH to ICRC inclusive) and sets `*out` to view it.
+  // Whatever the bytes are, nothing outside of them is read. On error `*out`
+  // is left alone.
+  //
+  // What depends on the queue pair is not checked: path MTU, and whether an
+  // opcode without payload came without one.
+  static ParseError Parse(std::span<const uint8_t> udp_payload,
+                          PacketView* out);
+
+  const Bth& bth() const { return bth_; }
+  uint8_t opcode() const { return bth_.opcode; }
+  Transport transport() const { return TransportOf(bth_.opcode); }
+  Operation operation() const { return OperationOf(bth_.opcode); }
+  const OpcodeInfo& info() const { return *info_; }
+
+  // The extended headers, decoded when called. Each may be called only if
+  // info().Has() it.
+  Deth deth() const {
+    const uint8_t* p = data_ + info_->deth_offset;
+    return {.qkey = LoadBe32(p), .src_qpn = LoadBe24(p + 5)};
+  }
+  Reth reth() const {
+    const uint8_t* p = data_ + info_->reth_offset;
+    return {
+        .va = LoadBe64(p), .rkey = LoadBe32(p + 8), .length = LoadBe32(p + 12)};
+  }
+  AtomicEth atomic() const {
+    const uint8_t* p = data_ + info_->atomiceth_offset;
+    return {.va = LoadBe64(p),
+            .rkey = LoadBe32(p + 8),
+            .swap_or_add = LoadBe64(p + 12),
+            .compare = LoadBe64(p + 20)};
+  }
+  Aeth aeth() const {
+    const uint8_t* p = data_ + info_->aeth_offset;
+    return {.syndrome = p[0], .msn = LoadBe24(p + 1)};
+  }
+  AtomicAckEth atomic_ack() const {
+    return {.original = LoadBe64(data_ + info_->atomicacketh_offset)};
+  }
+  uint32_t imm_be() const {
+    uint32_t v;
+    std::memcpy(&v, data_ + info_->immdt_offset, sizeof(v));
+    return v;
+  }
+  uint32_t invalidate_rkey() const {
+    return LoadBe32(data_ + info_->ieth_offset);
+  }
+  uint32_t xrc_srqn() const {
+    return LoadBe24(data_ + info_->xrceth_offset + 1);
+  }
+  Feth feth() const {
+    const uint8_t b = data_[info_->feth_offset + 3];
+    return {.placement_type = static_cast<uint8_t>(b & 0xf),
+            .selectivity = static_cast<uint8_t>(b >> 4 & 3)};
+  }
+  // All of them at once; those that the opcode does not have stay zero.
+  Headers headers() const;
+
+  // Between the headers and the pad. A CNP's 16 zero bytes count as payload.
+  std::span<const uint8_t> payload() const {
+    return {data_ + info_->header_length, payload_size_};
+  }
+  // BTH to pad: what the ICRC covers besides the IP and UDP headers.
+  std::span<const uint8_t> bytes_covered() const {
+    return {data_, info_->header_length + payload_size_ + bth_.pad_count};
+  }
+  // The received ICRC as a number, comparable with IcrcFlow::Compute.
+  uint32_t icrc() const {
+    return LoadLe32(data_ + info_->header_length + payload_size_ +
+                    bth_.pad_count);
+  }
+  // All that was given to Parse.
+  std::span<const uint8_t> udp_payload() const {
+    return {data_,
+            info_->header_length + payload_size_ + bth_.pad_count + kIcrcSize};
+  }
+
+ private:
+  const uint8_t* data_ = nullptr;
+  const OpcodeInfo* info_ = nullptr;
+  size_t payload_size_ = 0;
+  Bth bth_;
+};
+
+}  // namespace wire
+
+#endif  // WIRE_PACKET_H_
