@@ -33,6 +33,13 @@ struct Device {
   std::vector<GidEntry> gids;  // index = GID index
 };
 
+// What can change about a device while it is open.
+enum class LinkChange : uint8_t {
+  kUp,
+  kDown,       // no carrier, set down, or gone
+  kAddresses,  // an address came or went
+};
+
 // The devices of this network namespace as configured by the environment
 // (RXE_USER_DEVICES): real interfaces first, loopback last. A fresh reading at
 // each call. Problems of configuration go to stderr, one clear line each.

@@ -5,6 +5,7 @@
 #define RXE_USER_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -22,6 +23,11 @@ class Engine {
   static std::shared_ptr<Engine> For(std::shared_ptr<const Device> device);
   virtual ~Engine() = default;
 
+  // False in a child of fork: the engine stayed with the parent. Its sockets
+  // are closed here, and every call below fails (kFailedPrecondition, ENODEV)
+  // or does nothing; none hangs.
+  virtual bool alive() const = 0;
+
   // A queue pair number nobody uses: slot bits on top (bits 23..16), sparse and
   // random below, not one given back recently. The first call takes a slot,
   // opens the sockets of every address of the device and starts the helper.
@@ -36,12 +42,14 @@ class Engine {
   virtual Lane& lane(int index) = 0;
 
   // Makes sure that `local`, an address of the device, has its sockets (an
-  // address may have come up after the first queue pair).
+  // address may have come up after the first queue pair). May block for the
+  // port broker's answer: not to be called with a lane locked.
   virtual absl::Status OpenAddress(const wire::IpAddress& local) = 0;
 
   // The UDP source port for a flow: the one of this process's transmit sockets
   // that is chosen by `flow_label` when it is not 0, else by the queue pair
-  // numbers (facts: v = lqpn * rqpn, folded).
+  // numbers (facts: v = lqpn * rqpn, folded). May be called with a lane locked
+  // once there is a queue pair.
   virtual uint16_t SourcePort(const wire::IpAddress& local, uint32_t flow_label,
                               uint32_t local_qpn, uint32_t remote_qpn) = 0;
 
@@ -51,8 +59,16 @@ class Engine {
 
   // Blocks until `fd` (a completion or asynchronous channel's descriptor) is
   // readable, making progress meanwhile on the sockets and `fd` together: one
-  // wake-up, not two. Returns 0, or EINTR when a signal handler ran.
+  // wake-up, not two. Returns 0, or EINTR when a signal handler ran. A
+  // cancellation point, left by unwinding (so callers must not be noexcept).
   virtual int WaitReadable(int fd) = 0;
+
+  // `listener` is told of changes of the device's interface, by the helper
+  // thread, from the first queue pair on. It must not call the engine. Remove
+  // returns when it is not running and will not be called again.
+  using LinkListener = std::function<void(LinkChange)>;
+  virtual uint64_t AddLinkListener(LinkListener listener) = 0;
+  virtual void RemoveLinkListener(uint64_t id) = 0;
 };
 
 }  // namespace rxe_user

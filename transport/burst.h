@@ -30,7 +30,7 @@ class Burst {
   // sum.
   Burst(std::span<uint8_t> buffer, int max_segments);
 
-  // Begins a burst for `flow`; forgets what was there.
+  // Begins a burst for `flow`; forgets what was there. Null: not begun.
   void Begin(const Flow* flow);
 
   // Room for a packet of `bytes` (BTH to ICRC), or null when it does not fit

@@ -3,6 +3,7 @@
 #ifndef TRANSPORT_ENDPOINT_H_
 #define TRANSPORT_ENDPOINT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,6 +14,7 @@
 
 namespace transport {
 
+class HoldPool;
 class Path;
 
 // One UDP datagram, or one of those that GRO merged, as it came in.
@@ -28,15 +30,17 @@ struct Datagram {
   uint16_t segment_index = 0;
 };
 
-// What became of a datagram; each kind has a counter.
+// What became of a datagram; each kind has a counter. Whatever a queue pair
+// does with a packet of its own, this is kDelivered: see QpCounters.
 enum class Disposition : uint8_t {
   kDelivered,
   kTooShort,
   kUnknownOpcode,
-  kBadHeader,   // version, pad
+  kBadHeader,  // version, pad
   kBadIcrc,
-  kUnknownQp,   // the caller may know another owner (stray, QP1)
+  kUnknownQp,  // the caller may know another owner (stray, QP1)
 };
+inline constexpr size_t kDispositions = 6;
 
 struct EndpointCounters {
   uint64_t rx_datagrams = 0;
@@ -44,13 +48,16 @@ struct EndpointCounters {
   uint64_t tx_datagrams = 0;
   uint64_t tx_bursts = 0;
   uint64_t tx_bytes = 0;
-  uint64_t dropped[6] = {};  // by Disposition
+  uint64_t dropped[kDispositions] = {};  // by Disposition
 };
 
 class Endpoint {
  public:
   Endpoint();
+  // All queue pairs have been destroyed.
   ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
 
   // --- Inputs.
   Disposition OnDatagram(const Datagram& datagram, Time now);
@@ -80,18 +87,29 @@ class Endpoint {
 
   // --- For queue pairs and their halves.
   void Register(QueuePair* qp);
+  // Forgets `qp` wherever it is noted. From here on nothing refers to it.
   void Unregister(QueuePair* qp);
   // `qp` may have something to transmit: it gets a turn. Idempotent.
   void Activate(QueuePair* qp);
+  // `qp` has nothing to transmit any more. Idempotent.
+  void Deactivate(QueuePair* qp);
   // `qp`'s NextTimeout() has changed.
   void TimerChanged(QueuePair* qp);
   // `qp` has data but its path's window is full: it gets a turn when
   // WindowOpened is called for that path.
   void WaitForWindow(QueuePair* qp);
+  // `qp` leaves its path: it waits no longer.
+  void StopWaiting(QueuePair* qp);
   void WindowOpened(Path* path);
   // The path to `destination`, made when new; counted.
   Path* AcquirePath(const wire::IpAddress& destination);
   void ReleasePath(Path* path);
+  // A packet with payload came for `qp`.
+  void NoteReceivedData(QueuePair* qp, Time now);
+  HoldPool* hold_pool();
+
+  bool VerifyIcrc(const Datagram& datagram, QueuePair* qp, Time now);
+  Disposition Drop(Disposition why);
 
   struct Impl;
   EndpointCounters counters_;

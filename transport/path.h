@@ -9,12 +9,25 @@
 
 namespace transport {
 
-// Congestion window in bytes over payload-carrying packets in flight, READ
-// response bytes that were asked for included. Starts within what default
-// receive buffers hold, grows while nothing is lost, and shrinks on loss and
-// on congestion notification.
+// Congestion window in bytes in flight, READ responses that were asked for
+// included. Starts within what default receive buffers hold, grows while
+// nothing is lost, and shrinks on loss and on congestion notification.
+//
+// Every packet counts as its payload plus kPacketOverhead, since a socket's
+// receive buffer (212,992 bytes by default, doubled by SO_RCVBUF) is charged
+// for what the kernel allocates: some 768 bytes for the smallest datagram,
+// some 2 KiB for one of 1 KiB.
 class Path {
  public:
+  static constexpr uint64_t kPacketOverhead = 256;
+  // 128 KiB are 30 packets of 4 KiB or 400 of 64 bytes: a default receive
+  // buffer holds them.
+  static constexpr uint64_t kInitialWindow = 128 * 1024;
+  static constexpr uint64_t kLeastWindow = 16 * 1024;
+  // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
+  // beyond 1 MiB there are only losses to be had from buffers of 416 KiB.
+  static constexpr uint64_t kGreatestWindow = 1024 * 1024;
+
   // --- Getters.
   uint64_t window() const { return window_; }        // bytes
   uint64_t in_flight() const { return in_flight_; }  // bytes
@@ -23,10 +36,11 @@ class Path {
     return in_flight_ == 0 || in_flight_ + bytes <= window_;
   }
   Time smoothed_rtt() const { return smoothed_rtt_; }  // ns; 0 = no sample yet
-  // How long after the last sign of life an unanswered tail is probed.
+  // How long after the last sign of life an unanswered tail is probed (RFC
+  // 6298's timeout, with a floor of a millisecond).
   Time ProbeTimeout() const;
 
-  // --- Inputs.
+  // --- Inputs. Bytes include kPacketOverhead for every packet.
   void OnSent(uint64_t bytes) { in_flight_ += bytes; }
   // `bytes` left the network: acknowledged, given up or to be sent again.
   void OnGone(uint64_t bytes);
@@ -39,12 +53,16 @@ class Path {
   void OnTimeout(Time now);
 
  private:
-  uint64_t window_ = 0;
-  uint64_t threshold_ = 0;
+  // Shrinks the window to `window`, unless it has just been shrunk.
+  void Reduce(uint64_t window, Time now);
+
+  // Slow start ends here until a loss has taught better.
+  uint64_t threshold_ = 384 * 1024;
+  uint64_t window_ = kInitialWindow;
   uint64_t in_flight_ = 0;
   Time smoothed_rtt_ = 0;
   Time rtt_variation_ = 0;
-  Time recovery_until_ = 0;
+  Time recovery_until_ = 0;  // no reduction before
 };
 
 }  // namespace transport

@@ -5,14 +5,19 @@
 // queue pair, and for one Endpoint, are made by one thread at a time (the
 // engine holds the lane's lock). The calls come in four kinds, kept apart
 // below: getters, calls by the application, inputs, outputs.
+//
+// The sinks and memory that it calls back may post to it and may destroy other
+// queue pairs, but not the one that is calling, nor call its other methods.
 #ifndef TRANSPORT_QUEUE_PAIR_H_
 #define TRANSPORT_QUEUE_PAIR_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
 #include "transport/burst.h"
+#include "transport/endpoint_link.h"
 #include "transport/memory.h"
 #include "transport/types.h"
 #include "transport/work.h"
@@ -41,13 +46,13 @@ struct QpConfig {
   uint32_t qpn = 0;
   PdId pd = 0;
   QpCapacity capacity;
-  bool signal_all = false;           // sq_sig_all
+  bool signal_all = false;  // sq_sig_all
   Memory* memory = nullptr;
   CompletionSink* send_cq = nullptr;
   CompletionSink* recv_cq = nullptr;
-  ReceiveSource* srq = nullptr;      // null: the queue pair's own receive queue
+  ReceiveSource* srq = nullptr;  // null: the queue pair's own receive queue
   EventSink* events = nullptr;
-  void* user = nullptr;              // the owner's; the transport ignores it
+  void* user = nullptr;  // the owner's; the transport ignores it
 };
 
 // Attributes that ibv_modify_qp sets (struct ibv_qp_attr).
@@ -130,11 +135,14 @@ struct QpCounters {
   uint64_t rnr_naks_received = 0;
   uint64_t duplicates = 0;
   uint64_t out_of_order = 0;
-  uint64_t dropped_source = 0;   // not from the connected peer
-  uint64_t dropped_state = 0;    // the state takes no packets
-  uint64_t dropped_type = 0;     // opcode of another transport
+  uint64_t dropped_source = 0;  // not from the connected peer
+  uint64_t dropped_state = 0;   // the state takes no packets
+  uint64_t dropped_type = 0;    // opcode of another transport
   uint64_t dropped_pkey = 0;
-  uint64_t dropped_window = 0;   // PSN neither expected nor duplicate
+  uint64_t dropped_window = 0;  // PSN neither expected nor duplicate, or a
+                                // duplicate that can no longer be answered
+  uint64_t cnps_sent = 0;
+  uint64_t cnps_received = 0;
 };
 
 class QueuePair {
@@ -151,6 +159,7 @@ class QueuePair {
   QpState state() const { return attributes_.state; }
   const QpAttributes& attributes() const { return attributes_; }
   const QpCounters& counters() const { return counters_; }
+  const Path* path() const { return path_; }  // null before RTR
 
   // --- Calls by the application. All return 0 or an errno value.
 
@@ -192,15 +201,47 @@ class QueuePair {
   friend class Responder;
   friend class Endpoint;
 
+  // At most one congestion notification packet per queue pair in this time.
+  static constexpr Time kCnpInterval = 50 * kMicrosecond;
+
   // Moves to ERR because of something the halves found: flushes both queues.
-  void EnterError(Time now);
+  // What the responder owes its peer, a NAK above all, is still transmitted.
+  // Raises `event`, if any. Harmless when there already.
+  void EnterError(Time now, std::optional<QpEvent> event = std::nullopt);
+  void RaiseEvent(QpEvent event);
+
+  // Modify, in parts (queue_pair_modify.cc).
+  int CheckValues(const QpAttributes& attributes, uint32_t mask,
+                  QpState to) const;
+  void Assign(const QpAttributes& attributes, uint32_t mask);
+  void EnterReset();
+  // Takes attributes_.av: flow and path.
+  void JoinPath();
+  void LeavePath();
+
+  // OnPacket, in parts.
+  bool Admit(const Received& received);
+  void NoteCongestion(const Received& received, Time now);
+  // A CNP is due to the peer, unless one was sent just now.
+  void RequestCnp(Time now);
+  void TransmitCnp(Burst* burst);
+  bool TransmitHalves(Time now, Burst* burst);
+  // After any input: takes a turn if there is something to transmit, and tells
+  // the endpoint of the next timer.
+  void Update(Time now);
 
   Endpoint& endpoint_;
   const QpConfig config_;
   QpAttributes attributes_;
   QpCounters counters_;
+  EndpointLink link_;         // the endpoint's
   std::optional<Flow> flow_;  // from RTR on
   Path* path_ = nullptr;      // from RTR on; owned by the endpoint
+  bool communication_established_ = false;
+  bool cnp_due_ = false;
+  Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
+  // The responder had to wait for the requester in the last burst.
+  bool responder_first_ = false;
   std::unique_ptr<ReceiveQueue> receive_queue_;  // null with an SRQ
   std::unique_ptr<Requester> requester_;
   std::unique_ptr<Responder> responder_;

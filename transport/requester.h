@@ -35,8 +35,11 @@ class Requester {
   void OnTimer(Time now);
 
   // --- Outputs.
-  // Adds request packets; true when more could be sent at once.
+  // Adds request packets to `burst`, which has been begun for the queue pair's
+  // flow; true when more could be sent at once. When the path's window is full
+  // it has called Endpoint::WaitForWindow.
   bool Transmit(Time now, Burst* burst);
+  // Whether a turn is wanted: to send, or to wait for the window.
   bool HasTransmit(Time now) const;
   Time NextTimeout() const;
 

@@ -20,8 +20,12 @@ class Responder {
   void Start(Time now);
   void Reset();
   // State ERR: gives back the receive that a message had taken (flushed), then
-  // flushes the receive queue; with an SRQ reports kLastWqeReached.
+  // flushes the receive queue; with an SRQ reports kLastWqeReached, once. What
+  // has been executed is still acknowledged, and a NAK that is due still sent.
   void Flush(Time now);
+
+  // attributes().max_dest_rd_atomic has changed.
+  void ResizeResources();
 
   // --- Inputs: request packets whose source and P_Key have been checked.
   void OnRequest(const Received& received, Time now);

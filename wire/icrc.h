@@ -58,11 +58,9 @@ class IcrcFlow {
   bool is_v4() const { return v4_; }
 
  private:
-  // The covered bytes before BTH: 8 + IP header + UDP header.
-  static constexpr size_t kV4PrefixSize = 8 + 20 + 8;
-  static constexpr size_t kV6PrefixSize = 8 + 40 + 8;
-
-  std::array<uint8_t, kV6PrefixSize> prefix_{};
+  // The covered bytes before BTH: 8 of ones, IP header, UDP header. IPv4 needs
+  // 36 of the 56.
+  std::array<uint8_t, 8 + 40 + 8> prefix_{};
   bool v4_;
 };
 

@@ -40,14 +40,24 @@ class Slot {
   // meant for this slot. Non-blocking, close-on-exec, owned by the caller; a
   // copy is kept to hand to a new broker. The options that receiving needs
   // (GRO, IP_RECVTOS, IP_PKTINFO, SO_RXQ_OVFL, UDP_NO_CHECK6_RX, buffer sizes)
-  // are set by the caller; those that need privilege by the broker.
+  // are set by the caller; those that need privilege by the broker: where it
+  // has CAP_NET_ADMIN the receive buffer is large already, so never set it to
+  // less than it is. A socket may have had an owner before: set every option
+  // that matters. A filter (SO_ATTACH_FILTER) does not survive a recovery of
+  // the broker.
+  // kUnavailable: the port is taken; the message says by what, and what to do.
+  // kNotFound: no such address.
   virtual absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
                                           uint32_t scope_id) = 0;
 
   // Becomes readable when the broker has something to say or has died; then
-  // OnReadable is to be called (any one thread at a time), which reconnects,
-  // hands copies of the sockets to a new broker, and gives strays to `deliver`.
-  // The descriptor may change in OnReadable. -1 when alone.
+  // OnReadable is to be called soon (any thread; several take turns): until all
+  // have done so, a new broker does not know where their sockets stand. It
+  // reconnects, hands copies of the sockets to a new broker, and gives strays
+  // to `deliver`, holding no lock.
+  // The descriptor may change in OnReadable and OpenAddress; the new one has
+  // another number. -1 when alone, and in a forked child, where the slot is
+  // dead (the descriptors kept here are closed there).
   virtual int fd() const = 0;
   virtual void OnReadable(const std::function<void(const Stray&)>& deliver) = 0;
 
@@ -55,6 +65,12 @@ class Slot {
   // what it cannot pass on.
   virtual void Forward(const Stray& stray) = 0;
 };
+
+// Whether a device with this local address could use the port: a broker that
+// would serve us is running, or nothing holds the port. Otherwise kUnavailable
+// or kPermissionDenied with one clear line. Cheap; changes nothing.
+absl::Status PortAvailable(const wire::IpAddress& address,
+                           uint32_t scope_id = 0);
 
 }  // namespace rxe_user
 

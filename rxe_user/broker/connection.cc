@@ -1,0 +1,177 @@
+#include "rxe_user/broker/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "rxe_user/broker/spawn.h"
+
+namespace rxe_user::broker {
+namespace {
+
+constexpr int64_t kFirstPauseMs = 1;
+constexpr int64_t kLongestPauseMs = 20;
+
+void SleepMs(int64_t ms) {
+  const timespec t{0, ms * 1'000'000};
+  nanosleep(&t, nullptr);
+}
+
+// errno of connect, or 0.
+int TryConnect(UniqueFd& socket_out) {
+  socket_out.Reset(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_out.valid()) return errno;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+  const socklen_t size = static_cast<socklen_t>(
+      offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
+  return connect(socket_out.get(), reinterpret_cast<const sockaddr*>(&name),
+                 size) == 0
+             ? 0
+             : errno;
+}
+
+// Who made a socket can read it: so the broker must be root's or ours.
+absl::Status CheckTrust(int socket) {
+  ucred broker{};
+  socklen_t size = sizeof(broker);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &broker, &size) != 0) {
+    return absl::InternalError(std::string("SO_PEERCRED: ") +
+                               std::strerror(errno));
+  }
+  if (broker.uid == 0 || broker.uid == geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      "UDP port 4791 of this network namespace is shared by the port broker of "
+      "user " +
+      std::to_string(broker.uid) + " (process " + std::to_string(broker.pid) +
+      "), whom this process does not trust; let that user's programs end, or "
+      "run rxe-user-port-broker --stay as root to share the port among users");
+}
+
+}  // namespace
+
+int64_t MonotonicMs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * int64_t{1000} + t.tv_nsec / 1'000'000;
+}
+
+Message::Outcome Await(int socket, int64_t deadline_ms, Message& message) {
+  for (;;) {
+    const Message::Outcome outcome = message.Receive(socket);
+    if (outcome != Message::Outcome::kNothing) return outcome;
+    const int64_t left = deadline_ms - MonotonicMs();
+    if (left <= 0) return outcome;
+    pollfd p{socket, POLLIN, 0};
+    poll(&p, 1, static_cast<int>(left));
+  }
+}
+
+absl::Status StatusOf(Refusal refusal, const Text& text) {
+  const std::string_view view = TextOf(text);
+  const absl::string_view line(view.data(), view.size());
+  switch (refusal) {
+    case Refusal::kNone:
+      return absl::OkStatus();
+    case Refusal::kUser:
+      return absl::PermissionDeniedError(line);
+    case Refusal::kFull:
+      return absl::ResourceExhaustedError(line);
+    case Refusal::kVersion:
+    case Refusal::kSlotTaken:
+      return absl::FailedPreconditionError(line);
+    case Refusal::kPortTaken:
+      return absl::UnavailableError(line);
+    case Refusal::kNoAddress:
+      return absl::NotFoundError(line);
+    case Refusal::kOther:
+      break;
+  }
+  return absl::InternalError(line);
+}
+
+absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
+                                Failure& failure) {
+  int64_t pause = kFirstPauseMs;
+  for (;; pause = std::min(2 * pause, kLongestPauseMs)) {
+    if (MonotonicMs() >= deadline_ms) break;
+    Session session;
+    const int error = TryConnect(session.socket);
+    if (error == ECONNREFUSED) {
+      const absl::Status spawned = SpawnBroker();
+      failure = Failure::kNoBroker;
+      if (!spawned.ok()) return spawned;
+      // The one that came up may have been another's, which is leaving.
+      if (pause > kFirstPauseMs) SleepMs(pause);
+      continue;
+    }
+    if (error == EAGAIN) {  // its queue is full
+      SleepMs(pause);
+      continue;
+    }
+    failure = Failure::kRefused;
+    if (error != 0) {
+      return absl::UnavailableError(
+          std::string("cannot connect to the port broker: ") +
+          std::strerror(error));
+    }
+    const absl::Status trust = CheckTrust(session.socket.get());
+    if (!trust.ok()) return trust;
+    Hello hello;
+    hello.slot = slot;
+    Message message;
+    if (!Send(session.socket.get(), hello, {ledger})) {
+      SleepMs(pause);  // it is leaving
+      continue;
+    }
+    const Message::Outcome outcome =
+        Await(session.socket.get(), deadline_ms, message);
+    if (outcome == Message::Outcome::kNothing) break;
+    if (outcome == Message::Outcome::kClosed) {
+      SleepMs(pause);
+      continue;
+    }
+    const std::optional<Header> header = message.header();
+    if (header.has_value() && header->version != kProtocolVersion) {
+      return absl::FailedPreconditionError(
+          "the port broker speaks protocol version " +
+          std::to_string(header->version) + ", this library version " +
+          std::to_string(kProtocolVersion) +
+          "; wait until the programs that use the other version have ended");
+    }
+    const std::optional<HelloReply> reply = message.As<HelloReply>();
+    if (!reply.has_value() || (reply->refusal == Refusal::kNone &&
+                               (reply->slot == 0 || reply->slot >= kSlots))) {
+      return absl::InternalError("the port broker's answer makes no sense");
+    }
+    const absl::Status status = StatusOf(reply->refusal, reply->text);
+    if (!status.ok()) return status;
+    session.slot = static_cast<uint8_t>(reply->slot);
+    session.ledger = message.TakeFd(0);
+    return session;
+  }
+  failure = Failure::kTimeout;
+  return absl::UnavailableError(
+      "the port broker of this network namespace does not answer; end the "
+      "rxe-user-port-broker process");
+}
+
+absl::Status FindBroker() {
+  UniqueFd socket;
+  const int error = TryConnect(socket);
+  if (error == 0) return CheckTrust(socket.get());
+  // A full queue is one that somebody listens to.
+  return error == EAGAIN ? absl::OkStatus() : absl::NotFoundError("no broker");
+}
+
+}  // namespace rxe_user::broker

@@ -1,0 +1,44 @@
+// The client's connection to the port broker.
+#ifndef RXE_USER_BROKER_CONNECTION_H_
+#define RXE_USER_BROKER_CONNECTION_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/broker/message.h"
+#include "rxe_user/broker/unique_fd.h"
+
+namespace rxe_user::broker {
+
+int64_t MonotonicMs();
+
+struct Session {
+  UniqueFd socket;  // non-blocking
+  uint8_t slot = 0;
+  UniqueFd ledger;
+};
+
+enum class Failure {
+  kNoBroker,  // there is none and none could be started
+  kRefused,   // there is one, and it or we will not have it
+  kTimeout,
+};
+
+// Connects and asks for a slot (`slot` 0), or for the own one back, starting a
+// broker when there is none. On failure `failure` tells the kind.
+absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
+                                Failure& failure);
+
+// OK: a broker runs that we trust. kNotFound: none runs. kPermissionDenied:
+// one of another user.
+absl::Status FindBroker();
+
+// Waits for a message; kNothing when the deadline passed.
+Message::Outcome Await(int socket, int64_t deadline_ms, Message& message);
+
+absl::Status StatusOf(Refusal refusal, const Text& text);
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_CONNECTION_H_

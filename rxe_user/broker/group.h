@@ -1,0 +1,89 @@
+// One reuseport group: the sockets that share UDP port 4791 of one address.
+#ifndef RXE_USER_BROKER_GROUP_H_
+#define RXE_USER_BROKER_GROUP_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/broker/ledger.h"
+#include "rxe_user/broker/steering.h"
+#include "rxe_user/broker/udp.h"
+#include "rxe_user/broker/unique_fd.h"
+
+namespace rxe_user::broker {
+
+// The kernel steers by a socket's position in its group, and moves the last
+// socket into the place of one that is closed. So a group keeps every socket
+// open as long as it lives; one whose slot was given back waits for the next
+// client, and no datagrams are steered to it meanwhile.
+//
+// A group is either *created*, and then position = order of creation; or
+// *adopted* from the clients of a dead broker, and then positions are found by
+// probing: a datagram with an index in it is steered by the program to the
+// socket at that index, where a filter drops it, which shows in that socket's
+// drop counter, whoever reads its queue meanwhile.
+class Group {
+ public:
+  // Binds slot 0's socket. kAlreadyExists when sockets of this user hold the
+  // port (a dead broker's clients, who may hand them back, or one that is just
+  // going); kUnavailable when something foreign does; kNotFound when there is
+  // no such address.
+  static absl::StatusOr<Group> Create(const Address& address);
+
+  // A group of sockets that are handed back; needs Adopt and Settle.
+  // `former`: where they stood, if known.
+  static Group ForAdoption(const Address& address, const LedgerGroup* former);
+
+  // Takes over what a client hands back, which is `slot`'s socket and slot 0's;
+  // either may be missing. Refuses what is not a socket of this group.
+  bool Adopt(uint8_t slot, UniqueFd socket, uint16_t index, UniqueFd keeper);
+  // Finds the positions, installs the program, adds slot 0's socket if none was
+  // handed back. To be called again later: sockets that were not handed back
+  // move others when they go. Blocks for some milliseconds.
+  absl::Status Settle();
+
+  struct Member {
+    UniqueFd fd;
+    uint64_t cookie = 0;
+    std::optional<uint8_t> slot;  // none: free
+    uint16_t index = kNoIndex;
+  };
+  // The socket of a slot, made or reused as need be, and steered to. Valid
+  // until the next call of Assign or Adopt.
+  absl::StatusOr<const Member*> Assign(uint8_t slot);
+  // The slot was given back.
+  void Release(uint8_t slot);
+  // A slot whose owner did not come back: forget where its socket stood.
+  void Forget(uint8_t slot);
+
+  const Address& address() const { return address_; }
+  // Slot 0's socket; -1 before an adopted group is settled.
+  int management_fd() const;
+  bool settled() const { return settled_; }
+  bool adopted() const { return adopted_; }
+  const IndexMap& map() const { return map_; }
+
+ private:
+  explicit Group(const Address& address);
+  Member* Find(std::optional<uint8_t> slot);
+  absl::StatusOr<Member*> Add(uint8_t slot);
+  absl::Status Install();
+  bool Locate();
+  bool LocateOnce(int socket);
+
+  Address address_;
+  uint32_t probe_word_;
+  std::vector<Member> members_;
+  // Where the sockets of slots that were not handed back may stand.
+  IndexMap former_;
+  IndexMap map_;  // as installed
+  bool adopted_ = false;
+  bool settled_ = false;
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_GROUP_H_

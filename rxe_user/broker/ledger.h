@@ -1,0 +1,56 @@
+// The broker's memory of who holds what, in a sealed memory file of which every
+// client keeps a descriptor. A client cannot write to it. When the broker has
+// died, its successor reads it: it tells which slots are in use by processes
+// that have not come back yet, and where their sockets stood.
+#ifndef RXE_USER_BROKER_LEDGER_H_
+#define RXE_USER_BROKER_LEDGER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "rxe_user/broker/protocol.h"
+#include "rxe_user/broker/steering.h"
+#include "rxe_user/broker/unique_fd.h"
+
+namespace rxe_user::broker {
+
+struct LedgerGroup {
+  Place place;
+  IndexMap index{};
+};
+
+struct LedgerData {
+  // A machine has few addresses; groups beyond these are not recorded, which
+  // costs clients there a slower recovery.
+  static constexpr size_t kGroups = 64;
+  uint32_t magic = kMagic;
+  uint32_t version = kProtocolVersion;
+  std::array<uint8_t, kSlots> used{};  // 1: in use
+  uint32_t group_count = 0;
+  std::array<LedgerGroup, kGroups> groups{};
+};
+
+// The broker's own, writable.
+class Ledger {
+ public:
+  // Falls back to private memory (fd() is -1) where memory files are refused.
+  Ledger();
+  ~Ledger();
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+
+  LedgerData& data() { return *data_; }
+  int fd() const { return fd_.get(); }
+
+ private:
+  UniqueFd fd_;
+  LedgerData* data_;
+};
+
+// A copy of a ledger that somebody gave us; absent unless it is well formed.
+std::optional<LedgerData> ReadLedger(int fd);
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_LEDGER_H_

@@ -1,0 +1,268 @@
+// How brokers start and end, and who is served.
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/broker/test_peer.h"
+
+namespace rxe_user::broker {
+namespace {
+
+using LifetimeTest = BrokerTest;
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream all;
+  all << in.rdbuf();
+  return all.str();
+}
+
+std::vector<std::string> Descriptors(const std::string& process) {
+  std::vector<std::string> out;
+  DIR* d = opendir(("/proc/" + process + "/fd").c_str());
+  const int own = dirfd(d);
+  while (const dirent* e = readdir(d)) {
+    if (e->d_name[0] == '.' || std::to_string(own) == e->d_name) continue;
+    char target[256];
+    const ssize_t n =
+        readlink(("/proc/" + process + "/fd/" + e->d_name).c_str(), target,
+                 sizeof(target));
+    if (n > 0) {
+      out.push_back(std::string(e->d_name) + " " +
+                    std::string(target, static_cast<size_t>(n)));
+    }
+  }
+  closedir(d);
+  return out;
+}
+
+TEST_F(LifetimeTest, NothingIsLeftAfterTheLastClient) {
+  pid_t broker = 0;
+  {
+    Peer peer;
+    ASSERT_EQ(peer.Start(), "");
+    broker = BrokerPid();
+    ASSERT_GT(broker, 0);
+    EXPECT_TRUE(NameExists());
+    EXPECT_GT(PortSockets(), 0);
+  }
+  EXPECT_TRUE(Eventually([&] { return ProcessGone(broker); }));
+  EXPECT_FALSE(NameExists());
+  EXPECT_EQ(PortSockets(), 0);
+}
+
+std::atomic<int> child_signals{0};
+
+TEST_F(LifetimeTest, ApplicationSeesNoChildNoSignalAndNoDescriptor) {
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = [](int) { ++child_signals; };
+  sigaction(SIGCHLD, &action, &before);
+  const auto descriptors = Descriptors("self");
+  pid_t broker = 0;
+  {
+    auto slot = Slot::Acquire();
+    ASSERT_TRUE(slot.ok());
+    broker = BrokerPid();
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1);
+    EXPECT_EQ(errno, ECHILD);
+    for (const std::string& fd : Descriptors("self")) {
+      if (std::count(descriptors.begin(), descriptors.end(), fd) != 0) continue;
+      EXPECT_TRUE(fcntl(std::atoi(fd.c_str()), F_GETFD) & FD_CLOEXEC) << fd;
+    }
+    kill(broker, SIGKILL);
+    ASSERT_TRUE(Eventually([&] {
+      (*slot)->OnReadable([](const Stray&) {});
+      const pid_t now = BrokerPid();
+      return now != 0 && now != broker;
+    }));
+    broker = BrokerPid();
+  }
+  EXPECT_TRUE(Eventually([&] { return ProcessGone(broker); }));
+  EXPECT_EQ(child_signals, 0);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1);
+  EXPECT_EQ(Descriptors("self"), descriptors);
+  sigaction(SIGCHLD, &before, nullptr);
+}
+
+TEST_F(LifetimeTest, BrokerInheritsNothing) {
+  setenv("UNRELATED_SECRET", "x", 1);
+  UniqueFd leak(open("/etc/passwd", O_RDONLY));  // not close-on-exec
+  sigset_t blocked, old;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  sigprocmask(SIG_BLOCK, &blocked, &old);
+  signal(SIGHUP, SIG_IGN);
+  auto slot = Slot::Acquire();
+  sigprocmask(SIG_SETMASK, &old, nullptr);
+  signal(SIGHUP, SIG_DFL);
+  ASSERT_TRUE(slot.ok());
+  const std::string broker = std::to_string(BrokerPid());
+  for (const std::string& fd : Descriptors(broker)) {
+    const std::string number = fd.substr(0, fd.find(' '));
+    const std::string target = fd.substr(fd.find(' ') + 1);
+    if (number.size() == 1 && number[0] <= '2') {
+      EXPECT_EQ(target, "/dev/null");
+    } else {
+      EXPECT_TRUE(target.starts_with("socket:") ||
+                  target.starts_with("/memfd:rxe-user-ledger") ||
+                  target == "anon_inode:[eventpoll]")
+          << fd;
+    }
+  }
+  char cwd[256];
+  EXPECT_EQ(readlink(("/proc/" + broker + "/cwd").c_str(), cwd, sizeof(cwd)),
+            1);
+  EXPECT_NE(getsid(BrokerPid()), getsid(0));
+  const std::string status = ReadAll("/proc/" + broker + "/status");
+  EXPECT_NE(status.find("SigBlk:\t0000000000000000"), std::string::npos);
+  EXPECT_EQ(ReadAll("/proc/" + broker + "/environ").find("UNRELATED"),
+            std::string::npos);
+  EXPECT_EQ(ReadAll("/proc/" + broker + "/comm"), "rxe-user-port-b\n");
+  unsetenv("UNRELATED_SECRET");
+}
+
+TEST_F(LifetimeTest, StartersWhoRaceShareOneBroker) {
+  for (int round = 0; round < 5; ++round) {
+    std::vector<Peer> peers;
+    for (int i = 0; i < 8; ++i) peers.emplace_back();
+    std::set<uint8_t> slots;
+    for (Peer& p : peers) {
+      ASSERT_EQ(p.Start(), "");
+      EXPECT_TRUE(slots.insert(p.slot()).second);
+    }
+    EXPECT_EQ(PortSockets(), 9);
+    Asker asker;
+    for (const Peer& p : peers) EXPECT_TRUE(asker.AskOnce(p.slot()));
+    peers.clear();
+    ASSERT_TRUE(Eventually([] { return !NameExists(); }));
+  }
+}
+
+TEST_F(LifetimeTest, ThreadsOfAProcessGetSlotsOfTheirOwn) {
+  std::vector<std::unique_ptr<Slot>> slots(8);
+  std::vector<std::thread> threads;
+  for (auto& slot : slots) {
+    threads.emplace_back([&slot] {
+      auto acquired = Slot::Acquire();
+      if (acquired.ok()) slot = *std::move(acquired);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  std::set<uint8_t> numbers;
+  for (const auto& slot : slots) {
+    ASSERT_NE(slot, nullptr);
+    EXPECT_TRUE(numbers.insert(slot->number()).second);
+  }
+}
+
+TEST_F(LifetimeTest, ConnectingWhileTheBrokerLeavesSucceeds) {
+  setenv("RXE_USER_BROKER_LINGER_MS", "0", 1);
+  std::set<pid_t> brokers;
+  for (int i = 0; i < 150; ++i) {
+    auto slot = Slot::Acquire();
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    close(*fd);
+  }
+}
+
+TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
+  const std::string broker = getenv("RXE_USER_BROKER");
+  setenv("RXE_USER_BROKER", "/nonexistent/rxe-user-port-broker", 1);
+  {
+    testing::internal::CaptureStderr();
+    auto slot = Slot::Acquire();
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("/nonexistent/rxe-user-port-broker"), std::string::npos)
+        << said;
+    ASSERT_TRUE(slot.ok());
+    EXPECT_NE((*slot)->number(), 0);
+    EXPECT_EQ((*slot)->fd(), -1);
+    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    // A second device of the process shares it.
+    auto second = Slot::Acquire();
+    ASSERT_TRUE(second.ok());
+    EXPECT_EQ((*second)->number(), (*slot)->number());
+    const auto again = (*second)->OpenAddress(Ip("127.0.0.1"), 0);
+    ASSERT_TRUE(again.ok());
+    const auto close_copies = [&] {
+      close(*fd);
+      close(*again);
+    };
+    Peer other({}, close_copies);
+    const std::string error = other.Start();
+    EXPECT_NE(error.find("process " + std::to_string(getpid())),
+              std::string::npos)
+        << error;
+    // Even one with a broker does not steal its datagrams.
+    setenv("RXE_USER_BROKER", broker.c_str(), 1);
+    Peer third({}, close_copies);
+    EXPECT_NE(third.Start().find("process " + std::to_string(getpid())),
+              std::string::npos);
+    close_copies();
+  }
+  setenv("RXE_USER_BROKER", broker.c_str(), 1);
+}
+
+constexpr uid_t kSomebody = 12345;
+constexpr uid_t kAnother = 23456;
+
+void Become(uid_t uid) {
+  if (setgid(uid) != 0 || setuid(uid) != 0) _exit(9);
+}
+
+TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  Peer root;
+  ASSERT_EQ(root.Start(), "");
+  Peer user({}, [] { Become(kSomebody); });
+  ASSERT_EQ(user.Start(), "");
+  Asker asker;
+  EXPECT_TRUE(asker.AskOnce(root.slot()));
+  EXPECT_TRUE(asker.AskOnce(user.slot()));
+}
+
+TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  Peer user({}, [] { Become(kSomebody); });
+  const std::string started = user.Start();
+  if (started.find("Permission denied") != std::string::npos) {
+    GTEST_SKIP() << "the broker lies where other users may not go";
+  }
+  ASSERT_EQ(started, "");
+  const pid_t broker = BrokerPid();
+  for (const uid_t uid : {uid_t{0}, kAnother}) {
+    Peer other({}, [uid] {
+      if (uid != 0) Become(uid);
+    });
+    const std::string error = other.Start();
+    EXPECT_NE(error.find("user " + std::to_string(kSomebody)),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("process " + std::to_string(broker)),
+              std::string::npos)
+        << error;
+  }
+  EXPECT_TRUE(absl::IsPermissionDenied(PortAvailable(Ip("127.0.0.1"))));
+  // The same user shares it.
+  Peer same({}, [] { Become(kSomebody); });
+  EXPECT_EQ(same.Start(), "");
+}
+
+}  // namespace
+}  // namespace rxe_user::broker

@@ -1,0 +1,98 @@
+#include "rxe_user/broker/lone_slot.h"
+
+#include <sys/random.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "rxe_user/broker/fork_guard.h"
+#include "rxe_user/broker/udp.h"
+
+namespace rxe_user::broker {
+namespace {
+
+uint8_t RandomSlot() {
+  uint8_t v = 0;
+  (void)!getrandom(&v, sizeof(v), GRND_NONBLOCK);
+  return static_cast<uint8_t>(1 + v % (kSlots - 1));
+}
+
+// All lone slots of a process are one: the port cannot be bound twice. Kept by
+// weak pointers, so that the port is free when the last of them has gone.
+class Port final : private ForkGuard {
+ public:
+  Port() { EnterForkGuard(); }
+  ~Port() { LeaveForkGuard(); }
+
+  static std::shared_ptr<Port> Get() {
+    static std::mutex mu;
+    static std::weak_ptr<Port> port;
+    const std::lock_guard lock(mu);
+    std::shared_ptr<Port> p = port.lock();
+    if (p == nullptr || p->dead_) {
+      p = std::make_shared<Port>();
+      port = p;
+    }
+    return p;
+  }
+
+  uint8_t number() const { return number_; }
+  absl::StatusOr<int> Open(const Address& address) {
+    if (dead_) {
+      return absl::FailedPreconditionError(
+          "the device was opened before fork(); open it in the child");
+    }
+    const std::lock_guard lock(descriptors_);
+    auto it = sockets_.find(address);
+    if (it == sockets_.end()) {
+      UniqueFd fd = BindUdp(address, kRocePort, Sharing::kExclusive);
+      if (!fd.valid() && errno == EADDRINUSE) {
+        return absl::UnavailableError(PortTakenText(address));
+      }
+      if (!fd.valid()) {
+        return absl::NotFoundError("cannot bind UDP port 4791 of " +
+                                   address.ToString() + ": " +
+                                   std::strerror(errno));
+      }
+      it = sockets_.emplace(address, std::move(fd)).first;
+    }
+    const int copy = it->second.Copy().Release();
+    if (copy < 0) return absl::ResourceExhaustedError(std::strerror(errno));
+    return copy;
+  }
+
+ private:
+  void DieInChild() override {
+    dead_ = true;
+    sockets_.clear();
+  }
+
+  const uint8_t number_ = RandomSlot();
+  std::atomic<bool> dead_ = false;
+  std::map<Address, UniqueFd> sockets_;
+};
+
+class LoneSlot final : public Slot {
+ public:
+  uint8_t number() const override { return port_->number(); }
+  absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
+                                  uint32_t scope_id) override {
+    return port_->Open({address, scope_id});
+  }
+  int fd() const override { return -1; }
+  void OnReadable(const std::function<void(const Stray&)>&) override {}
+  void Forward(const Stray&) override {}
+
+ private:
+  const std::shared_ptr<Port> port_ = Port::Get();
+};
+
+}  // namespace
+
+std::unique_ptr<Slot> MakeLoneSlot() { return std::make_unique<LoneSlot>(); }
+
+}  // namespace rxe_user::broker

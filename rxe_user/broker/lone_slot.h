@@ -1,0 +1,18 @@
+// A slot without a broker: this process has the port to itself.
+#ifndef RXE_USER_BROKER_LONE_SLOT_H_
+#define RXE_USER_BROKER_LONE_SLOT_H_
+
+#include <memory>
+
+#include "rxe_user/broker/slot.h"
+
+namespace rxe_user::broker {
+
+// Its sockets are bound exclusively, so nothing has to be steered, and a second
+// process gets a clear error instead of half of the datagrams. QP1 is served by
+// nobody.
+std::unique_ptr<Slot> MakeLoneSlot();
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_LONE_SLOT_H_

@@ -1,0 +1,82 @@
+// rxe-user-port-broker: shares UDP port 4791 of a network namespace among
+// processes. The library starts it when it is needed; started by hand (as root,
+// to serve all users) it stays with --stay.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "rxe_user/broker/server.h"
+#include "rxe_user/broker/spawn.h"
+
+namespace {
+
+using rxe_user::broker::Server;
+
+// What the program that started us had is none of our business.
+void ResetProcess() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    sigaction(signal, &action, nullptr);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+}
+
+int Usage(const char* wrong) {
+  std::fprintf(stderr,
+               "rxe-user-port-broker: %s (usage: rxe-user-port-broker "
+               "[--stay])\n",
+               wrong);
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Server::Options options;
+  int ready = -1;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--stay") {
+      options.linger_ms = -1;
+    } else if (argument == rxe_user::broker::kReadyArgument) {
+      ready = rxe_user::broker::kReadyFd;  // started by the library
+    } else {
+      return Usage(("unknown argument " + argument).c_str());
+    }
+  }
+  ResetProcess();
+  const char* linger = std::getenv("RXE_USER_BROKER_LINGER_MS");
+  if (linger != nullptr && options.linger_ms >= 0) {
+    options.linger_ms = std::atoi(linger);
+  }
+  auto server = Server::Create(options);
+  const bool raced = absl::IsAlreadyExists(server.status());
+  if (ready >= 0 && (server.ok() || raced)) {
+    // Ours or another's: there is a broker now.
+    (void)!write(ready, "R", 1);
+    close(ready);
+    if (raced) return 0;
+  }
+  if (!server.ok()) {
+    std::fprintf(stderr, "rxe-user-port-broker: %s\n",
+                 std::string(server.status().message()).c_str());
+    return 1;
+  }
+  (*server)->Run();
+  return 0;
+}

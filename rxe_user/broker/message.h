@@ -1,0 +1,79 @@
+// One record of the broker protocol, with its descriptors.
+#ifndef RXE_USER_BROKER_MESSAGE_H_
+#define RXE_USER_BROKER_MESSAGE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "rxe_user/broker/protocol.h"
+#include "rxe_user/broker/unique_fd.h"
+
+namespace rxe_user::broker {
+
+// A received record. Descriptors that nobody takes are closed.
+class Message {
+ public:
+  // The message as a T: present if it is of exactly T's size and type, of our
+  // magic and version.
+  template <typename T>
+  std::optional<T> As() const {
+    T t;
+    if (size_ != sizeof(T)) return std::nullopt;
+    std::memcpy(&t, bytes_.data(), sizeof(T));
+    const Header expected = T{}.header;
+    if (t.header.magic != kMagic || t.header.version != kProtocolVersion ||
+        t.header.type != expected.type) {
+      return std::nullopt;
+    }
+    return t;
+  }
+  // The header alone, of any version; absent if the record is too short or not
+  // of this protocol.
+  std::optional<Header> header() const;
+  // A Stray and its bytes, which point into the message.
+  struct StrayView {
+    StrayHead head;
+    std::span<const uint8_t> bytes;
+  };
+  std::optional<StrayView> AsStray() const;
+
+  // Descriptor i; invalid if there is none.
+  UniqueFd TakeFd(int i) { return std::move(fds_[static_cast<size_t>(i)]); }
+
+  enum class Outcome { kMessage, kNothing, kClosed };
+  // Reads one record without blocking. kClosed also stands for errors and for
+  // records that are larger than any of ours.
+  Outcome Receive(int socket);
+
+ private:
+  std::array<uint8_t, kMaxMessageBytes> bytes_;
+  size_t size_ = 0;
+  std::array<UniqueFd, kMaxMessageFds> fds_;
+};
+
+// Sends one record without blocking; false when it could not be. Descriptors
+// that are negative are left out.
+bool SendRecord(int socket, std::span<const std::span<const uint8_t>> parts,
+                std::initializer_list<int> fds = {});
+
+template <typename T>
+bool Send(int socket, const T& message, std::initializer_list<int> fds = {}) {
+  const std::span<const uint8_t> part(
+      reinterpret_cast<const uint8_t*>(&message), sizeof(message));
+  return SendRecord(socket, {&part, 1}, fds);
+}
+
+// Copies what fits.
+Text MakeText(std::string_view s);
+// Up to the zero, or the end.
+std::string_view TextOf(const Text& text);
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_MESSAGE_H_

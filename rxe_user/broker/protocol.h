@@ -1,0 +1,145 @@
+// What the library and the port broker say to each other.
+//
+// Transport: an AF_UNIX SOCK_SEQPACKET connection to an abstract name, so there
+// is one broker per network namespace and nothing in any file system. One
+// message is one record; descriptors travel beside it (SCM_RIGHTS). Integers
+// are in host order, addresses in network order (both ends are one machine).
+//
+//   client                                   broker
+//   Hello(slot 0)                        ->
+//                                        <-  HelloReply(slot) + ledger
+//   Open(address)                        ->
+//                                        <-  OpenReply(index) + socket, keeper
+//   Stray(datagram of another slot)      ->
+//                                        <-  Stray(datagram of this slot)
+// After the broker has died, to its successor:
+//   Hello(own slot) + ledger             ->
+//                                        <-  HelloReply(slot) + new ledger
+//   HandBack(address, index) + socket, keeper   (once per address)
+//   HandBackEnd                          ->
+//
+// The *keeper* is a copy of slot 0's socket, which stands first in its group:
+// clients hold it only so that the broker's death does not move the others.
+// The *ledger* (ledger.h) is the dead broker's memory of who holds what.
+//
+// Closing the connection gives the slot back.
+#ifndef RXE_USER_BROKER_PROTOCOL_H_
+#define RXE_USER_BROKER_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace rxe_user::broker {
+
+inline constexpr uint16_t kRocePort = 4791;
+
+// Raised with every change of this file or of ledger.h; stands in the name too,
+// so that libraries and brokers of different versions do not meet: the second
+// one finds the port taken, and says by what.
+inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr std::string_view kSocketName = "rxe_user/port-broker/1";
+
+inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
+inline constexpr int kSlots = 256;              // 0 is the broker's own
+
+enum class Type : uint16_t {
+  kHello = 1,
+  kHelloReply = 2,
+  kOpen = 3,
+  kOpenReply = 4,
+  kHandBack = 5,
+  kHandBackEnd = 6,
+  kStray = 7,
+};
+
+// Why a request was refused. `text` of the reply says it to people.
+enum class Refusal : uint32_t {
+  kNone = 0,
+  kVersion = 1,    // another protocol version
+  kUser = 2,       // the broker does not serve this user
+  kFull = 3,       // no slot is free
+  kSlotTaken = 4,  // the slot handed back belongs to another by now
+  kPortTaken = 5,  // something else holds the port at this address
+  kNoAddress = 6,  // no such local address
+  kOther = 7,
+};
+
+struct Header {
+  uint32_t magic = kMagic;
+  uint16_t version = kProtocolVersion;
+  Type type{};
+};
+
+struct Text {
+  char text[400] = {};  // ends with a zero
+};
+
+// Where a group lives.
+struct Place {
+  uint8_t address[16] = {};  // IPv4 mapped
+  uint32_t scope_id = 0;     // interface index of a link-local address, else 0
+};
+
+struct Hello {
+  Header header{.type = Type::kHello};
+  uint32_t slot = 0;  // 0: a new one; else the one held under the last broker
+};
+
+struct HelloReply {
+  Header header{.type = Type::kHelloReply};
+  Refusal refusal = Refusal::kNone;
+  uint32_t slot = 0;
+  Text text;
+};
+
+struct Open {
+  Header header{.type = Type::kOpen};
+  Place place;
+};
+
+struct OpenReply {
+  Header header{.type = Type::kOpenReply};
+  Refusal refusal = Refusal::kNone;
+  uint32_t index = 0;  // the socket's position in its group
+  Place place;
+  Text text;
+};
+
+struct HandBack {
+  Header header{.type = Type::kHandBack};
+  uint32_t index = 0;
+  Place place;
+};
+
+struct HandBackEnd {
+  Header header{.type = Type::kHandBackEnd};
+};
+
+// Followed by `length` bytes of UDP payload. The slot that it is meant for is
+// told by the destination queue pair in there.
+struct StrayHead {
+  Header header{.type = Type::kStray};
+  uint8_t source[16] = {};
+  uint8_t destination[16] = {};
+  uint16_t source_port = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+  uint32_t length = 0;
+};
+
+// The largest RoCE packet (4096 and headers) fits.
+inline constexpr size_t kMaxStrayBytes = 5000;
+inline constexpr size_t kMaxMessageBytes = 6144;
+inline constexpr int kMaxMessageFds = 2;
+
+static_assert(std::is_trivially_copyable_v<HelloReply> &&
+              std::is_trivially_copyable_v<OpenReply> &&
+              std::is_trivially_copyable_v<HandBack> &&
+              std::is_trivially_copyable_v<StrayHead>);
+static_assert(sizeof(StrayHead) + kMaxStrayBytes <= kMaxMessageBytes);
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_PROTOCOL_H_

@@ -1,0 +1,174 @@
+// The broker's death, with traffic.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <set>
+
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/broker/test_peer.h"
+
+namespace rxe_user::broker {
+namespace {
+
+using RecoveryTest = BrokerTest;
+using std::chrono::milliseconds;
+
+std::vector<Peer> StartPeers(int count) {
+  std::vector<Peer> peers;
+  for (int i = 0; i < count; ++i) {
+    peers.emplace_back();
+    EXPECT_EQ(peers.back().Start(), "");
+  }
+  return peers;
+}
+
+// Kills the broker and waits for the next one.
+void KillBroker() {
+  const pid_t old = BrokerPid();
+  ASSERT_GT(old, 0);
+  kill(old, SIGKILL);
+  ASSERT_TRUE(Eventually([&] {
+    const pid_t now = BrokerPid();
+    return now != 0 && now != old;
+  }));
+}
+
+TEST_F(RecoveryTest, NobodyNoticesWhenNoSlotWasGivenBack) {
+  std::vector<Peer> peers = StartPeers(6);
+  Asker asker;
+  for (int round = 0; round < 5; ++round) {
+    const pid_t old = BrokerPid();
+    kill(old, SIGKILL);
+    // Not one datagram is lost, before, while and after the next one starts.
+    for (int i = 0; i < 400; ++i) {
+      for (const Peer& p : peers) ASSERT_TRUE(asker.AskOnce(p.slot()));
+    }
+    ASSERT_TRUE(Eventually([&] {
+      const pid_t now = BrokerPid();
+      return now != 0 && now != old;
+    }));
+    for (const Peer& p : peers) ASSERT_TRUE(asker.AskOnce(p.slot()));
+  }
+}
+
+TEST_F(RecoveryTest, PositionsThatMovedAreFoundAgain) {
+  std::vector<Peer> peers = StartPeers(8);
+  Asker asker;
+  for (const size_t victim : {1u, 0u, 3u}) {
+    // Its socket is the broker's alone; when that dies, the last one moves.
+    peers[victim].Kill();
+    peers.erase(peers.begin() + static_cast<ptrdiff_t>(victim));
+    Asker slot0;
+    const pid_t old = BrokerPid();
+    const auto start = std::chrono::steady_clock::now();
+    kill(old, SIGKILL);
+    for (const Peer& p : peers) {
+      EXPECT_TRUE(asker.Ask(p.slot(), milliseconds(5)));
+    }
+    const auto took = std::chrono::duration_cast<milliseconds>(
+        std::chrono::steady_clock::now() - start);
+    // Seven retransmissions of 67 ms must do on a quiet machine.
+    EXPECT_LT(took.count(), 5000);
+    RecordProperty("recovery_ms", static_cast<int>(took.count()));
+    // It stays so when the new one looks again.
+    const Peer next;
+    for (int i = 0; i < 200; ++i) {
+      for (const Peer& p : peers) EXPECT_TRUE(asker.Ask(p.slot()));
+    }
+  }
+  // A newcomer gets a slot and a socket of its own.
+  Peer next;
+  ASSERT_EQ(next.Start(), "");
+  for (const Peer& p : peers) EXPECT_NE(p.slot(), next.slot());
+  EXPECT_TRUE(asker.AskOnce(next.slot()));
+  for (const Peer& p : peers) EXPECT_TRUE(asker.AskOnce(p.slot()));
+}
+
+TEST_F(RecoveryTest, NewcomersDuringRecoveryGetFreeSlots) {
+  std::vector<Peer> peers = StartPeers(4);
+  Asker asker;
+  for (int round = 0; round < 4; ++round) {
+    kill(BrokerPid(), SIGKILL);
+    const size_t before = peers.size();
+    for (int i = 0; i < 3; ++i) peers.emplace_back();
+    for (size_t i = before; i < peers.size(); ++i) {
+      ASSERT_EQ(peers[i].Start(), "");
+    }
+    std::set<uint8_t> slots;
+    for (const Peer& p : peers) {
+      EXPECT_TRUE(slots.insert(p.slot()).second);
+      EXPECT_TRUE(asker.Ask(p.slot()));
+    }
+  }
+}
+
+TEST_F(RecoveryTest, StoppedClientKeepsItsSlotAndItsTraffic) {
+  std::vector<Peer> peers = StartPeers(3);
+  Asker asker;
+  Peer& sleeper = peers[0];
+  sleeper.Signal(SIGSTOP);
+  KillBroker();
+  for (size_t i = 1; i < peers.size(); ++i) {
+    EXPECT_TRUE(asker.Ask(peers[i].slot()));
+  }
+  std::vector<Peer> others = StartPeers(2);
+  for (const Peer& p : others) {
+    EXPECT_NE(p.slot(), sleeper.slot());
+    EXPECT_TRUE(asker.Ask(p.slot()));
+  }
+  // What is sent to it meanwhile waits in its own socket.
+  sleeper.Signal(SIGCONT);
+  EXPECT_TRUE(asker.Ask(sleeper.slot()));
+  for (const Peer& p : peers) EXPECT_TRUE(asker.Ask(p.slot()));
+  for (const Peer& p : others) EXPECT_TRUE(asker.Ask(p.slot()));
+}
+
+TEST_F(RecoveryTest, ClientsThatDieTogetherWithTheBrokerLeaveRoom) {
+  std::vector<Peer> peers = StartPeers(6);
+  Asker asker;
+  kill(BrokerPid(), SIGKILL);
+  peers[0].Kill();
+  peers[4].Kill();
+  for (const size_t i : {1u, 2u, 3u, 5u}) {
+    EXPECT_TRUE(asker.Ask(peers[i].slot()));
+  }
+  Peer next;
+  ASSERT_EQ(next.Start(), "");
+  EXPECT_TRUE(asker.Ask(next.slot()));
+  for (const size_t i : {1u, 2u, 3u, 5u}) {
+    EXPECT_TRUE(asker.Ask(peers[i].slot()));
+  }
+}
+
+TEST_F(RecoveryTest, AfterEverybodysDeathAllStartsAnew) {
+  {
+    std::vector<Peer> peers = StartPeers(3);
+    kill(BrokerPid(), SIGKILL);
+    for (Peer& p : peers) p.Signal(SIGKILL);
+  }
+  Peer next;
+  ASSERT_EQ(next.Start(), "");
+  Asker asker;
+  EXPECT_TRUE(asker.AskOnce(next.slot()));
+}
+
+TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNeedBe) {
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  const auto a = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+  ASSERT_TRUE(a.ok());
+  kill(BrokerPid(), SIGKILL);
+  ASSERT_TRUE(Eventually([] { return !NameExists(); }));
+  const int old = (*slot)->fd();
+  const auto b = (*slot)->OpenAddress(Ip("127.0.0.2"), 0);
+  ASSERT_TRUE(b.ok()) << b.status();
+  EXPECT_NE((*slot)->fd(), old);
+  const UniqueFd sockets[] = {UniqueFd(*a), UniqueFd(*b)};
+  Asker(Ip("127.0.0.2")).Send(PacketFor((*slot)->number()));
+  uint8_t payload[64];
+  EXPECT_TRUE(
+      Eventually([&] { return recv(*b, payload, sizeof(payload), 0) == 24; }));
+}
+
+}  // namespace
+}  // namespace rxe_user::broker

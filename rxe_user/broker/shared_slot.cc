@@ -1,0 +1,227 @@
+#include "rxe_user/broker/shared_slot.h"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace rxe_user::broker {
+namespace {
+
+constexpr int64_t kRequestMs = 5000;
+// A thread that makes progress for others must not be kept for long.
+constexpr int64_t kRecoverMs = 200;
+constexpr int64_t kRetryMs = 100;
+constexpr int kMessagesPerCall = 64;
+
+}  // namespace
+
+std::unique_ptr<Slot> SharedSlot::Make(Session session) {
+  return std::unique_ptr<Slot>(new SharedSlot(std::move(session)));
+}
+
+SharedSlot::SharedSlot(Session session)
+    : number_(session.slot), strays_(kStraysPerSecond, kStrayBurst) {
+  Use(std::move(session));
+  EnterForkGuard();
+}
+
+SharedSlot::~SharedSlot() { LeaveForkGuard(); }
+
+void SharedSlot::DieInChild() {
+  dead_ = true;
+  fd_ = -1;
+  connection_.Reset();
+  retry_.Reset();
+  ledger_.Reset();
+  held_.clear();
+}
+
+void SharedSlot::Use(Session session) {
+  const std::lock_guard lock(descriptors_);
+  // The new descriptor exists before the old one goes: another number.
+  const UniqueFd old = std::exchange(connection_, std::move(session.socket));
+  const UniqueFd timer = std::exchange(retry_, UniqueFd());
+  ledger_ = std::move(session.ledger);
+  fd_ = connection_.get();
+}
+
+void SharedSlot::RetryLater() {
+  UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  itimerspec when{};
+  when.it_value.tv_nsec = kRetryMs * 1'000'000;
+  timerfd_settime(timer.get(), 0, &when, nullptr);
+  const std::lock_guard lock(descriptors_);
+  const UniqueFd old_timer = std::exchange(retry_, std::move(timer));
+  connection_.Reset();
+  fd_ = retry_.get();
+}
+
+void SharedSlot::GiveUp(const absl::Status& why) {
+  std::fprintf(stderr,
+               "rxe_user: lost slot %u of UDP port 4791: %s; restart this "
+               "program\n",
+               unsigned{number_}, std::string(why.message()).c_str());
+  lost_ = true;
+  const std::lock_guard lock(descriptors_);
+  connection_.Reset();
+  retry_.Reset();
+  fd_ = -1;
+}
+
+bool SharedSlot::HandBackAll(const Session& session) {
+  for (const Held& h : held_) {
+    HandBack message;
+    message.index = h.index;
+    message.place = h.address.ToPlace();
+    if (!Send(session.socket.get(), message,
+              {h.socket.get(), h.keeper.get()})) {
+      return false;
+    }
+  }
+  return Send(session.socket.get(), HandBackEnd{});
+}
+
+// The broker has gone: finds or starts another and hands the sockets back.
+// False if that has to be tried again later, or is of no use.
+bool SharedSlot::Recover(int64_t budget_ms) {
+  Failure failure{};
+  absl::StatusOr<Session> session =
+      Connect(number_, ledger_.get(), MonotonicMs() + budget_ms, failure);
+  if (!session.ok() && failure == Failure::kRefused) {
+    GiveUp(session.status());
+    return false;
+  }
+  if (!session.ok() || !HandBackAll(*session)) {
+    RetryLater();
+    return false;
+  }
+  Use(*std::move(session));
+  return true;
+}
+
+void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
+  Message message;
+  for (int i = 0; i < kMessagesPerCall && !dead_; ++i) {
+    {
+      const std::lock_guard lock(requests_);
+      if (lost_) return;
+      const Message::Outcome outcome = connection_.valid()
+                                           ? message.Receive(connection_.get())
+                                           : Message::Outcome::kClosed;
+      if (outcome == Message::Outcome::kNothing) return;
+      if (outcome == Message::Outcome::kClosed) {
+        uint64_t expirations;
+        if (retry_.valid() &&
+            read(retry_.get(), &expirations, sizeof(expirations)) < 0) {
+          return;  // not yet
+        }
+        if (!Recover(kRecoverMs)) return;
+        continue;
+      }
+    }
+    const std::optional<Message::StrayView> view = message.AsStray();
+    if (!view.has_value()) continue;
+    Stray stray;
+    stray.source = wire::IpAddress::FromGid(view->head.source);
+    stray.destination = wire::IpAddress::FromGid(view->head.destination);
+    stray.source_port = view->head.source_port;
+    stray.traffic_class = view->head.traffic_class;
+    stray.hop_limit = view->head.hop_limit;
+    stray.bytes = view->bytes;
+    deliver(stray);
+  }
+}
+
+const SharedSlot::Held* SharedSlot::Find(const Address& address) const {
+  const auto it = std::find_if(held_.begin(), held_.end(), [&](const Held& h) {
+    return h.address == address;
+  });
+  return it == held_.end() ? nullptr : &*it;
+}
+
+absl::StatusOr<int> SharedSlot::OpenAddress(const wire::IpAddress& ip,
+                                            uint32_t scope_id) {
+  if (dead_) {
+    return absl::FailedPreconditionError(
+        "the device was opened before fork(); open it in the child");
+  }
+  const Address address{ip, scope_id};
+  const std::lock_guard lock(requests_);
+  if (Find(address) == nullptr) {
+    const absl::Status status = Request(address);
+    if (!status.ok()) return status;
+  }
+  const int copy = Find(address)->socket.Copy().Release();
+  if (copy < 0) return absl::ResourceExhaustedError(std::strerror(errno));
+  return copy;
+}
+
+// Asks the broker for a socket, and the next one should this one die.
+absl::Status SharedSlot::Request(const Address& address) {
+  const int64_t deadline = MonotonicMs() + kRequestMs;
+  Open open;
+  open.place = address.ToPlace();
+  Message message;
+  while (!lost_ && MonotonicMs() < deadline) {
+    if (!connection_.valid() || !Send(connection_.get(), open)) {
+      if (!Recover(deadline - MonotonicMs())) break;
+      continue;
+    }
+    std::optional<OpenReply> reply;
+    Message::Outcome outcome = Message::Outcome::kMessage;
+    // A stray that arrives meanwhile is dropped, as datagrams may be.
+    while (!reply.has_value() && outcome == Message::Outcome::kMessage) {
+      outcome = Await(connection_.get(), deadline, message);
+      reply = outcome == Message::Outcome::kMessage ? message.As<OpenReply>()
+                                                    : std::nullopt;
+    }
+    if (outcome == Message::Outcome::kNothing) break;
+    if (outcome == Message::Outcome::kClosed) {
+      if (!Recover(deadline - MonotonicMs())) break;
+      continue;
+    }
+    if (Address::From(reply->place) != address) continue;
+    const absl::Status status = StatusOf(reply->refusal, reply->text);
+    if (!status.ok()) return status;
+    Held held{address, static_cast<uint16_t>(reply->index), message.TakeFd(0),
+              message.TakeFd(1)};
+    if (!held.socket.valid()) {
+      return absl::ResourceExhaustedError(
+          "too many open files to take a socket from the port broker");
+    }
+    const std::lock_guard guard(descriptors_);
+    held_.push_back(std::move(held));
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      "the port broker of this network namespace does not answer");
+}
+
+void SharedSlot::Forward(const Stray& stray) {
+  if (dead_ || stray.bytes.size() > kMaxStrayBytes) return;
+  const std::unique_lock lock(requests_, std::try_to_lock);
+  if (!lock.owns_lock() || !connection_.valid() ||
+      !strays_.Take(MonotonicMs())) {
+    return;
+  }
+  StrayHead head;
+  std::memcpy(head.source, stray.source.bytes.data(), sizeof(head.source));
+  std::memcpy(head.destination, stray.destination.bytes.data(),
+              sizeof(head.destination));
+  head.source_port = stray.source_port;
+  head.traffic_class = stray.traffic_class;
+  head.hop_limit = stray.hop_limit;
+  head.length = static_cast<uint32_t>(stray.bytes.size());
+  const std::span<const uint8_t> parts[] = {
+      {reinterpret_cast<const uint8_t*>(&head), sizeof(head)}, stray.bytes};
+  SendRecord(connection_.get(), parts);
+}
+
+}  // namespace rxe_user::broker

@@ -1,0 +1,67 @@
+// A slot that a broker has given.
+#ifndef RXE_USER_BROKER_SHARED_SLOT_H_
+#define RXE_USER_BROKER_SHARED_SLOT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/fork_guard.h"
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/broker/token_bucket.h"
+#include "rxe_user/broker/udp.h"
+#include "rxe_user/broker/unique_fd.h"
+
+namespace rxe_user::broker {
+
+class SharedSlot final : public Slot, private ForkGuard {
+ public:
+  static std::unique_ptr<Slot> Make(Session session);
+  ~SharedSlot() override;
+
+  uint8_t number() const override { return number_; }
+  absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
+                                  uint32_t scope_id) override;
+  int fd() const override { return fd_; }
+  void OnReadable(const std::function<void(const Stray&)>& deliver) override;
+  void Forward(const Stray& stray) override;
+
+ private:
+  struct Held {
+    Address address;
+    uint16_t index;
+    UniqueFd socket;
+    UniqueFd keeper;
+  };
+
+  explicit SharedSlot(Session session);
+  // These hold requests_.
+  bool Recover(int64_t budget_ms);
+  bool HandBackAll(const Session& session);
+  void Use(Session session);
+  void RetryLater();
+  void GiveUp(const absl::Status& why);
+  absl::Status Request(const Address& address);
+  const Held* Find(const Address& address) const;
+  void DieInChild() override;
+
+  const uint8_t number_;
+  std::atomic<int> fd_;             // what fd() says
+  std::atomic<bool> dead_ = false;  // in a forked child
+  // One request at a time; whoever holds it may wait for the broker.
+  std::mutex requests_;
+  TokenBucket strays_;  // under requests_
+  bool lost_ = false;   // under requests_: no broker will have us
+  // Changes of these need requests_ and descriptors_.
+  UniqueFd connection_;
+  UniqueFd retry_;  // a timer while there is no broker
+  UniqueFd ledger_;
+  std::vector<Held> held_;
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_SHARED_SLOT_H_

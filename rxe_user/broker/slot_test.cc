@@ -1,0 +1,364 @@
+// Slots of a living broker: steering, reuse, strays, bad neighbours.
+#include "rxe_user/broker/slot.h"
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+#include <set>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/message.h"
+#include "rxe_user/broker/test_peer.h"
+
+namespace rxe_user::broker {
+namespace {
+
+using SlotTest = BrokerTest;
+
+TEST_F(SlotTest, SteersIpv4AndIpv6ToTheProcessOfTheSlot) {
+  const std::vector<Address> both = {{Ip("127.0.0.1"), 0}, {Ip("::1"), 0}};
+  std::vector<Peer> peers;
+  for (int i = 0; i < 3; ++i) {
+    peers.emplace_back(both);
+    ASSERT_EQ(peers.back().Start(), "");
+    ASSERT_NE(peers.back().slot(), 0);
+  }
+  for (const char* to : {"127.0.0.1", "::1"}) {
+    Asker asker(Ip(to));
+    for (const Peer& p : peers) EXPECT_TRUE(asker.AskOnce(p.slot())) << to;
+    EXPECT_EQ(asker.asked(), 3);
+  }
+}
+
+TEST_F(SlotTest, SteersAll255Slots) {
+  std::vector<std::unique_ptr<Slot>> slots;
+  std::vector<UniqueFd> sockets(kSlots);
+  for (int i = 1; i < kSlots; ++i) {
+    auto slot = Slot::Acquire();
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    ASSERT_FALSE(sockets[(*slot)->number()].valid());
+    sockets[(*slot)->number()].Reset(*fd);
+    slots.push_back(*std::move(slot));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(Slot::Acquire().status()));
+  Asker asker;
+  asker.Send({1, 2, 3});  // too short: slot 0
+  for (int i = 0; i < kSlots; ++i) {
+    asker.Send(PacketFor(static_cast<uint8_t>(i), static_cast<uint32_t>(i)));
+  }
+  for (size_t i = 1; i < kSlots; ++i) {
+    uint8_t payload[64];
+    // Loopback delivers within sendto.
+    ASSERT_TRUE(Eventually([&] {
+      return recv(sockets[i].get(), payload, sizeof(payload), 0) == 24;
+    })) << i;
+    EXPECT_EQ(payload[5], i);
+    EXPECT_LT(recv(sockets[i].get(), payload, sizeof(payload), 0), 0);
+  }
+}
+
+TEST_F(SlotTest, DatagramsForUnknownSlotsReachNobody) {
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+  ASSERT_TRUE(fd.ok());
+  const UniqueFd socket(*fd);
+  Asker asker;
+  for (int i = 0; i < kSlots; ++i) {
+    if (i != (*slot)->number()) asker.Send(PacketFor(static_cast<uint8_t>(i)));
+  }
+  asker.Send(PacketFor((*slot)->number()));
+  uint8_t payload[64];
+  ASSERT_TRUE(
+      Eventually([&] { return recv(*fd, payload, sizeof(payload), 0) == 24; }));
+  EXPECT_EQ(payload[5], (*slot)->number());
+}
+
+TEST_F(SlotTest, OpensAnAddressOncePerSlotAndHandsOutCopies) {
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  const auto a = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+  const auto b = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+  const auto other = (*slot)->OpenAddress(Ip("127.0.0.2"), 0);
+  ASSERT_TRUE(a.ok() && b.ok() && other.ok());
+  const UniqueFd fds[] = {UniqueFd(*a), UniqueFd(*b), UniqueFd(*other)};
+  EXPECT_NE(*a, *b);
+  EXPECT_EQ(SocketCookie(*a), SocketCookie(*b));
+  EXPECT_NE(SocketCookie(*a), SocketCookie(*other));
+  for (const UniqueFd& fd : fds) {
+    EXPECT_TRUE(fcntl(fd.get(), F_GETFD) & FD_CLOEXEC);
+    EXPECT_TRUE(fcntl(fd.get(), F_GETFL) & O_NONBLOCK);
+  }
+  EXPECT_TRUE(
+      absl::IsNotFound((*slot)->OpenAddress(Ip("198.51.100.77"), 0).status()));
+}
+
+TEST_F(SlotTest, LinkLocalAddressesCarryTheirScope) {
+  if (!Root() ||
+      system("ip link add rxeu_a type veth peer name rxeu_b && "
+             "ip addr add fe80::77/64 dev rxeu_a nodad && "
+             "ip link set rxeu_a up && ip link set rxeu_b up") != 0) {
+    GTEST_SKIP() << "needs root and ip";
+  }
+  const uint32_t scope = if_nametoindex("rxeu_a");
+  Peer peer({{Ip("fe80::77"), scope}});
+  ASSERT_EQ(peer.Start(), "");
+  Asker asker(Ip("fe80::77"), scope);
+  EXPECT_TRUE(asker.AskOnce(peer.slot()));
+  // Its group is found again after a broker's death too.
+  kill(BrokerPid(), SIGKILL);
+  EXPECT_TRUE(asker.Ask(peer.slot()));
+}
+
+TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreUsedAgain) {
+  Peer stays, first;
+  ASSERT_EQ(first.Start(), "");
+  ASSERT_EQ(stays.Start(), "");
+  const int sockets = PortSockets();
+  EXPECT_EQ(sockets, 3);  // slot 0 has one
+  uint8_t last = first.slot();
+  first.Kill();
+  Asker asker;
+  for (int i = 0; i < 20; ++i) {
+    // Nobody gets what was meant for the dead, whose socket they inherit.
+    asker.Send(PacketFor(last));
+    Peer next;
+    ASSERT_EQ(next.Start(), "");
+    EXPECT_TRUE(asker.AskOnce(next.slot()));
+    EXPECT_TRUE(asker.AskOnce(stays.slot()));
+    last = next.slot();
+    next.Kill();
+    // The broker may hear of a death after the next one asks: one more socket.
+    EXPECT_LE(PortSockets(), sockets + 1);
+  }
+}
+
+TEST_F(SlotTest, StraysAreHandedOverByTheBroker) {
+  Peer peer;
+  ASSERT_EQ(peer.Start(), "");
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  // As if GRO had merged a datagram of theirs into ours.
+  const UniqueFd answers(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const SocketAddress any = ToSocketAddress({Ip("127.0.0.1"), 0}, 0);
+  ASSERT_EQ(bind(answers.get(), any.get(), any.size), 0);
+  sockaddr_in bound{};
+  socklen_t size = sizeof(bound);
+  getsockname(answers.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+  Stray stray;
+  stray.source = stray.destination = Ip("127.0.0.1");
+  stray.source_port = ntohs(bound.sin_port);
+  const std::vector<uint8_t> packet = PacketFor(peer.slot(), 99);
+  stray.bytes = packet;
+  (*slot)->Forward(stray);
+  uint8_t answer[5];
+  ASSERT_TRUE(Eventually([&] {
+    return recv(answers.get(), answer, sizeof(answer), MSG_DONTWAIT) == 5;
+  }));
+  EXPECT_EQ(answer[0], peer.slot());
+  EXPECT_EQ(answer[1], 99);
+  // Those that cannot be delivered harm nobody.
+  const std::vector<uint8_t> huge(20000);
+  stray.bytes = huge;
+  (*slot)->Forward(stray);
+  stray.bytes = std::span(packet).first(3);
+  (*slot)->Forward(stray);
+  const std::vector<uint8_t> unknown = PacketFor(0);
+  stray.bytes = unknown;
+  for (int i = 0; i < 5000; ++i) (*slot)->Forward(stray);
+  Asker asker;
+  EXPECT_TRUE(asker.AskOnce(peer.slot()));
+}
+
+UniqueFd RawConnection() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+  const socklen_t size = static_cast<socklen_t>(
+      offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), size),
+            0);
+  return fd;
+}
+
+bool Closed(int fd) {
+  Message message;
+  while (true) {
+    switch (Await(fd, MonotonicMs() + 20000, message)) {
+      case Message::Outcome::kClosed:
+        return true;
+      case Message::Outcome::kNothing:
+        return false;
+      case Message::Outcome::kMessage:
+        break;
+    }
+  }
+}
+
+TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
+  Peer peer;
+  ASSERT_EQ(peer.Start(), "");
+  const pid_t broker = BrokerPid();
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    const UniqueFd fd = RawConnection();
+    std::vector<uint8_t> bytes(1 + random() % 6000);
+    for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
+    Header header;
+    header.type = static_cast<Type>(random() % 9);
+    if (i % 2 == 0) {
+      std::memcpy(bytes.data(), &header,
+                  std::min(bytes.size(), sizeof(header)));
+    }
+    const int fds[] = {0, 1, fd.get()};
+    const std::span<const uint8_t> part(bytes);
+    SendRecord(fd.get(), {&part, 1}, {fds[i % 3], 1});
+    EXPECT_TRUE(Closed(fd.get()));
+  }
+  {
+    // Every message in a state where it is wrong.
+    const UniqueFd before_hello = RawConnection();
+    Send(before_hello.get(), Open{});
+    EXPECT_TRUE(Closed(before_hello.get()));
+    const UniqueFd hello_twice = RawConnection();
+    Send(hello_twice.get(), Hello{});
+    Send(hello_twice.get(), Hello{});
+    EXPECT_TRUE(Closed(hello_twice.get()));
+    const UniqueFd hand_back = RawConnection();
+    Send(hand_back.get(), Hello{});
+    Send(hand_back.get(), HandBack{});
+    EXPECT_TRUE(Closed(hand_back.get()));
+    // Somebody's slot is not to be had.
+    const UniqueFd thief = RawConnection();
+    Hello hello;
+    hello.slot = peer.slot();
+    Send(thief.get(), hello, {0});
+    Message message;
+    ASSERT_EQ(Await(thief.get(), MonotonicMs() + 20000, message),
+              Message::Outcome::kMessage);
+    EXPECT_EQ(message.As<HelloReply>()->refusal, Refusal::kSlotTaken);
+    // Nor is a foreign socket taken for one of the group.
+    const UniqueFd forger = RawConnection();
+    for (uint32_t s = 1; s < kSlots; ++s) {
+      if (s != peer.slot()) hello.slot = s;
+    }
+    Send(forger.get(), hello);
+    HandBack back;
+    back.place = Address{Ip("127.0.0.1"), 0}.ToPlace();
+    const UniqueFd other(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    Send(forger.get(), back, {other.get(), other.get()});
+    EXPECT_TRUE(Closed(forger.get()));
+  }
+  EXPECT_EQ(BrokerPid(), broker);
+  Asker asker;
+  EXPECT_TRUE(asker.AskOnce(peer.slot()));
+}
+
+TEST_F(SlotTest, OtherProtocolVersionIsToldSo) {
+  Peer peer;
+  ASSERT_EQ(peer.Start(), "");
+  const UniqueFd fd = RawConnection();
+  Hello hello;
+  hello.header.version = 77;
+  Send(fd.get(), hello);
+  Message message;
+  ASSERT_EQ(Await(fd.get(), MonotonicMs() + 20000, message),
+            Message::Outcome::kMessage);
+  const auto reply = message.As<HelloReply>();
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->refusal, Refusal::kVersion);
+  EXPECT_NE(TextOf(reply->text).find("version 77"), std::string_view::npos);
+}
+
+TEST_F(SlotTest, ForkedChildHoldsNothingOfTheSlot) {
+  int life[2];
+  ASSERT_EQ(pipe(life), 0);
+  pid_t grandchild = 0;
+  int report[2];
+  ASSERT_EQ(pipe(report), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    auto slot = Slot::Acquire();
+    auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    close(*fd);
+    const pid_t forked = fork();
+    if (forked == 0) {
+      const bool dead = (*slot)->fd() == -1 &&
+                        absl::IsFailedPrecondition(
+                            (*slot)->OpenAddress(Ip("127.0.0.1"), 0).status());
+      const pid_t self = dead ? getpid() : -1;
+      (void)!write(report[1], &self, sizeof(self));
+      close(life[1]);
+      char byte;
+      (void)!read(life[0], &byte, 1);  // until the test ends
+      _exit(0);
+    }
+    close(life[1]);
+    char byte;
+    (void)!read(life[0], &byte, 1);
+    _exit(0);
+  }
+  ASSERT_EQ(read(report[0], &grandchild, sizeof(grandchild)),
+            ssize_t{sizeof(grandchild)});
+  EXPECT_GT(grandchild, 0);
+  const pid_t broker = BrokerPid();
+  EXPECT_GT(broker, 0);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  // The fork lives, and keeps neither the slot nor the broker nor the port.
+  EXPECT_TRUE(Eventually([&] { return ProcessGone(broker); }));
+  EXPECT_TRUE(Eventually([] { return PortSockets() == 0; }));
+  for (const int fd : {life[0], life[1], report[0], report[1]}) close(fd);
+}
+
+TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
+  for (const char* held : {"127.0.0.1", "0.0.0.0", "::"}) {
+    UniqueFd foreign(socket(Ip(held).is_v4() ? AF_INET : AF_INET6,
+                            SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const SocketAddress a = ToSocketAddress({Ip(held), 0}, kRocePort);
+    ASSERT_EQ(bind(foreign.get(), a.get(), a.size), 0);
+    const absl::Status probe = PortAvailable(Ip("127.0.0.1"));
+    EXPECT_TRUE(absl::IsUnavailable(probe)) << probe;
+    auto slot = Slot::Acquire();
+    ASSERT_TRUE(slot.ok());
+    const absl::Status status =
+        (*slot)->OpenAddress(Ip("127.0.0.1"), 0).status();
+    EXPECT_TRUE(absl::IsUnavailable(status));
+    const std::string text(status.message());
+    for (const std::string& part :
+         {std::string("4791"), std::string("127.0.0.1"),
+          "process " + std::to_string(getpid()), std::string("stop it")}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+    // Once it has gone, all is well.
+    foreign.Reset();
+    EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
+    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    if (fd.ok()) close(*fd);
+    slot->reset();
+    ASSERT_TRUE(Eventually([] { return PortSockets() == 0; }));
+  }
+}
+
+TEST_F(SlotTest, PortAvailableChangesNothing) {
+  EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
+  EXPECT_TRUE(PortAvailable(Ip("::1")).ok());
+  EXPECT_EQ(PortSockets(), 0);
+  EXPECT_FALSE(NameExists());
+  EXPECT_FALSE(PortAvailable(Ip("198.51.100.77")).ok());
+}
+
+}  // namespace
+}  // namespace rxe_user::broker

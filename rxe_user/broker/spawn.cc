@@ -1,0 +1,169 @@
+#include "rxe_user/broker/spawn.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "rxe_user/broker/unique_fd.h"
+
+extern char** environ;
+
+namespace rxe_user::broker {
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;
+constexpr int kReadyTimeoutMs = 3000;
+
+// What the two children share with their suspended parent.
+struct Plan {
+  const char* path;
+  char* const* argv;
+  char* const* envp;
+  int ready_fd;
+  void* stack_top;  // the second child's
+  int error = 0;    // errno of what failed
+};
+
+// The children borrow the parent's memory: system calls only, nothing that
+// allocates or locks.
+
+// Becomes the broker.
+int ExecBroker(void* argument) {
+  Plan& plan = *static_cast<Plan*>(argument);
+  constexpr int kAside = 10;
+  const int ready = fcntl(plan.ready_fd, F_DUPFD, kAside);
+  const int null = open("/dev/null", O_RDWR);
+  if (ready < 0 || null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ||
+      dup2(null, 2) < 0 || dup2(ready, kReadyFd) < 0 || chdir("/") != 0) {
+    plan.error = errno;
+    _exit(1);
+  }
+  if (syscall(SYS_close_range, kReadyFd + 1, ~0u, 0) != 0) {
+    for (int fd = kReadyFd + 1; fd < 65536; ++fd) close(fd);
+  }
+  execve(plan.path, plan.argv, plan.envp);
+  plan.error = errno;
+  _exit(1);
+}
+
+// Leaves the broker an orphan at once, so that it is nobody's child.
+int StartBroker(void* argument) {
+  Plan& plan = *static_cast<Plan*>(argument);
+  setsid();
+  if (clone(ExecBroker, plan.stack_top, CLONE_VM | CLONE_VFORK | SIGCHLD,
+            argument) < 0) {
+    plan.error = errno;
+  }
+  _exit(0);
+}
+
+// The file that holds this code, as an absolute path.
+std::string OwnFile() {
+  Dl_info info{};
+  const auto here = reinterpret_cast<uintptr_t>(&OwnFile);
+  if (dladdr(reinterpret_cast<void*>(here), &info) != 0 &&
+      info.dli_fname != nullptr && info.dli_fname[0] == '/') {
+    return info.dli_fname;
+  }
+  // Loaded by a relative path, which may mean something else by now.
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    unsigned long first, last;
+    const size_t slash = line.find('/');
+    if (slash != std::string::npos &&
+        std::sscanf(line.c_str(), "%lx-%lx", &first, &last) == 2 &&
+        first <= here && here < last) {
+      return line.substr(slash);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string BrokerPath() {
+  const char* path = secure_getenv("RXE_USER_BROKER");
+  if (path != nullptr && path[0] != 0) {
+    std::error_code error;
+    const auto absolute = std::filesystem::absolute(path, error);
+    return error ? path : absolute.string();
+  }
+  const std::unique_ptr<char, decltype(&std::free)> real(
+      realpath(OwnFile().c_str(), nullptr), &std::free);
+  const std::filesystem::path file = real != nullptr ? real.get() : "/";
+  return file.parent_path().parent_path() / "libexec/rxe-user-port-broker";
+}
+
+absl::Status SpawnBroker() {
+  const std::string path = BrokerPath();
+  const auto failed = [&](int error) {
+    const std::string text =
+        "cannot start " + path + ": " + std::strerror(error);
+    return error == EACCES || error == EPERM ? absl::PermissionDeniedError(text)
+                                             : absl::NotFoundError(text);
+  };
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return failed(errno);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  std::string name = "rxe-user-port-broker";
+  std::string ready = kReadyArgument;
+  std::array<char*, 3> argv = {name.data(), ready.data(), nullptr};
+  std::vector<char*> envp;
+  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+    if (std::strncmp(*e, "RXE_USER_", 9) == 0) envp.push_back(*e);
+  }
+  envp.push_back(nullptr);
+  const std::unique_ptr<char[]> stacks(new char[2 * kStackBytes]);
+  const auto top = [&](size_t i) {
+    const auto end =
+        reinterpret_cast<uintptr_t>(stacks.get()) + i * kStackBytes;
+    return reinterpret_cast<void*>(end & ~uintptr_t{63});
+  };
+  Plan plan{path.c_str(), argv.data(), envp.data(), write_end.get(), top(2)};
+
+  // A signal handler must not run in a child; the broker unblocks its own.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // No exit signal: no SIGCHLD, and only a wait with __WCLONE sees it.
+  const int child = clone(StartBroker, top(1), CLONE_VM | CLONE_VFORK, &plan);
+  int error = child < 0 ? errno : 0;
+  if (child >= 0) {
+    while (waitpid(child, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) error = plan.error;
+  if (error != 0) return failed(error);
+
+  write_end.Reset();
+  pollfd p{read_end.get(), POLLIN, 0};
+  while (poll(&p, 1, kReadyTimeoutMs) < 0 && errno == EINTR) {
+  }
+  char byte;
+  if (read(read_end.get(), &byte, p.revents != 0 ? 1 : 0) != 1) {
+    return absl::NotFoundError(path + " did not come up");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace rxe_user::broker

@@ -1,0 +1,68 @@
+#include "rxe_user/broker/steering.h"
+
+#include <span>
+
+namespace rxe_user::broker {
+namespace {
+
+// Slots [first, next range's first) go to index.
+struct Range {
+  uint32_t first;
+  uint16_t index;
+};
+
+std::vector<Range> RangesOf(const IndexMap& map) {
+  std::vector<Range> ranges;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    const uint16_t index = map[slot] == kNoIndex ? map[0] : map[slot];
+    if (ranges.empty() || ranges.back().index != index) {
+      ranges.push_back({slot, index});
+    }
+  }
+  return ranges;
+}
+
+// A binary tree over the ranges, the slot being in the accumulator. Jumps of
+// conditions reach 255 instructions only, so the far side is reached by JA.
+void EmitTree(std::span<const Range> ranges, std::vector<sock_filter>& out) {
+  if (ranges.size() == 1) {
+    out.push_back(BPF_STMT(BPF_RET | BPF_K, ranges[0].index));
+    return;
+  }
+  const size_t half = ranges.size() / 2;
+  out.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, ranges[half].first, 0, 1));
+  const size_t jump = out.size();
+  out.push_back(BPF_STMT(BPF_JMP | BPF_JA, 0));
+  EmitTree(ranges.first(half), out);
+  out[jump].k = static_cast<uint32_t>(out.size() - jump - 1);
+  EmitTree(ranges.subspan(half), out);
+}
+
+}  // namespace
+
+std::vector<sock_filter> SteeringProgram(const IndexMap& map,
+                                         uint32_t probe_word) {
+  std::vector<sock_filter> p = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 8, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, map[0]),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 2),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
+      BPF_STMT(BPF_RET | BPF_A, 0),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 5),
+  };
+  EmitTree(RangesOf(map), p);
+  return p;
+}
+
+std::vector<sock_filter> ProbeFilter(uint32_t probe_word) {
+  return {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 8),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+      BPF_STMT(BPF_RET | BPF_K, 0x40000),
+  };
+}
+
+}  // namespace rxe_user::broker

@@ -1,0 +1,41 @@
+// The classic BPF program that a reuseport group steers by.
+#ifndef RXE_USER_BROKER_STEERING_H_
+#define RXE_USER_BROKER_STEERING_H_
+
+#include <linux/filter.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "rxe_user/broker/protocol.h"
+
+namespace rxe_user::broker {
+
+// Slot -> position of its socket in the group.
+inline constexpr uint16_t kNoIndex = 0xffff;
+using IndexMap = std::array<uint16_t, kSlots>;
+
+// A probe is a UDP payload of these words, in network order: the group's probe
+// word, and the index that the program is to return. The probe word's first
+// byte is no opcode, and the rest is random.
+inline constexpr uint8_t kProbeFirstByte = 0xff;
+struct Probe {
+  uint32_t word_be;
+  uint32_t index_be;
+  uint32_t pad[2];
+};
+
+// Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7). Slots
+// without a socket, and what is too short to have a BTH, go to map[0]. The
+// program sees the UDP payload. At most 9 comparisons for any map.
+std::vector<sock_filter> SteeringProgram(const IndexMap& map,
+                                         uint32_t probe_word);
+
+// A socket filter that drops the group's probes, so that their arrival shows in
+// the socket's drop counter whoever reads its queue. Sees the UDP header first.
+std::vector<sock_filter> ProbeFilter(uint32_t probe_word);
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_STEERING_H_

@@ -1,0 +1,274 @@
+#include "rxe_user/broker/test_peer.h"
+
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "rxe_user/broker/connection.h"
+
+namespace rxe_user::broker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kLong = std::chrono::seconds(30);
+
+bool Readable(int fd, std::chrono::milliseconds wait) {
+  pollfd p{fd, POLLIN, 0};
+  return poll(&p, 1, static_cast<int>(wait.count())) > 0;
+}
+
+// Answers a datagram: slot, tag.
+void Answer(int fd, uint8_t slot, std::span<const uint8_t> payload,
+            const sockaddr* to, socklen_t size) {
+  uint8_t answer[5] = {slot};
+  std::memcpy(answer + 1, payload.data() + 12, 4);
+  sendto(fd, answer, sizeof(answer), 0, to, size);
+}
+
+struct OpenSocket {
+  int fd;
+  Address address;
+};
+
+void OnDatagrams(Slot& slot, const OpenSocket& s) {
+  for (;;) {
+    uint8_t payload[256];
+    SocketAddress from;
+    from.size = sizeof(from.storage);
+    const ssize_t n =
+        recvfrom(s.fd, payload, sizeof(payload), MSG_DONTWAIT,
+                 reinterpret_cast<sockaddr*>(&from.storage), &from.size);
+    if (n < 0) return;
+    if (n < 24) continue;
+    const std::span<const uint8_t> bytes(payload, static_cast<size_t>(n));
+    if (payload[5] == slot.number()) {
+      Answer(s.fd, slot.number(), bytes, from.get(), from.size);
+      continue;
+    }
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&from.storage);
+    Stray stray;
+    stray.source = wire::IpAddress::FromV4(v4->sin_addr.s_addr);
+    stray.source_port = ntohs(v4->sin_port);
+    stray.destination = s.address.ip;
+    stray.bytes = bytes;
+    slot.Forward(stray);
+  }
+}
+
+[[noreturn]] void Serve(int control, const std::vector<Address>& addresses) {
+  const auto fail = [&](const absl::Status& status) {
+    const std::string text = "!" + std::string(status.message());
+    (void)!write(control, text.data(), text.size());
+    _exit(1);
+  };
+  auto slot = Slot::Acquire();
+  if (!slot.ok()) fail(slot.status());
+  std::vector<OpenSocket> sockets;
+  for (const Address& address : addresses) {
+    const auto fd = (*slot)->OpenAddress(address.ip, address.scope_id);
+    if (!fd.ok()) fail(fd.status());
+    sockets.push_back({*fd, address});
+  }
+  const uint8_t number = (*slot)->number();
+  (void)!write(control, &number, 1);
+  for (;;) {
+    std::vector<pollfd> fds = {{control, POLLIN, 0},
+                               {(*slot)->fd(), POLLIN, 0}};
+    for (const OpenSocket& s : sockets) fds.push_back({s.fd, POLLIN, 0});
+    poll(fds.data(), fds.size(), -1);
+    if (fds[0].revents != 0) _exit(0);  // the test has ended
+    if (fds[1].revents != 0) {
+      (*slot)->OnReadable([&](const Stray& stray) {
+        const SocketAddress to =
+            ToSocketAddress({stray.source, 0}, stray.source_port);
+        Answer(sockets[0].fd, number, stray.bytes, to.get(), to.size);
+      });
+    }
+    for (const OpenSocket& s : sockets) OnDatagrams(**slot, s);
+  }
+}
+
+void RaiseLoopback() {
+  const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  ASSERT_EQ(ioctl(fd.get(), SIOCGIFFLAGS, &request), 0);
+  request.ifr_flags |= IFF_UP;
+  ASSERT_EQ(ioctl(fd.get(), SIOCSIFFLAGS, &request), 0);
+}
+
+}  // namespace
+
+wire::IpAddress Ip(const std::string& text) {
+  return wire::IpAddress::Parse(text).value();
+}
+
+bool Eventually(const std::function<bool()>& done) {
+  const auto until = Clock::now() + kLong;
+  while (!done()) {
+    if (Clock::now() > until) return false;
+    const timespec pause{0, 2'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  return true;
+}
+
+pid_t BrokerPid() {
+  const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+  const socklen_t size = static_cast<socklen_t>(
+      offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0) {
+    return 0;
+  }
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);
+  return peer.pid;
+}
+
+int PortSockets() {
+  int count = 0;
+  for (const char* path :
+       {"/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"}) {
+    std::ifstream in(path);
+    std::string line;
+    while (std::getline(in, line)) {
+      count += line.find(":12B7 ") != std::string::npos;
+    }
+  }
+  return count;
+}
+
+bool NameExists() {
+  std::ifstream in("/proc/thread-self/net/unix");
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.find(std::string(kSocketName)) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool ProcessGone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+std::vector<uint8_t> PacketFor(uint8_t slot, uint32_t tag) {
+  std::vector<uint8_t> p(24);
+  p[0] = 4;  // RC SEND ONLY
+  p[5] = slot;
+  p[7] = 7;
+  std::memcpy(p.data() + 12, &tag, sizeof(tag));
+  return p;
+}
+
+Peer::Peer(std::vector<Address> addresses,
+           const std::function<void()>& before) {
+  if (addresses.empty()) addresses.push_back({Ip("127.0.0.1"), 0});
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) abort();
+  control_.Reset(ends[0]);
+  pid_ = fork();
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(ends[0]);
+    if (before) before();
+    Serve(ends[1], addresses);
+  }
+  close(ends[1]);
+}
+
+Peer::~Peer() {
+  if (control_.valid()) Kill();
+}
+
+std::string Peer::Start() {
+  char answer[1024];
+  if (!Readable(control_.get(), kLong)) return "no answer";
+  const ssize_t n = read(control_.get(), answer, sizeof(answer));
+  if (n <= 0) return "died";
+  if (answer[0] == '!' && n > 1) {
+    return std::string(answer + 1, static_cast<size_t>(n - 1));
+  }
+  slot_ = static_cast<uint8_t>(answer[0]);
+  return "";
+}
+
+void Peer::Signal(int signal) { kill(pid_, signal); }
+
+void Peer::Kill() {
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+  control_.Reset();
+}
+
+Asker::Asker(const wire::IpAddress& to, uint32_t scope_id)
+    : to_(ToSocketAddress({to, scope_id}, kRocePort)),
+      fd_(socket(to.is_v4() ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC,
+                 0)) {}
+
+void Asker::Send(const std::vector<uint8_t>& payload) {
+  sendto(fd_.get(), payload.data(), payload.size(), 0, to_.get(), to_.size);
+}
+
+bool Asker::Ask(uint8_t slot, std::chrono::milliseconds again,
+                std::chrono::milliseconds patience) {
+  const auto end = Clock::now() + patience;
+  ++tag_;
+  while (Clock::now() < end) {
+    Send(PacketFor(slot, tag_));
+    ++asked_;
+    const auto until = std::min(end, Clock::now() + again);
+    for (;;) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+      if (left.count() <= 0 || !Readable(fd_.get(), left)) break;
+      uint8_t answer[5];
+      uint32_t tag;
+      if (recv(fd_.get(), answer, sizeof(answer), 0) != sizeof(answer))
+        continue;
+      std::memcpy(&tag, answer + 1, sizeof(tag));
+      if (tag == tag_) return answer[0] == slot;
+    }
+  }
+  return false;
+}
+
+bool Asker::AskOnce(uint8_t slot) {
+  return Ask(slot, std::chrono::seconds(20), std::chrono::seconds(20));
+}
+
+bool BrokerTest::Root() { return geteuid() == 0; }
+
+void BrokerTest::SetUp() {
+  setenv("RXE_USER_BROKER_LINGER_MS", "300", 1);
+  ASSERT_NE(getenv("RXE_USER_BROKER"), nullptr) << "names the broker to test";
+  if (Root()) {
+    ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+    RaiseLoopback();
+  } else if (!Eventually([] { return PortSockets() == 0; })) {
+    GTEST_SKIP() << "UDP port 4791 is in use";
+  }
+}
+
+void BrokerTest::TearDown() {
+  // Nothing may be left behind by any test.
+  EXPECT_TRUE(Eventually([] { return !NameExists(); }));
+  EXPECT_TRUE(Eventually([] { return PortSockets() == 0; }));
+}
+
+}  // namespace rxe_user::broker

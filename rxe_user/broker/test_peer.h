@@ -1,0 +1,96 @@
+// Help for the tests of the port broker: a network namespace per test, and
+// processes that hold slots.
+#ifndef RXE_USER_BROKER_TEST_PEER_H_
+#define RXE_USER_BROKER_TEST_PEER_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/broker/udp.h"
+#include "rxe_user/broker/unique_fd.h"
+
+namespace rxe_user::broker {
+
+wire::IpAddress Ip(const std::string& text);
+
+// Waits until `done`, for very long; false if it never came.
+bool Eventually(const std::function<bool()>& done);
+
+// The running broker of this network namespace; 0 if there is none.
+pid_t BrokerPid();
+// Sockets bound to the RoCE port in this network namespace.
+int PortSockets();
+// Whether the broker's name exists.
+bool NameExists();
+// The status of a process that has ended, or that is no more.
+bool ProcessGone(pid_t pid);
+
+// The UDP payload for a queue pair of a slot: 24 bytes of BTH and more.
+std::vector<uint8_t> PacketFor(uint8_t slot, uint32_t tag = 0);
+
+// A process that holds a slot, answers every datagram for it with its slot
+// number and the datagram's tag, and forwards what is for others.
+class Peer {
+ public:
+  // `before` runs in the process before it takes the slot. Without addresses
+  // it opens 127.0.0.1.
+  explicit Peer(std::vector<Address> addresses = {},
+                const std::function<void()>& before = {});
+  ~Peer();
+  Peer(Peer&&) = default;
+  Peer& operator=(Peer&&) = default;
+
+  // Waits until it has its sockets; the error's text if it failed.
+  std::string Start();
+  uint8_t slot() const { return slot_; }
+  pid_t pid() const { return pid_; }
+  void Signal(int signal);
+  // SIGKILL, and waits for the end.
+  void Kill();
+
+ private:
+  pid_t pid_ = 0;
+  UniqueFd control_;
+  uint8_t slot_ = 0;
+};
+
+// Sends datagrams to slots and hears the answers.
+class Asker {
+ public:
+  explicit Asker(const wire::IpAddress& to = Ip("127.0.0.1"),
+                 uint32_t scope_id = 0);
+  // Whether `slot` answers, asked again every `again` until `patience` is over.
+  bool Ask(uint8_t slot,
+           std::chrono::milliseconds again = std::chrono::milliseconds(30),
+           std::chrono::milliseconds patience = std::chrono::seconds(20));
+  // One datagram, and a long wait.
+  bool AskOnce(uint8_t slot);
+  void Send(const std::vector<uint8_t>& payload);
+  int asked() const { return asked_; }
+
+ private:
+  SocketAddress to_;
+  UniqueFd fd_;
+  uint32_t tag_ = 0;
+  int asked_ = 0;
+};
+
+// A fresh network namespace with loopback for each test when we are root. Else
+// the one we are in, which must be unused. Brokers leave quickly.
+class BrokerTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+  static bool Root();
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_TEST_PEER_H_

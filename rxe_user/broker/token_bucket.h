@@ -1,0 +1,37 @@
+// A rate limit.
+#ifndef RXE_USER_BROKER_TOKEN_BUCKET_H_
+#define RXE_USER_BROKER_TOKEN_BUCKET_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rxe_user::broker {
+
+// `rate` per second in the long run, `burst` at once.
+class TokenBucket {
+ public:
+  TokenBucket(int64_t rate, int64_t burst)
+      : rate_(rate), burst_(burst), tokens_(burst) {}
+  // Whether one more is allowed at `now_ms`, which never goes back.
+  bool Take(int64_t now_ms) {
+    tokens_ = std::min(burst_, tokens_ + (now_ms - last_ms_) * rate_ / 1000);
+    last_ms_ = now_ms;
+    if (tokens_ == 0) return false;
+    --tokens_;
+    return true;
+  }
+
+ private:
+  int64_t rate_;
+  int64_t burst_;
+  int64_t tokens_;
+  int64_t last_ms_ = 0;
+};
+
+// Datagrams that GRO brought to the wrong process are few; a flood is not ours.
+inline constexpr int64_t kStraysPerSecond = 20000;
+inline constexpr int64_t kStrayBurst = 512;
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_TOKEN_BUCKET_H_

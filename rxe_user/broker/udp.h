@@ -1,0 +1,66 @@
+// UDP sockets on the RoCE port.
+#ifndef RXE_USER_BROKER_UDP_H_
+#define RXE_USER_BROKER_UDP_H_
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "rxe_user/broker/protocol.h"
+#include "rxe_user/broker/unique_fd.h"
+#include "wire/address.h"
+
+namespace rxe_user::broker {
+
+// Where a group lives, as the code outside messages has it.
+struct Address {
+  wire::IpAddress ip;
+  uint32_t scope_id = 0;
+
+  static Address From(const Place& place);
+  Place ToPlace() const;
+  // "192.0.2.1", "fe80::1%eth0".
+  std::string ToString() const;
+  auto operator<=>(const Address&) const = default;
+};
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  const sockaddr* get() const {
+    return reinterpret_cast<const sockaddr*>(&storage);
+  }
+};
+SocketAddress ToSocketAddress(const Address& address, uint16_t port);
+
+enum class Sharing { kExclusive, kReusePort };
+
+// A non-blocking UDP socket bound to the address and port (IPv6: V6ONLY).
+// Invalid on failure, errno says why.
+UniqueFd BindUdp(const Address& address, uint16_t port, Sharing sharing);
+
+// Whether fd is a UDP socket that shares `address` on the RoCE port.
+bool IsGroupSocket(int fd, const Address& address);
+
+// The kernel's name of the socket behind a descriptor; 0 on failure.
+uint64_t SocketCookie(int fd);
+
+// Reads and drops everything that waits in the socket, at most `limit`
+// datagrams; the number dropped.
+int Drain(int fd, int limit);
+
+// Who holds the RoCE port so that `address` cannot be bound, for a message:
+// "process 123 (iperf3)", "a process of user 1000", "the kernel (rdma_rxe)".
+// Empty if nobody does.
+std::string PortHolder(const Address& address);
+
+// Whether any socket of this network namespace is bound to the RoCE port.
+bool AnyoneOnPort();
+
+// The one line for a port that is taken.
+std::string PortTakenText(const Address& address);
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_UDP_H_

@@ -1,0 +1,287 @@
+#include <errno.h>
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "rxe_user/engine_impl.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kNever;
+using transport::Time;
+
+constexpr int kLanes = 1;
+
+absl::Status ForkedStatus() {
+  return absl::FailedPreconditionError(
+      "the device was opened before fork() and stayed with the parent process; "
+      "open it after forking");
+}
+
+}  // namespace
+
+uint32_t FlowLabelOf(uint32_t local_qpn, uint32_t remote_qpn) {
+  uint64_t v = uint64_t{local_qpn} * remote_qpn;
+  v ^= v >> 20;
+  v ^= v >> 40;
+  return static_cast<uint32_t>(v & 0xfffff);
+}
+
+uint16_t SourcePortOf(uint32_t flow_label) {
+  return static_cast<uint16_t>(((flow_label & 0x3fff) ^ (flow_label >> 14)) |
+                               0xc000);
+}
+
+EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
+    : device_(std::move(device)), parts_(std::move(parts)) {
+  for (int i = 0; i < kLanes; ++i) {
+    lanes_.push_back(std::make_unique<LaneImpl>());
+  }
+}
+
+EngineImpl::~EngineImpl() {
+  if (!alive_) return;  // every part has been abandoned
+  // The thread first: it uses all the others.
+  helper_.reset();
+  for (auto& lane : lanes_) lane->Close();
+}
+
+// --- Opening.
+
+absl::Status EngineImpl::EnsureOpen() {
+  if (!alive_) return ForkedStatus();
+  if (open_) return absl::OkStatus();
+  absl::Status status = OpenParts();
+  if (!status.ok()) {
+    helper_.reset();
+    for (auto& lane : lanes_) lane->Close();
+    link_monitor_.reset();
+    slot_.reset();
+  }
+  return status;
+}
+
+absl::Status EngineImpl::OpenParts() {
+  absl::StatusOr<std::unique_ptr<Slot>> slot = parts_.acquire_slot();
+  if (!slot.ok()) return slot.status();
+  slot_ = *std::move(slot);
+  absl::StatusOr<std::unique_ptr<Port>> port = parts_.make_port();
+  if (!port.ok()) return port.status();
+
+  absl::StatusOr<std::unique_ptr<HelperThread>> helper =
+      HelperThread::Create([this](Time now) { return HelperTurn(now); });
+  if (!helper.ok()) return helper.status();
+  helper_ = *std::move(helper);
+  if (absl::Status status = helper_->AddLane(0, (*port)->readiness_fd());
+      !status.ok()) {
+    return status;
+  }
+  helper_->AddWatch([this] { return slot_->fd(); },
+                    [this] { OnSlotReadable(); });
+  // Nice to have: without it, link events are not told.
+  if (auto monitor = LinkMonitor::Open(device_->ifindex); monitor.ok()) {
+    link_monitor_ = *std::move(monitor);
+    helper_->AddWatch([this] { return link_monitor_->fd(); },
+                      [this] { OnLinkReadable(); });
+  }
+
+  // One address that cannot be had (an IPv6 one that is still being checked
+  // for duplicates, say) does not spoil the others.
+  Port& sockets = **port;
+  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0);
+  absl::Status first_error;
+  bool any = false;
+  for (const GidEntry& entry : device_->gids) {
+    absl::StatusOr<int> fd = slot_->OpenAddress(entry.address, entry.scope_id);
+    absl::Status status =
+        fd.ok() ? sockets.AddReceiver({entry.address, entry.scope_id}, *fd)
+                : fd.status();
+    any = any || status.ok();
+    first_error.Update(status);
+  }
+  if (!any) {
+    if (!first_error.ok()) return first_error;
+    return absl::UnavailableError(
+        absl::StrCat("interface ", device_->netdev, " has no address"));
+  }
+  if (absl::Status status = helper_->Start(); !status.ok()) return status;
+  open_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::OpenAddressLocked(const GidEntry& entry) {
+  Port* port = lanes_[0]->port();
+  if (port->HasReceiver(entry.address)) return absl::OkStatus();
+  absl::StatusOr<int> fd = slot_->OpenAddress(entry.address, entry.scope_id);
+  if (!fd.ok()) return fd.status();
+  return port->AddReceiver({entry.address, entry.scope_id}, *fd);
+}
+
+absl::Status EngineImpl::OpenAddress(const wire::IpAddress& local) {
+  if (!alive_) return ForkedStatus();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = EnsureOpen(); !status.ok()) return status;
+  return OpenAddressLocked({local, ScopeOf(local)});
+}
+
+uint32_t EngineImpl::ScopeOf(const wire::IpAddress& address) const {
+  // fe80::/10
+  const bool link_local = !address.is_v4() && address.bytes[0] == 0xfe &&
+                          (address.bytes[1] & 0xc0) == 0x80;
+  return link_local ? device_->ifindex : 0;
+}
+
+// --- Numbers.
+
+absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {
+  if (!alive_) return ForkedStatus();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = EnsureOpen(); !status.ok()) return status;
+  const std::optional<uint16_t> number = numbers_.Allocate();
+  if (!number.has_value()) {
+    return absl::ResourceExhaustedError(
+        "all 65,534 queue pair numbers of this process are in use");
+  }
+  return uint32_t{slot_->number()} << 16 | *number;
+}
+
+void EngineImpl::ReleaseQpn(uint32_t qpn) {
+  if (!alive_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  numbers_.Release(static_cast<uint16_t>(qpn));
+}
+
+LaneImpl& EngineImpl::LaneOf(uint32_t qpn) {
+  return *lanes_[qpn % lanes_.size()];
+}
+
+uint16_t EngineImpl::SourcePort(const wire::IpAddress& local,
+                                uint32_t flow_label, uint32_t local_qpn,
+                                uint32_t remote_qpn) {
+  const uint16_t ideal = SourcePortOf(
+      flow_label != 0 ? flow_label & 0xfffff
+                      : FlowLabelOf(local_qpn, remote_qpn));
+  if (!open_) {
+    if (!alive_) return ideal;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!EnsureOpen().ok()) return ideal;
+  }
+  Port* port = lanes_[0]->port();
+  if (port == nullptr) return ideal;
+  // Without a socket nothing can be sent; the sends are counted as errors.
+  return port->SourcePort({local, ScopeOf(local)}, ideal).value_or(ideal);
+}
+
+// --- Progress.
+
+bool EngineImpl::Progress() {
+  bool did = false;
+  for (auto& lane : lanes_) did |= lane->Progress();
+  return did;
+}
+
+void EngineImpl::DropLease() {
+  for (auto& lane : lanes_) lane->DropLease();
+}
+
+int EngineImpl::WaitReadable(int fd) {
+  if (!alive_) return ENODEV;
+  // Left by return, and by cancellation of the thread.
+  struct Waiting {
+    explicit Waiting(EngineImpl& engine) : engine(engine) {
+      for (auto& lane : engine.lanes_) lane->EnterWait();
+    }
+    ~Waiting() {
+      for (auto& lane : engine.lanes_) lane->LeaveWait();
+    }
+    EngineImpl& engine;
+  };
+  const Waiting waiting(*this);
+  for (;;) {
+    pollfd fds[1 + kLanes];
+    fds[0] = {fd, POLLIN, 0};
+    nfds_t count = 1;
+    Time wake = kNever;
+    const Time now = Lane::Now();
+    for (auto& lane : lanes_) {
+      wake = std::min(wake, lane->WaitTurn(now));
+      if (const Port* port = lane->port(); port != nullptr) {
+        fds[count++] = {port->readiness_fd(), POLLIN, 0};
+      }
+    }
+    timespec timeout{};
+    if (wake != kNever) {
+      const Time left = std::max<Time>(wake == 0 ? 0 : wake - Lane::Now(), 0);
+      timeout = {static_cast<time_t>(left / transport::kSecond),
+                 static_cast<long>(left % transport::kSecond)};
+    }
+    if (::ppoll(fds, count, wake == kNever ? nullptr : &timeout, nullptr) < 0) {
+      return errno;
+    }
+    if (fds[0].revents != 0) return 0;
+  }
+}
+
+// --- The helper thread.
+
+Time EngineImpl::HelperTurn(Time now) {
+  Time wake = kNever;
+  for (auto& lane : lanes_) wake = std::min(wake, lane->HelperTurn(now));
+  return wake;
+}
+
+void EngineImpl::OnSlotReadable() {
+  slot_->OnReadable([this](const Stray& stray) {
+    if (stray.bytes.size() < 8) return;
+    const uint32_t qpn = uint32_t{stray.bytes[5]} << 16 |
+                         uint32_t{stray.bytes[6]} << 8 | stray.bytes[7];
+    LaneOf(qpn).DeliverStray(stray);
+  });
+}
+
+void EngineImpl::OnLinkReadable() {
+  for (const LinkChange change : link_monitor_->Read()) {
+    const std::lock_guard<std::mutex> lock(listeners_mutex_);
+    for (const auto& [id, listener] : listeners_) listener(change);
+  }
+}
+
+uint64_t EngineImpl::AddLinkListener(LinkListener listener) {
+  if (!alive_) return 0;
+  const std::lock_guard<std::mutex> lock(listeners_mutex_);
+  listeners_.emplace(next_listener_, std::move(listener));
+  return next_listener_++;
+}
+
+void EngineImpl::RemoveLinkListener(uint64_t id) {
+  if (!alive_) return;
+  const std::lock_guard<std::mutex> lock(listeners_mutex_);
+  listeners_.erase(id);
+}
+
+// --- fork.
+
+void EngineImpl::LockForFork() {
+  locked_for_fork_.clear();
+  for (auto& lane : lanes_) locked_for_fork_.push_back(lane->LockForFork());
+}
+
+void EngineImpl::UnlockInParent() {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (locked_for_fork_[i]) lanes_[i]->UnlockAfterFork();
+  }
+}
+
+void EngineImpl::AbandonInChild() {
+  alive_ = false;
+  for (auto& lane : lanes_) lane->AbandonInChild();
+  if (helper_ != nullptr) helper_->AbandonInChild();
+  link_monitor_.reset();
+  // The slot sees to itself.
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,192 @@
+#include "rxe_user/helper_thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "rxe_user/lane.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kNever;
+using transport::Time;
+
+// What an event speaks of: its kind in the upper half, an index below.
+enum Kind : uint64_t { kWake = 0, kLane = 1, kWatch = 2 };
+constexpr uint64_t Token(Kind kind, size_t index) {
+  return static_cast<uint64_t>(kind) << 32 | index;
+}
+constexpr Kind KindOf(uint64_t token) { return static_cast<Kind>(token >> 32); }
+constexpr size_t IndexOf(uint64_t token) {
+  return static_cast<size_t>(token & 0xffffffff);
+}
+
+int Control(int epoll_fd, int operation, int fd, uint32_t events,
+            uint64_t token) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token;
+  return ::epoll_ctl(epoll_fd, operation, fd, &event);
+}
+
+}  // namespace
+
+HelperThread::HelperThread(Turn turn)
+    : turn_(std::move(turn)),
+      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(Turn turn) {
+  auto helper =
+      std::unique_ptr<HelperThread>(new HelperThread(std::move(turn)));
+  if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 ||
+      Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
+              Token(kWake, 0)) != 0) {
+    return absl::ErrnoToStatus(errno, "helper thread");
+  }
+  return helper;
+}
+
+HelperThread::~HelperThread() {
+  if (abandoned_) return;
+  if (running_) {
+    stop_.store(true, std::memory_order_release);
+    Wake();
+    ::pthread_join(thread_, nullptr);
+  }
+  if (epoll_fd_ >= 0) ::close(epoll_fd_);
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+}
+
+absl::Status HelperThread::AddLane(int index, int readiness_fd) {
+  lane_fds_.resize(
+      std::max(lane_fds_.size(), static_cast<size_t>(index) + 1), -1);
+  lane_fds_[static_cast<size_t>(index)] = readiness_fd;
+  if (Control(epoll_fd_, EPOLL_CTL_ADD, readiness_fd, 0,
+              Token(kLane, static_cast<size_t>(index))) != 0) {
+    return absl::ErrnoToStatus(errno, "epoll_ctl");
+  }
+  return absl::OkStatus();
+}
+
+void HelperThread::AddWatch(std::function<int()> fd,
+                            std::function<void()> on_readable) {
+  watches_.push_back({std::move(fd), std::move(on_readable), -1});
+  UpdateWatch(watches_.size() - 1);
+}
+
+absl::Status HelperThread::Start() {
+  // The thread inherits the mask, so no signal ever finds it open.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = ::pthread_create(&thread_, nullptr, Main, this);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return absl::ErrnoToStatus(error, "helper thread");
+  running_ = true;
+  return absl::OkStatus();
+}
+
+void HelperThread::Wake() {
+  const uint64_t one = 1;
+  // It can only fail when the counter is full, and then the thread is awake.
+  (void)!::write(wake_fd_, &one, sizeof(one));
+}
+
+void HelperThread::Arm(int index, bool on) {
+  (void)Control(epoll_fd_, EPOLL_CTL_MOD,
+                lane_fds_[static_cast<size_t>(index)],
+                on ? static_cast<uint32_t>(EPOLLIN) : 0,
+                Token(kLane, static_cast<size_t>(index)));
+}
+
+void HelperThread::AbandonInChild() {
+  abandoned_ = true;
+  ::close(epoll_fd_);
+  ::close(wake_fd_);
+}
+
+void* HelperThread::Main(void* self) {
+  static_cast<HelperThread*>(self)->Run();
+  return nullptr;
+}
+
+void HelperThread::Run() {
+  ::pthread_setname_np(::pthread_self(), "rxe-user");
+  // Timers of some microseconds would else come 50 us late.
+  (void)::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+  Time until = 0;
+  while (!stop_.load(std::memory_order_acquire)) {
+    const int count = Sleep(until);
+    for (int i = 0; i < count; ++i) {
+      if (KindOf(events_[i]) == kWake) {
+        uint64_t ignored;
+        (void)!::read(wake_fd_, &ignored, sizeof(ignored));
+      } else if (KindOf(events_[i]) == kWatch) {
+        watches_[IndexOf(events_[i])].on_readable();
+        UpdateWatch(IndexOf(events_[i]));
+      }
+    }
+    if (stop_.load(std::memory_order_acquire)) break;
+    until = turn_(Lane::Now());
+  }
+}
+
+// A descriptor that was closed and opened anew may have the same number, so it
+// is always registered afresh.
+void HelperThread::UpdateWatch(size_t index) {
+  Watch& watch = watches_[index];
+  const int fd = watch.fd();
+  if (fd >= 0 && fd == watch.registered &&
+      Control(epoll_fd_, EPOLL_CTL_MOD, fd, EPOLLIN, Token(kWatch, index)) ==
+          0) {
+    return;
+  }
+  if (watch.registered >= 0) {
+    (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, watch.registered, nullptr);
+  }
+  watch.registered = -1;
+  if (fd >= 0 && Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN,
+                         Token(kWatch, index)) == 0) {
+    watch.registered = fd;
+  }
+}
+
+// Returns the number of events_.
+int HelperThread::Sleep(Time until) {
+  epoll_event events[kMaxEvents];
+  timespec timeout{};
+  const timespec* limit = nullptr;
+  if (until != kNever) {
+    const Time left = std::max<Time>(until == 0 ? 0 : until - Lane::Now(), 0);
+    timeout = {static_cast<time_t>(left / transport::kSecond),
+               static_cast<long>(left % transport::kSecond)};
+    limit = &timeout;
+  }
+  int count = -1;
+  if (fine_sleep_) {
+    count = ::epoll_pwait2(epoll_fd_, events, kMaxEvents, limit, nullptr);
+    if (count < 0 && (errno == ENOSYS || errno == EPERM)) fine_sleep_ = false;
+  }
+  if (!fine_sleep_) {
+    // Older kernels, and containers that do not know the call.
+    pollfd fd = {epoll_fd_, POLLIN, 0};
+    (void)::ppoll(&fd, 1, limit, nullptr);
+    count = ::epoll_wait(epoll_fd_, events, kMaxEvents, 0);
+  }
+  wakeups_.fetch_add(1, std::memory_order_relaxed);
+  count = std::max(count, 0);
+  for (int i = 0; i < count; ++i) events_[i] = events[i].data.u64;
+  return count;
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,87 @@
+// The thread that makes progress when nobody else does (DESIGN, decision 7).
+//
+// It waits on one epoll set: the readiness descriptors of the lanes that are
+// armed, a wake descriptor, and whatever else the engine wants to hear of. It
+// waits itself rather than by an event library: data sockets have to come and
+// go from the set with one system call while the application polls, which an
+// edge-triggered reactor that keeps its descriptors registered cannot do.
+//
+// It runs with all signals blocked, is never pinned, and sleeps for ever when
+// nobody needs it.
+#ifndef RXE_USER_HELPER_THREAD_H_
+#define RXE_USER_HELPER_THREAD_H_
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/lane_impl.h"
+
+namespace rxe_user {
+
+class HelperThread final : public LaneHelper {
+ public:
+  // `turn` is the helper's work: called at every wake-up, it returns when it
+  // wants to be called again at the latest.
+  using Turn = std::function<transport::Time(transport::Time now)>;
+
+  static absl::StatusOr<std::unique_ptr<HelperThread>> Create(Turn turn);
+  // Ends the thread, if it runs.
+  ~HelperThread() override;
+
+  // Lane `index` (0, 1, ...) has `readiness_fd`; not armed yet. Before Start.
+  absl::Status AddLane(int index, int readiness_fd);
+  // `on_readable` is called by the thread when fd() is readable; it may change
+  // what fd() returns, and -1 stops the watching. Before Start.
+  void AddWatch(std::function<int()> fd, std::function<void()> on_readable);
+  absl::Status Start();
+
+  void Wake() override;
+  void Arm(int index, bool on) override;
+
+  // Times that the thread has woken from sleep.
+  uint64_t wakeups() const {
+    return wakeups_.load(std::memory_order_relaxed);
+  }
+
+  // In the child of fork, where the thread is not: closes the descriptors.
+  void AbandonInChild();
+
+ private:
+  struct Watch {
+    std::function<int()> fd;
+    std::function<void()> on_readable;
+    int registered = -1;
+  };
+
+  explicit HelperThread(Turn turn);
+  static void* Main(void* self);
+  void Run();
+  int Sleep(transport::Time until);
+  void UpdateWatch(size_t index);
+
+  const Turn turn_;
+  const int epoll_fd_;
+  const int wake_fd_;
+  std::vector<int> lane_fds_;
+  std::vector<Watch> watches_;
+  pthread_t thread_{};
+  bool running_ = false;
+  bool abandoned_ = false;
+  bool fine_sleep_ = true;  // epoll_pwait2 is there
+  std::atomic<bool> stop_ = false;
+  std::atomic<uint64_t> wakeups_ = 0;
+  // What the last Sleep found, and what the next turns are about.
+  static constexpr int kMaxEvents = 16;
+  uint64_t events_[kMaxEvents];
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_HELPER_THREAD_H_

@@ -1,0 +1,349 @@
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "rxe_user/lane_impl.h"
+#include "wire/opcode.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kMicrosecond;
+using transport::kNever;
+using transport::Time;
+
+constexpr Time kLongAgo = std::numeric_limits<Time>::min() / 2;
+
+// A poll that long ago means that the application polls in earnest: in between
+// a helper that was woken by an arrival has hardly got to run.
+constexpr Time kPollGap = 2 * kMicrosecond;
+// A poll that long ago means that it may poll again, if nothing speaks
+// against it.
+constexpr Time kLease = 20 * kMicrosecond;
+// How long the helper leaves a polling application alone.
+constexpr Time kLeastTrust = 20 * kMicrosecond;
+constexpr Time kMostTrust = 640 * kMicrosecond;
+
+// Posts closer together than this are gathered, up to so many.
+constexpr Time kGatherGap = 3 * kMicrosecond;
+constexpr int kGatherPosts = 32;
+
+// A round takes in and gives out about so much, so that acknowledgements keep
+// pace with data and others get the lock; about 20 us each.
+constexpr size_t kReceiveBytes = 128 << 10;
+constexpr int kReceiveCalls = 8;
+constexpr size_t kTransmitBytes = 192 << 10;
+constexpr int kTransmitBursts = 32;
+// What comes in larger pieces is worth another look in the same round.
+constexpr size_t kBulkArrival = 16 << 10;
+
+// How long until a send that the system did not take is tried again.
+constexpr Time kRetryBlocked = 50 * kMicrosecond;
+
+// How long fork() waits for a lane's lock.
+constexpr Time kForkPatience = 100 * transport::kMillisecond;
+
+}  // namespace
+
+Time Lane::Now() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * transport::kSecond + t.tv_nsec;
+}
+
+LaneImpl::LaneImpl()
+    : last_poll_(kLongAgo), trust_(kLeastTrust), last_transmit_(kLongAgo) {}
+
+LaneImpl::~LaneImpl() = default;
+
+void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
+                    int index) {
+  lock_.Lock();
+  port_ = std::move(port);
+  slot_ = slot;
+  slot_number_ = slot->number();
+  helper_ = helper;
+  index_ = index;
+  open_.store(port_.get(), std::memory_order_release);
+  // Threads that already wait in WaitReadable wait for their descriptor alone.
+  Arm(true);
+  Unlock();
+}
+
+void LaneImpl::Close() {
+  lock_.Lock();
+  open_.store(nullptr, std::memory_order_release);
+  watching_.store(false, std::memory_order_relaxed);
+  armed_ = false;
+  helper_wake_ = kNever;
+  helper_ = nullptr;
+  slot_ = nullptr;
+  port_.reset();
+  lock_.Unlock();
+}
+
+// --- Calls by the application.
+
+void LaneImpl::Posted(Time now) {
+  if (port() == nullptr) return;
+  const bool polls = now - last_poll_.load(std::memory_order_relaxed) < kLease;
+  if (OnWatch() && polls && now - last_transmit_ < kGatherGap &&
+      ++posts_ < kGatherPosts) {
+    ++counters_.posts_gathered;
+    return;
+  }
+  TransmitSome(now);
+}
+
+bool LaneImpl::Progress() {
+  if (port() == nullptr) return false;
+  const Time now = Now();
+  last_poll_.store(now, std::memory_order_relaxed);
+  if (!lock_.TryLock()) return false;
+  const bool did = port() != nullptr && Round(now, Caller::kPoller);
+  Unlock();
+  return did;
+}
+
+void LaneImpl::DropLease() {
+  last_poll_.store(kLongAgo, std::memory_order_relaxed);
+  // Not on watch: the lane is armed, or a waiter is there. Should the helper
+  // go on watch this moment, it will look again after the least trust.
+  if (!OnWatch()) return;
+  lock_.Lock();
+  if (port() != nullptr && OnWatch()) {
+    watching_.store(false, std::memory_order_relaxed);
+    trust_ = kLeastTrust;
+    if (waiters_ == 0) Arm(true);
+  }
+  Unlock();
+}
+
+// --- Rounds.
+
+void LaneImpl::Unlock() {
+  bool wake = false;
+  if (port() != nullptr) {
+    if (HasLeftovers() && !OnWatch() && !transmitted_) TransmitSome(Now());
+    // On watch the helper comes soon, whatever there is.
+    if (!OnWatch()) {
+      const Time need = Need();
+      if (need < std::min(helper_wake_, waiter_wake_)) {
+        helper_wake_ = need;
+        wake = true;
+        ++counters_.helper_wakes;
+      }
+    }
+  }
+  transmitted_ = false;
+  LaneHelper* const helper = helper_;
+  lock_.Unlock();
+  if (wake) helper->Wake();
+}
+
+bool LaneImpl::Round(Time now, Caller caller) {
+  ++counters_.rounds;
+  const size_t received = ReceiveSome(now, caller);
+  bool did = received != 0;
+  if (endpoint_.NextTimeout() <= now) {
+    endpoint_.OnTimer(now);
+    did = true;
+  }
+  if (port_->blocked() || endpoint_.HasTransmit()) {
+    // What a small arrival asks to be sent, its acknowledgement mostly, can
+    // share a packet train with what the application says to it.
+    // Never twice in a row: a drizzle of arrivals must not hold it up.
+    const bool leave = caller == Caller::kPoller && OnWatch() && !left_ &&
+                       received != 0 && received < kBulkArrival;
+    if (!leave) {
+      TransmitSome(now);
+      did = true;
+    }
+    left_ = leave;
+  }
+  return did;
+}
+
+size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
+  const bool thorough = caller != Caller::kPoller;
+  size_t bytes = 0;
+  for (int i = 0; i < kReceiveCalls && bytes < kReceiveBytes; ++i) {
+    const std::span<const Arrival> arrivals = port_->Receive(thorough);
+    for (const Arrival& arrival : arrivals) {
+      bytes += std::max<size_t>(arrival.bytes.size(), 1);
+      Deliver(arrival, now);
+    }
+    if (!port_->more() || lock_.contended()) break;
+    if (!thorough && bytes < kBulkArrival) break;
+  }
+  if (bytes != 0 && port_->TakeOverflow() != 0) endpoint_.OnReceiveOverflow(now);
+  return bytes;
+}
+
+void LaneImpl::Deliver(const Arrival& arrival, Time now) {
+  transport::Datagram datagram;
+  datagram.source = arrival.source;
+  datagram.destination = arrival.destination;
+  datagram.source_port = arrival.source_port;
+  datagram.traffic_class = arrival.traffic_class;
+  datagram.hop_limit = arrival.hop_limit;
+  size_t at = 0;
+  do {
+    datagram.bytes = arrival.bytes.subspan(
+        at, std::min(arrival.segment_size, arrival.bytes.size() - at));
+    // BTH's destination QP: its highest byte is the slot.
+    if (datagram.bytes.size() >= wire::kBthSize &&
+        datagram.bytes[5] != slot_number_) {
+      ++counters_.strays_forwarded;
+      if (slot_ != nullptr) {
+        slot_->Forward({arrival.source, arrival.destination,
+                        arrival.source_port, arrival.traffic_class,
+                        arrival.hop_limit, datagram.bytes});
+      }
+    } else {
+      endpoint_.OnDatagram(datagram, now);
+    }
+    ++datagram.segment_index;
+    at += arrival.segment_size;
+  } while (at < arrival.bytes.size());
+}
+
+void LaneImpl::TransmitSome(Time now) {
+  posts_ = 0;
+  transmitted_ = true;
+  port_->Flush();
+  size_t bytes = 0;
+  for (int i = 0; i < kTransmitBursts && bytes < kTransmitBytes; ++i) {
+    transport::Burst* burst = port_->NextBurst();
+    if (burst == nullptr || !endpoint_.PollTransmit(now, burst)) break;
+    bytes += burst->bytes().size();
+    port_->Queue();
+    if (bytes >= kTransmitBytes / 4 && lock_.contended()) break;
+  }
+  port_->Flush();
+  if (bytes != 0) last_transmit_ = now;
+  if (port_->blocked()) blocked_since_ = now;
+}
+
+bool LaneImpl::HasLeftovers() const {
+  return !port_->blocked() && endpoint_.HasTransmit();
+}
+
+Time LaneImpl::Need() const {
+  if (HasLeftovers()) return 0;
+  Time need = endpoint_.NextTimeout();
+  if (port_->blocked()) need = std::min(need, blocked_since_ + kRetryBlocked);
+  return need;
+}
+
+void LaneImpl::Arm(bool on) {
+  if (armed_ == on) return;
+  armed_ = on;
+  helper_->Arm(index_, on);
+}
+
+// --- The helper thread.
+
+Time LaneImpl::HelperTurn(Time now) {
+  lock_.Lock();
+  if (port() == nullptr) {
+    lock_.Unlock();
+    return kNever;
+  }
+  const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
+  bool polls = poll_age < kPollGap;
+  if (!polls) {
+    const bool left = HasLeftovers();
+    const bool received = ReceiveSome(now, Caller::kFinisher) != 0;
+    if (OnWatch() && (left || received)) {
+      ++counters_.neglects;
+    } else if (OnWatch()) {
+      polls = poll_age < kLease;
+    }
+    if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
+    TransmitSome(now);
+  }
+  if (polls) {
+    trust_ = OnWatch() ? std::min(trust_ * 2, kMostTrust) : kLeastTrust;
+    if (!OnWatch()) ++counters_.watches;
+    watching_.store(true, std::memory_order_relaxed);
+    Arm(false);
+    helper_wake_ = now + trust_;
+  } else {
+    trust_ = kLeastTrust;
+    watching_.store(false, std::memory_order_relaxed);
+    if (waiters_ == 0) Arm(true);
+    helper_wake_ = Need();
+  }
+  transmitted_ = false;
+  const Time wake = helper_wake_;
+  lock_.Unlock();
+  return wake;
+}
+
+// --- Threads that block.
+
+void LaneImpl::EnterWait() {
+  lock_.Lock();
+  ++waiters_;
+  if (port() != nullptr) Arm(false);
+  lock_.Unlock();
+}
+
+Time LaneImpl::WaitTurn(Time now) {
+  lock_.Lock();
+  if (port() == nullptr) {
+    lock_.Unlock();
+    return kNever;
+  }
+  Round(now, Caller::kFinisher);
+  waiter_wake_ = Need();
+  const Time wake = waiter_wake_;
+  Unlock();
+  return wake;
+}
+
+void LaneImpl::LeaveWait() {
+  lock_.Lock();
+  --waiters_;
+  waiter_wake_ = kNever;
+  if (port() != nullptr && waiters_ == 0 && !OnWatch()) Arm(true);
+  Unlock();
+}
+
+// --- Others.
+
+void LaneImpl::DeliverStray(const Stray& stray) {
+  const Guard guard(*this);
+  if (port() == nullptr) return;
+  transport::Datagram datagram;
+  datagram.bytes = stray.bytes;
+  datagram.source = stray.source;
+  datagram.destination = stray.destination;
+  datagram.source_port = stray.source_port;
+  datagram.traffic_class = stray.traffic_class;
+  datagram.hop_limit = stray.hop_limit;
+  endpoint_.OnDatagram(datagram, Now());
+}
+
+bool LaneImpl::LockForFork() {
+  const Time limit = Now() + kForkPatience;
+  while (!lock_.TryLock()) {
+    if (Now() > limit) return false;
+    const timespec nap = {0, 20'000};
+    ::nanosleep(&nap, nullptr);
+  }
+  return true;
+}
+
+void LaneImpl::AbandonInChild() {
+  lock_.ResetInChild();
+  open_.store(nullptr, std::memory_order_relaxed);
+  watching_.store(false, std::memory_order_relaxed);
+  helper_ = nullptr;
+  slot_ = nullptr;
+  if (port_ != nullptr) port_->AbandonInChild();
+}
+
+}  // namespace rxe_user

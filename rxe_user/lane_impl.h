@@ -1,0 +1,162 @@
+// How a lane makes progress, and who sees to it when nobody polls.
+//
+// The promise that everything here keeps: whenever the lane is unlocked, for
+// everything that will have to be done there is a thread that will come to do
+// it, in time. Three kinds of things can have to be done:
+//
+//   arrivals   are noticed by the helper thread if the lane is *armed* (its
+//              sockets wake the helper), by a thread that blocks in
+//              Engine::WaitReadable, or by the application's own polling;
+//   timers     and sends that the system did not take wait for a time;
+//   leftovers  are packets that could be sent but were left, because more will
+//              follow soon and they can share a system call.
+//
+// The helper has told when it will come by itself (`helper_wake_`), likewise a
+// thread in WaitReadable (`waiter_wake_`). Unlock() compares these with what
+// there is to do, and wakes the helper if both are too late. Deadlines mostly
+// move away before they come, so this is seldom: some once per retransmission
+// timeout.
+//
+// While the application polls, waking the helper for each arrival would cost
+// more than the arrival. A helper that is woken and sees that the application
+// polls *goes on watch*: it disarms the lane and comes back by itself after
+// `trust_`, which doubles (20 us up to 640 us) as long as it finds that the
+// application has left nothing lying, and falls back when it has. Only while
+// the helper is on watch are leftovers left. So an application that stops
+// polling without a word is noticed after `trust_`; one that says so
+// (ibv_req_notify_cq, blocking) at once; and one that polls only in short
+// spells, such as one that otherwise waits for its memory to change, never
+// disarms the lane for long.
+#ifndef RXE_USER_LANE_IMPL_H_
+#define RXE_USER_LANE_IMPL_H_
+
+#include <atomic>
+#include <memory>
+
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/lane.h"
+#include "rxe_user/adaptive_lock.h"
+#include "rxe_user/port.h"
+
+namespace rxe_user {
+
+// What a lane needs of the helper thread.
+class LaneHelper {
+ public:
+  virtual ~LaneHelper() = default;
+  // The helper is to take its turn at every lane, soon. Any thread.
+  virtual void Wake() = 0;
+  // From now on the sockets of lane `index` wake the helper (at once, if there
+  // is something to receive), or do not. Lane locked.
+  virtual void Arm(int index, bool on) = 0;
+};
+
+// For tests and `rxe-user stat`. Guarded by the lane's lock.
+struct LaneCounters {
+  uint64_t rounds = 0;
+  uint64_t helper_wakes = 0;      // times that unlocking had to wake the helper
+  uint64_t watches = 0;           // times that the helper went on watch
+  uint64_t neglects = 0;          // times that it found work left lying
+  uint64_t strays_forwarded = 0;  // datagrams of other slots
+  uint64_t posts_gathered = 0;    // posts that were left to share a send
+};
+
+class LaneImpl final : public Lane {
+ public:
+  LaneImpl();
+  ~LaneImpl() override;
+
+  // Gives the lane its sockets. `index` is its number at `helper`. The borrowed
+  // things outlive it, or the Close that follows.
+  void Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
+            int index);
+  // Gives up what Open gave, and closes the sockets. The helper thread has
+  // ended; nobody waits.
+  void Close();
+
+  transport::Endpoint& endpoint() override { return endpoint_; }
+  void Posted(transport::Time now) override;
+  bool Progress() override;
+  void DropLease() override;
+
+  // --- The helper thread; lane not locked.
+
+  // Its turn. Returns when it must come again at the latest.
+  transport::Time HelperTurn(transport::Time now);
+
+  // --- A thread that blocks; lane not locked.
+
+  void EnterWait();
+  // One round; returns until when that thread may sleep if the sockets
+  // (port().readiness_fd()) stay quiet.
+  transport::Time WaitTurn(transport::Time now);
+  void LeaveWait();
+
+  // --- Others.
+
+  // A datagram that came by way of the broker. Lane not locked.
+  void DeliverStray(const Stray& stray);
+  // Null before Open. Lane not locked.
+  Port* port() const { return open_.load(std::memory_order_acquire); }
+  const LaneCounters& counters() const { return counters_; }
+
+  // --- fork.
+
+  // Locks the lane unless that takes too long. Parent and child unlock it
+  // again, each in its way.
+  bool LockForFork();
+  void UnlockAfterFork() { lock_.Unlock(); }
+  // Everything but the endpoint's own state is given up; all calls do nothing
+  // from then on.
+  void AbandonInChild();
+
+ private:
+  // Who makes a round: the application by polling may leave small things for
+  // its next call; others finish.
+  enum class Caller { kPoller, kFinisher };
+
+  void Lock() override { lock_.Lock(); }
+  void Unlock() override;
+
+  // The following: lane locked and open.
+  bool Round(transport::Time now, Caller caller);
+  size_t ReceiveSome(transport::Time now, Caller caller);
+  void Deliver(const Arrival& arrival, transport::Time now);
+  void TransmitSome(transport::Time now);
+  // There are packets that could be sent now.
+  bool HasLeftovers() const;
+  // When somebody must come at the latest.
+  transport::Time Need() const;
+  bool OnWatch() const { return watching_.load(std::memory_order_relaxed); }
+  void Arm(bool on);
+
+  AdaptiveLock lock_;
+  std::atomic<Port*> open_ = nullptr;  // port_.get() once open
+  // When the application polled last. Written without the lock.
+  std::atomic<transport::Time> last_poll_;
+
+  // Guarded by lock_:
+  transport::Endpoint endpoint_;
+  std::unique_ptr<Port> port_;
+  Slot* slot_ = nullptr;
+  LaneHelper* helper_ = nullptr;
+  int index_ = 0;
+  uint8_t slot_number_ = 0;
+  bool armed_ = false;
+  // Also read without the lock, as a hint.
+  std::atomic<bool> watching_ = false;
+  int waiters_ = 0;  // threads in WaitReadable
+  transport::Time helper_wake_ = transport::kNever;
+  transport::Time waiter_wake_ = transport::kNever;
+  transport::Time trust_;
+  transport::Time last_transmit_;
+  transport::Time blocked_since_ = 0;
+  int posts_ = 0;             // left to be gathered
+  bool left_ = false;         // the last round of polling left its packets
+  bool transmitted_ = false;  // since the lane was locked
+  LaneCounters counters_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_LANE_IMPL_H_

@@ -1,0 +1,41 @@
+#include "rxe_user/port.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <string>
+
+#include "rxe_user/socket_port.h"
+#include "rxe_user/uring_port.h"
+
+namespace rxe_user {
+namespace {
+
+// The same for every device of the process: told once.
+void TellOnce(std::atomic<bool>& told, const std::string& line) {
+  if (!told.exchange(true)) ::fprintf(stderr, "rxe_user: %s\n", line.c_str());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Port>> MakePort() {
+  static std::atomic<bool> told = false;
+  const char* value = ::getenv("RXE_USER_IO");
+  const std::string wanted = value == nullptr ? "" : value;
+  if (wanted == "socket") return SocketPort::Create();
+  if (!wanted.empty() && wanted != "uring") {
+    TellOnce(told, "RXE_USER_IO is '" + wanted +
+                       "', neither 'uring' nor 'socket': ignored");
+  }
+  absl::StatusOr<std::unique_ptr<Port>> port = UringPort::Create();
+  if (port.ok()) return port;
+  if (wanted == "uring") {
+    TellOnce(told, "RXE_USER_IO=uring: io_uring is refused here (" +
+                       std::string(port.status().message()) +
+                       "); plain sockets are used");
+  }
+  return SocketPort::Create();
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,116 @@
+// The burst contract: how a lane speaks to the network (DESIGN, decision 8).
+// Behind it stand io_uring and plain sockets; a fault stage or another medium
+// can stand there too.
+//
+// Nothing here blocks. All calls are made with the lane's lock held, unless
+// they say otherwise.
+#ifndef RXE_USER_PORT_H_
+#define RXE_USER_PORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/burst.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+// An address of the device, with the interface that gives a link-local one its
+// meaning.
+struct LocalAddress {
+  wire::IpAddress address;
+  uint32_t scope_id = 0;
+
+  bool operator==(const LocalAddress&) const = default;
+};
+
+// What one receive call brought: a datagram, or several that GRO merged.
+struct Arrival {
+  std::span<const uint8_t> bytes;
+  size_t segment_size = 0;  // bytes of each datagram in it but the last; > 0
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t source_port = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+};
+
+struct PortCounters {
+  uint64_t rx_calls = 0;      // system calls that ask for datagrams
+  uint64_t rx_arrivals = 0;   // datagrams or merged datagrams that came
+  uint64_t rx_truncated = 0;  // larger than any packet of ours; dropped
+  uint64_t rx_overflow = 0;   // dropped by full receive buffers
+  uint64_t tx_calls = 0;
+  uint64_t tx_bursts = 0;
+  uint64_t tx_blocked = 0;    // times that a send had to wait
+  uint64_t tx_split = 0;      // bursts that had to be sent in smaller parts
+  uint64_t tx_too_long = 0;   // dropped: longer than the path's MTU
+  uint64_t tx_unreachable = 0;  // dropped: no way to the destination
+  uint64_t tx_errors = 0;     // dropped: other errors
+};
+
+class Port {
+ public:
+  virtual ~Port() = default;
+
+  // "uring" or "socket".
+  virtual const char* name() const = 0;
+
+  // --- Sockets.
+
+  // Receives what comes to `fd`, a UDP socket bound to `local` on port 4791.
+  // Owns it from now on, also on error.
+  virtual absl::Status AddReceiver(const LocalAddress& local, int fd) = 0;
+  virtual bool HasReceiver(const wire::IpAddress& address) const = 0;
+  // The port of one of the sockets that send from `local`: equal `choice`,
+  // equal port, for as long as this object lives.
+  virtual absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
+                                              uint32_t choice) = 0;
+  // Becomes readable when there is something to receive; level-triggered.
+  // Fixed for the port's life; any thread may wait on it.
+  virtual int readiness_fd() const = 0;
+
+  // --- Receive.
+
+  // Brings up to as many arrivals as it thinks are waiting. They stay valid
+  // until the next call. Empty: nothing there. `thorough`: every socket is
+  // asked, else those that seem quiet are only asked now and then.
+  virtual std::span<const Arrival> Receive(bool thorough) = 0;
+  // Whether the last Receive left things behind, as far as it knows.
+  virtual bool more() const = 0;
+  // Datagrams that full receive buffers dropped since the last call of this.
+  virtual uint64_t TakeOverflow() = 0;
+
+  // --- Transmit.
+
+  // An empty burst to fill, or null while sends are blocked. Asked again
+  // without Queue it is the same one.
+  virtual transport::Burst* NextBurst() = 0;
+  // The burst of the last NextBurst is to be sent. It need not have been when
+  // this returns, but its flow may go away.
+  virtual void Queue() = 0;
+  // Sends what is queued, and tries again what is blocked.
+  virtual void Flush() = 0;
+  // The system took no more; Flush() is to be called again a little later.
+  virtual bool blocked() const = 0;
+
+  virtual const PortCounters& counters() const = 0;
+
+  // In the child of fork: gives up all descriptors without a word to the
+  // kernel objects behind them, which are the parent's. No lock needed;
+  // nothing but the destructor may be called afterwards.
+  virtual void AbandonInChild() = 0;
+};
+
+// A port as RXE_USER_IO says ("uring" or "socket"); without it, io_uring where
+// that is allowed, else plain sockets. One line on
+// stderr for a wrong value, or an io_uring that was asked for and is refused.
+absl::StatusOr<std::unique_ptr<Port>> MakePort();
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORT_H_

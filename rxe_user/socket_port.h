@@ -1,0 +1,26 @@
+// The backend of plain system calls, for where io_uring is forbidden.
+#ifndef RXE_USER_SOCKET_PORT_H_
+#define RXE_USER_SOCKET_PORT_H_
+
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/udp_port.h"
+
+namespace rxe_user {
+
+class SocketPort final : public UdpPort {
+ public:
+  static absl::StatusOr<std::unique_ptr<Port>> Create();
+  const char* name() const override { return "socket"; }
+
+ private:
+  void SendMessages(std::span<Operation> operations) override;
+  void ReceiveMessages(std::span<Operation> operations) override;
+  int RegisterFile(int) override { return -1; }
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_SOCKET_PORT_H_

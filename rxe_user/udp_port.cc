@@ -1,0 +1,420 @@
+#include "rxe_user/udp_port.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "absl/strings/str_cat.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+constexpr size_t kSlotBytes = 65536;
+// Sends gather until they make a call worth while, and not longer: what was
+// just written is still in the cache.
+constexpr size_t kFlushBytes = 48 << 10;
+// Arrivals smaller than this come several in a call.
+constexpr size_t kSmallArrival = 16 << 10;
+// Quiet sockets are asked at every such call.
+constexpr uint32_t kQuietInterval = 8;
+// Limits of the kernel: UDP_MAX_SEGMENTS since 6.9, and before.
+constexpr int kMaxSegments = 128;
+constexpr int kOldMaxSegments = 64;
+
+bool IsNoSegmentation(int error) {
+  return error == EINVAL || error == EMSGSIZE || error == EIO ||
+         error == EOPNOTSUPP;
+}
+
+}  // namespace
+
+UdpPort::UdpPort() : readiness_fd_(::epoll_create1(EPOLL_CLOEXEC)) {}
+
+absl::Status UdpPort::Open() {
+  if (readiness_fd_ < 0) return absl::ErrnoToStatus(errno, "epoll_create1");
+  receive_memory_ = PrefaultedBuffer(kSlots * kSlotBytes);
+  send_memory_ = PrefaultedBuffer(kSlots * kSlotBytes);
+  if (receive_memory_.bytes().empty() || send_memory_.bytes().empty()) {
+    return absl::ResourceExhaustedError("no memory for packet buffers");
+  }
+  arrivals_.reserve(kSlots);
+  free_.reserve(kSlots);
+  queued_.reserve(kSlots);
+  for (size_t i = 0; i < kSlots; ++i) {
+    Incoming& incoming = incoming_[i];
+    incoming.buffer =
+        receive_memory_.bytes().subspan(i * kSlotBytes, kSlotBytes);
+    incoming.vector = {incoming.buffer.data(), incoming.buffer.size()};
+    outgoing_[i].buffer =
+        send_memory_.bytes().subspan(i * kSlotBytes, kMaxUdpPayload);
+    free_.push_back(static_cast<uint8_t>(kSlots - 1 - i));
+  }
+  const int probe = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  SetMaxSegments(probe >= 0 && SegmentationSupported(probe) ? kMaxSegments : 1);
+  if (probe >= 0) ::close(probe);
+  return absl::OkStatus();
+}
+
+UdpPort::~UdpPort() {
+  if (abandoned_) return;
+  for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].file.fd);
+  for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].file.fd);
+  if (readiness_fd_ >= 0) ::close(readiness_fd_);
+}
+
+void UdpPort::AbandonInChild() {
+  abandoned_ = true;
+  for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].file.fd);
+  for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].file.fd);
+  if (readiness_fd_ >= 0) ::close(readiness_fd_);
+  receive_memory_.Release();
+  send_memory_.Release();
+}
+
+// --- Sockets.
+
+absl::Status UdpPort::AddReceiver(const LocalAddress& local, int fd) {
+  const std::lock_guard<std::mutex> lock(adding_);
+  absl::Status status = PrepareReceiver(fd, !local.address.is_v4());
+  const size_t count = receiver_count_.load(std::memory_order_relaxed);
+  if (status.ok() && count == kMaxSockets) {
+    status = absl::ResourceExhaustedError("too many addresses");
+  }
+  if (status.ok()) {
+    Receiver& receiver = receivers_[count];
+    receiver.file = {fd, RegisterFile(fd)};
+    receiver.local = local;
+    receiver_count_.store(count + 1, std::memory_order_release);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(readiness_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+      receiver_count_.store(count, std::memory_order_release);
+      status = absl::ErrnoToStatus(errno, "epoll_ctl");
+    }
+  }
+  if (!status.ok()) ::close(fd);
+  return status;
+}
+
+bool UdpPort::HasReceiver(const wire::IpAddress& address) const {
+  const size_t count = receiver_count_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < count; ++i) {
+    if (receivers_[i].local.address == address) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<uint16_t> UdpPort::SourcePort(const LocalAddress& local,
+                                             uint32_t choice) {
+  choice %= kSendersPerAddress;
+  const std::lock_guard<std::mutex> lock(adding_);
+  const size_t count = sender_count_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < count; ++i) {
+    const Sender& sender = senders_[i];
+    if (sender.choice == choice && sender.local.address == local.address) {
+      return sender.port;
+    }
+  }
+  if (count == kMaxSockets) {
+    return absl::ResourceExhaustedError("too many addresses");
+  }
+  Sender& sender = senders_[count];
+  const absl::StatusOr<int> fd = OpenSender(local, &sender.port);
+  if (!fd.ok()) return fd.status();
+  sender.file = {*fd, RegisterFile(*fd)};
+  sender.local = local;
+  sender.choice = choice;
+  sender_count_.store(count + 1, std::memory_order_release);
+  return sender.port;
+}
+
+// --- Receive.
+
+std::span<const Arrival> UdpPort::Receive(bool thorough) {
+  arrivals_.clear();
+  more_ = false;
+  const size_t count = receiver_count_.load(std::memory_order_acquire);
+  if (count == 0) return {};
+  // The busy socket is asked at every call. Now and then another one comes
+  // first, so that a flood at one address does not silence the others.
+  const bool turn = ++tick_ % kQuietInterval == 0;
+  const size_t first = turn ? hot_ + 1 : hot_;
+  const size_t sockets = thorough || turn ? count : 1;
+  for (size_t i = 0; i < sockets; ++i) {
+    const size_t index = (first + i) % count;
+    if (ReceiveFrom(receivers_[index]) != 0) {
+      hot_ = index;
+      break;
+    }
+  }
+  return arrivals_;
+}
+
+size_t UdpPort::ReceiveFrom(Receiver& receiver) {
+  Operation operations[kSlots];
+  const size_t asked = receiver.ask;
+  for (size_t i = 0; i < asked; ++i) {
+    Incoming& incoming = incoming_[i];
+    incoming.message.msg_name = &incoming.from;
+    incoming.message.msg_namelen = sizeof(incoming.from);
+    incoming.message.msg_iov = &incoming.vector;
+    incoming.message.msg_iovlen = 1;
+    incoming.message.msg_control = incoming.control;
+    incoming.message.msg_controllen = sizeof(incoming.control);
+    incoming.message.msg_flags = 0;
+    operations[i] = {receiver.file, &incoming.message, 0};
+  }
+  ReceiveMessages({operations, asked});
+
+  size_t got = 0;
+  size_t bytes = 0;
+  for (size_t i = 0; i < asked; ++i) {
+    const int result = operations[i].result;
+    if (result == -EAGAIN || result == -EWOULDBLOCK) continue;
+    ++got;  // an error, such as one that ICMP reported, is also used up
+    if (Deliver(receiver, incoming_[i], result)) {
+      bytes += static_cast<size_t>(result);
+    }
+  }
+  more_ = got == asked;
+  const bool small = bytes < got * kSmallArrival;
+  receiver.ask = !more_ ? std::max<size_t>(got, 1)
+                 : small ? std::min(asked * 2, kSlots)
+                         : 1;
+  return got;
+}
+
+bool UdpPort::Deliver(Receiver& receiver, const Incoming& incoming,
+                      int result) {
+  if (result < 0) return false;
+  ++counters_.rx_arrivals;
+  const ReceiveControl control = ReadReceiveControl(incoming.message);
+  if (control.has_overflow) {
+    const uint32_t fresh = control.overflow - receiver.overflow;
+    receiver.overflow = control.overflow;
+    counters_.rx_overflow += fresh;
+    new_overflow_ += fresh;
+  }
+  if (incoming.message.msg_flags & MSG_TRUNC) {
+    ++counters_.rx_truncated;
+    return false;
+  }
+  const size_t size = static_cast<size_t>(result);
+  Arrival arrival;
+  arrival.bytes = incoming.buffer.first(size);
+  arrival.segment_size =
+      control.segment_size != 0 ? control.segment_size
+                                : std::max<size_t>(size, 1);
+  arrival.source = FromSocketAddress(incoming.from);
+  arrival.destination = receiver.local.address;
+  arrival.source_port = ntohs(incoming.from.any.sa_family == AF_INET
+                                  ? incoming.from.v4.sin_port
+                                  : incoming.from.v6.sin6_port);
+  arrival.traffic_class = control.traffic_class;
+  arrival.hop_limit = control.hop_limit;
+  arrivals_.push_back(arrival);
+  return true;
+}
+
+uint64_t UdpPort::TakeOverflow() { return std::exchange(new_overflow_, 0); }
+
+// --- Transmit.
+
+void UdpPort::SetMaxSegments(int max_segments) {
+  max_segments_ = max_segments;
+  for (const uint8_t index : free_) {
+    outgoing_[index].burst =
+        transport::Burst(outgoing_[index].buffer, max_segments);
+  }
+}
+
+transport::Burst* UdpPort::NextBurst() {
+  if (blocked_ || free_.empty()) return nullptr;
+  return &outgoing_[free_.back()].burst;
+}
+
+const UdpPort::Sender* UdpPort::FindSender(
+    const transport::AddressVector& av) const {
+  const size_t count = sender_count_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < count; ++i) {
+    const Sender& sender = senders_[i];
+    if (sender.port == av.source_port && sender.local.address == av.source) {
+      return &sender;
+    }
+  }
+  return nullptr;
+}
+
+void UdpPort::Prepare(Outgoing& slot, const Sender& sender) {
+  const transport::Flow& flow = *slot.burst.flow();
+  const size_t segment_size =
+      slot.burst.segments() > 1 ? slot.burst.segment_size() : 0;
+  slot.file = sender.file;
+  slot.destination = flow.av.destination;
+  slot.icrc = flow.icrc;
+  slot.vector = {slot.buffer.data(), slot.burst.bytes().size()};
+  slot.message = {};
+  slot.message.msg_name = &slot.to;
+  slot.message.msg_namelen =
+      ToSocketAddress(flow.av.destination, wire::kRoceUdpPort,
+                      sender.local.scope_id, &slot.to);
+  slot.message.msg_iov = &slot.vector;
+  slot.message.msg_iovlen = 1;
+  slot.message.msg_controllen =
+      WriteSendControl(flow.av, segment_size, slot.control);
+  slot.message.msg_control =
+      slot.message.msg_controllen != 0 ? slot.control : nullptr;
+}
+
+void UdpPort::Queue() {
+  assert(!free_.empty());
+  const uint8_t index = free_.back();
+  Outgoing& slot = outgoing_[index];
+  const Sender* sender = FindSender(slot.burst.flow()->av);
+  if (sender == nullptr) {
+    ++counters_.tx_errors;
+    return;
+  }
+  ++counters_.tx_bursts;
+  Prepare(slot, *sender);
+  const int limit = SegmentLimit(slot.destination);
+  if (slot.burst.segments() > limit) {
+    SendInParts(slot, limit);
+    return;
+  }
+  free_.pop_back();
+  queued_.push_back(index);
+  queued_bytes_ += slot.burst.bytes().size();
+  if (free_.empty() || queued_bytes_ >= kFlushBytes) Flush();
+}
+
+void UdpPort::Flush() {
+  if (queued_.empty()) return;
+  Operation operations[kSlots];
+  const size_t count = queued_.size();
+  for (size_t i = 0; i < count; ++i) {
+    Outgoing& slot = outgoing_[queued_[i]];
+    operations[i] = {slot.file, &slot.message, 0};
+  }
+  SendMessages({operations, count});
+
+  size_t kept = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint8_t index = queued_[i];
+    if (MustWait(outgoing_[index], operations[i].result)) {
+      queued_[kept++] = index;
+    } else {
+      outgoing_[index].burst =
+          transport::Burst(outgoing_[index].buffer, max_segments_);
+      free_.push_back(index);
+    }
+  }
+  queued_.resize(kept);
+  blocked_ = kept != 0;
+  queued_bytes_ = 0;
+  if (blocked_) ++counters_.tx_blocked;
+}
+
+bool UdpPort::MustWait(Outgoing& slot, int result) {
+  if (result == -ECONNREFUSED) {
+    // An ICMP answer to an earlier datagram, which is the earlier one's
+    // business; this one was not sent.
+    Operation again = {slot.file, &slot.message, 0};
+    SendPlainly(again);
+    ++counters_.tx_calls;
+    result = again.result;
+  }
+  if (result >= 0) return false;
+  const int error = -result;
+  if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS ||
+      error == ENOMEM || error == EINTR) {
+    return true;
+  }
+  const int segments = slot.burst.segments();
+  if (segments > 1 && IsNoSegmentation(error)) {
+    // The kernel may be one that takes fewer segments; or the path takes none.
+    int limit = 1;
+    if (segments > kOldMaxSegments && error == EINVAL) {
+      limit = kOldMaxSegments;
+      SetMaxSegments(limit);
+    } else {
+      segment_limits_[slot.destination] = limit;
+    }
+    SendInParts(slot, limit);
+    return false;
+  }
+  CountDrop(error);
+  return false;
+}
+
+void UdpPort::SendInParts(Outgoing& slot, int max_segments) {
+  ++counters_.tx_split;
+  const std::span<uint8_t> bytes =
+      slot.buffer.first(slot.burst.bytes().size());
+  const size_t segment_size = slot.burst.segment_size();
+  const size_t part_size = segment_size * static_cast<size_t>(max_segments);
+  // Segments now have other places in their sends, hence other IP IDs. The
+  // control messages keep their order, UDP_SEGMENT first.
+  for (size_t start = 0; start < bytes.size(); start += part_size) {
+    const std::span<uint8_t> part =
+        bytes.subspan(start, std::min(part_size, bytes.size() - start));
+    uint16_t id = 0;
+    for (size_t at = 0; at < part.size(); at += segment_size) {
+      slot.icrc->Store(
+          part.subspan(at, std::min(segment_size, part.size() - at)), id++);
+    }
+    slot.vector = {part.data(), part.size()};
+    msghdr message = slot.message;
+    if (id == 1) {
+      const size_t skip = CMSG_SPACE(sizeof(uint16_t));
+      message.msg_controllen -= skip;
+      message.msg_control =
+          message.msg_controllen != 0 ? slot.control + skip : nullptr;
+    }
+    Operation operation = {slot.file, &message, 0};
+    SendPlainly(operation);
+    ++counters_.tx_calls;
+    // Not worth holding back what is left: the transport sends it again.
+    if (operation.result < 0) CountDrop(-operation.result);
+  }
+}
+
+void UdpPort::CountDrop(int error) {
+  switch (error) {
+    case EMSGSIZE:
+      ++counters_.tx_too_long;
+      break;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EADDRNOTAVAIL:
+      ++counters_.tx_unreachable;
+      break;
+    default:
+      ++counters_.tx_errors;
+  }
+}
+
+int UdpPort::SegmentLimit(const wire::IpAddress& destination) const {
+  if (segment_limits_.empty()) return max_segments_;
+  const auto found = segment_limits_.find(destination);
+  return found == segment_limits_.end() ? max_segments_ : found->second;
+}
+
+void UdpPort::SendPlainly(Operation& operation) {
+  const ssize_t sent = ::sendmsg(operation.file.fd, operation.message,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+  operation.result = sent < 0 ? -errno : static_cast<int>(sent);
+}
+
+void UdpPort::ReceivePlainly(Operation& operation) {
+  const ssize_t received =
+      ::recvmsg(operation.file.fd, operation.message, MSG_DONTWAIT);
+  operation.result = received < 0 ? -errno : static_cast<int>(received);
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,155 @@
+// What the two backends have in common: sockets, control messages, the policy
+// for errors, and how many calls a round makes. A backend only executes arrays
+// of sends and receives.
+//
+// Locks: sockets are added under a mutex of their own, to tables that only
+// grow, so a lane need not be locked (or may be) while an address is opened.
+// Everything else is called under the lane's lock.
+#ifndef RXE_USER_UDP_PORT_H_
+#define RXE_USER_UDP_PORT_H_
+
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "rxe_user/port.h"
+#include "rxe_user/prefaulted_buffer.h"
+#include "rxe_user/udp_socket.h"
+#include "wire/icrc.h"
+
+namespace rxe_user {
+
+class UdpPort : public Port {
+ public:
+  ~UdpPort() override;
+
+  absl::Status AddReceiver(const LocalAddress& local, int fd) override;
+  bool HasReceiver(const wire::IpAddress& address) const override;
+  absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
+                                      uint32_t choice) override;
+  int readiness_fd() const override { return readiness_fd_; }
+  std::span<const Arrival> Receive(bool thorough) override;
+  bool more() const override { return more_; }
+  uint64_t TakeOverflow() override;
+  transport::Burst* NextBurst() override;
+  void Queue() override;
+  void Flush() override;
+  bool blocked() const override { return blocked_; }
+  const PortCounters& counters() const override { return counters_; }
+  void AbandonInChild() override;
+
+ protected:
+  // A socket, and its index in the table of a backend that keeps one (-1: it
+  // is not in there).
+  struct File {
+    int fd = -1;
+    int index = -1;
+  };
+  // `result`: bytes, or a negative errno.
+  struct Operation {
+    File file;
+    msghdr* message = nullptr;
+    int result = 0;
+  };
+
+  UdpPort();
+  // To be called once, before anything else.
+  absl::Status Open();
+
+  // Executes all, without blocking, in order.
+  virtual void SendMessages(std::span<Operation> operations) = 0;
+  virtual void ReceiveMessages(std::span<Operation> operations) = 0;
+  // A socket was added; returns its index in the backend's table.
+  virtual int RegisterFile(int fd) = 0;
+
+  static void SendPlainly(Operation& operation);
+  static void ReceivePlainly(Operation& operation);
+
+  PortCounters counters_;
+
+ private:
+  static constexpr size_t kSlots = 8;
+  static constexpr size_t kMaxSockets = 256;
+  static constexpr uint32_t kSendersPerAddress = 8;
+
+  struct Receiver {
+    File file;
+    LocalAddress local;
+    size_t ask = 1;  // how many datagrams to ask for at once
+    uint32_t overflow = 0;
+  };
+  struct Sender {
+    File file;
+    LocalAddress local;
+    uint32_t choice = 0;
+    uint16_t port = 0;
+  };
+  // A burst on its way. Messages point into their slot, so slots stay put.
+  struct Outgoing {
+    std::span<uint8_t> buffer;
+    transport::Burst burst{{}, 1};
+    File file;
+    msghdr message{};
+    iovec vector{};
+    SocketAddress to{};
+    wire::IpAddress destination;
+    std::optional<wire::IcrcFlow> icrc;  // a copy: the flow may go away
+    alignas(cmsghdr) uint8_t control[kControlBytes];
+  };
+  struct Incoming {
+    std::span<uint8_t> buffer;
+    msghdr message{};
+    iovec vector{};
+    SocketAddress from{};
+    alignas(cmsghdr) uint8_t control[kControlBytes];
+  };
+
+  size_t ReceiveFrom(Receiver& receiver);
+  bool Deliver(Receiver& receiver, const Incoming& incoming, int result);
+  const Sender* FindSender(const transport::AddressVector& av) const;
+  void Prepare(Outgoing& slot, const Sender& sender);
+  // Deals with the result of a send; true when the slot must be kept.
+  bool MustWait(Outgoing& slot, int result);
+  void SendInParts(Outgoing& slot, int max_segments);
+  void CountDrop(int error);
+  int SegmentLimit(const wire::IpAddress& destination) const;
+  void SetMaxSegments(int max_segments);
+
+  const int readiness_fd_;
+  std::atomic<bool> abandoned_ = false;
+
+  mutable std::mutex adding_;  // serialises growth of the two tables
+  std::array<Receiver, kMaxSockets> receivers_;
+  std::atomic<size_t> receiver_count_ = 0;
+  std::array<Sender, kMaxSockets> senders_;
+  std::atomic<size_t> sender_count_ = 0;
+
+  PrefaultedBuffer receive_memory_;
+  std::array<Incoming, kSlots> incoming_;
+  std::vector<Arrival> arrivals_;
+  size_t hot_ = 0;  // the receiver that had something last
+  uint32_t tick_ = 0;
+  bool more_ = false;
+  uint64_t new_overflow_ = 0;
+
+  PrefaultedBuffer send_memory_;
+  std::array<Outgoing, kSlots> outgoing_;
+  std::vector<uint8_t> free_;    // slots; the last one is used next
+  std::vector<uint8_t> queued_;  // slots, in order
+  size_t queued_bytes_ = 0;
+  bool blocked_ = false;
+  int max_segments_ = 1;
+  // Destinations to which segmented sends of more than this fail.
+  absl::flat_hash_map<wire::IpAddress, int> segment_limits_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_UDP_PORT_H_

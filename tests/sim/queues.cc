@@ -1,0 +1,11 @@
+#include "tests/sim/queues.h"
+
+#include "transport/queue_pair.h"
+
+namespace sim {
+
+void SimEvents::OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) {
+  events_.emplace_back(qp.qpn(), event);
+}
+
+}  // namespace sim

@@ -1,0 +1,63 @@
+#include "transport/burst.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "wire/opcode.h"
+#include "wire/packet.h"
+
+namespace transport {
+namespace {
+
+// The longest UDP payload over IPv4; UDP_SEGMENT's limit on the sum.
+constexpr size_t kMaxDatagram = 65507;
+
+}  // namespace
+
+Flow::Flow(const AddressVector& av)
+    : av(av),
+      icrc(av.source, av.destination, av.source_port, wire::kRoceUdpPort) {}
+
+Burst::Burst(std::span<uint8_t> buffer, int max_segments)
+    : buffer_(buffer.first(std::min(buffer.size(), kMaxDatagram))),
+      max_segments_(max_segments) {}
+
+void Burst::Begin(const Flow* flow) {
+  flow_ = flow;
+  used_ = 0;
+  reserved_ = 0;
+  segment_size_ = 0;
+  segments_ = 0;
+  short_last_ = false;
+}
+
+uint8_t* Burst::Reserve(size_t bytes) {
+  assert(flow_ != nullptr && bytes >= wire::kBthSize + wire::kIcrcSize);
+  if (closed() || bytes > buffer_.size() - used_) return nullptr;
+  if (segments_ > 0 && bytes > segment_size_) return nullptr;
+  reserved_ = bytes;
+  return buffer_.data() + used_;
+}
+
+void Burst::Commit() {
+  assert(reserved_ != 0);
+  flow_->icrc.Store(buffer_.subspan(used_, reserved_),
+                    static_cast<uint16_t>(segments_));
+  if (segments_ == 0) {
+    segment_size_ = reserved_;
+  } else if (reserved_ < segment_size_) {
+    short_last_ = true;
+  }
+  used_ += reserved_;
+  reserved_ = 0;
+  ++segments_;
+}
+
+bool Burst::closed() const {
+  return short_last_ || segments_ >= max_segments_ ||
+         buffer_.size() - used_ < wire::kBthSize + wire::kIcrcSize;
+}
+
+std::span<const uint8_t> Burst::bytes() const { return buffer_.first(used_); }
+
+}  // namespace transport

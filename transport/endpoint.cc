@@ -1,0 +1,323 @@
+#include "transport/endpoint.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "transport/endpoint_link.h"
+#include "transport/held_packets.h"
+#include "transport/path.h"
+#include "wire/packet.h"
+
+namespace transport {
+namespace {
+
+// What a queue pair may send in a turn before the next one's.
+constexpr int64_t kQuantum = 64 * 1024;  // bytes
+// After a receive overflow, those that had data within this time are told.
+constexpr Time kRecentlyReceived = kMillisecond;
+constexpr uint8_t kCongestionExperienced = 3;  // ECN field
+
+// A path and who shares it.
+struct SharedPath : Path {
+  wire::IpAddress destination;
+  int users = 0;
+  TurnList waiting;
+};
+
+Disposition DispositionOf(wire::ParseError error) {
+  switch (error) {
+    case wire::ParseError::kOk:
+      return Disposition::kDelivered;
+    case wire::ParseError::kTooShort:
+      return Disposition::kTooShort;
+    case wire::ParseError::kUnknownOpcode:
+      return Disposition::kUnknownOpcode;
+    case wire::ParseError::kBadVersion:
+    case wire::ParseError::kBadPad:
+      break;
+  }
+  return Disposition::kBadHeader;
+}
+
+}  // namespace
+
+struct Endpoint::Impl {
+  void Unlist(EndpointLink* link);  // from the turns
+  void WakeOne(SharedPath* path);
+  void RemoveFromRecent(EndpointLink* link);
+
+  absl::flat_hash_map<uint32_t, QueuePair*> queue_pairs;
+  absl::flat_hash_map<wire::IpAddress, std::unique_ptr<SharedPath>> paths;
+  TurnList active;
+  TimerHeap timers;
+  // Those whose timers OnTimer is running; null where one has gone.
+  std::vector<EndpointLink*> due;
+  EndpointLink* newest = nullptr;  // of those that received data
+  HoldPool hold_pool;
+};
+
+Endpoint::Endpoint() : impl_(std::make_unique<Impl>()) {}
+Endpoint::~Endpoint() = default;
+
+// --- Inputs.
+
+Disposition Endpoint::Drop(Disposition why) {
+  ++counters_.dropped[static_cast<size_t>(why)];
+  return why;
+}
+
+Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
+  ++counters_.rx_datagrams;
+  counters_.rx_bytes += datagram.bytes.size();
+  wire::PacketView packet;
+  const wire::ParseError error =
+      wire::PacketView::Parse(datagram.bytes, &packet);
+  if (error != wire::ParseError::kOk) return Drop(DispositionOf(error));
+  // Looked up before, judged after the ICRC: its peer's last IP ID helps there.
+  QueuePair* qp = Find(packet.bth().dest_qpn);
+  if (!VerifyIcrc(datagram, qp, now)) return Drop(Disposition::kBadIcrc);
+  if (qp == nullptr) return Drop(Disposition::kUnknownQp);
+  const Received received = {
+      .packet = &packet,
+      .source = datagram.source,
+      .destination = datagram.destination,
+      .source_port = datagram.source_port,
+      .traffic_class = datagram.traffic_class,
+      .hop_limit = datagram.hop_limit,
+      .congestion_experienced =
+          (datagram.traffic_class & 3) == kCongestionExperienced,
+  };
+  qp->OnPacket(received, now);
+  return Disposition::kDelivered;
+}
+
+bool Endpoint::VerifyIcrc(const Datagram& datagram, QueuePair* qp, Time now) {
+  const auto make_flow = [&datagram] {
+    return wire::IcrcFlow(datagram.source, datagram.destination,
+                          datagram.source_port, wire::kRoceUdpPort);
+  };
+  if (qp == nullptr || datagram.source != qp->attributes_.av.destination) {
+    return wire::VerifyAnyId(make_flow(), datagram.bytes,
+                             datagram.segment_index, std::nullopt)
+        .has_value();
+  }
+  EndpointLink& link = qp->link_;
+  if (!link.peer_flow || link.peer_source_port != datagram.source_port ||
+      link.peer_destination != datagram.destination ||
+      link.peer_source != datagram.source) {
+    link.peer_flow = make_flow();
+    link.peer_source_port = datagram.source_port;
+    link.peer_destination = datagram.destination;
+    link.peer_source = datagram.source;
+    link.last_ip_id.reset();
+  }
+  const std::optional<uint16_t> id = wire::VerifyAnyId(
+      *link.peer_flow, datagram.bytes, datagram.segment_index, link.last_ip_id,
+      wire::IpIdForwardWindow(now - link.last_ip_id_time));
+  if (!id) return false;
+  link.last_ip_id = id;
+  link.last_ip_id_time = now;
+  return true;
+}
+
+void Endpoint::OnTimer(Time now) {
+  // Each timer once: one that asks for `now` again has its turn at the next
+  // call.
+  std::vector<EndpointLink*>& due = impl_->due;
+  while (!impl_->timers.empty() && impl_->timers.top()->deadline <= now) {
+    EndpointLink* link = impl_->timers.top();
+    impl_->timers.Remove(link);
+    due.push_back(link);
+  }
+  for (size_t i = 0; i < due.size(); ++i) {
+    if (due[i] != nullptr) due[i]->qp->OnTimer(now);
+  }
+  due.clear();
+}
+
+void Endpoint::OnReceiveOverflow(Time now) {
+  for (EndpointLink* link = impl_->newest;
+       link != nullptr && now - link->last_data <= kRecentlyReceived;
+       link = link->older) {
+    link->qp->RequestCnp(now);
+  }
+}
+
+// --- Outputs.
+
+bool Endpoint::PollTransmit(Time now, Burst* burst) {
+  // A turn without output leaves the list, so this ends; the bound is there
+  // for those that are woken on the way.
+  for (size_t turns = 2 * impl_->active.size() + 16;
+       turns > 0 && !impl_->active.empty(); --turns) {
+    EndpointLink* link = impl_->active.front();
+    QueuePair* qp = link->qp;
+    impl_->Unlist(link);
+    if (!qp->flow_) continue;
+    burst->Begin(&*qp->flow_);
+    const bool more = qp->Transmit(now, burst);
+    link->deficit -= static_cast<int64_t>(burst->bytes().size());
+    if (more && !burst->empty()) {
+      impl_->Unlist(link);
+      link->turn = Turn::kActive;
+      if (link->deficit > 0) {
+        impl_->active.PushFront(link);
+      } else {
+        link->deficit += kQuantum;
+        impl_->active.PushBack(link);
+      }
+    } else {
+      link->deficit = kQuantum;
+    }
+    // The window that it left open is for the next one that waits.
+    if (qp->path_ != nullptr && link->turn != Turn::kWaiting) {
+      WindowOpened(qp->path_);
+    }
+    if (!burst->empty()) {
+      ++counters_.tx_bursts;
+      counters_.tx_datagrams += burst->segments();
+      counters_.tx_bytes += burst->bytes().size();
+      return true;
+    }
+  }
+  return false;
+}
+
+Time Endpoint::NextTimeout() const {
+  return impl_->timers.empty() ? kNever : impl_->timers.top()->deadline;
+}
+
+bool Endpoint::HasTransmit() const { return !impl_->active.empty(); }
+
+QueuePair* Endpoint::Find(uint32_t qpn) const {
+  const auto it = impl_->queue_pairs.find(qpn);
+  return it == impl_->queue_pairs.end() ? nullptr : it->second;
+}
+
+// --- For queue pairs and their halves.
+
+void Endpoint::Register(QueuePair* qp) {
+  impl_->queue_pairs[qp->qpn()] = qp;
+  qp->link_.deficit = kQuantum;
+}
+
+void Endpoint::Unregister(QueuePair* qp) {
+  EndpointLink* link = &qp->link_;
+  impl_->Unlist(link);
+  impl_->timers.Remove(link);
+  impl_->RemoveFromRecent(link);
+  std::replace(impl_->due.begin(), impl_->due.end(), link,
+               static_cast<EndpointLink*>(nullptr));
+  const auto it = impl_->queue_pairs.find(qp->qpn());
+  if (it != impl_->queue_pairs.end() && it->second == qp) {
+    impl_->queue_pairs.erase(it);
+  }
+}
+
+void Endpoint::Impl::Unlist(EndpointLink* link) {
+  switch (link->turn) {
+    case Turn::kIdle:
+      break;
+    case Turn::kActive:
+      active.Remove(link);
+      break;
+    case Turn::kWaiting:
+      static_cast<SharedPath*>(link->waits_for)->waiting.Remove(link);
+      link->waits_for = nullptr;
+      break;
+  }
+  link->turn = Turn::kIdle;
+}
+
+void Endpoint::Activate(QueuePair* qp) {
+  EndpointLink* link = &qp->link_;
+  if (link->turn == Turn::kActive) return;
+  impl_->Unlist(link);
+  link->turn = Turn::kActive;
+  impl_->active.PushBack(link);
+}
+
+void Endpoint::Deactivate(QueuePair* qp) {
+  impl_->Unlist(&qp->link_);
+  impl_->timers.Remove(&qp->link_);
+}
+
+void Endpoint::TimerChanged(QueuePair* qp) {
+  const Time deadline = qp->NextTimeout();
+  if (deadline == qp->link_.deadline) return;
+  impl_->timers.Set(&qp->link_, deadline);
+}
+
+void Endpoint::WaitForWindow(QueuePair* qp) {
+  EndpointLink* link = &qp->link_;
+  if (qp->path_ == nullptr || link->turn == Turn::kWaiting) return;
+  impl_->Unlist(link);
+  link->turn = Turn::kWaiting;
+  link->waits_for = qp->path_;
+  static_cast<SharedPath*>(qp->path_)->waiting.PushBack(link);
+}
+
+void Endpoint::StopWaiting(QueuePair* qp) {
+  if (qp->link_.turn == Turn::kWaiting) impl_->Unlist(&qp->link_);
+  // It may have been woken for a window that it will not use.
+  if (qp->path_ != nullptr) WindowOpened(qp->path_);
+}
+
+// One at a time: PollTransmit wakes the next when the first has had its turn
+// and the window is still open.
+void Endpoint::WindowOpened(Path* path) {
+  impl_->WakeOne(static_cast<SharedPath*>(path));
+}
+
+void Endpoint::Impl::WakeOne(SharedPath* path) {
+  EndpointLink* link = path->waiting.front();
+  if (link == nullptr || !path->MaySend(1)) return;
+  Unlist(link);
+  link->turn = Turn::kActive;
+  active.PushBack(link);
+}
+
+Path* Endpoint::AcquirePath(const wire::IpAddress& destination) {
+  std::unique_ptr<SharedPath>& path = impl_->paths[destination];
+  if (path == nullptr) {
+    path = std::make_unique<SharedPath>();
+    path->destination = destination;
+  }
+  ++path->users;
+  return path.get();
+}
+
+void Endpoint::ReleasePath(Path* path) {
+  auto* shared = static_cast<SharedPath*>(path);
+  if (--shared->users == 0) {
+    // By value: the key must outlive what it names.
+    const wire::IpAddress destination = shared->destination;
+    impl_->paths.erase(destination);
+  }
+}
+
+void Endpoint::NoteReceivedData(QueuePair* qp, Time now) {
+  EndpointLink* link = &qp->link_;
+  link->last_data = now;
+  if (impl_->newest == link) return;
+  impl_->RemoveFromRecent(link);
+  link->received_data = true;
+  link->older = impl_->newest;
+  if (impl_->newest != nullptr) impl_->newest->newer = link;
+  impl_->newest = link;
+}
+
+void Endpoint::Impl::RemoveFromRecent(EndpointLink* link) {
+  if (!link->received_data) return;
+  (link->newer != nullptr ? link->newer->older : newest) = link->older;
+  if (link->older != nullptr) link->older->newer = link->newer;
+  link->newer = nullptr;
+  link->older = nullptr;
+  link->received_data = false;
+}
+
+HoldPool* Endpoint::hold_pool() { return &impl_->hold_pool; }
+
+}  // namespace transport

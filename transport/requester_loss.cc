@@ -1,0 +1,159 @@
+// Loss: replay after NAKs, gaps and timeouts, and the timers (IBA vol. 1,
+// 9.7.5.1.3 and 9.9; DESIGN, decision 9).
+//
+// Two timers watch what is outstanding. The *probe*, some round trips after the
+// last progress, sends the last packet again: whether that or its ACK was lost,
+// the peer's answer tells. A second one in a row, and every further one,
+// replays from una. Probes back off and cost no retry. The *local ACK timeout*
+// of the queue pair counts from the last progress, replays, and ends the
+// connection when it has come retry_cnt + 1 times.
+#include <algorithm>
+
+#include "transport/endpoint.h"
+#include "transport/requester_impl.h"
+
+namespace transport {
+namespace {
+
+// Between probes of a queue pair that has no ACK timeout.
+constexpr Time kLongestProbe = kSecond;
+constexpr int kMaxBackoff = 16;
+
+}  // namespace
+
+void Requester::Impl::SkipAcknowledged() {
+  while (cursor < frontier && cursor < acknowledged) {
+    const SendWqe& wqe = queue.at(cursor_index);
+    if (wqe.operation().takes_slot()) return;
+    cursor = std::min(acknowledged, wqe.end());
+    if (cursor == wqe.end()) ++cursor_index;
+  }
+}
+
+void Requester::Impl::StopTimers() {
+  timeout_base = kNever;
+  probe_base = kNever;
+}
+
+void Requester::Impl::Rewind() {
+  cursor = una;
+  cursor_index = queue.head();
+  slots.MarkReplayed();
+  resend = kNone;
+  rtt_seq = kNone;
+  urge_ack = true;
+  unasked_packets = 0;
+  unasked_bytes = 0;
+  SyncFlight();
+  qp.endpoint_.Activate(&qp);
+}
+
+// One reaction per loss and round trip: everything that was on its way when the
+// first signal came tells the same.
+bool Requester::Impl::JustHandled(Time now) const {
+  if (gap_seq == kNone) return false;
+  const Time rtt = path()->smoothed_rtt();
+  return now - gap_time < (rtt != 0 ? rtt : path()->ProbeTimeout());
+}
+
+void Requester::Impl::OnGap(Time now, bool by_ack) {
+  if (!outstanding()) return;  // about to be sent again
+  if ((by_ack || gap_seq == una) && JustHandled(now)) return;
+  gap_seq = una;
+  gap_time = now;
+  path()->OnLoss(now);
+  Rewind();
+}
+
+void Requester::Impl::OnSequenceNak(Time now) {
+  if (!outstanding()) return;
+  if (gap_seq == una && JustHandled(now)) return;
+  gap_seq = una;
+  gap_time = now;
+  path()->OnLoss(now);
+  if (peer_keeps && cursor == frontier) {
+    resend = una;
+    rtt_seq = kNone;
+    qp.endpoint_.Activate(&qp);
+    return;
+  }
+  if (nak_seq == kNone || una > nak_seq) {
+    nak_seq = una;
+    nak_frontier = frontier;
+    replayed_to = una;
+  }
+  Rewind();
+}
+
+void Requester::Impl::OnAckTimeout(Time now) {
+  ++qp.counters_.timeouts;
+  if (retries >= qp.attributes().retry_cnt) {
+    Fail(fatal_seq != kNone ? fatal_status : WcStatus::kRetryExceeded, now);
+    return;
+  }
+  ++retries;
+  peer_keeps = false;
+  path()->OnTimeout(now);
+  Rewind();
+  StopTimers();  // until it is sent
+}
+
+void Requester::Impl::OnProbe(Time now) {
+  ++qp.counters_.probes;
+  ++probes;
+  probe_base = now;
+  if (fatal_seq != kNone) {
+    Fail(fatal_status, now);
+    return;
+  }
+  const bool waits_for_answer = queue.at(queue.head()).operation().takes_slot();
+  if (probes > 1) {
+    peer_keeps = false;
+    path()->OnTimeout(now);
+  }
+  if (probes > 1 || waits_for_answer || failed_index != kNone) {
+    Rewind();
+    return;
+  }
+  resend = cursor - 1;
+  if (const Slots::Slot* slot = slots.Find(resend)) resend = slot->first;
+  qp.endpoint_.Activate(&qp);
+}
+
+Time Requester::Impl::AckDeadline() const {
+  const Time timeout = wire::AckTimeoutNanos(qp.attributes().timeout);
+  if (timeout == 0 || timeout_base == kNever) return kNever;
+  return timeout_base + timeout;
+}
+
+Time Requester::Impl::ProbeDeadline() const {
+  if (probe_base == kNever) return kNever;
+  const Time timeout = wire::AckTimeoutNanos(qp.attributes().timeout);
+  Time interval = path()->ProbeTimeout() << std::min(probes, kMaxBackoff);
+  if (timeout == 0) interval = std::min(interval, kLongestProbe);
+  // The ACK timeout replays as well as a probe does.
+  if (timeout != 0 && interval >= timeout) return kNever;
+  return probe_base + interval;
+}
+
+Time Requester::Impl::NextTimeout() const {
+  if (!running) return kNever;
+  if (rnr_until != kNever) return rnr_until;
+  if (!outstanding()) return kNever;
+  return std::min(AckDeadline(), ProbeDeadline());
+}
+
+void Requester::Impl::OnTimer(Time now) {
+  if (rnr_until != kNever) {
+    if (now >= rnr_until) rnr_until = kNever;
+    return;
+  }
+  if (!outstanding()) return;
+  if (now >= AckDeadline()) {
+    OnAckTimeout(now);
+  } else if (now >= ProbeDeadline()) {
+    OnProbe(now);
+  }
+}
+
+}  // namespace transport

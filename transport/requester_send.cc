@@ -1,0 +1,341 @@
+// What a requester sends next, and how its packets are made.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "transport/endpoint.h"
+#include "transport/requester_impl.h"
+
+namespace transport {
+namespace {
+
+// An ACK is asked for at least every quarter of the window, and every 64 KiB.
+constexpr uint64_t kMaxUnaskedBytes = 64 * 1024;
+// Messages of one packet ask for one every so many.
+constexpr uint32_t kMaxUnaskedMessages = 16;
+constexpr size_t kAckReqByte = 8;  // of BTH
+constexpr uint8_t kAckReqBit = 0x80;
+
+}  // namespace
+
+uint64_t Requester::Impl::IndexOf(uint64_t seq) const {
+  uint64_t low = queue.head();
+  uint64_t high = begun;
+  while (high - low > 1) {
+    const uint64_t middle = low + (high - low) / 2;
+    (queue.at(middle).first <= seq ? low : high) = middle;
+  }
+  return low;
+}
+
+void Requester::Impl::SyncFlight() {
+  const uint64_t wanted =
+      CostBeforeAt(cursor_index, cursor) - CostBeforeAt(queue.head(), una);
+  if (wanted > flight) {
+    path()->OnSent(wanted - flight);
+    flight = wanted;
+  } else if (wanted < flight) {
+    path()->OnGone(flight - wanted);
+    flight = wanted;
+    qp.endpoint_.WindowOpened(path());
+  }
+}
+
+Requester::Impl::Next Requester::Impl::Decide(Time now, Item* item) const {
+  if (!running || (rnr_until != kNever && now < rnr_until)) {
+    return Next::kNothing;
+  }
+  if (resend != kNone) return DecideResend(item);
+  if (cursor_index >= failed_index) return Next::kNothing;
+  if (trial && outstanding()) return Next::kNothing;
+  return cursor < frontier ? DecideReplay(item) : DecideNew(item);
+}
+
+Requester::Impl::Next Requester::Impl::DecideResend(Item* item) const {
+  const Slots::Slot* slot = slots.Find(resend);
+  *item = {
+      .index = IndexOf(resend),
+      .seq = resend,
+      .count = slot != nullptr ? static_cast<uint32_t>(slot->end - resend) : 1,
+      .out_of_turn = true};
+  return Next::kPacket;
+}
+
+Requester::Impl::Next Requester::Impl::DecideReplay(Item* item) const {
+  const SendWqe& wqe = queue.at(cursor_index);
+  *item = {.index = cursor_index, .seq = cursor};
+  // The first packet of a replay does not wait for the window: others that
+  // share the path could keep it full for ever.
+  const bool always = !outstanding();
+  const SendKind kind = wqe.operation().kind;
+  uint64_t count = 1;
+  if (kind == SendKind::kRead) {
+    const Slots::Slot* slot = slots.Find(cursor);
+    assert(slot != nullptr);
+    count = slot->end - cursor;
+    if (cursor > slot->first) {
+      // Part of it has been answered, so the peer has executed all of it and
+      // repeats any part: one part at a time, as the window permits.
+      if (!always) return Next::kNothing;
+      item->count = ReadCount(count, always);
+      return Next::kPacket;
+    }
+    // It may be new to the peer, whose later answers then depend on where it
+    // ends: it ends where it did.
+    item->count = static_cast<uint32_t>(count);
+  }
+  const uint64_t cost =
+      CostBefore(wqe, cursor + count) - CostBefore(wqe, cursor);
+  return always || path()->MaySend(cost) ? Next::kPacket : Next::kWindow;
+}
+
+Requester::Impl::Next Requester::Impl::DecideNew(Item* item) const {
+  const bool begins = cursor_index == begun;
+  if (begins && (draining || begun == queue.tail())) return Next::kNothing;
+  if (frontier - una >= kMaxOutstanding) return Next::kNothing;
+  const SendWqe& wqe = queue.at(cursor_index);
+  const SendOperation& operation = wqe.operation();
+  if (operation.kind == SendKind::kLocal) return Next::kNothing;
+  if (begins && (wqe.flags & kSendFence) != 0 && !slots.empty()) {
+    return Next::kNothing;
+  }
+  if (operation.takes_receive && !HasCreditFor(wqe, begins)) {
+    return Next::kNothing;
+  }
+  *item = {.index = cursor_index, .seq = frontier, .begins = begins};
+  if (operation.takes_slot()) {
+    // With no slots at all, sending finds the error.
+    if (slots.capacity() == 0) return Next::kPacket;
+    if (slots.full()) return Next::kNothing;
+  }
+  const uint64_t offset = begins ? 0 : (frontier - wqe.first) * mtu;
+  const uint64_t remaining = wqe.length - offset;
+  if (operation.kind == SendKind::kRead) {
+    const uint64_t packets =
+        begins ? std::max<uint64_t>(1, (remaining + mtu - 1) / mtu)
+               : wqe.end() - frontier;
+    item->count = ReadCount(packets, false);
+    return item->count > 0 ? Next::kPacket : Next::kWindow;
+  }
+  const uint64_t cost =
+      std::min<uint64_t>(remaining, mtu) + Path::kPacketOverhead;
+  return path()->MaySend(cost) ? Next::kPacket : Next::kWindow;
+}
+
+// A message beyond the limit may be tried by its first packet when nothing
+// else is outstanding; acknowledged, it has its receive.
+bool Requester::Impl::HasCreditFor(const SendWqe& wqe, bool begins) const {
+  if (!credit_limited) return true;
+  const uint32_t number = begins ? messages + 1 : wqe.message;
+  if (wire::PsnDiff(number, credit_limit) <= 0) return true;
+  if (begins || frontier == wqe.first) return una == frontier;
+  return una > wqe.first;
+}
+
+bool Requester::Impl::Transmit(Time now, Burst* burst) {
+  Item item;
+  Next next = Decide(now, &item);
+  Gather gather{.buffer = LocalBuffer(*qp.config().memory, qp.config().pd,
+                                      qp.qpn(), kAccessLocalRead)};
+  while (next == Next::kPacket) {
+    switch (Send(now, &item, &next, burst, &gather)) {
+      case SendResult::kSent:
+        break;
+      case SendResult::kNoRoom:
+        return !burst->empty();
+      case SendResult::kFailed:
+        Settle(now);
+        next = Decide(now, &item);
+        break;
+    }
+  }
+  if (next == Next::kWindow) qp.endpoint_.WaitForWindow(&qp);
+  return false;
+}
+
+void Requester::Impl::Begin(uint64_t index) {
+  assert(index == begun && cursor == frontier);
+  SendWqe& wqe = queue.at(index);
+  wqe.first = frontier;
+  wqe.packets = std::max<uint32_t>(
+      1, static_cast<uint32_t>((uint64_t{wqe.length} + mtu - 1) / mtu));
+  wqe.cost = next_cost;
+  next_cost += CostOf(wqe);
+  if (wqe.operation().kind == SendKind::kMessage) {
+    messages = (messages + 1) & wire::kPsnMask;
+    wqe.message = messages;
+  }
+  ++begun;
+}
+
+wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
+                                          uint32_t count) const {
+  const SendOperation& operation = wqe.operation();
+  const bool first = seq == wqe.first;
+  const bool last = seq + count == wqe.end();
+  const wire::Operation position =
+      first ? (last ? operation.only : operation.first)
+            : (last ? operation.last : operation.middle);
+  const wire::Transport transport = qp.config().type == QpType::kXrcInitiator
+                                        ? wire::Transport::kXrc
+                                        : wire::Transport::kRc;
+  const uint64_t offset = (seq - wqe.first) * mtu;
+  wire::Headers headers;
+  headers.bth.opcode = wire::MakeOpcode(transport, position);
+  headers.bth.dest_qpn = qp.attributes().dest_qpn;
+  headers.bth.psn = PsnOf(seq);
+  headers.bth.solicited =
+      last && operation.takes_receive && (wqe.flags & kSendSolicited) != 0;
+  headers.xrc_srqn = wqe.remote_srqn;
+  headers.imm_be = wqe.imm_be_or_rkey;
+  headers.invalidate_rkey = wqe.imm_be_or_rkey;
+  if (operation.kind == SendKind::kRead) {
+    headers.reth = {.va = wqe.remote_addr + offset,
+                    .rkey = wqe.rkey,
+                    .length = static_cast<uint32_t>(std::min<uint64_t>(
+                        wqe.length - offset, uint64_t{count} * mtu))};
+  } else {
+    headers.reth = {
+        .va = wqe.remote_addr, .rkey = wqe.rkey, .length = wqe.length};
+  }
+  const bool swaps = wqe.opcode == SendOpcode::kCompareSwap;
+  headers.atomic = {.va = wqe.remote_addr,
+                    .rkey = wqe.rkey,
+                    .swap_or_add = swaps ? wqe.swap : wqe.compare_add,
+                    .compare = swaps ? wqe.compare_add : 0};
+  return headers;
+}
+
+MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
+                                          size_t bytes, uint8_t* to,
+                                          Gather* gather) {
+  if ((queue.at(index).flags & kSendInline) != 0) {
+    std::memcpy(to, queue.inline_data(index) + offset, bytes);
+    return MemoryStatus::kOk;
+  }
+  if (gather->index != index || gather->offset != offset) {
+    gather->buffer.Seek(queue.sges(index), offset);
+  }
+  gather->index = index;
+  gather->offset = offset + bytes;
+  return gather->buffer.Read(to, bytes);
+}
+
+bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
+                                 bool more) const {
+  if (!more || urge_ack || item.out_of_turn) return true;
+  if (wqe.operation().takes_slot()) return true;  // as hardware does
+  if (unasked_bytes >= std::min(path()->window() / 4, kMaxUnaskedBytes)) {
+    return true;
+  }
+  if (item.seq + 1 != wqe.end()) return false;
+  return wqe.packets > 1 || unasked_packets >= kMaxUnaskedMessages;
+}
+
+void Requester::Impl::NoteSent(Time now, const Item& item) {
+  const SendWqe& wqe = queue.at(item.index);
+  const bool again = item.seq < frontier;
+  if (again) ++qp.counters_.retransmitted;
+  if (item.out_of_turn) {
+    resend = kNone;
+    if (Slots::Slot* slot = slots.Find(item.seq)) slot->replayed = true;
+    rtt_seq = kNone;
+  } else {
+    cursor += item.count;
+    if (!again) {
+      frontier = cursor;
+      if (wqe.operation().takes_slot()) {
+        slots.Push(item.seq, frontier);
+        messages = (messages + 1) & wire::kPsnMask;
+      }
+    }
+    if (cursor >= wqe.end()) ++cursor_index;
+    replayed_to = std::max(replayed_to, cursor);
+    SkipAcknowledged();
+    SyncFlight();
+  }
+  if (timeout_base == kNever) timeout_base = now;
+  if (probe_base == kNever) probe_base = now;
+  rnr_until = kNever;
+  ++unasked_packets;
+}
+
+Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
+                                                  Next* next, Burst* burst,
+                                                  Gather* gather) {
+  const Item sent = *item;
+  SendWqe& wqe = queue.at(sent.index);
+  const SendOperation& operation = wqe.operation();
+  if (operation.takes_slot() && slots.capacity() == 0) {
+    FailLocally(sent.index, WcStatus::kLocalQpOperationError);
+    return SendResult::kFailed;
+  }
+  if (operation.kind == SendKind::kAtomic && wqe.length < kAtomicSize) {
+    FailLocally(sent.index, WcStatus::kLocalLengthError);
+    return SendResult::kFailed;
+  }
+  // One that has begun and sent nothing is no different from one that waits.
+  if (sent.begins) Begin(sent.index);
+
+  const uint64_t offset = (sent.seq - wqe.first) * mtu;
+  const auto payload = static_cast<size_t>(
+      operation.sends_payload ? std::min<uint64_t>(wqe.length - offset, mtu)
+                              : 0);
+  wire::Headers headers = HeadersFor(wqe, sent.seq, sent.count);
+  const size_t pad = wire::PadCount(payload);
+  headers.bth.pad_count = static_cast<uint8_t>(pad);
+  const size_t header = wire::GetOpcodeInfo(headers.bth.opcode).header_length;
+  uint8_t* out = burst->Reserve(header + payload + pad + wire::kIcrcSize);
+  if (out == nullptr) return SendResult::kNoRoom;
+
+  MemoryStatus status = MemoryStatus::kOk;
+  if (operation.kind == SendKind::kRead) {
+    status = CheckTarget(sent.index, offset, headers.reth.length);
+  } else if (operation.response_bytes > 0) {
+    status = CheckTarget(sent.index, 0, operation.response_bytes);
+  }
+  if (status == MemoryStatus::kOk && payload > 0) {
+    status = CopyPayload(sent.index, offset, payload, out + header, gather);
+  }
+  if (status != MemoryStatus::kOk) {
+    FailLocally(sent.index, WcStatus::kLocalProtectionError);
+    return SendResult::kFailed;
+  }
+  // Headers are at most kMaxHeaderSize, so a short packet may be overrun by
+  // nothing: EmitHeaders writes what the opcode has.
+  wire::EmitHeaders(headers, out);
+  std::memset(out + header + payload, 0, pad);
+
+  const bool fresh = sent.seq >= frontier;
+  unasked_bytes += payload;
+  NoteSent(now, sent);
+  *next = Decide(now, item);
+  if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
+    out[kAckReqByte] |= kAckReqBit;
+    unasked_packets = 0;
+    unasked_bytes = 0;
+    urge_ack = false;
+    if (fresh && rtt_seq == kNone) {
+      rtt_seq = sent.seq;
+      rtt_sent = now;
+    }
+  }
+  burst->Commit();
+  return SendResult::kSent;
+}
+
+void Requester::Impl::FailLocally(uint64_t index, WcStatus status) {
+  if (index >= failed_index) return;
+  failed_index = index;
+  failed_status = status;
+  resend = kNone;
+  // What is before it completes first; its last packet may not have asked for
+  // an ACK, since more was to follow.
+  const uint64_t first = index < begun ? queue.at(index).first : frontier;
+  if (unasked_packets > 0 && una < first && cursor >= first) {
+    resend = first - 1;
+    if (const Slots::Slot* slot = slots.Find(resend)) resend = slot->first;
+  }
+}
+
+}  // namespace transport

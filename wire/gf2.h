@@ -1,0 +1,34 @@
+// Arithmetic modulo the CRC-32 polynomial of IEEE 802.3, over GF(2): what is
+// needed to undo a CRC. Polynomials of degree below 32 are stored as reflected
+// CRCs store them: bit 31 is the coefficient of x^0, bit 0 that of x^31.
+
+#ifndef WIRE_GF2_H_
+#define WIRE_GF2_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace wire::gf2 {
+
+inline constexpr uint32_t kPolynomial = 0xedb88320;  // x^32 is implied
+inline constexpr uint32_t kOne = 0x80000000;
+
+// a * x.
+constexpr uint32_t TimesX(uint32_t a) {
+  return a >> 1 ^ ((a & 1) != 0 ? kPolynomial : 0);
+}
+
+// a / x. Exists for every a, because the polynomial has the term 1.
+constexpr uint32_t OverX(uint32_t a) {
+  return (a & kOne) != 0 ? (a ^ kPolynomial) << 1 | 1 : a << 1;
+}
+
+// a * b. About 10 ns.
+uint32_t Multiply(uint32_t a, uint32_t b);
+
+// x^(-8 * n), n below 65,536: undoes what `n` bytes of zeros do to a CRC.
+uint32_t InverseOfBytes(size_t n);
+
+}  // namespace wire::gf2
+
+#endif  // WIRE_GF2_H_

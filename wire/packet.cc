@@ -1,0 +1,131 @@
+#include "wire/packet.h"
+
+namespace wire {
+namespace {
+
+Bth LoadBth(const uint8_t* p) {
+  return {
+      .opcode = p[0],
+      .solicited = (p[1] & 0x80) != 0,
+      .mig_req = (p[1] & 0x40) != 0,
+      .pad_count = static_cast<uint8_t>(p[1] >> 4 & 3),
+      .transport_version = static_cast<uint8_t>(p[1] & 0xf),
+      .pkey = LoadBe16(p + 2),
+      .fecn = (p[4] & 0x80) != 0,
+      .becn = (p[4] & 0x40) != 0,
+      .dest_qpn = LoadBe24(p + 5),
+      .ack_req = (p[8] & 0x80) != 0,
+      .psn = LoadBe24(p + 9),
+  };
+}
+
+void StoreBth(const Bth& bth, uint8_t* p) {
+  p[0] = bth.opcode;
+  p[1] = static_cast<uint8_t>(
+      (bth.solicited ? 0x80 : 0) | (bth.mig_req ? 0x40 : 0) |
+      (bth.pad_count & 3) << 4 | (bth.transport_version & 0xf));
+  StoreBe16(p + 2, bth.pkey);
+  p[4] = static_cast<uint8_t>((bth.fecn ? 0x80 : 0) | (bth.becn ? 0x40 : 0));
+  StoreBe24(p + 5, bth.dest_qpn);
+  p[8] = bth.ack_req ? 0x80 : 0;
+  StoreBe24(p + 9, bth.psn);
+}
+
+}  // namespace
+
+size_t EmitHeaders(const Headers& h, uint8_t* out) {
+  StoreBth(h.bth, out);
+  const OpcodeInfo& info = GetOpcodeInfo(h.bth.opcode);
+  if (!info.known) return kBthSize;
+  if (info.extended == 0) return kBthSize;
+  if (info.Has(kXrcEth))
+    StoreBe32(out + info.xrceth_offset, h.xrc_srqn & kQpnMask);
+  if (info.Has(kDeth)) {
+    uint8_t* p = out + info.deth_offset;
+    StoreBe32(p, h.deth.qkey);
+    StoreBe32(p + 4, h.deth.src_qpn & kQpnMask);
+  }
+  if (info.Has(kFeth)) {
+    StoreBe32(out + info.feth_offset,
+              (h.feth.placement_type & 0xfu) | (h.feth.selectivity & 3u) << 4);
+  }
+  if (info.Has(kReth)) {
+    uint8_t* p = out + info.reth_offset;
+    StoreBe64(p, h.reth.va);
+    StoreBe32(p + 8, h.reth.rkey);
+    StoreBe32(p + 12, h.reth.length);
+  }
+  if (info.Has(kAtomicEth)) {
+    uint8_t* p = out + info.atomiceth_offset;
+    StoreBe64(p, h.atomic.va);
+    StoreBe32(p + 8, h.atomic.rkey);
+    StoreBe64(p + 12, h.atomic.swap_or_add);
+    StoreBe64(p + 20, h.atomic.compare);
+  }
+  if (info.Has(kAeth)) {
+    uint8_t* p = out + info.aeth_offset;
+    p[0] = h.aeth.syndrome;
+    StoreBe24(p + 1, h.aeth.msn);
+  }
+  if (info.Has(kAtomicAckEth)) {
+    StoreBe64(out + info.atomicacketh_offset, h.atomic_ack.original);
+  }
+  if (info.Has(kImmDt)) {
+    std::memcpy(out + info.immdt_offset, &h.imm_be, sizeof(h.imm_be));
+  }
+  if (info.Has(kIeth)) StoreBe32(out + info.ieth_offset, h.invalidate_rkey);
+  return info.header_length;
+}
+
+const char* ParseErrorName(ParseError error) {
+  switch (error) {
+    case ParseError::kOk:
+      return "ok";
+    case ParseError::kTooShort:
+      return "too short";
+    case ParseError::kUnknownOpcode:
+      return "unknown opcode";
+    case ParseError::kBadVersion:
+      return "bad transport version";
+    case ParseError::kBadPad:
+      return "bad pad count";
+  }
+  return "?";
+}
+
+ParseError PacketView::Parse(std::span<const uint8_t> udp_payload,
+                             PacketView* out) {
+  const uint8_t* const data = udp_payload.data();
+  const size_t size = udp_payload.size();
+  if (size < kBthSize + kIcrcSize) return ParseError::kTooShort;
+  const OpcodeInfo& info = GetOpcodeInfo(data[0]);
+  if (!info.known) return ParseError::kUnknownOpcode;
+  if (size < info.header_length + kIcrcSize) return ParseError::kTooShort;
+  if ((data[1] & 0xf) != 0) return ParseError::kBadVersion;
+  const size_t after_headers = size - info.header_length - kIcrcSize;
+  const size_t pad = data[1] >> 4 & 3;
+  if (pad > after_headers) return ParseError::kBadPad;
+
+  out->data_ = data;
+  out->info_ = &info;
+  out->payload_size_ = after_headers - pad;
+  out->bth_ = LoadBth(data);
+  return ParseError::kOk;
+}
+
+Headers PacketView::headers() const {
+  Headers h;
+  h.bth = bth_;
+  if (info_->Has(kXrcEth)) h.xrc_srqn = xrc_srqn();
+  if (info_->Has(kDeth)) h.deth = deth();
+  if (info_->Has(kFeth)) h.feth = feth();
+  if (info_->Has(kReth)) h.reth = reth();
+  if (info_->Has(kAtomicEth)) h.atomic = atomic();
+  if (info_->Has(kAeth)) h.aeth = aeth();
+  if (info_->Has(kAtomicAckEth)) h.atomic_ack = atomic_ack();
+  if (info_->Has(kImmDt)) h.imm_be = imm_be();
+  if (info_->Has(kIeth)) h.invalidate_rkey = invalidate_rkey();
+  return h;
+}
+
+}  // namespace wire

@@ -1,0 +1,40 @@
+// The pcap file format (draft-ietf-opsawg-pcap), as much as writing one needs:
+// a file header, then for each frame a record header and its bytes. No I/O:
+// the caller writes what these functions return. Files are read with libpcap.
+
+#ifndef WIRE_PCAP_H_
+#define WIRE_PCAP_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace wire {
+
+// A file of Ethernet frames with times in ns.
+inline std::array<uint8_t, 24> PcapFileHeader() {
+  // Magic, version 2.4, two unused, the longest frame, Ethernet.
+  const uint32_t fields[6] = {0xa1b23c4d, 4u << 16 | 2, 0, 0, 262144, 1};
+  std::array<uint8_t, 24> header;
+  static_assert(sizeof(fields) == sizeof(header));
+  std::memcpy(header.data(), fields, sizeof(fields));
+  return header;
+}
+
+// What precedes a frame of `size` bytes seen at `time_ns`, which is not
+// negative, after 1970.
+inline std::array<uint8_t, 16> PcapRecordHeader(int64_t time_ns, size_t size) {
+  const uint32_t fields[4] = {static_cast<uint32_t>(time_ns / 1'000'000'000),
+                              static_cast<uint32_t>(time_ns % 1'000'000'000),
+                              static_cast<uint32_t>(size),
+                              static_cast<uint32_t>(size)};
+  std::array<uint8_t, 16> header;
+  static_assert(sizeof(fields) == sizeof(header));
+  std::memcpy(header.data(), fields, sizeof(fields));
+  return header;
+}
+
+}  // namespace wire
+
+#endif  // WIRE_PCAP_H_
