@@ -1,0 +1,169 @@
+#include "tools/rxe_user_cli/devices.h"
+
+#include <net/if.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "rxe_user/broker/slot.h"
+
+namespace rxe_user_cli {
+namespace {
+
+using rxe_user::Device;
+using rxe_user::GidEntry;
+using Json = nlohmann::ordered_json;
+
+template <typename... Args>
+std::string Format(const char* format, Args... args) {
+  char buffer[256];
+  std::snprintf(buffer, sizeof(buffer), format, args...);
+  return buffer;
+}
+
+// As ibv_devinfo prints it.
+std::string Guid(uint64_t guid) {
+  return Format("%04x:%04x:%04x:%04x", static_cast<unsigned>(guid >> 48),
+                static_cast<unsigned>(guid >> 32 & 0xffff),
+                static_cast<unsigned>(guid >> 16 & 0xffff),
+                static_cast<unsigned>(guid & 0xffff));
+}
+
+std::string Mac(const std::array<uint8_t, 6>& m) {
+  return Format("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4],
+                m[5]);
+}
+
+// All eight groups, as sysfs has it.
+std::string RawGid(const wire::IpAddress& a) {
+  std::string s;
+  for (size_t i = 0; i < a.bytes.size(); i += 2) {
+    s += Format("%s%02x%02x", i == 0 ? "" : ":", a.bytes[i], a.bytes[i + 1]);
+  }
+  return s;
+}
+
+std::string Scope(uint32_t ifindex) {
+  char name[IF_NAMESIZE];
+  return if_indextoname(ifindex, name) != nullptr ? name
+                                                  : std::to_string(ifindex);
+}
+
+std::string AddressText(const GidEntry& gid) {
+  std::string text = gid.address.ToString();
+  if (gid.scope_id != 0) text += "%" + Scope(gid.scope_id);
+  return text;
+}
+
+std::string Speed(uint64_t mbps) {
+  if (mbps == 0) return "-";
+  if (mbps % 1000 == 0) return std::to_string(mbps / 1000) + " Gb/s";
+  return std::to_string(mbps) + " Mb/s";
+}
+
+using Row = std::vector<std::string>;
+
+// Left-aligned columns, two blanks between them, none at the end.
+std::string Aligned(const std::vector<Row>& rows) {
+  std::vector<size_t> width;
+  for (const Row& row : rows) {
+    width.resize(std::max(width.size(), row.size()));
+    for (size_t i = 0; i + 1 < row.size(); ++i) {
+      width[i] = std::max(width[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      text += row[i];
+      if (i + 1 < row.size()) text.append(width[i] + 2 - row[i].size(), ' ');
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
+  std::vector<Row> rows = {
+      {"DEVICE", "NETDEV", "STATE", "MTU", "ROCE MTU", "SPEED", "GUID"}};
+  for (const auto& d : devices) {
+    rows.push_back({d->name, d->netdev, d->up ? "up" : "down",
+                    std::to_string(d->mtu), std::to_string(d->roce_mtu),
+                    Speed(d->speed_mbps), Guid(d->guid)});
+  }
+  std::string text = Aligned(rows);
+
+  rows = {{"DEVICE", "GID", "ADDRESS", "UDP PORT 4791"}};
+  for (const auto& d : devices) {
+    for (size_t i = 0; i < d->gids.size(); ++i) {
+      const std::string why = trouble(d->gids[i]);
+      rows.push_back({d->name, std::to_string(i), AddressText(d->gids[i]),
+                      why.empty() ? "available" : why});
+    }
+  }
+  return text + "\n" + Aligned(rows);
+}
+
+std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
+  Json list = Json::array();
+  for (const auto& d : devices) {
+    Json device = {{"name", d->name},         {"netdev", d->netdev},
+                   {"ifindex", d->ifindex},   {"state", d->up ? "up" : "down"},
+                   {"mtu", d->mtu},           {"roce_mtu", d->roce_mtu},
+                   {"loopback", d->loopback}, {"mac", Mac(d->mac)},
+                   {"guid", Guid(d->guid)}};
+    if (d->speed_mbps != 0) device["speed_mbps"] = d->speed_mbps;
+    Json gids = Json::array();
+    for (size_t i = 0; i < d->gids.size(); ++i) {
+      const GidEntry& g = d->gids[i];
+      const std::string why = trouble(g);
+      Json gid = {{"index", i},
+                  {"type", "RoCE v2"},
+                  {"gid", RawGid(g.address)},
+                  {"address", g.address.ToString()}};
+      if (g.scope_id != 0) gid["scope"] = Scope(g.scope_id);
+      gid["port_available"] = why.empty();
+      if (!why.empty()) gid["port_trouble"] = why;
+      gids.push_back(std::move(gid));
+    }
+    device["gids"] = std::move(gids);
+    list.push_back(std::move(device));
+  }
+  return Json{{"devices", std::move(list)}}.dump(
+             2, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+int RunDevices(bool json, std::FILE* out, std::FILE* err) {
+  const Devices devices = rxe_user::ListDevices();
+  if (devices.empty()) {
+    std::fprintf(err,
+                 "rxe-user: no device: no interface is up and has an address "
+                 "(see ip address)\n");
+  }
+  const PortTrouble trouble = [](const GidEntry& gid) {
+    return std::string(
+        rxe_user::PortAvailable(gid.address, gid.scope_id).message());
+  };
+  std::string text;
+  if (json) {
+    text = DevicesAsJson(devices, trouble);
+  } else if (!devices.empty()) {
+    text = DevicesAsText(devices, trouble);
+  }
+  // Nothing is written for a reader who has gone (EPIPE), which is no error.
+  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
+      std::fflush(out) != 0) {
+    if (errno == EPIPE) return 0;
+    std::fprintf(err, "rxe-user: cannot write: %s\n", std::strerror(errno));
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace rxe_user_cli

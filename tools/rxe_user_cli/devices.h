@@ -1,0 +1,34 @@
+// `rxe-user devices`: what programs will see.
+#ifndef TOOLS_RXE_USER_CLI_DEVICES_H_
+#define TOOLS_RXE_USER_CLI_DEVICES_H_
+
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rxe_user/device.h"
+
+namespace rxe_user_cli {
+
+// Why UDP port 4791 of an address cannot be had; empty if it can.
+using PortTrouble = std::function<std::string(const rxe_user::GidEntry&)>;
+
+using Devices = std::vector<std::shared_ptr<const rxe_user::Device>>;
+
+// A table for people: a line per device, and one below it per GID.
+std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble);
+
+// For programs: {"devices": [{"name", "netdev", "ifindex", "state" (up, down),
+// "mtu", "roce_mtu", "loopback", "speed_mbps" (absent: not known), "mac",
+// "guid", "gids": [{"index", "type", "gid", "address", "scope" (of link-local
+// ones), "port_available", "port_trouble" (if not available)}]}]}.
+std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble);
+
+// Lists the devices of this network namespace; the exit status.
+int RunDevices(bool json, std::FILE* out, std::FILE* err);
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_DEVICES_H_

@@ -1,0 +1,91 @@
+// rxe-user: what a person does with the device from a shell.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "tools/rxe_user_cli/decode.h"
+#include "tools/rxe_user_cli/devices.h"
+#include "tools/rxe_user_cli/run.h"
+
+namespace {
+
+constexpr char kVersion[] = "rxe-user 0.1.0";
+constexpr int kExitWrongUse = 2;
+
+int WrongUse(const std::string& what) {
+  std::fprintf(stderr, "rxe-user: %s (see rxe-user --help)\n", what.c_str());
+  return kExitWrongUse;
+}
+
+int PrintOut(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+                 std::fflush(stdout) == 0
+             ? 0
+             : 1;
+}
+
+constexpr char kRunHelp[] =
+    "usage: rxe-user run [--] COMMAND [ARGS...]\n"
+    "\n"
+    "Runs an RDMA program, unmodified, on our device: our libraries stand\n"
+    "before the system's in its LD_LIBRARY_PATH. The command takes the place\n"
+    "of rxe-user, so exit status, signals and terminal are its own. Exit\n"
+    "status 127: there is no such command; 126: it cannot be executed; 125:\n"
+    "our libraries are missing.\n";
+
+// By hand, since the command's options are not ours to parse.
+int RunCommand(char** argv) {
+  if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
+    ++argv;
+  } else if (argv[0] != nullptr && argv[0][0] == '-') {
+    const std::string option = argv[0];
+    if (option == "-h" || option == "--help") return PrintOut(kRunHelp);
+    return WrongUse("run: unknown option " + option);
+  }
+  if (argv[0] == nullptr) return WrongUse("run: which command?");
+  return rxe_user_cli::Run(argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "run") == 0) return RunCommand(argv + 2);
+
+  CLI::App app("An RDMA NIC in a shared library: tools.", "rxe-user");
+  app.set_version_flag("--version", kVersion);
+  app.require_subcommand(0, 1);
+  app.footer("rxe-user COMMAND --help tells more.");
+
+  app.add_subcommand("run", "Run an RDMA program on our device");
+
+  bool devices_json = false;
+  CLI::App* devices = app.add_subcommand(
+      "devices", "List devices with their state, MTU, GUID and GIDs");
+  devices->add_flag("--json", devices_json, "JSON, for programs");
+
+  rxe_user_cli::DecodeOptions decode_options;
+  CLI::App* decode = app.add_subcommand(
+      "decode", "Print the RoCEv2 packets of a capture (pcap, pcapng)");
+  decode->add_option("FILE", decode_options.path, "The capture; - is stdin")
+      ->required();
+  decode->add_flag("--json", decode_options.json,
+                   "JSON, an object per line, for programs");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return PrintOut(app.help());
+  } catch (const CLI::CallForVersion&) {
+    return PrintOut(std::string(kVersion) + "\n");
+  } catch (const CLI::ParseError& e) {
+    return WrongUse(e.what());
+  }
+  if (devices->parsed()) {
+    return rxe_user_cli::RunDevices(devices_json, stdout, stderr);
+  }
+  if (decode->parsed()) {
+    return rxe_user_cli::RunDecode(decode_options, stdout, stderr);
+  }
+  return PrintOut(app.help());
+}

@@ -1,0 +1,101 @@
+#include "tools/rxe_user_cli/run.h"
+
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+namespace rxe_user_cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kLibrary[] = "libibverbs.so.1";
+
+// ../lib as seen from this executable, wherever it was copied and through
+// whatever links it was called.
+fs::path LibraryFolder() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  return self.parent_path().parent_path() / "lib";
+}
+
+// The file that execvp would execute; empty if there is none.
+std::string Find(const std::string& command) {
+  if (command.find('/') != std::string::npos) return command;
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "/bin:/usr/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string file = (folder.empty() ? "." : folder) + "/" + command;
+    if (access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string LibraryPath(const std::string& folder, const char* before) {
+  // An empty element would mean the current folder.
+  if (before == nullptr || before[0] == 0) return folder;
+  return folder + ":" + before;
+}
+
+std::optional<std::string> WhySecure(const std::string& file) {
+  struct stat s {};
+  if (stat(file.c_str(), &s) != 0) return std::nullopt;
+  if ((s.st_mode & S_ISUID) != 0 && s.st_uid != getuid()) return "is setuid";
+  if ((s.st_mode & S_ISGID) != 0 && (s.st_mode & S_IXGRP) != 0 &&
+      s.st_gid != getgid()) {
+    return "is setgid";
+  }
+  if (getuid() != 0 &&
+      getxattr(file.c_str(), "security.capability", nullptr, 0) > 0) {
+    return "has file capabilities";
+  }
+  return std::nullopt;
+}
+
+int Run(char** argv) {
+  const char* const command = argv[0];
+  const fs::path folder = LibraryFolder();
+  std::error_code error;
+  if (!fs::exists(folder / kLibrary, error)) {
+    std::fprintf(stderr, "rxe-user: run: there is no %s\n",
+                 (folder / kLibrary).c_str());
+    return kExitOurFailure;
+  }
+  if (folder.string().find_first_of(":;$") != std::string::npos) {
+    std::fprintf(stderr,
+                 "rxe-user: run: LD_LIBRARY_PATH cannot hold %s, which has one "
+                 "of : ; $ in its name; move it\n",
+                 folder.c_str());
+    return kExitOurFailure;
+  }
+  const std::optional<std::string> secure = WhySecure(Find(command));
+  if (secure.has_value()) {
+    std::fprintf(stderr,
+                 "rxe-user: run: %s %s: the system ignores LD_LIBRARY_PATH for "
+                 "it, so it will not see our device\n",
+                 command, secure->c_str());
+  }
+  const std::string path = LibraryPath(folder, std::getenv("LD_LIBRARY_PATH"));
+  if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0) {
+    std::fprintf(stderr, "rxe-user: run: %s\n", std::strerror(errno));
+    return kExitOurFailure;
+  }
+  execvp(command, argv);
+  const int why = errno;
+  std::fprintf(stderr, "rxe-user: run: %s: %s\n", command,
+               why == ENOENT && std::strchr(command, '/') == nullptr
+                   ? "command not found"
+                   : std::strerror(why));
+  return why == ENOENT ? kExitNotFound : kExitCannotExecute;
+}
+
+}  // namespace rxe_user_cli

@@ -1,0 +1,29 @@
+// `rxe-user run`: a command on our device.
+#ifndef TOOLS_RXE_USER_CLI_RUN_H_
+#define TOOLS_RXE_USER_CLI_RUN_H_
+
+#include <optional>
+#include <string>
+
+namespace rxe_user_cli {
+
+// As env(1), nohup(1) and shells have them.
+inline constexpr int kExitOurFailure = 125;
+inline constexpr int kExitCannotExecute = 126;
+inline constexpr int kExitNotFound = 127;
+
+// Replaces this process by the command, with our libraries in front of the
+// system's. Returns only on failure, after one line on stderr: the exit status.
+// `argv` ends with a null pointer and is not empty.
+int Run(char** argv);
+
+// What LD_LIBRARY_PATH has to be: `folder` first, then what it was.
+std::string LibraryPath(const std::string& folder, const char* before);
+
+// Why the dynamic linker will not heed LD_LIBRARY_PATH for the program `file`
+// when this process starts it ("is setuid"); absent if it will.
+std::optional<std::string> WhySecure(const std::string& file);
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_RUN_H_
