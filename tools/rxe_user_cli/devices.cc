@@ -142,9 +142,10 @@ std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
 int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   const Devices devices = rxe_user::ListDevices();
   if (devices.empty()) {
-    std::fprintf(err,
-                 "rxe-user: no device: no interface is up and has an address "
-                 "(see ip address)\n");
+    std::fprintf(
+        err,
+        "rxe-user devices: no device: no interface is up and has an address "
+        "(see ip address)\n");
   }
   const PortTrouble trouble = [](const GidEntry& gid) {
     return std::string(
@@ -160,7 +161,8 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
       std::fflush(out) != 0) {
     if (errno == EPIPE) return 0;
-    std::fprintf(err, "rxe-user: cannot write: %s\n", std::strerror(errno));
+    std::fprintf(err, "rxe-user devices: cannot write: %s\n",
+                 std::strerror(errno));
     return 1;
   }
   return 0;

@@ -66,13 +66,13 @@ int Run(char** argv) {
   const fs::path folder = LibraryFolder();
   std::error_code error;
   if (!fs::exists(folder / kLibrary, error)) {
-    std::fprintf(stderr, "rxe-user: run: there is no %s\n",
+    std::fprintf(stderr, "rxe-user run: there is no %s\n",
                  (folder / kLibrary).c_str());
     return kExitOurFailure;
   }
   if (folder.string().find_first_of(":;$") != std::string::npos) {
     std::fprintf(stderr,
-                 "rxe-user: run: LD_LIBRARY_PATH cannot hold %s, which has one "
+                 "rxe-user run: LD_LIBRARY_PATH cannot hold %s, which has one "
                  "of : ; $ in its name; move it\n",
                  folder.c_str());
     return kExitOurFailure;
@@ -80,18 +80,18 @@ int Run(char** argv) {
   const std::optional<std::string> secure = WhySecure(Find(command));
   if (secure.has_value()) {
     std::fprintf(stderr,
-                 "rxe-user: run: %s %s: the system ignores LD_LIBRARY_PATH for "
+                 "rxe-user run: %s %s: the system ignores LD_LIBRARY_PATH for "
                  "it, so it will not see our device\n",
                  command, secure->c_str());
   }
   const std::string path = LibraryPath(folder, std::getenv("LD_LIBRARY_PATH"));
   if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0) {
-    std::fprintf(stderr, "rxe-user: run: %s\n", std::strerror(errno));
+    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }
   execvp(command, argv);
   const int why = errno;
-  std::fprintf(stderr, "rxe-user: run: %s: %s\n", command,
+  std::fprintf(stderr, "rxe-user run: %s: %s\n", command,
                why == ENOENT && std::strchr(command, '/') == nullptr
                    ? "command not found"
                    : std::strerror(why));

@@ -1,0 +1,285 @@
+// The program rxe-user, laid out as it is installed.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int exit_status = -1;  // -1: ended by a signal
+  int signal = 0;
+  pid_t pid = 0;
+  std::string out, err;
+};
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* binary = getenv("RXE_USER_CLI");
+    ASSERT_NE(binary, nullptr) << "names the program to test";
+    char name[] = "/tmp/rxe_user_cli_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    root_ = name;
+    fs::permissions(root_, fs::perms(0755));
+    fs::create_directories(root_ / "bin");
+    fs::create_directories(root_ / "lib");
+    std::ofstream(root_ / "lib/libibverbs.so.1") << "";
+    cli_ = root_ / "bin/rxe-user";
+    fs::copy_file(binary, cli_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  Result Execute(std::vector<std::string> argv,
+                 const std::function<void()>& before = {}) {
+    return ExecuteFile(cli_, std::move(argv), before);
+  }
+  Result ExecuteFile(const fs::path& file, std::vector<std::string> argv,
+                     const std::function<void()>& before = {}) {
+    argv.insert(argv.begin(), "rxe-user");
+    const fs::path out = root_ / "out", err = root_ / "err";
+    Result r;
+    r.pid = fork();
+    if (r.pid == 0) {
+      dup2(open(out.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0644), 1);
+      dup2(open(err.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0644), 2);
+      unsetenv("LD_LIBRARY_PATH");
+      if (before) before();
+      std::vector<char*> pointers;
+      for (std::string& s : argv) pointers.push_back(s.data());
+      pointers.push_back(nullptr);
+      execv(file.c_str(), pointers.data());
+      _exit(99);
+    }
+    int status = 0;
+    waitpid(r.pid, &status, 0);
+    if (WIFEXITED(status)) r.exit_status = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) r.signal = WTERMSIG(status);
+    r.out = ReadAll(out);
+    r.err = ReadAll(err);
+    return r;
+  }
+
+  fs::path root_, cli_;
+};
+
+bool OneLine(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n') == 1 &&
+         text.back() == '\n' && text.starts_with("rxe-user");
+}
+
+TEST_F(CliTest, HelpAndVersion) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{}, {"--help"}, {"-h"}}) {
+    const Result r = Execute(arguments);
+    EXPECT_EQ(r.exit_status, 0);
+    for (const char* word : {"run", "devices", "decode"}) {
+      EXPECT_NE(r.out.find(word), std::string::npos) << r.out;
+    }
+    EXPECT_EQ(r.err, "");
+  }
+  for (const char* command : {"run", "devices", "decode"}) {
+    const Result r = Execute({command, "--help"});
+    EXPECT_EQ(r.exit_status, 0);
+    EXPECT_NE(r.out.find(command), std::string::npos);
+  }
+  EXPECT_TRUE(Execute({"--version"}).out.starts_with("rxe-user "));
+}
+
+TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"frobnicate"},
+        {"--frobnicate"},
+        {"devices", "--frobnicate"},
+        {"devices", "surplus"},
+        {"decode"},
+        {"decode", "a", "b"},
+        {"devices", "decode", "x"},
+        {"run"},
+        {"run", "--"},
+        {"run", "-x", "true"}}) {
+    const Result r = Execute(arguments);
+    EXPECT_EQ(r.exit_status, 2) << testing::PrintToString(arguments);
+    EXPECT_TRUE(OneLine(r.err)) << r.err;
+    EXPECT_EQ(r.out, "");
+  }
+}
+
+TEST_F(CliTest, RunPassesArgumentsAndStatusOn) {
+  const Result r = Execute({"run", "--", "sh", "-c",
+                            "for a; do printf '<%s>' \"$a\"; done; exit 42",
+                            "sh", "--json", "a b", "", "--", "-x"});
+  EXPECT_EQ(r.exit_status, 42);
+  EXPECT_EQ(r.out, "<--json><a b><><--><-x>");
+  EXPECT_EQ(r.err, "");
+  // Only the first -- is ours, and it may be left out.
+  EXPECT_EQ(Execute({"run", "echo", "--", "x"}).out, "-- x\n");
+}
+
+TEST_F(CliTest, RunBecomesTheCommand) {
+  const Result r = Execute({"run", "sh", "-c", "echo $$; kill -KILL $$"});
+  EXPECT_EQ(r.out, std::to_string(r.pid) + "\n");
+  EXPECT_EQ(r.signal, SIGKILL);
+}
+
+TEST_F(CliTest, RunPutsOurLibrariesFirst) {
+  const std::vector<std::string> show = {"run", "sh", "-c",
+                                         "echo $LD_LIBRARY_PATH"};
+  const std::string lib = (root_ / "lib").string();
+  EXPECT_EQ(Execute(show).out, lib + "\n");
+  EXPECT_EQ(
+      Execute(show, [] { setenv("LD_LIBRARY_PATH", "/some:/other", 1); }).out,
+      lib + ":/some:/other\n");
+  EXPECT_EQ(Execute(show, [] { setenv("LD_LIBRARY_PATH", "", 1); }).out,
+            lib + "\n");
+  // By a link, and moved.
+  fs::create_symlink(cli_, root_ / "link");
+  EXPECT_EQ(ExecuteFile(root_ / "link", show).out, lib + "\n");
+  fs::create_directory(root_ / "moved");
+  fs::rename(root_ / "bin", root_ / "moved/bin");
+  fs::rename(root_ / "lib", root_ / "moved/lib");
+  EXPECT_EQ(ExecuteFile(root_ / "moved/bin/rxe-user", show).out,
+            (root_ / "moved/lib").string() + "\n");
+}
+
+TEST_F(CliTest, RunSaysWhatCannotBeRun) {
+  Result r = Execute({"run", "no-such-command-at-all"});
+  EXPECT_EQ(r.exit_status, 127);
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+  r = Execute({"run", "/no/such/file"});
+  EXPECT_EQ(r.exit_status, 127);
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+  r = Execute({"run", "/etc/passwd"});
+  EXPECT_EQ(r.exit_status, 126);
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+  r = Execute({"run", "/"});
+  EXPECT_EQ(r.exit_status, 126);
+  fs::remove(root_ / "lib/libibverbs.so.1");
+  r = Execute({"run", "true"});
+  EXPECT_EQ(r.exit_status, 125);
+  EXPECT_NE(r.err.find((root_ / "lib/libibverbs.so.1").string()),
+            std::string::npos);
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+}
+
+TEST_F(CliTest, RunSaysThatSetuidProgramsIgnoreIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const fs::path program = root_ / "setuid";
+  fs::copy_file("/bin/true", program);
+  ASSERT_EQ(chown(program.c_str(), 12345, 12345), 0);
+  ASSERT_EQ(chmod(program.c_str(), 04755), 0);
+  const Result r = Execute({"run", program});
+  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+  EXPECT_NE(r.err.find("setuid"), std::string::npos);
+}
+
+TEST_F(CliTest, ClosedPipesAreNoError) {
+  const auto closed_pipe = [] {
+    int ends[2];
+    if (pipe(ends) != 0) _exit(98);
+    close(ends[0]);
+    dup2(ends[1], 1);
+    signal(SIGPIPE, SIG_IGN);
+  };
+  const Result r = Execute({"devices"}, closed_pipe);
+  EXPECT_EQ(r.err, "");
+  EXPECT_EQ(r.exit_status, 0);
+  const Result killed = Execute({"devices"}, [&] {
+    closed_pipe();
+    signal(SIGPIPE, SIG_DFL);
+  });
+  EXPECT_EQ(killed.err, "");
+}
+
+// In a network namespace of its own, with loopback.
+void FreshNamespace() {
+  if (unshare(CLONE_NEWNET) != 0) _exit(97);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  if (ioctl(fd, SIOCSIFFLAGS, &request) != 0) _exit(97);
+}
+
+TEST_F(CliTest, DevicesListsWhatIsThere) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  Result r = Execute({"devices", "--json"}, FreshNamespace);
+  ASSERT_EQ(r.exit_status, 0) << r.err;
+  const auto json = nlohmann::json::parse(r.out);
+  ASSERT_EQ(json["devices"].size(), 1u) << r.out;
+  const auto& lo = json["devices"][0];
+  EXPECT_EQ(lo["netdev"], "lo");
+  EXPECT_EQ(lo["state"], "up");
+  EXPECT_EQ(lo["gids"][0]["address"], "127.0.0.1");
+  EXPECT_EQ(lo["gids"][0]["port_available"], true);
+  r = Execute({"devices"}, FreshNamespace);
+  EXPECT_NE(r.out.find("127.0.0.1"), std::string::npos) << r.out;
+}
+
+TEST_F(CliTest, DevicesSaysWhoHasThePort) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Result r = Execute({"devices"}, [] {
+    FreshNamespace();
+    // Not close-on-exec: so rxe-user itself is the holder.
+    const int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(4791);
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&a), sizeof(a)) != 0) {
+      _exit(96);
+    }
+  });
+  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_NE(
+      r.out.find("taken by process " + std::to_string(r.pid) + " (rxe-user)"),
+      std::string::npos)
+      << r.out;
+}
+
+TEST_F(CliTest, NoDeviceIsSaidInOneLine) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const auto no_interface = [] {
+    if (unshare(CLONE_NEWNET) != 0) _exit(97);
+  };
+  Result r = Execute({"devices"}, no_interface);
+  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+  r = Execute({"devices", "--json"}, no_interface);
+  EXPECT_EQ(nlohmann::json::parse(r.out)["devices"].size(), 0u);
+}
+
+TEST_F(CliTest, DecodeReportsAFileThatIsNotThere) {
+  const Result r = Execute({"decode", (root_ / "nothing.pcap").string()});
+  EXPECT_EQ(r.exit_status, 1);
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+}
+
+}  // namespace

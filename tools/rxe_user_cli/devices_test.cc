@@ -1,0 +1,80 @@
+#include "tools/rxe_user_cli/devices.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gtest/gtest.h"
+
+namespace rxe_user_cli {
+namespace {
+
+using rxe_user::Device;
+using rxe_user::GidEntry;
+
+Devices TwoDevices() {
+  auto eth = std::make_shared<Device>();
+  eth->name = "rxeu0";
+  eth->netdev = "eth0";
+  eth->ifindex = 2;
+  eth->mtu = 1500;
+  eth->roce_mtu = 1024;
+  eth->up = true;
+  eth->speed_mbps = 25000;
+  eth->mac = {2, 0, 0, 0, 0, 0xab};
+  eth->guid = 0x0000'00ff'fe00'00ab;
+  eth->gids = {{*wire::IpAddress::Parse("192.0.2.1"), 0},
+               {*wire::IpAddress::Parse("fe80::ab"), 4'000'000}};
+  auto lo = std::make_shared<Device>();
+  lo->name = "rxeu1";
+  lo->netdev = "lo";
+  lo->ifindex = 1;
+  lo->mtu = 65536;
+  lo->roce_mtu = 4096;
+  lo->loopback = true;
+  lo->guid = 0x8123'4567'89ab'cdef;
+  lo->gids = {{*wire::IpAddress::Parse("127.0.0.1"), 0}};
+  return {eth, lo};
+}
+
+std::string Trouble(const GidEntry& gid) {
+  return gid.address.is_v4() && gid.address.bytes[12] == 127 ? "it is taken"
+                                                             : "";
+}
+
+TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
+  EXPECT_EQ(DevicesAsText(TwoDevices(), Trouble),
+            "DEVICE  NETDEV  STATE  MTU    ROCE MTU  SPEED    GUID\n"
+            "rxeu0   eth0    up     1500   1024      25 Gb/s  "
+            "0000:00ff:fe00:00ab\n"
+            "rxeu1   lo      down   65536  4096      -        "
+            "8123:4567:89ab:cdef\n"
+            "\n"
+            "DEVICE  GID  ADDRESS           UDP PORT 4791\n"
+            "rxeu0   0    192.0.2.1         available\n"
+            "rxeu0   1    fe80::ab%4000000  available\n"
+            "rxeu1   0    127.0.0.1         it is taken\n");
+}
+
+TEST(DevicesTest, JsonTellsTheSame) {
+  const auto json = nlohmann::json::parse(DevicesAsJson(TwoDevices(), Trouble));
+  ASSERT_EQ(json["devices"].size(), 2u);
+  const auto& eth = json["devices"][0];
+  EXPECT_EQ(eth["name"], "rxeu0");
+  EXPECT_EQ(eth["netdev"], "eth0");
+  EXPECT_EQ(eth["state"], "up");
+  EXPECT_EQ(eth["mtu"], 1500);
+  EXPECT_EQ(eth["roce_mtu"], 1024);
+  EXPECT_EQ(eth["speed_mbps"], 25000);
+  EXPECT_EQ(eth["mac"], "02:00:00:00:00:ab");
+  EXPECT_EQ(eth["gids"][0]["gid"], "0000:0000:0000:0000:0000:ffff:c000:0201");
+  EXPECT_EQ(eth["gids"][0]["port_available"], true);
+  EXPECT_EQ(eth["gids"][1]["scope"], "4000000");
+  const auto& lo = json["devices"][1];
+  EXPECT_FALSE(lo.contains("speed_mbps"));
+  EXPECT_EQ(lo["gids"][0]["port_available"], false);
+  EXPECT_EQ(lo["gids"][0]["port_trouble"], "it is taken");
+  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, Trouble)),
+            nlohmann::json::parse(R"({"devices": []})"));
+}
+
+}  // namespace
+}  // namespace rxe_user_cli
