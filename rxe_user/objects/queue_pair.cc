@@ -40,7 +40,11 @@ QueuePair::~QueuePair() {
   config_.send_cq->Detach(this);
   config_.recv_cq->Detach(this);
   {
+    // What the peer waits for, the acknowledgement of its last message above
+    // all, may still be gathered: without a lease nothing is.
+    lane_.DropLease();
     Lane::Guard guard(lane_);
+    lane_.Posted(Lane::Now());
     transport_.reset();
   }
   context().engine().ReleaseQpn(qpn_);
