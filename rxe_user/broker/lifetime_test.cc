@@ -236,6 +236,20 @@ TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(root.slot()));
   EXPECT_TRUE(asker.AskOnce(user.slot()));
+  // Nobody is lent a socket that another user may have kept a copy of.
+  const int sockets = PortSockets();
+  user.Kill();
+  Peer another({}, [] { Become(kAnother); });
+  ASSERT_EQ(another.Start(), "");
+  EXPECT_EQ(PortSockets(), sockets + 1);
+  Peer again({}, [] { Become(kSomebody); });
+  ASSERT_EQ(again.Start(), "");
+  EXPECT_EQ(PortSockets(), sockets + 1);
+  // They come through the broker's death, and root may then serve them again.
+  kill(BrokerPid(), SIGKILL);
+  for (const Peer* p : {&root, &another, &again}) {
+    EXPECT_TRUE(asker.Ask(p->slot()));
+  }
 }
 
 TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {

@@ -32,10 +32,20 @@ SharedSlot::SharedSlot(Session session)
   EnterForkGuard();
 }
 
-SharedSlot::~SharedSlot() { LeaveForkGuard(); }
+SharedSlot::~SharedSlot() {
+  {
+    const std::lock_guard lock(descriptors_);
+    CloseAll();
+  }
+  LeaveForkGuard();
+}
 
 void SharedSlot::DieInChild() {
   dead_ = true;
+  CloseAll();
+}
+
+void SharedSlot::CloseAll() {
   fd_ = -1;
   connection_.Reset();
   retry_.Reset();

@@ -47,6 +47,7 @@ class SharedSlot final : public Slot, private ForkGuard {
   absl::Status Request(const Address& address);
   const Held* Find(const Address& address) const;
   void DieInChild() override;
+  void CloseAll();
 
   const uint8_t number_;
   std::atomic<int> fd_;             // what fd() says
