@@ -1,0 +1,121 @@
+// Registered memory for unit tests: a few arrays, each with two keys.
+#ifndef TRANSPORT_TESTING_FAKE_MEMORY_H_
+#define TRANSPORT_TESTING_FAKE_MEMORY_H_
+
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "transport/memory.h"
+
+namespace transport {
+
+class FakeMemory : public Memory {
+ public:
+  struct Region {
+    uint32_t lkey = 0;
+    uint32_t rkey = 0;
+    PdId pd = 0;
+    uint32_t access = 0;
+    uint64_t va = 0;
+    std::vector<uint8_t> bytes;
+    bool valid = true;
+    bool faulty = false;        // its pages are gone
+    size_t piece = ~size_t{0};  // translated in pieces of this many bytes
+    // If not 0, the region's length, all of it over the same few bytes.
+    uint64_t claimed = 0;
+
+    uint64_t length() const { return claimed != 0 ? claimed : bytes.size(); }
+  };
+
+  // `bytes` zeros at `va`, aligned to 8. Keys are unique.
+  Region& Add(uint64_t va, size_t bytes, PdId pd, uint32_t access) {
+    Region& region = regions_.emplace_back();
+    region.lkey = next_key_++;
+    region.rkey = next_key_++;
+    region.pd = pd;
+    region.access = access;
+    region.va = va;
+    region.bytes.resize(bytes);
+    return region;
+  }
+
+  MemoryStatus Translate(const MemoryAccess& access, SpanList* out) override {
+    for (Region& region : regions_) {
+      if ((access.remote ? region.rkey : region.lkey) != access.key) continue;
+      if (!region.valid || region.pd != access.pd) return MemoryStatus::kBadKey;
+      if (access.va < region.va || access.va - region.va > region.length() ||
+          access.length > region.length() - (access.va - region.va)) {
+        return MemoryStatus::kOutOfRange;
+      }
+      if ((region.access & access.access) != access.access) {
+        return MemoryStatus::kNoRight;
+      }
+      if (region.claimed != 0) {
+        out->push_back({region.bytes.data(), access.length});
+        return MemoryStatus::kOk;
+      }
+      uint8_t* data = region.bytes.data() + (access.va - region.va);
+      for (uint64_t left = access.length; left > 0;) {
+        const size_t part = left < region.piece ? left : region.piece;
+        out->push_back({data, part});
+        data += part;
+        left -= part;
+      }
+      return MemoryStatus::kOk;
+    }
+    return MemoryStatus::kBadKey;
+  }
+
+  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) override {
+    if (Faulty(from)) return false;
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) override {
+    if (Faulty(to)) return false;
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
+                   uint64_t* original) override {
+    if (Faulty(word)) return false;
+    std::memcpy(original, word, 8);
+    if (*original == compare) std::memcpy(word, &swap, 8);
+    return true;
+  }
+  bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override {
+    if (Faulty(word)) return false;
+    std::memcpy(original, word, 8);
+    const uint64_t sum = *original + add;
+    std::memcpy(word, &sum, 8);
+    return true;
+  }
+  MemoryStatus Invalidate(uint32_t rkey, PdId pd, uint32_t) override {
+    for (Region& region : regions_) {
+      if (region.rkey != rkey || region.pd != pd || !region.valid) continue;
+      region.valid = false;
+      return MemoryStatus::kOk;
+    }
+    return MemoryStatus::kBadKey;
+  }
+
+ private:
+  bool Faulty(const uint8_t* address) const {
+    for (const Region& region : regions_) {
+      if (address >= region.bytes.data() &&
+          address < region.bytes.data() + region.bytes.size()) {
+        return region.faulty;
+      }
+    }
+    return true;
+  }
+
+  std::deque<Region> regions_;
+  uint32_t next_key_ = 0x1000;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_TESTING_FAKE_MEMORY_H_

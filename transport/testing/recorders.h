@@ -1,0 +1,51 @@
+// A completion queue, a shared receive queue and an event channel that tests
+// read.
+#ifndef TRANSPORT_TESTING_RECORDERS_H_
+#define TRANSPORT_TESTING_RECORDERS_H_
+
+#include <cstddef>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "transport/work.h"
+
+namespace transport {
+
+class RecordingCq : public CompletionSink {
+ public:
+  bool Push(const Completion& completion) override {
+    if (completions.size() >= capacity) return false;
+    completions.push_back(completion);
+    return true;
+  }
+  std::vector<Completion> Take() { return std::exchange(completions, {}); }
+
+  std::vector<Completion> completions;
+  size_t capacity = ~size_t{0};
+};
+
+class RecordingEvents : public EventSink {
+ public:
+  void OnQpEvent(QueuePair&, QpEvent event) override {
+    events.push_back(event);
+  }
+  std::vector<QpEvent> Take() { return std::exchange(events, {}); }
+
+  std::vector<QpEvent> events;
+};
+
+class FakeSrq : public ReceiveSource {
+ public:
+  bool Pop(ReceiveWqe* out) override {
+    if (queue.empty()) return false;
+    *out = queue.front();
+    queue.pop_front();
+    return true;
+  }
+  std::deque<ReceiveWqe> queue;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_TESTING_RECORDERS_H_
