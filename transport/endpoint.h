@@ -36,9 +36,9 @@ enum class Disposition : uint8_t {
   kDelivered,
   kTooShort,
   kUnknownOpcode,
-  kBadHeader,   // version, pad
+  kBadHeader,  // version, pad
   kBadIcrc,
-  kUnknownQp,   // the caller may know another owner (stray, QP1)
+  kUnknownQp,  // the caller may know another owner (stray, QP1)
 };
 inline constexpr size_t kDispositions = 6;
 

@@ -31,7 +31,7 @@ struct EndpointLink {
   EndpointLink* next = nullptr;
   EndpointLink* previous = nullptr;
   Path* waits_for = nullptr;  // while kWaiting
-  int64_t deficit = 0;  // bytes that it may still send in this turn
+  int64_t deficit = 0;        // bytes that it may still send in this turn
 
   static constexpr size_t kNotInHeap = ~size_t{0};
   size_t heap_index = kNotInHeap;

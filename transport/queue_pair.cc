@@ -35,9 +35,9 @@ QueuePair::QueuePair(Endpoint& endpoint, const QpConfig& config)
     : endpoint_(endpoint), config_(config) {
   link_.qp = this;
   if (config_.srq == nullptr) {
-    receive_queue_ = std::make_unique<ReceiveQueue>(
-        config_.pd, config_.capacity.max_recv_wr,
-        config_.capacity.max_recv_sge);
+    receive_queue_ =
+        std::make_unique<ReceiveQueue>(config_.pd, config_.capacity.max_recv_wr,
+                                       config_.capacity.max_recv_sge);
   }
   requester_ = std::make_unique<Requester>(*this);
   responder_ = std::make_unique<Responder>(*this);

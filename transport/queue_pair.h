@@ -46,13 +46,13 @@ struct QpConfig {
   uint32_t qpn = 0;
   PdId pd = 0;
   QpCapacity capacity;
-  bool signal_all = false;           // sq_sig_all
+  bool signal_all = false;  // sq_sig_all
   Memory* memory = nullptr;
   CompletionSink* send_cq = nullptr;
   CompletionSink* recv_cq = nullptr;
-  ReceiveSource* srq = nullptr;      // null: the queue pair's own receive queue
+  ReceiveSource* srq = nullptr;  // null: the queue pair's own receive queue
   EventSink* events = nullptr;
-  void* user = nullptr;              // the owner's; the transport ignores it
+  void* user = nullptr;  // the owner's; the transport ignores it
 };
 
 // Attributes that ibv_modify_qp sets (struct ibv_qp_attr).
@@ -135,12 +135,12 @@ struct QpCounters {
   uint64_t rnr_naks_received = 0;
   uint64_t duplicates = 0;
   uint64_t out_of_order = 0;
-  uint64_t dropped_source = 0;   // not from the connected peer
-  uint64_t dropped_state = 0;    // the state takes no packets
-  uint64_t dropped_type = 0;     // opcode of another transport
+  uint64_t dropped_source = 0;  // not from the connected peer
+  uint64_t dropped_state = 0;   // the state takes no packets
+  uint64_t dropped_type = 0;    // opcode of another transport
   uint64_t dropped_pkey = 0;
-  uint64_t dropped_window = 0;   // PSN neither expected nor duplicate, or a
-                                 // duplicate that can no longer be answered
+  uint64_t dropped_window = 0;  // PSN neither expected nor duplicate, or a
+                                // duplicate that can no longer be answered
   uint64_t cnps_sent = 0;
   uint64_t cnps_received = 0;
 };

@@ -15,8 +15,8 @@ void Responder::Impl::OnGap(const wire::PacketView& packet, uint64_t psn) {
 void Responder::Impl::ReportGap() {
   if (nak_made) return;
   nak_made = true;
-  nak = Nak{wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), expected,
-            false};
+  nak =
+      Nak{wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), expected, false};
 }
 
 void Responder::Impl::ExecuteHeld(Time now) {

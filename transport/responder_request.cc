@@ -165,11 +165,10 @@ Responder::Impl::Outcome Responder::Impl::ExecuteWrite(
     const wire::PacketView& packet, Time now) {
   const wire::OpcodeInfo& info = packet.info();
   const std::span<const uint8_t> payload = packet.payload();
-  const wire::Reth reth = info.starts_message
-                              ? packet.reth()
-                              : wire::Reth{message.va, message.rkey,
-                                           static_cast<uint32_t>(
-                                               message.length)};
+  const wire::Reth reth =
+      info.starts_message ? packet.reth()
+                          : wire::Reth{message.va, message.rkey,
+                                       static_cast<uint32_t>(message.length)};
   const uint64_t before = info.starts_message ? 0 : message.received;
   const uint64_t after = before + payload.size();
   if (reth.length > kMaxMessage ||
@@ -178,14 +177,14 @@ Responder::Impl::Outcome Responder::Impl::ExecuteWrite(
   }
   // The whole range is checked when the message begins, and the part that is
   // written when it is written: the region may go in between.
-  MemoryAccess access = {.key = reth.rkey,
-                         .remote = true,
-                         .pd = qp.config_.pd,
-                         .qpn = qp.qpn(),
-                         .access = kAccessRemoteWrite,
-                         .va = reth.va + before,
-                         .length = info.starts_message ? uint64_t{reth.length}
-                                                       : payload.size()};
+  MemoryAccess access = {
+      .key = reth.rkey,
+      .remote = true,
+      .pd = qp.config_.pd,
+      .qpn = qp.qpn(),
+      .access = kAccessRemoteWrite,
+      .va = reth.va + before,
+      .length = info.starts_message ? uint64_t{reth.length} : payload.size()};
   SpanList spans;
   if (access.length > 0 &&
       memory().Translate(access, &spans) != MemoryStatus::kOk) {
@@ -194,9 +193,8 @@ Responder::Impl::Outcome Responder::Impl::ExecuteWrite(
   const bool immediate = info.Has(wire::kImmDt);
   if (immediate && !TakeReceive()) return NotReady();
   if (!CopyIn(spans, payload)) {
-    return immediate
-               ? FailReceive(kAccessNak, WcStatus::kLocalAccessError, now)
-               : AccessDenied(now);
+    return immediate ? FailReceive(kAccessNak, WcStatus::kLocalAccessError, now)
+                     : AccessDenied(now);
   }
   message.kind = Message::Kind::kWrite;
   message.va = reth.va;
@@ -219,10 +217,10 @@ Responder::Impl::Outcome Responder::Impl::ExecuteWrite(
 }
 
 bool Responder::Impl::TakeReceive() {
-  ReceiveSource* source = qp.config_.srq != nullptr
-                              ? qp.config_.srq
-                              : static_cast<ReceiveSource*>(
-                                    qp.receive_queue_.get());
+  ReceiveSource* source =
+      qp.config_.srq != nullptr
+          ? qp.config_.srq
+          : static_cast<ReceiveSource*>(qp.receive_queue_.get());
   if (!source->Pop(&message.receive)) return false;
   message.has_receive = true;
   message.sge = 0;
@@ -250,8 +248,8 @@ Responder::Impl::Outcome Responder::Impl::PlaceInReceive(
   message.received = after;
   while (!payload.empty()) {
     const Sge& sge = message.receive.sges[message.sge];
-    const size_t bytes = std::min<size_t>(payload.size(),
-                                          sge.length - message.sge_offset);
+    const size_t bytes =
+        std::min<size_t>(payload.size(), sge.length - message.sge_offset);
     if (bytes > 0) {
       const MemoryAccess access = {.key = sge.lkey,
                                    .remote = false,

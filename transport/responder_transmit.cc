@@ -31,8 +31,7 @@ bool Responder::Impl::Transmit(Time now, Burst* burst) {
   }
   if (nak) {
     if (!TransmitAcknowledge(nak->psn, nak->syndrome, msn, burst)) return true;
-    const bool rnr =
-        wire::AethKindOf(nak->syndrome) == wire::AethKind::kRnrNak;
+    const bool rnr = wire::AethKindOf(nak->syndrome) == wire::AethKind::kRnrNak;
     ++(rnr ? qp.counters_.rnr_naks_sent : qp.counters_.naks_sent);
     nak.reset();
     // It acknowledges all that precedes it.
@@ -85,10 +84,10 @@ bool Responder::Impl::TransmitReadPacket(Resource* resource, Time now,
   const size_t bytes = std::min<uint64_t>(mtu(), resource->stop - offset);
   const bool first = psn == resource->start_psn;
   const bool last = offset + bytes == resource->stop;
-  wire::Headers headers = ResponseHeaders(
-      first ? (last ? kReadResponseOnly : kReadResponseFirst)
-            : (last ? kReadResponseLast : kReadResponseMiddle),
-      psn);
+  wire::Headers headers =
+      ResponseHeaders(first ? (last ? kReadResponseOnly : kReadResponseFirst)
+                            : (last ? kReadResponseLast : kReadResponseMiddle),
+                      psn);
   headers.bth.pad_count = wire::PadCount(bytes);
   headers.aeth.msn = resource->msn & wire::kPsnMask;
   const size_t header_bytes =

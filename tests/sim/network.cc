@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "wire/describe.h"
 #include "wire/packet.h"
 
 namespace sim {
@@ -24,18 +25,7 @@ std::string Describe(std::span<const uint8_t> bytes) {
   if (wire::PacketView::Parse(bytes, &view) != wire::ParseError::kOk) {
     return absl::StrCat("unparsable, ", bytes.size(), " bytes");
   }
-  std::string text = absl::StrFormat(
-      "%s qp=%06x psn=%06x%s len=%d", view.info().name, view.bth().dest_qpn,
-      view.bth().psn, view.bth().ack_req ? " ackreq" : "",
-      view.payload().size());
-  if (view.info().Has(wire::kReth)) {
-    absl::StrAppendFormat(&text, " dma=%d", view.reth().length);
-  }
-  if (view.info().Has(wire::kAeth)) {
-    absl::StrAppendFormat(&text, " syndrome=%02x msn=%06x",
-                          view.aeth().syndrome, view.aeth().msn);
-  }
-  return text;
+  return wire::DescribePacket(view);
 }
 
 }  // namespace
