@@ -33,6 +33,7 @@ LinkProfile MakeLink(Random& random) {
   if (random.Percent(40)) link.duplicate = random.Between(100, kPpm / 20);
   if (random.Percent(40)) link.reorder = random.Between(100, kPpm / 10);
   if (random.Percent(30)) link.corrupt = random.Between(100, kPpm / 50);
+  if (random.Percent(20)) link.forge = random.Between(1000, kPpm / 10);
   link.delay = random.Pick<Time>({0, 1, 2, 5, 20, 100, 500}) * kMicrosecond;
   if (random.Percent(40)) link.jitter = random.Between(1, 50) * kMicrosecond;
   link.reorder_delay = random.Pick<Time>({5, 50, 300, 1000}) * kMicrosecond;

@@ -135,6 +135,15 @@ void SeedRun::Build() {
   }
   PlanWorkload(random_, scenario_, hosts_, ends_);
   for (auto& end : ends_) CreateQueuePair(*end, random_);
+  for (auto& end : ends_) {
+    network_.rules().Watch({.host = end->host->node->index(),
+                            .qpn = end->qpn,
+                            .peer_host = end->peer->host->node->index(),
+                            .peer_qpn = end->peer->qpn,
+                            .first_psn = end->scenario->first_psn,
+                            .path_mtu = end->connection->path_mtu,
+                            .max_rd_atomic = end->scenario->max_rd_atomic});
+  }
   for (auto& end : ends_) Connect(*end);
 }
 
