@@ -38,8 +38,8 @@ std::string Follow(const AtomicWord& word, uint64_t final,
   size_t steps = 0;
   for (auto it = next.find(value); it != next.end() && steps <= changes;
        it = next.find(value)) {
-    value = word.compare_swap ? it->second->swap
-                              : value + it->second->compare_add;
+    value =
+        word.compare_swap ? it->second->swap : value + it->second->compare_add;
     position[value] = ++steps;
   }
   if (steps != changes) {

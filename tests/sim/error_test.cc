@@ -120,9 +120,8 @@ TEST_P(RemoteErrors, BeyondTheEnd) {
   Pair pair;
   pair.Connect();
   const Sge sge = pair.a.sge(0, LengthOf(GetParam()));
-  const SendRequest bad =
-      Rdma(pair, GetParam(), 2, &sge, (1 << 20) - (LengthOf(GetParam()) & ~7u) +
-                                          8);
+  const SendRequest bad = Rdma(pair, GetParam(), 2, &sge,
+                               (1 << 20) - (LengthOf(GetParam()) & ~7u) + 8);
   ExpectRemoteFailure(pair, bad, WcStatus::kRemoteAccessError,
                       QpEvent::kAccessError);
 }
@@ -279,9 +278,8 @@ void ExpectLocalFailure(Pair& pair, const SendRequest& bad) {
   pair.Run();
   const auto sent = pair.a.TakeSend();
   EXPECT_EQ(WrIds(sent), (std::vector<uint64_t>{1, bad.wr_id, 3}));
-  EXPECT_EQ(Statuses(sent), (std::vector{kSuccess,
-                                         WcStatus::kLocalProtectionError,
-                                         kFlushed}));
+  EXPECT_EQ(Statuses(sent),
+            (std::vector{kSuccess, WcStatus::kLocalProtectionError, kFlushed}));
   EXPECT_EQ(pair.a.qp->state(), QpState::kErr);
   EXPECT_EQ(pair.b.TakeRecv().size(), 0u);
   EXPECT_FALSE(pair.checker.failed()) << pair.checker.ToString();
@@ -435,8 +433,7 @@ TEST(ErrorTest, ErrorStateFlushesEverythingInOrder) {
     ids.push_back(i);
     // Signalled or not, started or not, waiting for the fence or not.
     ASSERT_EQ(i % 3 == 0 ? pair.a.Read(i, 0, 0, 9000, 0)
-                         : pair.a.Write(i, 0, 0, 9000,
-                                        i % 4 == 0 ? kFence : 0),
+                         : pair.a.Write(i, 0, 0, 9000, i % 4 == 0 ? kFence : 0),
               0);
     ASSERT_EQ(pair.a.Receive(i, 0, 10), 0);
   }
@@ -463,8 +460,8 @@ TEST(ErrorTest, ResetForgetsEverythingAndCanConnectAgain) {
   Pair pair(options);
   pair.Connect();
   for (int round = 0; round < 20; ++round) {
-    pair.net.SetAllLinks({.loss = 100'000, .duplicate = 100'000,
-                          .reorder = 100'000});
+    pair.net.SetAllLinks(
+        {.loss = 100'000, .duplicate = 100'000, .reorder = 100'000});
     for (int i = 0; i < 50; ++i) {
       ASSERT_EQ(pair.b.Receive(i, 0, 10'000), 0);
       ASSERT_EQ(pair.a.Send(i, 0, 9000), 0);

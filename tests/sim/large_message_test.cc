@@ -75,9 +75,9 @@ class LargeMessage : public ::testing::TestWithParam<SendOpcode> {
       EXPECT_EQ(received[0].byte_len, kBytes);
     }
     EXPECT_FALSE(pair.checker.failed()) << pair.checker.ToString();
-    const double seconds = std::chrono::duration<double>(
-                               std::chrono::steady_clock::now() - start)
-                               .count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count();
     std::printf("%llu packets, %.2f s, %.0f ns a packet, %.3f s virtual\n",
                 static_cast<unsigned long long>(pair.net.packets()), seconds,
                 seconds * 1e9 / static_cast<double>(pair.net.packets()),

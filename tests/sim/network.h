@@ -17,6 +17,7 @@
 #include "tests/sim/pcap_writer.h"
 #include "tests/sim/random.h"
 #include "tests/sim/sim_memory.h"
+#include "tests/sim/wire_rules.h"
 #include "transport/burst.h"
 #include "transport/endpoint.h"
 #include "transport/types.h"
@@ -30,19 +31,23 @@ using transport::Time;
 // What a link, in one direction, does to packets. Chances in parts per million.
 struct LinkProfile {
   uint32_t loss = 0;
-  uint32_t loss_run = 1;   // a loss takes up to this many packets in a row
+  uint32_t loss_run = 1;  // a loss takes up to this many packets in a row
   uint32_t duplicate = 0;
-  uint32_t reorder = 0;    // held back by up to reorder_delay
-  uint32_t corrupt = 0;    // one to three bits flipped
+  uint32_t reorder = 0;  // held back by up to reorder_delay
+  uint32_t corrupt = 0;  // one to three bits flipped
+  // Somebody else sends the same with other contents: another host in its own
+  // name, so with a good ICRC and the wrong address.
+  uint32_t forge = 0;
   Time delay = 5 * transport::kMicrosecond;
-  Time jitter = 0;         // added to the delay; keeps the order
+  Time jitter = 0;  // added to the delay; keeps the order
   Time reorder_delay = 100 * transport::kMicrosecond;
   // The queue before the receiver. 0 = infinitely fast, or without a limit.
   uint64_t bytes_per_us = 0;
-  uint64_t queue_bytes = 0;       // what is more is dropped
-  uint64_t ecn_threshold = 0;     // ECN-capable packets are marked above; 0 = never
-  bool receiver_queue = false;    // drops are told to OnReceiveOverflow
-  bool down = false;              // nothing passes
+  uint64_t queue_bytes = 0;  // what is more is dropped
+  uint64_t ecn_threshold =
+      0;  // ECN-capable packets are marked above; 0 = never
+  bool receiver_queue = false;  // drops are told to OnReceiveOverflow
+  bool down = false;            // nothing passes
 
   // Whether a packet can vanish or arrive damaged.
   bool lossy() const {
@@ -65,9 +70,10 @@ struct NodeProfile {
   IpIdMode ip_id = IpIdMode::kSegment;
   int max_segments = 64;
   size_t burst_bytes = 65507;
-  bool gro = true;          // arrivals are merged, so they have a segment index
-  Time timer_slack = 0;     // timers run up to this late
-  uint64_t bytes_per_us = 0;  // a send keeps the sender busy; 0 = no time at all
+  bool gro = true;       // arrivals are merged, so they have a segment index
+  Time timer_slack = 0;  // timers run up to this late
+  uint64_t bytes_per_us =
+      0;  // a send keeps the sender busy; 0 = no time at all
 };
 
 // One direction of the way from one node to another.
@@ -75,7 +81,8 @@ struct Link {
   LinkProfile profile;
   Time queue_free = 0;
   Time last_arrival = 0;
-  uint32_t losing = 0;
+  uint32_t losing = 0;  // more to lose
+  Time losing_until = 0;
   // Counters, packets.
   uint64_t sent = 0;
   uint64_t lost = 0;
@@ -143,6 +150,7 @@ struct Packet {
   uint8_t traffic_class = 0;
   uint16_t ip_id = 0;  // of the first segment; each next has one more
   bool corrupted = false;
+  bool forged = false;
 };
 
 class Network {
@@ -200,6 +208,9 @@ class Network {
   // of Parse; tests count and drop by it. Returns false to have it dropped.
   std::function<bool(const Node& from, const wire::PacketView& packet)> filter;
 
+  // Connections that it is told of are watched.
+  WireRules& rules() { return rules_; }
+
   Random& random() { return random_; }
   Checker& checker() { return *checker_; }
 
@@ -227,6 +238,8 @@ class Network {
                   std::span<const uint8_t> bytes, uint16_t ip_id);
   void SendTrain(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
+  // A forged copy of `packet`, soon.
+  void Forge(Node& to, const Packet& packet);
   void Deliver(Node& node, const Packet& packet);
   void DeliverOne(Node& node, const Packet& packet,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
@@ -251,6 +264,7 @@ class Network {
   uint64_t bytes_ = 0;
   uint64_t undetected_ = 0;
   uint64_t refused_ = 0;
+  WireRules rules_;
 };
 
 }  // namespace sim

@@ -94,10 +94,9 @@ class Planner {
       length = random_.Below(scenario_.max_length + 1);
     }
     // What is left of the budget bounds long ones only.
-    const uint64_t left =
-        end_.scenario->byte_budget > spent_
-            ? end_.scenario->byte_budget - spent_
-            : 0;
+    const uint64_t left = end_.scenario->byte_budget > spent_
+                              ? end_.scenario->byte_budget - spent_
+                              : 0;
     length = std::min<uint64_t>(length, scenario_.max_length);
     if (length > 2 * mtu && length > left) length = random_.Below(2 * mtu + 2);
     spent_ += length;
@@ -149,8 +148,8 @@ class Planner {
     for (const Piece& piece : pieces) {
       if (piece.length == 0) {
         // No key is checked for no bytes.
-        sges.push_back({random_.Next(), 0, static_cast<uint32_t>(
-                                               random_.Next())});
+        sges.push_back(
+            {random_.Next(), 0, static_cast<uint32_t>(random_.Next())});
         continue;
       }
       const Region region = KeyFor(host, end, piece, access);
@@ -223,8 +222,8 @@ class Planner {
   void Write(Piece target, std::vector<Piece> source = {}, bool imm = false) {
     Op& op = Add(imm ? SendOpcode::kRdmaWriteWithImm : SendOpcode::kRdmaWrite);
     SetSource(&op, target.length, std::move(source));
-    SetRemote(&op, target, transport::kAccessRemoteWrite |
-                               transport::kAccessLocalWrite);
+    SetRemote(&op, target,
+              transport::kAccessRemoteWrite | transport::kAccessLocalWrite);
     Scatter(theirs_, {target}, op.content);
     if (imm) {
       op.imm_be = random_.Next();
@@ -285,8 +284,8 @@ class Planner {
     end_.ops.back().settled = false;
     Piece part = target;
     part.offset += random_.Below(part.length);
-    part.length = 1 + random_.Below(target.offset + target.length -
-                                    part.offset);
+    part.length =
+        1 + random_.Below(target.offset + target.length - part.offset);
     Write(part, {}, random_.Percent(30));
   }
   // A READ after a WRITE finds what was written.
@@ -305,9 +304,9 @@ class Planner {
   }
   // What a READ brought, sent on: the fence waits for it.
   void PlanReadThenFencedForward() {
-    const Piece source = Target(
-        1 + (end_.peer->shared != nullptr ? std::min(Length(), 8000u)
-                                          : Length()));
+    const Piece source =
+        Target(1 + (end_.peer->shared != nullptr ? std::min(Length(), 8000u)
+                                                 : Length()));
     const std::vector<Piece> local = Read(source);
     if (random_.Percent(50)) {
       Send(source.length, local);
@@ -321,18 +320,18 @@ class Planner {
     const bool compare_swap = random_.Percent(50);
     const int index = ChooseWord(compare_swap);
     AtomicWord& word = theirs_.words[index];
-    Op& op = Add(compare_swap ? SendOpcode::kCompareSwap
-                              : SendOpcode::kFetchAdd);
+    Op& op =
+        Add(compare_swap ? SendOpcode::kCompareSwap : SendOpcode::kFetchAdd);
     op.word = index;
     op.length = 8;
     op.local = {{mine_.arena.Allocate(random_, 8, random_.Below(8)), 8}};
     op.sges = SgesFor(mine_, end_, op.local, transport::kAccessLocalWrite);
-    SetRemote(&op, {word.offset, 8}, transport::kAccessRemoteAtomic |
-                                         transport::kAccessLocalWrite);
+    SetRemote(&op, {word.offset, 8},
+              transport::kAccessRemoteAtomic | transport::kAccessLocalWrite);
     if (compare_swap) {
       // Usually what the chain of this queue pair left there.
-      uint64_t& last = last_swap_.try_emplace(index, word.initial)
-                           .first->second;
+      uint64_t& last =
+          last_swap_.try_emplace(index, word.initial).first->second;
       op.compare_add = random_.Percent(80) ? last : random_.Next();
       op.swap = random_.Next();
       if (op.compare_add == last) last = op.swap;
@@ -360,8 +359,7 @@ class Planner {
 
   // A completion at least every half send queue, and for the last.
   void ChooseSignals() {
-    const uint32_t most =
-        std::max(1u, end_.scenario->capacity.max_send_wr / 2);
+    const uint32_t most = std::max(1u, end_.scenario->capacity.max_send_wr / 2);
     uint32_t unsignalled = 0;
     for (size_t i = 0; i < end_.ops.size(); ++i) {
       const bool last = i + 1 == end_.ops.size();
@@ -392,8 +390,8 @@ Receive MakeReceive(Random& random, End& end, uint32_t bytes, bool may_split) {
     const uint32_t n = i + 1 < count ? random.Below(left + 1) : left;
     left -= n;
     if (n == 0 && random.Percent(50)) continue;  // no SGE at all, perhaps
-    const Piece piece = {
-        end.host->arena.Allocate(random, n, random.Below(8)), n};
+    const Piece piece = {end.host->arena.Allocate(random, n, random.Below(8)),
+                         n};
     receive.pieces.push_back(piece);
     const Region& pool = end.host->pools[end.scenario->pd];
     receive.sges.push_back({pool.va + piece.offset, n, pool.lkey});

@@ -33,10 +33,10 @@ LinkProfile MakeLink(Random& random) {
   if (random.Percent(40)) link.duplicate = random.Between(100, kPpm / 20);
   if (random.Percent(40)) link.reorder = random.Between(100, kPpm / 10);
   if (random.Percent(30)) link.corrupt = random.Between(100, kPpm / 50);
+  if (random.Percent(20)) link.forge = random.Between(1000, kPpm / 10);
   link.delay = random.Pick<Time>({0, 1, 2, 5, 20, 100, 500}) * kMicrosecond;
   if (random.Percent(40)) link.jitter = random.Between(1, 50) * kMicrosecond;
-  link.reorder_delay =
-      random.Pick<Time>({5, 50, 300, 1000}) * kMicrosecond;
+  link.reorder_delay = random.Pick<Time>({5, 50, 300, 1000}) * kMicrosecond;
   if (random.Percent(40)) {
     link.bytes_per_us = random.Pick<uint64_t>({100, 500, 1250, 12500});
     link.queue_bytes = random.Pick<uint64_t>({20'000, 64'000, 212'992});
@@ -52,9 +52,8 @@ NodeProfile MakeNode(Random& random) {
   node.ip_id = kind < 70   ? IpIdMode::kSegment
                : kind < 85 ? IpIdMode::kZero
                            : IpIdMode::kCounting;
-  node.max_segments = node.ip_id == IpIdMode::kZero
-                          ? 1
-                          : random.Pick<int>({1, 2, 8, 32, 64});
+  node.max_segments =
+      node.ip_id == IpIdMode::kZero ? 1 : random.Pick<int>({1, 2, 8, 32, 64});
   node.burst_bytes = random.Percent(70) ? 65507 : random.Between(4200, 65507);
   node.gro = random.Percent(70);
   if (random.Percent(50)) {
@@ -98,8 +97,8 @@ EndScenario MakeEnd(Random& random, const Scenario& scenario, int host) {
   end.signal_all = random.Percent(20);
   end.srq = random.Percent(25);
   end.send_cq = random.Below(scenario.hosts[host].cqs);
-  end.recv_cq = random.Percent(50) ? end.send_cq
-                                   : random.Below(scenario.hosts[host].cqs);
+  end.recv_cq =
+      random.Percent(50) ? end.send_cq : random.Below(scenario.hosts[host].cqs);
   end.first_psn = MakePsn(random);
   end.max_rd_atomic = random.Pick<int>({1, 1, 2, 3, 4, 8, 16});
   end.min_rnr_timer = random.Percent(1) ? 0 : random.Between(1, 14);
@@ -140,7 +139,7 @@ Scenario Scenario::Make(uint64_t seed) {
     host.v6 = v6;
     scenario.hosts.push_back(host);
   }
-  const int connections = many ? random.Between(8, 24)
+  const int connections = many                 ? random.Between(8, 24)
                           : random.Percent(60) ? 1
                                                : random.Between(2, 5);
   // How long an answer may take when all goes well.
@@ -170,10 +169,10 @@ Scenario Scenario::Make(uint64_t seed) {
       end.byte_budget = total_bytes / connections / 2;
       // Late receives make the sender wait; few of them keep the time bounded.
       if (end.min_rnr_timer == 0) end.sends = std::min(end.sends, 10);
-      end.timeout = lossless && random.Percent(10)
-                        ? 0
-                        : TimeoutCode(4 * slowest + 200 * kMicrosecond) +
-                              random.Below(3);
+      end.timeout =
+          lossless && random.Percent(10)
+              ? 0
+              : TimeoutCode(4 * slowest + 200 * kMicrosecond) + random.Below(3);
       end.retry_cnt = lossless ? random.Between(1, 7) : 7;
       if (!lossless || link.reorder == 0) {
         end.ready_after = random.Below(100 * kMicrosecond);

@@ -18,10 +18,10 @@ struct EndScenario {
   transport::PdId pd = 0;
   transport::QpCapacity capacity;
   bool signal_all = false;
-  bool srq = false;       // receives from the SRQ of its host and domain
-  int send_cq = 0;        // of its host's
+  bool srq = false;  // receives from the SRQ of its host and domain
+  int send_cq = 0;   // of its host's
   int recv_cq = 0;
-  int sends = 0;          // work requests
+  int sends = 0;             // work requests
   uint64_t byte_budget = 0;  // payload that they carry, about
   uint32_t first_psn = 0;
   uint8_t max_rd_atomic = 1;  // the other end has as many resources
@@ -30,11 +30,11 @@ struct EndScenario {
   uint8_t timeout = 14;
   uint16_t source_port = 0xc000;
   uint8_t traffic_class = 0;
-  Time ready_after = 0;       // when it goes to RTR
+  Time ready_after = 0;  // when it goes to RTR
   // The application's pace.
-  int send_batch = 1;         // posts in one go, at most
-  Time send_pause = 0;        // between them, at most
-  int recv_ahead = 0;         // receives that are there when it starts
+  int send_batch = 1;   // posts in one go, at most
+  Time send_pause = 0;  // between them, at most
+  int recv_ahead = 0;   // receives that are there when it starts
   int recv_batch = 1;
   Time recv_pause = 0;
 };
@@ -47,7 +47,7 @@ struct ConnectionScenario {
 struct HostScenario {
   NodeProfile profile;
   int cqs = 1;
-  Time poll_delay = 0;     // from a completion to the application's look, at most
+  Time poll_delay = 0;  // from a completion to the application's look, at most
   uint64_t span_bytes = 0;
   bool v6 = false;
 };
@@ -56,8 +56,8 @@ struct Scenario {
   uint64_t seed = 0;
   std::vector<HostScenario> hosts;
   std::vector<ConnectionScenario> connections;
-  LinkProfile link;        // of all ways between hosts
-  uint32_t max_length = 0; // of a message, bytes
+  LinkProfile link;         // of all ways between hosts
+  uint32_t max_length = 0;  // of a message, bytes
 
   // Chooses all of it.
   static Scenario Make(uint64_t seed);

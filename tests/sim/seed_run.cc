@@ -43,9 +43,7 @@ WcOpcode SendWcOpcode(SendOpcode opcode) {
 }
 
 // Errors leave the opcode undefined, so the work request says what it was.
-bool IsReceive(const Completion& wc) {
-  return (wc.wr_id & kReceiveWrId) != 0;
-}
+bool IsReceive(const Completion& wc) { return (wc.wr_id & kReceiveWrId) != 0; }
 
 bool SameBytes(Host& host, const std::vector<Piece>& pieces,
                const std::vector<uint8_t>& content) {
@@ -96,8 +94,7 @@ void SeedRun::Build() {
     host->node->memory().set_span_bytes(from.span_bytes);
     for (int i = 0; i < from.cqs; ++i) {
       host->cqs.push_back(std::make_unique<SimCq>());
-      host->cqs.back()->on_push = [this,
-                                   h = host.get()](const Completion& wc) {
+      host->cqs.back()->on_push = [this, h = host.get()](const Completion& wc) {
         const auto it = h->by_qpn.find(wc.qpn);
         if (it == h->by_qpn.end()) {
           checker_.Fail(absl::StrFormat("a completion for QP %06x", wc.qpn));
@@ -109,8 +106,8 @@ void SeedRun::Build() {
         if (IsReceive(wc) && wc.status == WcStatus::kSuccess) {
           ++it->second->receives_pushed;
         }
-        ScheduleLook(*h, network_.now() +
-                             random_.Below(h->scenario->poll_delay + 1));
+        ScheduleLook(
+            *h, network_.now() + random_.Below(h->scenario->poll_delay + 1));
       };
     }
     hosts_.push_back(std::move(host));
@@ -138,6 +135,15 @@ void SeedRun::Build() {
   }
   PlanWorkload(random_, scenario_, hosts_, ends_);
   for (auto& end : ends_) CreateQueuePair(*end, random_);
+  for (auto& end : ends_) {
+    network_.rules().Watch({.host = end->host->node->index(),
+                            .qpn = end->qpn,
+                            .peer_host = end->peer->host->node->index(),
+                            .peer_qpn = end->peer->qpn,
+                            .first_psn = end->scenario->first_psn,
+                            .path_mtu = end->connection->path_mtu,
+                            .max_rd_atomic = end->scenario->max_rd_atomic});
+  }
   for (auto& end : ends_) Connect(*end);
 }
 
@@ -344,8 +350,7 @@ void SeedRun::OnCompletion(Host& host, SimCq& cq, const Completion& wc) {
         receive ? end.receives_completed : end.completed,
         static_cast<int>(wc.status), wc.byte_len));
   }
-  const int cq_index =
-      receive ? end.scenario->recv_cq : end.scenario->send_cq;
+  const int cq_index = receive ? end.scenario->recv_cq : end.scenario->send_cq;
   if (host.cqs[cq_index].get() != &cq) Fail(end, "completion in another CQ");
   if (wc.status != WcStatus::kSuccess && !end.broken) {
     Fail(end, absl::StrFormat("%s completes with status %d",
@@ -373,14 +378,14 @@ void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
       ++i;
     }
   } else if (!error && !end.scenario->signal_all) {
-    while (i < end.posted &&
-           !(end.ops[i].flags & transport::kSendSignaled)) {
+    while (i < end.posted && !(end.ops[i].flags & transport::kSendSignaled)) {
       ++i;
     }
   }
   if (i >= end.posted || end.ops[i].wr_id != wc.wr_id) {
     Fail(end, absl::StrFormat("send completion with wr_id %x, expected that "
-                              "of request %d", wc.wr_id, i));
+                              "of request %d",
+                              wc.wr_id, i));
     return;
   }
   for (; end.completed < i; ++end.completed) {
@@ -505,8 +510,8 @@ void SeedRun::CheckReceiveFields(const Op& op, const Completion& wc,
   const auto check = [&](bool good, const char* what) {
     if (!good) checker_.Fail(absl::StrCat(where, what));
   };
-  check(wc.opcode == (op.is_send() ? WcOpcode::kReceive
-                                   : WcOpcode::kReceiveRdmaWithImm),
+  check(wc.opcode ==
+            (op.is_send() ? WcOpcode::kReceive : WcOpcode::kReceiveRdmaWithImm),
         "opcode");
   check(wc.byte_len == op.length, "byte_len");
   check(((wc.flags & transport::kWcWithImm) != 0) == op.has_imm(),
@@ -589,8 +594,8 @@ void SeedRun::CheckQuiet() {
     if (end->qp == nullptr) continue;
     if (const transport::Path* path = end->qp->path();
         path != nullptr && path->in_flight() != 0) {
-      Fail(*end, absl::StrCat(path->in_flight(),
-                              " bytes in flight on an idle path"));
+      Fail(*end,
+           absl::StrCat(path->in_flight(), " bytes in flight on an idle path"));
     }
   }
   for (auto& host : hosts_) {
@@ -675,11 +680,12 @@ void SeedRun::Collect() {
 
 std::string SeedRun::StateOfAll() const {
   std::string text = scenario_.ToString();
-  absl::StrAppendFormat(&text, "\n    at %.3f us:",
-                        static_cast<double>(network_.now()) / 1000);
+  absl::StrAppendFormat(
+      &text, "\n    at %.3f us:", static_cast<double>(network_.now()) / 1000);
   for (const auto& end : ends_) {
     absl::StrAppendFormat(
-        &text, "\n    host %d QP %06x: sends %d posted %d completed %d, "
+        &text,
+        "\n    host %d QP %06x: sends %d posted %d completed %d, "
         "receives %d of %d (posted %d)%s",
         end->host->node->index(), end->qpn, end->ops.size(), end->posted,
         end->completed, end->receives_completed, end->peer->messages.size(),
@@ -687,7 +693,8 @@ std::string SeedRun::StateOfAll() const {
     if (end->qp == nullptr) continue;
     const transport::QpCounters& c = end->qp->counters();
     absl::StrAppendFormat(
-        &text, ", state %d, tx %d rx %d retransmitted %d timeouts %d probes %d "
+        &text,
+        ", state %d, tx %d rx %d retransmitted %d timeouts %d probes %d "
         "naks %d/%d rnr %d/%d",
         static_cast<int>(end->qp->state()), c.tx_packets, c.rx_packets,
         c.retransmitted, c.timeouts, c.probes, c.naks_sent, c.naks_received,

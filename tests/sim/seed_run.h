@@ -16,7 +16,7 @@
 namespace sim {
 
 struct RunOptions {
-  std::string pcap;    // a file, or empty
+  std::string pcap;  // a file, or empty
   bool trace = false;
   // Queue pairs are moved to ERR or RESET or destroyed at random moments.
   bool chaos = false;
@@ -25,11 +25,11 @@ struct RunOptions {
 struct RunStatistics {
   uint64_t events = 0;
   uint64_t packets = 0;
-  uint64_t bytes = 0;        // of packets
-  uint64_t requests = 0;     // work requests completed
+  uint64_t bytes = 0;     // of packets
+  uint64_t requests = 0;  // work requests completed
   uint64_t retransmitted = 0;
   uint64_t timeouts = 0;
-  uint64_t undetected = 0;   // damaged packets that passed the ICRC
+  uint64_t undetected = 0;  // damaged packets that passed the ICRC
   Time virtual_time = 0;
 };
 
@@ -64,8 +64,7 @@ class SeedRun {
   void OnReceiveSuccess(End& end, const transport::Completion& completion,
                         const Receive& receive);
   void FinishOp(End& end, Op& op);
-  void CheckReceiveFields(const Op& op,
-                          const transport::Completion& completion,
+  void CheckReceiveFields(const Op& op, const transport::Completion& completion,
                           const std::string& where);
 
   // Chaos.
@@ -86,7 +85,7 @@ class SeedRun {
   const RunOptions options_;
   const Scenario scenario_;
   Checker checker_;
-  Random random_;   // of the applications
+  Random random_;  // of the applications
   Network network_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::unique_ptr<End>> ends_;

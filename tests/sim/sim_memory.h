@@ -118,8 +118,8 @@ class SimMemory : public transport::Memory {
   void AddExtent(const uint8_t* begin, const uint8_t* end);
 
   Checker* checker_;
-  std::unordered_map<uint32_t, Region> regions_;       // by L_Key
-  std::unordered_map<uint32_t, uint32_t> lkey_of_;     // R_Key to L_Key
+  std::unordered_map<uint32_t, Region> regions_;    // by L_Key
+  std::unordered_map<uint32_t, uint32_t> lkey_of_;  // R_Key to L_Key
   // All bytes that were ever registered, as begins and ends.
   std::map<const uint8_t*, const uint8_t*> extents_;
   struct Fault {

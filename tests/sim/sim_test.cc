@@ -1,6 +1,7 @@
 // Seeds through the simulator. See seed_run.h for what is checked.
 //
 //   sim_test                               all that CI runs
+//   sim_test --long                        other seeds, some ten minutes
 //   sim_test --seed=N [--count=M]          these seeds only
 //            [--chaos] [--pcap=FILE] [--trace]
 //
@@ -20,10 +21,17 @@
 namespace sim {
 namespace {
 
-// What CI runs: blocks of seeds, so that shards share them.
+// Seeds come in blocks, so that shards share them.
 constexpr int kSeedsPerBlock = 20;
-constexpr int kBlocks = 100;
-constexpr int kChaosBlocks = 25;
+
+struct Extent {
+  uint64_t first_seed;
+  int blocks;
+  int chaos_blocks;
+};
+constexpr Extent kCi = {1, 200, 75};
+constexpr Extent kLong = {1'000'000, 6000, 2000};
+Extent extent = kCi;
 
 std::string program_name;  // as it was called
 
@@ -62,17 +70,17 @@ bool RunSeed(uint64_t seed, bool chaos, RunStatistics* sum) {
     again.Execute();
   }
   ADD_FAILURE() << "seed " << seed << (chaos ? " (chaos)" : "") << "\n"
-                << run.checker().ToString() << "capture: "
-                << PcapName(seed, chaos) << "\nreplay:  "
-                << Replay(seed, chaos) << "\n";
+                << run.checker().ToString()
+                << "capture: " << PcapName(seed, chaos)
+                << "\nreplay:  " << Replay(seed, chaos) << "\n";
   return false;
 }
 
 void PrintSum(const char* what, uint64_t seeds, const RunStatistics& sum,
               std::chrono::steady_clock::time_point start) {
-  const double seconds = std::chrono::duration<double>(
-                             std::chrono::steady_clock::now() - start)
-                             .count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
   std::printf(
       "%s: %d seeds in %.2f s: %.2f M packets, %.1f MB, %d requests, %d "
       "retransmitted, %d timeouts, %d damaged but accepted, %.1f s virtual\n",
@@ -89,7 +97,8 @@ void RunBlock(int block, bool chaos) {
   RunStatistics sum;
   int failed = 0;
   for (int i = 0; i < kSeedsPerBlock && failed < 3; ++i) {
-    failed += RunSeed(1 + block * kSeedsPerBlock + i, chaos, &sum) ? 0 : 1;
+    const uint64_t seed = extent.first_seed + block * kSeedsPerBlock + i;
+    failed += RunSeed(seed, chaos, &sum) ? 0 : 1;
   }
   PrintSum(chaos ? "chaos" : "mixed", kSeedsPerBlock, sum, start);
   // One damaged packet in some millions may pass the ICRC (wire/icrc.h).
@@ -97,12 +106,13 @@ void RunBlock(int block, bool chaos) {
 }
 
 TEST_P(Seeds, MixedWork) { RunBlock(GetParam(), false); }
-INSTANTIATE_TEST_SUITE_P(Block, Seeds, ::testing::Range(0, kBlocks));
+INSTANTIATE_TEST_SUITE_P(Block, Seeds, ::testing::Range(0, extent.blocks));
 
 class ChaosSeeds : public ::testing::TestWithParam<int> {};
 
 TEST_P(ChaosSeeds, BrokenQueuePairs) { RunBlock(GetParam(), true); }
-INSTANTIATE_TEST_SUITE_P(Block, ChaosSeeds, ::testing::Range(0, kChaosBlocks));
+INSTANTIATE_TEST_SUITE_P(Block, ChaosSeeds,
+                         ::testing::Range(0, extent.chaos_blocks));
 
 // The seeds of the command line.
 int RunByHand(uint64_t seed, uint64_t count, const RunOptions& options) {
@@ -132,6 +142,10 @@ int RunByHand(uint64_t seed, uint64_t count, const RunOptions& options) {
 
 int main(int argc, char** argv) {
   sim::program_name = argv[0];
+  // Before gtest makes a test of each block.
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--long") == 0) sim::extent = sim::kLong;
+  }
   ::testing::InitGoogleTest(&argc, argv);
   sim::RunOptions options;
   uint64_t seed = 0;
@@ -149,6 +163,7 @@ int main(int argc, char** argv) {
       options.pcap = argument + 7;
     } else if (std::strcmp(argument, "--trace") == 0) {
       options.trace = true;
+    } else if (std::strcmp(argument, "--long") == 0) {
     } else if (std::strcmp(argument, "--chaos") == 0) {
       options.chaos = true;
     } else {

@@ -66,14 +66,14 @@ struct Op {
   uint64_t swap = 0;
 
   uint32_t length = 0;
-  std::vector<Piece> local;        // in the arena of the sender
-  Piece remote;                    // in the arena of the peer
-  std::vector<uint8_t> content;    // what travels (not for atomics)
-  bool settled = true;             // nothing later changes the target
-  bool scribble = false;           // the source may be overwritten afterwards
-  int word = -1;                   // atomics: index of the host's word
-  uint64_t original = 0;           // atomics: what came back
-  int message = -1;                // index among those that take a receive
+  std::vector<Piece> local;      // in the arena of the sender
+  Piece remote;                  // in the arena of the peer
+  std::vector<uint8_t> content;  // what travels (not for atomics)
+  bool settled = true;           // nothing later changes the target
+  bool scribble = false;         // the source may be overwritten afterwards
+  int word = -1;                 // atomics: index of the host's word
+  uint64_t original = 0;         // atomics: what came back
+  int message = -1;              // index among those that take a receive
   bool done = false;
 
   bool takes_receive() const {
@@ -126,7 +126,7 @@ struct AtomicWord {
   bool compare_swap = false;  // or fetch-add: never both
   size_t offset = 0;
   uint64_t initial = 0;
-  bool uncertain = false;     // a connection that used it was broken
+  bool uncertain = false;  // a connection that used it was broken
 };
 
 struct Host;
@@ -155,9 +155,9 @@ struct End {
   Time next_receive = 0;
 
   // Chaos.
-  bool broken = false;   // it or its peer was: anything may fail
+  bool broken = false;  // it or its peer was: anything may fail
   bool in_error = false;
-  bool gone = false;     // reset or destroyed: no completion any more
+  bool gone = false;         // reset or destroyed: no completion any more
   bool failed_send = false;  // a send has completed with an error
   bool failed_receive = false;
 
