@@ -106,6 +106,7 @@ EndScenario MakeEnd(Random& random, const Scenario& scenario, int host) {
   if (scenario.link.ecn_threshold != 0) {
     end.traffic_class = random.Pick<int>({0, 1, 2, 0x62});
   }
+  if (random.Percent(15)) end.pauses = random.Between(1, 5);
   end.send_batch = random.Pick<int>({1, 3, 16, 1000});
   end.send_pause = random.Pick<Time>({0, 1, 20, 300}) * kMicrosecond;
   if (random.Percent(60)) {

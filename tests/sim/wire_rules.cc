@@ -28,7 +28,8 @@ bool TakesReceive(const wire::PacketView& packet) {
 std::string CheckPayload(const wire::PacketView& packet, uint32_t mtu) {
   const size_t bytes = packet.payload().size();
   const wire::OpcodeInfo& info = packet.info();
-  if (!info.carries_payload) return bytes == 0 ? "" : "payload where none may be";
+  if (!info.carries_payload)
+    return bytes == 0 ? "" : "payload where none may be";
   if (info.full_mtu_payload && bytes != mtu) {
     return "first or middle packet not of the path MTU";
   }
@@ -43,8 +44,7 @@ std::string CheckPayload(const wire::PacketView& packet, uint32_t mtu) {
 }  // namespace
 
 void WireRules::Watch(const Requester& requester) {
-  State& state =
-      by_responder_[{requester.peer_host, requester.peer_qpn}];
+  State& state = by_responder_[{requester.peer_host, requester.peer_qpn}];
   state = {.of = requester, .next_psn = requester.first_psn, .unanswered = {}};
   by_requester_[{requester.host, requester.qpn}] = &state;
 }
