@@ -59,6 +59,13 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
   return 0;
 }
 
+int QueuePair::CheckSend(const SendRequest& request) const {
+  if (PostingSend(config_.type, state()) == Posting::kRefused) return EINVAL;
+  return requester_->Check(request);
+}
+
+uint32_t QueuePair::SendRoom() const { return requester_->room(); }
+
 int QueuePair::PostReceive(const ReceiveRequest& request, Time now) {
   const Posting posting = PostingReceive(config_.type, state());
   if (posting == Posting::kRefused || receive_queue_ == nullptr) return EINVAL;

@@ -172,6 +172,10 @@ class QueuePair {
   // Queues one send work request. EINVAL (state, opcode, flags, lengths, too
   // many SGEs, inline too long), ENOMEM (queue full).
   int PostSend(const SendRequest& request, Time now);
+  // What PostSend would answer if there were room, and how many requests there
+  // is room for: so that several are posted together or not at all.
+  int CheckSend(const SendRequest& request) const;
+  uint32_t SendRoom() const;
   // Queues one receive. EINVAL, ENOMEM; EINVAL when an SRQ is attached.
   int PostReceive(const ReceiveRequest& request, Time now);
 

@@ -183,6 +183,14 @@ int Requester::Post(const SendRequest& request, Time now) {
   return impl_->Post(request, now);
 }
 
+int Requester::Check(const SendRequest& request) const {
+  return impl_->queue.Check(request);
+}
+
+uint32_t Requester::room() const {
+  return static_cast<uint32_t>(impl_->queue.room());
+}
+
 void Requester::Start(Time now) {
   impl_->Start();
   impl_->Settle(now);

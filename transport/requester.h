@@ -17,6 +17,8 @@ class Requester {
 
   // --- Calls by the queue pair.
   int Post(const SendRequest& request, Time now);  // 0 or errno
+  int Check(const SendRequest& request) const;     // 0 or errno, room aside
+  uint32_t room() const;  // work requests that can still be posted
   // To RTS: PSNs start at attributes().sq_psn.
   void Start(Time now);
   // To RESET: forgets everything without completions.

@@ -37,7 +37,7 @@ SendQueue::SendQueue(const QpCapacity& capacity)
   inline_ = reinterpret_cast<uint8_t*>(storage_.get() + wqes + sges);
 }
 
-int SendQueue::Push(const SendRequest& request) {
+int SendQueue::Check(const SendRequest& request) const {
   const SendOperation& operation = GetSendOperation(request.opcode);
   if (operation.kind == SendKind::kUnsupported) return EINVAL;
   if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
@@ -49,8 +49,19 @@ int SendQueue::Push(const SendRequest& request) {
   if (!is_inline && sges.size() > max_sge_) return EINVAL;
   uint64_t length = 0;
   for (const Sge& sge : sges) length += sge.length;
-  if (length > (is_inline ? max_inline_ : kMaxMessage)) return EINVAL;
+  return length > (is_inline ? max_inline_ : kMaxMessage) ? EINVAL : 0;
+}
+
+int SendQueue::Push(const SendRequest& request) {
+  if (const int error = Check(request)) return error;
   if (full()) return ENOMEM;
+  const SendOperation& operation = GetSendOperation(request.opcode);
+  const bool is_local = operation.kind == SendKind::kLocal;
+  const bool is_inline = (request.flags & kSendInline) != 0 && !is_local;
+  const std::span<const Sge> sges =
+      is_local ? std::span<const Sge>() : request.sges;
+  uint64_t length = 0;
+  for (const Sge& sge : sges) length += sge.length;
   // An atomic uses the first 8 bytes; too few is for the completion to tell.
   if (operation.kind == SendKind::kAtomic) {
     length = std::min<uint64_t>(length, kAtomicSize);

@@ -47,6 +47,8 @@ class SendQueue {
   uint64_t tail() const { return tail_; }
   bool empty() const { return head_ == tail_; }
   bool full() const { return tail_ - head_ >= max_wr_; }
+  // How many more can be queued.
+  uint64_t room() const { return max_wr_ - (tail_ - head_); }
 
   SendWqe& at(uint64_t index) { return wqes_[index & mask_]; }
   const SendWqe& at(uint64_t index) const { return wqes_[index & mask_]; }
@@ -57,9 +59,10 @@ class SendQueue {
     return inline_ + (index & mask_) * max_inline_;
   }
 
-  // Checks what does not depend on the queue pair's state, and queues a copy.
-  // 0 or errno: EINVAL (opcode, flags, lengths, too many SGEs, inline too
-  // long), ENOMEM (full). Inline data is the caller's plain memory, which needs
+  // Checks what depends neither on the queue pair's state nor on the room. 0 or
+  // EINVAL: opcode, flags, lengths, too many SGEs, inline too long.
+  int Check(const SendRequest& request) const;
+  // Checks, and queues a copy. 0, EINVAL as Check, or ENOMEM (full). Inline data is the caller's plain memory, which needs
   // no key.
   int Push(const SendRequest& request);
   void Pop() { ++head_; }

@@ -14,18 +14,21 @@ class Checker {
   void Fail(std::string what) {
     if (failures_.size() < kKept) failures_.push_back(std::move(what));
   }
+  // Added to what ToString says of a failure.
+  void Explain(std::string text) { explanation_ = std::move(text); }
   bool failed() const { return !failures_.empty(); }
   const std::vector<std::string>& failures() const { return failures_; }
   // All of them, a line each.
   std::string ToString() const {
     std::string text;
     for (const std::string& failure : failures_) text += "  " + failure + "\n";
-    return text;
+    return text + explanation_;
   }
 
  private:
-  static constexpr size_t kKept = 10;
+  static constexpr size_t kKept = 5;
   std::vector<std::string> failures_;
+  std::string explanation_;
 };
 
 }  // namespace sim

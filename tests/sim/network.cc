@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "wire/describe.h"
 #include "wire/packet.h"
 
 namespace sim {
@@ -18,24 +19,15 @@ constexpr uint64_t kMostBurstsAtOnce = 1'000'000;
 // GRO merges what arrives within this.
 constexpr Time kMergeTime = 10 * transport::kMicrosecond;
 constexpr int kMostMerged = 64;
+// A run of losses is over by then: it is to take a burst, not every retry.
+constexpr Time kLossRunTime = 100 * transport::kMicrosecond;
 
 std::string Describe(std::span<const uint8_t> bytes) {
   wire::PacketView view;
   if (wire::PacketView::Parse(bytes, &view) != wire::ParseError::kOk) {
     return absl::StrCat("unparsable, ", bytes.size(), " bytes");
   }
-  std::string text = absl::StrFormat(
-      "%s qp=%06x psn=%06x%s len=%d", view.info().name, view.bth().dest_qpn,
-      view.bth().psn, view.bth().ack_req ? " ackreq" : "",
-      view.payload().size());
-  if (view.info().Has(wire::kReth)) {
-    absl::StrAppendFormat(&text, " dma=%d", view.reth().length);
-  }
-  if (view.info().Has(wire::kAeth)) {
-    absl::StrAppendFormat(&text, " syndrome=%02x msn=%06x",
-                          view.aeth().syndrome, view.aeth().msn);
-  }
-  return text;
+  return wire::DescribePacket(view);
 }
 
 }  // namespace
@@ -272,8 +264,8 @@ void Network::CheckBurst(Node& node) {
     wire::PacketView view;
     if (const auto error = wire::PacketView::Parse(segment, &view);
         error != wire::ParseError::kOk) {
-      return fail(absl::StrCat("with a bad packet: ",
-                               wire::ParseErrorName(error)));
+      return fail(
+          absl::StrCat("with a bad packet: ", wire::ParseErrorName(error)));
     }
     if (segment.size() % 4 != 0) return fail("with a packet not padded");
     if (id != 0 && view.bth().dest_qpn != qpn) return fail("to two QPs");
@@ -352,11 +344,12 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
     if (!filter(from, view)) drop = true;
   }
   if (!drop) {
-    if (link.losing > 0) {
+    if (link.losing > 0 && now_ <= link.losing_until) {
       --link.losing;
       drop = true;
     } else if (random_.Chance(profile.loss)) {
       link.losing = random_.Below(profile.loss_run);
+      link.losing_until = now_ + kLossRunTime;
       drop = true;
     }
   }
@@ -384,8 +377,8 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
         ++link.marked;
         fate += "marked ";
       }
-      queued = start + static_cast<Time>(bytes.size() * 1000 /
-                                         profile.bytes_per_us);
+      queued =
+          start + static_cast<Time>(bytes.size() * 1000 / profile.bytes_per_us);
       link.queue_free = queued;
     }
   }

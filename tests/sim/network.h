@@ -30,19 +30,20 @@ using transport::Time;
 // What a link, in one direction, does to packets. Chances in parts per million.
 struct LinkProfile {
   uint32_t loss = 0;
-  uint32_t loss_run = 1;   // a loss takes up to this many packets in a row
+  uint32_t loss_run = 1;  // a loss takes up to this many packets in a row
   uint32_t duplicate = 0;
-  uint32_t reorder = 0;    // held back by up to reorder_delay
-  uint32_t corrupt = 0;    // one to three bits flipped
+  uint32_t reorder = 0;  // held back by up to reorder_delay
+  uint32_t corrupt = 0;  // one to three bits flipped
   Time delay = 5 * transport::kMicrosecond;
-  Time jitter = 0;         // added to the delay; keeps the order
+  Time jitter = 0;  // added to the delay; keeps the order
   Time reorder_delay = 100 * transport::kMicrosecond;
   // The queue before the receiver. 0 = infinitely fast, or without a limit.
   uint64_t bytes_per_us = 0;
-  uint64_t queue_bytes = 0;       // what is more is dropped
-  uint64_t ecn_threshold = 0;     // ECN-capable packets are marked above; 0 = never
-  bool receiver_queue = false;    // drops are told to OnReceiveOverflow
-  bool down = false;              // nothing passes
+  uint64_t queue_bytes = 0;  // what is more is dropped
+  uint64_t ecn_threshold =
+      0;  // ECN-capable packets are marked above; 0 = never
+  bool receiver_queue = false;  // drops are told to OnReceiveOverflow
+  bool down = false;            // nothing passes
 
   // Whether a packet can vanish or arrive damaged.
   bool lossy() const {
@@ -65,9 +66,10 @@ struct NodeProfile {
   IpIdMode ip_id = IpIdMode::kSegment;
   int max_segments = 64;
   size_t burst_bytes = 65507;
-  bool gro = true;          // arrivals are merged, so they have a segment index
-  Time timer_slack = 0;     // timers run up to this late
-  uint64_t bytes_per_us = 0;  // a send keeps the sender busy; 0 = no time at all
+  bool gro = true;       // arrivals are merged, so they have a segment index
+  Time timer_slack = 0;  // timers run up to this late
+  uint64_t bytes_per_us =
+      0;  // a send keeps the sender busy; 0 = no time at all
 };
 
 // One direction of the way from one node to another.
@@ -75,7 +77,8 @@ struct Link {
   LinkProfile profile;
   Time queue_free = 0;
   Time last_arrival = 0;
-  uint32_t losing = 0;
+  uint32_t losing = 0;  // more to lose
+  Time losing_until = 0;
   // Counters, packets.
   uint64_t sent = 0;
   uint64_t lost = 0;

@@ -129,8 +129,8 @@ void Pair::Create(Side& side, const PairOptions& options, uint32_t qpn) {
   net.random().Fill(side.buffer.get(), options.buffer_bytes);
   side.region = side.node->memory().Register(
       kPd, side.buffer.get(),
-      0x700000000000 + (static_cast<uint64_t>(qpn) << 20),
-      options.buffer_bytes, kAllAccess);
+      0x700000000000 + (static_cast<uint64_t>(qpn) << 20), options.buffer_bytes,
+      kAllAccess);
   transport::QpConfig config;
   config.qpn = qpn;
   config.pd = kPd;
@@ -144,8 +144,8 @@ void Pair::Create(Side& side, const PairOptions& options, uint32_t qpn) {
     config.srq = side.srq.get();
   }
   config.events = &side.events;
-  side.qp = std::make_unique<transport::QueuePair>(side.node->endpoint(),
-                                                   config);
+  side.qp =
+      std::make_unique<transport::QueuePair>(side.node->endpoint(), config);
 }
 
 void Pair::ToInit(Side& side) {

@@ -36,11 +36,11 @@ struct PairOptions {
                                     .max_recv_sge = 16,
                                     .max_inline_data = 256};
   bool signal_all = false;
-  bool srq = false;           // both sides receive from an SRQ
+  bool srq = false;  // both sides receive from an SRQ
   // For both sides; addresses, QPNs and PSNs are filled in.
   uint32_t path_mtu = 1024;
   uint8_t max_rd_atomic = 16;
-  uint8_t timeout = 14;       // 67 ms
+  uint8_t timeout = 14;  // 67 ms
   uint8_t retry_cnt = 7;
   uint8_t rnr_retry = 7;
   uint8_t min_rnr_timer = 12;  // 0.64 ms
@@ -130,10 +130,9 @@ class Pair {
 };
 
 // The masks of the three transitions of a reliable connection.
-inline constexpr uint32_t kToInit = transport::kQpState |
-                                    transport::kQpPkeyIndex |
-                                    transport::kQpPort |
-                                    transport::kQpAccessFlags;
+inline constexpr uint32_t kToInit =
+    transport::kQpState | transport::kQpPkeyIndex | transport::kQpPort |
+    transport::kQpAccessFlags;
 inline constexpr uint32_t kToRtr =
     transport::kQpState | transport::kQpAv | transport::kQpPathMtu |
     transport::kQpDestQpn | transport::kQpRqPsn |

@@ -1,9 +1,9 @@
 #include "tests/sim/pcap_writer.h"
 
-#include <cstring>
+#include <algorithm>
+#include <vector>
 
-#include "wire/bytes.h"
-#include "wire/packet.h"
+#include "wire/frame.h"
 
 namespace sim {
 namespace {
@@ -25,64 +25,18 @@ void PutOption(std::string* out, uint16_t code, const std::string& value) {
   PutBytes(out, value.data(), value.size());
 }
 
-// A locally administered address that ends as the IP address does.
-void PutMac(std::string* out, const wire::IpAddress& address) {
-  out->append("\x02\x00", 2);
-  out->append(reinterpret_cast<const char*>(address.bytes.data()) + 12, 4);
-}
-
-void PutBe16(std::string* out, uint16_t value) {
-  out->push_back(static_cast<char>(value >> 8));
-  out->push_back(static_cast<char>(value));
-}
-
-std::string Frame(const PcapWriter::Packet& packet) {
-  std::string frame;
-  PutMac(&frame, packet.destination);
-  PutMac(&frame, packet.source);
-  const bool v4 = packet.source.is_v4();
-  PutBe16(&frame, v4 ? 0x0800 : 0x86dd);
-  const uint16_t udp_length = 8 + packet.udp_payload.size();
-  const char* source =
-      reinterpret_cast<const char*>(packet.source.bytes.data());
-  const char* destination =
-      reinterpret_cast<const char*>(packet.destination.bytes.data());
-  if (v4) {
-    const size_t start = frame.size();
-    frame.push_back(0x45);
-    frame.push_back(static_cast<char>(packet.traffic_class));
-    PutBe16(&frame, 20 + udp_length);
-    PutBe16(&frame, packet.ip_id);
-    PutBe16(&frame, 0x4000);  // DF
-    frame.push_back(64);
-    frame.push_back(17);
-    PutBe16(&frame, 0);
-    frame.append(source + 12, 4);
-    frame.append(destination + 12, 4);
-    uint32_t sum = 0;
-    for (size_t i = start; i < frame.size(); i += 2) {
-      sum += static_cast<uint8_t>(frame[i]) << 8 |
-             static_cast<uint8_t>(frame[i + 1]);
-    }
-    while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
-    frame[start + 10] = static_cast<char>(~sum >> 8);
-    frame[start + 11] = static_cast<char>(~sum);
-  } else {
-    PutBe16(&frame, 0x6000 | packet.traffic_class << 4);
-    PutBe16(&frame, 0);
-    PutBe16(&frame, udp_length);
-    frame.push_back(17);
-    frame.push_back(64);
-    frame.append(source, 16);
-    frame.append(destination, 16);
-  }
-  PutBe16(&frame, packet.source_port);
-  PutBe16(&frame, wire::kRoceUdpPort);
-  PutBe16(&frame, udp_length);
-  PutBe16(&frame, 0);  // no UDP checksum, as hardware sends it
-  frame.append(reinterpret_cast<const char*>(packet.udp_payload.data()),
-               packet.udp_payload.size());
-  return frame;
+std::vector<uint8_t> Frame(const PcapWriter::Packet& packet) {
+  wire::FrameHeaders headers;
+  // Locally administered addresses that end as the IP addresses do.
+  std::copy_n(packet.source.bytes.end() - 4, 4, headers.src_mac.begin() + 2);
+  std::copy_n(packet.destination.bytes.end() - 4, 4,
+              headers.dst_mac.begin() + 2);
+  headers.src = packet.source;
+  headers.dst = packet.destination;
+  headers.src_port = packet.source_port;
+  headers.tos = packet.traffic_class;
+  headers.ip_id = packet.ip_id;
+  return wire::BuildFrame(headers, packet.udp_payload);
 }
 
 }  // namespace
@@ -120,7 +74,7 @@ void PcapWriter::Block(uint32_t type, const std::string& body) {
 }
 
 void PcapWriter::Write(const Packet& packet, const std::string& comment) {
-  const std::string frame = Frame(packet);
+  const std::vector<uint8_t> frame = Frame(packet);
   std::string body;
   Put<uint32_t>(&body, 0);
   Put<uint32_t>(&body, static_cast<uint64_t>(packet.time) >> 32);

@@ -27,7 +27,7 @@ class SimCq : public transport::CompletionSink {
     }
     entries_.push_back(completion);
     ++pushed_;
-    if (on_push) on_push();
+    if (on_push) on_push(completion);
     return true;
   }
 
@@ -47,7 +47,7 @@ class SimCq : public transport::CompletionSink {
   uint64_t pushed() const { return pushed_; }
   bool overrun() const { return overrun_; }
 
-  std::function<void()> on_push;
+  std::function<void(const transport::Completion&)> on_push;
 
  private:
   size_t capacity_;

@@ -72,8 +72,7 @@ Region SimMemory::Register(transport::PdId pd, uint8_t* data, uint64_t va,
   region.data = data;
   regions_[region.lkey] = region;
   lkey_of_[region.rkey] = region.lkey;
-  const uint8_t*& end = extents_[data];
-  end = std::max<const uint8_t*>(end, data + length);
+  AddExtent(data, data + length);
   return region;
 }
 
@@ -107,13 +106,23 @@ bool SimMemory::Faults(const uint8_t* data, size_t bytes) const {
   return false;
 }
 
+void SimMemory::AddExtent(const uint8_t* begin, const uint8_t* end) {
+  // Extents stay apart: what touches becomes one.
+  auto it = extents_.upper_bound(begin);
+  if (it != extents_.begin() && std::prev(it)->second >= begin) --it;
+  while (it != extents_.end() && it->first <= end) {
+    begin = std::min(begin, it->first);
+    end = std::max(end, it->second);
+    it = extents_.erase(it);
+  }
+  extents_[begin] = end;
+}
+
 bool SimMemory::CheckInside(const uint8_t* data, size_t bytes,
                             const char* what) {
-  auto it = extents_.upper_bound(data);
-  // Extents may overlap: a few steps back find the one that covers it.
-  for (int steps = 0; steps < 64 && it != extents_.begin(); ++steps) {
-    --it;
-    if (data + bytes <= it->second) return true;
+  const auto it = extents_.upper_bound(data);
+  if (it != extents_.begin() && data + bytes <= std::prev(it)->second) {
+    return true;
   }
   checker_->Fail(absl::StrCat("memory: ", what, " of ", bytes,
                               " bytes outside every region"));

@@ -115,12 +115,12 @@ class SimMemory : public transport::Memory {
   // Reports an access to bytes that no region covers.
   bool CheckInside(const uint8_t* data, size_t bytes, const char* what);
   PatternMemory* PatternOf(const uint8_t* data) const;
+  void AddExtent(const uint8_t* begin, const uint8_t* end);
 
   Checker* checker_;
-  std::unordered_map<uint32_t, Region> regions_;       // by L_Key
-  std::unordered_map<uint32_t, uint32_t> lkey_of_;     // R_Key to L_Key
-  // First bytes that were ever registered to their end: copies may finish
-  // after a deregistration within the same call, never go elsewhere.
+  std::unordered_map<uint32_t, Region> regions_;    // by L_Key
+  std::unordered_map<uint32_t, uint32_t> lkey_of_;  // R_Key to L_Key
+  // All bytes that were ever registered, as begins and ends.
   std::map<const uint8_t*, const uint8_t*> extents_;
   struct Fault {
     const uint8_t* data;

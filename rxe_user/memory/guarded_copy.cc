@@ -1,0 +1,341 @@
+#include "rxe_user/memory/guarded_copy.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#if defined(__x86_64__)
+#define RXE_USER_GUARDED_ASM 1
+#else
+#define RXE_USER_GUARDED_ASM 0
+#endif
+
+#if RXE_USER_GUARDED_ASM
+// All return 0, or 1 from rxe_user_guarded_fault when an access faults. They
+// use no stack, so that the handler has nothing to unwind.
+//
+// rxe_user_guarded_copy(to, from, bytes >= 1): the last word is loaded first
+// and stored last. `rep movs` may store out of order, but a plain store behind
+// it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol. 3A, 8.2.4).
+// Other stores may overlap the last word, but never its last byte, nor its
+// last four where the number of bytes is a multiple of four.
+asm(R"(
+    .pushsection .text.rxe_user_guarded, "ax", @progbits
+    .balign 64
+    .hidden rxe_user_guarded_begin
+    .hidden rxe_user_guarded_end
+    .hidden rxe_user_guarded_fault
+    .hidden rxe_user_guarded_copy
+    .hidden rxe_user_guarded_compare_swap
+    .hidden rxe_user_guarded_fetch_add
+    .globl rxe_user_guarded_begin
+    .globl rxe_user_guarded_end
+    .globl rxe_user_guarded_fault
+    .globl rxe_user_guarded_copy
+    .globl rxe_user_guarded_compare_swap
+    .globl rxe_user_guarded_fetch_add
+rxe_user_guarded_begin:
+    .type rxe_user_guarded_copy, @function
+rxe_user_guarded_copy:
+    .cfi_startproc
+    cmpq    $8, %rdx
+    jb      4f
+    movq    -8(%rsi,%rdx), %r8
+    leaq    -8(%rdi,%rdx), %r9
+    leaq    -8(%rdx), %rcx
+    cmpq    $128, %rcx
+    ja      3f
+1:  cmpq    $8, %rcx
+    jb      2f
+    movq    (%rsi), %rax
+    movq    %rax, (%rdi)
+    addq    $8, %rsi
+    addq    $8, %rdi
+    subq    $8, %rcx
+    jmp     1b
+2:  testq   %rcx, %rcx
+    jz      9f
+    movq    (%rsi), %rax
+    movq    %rax, (%rdi)
+    jmp     9f
+3:  rep movsb
+9:  movq    %r8, (%r9)
+    xorl    %eax, %eax
+    ret
+4:  cmpq    $4, %rdx
+    jb      6f
+    movl    -4(%rsi,%rdx), %r8d
+    leaq    -4(%rdi,%rdx), %r9
+    je      5f
+    movl    (%rsi), %eax
+    movl    %eax, (%rdi)
+5:  movl    %r8d, (%r9)
+    xorl    %eax, %eax
+    ret
+6:  cmpq    $2, %rdx
+    jb      8f
+    movzwl  -2(%rsi,%rdx), %r8d
+    leaq    -2(%rdi,%rdx), %r9
+    je      7f
+    movb    (%rsi), %al
+    movb    %al, (%rdi)
+7:  movw    %r8w, (%r9)
+    xorl    %eax, %eax
+    ret
+8:  movb    (%rsi), %al
+    movb    %al, (%rdi)
+    xorl    %eax, %eax
+    ret
+    .cfi_endproc
+    .size rxe_user_guarded_copy, . - rxe_user_guarded_copy
+    .type rxe_user_guarded_compare_swap, @function
+rxe_user_guarded_compare_swap:  /* word, compare, swap, original */
+    .cfi_startproc
+    movq    %rsi, %rax
+    lock cmpxchgq %rdx, (%rdi)
+    movq    %rax, (%rcx)
+    xorl    %eax, %eax
+    ret
+    .cfi_endproc
+    .size rxe_user_guarded_compare_swap, . - rxe_user_guarded_compare_swap
+    .type rxe_user_guarded_fetch_add, @function
+rxe_user_guarded_fetch_add:  /* word, add, original */
+    .cfi_startproc
+    lock xaddq %rsi, (%rdi)
+    movq    %rsi, (%rdx)
+    xorl    %eax, %eax
+    ret
+    .cfi_endproc
+    .size rxe_user_guarded_fetch_add, . - rxe_user_guarded_fetch_add
+rxe_user_guarded_end:
+    .type rxe_user_guarded_fault, @function
+rxe_user_guarded_fault:
+    .cfi_startproc
+    movl    $1, %eax
+    ret
+    .cfi_endproc
+    .size rxe_user_guarded_fault, . - rxe_user_guarded_fault
+    .popsection
+)");
+
+extern "C" {
+extern const char rxe_user_guarded_begin[]
+    __attribute__((visibility("hidden")));
+extern const char rxe_user_guarded_end[] __attribute__((visibility("hidden")));
+extern const char rxe_user_guarded_fault[]
+    __attribute__((visibility("hidden")));
+int rxe_user_guarded_copy(void* to, const void* from, size_t bytes)
+    __attribute__((visibility("hidden")));
+int rxe_user_guarded_compare_swap(void* word, uint64_t compare, uint64_t swap,
+                                  uint64_t* original)
+    __attribute__((visibility("hidden")));
+int rxe_user_guarded_fetch_add(void* word, uint64_t add, uint64_t* original)
+    __attribute__((visibility("hidden")));
+}
+#endif  // RXE_USER_GUARDED_ASM
+
+namespace rxe_user {
+namespace {
+
+#if RXE_USER_GUARDED_ASM
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS};
+struct sigaction previous[2];
+
+void Chain(int index, int signal, siginfo_t* info, void* context) {
+  struct sigaction& old = previous[index];
+  if ((old.sa_flags & SA_SIGINFO) != 0) {
+    old.sa_sigaction(signal, info, context);
+    return;
+  }
+  const bool sent = info->si_code <= 0;  // by kill() and the like: no fault
+  if (old.sa_handler == SIG_IGN && sent) return;
+  if (old.sa_handler != SIG_IGN && old.sa_handler != SIG_DFL) {
+    old.sa_handler(signal);
+    return;
+  }
+  // Die as the process would have without us: the fault repeats on return.
+  struct sigaction fallback = {};
+  fallback.sa_handler = SIG_DFL;
+  sigaction(signal, &fallback, nullptr);
+  if (sent) raise(signal);
+}
+
+void OnSignal(int signal, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  ucontext_t* user = static_cast<ucontext_t*>(context);
+  greg_t& pc = user->uc_mcontext.gregs[REG_RIP];
+  if (info->si_code > 0 &&
+      pc >= reinterpret_cast<greg_t>(rxe_user_guarded_begin) &&
+      pc < reinterpret_cast<greg_t>(rxe_user_guarded_end)) {
+    pc = reinterpret_cast<greg_t>(rxe_user_guarded_fault);
+  } else {
+    Chain(signal == SIGSEGV ? 0 : 1, signal, info, context);
+  }
+  errno = saved_errno;
+}
+
+void Install() {
+  for (int i = 0; i < 2; ++i) {
+    if (sigaction(kSignals[i], nullptr, &previous[i]) != 0) continue;
+    struct sigaction ours = {};
+    ours.sa_sigaction = OnSignal;
+    ours.sa_mask = previous[i].sa_mask;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK |
+                    (previous[i].sa_flags & (SA_NODEFER | SA_RESTART));
+    sigaction(kSignals[i], &ours, nullptr);
+  }
+}
+
+// Whether a fault in this thread would reach OnSignal.
+bool HandlerRuns() {
+  sigset_t blocked;
+  if (pthread_sigmask(SIG_BLOCK, nullptr, &blocked) != 0) return false;
+  for (int signal : kSignals) {
+    struct sigaction current;
+    if (sigismember(&blocked, signal) != 0 ||
+        sigaction(signal, nullptr, &current) != 0 ||
+        (current.sa_flags & SA_SIGINFO) == 0 ||
+        current.sa_sigaction != OnSignal) {
+      return false;
+    }
+  }
+  return true;
+}
+
+constexpr int64_t kRecheckNs = 10'000'000;
+struct ThreadState {
+  int64_t checked_at = 0;  // CLOCK_MONOTONIC_COARSE, ns; 0 = never
+  bool handler_runs = false;
+};
+thread_local ThreadState thread_state;
+
+// Looked up again every kRecheckNs: it takes three system calls.
+bool MayFault() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const int64_t ns = now.tv_sec * 1'000'000'000 + now.tv_nsec;
+  ThreadState& state = thread_state;
+  if (state.checked_at == 0 || ns - state.checked_at > kRecheckNs) {
+    state.handler_runs = HandlerRuns();
+    state.checked_at = ns;
+  }
+  return state.handler_runs;
+}
+
+#endif  // RXE_USER_GUARDED_ASM
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+// Makes the word's page writable as a store would, without storing.
+bool WordIsWritable(void* word) {
+  uint64_t value;
+  if (!internal::KernelCopyFrom(&value, word, sizeof(value))) return false;
+  static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto page_of = [](void* address) {
+    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) &
+                                   ~(page - 1));
+  };
+  if (madvise(page_of(word), page, MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;
+  // No permission to write, or a kernel older than 5.14, which refuses our own
+  // stack as well.
+  return madvise(page_of(&value), page, MADV_POPULATE_WRITE) != 0;
+}
+
+// Filters on system calls may forbid process_vm_*: then nothing guards.
+bool Forbidden() { return errno == ENOSYS || errno == EPERM; }
+
+}  // namespace
+
+namespace internal {
+
+bool KernelCopyFrom(void* to, const void* from, size_t bytes) {
+  iovec local = {to, bytes};
+  iovec remote = {const_cast<void*>(from), bytes};
+  const ssize_t done = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+  if (done < 0 && Forbidden()) {
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  return done == static_cast<ssize_t>(bytes);
+}
+
+bool KernelCopyTo(void* to, const void* from, size_t bytes) {
+  // The last word on its own, so that it lands last.
+  const size_t last = bytes < 8 ? bytes : 8;
+  const size_t first = bytes - last;
+  iovec local[2] = {
+      {const_cast<void*>(from), first},
+      {static_cast<char*>(const_cast<void*>(from)) + first, last}};
+  iovec remote[2] = {{to, first}, {static_cast<char*>(to) + first, last}};
+  const ssize_t done = process_vm_writev(getpid(), local, 2, remote, 2, 0);
+  if (done < 0 && Forbidden()) {
+    std::memcpy(to, from, bytes);
+    return true;
+  }
+  return done == static_cast<ssize_t>(bytes);
+}
+
+}  // namespace internal
+
+void PrepareGuardedAccess() {
+#if RXE_USER_GUARDED_ASM
+  static std::once_flag once;
+  std::call_once(once, Install);
+  thread_state.checked_at = 0;
+#endif
+}
+
+bool GuardedCopyFrom(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return true;
+#if RXE_USER_GUARDED_ASM
+  if (MayFault()) return rxe_user_guarded_copy(to, from, bytes) == 0;
+#endif
+  return internal::KernelCopyFrom(to, from, bytes);
+}
+
+bool GuardedCopyTo(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return true;
+#if RXE_USER_GUARDED_ASM
+  if (MayFault()) return rxe_user_guarded_copy(to, from, bytes) == 0;
+#endif
+  return internal::KernelCopyTo(to, from, bytes);
+}
+
+bool GuardedCompareSwap(void* word, uint64_t compare, uint64_t swap,
+                        uint64_t* original) {
+#if RXE_USER_GUARDED_ASM
+  if (MayFault()) {
+    return rxe_user_guarded_compare_swap(word, compare, swap, original) == 0;
+  }
+#endif
+  if (!WordIsWritable(word)) return false;
+  std::atomic_ref<uint64_t> reference(*static_cast<uint64_t*>(word));
+  reference.compare_exchange_strong(compare, swap);
+  *original = compare;
+  return true;
+}
+
+bool GuardedFetchAdd(void* word, uint64_t add, uint64_t* original) {
+#if RXE_USER_GUARDED_ASM
+  if (MayFault()) return rxe_user_guarded_fetch_add(word, add, original) == 0;
+#endif
+  if (!WordIsWritable(word)) return false;
+  std::atomic_ref<uint64_t> reference(*static_cast<uint64_t*>(word));
+  *original = reference.fetch_add(add);
+  return true;
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,46 @@
+// Access to application memory that may have been unmapped (DESIGN, decision
+// 12): a fault ends in a return value, not in a dead process.
+//
+// The accesses are a few assembly routines. A SIGSEGV or SIGBUS whose program
+// counter lies inside them is turned into a failure return by our handler;
+// every other one goes to the handler that was there before. Where our handler
+// cannot run - the application has installed its own since, or the thread
+// blocks the signals - process_vm_readv and process_vm_writev do the access.
+//
+// Thread: any. Nothing here allocates or locks.
+#ifndef RXE_USER_MEMORY_GUARDED_COPY_H_
+#define RXE_USER_MEMORY_GUARDED_COPY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rxe_user {
+
+// Installs the handlers, once. Later calls look whether they are still there.
+// Call at set-up time (registering memory, creating a queue pair).
+void PrepareGuardedAccess();
+
+// Copies `bytes` from application memory `from`. False on a fault; then any
+// part may have been copied.
+bool GuardedCopyFrom(void* to, const void* from, size_t bytes);
+
+// Copies `bytes` into application memory `to`. The last bytes (up to 8) are
+// stored last, by one store where their number is 1, 2, 4 or 8 or more, and
+// ordered behind all others: an application may be polling on them.
+bool GuardedCopyTo(void* to, const void* from, size_t bytes);
+
+// CPU atomics on an aligned word; the value before goes to `*original`. False
+// on a fault.
+bool GuardedCompareSwap(void* word, uint64_t compare, uint64_t swap,
+                        uint64_t* original);
+bool GuardedFetchAdd(void* word, uint64_t add, uint64_t* original);
+
+namespace internal {
+// What is used when our handler cannot run; for tests.
+bool KernelCopyFrom(void* to, const void* from, size_t bytes);
+bool KernelCopyTo(void* to, const void* from, size_t bytes);
+}  // namespace internal
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_MEMORY_GUARDED_COPY_H_

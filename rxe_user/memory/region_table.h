@@ -1,0 +1,59 @@
+// The memory regions of one device context, by key: what the transport reaches
+// application memory through.
+#ifndef RXE_USER_MEMORY_REGION_TABLE_H_
+#define RXE_USER_MEMORY_REGION_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <shared_mutex>
+
+#include "absl/container/flat_hash_map.h"
+#include "transport/memory.h"
+#include "transport/types.h"
+
+namespace rxe_user {
+
+// A registered region. L_Key and R_Key are one number.
+struct Region {
+  uint32_t key = 0;
+  transport::PdId pd = 0;
+  uint32_t access = 0;      // transport::Access
+  uint8_t* host = nullptr;  // where the bytes are
+  uint64_t length = 0;      // bytes
+  uint64_t iova = 0;        // the virtual address that `host` goes by
+};
+
+// Thread: any; one lock of its own, the innermost of all. Keys are 32 random
+// bits, so a peer can only guess them; the lookup hashes the whole key with a
+// per-process seed, so its time says nothing about how near a guess was.
+class RegionTable final : public transport::Memory {
+ public:
+  // Adds `region` under a new key, which it returns; 0 is never one.
+  // `region.key` is ignored. The memory is not looked at.
+  uint32_t Add(const Region& region);
+  // Replaces what `region.key` means. False when there is no such key.
+  bool Replace(const Region& region);
+  // False when there is no such key. Uses that had begun go on: whoever gives
+  // the memory back waits for the lanes first (Context::WaitForLanes).
+  bool Remove(uint32_t key);
+
+  // --- transport::Memory
+  transport::MemoryStatus Translate(const transport::MemoryAccess& access,
+                                    transport::SpanList* out) override;
+  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) override;
+  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) override;
+  bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
+                   uint64_t* original) override;
+  bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
+  // Regions that ibv_reg_mr made do not permit invalidation; windows will.
+  transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
+                                     uint32_t qpn) override;
+
+ private:
+  mutable std::shared_mutex mutex_;
+  absl::flat_hash_map<uint32_t, Region> regions_;  // guarded by mutex_
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_MEMORY_REGION_TABLE_H_

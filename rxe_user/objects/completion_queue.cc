@@ -1,0 +1,118 @@
+#include "rxe_user/objects/completion_queue.h"
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "rxe_user/objects/queue_pair.h"
+
+namespace rxe_user {
+
+using transport::Completion;
+using transport::WcStatus;
+
+void CompletionQueue::Free::operator()(Completion* ring) const {
+  std::free(ring);
+}
+
+// Zero pages that are touched when they are first used: rings are often asked
+// for much larger than they ever get.
+CompletionQueue::Ring CompletionQueue::Allocate(uint32_t capacity) {
+  static_assert(std::is_trivially_copyable_v<Completion>);
+  return Ring(
+      static_cast<Completion*>(std::calloc(capacity, sizeof(Completion))));
+}
+
+CompletionQueue::CompletionQueue(Engine& engine, const Config& config)
+    : engine_(engine),
+      config_(config),
+      ring_(Allocate(config.capacity)),
+      capacity_(config.capacity) {}
+
+bool CompletionQueue::Push(const Completion& completion) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (overrun()) return false;
+  uint32_t count = count_.load(std::memory_order_relaxed);
+  if (count == capacity_) {
+    if (!config_.ignore_overrun) {
+      overrun_.store(true, std::memory_order_release);
+      fail_pending_.store(true, std::memory_order_release);
+      config_.async->Post(
+          {config_.error_event, config_.element, 0, &async_account_});
+      return false;
+    }
+    if (++head_ == capacity_) head_ = 0;
+    --count;
+  }
+  uint32_t tail = head_ + count;
+  if (tail >= capacity_) tail -= capacity_;
+  ring_[tail] = completion;
+  count_.store(count + 1, std::memory_order_release);
+  if (armed_ == Armed::kNext ||
+      (armed_ == Armed::kSolicited &&
+       (completion.solicited || completion.status != WcStatus::kSuccess))) {
+    armed_ = Armed::kNo;
+    config_.channel->Post({0, config_.element, 0, &completion_account_});
+  }
+  return true;
+}
+
+void CompletionQueue::Arm(bool solicited_only) {
+  if (config_.channel != nullptr) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!solicited_only) {
+      armed_ = Armed::kNext;
+    } else if (armed_ == Armed::kNo) {
+      armed_ = Armed::kSolicited;
+    }
+  }
+  engine_.DropLease();
+}
+
+int CompletionQueue::Resize(uint32_t capacity) {
+  Ring bigger = Allocate(capacity);
+  if (bigger == nullptr) return ENOMEM;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  if (capacity < count) return EINVAL;
+  for (uint32_t i = 0; i < count; ++i) {
+    bigger[i] = ring_[head_];
+    if (++head_ == capacity_) head_ = 0;
+  }
+  head_ = 0;
+  capacity_ = capacity;
+  ring_.swap(bigger);
+  return 0;
+}
+
+void CompletionQueue::FailQueuePairs() {
+  if (!fail_pending_.exchange(false, std::memory_order_acq_rel)) return;
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  for (QueuePair* qp : users_) qp->OnCqError();
+}
+
+void CompletionQueue::Attach(QueuePair* qp) {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  users_.push_back(qp);
+}
+
+void CompletionQueue::Detach(QueuePair* qp) {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  users_.erase(std::find(users_.begin(), users_.end(), qp));
+}
+
+bool CompletionQueue::used() {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  return !users_.empty();
+}
+
+uint32_t CompletionQueue::WithdrawCompletionEvents() {
+  return config_.channel == nullptr
+             ? 0
+             : config_.channel->Withdraw(&completion_account_);
+}
+
+uint32_t CompletionQueue::WithdrawAsyncEvents() {
+  return config_.async->Withdraw(&async_account_);
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,120 @@
+// A completion queue: a ring that lanes fill and the application empties.
+#ifndef RXE_USER_OBJECTS_COMPLETION_QUEUE_H_
+#define RXE_USER_OBJECTS_COMPLETION_QUEUE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "rxe_user/engine.h"
+#include "rxe_user/objects/event_queue.h"
+#include "transport/work.h"
+
+namespace rxe_user {
+
+class QueuePair;
+
+// Thread: any. The ring has a lock of its own, taken inside lanes' locks; what
+// is called with it held calls nothing but the event queues.
+class CompletionQueue final : public transport::CompletionSink {
+ public:
+  struct Config {
+    uint32_t capacity = 0;          // completions
+    bool ignore_overrun = false;    // the oldest make room, no error
+    EventQueue* channel = nullptr;  // may be null
+    EventQueue* async = nullptr;    // for the CQ error event
+    void* element = nullptr;        // what events name
+    int error_event = 0;            // the type of the CQ error event
+  };
+
+  // Check `allocated()` after construction.
+  CompletionQueue(Engine& engine, const Config& config);
+
+  // False when there was no memory for the ring.
+  bool allocated() const { return ring_ != nullptr; }
+  uint32_t capacity() const { return capacity_; }
+
+  // --- transport::CompletionSink
+  bool Push(const transport::Completion& completion) override;
+
+  // Takes up to `count` completions, oldest first, each given to
+  // `take(index, completion)`, which must not call back. Makes progress when
+  // there is none. Returns how many.
+  template <typename Take>
+  int Poll(int count, Take&& take);
+
+  // An event for the next completion that is added after this call, or for the
+  // next that is solicited or failed. A wider wish is never narrowed.
+  void Arm(bool solicited_only);
+
+  // At least `capacity` entries. 0, EINVAL (fewer than are queued), ENOMEM.
+  int Resize(uint32_t capacity);
+
+  // The queue has lost completions; its queue pairs go to the error state, each
+  // at the latest when it next completes something, and all of them when the
+  // application polls or takes the event.
+  bool overrun() const { return overrun_.load(std::memory_order_acquire); }
+  void FailQueuePairs();
+
+  // --- Users: queue pairs, which count as often as they use it.
+  void Attach(QueuePair* qp);
+  void Detach(QueuePair* qp);
+  bool used();
+
+  // Events of this queue that were taken from the channel, and from the async
+  // queue. None is posted after no queue pair uses it.
+  uint32_t WithdrawCompletionEvents();
+  uint32_t WithdrawAsyncEvents();
+
+ private:
+  enum class Armed : uint8_t { kNo, kSolicited, kNext };
+
+  struct Free {
+    void operator()(transport::Completion* ring) const;
+  };
+  using Ring = std::unique_ptr<transport::Completion[], Free>;
+  static Ring Allocate(uint32_t capacity);
+
+  Engine& engine_;
+  const Config config_;
+
+  std::mutex mutex_;  // guards the next five
+  Ring ring_;
+  uint32_t capacity_;
+  uint32_t head_ = 0;  // index of the oldest
+  Armed armed_ = Armed::kNo;
+  EventAccount completion_account_;  // by the channel's lock
+  EventAccount async_account_;       // by the async queue's lock
+  std::atomic<uint32_t> count_{0};   // changed under mutex_
+  std::atomic<bool> overrun_{false};
+  std::atomic<bool> fail_pending_{false};
+
+  // Taken outside the lanes' locks: FailQueuePairs takes those under it.
+  std::mutex users_mutex_;
+  std::vector<QueuePair*> users_;  // guarded by users_mutex_
+};
+
+template <typename Take>
+int CompletionQueue::Poll(int count, Take&& take) {
+  if (fail_pending_.load(std::memory_order_acquire)) FailQueuePairs();
+  if (count_.load(std::memory_order_acquire) == 0) {
+    engine_.Progress();
+    if (count_.load(std::memory_order_acquire) == 0) return 0;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t have = count_.load(std::memory_order_relaxed);
+  const uint32_t taken = std::min(have, static_cast<uint32_t>(count));
+  for (uint32_t i = 0; i < taken; ++i) {
+    take(static_cast<int>(i), ring_[head_]);
+    if (++head_ == capacity_) head_ = 0;
+  }
+  count_.store(have - taken, std::memory_order_release);
+  return static_cast<int>(taken);
+}
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_COMPLETION_QUEUE_H_

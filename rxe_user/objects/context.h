@@ -1,0 +1,62 @@
+// What an application's objects on one device share: the engine, the memory
+// keys, and the identities of protection domains.
+#ifndef RXE_USER_OBJECTS_CONTEXT_H_
+#define RXE_USER_OBJECTS_CONTEXT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "rxe_user/device.h"
+#include "rxe_user/engine.h"
+#include "rxe_user/memory/region_table.h"
+#include "transport/types.h"
+
+namespace rxe_user {
+
+// Thread: any. Outlives every object made in it.
+class Context {
+ public:
+  explicit Context(std::shared_ptr<const Device> device);
+
+  const Device& device() const { return *device_; }
+  Engine& engine() { return *engine_; }
+  RegionTable& regions() { return regions_; }
+  transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
+
+  // When it returns, everything that a lane was doing when it was called is
+  // over. The caller holds no lane's lock.
+  void WaitForLanes();
+
+  // Completes an address vector in which `destination`, `gid_index` and the
+  // fields of the GRH are set: the source address and UDP port, a hop limit
+  // that leaves this link. 0, or EINVAL (GID index, address family), or what
+  // opening the address gave.
+  int ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
+                  transport::AddressVector* av);
+
+ private:
+  const std::shared_ptr<const Device> device_;
+  const std::shared_ptr<Engine> engine_;
+  RegionTable regions_;
+  std::atomic<transport::PdId> next_pd_{1};
+};
+
+// A protection domain, and how many objects are in it: it cannot go before
+// they do.
+struct ProtectionDomain {
+  explicit ProtectionDomain(Context& context)
+      : context(context), id(context.NewPdId()) {}
+  Context& context;
+  const transport::PdId id;
+  std::atomic<int> users{0};
+};
+
+// The errno value that says nearest what `status` does, after its message went
+// to stderr: once for each message.
+int ReportedErrno(const absl::Status& status);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_CONTEXT_H_

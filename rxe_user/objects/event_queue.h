@@ -1,0 +1,65 @@
+// Events for the application behind a descriptor: what a completion channel
+// and the asynchronous events of a context are made of.
+#ifndef RXE_USER_OBJECTS_EVENT_QUEUE_H_
+#define RXE_USER_OBJECTS_EVENT_QUEUE_H_
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+
+namespace rxe_user {
+
+class Engine;
+
+// How many events of one object the application has taken. Destroying the
+// object waits until as many are acknowledged (ibv_ack_cq_events(3),
+// ibv_ack_async_event(3)). Guarded by the queue's lock.
+struct EventAccount {
+  uint32_t taken = 0;
+};
+
+struct Event {
+  int type = 0;             // IBV_EVENT_*; unused on completion channels
+  void* element = nullptr;  // the object, as its owner calls it
+  int port = 0;             // events of the port: its number
+  EventAccount* account = nullptr;  // of the object; null for port and device
+};
+
+// The descriptor is readable exactly while events wait, so poll and epoll work
+// on it, and O_NONBLOCK on it is honoured.
+//
+// Thread: any; one lock of its own, taken inside every other.
+class EventQueue {
+ public:
+  EventQueue() = default;
+  ~EventQueue();
+  EventQueue(const EventQueue&) = delete;
+  EventQueue& operator=(const EventQueue&) = delete;
+
+  // Makes the descriptor. 0, EMFILE, ENFILE or ENOMEM. Once, before use.
+  int Open();
+  int fd() const { return fd_; }
+  // Gives the descriptor back; events are dropped from now on.
+  void Close();
+
+  void Post(const Event& event);
+
+  // Takes the oldest event. Without one: blocks while `engine` makes progress,
+  // or gives EAGAIN when the descriptor is O_NONBLOCK. 0, EAGAIN or EINTR.
+  int Take(Engine& engine, Event* event);
+
+  // Drops the events of an object that nobody has taken yet; returns how many
+  // were taken. To be called when no more can be posted for it.
+  uint32_t Withdraw(const EventAccount* account);
+
+ private:
+  bool TryTake(Event* event);
+
+  std::mutex mutex_;
+  int fd_ = -1;               // written under mutex_
+  std::deque<Event> events_;  // guarded by mutex_
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_EVENT_QUEUE_H_

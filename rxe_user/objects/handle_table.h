@@ -1,0 +1,106 @@
+// Handles that the application gives back to us, and may give back wrongly.
+#ifndef RXE_USER_OBJECTS_HANDLE_TABLE_H_
+#define RXE_USER_OBJECTS_HANDLE_TABLE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "rxe_user/objects/limits.h"
+
+namespace rxe_user {
+
+// Objects of one kind by 32-bit handle: an index and, above it, a generation,
+// so that the handle of a destroyed object is not the next one's. 0 is none.
+//
+// Thread: any. Find takes no lock; the caller keeps the object from being
+// removed while it uses what Find gave.
+template <typename T>
+class HandleTable {
+ public:
+  // 0 when the table is full.
+  uint32_t Add(T* object) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    uint32_t index;
+    // The longest unused is used first, and not soon.
+    if (free_count() > kReserve || used_ == kMaxObjects - 1) {
+      if (free_count() == 0) return 0;
+      index = free_[free_head_++];
+      if (free_head_ == free_.size()) {
+        free_.clear();
+        free_head_ = 0;
+      }
+    } else {
+      index = used_++;
+      std::atomic<Chunk*>& chunk = chunks_[index / kChunk];
+      if (chunk.load(std::memory_order_relaxed) == nullptr) {
+        owned_.push_back(std::make_unique<Chunk>());
+        chunk.store(owned_.back().get(), std::memory_order_release);
+      }
+    }
+    Slot& slot = SlotOf(index);
+    const uint32_t generation = ++slot.generation & (kGenerations - 1);
+    // Never 0, and never all ones.
+    const uint32_t handle = (generation << kIndexBits) + index + 1;
+    slot.handle.store(handle, std::memory_order_relaxed);
+    slot.object.store(object, std::memory_order_release);
+    return handle;
+  }
+
+  void Remove(uint32_t handle) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const uint32_t index = IndexOf(handle);
+    SlotOf(index).object.store(nullptr, std::memory_order_release);
+    free_.push_back(index);
+  }
+
+  // Null when `handle` is not one, or not any more.
+  T* Find(uint32_t handle) const {
+    if (handle == 0) return nullptr;
+    const uint32_t index = IndexOf(handle);
+    const Chunk* chunk =
+        chunks_[index / kChunk].load(std::memory_order_acquire);
+    if (chunk == nullptr) return nullptr;
+    const Slot& slot = (*chunk)[index % kChunk];
+    T* object = slot.object.load(std::memory_order_acquire);
+    return slot.handle.load(std::memory_order_relaxed) == handle ? object
+                                                                 : nullptr;
+  }
+
+ private:
+  static constexpr uint32_t kIndexBits = 20;
+  static constexpr uint32_t kGenerations = 1u << (32 - kIndexBits);
+  static constexpr uint32_t kChunk = 1024;
+  static constexpr size_t kReserve = 64;
+  static_assert(kMaxObjects == 1u << kIndexBits);
+
+  struct Slot {
+    std::atomic<T*> object{nullptr};
+    std::atomic<uint32_t> handle{0};
+    uint32_t generation = 0;  // guarded by mutex_
+  };
+  using Chunk = std::array<Slot, kChunk>;
+
+  static uint32_t IndexOf(uint32_t handle) {
+    return (handle - 1) & (kMaxObjects - 1);
+  }
+  Slot& SlotOf(uint32_t index) {
+    return (*chunks_[index / kChunk].load(
+        std::memory_order_relaxed))[index % kChunk];
+  }
+  size_t free_count() const { return free_.size() - free_head_; }
+
+  std::array<std::atomic<Chunk*>, kMaxObjects / kChunk> chunks_{};
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Chunk>> owned_;  // guarded by mutex_
+  std::vector<uint32_t> free_;                 // guarded by mutex_
+  size_t free_head_ = 0;                       // guarded by mutex_
+  uint32_t used_ = 0;                          // guarded by mutex_
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_HANDLE_TABLE_H_

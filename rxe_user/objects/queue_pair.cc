@@ -1,0 +1,152 @@
+#include "rxe_user/objects/queue_pair.h"
+
+#include <cerrno>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/memory/guarded_copy.h"
+#include "rxe_user/objects/limits.h"
+
+namespace rxe_user {
+
+using transport::QpAttributes;
+
+QueuePair::QueuePair(const Config& config, uint32_t qpn)
+    : config_(config),
+      qpn_(qpn),
+      lane_(config.pd->context.engine().LaneOf(qpn)) {
+  transport::QpConfig inner;
+  inner.type = config.type;
+  inner.qpn = qpn;
+  inner.pd = config.pd->id;
+  inner.capacity = config.capacity;
+  inner.signal_all = config.signal_all;
+  inner.memory = &context().regions();
+  inner.send_cq = config.send_cq;
+  inner.recv_cq = config.recv_cq;
+  inner.srq = config.srq;
+  inner.events = this;
+  inner.user = this;
+  {
+    Lane::Guard guard(lane_);
+    transport_.emplace(lane_.endpoint(), inner);
+  }
+  ++config_.pd->users;
+  if (config_.srq != nullptr) ++config_.srq->users;
+  config_.send_cq->Attach(this);
+  config_.recv_cq->Attach(this);
+}
+
+QueuePair::~QueuePair() {
+  config_.send_cq->Detach(this);
+  config_.recv_cq->Detach(this);
+  {
+    // What the peer waits for, the acknowledgement of its last message above
+    // all, may still be gathered: without a lease nothing is.
+    lane_.DropLease();
+    Lane::Guard guard(lane_);
+    lane_.Posted(Lane::Now());
+    transport_.reset();
+  }
+  context().engine().ReleaseQpn(qpn_);
+  if (config_.srq != nullptr) --config_.srq->users;
+  --config_.pd->users;
+}
+
+int QueuePair::Create(const Config& config, std::unique_ptr<QueuePair>* out) {
+  if (config.type != transport::QpType::kRc) return EOPNOTSUPP;
+  const transport::QpCapacity& capacity = config.capacity;
+  if (capacity.max_send_wr > kMaxQpWr || capacity.max_recv_wr > kMaxQpWr ||
+      capacity.max_send_sge > kMaxSge || capacity.max_recv_sge > kMaxSge ||
+      capacity.max_inline_data > kMaxInlineData) {
+    return EINVAL;
+  }
+  PrepareGuardedAccess();
+  Engine& engine = config.pd->context.engine();
+  absl::StatusOr<uint32_t> qpn = engine.AllocateQpn();
+  if (!qpn.ok()) return ReportedErrno(qpn.status());
+  try {
+    out->reset(new QueuePair(config, *qpn));
+  } catch (...) {
+    engine.ReleaseQpn(*qpn);
+    throw;
+  }
+  return 0;
+}
+
+int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
+  QpAttributes attributes = wanted;
+  uint32_t remote = wanted.dest_qpn;
+  if ((mask & transport::kQpDestQpn) == 0) remote = Query().dest_qpn;
+  if ((mask & transport::kQpAv) != 0) {
+    if (const int error = context().ResolvePath(qpn_, remote, &attributes.av)) {
+      return error;
+    }
+  }
+  if ((mask & transport::kQpAltPath) != 0) {
+    if (const int error =
+            context().ResolvePath(qpn_, remote, &attributes.alt_av)) {
+      return error;
+    }
+  }
+  if ((mask & transport::kQpPathMtu) != 0 &&
+      attributes.path_mtu > context().device().roce_mtu) {
+    return EINVAL;
+  }
+  Lane::Guard guard(lane_);
+  const transport::Time now = Lane::Now();
+  const int error = transport_->Modify(attributes, mask, now);
+  // Leaving SQD, or a probe of the new path, may have something to send.
+  if (error == 0) lane_.Posted(now);
+  return error;
+}
+
+QpAttributes QueuePair::Query() {
+  Lane::Guard guard(lane_);
+  return transport_->attributes();
+}
+
+void QueuePair::OnCqError() {
+  Lane::Guard guard(lane_);
+  transport_->OnCqError(Lane::Now());
+}
+
+void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
+                          transport::QpEvent event) {
+  config_.async->Post(
+      {static_cast<int>(event), config_.element, 0, config_.account});
+}
+
+QueuePair::Posting::Posting(QueuePair& qp)
+    : qp_(qp), guard_(qp.lane_), now_(Lane::Now()) {
+  if (qp_.config_.send_cq->overrun() || qp_.config_.recv_cq->overrun()) {
+    qp_.transport_->OnCqError(now_);
+  }
+}
+
+QueuePair::Posting::~Posting() {
+  if (posted_) qp_.lane_.Posted(now_);
+}
+
+int QueuePair::Posting::Send(const transport::SendRequest& request) {
+  const int error = qp_.transport_->PostSend(request, now_);
+  if (error == 0) posted_ = true;
+  return error;
+}
+
+int QueuePair::Posting::SendAll(
+    std::span<const transport::SendRequest> requests) {
+  if (requests.size() > qp_.transport_->SendRoom()) return ENOMEM;
+  for (const transport::SendRequest& request : requests) {
+    if (const int error = qp_.transport_->CheckSend(request)) return error;
+  }
+  for (const transport::SendRequest& request : requests) {
+    if (const int error = Send(request)) return error;
+  }
+  return 0;
+}
+
+int QueuePair::Posting::Receive(const transport::ReceiveRequest& request) {
+  return qp_.transport_->PostReceive(request, now_);
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,92 @@
+// A queue pair: the transport's, with its number, its lane and its users'
+// accounts.
+#ifndef RXE_USER_OBJECTS_QUEUE_PAIR_H_
+#define RXE_USER_OBJECTS_QUEUE_PAIR_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "rxe_user/lane.h"
+#include "rxe_user/objects/completion_queue.h"
+#include "rxe_user/objects/context.h"
+#include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/shared_receive_queue.h"
+#include "transport/queue_pair.h"
+
+namespace rxe_user {
+
+// Thread: any. The transport's queue pair is touched under its lane's lock
+// only.
+class QueuePair final : public transport::EventSink {
+ public:
+  struct Config {
+    transport::QpType type = transport::QpType::kRc;
+    ProtectionDomain* pd = nullptr;
+    CompletionQueue* send_cq = nullptr;
+    CompletionQueue* recv_cq = nullptr;
+    SharedReceiveQueue* srq = nullptr;  // may be null
+    transport::QpCapacity capacity;
+    bool signal_all = false;
+    EventQueue* async = nullptr;
+    void* element = nullptr;          // what events name
+    EventAccount* account = nullptr;  // the owner's, since events outlive us
+  };
+
+  // Everything borrowed outlives the queue pair. 0; EINVAL (capacity beyond
+  // limits.h); EOPNOTSUPP (type); what AllocateQpn gave, told on stderr.
+  static int Create(const Config& config, std::unique_ptr<QueuePair>* out);
+  // Ends all traffic; nothing is completed any more.
+  ~QueuePair() override;
+
+  uint32_t qpn() const { return qpn_; }
+  const Config& config() const { return config_; }
+
+  // ibv_modify_qp(3). In the address vectors, `destination`, `gid_index` and
+  // the GRH's fields are the caller's; the rest is found here. 0 or errno.
+  int Modify(const transport::QpAttributes& attributes, uint32_t mask);
+  transport::QpAttributes Query();
+
+  // The CQ has overrun. No lane's lock held.
+  void OnCqError();
+
+  // Posts work under one hold of the lane's lock; what was posted is
+  // transmitted when it ends.
+  class Posting {
+   public:
+    explicit Posting(QueuePair& qp);
+    ~Posting();
+    Posting(const Posting&) = delete;
+    Posting& operator=(const Posting&) = delete;
+
+    // 0 or errno, as transport::QueuePair.
+    int Send(const transport::SendRequest& request);
+    // All of them or none.
+    int SendAll(std::span<const transport::SendRequest> requests);
+    int Receive(const transport::ReceiveRequest& request);
+
+   private:
+    QueuePair& qp_;
+    Lane::Guard guard_;
+    const transport::Time now_;
+    bool posted_ = false;
+  };
+
+  // --- transport::EventSink; called with the lane's lock held.
+  void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
+
+ private:
+  QueuePair(const Config& config, uint32_t qpn);
+
+  Context& context() { return config_.pd->context; }
+
+  const Config config_;
+  const uint32_t qpn_;
+  Lane& lane_;
+  std::optional<transport::QueuePair> transport_;  // guarded by the lane's lock
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_QUEUE_PAIR_H_

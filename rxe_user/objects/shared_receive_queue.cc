@@ -1,0 +1,86 @@
+#include "rxe_user/objects/shared_receive_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace rxe_user {
+
+SharedReceiveQueue::SharedReceiveQueue(const Config& config)
+    : config_(config),
+      entries_(config.max_wr),
+      sges_(size_t{config.max_wr} * config.max_sge) {
+  ++config_.pd->users;
+}
+
+SharedReceiveQueue::~SharedReceiveQueue() { --config_.pd->users; }
+
+int SharedReceiveQueue::Post(const transport::ReceiveRequest& request) {
+  if (request.sges.size() > config_.max_sge) return EINVAL;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (count_ == entries_.size()) return ENOMEM;
+  const size_t tail = (size_t{head_} + count_) % entries_.size();
+  entries_[tail] = {request.wr_id, static_cast<uint32_t>(request.sges.size())};
+  std::copy(request.sges.begin(), request.sges.end(),
+            sges_.begin() + tail * config_.max_sge);
+  ++count_;
+  return 0;
+}
+
+bool SharedReceiveQueue::Pop(transport::ReceiveWqe* out) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (count_ == 0) return false;
+  const Entry& entry = entries_[head_];
+  out->wr_id = entry.wr_id;
+  out->pd = config_.pd->id;
+  out->num_sge = static_cast<int>(entry.num_sge);
+  std::copy_n(sges_.begin() + size_t{head_} * config_.max_sge, entry.num_sge,
+              out->sges);
+  if (++head_ == entries_.size()) head_ = 0;
+  --count_;
+  if (count_ < limit_) {
+    limit_ = 0;
+    config_.async->Post({config_.limit_event, config_.element, 0, &account_});
+  }
+  return true;
+}
+
+int SharedReceiveQueue::Resize(uint32_t max_wr) {
+  std::vector<Entry> entries(max_wr);
+  std::vector<transport::Sge> sges(size_t{max_wr} * config_.max_sge);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (max_wr < count_ || max_wr < limit_) return EINVAL;
+  for (uint32_t i = 0; i < count_; ++i) {
+    const size_t from = (size_t{head_} + i) % entries_.size();
+    entries[i] = entries_[from];
+    std::copy_n(sges_.begin() + from * config_.max_sge, config_.max_sge,
+                sges.begin() + size_t{i} * config_.max_sge);
+  }
+  entries_ = std::move(entries);
+  sges_ = std::move(sges);
+  head_ = 0;
+  return 0;
+}
+
+int SharedReceiveQueue::SetLimit(uint32_t limit) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (limit > entries_.size()) return EINVAL;
+  limit_ = limit;
+  return 0;
+}
+
+uint32_t SharedReceiveQueue::max_wr() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<uint32_t>(entries_.size());
+}
+
+uint32_t SharedReceiveQueue::limit() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return limit_;
+}
+
+uint32_t SharedReceiveQueue::WithdrawAsyncEvents() {
+  return config_.async->Withdraw(&account_);
+}
+
+}  // namespace rxe_user

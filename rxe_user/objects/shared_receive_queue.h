@@ -1,0 +1,72 @@
+// A shared receive queue.
+#ifndef RXE_USER_OBJECTS_SHARED_RECEIVE_QUEUE_H_
+#define RXE_USER_OBJECTS_SHARED_RECEIVE_QUEUE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "rxe_user/objects/context.h"
+#include "rxe_user/objects/event_queue.h"
+#include "transport/work.h"
+
+namespace rxe_user {
+
+// Thread: any; one lock of its own, taken inside lanes' locks.
+class SharedReceiveQueue final : public transport::ReceiveSource {
+ public:
+  struct Config {
+    ProtectionDomain* pd = nullptr;
+    uint32_t max_wr = 0;
+    uint32_t max_sge = 0;
+    EventQueue* async = nullptr;  // for the limit event
+    void* element = nullptr;      // what events name
+    int limit_event = 0;          // the type of the limit event
+  };
+
+  explicit SharedReceiveQueue(const Config& config);
+  ~SharedReceiveQueue() override;
+
+  // 0; EINVAL: more SGEs than max_sge; ENOMEM: full.
+  int Post(const transport::ReceiveRequest& request);
+
+  // --- transport::ReceiveSource
+  bool Pop(transport::ReceiveWqe* out) override;
+
+  // ibv_modify_srq(3). EINVAL: fewer than are queued, a limit above max_wr.
+  int Resize(uint32_t max_wr);
+  // Arms the limit event: once, when fewer than `limit` are left. 0 disarms.
+  int SetLimit(uint32_t limit);
+
+  uint32_t max_wr();
+  uint32_t limit();  // 0 after the event
+  uint32_t max_sge() const { return config_.max_sge; }
+  transport::PdId pd() const { return config_.pd->id; }
+  ProtectionDomain* domain() const { return config_.pd; }
+
+  // Queue pairs that use it.
+  std::atomic<int> users{0};
+  // Limit events taken. None is posted when no queue pair uses the queue.
+  uint32_t WithdrawAsyncEvents();
+
+ private:
+  struct Entry {
+    uint64_t wr_id = 0;
+    uint32_t num_sge = 0;
+  };
+
+  const Config config_;
+  EventAccount account_;  // by the async queue's lock
+
+  std::mutex mutex_;                  // guards all below
+  std::vector<Entry> entries_;        // a ring of max_wr
+  std::vector<transport::Sge> sges_;  // max_sge for each entry
+  uint32_t head_ = 0;                 // index of the oldest
+  uint32_t count_ = 0;
+  uint32_t limit_ = 0;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_SHARED_RECEIVE_QUEUE_H_

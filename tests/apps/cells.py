@@ -1,0 +1,169 @@
+"""What is run: the perftest matrix and the verbs example programs.
+
+A cell is one program with one set of options. Stock perftest refuses some
+combinations while it parses its options; `refusal` says which, so that every
+cell of the matrix ends as run or as refused by perftest, and none unseen.
+"""
+
+import itertools
+import random
+from dataclasses import dataclass
+
+MTUS = ("", "256", "512", "1024", "2048", "4096")
+PERFTESTS = tuple(
+    f"ib_{verb}_{kind}"
+    for verb in ("send", "write", "read", "atomic")
+    for kind in ("bw", "lat")
+)
+# Axis name -> the option it adds. "" leaves the option out.
+SWITCHES = {
+    "all sizes": "-a",
+    "bidirectional": "-b",
+    "events": "-e",
+    "qps": "-q 8",
+    "inline": "-I 64",
+    "srq": "--use-srq",
+    "timed": "-D",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One program and its options, without device, port and address."""
+
+    program: str
+    options: tuple
+    mtu: str = ""  # also among the options; kept for the interface's limit
+
+    def __str__(self):
+        return " ".join((self.program,) + self.options)
+
+
+def refusal(program, switches):
+    """Why stock perftest 4.5 refuses `switches` of `program`, or None."""
+    verb, kind = program.split("_")[1:3]
+    if "events" in switches and verb == "write":
+        return "events on write"
+    if "inline" in switches and verb in ("read", "atomic"):
+        return "inline on read and atomic"
+    if "all sizes" in switches and verb == "atomic":
+        return "all sizes on atomic"
+    if "all sizes" in switches and "timed" in switches:
+        return "all sizes with a timed run"
+    if "events" in switches and "timed" in switches:
+        return "events with a timed run"
+    if kind == "lat" and ("qps" in switches or "bidirectional" in switches):
+        return "several QPs or both directions on latency tests"
+    if "srq" in switches and verb != "send":
+        return "a shared receive queue off send"
+    return None
+
+
+def _options(program, switches, mtu, atomic, seconds, iterations):
+    options = []
+    for name in SWITCHES:
+        if name not in switches:
+            continue
+        options += SWITCHES[name].split()
+        if name == "timed":
+            options.append(str(seconds))
+    if mtu:
+        options += ["-m", mtu]
+    if atomic:
+        options += ["-A", atomic]
+    if iterations and "timed" not in switches:
+        options += ["-n", str(iterations)]
+    return Cell(program, tuple(options), mtu)
+
+
+def _variants():
+    for program in PERFTESTS:
+        if "atomic" in program:
+            yield program, "FETCH_AND_ADD"
+            yield program, "CMP_AND_SWAP"
+        else:
+            yield program, ""
+
+
+def refused_cells():
+    """Every switch that a program refuses, alone and in pairs: (cell, why)."""
+    out = []
+    for program, atomic in _variants():
+        for n in (1, 2):
+            for switches in itertools.combinations(SWITCHES, n):
+                why = refusal(program, switches)
+                if why:
+                    cell = _options(program, switches, "", atomic, 1, 0)
+                    out.append((cell, why))
+    return out
+
+
+def every_cell(seconds):
+    """Each combination of switches and MTU that perftest accepts."""
+    out = []
+    for program, atomic in _variants():
+        for n in range(len(SWITCHES) + 1):
+            for switches in itertools.combinations(SWITCHES, n):
+                if refusal(program, switches):
+                    continue
+                for mtu in MTUS:
+                    out.append(
+                        _options(program, switches, mtu, atomic, seconds, 0))
+    return out
+
+
+def pairwise_cells(seconds):
+    """A small set in which each pair of accepted settings of each program
+    occurs together at least once."""
+    rng = random.Random(1)
+    out = []
+    for program, atomic in _variants():
+        names = [s for s in SWITCHES if not refusal(program, (s,))]
+        space = []
+        for n in range(len(names) + 1):
+            for switches in itertools.combinations(names, n):
+                if not refusal(program, switches):
+                    space += [(frozenset(switches), mtu) for mtu in MTUS]
+        rng.shuffle(space)
+
+        def pairs(candidate):
+            switches, mtu = candidate
+            settings = [(s, s in switches) for s in names] + [("mtu", mtu)]
+            return set(itertools.combinations(settings, 2))
+
+        wanted = set().union(*(pairs(c) for c in space))
+        while wanted:
+            best = max(space, key=lambda c: len(pairs(c) & wanted))
+            wanted -= pairs(best)
+            switches, mtu = best
+            iterations = 100 if "all sizes" in switches else 0
+            out.append(_options(program, switches, mtu, atomic, seconds,
+                                iterations))
+    return out
+
+
+def pingpong_cells():
+    """The example programs of rdma-core, as the README of a user would."""
+    plain = [
+        ("ibv_rc_pingpong",),
+        ("ibv_rc_pingpong", "-e"),
+        ("ibv_rc_pingpong", "-c", "-s", "1048576", "-n", "200"),
+        ("ibv_rc_pingpong", "-n", "100000"),
+        ("ibv_rc_pingpong", "-N"),
+        ("ibv_rc_pingpong", "-r", "1"),
+        ("ibv_srq_pingpong",),
+        ("ibv_srq_pingpong", "-e"),
+    ]
+    return [Cell(p[0], p[1:]) for p in plain]
+
+
+def core_cells():
+    """The few that every environment runs."""
+    return [
+        Cell("ibv_rc_pingpong", ("-c",)),
+        Cell("ibv_srq_pingpong", ("-e",)),
+        Cell("ib_send_bw", ("-e", "-b", "-s", "8192")),
+        Cell("ib_write_bw", ("-s", "1048576", "-n", "500")),
+        Cell("ib_read_lat", ("-n", "500")),
+        Cell("ib_atomic_bw", ("-q", "8", "-A", "CMP_AND_SWAP")),
+    ]

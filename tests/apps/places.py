@@ -1,0 +1,250 @@
+"""Where it is run: network namespaces, users, and pairs of processes.
+
+Every namespace is made here and removed at the end. Nothing waits for a time
+to pass: a server is ready when it listens, a program has ended when it ended;
+the limits are only there so that a hang becomes a failure.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+LIMIT = 120  # seconds until a program that has not ended has failed
+NOBODY = 65534
+BROKER = "rxe-user-port-broker"
+
+
+class Failure(Exception):
+    """A check that did not hold; the text is shown."""
+
+
+def sh(*argv, check=True):
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if check and done.returncode:
+        raise Failure(f"{' '.join(argv)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@dataclass
+class Side:
+    """One end: a namespace (None: the one we are in) and what it is called
+    from the other end."""
+
+    netns: str = None
+    device_of: str = "lo"  # the interface whose device is used
+    ipv4: str = "127.0.0.1"
+    ipv6: str = "::1"
+
+    def prefix(self):
+        return ["ip", "netns", "exec", self.netns] if self.netns else []
+
+
+@dataclass
+class Place:
+    """Two ends that reach each other."""
+
+    name: str
+    server: Side
+    client: Side
+    mtu: int
+    namespaces: list = field(default_factory=list)
+
+    def close(self):
+        for name in self.namespaces:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def _namespace(tag):
+    name = f"rxeu-{os.getpid()}-{tag}"
+    sh("ip", "netns", "add", name)
+    sh("ip", "-n", name, "link", "set", "lo", "up")
+    # No duplicate address detection: addresses are usable at once.
+    for knob in ("all", "default"):
+        sh("ip", "netns", "exec", name, "sh", "-c",
+           f"echo 0 > /proc/sys/net/ipv6/conf/{knob}/accept_dad")
+    return name
+
+
+def loopback_place():
+    ns = _namespace("lo")
+    side = Side(ns)
+    return Place("loopback", side, side, 65536, [ns])
+
+
+def own_address_place():
+    """The machine's own address: both ends on one real interface."""
+    ns = _namespace("own")
+    sh("ip", "-n", ns, "link", "add", "own0", "type", "dummy")
+    sh("ip", "-n", ns, "link", "set", "own0", "mtu", "1500", "up")
+    sh("ip", "-n", ns, "addr", "add", "10.78.1.1/24", "dev", "own0")
+    sh("ip", "-n", ns, "addr", "add", "fd78:1::1/64", "nodad", "dev", "own0")
+    side = Side(ns, "own0", "10.78.1.1", "fd78:1::1")
+    return Place("own address", side, side, 1500, [ns])
+
+
+def veth_place(mtu):
+    a, b = _namespace(f"a{mtu}"), _namespace(f"b{mtu}")
+    sh("ip", "-n", a, "link", "add", "veth0", "type", "veth", "peer", "name",
+       "veth0", "netns", b)
+    for ns, last in ((a, "1"), (b, "2")):
+        sh("ip", "-n", ns, "link", "set", "veth0", "mtu", str(mtu), "up")
+        sh("ip", "-n", ns, "addr", "add", f"10.78.2.{last}/24", "dev", "veth0")
+        sh("ip", "-n", ns, "addr", "add", f"fd78:2::{last}/64", "nodad", "dev",
+           "veth0")
+    return Place(f"veth {mtu}", Side(a, "veth0", "10.78.2.1", "fd78:2::1"),
+                 Side(b, "veth0", "10.78.2.2", "fd78:2::2"), mtu, [a, b])
+
+
+@dataclass(frozen=True)
+class How:
+    """Backend, user and address family of a run."""
+
+    io: str = "uring"
+    user: str = "root"
+    family: int = 4
+
+    def __str__(self):
+        return f"{self.io}, {self.user}, IPv{self.family}"
+
+
+def public_copy_of_out():
+    """A copy of this checkout's out/ that every user may read: the checkout
+    itself may lie in a home folder that is closed to others."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    out = os.path.join(here, "..", "..", "out")
+    if not os.path.exists(os.path.join(out, "bin", "rxe-user")):
+        raise SystemExit("tests/apps/run: no out/; run tools/dev build first")
+    prefix = tempfile.mkdtemp(prefix="rxe_user-")
+    os.chmod(prefix, 0o755)
+    shutil.copytree(out, prefix, dirs_exist_ok=True)
+    return prefix
+
+
+class Runner:
+    """Runs programs on the device installed under `prefix`."""
+
+    def __init__(self, prefix):
+        self.rxe_user = os.path.join(prefix, "bin", "rxe-user")
+
+    def argv(self, side, how, argv):
+        out = side.prefix()
+        if how.user != "root":
+            out += ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}",
+                    "--clear-groups"]
+        out += ["env", f"RXE_USER_IO={how.io}", self.rxe_user, "run", "--"]
+        return out + list(argv)
+
+    def start(self, side, how, argv):
+        return subprocess.Popen(
+            self.argv(side, how, argv), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True, cwd="/")
+
+    def devices(self, side):
+        argv = side.prefix() + [self.rxe_user, "devices", "--json"]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        if done.returncode:
+            raise Failure(f"rxe-user devices: {done.stderr.strip()}")
+        return json.loads(done.stdout)["devices"]
+
+    def device_and_gid(self, side, family):
+        """Name of the side's device, and the index of its address's GID."""
+        want = side.ipv4 if family == 4 else side.ipv6
+        for device in self.devices(side):
+            if device["netdev"] != side.device_of:
+                continue
+            for gid in device["gids"]:
+                if gid["address"] == want:
+                    return device["name"], gid["index"]
+        raise Failure(f"no device on {side.device_of} has {want}")
+
+
+def listens(pid, port):
+    """Whether `port` is listened on in the network namespace of `pid`."""
+    want = f":{port:04X}"
+    for table in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/{pid}/net/{table}") as lines:
+                for line in lines:
+                    f = line.split()
+                    if f[1].endswith(want) and f[3] == "0A":
+                        return True
+        except OSError:
+            return False
+    return False
+
+
+def await_listen(process, port, limit=30):
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise Failure("the server ended before it listened:\n" +
+                          process.stdout.read())
+        if listens(process.pid, port):
+            return
+        time.sleep(0.005)
+    raise Failure(f"the server did not listen on {port} within {limit} s")
+
+
+def end(process):
+    """Ends a process that we started, and what it started."""
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.stdout.close()
+    process.wait()
+
+
+def finish(process, what, limit=LIMIT):
+    try:
+        text, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{what} did not end within {limit} s")
+    if process.returncode:
+        raise Failure(f"{what} exited with {process.returncode}:\n{text}")
+    return text
+
+
+def perftest_row(text):
+    """The last result row of a perftest table, as numbers."""
+    rows = [l for l in text.splitlines() if re.match(r"^\s*\d+\s+\d+", l)]
+    if not rows:
+        raise Failure("no result row in:\n" + text)
+    return [float(x) for x in re.findall(r"[\d.]+", rows[-1])]
+
+
+def leftovers(side):
+    """What the device has left behind in a namespace: a list of lines."""
+    prefix = side.prefix()
+    found = []
+    for table in ("udp", "udp6"):
+        for line in sh(*prefix, "cat", f"/proc/net/{table}").splitlines()[1:]:
+            if line.split()[1].endswith(":12B7"):
+                found.append(f"{table} socket {line.split()[1]}")
+    for line in sh(*prefix, "cat", "/proc/net/unix").splitlines():
+        if "@rxe" in line:
+            found.append("unix socket " + line.split()[-1])
+    if side.netns:
+        for pid in sh("ip", "netns", "pids", side.netns).split():
+            found.append("process " + pid)
+    return found
+
+
+def await_nothing_left(place, limit=20):
+    """A few seconds after the last program nothing is there any more."""
+    end_time = time.monotonic() + limit
+    while True:
+        left = leftovers(place.server) + leftovers(place.client)
+        if not left:
+            return
+        if time.monotonic() > end_time:
+            raise Failure("left behind: " + ", ".join(left))
+        time.sleep(0.05)

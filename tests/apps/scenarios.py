@@ -1,0 +1,146 @@
+"""Scenarios of several pairs at once: crowds, kills, and what is left."""
+
+import os
+import signal
+import time
+
+import places
+from places import Failure, How
+
+PAIRS = 8
+
+
+def _start_pair(runner, place, how, port, server_argv, client_argv):
+    server = runner.start(place.server, how, server_argv)
+    places.await_listen(server, port)
+    client = runner.start(place.client, how, client_argv)
+    return server, client
+
+
+def _write_bw(runner, place, how, port, seconds):
+    """A timed ib_write_bw pair, started."""
+    ds, gs = runner.device_and_gid(place.server, how.family)
+    dc, gc = runner.device_and_gid(place.client, how.family)
+    common = ["-F", "-p", str(port), "-D", str(seconds), "-s", "65536"]
+    server = ["ib_write_bw", "-d", ds, "-x", str(gs)] + common
+    client = ["ib_write_bw", "-d", dc, "-x", str(gc)] + common
+    return _start_pair(runner, place, how, port, server,
+                       client + [place.server.ipv4])
+
+
+def _processes(name):
+    """Ids of the processes that run the program `name`."""
+    out = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/comm") as f:
+                if f.read().strip() == name[:15]:
+                    out.append(int(pid))
+        except OSError:
+            pass
+    return out
+
+
+def _broker_of(place):
+    inside = set(map(int, places.sh("ip", "netns", "pids",
+                                    place.server.netns).split()))
+    found = [p for p in _processes(places.BROKER) if p in inside]
+    if len(found) != 1:
+        raise Failure(f"expected one port broker, found {len(found)}")
+    return found[0]
+
+
+def _await_traffic(process, limit=30):
+    """Waits until `process` has used CPU time for traffic: it is connected."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise Failure("ended early:\n" + process.stdout.read())
+        try:
+            # The program itself is a child of the namespace's exec chain that
+            # has replaced itself: the same process id.
+            with open(f"/proc/{process.pid}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            if int(fields[11]) + int(fields[12]) > 20:  # 0.2 s of CPU
+                return
+        except OSError:
+            pass
+        time.sleep(0.01)
+    raise Failure("no traffic")
+
+
+def eight_pairs_one_killed(runner, place, how=How()):
+    """Eight pairs on one address; one client is killed in mid-transfer. The
+    other seven finish, and nothing is left behind."""
+    started = []
+    try:
+        for i in range(PAIRS):
+            started.append(_write_bw(runner, place, how, 18600 + i, 5))
+        for _, client in started:
+            _await_traffic(client)
+        victim_server, victim = started.pop(PAIRS // 2)
+        os.killpg(victim.pid, signal.SIGKILL)
+        victim.wait()
+        # The peer of the victim notices by itself (its TCP connection ends or
+        # its retries do); it need not succeed, but it must end.
+        try:
+            victim_server.communicate(timeout=places.LIMIT)
+        except Exception as e:
+            raise Failure("the killed client's server hangs") from e
+        for server, client in started:
+            places.perftest_row(places.finish(client, "a client"))
+            places.finish(server, "a server")
+    finally:
+        for pair in started:
+            for process in pair:
+                places.end(process)
+    places.await_nothing_left(place)
+
+
+def broker_killed(runner, place, how=How()):
+    """The port broker is killed in mid-transfer: eight running pairs finish
+    with traffic in every interval, and a ninth pair started afterwards works."""
+    started = []
+    try:
+        for i in range(PAIRS):
+            started.append(_write_bw(runner, place, how, 18600 + i, 6))
+        for _, client in started:
+            _await_traffic(client)
+        os.kill(_broker_of(place), signal.SIGKILL)
+        started.append(_write_bw(runner, place, how, 18600 + PAIRS, 2))
+        for server, client in started:
+            row = places.perftest_row(places.finish(client, "a client"))
+            if row[3] <= 0:
+                raise Failure("a pair moved nothing")
+            places.finish(server, "a server")
+    finally:
+        for pair in started:
+            for process in pair:
+                places.end(process)
+    places.await_nothing_left(place)
+
+
+def slot_usable_again(runner, place, how=How()):
+    """Many short programs one after another, each killed or ended: slots come
+    back, for there are fewer than the programs that ran."""
+    device, _ = runner.device_and_gid(place.server, how.family)
+    for i in range(6):
+        server, client = _write_bw(runner, place, how, 18700 + i, 5)
+        try:
+            _await_traffic(client)
+            os.killpg(client.pid, signal.SIGKILL)
+            os.killpg(server.pid, signal.SIGKILL)
+        finally:
+            places.end(client)
+            places.end(server)
+    server, client = _write_bw(runner, place, how, 18710, 1)
+    try:
+        places.perftest_row(places.finish(client, "the last client"))
+        places.finish(server, "the last server")
+    finally:
+        places.end(client)
+        places.end(server)
+    places.await_nothing_left(place)
+
+
+ALL = (eight_pairs_one_killed, broker_killed, slot_usable_again)

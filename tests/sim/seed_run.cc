@@ -1,0 +1,741 @@
+#include "tests/sim/seed_run.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tests/sim/pair.h"
+#include "transport/path.h"
+
+namespace sim {
+
+using transport::Completion;
+using transport::kMicrosecond;
+using transport::kSecond;
+using transport::QpState;
+using transport::SendOpcode;
+using transport::WcOpcode;
+using transport::WcStatus;
+
+namespace {
+
+constexpr size_t kArenaBytes = 48 << 20;
+// A run that has not ended by then is stuck.
+constexpr Time kMostVirtualTime = 300 * kSecond;
+// So is one in which no work request completes for so long.
+constexpr Time kLongestSilence = 30 * kSecond;
+
+WcOpcode SendWcOpcode(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::kRdmaWrite:
+    case SendOpcode::kRdmaWriteWithImm:
+      return WcOpcode::kRdmaWrite;
+    case SendOpcode::kRdmaRead:
+      return WcOpcode::kRdmaRead;
+    case SendOpcode::kCompareSwap:
+      return WcOpcode::kCompareSwap;
+    case SendOpcode::kFetchAdd:
+      return WcOpcode::kFetchAdd;
+    default:
+      return WcOpcode::kSend;
+  }
+}
+
+// Errors leave the opcode undefined, so the work request says what it was.
+bool IsReceive(const Completion& wc) { return (wc.wr_id & kReceiveWrId) != 0; }
+
+bool SameBytes(Host& host, const std::vector<Piece>& pieces,
+               const std::vector<uint8_t>& content) {
+  size_t at = 0;
+  for (const Piece& piece : pieces) {
+    const size_t n = std::min(piece.length, content.size() - at);
+    if (std::memcmp(host.arena.actual(piece.offset), content.data() + at, n) !=
+        0) {
+      return false;
+    }
+    at += n;
+  }
+  return at == content.size();
+}
+
+}  // namespace
+
+SeedRun::SeedRun(uint64_t seed, const RunOptions& options)
+    : options_(options),
+      scenario_(Scenario::Make(seed)),
+      random_(seed ^ 0x617070),
+      network_(seed ^ 0x6e6574, &checker_) {}
+
+SeedRun::~SeedRun() {
+  // Queue pairs go before what they borrow.
+  for (auto& end : ends_) end->qp.reset();
+}
+
+void SeedRun::Fail(const End& end, const std::string& text) {
+  checker_.Fail(absl::StrFormat("%.3f us, host %d, QP %06x: %s",
+                                static_cast<double>(network_.now()) / 1000,
+                                end.host->node->index(), end.qpn, text));
+}
+
+// --- Building.
+
+void SeedRun::Build() {
+  network_.set_trace(options_.trace);
+  if (!options_.pcap.empty()) network_.WritePcap(options_.pcap);
+  network_.SetAllLinks(scenario_.link);
+  for (const HostScenario& from : scenario_.hosts) {
+    auto host = std::make_unique<Host>(kArenaBytes);
+    host->scenario = &from;
+    const int number = hosts_.size() + 1;
+    host->node = &network_.AddNode(*wire::IpAddress::Parse(
+        absl::StrCat(from.v6 ? "fd00::" : "10.0.0.", number)));
+    host->node->profile() = from.profile;
+    host->node->memory().set_span_bytes(from.span_bytes);
+    for (int i = 0; i < from.cqs; ++i) {
+      host->cqs.push_back(std::make_unique<SimCq>());
+      host->cqs.back()->on_push = [this, h = host.get()](const Completion& wc) {
+        const auto it = h->by_qpn.find(wc.qpn);
+        if (it == h->by_qpn.end()) {
+          checker_.Fail(absl::StrFormat("a completion for QP %06x", wc.qpn));
+          return;
+        }
+        if (it->second->gone) {
+          Fail(*it->second, "a completion after RESET or destruction");
+        }
+        if (IsReceive(wc) && wc.status == WcStatus::kSuccess) {
+          ++it->second->receives_pushed;
+        }
+        ScheduleLook(
+            *h, network_.now() + random_.Below(h->scenario->poll_delay + 1));
+      };
+    }
+    hosts_.push_back(std::move(host));
+  }
+  for (const ConnectionScenario& connection : scenario_.connections) {
+    for (const EndScenario& from : connection.end) {
+      auto end = std::make_unique<End>();
+      end->scenario = &from;
+      end->connection = &connection;
+      end->host = hosts_[from.host].get();
+      end->host->ends.push_back(end.get());
+      if (from.srq) {
+        auto& shared = end->host->shared[from.pd];
+        if (shared == nullptr) {
+          shared = std::make_unique<SharedReceives>(from.pd);
+        }
+        end->shared = shared.get();
+      }
+      ends_.push_back(std::move(end));
+    }
+    End* a = ends_[ends_.size() - 2].get();
+    End* b = ends_[ends_.size() - 1].get();
+    a->peer = b;
+    b->peer = a;
+  }
+  PlanWorkload(random_, scenario_, hosts_, ends_);
+  for (auto& end : ends_) CreateQueuePair(*end, random_);
+  for (auto& end : ends_) Connect(*end);
+}
+
+void SeedRun::CreateQueuePair(End& end, Random& random) {
+  do {
+    end.qpn = 2 + random.Below(0xfffffd);
+  } while (end.host->by_qpn.count(end.qpn) != 0);
+  end.host->by_qpn[end.qpn] = &end;
+  transport::QpConfig config;
+  config.qpn = end.qpn;
+  config.pd = end.scenario->pd;
+  config.capacity = end.scenario->capacity;
+  config.signal_all = end.scenario->signal_all;
+  config.memory = &end.host->node->memory();
+  config.send_cq = end.host->cqs[end.scenario->send_cq].get();
+  config.recv_cq = end.host->cqs[end.scenario->recv_cq].get();
+  config.srq = end.shared != nullptr ? &end.shared->srq : nullptr;
+  config.events = &end.host->events;
+  end.qp = std::make_unique<transport::QueuePair>(end.host->node->endpoint(),
+                                                  config);
+}
+
+void SeedRun::Modify(End& end, QpState state) {
+  if (end.gone || end.qp->state() == QpState::kErr) return;
+  const EndScenario& s = *end.scenario;
+  const EndScenario& p = *end.peer->scenario;
+  transport::QpAttributes to;
+  to.state = state;
+  to.path_mtu = end.connection->path_mtu;
+  to.access_flags = kAllAccess;
+  to.dest_qpn = end.peer->qpn;
+  to.sq_psn = s.first_psn;
+  to.rq_psn = p.first_psn;
+  to.av.source = end.host->node->address();
+  to.av.destination = end.peer->host->node->address();
+  to.av.source_port = s.source_port;
+  to.av.traffic_class = s.traffic_class;
+  to.max_rd_atomic = s.max_rd_atomic;
+  to.max_dest_rd_atomic = p.max_rd_atomic;
+  to.min_rnr_timer = s.min_rnr_timer;
+  to.timeout = s.timeout;
+  to.retry_cnt = s.retry_cnt;
+  to.rnr_retry = 7;
+  const uint32_t mask = state == QpState::kInit  ? kToInit
+                        : state == QpState::kRtr ? kToRtr
+                                                 : kToRts;
+  if (const int error = end.qp->Modify(to, mask, network_.now()); error != 0) {
+    Fail(end, absl::StrCat("modify to state ", static_cast<int>(state), ": ",
+                           std::strerror(error)));
+  }
+}
+
+// INIT at once, with the receives that are there from the start; RTR and RTS
+// in their time.
+void SeedRun::Connect(End& end) {
+  Modify(end, QpState::kInit);
+  if (end.shared == nullptr) {
+    const size_t ahead = end.scenario->recv_ahead;
+    while (end.receives_posted < std::min(ahead, end.receives.size()) &&
+           end.receives_posted < end.scenario->capacity.max_recv_wr) {
+      const Receive& receive = end.receives[end.receives_posted++];
+      const int error = end.qp->PostReceive(
+          {.wr_id = receive.wr_id, .sges = receive.sges}, network_.now());
+      if (error != 0) Fail(end, "post_recv in INIT");
+    }
+  }
+  const Time ready = end.scenario->ready_after;
+  network_.At(ready, *end.host->node,
+              [this, &end] { Modify(end, QpState::kRtr); });
+  network_.At(ready + ready / 2, *end.host->node, [this, &end] {
+    Modify(end, QpState::kRts);
+    ScheduleLook(*end.host, network_.now());
+  });
+}
+
+// --- The application.
+
+void SeedRun::ScheduleLook(Host& host, Time when) {
+  if (host.next_look <= when) return;
+  host.next_look = when;
+  network_.At(when, *host.node, [this, &host, when] {
+    if (host.next_look != when) return;  // an earlier one came
+    host.next_look = transport::kNever;
+    Look(host);
+  });
+}
+
+void SeedRun::Look(Host& host) {
+  for (auto& cq : host.cqs) {
+    Completion completion;
+    while (cq->Poll(&completion)) OnCompletion(host, *cq, completion);
+  }
+  for (auto& [pd, shared] : host.shared) {
+    PostShared(*shared);
+    if (shared->posted < shared->receives.size()) {
+      ScheduleLook(host, std::max(shared->next_post, network_.now() + 1));
+    }
+  }
+  for (End* end : host.ends) {
+    if (end->gone) continue;
+    PostReceives(*end);
+    PostSends(*end);
+  }
+}
+
+void SeedRun::PostSends(End& end) {
+  if (end.qp->state() != QpState::kRts && end.qp->state() != QpState::kErr) {
+    return;
+  }
+  if (network_.now() < end.next_send) {
+    if (end.posted < end.ops.size()) ScheduleLook(*end.host, end.next_send);
+    return;
+  }
+  const EndScenario& s = *end.scenario;
+  for (int batch = 0; batch < s.send_batch; ++batch) {
+    if (end.posted == end.ops.size()) return;
+    if (end.posted - end.completed >= s.capacity.max_send_wr) return;
+    const Op& op = end.ops[end.posted];
+    // Gone when PostSend returns, so that keeping a pointer shows.
+    const std::vector<transport::Sge> sges = op.sges;
+    transport::SendRequest request;
+    request.wr_id = op.wr_id;
+    request.opcode = op.opcode;
+    request.flags = op.flags;
+    request.sges = sges;
+    request.imm_be = op.imm_be;
+    request.invalidate_rkey = op.invalidate_rkey;
+    request.remote_addr = op.remote_addr;
+    request.rkey = op.rkey;
+    request.compare_add = op.compare_add;
+    request.swap = op.swap;
+    if (const int error = end.qp->PostSend(request, network_.now());
+        error != 0) {
+      Fail(end, absl::StrCat("post_send of request ", end.posted, ": ",
+                             std::strerror(error)));
+      return;
+    }
+    if (options_.trace) {
+      network_.Trace(absl::StrFormat(
+          "%d  QP %06x posts send %d: opcode %d flags %x length %d",
+          end.host->node->index(), end.qpn, end.posted,
+          static_cast<int>(op.opcode), op.flags, op.length));
+    }
+    ++end.posted;
+    if ((op.flags & transport::kSendInline) != 0 && op.scribble) {
+      for (const Piece& piece : op.local) {
+        random_.Fill(end.host->arena.actual(piece.offset), piece.length);
+        end.host->arena.Accept(piece.offset, piece.length);
+      }
+    }
+  }
+  end.next_send = network_.now() + 1 + random_.Below(s.send_pause + 1);
+  ScheduleLook(*end.host, end.next_send);
+}
+
+void SeedRun::PostReceives(End& end) {
+  if (end.shared != nullptr || end.receives_posted == end.receives.size()) {
+    return;
+  }
+  if (network_.now() < end.next_receive) {
+    ScheduleLook(*end.host, end.next_receive);
+    return;
+  }
+  const EndScenario& s = *end.scenario;
+  for (int batch = 0; batch < s.recv_batch; ++batch) {
+    if (end.receives_posted == end.receives.size()) return;
+    if (end.receives_posted - end.receives_completed >=
+        s.capacity.max_recv_wr) {
+      return;
+    }
+    const Receive& receive = end.receives[end.receives_posted++];
+    const std::vector<transport::Sge> sges = receive.sges;
+    if (const int error = end.qp->PostReceive(
+            {.wr_id = receive.wr_id, .sges = sges}, network_.now());
+        error != 0) {
+      Fail(end, absl::StrCat("post_recv: ", std::strerror(error)));
+      return;
+    }
+  }
+  end.next_receive = network_.now() + 1 + random_.Below(s.recv_pause + 1);
+  ScheduleLook(*end.host, end.next_receive);
+}
+
+void SeedRun::PostShared(SharedReceives& shared) {
+  if (network_.now() < shared.next_post) return;
+  for (int batch = 0; batch < shared.recv_batch; ++batch) {
+    if (shared.posted == shared.receives.size()) return;
+    const Receive& receive = shared.receives[shared.posted++];
+    shared.srq.Post(receive.wr_id, receive.sges);
+  }
+  shared.next_post = network_.now() + 1 + random_.Below(shared.recv_pause + 1);
+}
+
+// --- Completions.
+
+void SeedRun::OnCompletion(Host& host, SimCq& cq, const Completion& wc) {
+  last_progress_ = network_.now();
+  End& end = *host.by_qpn.at(wc.qpn);
+  const bool receive = IsReceive(wc);
+  if (options_.trace) {
+    network_.Trace(absl::StrFormat(
+        "%d  QP %06x completes %s %d: status %d byte_len %d",
+        host.node->index(), end.qpn, receive ? "receive" : "send",
+        receive ? end.receives_completed : end.completed,
+        static_cast<int>(wc.status), wc.byte_len));
+  }
+  const int cq_index = receive ? end.scenario->recv_cq : end.scenario->send_cq;
+  if (host.cqs[cq_index].get() != &cq) Fail(end, "completion in another CQ");
+  if (wc.status != WcStatus::kSuccess && !end.broken) {
+    Fail(end, absl::StrFormat("%s completes with status %d",
+                              receive ? "receive" : "send",
+                              static_cast<int>(wc.status)));
+    return;
+  }
+  if (receive) {
+    OnReceiveCompletion(end, wc);
+  } else {
+    OnSendCompletion(end, wc);
+  }
+}
+
+void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
+  const bool error = wc.status != WcStatus::kSuccess;
+  if (!error && end.failed_send) Fail(end, "a success after an error");
+  // Unsignalled requests before it were successes without a word; after an
+  // error every request has a completion of its own.
+  size_t i = end.completed;
+  if (error && !end.failed_send) {
+    while (i < end.posted && end.ops[i].wr_id != wc.wr_id &&
+           !(end.ops[i].flags & transport::kSendSignaled) &&
+           !end.scenario->signal_all) {
+      ++i;
+    }
+  } else if (!error && !end.scenario->signal_all) {
+    while (i < end.posted && !(end.ops[i].flags & transport::kSendSignaled)) {
+      ++i;
+    }
+  }
+  if (i >= end.posted || end.ops[i].wr_id != wc.wr_id) {
+    Fail(end, absl::StrFormat("send completion with wr_id %x, expected that "
+                              "of request %d",
+                              wc.wr_id, i));
+    return;
+  }
+  for (; end.completed < i; ++end.completed) {
+    FinishOp(end, end.ops[end.completed]);
+  }
+  Op& op = end.ops[end.completed++];
+  if (error) {
+    // The first error says why, the rest is flushed (11.6.2).
+    if (end.failed_send && wc.status != WcStatus::kFlushed) {
+      Fail(end, absl::StrCat("status ", static_cast<int>(wc.status),
+                             " after the first error"));
+    }
+    end.failed_send = true;
+    return;
+  }
+  if (wc.opcode != SendWcOpcode(op.opcode)) Fail(end, "wrong WC opcode");
+  if ((op.is_atomic() || op.opcode == SendOpcode::kRdmaRead) &&
+      wc.byte_len != op.length) {
+    Fail(end, absl::StrCat("byte_len ", wc.byte_len, " for ", op.length));
+  }
+  FinishOp(end, op);
+}
+
+// What is known once the sender knows that `op` is done.
+void SeedRun::FinishOp(End& end, Op& op) {
+  op.done = true;
+  ++statistics_.requests;
+  Host& mine = *end.host;
+  Host& theirs = *end.peer->host;
+  const size_t index = &op - end.ops.data();
+  if (op.takes_receive() && !end.broken &&
+      end.peer->receives_pushed <= static_cast<uint64_t>(op.message)) {
+    Fail(end, absl::StrCat("request ", index,
+                           " done before its receive was completed"));
+  }
+  if (op.is_atomic()) {
+    uint8_t word[8];
+    std::memcpy(word, mine.arena.actual(op.local[0].offset), 8);
+    std::memcpy(&op.original, word, 8);
+    mine.arena.Accept(op.local[0].offset, 8);
+    return;
+  }
+  if (network_.undetected() > 0) return;
+  if (op.opcode == SendOpcode::kRdmaRead) {
+    if (op.settled && !SameBytes(mine, op.local, op.content)) {
+      Fail(end, absl::StrCat("READ ", index, " brought other bytes"));
+    }
+  } else if (!op.is_send()) {
+    if (op.settled && !SameBytes(theirs, {op.remote}, op.content)) {
+      Fail(end, absl::StrCat("WRITE ", index, " is done but not there"));
+    }
+  }
+  // Completed buffers are the application's again.
+  if (op.scribble && (op.flags & transport::kSendInline) == 0) {
+    for (const Piece& piece : op.local) {
+      random_.Fill(mine.arena.actual(piece.offset), piece.length);
+      mine.arena.Accept(piece.offset, piece.length);
+    }
+  }
+}
+
+void SeedRun::OnReceiveCompletion(End& end, const Completion& wc) {
+  const bool error = wc.status != WcStatus::kSuccess;
+  if (!error && end.failed_receive) Fail(end, "a success after an error");
+  if (error) end.failed_receive = true;
+  const Receive* receive = nullptr;
+  if (end.shared != nullptr) {
+    SharedReceives& shared = *end.shared;
+    const uint64_t index = wc.wr_id & ~kReceiveWrId;
+    if (index >= shared.posted || shared.used[index]) {
+      Fail(end, absl::StrCat("SRQ completion with wr_id ", wc.wr_id));
+      return;
+    }
+    shared.used[index] = true;
+    receive = &shared.receives[index];
+  } else {
+    if (end.receives_completed >= end.receives_posted ||
+        end.receives[end.receives_completed].wr_id != wc.wr_id) {
+      Fail(end, absl::StrFormat("receive completion with wr_id %x, expected "
+                                "that of receive %d",
+                                wc.wr_id, end.receives_completed));
+      return;
+    }
+    receive = &end.receives[end.receives_completed];
+  }
+  if (!error) OnReceiveSuccess(end, wc, *receive);
+  ++end.receives_completed;
+}
+
+void SeedRun::OnReceiveSuccess(End& end, const Completion& wc,
+                               const Receive& receive) {
+  const End& peer = *end.peer;
+  const size_t message = end.receives_completed;
+  if (message >= peer.messages.size() ||
+      static_cast<size_t>(peer.messages[message]) >= peer.posted) {
+    Fail(end, "receive of a message that was not sent");
+    return;
+  }
+  const Op& op = peer.ops[peer.messages[message]];
+  CheckReceiveFields(op, wc, absl::StrCat("message ", message, ": "));
+  if (network_.undetected() > 0) return;
+  Host& host = *end.host;
+  if (op.opcode == SendOpcode::kRdmaWriteWithImm) {
+    if (op.settled && !SameBytes(host, {op.remote}, op.content)) {
+      Fail(end, absl::StrCat("message ", message, ": WRITE is not there"));
+    }
+    return;
+  }
+  if (!SameBytes(host, receive.pieces, op.content)) {
+    Fail(end, absl::StrCat("message ", message, " arrived with other bytes"));
+  }
+  size_t at = 0;
+  for (const Piece& piece : receive.pieces) {
+    const size_t n = std::min(piece.length, op.content.size() - at);
+    std::memcpy(host.arena.expected(piece.offset), op.content.data() + at, n);
+    at += n;
+  }
+}
+
+void SeedRun::CheckReceiveFields(const Op& op, const Completion& wc,
+                                 const std::string& where) {
+  const auto check = [&](bool good, const char* what) {
+    if (!good) checker_.Fail(absl::StrCat(where, what));
+  };
+  check(wc.opcode ==
+            (op.is_send() ? WcOpcode::kReceive : WcOpcode::kReceiveRdmaWithImm),
+        "opcode");
+  check(wc.byte_len == op.length, "byte_len");
+  check(((wc.flags & transport::kWcWithImm) != 0) == op.has_imm(),
+        "flag of an immediate");
+  if (op.has_imm()) check(wc.imm_be_or_rkey == op.imm_be, "immediate");
+  const bool invalidates = op.opcode == SendOpcode::kSendWithInvalidate;
+  check(((wc.flags & transport::kWcWithInvalidate) != 0) == invalidates,
+        "flag of an invalidation");
+  if (invalidates) {
+    check(wc.imm_be_or_rkey == op.invalidate_rkey, "invalidated R_Key");
+  }
+  check(wc.solicited == ((op.flags & transport::kSendSolicited) != 0),
+        "solicited");
+}
+
+// --- The run.
+
+bool SeedRun::Done() const {
+  for (const auto& end : ends_) {
+    if (end->gone) continue;
+    if (!end->sends_done()) return false;
+    if (end->broken) {
+      // Its own receives are flushed; without an error they may wait for ever.
+      if (end->shared == nullptr && end->qp->state() == QpState::kErr &&
+          end->receives_completed < end->receives.size()) {
+        return false;
+      }
+      continue;
+    }
+    if (end->receives_completed < end->peer->messages.size()) return false;
+  }
+  return true;
+}
+
+bool SeedRun::Execute() {
+  Build();
+  if (options_.chaos) ScheduleChaos();
+  while (!checker_.failed() && !Done()) {
+    if (!network_.Step()) {
+      checker_.Fail("stuck: nothing left to happen");
+    } else if (network_.now() > kMostVirtualTime ||
+               network_.now() - last_progress_ > kLongestSilence) {
+      checker_.Fail("stuck: no progress");
+    }
+  }
+  if (!checker_.failed()) {
+    if (!network_.RunUntilIdle(network_.now() + 20 * kSecond) &&
+        !checker_.failed()) {
+      checker_.Fail("busy long after all work was done");
+    }
+  }
+  if (!checker_.failed()) CheckEnd();
+  if (checker_.failed()) checker_.Explain("  " + StateOfAll() + "\n");
+  Collect();
+  return !checker_.failed();
+}
+
+void SeedRun::CheckEnd() {
+  for (auto& host : hosts_) {
+    for (auto& cq : host->cqs) {
+      if (cq->size() != 0) checker_.Fail("completions after the end");
+    }
+  }
+  CheckQuiet();
+  for (auto& end : ends_) {
+    for (const Op& op : end->ops) {
+      if (op.opcode == SendOpcode::kSendWithInvalidate && op.done &&
+          !end->peer->host->node->memory()
+               .FindByRkey(op.invalidate_rkey)
+               ->invalidated) {
+        Fail(*end, "R_Key was not invalidated");
+      }
+    }
+  }
+  if (network_.undetected() == 0) CheckMemory();
+}
+
+void SeedRun::CheckQuiet() {
+  for (auto& end : ends_) {
+    if (end->qp == nullptr) continue;
+    if (const transport::Path* path = end->qp->path();
+        path != nullptr && path->in_flight() != 0) {
+      Fail(*end,
+           absl::StrCat(path->in_flight(), " bytes in flight on an idle path"));
+    }
+  }
+  for (auto& host : hosts_) {
+    transport::Endpoint& endpoint = host->node->endpoint();
+    if (endpoint.HasTransmit()) checker_.Fail("HasTransmit on an idle host");
+    if (endpoint.NextTimeout() != transport::kNever) {
+      checker_.Fail("a timer on an idle host");
+    }
+  }
+}
+
+// What a broken connection did to memory is not known: only that it kept to
+// its targets.
+void SeedRun::AcceptBroken(End& end) {
+  Host& mine = *end.host;
+  Host& theirs = *end.peer->host;
+  for (const Op& op : end.ops) {
+    if (!op.is_send() && !op.is_atomic()) {
+      if (op.opcode == SendOpcode::kRdmaRead) {
+        for (const Piece& piece : op.local) {
+          mine.arena.Accept(piece.offset, piece.length);
+        }
+      } else {
+        theirs.arena.Accept(op.remote.offset, op.remote.length);
+      }
+    }
+    if (op.is_atomic()) {
+      mine.arena.Accept(op.local[0].offset, 8);
+      theirs.words[op.word].uncertain = true;
+    }
+  }
+  for (const Receive& receive : end.receives) {
+    for (const Piece& piece : receive.pieces) {
+      mine.arena.Accept(piece.offset, piece.length);
+    }
+  }
+  if (end.shared != nullptr) {
+    for (const Receive& receive : end.shared->receives) {
+      for (const Piece& piece : receive.pieces) {
+        mine.arena.Accept(piece.offset, piece.length);
+      }
+    }
+  }
+}
+
+void SeedRun::CheckMemory() {
+  for (auto& end : ends_) {
+    if (end->broken) AcceptBroken(*end);
+  }
+  for (auto& host : hosts_) {
+    for (size_t word = 0; word < host->words.size(); ++word) {
+      if (!host->words[word].uncertain) {
+        const std::string wrong = CheckAtomicWord(*host, word, ends_);
+        if (!wrong.empty()) {
+          checker_.Fail(absl::StrCat("host ", host->node->index(), ", word ",
+                                     word, ": ", wrong));
+        }
+      }
+      host->arena.Accept(host->words[word].offset, 8);
+    }
+  }
+  for (auto& host : hosts_) {
+    const size_t at = host->arena.FirstDifference();
+    if (at == host->arena.used()) continue;
+    checker_.Fail(absl::StrFormat("host %d: memory differs at offset %d",
+                                  host->node->index(), at));
+  }
+}
+
+void SeedRun::Collect() {
+  statistics_.events = network_.events();
+  statistics_.packets = network_.packets();
+  statistics_.bytes = network_.bytes();
+  statistics_.undetected = network_.undetected();
+  statistics_.virtual_time = network_.now();
+  for (const auto& end : ends_) {
+    if (end->qp == nullptr) continue;
+    statistics_.retransmitted += end->qp->counters().retransmitted;
+    statistics_.timeouts += end->qp->counters().timeouts;
+  }
+}
+
+std::string SeedRun::StateOfAll() const {
+  std::string text = scenario_.ToString();
+  absl::StrAppendFormat(
+      &text, "\n    at %.3f us:", static_cast<double>(network_.now()) / 1000);
+  for (const auto& end : ends_) {
+    absl::StrAppendFormat(
+        &text,
+        "\n    host %d QP %06x: sends %d posted %d completed %d, "
+        "receives %d of %d (posted %d)%s",
+        end->host->node->index(), end->qpn, end->ops.size(), end->posted,
+        end->completed, end->receives_completed, end->peer->messages.size(),
+        end->receives_posted, end->broken ? ", broken" : "");
+    if (end->qp == nullptr) continue;
+    const transport::QpCounters& c = end->qp->counters();
+    absl::StrAppendFormat(
+        &text,
+        ", state %d, tx %d rx %d retransmitted %d timeouts %d probes %d "
+        "naks %d/%d rnr %d/%d",
+        static_cast<int>(end->qp->state()), c.tx_packets, c.rx_packets,
+        c.retransmitted, c.timeouts, c.probes, c.naks_sent, c.naks_received,
+        c.rnr_naks_sent, c.rnr_naks_received);
+  }
+  return text;
+}
+
+// --- Chaos.
+
+void SeedRun::ScheduleChaos() {
+  const int breaks = random_.Between(1, 4);
+  for (int i = 0; i < breaks; ++i) {
+    End& end = *ends_[random_.Below(ends_.size())];
+    const Time when = random_.Below(
+        random_.Pick<Time>({10, 100, 1000, 10'000}) * kMicrosecond);
+    network_.At(when, *end.host->node, [this, &end] { Break(end); });
+  }
+}
+
+void SeedRun::Break(End& end) {
+  if (end.gone) return;
+  // The other application hears of it, unless it finds out by retrying.
+  if (!end.peer->broken &&
+      (end.peer->scenario->timeout == 0 || random_.Percent(50))) {
+    network_.At(network_.now() + random_.Below(20 * transport::kMillisecond),
+                *end.peer->host->node, [this, &end] { Break(*end.peer); });
+  }
+  end.broken = end.peer->broken = true;
+  transport::QpAttributes to;
+  const uint64_t kind = random_.Below(3);
+  if (kind == 0) {
+    to.state = QpState::kErr;
+    if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
+      Fail(end, "modify to ERR");
+    }
+    ScheduleLook(*end.host, network_.now());
+  } else {
+    // Completions of before are looked at first.
+    Look(*end.host);
+    end.gone = true;
+    if (kind == 1) {
+      to.state = QpState::kReset;
+      if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
+        Fail(end, "modify to RESET");
+      }
+    } else {
+      end.qp.reset();
+    }
+  }
+}
+
+}  // namespace sim

@@ -1,0 +1,200 @@
+// What the whole C ABI shares: the promises about layout, and lookups.
+#include "verbs_api/libibverbs/abi.h"
+
+#include <cstddef>
+#include <unordered_set>
+
+namespace verbs_api {
+
+// --- Offsets that are compiled into applications (inline functions of the
+// header; measured from Debian's 44.0-2).
+static_assert(sizeof(ibv_device) == 664);
+static_assert(sizeof(ibv_context) == 328);
+static_assert(sizeof(ibv_context_ops) == 256);
+static_assert(sizeof(verbs_context) == 648);
+static_assert(offsetof(verbs_context, sz) == 312);
+static_assert(offsetof(verbs_context, context) == 320);
+static_assert(offsetof(verbs_context, close_xrcd) == 296);
+static_assert(offsetof(verbs_context, create_cq_ex) == 200);
+static_assert(offsetof(verbs_context, query_device_ex) == 216);
+static_assert(offsetof(verbs_context, create_qp_ex) == 264);
+static_assert(offsetof(verbs_context, create_srq_ex) == 280);
+static_assert(offsetof(ibv_context, ops) == 8);
+static_assert(offsetof(ibv_context, async_fd) == 268);
+static_assert(offsetof(ibv_context, num_comp_vectors) == 272);
+static_assert(offsetof(ibv_context, abi_compat) == 320);
+static_assert(offsetof(ibv_context_ops, alloc_mw) == 56);
+static_assert(offsetof(ibv_context_ops, poll_cq) == 88);
+static_assert(offsetof(ibv_context_ops, req_notify_cq) == 96);
+static_assert(offsetof(ibv_context_ops, post_srq_recv) == 160);
+static_assert(offsetof(ibv_context_ops, post_send) == 200);
+static_assert(offsetof(ibv_context_ops, post_recv) == 208);
+static_assert(sizeof(ibv_qp) == 160 && offsetof(ibv_qp, qp_num) == 52);
+static_assert(sizeof(ibv_qp_ex) == 352);
+static_assert(offsetof(ibv_qp_ex, wr_atomic_write) == 344);
+static_assert(sizeof(ibv_cq) == 128);
+static_assert(sizeof(ibv_cq_ex) == 288);
+static_assert(offsetof(ibv_cq_ex, status) == 132);
+static_assert(sizeof(ibv_srq) == 128);
+static_assert(sizeof(ibv_mr) == 48 && offsetof(ibv_mr, lkey) == 36);
+static_assert(sizeof(ibv_pd) == 16);
+static_assert(sizeof(ibv_ah) == 24);
+static_assert(sizeof(ibv_comp_channel) == 16);
+static_assert(sizeof(ibv_wc) == 48);
+static_assert(sizeof(ibv_send_wr) == 128);
+static_assert(sizeof(ibv_recv_wr) == 32);
+static_assert(sizeof(ibv_gid_entry) == 32);
+static_assert(sizeof(ibv_async_event) == 16);
+static_assert(sizeof(ibv_port_attr) == 52);
+static_assert(sizeof(ibv_device_attr_ex) == 400);
+
+// The C structure comes first in ours.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+static_assert(offsetof(Qp, qp_base) == 0);
+static_assert(offsetof(Qp, wr_flush) == 352);
+static_assert(offsetof(Cq, status) == 132);
+static_assert(offsetof(Device, not_a_vendor_device) >= 664);
+#pragma GCC diagnostic pop
+
+// --- Numbers that the transport shares with the ABI.
+static_assert(int{IBV_QPT_RC} == static_cast<int>(transport::QpType::kRc));
+static_assert(int{IBV_QPS_ERR} == static_cast<int>(transport::QpState::kErr));
+static_assert(int{IBV_WR_RDMA_WRITE} ==
+              static_cast<int>(transport::SendOpcode::kRdmaWrite));
+static_assert(int{IBV_WR_SEND_WITH_INV} ==
+              static_cast<int>(transport::SendOpcode::kSendWithInvalidate));
+static_assert(int{IBV_WR_ATOMIC_WRITE} ==
+              static_cast<int>(transport::SendOpcode::kAtomicWrite));
+static_assert(int{IBV_SEND_FENCE} == int{transport::kSendFence});
+static_assert(int{IBV_SEND_SIGNALED} == int{transport::kSendSignaled});
+static_assert(int{IBV_SEND_SOLICITED} == int{transport::kSendSolicited});
+static_assert(int{IBV_SEND_INLINE} == int{transport::kSendInline});
+static_assert(int{IBV_WC_WR_FLUSH_ERR} ==
+              static_cast<int>(transport::WcStatus::kFlushed));
+static_assert(int{IBV_WC_RNR_RETRY_EXC_ERR} ==
+              static_cast<int>(transport::WcStatus::kRnrRetryExceeded));
+static_assert(int{IBV_WC_RESP_TIMEOUT_ERR} ==
+              static_cast<int>(transport::WcStatus::kResponseTimeout));
+static_assert(int{IBV_WC_GENERAL_ERR} ==
+              static_cast<int>(transport::WcStatus::kGeneral));
+static_assert(int{IBV_WC_RECV} ==
+              static_cast<int>(transport::WcOpcode::kReceive));
+static_assert(int{IBV_WC_RECV_RDMA_WITH_IMM} ==
+              static_cast<int>(transport::WcOpcode::kReceiveRdmaWithImm));
+static_assert(int{IBV_WC_ATOMIC_WRITE} ==
+              static_cast<int>(transport::WcOpcode::kAtomicWrite));
+static_assert(int{IBV_WC_WITH_INV} == int{transport::kWcWithInvalidate});
+static_assert(int{IBV_ACCESS_LOCAL_WRITE} == int{transport::kAccessLocalWrite});
+static_assert(int{IBV_ACCESS_REMOTE_ATOMIC} ==
+              int{transport::kAccessRemoteAtomic});
+static_assert(int{IBV_ACCESS_HUGETLB} == int{transport::kAccessHugeTlb});
+static_assert(int{IBV_QP_STATE} == int{transport::kQpState});
+static_assert(int{IBV_QP_DEST_QPN} == int{transport::kQpDestQpn});
+static_assert(int{IBV_QP_PATH_MIG_STATE} == int{transport::kQpPathMigState});
+static_assert(int{IBV_EVENT_QP_FATAL} ==
+              static_cast<int>(transport::QpEvent::kFatal));
+static_assert(int{IBV_EVENT_QP_LAST_WQE_REACHED} ==
+              static_cast<int>(transport::QpEvent::kLastWqeReached));
+
+static_assert(sizeof(ibv_sge) == sizeof(transport::Sge));
+static_assert(offsetof(ibv_sge, addr) == offsetof(transport::Sge, addr));
+static_assert(offsetof(ibv_sge, length) == offsetof(transport::Sge, length));
+static_assert(offsetof(ibv_sge, lkey) == offsetof(transport::Sge, lkey));
+
+std::span<const transport::Sge> ToSges(const ibv_sge* list, size_t count) {
+  return {reinterpret_cast<const transport::Sge*>(list), count};
+}
+
+namespace {
+
+// Contexts and channels have no handle.
+template <typename T>
+struct Registry {
+  std::mutex mutex;
+  std::unordered_set<const void*> live;
+};
+template <typename T>
+Registry<T>& Live() {
+  static auto* const registry = new Registry<T>;
+  return *registry;
+}
+
+Context* FromIbv(ibv_context* context) {
+  return static_cast<Context*>(reinterpret_cast<verbs_context*>(
+      reinterpret_cast<char*>(context) - offsetof(verbs_context, context)));
+}
+
+}  // namespace
+
+Context* Find(ibv_context* context) {
+  if (context == nullptr) return nullptr;
+  auto& registry = Live<Context>();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  return registry.live.contains(context) ? FromIbv(context) : nullptr;
+}
+
+Channel* Find(ibv_comp_channel* channel) {
+  if (channel == nullptr) return nullptr;
+  auto& registry = Live<Channel>();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  return registry.live.contains(channel) ? static_cast<Channel*>(channel)
+                                         : nullptr;
+}
+
+void SetLive(ibv_context* context, bool live) {
+  auto& registry = Live<Context>();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  if (live) {
+    registry.live.insert(context);
+  } else {
+    registry.live.erase(context);
+  }
+}
+
+void SetLive(ibv_comp_channel* channel, bool live) {
+  auto& registry = Live<Channel>();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  if (live) {
+    registry.live.insert(channel);
+  } else {
+    registry.live.erase(channel);
+  }
+}
+
+std::vector<Context*> LiveContexts() {
+  auto& registry = Live<Context>();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  std::vector<Context*> contexts;
+  for (const void* live : registry.live) {
+    contexts.push_back(
+        FromIbv(static_cast<ibv_context*>(const_cast<void*>(live))));
+  }
+  return contexts;
+}
+
+void Retain(Context* context) {
+  std::lock_guard<std::mutex> lock(context->mutex);
+  ++context->objects;
+}
+
+void Release(Context* context) {
+  bool last;
+  {
+    std::lock_guard<std::mutex> lock(context->mutex);
+    last = --context->objects == 0 && context->closed;
+  }
+  if (last) delete context;
+}
+
+void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
+                 const uint32_t* completed, uint32_t taken) {
+  pthread_mutex_lock(mutex);
+  // Counters wrap around; more acknowledged than taken is as good as all.
+  while (static_cast<int32_t>(taken - *completed) > 0) {
+    pthread_cond_wait(cond, mutex);
+  }
+  pthread_mutex_unlock(mutex);
+}
+
+}  // namespace verbs_api

@@ -1,0 +1,256 @@
+// The objects that applications hold pointers to: the C structures of
+// <infiniband/verbs.h>, with what we need behind them.
+#ifndef VERBS_API_LIBIBVERBS_ABI_H_
+#define VERBS_API_LIBIBVERBS_ABI_H_
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "rxe_user/objects/completion_queue.h"
+#include "rxe_user/objects/context.h"
+#include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/handle_table.h"
+#include "rxe_user/objects/memory_region.h"
+#include "rxe_user/objects/queue_pair.h"
+#include "rxe_user/objects/shared_receive_queue.h"
+
+// Macros of the header that hide the functions that we define.
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+#undef ibv_get_device_list
+
+// A function of the C ABI under its plain name. Which version node it belongs
+// to says libibverbs.map.
+#define VERBS_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace verbs_api {
+
+struct Context;
+
+// A device as ibv_get_device_list shows it. Never freed: applications keep
+// pointers longer than they may.
+struct Device : ibv_device {
+  // Vendor libraries look behind ibv_device for their own marks (struct
+  // verbs_device); they find none.
+  uint8_t not_a_vendor_device[512];
+  std::mutex mutex;
+  std::shared_ptr<const rxe_user::Device> snapshot;  // guarded by mutex
+};
+
+struct Qp;
+
+// verbs_context ends with the ibv_context whose address the application has.
+struct Context : verbs_context {
+  std::shared_ptr<rxe_user::Context> device;
+  rxe_user::EventQueue async;
+  std::mutex mutex;
+  std::set<Qp*> qps;    // guarded by mutex
+  bool closed = false;  // guarded by mutex
+  int objects = 0;      // that point here; guarded by mutex
+
+  const rxe_user::Device& snapshot() const { return device->device(); }
+};
+
+struct Pd : ibv_pd {
+  Context* owner;
+  // Shared with imported handles.
+  std::shared_ptr<rxe_user::ProtectionDomain> domain;
+};
+
+struct Mr : ibv_mr {
+  Context* owner;
+  std::shared_ptr<rxe_user::MemoryRegion> region;
+};
+
+struct Ah : ibv_ah {
+  Context* owner;
+  std::shared_ptr<rxe_user::ProtectionDomain> domain;
+  transport::AddressVector av;
+};
+
+struct Channel : ibv_comp_channel {
+  Context* owner;
+  rxe_user::EventQueue events;
+  std::mutex mutex;  // guards refcnt
+};
+
+// ibv_cq_ex begins as ibv_cq does.
+struct Cq : ibv_cq_ex {
+  Context* owner;
+  std::unique_ptr<rxe_user::CompletionQueue> queue;
+  // ibv_start_poll .. ibv_end_poll; not held when single_threaded.
+  bool single_threaded;
+  std::mutex session;
+  transport::Completion current;
+
+  ibv_cq* base() { return reinterpret_cast<ibv_cq*>(this); }
+};
+
+struct Srq : ibv_srq {
+  Context* owner;
+  std::unique_ptr<rxe_user::SharedReceiveQueue> queue;
+};
+
+// What ibv_wr_start .. ibv_wr_complete gather.
+struct WorkBuilder {
+  struct Work {
+    transport::SendRequest request;
+    size_t first_sge = 0;
+    size_t num_sge = 0;
+    size_t first_inline = 0;
+    bool has_data = false;
+  };
+  std::mutex critical;  // held from start to complete or abort
+  bool active = false;
+  int error = 0;  // of the first call that was wrong
+  std::vector<Work> works;
+  std::vector<transport::Sge> sges;
+  std::vector<uint8_t> inline_bytes;
+};
+
+struct Qp : ibv_qp_ex {
+  // Newer headers have it here, in struct ibv_qp_ex.
+  void (*wr_flush)(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
+                   size_t length, uint8_t type, uint8_t level);
+  Context* owner;
+  std::unique_ptr<rxe_user::QueuePair> pair;  // null after its context closed
+  rxe_user::EventAccount account;
+  bool extended;  // created with send_ops_flags
+  uint64_t send_ops;
+  WorkBuilder builder;
+
+  ibv_qp* base() { return &qp_base; }
+};
+
+// --- Lookup: null when the application's pointer is not an object of ours, or
+// not any more. The handle inside is what is looked up.
+
+template <typename T>
+inline rxe_user::HandleTable<T>& Handles() {
+  // Never destroyed: other threads may outlive main().
+  static auto* const table = new rxe_user::HandleTable<T>;
+  return *table;
+}
+
+// One that may have outlived its context: only good for destroying.
+inline Qp* FindEvenClosed(ibv_qp* qp) {
+  if (qp == nullptr) return nullptr;
+  Qp* found = Handles<Qp>().Find(qp->handle);
+  return found != nullptr && found->base() == qp ? found : nullptr;
+}
+inline Qp* Find(ibv_qp* qp) {
+  Qp* found = FindEvenClosed(qp);
+  return found != nullptr && found->pair != nullptr ? found : nullptr;
+}
+inline Cq* Find(ibv_cq* cq) {
+  if (cq == nullptr) return nullptr;
+  Cq* found = Handles<Cq>().Find(cq->handle);
+  return found != nullptr && found->base() == cq ? found : nullptr;
+}
+inline Srq* Find(ibv_srq* srq) {
+  if (srq == nullptr) return nullptr;
+  Srq* found = Handles<Srq>().Find(srq->handle);
+  return found == srq ? found : nullptr;
+}
+inline Pd* Find(ibv_pd* pd) {
+  if (pd == nullptr) return nullptr;
+  Pd* found = Handles<Pd>().Find(pd->handle);
+  return found == pd ? found : nullptr;
+}
+inline Mr* Find(ibv_mr* mr) {
+  if (mr == nullptr) return nullptr;
+  Mr* found = Handles<Mr>().Find(mr->handle);
+  return found == mr ? found : nullptr;
+}
+inline Ah* Find(ibv_ah* ah) {
+  if (ah == nullptr) return nullptr;
+  Ah* found = Handles<Ah>().Find(ah->handle);
+  return found == ah ? found : nullptr;
+}
+Context* Find(ibv_context* context);  // open ones only
+Channel* Find(ibv_comp_channel* channel);
+void SetLive(ibv_context* context, bool live);
+void SetLive(ibv_comp_channel* channel, bool live);
+std::vector<Context*> LiveContexts();
+
+// --- Contexts and the objects that point to them. A closed context stays in
+// memory until the last of them is gone.
+void Retain(Context* context);
+void Release(Context* context);
+
+// --- Results.
+
+// For functions that return a pointer.
+inline std::nullptr_t Fail(int error) {
+  errno = error;
+  return nullptr;
+}
+// For functions that return -1.
+inline int FailMinusOne(int error) {
+  errno = error;
+  return -1;
+}
+
+// Runs `body` with no exception coming out: out of memory becomes
+// `failed(ENOMEM)`.
+template <typename Body, typename Failed>
+auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    return failed(ENOMEM);
+  }
+}
+template <typename Body>
+int ErrnoCall(Body&& body) noexcept {
+  return NoThrow(body, [](int error) { return error; });
+}
+template <typename Body>
+auto PointerCall(Body&& body) noexcept -> decltype(body()) {
+  return NoThrow(body,
+                 [](int error) -> decltype(body()) { return Fail(error); });
+}
+
+// --- Parts of the function tables; the files that define them say more.
+void InitContextOps(Context* context);
+int PollCq(ibv_cq* cq, int count, ibv_wc* wc);
+int ReqNotifyCq(ibv_cq* cq, int solicited_only);
+ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr);
+int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
+ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
+ibv_srq* CreateSrqEx(ibv_context* context, ibv_srq_init_attr_ex* attr);
+int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr,
+              size_t size);
+int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input* input,
+                  ibv_device_attr_ex* attr, size_t size);
+int QueryRtValues(ibv_context* context, ibv_values_ex* values);
+void InitWorkBuilder(Qp* qp);
+
+// Fills the caller's part of an address vector. EINVAL: no GRH, a port other
+// than 1, a GID index beyond the table.
+int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
+                    transport::AddressVector* av);
+
+// Waits until `*completed` has reached `taken`.
+void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
+                 const uint32_t* completed, uint32_t taken);
+
+// The verbs' and the transport's scatter/gather entries are one layout.
+std::span<const transport::Sge> ToSges(const ibv_sge* list, size_t count);
+
+}  // namespace verbs_api
+
+#endif  // VERBS_API_LIBIBVERBS_ABI_H_

@@ -1,0 +1,182 @@
+// Address handles: ibv_create_ah(3), ibv_init_ah_from_wc(3).
+#include <arpa/inet.h>
+#include <netinet/ip.h>
+
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+namespace {
+
+std::optional<uint8_t> GidIndexOf(const rxe_user::Device& device,
+                                  const wire::IpAddress& address) {
+  for (size_t i = 0; i < device.gids.size(); ++i) {
+    if (device.gids[i].address == address) return static_cast<uint8_t>(i);
+  }
+  return std::nullopt;
+}
+
+// The MAC address that the kernel's ARP table has for `address`.
+bool FromArpTable(const wire::IpAddress& address, uint8_t mac[6]) {
+  std::FILE* table = std::fopen("/proc/net/arp", "re");
+  if (table == nullptr) return false;
+  const std::string wanted = address.ToString();
+  char line[256], ip[64];
+  unsigned type, flags, m[6];
+  bool found = false;
+  while (!found && std::fgets(line, sizeof(line), table) != nullptr) {
+    constexpr unsigned kComplete = 2;
+    found =
+        std::sscanf(line, "%63s 0x%x 0x%x %x:%x:%x:%x:%x:%x", ip, &type, &flags,
+                    &m[0], &m[1], &m[2], &m[3], &m[4], &m[5]) == 9 &&
+        (flags & kComplete) != 0 && wanted == ip;
+  }
+  std::fclose(table);
+  for (int i = 0; found && i < 6; ++i) mac[i] = static_cast<uint8_t>(m[i]);
+  return found;
+}
+
+}  // namespace
+
+int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
+                    transport::AddressVector* av) {
+  // RoCE has no LIDs: without a GRH there is no destination.
+  if (attr.is_global == 0 || attr.port_num != 1 ||
+      attr.grh.sgid_index >= context.snapshot().gids.size()) {
+    return EINVAL;
+  }
+  av->destination = wire::IpAddress::FromGid(attr.grh.dgid.raw);
+  if (av->destination.is_unspecified()) return EINVAL;
+  av->source = context.snapshot().gids[attr.grh.sgid_index].address;
+  av->gid_index = attr.grh.sgid_index;
+  av->traffic_class = attr.grh.traffic_class;
+  av->hop_limit = attr.grh.hop_limit;
+  av->flow_label = attr.grh.flow_label & 0xfffff;
+  av->service_level = attr.sl;
+  av->dlid = attr.dlid;
+  return 0;
+}
+
+VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
+  return PointerCall([&]() -> ibv_ah* {
+    Pd* pd = Find(ibv);
+    if (pd == nullptr || attr == nullptr) return Fail(EINVAL);
+    auto ah = std::make_unique<Ah>();
+    if (const int error = ToAddressVector(*pd->owner, *attr, &ah->av)) {
+      return Fail(error);
+    }
+    if (ah->av.source.is_v4() != ah->av.destination.is_v4()) {
+      return Fail(EINVAL);
+    }
+    ah->context = pd->context;
+    ah->pd = pd;
+    ah->owner = pd->owner;
+    ah->domain = pd->domain;
+    ah->handle = Handles<Ah>().Add(ah.get());
+    if (ah->handle == 0) return Fail(ENOMEM);
+    Retain(ah->owner);
+    return ah.release();
+  });
+}
+
+VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
+  Ah* ah = Find(ibv);
+  if (ah == nullptr) return EINVAL;
+  Handles<Ah>().Remove(ah->handle);
+  Context* context = ah->owner;
+  delete ah;
+  Release(context);
+  return 0;
+}
+
+// The 40 bytes in front of a UD payload hold an IPv6 header, or in their last
+// 20 an IPv4 header (A17).
+VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
+                                     ibv_grh* grh, ibv_ah_attr* attr) {
+  Context* context = Find(ibv);
+  if (context == nullptr || port != 1 || wc == nullptr || attr == nullptr) {
+    return FailMinusOne(EINVAL);
+  }
+  std::memset(attr, 0, sizeof(*attr));
+  attr->dlid = wc->slid;
+  attr->sl = wc->sl;
+  attr->src_path_bits = wc->dlid_path_bits;
+  attr->port_num = port;
+  if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
+  if (grh == nullptr) return FailMinusOne(EINVAL);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(grh);
+  wire::IpAddress source, destination;
+  if (bytes[0] >> 4 == 6) {
+    source = wire::IpAddress::FromGid(grh->sgid.raw);
+    destination = wire::IpAddress::FromGid(grh->dgid.raw);
+    const uint32_t first = ntohl(grh->version_tclass_flow);
+    attr->grh.flow_label = first & 0xfffff;
+    attr->grh.traffic_class = (first >> 20) & 0xff;
+    attr->grh.hop_limit = grh->hop_limit;
+  } else {
+    iphdr ip;
+    std::memcpy(&ip, bytes + 20, sizeof(ip));
+    if (ip.version != 4) return FailMinusOne(EINVAL);
+    source = wire::IpAddress::FromV4(ip.saddr);
+    destination = wire::IpAddress::FromV4(ip.daddr);
+    attr->grh.traffic_class = ip.tos;
+    attr->grh.hop_limit = ip.ttl;
+  }
+  const auto index = GidIndexOf(context->snapshot(), destination);
+  if (!index.has_value()) return FailMinusOne(EADDRNOTAVAIL);
+  attr->is_global = 1;
+  std::memcpy(attr->grh.dgid.raw, source.bytes.data(), 16);
+  attr->grh.sgid_index = *index;
+  return 0;
+}
+
+VERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
+                                           uint8_t port) {
+  if (Find(pd) == nullptr) return Fail(EINVAL);
+  ibv_ah_attr attr;
+  if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0) {
+    return nullptr;
+  }
+  return ibv_create_ah(pd, &attr);
+}
+
+// Nothing of ours needs it: the kernel finds the way. Answers from what is at
+// hand.
+VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* ibv,
+                                             ibv_ah_attr* attr, uint8_t mac[6],
+                                             uint16_t* vid) {
+  return ErrnoCall([&]() -> int {
+    Context* context = Find(ibv);
+    if (context == nullptr || attr == nullptr || mac == nullptr) return EINVAL;
+    transport::AddressVector av;
+    if (const int error = ToAddressVector(*context, *attr, &av)) return error;
+    if (vid != nullptr) *vid = 0xffff;  // untagged
+    const rxe_user::Device& device = context->snapshot();
+    if (device.loopback || GidIndexOf(device, av.destination).has_value()) {
+      std::memcpy(mac, device.mac.data(), 6);
+      return 0;
+    }
+    const auto& gid = av.destination.bytes;
+    if (av.destination.is_v4()) {
+      return FromArpTable(av.destination, mac) ? 0 : EHOSTUNREACH;
+    }
+    // A link-local address made from the MAC address.
+    if (gid[0] == 0xfe && gid[1] == 0x80 && gid[11] == 0xff &&
+        gid[12] == 0xfe) {
+      const uint8_t made[6] = {static_cast<uint8_t>(gid[8] ^ 2),
+                               gid[9],
+                               gid[10],
+                               gid[13],
+                               gid[14],
+                               gid[15]};
+      std::memcpy(mac, made, 6);
+      return 0;
+    }
+    return EHOSTUNREACH;
+  });
+}
+
+}  // namespace verbs_api

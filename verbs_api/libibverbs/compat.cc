@@ -1,0 +1,68 @@
+// Symbols of programs that nobody has any more, but that the dynamic linker
+// looks for: the interface of libibverbs 1.0 (2006), whose structures were
+// others, and ibv_register_driver. They find no device and do nothing.
+//
+// Only for the shared library: an executable has no version nodes.
+#include <cerrno>
+
+#define COMPAT(version, name, type, body)                                      \
+  extern "C" __attribute__((visibility("default"), symver(#name "@" version))) \
+  type compat_##name() body
+
+#define COMPAT_POINTER(version, name) \
+  COMPAT(version, name, void*, {      \
+    errno = ENOSYS;                   \
+    return nullptr;                   \
+  })
+#define COMPAT_ERRNO(version, name) \
+  COMPAT(version, name, int, { return ENOSYS; })
+#define COMPAT_MINUS_ONE(version, name) \
+  COMPAT(version, name, int, {          \
+    errno = ENOSYS;                     \
+    return -1;                          \
+  })
+#define COMPAT_ZERO(version, name) COMPAT(version, name, long, { return 0; })
+#define COMPAT_VOID(version, name) COMPAT(version, name, void, {})
+
+// It fills in how many there are.
+extern "C" __attribute__((visibility("default"),
+                          symver("ibv_get_device_list@IBVERBS_1.0"))) void**
+compat_ibv_get_device_list(int* count) {
+  if (count != nullptr) *count = 0;
+  errno = ENOSYS;
+  return nullptr;
+}
+
+COMPAT_POINTER("IBVERBS_1.0", ibv_alloc_pd)
+COMPAT_POINTER("IBVERBS_1.0", ibv_create_ah)
+COMPAT_POINTER("IBVERBS_1.0", ibv_create_cq)
+COMPAT_POINTER("IBVERBS_1.0", ibv_create_qp)
+COMPAT_POINTER("IBVERBS_1.0", ibv_create_srq)
+COMPAT_POINTER("IBVERBS_1.0", ibv_get_device_name)
+COMPAT_POINTER("IBVERBS_1.0", ibv_open_device)
+COMPAT_POINTER("IBVERBS_1.0", ibv_reg_mr)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_attach_mcast)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_dealloc_pd)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_dereg_mr)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_destroy_ah)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_destroy_cq)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_destroy_qp)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_destroy_srq)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_detach_mcast)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_modify_qp)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_modify_srq)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_query_device)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_query_port)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_query_qp)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_query_srq)
+COMPAT_ERRNO("IBVERBS_1.0", ibv_resize_cq)
+COMPAT_MINUS_ONE("IBVERBS_1.0", ibv_close_device)
+COMPAT_MINUS_ONE("IBVERBS_1.0", ibv_get_async_event)
+COMPAT_MINUS_ONE("IBVERBS_1.0", ibv_get_cq_event)
+COMPAT_MINUS_ONE("IBVERBS_1.0", ibv_query_gid)
+COMPAT_MINUS_ONE("IBVERBS_1.0", ibv_query_pkey)
+COMPAT_ZERO("IBVERBS_1.0", ibv_get_device_guid)
+COMPAT_VOID("IBVERBS_1.0", ibv_ack_async_event)
+COMPAT_VOID("IBVERBS_1.0", ibv_ack_cq_events)
+COMPAT_VOID("IBVERBS_1.0", ibv_free_device_list)
+COMPAT_VOID("IBVERBS_1.1", ibv_register_driver)

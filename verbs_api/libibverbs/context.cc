@@ -1,0 +1,119 @@
+// ibv_open_device(3), ibv_close_device(3), ibv_import_device(3).
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "rxe_user/objects/limits.h"
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+
+std::shared_ptr<const rxe_user::Device> SnapshotOf(ibv_device* device);
+
+namespace {
+
+// Entries that inline functions call without looking, for what we have not.
+ibv_mw* AllocMw(ibv_pd* /*pd*/, ibv_mw_type /*type*/) {
+  return Fail(EOPNOTSUPP);
+}
+int BindMw(ibv_qp* /*qp*/, ibv_mw* /*mw*/, ibv_mw_bind* /*bind*/) {
+  return EOPNOTSUPP;
+}
+int DeallocMw(ibv_mw* /*mw*/) { return EOPNOTSUPP; }
+int CloseXrcd(ibv_xrcd* /*xrcd*/) { return EOPNOTSUPP; }
+
+ibv_context* Open(ibv_device* device,
+                  std::shared_ptr<rxe_user::Context> shared) {
+  auto context = std::make_unique<Context>();
+  // The C part is all zero; `new` has left it unset.
+  std::memset(static_cast<verbs_context*>(context.get()), 0,
+              sizeof(verbs_context));
+  context->device = std::move(shared);
+  if (const int error = context->async.Open(); error != 0) return Fail(error);
+  ibv_context& base = context->context;
+  base.device = device;
+  base.async_fd = context->async.fd();
+  // An identity that survives dup() and SCM_RIGHTS; ibv_import_device.
+  base.cmd_fd = memfd_create("rxe_user", MFD_CLOEXEC);
+  base.num_comp_vectors = rxe_user::kCompletionVectors;
+  pthread_mutex_init(&base.mutex, nullptr);
+  base.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  context->sz = sizeof(verbs_context);
+  InitContextOps(context.get());
+  SetLive(&base, true);
+  return &context.release()->context;
+}
+
+}  // namespace
+
+void InitContextOps(Context* context) {
+  ibv_context_ops& ops = context->context.ops;
+  ops.alloc_mw = AllocMw;
+  ops.bind_mw = BindMw;
+  ops.dealloc_mw = DeallocMw;
+  ops.poll_cq = PollCq;
+  ops.req_notify_cq = ReqNotifyCq;
+  ops.post_srq_recv = PostSrqRecv;
+  ops.post_send = PostSend;
+  ops.post_recv = PostRecv;
+  // What stays null answers EOPNOTSUPP in the header.
+  context->query_port = QueryPort;
+  context->query_device_ex = QueryDeviceEx;
+  context->query_rt_values = QueryRtValues;
+  context->create_cq_ex = CreateCqEx;
+  context->create_qp_ex = CreateQpEx;
+  context->create_srq_ex = CreateSrqEx;
+  context->close_xrcd = CloseXrcd;
+}
+
+VERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
+  if (device == nullptr) return Fail(EINVAL);
+  return PointerCall([&]() -> ibv_context* {
+    return Open(device,
+                std::make_shared<rxe_user::Context>(SnapshotOf(device)));
+  });
+}
+
+// Within this process only: other processes' memory is not ours to reach.
+VERBS_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
+  return PointerCall([&]() -> ibv_context* {
+    struct stat wanted;
+    if (fstat(cmd_fd, &wanted) != 0) return Fail(EBADF);
+    for (Context* context : LiveContexts()) {
+      struct stat its;
+      if (fstat(context->context.cmd_fd, &its) == 0 &&
+          its.st_dev == wanted.st_dev && its.st_ino == wanted.st_ino) {
+        return Open(context->context.device, context->device);
+      }
+    }
+    return Fail(ENODEV);
+  });
+}
+
+// As the kernel does when the last descriptor goes: traffic ends at once. The
+// application's pointers to what it did not destroy stay good for destroying.
+VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
+  Context* context = Find(ibv);
+  if (context == nullptr) return FailMinusOne(EINVAL);
+  SetLive(ibv, false);
+  std::set<Qp*> qps;
+  {
+    std::lock_guard<std::mutex> lock(context->mutex);
+    qps.swap(context->qps);
+  }
+  for (Qp* qp : qps) qp->pair.reset();
+  context->async.Close();
+  if (ibv->cmd_fd >= 0) close(ibv->cmd_fd);
+  bool last;
+  {
+    std::lock_guard<std::mutex> lock(context->mutex);
+    context->closed = true;
+    last = context->objects == 0;
+  }
+  if (last) delete context;
+  return 0;
+}
+
+}  // namespace verbs_api

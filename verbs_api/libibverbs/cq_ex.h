@@ -1,0 +1,15 @@
+// The iterator over completions: ibv_start_poll and its company,
+// ibv_create_cq_ex(3).
+#ifndef VERBS_API_LIBIBVERBS_CQ_EX_H_
+#define VERBS_API_LIBIBVERBS_CQ_EX_H_
+
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+
+// Fills the function table; every entry, whatever the queue was created with.
+void InitCqEx(Cq* cq);
+
+}  // namespace verbs_api
+
+#endif  // VERBS_API_LIBIBVERBS_CQ_EX_H_

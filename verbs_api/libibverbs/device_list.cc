@@ -1,0 +1,100 @@
+// ibv_get_device_list(3) and what can be asked of a device unopened.
+#include <endian.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "rxe_user/device.h"
+#include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/port_check.h"
+
+namespace verbs_api {
+namespace {
+
+// One for every name that was ever listed.
+struct Devices {
+  std::mutex mutex;
+  std::map<std::string, Device*> by_name;  // guarded by mutex
+};
+Devices& AllDevices() {
+  static auto* const devices = new Devices;
+  return *devices;
+}
+
+void SetText(char* field, size_t size, const std::string& text) {
+  std::memset(field, 0, size);
+  std::memcpy(field, text.data(), std::min(size - 1, text.size()));
+}
+
+Device* Show(std::shared_ptr<const rxe_user::Device> snapshot) {
+  Devices& devices = AllDevices();
+  std::lock_guard<std::mutex> lock(devices.mutex);
+  Device*& device = devices.by_name[snapshot->name];
+  if (device == nullptr) {
+    device = new Device{};
+    device->node_type = IBV_NODE_CA;
+    device->transport_type = IBV_TRANSPORT_IB;
+    SetText(device->name, sizeof(device->name), snapshot->name);
+    // UCX wants a readable and writable character device at
+    // /dev/infiniband/<dev_name>.
+    SetText(device->dev_name, sizeof(device->dev_name), "../null");
+    SetText(device->dev_path, sizeof(device->dev_path),
+            "/sys/class/infiniband_verbs/" + snapshot->name);
+    SetText(device->ibdev_path, sizeof(device->ibdev_path),
+            "/sys/class/infiniband/" + snapshot->name);
+  }
+  std::lock_guard<std::mutex> device_lock(device->mutex);
+  device->snapshot = std::move(snapshot);
+  return device;
+}
+
+std::shared_ptr<const rxe_user::Device> Snapshot(ibv_device* device) {
+  Device* ours = static_cast<Device*>(device);
+  std::lock_guard<std::mutex> lock(ours->mutex);
+  return ours->snapshot;
+}
+
+}  // namespace
+
+VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
+  if (num_devices != nullptr) *num_devices = 0;
+  return PointerCall([&]() -> ibv_device** {
+    std::vector<Device*> devices;
+    for (std::shared_ptr<const rxe_user::Device>& device :
+         rxe_user::ListDevices()) {
+      if (device->gids.empty() || !PortIsUsable(*device)) continue;
+      devices.push_back(Show(std::move(device)));
+    }
+    auto** list = new ibv_device*[devices.size() + 1];
+    std::copy(devices.begin(), devices.end(), list);
+    list[devices.size()] = nullptr;
+    if (num_devices != nullptr) {
+      *num_devices = static_cast<int>(devices.size());
+    }
+    errno = 0;
+    return list;
+  });
+}
+
+VERBS_EXPORT void ibv_free_device_list(ibv_device** list) { delete[] list; }
+
+VERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
+  return device == nullptr ? nullptr : device->name;
+}
+
+VERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
+  return device == nullptr ? -1 : static_cast<int>(Snapshot(device)->ifindex);
+}
+
+VERBS_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
+  return device == nullptr ? 0 : htobe64(Snapshot(device)->guid);
+}
+
+std::shared_ptr<const rxe_user::Device> SnapshotOf(ibv_device* device) {
+  return Snapshot(device);
+}
+
+}  // namespace verbs_api

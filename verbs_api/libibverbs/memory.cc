@@ -1,0 +1,291 @@
+// Protection domains and memory regions: ibv_alloc_pd(3), ibv_reg_mr(3),
+// ibv_rereg_mr(3), ibv_import_pd(3), ibv_import_mr(3).
+#include <stdlib.h>
+
+#include "rxe_user/objects/memory_region.h"
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+namespace {
+
+ibv_pd* ShowPd(Context* context,
+               std::shared_ptr<rxe_user::ProtectionDomain> domain) {
+  auto pd = std::make_unique<Pd>();
+  pd->context = &context->context;
+  pd->owner = context;
+  pd->domain = std::move(domain);
+  pd->handle = Handles<Pd>().Add(pd.get());
+  if (pd->handle == 0) return Fail(ENOMEM);
+  Retain(context);
+  return pd.release();
+}
+
+void HidePd(Pd* pd) {
+  Handles<Pd>().Remove(pd->handle);
+  Context* context = pd->owner;
+  delete pd;
+  Release(context);
+}
+
+ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region) {
+  auto mr = std::make_unique<Mr>();
+  mr->context = pd->context;
+  mr->pd = pd;
+  mr->addr = region->region().host;
+  mr->length = region->region().length;
+  mr->lkey = region->key();
+  mr->rkey = region->key();
+  mr->owner = pd->owner;
+  mr->region = std::move(region);
+  mr->handle = Handles<Mr>().Add(mr.get());
+  if (mr->handle == 0) return Fail(ENOMEM);
+  Retain(mr->owner);
+  return mr.release();
+}
+
+void HideMr(Mr* mr) {
+  Handles<Mr>().Remove(mr->handle);
+  Context* context = mr->owner;
+  delete mr;
+  Release(context);
+}
+
+ibv_mr* Register(ibv_pd* ibv, void* address, size_t length, uint64_t iova,
+                 unsigned int access) {
+  return PointerCall([&]() -> ibv_mr* {
+    Pd* pd = Find(ibv);
+    if (pd == nullptr) return Fail(EINVAL);
+    // Wishes that a device may ignore.
+    access &= ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
+    std::unique_ptr<rxe_user::MemoryRegion> region;
+    if (const int error = rxe_user::MemoryRegion::Register(
+            *pd->domain, address, length, iova, access, &region)) {
+      return Fail(error);
+    }
+    return ShowMr(pd, std::move(region));
+  });
+}
+
+}  // namespace
+
+VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
+  return PointerCall([&]() -> ibv_pd* {
+    Context* context = Find(ibv);
+    if (context == nullptr) return Fail(EINVAL);
+    return ShowPd(context, std::make_shared<rxe_user::ProtectionDomain>(
+                               *context->device));
+  });
+}
+
+VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
+  Pd* pd = Find(ibv);
+  if (pd == nullptr) return EINVAL;
+  if (pd->domain->users > 0 || pd->domain.use_count() > 1) return EBUSY;
+  HidePd(pd);
+  return 0;
+}
+
+VERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* ibv, uint32_t handle) {
+  return PointerCall([&]() -> ibv_pd* {
+    Context* context = Find(ibv);
+    if (context == nullptr) return Fail(EINVAL);
+    Pd* pd = Handles<Pd>().Find(handle);
+    if (pd == nullptr || &pd->domain->context != context->device.get()) {
+      return Fail(ENOENT);
+    }
+    return ShowPd(context, pd->domain);
+  });
+}
+
+VERBS_EXPORT void ibv_unimport_pd(ibv_pd* ibv) {
+  if (Pd* pd = Find(ibv)) HidePd(pd);
+}
+
+VERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length,
+                                int access) {
+  return Register(pd, address, length, reinterpret_cast<uint64_t>(address),
+                  static_cast<unsigned int>(access));
+}
+
+VERBS_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length,
+                                     uint64_t iova, int access) {
+  return Register(pd, address, length, iova, static_cast<unsigned int>(access));
+}
+
+VERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length,
+                                      uint64_t iova, unsigned int access) {
+  return Register(pd, address, length, iova, access);
+}
+
+VERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* /*pd*/, uint64_t /*offset*/,
+                                       size_t /*length*/, uint64_t /*iova*/,
+                                       int /*fd*/, int /*access*/) {
+  return Fail(EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
+                              void* address, size_t length, int access) {
+  const auto input_error = [](int error) {
+    errno = error;
+    return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+  };
+  return NoThrow(
+      [&]() -> int {
+        Mr* mr = Find(ibv);
+        if (mr == nullptr || flags == 0 ||
+            (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) {
+          return input_error(EINVAL);
+        }
+        rxe_user::MemoryRegion::Change change;
+        Pd* pd = nullptr;
+        if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+          pd = Find(ibv_pd);
+          if (pd == nullptr ||
+              &pd->domain->context != &mr->region->domain().context) {
+            return input_error(EINVAL);
+          }
+          change.pd = pd->domain.get();
+        }
+        if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+          if (address == nullptr || length == 0) return input_error(EINVAL);
+          change.translation = true;
+          change.address = address;
+          change.length = length;
+        }
+        if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
+          change.rights = true;
+          change.access = static_cast<uint32_t>(access) &
+                          ~static_cast<uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
+        }
+        if (const int error = mr->region->Reregister(change)) {
+          // Nothing has changed, whatever was wrong.
+          return input_error(error);
+        }
+        if (pd != nullptr) mr->pd = pd;
+        mr->addr = mr->region->region().host;
+        mr->length = mr->region->region().length;
+        return 0;
+      },
+      input_error);
+}
+
+VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
+  Mr* mr = Find(ibv);
+  if (mr == nullptr) return EINVAL;
+  if (mr->region->users > 0 || mr->region.use_count() > 1) return EBUSY;
+  HideMr(mr);
+  return 0;
+}
+
+VERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* ibv, uint32_t handle) {
+  return PointerCall([&]() -> ibv_mr* {
+    Pd* pd = Find(ibv);
+    if (pd == nullptr) return Fail(EINVAL);
+    Mr* mr = Handles<Mr>().Find(handle);
+    if (mr == nullptr || &mr->region->domain() != pd->domain.get()) {
+      return Fail(ENOENT);
+    }
+    return ShowMr(pd, mr->region);
+  });
+}
+
+VERBS_EXPORT void ibv_unimport_mr(ibv_mr* ibv) {
+  if (Mr* mr = Find(ibv)) HideMr(mr);
+}
+
+VERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* /*context*/,
+                                   uint32_t /*handle*/) {
+  return Fail(EOPNOTSUPP);
+}
+VERBS_EXPORT void ibv_unimport_dm(ibv_dm* /*dm*/) {}
+
+// --- Version nodes 1.15 to 1.18, which Debian's header does not have yet
+// (manual pages ibv_reg_mr_ex(3), ibv_alloc_buf(3), ibv_alloc_user_buf(3)).
+
+namespace {
+
+enum : uint64_t {
+  kRegMrMaskIova = 1 << 0,
+  kRegMrMaskAddr = 1 << 1,
+};
+
+struct MrInitAttr {
+  size_t length;
+  int access;
+  uint64_t comp_mask;
+  uint64_t iova;
+  void* addr;
+  int fd;
+  uint64_t fd_offset;
+  void* dmah;
+};
+
+struct Buffer {
+  void* address;
+  bool owned;
+};
+
+}  // namespace
+
+VERBS_EXPORT ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, const MrInitAttr* attr) {
+  if (attr == nullptr) return Fail(EINVAL);
+  if ((attr->comp_mask & ~(kRegMrMaskIova | kRegMrMaskAddr)) != 0) {
+    return Fail(EOPNOTSUPP);
+  }
+  if ((attr->comp_mask & kRegMrMaskAddr) == 0) return Fail(EINVAL);
+  const uint64_t iova = (attr->comp_mask & kRegMrMaskIova) != 0
+                            ? attr->iova
+                            : reinterpret_cast<uint64_t>(attr->addr);
+  return Register(pd, attr->addr, attr->length, iova,
+                  static_cast<unsigned int>(attr->access));
+}
+
+VERBS_EXPORT void* ibv_alloc_dmah(ibv_context* /*context*/, void* /*attr*/) {
+  return Fail(EOPNOTSUPP);
+}
+VERBS_EXPORT int ibv_dealloc_dmah(void* /*dmah*/) { return EOPNOTSUPP; }
+
+VERBS_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm* /*dm*/) {
+  return FailMinusOne(EOPNOTSUPP);
+}
+
+VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
+  return PointerCall([&]() -> void* {
+    if (Find(pd) == nullptr || size == 0 || buffer == nullptr) {
+      return Fail(EINVAL);
+    }
+    auto made = std::make_unique<Buffer>();
+    if (const int error = posix_memalign(&made->address, 4096, size)) {
+      return Fail(error);
+    }
+    made->owned = true;
+    *buffer = made.release();
+    return (*buffer)->address;
+  });
+}
+
+VERBS_EXPORT void ibv_free_buf(Buffer* buffer) {
+  if (buffer == nullptr) return;
+  if (buffer->owned) free(buffer->address);
+  delete buffer;
+}
+
+VERBS_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, Buffer* buffer, void* address,
+                                    size_t length, int access) {
+  if (buffer == nullptr) return Fail(EINVAL);
+  return Register(pd, address, length, reinterpret_cast<uint64_t>(address),
+                  static_cast<unsigned int>(access));
+}
+
+VERBS_EXPORT Buffer* ibv_alloc_user_buf(ibv_pd* pd, void* address,
+                                        size_t /*size*/, int dmabuf_fd) {
+  return PointerCall([&]() -> Buffer* {
+    if (Find(pd) == nullptr) return Fail(EINVAL);
+    if (dmabuf_fd >= 0) return Fail(EOPNOTSUPP);
+    return new Buffer{address, false};
+  });
+}
+
+VERBS_EXPORT void ibv_free_user_buf(Buffer* buffer) { ibv_free_buf(buffer); }
+
+}  // namespace verbs_api

@@ -1,0 +1,92 @@
+// ibv_post_send(3), ibv_post_recv(3).
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+namespace {
+
+// 0, or EINVAL for what cannot even be said to the transport.
+int ToSendRequest(const ibv_send_wr& wr, transport::SendRequest* request) {
+  if (wr.num_sge < 0 || (wr.num_sge > 0 && wr.sg_list == nullptr)) {
+    return EINVAL;
+  }
+  request->wr_id = wr.wr_id;
+  request->flags = wr.send_flags;
+  request->sges = ToSges(wr.sg_list, static_cast<size_t>(wr.num_sge));
+  switch (wr.opcode) {
+    case IBV_WR_SEND_WITH_IMM:
+      request->imm_be = wr.imm_data;
+      break;
+    case IBV_WR_SEND:
+      break;
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_LOCAL_INV:
+      request->invalidate_rkey = wr.invalidate_rkey;
+      break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      request->imm_be = wr.imm_data;
+      [[fallthrough]];
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_WRITE:
+      request->remote_addr = wr.wr.rdma.remote_addr;
+      request->rkey = wr.wr.rdma.rkey;
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      request->remote_addr = wr.wr.atomic.remote_addr;
+      request->rkey = wr.wr.atomic.rkey;
+      request->compare_add = wr.wr.atomic.compare_add;
+      request->swap = wr.wr.atomic.swap;
+      break;
+    default:
+      return EINVAL;
+  }
+  request->opcode = static_cast<transport::SendOpcode>(wr.opcode);
+  return 0;
+}
+
+}  // namespace
+
+int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
+  return ErrnoCall([&]() -> int {
+    Qp* qp = Find(ibv);
+    if (qp == nullptr) {
+      if (bad != nullptr) *bad = wr;
+      return EINVAL;
+    }
+    rxe_user::QueuePair::Posting posting(*qp->pair);
+    for (; wr != nullptr; wr = wr->next) {
+      if (bad != nullptr) *bad = wr;  // until it is posted
+      transport::SendRequest request;
+      int error = ToSendRequest(*wr, &request);
+      if (error == 0) error = posting.Send(request);
+      if (error != 0) return error;
+    }
+    return 0;
+  });
+}
+
+int PostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return ErrnoCall([&]() -> int {
+    Qp* qp = Find(ibv);
+    if (qp == nullptr) {
+      if (bad != nullptr) *bad = wr;
+      return EINVAL;
+    }
+    rxe_user::QueuePair::Posting posting(*qp->pair);
+    for (; wr != nullptr; wr = wr->next) {
+      if (bad != nullptr) *bad = wr;
+      if (wr->num_sge < 0 || (wr->num_sge > 0 && wr->sg_list == nullptr)) {
+        return EINVAL;
+      }
+      if (const int error = posting.Receive(
+              {wr->wr_id,
+               ToSges(wr->sg_list, static_cast<size_t>(wr->num_sge))})) {
+        return error;
+      }
+    }
+    return 0;
+  });
+}
+
+}  // namespace verbs_api

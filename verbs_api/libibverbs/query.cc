@@ -1,0 +1,250 @@
+// What a device and its port are: ibv_query_device(3), ibv_query_port(3),
+// ibv_query_gid(3), ibv_query_pkey(3).
+#include <arpa/inet.h>
+#include <endian.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "rxe_user/objects/limits.h"
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+namespace {
+
+constexpr uint8_t kPort = 1;
+
+void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
+  std::memset(attr, 0, sizeof(*attr));
+  std::strcpy(attr->fw_ver, "rxe_user");
+  attr->node_guid = htobe64(device.guid);
+  attr->sys_image_guid = htobe64(device.guid);
+  attr->max_mr_size = rxe_user::kMaxRegion;
+  attr->page_size_cap = 4096;
+  // No vendor: programs that know some cards post in their special ways.
+  attr->vendor_id = 0;
+  attr->vendor_part_id = 0;
+  attr->max_qp = rxe_user::kMaxQp;
+  attr->max_qp_wr = rxe_user::kMaxQpWr;
+  attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD |
+                           IBV_DEVICE_SYS_IMAGE_GUID |
+                           IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
+  attr->max_sge = rxe_user::kMaxSge;
+  attr->max_sge_rd = rxe_user::kMaxSge;
+  attr->max_cq = rxe_user::kMaxObjects - 1;
+  attr->max_cqe = rxe_user::kMaxCqe;
+  attr->max_mr = rxe_user::kMaxObjects - 1;
+  attr->max_pd = rxe_user::kMaxObjects - 1;
+  attr->max_qp_rd_atom = rxe_user::kMaxRdAtomic;
+  attr->max_res_rd_atom = rxe_user::kMaxRdAtomic * rxe_user::kMaxQp;
+  attr->max_qp_init_rd_atom = rxe_user::kMaxRdAtomic;
+  // Executed by the processor: atomic with everything else that is.
+  attr->atomic_cap = IBV_ATOMIC_GLOB;
+  attr->max_ah = rxe_user::kMaxObjects - 1;
+  attr->max_srq = rxe_user::kMaxObjects - 1;
+  attr->max_srq_wr = rxe_user::kMaxSrqWr;
+  attr->max_srq_sge = rxe_user::kMaxSge;
+  attr->max_pkeys = 1;
+  attr->local_ca_ack_delay = 15;
+  attr->phys_port_cnt = 1;
+}
+
+ibv_mtu MtuCode(uint32_t bytes) {
+  if (bytes >= 4096) return IBV_MTU_4096;
+  if (bytes >= 2048) return IBV_MTU_2048;
+  if (bytes >= 1024) return IBV_MTU_1024;
+  if (bytes >= 512) return IBV_MTU_512;
+  return IBV_MTU_256;
+}
+
+// The InfiniBand width and speed that stand for an Ethernet speed.
+struct Rate {
+  uint64_t mbps;
+  uint8_t width;  // 1: 1X, 2: 4X
+  uint8_t speed;  // 1: 2.5, 2: 5, 4: 10, 8: 10 (FDR10), 16: 14, 32: 25, 64: 50,
+                  // 128: 100 Gbit/s a lane
+};
+constexpr Rate kRates[] = {
+    {400000, 2, 128}, {200000, 2, 64}, {100000, 2, 32}, {56000, 2, 16},
+    {50000, 1, 64},   {40000, 2, 8},   {25000, 1, 32},  {20000, 2, 2},
+    {10000, 1, 8},    {0, 1, 1},
+};
+
+void FillPort(const rxe_user::Device& device, ibv_port_attr* attr) {
+  std::memset(attr, 0, sizeof(*attr));
+  attr->state = device.up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  attr->max_mtu = IBV_MTU_4096;
+  attr->active_mtu = MtuCode(device.roce_mtu);
+  attr->gid_tbl_len = static_cast<int>(device.gids.size());
+  attr->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+  attr->max_msg_sz = rxe_user::kMaxMessage;
+  attr->pkey_tbl_len = 1;
+  attr->max_vl_num = 1;
+  // A virtual interface does not tell its speed.
+  const uint64_t mbps = device.speed_mbps != 0 ? device.speed_mbps : 10000;
+  const Rate* rate = kRates;
+  while (rate->mbps > mbps) ++rate;
+  attr->active_width = rate->width;
+  attr->active_speed = rate->speed;
+  attr->phys_state = device.up ? 5 : 3;  // LinkUp, Disabled
+  attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+  attr->flags = IBV_QPF_GRH_REQUIRED;
+}
+
+void FillGid(const rxe_user::Device& device, uint32_t index,
+             ibv_gid_entry* entry) {
+  std::memset(entry, 0, sizeof(*entry));
+  std::memcpy(entry->gid.raw, device.gids[index].address.bytes.data(), 16);
+  entry->gid_index = index;
+  entry->port_num = kPort;
+  entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry->ndev_ifindex = device.ifindex;
+}
+
+}  // namespace
+
+VERBS_EXPORT int ibv_query_device(ibv_context* ibv, ibv_device_attr* attr) {
+  Context* context = Find(ibv);
+  if (context == nullptr || attr == nullptr) return EINVAL;
+  FillDevice(context->snapshot(), attr);
+  return 0;
+}
+
+int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
+                  ibv_device_attr_ex* attr, size_t size) {
+  Context* context = Find(ibv);
+  if (context == nullptr || attr == nullptr || size < sizeof(ibv_device_attr) ||
+      (input != nullptr && input->comp_mask != 0)) {
+    return EINVAL;
+  }
+  ibv_device_attr_ex full;
+  std::memset(&full, 0, sizeof(full));
+  FillDevice(context->snapshot(), &full.orig_attr);
+  full.completion_timestamp_mask = UINT64_MAX;
+  full.hca_core_clock = 1'000'000;  // kHz: time stamps are nanoseconds
+  full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+  full.phys_port_cnt_ex = 1;
+  // Newer programs pass a larger structure.
+  std::memset(attr, 0, size);
+  std::memcpy(attr, &full, std::min(size, sizeof(full)));
+  return 0;
+}
+
+int QueryRtValues(ibv_context* ibv, ibv_values_ex* values) {
+  if (Find(ibv) == nullptr || values == nullptr) return EINVAL;
+  const uint32_t wanted = values->comp_mask;
+  values->comp_mask = 0;
+  if ((wanted & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
+    // The clock of completions, in tv_nsec alone as hardware gives its cycles.
+    values->raw_clock.tv_sec = 0;
+    values->raw_clock.tv_nsec = rxe_user::Lane::Now();
+    values->comp_mask |= IBV_VALUES_MASK_RAW_CLOCK;
+  }
+  return 0;
+}
+
+int QueryPort(ibv_context* ibv, uint8_t port, ibv_port_attr* attr,
+              size_t size) {
+  Context* context = Find(ibv);
+  if (context == nullptr || port != kPort || attr == nullptr) return EINVAL;
+  ibv_port_attr full;
+  FillPort(context->snapshot(), &full);
+  // Older and newer programs have shorter and longer structures.
+  std::memset(attr, 0, size);
+  std::memcpy(attr, &full, std::min(size, sizeof(full)));
+  return 0;
+}
+
+// For programs from before port_cap_flags2 and flags.
+VERBS_EXPORT int ibv_query_port(ibv_context* ibv, uint8_t port,
+                                _compat_ibv_port_attr* attr) {
+  return QueryPort(ibv, port, reinterpret_cast<ibv_port_attr*>(attr),
+                   offsetof(ibv_port_attr, flags));
+}
+
+VERBS_EXPORT int ibv_query_port_speed(ibv_context* ibv, uint32_t port,
+                                      uint64_t* speed) {
+  Context* context = Find(ibv);
+  if (context == nullptr || port != kPort || speed == nullptr) return EINVAL;
+  const uint64_t mbps = context->snapshot().speed_mbps;
+  *speed = (mbps != 0 ? mbps : 10000) / 100;
+  return 0;
+}
+
+VERBS_EXPORT int ibv_query_gid(ibv_context* ibv, uint8_t port, int index,
+                               ibv_gid* gid) {
+  Context* context = Find(ibv);
+  if (context == nullptr || port != kPort || gid == nullptr || index < 0 ||
+      static_cast<size_t>(index) >= context->snapshot().gids.size()) {
+    return FailMinusOne(EINVAL);
+  }
+  std::memcpy(gid->raw, context->snapshot().gids[index].address.bytes.data(),
+              sizeof(gid->raw));
+  return 0;
+}
+
+VERBS_EXPORT int _ibv_query_gid_ex(ibv_context* ibv, uint32_t port,
+                                   uint32_t index, ibv_gid_entry* entry,
+                                   uint32_t flags, size_t entry_size) {
+  Context* context = Find(ibv);
+  if (context == nullptr || entry == nullptr) return EINVAL;
+  if (flags != 0) return EOPNOTSUPP;
+  if (port != kPort || index >= context->snapshot().gids.size()) return EINVAL;
+  ibv_gid_entry full;
+  FillGid(context->snapshot(), index, &full);
+  std::memset(static_cast<void*>(entry), 0, entry_size);
+  std::memcpy(entry, &full, std::min(entry_size, sizeof(full)));
+  return 0;
+}
+
+VERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* ibv,
+                                          ibv_gid_entry* entries,
+                                          size_t max_entries, uint32_t flags,
+                                          size_t entry_size) {
+  Context* context = Find(ibv);
+  if (context == nullptr) return -EINVAL;
+  if (flags != 0) return -EOPNOTSUPP;
+  const size_t count = context->snapshot().gids.size();
+  if (entries == nullptr || max_entries < count) return -EINVAL;
+  char* out = reinterpret_cast<char*>(entries);
+  for (size_t i = 0; i < count; ++i, out += entry_size) {
+    ibv_gid_entry full;
+    FillGid(context->snapshot(), static_cast<uint32_t>(i), &full);
+    std::memset(out, 0, entry_size);
+    std::memcpy(out, &full, std::min(entry_size, sizeof(full)));
+  }
+  return static_cast<ssize_t>(count);
+}
+
+// A private symbol that ibv_devinfo is linked to. 1 is RoCE v2 there.
+VERBS_EXPORT int ibv_query_gid_type(ibv_context* ibv, uint8_t port,
+                                    unsigned int index, int* type) {
+  Context* context = Find(ibv);
+  if (context == nullptr || port != kPort || type == nullptr ||
+      index >= context->snapshot().gids.size()) {
+    return FailMinusOne(EINVAL);
+  }
+  *type = 1;
+  return 0;
+}
+
+VERBS_EXPORT int ibv_query_pkey(ibv_context* ibv, uint8_t port, int index,
+                                __be16* pkey) {
+  if (Find(ibv) == nullptr || port != kPort || index != 0 || pkey == nullptr) {
+    return FailMinusOne(EINVAL);
+  }
+  *pkey = htons(rxe_user::kDefaultPkey);
+  return 0;
+}
+
+VERBS_EXPORT int ibv_get_pkey_index(ibv_context* ibv, uint8_t port,
+                                    __be16 pkey) {
+  if (Find(ibv) == nullptr || port != kPort ||
+      pkey != htons(rxe_user::kDefaultPkey)) {
+    return FailMinusOne(EINVAL);
+  }
+  return 0;
+}
+
+}  // namespace verbs_api

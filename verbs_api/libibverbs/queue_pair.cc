@@ -1,0 +1,345 @@
+// Queue pairs: ibv_create_qp(3), ibv_modify_qp(3), ibv_query_qp(3).
+#include <algorithm>
+#include <cstring>
+
+#include "rxe_user/objects/limits.h"
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+namespace {
+
+// What ibv_wr_* of an RC queue pair can do here.
+constexpr uint64_t kRcSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+    IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+// 0 for a type that we have.
+int CheckType(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+      return 0;
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+    case IBV_QPT_DRIVER:
+      return EOPNOTSUPP;
+  }
+  return EINVAL;
+}
+
+Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
+           bool extended, uint64_t send_ops) {
+  Pd* pd = Find(ibv_pd);
+  if (pd == nullptr) return Fail(EINVAL);
+  if (const int error = CheckType(attr.qp_type)) return Fail(error);
+  Cq* send_cq = Find(attr.send_cq);
+  Cq* recv_cq = Find(attr.recv_cq);
+  Srq* srq = Find(attr.srq);
+  Context* context = pd->owner;
+  if (send_cq == nullptr || recv_cq == nullptr ||
+      (attr.srq != nullptr && srq == nullptr) || send_cq->owner != context ||
+      recv_cq->owner != context || (srq != nullptr && srq->owner != context)) {
+    return Fail(EINVAL);
+  }
+  auto qp = std::make_unique<Qp>();
+  std::memset(static_cast<ibv_qp_ex*>(qp.get()), 0, sizeof(ibv_qp_ex));
+  rxe_user::QueuePair::Config config;
+  config.type = static_cast<transport::QpType>(attr.qp_type);
+  config.pd = pd->domain.get();
+  config.send_cq = send_cq->queue.get();
+  config.recv_cq = recv_cq->queue.get();
+  config.srq = srq != nullptr ? srq->queue.get() : nullptr;
+  config.capacity.max_send_wr = attr.cap.max_send_wr;
+  config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
+  config.capacity.max_inline_data = attr.cap.max_inline_data;
+  if (srq == nullptr) {
+    config.capacity.max_recv_wr = attr.cap.max_recv_wr;
+    config.capacity.max_recv_sge = std::max(attr.cap.max_recv_sge, 1u);
+  }
+  config.signal_all = attr.sq_sig_all != 0;
+  config.async = &context->async;
+  config.element = qp->base();
+  config.account = &qp->account;
+  if (const int error = rxe_user::QueuePair::Create(config, &qp->pair)) {
+    return Fail(error);
+  }
+  ibv_qp* base = qp->base();
+  base->context = pd->context;
+  base->qp_context = attr.qp_context;
+  base->pd = pd;
+  base->send_cq = attr.send_cq;
+  base->recv_cq = attr.recv_cq;
+  base->srq = attr.srq;
+  base->qp_num = qp->pair->qpn();
+  base->state = IBV_QPS_RESET;
+  base->qp_type = attr.qp_type;
+  qp->owner = context;
+  qp->extended = extended;
+  qp->send_ops = send_ops;
+  InitWorkBuilder(qp.get());
+  {
+    std::lock_guard<std::mutex> lock(context->mutex);
+    context->qps.insert(qp.get());
+    base->handle = Handles<Qp>().Add(qp.get());
+    if (base->handle == 0) {
+      context->qps.erase(qp.get());
+      return Fail(ENOMEM);
+    }
+    ++context->objects;
+  }
+  pthread_mutex_init(&base->mutex, nullptr);
+  pthread_cond_init(&base->cond, nullptr);
+  cap->max_send_wr = config.capacity.max_send_wr;
+  cap->max_recv_wr = config.capacity.max_recv_wr;
+  cap->max_send_sge = config.capacity.max_send_sge;
+  cap->max_recv_sge = config.capacity.max_recv_sge;
+  cap->max_inline_data = config.capacity.max_inline_data;
+  return qp.release();
+}
+
+// Bytes, or 0 for what is not a code.
+uint32_t MtuBytes(ibv_mtu mtu) {
+  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
+}
+ibv_mtu MtuCode(uint32_t bytes) {
+  int code = IBV_MTU_256;
+  while (code < IBV_MTU_4096 && (128u << code) < bytes) ++code;
+  return static_cast<ibv_mtu>(code);
+}
+
+void FromAddressVector(const transport::AddressVector& av, uint8_t port,
+                       ibv_ah_attr* attr) {
+  if (av.destination.is_unspecified()) return;  // never set
+  std::memcpy(attr->grh.dgid.raw, av.destination.bytes.data(), 16);
+  attr->grh.flow_label = av.flow_label;
+  attr->grh.sgid_index = av.gid_index;
+  attr->grh.hop_limit = av.hop_limit;
+  attr->grh.traffic_class = av.traffic_class;
+  attr->dlid = av.dlid;
+  attr->sl = av.service_level;
+  attr->is_global = 1;
+  attr->port_num = port;
+}
+
+constexpr int kKnownMask = (IBV_QP_DEST_QPN << 1) - 1;
+
+}  // namespace
+
+VERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  return PointerCall([&]() -> ibv_qp* {
+    if (attr == nullptr) return Fail(EINVAL);
+    Qp* qp = Create(pd, *attr, &attr->cap, false, 0);
+    return qp == nullptr ? nullptr : qp->base();
+  });
+}
+
+ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
+  return PointerCall([&]() -> ibv_qp* {
+    if (attr == nullptr || Find(ibv) == nullptr) return Fail(EINVAL);
+    constexpr uint32_t kSupported = IBV_QP_INIT_ATTR_PD |
+                                    IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr uint32_t kKnown = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
+    if ((attr->comp_mask & ~kKnown) != 0) return Fail(EINVAL);
+    if (const int error = CheckType(attr->qp_type)) return Fail(error);
+    if ((attr->comp_mask & ~kSupported) != 0) return Fail(EOPNOTSUPP);
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+        attr->create_flags != 0) {
+      return Fail(EOPNOTSUPP);
+    }
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 ||
+        Find(attr->pd) == nullptr || attr->pd->context != ibv) {
+      return Fail(EINVAL);
+    }
+    const bool extended =
+        (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+    const uint64_t send_ops = extended ? attr->send_ops_flags : 0;
+    if ((send_ops & ~kRcSendOps) != 0) return Fail(EOPNOTSUPP);
+    // The extended structure begins as the plain one does.
+    ibv_qp_init_attr plain;
+    static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
+                  offsetof(ibv_qp_init_attr, sq_sig_all));
+    std::memcpy(&plain, attr, sizeof(plain));
+    Qp* qp = Create(attr->pd, plain, &attr->cap, extended, send_ops);
+    return qp == nullptr ? nullptr : qp->base();
+  });
+}
+
+VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
+  Qp* qp = Find(ibv);
+  return qp != nullptr && qp->extended ? qp : nullptr;
+}
+
+VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
+  Qp* qp = FindEvenClosed(ibv);
+  if (qp == nullptr) return EINVAL;
+  Context* context = qp->owner;
+  {
+    std::lock_guard<std::mutex> lock(context->mutex);
+    context->qps.erase(qp);
+  }
+  qp->pair.reset();
+  const uint32_t events = context->async.Withdraw(&qp->account);
+  WaitForAcks(&ibv->mutex, &ibv->cond, &ibv->events_completed, events);
+  Handles<Qp>().Remove(ibv->handle);
+  pthread_cond_destroy(&ibv->cond);
+  pthread_mutex_destroy(&ibv->mutex);
+  delete qp;
+  Release(context);
+  return 0;
+}
+
+VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
+  return ErrnoCall([&]() -> int {
+    Qp* qp = Find(ibv);
+    if (qp == nullptr || attr == nullptr) return EINVAL;
+    if ((mask & IBV_QP_RATE_LIMIT) != 0) return EOPNOTSUPP;
+    if ((mask & ~kKnownMask) != 0 || (mask & IBV_QP_CAP) != 0) return EINVAL;
+    const auto has = [mask](int bit) { return (mask & bit) != 0; };
+    transport::QpAttributes out;
+    if (has(IBV_QP_STATE)) {
+      if (attr->qp_state < IBV_QPS_RESET || attr->qp_state > IBV_QPS_ERR) {
+        return EINVAL;
+      }
+      out.state = static_cast<transport::QpState>(attr->qp_state);
+    }
+    if (has(IBV_QP_CUR_STATE)) {
+      if (attr->cur_qp_state < IBV_QPS_RESET ||
+          attr->cur_qp_state > IBV_QPS_ERR) {
+        return EINVAL;
+      }
+      out.current_state = static_cast<transport::QpState>(attr->cur_qp_state);
+    }
+    if (has(IBV_QP_PATH_MTU)) {
+      out.path_mtu = MtuBytes(attr->path_mtu);
+      if (out.path_mtu == 0) return EINVAL;
+    }
+    if (has(IBV_QP_PORT) && attr->port_num != 1) return EINVAL;
+    if (has(IBV_QP_PKEY_INDEX) && attr->pkey_index != 0) return EINVAL;
+    if (has(IBV_QP_AV)) {
+      if (const int error =
+              ToAddressVector(*qp->owner, attr->ah_attr, &out.av)) {
+        return error;
+      }
+    }
+    if (has(IBV_QP_ALT_PATH)) {
+      if (attr->alt_port_num != 1 || attr->alt_pkey_index != 0) return EINVAL;
+      if (const int error =
+              ToAddressVector(*qp->owner, attr->alt_ah_attr, &out.alt_av)) {
+        return error;
+      }
+    }
+    if (has(IBV_QP_PATH_MIG_STATE) &&
+        (attr->path_mig_state < IBV_MIG_MIGRATED ||
+         attr->path_mig_state > IBV_MIG_ARMED)) {
+      return EINVAL;
+    }
+    out.qkey = attr->qkey;
+    // As the kernel does with what hardware has no room for.
+    out.rq_psn = attr->rq_psn & 0xffffff;
+    out.sq_psn = attr->sq_psn & 0xffffff;
+    out.dest_qpn = attr->dest_qp_num & 0xffffff;
+    out.access_flags = attr->qp_access_flags;
+    out.pkey_index = attr->pkey_index;
+    out.alt_pkey_index = attr->alt_pkey_index;
+    out.en_sqd_async_notify = attr->en_sqd_async_notify != 0;
+    out.max_rd_atomic = attr->max_rd_atomic;
+    out.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+    if ((has(IBV_QP_MAX_QP_RD_ATOMIC) &&
+         attr->max_rd_atomic > rxe_user::kMaxRdAtomic) ||
+        (has(IBV_QP_MAX_DEST_RD_ATOMIC) &&
+         attr->max_dest_rd_atomic > rxe_user::kMaxRdAtomic)) {
+      return EINVAL;
+    }
+    out.min_rnr_timer = attr->min_rnr_timer;
+    out.port_num = attr->port_num;
+    out.alt_port_num = attr->alt_port_num;
+    out.timeout = attr->timeout;
+    out.alt_timeout = attr->alt_timeout;
+    out.retry_cnt = attr->retry_cnt;
+    out.rnr_retry = attr->rnr_retry;
+    out.path_mig_state = static_cast<uint8_t>(attr->path_mig_state);
+    const int error = qp->pair->Modify(out, static_cast<uint32_t>(mask));
+    if (error == 0 && has(IBV_QP_STATE)) ibv->state = attr->qp_state;
+    return error;
+  });
+}
+
+VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int /*mask*/,
+                              ibv_qp_init_attr* init) {
+  return ErrnoCall([&]() -> int {
+    Qp* qp = Find(ibv);
+    if (qp == nullptr || attr == nullptr || init == nullptr) return EINVAL;
+    const transport::QpAttributes in = qp->pair->Query();
+    const rxe_user::QueuePair::Config& config = qp->pair->config();
+    std::memset(attr, 0, sizeof(*attr));
+    attr->qp_state = static_cast<ibv_qp_state>(in.state);
+    attr->cur_qp_state = attr->qp_state;
+    attr->path_mtu = MtuCode(in.path_mtu);
+    attr->path_mig_state = static_cast<ibv_mig_state>(in.path_mig_state);
+    attr->qkey = in.qkey;
+    attr->rq_psn = in.rq_psn;
+    attr->sq_psn = in.sq_psn;
+    attr->dest_qp_num = in.dest_qpn;
+    attr->qp_access_flags = in.access_flags;
+    attr->cap.max_send_wr = config.capacity.max_send_wr;
+    attr->cap.max_recv_wr = config.capacity.max_recv_wr;
+    attr->cap.max_send_sge = config.capacity.max_send_sge;
+    attr->cap.max_recv_sge = config.capacity.max_recv_sge;
+    attr->cap.max_inline_data = config.capacity.max_inline_data;
+    FromAddressVector(in.av, in.port_num, &attr->ah_attr);
+    FromAddressVector(in.alt_av, in.alt_port_num, &attr->alt_ah_attr);
+    attr->pkey_index = in.pkey_index;
+    attr->alt_pkey_index = in.alt_pkey_index;
+    attr->en_sqd_async_notify = in.en_sqd_async_notify ? 1 : 0;
+    attr->sq_draining = in.sq_draining ? 1 : 0;
+    attr->max_rd_atomic = in.max_rd_atomic;
+    attr->max_dest_rd_atomic = in.max_dest_rd_atomic;
+    attr->min_rnr_timer = in.min_rnr_timer;
+    attr->port_num = in.port_num;
+    attr->timeout = in.timeout;
+    attr->retry_cnt = in.retry_cnt;
+    attr->rnr_retry = in.rnr_retry;
+    attr->alt_port_num = in.alt_port_num;
+    attr->alt_timeout = in.alt_timeout;
+    init->qp_context = ibv->qp_context;
+    init->send_cq = ibv->send_cq;
+    init->recv_cq = ibv->recv_cq;
+    init->srq = ibv->srq;
+    init->cap = attr->cap;
+    init->qp_type = ibv->qp_type;
+    init->sq_sig_all = config.signal_all ? 1 : 0;
+    ibv->state = attr->qp_state;
+    return 0;
+  });
+}
+
+VERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* /*qp*/,
+                                            ibv_wr_opcode /*op*/,
+                                            uint32_t /*flags*/) {
+  return 0;  // no promise beyond the last bytes of a message
+}
+
+// Enhanced connection establishment is a matter between one vendor's cards.
+VERBS_EXPORT int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
+  return EOPNOTSUPP;
+}
+VERBS_EXPORT int ibv_set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
+  errno = EOPNOTSUPP;
+  return EOPNOTSUPP;
+}
+
+VERBS_EXPORT int ibv_attach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/,
+                                  uint16_t /*lid*/) {
+  return EOPNOTSUPP;
+}
+VERBS_EXPORT int ibv_detach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/,
+                                  uint16_t /*lid*/) {
+  return EOPNOTSUPP;
+}
+
+}  // namespace verbs_api

@@ -1,0 +1,285 @@
+// ibv_wr_start, ibv_wr_complete, ibv_wr_abort and what comes between them
+// (manual page ibv_wr_post(3)): nothing is visible before complete, abort
+// discards, and after any wrong call complete fails and posts nothing.
+#include <cstring>
+
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+namespace {
+
+using transport::SendOpcode;
+
+Qp* Self(ibv_qp_ex* qp) { return static_cast<Qp*>(qp); }
+
+void Wrong(WorkBuilder& builder, int error) {
+  if (builder.error == 0) builder.error = error;
+}
+
+// The setters and builders tell failure only by what complete returns.
+template <typename Body>
+void Build(ibv_qp_ex* qp, Body&& body) noexcept {
+  WorkBuilder& builder = Self(qp)->builder;
+  try {
+    body(builder);
+  } catch (...) {
+    Wrong(builder, ENOMEM);
+  }
+}
+
+// Begins a work request; null when it is of a kind that was not asked for at
+// creation, or outside of start and complete.
+transport::SendRequest* Begin(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op) {
+  WorkBuilder& builder = Self(qp)->builder;
+  if (!builder.active || (Self(qp)->send_ops & op) == 0) {
+    Wrong(builder, EINVAL);
+    return nullptr;
+  }
+  WorkBuilder::Work& work = builder.works.emplace_back();
+  work.request.wr_id = qp->wr_id;
+  work.request.opcode = opcode;
+  // Whether data is inline is said by the setter.
+  work.request.flags =
+      qp->wr_flags & ~static_cast<unsigned int>(IBV_SEND_INLINE);
+  return &work.request;
+}
+
+// The work request that a setter is for; null when there is none or it has its
+// data already.
+WorkBuilder::Work* ForData(WorkBuilder& builder) {
+  if (!builder.active || builder.works.empty() ||
+      builder.works.back().has_data) {
+    Wrong(builder, EINVAL);
+    return nullptr;
+  }
+  builder.works.back().has_data = true;
+  return &builder.works.back();
+}
+
+void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
+          uint64_t remote_addr, uint32_t imm) {
+  Build(qp, [&](WorkBuilder&) {
+    if (auto* request = Begin(qp, opcode, op)) {
+      request->rkey = rkey;
+      request->remote_addr = remote_addr;
+      request->imm_be = imm;
+    }
+  });
+}
+
+void WrRdmaRead(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
+  Rdma(qp, SendOpcode::kRdmaRead, IBV_QP_EX_WITH_RDMA_READ, rkey, remote_addr,
+       0);
+}
+void WrRdmaWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
+  Rdma(qp, SendOpcode::kRdmaWrite, IBV_QP_EX_WITH_RDMA_WRITE, rkey, remote_addr,
+       0);
+}
+void WrRdmaWriteImm(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
+                    __be32 imm) {
+  Rdma(qp, SendOpcode::kRdmaWriteWithImm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+       rkey, remote_addr, imm);
+}
+
+void Atomic(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
+            uint64_t remote_addr, uint64_t compare_add, uint64_t swap) {
+  Build(qp, [&](WorkBuilder&) {
+    if (auto* request = Begin(qp, opcode, op)) {
+      request->rkey = rkey;
+      request->remote_addr = remote_addr;
+      request->compare_add = compare_add;
+      request->swap = swap;
+    }
+  });
+}
+
+void WrCompareSwap(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
+                   uint64_t compare, uint64_t swap) {
+  Atomic(qp, SendOpcode::kCompareSwap, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, rkey,
+         remote_addr, compare, swap);
+}
+void WrFetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
+                uint64_t add) {
+  Atomic(qp, SendOpcode::kFetchAdd, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey,
+         remote_addr, add, 0);
+}
+
+void WrSend(ibv_qp_ex* qp) {
+  Build(qp, [&](WorkBuilder&) {
+    Begin(qp, SendOpcode::kSend, IBV_QP_EX_WITH_SEND);
+  });
+}
+void WrSendImm(ibv_qp_ex* qp, __be32 imm) {
+  Build(qp, [&](WorkBuilder&) {
+    if (auto* request =
+            Begin(qp, SendOpcode::kSendWithImm, IBV_QP_EX_WITH_SEND_WITH_IMM)) {
+      request->imm_be = imm;
+    }
+  });
+}
+void WrSendInv(ibv_qp_ex* qp, uint32_t rkey) {
+  Build(qp, [&](WorkBuilder&) {
+    if (auto* request = Begin(qp, SendOpcode::kSendWithInvalidate,
+                              IBV_QP_EX_WITH_SEND_WITH_INV)) {
+      request->invalidate_rkey = rkey;
+    }
+  });
+}
+
+// --- What is not there; creation has refused the flags for it.
+void Unsupported(ibv_qp_ex* qp) { Wrong(Self(qp)->builder, EINVAL); }
+void WrLocalInv(ibv_qp_ex* qp, uint32_t /*rkey*/) { Unsupported(qp); }
+void WrBindMw(ibv_qp_ex* qp, ibv_mw* /*mw*/, uint32_t /*rkey*/,
+              const ibv_mw_bind_info* /*info*/) {
+  Unsupported(qp);
+}
+void WrSendTso(ibv_qp_ex* qp, void* /*header*/, uint16_t /*size*/,
+               uint16_t /*mss*/) {
+  Unsupported(qp);
+}
+void WrAtomicWrite(ibv_qp_ex* qp, uint32_t /*rkey*/, uint64_t /*remote_addr*/,
+                   const void* /*data*/) {
+  Unsupported(qp);
+}
+void WrFlush(ibv_qp_ex* qp, uint32_t /*rkey*/, uint64_t /*remote_addr*/,
+             size_t /*length*/, uint8_t /*type*/, uint8_t /*level*/) {
+  Unsupported(qp);
+}
+// For UD and XRC, which there are not yet.
+void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* /*ah*/, uint32_t /*qpn*/,
+                 uint32_t /*qkey*/) {
+  Unsupported(qp);
+}
+void WrSetXrcSrqn(ibv_qp_ex* qp, uint32_t /*srqn*/) { Unsupported(qp); }
+
+// --- Data.
+
+void WrSetSgeList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
+  Build(qp, [&](WorkBuilder& builder) {
+    WorkBuilder::Work* work = ForData(builder);
+    if (work == nullptr) return;
+    if (count > Self(qp)->pair->config().capacity.max_send_sge ||
+        (count > 0 && list == nullptr)) {
+      return Wrong(builder, EINVAL);
+    }
+    work->first_sge = builder.sges.size();
+    work->num_sge = count;
+    const auto sges = ToSges(list, count);
+    builder.sges.insert(builder.sges.end(), sges.begin(), sges.end());
+  });
+}
+
+void WrSetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t addr, uint32_t length) {
+  const ibv_sge sge = {addr, length, lkey};
+  WrSetSgeList(qp, 1, &sge);
+}
+
+void WrSetInlineDataList(ibv_qp_ex* qp, size_t count,
+                         const ibv_data_buf* list) {
+  Build(qp, [&](WorkBuilder& builder) {
+    WorkBuilder::Work* work = ForData(builder);
+    if (work == nullptr) return;
+    const size_t limit = Self(qp)->pair->config().capacity.max_inline_data;
+    size_t total = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (list[i].length > limit - total) return Wrong(builder, EINVAL);
+      total += list[i].length;
+    }
+    work->request.flags |= transport::kSendInline;
+    work->first_inline = builder.inline_bytes.size();
+    work->first_sge = builder.sges.size();
+    work->num_sge = 1;
+    for (size_t i = 0; i < count; ++i) {
+      const auto* bytes = static_cast<const uint8_t*>(list[i].addr);
+      builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
+                                  bytes + list[i].length);
+    }
+    // Its address follows when the bytes have stopped moving.
+    builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
+  });
+}
+
+void WrSetInlineData(ibv_qp_ex* qp, void* addr, size_t length) {
+  const ibv_data_buf buffer = {addr, length};
+  WrSetInlineDataList(qp, 1, &buffer);
+}
+
+// --- The critical region.
+
+void Clear(WorkBuilder& builder) {
+  builder.works.clear();
+  builder.sges.clear();
+  builder.inline_bytes.clear();
+  builder.error = 0;
+}
+
+void WrStart(ibv_qp_ex* qp) {
+  WorkBuilder& builder = Self(qp)->builder;
+  builder.critical.lock();
+  Clear(builder);
+  builder.active = true;
+}
+
+void Leave(WorkBuilder& builder) {
+  Clear(builder);
+  builder.active = false;
+  builder.critical.unlock();
+}
+
+int Post(Qp* qp) {
+  WorkBuilder& builder = qp->builder;
+  if (builder.error != 0) return builder.error;
+  std::vector<transport::SendRequest> requests;
+  requests.reserve(builder.works.size());
+  for (WorkBuilder::Work& work : builder.works) {
+    if ((work.request.flags & transport::kSendInline) != 0) {
+      builder.sges[work.first_sge].addr = reinterpret_cast<uint64_t>(
+          builder.inline_bytes.data() + work.first_inline);
+    }
+    work.request.sges = {builder.sges.data() + work.first_sge, work.num_sge};
+    requests.push_back(work.request);
+  }
+  rxe_user::QueuePair::Posting posting(*qp->pair);
+  return posting.SendAll(requests);
+}
+
+int WrComplete(ibv_qp_ex* ibv) {
+  Qp* qp = Self(ibv);
+  if (!qp->builder.active) return EINVAL;
+  const int error = ErrnoCall([qp] { return Post(qp); });
+  Leave(qp->builder);
+  return error;
+}
+
+void WrAbort(ibv_qp_ex* qp) {
+  if (Self(qp)->builder.active) Leave(Self(qp)->builder);
+}
+
+}  // namespace
+
+void InitWorkBuilder(Qp* qp) {
+  qp->wr_atomic_cmp_swp = WrCompareSwap;
+  qp->wr_atomic_fetch_add = WrFetchAdd;
+  qp->wr_bind_mw = WrBindMw;
+  qp->wr_local_inv = WrLocalInv;
+  qp->wr_rdma_read = WrRdmaRead;
+  qp->wr_rdma_write = WrRdmaWrite;
+  qp->wr_rdma_write_imm = WrRdmaWriteImm;
+  qp->wr_send = WrSend;
+  qp->wr_send_imm = WrSendImm;
+  qp->wr_send_inv = WrSendInv;
+  qp->wr_send_tso = WrSendTso;
+  qp->wr_set_ud_addr = WrSetUdAddr;
+  qp->wr_set_xrc_srqn = WrSetXrcSrqn;
+  qp->wr_set_inline_data = WrSetInlineData;
+  qp->wr_set_inline_data_list = WrSetInlineDataList;
+  qp->wr_set_sge = WrSetSge;
+  qp->wr_set_sge_list = WrSetSgeList;
+  qp->wr_start = WrStart;
+  qp->wr_complete = WrComplete;
+  qp->wr_abort = WrAbort;
+  qp->wr_atomic_write = WrAtomicWrite;
+  qp->wr_flush = WrFlush;
+}
+
+}  // namespace verbs_api
