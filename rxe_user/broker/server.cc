@@ -402,11 +402,14 @@ void Server::Settle(int64_t now) {
       settle_again_ms_.push_back(now + ms);
     }
   }
-  if (settle_again_ms_.empty() &&
-      std::any_of(groups_.begin(), groups_.end(),
-                  [](const auto& g) { return g.second.has_gaps(); })) {
+  if (settle_again_ms_.empty() && AnyGaps()) {
     settle_again_ms_.push_back(now + kSettleGapsMs);
   }
+}
+
+bool Server::AnyGaps() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const auto& g) { return g.second.has_gaps(); });
 }
 
 void Server::Watch(Group& group) {
@@ -526,6 +529,10 @@ void Server::OnTick() {
     Settle(now);
   }
   for (auto it = absent_.begin(); it != absent_.end();) {
+    // A process that never came back may still have its sockets among ours.
+    if (now >= it->second.until_ms && AnyGaps()) {
+      it->second.until_ms = now + kAbsentMs;
+    }
     if (now < it->second.until_ms) {
       ++it;
       continue;

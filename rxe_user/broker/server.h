@@ -80,6 +80,7 @@ class Server {
   void OnTick();
   void Settle(int64_t now_ms);
   void EndRecoveryIfDone(int64_t now_ms);
+  bool AnyGaps() const;
   void Watch(Group& group);
   void Record(const Group& group);
   Fate Welcome(Client& client, uint8_t slot);

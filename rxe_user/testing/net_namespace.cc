@@ -42,6 +42,17 @@ bool SetLoopback(bool up) {
   return ok;
 }
 
+bool SetLoopbackMtu(int mtu) {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  ifreq ifr{};
+  std::strcpy(ifr.ifr_name, "lo");
+  ifr.ifr_mtu = mtu;
+  const bool ok = ::ioctl(fd, SIOCSIFMTU, &ifr) == 0;
+  ::close(fd);
+  return ok;
+}
+
 bool EnterFreshNetNamespace() {
   if (::unshare(CLONE_NEWNET) != 0) {
     const unsigned uid = ::getuid();

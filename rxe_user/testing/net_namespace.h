@@ -13,6 +13,9 @@ bool EnterFreshNetNamespace();
 // Sets the loopback interface up or down. Whether that was allowed.
 bool SetLoopback(bool up);
 
+// Gives the loopback interface another MTU, in bytes. Whether that was allowed.
+bool SetLoopbackMtu(int mtu);
+
 // Whether sockets can be bound to ::1.
 bool HaveIpv6();
 
