@@ -97,8 +97,10 @@ bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
     for (const Member& m : members_) {
       if (m.cookie == cookie || m.slot == for_slot) return;
     }
-    members_.push_back({std::move(fd), cookie, for_slot, claimed, uid});
-    former_[for_slot] = kNoIndex;
+    // What the last broker noted is newer than what it told its client.
+    const uint16_t former = std::exchange(former_[for_slot], kNoIndex);
+    members_.push_back({std::move(fd), cookie, for_slot,
+                        former != kNoIndex ? former : claimed, uid});
   };
   take(0, std::move(keeper), 0);
   take(slot, std::move(socket), index);
