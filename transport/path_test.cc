@@ -75,6 +75,28 @@ TEST(PathTest, TimeoutBeginsAgainTowardsHalf) {
   EXPECT_EQ(path.window(), kBegin / 2 + 4096 + Path::kPacketOverhead);
 }
 
+TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
+  Path path;
+  path.OnTimeout(kSecond);
+  path.OnTimeout(2 * kSecond);
+  path.OnAcknowledged(path.window(), 3 * kSecond);
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), kBegin);
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), kBegin);
+  // Not after a loss.
+  path.OnTimeout(4 * kSecond);
+  path.OnLoss(5 * kSecond);
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), Path::kLeastWindow);
+  // Nor when the window has found its size again.
+  path.OnTimeout(6 * kSecond);
+  for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);
+  const uint64_t found = path.window();
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), found);
+}
+
 TEST(PathTest, MoreGoneThanInFlightIsNone) {
   Path path;
   path.OnSent(5);

@@ -408,6 +408,84 @@ TEST(RequesterLossTest, ProbesTheTailThenReplays) {
   EXPECT_EQ(peer.path().smoothed_rtt(), 100 * kMicrosecond);
 }
 
+// The peer was not scheduled for a while: nothing was lost.
+TEST(RequesterLossTest, AcksOfWhatWasNotSentAgainRestoreTheWindow) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Write(1, 100 * 256);
+  peer.Transmit();
+  EXPECT_EQ(peer.sent.size(), 100u);
+  peer.At(3 * kFirstProbe);
+  peer.Transmit();
+  EXPECT_LT(peer.sent.size(), 40u);  // as many as the least window takes
+  EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
+  peer.Ack(165);
+  EXPECT_GE(peer.path().window(), Path::kInitialWindow);
+}
+
+TEST(RequesterLossTest, AcksOfWhatWasSentAgainDoNot) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Write(1, 100 * 256);
+  peer.Transmit();
+  peer.At(3 * kFirstProbe);
+  peer.Transmit();
+  peer.Ack(110);
+  EXPECT_LT(peer.path().window(), Path::kInitialWindow);
+  peer.Ack(199);
+  EXPECT_LT(peer.path().window(), Path::kInitialWindow);
+}
+
+// The gap has been reported and is silent until it fills.
+TEST(RequesterLossTest, ProbesAKnownGapItself) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 1; i <= 3; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(100);
+  peer.Transmit();
+  peer.At(kFirstProbe);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+}
+
+// NAKs alone do not keep a connection alive.
+TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
+  RequesterPeer peer;
+  peer.attributes.retry_cnt = 1;
+  peer.Connect();
+  peer.Send(1, 1);
+  for (Time at = 0; at < 3 * kTimeout14; at += kMillisecond) {
+    peer.At(at);
+    peer.Transmit();
+    peer.Nak(100);
+  }
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.Completions(), "1 status 12");
+}
+
+// Its memory went away between the first time and the second, and the first
+// had arrived after all.
+TEST(RequesterLossTest, ReplayThatFailsLocallyIsForgivenByAnAck) {
+  RequesterPeer peer;
+  FakeMemory::Region& region =
+      peer.memory.Add(0x900000, 64, peer.kPd, kAccessLocalWrite);
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Post({.wr_id = 2, .flags = kSendSignaled},
+            {{region.va, 8, region.lkey}});
+  peer.Send(3, 1);
+  peer.Transmit();
+  region.valid = false;
+  peer.Nak(100);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 ok");
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 102 A [1]");
+  peer.Ack(102);
+  EXPECT_EQ(peer.Completions(), "3 ok");
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
 TEST(RequesterLossTest, ProbesAreAsLongAsTheRoundTrip) {
   RequesterPeer peer;
   peer.Connect();

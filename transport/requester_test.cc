@@ -443,6 +443,73 @@ TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
   EXPECT_EQ(peer.Completions(), "1 ok");
 }
 
+// A sink may post while it is told of a completion, even of a flush.
+class PostingCq : public CompletionSink {
+ public:
+  bool Push(const Completion& completion) override {
+    ids.push_back(completion.wr_id);
+    if (completion.wr_id < 10) {
+      peer->Send(completion.wr_id + 10, 1, kSignaled);
+    }
+    return true;
+  }
+  RequesterPeer* peer = nullptr;
+  std::vector<uint64_t> ids;
+};
+
+TEST(RequesterTest, TheSinkMayPost) {
+  RequesterPeer::Options options;
+  options.capacity.max_send_wr = 2;
+  RequesterPeer peer(options);
+  PostingCq cq;
+  cq.peer = &peer;
+  QpConfig config = peer.qp->config();
+  config.send_cq = &cq;
+  peer.qp.reset();
+  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Send(2, 1);
+  peer.Transmit();
+  peer.Ack(101);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
+  peer.Ack(103);
+  EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2, 11, 12}));
+  peer.Send(3, 1);
+  ASSERT_EQ(peer.Modify(QpState::kErr), 0);
+  EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2, 11, 12, 3, 13}));
+}
+
+TEST(RequesterTest, XrcInitiatorNamesTheSrq) {
+  RequesterPeer peer;
+  QpConfig config = peer.qp->config();
+  config.type = QpType::kXrcInitiator;
+  peer.qp.reset();
+  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
+  QpAttributes& a = peer.attributes;
+  a.state = QpState::kInit;
+  ASSERT_EQ(
+      peer.qp->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
+                      peer.now),
+      0);
+  a.state = QpState::kRtr;
+  ASSERT_EQ(
+      peer.qp->Modify(a, kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn,
+                      peer.now),
+      0);
+  a.state = QpState::kRts;
+  ASSERT_EQ(peer.qp->Modify(a,
+                            kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
+                                kQpSqPsn | kQpMaxQpRdAtomic,
+                            peer.now),
+            0);
+  peer.Post({.wr_id = 1, .flags = kSignaled, .remote_srqn = 0x4321},
+            {peer.Local(0, 300)});
+  EXPECT_EQ(peer.Transmit(),
+            "XRC_SEND_FIRST 100 srqn 17185 [256]; "
+            "XRC_SEND_LAST 101 A srqn 17185 [44]");
+}
+
 TEST(RequesterTest, ResetForgetsEverything) {
   RequesterPeer peer;
   peer.Connect();

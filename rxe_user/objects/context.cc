@@ -1,16 +1,67 @@
 #include "rxe_user/objects/context.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <mutex>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace rxe_user {
 
 Context::Context(std::shared_ptr<const Device> device)
     : device_(std::move(device)), engine_(Engine::For(device_)) {}
+
+std::shared_ptr<const Device> Context::device() {
+  std::lock_guard<std::mutex> lock(device_mutex_);
+  if (stale_.exchange(false, std::memory_order_acq_rel)) {
+    bool found = false;
+    for (const std::shared_ptr<const Device>& now : ListDevices()) {
+      if (now->netdev != device_->netdev || now->name != device_->name) {
+        continue;
+      }
+      device_ = WithStableGids(*device_, *now);
+      found = true;
+      break;
+    }
+    if (!found) {  // not listed: down, or without an address
+      Device down = *device_;
+      down.up = false;
+      device_ = std::make_shared<const Device>(std::move(down));
+    }
+  }
+  return device_;
+}
+
+std::shared_ptr<const Device> WithStableGids(const Device& before,
+                                             const Device& now) {
+  Device merged = now;
+  merged.gids = before.gids;
+  std::vector<GidEntry> fresh = now.gids;
+  for (GidEntry& gid : merged.gids) {
+    auto it = std::find_if(fresh.begin(), fresh.end(), [&](const GidEntry& f) {
+      return f.address == gid.address;
+    });
+    if (it == fresh.end()) {
+      gid = GidEntry{};
+    } else {
+      fresh.erase(it);
+    }
+  }
+  for (const GidEntry& gid : fresh) {
+    auto hole = std::find_if(
+        merged.gids.begin(), merged.gids.end(),
+        [](const GidEntry& g) { return g.address.is_unspecified(); });
+    if (hole != merged.gids.end()) {
+      *hole = gid;
+    } else {
+      merged.gids.push_back(gid);
+    }
+  }
+  return std::make_shared<const Device>(std::move(merged));
+}
 
 void Context::WaitForLanes() {
   for (int i = 0; i < engine_->lane_count(); ++i) {
@@ -20,9 +71,10 @@ void Context::WaitForLanes() {
 
 int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
                          transport::AddressVector* av) {
-  if (av->gid_index >= device_->gids.size()) return EINVAL;
-  av->source = device_->gids[av->gid_index].address;
-  if (av->destination.is_unspecified() ||
+  const std::shared_ptr<const Device> now = device();
+  if (av->gid_index >= now->gids.size()) return EINVAL;
+  av->source = now->gids[av->gid_index].address;
+  if (av->source.is_unspecified() || av->destination.is_unspecified() ||
       av->destination.is_v4() != av->source.is_v4()) {
     return EINVAL;
   }
@@ -60,6 +112,8 @@ int ReportedErrno(const absl::Status& status) {
       return EADDRINUSE;
     case absl::StatusCode::kNotFound:
       return EADDRNOTAVAIL;
+    case absl::StatusCode::kFailedPrecondition:  // after fork
+      return ENODEV;
     default:
       return EIO;
   }

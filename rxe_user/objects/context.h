@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "absl/status/status.h"
 #include "rxe_user/device.h"
@@ -20,10 +21,16 @@ class Context {
  public:
   explicit Context(std::shared_ptr<const Device> device);
 
-  const Device& device() const { return *device_; }
+  // As it is now. A GID keeps its index while its address lasts; an index whose
+  // address has gone holds the unspecified address until a new one takes it.
+  std::shared_ptr<const Device> device();
   Engine& engine() { return *engine_; }
   RegionTable& regions() { return regions_; }
   transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
+
+  // Reads the device anew at the next call of device(). From any thread, at any
+  // time.
+  void DeviceChanged() { stale_.store(true, std::memory_order_release); }
 
   // When it returns, everything that a lane was doing when it was called is
   // over. The caller holds no lane's lock.
@@ -37,7 +44,9 @@ class Context {
                   transport::AddressVector* av);
 
  private:
-  const std::shared_ptr<const Device> device_;
+  std::mutex device_mutex_;
+  std::shared_ptr<const Device> device_;  // guarded by device_mutex_
+  std::atomic<bool> stale_{false};
   const std::shared_ptr<Engine> engine_;
   RegionTable regions_;
   std::atomic<transport::PdId> next_pd_{1};
@@ -52,6 +61,10 @@ struct ProtectionDomain {
   const transport::PdId id;
   std::atomic<int> users{0};
 };
+
+// `now` with every GID of `before` that still exists at its old index.
+std::shared_ptr<const Device> WithStableGids(const Device& before,
+                                             const Device& now);
 
 // The errno value that says nearest what `status` does, after its message went
 // to stderr: once for each message.

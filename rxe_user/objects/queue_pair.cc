@@ -89,7 +89,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     }
   }
   if ((mask & transport::kQpPathMtu) != 0 &&
-      attributes.path_mtu > context().device().roce_mtu) {
+      attributes.path_mtu > context().device()->roce_mtu) {
     return EINVAL;
   }
   Lane::Guard guard(lane_);

@@ -120,6 +120,7 @@ std::string RequesterPeer::Describe(const wire::PacketView& packet) {
   const auto number = [&line](const char* name, uint64_t value) {
     line += std::string(" ") + name + " " + std::to_string(value);
   };
+  if (info.Has(wire::kXrcEth)) number("srqn", packet.xrc_srqn());
   if (info.Has(wire::kReth)) {
     number("va", packet.reth().va - kRemoteVa);
     number("len", packet.reth().length);

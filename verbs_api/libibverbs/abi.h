@@ -59,7 +59,11 @@ struct Context : verbs_context {
   bool closed = false;  // guarded by mutex
   int objects = 0;      // that point here; guarded by mutex
 
-  const rxe_user::Device& snapshot() const { return device->device(); }
+  uint64_t link_listener = 0;  // of the engine
+
+  std::shared_ptr<const rxe_user::Device> snapshot() const {
+    return device->device();
+  }
 };
 
 struct Pd : ibv_pd {

@@ -43,14 +43,17 @@ bool FromArpTable(const wire::IpAddress& address, uint8_t mac[6]) {
 
 int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
                     transport::AddressVector* av) {
+  const auto device = context.snapshot();
   // RoCE has no LIDs: without a GRH there is no destination.
   if (attr.is_global == 0 || attr.port_num != 1 ||
-      attr.grh.sgid_index >= context.snapshot().gids.size()) {
+      attr.grh.sgid_index >= device->gids.size()) {
     return EINVAL;
   }
   av->destination = wire::IpAddress::FromGid(attr.grh.dgid.raw);
-  if (av->destination.is_unspecified()) return EINVAL;
-  av->source = context.snapshot().gids[attr.grh.sgid_index].address;
+  av->source = device->gids[attr.grh.sgid_index].address;
+  if (av->destination.is_unspecified() || av->source.is_unspecified()) {
+    return EINVAL;
+  }
   av->gid_index = attr.grh.sgid_index;
   av->traffic_class = attr.grh.traffic_class;
   av->hop_limit = attr.grh.hop_limit;
@@ -125,7 +128,7 @@ VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
     attr->grh.traffic_class = ip.tos;
     attr->grh.hop_limit = ip.ttl;
   }
-  const auto index = GidIndexOf(context->snapshot(), destination);
+  const auto index = GidIndexOf(*context->snapshot(), destination);
   if (!index.has_value()) return FailMinusOne(EADDRNOTAVAIL);
   attr->is_global = 1;
   std::memcpy(attr->grh.dgid.raw, source.bytes.data(), 16);
@@ -154,9 +157,9 @@ VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* ibv,
     transport::AddressVector av;
     if (const int error = ToAddressVector(*context, *attr, &av)) return error;
     if (vid != nullptr) *vid = 0xffff;  // untagged
-    const rxe_user::Device& device = context->snapshot();
-    if (device.loopback || GidIndexOf(device, av.destination).has_value()) {
-      std::memcpy(mac, device.mac.data(), 6);
+    const auto device = context->snapshot();
+    if (device->loopback || GidIndexOf(*device, av.destination).has_value()) {
+      std::memcpy(mac, device->mac.data(), 6);
       return 0;
     }
     const auto& gid = av.destination.bytes;

@@ -24,6 +24,20 @@ int BindMw(ibv_qp* /*qp*/, ibv_mw* /*mw*/, ibv_mw_bind* /*bind*/) {
 int DeallocMw(ibv_mw* /*mw*/) { return EOPNOTSUPP; }
 int CloseXrcd(ibv_xrcd* /*xrcd*/) { return EOPNOTSUPP; }
 
+constexpr int kPort = 1;
+
+int EventOf(rxe_user::LinkChange change) {
+  switch (change) {
+    case rxe_user::LinkChange::kUp:
+      return IBV_EVENT_PORT_ACTIVE;
+    case rxe_user::LinkChange::kDown:
+      return IBV_EVENT_PORT_ERR;
+    case rxe_user::LinkChange::kAddresses:
+      break;
+  }
+  return IBV_EVENT_GID_CHANGE;
+}
+
 ibv_context* Open(ibv_device* device,
                   std::shared_ptr<rxe_user::Context> shared) {
   auto context = std::make_unique<Context>();
@@ -42,6 +56,13 @@ ibv_context* Open(ibv_device* device,
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;
   context->sz = sizeof(verbs_context);
   InitContextOps(context.get());
+  rxe_user::Context* const changed = context->device.get();
+  rxe_user::EventQueue* const async = &context->async;
+  context->link_listener = changed->engine().AddLinkListener(
+      [changed, async](rxe_user::LinkChange change) {
+        changed->DeviceChanged();
+        async->Post({EventOf(change), nullptr, kPort, nullptr});
+      });
   SetLive(&base, true);
   return &context.release()->context;
 }
@@ -103,6 +124,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
     std::lock_guard<std::mutex> lock(context->mutex);
     qps.swap(context->qps);
   }
+  context->device->engine().RemoveLinkListener(context->link_listener);
   for (Qp* qp : qps) qp->pair.reset();
   context->async.Close();
   if (ibv->cmd_fd >= 0) close(ibv->cmd_fd);

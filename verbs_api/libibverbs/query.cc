@@ -107,7 +107,7 @@ void FillGid(const rxe_user::Device& device, uint32_t index,
 VERBS_EXPORT int ibv_query_device(ibv_context* ibv, ibv_device_attr* attr) {
   Context* context = Find(ibv);
   if (context == nullptr || attr == nullptr) return EINVAL;
-  FillDevice(context->snapshot(), attr);
+  FillDevice(*context->snapshot(), attr);
   return 0;
 }
 
@@ -120,7 +120,7 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   }
   ibv_device_attr_ex full;
   std::memset(&full, 0, sizeof(full));
-  FillDevice(context->snapshot(), &full.orig_attr);
+  FillDevice(*context->snapshot(), &full.orig_attr);
   full.completion_timestamp_mask = UINT64_MAX;
   full.hca_core_clock = 1'000'000;  // kHz: time stamps are nanoseconds
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
@@ -149,7 +149,7 @@ int QueryPort(ibv_context* ibv, uint8_t port, ibv_port_attr* attr,
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || attr == nullptr) return EINVAL;
   ibv_port_attr full;
-  FillPort(context->snapshot(), &full);
+  FillPort(*context->snapshot(), &full);
   // Older and newer programs have shorter and longer structures.
   std::memset(attr, 0, size);
   std::memcpy(attr, &full, std::min(size, sizeof(full)));
@@ -167,7 +167,7 @@ VERBS_EXPORT int ibv_query_port_speed(ibv_context* ibv, uint32_t port,
                                       uint64_t* speed) {
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || speed == nullptr) return EINVAL;
-  const uint64_t mbps = context->snapshot().speed_mbps;
+  const uint64_t mbps = context->snapshot()->speed_mbps;
   *speed = (mbps != 0 ? mbps : 10000) / 100;
   return 0;
 }
@@ -175,11 +175,15 @@ VERBS_EXPORT int ibv_query_port_speed(ibv_context* ibv, uint32_t port,
 VERBS_EXPORT int ibv_query_gid(ibv_context* ibv, uint8_t port, int index,
                                ibv_gid* gid) {
   Context* context = Find(ibv);
-  if (context == nullptr || port != kPort || gid == nullptr || index < 0 ||
-      static_cast<size_t>(index) >= context->snapshot().gids.size()) {
+  if (context == nullptr || port != kPort || gid == nullptr || index < 0) {
     return FailMinusOne(EINVAL);
   }
-  std::memcpy(gid->raw, context->snapshot().gids[index].address.bytes.data(),
+  const auto device = context->snapshot();
+  if (static_cast<size_t>(index) >= device->gids.size()) {
+    return FailMinusOne(EINVAL);
+  }
+  // An unused index reads as zero.
+  std::memcpy(gid->raw, device->gids[index].address.bytes.data(),
               sizeof(gid->raw));
   return 0;
 }
@@ -190,9 +194,11 @@ VERBS_EXPORT int _ibv_query_gid_ex(ibv_context* ibv, uint32_t port,
   Context* context = Find(ibv);
   if (context == nullptr || entry == nullptr) return EINVAL;
   if (flags != 0) return EOPNOTSUPP;
-  if (port != kPort || index >= context->snapshot().gids.size()) return EINVAL;
+  const auto device = context->snapshot();
+  if (port != kPort || index >= device->gids.size()) return EINVAL;
+  if (device->gids[index].address.is_unspecified()) return ENODATA;
   ibv_gid_entry full;
-  FillGid(context->snapshot(), index, &full);
+  FillGid(*device, index, &full);
   std::memset(static_cast<void*>(entry), 0, entry_size);
   std::memcpy(entry, &full, std::min(entry_size, sizeof(full)));
   return 0;
@@ -203,16 +209,20 @@ VERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* ibv,
                                           size_t max_entries, uint32_t flags,
                                           size_t entry_size) {
   Context* context = Find(ibv);
-  if (context == nullptr) return -EINVAL;
+  if (context == nullptr || entries == nullptr) return -EINVAL;
   if (flags != 0) return -EOPNOTSUPP;
-  const size_t count = context->snapshot().gids.size();
-  if (entries == nullptr || max_entries < count) return -EINVAL;
+  const auto device = context->snapshot();
   char* out = reinterpret_cast<char*>(entries);
-  for (size_t i = 0; i < count; ++i, out += entry_size) {
+  size_t count = 0;
+  for (size_t i = 0; i < device->gids.size(); ++i) {
+    if (device->gids[i].address.is_unspecified()) continue;
+    if (count == max_entries) return -EINVAL;
     ibv_gid_entry full;
-    FillGid(context->snapshot(), static_cast<uint32_t>(i), &full);
+    FillGid(*device, static_cast<uint32_t>(i), &full);
     std::memset(out, 0, entry_size);
     std::memcpy(out, &full, std::min(entry_size, sizeof(full)));
+    out += entry_size;
+    ++count;
   }
   return static_cast<ssize_t>(count);
 }
@@ -222,7 +232,7 @@ VERBS_EXPORT int ibv_query_gid_type(ibv_context* ibv, uint8_t port,
                                     unsigned int index, int* type) {
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || type == nullptr ||
-      index >= context->snapshot().gids.size()) {
+      index >= context->snapshot()->gids.size()) {
     return FailMinusOne(EINVAL);
   }
   *type = 1;

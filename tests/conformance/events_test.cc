@@ -1,0 +1,352 @@
+// Completion channels, asynchronous events, and what waits for their
+// acknowledgement.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/conformance/fixture.h"
+
+namespace conformance {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool Readable(int fd, int ms) {
+  pollfd p = {fd, POLLIN, 0};
+  return poll(&p, 1, ms) == 1 && (p.revents & POLLIN) != 0;
+}
+
+class EventTest : public PairTest {
+ protected:
+  EventTest() { make_pair_ = false; }
+
+  void SetUp() override {
+    PairTest::SetUp();
+    channel_ = ibv_create_comp_channel(context_);
+    ASSERT_NE(channel_, nullptr);
+    MakeSide(&a_);
+    MakeSide(&b_, {}, 256, channel_);
+    Connect(&a_, &b_);
+  }
+  void TearDown() override {
+    DestroySide(&a_);
+    DestroySide(&b_);
+    if (channel_ != nullptr) {
+      EXPECT_EQ(ibv_destroy_comp_channel(channel_), 0);
+    }
+    PairTest::TearDown();
+  }
+
+  void ExpectEvent(ibv_cq* wanted) {
+    ibv_cq* cq = nullptr;
+    void* cq_context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), 0);
+    EXPECT_EQ(cq, wanted);
+    EXPECT_EQ(cq_context, wanted->cq_context);
+    ibv_ack_cq_events(cq, 1);
+  }
+
+  // The next asynchronous event, acknowledged; waits.
+  ibv_async_event NextAsync() {
+    ibv_async_event event = {};
+    EXPECT_TRUE(Readable(context_->async_fd, kPatienceMs));
+    EXPECT_EQ(ibv_get_async_event(context_, &event), 0);
+    ibv_ack_async_event(&event);
+    return event;
+  }
+
+  ibv_comp_channel* channel_ = nullptr;
+};
+
+TEST_F(EventTest, NoEventUnlessArmed) {
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  ExpectSuccess(a_.cq, 1);
+  ExpectSuccess(b_.cq, 1);
+  EXPECT_FALSE(Readable(channel_->fd, 0));
+}
+
+TEST_F(EventTest, OneEventForEachArming) {
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+    ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+    ExpectSuccess(a_.cq, 1);
+    ExpectSuccess(b_.cq, 1);
+  }
+  ExpectEvent(b_.cq);
+  EXPECT_FALSE(Readable(channel_->fd, 0));
+}
+
+TEST_F(EventTest, ArmingSpeaksOfWhatComesAfter) {
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  ExpectSuccess(a_.cq, 1);  // so b's is there or about to be
+  ASSERT_EQ(Receive(b_, 2, 0, 64), 0);
+  std::this_thread::sleep_for(20ms);
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  EXPECT_FALSE(Readable(channel_->fd, 20));
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 8), 0);
+  ExpectEvent(b_.cq);
+  ExpectSuccess(b_.cq, 1);
+  ExpectSuccess(b_.cq, 2);
+}
+
+TEST_F(EventTest, SolicitedOnly) {
+  for (uint64_t i = 0; i < 2; ++i) ASSERT_EQ(Receive(b_, i, 0, 64), 0);
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 1), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  ExpectSuccess(a_.cq, 1);
+  ExpectSuccess(b_.cq, 0);
+  EXPECT_FALSE(Readable(channel_->fd, 0));
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 8,
+                 IBV_SEND_SIGNALED | IBV_SEND_SOLICITED),
+            0);
+  ExpectEvent(b_.cq);
+  ExpectSuccess(b_.cq, 1);
+}
+
+TEST_F(EventTest, AFailureIsAlwaysSolicited) {
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 1), 0);
+  ibv_qp_attr attr = {};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(b_.qp, &attr, IBV_QP_STATE), 0);
+  ExpectEvent(b_.cq);
+  ExpectStatus(b_.cq, 1, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_F(EventTest, NonBlockingChannel) {
+  ASSERT_EQ(fcntl(channel_->fd, F_SETFL,
+                  fcntl(channel_->fd, F_GETFL) | O_NONBLOCK),
+            0);
+  ibv_cq* cq;
+  void* cq_context;
+  errno = 0;
+  EXPECT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(fcntl(context_->async_fd, F_SETFL, O_NONBLOCK), 0);
+  ibv_async_event event;
+  EXPECT_EQ(ibv_get_async_event(context_, &event), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+// The application waits in its own poll(): the helper wakes it.
+TEST_F(EventTest, PollOnTheDescriptor) {
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  EXPECT_TRUE(Readable(channel_->fd, kPatienceMs));
+  ExpectEvent(b_.cq);
+  ExpectSuccess(b_.cq, 1);
+  ExpectSuccess(a_.cq, 1);
+}
+
+// It blocks in ibv_get_cq_event, which makes the progress itself.
+TEST_F(EventTest, BlockingGetWaits) {
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  std::thread sender([this] {
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  });
+  ExpectEvent(b_.cq);
+  sender.join();
+  ExpectSuccess(b_.cq, 1);
+  ExpectSuccess(a_.cq, 1);
+}
+
+std::atomic<int> signals{0};
+
+TEST_F(EventTest, ASignalInterrupts) {
+  struct sigaction action = {}, before;
+  action.sa_handler = [](int) { ++signals; };
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  std::atomic<bool> done{false};
+  const pthread_t self = pthread_self();
+  std::thread nudger([&] {
+    while (!done) {
+      std::this_thread::sleep_for(5ms);
+      pthread_kill(self, SIGUSR1);
+    }
+  });
+  ibv_cq* cq;
+  void* cq_context;
+  EXPECT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), -1);
+  EXPECT_EQ(errno, EINTR);
+  done = true;
+  nudger.join();
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(EventTest, DestroyingACqWaitsForAcks) {
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  ibv_cq* cq;
+  void* cq_context;
+  ASSERT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), 0);
+  EXPECT_EQ(ibv_destroy_cq(b_.cq), EBUSY);  // the queue pair uses it
+  DestroyQp(&b_);
+  std::atomic<bool> destroyed{false};
+  std::thread destroyer([&] {
+    EXPECT_EQ(ibv_destroy_cq(b_.cq), 0);
+    destroyed = true;
+  });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(destroyed);
+  ibv_ack_cq_events(cq, 1);
+  destroyer.join();
+  b_.cq = nullptr;
+}
+
+TEST_F(EventTest, EventsThatNobodyTookDoNotHoldUpDestroying) {
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  ASSERT_TRUE(Readable(channel_->fd, kPatienceMs));
+  DestroySide(&b_);
+  EXPECT_FALSE(Readable(channel_->fd, 0));
+}
+
+TEST_F(EventTest, MoreAcksThanEventsAreForgiven) {
+  ibv_ack_cq_events(b_.cq, 5);
+  DestroySide(&b_);
+}
+
+TEST_F(EventTest, AChannelWithQueuesIsBusy) {
+  EXPECT_EQ(ibv_destroy_comp_channel(channel_), EBUSY);
+}
+
+// --- Asynchronous events.
+
+TEST_F(EventTest, OverrunEndsTheQueuePairs) {
+  Side c, d;
+  MakeSide(&c);
+  MakeSide(&d, {}, /*cqe=*/4);
+  Connect(&c, &d);
+  Side other;  // uses the same CQ, and is idle
+  MakeSide(&other);
+  ibv_qp_init_attr init = {};
+  init.send_cq = init.recv_cq = d.cq;
+  init.cap = {4, 4, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* idle = ibv_create_qp(pd_, &init);
+  ASSERT_NE(idle, nullptr);
+  ASSERT_EQ(ToRts(idle, other.qp->qp_num), 0);
+  const int capacity = d.cq->cqe;
+  for (int i = 0; i <= capacity; ++i) {
+    ASSERT_EQ(Receive(d, static_cast<uint64_t>(i), 0, 64), 0);
+    ASSERT_EQ(Send(c, IBV_WR_SEND, 1, 0, 8), 0);
+  }
+  const ibv_async_event event = NextAsync();
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, d.cq);
+  EXPECT_EQ(StateOf(d.qp), IBV_QPS_ERR);
+  EXPECT_EQ(StateOf(idle), IBV_QPS_ERR);
+  // What was there is still there; nothing was overwritten.
+  for (int i = 0; i < capacity; ++i) {
+    ExpectSuccess(d.cq, static_cast<uint64_t>(i));
+  }
+  ibv_wc wc;
+  EXPECT_EQ(ibv_poll_cq(d.cq, 1, &wc), 0);
+  EXPECT_EQ(ibv_destroy_qp(idle), 0);
+  DestroySide(&c);
+  DestroySide(&d);
+  DestroySide(&other);
+}
+
+TEST_F(EventTest, SrqLimit) {
+  ibv_srq_init_attr init = {};
+  init.attr = {16, 1, 0};
+  ibv_srq* srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  QpOptions options;
+  options.srq = srq;
+  Side c, d;
+  MakeSide(&c);
+  MakeSide(&d, options);
+  Connect(&c, &d);
+  for (uint64_t i = 0; i < 8; ++i) {
+    ibv_sge sge = d.Sge(0, 64);
+    ibv_recv_wr wr = {i, nullptr, &sge, 1};
+    ibv_recv_wr* bad;
+    ASSERT_EQ(ibv_post_srq_recv(srq, &wr, &bad), 0);
+  }
+  ibv_srq_attr attr = {0, 0, 1000};
+  EXPECT_EQ(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), EINVAL);
+  EXPECT_EQ(ibv_modify_srq(srq, &attr, 1 << 9), EINVAL);
+  attr.srq_limit = 7;
+  ASSERT_EQ(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), 0);
+  ASSERT_EQ(ibv_query_srq(srq, &attr), 0);
+  EXPECT_EQ(attr.srq_limit, 7u);
+  ASSERT_EQ(Send(c, IBV_WR_SEND, 1, 0, 8), 0);
+  ExpectSuccess(c.cq, 1);
+  EXPECT_FALSE(Readable(context_->async_fd, 0));  // 7 are left
+  ASSERT_EQ(Send(c, IBV_WR_SEND, 2, 0, 8), 0);
+  const ibv_async_event event = NextAsync();
+  EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+  EXPECT_EQ(event.element.srq, srq);
+  ASSERT_EQ(ibv_query_srq(srq, &attr), 0);
+  EXPECT_EQ(attr.srq_limit, 0u);
+  DestroySide(&c);
+  DestroySide(&d);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(EventTest, LastWqeReached) {
+  ibv_srq_init_attr init = {};
+  init.attr = {16, 1, 0};
+  ibv_srq* srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  QpOptions options;
+  options.srq = srq;
+  Side d;
+  MakeSide(&d, options);
+  ASSERT_EQ(ToRts(d.qp, 0x123), 0);
+  ibv_qp_attr attr = {};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(d.qp, &attr, IBV_QP_STATE), 0);
+  const ibv_async_event event = NextAsync();
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+  EXPECT_EQ(event.element.qp, d.qp);
+  DestroySide(&d);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(EventTest, AccessErrorAtTheResponder) {
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey + 1),
+            0);
+  ExpectStatus(a_.cq, 1, IBV_WC_REM_ACCESS_ERR);
+  const ibv_async_event event = NextAsync();
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+  EXPECT_EQ(event.element.qp, b_.qp);
+}
+
+TEST_F(EventTest, DestroyingAQueuePairWaitsForAcks) {
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey + 1),
+            0);
+  ASSERT_TRUE(Readable(context_->async_fd, kPatienceMs));
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+  ASSERT_EQ(event.element.qp, b_.qp);
+  std::atomic<bool> destroyed{false};
+  std::thread destroyer([&] {
+    DestroyQp(&b_);
+    destroyed = true;
+  });
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(destroyed);
+  ibv_ack_async_event(&event);
+  destroyer.join();
+}
+
+}  // namespace
+}  // namespace conformance

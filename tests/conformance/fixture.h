@@ -1,0 +1,116 @@
+// Programs through the public C interface, on the loopback device: both ends in
+// one process, in one thread unless a test says otherwise.
+#ifndef TESTS_CONFORMANCE_FIXTURE_H_
+#define TESTS_CONFORMANCE_FIXTURE_H_
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace conformance {
+
+// How long anything may take before the test gives up; the machine may be slow.
+inline constexpr int kPatienceMs = 20'000;
+
+// One side of a connection: its queues and a registered buffer.
+struct Side {
+  ibv_cq* cq = nullptr;
+  ibv_qp* qp = nullptr;
+  std::vector<uint8_t> memory;
+  ibv_mr* mr = nullptr;
+
+  uint64_t address(size_t offset = 0) const {
+    return reinterpret_cast<uint64_t>(memory.data()) + offset;
+  }
+  ibv_sge Sge(size_t offset, uint32_t length) const {
+    return {address(offset), length, mr->lkey};
+  }
+};
+
+struct QpOptions {
+  ibv_qp_cap cap = {64, 64, 4, 4, 128};
+  bool signal_all = false;
+  ibv_srq* srq = nullptr;
+  uint64_t send_ops = 0;  // not 0: created by ibv_create_qp_ex
+};
+
+struct ConnectOptions {
+  uint8_t timeout = 14;  // 67 ms
+  uint8_t retry_cnt = 7;
+  uint8_t rnr_retry = 7;
+  uint8_t min_rnr_timer = 1;
+  uint8_t max_rd_atomic = 4;
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  ibv_mtu mtu = IBV_MTU_1024;
+};
+
+constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+// Opens the device that has 127.0.0.1.
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  uint8_t gid_index_ = 0;
+  ibv_gid gid_ = {};
+};
+
+// Two queue pairs, `a_` and `b_`, in the state RTS and connected to each other.
+class PairTest : public DeviceTest {
+ protected:
+  static constexpr size_t kMemory = 1 << 20;
+
+  void SetUp() override;
+  void TearDown() override;
+
+  // What SetUp uses; call them again for more.
+  void MakeSide(Side* side, const QpOptions& options = {}, int cqe = 256,
+                ibv_comp_channel* channel = nullptr,
+                size_t memory = kMemory, int access = kAllAccess);
+  void DestroySide(Side* side);
+  void DestroyQp(Side* side);
+  void ToInit(ibv_qp* qp, const ConnectOptions& options = {});
+  // From RESET. Returns what the last ibv_modify_qp gave.
+  int ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options = {});
+  void Connect(Side* a, Side* b, const ConnectOptions& options = {});
+  ibv_qp_attr RtrAttributes(uint32_t peer, const ConnectOptions& options = {});
+
+  // The next completion of `cq`, by polling; a failure of the test if none
+  // comes.
+  ibv_wc Next(ibv_cq* cq);
+  // Whatever comes within `ms`.
+  std::optional<ibv_wc> Within(ibv_cq* cq, int ms);
+  // The next completion is a success of `wr_id`.
+  ibv_wc ExpectSuccess(ibv_cq* cq, uint64_t wr_id);
+  void ExpectStatus(ibv_cq* cq, uint64_t wr_id, ibv_wc_status status);
+
+  // Posts one request with one SGE (none when length is 0).
+  int Send(Side& side, ibv_wr_opcode opcode, uint64_t wr_id, size_t offset,
+           uint32_t length, unsigned flags = IBV_SEND_SIGNALED,
+           uint64_t remote_addr = 0, uint32_t rkey = 0);
+  int Receive(Side& side, uint64_t wr_id, size_t offset, uint32_t length);
+
+  ibv_qp_state StateOf(ibv_qp* qp);
+
+  bool make_pair_ = true;  // to be cleared before SetUp by tests of their own
+  Side a_, b_;
+};
+
+// Content that differs from byte to byte and from seed to seed.
+void FillPattern(uint8_t* bytes, size_t size, uint32_t seed);
+bool HasPattern(const uint8_t* bytes, size_t size, uint32_t seed);
+
+int64_t NowMs();
+
+}  // namespace conformance
+
+#endif  // TESTS_CONFORMANCE_FIXTURE_H_
