@@ -103,8 +103,8 @@ TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
     ASSERT_EQ(ibv_dereg_mr(d.mr), 0);
     d.mr = nullptr;
     const std::vector<uint8_t> snapshot = d.memory;
-    while (Next(c.cq).status == IBV_WC_SUCCESS) {
-    }
+    // Those that were through, an error, and the rest flushed.
+    for (int i = 0; i < 8; ++i) Next(c.cq);
     EXPECT_EQ(d.memory, snapshot);
     DestroySide(&c);
     DestroySide(&d);
