@@ -143,8 +143,8 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   (void)::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
                      sizeof(program));
 
-  uint32_t start = 0;
-  (void)::getrandom(&start, sizeof(start), GRND_NONBLOCK);
+  uint32_t start = 0;  // any start will do when there is no randomness yet
+  if (::getrandom(&start, sizeof(start), GRND_NONBLOCK) < 0) start = 0;
   int error = EADDRINUSE;
   for (uint32_t i = 0; i < kSourcePorts && error == EADDRINUSE; ++i) {
     *port = static_cast<uint16_t>(kFirstSourcePort +

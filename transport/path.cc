@@ -29,6 +29,7 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (window_ < threshold_) {
     window_ += std::min(bytes, threshold_ - window_);
   } else {
+    window_before_timeout_ = 0;
     window_ += std::min(kIncrement, kIncrement * bytes / window_);
   }
   window_ = std::min(window_, kGreatestWindow);
@@ -52,15 +53,29 @@ void Path::OnLoss(Time now) { Reduce(window_ / 10 * 7, now); }
 void Path::OnCongestionNotification(Time now) { Reduce(window_ / 4 * 3, now); }
 
 void Path::OnTimeout(Time now) {
-  // Losses of one round trip may already have halved the window: what was
-  // learnt then stays the goal of slow start.
-  if (now >= recovery_until_) threshold_ = std::max(kLeastWindow, window_ / 2);
+  if (window_before_timeout_ == 0) {
+    window_before_timeout_ = window_;
+    threshold_before_timeout_ = threshold_;
+  }
+  // Losses of this round trip may already have shrunk the window, and further
+  // timeouts find it small: what was learnt first stays slow start's goal.
+  if (now >= recovery_until_ && window_ > kLeastWindow) {
+    threshold_ = std::max(kLeastWindow, window_ / 2);
+  }
   window_ = kLeastWindow;
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
 }
 
+void Path::UndoTimeout() {
+  if (window_before_timeout_ == 0) return;
+  window_ = std::max(window_, window_before_timeout_);
+  threshold_ = std::max(threshold_, threshold_before_timeout_);
+  window_before_timeout_ = 0;
+}
+
 void Path::Reduce(uint64_t window, Time now) {
   if (now < recovery_until_) return;
+  window_before_timeout_ = 0;
   window_ = std::max(kLeastWindow, window);
   threshold_ = window_;
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);

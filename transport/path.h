@@ -51,6 +51,9 @@ class Path {
   void OnCongestionNotification(Time now);
   // A timeout: the window goes back to its least.
   void OnTimeout(Time now);
+  // The last timeout was too early: the window is what it was before the first
+  // in a row, unless there was another reduction since.
+  void UndoTimeout();
 
  private:
   // Shrinks the window to `window`, unless it has just been shrunk.
@@ -60,6 +63,8 @@ class Path {
   uint64_t threshold_ = 384 * 1024;
   uint64_t window_ = kInitialWindow;
   uint64_t in_flight_ = 0;
+  uint64_t window_before_timeout_ = 0;  // 0: nothing to undo
+  uint64_t threshold_before_timeout_ = 0;
   Time smoothed_rtt_ = 0;
   Time rtt_variation_ = 0;
   Time recovery_until_ = 0;  // no reduction before

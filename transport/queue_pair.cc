@@ -1,5 +1,6 @@
 #include "transport/queue_pair.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -141,6 +142,7 @@ void QueuePair::OnTimer(Time now) {
   if (state() == QpState::kRts || state() == QpState::kSqd) {
     requester_->OnTimer(now);
   }
+  responder_->OnTimer(now);
   Update(now);
 }
 
@@ -173,6 +175,7 @@ void QueuePair::Update(Time now) {
     endpoint_.Activate(this);
   }
   endpoint_.TimerChanged(this);
+  attributes_.sq_draining = state() == QpState::kSqd && !requester_->drained();
 }
 
 bool QueuePair::Transmit(Time now, Burst* burst) {
@@ -198,7 +201,9 @@ void QueuePair::TransmitCnp(Burst* burst) {
   headers.bth.mig_req = false;
   headers.bth.becn = true;
   headers.bth.dest_qpn = attributes_.dest_qpn;
-  const size_t size = wire::EmitHeaders(headers, out);
+  uint8_t header[wire::kMaxHeaderSize];
+  const size_t size = wire::EmitHeaders(headers, header);
+  std::memcpy(out, header, size);
   std::memset(out + size, 0, wire::kCnpPayloadSize);
   burst->Commit();
   cnp_due_ = false;
@@ -225,7 +230,8 @@ bool QueuePair::TransmitHalves(Time now, Burst* burst) {
 
 Time QueuePair::NextTimeout() const {
   const bool sends = state() == QpState::kRts || state() == QpState::kSqd;
-  return sends ? requester_->NextTimeout() : kNever;
+  return std::min(sends ? requester_->NextTimeout() : kNever,
+                  responder_->NextTimeout());
 }
 
 }  // namespace transport

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "transport/receive_queue.h"
 #include "transport/testing/wire_peer.h"
+#include "wire/aeth.h"
 
 namespace transport {
 namespace {
@@ -365,7 +366,87 @@ TEST(CnpTest, ReceiveOverflowTellsThoseWhoSentJustNow) {
   EXPECT_EQ(peer.Transmit(), "");
 }
 
+// --- Both halves in one burst.
+
+class HalvesTest : public ::testing::Test {
+ protected:
+  HalvesTest() { peer.Connect(); }
+  void PostWrite(uint32_t bytes) {
+    const Sge sge = {peer.target->va, bytes, peer.target->lkey};
+    SendRequest request;
+    request.opcode = SendOpcode::kRdmaWrite;
+    request.sges = {&sge, 1};
+    request.rkey = 1;
+    ASSERT_EQ(peer.qp->PostSend(request, peer.now), 0);
+  }
+  WirePeer peer;
+};
+
+TEST_F(HalvesTest, AckEndsAGroupOfData) {
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+  PostWrite(64);
+  EXPECT_EQ(peer.Transmit(), "RC_RDMA_WRITE_ONLY 5000 [64]; ACK 100 msn 1");
+}
+
+TEST_F(HalvesTest, AckWaitsForOneBurstAtMost) {
+  PostWrite(60000);
+  for (uint32_t psn = 100; psn < 108; ++psn) {
+    peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0, true));
+    const std::string ack = "ACK " + std::to_string(psn);
+    if (peer.TransmitOne().find(ack) != std::string::npos) continue;
+    EXPECT_EQ(peer.TransmitOne().find(ack), 0u);
+  }
+}
+
+TEST_F(HalvesTest, NeitherStarves) {
+  PostWrite(60000);
+  peer.Deliver(peer.Read(100, 0, 60000));
+  int requests = 0;
+  int responses = 0;
+  for (int i = 0; i < 12; ++i) {
+    const std::string burst = peer.TransmitOne();
+    requests += burst.find("RC_RDMA_WRITE") != std::string::npos;
+    responses += burst.find("READ_") != std::string::npos;
+  }
+  EXPECT_GE(requests, 5);
+  EXPECT_GE(responses, 5);
+}
+
 // --- Errors.
+
+TEST_F(HalvesTest, PostedInTheErrorState) {
+  PostWrite(64);
+  peer.Modify(QpState::kErr);
+  PostWrite(64);
+  ASSERT_EQ(peer.send_cq.completions.size(), 2u);
+  for (const Completion& completion : peer.send_cq.completions) {
+    EXPECT_EQ(completion.status, WcStatus::kFlushed);
+  }
+  EXPECT_EQ(peer.Transmit(), "");
+}
+
+TEST_F(HalvesTest, HeldWhileDrained) {
+  PostWrite(64);
+  EXPECT_EQ(peer.Transmit(), "RC_RDMA_WRITE_ONLY 5000 [64]");
+  peer.attributes.en_sqd_async_notify = true;
+  peer.attributes.state = QpState::kSqd;
+  ASSERT_EQ(peer.qp->Modify(peer.attributes, kQpState | kQpEnSqdAsyncNotify,
+                            peer.now),
+            0);
+  EXPECT_TRUE(peer.qp->attributes().sq_draining);
+  EXPECT_EQ(peer.qp->Modify(peer.attributes, kQpTimeout, peer.now), EINVAL);
+  PostWrite(64);
+  EXPECT_EQ(peer.Transmit(), "");
+  wire::Headers ack = peer.Request(kAcknowledge, 5000);
+  ack.aeth = {wire::MakeAckSyndrome(wire::kCreditNone), 1};
+  peer.Deliver(ack);
+  EXPECT_EQ(peer.TakeEvents(), "5");
+  EXPECT_FALSE(peer.qp->attributes().sq_draining);
+  EXPECT_EQ(peer.qp->Modify(peer.attributes, kQpTimeout, peer.now), 0);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.Modify(QpState::kRts);
+  EXPECT_EQ(peer.Transmit(), "RC_RDMA_WRITE_ONLY 5001 [64]");
+}
 
 TEST(ErrorTest, CqError) {
   WirePeer peer;

@@ -73,7 +73,7 @@ void Requester::Impl::Stop() {
     qp.endpoint_.WindowOpened(path());
   }
   running = draining = drain_reported = peer_keeps = false;
-  urge_ack = trial = false;
+  urge_ack = trial = collapsed = false;
   begun = cursor_index = queue.head();
   una = cursor = frontier = acknowledged = next_cost = 0;
   resend = failed_index = fatal_seq = nak_seq = gap_seq = rtt_seq = kNone;

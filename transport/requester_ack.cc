@@ -160,6 +160,12 @@ void Requester::Impl::Proceed(Time now) {
 }
 
 void Requester::Impl::AdvanceTo(uint64_t to, Time now) {
+  if (collapsed) {
+    // Packets that were not sent again have arrived: the peer was slow, nothing
+    // was lost.
+    if (to > cursor) path()->UndoTimeout();
+    collapsed = false;
+  }
   const uint64_t cost_before = CostBeforeAt(queue.head(), una);
   const uint64_t cost_after = CostBefore(queue.at(IndexOf(to - 1)), to);
   probes = 0;
@@ -172,7 +178,8 @@ void Requester::Impl::AdvanceTo(uint64_t to, Time now) {
   while (queue.head() < begun) {
     const uint64_t head = queue.head();
     const SendWqe& wqe = queue.at(head);
-    if (wqe.end() > to || head >= failed_index) break;
+    if (wqe.end() > to) break;
+    if (head == failed_index) failed_index = kNone;  // it had arrived before
     una = wqe.end();
     if (cursor_index <= head) {
       cursor = una;
@@ -183,6 +190,7 @@ void Requester::Impl::AdvanceTo(uint64_t to, Time now) {
   una = to;
   if (cursor < una) cursor = una;  // in the oldest work request
   if (resend != kNone && resend < una) resend = kNone;
+  if (fatal_seq != kNone && fatal_seq < una) fatal_seq = kNone;
   timeout_base = outstanding() ? now : kNever;
   probe_base = timeout_base;
   if (rtt_seq != kNone && una > rtt_seq) {

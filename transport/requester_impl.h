@@ -158,6 +158,8 @@ struct Requester::Impl {
   void OnGap(Time now, bool by_ack);
   bool JustHandled(Time now) const;
   void OnSequenceNak(Time now);
+  // Silence: what was in flight counts as lost until the peer shows otherwise.
+  void Collapse(Time now);
   void OnAckTimeout(Time now);
   void OnProbe(Time now);
   void OnTimer(Time now);
@@ -207,6 +209,8 @@ struct Requester::Impl {
   bool cq_lost = false;     // a completion queue has overrun: no completions
   bool peer_keeps = false;  // seen to keep packets beyond a gap
   bool urge_ack = false;    // the next packet asks for an ACK
+  // The path's window is at its least because of this queue pair.
+  bool collapsed = false;
   // After an RNR NAK: one packet at a time, until there is progress.
   bool trial = false;
 

@@ -3,10 +3,11 @@
 //
 // Two timers watch what is outstanding. The *probe*, some round trips after the
 // last progress, sends the last packet again: whether that or its ACK was lost,
-// the peer's answer tells. A second one in a row, and every further one,
-// replays from una. Probes back off and cost no retry. The *local ACK timeout*
-// of the queue pair counts from the last progress, replays, and ends the
-// connection when it has come retry_cnt + 1 times.
+// the peer's answer tells; or the first, if it is known to be missing. A second
+// one in a row, and every further one, replays from una. Probes back off and
+// cost no retry. The *local ACK timeout* of the queue pair counts from the last
+// progress, replays, and ends the connection when it has come retry_cnt + 1
+// times.
 #include <algorithm>
 
 #include "transport/endpoint.h"
@@ -85,6 +86,12 @@ void Requester::Impl::OnSequenceNak(Time now) {
   Rewind();
 }
 
+void Requester::Impl::Collapse(Time now) {
+  peer_keeps = false;
+  collapsed = true;
+  path()->OnTimeout(now);
+}
+
 void Requester::Impl::OnAckTimeout(Time now) {
   ++qp.counters_.timeouts;
   if (retries >= qp.attributes().retry_cnt) {
@@ -92,8 +99,7 @@ void Requester::Impl::OnAckTimeout(Time now) {
     return;
   }
   ++retries;
-  peer_keeps = false;
-  path()->OnTimeout(now);
+  Collapse(now);
   Rewind();
   StopTimers();  // until it is sent
 }
@@ -107,15 +113,13 @@ void Requester::Impl::OnProbe(Time now) {
     return;
   }
   const bool waits_for_answer = queue.at(queue.head()).operation().takes_slot();
-  if (probes > 1) {
-    peer_keeps = false;
-    path()->OnTimeout(now);
-  }
+  if (probes > 1) Collapse(now);
   if (probes > 1 || waits_for_answer || failed_index != kNone) {
     Rewind();
     return;
   }
-  resend = cursor - 1;
+  // A peer that has reported a gap is silent until that is filled.
+  resend = gap_seq == una ? una : cursor - 1;
   if (const Slots::Slot* slot = slots.Find(resend)) resend = slot->first;
   qp.endpoint_.Activate(&qp);
 }

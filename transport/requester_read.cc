@@ -10,6 +10,8 @@ namespace {
 // A window is asked for in this many requests, so that one can be on its way
 // while another is answered; in fewer if there are fewer slots.
 constexpr uint32_t kRequestsPerWindow = 4;
+// But not for less than this many packets each, if the window holds them.
+constexpr uint64_t kLeastRequest = 8;
 
 }  // namespace
 
@@ -19,8 +21,9 @@ uint32_t Requester::Impl::ReadCount(uint64_t remaining, bool always) const {
   const uint64_t room =
       window > in_flight ? (window - in_flight) / PacketCost() : 0;
   const uint64_t requests = std::min(slots.capacity(), kRequestsPerWindow);
+  const uint64_t packets = std::max<uint64_t>(1, window / PacketCost());
   const uint64_t target =
-      std::max<uint64_t>(1, window / (requests * PacketCost()));
+      std::max(packets / requests, std::min(packets, kLeastRequest));
   const uint64_t wanted = std::min(remaining, target);
   const uint64_t count = std::min(wanted, room);
   if (count == wanted) return static_cast<uint32_t>(count);
@@ -29,7 +32,7 @@ uint32_t Requester::Impl::ReadCount(uint64_t remaining, bool always) const {
   }
   // Many small requests would do, but badly: small ones are made only by who
   // has nothing else to wait for.
-  const bool worthwhile = count * 4 >= target || flight == 0;
+  const bool worthwhile = count * 2 >= target || flight == 0;
   return worthwhile ? static_cast<uint32_t>(count) : 0;
 }
 

@@ -325,10 +325,10 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
 }
 
 void Requester::Impl::FailLocally(uint64_t index, WcStatus status) {
+  resend = kNone;
   if (index >= failed_index) return;
   failed_index = index;
   failed_status = status;
-  resend = kNone;
   // What is before it completes first; its last packet may not have asked for
   // an ACK, since more was to follow.
   const uint64_t first = index < begun ? queue.at(index).first : frontier;

@@ -21,6 +21,8 @@ void Responder::Reset() {
   r.nak_made = false;
   r.message = Message{};
   r.held.Clear();
+  r.gap_deadline = kNever;
+  r.idle_reports = 0;
   r.ForgetResponses();
   r.nak.reset();
   r.ack_due = false;
@@ -50,6 +52,8 @@ void Responder::ResizeResources() {
 void Responder::Flush(Time now) {
   Impl& r = *impl_;
   r.held.Clear();
+  r.gap_deadline = kNever;
+  r.idle_reports = 0;
   // After a failure of our own the responses that precede its NAK still go
   // out; after a failure of another's making only what is already executed is
   // acknowledged, if no READ response would have to come first.
@@ -99,6 +103,12 @@ void Responder::OnRequest(const Received& received, Time now) {
     r.ExecuteHeld(now);
   }
 }
+
+void Responder::OnTimer(Time now) {
+  if (now >= impl_->gap_deadline) impl_->OnGapTimer();
+}
+
+Time Responder::NextTimeout() const { return impl_->gap_deadline; }
 
 bool Responder::Transmit(Time now, Burst* burst) {
   return impl_->Transmit(now, burst);

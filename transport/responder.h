@@ -29,11 +29,13 @@ class Responder {
 
   // --- Inputs: request packets whose source and P_Key have been checked.
   void OnRequest(const Received& received, Time now);
+  void OnTimer(Time now);
 
   // --- Outputs.
   // Adds response packets; true when more could be sent at once.
   bool Transmit(Time now, Burst* burst);
   bool HasTransmit() const;
+  Time NextTimeout() const;
 
  private:
   struct Impl;

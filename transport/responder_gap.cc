@@ -8,18 +8,32 @@ void Responder::Impl::OnGap(const wire::PacketView& packet, uint64_t psn) {
   ++qp.counters_.out_of_order;
   const size_t longest =
       wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
-  held.Insert(psn, packet.udp_payload(), longest);
+  if (psn - expected < kHoldWindow) {
+    held.Insert(psn, packet.udp_payload(), longest);
+  }
   ReportGap();
 }
 
 void Responder::Impl::ReportGap() {
+  gap_deadline = kNever;
   if (nak_made) return;
   nak_made = true;
   nak =
       Nak{wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), expected, false};
 }
 
+void Responder::Impl::OnGapTimer() {
+  if (++idle_reports <= kMaxIdleReports) {
+    ReportGap();
+    return;
+  }
+  idle_reports = 0;
+  gap_deadline = kNever;
+  held.Clear();
+}
+
 void Responder::Impl::ExecuteHeld(Time now) {
+  gap_deadline = kNever;
   while (!held.empty() && held.first_psn() <= expected) {
     if (held.first_psn() < expected) {  // a later copy overtook it
       held.PopFirst();
@@ -32,14 +46,18 @@ void Responder::Impl::ExecuteHeld(Time now) {
     held.PopFirst();
     // Its sender comes again after the RNR timer; what follows waits for that.
     if (outcome == Outcome::kNotReady) return;
+    idle_reports = 0;
     // Tells the sender that it need not send these again.
     ack_due = true;
   }
   if (held.empty()) {
     held.Clear();
-  } else {
-    ReportGap();
+    return;
   }
+  // Another gap. A peer that goes back to the first one sends what fills this
+  // one right behind: a NAK now would make it go back once more. If it does
+  // not come, the next packet beyond the gap, or the timer, tells.
+  gap_deadline = now + kGapPatience;
 }
 
 }  // namespace transport

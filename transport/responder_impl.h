@@ -138,6 +138,17 @@ struct Responder::Impl {
   // Executes what was held and is now in order.
   void ExecuteHeld(Time now);
   void ReportGap();
+  // How long after one gap has filled the next one is left unreported, unless
+  // packets show that it is not about to fill as well.
+  static constexpr Time kGapPatience = 50 * kMicrosecond;
+  // Only packets this close are held: what is further away was not sent by a
+  // peer that waits for acknowledgements.
+  static constexpr uint64_t kHoldWindow = 1 << 16;  // PSNs
+  // So often in a row may a gap be reported by the timer without anything held
+  // coming into order. Then it is given up: something was held that the peer
+  // never sent there.
+  static constexpr int kMaxIdleReports = 64;
+  void OnGapTimer();
 
   // --- responder_replay.cc
   void OnDuplicate(const wire::PacketView& packet, uint64_t psn);
@@ -170,6 +181,8 @@ struct Responder::Impl {
   bool nak_made = false;
   Message message;
   HeldPackets held;
+  Time gap_deadline = kNever;  // when to report the gap that is open now
+  int idle_reports = 0;
 
   // --- Responses, in the order in which they go out: pending resources by
   // PSN, then the NAK, or else the ACK.

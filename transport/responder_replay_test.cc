@@ -261,16 +261,84 @@ TEST_F(ReplayTest, GapThatClosesBeforeTheNakLeft) {
   EXPECT_EQ(counters().naks_sent, 0u);
 }
 
-TEST_F(ReplayTest, NextGapIsReportedAtOnce) {
+// Gaps at 100 and 102; 101 and 103 are held, and 100 comes again.
+class TwoGapsTest : public ReplayTest {
+ protected:
+  TwoGapsTest() {
+    peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
+    peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));
+    EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+    EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+    peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
+    EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
+    EXPECT_EQ(peer.endpoint.NextTimeout(), peer.now + 50 * kMicrosecond);
+  }
+};
+
+TEST_F(TwoGapsTest, PeerGoesBackToTheFirst) {
+  // All of it comes again; nothing need be said.
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
+  peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0));
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
   peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));
-  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
-  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
-  EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
+  EXPECT_EQ(counters().naks_sent, 1u);
+}
+
+TEST_F(TwoGapsTest, PeerGoesOn) {
   peer.Deliver(peer.Write(kWriteOnly, 104, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  peer.Deliver(peer.Write(kWriteOnly, 105, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "");
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0));
-  EXPECT_EQ(peer.Transmit(), "ACK 104 msn 5");
+  EXPECT_EQ(peer.Transmit(), "ACK 105 msn 6");
+}
+
+TEST_F(TwoGapsTest, SecondIsLostAgain) {
+  peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));  // held already
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
+}
+
+TEST_F(TwoGapsTest, PeerIsSilent) {
+  peer.now += 50 * kMicrosecond - 1;
+  peer.endpoint.OnTimer(peer.now);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.now += 1;
+  peer.endpoint.OnTimer(peer.now);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+}
+
+TEST_F(TwoGapsTest, ErrorStopsTheTimer) {
+  peer.Modify(QpState::kErr);
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  EXPECT_EQ(peer.Transmit(), "");
+}
+
+// A packet that the peer never meant, far ahead: it may cost a few NAKs, but
+// not one for each packet until its PSN is reached.
+TEST_F(ReplayTest, StrayPacketAhead) {
+  for (uint32_t ahead : {5000u, 100000u}) {
+    peer.Deliver(peer.Write(kWriteOnly, 100 + ahead, 0, 0));
+  }
+  uint32_t psn = 100;
+  for (; psn < 2000; ++psn) {
+    peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0, true));
+    peer.Transmit();
+    peer.now += kMillisecond;
+    peer.endpoint.OnTimer(peer.now);
+    peer.Transmit();
+  }
+  EXPECT_LE(counters().naks_sent, 66u);
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  const uint64_t before = counters().naks_sent;
+  for (; psn < 6000; ++psn) {
+    peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0, true));
+    EXPECT_EQ(peer.Transmit(), "ACK " + std::to_string(psn) + " msn " +
+                                   std::to_string(psn - 99));
+  }
+  EXPECT_EQ(counters().naks_sent, before);
 }
 
 TEST_F(ReplayTest, CopiesOfHeldPackets) {
@@ -362,7 +430,7 @@ TEST_F(ReplayTest, GapAcrossTheEndOfPsns) {
   peer.Deliver(peer.Write(kWriteOnly, 1, 0, 0));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 16777214 msn 0");
   peer.Deliver(peer.Write(kWriteOnly, 0xfffffe, 0, 0));
-  EXPECT_EQ(peer.Transmit(), "NAK sequence 0 msn 2");
+  EXPECT_EQ(peer.Transmit(), "ACK 16777215 msn 2");
   peer.Deliver(peer.Read(0, 0, 8));
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 0 msn 3 [8]; ACK 1 msn 4");
   peer.Deliver(peer.Write(kWriteOnly, 0xffffff, 0, 0, true));

@@ -18,7 +18,7 @@ struct SendRequest {
   uint64_t wr_id = 0;
   SendOpcode opcode = SendOpcode::kSend;
   uint32_t flags = 0;  // SendFlag
-  std::span<const Sge> sges;
+  std::span<const Sge> sges = {};
   // kSendWithImm, kRdmaWriteWithImm: the bytes of the immediate as they lie in
   // memory (network order).
   uint32_t imm_be = 0;
@@ -37,7 +37,7 @@ struct SendRequest {
 // One receive work request (struct ibv_recv_wr).
 struct ReceiveRequest {
   uint64_t wr_id = 0;
-  std::span<const Sge> sges;
+  std::span<const Sge> sges = {};
 };
 
 // A receive that has been taken from its queue and now belongs to one message.

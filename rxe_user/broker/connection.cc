@@ -42,13 +42,14 @@ int TryConnect(UniqueFd& socket_out) {
 }
 
 // Who made a socket can read it: so the broker must be root's or ours.
-absl::Status CheckTrust(int socket) {
+absl::Status CheckTrust(int socket, uid_t& uid) {
   ucred broker{};
   socklen_t size = sizeof(broker);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &broker, &size) != 0) {
     return absl::InternalError(std::string("SO_PEERCRED: ") +
                                std::strerror(errno));
   }
+  uid = broker.uid;
   if (broker.uid == 0 || broker.uid == geteuid()) return absl::OkStatus();
   return absl::PermissionDeniedError(
       "UDP port 4791 of this network namespace is shared by the port broker of "
@@ -101,12 +102,16 @@ absl::Status StatusOf(Refusal refusal, const Text& text) {
 }
 
 absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
-                                Failure& failure) {
+                                Start start, Failure& failure) {
   int64_t pause = kFirstPauseMs;
   for (;; pause = std::min(2 * pause, kLongestPauseMs)) {
     if (MonotonicMs() >= deadline_ms) break;
     Session session;
     const int error = TryConnect(session.socket);
+    if (error == ECONNREFUSED && start == Start::kNever) {
+      failure = Failure::kNoBroker;
+      return absl::NotFoundError("no port broker");
+    }
     if (error == ECONNREFUSED) {
       const absl::Status spawned = SpawnBroker();
       failure = Failure::kNoBroker;
@@ -125,7 +130,8 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
           std::string("cannot connect to the port broker: ") +
           std::strerror(error));
     }
-    const absl::Status trust = CheckTrust(session.socket.get());
+    const absl::Status trust =
+        CheckTrust(session.socket.get(), session.broker_uid);
     if (!trust.ok()) return trust;
     Hello hello;
     hello.slot = slot;
@@ -169,7 +175,8 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
 absl::Status FindBroker() {
   UniqueFd socket;
   const int error = TryConnect(socket);
-  if (error == 0) return CheckTrust(socket.get());
+  uid_t uid;
+  if (error == 0) return CheckTrust(socket.get(), uid);
   // A full queue is one that somebody listens to.
   return error == EAGAIN ? absl::OkStatus() : absl::NotFoundError("no broker");
 }

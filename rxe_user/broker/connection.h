@@ -2,6 +2,8 @@
 #ifndef RXE_USER_BROKER_CONNECTION_H_
 #define RXE_USER_BROKER_CONNECTION_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -17,6 +19,7 @@ struct Session {
   UniqueFd socket;  // non-blocking
   uint8_t slot = 0;
   UniqueFd ledger;
+  uid_t broker_uid = 0;
 };
 
 enum class Failure {
@@ -25,10 +28,13 @@ enum class Failure {
   kTimeout,
 };
 
+enum class Start { kIfNeeded, kNever };
+
 // Connects and asks for a slot (`slot` 0), or for the own one back, starting a
-// broker when there is none. On failure `failure` tells the kind.
+// broker when there is none and `start` allows it. On failure `failure` tells
+// the kind.
 absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
-                                Failure& failure);
+                                Start start, Failure& failure);
 
 // OK: a broker runs that we trust. kNotFound: none runs. kPermissionDenied:
 // one of another user.

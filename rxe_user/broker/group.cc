@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,6 +26,7 @@ constexpr int kPrivilegedReceiveBuffer = 16 << 20;
 constexpr int64_t kProbeWaitNs = 2'000'000;
 constexpr int64_t kProbeBudgetNs = 100'000'000;
 constexpr int kProbeRounds = 5;
+constexpr int kWholeQueue = 1 << 16;  // more than one holds
 constexpr int kMeminfoWords = 9;
 constexpr int kMeminfoDrops = 8;
 
@@ -98,7 +100,7 @@ absl::StatusOr<Group> Group::Create(const Address& address) {
     return BindError(address, error);
   }
   Group group(address);
-  const absl::StatusOr<Member*> first = group.Add(0);
+  const absl::StatusOr<Member*> first = group.Add(0, geteuid());
   if (!first.ok()) return first.status();
   const absl::Status status = group.Install();
   if (!status.ok()) return status;
@@ -113,7 +115,7 @@ Group Group::ForAdoption(const Address& address, const LedgerGroup* former) {
   return group;
 }
 
-bool Group::Adopt(uint8_t slot, UniqueFd socket, uint16_t index,
+bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
                   UniqueFd keeper) {
   bool any = false;
   const auto take = [&](uint8_t for_slot, UniqueFd fd, uint16_t claimed) {
@@ -123,7 +125,7 @@ bool Group::Adopt(uint8_t slot, UniqueFd socket, uint16_t index,
     for (const Member& m : members_) {
       if (m.cookie == cookie || m.slot == for_slot) return;
     }
-    members_.push_back({std::move(fd), cookie, for_slot, claimed});
+    members_.push_back({std::move(fd), cookie, for_slot, claimed, uid});
     former_[for_slot] = kNoIndex;
   };
   take(0, std::move(keeper), 0);
@@ -135,7 +137,7 @@ bool Group::Adopt(uint8_t slot, UniqueFd socket, uint16_t index,
 absl::Status Group::Settle() {
   Locate();
   if (Find(0) == nullptr) {
-    const absl::StatusOr<Member*> added = Add(0);
+    const absl::StatusOr<Member*> added = Add(0, geteuid());
     if (!added.ok()) return added.status();
   }
   const absl::Status status = Install();
@@ -143,34 +145,47 @@ absl::Status Group::Settle() {
   return status;
 }
 
-Group::Member* Group::Find(std::optional<uint8_t> slot) {
+bool Group::has_gaps() const {
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& m) {
+    return m.index >= members_.size();
+  });
+}
+
+Group::Member* Group::Find(uint8_t slot) {
   const auto it = std::find_if(members_.begin(), members_.end(),
                                [&](const Member& m) { return m.slot == slot; });
   return it == members_.end() ? nullptr : &*it;
 }
 
-absl::StatusOr<Group::Member*> Group::Add(uint8_t slot) {
+Group::Member* Group::FindFree(uid_t uid) {
+  const auto it = std::find_if(
+      members_.begin(), members_.end(),
+      [&](const Member& m) { return !m.slot.has_value() && m.uid == uid; });
+  return it == members_.end() ? nullptr : &*it;
+}
+
+absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid) {
   UniqueFd fd = BindUdp(address_, kRocePort, Sharing::kReusePort);
   if (!fd.valid()) return BindError(address_, errno);
   RaiseReceiveBuffer(fd.get());
   const uint64_t cookie = SocketCookie(fd.get());
   const uint16_t index = static_cast<uint16_t>(members_.size());
-  members_.push_back({std::move(fd), cookie, slot, index});
+  members_.push_back({std::move(fd), cookie, slot, index, uid});
   // Sockets that we do not know of may stand in an adopted group.
   if (adopted_) Locate();
   return &members_.back();
 }
 
-absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot) {
+absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot, uid_t uid) {
   Member* m = Find(slot);
   if (m == nullptr) {
-    m = Find(std::nullopt);
+    m = FindFree(uid);
     if (m != nullptr) {
       // What arrived for the last owner is not for the next one.
-      Drain(m->fd.get(), 1 << 20);
+      Drain(m->fd.get(), kWholeQueue);
       m->slot = slot;
     } else {
-      const absl::StatusOr<Member*> added = Add(slot);
+      const absl::StatusOr<Member*> added = Add(slot, uid);
       if (!added.ok()) return added.status();
       m = *added;
     }
@@ -187,7 +202,7 @@ void Group::Release(uint8_t slot) {
   if (m == nullptr) return;
   m->slot = std::nullopt;
   if (settled_) (void)Install();
-  Drain(m->fd.get(), 1 << 20);
+  Drain(m->fd.get(), kWholeQueue);
 }
 
 void Group::Forget(uint8_t slot) {

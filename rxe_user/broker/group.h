@@ -2,6 +2,8 @@
 #ifndef RXE_USER_BROKER_GROUP_H_
 #define RXE_USER_BROKER_GROUP_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -39,7 +41,8 @@ class Group {
 
   // Takes over what a client hands back, which is `slot`'s socket and slot 0's;
   // either may be missing. Refuses what is not a socket of this group.
-  bool Adopt(uint8_t slot, UniqueFd socket, uint16_t index, UniqueFd keeper);
+  bool Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
+             UniqueFd keeper);
   // Finds the positions, installs the program, adds slot 0's socket if none was
   // handed back. To be called again later: sockets that were not handed back
   // move others when they go. Blocks for some milliseconds.
@@ -50,10 +53,11 @@ class Group {
     uint64_t cookie = 0;
     std::optional<uint8_t> slot;  // none: free
     uint16_t index = kNoIndex;
+    uid_t uid = 0;  // who holds it, or did: that user may have kept a copy
   };
-  // The socket of a slot, made or reused as need be, and steered to. Valid
-  // until the next call of Assign or Adopt.
-  absl::StatusOr<const Member*> Assign(uint8_t slot);
+  // The socket of a slot that belongs to `uid`, made or reused as need be, and
+  // steered to. Valid until the next call of Assign or Adopt.
+  absl::StatusOr<const Member*> Assign(uint8_t slot, uid_t uid);
   // The slot was given back.
   void Release(uint8_t slot);
   // A slot whose owner did not come back: forget where its socket stood.
@@ -64,12 +68,16 @@ class Group {
   int management_fd() const;
   bool settled() const { return settled_; }
   bool adopted() const { return adopted_; }
+  // Whether sockets that we do not hold stand among ours. When one of them
+  // goes, ours move.
+  bool has_gaps() const;
   const IndexMap& map() const { return map_; }
 
  private:
   explicit Group(const Address& address);
-  Member* Find(std::optional<uint8_t> slot);
-  absl::StatusOr<Member*> Add(uint8_t slot);
+  Member* Find(uint8_t slot);
+  Member* FindFree(uid_t uid);
+  absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid);
   absl::Status Install();
   bool Locate();
   bool LocateOnce(int socket);

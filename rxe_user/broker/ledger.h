@@ -27,6 +27,7 @@ struct LedgerData {
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
   std::array<uint8_t, kSlots> used{};  // 1: in use
+  std::array<uint32_t, kSlots> uid{};  // by whom
   uint32_t group_count = 0;
   std::array<LedgerGroup, kGroups> groups{};
 };

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -223,12 +224,39 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
 constexpr uid_t kSomebody = 12345;
 constexpr uid_t kAnother = 23456;
 
+uid_t UidOf(pid_t pid) {
+  struct stat s {};
+  return stat(("/proc/" + std::to_string(pid)).c_str(), &s) == 0 ? s.st_uid
+                                                                 : ~uid_t{0};
+}
+
 void Become(uid_t uid) {
   if (setgid(uid) != 0 || setuid(uid) != 0) _exit(9);
 }
 
+// The broker where every user may execute it.
+class PublicBroker {
+ public:
+  PublicBroker() : before_(getenv("RXE_USER_BROKER")) {
+    char folder[] = "/tmp/rxe_user_lifetime_XXXXXX";
+    folder_ = mkdtemp(folder);
+    std::filesystem::copy_file(before_, folder_ / "rxe-user-port-broker");
+    std::filesystem::permissions(folder_, std::filesystem::perms(0755));
+    setenv("RXE_USER_BROKER", (folder_ / "rxe-user-port-broker").c_str(), 1);
+  }
+  ~PublicBroker() {
+    setenv("RXE_USER_BROKER", before_.c_str(), 1);
+    std::filesystem::remove_all(folder_);
+  }
+
+ private:
+  const std::string before_;
+  std::filesystem::path folder_;
+};
+
 TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   if (!Root()) GTEST_SKIP() << "needs root";
+  const PublicBroker broker;
   Peer root;
   ASSERT_EQ(root.Start(), "");
   Peer user({}, [] { Become(kSomebody); });
@@ -236,19 +264,33 @@ TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(root.slot()));
   EXPECT_TRUE(asker.AskOnce(user.slot()));
+  // Nobody is lent a socket that another user may have kept a copy of.
+  const int sockets = PortSockets();
+  user.Kill();
+  Peer another({}, [] { Become(kAnother); });
+  ASSERT_EQ(another.Start(), "");
+  EXPECT_EQ(PortSockets(), sockets + 1);
+  Peer again({}, [] { Become(kSomebody); });
+  ASSERT_EQ(again.Start(), "");
+  EXPECT_EQ(PortSockets(), sockets + 1);
+  // Users leave it to root to start the next one, which serves them again.
+  const pid_t old = KillBroker();
+  ASSERT_TRUE(Eventually([&] {
+    const pid_t now = BrokerPid();
+    return now != 0 && now != old;
+  }));
+  EXPECT_EQ(UidOf(BrokerPid()), 0u);
+  Peer last({}, [] { Become(kSomebody); });
+  ASSERT_EQ(last.Start(), "");
+  EXPECT_TRUE(asker.Ask(last.slot()));
+  for (const Peer* p : {&root, &another, &again}) {
+    EXPECT_TRUE(asker.Ask(p->slot()));
+  }
 }
 
 TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
   if (!Root()) GTEST_SKIP() << "needs root";
-  // Where other users may go.
-  char folder[] = "/tmp/rxe_user_lifetime_XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::filesystem::path program =
-      std::filesystem::path(folder) / "rxe-user-port-broker";
-  const std::string before = getenv("RXE_USER_BROKER");
-  std::filesystem::copy_file(before, program);
-  std::filesystem::permissions(folder, std::filesystem::perms(0755));
-  setenv("RXE_USER_BROKER", program.c_str(), 1);
+  const PublicBroker program;
   Peer user({}, [] { Become(kSomebody); });
   ASSERT_EQ(user.Start(), "");
   const pid_t broker = BrokerPid();
@@ -268,8 +310,6 @@ TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
   // The same user shares it.
   Peer same({}, [] { Become(kSomebody); });
   EXPECT_EQ(same.Start(), "");
-  setenv("RXE_USER_BROKER", before.c_str(), 1);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -26,7 +26,13 @@ uint8_t RandomSlot() {
 class Port final : private ForkGuard {
  public:
   Port() { EnterForkGuard(); }
-  ~Port() { LeaveForkGuard(); }
+  ~Port() {
+    {
+      const std::lock_guard lock(descriptors_);
+      sockets_.clear();
+    }
+    LeaveForkGuard();
+  }
 
   static std::shared_ptr<Port> Get() {
     static std::mutex mu;

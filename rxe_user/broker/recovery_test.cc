@@ -2,7 +2,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cstdio>
 #include <set>
+#include <thread>
 
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/test_peer.h"
@@ -23,10 +25,8 @@ std::vector<Peer> StartPeers(int count) {
 }
 
 // Kills the broker and waits for the next one.
-void KillBroker() {
-  const pid_t old = BrokerPid();
-  ASSERT_GT(old, 0);
-  kill(old, SIGKILL);
+void ReplaceBroker() {
+  const pid_t old = KillBroker();
   ASSERT_TRUE(Eventually([&] {
     const pid_t now = BrokerPid();
     return now != 0 && now != old;
@@ -37,8 +37,7 @@ TEST_F(RecoveryTest, NobodyNoticesWhenNoSlotWasGivenBack) {
   std::vector<Peer> peers = StartPeers(6);
   Asker asker;
   for (int round = 0; round < 5; ++round) {
-    const pid_t old = BrokerPid();
-    kill(old, SIGKILL);
+    const pid_t old = KillBroker();
     // Not one datagram is lost, before, while and after the next one starts.
     for (int i = 0; i < 400; ++i) {
       for (const Peer& p : peers) ASSERT_TRUE(asker.AskOnce(p.slot()));
@@ -58,18 +57,16 @@ TEST_F(RecoveryTest, PositionsThatMovedAreFoundAgain) {
     // Its socket is the broker's alone; when that dies, the last one moves.
     peers[victim].Kill();
     peers.erase(peers.begin() + static_cast<ptrdiff_t>(victim));
-    Asker slot0;
-    const pid_t old = BrokerPid();
     const auto start = std::chrono::steady_clock::now();
-    kill(old, SIGKILL);
+    ReplaceBroker();
     for (const Peer& p : peers) {
       EXPECT_TRUE(asker.Ask(p.slot(), milliseconds(5)));
     }
     const auto took = std::chrono::duration_cast<milliseconds>(
         std::chrono::steady_clock::now() - start);
+    std::printf("recovered in %d ms\n", static_cast<int>(took.count()));
     // Seven retransmissions of 67 ms must do on a quiet machine.
     EXPECT_LT(took.count(), 5000);
-    RecordProperty("recovery_ms", static_cast<int>(took.count()));
     // It stays so when the new one looks again.
     const Peer next;
     for (int i = 0; i < 200; ++i) {
@@ -88,7 +85,7 @@ TEST_F(RecoveryTest, NewcomersDuringRecoveryGetFreeSlots) {
   std::vector<Peer> peers = StartPeers(4);
   Asker asker;
   for (int round = 0; round < 4; ++round) {
-    kill(BrokerPid(), SIGKILL);
+    KillBroker();
     const size_t before = peers.size();
     for (int i = 0; i < 3; ++i) peers.emplace_back();
     for (size_t i = before; i < peers.size(); ++i) {
@@ -107,7 +104,7 @@ TEST_F(RecoveryTest, StoppedClientKeepsItsSlotAndItsTraffic) {
   Asker asker;
   Peer& sleeper = peers[0];
   sleeper.Signal(SIGSTOP);
-  KillBroker();
+  ReplaceBroker();
   for (size_t i = 1; i < peers.size(); ++i) {
     EXPECT_TRUE(asker.Ask(peers[i].slot()));
   }
@@ -123,10 +120,23 @@ TEST_F(RecoveryTest, StoppedClientKeepsItsSlotAndItsTraffic) {
   for (const Peer& p : others) EXPECT_TRUE(asker.Ask(p.slot()));
 }
 
+TEST_F(RecoveryTest, StoppedClientThatDiesMovesOthersWhichIsNoticed) {
+  std::vector<Peer> peers = StartPeers(3);
+  Asker asker;
+  peers[0].Signal(SIGSTOP);
+  ReplaceBroker();
+  for (const size_t i : {1u, 2u}) EXPECT_TRUE(asker.Ask(peers[i].slot()));
+  // The new broker does not hold its socket; when it closes, the last one moves
+  // to its place, a while after all had settled.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  peers[0].Kill();
+  for (const size_t i : {1u, 2u}) EXPECT_TRUE(asker.Ask(peers[i].slot()));
+}
+
 TEST_F(RecoveryTest, ClientsThatDieTogetherWithTheBrokerLeaveRoom) {
   std::vector<Peer> peers = StartPeers(6);
   Asker asker;
-  kill(BrokerPid(), SIGKILL);
+  KillBroker();
   peers[0].Kill();
   peers[4].Kill();
   for (const size_t i : {1u, 2u, 3u, 5u}) {
@@ -143,7 +153,7 @@ TEST_F(RecoveryTest, ClientsThatDieTogetherWithTheBrokerLeaveRoom) {
 TEST_F(RecoveryTest, AfterEverybodysDeathAllStartsAnew) {
   {
     std::vector<Peer> peers = StartPeers(3);
-    kill(BrokerPid(), SIGKILL);
+    KillBroker();
     for (Peer& p : peers) p.Signal(SIGKILL);
   }
   Peer next;
@@ -157,7 +167,7 @@ TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNeedBe) {
   ASSERT_TRUE(slot.ok());
   const auto a = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
   ASSERT_TRUE(a.ok());
-  kill(BrokerPid(), SIGKILL);
+  KillBroker();
   ASSERT_TRUE(Eventually([] { return !NameExists(); }));
   const int old = (*slot)->fd();
   const auto b = (*slot)->OpenAddress(Ip("127.0.0.2"), 0);

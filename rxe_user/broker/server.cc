@@ -1,6 +1,8 @@
 #include "rxe_user/broker/server.h"
 
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -31,11 +33,13 @@ constexpr int64_t kSettleDelayMs = 20;
 // Positions are looked at again, since sockets that are on their way out move
 // others when they go.
 constexpr int64_t kSettleAgainMs[] = {60, 250, 1000};
+constexpr int64_t kSettleGapsMs = 1000;
 // How long a request waits for the port to become free.
 constexpr int64_t kOwnPortWaitMs = 1500;
 constexpr int64_t kForeignPortWaitMs = 100;
 constexpr int64_t kTickMs = 10;
 constexpr int kManagementBatch = 64;
+constexpr int kMaxStrayBacklog = 64 << 10;
 
 int64_t NowMs() {
   timespec t;
@@ -97,7 +101,8 @@ Server::Server(Options options, UniqueFd listener, UniqueFd epoll)
     : options_(options),
       uid_(geteuid()),
       listener_(std::move(listener)),
-      epoll_(std::move(epoll)) {
+      epoll_(std::move(epoll)),
+      spare_(epoll_.Copy()) {
   const int64_t now = NowMs();
   if (AnyoneOnPort()) recovering_until_ms_ = now + kRecoveryMs;
   exit_at_ms_ = now + std::max(options_.linger_ms, 1000);
@@ -138,7 +143,7 @@ int Server::TimeoutMs(int64_t now) const {
   if (recovering_until_ms_ != 0) at(recovering_until_ms_);
   if (settle_at_ms_ != 0) at(settle_at_ms_);
   if (!settle_again_ms_.empty()) at(settle_again_ms_.front());
-  for (const auto& [slot, until] : absent_) at(until);
+  for (const auto& [slot, absent] : absent_) at(absent.until_ms);
   for (const auto& [fd, c] : clients_) {
     if (!c.opens.empty()) at(now + kTickMs);
     if (!c.slot.has_value() && !c.waiting_for_slot) at(c.hello_until_ms);
@@ -151,6 +156,13 @@ void Server::Accept() {
   for (;;) {
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr,
                         SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
+      // Else the connection would wait, and wake us for ever.
+      spare_.Reset();
+      UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      spare_ = epoll_.Copy();
+      return;
+    }
     if (!fd.valid()) return;
     ucred peer{};
     socklen_t size = sizeof(peer);
@@ -281,8 +293,13 @@ Server::Fate Server::GiveSlot(Client& client) {
   uint32_t random = 0;
   (void)!getrandom(&random, sizeof(random), GRND_NONBLOCK);
   const uint8_t slot = free[random % free.size()];
+  return Welcome(client, slot);
+}
+
+Server::Fate Server::Welcome(Client& client, uint8_t slot) {
   client.slot = slot;
   ledger_.data().used[slot] = 1;
+  ledger_.data().uid[slot] = client.uid;
   HelloReply reply;
   reply.slot = slot;
   return Send(client.fd.get(), reply, {ledger_.fd()}) ? Fate::kStays
@@ -295,36 +312,37 @@ Server::Fate Server::TakeBack(Client& client, uint8_t slot, Message& message) {
     former_ = ReadLedger(ledger.get());
     if (former_.has_value()) {
       const int64_t until = NowMs() + kAbsentMs;
-      for (int s = 1; s < kSlots; ++s) {
-        if (former_->used[static_cast<size_t>(s)] != 1 ||
-            InUse(static_cast<uint8_t>(s))) {
-          continue;
-        }
-        absent_.emplace(static_cast<uint8_t>(s), until);
-        ledger_.data().used[static_cast<size_t>(s)] = 1;
+      for (size_t s = 1; s < kSlots; ++s) {
+        const auto number = static_cast<uint8_t>(s);
+        if (former_->used[s] != 1 || InUse(number)) continue;
+        absent_.emplace(number, Absent{until, former_->uid[s]});
+        ledger_.data().used[s] = 1;
+        ledger_.data().uid[s] = former_->uid[s];
       }
     }
   }
-  absent_.erase(slot);
+  const auto absent = absent_.find(slot);
+  if (absent != absent_.end() && absent->second.uid == client.uid) {
+    absent_.erase(absent);
+  }
   if (InUse(slot)) {
     Refuse(client.fd.get(), Refusal::kSlotTaken,
            "slot " + std::to_string(slot) +
                " of UDP port 4791 was given to another process meanwhile");
     return Fate::kGoes;
   }
-  client.slot = slot;
   client.returning = true;
-  ledger_.data().used[slot] = 1;
-  HelloReply reply;
-  reply.slot = slot;
-  return Send(client.fd.get(), reply, {ledger_.fd()}) ? Fate::kStays
-                                                      : Fate::kGoes;
+  return Welcome(client, slot);
 }
 
 Server::Fate Server::OnHandBack(Client& client, Message& message) {
   const std::optional<HandBack> back = message.As<HandBack>();
   if (!back.has_value() || !client.returning) return Fate::kGoes;
   const Address address = Address::From(back->place);
+  UniqueFd socket = message.TakeFd(0);
+  UniqueFd keeper = message.TakeFd(1);
+  if (!client.trusted) keeper.Reset();
+  const auto index = static_cast<uint16_t>(back->index);
   Group* group = Find(address);
   if (group == nullptr) {
     const LedgerGroup* former = nullptr;
@@ -336,14 +354,13 @@ Server::Fate Server::OnHandBack(Client& client, Message& message) {
       }
     }
     Group adopted = Group::ForAdoption(address, former);
-    if (!adopted.Adopt(*client.slot, message.TakeFd(0),
-                       static_cast<uint16_t>(back->index), message.TakeFd(1))) {
+    if (!adopted.Adopt(*client.slot, client.uid, std::move(socket), index,
+                       std::move(keeper))) {
       return Fate::kGoes;
     }
     groups_.emplace(address, std::move(adopted));
-  } else if (!group->Adopt(*client.slot, message.TakeFd(0),
-                           static_cast<uint16_t>(back->index),
-                           message.TakeFd(1))) {
+  } else if (!group->Adopt(*client.slot, client.uid, std::move(socket), index,
+                           std::move(keeper))) {
     return Fate::kGoes;
   }
   const int64_t now = NowMs();
@@ -385,6 +402,14 @@ void Server::Settle(int64_t now) {
       settle_again_ms_.push_back(now + ms);
     }
   }
+  if (settle_again_ms_.empty() && AnyGaps()) {
+    settle_again_ms_.push_back(now + kSettleGapsMs);
+  }
+}
+
+bool Server::AnyGaps() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const auto& g) { return g.second.has_gaps(); });
 }
 
 void Server::Watch(Group& group) {
@@ -455,12 +480,13 @@ bool Server::TryOpen(Client& client, const PendingOpen& open, int64_t now) {
     Watch(*group);
   }
   const absl::StatusOr<const Group::Member*> member =
-      group->Assign(*client.slot);
+      group->Assign(*client.slot, client.uid);
   Record(*group);
   if (!member.ok()) return refuse(member.status());
   reply.index = (*member)->index;
   // A client that does not read its replies loses them, and gives up.
-  Send(client.fd.get(), reply, {(*member)->fd.get(), group->management_fd()});
+  Send(client.fd.get(), reply,
+       {(*member)->fd.get(), client.trusted ? group->management_fd() : -1});
   return true;
 }
 
@@ -473,6 +499,13 @@ void Server::OnStray(Client& client, const Message::StrayView& stray) {
   }
   for (const auto& [fd, other] : clients_) {
     if (other.slot != slot || &other == &client) continue;
+    // The sender could forge the source address.
+    if (client.uid != other.uid && client.uid != 0) return;
+    // Replies need room too.
+    int waiting = 0;
+    if (ioctl(fd, SIOCOUTQ, &waiting) != 0 || waiting > kMaxStrayBacklog) {
+      return;
+    }
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&stray.head), sizeof(stray.head)},
         stray.bytes};
@@ -496,7 +529,11 @@ void Server::OnTick() {
     Settle(now);
   }
   for (auto it = absent_.begin(); it != absent_.end();) {
-    if (now < it->second) {
+    // A process that never came back may still have its sockets among ours.
+    if (now >= it->second.until_ms && AnyGaps()) {
+      it->second.until_ms = now + kAbsentMs;
+    }
+    if (now < it->second.until_ms) {
       ++it;
       continue;
     }

@@ -1,6 +1,12 @@
 // The port broker: owns the sockets of UDP port 4791 of a network namespace and
 // lends them to processes by slot (DESIGN, decision 6). One thread, driven by
 // epoll; never blocks but for the milliseconds of probing after a recovery.
+//
+// A broker serves its own user; one that runs as root serves all. Users of one
+// broker are kept apart as far as sockets can be: a socket is never lent to a
+// second user, and slot 0's is lent to the broker's own user and root only. But
+// who holds a socket of a group can replace the group's program, so users who
+// do not trust each other need network namespaces of their own.
 #ifndef RXE_USER_BROKER_SERVER_H_
 #define RXE_USER_BROKER_SERVER_H_
 
@@ -74,8 +80,10 @@ class Server {
   void OnTick();
   void Settle(int64_t now_ms);
   void EndRecoveryIfDone(int64_t now_ms);
+  bool AnyGaps() const;
   void Watch(Group& group);
   void Record(const Group& group);
+  Fate Welcome(Client& client, uint8_t slot);
   Group* Find(const Address& address);
   bool InUse(uint8_t slot) const;
   int TimeoutMs(int64_t now_ms) const;
@@ -91,10 +99,15 @@ class Server {
 
   // Recovery after a dead broker.
   std::optional<LedgerData> former_;
-  std::map<uint8_t, int64_t> absent_;  // slot -> ms when it is given up
-  int64_t recovering_until_ms_ = 0;    // 0: not recovering
-  int64_t settle_at_ms_ = 0;           // 0: nothing to settle
+  struct Absent {
+    int64_t until_ms;  // then it is given up
+    uid_t uid;         // who may come back to it
+  };
+  std::map<uint8_t, Absent> absent_;  // by slot
+  int64_t recovering_until_ms_ = 0;   // 0: not recovering
+  int64_t settle_at_ms_ = 0;          // 0: nothing to settle
   std::deque<int64_t> settle_again_ms_;
+  UniqueFd spare_;  // given up to refuse a connection when out of descriptors
 
   int64_t exit_at_ms_ = 0;
   uint64_t management_dropped_ = 0;

@@ -17,7 +17,10 @@ namespace {
 constexpr int64_t kRequestMs = 5000;
 // A thread that makes progress for others must not be kept for long.
 constexpr int64_t kRecoverMs = 200;
-constexpr int64_t kRetryMs = 100;
+constexpr int64_t kRetryMs = 50;
+constexpr int64_t kRetryRefusedMs = 1000;
+// How long clients of root's broker leave it to root to start the next one.
+constexpr int64_t kLetRootMs = 1500;
 constexpr int kMessagesPerCall = 64;
 
 }  // namespace
@@ -32,10 +35,20 @@ SharedSlot::SharedSlot(Session session)
   EnterForkGuard();
 }
 
-SharedSlot::~SharedSlot() { LeaveForkGuard(); }
+SharedSlot::~SharedSlot() {
+  {
+    const std::lock_guard lock(descriptors_);
+    CloseAll();
+  }
+  LeaveForkGuard();
+}
 
 void SharedSlot::DieInChild() {
   dead_ = true;
+  CloseAll();
+}
+
+void SharedSlot::CloseAll() {
   fd_ = -1;
   connection_.Reset();
   retry_.Reset();
@@ -45,6 +58,9 @@ void SharedSlot::DieInChild() {
 
 void SharedSlot::Use(Session session) {
   const std::lock_guard lock(descriptors_);
+  broker_uid_ = session.broker_uid;
+  lost_since_ms_ = 0;
+  complained_ = false;
   // The new descriptor exists before the old one goes: another number.
   const UniqueFd old = std::exchange(connection_, std::move(session.socket));
   const UniqueFd timer = std::exchange(retry_, UniqueFd());
@@ -52,27 +68,15 @@ void SharedSlot::Use(Session session) {
   fd_ = connection_.get();
 }
 
-void SharedSlot::RetryLater() {
+void SharedSlot::RetryAfter(int64_t ms) {
   UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   itimerspec when{};
-  when.it_value.tv_nsec = kRetryMs * 1'000'000;
+  when.it_value = {ms / 1000, ms % 1000 * 1'000'000};
   timerfd_settime(timer.get(), 0, &when, nullptr);
   const std::lock_guard lock(descriptors_);
   const UniqueFd old_timer = std::exchange(retry_, std::move(timer));
   connection_.Reset();
   fd_ = retry_.get();
-}
-
-void SharedSlot::GiveUp(const absl::Status& why) {
-  std::fprintf(stderr,
-               "rxe_user: lost slot %u of UDP port 4791: %s; restart this "
-               "program\n",
-               unsigned{number_}, std::string(why.message()).c_str());
-  lost_ = true;
-  const std::lock_guard lock(descriptors_);
-  connection_.Reset();
-  retry_.Reset();
-  fd_ = -1;
 }
 
 bool SharedSlot::HandBackAll(const Session& session) {
@@ -89,17 +93,31 @@ bool SharedSlot::HandBackAll(const Session& session) {
 }
 
 // The broker has gone: finds or starts another and hands the sockets back.
-// False if that has to be tried again later, or is of no use.
+// False if that has to be tried again later. Running traffic goes on without.
 bool SharedSlot::Recover(int64_t budget_ms) {
+  const int64_t now = MonotonicMs();
+  if (lost_since_ms_ == 0) lost_since_ms_ = now;
+  // After root's broker, which served all users, another of root's is wanted.
+  const bool lets_root =
+      broker_uid_ == 0 && geteuid() != 0 && now - lost_since_ms_ < kLetRootMs;
   Failure failure{};
   absl::StatusOr<Session> session =
-      Connect(number_, ledger_.get(), MonotonicMs() + budget_ms, failure);
+      Connect(number_, ledger_.get(), now + budget_ms,
+              lets_root ? Start::kNever : Start::kIfNeeded, failure);
   if (!session.ok() && failure == Failure::kRefused) {
-    GiveUp(session.status());
+    if (!complained_) {
+      std::fprintf(stderr,
+                   "rxe_user: the port broker has gone, and the next one will "
+                   "not do (%s); running traffic goes on, new addresses cannot "
+                   "be opened\n",
+                   std::string(session.status().message()).c_str());
+    }
+    complained_ = true;
+    RetryAfter(kRetryRefusedMs);
     return false;
   }
   if (!session.ok() || !HandBackAll(*session)) {
-    RetryLater();
+    RetryAfter(kRetryMs);
     return false;
   }
   Use(*std::move(session));
@@ -111,7 +129,6 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
   for (int i = 0; i < kMessagesPerCall && !dead_; ++i) {
     {
       const std::lock_guard lock(requests_);
-      if (lost_) return;
       const Message::Outcome outcome = connection_.valid()
                                            ? message.Receive(connection_.get())
                                            : Message::Outcome::kClosed;
@@ -169,7 +186,7 @@ absl::Status SharedSlot::Request(const Address& address) {
   Open open;
   open.place = address.ToPlace();
   Message message;
-  while (!lost_ && MonotonicMs() < deadline) {
+  while (MonotonicMs() < deadline) {
     if (!connection_.valid() || !Send(connection_.get(), open)) {
       if (!Recover(deadline - MonotonicMs())) break;
       continue;

@@ -42,11 +42,11 @@ class SharedSlot final : public Slot, private ForkGuard {
   bool Recover(int64_t budget_ms);
   bool HandBackAll(const Session& session);
   void Use(Session session);
-  void RetryLater();
-  void GiveUp(const absl::Status& why);
+  void RetryAfter(int64_t ms);
   absl::Status Request(const Address& address);
   const Held* Find(const Address& address) const;
   void DieInChild() override;
+  void CloseAll();
 
   const uint8_t number_;
   std::atomic<int> fd_;             // what fd() says
@@ -54,7 +54,10 @@ class SharedSlot final : public Slot, private ForkGuard {
   // One request at a time; whoever holds it may wait for the broker.
   std::mutex requests_;
   TokenBucket strays_;  // under requests_
-  bool lost_ = false;   // under requests_: no broker will have us
+  // Under requests_, while there is no broker:
+  int64_t lost_since_ms_ = 0;
+  bool complained_ = false;
+  uid_t broker_uid_ = 0;  // the last one's
   // Changes of these need requests_ and descriptors_.
   UniqueFd connection_;
   UniqueFd retry_;  // a timer while there is no broker

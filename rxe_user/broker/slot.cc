@@ -24,7 +24,8 @@ constexpr int64_t kAcquireMs = 5000;
 absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
   broker::Failure failure{};
   absl::StatusOr<broker::Session> session =
-      broker::Connect(0, -1, broker::MonotonicMs() + kAcquireMs, failure);
+      broker::Connect(0, -1, broker::MonotonicMs() + kAcquireMs,
+                      broker::Start::kIfNeeded, failure);
   if (session.ok()) return broker::SharedSlot::Make(*std::move(session));
   if (failure != broker::Failure::kNoBroker) return session.status();
   std::fprintf(stderr,

@@ -116,7 +116,7 @@ TEST_F(SlotTest, LinkLocalAddressesCarryTheirScope) {
   Asker asker(Ip("fe80::77"), scope);
   EXPECT_TRUE(asker.AskOnce(peer.slot()));
   // Its group is found again after a broker's death too.
-  kill(BrokerPid(), SIGKILL);
+  KillBroker();
   EXPECT_TRUE(asker.Ask(peer.slot()));
 }
 

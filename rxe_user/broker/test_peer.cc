@@ -143,6 +143,13 @@ pid_t BrokerPid() {
   return peer.pid;
 }
 
+pid_t KillBroker() {
+  pid_t pid = 0;
+  EXPECT_TRUE(Eventually([&] { return (pid = BrokerPid()) > 0; }));
+  if (pid > 0) kill(pid, SIGKILL);
+  return pid;
+}
+
 int PortSockets() {
   int count = 0;
   for (const char* path :

@@ -25,6 +25,8 @@ bool Eventually(const std::function<bool()>& done);
 
 // The running broker of this network namespace; 0 if there is none.
 pid_t BrokerPid();
+// Kills it with SIGKILL, waiting for one if need be; its process ID.
+pid_t KillBroker();
 // Sockets bound to the RoCE port in this network namespace.
 int PortSockets();
 // Whether the broker's name exists.

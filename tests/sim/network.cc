@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "wire/describe.h"
 #include "wire/packet.h"
+#include "wire/psn.h"
 
 namespace sim {
 namespace {
@@ -273,6 +274,13 @@ void Network::CheckBurst(Node& node) {
     if (!burst.flow()->icrc.Verify(segment, id)) {
       return fail(absl::StrCat("with a bad ICRC: ", Describe(segment)));
     }
+    const Node* to = FindNode(burst.flow()->av.destination);
+    if (to == nullptr) return fail("to nobody");
+    if (const std::string wrong =
+            rules_.OnSent(node.index(), to->index(), view);
+        !wrong.empty()) {
+      return fail(absl::StrCat("with ", wrong, ": ", Describe(segment)));
+    }
   }
 }
 
@@ -288,10 +296,6 @@ void Network::SendBurst(Node& node) {
         now_ + 1 + burst.bytes().size() * 1000 / node.profile_.bytes_per_us;
   }
   Node* to = FindNode(flow.av.destination);
-  if (to == nullptr) {
-    checker_->Fail(absl::StrCat("node ", node.index(), ": sends to nobody"));
-    return;
-  }
   if (!link(node, *to).profile.impaired() && pcap_ == nullptr && !trace_ &&
       !filter && node.profile_.ip_id == IpIdMode::kSegment) {
     SendTrain(node, *to, flow);
@@ -323,7 +327,7 @@ void Network::SendTrain(Node& from, Node& to, const transport::Flow& flow) {
   packet.source_port = flow.av.source_port;
   packet.traffic_class = flow.av.traffic_class;
   packet.ip_id = 0;
-  packet.corrupted = false;
+  packet.corrupted = packet.forged = false;
   link.sent += from.burst_->segments();
   link.last_arrival = std::max(now_ + link.profile.delay, link.last_arrival);
   Push(link.last_arrival, Kind::kDeliver, to.index(), index);
@@ -409,7 +413,7 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
     packet.source_port = flow.av.source_port;
     packet.traffic_class = traffic_class;
     packet.ip_id = ip_id;
-    packet.corrupted = false;
+    packet.corrupted = packet.forged = false;
     if (from.profile_.ip_id != IpIdMode::kSegment) {
       flow.icrc.Store(packet.bytes, ip_id);
     }
@@ -420,6 +424,7 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
       ++link.reordered;
       absl::StrAppend(&fate, "held back ");
     }
+    if (random_.Chance(profile.forge)) Forge(to, packet);
     if (random_.Chance(profile.corrupt)) {
       ++link.corrupted;
       packet.corrupted = true;
@@ -449,6 +454,31 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
                   .udp_payload = bytes},
                  fate);
   }
+}
+
+void Network::Forge(Node& to, const Packet& packet) {
+  const uint32_t index = NewPacket();
+  Packet& forged = *packet_pool_[index];
+  forged = packet;
+  forged.forged = true;
+  // Of the same family.
+  forged.source.bytes[15] ^= 0x80;
+  forged.ip_id = 0;
+  wire::PacketView view;
+  wire::PacketView::Parse(forged.bytes, &view);
+  const size_t header = view.info().header_length;
+  for (size_t i = header; i + wire::kIcrcSize < forged.bytes.size(); ++i) {
+    forged.bytes[i] ^= 0x5a;
+  }
+  if (random_.Percent(50)) {  // one that is expected next, perhaps
+    wire::StoreBe24(forged.bytes.data() + 9,
+                    wire::PsnAdd(view.bth().psn, random_.Between(-2, 2)));
+  }
+  wire::IcrcFlow(forged.source, forged.destination, forged.source_port,
+                 wire::kRoceUdpPort)
+      .Store(forged.bytes, 0);
+  Push(now_ + random_.Below(packet.bytes.size() + 20'000), Kind::kDeliver,
+       to.index(), index);
 }
 
 // --- Receiving.
@@ -497,14 +527,19 @@ void Network::DeliverOne(Node& node, const Packet& packet,
   };
   const transport::Disposition disposition =
       node.endpoint_->OnDatagram(datagram, now_);
+  if (packet.forged) return;
   if (packet.corrupted) {
-    // Flips may have hit what the ICRC does not cover, or cancelled out.
+    // Unless the flips have hit what the ICRC does not cover, or each other.
     const wire::IcrcFlow flow(packet.source, packet.destination,
                               packet.source_port, wire::kRoceUdpPort);
-    if (flow.Verify(bytes, ip_id)) return;
-    if (disposition == transport::Disposition::kDelivered) ++undetected_;
-    return;
+    if (!flow.Verify(bytes, ip_id)) {
+      if (disposition == transport::Disposition::kDelivered) ++undetected_;
+      return;
+    }
   }
+  wire::PacketView view;
+  wire::PacketView::Parse(bytes, &view);
+  rules_.OnDelivered(node.index(), view);
   if (disposition != transport::Disposition::kDelivered &&
       disposition != transport::Disposition::kUnknownQp) {
     // A counted ID is believed only near the last one: what was overtaken by

@@ -17,6 +17,7 @@
 #include "tests/sim/pcap_writer.h"
 #include "tests/sim/random.h"
 #include "tests/sim/sim_memory.h"
+#include "tests/sim/wire_rules.h"
 #include "transport/burst.h"
 #include "transport/endpoint.h"
 #include "transport/types.h"
@@ -34,6 +35,9 @@ struct LinkProfile {
   uint32_t duplicate = 0;
   uint32_t reorder = 0;  // held back by up to reorder_delay
   uint32_t corrupt = 0;  // one to three bits flipped
+  // Somebody else sends the same with other contents: another host in its own
+  // name, so with a good ICRC and the wrong address.
+  uint32_t forge = 0;
   Time delay = 5 * transport::kMicrosecond;
   Time jitter = 0;  // added to the delay; keeps the order
   Time reorder_delay = 100 * transport::kMicrosecond;
@@ -146,6 +150,7 @@ struct Packet {
   uint8_t traffic_class = 0;
   uint16_t ip_id = 0;  // of the first segment; each next has one more
   bool corrupted = false;
+  bool forged = false;
 };
 
 class Network {
@@ -203,6 +208,9 @@ class Network {
   // of Parse; tests count and drop by it. Returns false to have it dropped.
   std::function<bool(const Node& from, const wire::PacketView& packet)> filter;
 
+  // Connections that it is told of are watched.
+  WireRules& rules() { return rules_; }
+
   Random& random() { return random_; }
   Checker& checker() { return *checker_; }
 
@@ -230,6 +238,8 @@ class Network {
                   std::span<const uint8_t> bytes, uint16_t ip_id);
   void SendTrain(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
+  // A forged copy of `packet`, soon.
+  void Forge(Node& to, const Packet& packet);
   void Deliver(Node& node, const Packet& packet);
   void DeliverOne(Node& node, const Packet& packet,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
@@ -254,6 +264,7 @@ class Network {
   uint64_t bytes_ = 0;
   uint64_t undetected_ = 0;
   uint64_t refused_ = 0;
+  WireRules rules_;
 };
 
 }  // namespace sim

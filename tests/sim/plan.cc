@@ -59,6 +59,8 @@ class Planner {
         PlanRead();
       } else if (kind < 86) {
         PlanAtomic();
+      } else if (kind < 87) {
+        PlanLocalInvalidate();
       } else if (kind < 90) {
         PlanOverwrite();
       } else if (kind < 93) {
@@ -314,6 +316,26 @@ class Planner {
       Write(Target(source.length), local);
     }
     end_.ops.back().flags |= transport::kSendFence;
+  }
+
+  // A region of one's own goes; what was posted before may still use it.
+  void PlanLocalInvalidate() {
+    const Piece piece = {mine_.arena.Allocate(random_, 100), 100};
+    const Region region =
+        KeyFor(mine_, end_, piece, transport::kAccessRemoteRead, true);
+    mine_.node->memory().FindByLkey(region.lkey)->may_invalidate = true;
+    if (random_.Percent(50)) {
+      Op& write = Add(SendOpcode::kRdmaWrite);
+      write.length = 100;
+      write.local = {piece};
+      write.content = Gather(mine_, {piece});
+      write.sges = {{region.va, 100, region.lkey}};
+      SetRemote(&write, Target(100),
+                transport::kAccessRemoteWrite | transport::kAccessLocalWrite);
+      Scatter(theirs_, {write.remote}, write.content);
+    }
+    Op& op = Add(SendOpcode::kLocalInvalidate);
+    op.invalidate_rkey = region.rkey;
   }
 
   void PlanAtomic() {

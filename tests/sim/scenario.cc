@@ -33,6 +33,7 @@ LinkProfile MakeLink(Random& random) {
   if (random.Percent(40)) link.duplicate = random.Between(100, kPpm / 20);
   if (random.Percent(40)) link.reorder = random.Between(100, kPpm / 10);
   if (random.Percent(30)) link.corrupt = random.Between(100, kPpm / 50);
+  if (random.Percent(20)) link.forge = random.Between(1000, kPpm / 10);
   link.delay = random.Pick<Time>({0, 1, 2, 5, 20, 100, 500}) * kMicrosecond;
   if (random.Percent(40)) link.jitter = random.Between(1, 50) * kMicrosecond;
   link.reorder_delay = random.Pick<Time>({5, 50, 300, 1000}) * kMicrosecond;
@@ -105,6 +106,7 @@ EndScenario MakeEnd(Random& random, const Scenario& scenario, int host) {
   if (scenario.link.ecn_threshold != 0) {
     end.traffic_class = random.Pick<int>({0, 1, 2, 0x62});
   }
+  if (random.Percent(15)) end.pauses = random.Between(1, 5);
   end.send_batch = random.Pick<int>({1, 3, 16, 1000});
   end.send_pause = random.Pick<Time>({0, 1, 20, 300}) * kMicrosecond;
   if (random.Percent(60)) {

@@ -31,6 +31,7 @@ struct EndScenario {
   uint16_t source_port = 0xc000;
   uint8_t traffic_class = 0;
   Time ready_after = 0;  // when it goes to RTR
+  int pauses = 0;        // times that it goes to SQD and back
   // The application's pace.
   int send_batch = 1;   // posts in one go, at most
   Time send_pause = 0;  // between them, at most

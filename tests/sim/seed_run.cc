@@ -37,6 +37,8 @@ WcOpcode SendWcOpcode(SendOpcode opcode) {
       return WcOpcode::kCompareSwap;
     case SendOpcode::kFetchAdd:
       return WcOpcode::kFetchAdd;
+    case SendOpcode::kLocalInvalidate:
+      return WcOpcode::kLocalInvalidate;
     default:
       return WcOpcode::kSend;
   }
@@ -135,6 +137,15 @@ void SeedRun::Build() {
   }
   PlanWorkload(random_, scenario_, hosts_, ends_);
   for (auto& end : ends_) CreateQueuePair(*end, random_);
+  for (auto& end : ends_) {
+    network_.rules().Watch({.host = end->host->node->index(),
+                            .qpn = end->qpn,
+                            .peer_host = end->peer->host->node->index(),
+                            .peer_qpn = end->peer->qpn,
+                            .first_psn = end->scenario->first_psn,
+                            .path_mtu = end->connection->path_mtu,
+                            .max_rd_atomic = end->scenario->max_rd_atomic});
+  }
   for (auto& end : ends_) Connect(*end);
 }
 
@@ -207,7 +218,51 @@ void SeedRun::Connect(End& end) {
   network_.At(ready + ready / 2, *end.host->node, [this, &end] {
     Modify(end, QpState::kRts);
     ScheduleLook(*end.host, network_.now());
+    for (int i = 0; i < end.scenario->pauses; ++i) SchedulePause(end);
   });
+}
+
+// To SQD for a while: what is posted then waits, and after the event that it
+// has drained nothing is outstanding.
+void SeedRun::SchedulePause(End& end) {
+  const Time when =
+      network_.now() +
+      random_.Below(random_.Pick<Time>({20, 200, 2000, 20'000}) * kMicrosecond);
+  network_.At(when, *end.host->node, [this, &end] {
+    if (end.gone || end.qp->state() != QpState::kRts) return;
+    transport::QpAttributes to;
+    to.state = QpState::kSqd;
+    to.en_sqd_async_notify = true;
+    if (end.qp->Modify(to, transport::kQpState | transport::kQpEnSqdAsyncNotify,
+                       network_.now()) != 0) {
+      Fail(end, "modify to SQD");
+    }
+    SchedulePauseEnd(end);
+  });
+}
+
+void SeedRun::SchedulePauseEnd(End& end) {
+  network_.At(
+      network_.now() + 1 + random_.Below(300 * kMicrosecond), *end.host->node,
+      [this, &end] {
+        if (end.gone || end.qp->state() != QpState::kSqd) return;
+        if (end.host->events.Count(end.qpn, transport::QpEvent::kSqDrained) ==
+            end.drains) {
+          SchedulePauseEnd(end);
+          return;
+        }
+        ++end.drains;
+        if (end.host->events.Count(end.qpn, transport::QpEvent::kSqDrained) !=
+            end.drains) {
+          Fail(end, "drained twice");
+        }
+        transport::QpAttributes to;
+        to.state = QpState::kRts;
+        if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
+          Fail(end, "modify from SQD to RTS");
+        }
+        ScheduleLook(*end.host, network_.now());
+      });
 }
 
 // --- The application.
@@ -241,7 +296,9 @@ void SeedRun::Look(Host& host) {
 }
 
 void SeedRun::PostSends(End& end) {
-  if (end.qp->state() != QpState::kRts && end.qp->state() != QpState::kErr) {
+  const QpState state = end.qp->state();
+  if (state != QpState::kRts && state != QpState::kSqd &&
+      state != QpState::kErr) {
     return;
   }
   if (network_.now() < end.next_send) {
@@ -417,6 +474,12 @@ void SeedRun::FinishOp(End& end, Op& op) {
     std::memcpy(word, mine.arena.actual(op.local[0].offset), 8);
     std::memcpy(&op.original, word, 8);
     mine.arena.Accept(op.local[0].offset, 8);
+    return;
+  }
+  if (op.opcode == SendOpcode::kLocalInvalidate) {
+    if (!mine.node->memory().FindByRkey(op.invalidate_rkey)->invalidated) {
+      Fail(end, "R_Key was not invalidated");
+    }
     return;
   }
   if (network_.undetected() > 0) return;
@@ -702,7 +765,33 @@ void SeedRun::ScheduleChaos() {
     End& end = *ends_[random_.Below(ends_.size())];
     const Time when = random_.Below(
         random_.Pick<Time>({10, 100, 1000, 10'000}) * kMicrosecond);
-    network_.At(when, *end.host->node, [this, &end] { Break(end); });
+    const bool memory = random_.Percent(25);
+    network_.At(when, *end.host->node, [this, &end, memory] {
+      memory ? BreakMemory(*end.host) : Break(end);
+    });
+  }
+}
+
+// Pages of `host` go, or a key.
+void SeedRun::BreakMemory(Host& host) {
+  SimMemory& memory = host.node->memory();
+  if (random_.Percent(50)) {
+    memory.AddFault(host.arena.actual(random_.Below(host.arena.used())),
+                    random_.Below(100'000));
+    memory.set_translate_faults(random_.Percent(50));
+  } else {
+    auto pool = host.pools.begin();
+    std::advance(pool, random_.Below(host.pools.size()));
+    memory.Deregister(pool->second.lkey);
+  }
+  // Whoever uses it will find out; those that wait for ever are told.
+  for (End* end : host.ends) {
+    end->broken = end->peer->broken = true;
+    for (End* side : {end, end->peer}) {
+      if (side->scenario->timeout != 0) continue;
+      network_.At(network_.now() + 20 * transport::kMillisecond,
+                  *side->host->node, [this, side] { Break(*side); });
+    }
   }
 }
 

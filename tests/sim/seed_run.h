@@ -50,6 +50,8 @@ class SeedRun {
   void CreateQueuePair(End& end, Random& random);
   void Connect(End& end);
   void Modify(End& end, transport::QpState state);
+  void SchedulePause(End& end);
+  void SchedulePauseEnd(End& end);
 
   // The application of a host: looks at completions, posts what it may.
   void ScheduleLook(Host& host, Time when);
@@ -70,6 +72,7 @@ class SeedRun {
   // Chaos.
   void ScheduleChaos();
   void Break(End& end);
+  void BreakMemory(Host& host);
 
   bool Done() const;
   void CheckEnd();

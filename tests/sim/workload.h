@@ -153,6 +153,7 @@ struct End {
   uint64_t receives_pushed = 0;   // the same, before the application looked
   Time next_send = 0;
   Time next_receive = 0;
+  int drains = 0;  // SQD events taken
 
   // Chaos.
   bool broken = false;  // it or its peer was: anything may fail

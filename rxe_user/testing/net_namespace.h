@@ -1,0 +1,24 @@
+// A network namespace of the test's own, so that tests neither find nor leave
+// sockets on port 4791 of the machine.
+#ifndef RXE_USER_TESTING_NET_NAMESPACE_H_
+#define RXE_USER_TESTING_NET_NAMESPACE_H_
+
+namespace rxe_user {
+
+// Moves the calling thread (and those that it starts) into a fresh namespace
+// whose loopback interface is up. Asks for a user namespace where it has to.
+// False where neither is allowed: the test then uses what is there.
+bool EnterFreshNetNamespace();
+
+// Sets the loopback interface up or down. Whether that was allowed.
+bool SetLoopback(bool up);
+
+// Gives the loopback interface another MTU, in bytes. Whether that was allowed.
+bool SetLoopbackMtu(int mtu);
+
+// Whether sockets can be bound to ::1.
+bool HaveIpv6();
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_TESTING_NET_NAMESPACE_H_

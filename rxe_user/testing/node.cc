@@ -1,0 +1,212 @@
+#include "rxe_user/testing/node.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "rxe_user/engine_registry.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::Completion;
+using transport::QpAttributes;
+using transport::QpState;
+
+constexpr auto kPatience = std::chrono::seconds(10);
+
+std::atomic_ref<uint64_t> Word(uint8_t* word) {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word));
+}
+
+}  // namespace
+
+transport::MemoryStatus OpenMemory::Translate(
+    const transport::MemoryAccess& access, transport::SpanList* out) {
+  out->push_back({reinterpret_cast<uint8_t*>(access.va), access.length});
+  return transport::MemoryStatus::kOk;
+}
+bool OpenMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return true;
+}
+bool OpenMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return true;
+}
+bool OpenMemory::CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
+                             uint64_t* original) {
+  *original = compare;
+  Word(word).compare_exchange_strong(*original, swap);
+  return true;
+}
+bool OpenMemory::FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) {
+  *original = Word(word).fetch_add(add);
+  return true;
+}
+
+EventCq::EventCq() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+EventCq::~EventCq() { ::close(fd_); }
+
+bool EventCq::Push(const Completion& completion) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  completions_.push_back(completion);
+  const uint64_t one = 1;
+  if (completions_.size() == 1) (void)!::write(fd_, &one, sizeof(one));
+  return true;
+}
+
+std::optional<Completion> EventCq::Poll() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (completions_.empty()) return std::nullopt;
+  const Completion completion = completions_.front();
+  completions_.pop_front();
+  uint64_t count;
+  if (completions_.empty()) (void)!::read(fd_, &count, sizeof(count));
+  return completion;
+}
+
+Node::Node(TestSlots& slots, const wire::IpAddress& address,
+           std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port)
+    : address_(address) {
+  auto device = std::make_shared<Device>();
+  device->name = "test";
+  device->netdev = "lo";
+  device->ifindex = 1;
+  device->loopback = true;
+  device->mtu = 65536;
+  device->roce_mtu = 4096;
+  device->gids = {{address, 0}};
+  engine_ = MakeEngine(std::move(device), {[&slots] { return slots.Acquire(); },
+                                           std::move(make_port)});
+  const absl::StatusOr<uint32_t> qpn = engine_->AllocateQpn();
+  EXPECT_TRUE(qpn.ok()) << qpn.status();
+  if (!qpn.ok()) return;
+  qpn_ = *qpn;
+  transport::QpConfig config;
+  config.qpn = qpn_;
+  config.capacity = {512, 512, 4, 4, 64};
+  config.signal_all = true;
+  config.memory = &memory_;
+  config.send_cq = &cq_;
+  config.recv_cq = &cq_;
+  config.events = this;
+  const Lane::Guard guard(lane());
+  qp_ = std::make_unique<transport::QueuePair>(lane().endpoint(), config);
+}
+
+Node::~Node() {
+  if (qp_ != nullptr) {
+    const Lane::Guard guard(lane());
+    qp_.reset();
+  }
+  engine_->ReleaseQpn(qpn_);
+}
+
+void Node::Connect(const Node& peer) {
+  QpAttributes a;
+  a.state = QpState::kInit;
+  a.access_flags = 0xf;
+  const uint16_t source_port =
+      engine_->SourcePort(address_, 0, qpn_, peer.qpn_);
+  const Lane::Guard guard(lane());
+  const transport::Time now = Lane::Now();
+  using namespace transport;  // NOLINT: attribute masks
+  ASSERT_EQ(
+      qp_->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags, now),
+      0);
+  a.state = QpState::kRtr;
+  a.path_mtu = 4096;
+  a.dest_qpn = peer.qpn_;
+  a.rq_psn = 100;
+  a.max_dest_rd_atomic = 4;
+  a.min_rnr_timer = 1;
+  a.av.source = address_;
+  a.av.destination = peer.address_;
+  a.av.source_port = source_port;
+  ASSERT_EQ(qp_->Modify(a,
+                        kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
+                            kQpMaxDestRdAtomic | kQpMinRnrTimer,
+                        now),
+            0);
+  a.state = QpState::kRts;
+  a.timeout = 14;
+  a.retry_cnt = 7;
+  a.rnr_retry = 7;
+  a.sq_psn = 100;
+  a.max_rd_atomic = 4;
+  ASSERT_EQ(qp_->Modify(a,
+                        kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
+                            kQpSqPsn | kQpMaxQpRdAtomic,
+                        now),
+            0);
+}
+
+int Node::PostSend(transport::SendOpcode opcode, uint64_t id, const void* data,
+                   uint32_t bytes, const void* remote) {
+  const transport::Sge sge = {reinterpret_cast<uint64_t>(data), bytes, 1};
+  transport::SendRequest request;
+  request.wr_id = id;
+  request.opcode = opcode;
+  request.flags = transport::kSendSignaled;
+  request.sges = {&sge, 1};
+  request.remote_addr = reinterpret_cast<uint64_t>(remote);
+  request.rkey = 1;
+  const Lane::Guard guard(lane());
+  const transport::Time now = Lane::Now();
+  const int error = qp_->PostSend(request, now);
+  if (error == 0) lane().Posted(now);
+  return error;
+}
+
+int Node::Send(uint64_t id, const void* data, uint32_t bytes) {
+  return PostSend(transport::SendOpcode::kSend, id, data, bytes, nullptr);
+}
+int Node::Write(uint64_t id, const void* data, uint32_t bytes, void* remote) {
+  return PostSend(transport::SendOpcode::kRdmaWrite, id, data, bytes, remote);
+}
+int Node::Read(uint64_t id, void* data, uint32_t bytes, const void* remote) {
+  return PostSend(transport::SendOpcode::kRdmaRead, id, data, bytes, remote);
+}
+
+int Node::Receive(uint64_t id, void* data, uint32_t bytes) {
+  const transport::Sge sge = {reinterpret_cast<uint64_t>(data), bytes, 1};
+  transport::ReceiveRequest request;
+  request.wr_id = id;
+  request.sges = {&sge, 1};
+  const Lane::Guard guard(lane());
+  return qp_->PostReceive(request, Lane::Now());
+}
+
+std::optional<Completion> Node::Poll() {
+  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  do {
+    if (auto completion = cq_.Poll()) return completion;
+    engine_->Progress();
+  } while (std::chrono::steady_clock::now() < limit);
+  return cq_.Poll();
+}
+
+std::optional<Completion> Node::Watch() {
+  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  do {
+    if (auto completion = cq_.Poll()) return completion;
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < limit);
+  return std::nullopt;
+}
+
+std::optional<Completion> Node::Wait() {
+  engine_->DropLease();
+  for (;;) {
+    if (auto completion = cq_.Poll()) return completion;
+    const int error = engine_->WaitReadable(cq_.fd());
+    if (error != 0 && error != EINTR) return std::nullopt;
+  }
+}
+
+}  // namespace rxe_user

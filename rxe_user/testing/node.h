@@ -1,0 +1,96 @@
+// One end of a connection over real sockets: an engine, a queue pair, and
+// memory that everybody may use.
+#ifndef RXE_USER_TESTING_NODE_H_
+#define RXE_USER_TESTING_NODE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "rxe_user/engine_impl.h"
+#include "rxe_user/testing/test_slots.h"
+#include "transport/queue_pair.h"
+
+namespace rxe_user {
+
+// Keys are ignored: addresses are addresses.
+class OpenMemory : public transport::Memory {
+ public:
+  transport::MemoryStatus Translate(const transport::MemoryAccess& access,
+                                    transport::SpanList* out) override;
+  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) override;
+  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) override;
+  bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
+                   uint64_t* original) override;
+  bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
+  transport::MemoryStatus Invalidate(uint32_t, transport::PdId,
+                                     uint32_t) override {
+    return transport::MemoryStatus::kBadKey;
+  }
+};
+
+// A completion queue with a descriptor that is readable while there is
+// something in it.
+class EventCq : public transport::CompletionSink {
+ public:
+  EventCq();
+  ~EventCq() override;
+  bool Push(const transport::Completion& completion) override;
+  std::optional<transport::Completion> Poll();
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+  std::mutex mutex_;
+  std::deque<transport::Completion> completions_;
+};
+
+class Node : public transport::EventSink {
+ public:
+  // A loopback device with `address`.
+  Node(TestSlots& slots, const wire::IpAddress& address,
+       std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port);
+  ~Node() override;
+
+  EngineImpl& engine() { return *engine_; }
+  LaneImpl& lane() { return engine_->lane(0); }
+  uint32_t qpn() const { return qpn_; }
+
+  // To RTS, towards `peer`.
+  void Connect(const Node& peer);
+
+  // Posts; the completion's wr_id is given.
+  int Send(uint64_t id, const void* data, uint32_t bytes);
+  int Write(uint64_t id, const void* data, uint32_t bytes, void* remote);
+  int Read(uint64_t id, void* data, uint32_t bytes, const void* remote);
+  int Receive(uint64_t id, void* data, uint32_t bytes);
+
+  // The next completion: by polling, or without ever making progress here
+  // (only the helper thread does), or by WaitReadable. Empty after 10 s.
+  std::optional<transport::Completion> Poll();
+  std::optional<transport::Completion> Watch();
+  std::optional<transport::Completion> Wait();
+
+  EventCq& cq() { return cq_; }
+  void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
+
+ private:
+  int PostSend(transport::SendOpcode opcode, uint64_t id, const void* data,
+               uint32_t bytes, const void* remote);
+
+  const wire::IpAddress address_;
+  std::shared_ptr<EngineImpl> engine_;
+  OpenMemory memory_;
+  EventCq cq_;
+  uint32_t qpn_ = 0;
+  std::unique_ptr<transport::QueuePair> qp_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_TESTING_NODE_H_

@@ -1,0 +1,51 @@
+// The port broker's work within one process: reuseport groups on port 4791,
+// steered by slot, and strays handed from slot to slot.
+#ifndef RXE_USER_TESTING_TEST_SLOTS_H_
+#define RXE_USER_TESTING_TEST_SLOTS_H_
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/broker/slot.h"
+
+namespace rxe_user {
+
+class TestSlots {
+ public:
+  static constexpr int kSlots = 3;  // numbers 1, 2, 3
+
+  TestSlots();
+  ~TestSlots();
+  // A slot that nobody has. They outlive this object at their own risk.
+  absl::StatusOr<std::unique_ptr<Slot>> Acquire();
+
+  // Datagrams that Forward was called with, whatever slot they are of.
+  int forwarded() const { return forwarded_; }
+
+ private:
+  class OneSlot;
+  struct Mailbox {
+    int event_fd = -1;
+    std::deque<std::pair<Stray, std::vector<uint8_t>>> strays;
+  };
+
+  absl::StatusOr<int> Open(int number, const wire::IpAddress& address,
+                           uint32_t scope_id);
+
+  std::mutex mutex_;
+  std::array<bool, kSlots + 1> taken_{};
+  std::array<Mailbox, kSlots + 1> mailboxes_;
+  std::map<wire::IpAddress, std::vector<int>> groups_;
+  std::atomic<int> forwarded_ = 0;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_TESTING_TEST_SLOTS_H_

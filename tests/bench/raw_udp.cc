@@ -1,0 +1,429 @@
+// What the UDP path of this machine gives with nothing on top: the reference
+// that our own figures are compared with, in the same run.
+//
+//   raw_udp --mode bw        one process sends with UDP_SEGMENT, one receives
+//                            with UDP_GRO; the bytes in flight are limited
+//   raw_udp --mode latency   ping-pong of one small datagram
+//
+// `--work` adds what any RoCE engine has to do: copy the payload and compute
+// the CRC on both sides. `--message N` cuts each N bytes as a WRITE is cut
+// (`--first-extra 16`: RETH) or a READ response (4 and `--last-extra 4`: AETH),
+// since unequal sizes cost system calls.
+#include <CLI/CLI.hpp>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <isa-l/crc.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr size_t kHeader = 12;         // BTH
+constexpr size_t kTrailer = 4;         // ICRC
+constexpr size_t kMaxSend = 65507;     // bytes
+constexpr size_t kTarget = 1 << 20;    // bytes of memory that payload goes to
+constexpr int kBuffer = 8 << 20;
+
+struct Options {
+  std::string mode = "bw";
+  std::string address = "127.0.0.1";
+  std::string wait = "spin";
+  size_t mtu = 4096;       // payload bytes per packet
+  size_t segments = 15;    // packets per send, at most
+  size_t message = 0;      // bytes; 0 = a stream of equal packets
+  size_t first_extra = 0;  // header bytes that the first packet has more
+  size_t last_extra = 0;
+  size_t window = 480 << 10;  // bytes in flight
+  double seconds = 1;
+  int iterations = 20000;
+  size_t size = 64;  // bytes of a ping
+  bool work = false;
+  bool json = false;
+};
+
+// What sender and receiver share.
+struct Shared {
+  alignas(64) std::atomic<uint64_t> received{0};  // payload bytes
+  alignas(64) std::atomic<uint64_t> bad{0};
+  alignas(64) std::atomic<bool> stop{false};
+  alignas(64) std::atomic<uint32_t> ready{0};
+};
+
+double Now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "raw_udp: %s: %s\n", what, std::strerror(errno));
+  std::exit(1);
+}
+
+union Address {
+  sockaddr any;
+  sockaddr_in v4;
+  sockaddr_in6 v6;
+};
+
+struct Socket {
+  int fd;
+  Address address{};
+  socklen_t length;
+};
+
+// A UDP socket at `text`, at a port that the kernel chooses.
+Socket Open(const std::string& text, bool gro) {
+  Socket s{};
+  const bool v6 = text.find(':') != std::string::npos;
+  if (v6) {
+    s.address.v6.sin6_family = AF_INET6;
+    s.length = sizeof(s.address.v6);
+    if (inet_pton(AF_INET6, text.c_str(), &s.address.v6.sin6_addr) != 1) {
+      errno = EINVAL;
+      Die("address");
+    }
+  } else {
+    s.address.v4.sin_family = AF_INET;
+    s.length = sizeof(s.address.v4);
+    if (inet_pton(AF_INET, text.c_str(), &s.address.v4.sin_addr) != 1) {
+      errno = EINVAL;
+      Die("address");
+    }
+  }
+  s.fd = socket(s.address.any.sa_family, SOCK_DGRAM, 0);
+  if (s.fd < 0) Die("socket");
+  const int one = 1;
+  const int discover = v6 ? IPV6_PMTUDISC_DO : IP_PMTUDISC_DO;
+  setsockopt(s.fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+             v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &discover,
+             sizeof(discover));
+  if (gro) setsockopt(s.fd, IPPROTO_UDP, UDP_GRO, &one, sizeof(one));
+  for (const int option : {SO_RCVBUFFORCE, SO_SNDBUFFORCE}) {
+    if (setsockopt(s.fd, SOL_SOCKET, option, &kBuffer, sizeof(kBuffer)) != 0) {
+      setsockopt(s.fd, SOL_SOCKET,
+                 option == SO_RCVBUFFORCE ? SO_RCVBUF : SO_SNDBUF, &kBuffer,
+                 sizeof(kBuffer));
+    }
+  }
+  if (bind(s.fd, &s.address.any, s.length) != 0) Die("bind");
+  if (getsockname(s.fd, &s.address.any, &s.length) != 0) Die("getsockname");
+  return s;
+}
+
+uint8_t* Memory(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (p == MAP_FAILED) Die("mmap");
+  return static_cast<uint8_t*>(p);
+}
+
+// One segmented send: packets of `size` bytes, the last of `last`.
+struct Send {
+  size_t size;
+  size_t last;
+  size_t packets;
+  size_t payload;
+  size_t bytes() const { return size * (packets - 1) + last; }
+};
+
+// The sends that one message takes.
+std::vector<Send> Plan(const Options& o) {
+  std::vector<std::pair<size_t, size_t>> packets;  // bytes, payload
+  const size_t total =
+      o.message != 0 ? o.message : o.mtu * o.segments;
+  for (size_t at = 0; at < total; at += o.mtu) {
+    const size_t payload = std::min(o.mtu, total - at);
+    size_t bytes = kHeader + payload + kTrailer;
+    if (at == 0) bytes += o.first_extra;
+    if (at + payload == total) bytes += o.last_extra;
+    packets.emplace_back(bytes, payload);
+  }
+  std::vector<Send> sends;
+  bool open = false;
+  for (const auto& [bytes, payload] : packets) {
+    if (open && bytes <= sends.back().size &&
+        sends.back().packets < o.segments &&
+        sends.back().bytes() + bytes <= kMaxSend) {
+      sends.back().last = bytes;
+      ++sends.back().packets;
+      sends.back().payload += payload;
+    } else {
+      sends.push_back({bytes, bytes, 1, payload});
+    }
+    open = sends.back().last == sends.back().size;
+  }
+  return sends;
+}
+
+void SendLoop(const Options& o, const Socket& to, Shared* shared) {
+  const Socket s = Open(o.address, false);
+  uint8_t* const buffer = Memory(65536);
+  const uint8_t* const source = Memory(kTarget + o.mtu);
+  const std::vector<Send> sends = Plan(o);
+  uint64_t sent = 0;
+  size_t at = 0;
+  double last_progress = Now();
+  uint64_t last_received = 0;
+  while (!shared->stop.load(std::memory_order_relaxed)) {
+    for (const Send& send : sends) {
+      while (sent - shared->received.load(std::memory_order_relaxed) +
+                     send.payload >
+                 o.window &&
+             sent != shared->received.load(std::memory_order_relaxed)) {
+        if (shared->stop.load(std::memory_order_relaxed)) std::exit(0);
+        // What was lost does not come any more: forget it.
+        const uint64_t received = shared->received;
+        if (received != last_received) {
+          last_received = received;
+          last_progress = Now();
+        } else if (Now() - last_progress > 0.01) {
+          sent = received;
+        }
+      }
+      if (o.work) {
+        for (size_t i = 0; i < send.packets; ++i) {
+          uint8_t* packet = buffer + i * send.size;
+          const size_t bytes = i + 1 == send.packets ? send.last : send.size;
+          const size_t payload = bytes - kHeader - kTrailer;
+          std::memcpy(packet + kHeader, source + at, payload);
+          at = (at + payload) % kTarget;
+          const uint32_t crc = crc32_gzip_refl(0, packet, bytes - kTrailer);
+          std::memcpy(packet + bytes - kTrailer, &crc, sizeof(crc));
+        }
+      }
+      iovec vector = {buffer, send.bytes()};
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(uint16_t))] = {};
+      msghdr message{};
+      message.msg_name = const_cast<sockaddr*>(&to.address.any);
+      message.msg_namelen = to.length;
+      message.msg_iov = &vector;
+      message.msg_iovlen = 1;
+      if (send.packets > 1) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = IPPROTO_UDP;
+        header->cmsg_type = UDP_SEGMENT;
+        header->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+        const uint16_t size = static_cast<uint16_t>(send.size);
+        std::memcpy(CMSG_DATA(header), &size, sizeof(size));
+      }
+      if (sendmsg(s.fd, &message, 0) < 0) Die("sendmsg");
+      sent += send.payload;
+    }
+  }
+}
+
+double ReceiveLoop(const Options& o, const Socket& s, Shared* shared) {
+  uint8_t* const buffer = Memory(65536);
+  uint8_t* const target = Memory(kTarget + 65536);
+  size_t at = 0;
+  const double warm = Now() + 0.2;
+  double start = 0;
+  uint64_t base = 0;
+  for (;;) {
+    iovec vector = {buffer, 65536};
+    alignas(cmsghdr) char control[256];
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const bool spin = o.wait == "spin";
+    const ssize_t n = recvmsg(s.fd, &message, spin ? MSG_DONTWAIT : 0);
+    if (n < 0) {
+      if (errno == EAGAIN || errno == EINTR) continue;
+      Die("recvmsg");
+    }
+    size_t segment = static_cast<size_t>(n);
+    for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr;
+         h = CMSG_NXTHDR(&message, h)) {
+      if (h->cmsg_level != IPPROTO_UDP || h->cmsg_type != UDP_GRO) continue;
+      int size;
+      std::memcpy(&size, CMSG_DATA(h), sizeof(size));
+      segment = static_cast<size_t>(size);
+    }
+    uint64_t payload = 0;
+    for (size_t i = 0; i < static_cast<size_t>(n); i += segment) {
+      const size_t bytes = std::min(segment, static_cast<size_t>(n) - i);
+      const size_t data = std::min(bytes - kHeader - kTrailer, o.mtu);
+      payload += data;
+      if (!o.work) continue;
+      uint32_t crc;
+      std::memcpy(&crc, buffer + i + bytes - kTrailer, sizeof(crc));
+      if (crc != crc32_gzip_refl(0, buffer + i, bytes - kTrailer)) {
+        shared->bad.fetch_add(1, std::memory_order_relaxed);
+        continue;
+      }
+      std::memcpy(target + at, buffer + i + bytes - kTrailer - data, data);
+      at = (at + data) % kTarget;
+    }
+    shared->received.fetch_add(payload, std::memory_order_relaxed);
+    const double now = Now();
+    if (start == 0) {
+      if (now < warm) continue;
+      start = now;
+      base = shared->received;
+    } else if (now - start >= o.seconds) {
+      const double gbit =
+          static_cast<double>(shared->received - base) * 8e-9 / (now - start);
+      shared->stop = true;
+      return gbit;
+    }
+  }
+}
+
+void Bandwidth(const Options& o, nlohmann::json* out) {
+  auto* shared = new (Memory(sizeof(Shared))) Shared;
+  const Socket s = Open(o.address, true);
+  const pid_t child = fork();
+  if (child == 0) {
+    SendLoop(o, s, shared);
+    std::exit(0);
+  }
+  (*out)["gbit_per_s"] = ReceiveLoop(o, s, shared);
+  (*out)["bad_packets"] = shared->bad.load();
+  waitpid(child, nullptr, 0);
+}
+
+// One end of the ping-pong. `wait`: spin on the socket; block in it; or spin
+// on memory that a blocked thread writes (the passive end of a WRITE).
+class Pinger {
+ public:
+  Pinger(const Options& o, const Socket& mine, const Socket& peer)
+      : o_(o), mine_(mine), peer_(peer) {
+    if (o_.wait != "helper") return;
+    std::thread([this] {
+      uint8_t bytes[2048];
+      for (;;) {
+        if (recv(mine_.fd, bytes, sizeof(bytes), 0) >= 0) {
+          arrived_.fetch_add(1, std::memory_order_release);
+        }
+      }
+    }).detach();
+  }
+  void Send() {
+    uint8_t bytes[2048] = {};
+    if (sendto(mine_.fd, bytes, o_.size, 0, &peer_.address.any, peer_.length) <
+        0) {
+      Die("sendto");
+    }
+  }
+  void Receive() {
+    uint8_t bytes[2048];
+    if (o_.wait == "helper") {
+      ++expected_;
+      while (arrived_.load(std::memory_order_acquire) < expected_) {
+      }
+      return;
+    }
+    const int flags = o_.wait == "spin" ? MSG_DONTWAIT : 0;
+    while (recv(mine_.fd, bytes, sizeof(bytes), flags) < 0) {
+      if (errno != EAGAIN && errno != EINTR) Die("recv");
+    }
+  }
+
+ private:
+  const Options& o_;
+  const Socket mine_;
+  const Socket peer_;
+  uint64_t expected_ = 0;
+  std::atomic<uint64_t> arrived_{0};
+};
+
+void Latency(const Options& o, nlohmann::json* out) {
+  const Socket a = Open(o.address, false);
+  const Socket b = Open(o.address, false);
+  const int total = o.iterations + o.iterations / 10;
+  const pid_t child = fork();
+  if (child == 0) {
+    Pinger* pinger = new Pinger(o, b, a);
+    for (int i = 0; i < total; ++i) {
+      pinger->Receive();
+      pinger->Send();
+    }
+    _exit(0);
+  }
+  Pinger* pinger = new Pinger(o, a, b);
+  std::vector<double> half;
+  for (int i = 0; i < total; ++i) {
+    const double start = Now();
+    pinger->Send();
+    pinger->Receive();
+    if (i >= o.iterations / 10) half.push_back((Now() - start) * 1e6 / 2);
+  }
+  waitpid(child, nullptr, 0);
+  std::sort(half.begin(), half.end());
+  const auto at = [&](double q) {
+    return half[static_cast<size_t>(q * static_cast<double>(half.size() - 1))];
+  };
+  (*out)["half_round_trip_us"] = {
+      {"min", half.front()}, {"p50", at(0.5)}, {"p99", at(0.99)}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("Raw UDP over the kernel's path: a reference");
+  app.add_option("--mode", o.mode)
+      ->check(CLI::IsMember({"bw", "latency"}));
+  app.add_option("--address", o.address, "both ends have it");
+  app.add_option("--wait", o.wait, "how the receiver waits")
+      ->check(CLI::IsMember({"spin", "block", "helper"}));
+  app.add_option("--mtu", o.mtu, "payload bytes per packet")
+      ->check(CLI::Range(1, 9000));
+  app.add_option("--segments", o.segments, "packets per send, at most")
+      ->check(CLI::Range(1, 128));
+  app.add_option("--message", o.message, "bytes that are cut as one message");
+  app.add_option("--first-extra", o.first_extra, "bytes");
+  app.add_option("--last-extra", o.last_extra, "bytes");
+  app.add_option("--window", o.window, "bytes in flight, at most");
+  app.add_option("--seconds", o.seconds);
+  app.add_option("--iterations", o.iterations)->check(CLI::Range(10, 1 << 24));
+  app.add_option("--size", o.size, "bytes of a ping")
+      ->check(CLI::Range(1, 2048));
+  app.add_flag("--work", o.work, "copy and compute the CRC on both sides");
+  app.add_flag("--json", o.json);
+  CLI11_PARSE(app, argc, argv);
+  while (o.segments > 1 &&
+         o.segments * (o.mtu + kHeader + kTrailer + o.first_extra) > kMaxSend) {
+    --o.segments;
+  }
+
+  nlohmann::json out = {{"mode", o.mode}, {"wait", o.wait}, {"mtu", o.mtu},
+                        {"segments", o.segments}, {"work", o.work}};
+  if (o.mode == "bw") {
+    Bandwidth(o, &out);
+  } else {
+    Latency(o, &out);
+  }
+  if (o.json) {
+    std::puts(out.dump().c_str());
+  } else if (o.mode == "bw") {
+    std::printf("%.2f Gbit/s of payload\n", out["gbit_per_s"].get<double>());
+  } else {
+    const auto& half = out["half_round_trip_us"];
+    std::printf("half a round trip: min %.2f, p50 %.2f, p99 %.2f us\n",
+                half["min"].get<double>(), half["p50"].get<double>(),
+                half["p99"].get<double>());
+  }
+}

@@ -1,0 +1,105 @@
+#include "transport/burst.h"
+
+#include <cstring>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace transport {
+namespace {
+
+AddressVector Av() {
+  AddressVector av;
+  av.source = *wire::IpAddress::Parse("10.0.0.1");
+  av.destination = *wire::IpAddress::Parse("10.0.0.2");
+  av.source_port = 0xc000;
+  return av;
+}
+
+class BurstTest : public ::testing::Test {
+ protected:
+  // Adds a packet of `bytes`, if it fits.
+  static bool Add(Burst* burst, size_t bytes) {
+    uint8_t* out = burst->Reserve(bytes);
+    if (out == nullptr) return false;
+    std::memset(out, 0x11, bytes);
+    burst->Commit();
+    return true;
+  }
+  std::vector<uint8_t> buffer = std::vector<uint8_t>(100000);
+  Flow flow{Av()};
+};
+
+TEST_F(BurstTest, EqualPacketsAndAShorterLast) {
+  Burst burst(buffer, 8);
+  burst.Begin(&flow);
+  EXPECT_TRUE(burst.empty());
+  EXPECT_TRUE(Add(&burst, 100));
+  EXPECT_FALSE(Add(&burst, 104));  // longer than the first
+  EXPECT_TRUE(Add(&burst, 100));
+  EXPECT_FALSE(burst.closed());
+  EXPECT_TRUE(Add(&burst, 96));
+  EXPECT_TRUE(burst.closed());
+  EXPECT_FALSE(Add(&burst, 96));
+  EXPECT_EQ(burst.segments(), 3);
+  EXPECT_EQ(burst.segment_size(), 100u);
+  EXPECT_EQ(burst.bytes().size(), 296u);
+  burst.Begin(&flow);
+  EXPECT_TRUE(burst.empty());
+  EXPECT_TRUE(Add(&burst, 200));
+}
+
+TEST_F(BurstTest, EachIcrcHasItsPlaceAsIpId) {
+  Burst burst(buffer, 8);
+  burst.Begin(&flow);
+  for (int i = 0; i < 3; ++i) Add(&burst, 64);
+  for (uint16_t i = 0; i < 3; ++i) {
+    const auto packet = burst.bytes().subspan(i * 64, 64);
+    EXPECT_TRUE(flow.icrc.Verify(packet, i));
+    EXPECT_FALSE(flow.icrc.Verify(packet, static_cast<uint16_t>(i + 1)));
+  }
+}
+
+TEST_F(BurstTest, ADroppedReservationLeavesNothing) {
+  Burst burst(buffer, 8);
+  burst.Begin(&flow);
+  EXPECT_NE(burst.Reserve(64), nullptr);
+  EXPECT_TRUE(burst.empty());
+  EXPECT_TRUE(Add(&burst, 128));
+  EXPECT_EQ(burst.segment_size(), 128u);
+}
+
+TEST_F(BurstTest, SegmentsAreLimited) {
+  Burst one(buffer, 1);
+  one.Begin(&flow);
+  EXPECT_TRUE(Add(&one, 64));
+  EXPECT_TRUE(one.closed());
+  EXPECT_FALSE(Add(&one, 64));
+}
+
+// UDP_SEGMENT takes 65,507 bytes in sum, whatever the buffer.
+TEST_F(BurstTest, BytesAreLimited) {
+  Burst burst(buffer, 128);
+  burst.Begin(&flow);
+  int packets = 0;
+  while (Add(&burst, 4096)) ++packets;
+  EXPECT_EQ(packets, 15);
+  EXPECT_TRUE(Add(&burst, 65507 - 15 * 4096));
+  Burst small(std::span<uint8_t>(buffer.data(), 100), 128);
+  small.Begin(&flow);
+  EXPECT_FALSE(Add(&small, 104));
+  EXPECT_TRUE(Add(&small, 64));
+  EXPECT_FALSE(Add(&small, 64));
+}
+
+TEST_F(BurstTest, NotBegun) {
+  Burst burst(buffer, 128);
+  EXPECT_EQ(burst.flow(), nullptr);
+  burst.Begin(&flow);
+  EXPECT_EQ(burst.flow(), &flow);
+  burst.Begin(nullptr);
+  EXPECT_EQ(burst.flow(), nullptr);
+}
+
+}  // namespace
+}  // namespace transport

@@ -1,0 +1,319 @@
+// READs and atomics: what is asked for, and what is done with the answers.
+#include <algorithm>
+
+#include "gtest/gtest.h"
+#include "transport/testing/requester_peer.h"
+
+namespace transport {
+namespace {
+
+using wire::Operation;
+
+constexpr Operation kFirst = Operation::kReadResponseFirst;
+constexpr Operation kMiddle = Operation::kReadResponseMiddle;
+constexpr Operation kLast = Operation::kReadResponseLast;
+constexpr Operation kOnly = Operation::kReadResponseOnly;
+
+std::vector<uint8_t> Bytes(const RequesterPeer& peer, size_t from, size_t n) {
+  return {peer.local->bytes.begin() + from,
+          peer.local->bytes.begin() + from + n};
+}
+
+std::vector<uint8_t> Counting(uint8_t first, size_t n) {
+  std::vector<uint8_t> bytes(n);
+  for (size_t i = 0; i < n; ++i) bytes[i] = static_cast<uint8_t>(first + i);
+  return bytes;
+}
+
+TEST(RequesterReadTest, PlacesResponsesInOrder) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 600, kSendSignaled, 1000);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 600");
+  // It takes the PSNs of its responses.
+  peer.Send(2, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
+  peer.ReadResponse(kFirst, 100, 256, 1);
+  EXPECT_EQ(Bytes(peer, 1000, 256), Counting(1, 256));
+  peer.ReadResponse(kMiddle, 101, 256, 2);
+  peer.ReadResponse(kMiddle, 101, 256, 99);  // a duplicate is not placed
+  EXPECT_EQ(Bytes(peer, 1256, 256), Counting(2, 256));
+  EXPECT_EQ(peer.Completions(), "");
+  peer.ReadResponse(kLast, 102, 88, 3);
+  EXPECT_EQ(Bytes(peer, 1512, 88), Counting(3, 88));
+  EXPECT_EQ(Bytes(peer, 1600, 1)[0], 1600 % 251);
+  EXPECT_EQ(peer.Completions(), "1 ok 600");
+  peer.Ack(103);
+  EXPECT_EQ(peer.Completions(), "2 ok");
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+TEST(RequesterReadTest, ResponseAcknowledgesWhatIsBeforeIt) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Write(2, 600);
+  peer.Read(3, 1);
+  peer.FetchAdd(4, 1);
+  peer.Transmit();
+  peer.ReadResponse(kOnly, 104, 1);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 ok; 3 ok 1");
+  peer.AtomicAck(105, 5);
+  EXPECT_EQ(peer.Completions(), "4 ok 8");
+}
+
+TEST(RequesterReadTest, SplitsLongReadsByWindowAndSlots) {
+  RequesterPeer peer;
+  peer.attributes.max_rd_atomic = 4;
+  peer.Connect();
+  peer.Read(1, 1 << 20);
+  peer.Transmit();
+  // 256 packets of 512 bytes fill the window, in four requests.
+  ASSERT_EQ(peer.sent.size(), 4u);
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(peer.sent[i].psn, 100 + 64 * i);
+    EXPECT_EQ(peer.sent[i].length, 64u * 256);
+  }
+  EXPECT_EQ(peer.in_flight(), Path::kInitialWindow);
+  // The first is answered: the next can be asked for.
+  for (uint32_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(peer.Transmit(), "");
+    peer.ReadResponse(i == 0 ? kFirst : i < 63 ? kMiddle : kLast, 100 + i, 256);
+  }
+  peer.Transmit();
+  ASSERT_EQ(peer.sent.size(), 1u);
+  EXPECT_EQ(peer.sent[0].psn, 100u + 256);
+  EXPECT_GE(peer.sent[0].length, 64u * 256);
+  EXPECT_LE(peer.in_flight(), peer.path().window());
+}
+
+TEST(RequesterReadTest, OneSlotAsksForAWindowAtOnce) {
+  RequesterPeer peer;
+  peer.attributes.max_rd_atomic = 1;
+  peer.Connect();
+  peer.Read(1, 1 << 20);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
+}
+
+TEST(RequesterReadTest, SlotsBoundReadsAndAtomics) {
+  RequesterPeer peer;
+  peer.attributes.max_rd_atomic = 2;
+  peer.Connect();
+  peer.Read(1, 1);
+  peer.FetchAdd(2, 1);
+  peer.Read(3, 1);
+  peer.Send(4, 1);
+  EXPECT_EQ(peer.Transmit(),
+            "READ_REQUEST 100 A va 0 len 1; FETCH_ADD 101 A va 0 add 1");
+  peer.ReadResponse(kOnly, 100, 1);
+  EXPECT_EQ(peer.Transmit(),
+            "READ_REQUEST 102 A va 0 len 1; SEND_ONLY 103 A [1]");
+}
+
+TEST(RequesterReadTest, NoSlotsMeansNoReads) {
+  RequesterPeer peer;
+  peer.attributes.max_rd_atomic = 0;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Read(2, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 [1]; SEND_ONLY 100 A [1]");
+  peer.Ack(100);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 status 2");
+}
+
+TEST(RequesterReadTest, AsksAgainFromTheMissingPacket) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 1280);
+  peer.Transmit();
+  peer.ReadResponse(kFirst, 100, 256, 1);
+  peer.ReadResponse(kMiddle, 102, 256, 9);       // 101 is missing
+  EXPECT_EQ(Bytes(peer, 512, 1)[0], 512 % 251);  // and 102 is not placed
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 1024");
+  // The rest of the first answer does not multiply requests.
+  peer.ReadResponse(kMiddle, 103, 256, 9);
+  peer.ReadResponse(kLast, 104, 256, 9);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.ReadResponse(kFirst, 101, 256, 2);
+  peer.ReadResponse(kMiddle, 102, 256, 3);
+  peer.ReadResponse(kMiddle, 103, 256, 4);
+  peer.ReadResponse(kLast, 104, 256, 5);
+  EXPECT_EQ(peer.Completions(), "1 ok 1280");
+  EXPECT_EQ(Bytes(peer, 1024, 256), Counting(5, 256));
+  EXPECT_EQ(peer.qp->counters().retransmitted, 1u);
+}
+
+TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 1280);
+  peer.Transmit();
+  peer.ReadResponse(kMiddle, 101, 256);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 1280");
+  peer.ReadResponse(kFirst, 100, 256);
+  peer.ReadResponse(kMiddle, 102, 256);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 1024");
+}
+
+TEST(RequesterReadTest, AckBeyondAReadMeansThatItsResponseWasLost) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Read(2, 300);
+  peer.Send(3, 1);
+  peer.FetchAdd(4, 1);
+  peer.Send(5, 1);
+  peer.Transmit();
+  peer.Ack(103);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  // What has been acknowledged is not sent again.
+  EXPECT_EQ(peer.Transmit(),
+            "READ_REQUEST 101 A va 0 len 300; FETCH_ADD 104 A va 0 add 1; "
+            "SEND_ONLY 105 A [1]");
+  peer.ReadResponse(kFirst, 101, 256);
+  peer.ReadResponse(kLast, 102, 44);
+  EXPECT_EQ(peer.Completions(), "2 ok 300; 3 ok");
+  peer.AtomicAck(104, 1);
+  peer.Ack(105);
+  EXPECT_EQ(peer.Completions(), "4 ok 8; 5 ok");
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+TEST(RequesterReadTest, LaterAtomicAnswerMeansThatTheFirstWasLost) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.FetchAdd(1, 1);
+  peer.FetchAdd(2, 1);
+  peer.Transmit();
+  peer.AtomicAck(101, 6);
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.Transmit(),
+            "FETCH_ADD 100 A va 0 add 1; FETCH_ADD 101 A va 0 add 1");
+  peer.AtomicAck(100, 5);
+  peer.AtomicAck(101, 6);
+  EXPECT_EQ(peer.Completions(), "1 ok 8; 2 ok 8");
+}
+
+TEST(RequesterReadTest, WindowCountsWhatWasAskedFor) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 64 * 1024);  // the whole window, at 256 + 256 bytes
+  peer.Send(2, 1);
+  peer.Transmit();
+  EXPECT_EQ(peer.sent.size(), 4u);
+  EXPECT_EQ(peer.in_flight(), Path::kInitialWindow);
+  peer.ReadResponse(kFirst, 100, 256);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 356 A [1]");
+}
+
+struct BadAnswer {
+  const char* name;
+  Operation operation;
+  size_t payload;
+};
+
+class RequesterBadResponse : public ::testing::TestWithParam<BadAnswer> {};
+
+// To a READ of 600 bytes in three packets.
+TEST_P(RequesterBadResponse, EndsTheRead) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 600);
+  peer.Send(2, 1);
+  peer.Transmit();
+  if (GetParam().operation == Operation::kAtomicAcknowledge) {
+    peer.AtomicAck(100, 1);
+  } else {
+    peer.ReadResponse(GetParam().operation, 100, GetParam().payload);
+  }
+  EXPECT_EQ(peer.Completions(), "1 status 7; 2 status 5");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Answers, RequesterBadResponse,
+    ::testing::Values(
+        BadAnswer{"TooShort", kFirst, 252}, BadAnswer{"TooLong", kFirst, 260},
+        BadAnswer{"Empty", kFirst, 0}, BadAnswer{"Only", kOnly, 256},
+        BadAnswer{"Middle", kMiddle, 256}, BadAnswer{"Last", kLast, 256},
+        BadAnswer{"Atomic", Operation::kAtomicAcknowledge, 0}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(RequesterReadTest, ReadResponseToASendIsBad) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Transmit();
+  peer.ReadResponse(kOnly, 100, 1);
+  EXPECT_EQ(peer.Completions(), "1 status 7");
+}
+
+TEST(RequesterReadTest, ReadResponseToAnAtomicIsBad) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.FetchAdd(1, 1);
+  peer.Transmit();
+  peer.ReadResponse(kOnly, 100, 8);
+  EXPECT_EQ(peer.Completions(), "1 status 7");
+}
+
+TEST(RequesterReadTest, TargetIsCheckedBeforeAsking) {
+  RequesterPeer peer;
+  FakeMemory::Region& read_only = peer.memory.Add(0x900000, 64, peer.kPd, 0);
+  peer.Connect();
+  peer.Post({.wr_id = 1, .opcode = SendOpcode::kRdmaRead},
+            {{read_only.va, 8, read_only.lkey}});
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.Completions(), "1 status 4");
+}
+
+TEST(RequesterReadTest, TargetIsCheckedWhenPlacing) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 8);
+  peer.FetchAdd(2, 1);
+  peer.Transmit();
+  peer.local->valid = false;
+  peer.ReadResponse(kOnly, 100, 8);
+  EXPECT_EQ(peer.Completions(), "1 status 4; 2 status 5");
+}
+
+TEST(RequesterReadTest, FaultWhenPlacing) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.FetchAdd(1, 1);
+  peer.Transmit();
+  peer.local->faulty = true;
+  peer.AtomicAck(100, 8);
+  EXPECT_EQ(peer.Completions(), "1 status 4");
+}
+
+// Once part of a request has been answered, the rest may be asked for in
+// pieces; before that, it is asked for as it was, or later answers could not
+// be told apart.
+TEST(RequesterReadTest, SmallWindowAsksForPieces) {
+  RequesterPeer peer;
+  peer.attributes.max_rd_atomic = 1;
+  peer.Connect();
+  peer.Read(1, 64 * 1024);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
+  peer.At(4 * kMillisecond);  // the first probe
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
+  peer.At(12 * kMillisecond);  // the second: the window is at its least
+  EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
+  peer.ReadResponse(kFirst, 100, 256);
+  peer.ReadResponse(kMiddle, 102, 256);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 8192");
+  for (uint32_t i = 101; i < 133; ++i) {
+    EXPECT_EQ(peer.Transmit(), "");
+    peer.ReadResponse(i == 101 ? kFirst : i < 132 ? kMiddle : kLast, i, 256);
+  }
+  peer.Transmit();
+  ASSERT_EQ(peer.sent.size(), 1u);
+  EXPECT_EQ(peer.sent[0].psn, 133u);
+}
+
+}  // namespace
+}  // namespace transport

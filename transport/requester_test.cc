@@ -1,0 +1,612 @@
+// Posting, segmentation, completions, draining and flushing.
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "transport/testing/requester_peer.h"
+
+namespace transport {
+namespace {
+
+constexpr uint32_t kSignaled = kSendSignaled;
+
+std::vector<uint8_t> Bytes(const RequesterPeer& peer, size_t from, size_t n) {
+  return {peer.local->bytes.begin() + from,
+          peer.local->bytes.begin() + from + n};
+}
+
+TEST(RequesterTest, SendsAMessageAndCompletesItWhenAcknowledged) {
+  RequesterPeer peer;
+  peer.Connect();
+  EXPECT_EQ(peer.Send(7, 16), 0);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [16]");
+  EXPECT_EQ(peer.payload, Bytes(peer, 0, 16));
+  EXPECT_EQ(peer.Completions(), "");
+  peer.Ack(100);
+  EXPECT_EQ(peer.Completions(), "7 ok");
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.in_flight(), 0u);
+  EXPECT_EQ(peer.NextTimer(), kNever);
+}
+
+TEST(RequesterTest, CutsAMessageAtThePathMtu) {
+  RequesterPeer peer;
+  peer.Connect();
+  ASSERT_EQ(peer.Post({.wr_id = 1,
+                       .opcode = SendOpcode::kRdmaWriteWithImm,
+                       .flags = kSendSignaled | kSendSolicited,
+                       .imm_be = 9,
+                       .remote_addr = 32},
+                      {peer.Local(3, 601)}),
+            0);
+  ASSERT_EQ(peer.Send(2, 512, kSignaled | kSendSolicited), 0);
+  EXPECT_EQ(peer.Transmit(),
+            "WRITE_FIRST 100 va 32 len 601 [256]; WRITE_MIDDLE 101 [256]; "
+            "WRITE_LAST_WITH_IMMEDIATE 102 A S imm 9 [89]; "
+            "SEND_FIRST 103 [256]; SEND_LAST 104 A S [256]");
+  std::vector<uint8_t> expected = Bytes(peer, 3, 601);
+  const std::vector<uint8_t> second = Bytes(peer, 0, 512);
+  expected.insert(expected.end(), second.begin(), second.end());
+  EXPECT_EQ(peer.payload, expected);
+}
+
+TEST(RequesterTest, SendsEveryOperation) {
+  RequesterPeer peer;
+  peer.Connect();
+  const auto post = [&peer](SendOpcode opcode, uint32_t length) {
+    ASSERT_EQ(peer.Post({.wr_id = 1,
+                         .opcode = opcode,
+                         .flags = kSignaled,
+                         .imm_be = 5,
+                         .invalidate_rkey = 6,
+                         .compare_add = 3,
+                         .swap = 4},
+                        {peer.Local(0, length)}),
+              0);
+  };
+  post(SendOpcode::kSendWithImm, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY_WITH_IMMEDIATE 100 A imm 5 [1]");
+  post(SendOpcode::kSendWithInvalidate, 2);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY_WITH_INVALIDATE 101 A inv 6 [2]");
+  post(SendOpcode::kRdmaWrite, 3);
+  EXPECT_EQ(peer.Transmit(), "WRITE_ONLY 102 A va 0 len 3 [3]");
+  post(SendOpcode::kRdmaWriteWithImm, 4);
+  EXPECT_EQ(peer.Transmit(),
+            "WRITE_ONLY_WITH_IMMEDIATE 103 A va 0 len 4 imm 5 [4]");
+  post(SendOpcode::kRdmaRead, 5);
+  EXPECT_EQ(peer.Transmit(), "READ_REQUEST 104 A va 0 len 5");
+  post(SendOpcode::kCompareSwap, 8);
+  EXPECT_EQ(peer.Transmit(), "COMPARE_SWAP 105 A va 0 compare 3 swap 4");
+  post(SendOpcode::kFetchAdd, 8);
+  EXPECT_EQ(peer.Transmit(), "FETCH_ADD 106 A va 0 add 3");
+  post(SendOpcode::kAtomicWrite, 8);
+  EXPECT_EQ(peer.Transmit(), "ATOMIC_WRITE 107 A va 0 len 8 [8]");
+  EXPECT_EQ(peer.payload, Bytes(peer, 0, 8));
+  peer.ReadResponse(wire::Operation::kReadResponseOnly, 104, 5);
+  peer.AtomicAck(105, 0x0102030405060708);
+  peer.AtomicAck(106, 17);
+  peer.ReadResponse(wire::Operation::kReadResponseOnly, 107, 0);
+  EXPECT_EQ(peer.Completions(),
+            "1 ok; 1 ok; 1 ok; 1 ok; 1 ok 5; 1 ok 8; 1 ok 8; 1 ok");
+  uint64_t original;
+  std::memcpy(&original, peer.local->bytes.data(), 8);
+  EXPECT_EQ(original, 17u);
+}
+
+TEST(RequesterTest, ZeroLengthNeedsNoKey) {
+  RequesterPeer peer;
+  peer.Connect();
+  const Sge nothing = {.addr = 1, .length = 0, .lkey = 0xbad};
+  for (SendOpcode opcode :
+       {SendOpcode::kSend, SendOpcode::kRdmaWrite, SendOpcode::kRdmaRead}) {
+    ASSERT_EQ(peer.Post({.opcode = opcode, .flags = kSignaled}, {nothing}), 0);
+  }
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 100 [0]; WRITE_ONLY 101 va 0 len 0 [0]; "
+            "READ_REQUEST 102 A va 0 len 0");
+  peer.ReadResponse(wire::Operation::kReadResponseOnly, 102, 0);
+  EXPECT_EQ(peer.Completions(), "0 ok; 0 ok; 0 ok");
+  EXPECT_EQ(peer.memory.translations, 0);
+}
+
+TEST(RequesterTest, GathersAcrossSgesAndSpans) {
+  RequesterPeer peer;
+  peer.local->piece = 100;
+  peer.Connect();
+  ASSERT_EQ(peer.Post({.wr_id = 1, .flags = kSignaled},
+                      {peer.Local(1000, 250), peer.Local(5, 0),
+                       peer.Local(10, 7), peer.Local(500, 300)}),
+            0);
+  peer.Transmit();
+  std::vector<uint8_t> expected = Bytes(peer, 1000, 250);
+  for (const auto& part : {Bytes(peer, 10, 7), Bytes(peer, 500, 300)}) {
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(peer.payload, expected);
+}
+
+TEST(RequesterTest, ChecksKeysOncePerGroupOfPackets) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Write(1, 32 * 256);
+  peer.Transmit();
+  EXPECT_EQ(peer.sent.size(), 32u);
+  EXPECT_LE(peer.memory.translations, 3);
+}
+
+TEST(RequesterTest, CopiesInlineDataWhenPosted) {
+  RequesterPeer peer;
+  peer.Connect();
+  uint8_t data[] = {1, 2, 3, 4, 5};
+  const auto at = reinterpret_cast<uint64_t>(data);
+  ASSERT_EQ(peer.Post({.flags = kSignaled | kSendInline},
+                      {{at, 2, 0}, {at + 2, 3, 0}}),
+            0);
+  std::memset(data, 0, sizeof(data));
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [5]");
+  EXPECT_EQ(peer.payload, (std::vector<uint8_t>{1, 2, 3, 4, 5}));
+}
+
+TEST(RequesterTest, RefusesWhatCannotBePosted) {
+  RequesterPeer::Options options;
+  options.capacity.max_send_wr = 2;
+  RequesterPeer peer(options);
+  peer.Connect();
+  const Sge small = peer.Local(0, 1);
+  const auto post = [&peer](SendOpcode opcode, std::vector<Sge> sges,
+                            uint32_t flags = 0) {
+    return peer.Post({.opcode = opcode, .flags = flags}, std::move(sges));
+  };
+  EXPECT_EQ(post(SendOpcode::kBindMw, {}), EINVAL);
+  EXPECT_EQ(post(SendOpcode::kFlush, {}), EINVAL);
+  EXPECT_EQ(post(static_cast<SendOpcode>(10), {small}), EINVAL);
+  EXPECT_EQ(post(static_cast<SendOpcode>(200), {small}), EINVAL);
+  EXPECT_EQ(post(SendOpcode::kSend, {small}, 1u << 4), EINVAL);
+  EXPECT_EQ(post(SendOpcode::kSend, std::vector<Sge>(5, small)), EINVAL);
+  EXPECT_EQ(post(SendOpcode::kSend, {{0, 65, 0}}, kSendInline), EINVAL);
+  EXPECT_EQ(post(SendOpcode::kRdmaRead, {{0, 8, 0}}, kSendInline), EINVAL);
+  EXPECT_EQ(post(SendOpcode::kSend, {{0, 1u << 31, 1}, {0, 1, 1}}), EINVAL);
+  EXPECT_EQ(post(SendOpcode::kSend, {{0, 1u << 31, 1}}), 0);
+  EXPECT_EQ(post(SendOpcode::kSend, {small}), 0);
+  EXPECT_EQ(post(SendOpcode::kSend, {small}), ENOMEM);
+}
+
+TEST(RequesterTest, AsksForAnAckAtTheEndOfWhatItCanSend) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 0; i < 40; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  ASSERT_EQ(peer.sent.size(), 40u);
+  std::vector<int> asked;
+  for (int i = 0; i < 40; ++i) {
+    if (peer.sent[i].ack_req) asked.push_back(i);
+  }
+  EXPECT_EQ(asked, (std::vector<int>{15, 31, 39}));
+}
+
+TEST(RequesterTest, AsksForAnAckEveryQuarterOfTheWindow) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Write(1, 100 * 1024);
+  peer.Transmit();
+  // 128 KiB of window hold 256 packets, at 512 bytes each.
+  ASSERT_EQ(peer.sent.size(), 256u);
+  int asked = 0;
+  uint32_t since = 0;
+  for (const RequesterPeer::Sent& packet : peer.sent) {
+    ++since;
+    if (!packet.ack_req) continue;
+    EXPECT_LE(since * 256, 33u * 1024);
+    since = 0;
+    ++asked;
+  }
+  EXPECT_EQ(since, 0u);
+  EXPECT_EQ(asked, 2);
+}
+
+TEST(RequesterTest, CompletesInOrderAndOnlyWhatIsSignaled) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Send(2, 1, 0);
+  peer.Send(3, 600);
+  peer.Send(4, 1);
+  peer.Transmit();
+  peer.Ack(103);  // inside of 3
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  peer.Ack(101);  // stale
+  peer.Ack(106);  // ghost
+  peer.Ack(99);
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.qp->counters().dropped_window, 1u);
+  peer.Ack(105);
+  EXPECT_EQ(peer.Completions(), "3 ok; 4 ok");
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+TEST(RequesterTest, SqSigAllSignalsEverything) {
+  RequesterPeer::Options options;
+  options.signal_all = true;
+  RequesterPeer peer(options);
+  peer.Connect();
+  peer.Send(1, 1, 0);
+  peer.Transmit();
+  peer.Ack(100);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+}
+
+TEST(RequesterTest, WrapsPsns) {
+  RequesterPeer peer;
+  peer.attributes.sq_psn = 0xfffffe;
+  peer.Connect();
+  peer.Send(1, 1000);
+  peer.Send(2, 1);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_FIRST 16777214 [256]; SEND_MIDDLE 16777215 [256]; "
+            "SEND_MIDDLE 0 [256]; SEND_LAST 1 A [232]; SEND_ONLY 2 A [1]");
+  peer.Ack(1);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  peer.Ack(2);
+  EXPECT_EQ(peer.Completions(), "2 ok");
+}
+
+TEST(RequesterTest, GroupsPacketsOfOneSize) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 10 * 256 + 1);
+  peer.Transmit();
+  EXPECT_EQ(peer.bursts, 1);
+  peer.Write(2, 10 * 256);  // its first packet is longer by a RETH
+  peer.Transmit();
+  EXPECT_EQ(peer.bursts, 2);
+}
+
+TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbours) {
+  RequesterPeer peer;
+  FakeMemory::Region& region =
+      peer.memory.Add(0x900000, 64, peer.kPd, kAccessLocalWrite);
+  peer.Connect();
+  const auto invalidate = [&](uint64_t wr_id, uint32_t rkey) {
+    return peer.Post({.wr_id = wr_id,
+                      .opcode = SendOpcode::kLocalInvalidate,
+                      .flags = kSignaled,
+                      .invalidate_rkey = rkey},
+                     {});
+  };
+  peer.Send(1, 1);
+  EXPECT_EQ(invalidate(2, region.rkey), 0);
+  peer.Send(3, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  EXPECT_TRUE(region.valid);
+  peer.Ack(100);
+  EXPECT_FALSE(region.valid);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 ok");
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "3 ok");
+  // With nothing before it, at once; and no such key is an error.
+  EXPECT_EQ(invalidate(4, region.rkey), 0);
+  EXPECT_EQ(peer.Completions(), "4 status 6");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+}
+
+TEST(RequesterTest, FenceWaitsForReadsAndAtomics) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 300);
+  peer.FetchAdd(2, 1);
+  peer.Send(3, 1, kSignaled | kSendFence);
+  peer.Send(4, 1);
+  EXPECT_EQ(peer.Transmit(),
+            "READ_REQUEST 100 A va 0 len 300; FETCH_ADD 102 A va 0 add 1");
+  peer.ReadResponse(wire::Operation::kReadResponseFirst, 100, 256);
+  peer.ReadResponse(wire::Operation::kReadResponseLast, 101, 44);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.AtomicAck(102, 0);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 [1]; SEND_ONLY 104 A [1]");
+}
+
+TEST(RequesterTest, FenceDoesNotWaitForSends) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  peer.Send(2, 1, kSignaled | kSendFence);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
+}
+
+TEST(RequesterTest, DrainFinishesWhatHasBegun) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  peer.Connect();
+  peer.Send(1, 600);
+  peer.Send(2, 1);
+  EXPECT_EQ(peer.TransmitOne(), "SEND_FIRST 100 [256]");
+  ASSERT_EQ(peer.Drain(/*notify=*/true), 0);
+  EXPECT_EQ(peer.Transmit(), "SEND_MIDDLE 101 [256]; SEND_LAST 102 A [88]");
+  peer.Send(3, 1);  // held
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.Events(), "");
+  peer.Ack(102);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  EXPECT_EQ(peer.Events(), "5");
+  EXPECT_EQ(peer.Transmit(), "");
+  ASSERT_EQ(peer.Modify(QpState::kRts), 0);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 [1]; SEND_ONLY 104 A [1]");
+  peer.Ack(104);
+  EXPECT_EQ(peer.Completions(), "2 ok; 3 ok");
+  EXPECT_EQ(peer.Events(), "");
+}
+
+TEST(RequesterTest, DrainOfAnIdleQueueIsDoneAtOnce) {
+  RequesterPeer peer;
+  peer.Connect();
+  ASSERT_EQ(peer.Drain(/*notify=*/true), 0);
+  EXPECT_EQ(peer.Events(), "5");
+  ASSERT_EQ(peer.Modify(QpState::kRts), 0);
+  ASSERT_EQ(peer.Drain(/*notify=*/false), 0);
+  EXPECT_EQ(peer.Events(), "");
+}
+
+TEST(RequesterTest, LocalErrorWaitsForWhatIsBeforeIt) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Send(2, 1, 0);
+  peer.Post({.wr_id = 3}, {{peer.kVa, 1, 0xbad}});  // not even signaled
+  peer.Send(4, 1);
+  // The last good one asks again, since its packet expected more to follow.
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 100 [1]; SEND_ONLY 101 [1]; SEND_ONLY 101 A [1]");
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  EXPECT_EQ(peer.Completions(), "");
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "1 ok; 3 status 4; 4 status 5");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+TEST(RequesterTest, LocalErrorInMidMessage) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Post({.wr_id = 2}, {peer.Local(0, 256), {peer.kVa, 256, 0xbad}});
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 100 [1]; SEND_FIRST 101 [256]; SEND_ONLY 100 A [1]");
+  peer.Ack(100);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 status 4");
+}
+
+TEST(RequesterTest, LocalErrorWithNothingBeforeItIsAtOnce) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Post({.wr_id = 1}, {{peer.kVa + (1 << 20) - 1, 2, peer.local->lkey}});
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.Completions(), "1 status 4");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+}
+
+TEST(RequesterTest, FaultIsALocalProtectionError) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.local->faulty = true;
+  peer.Send(1, 1);
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.Completions(), "1 status 4");
+}
+
+TEST(RequesterTest, AtomicNeedsEightBytes) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Post({.wr_id = 1, .opcode = SendOpcode::kFetchAdd},
+            {peer.Local(0, 4), peer.Local(8, 3)});
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.Completions(), "1 status 1");
+}
+
+TEST(RequesterTest, AtomicResultMayBeScattered) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Post({.wr_id = 1, .opcode = SendOpcode::kFetchAdd, .flags = kSignaled},
+            {peer.Local(0, 4), peer.Local(100, 12)});
+  peer.Transmit();
+  peer.AtomicAck(100, 0x8877665544332211);
+  EXPECT_EQ(peer.Completions(), "1 ok 8");
+  EXPECT_EQ(Bytes(peer, 0, 4), (std::vector<uint8_t>{0x11, 0x22, 0x33, 0x44}));
+  EXPECT_EQ(Bytes(peer, 100, 5),
+            (std::vector<uint8_t>{0x55, 0x66, 0x77, 0x88, 104}));
+}
+
+TEST(RequesterTest, PostingInErrorFlushes) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1, 0);
+  ASSERT_EQ(peer.Modify(QpState::kErr), 0);
+  EXPECT_EQ(peer.Completions(), "1 status 5");
+  EXPECT_EQ(peer.Send(2, 1, 0), 0);
+  EXPECT_EQ(peer.Completions(), "2 status 5");
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.NextTimer(), kNever);
+}
+
+TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
+  RequesterPeer peer;
+  peer.send_cq.capacity = 1;
+  peer.Connect();
+  for (int i = 1; i <= 4; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Ack(102);
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+}
+
+// A sink may post while it is told of a completion, even of a flush.
+class PostingCq : public CompletionSink {
+ public:
+  bool Push(const Completion& completion) override {
+    ids.push_back(completion.wr_id);
+    if (completion.wr_id < 10) {
+      peer->Send(completion.wr_id + 10, 1, kSignaled);
+    }
+    return true;
+  }
+  RequesterPeer* peer = nullptr;
+  std::vector<uint64_t> ids;
+};
+
+TEST(RequesterTest, TheSinkMayPost) {
+  RequesterPeer::Options options;
+  options.capacity.max_send_wr = 2;
+  RequesterPeer peer(options);
+  PostingCq cq;
+  cq.peer = &peer;
+  QpConfig config = peer.qp->config();
+  config.send_cq = &cq;
+  peer.qp.reset();
+  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Send(2, 1);
+  peer.Transmit();
+  peer.Ack(101);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
+  peer.Ack(103);
+  EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2, 11, 12}));
+  peer.Send(3, 1);
+  ASSERT_EQ(peer.Modify(QpState::kErr), 0);
+  EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2, 11, 12, 3, 13}));
+}
+
+TEST(RequesterTest, XrcInitiatorNamesTheSrq) {
+  RequesterPeer peer;
+  QpConfig config = peer.qp->config();
+  config.type = QpType::kXrcInitiator;
+  peer.qp.reset();
+  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
+  QpAttributes& a = peer.attributes;
+  a.state = QpState::kInit;
+  ASSERT_EQ(
+      peer.qp->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
+                      peer.now),
+      0);
+  a.state = QpState::kRtr;
+  ASSERT_EQ(
+      peer.qp->Modify(a, kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn,
+                      peer.now),
+      0);
+  a.state = QpState::kRts;
+  ASSERT_EQ(peer.qp->Modify(a,
+                            kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
+                                kQpSqPsn | kQpMaxQpRdAtomic,
+                            peer.now),
+            0);
+  peer.Post({.wr_id = 1, .flags = kSignaled, .remote_srqn = 0x4321},
+            {peer.Local(0, 300)});
+  EXPECT_EQ(peer.Transmit(),
+            "XRC_SEND_FIRST 100 srqn 17185 [256]; "
+            "XRC_SEND_LAST 101 A srqn 17185 [44]");
+}
+
+TEST(RequesterTest, ResetForgetsEverything) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 5000);
+  peer.Read(2, 5000);
+  peer.Transmit();
+  EXPECT_GT(peer.in_flight(), 10000u);
+  // Another queue pair keeps the path.
+  QpConfig config = peer.qp->config();
+  config.qpn = 0x3333;
+  QueuePair other(peer.endpoint, config);
+  QpAttributes a = peer.attributes;
+  a.state = QpState::kInit;
+  ASSERT_EQ(other.Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
+                         peer.now),
+            0);
+  a.state = QpState::kRtr;
+  ASSERT_EQ(other.Modify(a,
+                         kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
+                             kQpMaxDestRdAtomic | kQpMinRnrTimer,
+                         peer.now),
+            0);
+  ASSERT_EQ(peer.Modify(QpState::kReset), 0);
+  EXPECT_EQ(other.path()->in_flight(), 0u);
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.NextTimer(), kNever);
+  // And it begins anew.
+  peer.attributes.sq_psn = 7;
+  peer.Connect();
+  peer.Send(3, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 7 A [1]");
+  peer.Ack(7);
+  EXPECT_EQ(peer.Completions(), "3 ok");
+  // Destruction gives back as well.
+  peer.Send(4, 1000);
+  peer.Transmit();
+  EXPECT_GT(other.path()->in_flight(), 0u);
+  peer.qp.reset();
+  EXPECT_EQ(other.path()->in_flight(), 0u);
+}
+
+TEST(RequesterTest, CreditsHoldBackMessagesThatTakeReceives) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  peer.Ack(100, /*credit_code=*/2, /*msn=*/1);  // two credits: up to message 3
+  for (int i = 2; i <= 5; ++i) peer.Send(i, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 [1]; SEND_ONLY 102 A [1]");
+  peer.Ack(102, /*credit_code=*/2, /*msn=*/2);  // up to 4
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
+  peer.Ack(103, /*credit_code=*/0, /*msn=*/4);
+  // No credit at all still permits one.
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 104 A [1]");
+  peer.Send(6, 1);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.Ack(102, wire::kCreditNone, 4);  // stale
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.Ack(104, /*credit_code=*/0, /*msn=*/5);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 105 A [1]");
+  peer.Send(7, 1);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.Ack(105, /*credit_code=*/0, /*msn=*/6);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 106 A [1]");
+  peer.Ack(106, /*credit_code=*/0, /*msn=*/7);
+  // The last ACK comes again with news.
+  peer.Ack(106, /*credit_code=*/2, /*msn=*/7);
+  peer.Send(8, 1);
+  peer.Send(9, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 107 [1]; SEND_ONLY 108 A [1]");
+}
+
+TEST(RequesterTest, WithoutCreditALongMessageTriesItsFirstPacket) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Transmit();
+  peer.Ack(100, /*credit_code=*/0, /*msn=*/1);
+  peer.Send(2, 600);
+  EXPECT_EQ(peer.Transmit(), "SEND_FIRST 101 A [256]");
+  peer.Ack(101, /*credit_code=*/0, /*msn=*/1);
+  EXPECT_EQ(peer.Transmit(), "SEND_MIDDLE 102 [256]; SEND_LAST 103 A [88]");
+}
+
+TEST(RequesterTest, WritesAndReadsNeedNoCredit) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Transmit();
+  peer.Ack(100, /*credit_code=*/0, /*msn=*/1);
+  peer.Write(2, 1);
+  peer.Write(3, 1);
+  peer.Read(4, 1);
+  EXPECT_EQ(peer.Transmit(),
+            "WRITE_ONLY 101 va 0 len 1 [1]; WRITE_ONLY 102 va 0 len 1 [1]; "
+            "READ_REQUEST 103 A va 0 len 1");
+}
+
+}  // namespace
+}  // namespace transport

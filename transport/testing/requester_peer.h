@@ -1,0 +1,137 @@
+// The responding end of a connection, by hand: a queue pair under test that
+// sends requests, and a peer that reads them as lines of text and builds each
+// answer.
+#ifndef TRANSPORT_TESTING_REQUESTER_PEER_H_
+#define TRANSPORT_TESTING_REQUESTER_PEER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/burst.h"
+#include "transport/endpoint.h"
+#include "transport/path.h"
+#include "transport/queue_pair.h"
+#include "transport/testing/fake_memory.h"
+#include "transport/testing/recorders.h"
+#include "wire/aeth.h"
+#include "wire/packet.h"
+
+namespace transport {
+
+class CountingMemory : public FakeMemory {
+ public:
+  MemoryStatus Translate(const MemoryAccess& access, SpanList* out) override {
+    ++translations;
+    return FakeMemory::Translate(access, out);
+  }
+  int translations = 0;
+};
+
+class RequesterPeer {
+ public:
+  static constexpr uint32_t kQpn = 0x1111;      // under test
+  static constexpr uint32_t kPeerQpn = 0x2222;  // ours
+  static constexpr uint32_t kPsn = 100;         // first that it sends
+  static constexpr PdId kPd = 7;
+  static constexpr uint64_t kVa = 0x10000;        // of `local`
+  static constexpr uint64_t kRemoteVa = 0x50000;  // "va 0" in lines
+  static constexpr uint32_t kRkey = 0x77;
+  static constexpr uint32_t kMtu = 256;
+
+  struct Options {
+    QpCapacity capacity = {.max_send_wr = 512,
+                           .max_recv_wr = 4,
+                           .max_send_sge = 4,
+                           .max_recv_sge = 4,
+                           .max_inline_data = 64};
+    bool signal_all = false;
+    int max_segments = 64;
+  };
+
+  RequesterPeer() : RequesterPeer(Options{}) {}
+  explicit RequesterPeer(const Options& options);
+
+  // Attributes that Connect gives; change them before.
+  QpAttributes attributes;
+  void Connect();
+  int Modify(QpState to);
+  // SQD, with or without the event.
+  int Drain(bool notify);
+
+  // --- Posting. Local bytes are [offset, offset + length) of `local`, whose
+  // bytes count up from 0 (modulo 251).
+  Sge Local(uint64_t offset, uint32_t length) const {
+    return {local->va + offset, length, local->lkey};
+  }
+  int Post(SendRequest request, std::vector<Sge> sges);
+  int Send(uint64_t wr_id, uint32_t length, uint32_t flags = kSendSignaled);
+  int Write(uint64_t wr_id, uint32_t length, uint32_t flags = kSendSignaled);
+  int Read(uint64_t wr_id, uint32_t length, uint32_t flags = kSendSignaled,
+           uint64_t offset = 0);
+  int FetchAdd(uint64_t wr_id, uint64_t add, uint32_t flags = kSendSignaled);
+
+  // --- What it sends. One line per packet, for instance
+  //   "SEND_FIRST 100 [256]", "WRITE_ONLY 101 A S va 0 len 16 [16]"
+  // (A: AckReq, S: solicited), "READ_REQUEST 102 A va 0 len 512",
+  // "FETCH_ADD 103 A va 0 add 5". All that it has to send, joined by "; ".
+  std::string Transmit();
+  std::string TransmitOne();  // one burst
+  // Packets of the last Transmit, for when lines would be too many.
+  struct Sent {
+    uint32_t psn;
+    bool ack_req;
+    wire::Operation operation;
+    uint32_t length;  // of RETH
+  };
+  std::vector<Sent> sent;
+  std::vector<uint8_t> payload;  // theirs, joined
+  int bursts = 0;                // in the last Transmit
+
+  // --- Answers.
+  void Deliver(const wire::Headers& headers, size_t payload = 0,
+               uint8_t first = 1);
+  void Ack(uint32_t psn, uint8_t credit_code = wire::kCreditNone,
+           uint32_t msn = 0);
+  void Nak(uint32_t psn, wire::NakCode code = wire::NakCode::kPsnSequence);
+  void RnrNak(uint32_t psn, uint8_t timer);
+  // Payload bytes are `first`, first + 1, ...
+  void ReadResponse(wire::Operation operation, uint32_t psn, size_t payload,
+                    uint8_t first = 1);
+  void AtomicAck(uint32_t psn, uint64_t original);
+
+  // Moves the clock to `time` after the start, running timers on the way, and
+  // nothing else.
+  void At(Time time);
+  // When the next timer is due, after the start; kNever.
+  Time NextTimer() const;
+
+  // "7 ok", "7 ok 16" (with byte_len), "7 status 10"; joined by "; ".
+  std::string Completions();
+  std::string Events();  // numbers
+
+  const Path& path() const { return *qp->path(); }
+  uint64_t in_flight() const { return path().in_flight(); }
+
+  static constexpr Time kStart = 1000 * kSecond;
+  Time now = kStart;
+  CountingMemory memory;
+  FakeMemory::Region* local = nullptr;
+  RecordingCq send_cq;
+  RecordingCq recv_cq;
+  RecordingEvents events;
+  Endpoint endpoint;
+  std::unique_ptr<QueuePair> qp;
+
+ private:
+  std::string Describe(const wire::PacketView& packet);
+  wire::Headers Response(wire::Operation operation, uint32_t psn) const;
+
+  std::vector<uint8_t> buffer_;
+  Burst burst_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_TESTING_REQUESTER_PEER_H_
