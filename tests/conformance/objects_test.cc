@@ -1,0 +1,451 @@
+// Making and destroying: order, limits, nonsense.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "tests/conformance/fixture.h"
+
+namespace conformance {
+namespace {
+
+class ObjectTest : public PairTest {
+ protected:
+  ObjectTest() { make_pair_ = false; }
+};
+
+// --- Memory regions.
+
+TEST_F(ObjectTest, RegistrationChecksMemory) {
+  constexpr size_t kPage = 4096;
+  auto* pages = static_cast<uint8_t*>(mmap(nullptr, 4 * kPage,
+                                           PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  ASSERT_EQ(munmap(pages + 2 * kPage, kPage), 0);
+  ASSERT_EQ(mprotect(pages + 3 * kPage, kPage, PROT_READ), 0);
+  const auto reg = [this](void* at, size_t length, int access) {
+    errno = 0;
+    ibv_mr* mr = ibv_reg_mr(pd_, at, length, static_cast<unsigned>(access));
+    if (mr == nullptr) return errno;
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    return 0;
+  };
+  EXPECT_EQ(reg(pages, 2 * kPage, IBV_ACCESS_LOCAL_WRITE), 0);
+  EXPECT_EQ(reg(pages, 2 * kPage + 1, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+  EXPECT_EQ(reg(pages, 4 * kPage, 0), EFAULT);
+  EXPECT_EQ(reg(pages + 2 * kPage, 8, 0), EFAULT);
+  EXPECT_EQ(reg(pages + 3 * kPage, kPage, 0), 0);
+  EXPECT_EQ(reg(pages + 3 * kPage, kPage, IBV_ACCESS_REMOTE_READ), 0);
+  EXPECT_EQ(reg(pages + 3 * kPage, kPage, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+  EXPECT_EQ(reg(nullptr, kPage, 0), EFAULT);
+  EXPECT_EQ(reg(pages, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+  EXPECT_NE(reg(pages, SIZE_MAX, 0), 0);
+  EXPECT_NE(reg(reinterpret_cast<void*>(UINTPTR_MAX - 100), 200, 0), 0);
+  EXPECT_EQ(reg(pages, 8, IBV_ACCESS_REMOTE_WRITE), EINVAL);
+  EXPECT_EQ(reg(pages, 8, IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
+  EXPECT_EQ(reg(pages, 8, IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+  EXPECT_EQ(reg(pages, 8, 1 << 15), EINVAL);
+  EXPECT_EQ(reg(pages, 8, IBV_ACCESS_RELAXED_ORDERING), 0);
+  // The content is as it was.
+  pages[0] = 77;
+  EXPECT_EQ(reg(pages, 2 * kPage, IBV_ACCESS_LOCAL_WRITE), 0);
+  EXPECT_EQ(pages[0], 77);
+  munmap(pages, 2 * kPage);
+  munmap(pages + 3 * kPage, kPage);
+}
+
+TEST_F(ObjectTest, KeysAreNotGuessable) {
+  std::vector<uint8_t> memory(4096);
+  std::set<uint32_t> keys;
+  uint32_t all_or = 0, all_and = ~0u;
+  uint32_t last = 0;
+  int small_steps = 0;
+  for (int i = 0; i < 200; ++i) {
+    ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), 0u);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_TRUE(keys.insert(mr->rkey).second);
+    all_or |= mr->rkey;
+    all_and &= mr->rkey;
+    small_steps += (mr->rkey - last) < (1u << 20) ? 1 : 0;
+    last = mr->rkey;
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  }
+  EXPECT_EQ(all_or, ~0u);
+  EXPECT_EQ(all_and, 0u);
+  EXPECT_LT(small_steps, 5);
+}
+
+TEST_F(ObjectTest, IovaAndZeroBasedRegions) {
+  MakeSide(&a_);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  FillPattern(a_.memory.data(), 1000, 1);
+  ibv_mr* zero = ibv_reg_mr(
+      pd_, b_.memory.data(), 4096,
+      static_cast<unsigned>(kAllAccess | IBV_ACCESS_ZERO_BASED));
+  ASSERT_NE(zero, nullptr);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 1000, IBV_SEND_SIGNALED, 16,
+                 zero->rkey),
+            0);
+  ExpectSuccess(a_.cq, 1);
+  EXPECT_TRUE(HasPattern(b_.memory.data() + 16, 1000, 1));
+  ibv_mr* elsewhere =
+      ibv_reg_mr_iova(pd_, b_.memory.data() + 8192, 4096, 0x7000'0000'0000,
+                      static_cast<unsigned>(kAllAccess));
+  ASSERT_NE(elsewhere, nullptr);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 1000, IBV_SEND_SIGNALED,
+                 0x7000'0000'0001, elsewhere->rkey),
+            0);
+  ExpectSuccess(a_.cq, 2);
+  EXPECT_TRUE(HasPattern(b_.memory.data() + 8193, 1000, 1));
+  EXPECT_EQ(ibv_dereg_mr(zero), 0);
+  EXPECT_EQ(ibv_dereg_mr(elsewhere), 0);
+}
+
+TEST_F(ObjectTest, Reregistration) {
+  MakeSide(&a_);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  ibv_mr* mr = ibv_reg_mr(pd_, b_.memory.data(), 4096,
+                          static_cast<unsigned>(kAllAccess));
+  ASSERT_NE(mr, nullptr);
+  // Input errors leave it as it is.
+  EXPECT_EQ(ibv_rereg_mr(mr, 0, nullptr, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(ibv_rereg_mr(mr, 1 << 7, nullptr, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                         IBV_ACCESS_REMOTE_WRITE),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr,
+                         4096, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  FillPattern(a_.memory.data(), 100, 1);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 100, IBV_SEND_SIGNALED,
+                 b_.address(), mr->rkey),
+            0);
+  ExpectSuccess(a_.cq, 1);
+  // Elsewhere.
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr,
+                         b_.memory.data() + 65536, 8192, 0),
+            0);
+  EXPECT_EQ(mr->addr, b_.memory.data() + 65536);
+  EXPECT_EQ(mr->length, 8192u);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 100, IBV_SEND_SIGNALED,
+                 b_.address(65536 + 8000), mr->rkey),
+            0);
+  ExpectSuccess(a_.cq, 2);
+  EXPECT_TRUE(HasPattern(b_.memory.data() + 65536 + 8000, 100, 1));
+  // To another domain: ours can use it no more, and it keeps that one busy.
+  ibv_pd* other = ibv_alloc_pd(context_);
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0), 0);
+  EXPECT_EQ(mr->pd, other);
+  EXPECT_EQ(ibv_dealloc_pd(other), EBUSY);
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd_, nullptr, 0, 0), 0);
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+  // Fewer rights.
+  ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                         IBV_ACCESS_LOCAL_WRITE),
+            0);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 3, 0, 100, IBV_SEND_SIGNALED,
+                 b_.address(65536), mr->rkey),
+            0);
+  ExpectStatus(a_.cq, 3, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+// --- Order.
+
+TEST_F(ObjectTest, WhatIsInUseIsBusy) {
+  MakeSide(&a_);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
+  EXPECT_EQ(ibv_destroy_cq(a_.cq), EBUSY);
+  DestroyQp(&a_);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);  // the region
+  EXPECT_EQ(ibv_dereg_mr(a_.mr), 0);
+  a_.mr = nullptr;
+  ibv_srq_init_attr init = {};
+  init.attr = {4, 1, 0};
+  ibv_srq* srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  ibv_ah_attr ah_attr = {};
+  ah_attr.is_global = 1;
+  ah_attr.port_num = 1;
+  ah_attr.grh.dgid = gid_;
+  ah_attr.grh.sgid_index = gid_index_;
+  ibv_ah* ah = ibv_create_ah(pd_, &ah_attr);
+  ASSERT_NE(ah, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd_), 0);
+  pd_ = nullptr;
+}
+
+TEST_F(ObjectTest, WhatOutlivesItsContextCanStillBeDestroyed) {
+  MakeSide(&a_);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  EXPECT_EQ(ibv_close_device(context_), 0);
+  context_ = nullptr;
+  ibv_send_wr* bad;
+  ibv_send_wr wr = {};
+  EXPECT_EQ(ibv_post_send(a_.qp, &wr, &bad), EINVAL);
+  DestroySide(&a_);
+  DestroySide(&b_);
+}
+
+// --- Limits.
+
+TEST_F(ObjectTest, CreationKeepsToTheLimits) {
+  ibv_device_attr device;
+  ASSERT_EQ(ibv_query_device(context_, &device), 0);
+  const auto cq = [this](int cqe, int vector = 0) {
+    errno = 0;
+    ibv_cq* made = ibv_create_cq(context_, cqe, nullptr, nullptr, vector);
+    if (made == nullptr) return errno;
+    EXPECT_GE(made->cqe, cqe);
+    EXPECT_EQ(ibv_destroy_cq(made), 0);
+    return 0;
+  };
+  EXPECT_EQ(cq(0), EINVAL);
+  EXPECT_EQ(cq(-1), EINVAL);
+  EXPECT_EQ(cq(1), 0);
+  EXPECT_EQ(cq(device.max_cqe), 0);
+  EXPECT_EQ(cq(device.max_cqe + 1), EINVAL);
+  EXPECT_EQ(cq(1, context_->num_comp_vectors), EINVAL);
+  EXPECT_EQ(cq(1, -1), EINVAL);
+
+  ibv_cq* queue = ibv_create_cq(context_, 16, nullptr, nullptr, 0);
+  ASSERT_NE(queue, nullptr);
+  const auto qp = [&](auto&& change) {
+    ibv_qp_init_attr attr = {};
+    attr.send_cq = attr.recv_cq = queue;
+    attr.cap = {1, 1, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    change(attr);
+    const ibv_qp_cap wanted = attr.cap;
+    errno = 0;
+    ibv_qp* made = ibv_create_qp(pd_, &attr);
+    if (made == nullptr) return errno;
+    EXPECT_GE(attr.cap.max_send_wr, wanted.max_send_wr);
+    EXPECT_GE(attr.cap.max_recv_wr, wanted.max_recv_wr);
+    EXPECT_GE(attr.cap.max_send_sge, wanted.max_send_sge);
+    EXPECT_GE(attr.cap.max_recv_sge, wanted.max_recv_sge);
+    EXPECT_GE(attr.cap.max_inline_data, wanted.max_inline_data);
+    EXPECT_EQ(ibv_destroy_qp(made), 0);
+    return 0;
+  };
+  const auto wr = static_cast<uint32_t>(device.max_qp_wr);
+  const auto sge = static_cast<uint32_t>(device.max_sge);
+  EXPECT_EQ(qp([](auto&) {}), 0);
+  EXPECT_EQ(qp([&](auto& a) { a.cap = {wr, wr, sge, sge, 0}; }), 0);
+  EXPECT_EQ(qp([&](auto& a) { a.cap.max_send_wr = wr + 1; }), EINVAL);
+  EXPECT_EQ(qp([&](auto& a) { a.cap.max_recv_wr = wr + 1; }), EINVAL);
+  EXPECT_EQ(qp([&](auto& a) { a.cap.max_send_sge = sge + 1; }), EINVAL);
+  EXPECT_EQ(qp([&](auto& a) { a.cap.max_recv_sge = sge + 1; }), EINVAL);
+  EXPECT_EQ(qp([&](auto& a) { a.cap.max_inline_data = 1 << 20; }), EINVAL);
+  EXPECT_EQ(qp([&](auto& a) { a.send_cq = nullptr; }), EINVAL);
+  EXPECT_EQ(qp([&](auto& a) { a.qp_type = ibv_qp_type(77); }), EINVAL);
+  EXPECT_EQ(qp([&](auto& a) { a.qp_type = IBV_QPT_RAW_PACKET; }), EOPNOTSUPP);
+  EXPECT_EQ(ibv_destroy_cq(queue), 0);
+
+  ibv_srq_init_attr init = {};
+  init.attr = {static_cast<uint32_t>(device.max_srq_wr),
+               static_cast<uint32_t>(device.max_srq_sge), 0};
+  ibv_srq* srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  init.attr.max_wr += 1;
+  EXPECT_EQ(ibv_create_srq(pd_, &init), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(ObjectTest, ResizingACq) {
+  MakeSide(&a_, {}, 8);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  for (uint64_t i = 0; i < 6; ++i) {
+    ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
+                   b_.address(), b_.mr->rkey),
+              0);
+  }
+  ExpectSuccess(a_.cq, 0);
+  usleep(100'000);  // the others come by the helper thread
+  EXPECT_EQ(ibv_resize_cq(a_.cq, 0), EINVAL);
+  EXPECT_EQ(ibv_resize_cq(a_.cq, -5), EINVAL);
+  EXPECT_EQ(ibv_resize_cq(a_.cq, 2), EINVAL);  // holds 5
+  EXPECT_EQ(ibv_resize_cq(a_.cq, 100), 0);
+  EXPECT_GE(a_.cq->cqe, 100);
+  for (uint64_t i = 6; i < 60; ++i) {
+    ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
+                   b_.address(), b_.mr->rkey),
+              0);
+  }
+  for (uint64_t i = 1; i < 60; ++i) ExpectSuccess(a_.cq, i);
+  EXPECT_EQ(ibv_resize_cq(a_.cq, 4), 0);
+}
+
+TEST_F(ObjectTest, SrqOverflow) {
+  ibv_srq_init_attr init = {};
+  init.attr = {4, 1, 0};
+  ibv_srq* srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  std::vector<ibv_recv_wr> wrs(init.attr.max_wr + 1);
+  for (size_t i = 0; i < wrs.size(); ++i) {
+    wrs[i] = {i, i + 1 < wrs.size() ? &wrs[i + 1] : nullptr, nullptr, 0};
+  }
+  ibv_recv_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_srq_recv(srq, wrs.data(), &bad), ENOMEM);
+  EXPECT_EQ(bad, &wrs.back());
+  ibv_srq_attr attr = {2, 0, 0};
+  EXPECT_EQ(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), EINVAL);
+  attr.max_wr = 8;
+  EXPECT_EQ(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), 0);
+  EXPECT_EQ(ibv_post_srq_recv(srq, &wrs.back(), &bad), 0);
+  ibv_recv_wr wrong = {1, nullptr, nullptr, -1};
+  EXPECT_EQ(ibv_post_srq_recv(srq, &wrong, &bad), EINVAL);
+  EXPECT_EQ(bad, &wrong);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+// --- Nonsense.
+
+TEST_F(ObjectTest, ForeignPointersAreRefused) {
+  MakeSide(&a_);
+  EXPECT_EQ(ibv_dealloc_pd(nullptr), EINVAL);
+  EXPECT_EQ(ibv_dereg_mr(nullptr), EINVAL);
+  EXPECT_EQ(ibv_destroy_cq(nullptr), EINVAL);
+  EXPECT_EQ(ibv_destroy_qp(nullptr), EINVAL);
+  EXPECT_EQ(ibv_destroy_srq(nullptr), EINVAL);
+  EXPECT_EQ(ibv_destroy_ah(nullptr), EINVAL);
+  EXPECT_EQ(ibv_destroy_comp_channel(nullptr), EINVAL);
+  EXPECT_EQ(ibv_close_device(nullptr), -1);
+  // A copy of an object is not the object.
+  ibv_qp qp = *a_.qp;
+  EXPECT_EQ(ibv_destroy_qp(&qp), EINVAL);
+  ibv_send_wr* bad;
+  ibv_send_wr wr = {};
+  EXPECT_EQ(ibv_post_send(&qp, &wr, &bad), EINVAL);
+  EXPECT_EQ(bad, &wr);
+  ibv_cq cq = *a_.cq;
+  ibv_wc wc;
+  EXPECT_LT(ibv_poll_cq(&cq, 1, &wc), 0);
+  EXPECT_EQ(ibv_req_notify_cq(&cq, 0), EINVAL);
+  // A handle that was tampered with.
+  const uint32_t handle = a_.mr->handle;
+  a_.mr->handle = handle ^ 0x00100000;
+  EXPECT_EQ(ibv_dereg_mr(a_.mr), EINVAL);
+  a_.mr->handle = 0xffffffff;
+  EXPECT_EQ(ibv_dereg_mr(a_.mr), EINVAL);
+  a_.mr->handle = handle;
+  EXPECT_LT(ibv_poll_cq(a_.cq, -1, &wc), 0);
+  EXPECT_EQ(ibv_poll_cq(a_.cq, 0, nullptr), 0);
+}
+
+// --- What there is not.
+
+TEST_F(ObjectTest, WhatIsMissingSaysSo) {
+  errno = 0;
+  EXPECT_EQ(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  ibv_td_init_attr td = {};
+  EXPECT_EQ(ibv_alloc_td(context_, &td), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  ibv_alloc_dm_attr dm = {};
+  EXPECT_EQ(ibv_alloc_dm(context_, &dm), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  EXPECT_EQ(ibv_alloc_null_mr(pd_), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  ibv_xrcd_init_attr xrcd = {};
+  EXPECT_EQ(ibv_open_xrcd(context_, &xrcd), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  ibv_srq_init_attr_ex srq = {};
+  srq.attr = {4, 1, 0};
+  srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  srq.srq_type = IBV_SRQT_XRC;
+  srq.pd = pd_;
+  EXPECT_EQ(ibv_create_srq_ex(context_, &srq), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  ibv_wq_init_attr wq = {};
+  EXPECT_EQ(ibv_create_wq(context_, &wq), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, nullptr, 0),
+            EOPNOTSUPP);
+  ibv_xrcd none = {context_};
+  EXPECT_EQ(ibv_close_xrcd(&none), EOPNOTSUPP);
+}
+
+// --- Imported objects, within the process.
+
+TEST_F(ObjectTest, ImportedObjectsAreTheSame) {
+  MakeSide(&a_);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  const int fd = dup(context_->cmd_fd);
+  ASSERT_GE(fd, 0);
+  ibv_context* context = ibv_import_device(fd);
+  close(fd);
+  ASSERT_NE(context, nullptr);
+  ibv_pd* pd = ibv_import_pd(context, pd_->handle);
+  ASSERT_NE(pd, nullptr);
+  ibv_mr* mr = ibv_import_mr(pd, a_.mr->handle);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->lkey, a_.mr->lkey);
+  EXPECT_EQ(mr->rkey, a_.mr->rkey);
+  EXPECT_EQ(ibv_dereg_mr(a_.mr), EBUSY);
+  EXPECT_EQ(ibv_import_pd(context, 0x7777777), nullptr);
+  EXPECT_EQ(ibv_import_mr(pd, 0x7777777), nullptr);
+  // A queue pair in the imported domain uses the same memory.
+  ibv_mr* made = ibv_reg_mr(pd, b_.memory.data(), 4096,
+                            static_cast<unsigned>(kAllAccess));
+  ASSERT_NE(made, nullptr);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 8, IBV_SEND_SIGNALED,
+                 b_.address(), made->rkey),
+            0);
+  ExpectSuccess(a_.cq, 1);
+  EXPECT_EQ(ibv_dereg_mr(made), 0);
+  ibv_unimport_mr(mr);
+  ibv_unimport_pd(pd);
+  EXPECT_EQ(ibv_close_device(context), 0);
+  EXPECT_EQ(ibv_import_device(-1), nullptr);
+}
+
+// A thousand connections, one after the other.
+TEST_F(ObjectTest, ManyConnections) {
+  std::set<uint32_t> numbers;
+  ibv_cq* cq = ibv_create_cq(context_, 16, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  uint32_t last = 0;
+  for (int i = 0; i < 1000; ++i) {
+    ibv_qp_init_attr attr = {};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap = {4, 4, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    ASSERT_NE(qp, nullptr) << i;
+    EXPECT_NE(qp->qp_num, last);
+    last = qp->qp_num;
+    ASSERT_EQ(ToRts(qp, qp->qp_num), 0);
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
+  }
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,115 @@
+// Several threads at once: posting, polling, waiting, making and destroying.
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/conformance/fixture.h"
+
+namespace conformance {
+namespace {
+
+class ThreadTest : public PairTest {};
+
+TEST_F(ThreadTest, OnePostsAnotherPolls) {
+  constexpr uint64_t kCount = 3000;
+  std::atomic<uint64_t> done{0};
+  std::thread poster([&] {
+    for (uint64_t i = 0; i < kCount;) {
+      if (i - done < 60 &&
+          Send(a_, IBV_WR_RDMA_WRITE, i, 0, 512, IBV_SEND_SIGNALED,
+               b_.address(), b_.mr->rkey) == 0) {
+        ++i;
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  });
+  for (uint64_t i = 0; i < kCount; ++i) {
+    ExpectSuccess(a_.cq, i);
+    ++done;
+  }
+  poster.join();
+}
+
+TEST_F(ThreadTest, EachThreadItsOwnPair) {
+  constexpr int kThreads = 4;
+  std::vector<std::thread> threads;
+  std::vector<Side> as(kThreads), bs(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
+    MakeSide(&as[t], {}, 256, nullptr, 65536);
+    MakeSide(&bs[t], {}, 256, nullptr, 65536);
+    Connect(&as[t], &bs[t]);
+  }
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      Side &a = as[t], &b = bs[t];
+      for (uint32_t i = 0; i < 200; ++i) {
+        FillPattern(a.memory.data(), 3000, i + static_cast<uint32_t>(t));
+        ASSERT_EQ(Receive(b, i, 0, 65536), 0);
+        ASSERT_EQ(Send(a, IBV_WR_SEND, i, 0, 3000), 0);
+        ExpectSuccess(b.cq, i);
+        ASSERT_TRUE(HasPattern(b.memory.data(), 3000,
+                               i + static_cast<uint32_t>(t)));
+        ExpectSuccess(a.cq, i);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int t = 0; t < kThreads; ++t) {
+    DestroySide(&as[t]);
+    DestroySide(&bs[t]);
+  }
+}
+
+TEST_F(ThreadTest, RegisteringAndDestroyingUnderTraffic) {
+  std::atomic<bool> stop{false};
+  std::thread churn([&] {
+    std::vector<uint8_t> memory(1 << 16);
+    while (!stop) {
+      ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(),
+                              static_cast<unsigned>(kAllAccess));
+      ASSERT_NE(mr, nullptr);
+      ASSERT_EQ(ibv_dereg_mr(mr), 0);
+      Side side;
+      MakeSide(&side, {}, 16, nullptr, 4096);
+      ASSERT_EQ(ToRts(side.qp, side.qp->qp_num), 0);
+      DestroySide(&side);
+    }
+  });
+  for (uint32_t i = 0; i < 300; ++i) {
+    ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 20000, IBV_SEND_SIGNALED,
+                   b_.address(), b_.mr->rkey),
+              0);
+    ExpectSuccess(a_.cq, i);
+  }
+  stop = true;
+  churn.join();
+}
+
+// A region that is taken away while a peer writes to it: the memory is not
+// touched after ibv_dereg_mr has returned.
+TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
+  for (int round = 0; round < 20; ++round) {
+    Side c, d;
+    MakeSide(&c);
+    MakeSide(&d);
+    Connect(&c, &d);
+    for (uint64_t i = 0; i < 8; ++i) {
+      ASSERT_EQ(Send(c, IBV_WR_RDMA_WRITE, i, 0, 1 << 18, IBV_SEND_SIGNALED,
+                     d.address(), d.mr->rkey),
+                0);
+    }
+    std::fill(c.memory.begin(), c.memory.end(), 0xff);
+    ASSERT_EQ(ibv_dereg_mr(d.mr), 0);
+    d.mr = nullptr;
+    const std::vector<uint8_t> snapshot = d.memory;
+    // Those that were through, an error, and the rest flushed.
+    for (int i = 0; i < 8; ++i) Next(c.cq);
+    EXPECT_EQ(d.memory, snapshot);
+    DestroySide(&c);
+    DestroySide(&d);
+  }
+}
+
+}  // namespace
+}  // namespace conformance
