@@ -73,7 +73,7 @@ absl::Status EngineImpl::OpenParts() {
   if (!port.ok()) return port.status();
 
   absl::StatusOr<std::unique_ptr<HelperThread>> helper =
-      HelperThread::Create([this](Time now) { return HelperTurn(now); });
+      HelperThread::Create([this] { return HelperTurn(); });
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
   if (absl::Status status = helper_->AddLane(0, (*port)->readiness_fd());
@@ -228,9 +228,9 @@ int EngineImpl::WaitReadable(int fd) {
 
 // --- The helper thread.
 
-Time EngineImpl::HelperTurn(Time now) {
+Time EngineImpl::HelperTurn() {
   Time wake = kNever;
-  for (auto& lane : lanes_) wake = std::min(wake, lane->HelperTurn(now));
+  for (auto& lane : lanes_) wake = std::min(wake, lane->HelperTurn());
   return wake;
 }
 

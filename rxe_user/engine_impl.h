@@ -61,7 +61,7 @@ class EngineImpl final : public Engine {
 
   // The interface's index for a link-local address, else 0.
   uint32_t ScopeOf(const wire::IpAddress& address) const;
-  transport::Time HelperTurn(transport::Time now);
+  transport::Time HelperTurn();
   void OnSlotReadable();
   void OnLinkReadable();
 

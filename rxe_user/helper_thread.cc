@@ -137,7 +137,7 @@ void HelperThread::Run() {
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
-    until = turn_(Lane::Now());
+    until = turn_();
   }
 }
 

@@ -29,7 +29,7 @@ class HelperThread final : public LaneHelper {
  public:
   // `turn` is the helper's work: called at every wake-up, it returns when it
   // wants to be called again at the latest.
-  using Turn = std::function<transport::Time(transport::Time now)>;
+  using Turn = std::function<transport::Time()>;
 
   static absl::StatusOr<std::unique_ptr<HelperThread>> Create(Turn turn);
   // Ends the thread, if it runs.

@@ -15,19 +15,26 @@ using transport::Time;
 
 constexpr Time kLongAgo = std::numeric_limits<Time>::min() / 2;
 
-// A poll that long ago means that the application polls in earnest: in between
-// a helper that was woken by an arrival has hardly got to run.
+// How long after its last poll the application is taken for one that polls:
+// by a helper that an arrival has woken, which takes some microseconds itself,
+// so that one who waited for this arrival and then went away is not meant;
 constexpr Time kPollGap = 2 * kMicrosecond;
-// A poll that long ago means that it may poll again, if nothing speaks
-// against it.
+// by a helper on watch that finds work lying;
+constexpr Time kNeglect = 8 * kMicrosecond;
+// if nothing speaks against it.
 constexpr Time kLease = 20 * kMicrosecond;
 // How long the helper leaves a polling application alone.
 constexpr Time kLeastTrust = 20 * kMicrosecond;
 constexpr Time kMostTrust = 640 * kMicrosecond;
 
-// Posts closer together than this are gathered, up to so many.
+// Posts that come while others are under way, or sooner than this after the
+// last send, are gathered, up to so many; so many of them in a row ask the
+// helper to go on watch.
 constexpr Time kGatherGap = 3 * kMicrosecond;
-constexpr int kGatherPosts = 32;
+constexpr int kGatherPosts = 64;
+constexpr int kQuickPosts = 4;
+// How often in a row the helper passes up going on watch, at most.
+constexpr int kMostPenalty = 255;
 
 // A round takes in and gives out about so much, so that acknowledgements keep
 // pace with data and others get the lock; about 20 us each.
@@ -87,9 +94,13 @@ void LaneImpl::Close() {
 
 void LaneImpl::Posted(Time now) {
   if (port() == nullptr) return;
-  const bool polls = now - last_poll_.load(std::memory_order_relaxed) < kLease;
-  if (OnWatch() && polls && now - last_transmit_ < kGatherGap &&
-      ++posts_ < kGatherPosts) {
+  const bool busy = now - last_transmit_ < kGatherGap ||
+                    endpoint_.NextTimeout() != kNever;
+  const bool quick =
+      busy && now - last_poll_.load(std::memory_order_relaxed) < kLease;
+  quick_posts_ = quick ? quick_posts_ + 1 : 0;
+  if (quick && !OnWatch() && quick_posts_ >= kQuickPosts) watch_wanted_ = true;
+  if (quick && (OnWatch() || watch_wanted_) && ++posts_ < kGatherPosts) {
     ++counters_.posts_gathered;
     return;
   }
@@ -102,6 +113,8 @@ bool LaneImpl::Progress() {
   last_poll_.store(now, std::memory_order_relaxed);
   if (!lock_.TryLock()) return false;
   const bool did = port() != nullptr && Round(now, Caller::kPoller);
+  // A round with much to do takes longer than a helper that looks is patient.
+  if (did) last_poll_.store(Now(), std::memory_order_relaxed);
   Unlock();
   return did;
 }
@@ -125,7 +138,9 @@ void LaneImpl::DropLease() {
 void LaneImpl::Unlock() {
   bool wake = false;
   if (port() != nullptr) {
-    if (HasLeftovers() && !OnWatch() && !transmitted_) TransmitSome(Now());
+    if (HasLeftovers() && !OnWatch() && !watch_wanted_ && !transmitted_) {
+      TransmitSome(Now());
+    }
     // On watch the helper comes soon, whatever there is.
     if (!OnWatch()) {
       const Time need = Need();
@@ -160,7 +175,7 @@ bool LaneImpl::Round(Time now, Caller caller) {
       TransmitSome(now);
       did = true;
     }
-    left_ = leave;
+    if (leave) left_ = true;
   }
   return did;
 }
@@ -211,6 +226,7 @@ void LaneImpl::Deliver(const Arrival& arrival, Time now) {
 
 void LaneImpl::TransmitSome(Time now) {
   posts_ = 0;
+  left_ = false;
   transmitted_ = true;
   port_->Flush();
   size_t bytes = 0;
@@ -231,7 +247,7 @@ bool LaneImpl::HasLeftovers() const {
 }
 
 Time LaneImpl::Need() const {
-  if (HasLeftovers()) return 0;
+  if (HasLeftovers() || watch_wanted_) return 0;
   Time need = endpoint_.NextTimeout();
   if (port_->blocked()) need = std::min(need, blocked_since_ + kRetryBlocked);
   return need;
@@ -245,25 +261,34 @@ void LaneImpl::Arm(bool on) {
 
 // --- The helper thread.
 
-Time LaneImpl::HelperTurn(Time now) {
+Time LaneImpl::HelperTurn() {
   lock_.Lock();
   if (port() == nullptr) {
     lock_.Unlock();
     return kNever;
   }
+  const Time now = Now();
   const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
-  bool polls = poll_age < kPollGap;
-  if (!polls) {
+  bool polls = poll_age < (watch_wanted_ ? kLease : kPollGap);
+  if (!polls && OnWatch()) {
     const bool left = HasLeftovers();
     const bool received = ReceiveSome(now, Caller::kFinisher) != 0;
-    if (OnWatch() && (left || received)) {
+    polls = poll_age < (left || received ? kNeglect : kLease);
+    if (!polls && (left || received)) {
       ++counters_.neglects;
-    } else if (OnWatch()) {
-      polls = poll_age < kLease;
+      penalty_ = std::min(penalty_ * 2 + 1, kMostPenalty);
+      passes_ = penalty_;
     }
-    if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
-    TransmitSome(now);
+  } else if (!polls) {
+    ReceiveSome(now, Caller::kFinisher);
+  } else if (OnWatch()) {
+    penalty_ /= 2;
+  } else if (passes_ > 0 && !watch_wanted_) {
+    --passes_;
+    polls = false;
+    ReceiveSome(now, Caller::kFinisher);
   }
+  watch_wanted_ = false;
   if (polls) {
     trust_ = OnWatch() ? std::min(trust_ * 2, kMostTrust) : kLeastTrust;
     if (!OnWatch()) ++counters_.watches;
@@ -271,10 +296,16 @@ Time LaneImpl::HelperTurn(Time now) {
     Arm(false);
     helper_wake_ = now + trust_;
   } else {
+    if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
+    TransmitSome(now);
     trust_ = kLeastTrust;
     watching_.store(false, std::memory_order_relaxed);
     if (waiters_ == 0) Arm(true);
-    helper_wake_ = Need();
+    // A deadline that has gone away is kept: the next post would bring it back,
+    // and have to wake the helper for it.
+    const Time need = Need();
+    helper_wake_ =
+        helper_wake_ > now ? std::min(helper_wake_, need) : need;
   }
   transmitted_ = false;
   const Time wake = helper_wake_;

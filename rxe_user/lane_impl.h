@@ -22,11 +22,11 @@
 // polls *goes on watch*: it disarms the lane and comes back by itself after
 // `trust_`, which doubles (20 us up to 640 us) as long as it finds that the
 // application has left nothing lying, and falls back when it has. Only while
-// the helper is on watch are leftovers left. So an application that stops
-// polling without a word is noticed after `trust_`; one that says so
-// (ibv_req_notify_cq, blocking) at once; and one that polls only in short
-// spells, such as one that otherwise waits for its memory to change, never
-// disarms the lane for long.
+// the helper is on watch, or called to it, are leftovers left. So an
+// application that stops polling without a word is noticed after `trust_`; one
+// that says so (ibv_req_notify_cq, blocking) at once; and for one that polls
+// only in short spells, such as one that otherwise waits for its memory to
+// change, the helper soon learns not to go on watch.
 #ifndef RXE_USER_LANE_IMPL_H_
 #define RXE_USER_LANE_IMPL_H_
 
@@ -82,7 +82,7 @@ class LaneImpl final : public Lane {
   // --- The helper thread; lane not locked.
 
   // Its turn. Returns when it must come again at the latest.
-  transport::Time HelperTurn(transport::Time now);
+  transport::Time HelperTurn();
 
   // --- A thread that blocks; lane not locked.
 
@@ -152,6 +152,14 @@ class LaneImpl final : public Lane {
   transport::Time last_transmit_;
   transport::Time blocked_since_ = 0;
   int posts_ = 0;             // left to be gathered
+  int quick_posts_ = 0;       // in a row, soon after a send
+  // The helper is to go on watch, that posts can be gathered. Until it has
+  // come, they can be too: it is on its way.
+  bool watch_wanted_ = false;
+  // How often the helper passes up going on watch after it was disappointed,
+  // and how often it still has to.
+  int penalty_ = 0;
+  int passes_ = 0;
   bool left_ = false;         // the last round of polling left its packets
   bool transmitted_ = false;  // since the lane was locked
   LaneCounters counters_;

@@ -18,6 +18,9 @@ constexpr int64_t kQuantum = 64 * 1024;  // bytes
 // After a receive overflow, those that had data within this time are told.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
+// By how many packets one may be overtaken and its IP ID still be believed:
+// twice what a peer puts into bursts. wire::VerifyAnyId alone allows for 64.
+constexpr uint16_t kOvertaken = 512;
 
 // A path and who shares it.
 struct SharedPath : Path {
@@ -113,12 +116,21 @@ bool Endpoint::VerifyIcrc(const Datagram& datagram, QueuePair* qp, Time now) {
     link.peer_source = datagram.source;
     link.last_ip_id.reset();
   }
+  // The window that is believed begins kOvertaken before the last ID.
+  std::optional<uint16_t> from = link.last_ip_id;
+  if (from) *from = static_cast<uint16_t>(*from - kOvertaken);
   const std::optional<uint16_t> id = wire::VerifyAnyId(
-      *link.peer_flow, datagram.bytes, datagram.segment_index, link.last_ip_id,
-      wire::IpIdForwardWindow(now - link.last_ip_id_time));
+      *link.peer_flow, datagram.bytes, datagram.segment_index, from,
+      std::min<uint32_t>(
+          wire::IpIdForwardWindow(now - link.last_ip_id_time) + kOvertaken,
+          0x10000));
   if (!id) return false;
-  link.last_ip_id = id;
   link.last_ip_id_time = now;
+  // One that was overtaken does not take the window back.
+  if (!link.last_ip_id ||
+      static_cast<uint16_t>(*link.last_ip_id - *id) > kOvertaken) {
+    link.last_ip_id = id;
+  }
   return true;
 }
 

@@ -163,6 +163,19 @@ TEST_F(EndpointTest, CountingIpIds) {
   EXPECT_EQ(peer.Transmit(), "ACK 150 msn 51");
 }
 
+TEST_F(EndpointTest, OvertakenByAWholeBurst) {
+  std::vector<Bytes> packets;
+  for (uint16_t i = 0; i < 500; ++i) {
+    packets.push_back(peer.Build(peer.Write(kWriteOnly, 100 + i, 0, 4), 4));
+    Sign(&packets.back(), static_cast<uint16_t>(20000 + i));
+  }
+  EXPECT_EQ(peer.Deliver(packets[0]), Disposition::kDelivered);
+  EXPECT_EQ(peer.Deliver(packets[499]), Disposition::kDelivered);
+  for (int i = 1; i < 499; ++i) {
+    ASSERT_EQ(peer.Deliver(packets[i]), Disposition::kDelivered) << i;
+  }
+}
+
 TEST_F(EndpointTest, SegmentIndex) {
   for (uint16_t i = 0; i < 40; ++i) {
     Bytes packet = peer.Build(peer.Write(kWriteOnly, 100 + i, 0, 4), 4);

@@ -1,8 +1,6 @@
 #include "rxe_user/broker/group.h"
 
-#include <arpa/inet.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,52 +10,26 @@
 #include <string>
 #include <utility>
 
-#ifndef SO_MEMINFO
-#define SO_MEMINFO 55
-#endif
+#include "rxe_user/broker/prober.h"
 
 namespace rxe_user::broker {
 namespace {
 
 // What a slot's queue should hold where we may exceed net.core.rmem_max.
 constexpr int kPrivilegedReceiveBuffer = 16 << 20;
-// How long a probe may take to arrive before it is sent again or given up. On
-// an idle machine it has arrived when sendto returns.
+// How long a probe may take to arrive before it is sent again or given up, in
+// the first round; doubled with each. On an idle machine it has arrived when
+// sendto returns.
 constexpr int64_t kProbeWaitNs = 2'000'000;
-constexpr int64_t kProbeBudgetNs = 100'000'000;
 constexpr int kProbeRounds = 5;
 constexpr int kWholeQueue = 1 << 16;  // more than one holds
-constexpr int kMeminfoWords = 9;
-constexpr int kMeminfoDrops = 8;
-
-int64_t NowNs() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
-}
 
 uint32_t Random32() {
   uint32_t v = 0;
   if (getrandom(&v, sizeof(v), 0) != sizeof(v)) {
-    v = static_cast<uint32_t>(NowNs());
+    v = static_cast<uint32_t>(getpid());
   }
   return v;
-}
-
-std::optional<uint32_t> DropsOf(int fd) {
-  uint32_t info[kMeminfoWords] = {};
-  socklen_t size = sizeof(info);
-  if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) != 0 ||
-      size < sizeof(info)) {
-    return std::nullopt;
-  }
-  return info[kMeminfoDrops];
-}
-
-bool Attach(int fd, int option, std::vector<sock_filter> code) {
-  const sock_fprog program{static_cast<unsigned short>(code.size()),
-                           code.data()};
-  return setsockopt(fd, SOL_SOCKET, option, &program, sizeof(program)) == 0;
 }
 
 absl::Status BindError(const Address& address, int error) {
@@ -125,8 +97,10 @@ bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
     for (const Member& m : members_) {
       if (m.cookie == cookie || m.slot == for_slot) return;
     }
-    members_.push_back({std::move(fd), cookie, for_slot, claimed, uid});
-    former_[for_slot] = kNoIndex;
+    // What the last broker noted is newer than what it told its client.
+    const uint16_t former = std::exchange(former_[for_slot], kNoIndex);
+    members_.push_back({std::move(fd), cookie, for_slot,
+                        former != kNoIndex ? former : claimed, uid});
   };
   take(0, std::move(keeper), 0);
   take(slot, std::move(socket), index);
@@ -234,8 +208,8 @@ absl::Status Group::Install() {
     if (m.slot.has_value()) map[*m.slot] = m.index;
   }
   if (members_.empty() ||
-      !Attach(members_[0].fd.get(), SO_ATTACH_REUSEPORT_CBPF,
-              SteeringProgram(map, probe_word_))) {
+      !AttachFilter(members_[0].fd.get(), SO_ATTACH_REUSEPORT_CBPF,
+                    SteeringProgram(map, probe_word_))) {
     return absl::InternalError(
         "cannot install the steering program of UDP port " +
         std::to_string(kRocePort) + ": " + std::strerror(errno));
@@ -250,79 +224,22 @@ bool Group::Locate() {
   if (members_.empty() || !Install().ok()) return false;
   const UniqueFd socket = BindUdp(address_, 0, Sharing::kExclusive);
   if (!socket.valid()) return false;
-  for (const Member& m : members_) {
-    Attach(m.fd.get(), SO_ATTACH_FILTER, ProbeFilter(probe_word_));
-  }
-  bool found = false;
-  for (int round = 0; round < kProbeRounds && !found; ++round) {
-    found = LocateOnce(socket.get());
-  }
-  for (const Member& m : members_) {
-    const int unused = 0;
-    setsockopt(m.fd.get(), SOL_SOCKET, SO_DETACH_FILTER, &unused,
-               sizeof(unused));
-  }
-  return found;
-}
-
-bool Group::LocateOnce(int socket) {
-  std::vector<uint32_t> drops;
-  for (const Member& m : members_) {
-    const std::optional<uint32_t> d = DropsOf(m.fd.get());
-    if (!d.has_value()) return false;
-    drops.push_back(*d);
-  }
-  std::vector<uint16_t> index(members_.size(), kNoIndex);
-  const SocketAddress to = ToSocketAddress(address_, kRocePort);
-  const int64_t deadline = NowNs() + kProbeBudgetNs;
-  size_t located = 0;
-  // The members whose counters moved since the last look: the last of them,
-  // and how many.
-  const auto look = [&](size_t& moved) {
-    size_t hit = members_.size();
-    moved = 0;
-    for (size_t m = 0; m < members_.size(); ++m) {
-      const uint32_t now = DropsOf(members_[m].fd.get()).value_or(drops[m]);
-      moved += now - drops[m];
-      if (now != drops[m]) hit = m;
-      drops[m] = now;
+  std::vector<int> sockets;
+  for (const Member& m : members_) sockets.push_back(m.fd.get());
+  const Prober prober(sockets, socket.get(), address_, probe_word_);
+  std::vector<uint16_t> candidate;
+  for (const Member& m : members_) candidate.push_back(m.index);
+  for (int round = 0; round < kProbeRounds; ++round) {
+    if (prober.Verify(candidate)) {
+      for (size_t m = 0; m < members_.size(); ++m) {
+        members_[m].index = candidate[m];
+      }
+      return true;
     }
-    return hit;
-  };
-  // Sends one probe; the member that dropped it, or the size if none did.
-  // `clean` becomes false when something else was dropped meanwhile.
-  bool clean = true;
-  const auto probe = [&](uint16_t i) {
-    const Probe p{htonl(probe_word_), htonl(i), {}};
-    if (sendto(socket, &p, sizeof(p), MSG_DONTWAIT, to.get(), to.size) < 0) {
-      return members_.size();
-    }
-    const int64_t until = NowNs() + kProbeWaitNs;
-    size_t moved = 0;
-    size_t hit;
-    do {
-      hit = look(moved);
-    } while (moved == 0 && NowNs() < until);
-    clean = clean && moved <= 1;
-    return hit;
-  };
-  for (uint16_t i = 0; i < 2 * kSlots && located < members_.size(); ++i) {
-    size_t m = members_.size();
-    for (int attempt = 0; attempt < 2 && m == members_.size(); ++attempt) {
-      if (NowNs() > deadline) return false;
-      m = probe(i);
-    }
-    if (!clean) return false;
-    if (m == members_.size()) continue;  // somebody else's socket
-    if (index[m] != kNoIndex) return false;
-    index[m] = i;
-    ++located;
+    const int64_t wait_ns = kProbeWaitNs << round;
+    candidate = prober.Search(wait_ns).value_or(std::move(candidate));
   }
-  size_t late = 0;
-  look(late);
-  if (located < members_.size() || late != 0) return false;
-  for (size_t m = 0; m < members_.size(); ++m) members_[m].index = index[m];
-  return true;
+  return false;
 }
 
 }  // namespace rxe_user::broker

@@ -24,9 +24,7 @@ namespace rxe_user::broker {
 //
 // A group is either *created*, and then position = order of creation; or
 // *adopted* from the clients of a dead broker, and then positions are found by
-// probing: a datagram with an index in it is steered by the program to the
-// socket at that index, where a filter drops it, which shows in that socket's
-// drop counter, whoever reads its queue meanwhile.
+// probing (prober.h).
 class Group {
  public:
   // Binds slot 0's socket. kAlreadyExists when sockets of this user hold the
@@ -80,7 +78,6 @@ class Group {
   absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid);
   absl::Status Install();
   bool Locate();
-  bool LocateOnce(int socket);
 
   Address address_;
   uint32_t probe_word_;

@@ -311,6 +311,9 @@ Server::Fate Server::TakeBack(Client& client, uint8_t slot, Message& message) {
   if (client.trusted && !former_.has_value()) {
     former_ = ReadLedger(ledger.get());
     if (former_.has_value()) {
+      // At once: we may be killed before all have come back.
+      ledger_.data().groups = former_->groups;
+      ledger_.data().group_count = former_->group_count;
       const int64_t until = NowMs() + kAbsentMs;
       for (size_t s = 1; s < kSlots; ++s) {
         const auto number = static_cast<uint8_t>(s);

@@ -56,13 +56,20 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
   return p;
 }
 
-std::vector<sock_filter> ProbeFilter(uint32_t probe_word) {
-  return {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 8),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, 0),
-      BPF_STMT(BPF_RET | BPF_K, 0x40000),
-  };
+std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity) {
+  const sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_filter accept = BPF_STMT(BPF_RET | BPF_K, 0xffffffff);
+  if (identity == kAnyIdentity) {
+    return {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 8),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 1), drop,
+            accept};
+  }
+  return {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 8),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 3),
+          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 16),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, identity, 0, 1),
+          drop,
+          accept};
 }
 
 }  // namespace rxe_user::broker

@@ -17,13 +17,16 @@ inline constexpr uint16_t kNoIndex = 0xffff;
 using IndexMap = std::array<uint16_t, kSlots>;
 
 // A probe is a UDP payload of these words, in network order: the group's probe
-// word, and the index that the program is to return. The probe word's first
-// byte is no opcode, and the rest is random.
+// word, the index that the program is to return, and the identity of the socket
+// that is thought to be there. The probe word's first byte is no opcode, and
+// the rest is random.
 inline constexpr uint8_t kProbeFirstByte = 0xff;
+inline constexpr uint32_t kAnyIdentity = 0xffffffff;
 struct Probe {
   uint32_t word_be;
   uint32_t index_be;
-  uint32_t pad[2];
+  uint32_t identity_be;
+  uint32_t zero;
 };
 
 // Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7). Slots
@@ -32,9 +35,9 @@ struct Probe {
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word);
 
-// A socket filter that drops the group's probes, so that their arrival shows in
-// the socket's drop counter whoever reads its queue. Sees the UDP header first.
-std::vector<sock_filter> ProbeFilter(uint32_t probe_word);
+// A socket filter that drops the group's probes: those of one identity, or all.
+// Sees the UDP header first.
+std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity);
 
 }  // namespace rxe_user::broker
 

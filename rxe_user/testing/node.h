@@ -62,7 +62,9 @@ class Node : public transport::EventSink {
   uint32_t qpn() const { return qpn_; }
 
   // To RTS, towards `peer`.
-  void Connect(const Node& peer);
+  void Connect(const Node& peer) { ConnectTo(peer.qpn()); }
+  // The same for one at our own address, in this process or another.
+  void ConnectTo(uint32_t peer_qpn);
 
   // Posts; the completion's wr_id is given.
   int Send(uint64_t id, const void* data, uint32_t bytes);

@@ -185,7 +185,7 @@ class Planner {
     size_t at = 0;
     for (const Piece& piece : pieces) {
       const size_t n = std::min(piece.length, content.size() - at);
-      std::memcpy(host.arena.expected(piece.offset), content.data() + at, n);
+      std::copy_n(content.begin() + at, n, host.arena.expected(piece.offset));
       at += n;
     }
   }

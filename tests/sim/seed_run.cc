@@ -20,7 +20,8 @@ using transport::WcStatus;
 
 namespace {
 
-constexpr size_t kArenaBytes = 48 << 20;
+// Of a host. Plans use up to 4 MB; untouched pages cost nothing.
+constexpr size_t kArenaBytes = 12 << 20;
 // A run that has not ended by then is stuck.
 constexpr Time kMostVirtualTime = 300 * kSecond;
 // So is one in which no work request completes for so long.
@@ -52,8 +53,8 @@ bool SameBytes(Host& host, const std::vector<Piece>& pieces,
   size_t at = 0;
   for (const Piece& piece : pieces) {
     const size_t n = std::min(piece.length, content.size() - at);
-    if (std::memcmp(host.arena.actual(piece.offset), content.data() + at, n) !=
-        0) {
+    if (!std::equal(content.begin() + at, content.begin() + at + n,
+                    host.arena.actual(piece.offset))) {
       return false;
     }
     at += n;
@@ -554,7 +555,7 @@ void SeedRun::OnReceiveSuccess(End& end, const Completion& wc,
   size_t at = 0;
   for (const Piece& piece : receive.pieces) {
     const size_t n = std::min(piece.length, op.content.size() - at);
-    std::memcpy(host.arena.expected(piece.offset), op.content.data() + at, n);
+    std::copy_n(op.content.begin() + at, n, host.arena.expected(piece.offset));
     at += n;
   }
 }

@@ -1,0 +1,144 @@
+#include "rxe_user/broker/prober.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rxe_user/broker/steering.h"
+
+#ifndef SO_MEMINFO
+#define SO_MEMINFO 55
+#endif
+
+namespace rxe_user::broker {
+namespace {
+
+constexpr int64_t kVerifyWaitNs = 20'000'000;
+constexpr int64_t kSearchBudgetNs = 100'000'000;
+constexpr int kMeminfoWords = 9;
+constexpr int kMeminfoDrops = 8;
+
+int64_t NowNs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
+}
+
+std::optional<uint32_t> DropsOf(int fd) {
+  uint32_t info[kMeminfoWords] = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &size) != 0 ||
+      size < sizeof(info)) {
+    return std::nullopt;
+  }
+  return info[kMeminfoDrops];
+}
+
+}  // namespace
+
+bool AttachFilter(int fd, int option, std::vector<sock_filter> code) {
+  const sock_fprog program{static_cast<unsigned short>(code.size()),
+                           code.data()};
+  return setsockopt(fd, SOL_SOCKET, option, &program, sizeof(program)) == 0;
+}
+
+Prober::Prober(std::vector<int> sockets, int sender, const Address& address,
+               uint32_t probe_word)
+    : sockets_(std::move(sockets)),
+      sender_(sender),
+      to_(ToSocketAddress(address, kRocePort)),
+      probe_word_(probe_word) {}
+
+Prober::~Prober() {
+  for (const int fd : sockets_) {
+    const int unused = 0;
+    setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+  }
+}
+
+bool Prober::SendProbe(uint16_t index, uint32_t identity) const {
+  const Probe p{htonl(probe_word_), htonl(index), htonl(identity), 0};
+  return sendto(sender_, &p, sizeof(p), MSG_DONTWAIT, to_.get(), to_.size) ==
+         ssize_t{sizeof(p)};
+}
+
+std::optional<std::vector<uint32_t>> Prober::Drops() const {
+  std::vector<uint32_t> drops;
+  for (const int fd : sockets_) {
+    const std::optional<uint32_t> d = DropsOf(fd);
+    if (!d.has_value()) return std::nullopt;
+    drops.push_back(*d);
+  }
+  return drops;
+}
+
+bool Prober::Verify(const std::vector<uint16_t>& indexes) const {
+  for (size_t i = 0; i < sockets_.size(); ++i) {
+    const auto identity = static_cast<uint32_t>(i);
+    if (!AttachFilter(sockets_[i], SO_ATTACH_FILTER,
+                      ProbeFilter(probe_word_, identity))) {
+      return false;
+    }
+  }
+  const std::optional<std::vector<uint32_t>> before = Drops();
+  if (!before.has_value()) return false;
+  for (size_t i = 0; i < sockets_.size(); ++i) {
+    if (!SendProbe(indexes[i], static_cast<uint32_t>(i))) return false;
+  }
+  const int64_t until = NowNs() + kVerifyWaitNs;
+  for (size_t i = 0; i < sockets_.size(); ++i) {
+    while (DropsOf(sockets_[i]) == (*before)[i]) {
+      if (NowNs() > until) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<std::vector<uint16_t>> Prober::Search(int64_t wait_ns) const {
+  for (const int fd : sockets_) {
+    AttachFilter(fd, SO_ATTACH_FILTER, ProbeFilter(probe_word_, kAnyIdentity));
+  }
+  std::optional<std::vector<uint32_t>> drops = Drops();
+  if (!drops.has_value()) return std::nullopt;
+  const size_t none = sockets_.size();
+  // The socket whose counter moved since the last look, if one did.
+  const auto look = [&] {
+    size_t hit = none;
+    for (size_t i = 0; i < sockets_.size(); ++i) {
+      const uint32_t now = DropsOf(sockets_[i]).value_or((*drops)[i]);
+      if (now != (*drops)[i]) hit = i;
+      (*drops)[i] = now;
+    }
+    return hit;
+  };
+  const auto probe = [&](uint16_t index) {
+    if (!SendProbe(index, kAnyIdentity)) return none;
+    const int64_t until = NowNs() + wait_ns;
+    size_t hit;
+    do {
+      hit = look();
+    } while (hit == none && NowNs() < until);
+    return hit;
+  };
+  std::vector<uint16_t> indexes(sockets_.size(), kNoIndex);
+  size_t found = 0;
+  const int64_t deadline = NowNs() + std::max(kSearchBudgetNs, 8 * wait_ns);
+  for (uint16_t index = 0; index < 2 * kSlots && found < none; ++index) {
+    size_t hit = none;
+    for (int attempt = 0; attempt < 2 && hit == none; ++attempt) {
+      if (NowNs() > deadline) return std::nullopt;
+      hit = probe(index);
+    }
+    if (hit == none) continue;  // somebody else's socket
+    if (indexes[hit] != kNoIndex) return std::nullopt;
+    indexes[hit] = index;
+    ++found;
+  }
+  if (found < none) return std::nullopt;
+  return indexes;
+}
+
+}  // namespace rxe_user::broker

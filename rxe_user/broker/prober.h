@@ -1,0 +1,53 @@
+// Finds out where sockets stand in their reuseport group, while their owners
+// use them.
+#ifndef RXE_USER_BROKER_PROBER_H_
+#define RXE_USER_BROKER_PROBER_H_
+
+#include <linux/filter.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "rxe_user/broker/udp.h"
+
+namespace rxe_user::broker {
+
+// A probe is a datagram with an index in it, which the group's program steers
+// to the socket at that index (steering.h). A filter on each socket drops
+// probes, which shows in that socket's drop counter, whoever reads its queue
+// meanwhile.
+//
+// Other drops (a full queue) and probes that arrive late can mislead a search.
+// So what it finds is verified: then a socket's filter drops only the probes
+// that name this very socket.
+class Prober {
+ public:
+  // `sockets` of the group, and one to send from; they outlive the prober.
+  Prober(std::vector<int> sockets, int sender, const Address& address,
+         uint32_t probe_word);
+  // Removes the filters.
+  ~Prober();
+
+  // Whether each socket stands at its index.
+  bool Verify(const std::vector<uint16_t>& indexes) const;
+  // The index of each socket, likely; absent if it could not be found. A probe
+  // has `wait_ns` to arrive.
+  std::optional<std::vector<uint16_t>> Search(int64_t wait_ns) const;
+
+ private:
+  bool SendProbe(uint16_t index, uint32_t identity) const;
+  std::optional<std::vector<uint32_t>> Drops() const;
+
+  const std::vector<int> sockets_;
+  const int sender_;
+  const SocketAddress to_;
+  const uint32_t probe_word_;
+};
+
+// Attaches a socket filter or a group's program.
+bool AttachFilter(int fd, int option, std::vector<sock_filter> code);
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_PROBER_H_
