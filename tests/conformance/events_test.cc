@@ -104,9 +104,9 @@ TEST_F(EventTest, SolicitedOnly) {
   ExpectSuccess(a_.cq, 1);
   ExpectSuccess(b_.cq, 0);
   EXPECT_FALSE(Readable(channel_->fd, 0));
-  ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 8,
-                 IBV_SEND_SIGNALED | IBV_SEND_SOLICITED),
-            0);
+  ASSERT_EQ(
+      Send(a_, IBV_WR_SEND, 2, 0, 8, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED),
+      0);
   ExpectEvent(b_.cq);
   ExpectSuccess(b_.cq, 1);
 }
@@ -122,9 +122,9 @@ TEST_F(EventTest, AFailureIsAlwaysSolicited) {
 }
 
 TEST_F(EventTest, NonBlockingChannel) {
-  ASSERT_EQ(fcntl(channel_->fd, F_SETFL,
-                  fcntl(channel_->fd, F_GETFL) | O_NONBLOCK),
-            0);
+  ASSERT_EQ(
+      fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK),
+      0);
   ibv_cq* cq;
   void* cq_context;
   errno = 0;
