@@ -86,8 +86,9 @@ void HelperThread::AddWatch(std::function<int()> fd,
 }
 
 absl::Status HelperThread::Start() {
-  // The thread inherits the mask, so no signal ever finds it open. Faults are
-  // not blocked: touching application memory that is gone is one, and handled.
+  // The thread inherits the mask, so no signal that is meant for the program
+  // ever finds it open. Faults of its own must: a registered page may be gone
+  // (memory/guarded_copy.h).
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);

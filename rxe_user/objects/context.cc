@@ -90,6 +90,7 @@ int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
 }
 
 int ReportedErrno(const absl::Status& status) {
+  if (status.ok()) return 0;
   static std::mutex mutex;
   static auto* const reported = new std::set<std::string>;
   {
@@ -100,8 +101,6 @@ int ReportedErrno(const absl::Status& status) {
     }
   }
   switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 0;
     case absl::StatusCode::kInvalidArgument:
       return EINVAL;
     case absl::StatusCode::kPermissionDenied:

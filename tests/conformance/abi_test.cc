@@ -105,8 +105,7 @@ Library Read(const std::string& path) {
     if (index < 2) {
       library.unversioned.insert(name);
     } else {
-      library.exports.insert(
-          {nodes[index], name, (version[i] & 0x8000) == 0});
+      library.exports.insert({nodes[index], name, (version[i] & 0x8000) == 0});
     }
   }
   const char* names = base + sections[dynamic->sh_link].sh_offset;
@@ -182,8 +181,8 @@ INSTANTIATE_TEST_SUITE_P(Libraries, AbiTest,
 TEST(StandInTest, SaysNo) {
   void* mlx5 = dlopen(LibraryPath("libmlx5").c_str(), RTLD_NOW);
   ASSERT_NE(mlx5, nullptr) << dlerror();
-  auto* supported = reinterpret_cast<bool (*)(void*)>(
-      dlsym(mlx5, "mlx5dv_is_supported"));
+  auto* supported =
+      reinterpret_cast<bool (*)(void*)>(dlsym(mlx5, "mlx5dv_is_supported"));
   ASSERT_NE(supported, nullptr);
   EXPECT_FALSE(supported(nullptr));
   auto* create = reinterpret_cast<void* (*)(void*, void*, void*)>(

@@ -65,9 +65,9 @@ TEST_F(ErrorTest, RegionGrantsNoRight) {
     ibv_mr* mr = ibv_reg_mr(pd_, b_.memory.data(), 4096,
                             static_cast<unsigned>(c.access));
     ASSERT_NE(mr, nullptr);
-    ASSERT_EQ(Send(a_, c.opcode, 1, 0, 64, IBV_SEND_SIGNALED, b_.address(),
-                   mr->rkey),
-              0);
+    ASSERT_EQ(
+        Send(a_, c.opcode, 1, 0, 64, IBV_SEND_SIGNALED, b_.address(), mr->rkey),
+        0);
     ExpectStatus(a_.cq, 1, IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     Again();
@@ -182,8 +182,7 @@ TEST_F(ErrorTest, PeerIsGone) {
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey),
             0);
-  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 64, 0, b_.address(),
-                 b_.mr->rkey),
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 64, 0, b_.address(), b_.mr->rkey),
             0);
   ASSERT_EQ(Receive(a_, 3, 0, 64), 0);
   ExpectStatus(a_.cq, 1, IBV_WC_RETRY_EXC_ERR);
@@ -335,10 +334,9 @@ TEST_F(ErrorTest, NonsenseInWorkRequests) {
               wr.opcode = static_cast<ibv_wr_opcode>(1000);
             }),
             EINVAL);
-  EXPECT_EQ(post([](ibv_send_wr& wr) {
-              wr.opcode = static_cast<ibv_wr_opcode>(-1);
-            }),
-            EINVAL);
+  EXPECT_EQ(
+      post([](ibv_send_wr& wr) { wr.opcode = static_cast<ibv_wr_opcode>(-1); }),
+      EINVAL);
   EXPECT_EQ(post([](ibv_send_wr& wr) { wr.opcode = IBV_WR_TSO; }), EINVAL);
   EXPECT_EQ(post([](ibv_send_wr& wr) { wr.opcode = IBV_WR_BIND_MW; }), EINVAL);
   EXPECT_EQ(post([](ibv_send_wr& wr) { wr.num_sge = -1; }), EINVAL);

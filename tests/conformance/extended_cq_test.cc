@@ -51,10 +51,10 @@ TEST_F(ExtendedCqTest, ReadsEveryField) {
   clock_gettime(CLOCK_REALTIME, &now);
   const uint64_t begin = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 +
                          static_cast<uint64_t>(now.tv_nsec);
-  ibv_cq_ex* cq = Create(
-      uint64_t{IBV_WC_STANDARD_FLAGS} |
-      uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP} |
-      uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK});
+  ibv_cq_ex* cq =
+      Create(uint64_t{IBV_WC_STANDARD_FLAGS} |
+             uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP} |
+             uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK});
   ASSERT_NE(cq, nullptr);
   MakePairOn(cq);
   EXPECT_EQ(StartWithin(cq, 1), ENOENT);

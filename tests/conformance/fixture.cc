@@ -211,9 +211,8 @@ ibv_wc PairTest::ExpectSuccess(ibv_cq* cq, uint64_t wr_id) {
 
 void PairTest::ExpectStatus(ibv_cq* cq, uint64_t wr_id, ibv_wc_status status) {
   const ibv_wc wc = Next(cq);
-  EXPECT_EQ(wc.status, status)
-      << ibv_wc_status_str(wc.status) << " instead of "
-      << ibv_wc_status_str(status);
+  EXPECT_EQ(wc.status, status) << ibv_wc_status_str(wc.status) << " instead of "
+                               << ibv_wc_status_str(status);
   EXPECT_EQ(wc.wr_id, wr_id);
 }
 

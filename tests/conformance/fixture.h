@@ -74,8 +74,8 @@ class PairTest : public DeviceTest {
 
   // What SetUp uses; call them again for more.
   void MakeSide(Side* side, const QpOptions& options = {}, int cqe = 256,
-                ibv_comp_channel* channel = nullptr,
-                size_t memory = kMemory, int access = kAllAccess);
+                ibv_comp_channel* channel = nullptr, size_t memory = kMemory,
+                int access = kAllAccess);
   void DestroySide(Side* side);
   void DestroyQp(Side* side);
   void ToInit(ibv_qp* qp, const ConnectOptions& options = {});

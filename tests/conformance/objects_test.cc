@@ -20,9 +20,9 @@ class ObjectTest : public PairTest {
 
 TEST_F(ObjectTest, RegistrationChecksMemory) {
   constexpr size_t kPage = 4096;
-  auto* pages = static_cast<uint8_t*>(mmap(nullptr, 4 * kPage,
-                                           PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* pages =
+      static_cast<uint8_t*>(mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(pages, MAP_FAILED);
   ASSERT_EQ(munmap(pages + 2 * kPage, kPage), 0);
   ASSERT_EQ(mprotect(pages + 3 * kPage, kPage, PROT_READ), 0);
@@ -83,9 +83,9 @@ TEST_F(ObjectTest, IovaAndZeroBasedRegions) {
   MakeSide(&b_);
   Connect(&a_, &b_);
   FillPattern(a_.memory.data(), 1000, 1);
-  ibv_mr* zero = ibv_reg_mr(
-      pd_, b_.memory.data(), 4096,
-      static_cast<unsigned>(kAllAccess | IBV_ACCESS_ZERO_BASED));
+  ibv_mr* zero =
+      ibv_reg_mr(pd_, b_.memory.data(), 4096,
+                 static_cast<unsigned>(kAllAccess | IBV_ACCESS_ZERO_BASED));
   ASSERT_NE(zero, nullptr);
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 1000, IBV_SEND_SIGNALED, 16,
                  zero->rkey),
@@ -412,8 +412,8 @@ TEST_F(ObjectTest, ImportedObjectsAreTheSame) {
   EXPECT_EQ(ibv_import_pd(context, 0x7777777), nullptr);
   EXPECT_EQ(ibv_import_mr(pd, 0x7777777), nullptr);
   // A queue pair in the imported domain uses the same memory.
-  ibv_mr* made = ibv_reg_mr(pd, b_.memory.data(), 4096,
-                            static_cast<unsigned>(kAllAccess));
+  ibv_mr* made =
+      ibv_reg_mr(pd, b_.memory.data(), 4096, static_cast<unsigned>(kAllAccess));
   ASSERT_NE(made, nullptr);
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 8, IBV_SEND_SIGNALED,
                  b_.address(), made->rkey),

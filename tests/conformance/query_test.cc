@@ -136,9 +136,8 @@ TEST_F(QueryTest, GidsAndPkeys) {
     ASSERT_EQ(
         ibv_query_gid_ex(context_, 1, static_cast<uint32_t>(i), &entry, 0), 0);
     EXPECT_EQ(std::memcmp(&entry.gid, &gid, sizeof(gid)), 0);
-    EXPECT_EQ(std::memcmp(&entry, &table[static_cast<size_t>(i)],
-                          sizeof(entry)),
-              0);
+    EXPECT_EQ(
+        std::memcmp(&entry, &table[static_cast<size_t>(i)], sizeof(entry)), 0);
     EXPECT_EQ(entry.gid_type, unsigned{IBV_GID_TYPE_ROCE_V2});
     EXPECT_NE(entry.ndev_ifindex, 0u);
   }
@@ -179,7 +178,7 @@ TEST_F(QueryTest, AddressHandles) {
     ibv_grh grh;
     uint8_t bytes[40];
   } header = {};
-  const uint8_t ip[20] = {0x45, 8, 0, 0,   0, 0, 0, 0,   64, 17,
+  const uint8_t ip[20] = {0x45, 8, 0,  0, 0, 0, 0,   0, 64, 17,
                           0,    0, 10, 1, 2, 3, 127, 0, 0,  1};
   std::memcpy(header.bytes + 20, ip, sizeof(ip));
   ibv_wc wc = {};
@@ -202,12 +201,10 @@ TEST(StringTest, EveryValueHasAName) {
     EXPECT_STRNE(ibv_wc_status_str(static_cast<ibv_wc_status>(i)), "unknown");
   }
   for (int i = 0; i <= IBV_EVENT_WQ_FATAL; ++i) {
-    EXPECT_STRNE(ibv_event_type_str(static_cast<ibv_event_type>(i)),
-                 "unknown");
+    EXPECT_STRNE(ibv_event_type_str(static_cast<ibv_event_type>(i)), "unknown");
   }
   for (int i = 0; i <= IBV_PORT_ACTIVE_DEFER; ++i) {
-    EXPECT_STRNE(ibv_port_state_str(static_cast<ibv_port_state>(i)),
-                 "unknown");
+    EXPECT_STRNE(ibv_port_state_str(static_cast<ibv_port_state>(i)), "unknown");
   }
   EXPECT_STREQ(ibv_wc_status_str(static_cast<ibv_wc_status>(999)), "unknown");
   EXPECT_STREQ(ibv_event_type_str(static_cast<ibv_event_type>(-1)), "unknown");

@@ -48,8 +48,8 @@ TEST_F(ThreadTest, EachThreadItsOwnPair) {
         ASSERT_EQ(Receive(b, i, 0, 65536), 0);
         ASSERT_EQ(Send(a, IBV_WR_SEND, i, 0, 3000), 0);
         ExpectSuccess(b.cq, i);
-        ASSERT_TRUE(HasPattern(b.memory.data(), 3000,
-                               i + static_cast<uint32_t>(t)));
+        ASSERT_TRUE(
+            HasPattern(b.memory.data(), 3000, i + static_cast<uint32_t>(t)));
         ExpectSuccess(a.cq, i);
       }
     });

@@ -1,0 +1,257 @@
+#include "rxe_user/memory/guarded_copy.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace rxe_user {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+// Two pages, and after them nothing.
+class Pages {
+ public:
+  Pages() {
+    base_ =
+        static_cast<uint8_t*>(mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    munmap(base_ + 2 * kPage, kPage);
+  }
+  ~Pages() { munmap(base_, 2 * kPage); }
+  uint8_t* end() { return base_ + 2 * kPage; }
+  uint8_t* begin() { return base_; }
+
+ private:
+  uint8_t* base_;
+};
+
+// The cached answer to "does our handler run" is forgotten.
+void WaitForRecheck() {
+  timespec t = {0, 30'000'000};
+  nanosleep(&t, nullptr);
+}
+
+class GuardedCopyTest : public testing::Test {
+ protected:
+  void SetUp() override { PrepareGuardedAccess(); }
+};
+
+TEST_F(GuardedCopyTest, CopiesEverySize) {
+  std::vector<uint8_t> from(700), to(700);
+  for (size_t i = 0; i < from.size(); ++i)
+    from[i] = static_cast<uint8_t>(i * 7);
+  for (size_t size = 0; size < 600; ++size) {
+    for (size_t offset : {0, 1, 5}) {
+      std::fill(to.begin(), to.end(), 0xee);
+      ASSERT_TRUE(
+          GuardedCopyTo(to.data() + 8 + offset, from.data() + offset, size));
+      EXPECT_EQ(std::memcmp(to.data() + 8 + offset, from.data() + offset, size),
+                0)
+          << size;
+      EXPECT_EQ(to[7 + offset], 0xee);
+      EXPECT_EQ(to[8 + offset + size], 0xee) << size;
+    }
+  }
+  std::vector<uint8_t> big(1 << 20, 3), copy(1 << 20);
+  ASSERT_TRUE(GuardedCopyFrom(copy.data(), big.data(), big.size()));
+  EXPECT_EQ(copy, big);
+}
+
+TEST_F(GuardedCopyTest, FaultsReturn) {
+  Pages pages;
+  std::vector<uint8_t> buffer(kPage);
+  for (size_t size : {1, 2, 3, 4, 7, 8, 16, 100, 129, 200, 1000}) {
+    EXPECT_TRUE(GuardedCopyTo(pages.end() - size, buffer.data(), size));
+    EXPECT_TRUE(GuardedCopyFrom(buffer.data(), pages.end() - size, size));
+    EXPECT_FALSE(GuardedCopyTo(pages.end() - size + 1, buffer.data(), size));
+    EXPECT_FALSE(GuardedCopyFrom(buffer.data(), pages.end() - size + 1, size));
+    EXPECT_FALSE(GuardedCopyTo(nullptr, buffer.data(), size));
+    // Not even an address.
+    EXPECT_FALSE(GuardedCopyTo(reinterpret_cast<void*>(0x8000'0000'0000'0000),
+                               buffer.data(), size));
+  }
+  ASSERT_EQ(mprotect(pages.begin(), kPage, PROT_READ), 0);
+  EXPECT_TRUE(GuardedCopyFrom(buffer.data(), pages.begin(), 100));
+  EXPECT_FALSE(GuardedCopyTo(pages.begin(), buffer.data(), 100));
+}
+
+TEST_F(GuardedCopyTest, FileThatShrank) {
+  const int fd = memfd_create("test", 0);
+  ASSERT_EQ(ftruncate(fd, kPage), 0);
+  void* memory =
+      mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  uint8_t byte = 1;
+  EXPECT_TRUE(GuardedCopyTo(memory, &byte, 1));
+  ASSERT_EQ(ftruncate(fd, 0), 0);
+  EXPECT_FALSE(GuardedCopyTo(memory, &byte, 1));  // SIGBUS
+  munmap(memory, kPage);
+  close(fd);
+}
+
+TEST_F(GuardedCopyTest, Atomics) {
+  Pages pages;
+  auto* word = reinterpret_cast<uint64_t*>(pages.end() - 8);
+  *word = 10;
+  uint64_t original = 0;
+  EXPECT_TRUE(GuardedFetchAdd(word, 5, &original));
+  EXPECT_EQ(original, 10u);
+  EXPECT_EQ(*word, 15u);
+  EXPECT_TRUE(GuardedCompareSwap(word, 14, 99, &original));
+  EXPECT_EQ(original, 15u);
+  EXPECT_EQ(*word, 15u);
+  EXPECT_TRUE(GuardedCompareSwap(word, 15, 99, &original));
+  EXPECT_EQ(original, 15u);
+  EXPECT_EQ(*word, 99u);
+  EXPECT_FALSE(GuardedFetchAdd(pages.end(), 1, &original));
+  EXPECT_FALSE(GuardedCompareSwap(pages.end(), 1, 2, &original));
+}
+
+TEST_F(GuardedCopyTest, ByTheKernel) {
+  Pages pages;
+  std::vector<uint8_t> from(300), to(300);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i);
+  for (size_t size : {1, 7, 8, 9, 300}) {
+    std::fill(to.begin(), to.end(), 0);
+    EXPECT_TRUE(internal::KernelCopyTo(to.data(), from.data(), size));
+    EXPECT_EQ(std::memcmp(to.data(), from.data(), size), 0);
+    EXPECT_TRUE(internal::KernelCopyTo(pages.end() - size, from.data(), size));
+    EXPECT_FALSE(
+        internal::KernelCopyTo(pages.end() - size + 1, from.data(), size));
+    EXPECT_FALSE(
+        internal::KernelCopyFrom(to.data(), pages.end() - size + 1, size));
+  }
+}
+
+// Whatever the thread blocks, a missing page is no death.
+TEST_F(GuardedCopyTest, ThreadThatBlocksEverySignal) {
+  std::thread([] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    Pages pages;
+    uint64_t value = 1, original;
+    EXPECT_FALSE(GuardedCopyTo(pages.end(), &value, 8));
+    EXPECT_FALSE(GuardedCopyFrom(&value, pages.end(), 8));
+    EXPECT_FALSE(GuardedFetchAdd(pages.end(), 1, &original));
+    EXPECT_FALSE(GuardedCompareSwap(pages.end(), 1, 1, &original));
+    auto* word = reinterpret_cast<uint64_t*>(pages.begin());
+    *word = 3;
+    EXPECT_TRUE(GuardedFetchAdd(word, 1, &original));
+    EXPECT_EQ(original, 3u);
+    EXPECT_TRUE(GuardedCompareSwap(word, 4, 9, &original));
+    EXPECT_EQ(*word, 9u);
+    EXPECT_EQ(mprotect(pages.begin(), kPage, PROT_READ), 0);
+    EXPECT_FALSE(GuardedFetchAdd(word, 1, &original));
+  }).join();
+}
+
+TEST_F(GuardedCopyTest, TheApplicationsLaterHandlerStays) {
+  struct sigaction before, theirs = {};
+  theirs.sa_handler = [](int) { _exit(42); };
+  ASSERT_EQ(sigaction(SIGSEGV, &theirs, &before), 0);
+  WaitForRecheck();
+  Pages pages;
+  uint8_t byte = 0;
+  EXPECT_FALSE(GuardedCopyTo(pages.end(), &byte, 1));
+  EXPECT_FALSE(GuardedCopyFrom(&byte, pages.end(), 1));
+  EXPECT_TRUE(GuardedCopyTo(pages.begin(), &byte, 1));
+  struct sigaction current;
+  ASSERT_EQ(sigaction(SIGSEGV, nullptr, &current), 0);
+  EXPECT_EQ(current.sa_handler, theirs.sa_handler);
+  sigaction(SIGSEGV, &before, nullptr);
+  WaitForRecheck();
+}
+
+// Runs `body` in a child and gives its wait status.
+template <typename Body>
+int InChild(Body&& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+void Crash() {
+  // What the compiler cannot see to be null.
+  static volatile uintptr_t nowhere = 0;
+  *reinterpret_cast<volatile int*>(nowhere) = 1;
+}
+
+// In children, where nothing has been installed yet, the order matters.
+TEST(GuardedCopyChainTest, OtherFaultsStillKill) {
+  const int status = InChild([] {
+    struct sigaction fresh = {};
+    fresh.sa_handler = SIG_DFL;
+    sigaction(SIGSEGV, &fresh, nullptr);
+    PrepareGuardedAccess();
+    Crash();
+  });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+}
+
+TEST_F(GuardedCopyTest, SentSignalsStillKill) {
+  const int status = InChild([] {
+    kill(getpid(), SIGSEGV);
+    timespec t = {5, 0};
+    nanosleep(&t, nullptr);
+  });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+}
+
+}  // namespace
+
+// The handler that was there before ours gets every fault but ours. A program
+// of its own, since handlers are installed once in a process.
+int ChainMain() {
+  struct sigaction theirs = {};
+  theirs.sa_flags = SA_SIGINFO;
+  theirs.sa_sigaction = [](int, siginfo_t* info, void*) {
+    _exit(info->si_addr == nullptr ? 17 : 18);
+  };
+  sigaction(SIGSEGV, &theirs, nullptr);
+  PrepareGuardedAccess();
+  Pages pages;
+  uint8_t byte = 0;
+  if (GuardedCopyTo(pages.end(), &byte, 1)) return 1;
+  Crash();
+  return 2;
+}
+
+TEST(GuardedCopyChainTest, TheEarlierHandlerIsCalled) {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/proc/self/exe", "guarded_copy_test", "--chain", nullptr);
+    _exit(99);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 17);
+}
+
+}  // namespace rxe_user
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--chain") == 0) {
+    return rxe_user::ChainMain();
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,154 @@
+#include "rxe_user/objects/completion_queue.h"
+
+#include <poll.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "rxe_user/objects/fake_engine.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::Completion;
+
+class CompletionQueueTest : public testing::Test {
+ protected:
+  CompletionQueueTest() {
+    EXPECT_EQ(channel_.Open(), 0);
+    EXPECT_EQ(async_.Open(), 0);
+  }
+  CompletionQueue::Config Config(uint32_t capacity) {
+    CompletionQueue::Config config;
+    config.capacity = capacity;
+    config.channel = &channel_;
+    config.async = &async_;
+    config.element = this;
+    config.error_event = 77;
+    return config;
+  }
+  static bool Add(CompletionQueue& cq, uint64_t id, bool solicited = false,
+                  transport::WcStatus status = transport::WcStatus::kSuccess) {
+    Completion completion;
+    completion.wr_id = id;
+    completion.solicited = solicited;
+    completion.status = status;
+    return cq.Push(completion);
+  }
+  static std::vector<uint64_t> Drain(CompletionQueue& cq, int count = 1000) {
+    std::vector<uint64_t> ids;
+    cq.Poll(count, [&](int i, const Completion& c) {
+      EXPECT_EQ(static_cast<size_t>(i), ids.size());
+      ids.push_back(c.wr_id);
+    });
+    return ids;
+  }
+  static bool Waits(const EventQueue& queue) {
+    pollfd p = {queue.fd(), POLLIN, 0};
+    return poll(&p, 1, 0) == 1;
+  }
+
+  using Ids = std::vector<uint64_t>;
+  FakeEngine engine_;
+  EventQueue channel_, async_;
+};
+
+TEST_F(CompletionQueueTest, FirstInFirstOutAroundTheRing) {
+  CompletionQueue cq(engine_, Config(4));
+  for (uint64_t i = 0; i < 20; i += 3) {
+    for (uint64_t j = 0; j < 3; ++j) ASSERT_TRUE(Add(cq, i + j));
+    EXPECT_EQ(Drain(cq, 2), (Ids{i, i + 1}));
+    EXPECT_EQ(Drain(cq, 2), Ids{i + 2});
+  }
+  EXPECT_EQ(engine_.progressed, 0);  // never empty when polled
+  EXPECT_TRUE(Drain(cq).empty());
+  EXPECT_EQ(engine_.progressed, 1);
+}
+
+TEST_F(CompletionQueueTest, ProgressMayFillIt) {
+  CompletionQueue cq(engine_, Config(4));
+  engine_.on_progress = [&] { Add(cq, 5); };
+  EXPECT_EQ(Drain(cq), Ids{5});
+}
+
+TEST_F(CompletionQueueTest, OverrunKeepsWhatIsThere) {
+  CompletionQueue cq(engine_, Config(2));
+  EXPECT_TRUE(Add(cq, 1));
+  EXPECT_TRUE(Add(cq, 2));
+  EXPECT_FALSE(Waits(async_));
+  EXPECT_FALSE(Add(cq, 3));
+  EXPECT_FALSE(Add(cq, 4));
+  EXPECT_TRUE(cq.overrun());
+  Event event;
+  ASSERT_EQ(async_.Take(engine_, &event), 0);
+  EXPECT_EQ(event.type, 77);
+  EXPECT_EQ(event.element, this);
+  EXPECT_FALSE(Waits(async_));  // once
+  EXPECT_EQ(Drain(cq), (Ids{1, 2}));
+  EXPECT_FALSE(Add(cq, 5));  // it stays in error
+  EXPECT_EQ(cq.WithdrawAsyncEvents(), 1u);
+}
+
+TEST_F(CompletionQueueTest, OverrunIgnored) {
+  CompletionQueue::Config config = Config(2);
+  config.ignore_overrun = true;
+  CompletionQueue cq(engine_, config);
+  for (uint64_t i = 0; i < 5; ++i) EXPECT_TRUE(Add(cq, i));
+  EXPECT_FALSE(Waits(async_));
+  EXPECT_EQ(Drain(cq), (Ids{3, 4}));
+}
+
+TEST_F(CompletionQueueTest, ArmedOnceForTheNext) {
+  CompletionQueue cq(engine_, Config(8));
+  Add(cq, 1);
+  cq.Arm(false);
+  EXPECT_EQ(engine_.leases_dropped, 1);
+  EXPECT_FALSE(Waits(channel_));
+  Add(cq, 2);
+  EXPECT_TRUE(Waits(channel_));
+  Add(cq, 3);
+  Event event;
+  ASSERT_EQ(channel_.Take(engine_, &event), 0);
+  EXPECT_FALSE(Waits(channel_));
+  EXPECT_EQ(cq.WithdrawCompletionEvents(), 1u);
+}
+
+TEST_F(CompletionQueueTest, ArmedForSolicited) {
+  CompletionQueue cq(engine_, Config(8));
+  cq.Arm(true);
+  Add(cq, 1);
+  EXPECT_FALSE(Waits(channel_));
+  Add(cq, 2, true);
+  EXPECT_TRUE(Waits(channel_));
+  Event event;
+  ASSERT_EQ(channel_.Take(engine_, &event), 0);
+  cq.Arm(true);
+  Add(cq, 3, false, transport::WcStatus::kFlushed);
+  EXPECT_TRUE(Waits(channel_));
+  ASSERT_EQ(channel_.Take(engine_, &event), 0);
+  // A wider wish is not narrowed.
+  cq.Arm(false);
+  cq.Arm(true);
+  Add(cq, 4);
+  EXPECT_TRUE(Waits(channel_));
+}
+
+TEST_F(CompletionQueueTest, ResizeKeepsTheContents) {
+  CompletionQueue cq(engine_, Config(4));
+  for (uint64_t i = 0; i < 3; ++i) Add(cq, i);
+  EXPECT_EQ(Drain(cq, 2), (Ids{0, 1}));
+  for (uint64_t i = 3; i < 6; ++i) Add(cq, i);  // wraps
+  EXPECT_EQ(cq.Resize(3), EINVAL);
+  EXPECT_EQ(cq.Resize(6), 0);
+  EXPECT_EQ(cq.capacity(), 6u);
+  Add(cq, 6);
+  Add(cq, 7);
+  EXPECT_EQ(Drain(cq), (Ids{2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(cq.Resize(1), 0);
+  EXPECT_TRUE(Add(cq, 8));
+  EXPECT_FALSE(Add(cq, 9));
+}
+
+}  // namespace
+}  // namespace rxe_user

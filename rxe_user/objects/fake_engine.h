@@ -1,0 +1,52 @@
+// An engine without sockets, for tests of objects that only want to be polled.
+#ifndef RXE_USER_OBJECTS_FAKE_ENGINE_H_
+#define RXE_USER_OBJECTS_FAKE_ENGINE_H_
+
+#include <poll.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "rxe_user/engine.h"
+
+namespace rxe_user {
+
+class FakeEngine final : public Engine {
+ public:
+  std::function<void()> on_progress = [] {};
+  int progressed = 0;
+  int leases_dropped = 0;
+
+  bool alive() const override { return true; }
+  absl::StatusOr<uint32_t> AllocateQpn() override {
+    return absl::UnavailableError("a fake has no numbers");
+  }
+  void ReleaseQpn(uint32_t /*qpn*/) override {}
+  Lane& LaneOf(uint32_t /*qpn*/) override { std::abort(); }
+  int lane_count() const override { return 0; }
+  Lane& lane(int /*index*/) override { std::abort(); }
+  absl::Status OpenAddress(const wire::IpAddress& /*local*/) override {
+    return absl::OkStatus();
+  }
+  uint16_t SourcePort(const wire::IpAddress& /*local*/, uint32_t /*flow_label*/,
+                      uint32_t /*local_qpn*/,
+                      uint32_t /*remote_qpn*/) override {
+    return 0xc000;
+  }
+  bool Progress() override {
+    ++progressed;
+    on_progress();
+    return false;
+  }
+  void DropLease() override { ++leases_dropped; }
+  int WaitReadable(int fd) override {
+    pollfd p = {fd, POLLIN, 0};
+    return poll(&p, 1, 10'000) < 0 ? errno : 0;
+  }
+  uint64_t AddLinkListener(LinkListener /*listener*/) override { return 1; }
+  void RemoveLinkListener(uint64_t /*id*/) override {}
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_FAKE_ENGINE_H_
