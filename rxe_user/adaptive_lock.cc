@@ -2,14 +2,22 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 namespace rxe_user {
 namespace {
 
-// About five microseconds: longer than a call into the kernel that the holder
-// may be making, shorter than being put to sleep and woken.
-constexpr int kSpins = 200;
+// Longer than what the holder mostly does, a system call that wakes somebody
+// on another core included; about what being put to sleep and woken costs.
+constexpr int64_t kSpinNs = 20'000;
+constexpr int kPausesPerLook = 8;
+
+int64_t NowNs() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
 
 void Pause() {
 #if defined(__x86_64__)
@@ -30,10 +38,11 @@ void Futex(std::atomic<uint32_t>* word, int operation, uint32_t value) {
 void AdaptiveLock::TakeSlowly() {
   waiting_.fetch_add(1, std::memory_order_relaxed);
   bool locked = false;
-  for (int i = 0; i < kSpins && !locked; ++i) {
-    Pause();
+  const int64_t limit = NowNs() + kSpinNs;
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) Pause();
     locked = Take();
-  }
+  } while (!locked && NowNs() < limit);
   if (!locked) {
     // Whoever gets the lock here cannot know whether others still sleep, so it
     // holds it as if they did: one needless wake at the end.

@@ -23,6 +23,13 @@ constexpr Time kPollGap = 2 * kMicrosecond;
 constexpr Time kNeglect = 8 * kMicrosecond;
 // if nothing speaks against it.
 constexpr Time kLease = 20 * kMicrosecond;
+// The same for one that has been found to stop polling now and then.
+constexpr Time kAttentiveLease = transport::kMillisecond;
+// How many polls that found nothing show that it polls again, and how many
+// times in a row it must do so, without any arrival in between, to be taken for
+// one that never stops.
+constexpr int kEmptyPolls = 2;
+constexpr int kFruitless = 16;
 // How long the helper leaves a polling application alone.
 constexpr Time kLeastTrust = 20 * kMicrosecond;
 constexpr Time kMostTrust = 640 * kMicrosecond;
@@ -33,9 +40,6 @@ constexpr Time kMostTrust = 640 * kMicrosecond;
 constexpr Time kGatherGap = 3 * kMicrosecond;
 constexpr int kGatherPosts = 64;
 constexpr int kQuickPosts = 4;
-// How often in a row the helper passes up going on watch, at most.
-constexpr int kMostPenalty = 255;
-
 // A round takes in and gives out about so much, so that acknowledgements keep
 // pace with data and others get the lock; about 20 us each.
 constexpr size_t kReceiveBytes = 128 << 10;
@@ -115,8 +119,8 @@ void LaneImpl::Posted(Time now) {
   const bool quick =
       busy && now - last_poll_.load(std::memory_order_relaxed) < kLease;
   quick_posts_ = quick ? quick_posts_ + 1 : 0;
-  if (quick && !OnWatch() && quick_posts_ >= kQuickPosts) watch_wanted_ = true;
-  if (quick && (OnWatch() || watch_wanted_) && ++posts_ < kGatherPosts) {
+  if (quick && !MayLeave() && quick_posts_ >= kQuickPosts) watch_wanted_ = true;
+  if (quick && (MayLeave() || watch_wanted_) && ++posts_ < kGatherPosts) {
     ++counters_.posts_gathered;
     return;
   }
@@ -160,11 +164,11 @@ void LaneImpl::DropLease() {
 void LaneImpl::Unlock() {
   bool wake = false;
   if (port() != nullptr) {
-    if (HasLeftovers() && !OnWatch() && !watch_wanted_ && !transmitted_) {
+    if (HasLeftovers() && !MayLeave() && !watch_wanted_ && !transmitted_) {
       TransmitSome(Now());
     }
     // On watch the helper comes soon, whatever there is.
-    if (!OnWatch()) {
+    if (!OnWatch() || (HasLeftovers() && !MayLeave())) {
       const Time need = Need();
       if (need < std::min(helper_wake_, waiter_wake_)) {
         helper_wake_ = need;
@@ -183,6 +187,7 @@ bool LaneImpl::Round(Time now, Caller caller) {
   ++counters_.rounds;
   const size_t received = ReceiveSome(now, caller);
   bool did = received != 0;
+  if (caller == Caller::kPoller && attentive_ && OnWatch()) PayAttention(did);
   if (endpoint_.NextTimeout() <= now) {
     endpoint_.OnTimer(now);
     did = true;
@@ -191,7 +196,7 @@ bool LaneImpl::Round(Time now, Caller caller) {
     // What a small arrival asks to be sent, its acknowledgement mostly, can
     // share a packet train with what the application says to it.
     // Never twice in a row: a drizzle of arrivals must not hold it up.
-    const bool leave = caller == Caller::kPoller && OnWatch() && !left_ &&
+    const bool leave = caller == Caller::kPoller && MayLeave() && !left_ &&
                        received != 0 && received < kBulkArrival;
     if (!leave) {
       TransmitSome(now);
@@ -299,46 +304,66 @@ Time LaneImpl::HelperTurn() {
   const Time now = Now();
   const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
   bool polls = poll_age < (watch_wanted_ ? kLease : kPollGap);
-  if (!polls && OnWatch()) {
+  bool handed_on = false;
+  // An arrival that woke us on an attentive watch is ours to see to.
+  if (!polls || (attentive_ && armed_)) {
     const bool left = HasLeftovers();
     const bool received = ReceiveSome(now, Caller::kFinisher) != 0;
-    polls = poll_age < (left || received ? kNeglect : kLease);
-    if (!polls && (left || received)) {
-      ++counters_.neglects;
-      penalty_ = std::min(penalty_ * 2 + 1, kMostPenalty);
-      passes_ = penalty_;
-    }
-  } else if (!polls) {
-    ReceiveSome(now, Caller::kFinisher);
-  } else if (OnWatch()) {
-    penalty_ /= 2;
-  } else if (passes_ > 0 && !watch_wanted_) {
-    --passes_;
-    polls = false;
-    ReceiveSome(now, Caller::kFinisher);
+    if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
+    // Who waits for the lock, mostly to answer what has just arrived, will send
+    // its post and our acknowledgement together.
+    handed_on = lock_.contended();
+    if (!handed_on) TransmitSome(now);
+    if (OnWatch()) polls = StillPolls(poll_age, left || received);
   }
   watch_wanted_ = false;
   if (polls) {
     trust_ = OnWatch() ? std::min(trust_ * 2, kMostTrust) : kLeastTrust;
-    if (!OnWatch()) ++counters_.watches;
+    if (!OnWatch()) {
+      ++counters_.watches;
+      Arm(false);
+    }
     watching_.store(true, std::memory_order_relaxed);
-    Arm(false);
     helper_wake_ = now + trust_;
   } else {
-    if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
-    TransmitSome(now);
     trust_ = kLeastTrust;
     watching_.store(false, std::memory_order_relaxed);
     if (waiters_ == 0) Arm(true);
     // A deadline that has gone away is kept: the next post would bring it back,
     // and have to wake the helper for it.
-    const Time need = Need();
+    const Time need = handed_on ? now + kLeastTrust : Need();
     helper_wake_ = helper_wake_ > now ? std::min(helper_wake_, need) : need;
   }
   transmitted_ = false;
   const Time wake = helper_wake_;
   lock_.Unlock();
   return wake;
+}
+
+// On watch: whether it goes on, given that the application last polled
+// `poll_age` ago and there was, or was not, something to do.
+bool LaneImpl::StillPolls(Time poll_age, bool found) {
+  if (found && armed_) {
+    fruitless_ = 0;  // the application armed the lane, and for good reason
+  } else if (found && poll_age > kNeglect) {
+    ++counters_.neglects;
+    attentive_ = true;
+    fruitless_ = 0;
+    if (waiters_ == 0) Arm(true);
+  }
+  return poll_age < (attentive_ ? kAttentiveLease : kLease);
+}
+
+// An application that has neglected arrivals before says when it expects to
+// stop polling: when it has got something.
+void LaneImpl::PayAttention(bool received) {
+  if (received) {
+    empty_polls_ = 0;
+    if (waiters_ == 0) Arm(true);
+  } else if (armed_ && ++empty_polls_ == kEmptyPolls) {
+    Arm(false);
+    if (++fruitless_ == kFruitless) attentive_ = false;
+  }
 }
 
 // --- Threads that block.

@@ -20,13 +20,14 @@
 // While the application polls, waking the helper for each arrival would cost
 // more than the arrival. A helper that is woken and sees that the application
 // polls *goes on watch*: it disarms the lane and comes back by itself after
-// `trust_`, which doubles (20 us up to 640 us) as long as it finds that the
-// application has left nothing lying, and falls back when it has. Only while
-// the helper is on watch, or called to it, are leftovers left. So an
-// application that stops polling without a word is noticed after `trust_`; one
-// that says so (ibv_req_notify_cq, blocking) at once; and for one that polls
-// only in short spells, such as one that otherwise waits for its memory to
-// change, the helper soon learns not to go on watch.
+// `trust_`, which doubles (20 us up to 640 us) as long as the application
+// polls. Only while the helper is on watch, or called to it, are leftovers
+// left. So an application that stops polling without a word is noticed after
+// `trust_`, and one that says so (ibv_req_notify_cq, blocking) at once. One
+// that has been noticed, such as one that polls for its own completion and then
+// waits for its memory to change, is served *attentively* from then on: a poll
+// that brings something arms the lane, polls that bring nothing disarm it (a
+// system call each, against a needless wake-up), and nothing is left.
 #ifndef RXE_USER_LANE_IMPL_H_
 #define RXE_USER_LANE_IMPL_H_
 
@@ -131,6 +132,10 @@ class LaneImpl final : public Lane {
   bool HasLeftovers() const;
   // When somebody must come at the latest.
   transport::Time Need() const;
+  // Leftovers may be left to the next poll.
+  bool MayLeave() const { return OnWatch() && !attentive_; }
+  bool StillPolls(transport::Time poll_age, bool found);
+  void PayAttention(bool received);
   bool OnWatch() const { return watching_.load(std::memory_order_relaxed); }
   void Arm(bool on);
 
@@ -163,11 +168,12 @@ class LaneImpl final : public Lane {
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;
-  // How often the helper passes up going on watch after it was disappointed,
-  // and how often it still has to.
-  int penalty_ = 0;
-  int passes_ = 0;
-  bool left_ = false;         // the last round of polling left its packets
+  // The application has been found to stop polling without a word: it arms the
+  // lane when it has got something, and disarms it when it polls again.
+  bool attentive_ = false;
+  int empty_polls_ = 0;  // in a row, while armed on watch
+  int fruitless_ = 0;    // times in a row that arming on watch was for nothing
+  bool left_ = false;    // the last round of polling left its packets
   bool transmitted_ = false;  // since the lane was locked
   LaneCounters counters_;
 };
