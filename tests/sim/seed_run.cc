@@ -113,6 +113,11 @@ void SeedRun::Build() {
             *h, network_.now() + random_.Below(h->scenario->poll_delay + 1));
       };
     }
+    host->events.on_event = [this, node = host->node](
+                                uint32_t qpn, transport::QpEvent event) {
+      if (event != transport::QpEvent::kSqDrained) return;
+      network_.rules().SetQueue(node->index(), qpn, WireRules::Queue::kDrained);
+    };
     hosts_.push_back(std::move(host));
   }
   for (const ConnectionScenario& connection : scenario_.connections) {
@@ -231,6 +236,8 @@ void SeedRun::SchedulePause(End& end) {
       random_.Below(random_.Pick<Time>({20, 200, 2000, 20'000}) * kMicrosecond);
   network_.At(when, *end.host->node, [this, &end] {
     if (end.gone || end.qp->state() != QpState::kRts) return;
+    network_.rules().SetQueue(end.host->node->index(), end.qpn,
+                              WireRules::Queue::kDraining);
     transport::QpAttributes to;
     to.state = QpState::kSqd;
     to.en_sqd_async_notify = true;
@@ -257,6 +264,8 @@ void SeedRun::SchedulePauseEnd(End& end) {
             end.drains) {
           Fail(end, "drained twice");
         }
+        network_.rules().SetQueue(end.host->node->index(), end.qpn,
+                                  WireRules::Queue::kRunning);
         transport::QpAttributes to;
         to.state = QpState::kRts;
         if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
