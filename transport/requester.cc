@@ -151,10 +151,12 @@ void Requester::Impl::SettleOnce(Time now) {
       Fail(failed_status, now);
       return;
     }
-    if (draining || head != begun || queue.empty()) break;
+    if (draining || queue.empty()) break;
     const SendWqe& wqe = queue.at(head);
     if (wqe.operation().kind != SendKind::kLocal) break;
-    // LOCAL_INV: alone between what is before and what is after it.
+    // LOCAL_INV: it has waited to be the oldest, and nothing after it has
+    // begun.
+    assert(head == begun);
     const PdId pd = qp.config().pd;
     const MemoryStatus status =
         qp.config().memory->Invalidate(wqe.imm_be_or_rkey, pd, qp.qpn());

@@ -130,13 +130,13 @@ Time Requester::Impl::AckDeadline() const {
   return timeout_base + timeout;
 }
 
+// When the interval has grown past the ACK timeout, that comes first and
+// replays as well as a probe does.
 Time Requester::Impl::ProbeDeadline() const {
   if (probe_base == kNever) return kNever;
-  const Time timeout = wire::AckTimeoutNanos(qp.attributes().timeout);
   Time interval = path()->ProbeTimeout() << std::min(probes, kMaxBackoff);
-  if (timeout == 0) interval = std::min(interval, kLongestProbe);
-  // The ACK timeout replays as well as a probe does.
-  if (timeout != 0 && interval >= timeout) return kNever;
+  if (qp.attributes().timeout == 0)
+    interval = std::min(interval, kLongestProbe);
   return probe_base + interval;
 }
 

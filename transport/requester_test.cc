@@ -432,15 +432,42 @@ TEST(RequesterTest, PostingInErrorFlushes) {
   EXPECT_EQ(peer.NextTimer(), kNever);
 }
 
+class OverrunCq : public CompletionSink {
+ public:
+  bool Push(const Completion& completion) override {
+    ids.push_back(completion.wr_id);
+    return ids.size() < 2;
+  }
+  std::vector<uint64_t> ids;
+};
+
 TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
   RequesterPeer peer;
-  peer.send_cq.capacity = 1;
+  OverrunCq cq;
+  QpConfig config = peer.qp->config();
+  config.send_cq = &cq;
+  peer.qp.reset();
+  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
   peer.Connect();
   for (int i = 1; i <= 4; ++i) peer.Send(i, 1);
   peer.Transmit();
   peer.Ack(102);
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
-  EXPECT_EQ(peer.Completions(), "1 ok");
+  EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2}));  // and no more
+}
+
+TEST(RequesterTest, CreditsOfAnOlderAckAreOld) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 1);
+  peer.Send(2, 1);
+  peer.Send(3, 1);
+  peer.Transmit();
+  peer.Ack(102, wire::kCreditNone, 3);
+  peer.Ack(101, /*credit_code=*/0, /*msn=*/2);  // overtaken
+  peer.Transmit();
+  peer.Send(4, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
 }
 
 // A sink may post while it is told of a completion, even of a flush.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "transport/burst.h"
 #include "transport/endpoint.h"
 #include "transport/path.h"
@@ -24,6 +25,7 @@ class CountingMemory : public FakeMemory {
  public:
   MemoryStatus Translate(const MemoryAccess& access, SpanList* out) override {
     ++translations;
+    EXPECT_GT(access.length, 0u);
     return FakeMemory::Translate(access, out);
   }
   int translations = 0;
