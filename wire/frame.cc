@@ -28,7 +28,7 @@ FrameKind DecodeUdp(std::span<const uint8_t> bytes, size_t ip_payload_size,
   if (ip_payload_size < kUdpSize) return FrameKind::kMalformed;
   if (bytes.size() < kUdpSize) return FrameKind::kTruncated;
   const size_t size = LoadBe16(bytes.data() + 4);
-  if (size < kUdpSize || size > ip_payload_size) return FrameKind::kMalformed;
+  if (size != ip_payload_size) return FrameKind::kMalformed;
   out->headers.src_port = LoadBe16(bytes.data());
   out->headers.dst_port = LoadBe16(bytes.data() + 2);
   out->headers.udp_checksum = LoadBe16(bytes.data() + 6);
@@ -46,7 +46,9 @@ FrameKind DecodeIpv4(std::span<const uint8_t> bytes, Frame* out) {
   if (p[0] >> 4 != 4 || header_size < kIpv4Size || total < header_size) {
     return FrameKind::kMalformed;
   }
-  if ((LoadBe16(p + 6) & 0x3fff) != 0) return FrameKind::kFragment;
+  const uint16_t flags = LoadBe16(p + 6);
+  if ((flags & 0x8000) != 0) return FrameKind::kMalformed;
+  if ((flags & 0x3fff) != 0) return FrameKind::kFragment;
   if (p[9] != kProtocolUdp) return FrameKind::kOther;
   if (bytes.size() < header_size) return FrameKind::kTruncated;
   uint32_t address;

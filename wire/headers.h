@@ -1,9 +1,8 @@
 // The headers as plain structures in host byte order. Whatever can be
 // constructed can be emitted: fields wider than on the wire are cut to size.
 //
-// Two values are not numbers to us. Immediate data travels as the four bytes
-// that the application gave (`__be32` of the verbs), so it is kept as those
-// bytes lie in memory. R_Keys are numbers.
+// Immediate data is not a number to us: it travels as the four bytes that the
+// application gave (`__be32` of the verbs) and is kept as they lie in memory.
 
 #ifndef WIRE_HEADERS_H_
 #define WIRE_HEADERS_H_

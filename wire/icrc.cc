@@ -123,6 +123,7 @@ std::optional<uint16_t> SolveIpId(uint32_t received, uint32_t computed,
   // multiplied by x^(8 * bytes after the ID) and by the CRC's own x^32: undo
   // it.
   const size_t bytes_after = kV4PrefixSize - (kV4Id + 2) + covered_size;
+  if (bytes_after + 4 > 0xffff) return std::nullopt;
   const uint32_t change =
       gf2::Multiply(received ^ computed, gf2::InverseOfBytes(bytes_after + 4));
   // Bit 31 is the coefficient of x^0: the low half are the degrees 16 to 31.

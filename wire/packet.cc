@@ -36,7 +36,6 @@ void StoreBth(const Bth& bth, uint8_t* p) {
 size_t EmitHeaders(const Headers& h, uint8_t* out) {
   StoreBth(h.bth, out);
   const OpcodeInfo& info = GetOpcodeInfo(h.bth.opcode);
-  if (!info.known) return kBthSize;
   if (info.extended == 0) return kBthSize;
   if (info.Has(kXrcEth))
     StoreBe32(out + info.xrceth_offset, h.xrc_srqn & kQpnMask);

@@ -1,0 +1,168 @@
+// Every RoCEv2 frame that the kernel's rxe and hardware NICs sent: it parses,
+// its ICRC is good, its bytes are what we would have sent for its headers, and
+// its IP identification can be found without looking at it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/golden/golden_files.h"
+#include "wire/describe.h"
+#include "wire/frame.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+
+namespace golden {
+namespace {
+
+using wire::Frame;
+using wire::IcrcFlow;
+using wire::PacketView;
+
+// A RoCEv2 frame of a capture, taken apart. `frame` points into `captured`.
+struct RoceFrame {
+  CapturedFrame captured;
+  Frame frame;
+  PacketView packet;
+};
+
+class CaptureTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    for (CapturedFrame& captured : ReadCapture(GetParam())) {
+      Frame frame;
+      const wire::FrameKind kind =
+          wire::DecodeFrame(captured.link_type, captured.bytes, &frame);
+      if (kind != wire::FrameKind::kUdp || !frame.headers.is_rocev2()) continue;
+      ASSERT_FALSE(frame.is_truncated()) << "frame " << captured.number;
+      PacketView packet;
+      ASSERT_EQ(PacketView::Parse(frame.udp_payload, &packet),
+                wire::ParseError::kOk)
+          << "frame " << captured.number;
+      // Moving the bytes does not move what they point to.
+      frames_.push_back({std::move(captured), frame, packet});
+    }
+    ASSERT_FALSE(frames_.empty()) << "no RoCEv2 frame";
+  }
+
+  std::vector<RoceFrame> frames_;
+};
+
+std::string Name(const RoceFrame& f) {
+  return "frame " + std::to_string(f.captured.number) + ": " +
+         wire::DescribePacket(f.packet);
+}
+
+TEST_P(CaptureTest, IcrcIsGood) {
+  for (const RoceFrame& f : frames_) {
+    const wire::FrameHeaders& h = f.frame.headers;
+    EXPECT_EQ(h.icrc_flow().Compute(f.packet.bytes_covered(), h.ip_id, h.df),
+              f.packet.icrc())
+        << Name(f);
+  }
+}
+
+// Reserved bits included: no device here sets one.
+TEST_P(CaptureTest, HeadersAndFramesAreRebuiltToTheSameBytes) {
+  for (const RoceFrame& f : frames_) {
+    std::array<uint8_t, wire::kMaxHeaderSize> emitted;
+    const size_t size = wire::EmitHeaders(f.packet.headers(), emitted.data());
+    const std::span<const uint8_t> sent = f.packet.udp_payload().first(size);
+    EXPECT_TRUE(std::equal(sent.begin(), sent.end(), emitted.begin()))
+        << Name(f);
+
+    const wire::FrameHeaders& h = f.frame.headers;
+    const std::vector<uint8_t> packet = wire::BuildPacket(
+        f.packet.headers(), f.packet.payload(), h.icrc_flow(), h.ip_id, h.df);
+    EXPECT_EQ(wire::BuildFrame(h, packet), f.captured.bytes) << Name(f);
+  }
+}
+
+TEST_P(CaptureTest, IpIdIsFoundWithoutLookingAtIt) {
+  for (const RoceFrame& f : frames_) {
+    const wire::FrameHeaders& h = f.frame.headers;
+    if (!h.src.is_v4()) continue;
+    const IcrcFlow flow = h.icrc_flow();
+    const std::span<const uint8_t> covered = f.packet.bytes_covered();
+    EXPECT_EQ(wire::SolveIpId(f.packet.icrc(), flow.Compute(covered, 0), 0,
+                              covered.size()),
+              h.ip_id)
+        << Name(f);
+  }
+}
+
+// As the device does it: per flow, in the order of arrival, with the window
+// that grows with time.
+TEST_P(CaptureTest, EveryFrameIsAcceptedWithoutItsIpId) {
+  struct Last {
+    uint16_t id;
+    int64_t time_ns;
+  };
+  std::map<std::tuple<wire::IpAddress, uint16_t>, Last> flows;
+  for (const RoceFrame& f : frames_) {
+    const wire::FrameHeaders& h = f.frame.headers;
+    const auto key = std::make_tuple(h.src, h.src_port);
+    const auto last = flows.find(key);
+    const bool first_contact = last == flows.end();
+    const std::optional<uint16_t> id = wire::VerifyAnyId(
+        h.icrc_flow(), f.frame.udp_payload, 0,
+        first_contact ? std::nullopt : std::optional<uint16_t>(last->second.id),
+        first_contact ? 0
+                      : wire::IpIdForwardWindow(f.captured.time_ns -
+                                                last->second.time_ns));
+    ASSERT_TRUE(id) << Name(f);
+    EXPECT_EQ(*id, h.src.is_v4() ? h.ip_id : 0) << Name(f);
+    flows[key] = {*id, f.captured.time_ns};
+  }
+}
+
+// On the first frame of each opcode: BTH to ICRC with the ID known, and
+// unknown within the window.
+TEST_P(CaptureTest, EverySingleBitErrorIsFound) {
+  std::set<uint8_t> seen;
+  for (const RoceFrame& f : frames_) {
+    if (!seen.insert(f.packet.opcode()).second) continue;
+    const wire::FrameHeaders& h = f.frame.headers;
+    const IcrcFlow flow = h.icrc_flow();
+    std::vector<uint8_t> bytes(f.frame.udp_payload.begin(),
+                               f.frame.udp_payload.end());
+    for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+      const bool masked = bit / 8 == 4;
+      bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      ASSERT_EQ(flow.Verify(bytes, h.ip_id, h.df), masked)
+          << Name(f) << ", bit " << bit;
+      ASSERT_EQ(wire::VerifyAnyId(flow, bytes, 0, h.ip_id).has_value(), masked)
+          << Name(f) << ", bit " << bit;
+      bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    }
+  }
+}
+
+std::string TestName(const testing::TestParamInfo<std::string>& info) {
+  return std::filesystem::path(info.param).stem();
+}
+
+INSTANTIATE_TEST_SUITE_P(KernelRxe, CaptureTest,
+                         testing::ValuesIn(KernelRxeFiles()), TestName);
+INSTANTIATE_TEST_SUITE_P(Hardware, CaptureTest,
+                         testing::ValuesIn(HardwareFiles()), TestName);
+
+TEST(GoldenFilesTest, KernelRxeIsHere) {
+  EXPECT_EQ(KernelRxeFiles().size(), 28u);
+}
+
+TEST(GoldenFilesTest, HardwareIsHere) {
+  if (HardwareFiles().empty()) {
+    GTEST_SKIP() << "no captures of hardware: see tests/golden/README.md";
+  }
+}
+
+}  // namespace
+}  // namespace golden

@@ -1,0 +1,382 @@
+#include "tools/rxe_user_cli/decode.h"
+
+#include <pcap/pcap.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "wire/describe.h"
+#include "wire/frame.h"
+#include "wire/packet.h"
+
+namespace rxe_user_cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using PcapPtr = std::unique_ptr<pcap_t, decltype(&pcap_close)>;
+
+struct Counts {
+  uint64_t packets = 0;
+  uint64_t icrc_good = 0;
+  uint64_t icrc_bad = 0;
+  uint64_t icrc_unknown = 0;
+  uint64_t malformed = 0;
+  uint64_t rocev1_frames = 0;
+  uint64_t other_frames = 0;
+};
+
+// One packet or what should have been one, and where it was.
+struct Item {
+  uint64_t frame_number;
+  timespec time;
+  const wire::FrameHeaders* headers;
+  // Position and number of the packets captured in one frame.
+  size_t segment = 0;
+  size_t segments = 1;
+};
+
+// Takes items one by one. False: the output takes no more.
+class Output {
+ public:
+  virtual ~Output() = default;
+  virtual bool Packet(const Item& item, const wire::PacketView& packet,
+                      const char* icrc) = 0;
+  virtual bool Malformed(const Item& item, const std::string& error) = 0;
+  virtual bool Summary(const Counts& counts) = 0;
+};
+
+bool WriteLine(std::FILE* out, const std::string& line) {
+  return std::fputs((line + "\n").c_str(), out) >= 0;
+}
+
+// Strftime's `format`, then the fraction in `digits` digits.
+std::string TimeText(const timespec& time, const char* format, int digits) {
+  tm parts;
+  char text[64] = "";
+  if (gmtime_r(&time.tv_sec, &parts) != nullptr) {
+    std::strftime(text, sizeof(text), format, &parts);
+  }
+  char fraction[16];
+  std::snprintf(fraction, sizeof(fraction), ".%09ld", time.tv_nsec);
+  return std::string(text) + std::string(fraction, 1 + digits);
+}
+
+class TextOutput : public Output {
+ public:
+  explicit TextOutput(std::FILE* out) : out_(out) {}
+
+  bool Packet(const Item& item, const wire::PacketView& packet,
+              const char* icrc) override {
+    std::string line = Start(item) + wire::DescribePacket(packet);
+    if ((item.headers->tos & 3) == 3) line += " ecn=CE";
+    line += std::string(" icrc=") + icrc;
+    if (item.segments > 1) {
+      line += " segment=" + std::to_string(item.segment) + "/" +
+              std::to_string(item.segments);
+    }
+    return WriteLine(out_, line);
+  }
+
+  bool Malformed(const Item& item, const std::string& error) override {
+    return WriteLine(out_, Start(item) + "malformed: " + error);
+  }
+
+  bool Summary(const Counts& c) override {
+    char line[256];
+    std::snprintf(line, sizeof(line),
+                  "%" PRIu64 " RoCEv2 packets: ICRC %" PRIu64 " good, %" PRIu64
+                  " bad, %" PRIu64 " unknown; %" PRIu64 " malformed; %" PRIu64
+                  " RoCEv1 frames, %" PRIu64 " other frames",
+                  c.packets, c.icrc_good, c.icrc_bad, c.icrc_unknown,
+                  c.malformed, c.rocev1_frames, c.other_frames);
+    return WriteLine(out_, line);
+  }
+
+ private:
+  static std::string AddressText(const wire::IpAddress& address) {
+    return address.is_v4() ? address.ToString()
+                           : "[" + address.ToString() + "]";
+  }
+
+  static std::string Start(const Item& item) {
+    return TimeText(item.time, "%H:%M:%S", 6) + " " +
+           AddressText(item.headers->src) + ":" +
+           std::to_string(item.headers->src_port) + " > " +
+           AddressText(item.headers->dst) + " ";
+  }
+
+  std::FILE* const out_;
+};
+
+class JsonOutput : public Output {
+ public:
+  explicit JsonOutput(std::FILE* out) : out_(out) {}
+
+  bool Packet(const Item& item, const wire::PacketView& packet,
+              const char* icrc) override {
+    Json object = Start("packet", item);
+    wire::VisitFields(packet, [&object](const wire::Field& field) {
+      object[std::string(field.name)] = Value(field);
+    });
+    object["icrc"] = icrc;
+    return WriteLine(out_, object.dump());
+  }
+
+  bool Malformed(const Item& item, const std::string& error) override {
+    Json object = Start("malformed", item);
+    object["error"] = error;
+    return WriteLine(out_, object.dump());
+  }
+
+  bool Summary(const Counts& c) override {
+    return WriteLine(out_, Json{{"type", "summary"},
+                                {"packets", c.packets},
+                                {"icrc_good", c.icrc_good},
+                                {"icrc_bad", c.icrc_bad},
+                                {"icrc_unknown", c.icrc_unknown},
+                                {"malformed", c.malformed},
+                                {"rocev1_frames", c.rocev1_frames},
+                                {"other_frames", c.other_frames}}
+                               .dump());
+  }
+
+ private:
+  static Json Start(const char* type, const Item& item) {
+    const wire::FrameHeaders& h = *item.headers;
+    Json object = {{"type", type},
+                   {"frame", item.frame_number},
+                   {"time", TimeText(item.time, "%Y-%m-%dT%H:%M:%S", 9) + "Z"},
+                   {"src", h.src.ToString()},
+                   {"src_port", h.src_port},
+                   {"dst", h.dst.ToString()},
+                   {"tos", h.tos},
+                   {"ttl", h.ttl}};
+    if (h.vlan) object["vlan"] = *h.vlan;
+    if (h.src.is_v4()) {
+      object["ip_id"] = h.ip_id;
+    } else {
+      object["flow_label"] = h.flow_label;
+    }
+    if (item.segments > 1) {
+      object["segment"] = item.segment;
+      object["segments"] = item.segments;
+    }
+    return object;
+  }
+
+  static Json Value(const wire::Field& field) {
+    switch (field.format) {
+      case wire::Field::Format::kFlag:
+        return field.number != 0;
+      case wire::Field::Format::kText:
+        return std::string(field.text);
+      case wire::Field::Format::kHex:
+        if (field.hex_digits == 16) {
+          const std::string text = wire::FieldText(field);
+          return text.substr(text.find('=') + 1);
+        }
+        return field.number;
+      case wire::Field::Format::kDecimal:
+        return field.number;
+    }
+    return nullptr;
+  }
+
+  std::FILE* const out_;
+};
+
+// Goes through frames and tells an Output what is in them.
+class Decoder {
+ public:
+  Decoder(int link_type, Output* output)
+      : link_type_(link_type), output_(output) {}
+
+  // False: the output takes no more.
+  bool OnFrame(const timespec& time, std::span<const uint8_t> captured) {
+    ++frame_number_;
+    wire::Frame frame;
+    switch (wire::DecodeFrame(link_type_, captured, &frame)) {
+      case wire::FrameKind::kUdp:
+        if (frame.headers.is_rocev2()) {
+          return OnRoce({frame_number_, time, &frame.headers}, frame);
+        }
+        break;
+      case wire::FrameKind::kRoceV1:
+        ++counts_.rocev1_frames;
+        return true;
+      default:
+        break;
+    }
+    ++counts_.other_frames;
+    return true;
+  }
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  bool OnRoce(const Item& item, const wire::Frame& frame) {
+    if (frame.is_truncated()) return OnTruncated(item, frame);
+    const wire::FrameHeaders& h = frame.headers;
+    const std::optional<size_t> size =
+        wire::FindSegmentSize(h.icrc_flow(), frame.udp_payload, h.ip_id, h.df);
+    if (!size || *size == frame.udp_payload.size()) {
+      return OnPacket(item, frame.udp_payload, size ? "good" : "bad");
+    }
+    return OnSegments(item, frame, *size);
+  }
+
+  bool OnSegments(Item item, const wire::Frame& frame, size_t size) {
+    const wire::FrameHeaders& h = frame.headers;
+    const wire::IcrcFlow flow = h.icrc_flow();
+    std::span<const uint8_t> rest = frame.udp_payload;
+    item.segments = (rest.size() + size - 1) / size;
+    for (; !rest.empty(); ++item.segment) {
+      const std::span<const uint8_t> packet =
+          rest.first(std::min(size, rest.size()));
+      rest = rest.subspan(packet.size());
+      const uint16_t id = static_cast<uint16_t>(h.ip_id + item.segment);
+      const char* icrc = flow.Verify(packet, id, h.df) ? "good" : "bad";
+      if (!OnPacket(item, packet, icrc)) return false;
+    }
+    return true;
+  }
+
+  // Shows the headers if they are there; what is missing counts as zeros.
+  bool OnTruncated(const Item& item, const wire::Frame& frame) {
+    std::vector<uint8_t> packet(frame.udp_payload.begin(),
+                                frame.udp_payload.end());
+    const size_t needed = packet.size() < wire::kBthSize
+                              ? wire::kBthSize
+                              : wire::GetOpcodeInfo(packet[0]).header_length;
+    if (packet.size() < needed) {
+      return Malformed(item, "headers cut off by the capture");
+    }
+    packet.resize(frame.udp_payload_size);
+    return OnPacket(item, packet, "unknown");
+  }
+
+  bool OnPacket(const Item& item, std::span<const uint8_t> bytes,
+                const char* icrc) {
+    wire::PacketView packet;
+    const wire::ParseError error = wire::PacketView::Parse(bytes, &packet);
+    if (error != wire::ParseError::kOk) {
+      std::string text = wire::ParseErrorName(error);
+      if (error == wire::ParseError::kUnknownOpcode) {
+        char opcode[8];
+        std::snprintf(opcode, sizeof(opcode), " 0x%02x", bytes[0]);
+        text += opcode;
+      }
+      return Malformed(item,
+                       text + ", " + std::to_string(bytes.size()) + " bytes");
+    }
+    ++counts_.packets;
+    switch (icrc[0]) {
+      case 'g':
+        ++counts_.icrc_good;
+        break;
+      case 'b':
+        ++counts_.icrc_bad;
+        break;
+      default:
+        ++counts_.icrc_unknown;
+    }
+    return output_->Packet(item, packet, icrc);
+  }
+
+  bool Malformed(const Item& item, const std::string& error) {
+    ++counts_.malformed;
+    return output_->Malformed(item, error);
+  }
+
+  const int link_type_;
+  Output* const output_;
+  uint64_t frame_number_ = 0;
+  Counts counts_;
+};
+
+// Opens the capture, or says why not.
+PcapPtr Open(const std::string& path, std::string* why) {
+  const auto none = [] { return PcapPtr(nullptr, &pcap_close); };
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr) {
+    *why = std::strerror(errno);
+    return none();
+  }
+  char error[PCAP_ERRBUF_SIZE] = "";
+  pcap_t* const pcap = pcap_fopen_offline_with_tstamp_precision(
+      file, PCAP_TSTAMP_PRECISION_NANO, error);
+  if (pcap == nullptr) {
+    if (file != stdin) std::fclose(file);
+    *why = error;
+    return none();
+  }
+  if (!wire::IsKnownLinkType(pcap_datalink(pcap))) {
+    const char* name = pcap_datalink_val_to_name(pcap_datalink(pcap));
+    *why = "link type " +
+           (name != nullptr ? std::string(name)
+                            : std::to_string(pcap_datalink(pcap))) +
+           " is not supported";
+    pcap_close(pcap);
+    return none();
+  }
+  return PcapPtr(pcap, &pcap_close);
+}
+
+int Fail(std::FILE* err, const std::string& path, const std::string& why) {
+  std::fprintf(err, "rxe-user decode: %s: %s\n",
+               path == "-" ? "standard input" : path.c_str(), why.c_str());
+  return 1;
+}
+
+// Status after a failed write.
+int OutputFailed(std::FILE* err, int error) {
+  if (error == EPIPE) return 0;
+  std::fprintf(err, "rxe-user decode: cannot write: %s\n",
+               std::strerror(error));
+  return 1;
+}
+
+}  // namespace
+
+int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
+  std::string why;
+  const PcapPtr pcap = Open(options.path, &why);
+  if (pcap == nullptr) return Fail(err, options.path, why);
+
+  TextOutput text(out);
+  JsonOutput json(out);
+  Output* const output =
+      options.json ? static_cast<Output*>(&json) : static_cast<Output*>(&text);
+  // What comes through a pipe may be live.
+  const bool live = options.path == "-";
+
+  Decoder decoder(pcap_datalink(pcap.get()), output);
+  pcap_pkthdr* header;
+  const u_char* data;
+  int result;
+  while ((result = pcap_next_ex(pcap.get(), &header, &data)) == 1) {
+    // With the precision asked for, tv_usec holds ns.
+    const timespec time = {.tv_sec = header->ts.tv_sec,
+                           .tv_nsec = header->ts.tv_usec % 1'000'000'000};
+    if (!decoder.OnFrame(time, {data, header->caplen}) ||
+        (live && std::fflush(out) != 0)) {
+      return OutputFailed(err, errno);
+    }
+  }
+  if (!output->Summary(decoder.counts()) || std::fflush(out) != 0) {
+    return OutputFailed(err, errno);
+  }
+  if (result != PCAP_ERROR_BREAK) {
+    return Fail(err, options.path, pcap_geterr(pcap.get()));
+  }
+  return 0;
+}
+
+}  // namespace rxe_user_cli

@@ -1,0 +1,334 @@
+#include "tools/rxe_user_cli/decode.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "wire/aeth.h"
+#include "wire/frame.h"
+#include "wire/packet.h"
+#include "wire/pcap.h"
+
+namespace rxe_user_cli {
+namespace {
+
+constexpr char kGolden[] = "tests/golden/kernel_rxe/";
+
+struct Result {
+  int status;
+  std::string out;
+  std::string err;
+  std::vector<std::string> lines() const {
+    std::istringstream stream(out);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+  }
+};
+
+Result Decode(const DecodeOptions& options) {
+  char* out_text = nullptr;
+  char* err_text = nullptr;
+  size_t out_size, err_size;
+  std::FILE* out = open_memstream(&out_text, &out_size);
+  std::FILE* err = open_memstream(&err_text, &err_size);
+  Result result;
+  result.status = RunDecode(options, out, err);
+  std::fclose(out);
+  std::fclose(err);
+  result.out = out_text;
+  result.err = err_text;
+  free(out_text);
+  free(err_text);
+  return result;
+}
+
+// A capture written by the test, removed with it.
+class Capture {
+ public:
+  explicit Capture(const std::string& name)
+      : path_(testing::TempDir() + "/" + name) {
+    file_ = std::fopen(path_.c_str(), "wb");
+    Write(wire::PcapFileHeader());
+  }
+  ~Capture() {
+    Close();
+    std::filesystem::remove(path_);
+  }
+  // Frame `i` at i seconds and 1234567 ns after 1970; `cut` bytes are left out.
+  void Add(const std::vector<uint8_t>& frame, size_t cut = 0) {
+    auto header = wire::PcapRecordHeader(count_++ * 1'000'000'000LL + 1'234'567,
+                                         frame.size());
+    const uint32_t captured = static_cast<uint32_t>(frame.size() - cut);
+    std::memcpy(header.data() + 8, &captured, 4);
+    Write(header);
+    std::fwrite(frame.data(), 1, captured, file_);
+  }
+  void AddBytes(const std::string& bytes) {
+    std::fwrite(bytes.data(), 1, bytes.size(), file_);
+  }
+  const std::string& path() {
+    Close();
+    return path_;
+  }
+
+ private:
+  template <typename T>
+  void Write(const T& bytes) {
+    std::fwrite(bytes.data(), 1, bytes.size(), file_);
+  }
+  void Close() {
+    if (file_ != nullptr) std::fclose(file_);
+    file_ = nullptr;
+  }
+
+  std::string path_;
+  std::FILE* file_;
+  int64_t count_ = 0;
+};
+
+wire::FrameHeaders FrameTo(uint16_t port = wire::kRoceUdpPort) {
+  wire::FrameHeaders h;
+  h.src = *wire::IpAddress::Parse("192.0.2.1");
+  h.dst = *wire::IpAddress::Parse("192.0.2.2");
+  h.src_port = 49441;
+  h.dst_port = port;
+  h.ip_id = 7;
+  return h;
+}
+
+wire::Headers Send(uint8_t opcode = 0x04) {
+  wire::Headers h;
+  h.bth.opcode = opcode;
+  h.bth.dest_qpn = 0x11;
+  h.bth.psn = 100;
+  h.bth.ack_req = true;
+  return h;
+}
+
+std::vector<uint8_t> SendFrame() {
+  const wire::FrameHeaders frame = FrameTo();
+  const std::vector<uint8_t> packet = wire::BuildPacket(
+      Send(), std::vector<uint8_t>(5, 'x'), frame.icrc_flow(), frame.ip_id);
+  return wire::BuildFrame(frame, packet);
+}
+
+TEST(DecodeTest, ALinePerPacketAndACount) {
+  Capture capture("lines.pcap");
+  capture.Add(SendFrame());
+  std::vector<uint8_t> damaged = SendFrame();
+  damaged[60] ^= 1;
+  capture.Add(damaged);
+  capture.Add(wire::BuildFrame(FrameTo(53), {}));
+  const Result result = Decode({.path = capture.path()});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.out,
+            "00:00:00.001234 192.0.2.1:49441 > 192.0.2.2 RC_SEND_ONLY "
+            "qp=0x000011 ack_req psn=100 payload=5 icrc=good\n"
+            "00:00:01.001234 192.0.2.1:49441 > 192.0.2.2 RC_SEND_ONLY "
+            "qp=0x000011 ack_req psn=100 payload=5 icrc=bad\n"
+            "2 RoCEv2 packets: ICRC 1 good, 1 bad, 0 unknown; 0 malformed; "
+            "0 RoCEv1 frames, 1 other frames\n");
+}
+
+TEST(DecodeTest, JsonLines) {
+  Capture capture("json.pcap");
+  capture.Add(SendFrame());
+  wire::Headers write = Send(0x0a);
+  write.reth = {.va = 0x8000000000000001, .rkey = 0xfedcba98, .length = 4};
+  wire::FrameHeaders v6 = FrameTo();
+  v6.src = *wire::IpAddress::Parse("fe80::1");
+  v6.dst = *wire::IpAddress::Parse("fe80::2");
+  capture.Add(wire::BuildFrame(
+      v6, wire::BuildPacket(write, std::vector<uint8_t>(4, 'x'), v6.icrc_flow(),
+                            0)));
+  const Result result = Decode({.path = capture.path(), .json = true});
+  EXPECT_EQ(result.status, 0);
+  ASSERT_EQ(result.lines().size(), 3u);
+
+  const auto first = nlohmann::json::parse(result.lines()[0]);
+  EXPECT_EQ(first["type"], "packet");
+  EXPECT_EQ(first["frame"], 1);
+  EXPECT_EQ(first["time"], "1970-01-01T00:00:00.001234567Z");
+  EXPECT_EQ(first["src"], "192.0.2.1");
+  EXPECT_EQ(first["src_port"], 49441);
+  EXPECT_EQ(first["dst"], "192.0.2.2");
+  EXPECT_EQ(first["ip_id"], 7);
+  EXPECT_EQ(first["opcode"], "RC_SEND_ONLY");
+  EXPECT_EQ(first["qp"], 17);
+  EXPECT_EQ(first["ack_req"], true);
+  EXPECT_EQ(first["solicited"], false);
+  EXPECT_EQ(first["psn"], 100);
+  EXPECT_EQ(first["pad"], 3);
+  EXPECT_EQ(first["payload"], 5);
+  EXPECT_EQ(first["icrc"], "good");
+
+  const auto second = nlohmann::json::parse(result.lines()[1]);
+  EXPECT_EQ(second["src"], "fe80::1");
+  EXPECT_EQ(second["flow_label"], 0);
+  EXPECT_EQ(second["va"], "0x8000000000000001") << "beyond 53 bits";
+  EXPECT_EQ(second["rkey"], 0xfedcba98);
+  EXPECT_EQ(second["icrc"], "good");
+
+  const auto summary = nlohmann::json::parse(result.lines()[2]);
+  EXPECT_EQ(summary["type"], "summary");
+  EXPECT_EQ(summary["packets"], 2);
+  EXPECT_EQ(summary["icrc_good"], 2);
+}
+
+TEST(DecodeTest, EveryGoldenCaptureIsGood) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kGolden)) {
+    ++files;
+    const Result result = Decode({.path = entry.path(), .json = true});
+    EXPECT_EQ(result.status, 0);
+    const auto summary = nlohmann::json::parse(result.lines().back());
+    EXPECT_GT(summary["packets"], 0) << entry.path();
+    EXPECT_EQ(summary["icrc_good"], summary["packets"]) << entry.path();
+    EXPECT_EQ(summary["malformed"], 0) << entry.path();
+  }
+  EXPECT_GT(files, 0);
+}
+
+TEST(DecodeTest, WhatOffloadLeftInOneFrameIsTakenApart) {
+  const wire::FrameHeaders frame = FrameTo();
+  std::vector<uint8_t> together;
+  for (uint16_t i = 0; i < 3; ++i) {
+    const std::vector<uint8_t> packet = wire::BuildPacket(
+        Send(), std::vector<uint8_t>(i == 2 ? 8 : 256, 'x'), frame.icrc_flow(),
+        static_cast<uint16_t>(frame.ip_id + i));
+    together.insert(together.end(), packet.begin(), packet.end());
+  }
+  together[300] ^= 1;  // in the second
+  Capture capture("segments.pcap");
+  capture.Add(wire::BuildFrame(frame, together));
+  const std::vector<std::string> lines =
+      Decode({.path = capture.path()}).lines();
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_NE(lines[0].find("payload=256 icrc=good segment=0/3"),
+            std::string::npos);
+  EXPECT_NE(lines[1].find("payload=256 icrc=bad segment=1/3"),
+            std::string::npos);
+  EXPECT_NE(lines[2].find("payload=8 icrc=good segment=2/3"),
+            std::string::npos);
+}
+
+TEST(DecodeTest, TruncatedFramesShowTheirHeaders) {
+  Capture capture("truncated.pcap");
+  const std::vector<uint8_t> frame = SendFrame();
+  const size_t after_bth = frame.size() - 14 - 20 - 8 - 12;
+  capture.Add(frame, after_bth);
+  capture.Add(frame, after_bth + 1);
+  const std::vector<std::string> lines =
+      Decode({.path = capture.path()}).lines();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_NE(lines[0].find("RC_SEND_ONLY qp=0x000011 ack_req psn=100 "
+                          "payload=5 icrc=unknown"),
+            std::string::npos);
+  EXPECT_NE(lines[1].find("malformed: headers cut off by the capture"),
+            std::string::npos);
+  EXPECT_EQ(lines[2],
+            "1 RoCEv2 packets: ICRC 0 good, 0 bad, 1 unknown; 1 malformed; "
+            "0 RoCEv1 frames, 0 other frames");
+}
+
+TEST(DecodeTest, MalformedPackets) {
+  Capture capture("malformed.pcap");
+  capture.Add(wire::BuildFrame(FrameTo(), std::vector<uint8_t>(48, 0xff)));
+  capture.Add(wire::BuildFrame(FrameTo(), {}));
+  const Result result = Decode({.path = capture.path()});
+  EXPECT_NE(result.lines()[0].find("malformed: unknown opcode 0xff, 48 bytes"),
+            std::string::npos);
+  EXPECT_NE(result.lines()[1].find("malformed: too short, 0 bytes"),
+            std::string::npos);
+}
+
+TEST(DecodeTest, FilesThatAreNoCaptures) {
+  const Result missing = Decode({.path = "no/such/file.pcap"});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_EQ(missing.out, "");
+  EXPECT_EQ(missing.err,
+            "rxe-user decode: no/such/file.pcap: No such file or directory\n");
+
+  for (const char* path : {"/dev/null", "/proc/self/exe", "/"}) {
+    const Result result = Decode({.path = path});
+    EXPECT_EQ(result.status, 1) << path;
+    EXPECT_EQ(result.out, "") << path;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1)
+        << result.err;
+  }
+}
+
+TEST(DecodeTest, AFileThatEndsEarlyIsShownAsFarAsItGoes) {
+  Capture capture("early.pcap");
+  capture.Add(SendFrame());
+  capture.AddBytes("abc");
+  const Result result = Decode({.path = capture.path()});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.lines().size(), 2u);
+  EXPECT_NE(result.err.find("truncated"), std::string::npos) << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
+}
+
+TEST(DecodeTest, AReaderThatGoesAwayIsNoError) {
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  close(fds[0]);
+  const auto old = signal(SIGPIPE, SIG_IGN);
+  std::FILE* out = fdopen(fds[1], "w");
+  char* err_text = nullptr;
+  size_t err_size;
+  std::FILE* err = open_memstream(&err_text, &err_size);
+  EXPECT_EQ(
+      RunDecode({.path = std::string(kGolden) + "rc_pingpong.pcap"}, out, err),
+      0);
+  std::fclose(out);
+  std::fclose(err);
+  signal(SIGPIPE, old);
+  EXPECT_STREQ(err_text, "");
+  free(err_text);
+}
+
+TEST(DecodeTest, AFullDiskIsAnError) {
+  std::FILE* out = std::fopen("/dev/full", "w");
+  ASSERT_NE(out, nullptr);
+  char* err_text = nullptr;
+  size_t err_size;
+  std::FILE* err = open_memstream(&err_text, &err_size);
+  EXPECT_EQ(
+      RunDecode({.path = std::string(kGolden) + "rc_pingpong.pcap"}, out, err),
+      1);
+  std::fclose(out);
+  std::fclose(err);
+  EXPECT_STREQ(err_text,
+               "rxe-user decode: cannot write: No space left on device\n");
+  free(err_text);
+}
+
+TEST(DecodeTest, StandardInput) {
+  const int saved = dup(STDIN_FILENO);
+  const int file =
+      open((std::string(kGolden) + "rc_pingpong.pcap").c_str(), O_RDONLY);
+  ASSERT_GE(file, 0);
+  dup2(file, STDIN_FILENO);
+  close(file);
+  const Result result = Decode({.path = "-"});
+  dup2(saved, STDIN_FILENO);
+  close(saved);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_GT(result.lines().size(), 10u);
+}
+
+}  // namespace
+}  // namespace rxe_user_cli
