@@ -52,8 +52,14 @@ uint64_t Guid(const Interface& interface, bool mac_is_unique,
               const std::string& host_identity) {
   const auto& m = interface.mac;
   if (HasMac(interface) && mac_is_unique && interface.driver != "ipvlan") {
-    const uint8_t eui[8] = {static_cast<uint8_t>(m[0] ^ 2), m[1], m[2], 0xff,
-                            0xfe, m[3], m[4], m[5]};
+    const uint8_t eui[8] = {static_cast<uint8_t>(m[0] ^ 2),
+                            m[1],
+                            m[2],
+                            0xff,
+                            0xfe,
+                            m[3],
+                            m[4],
+                            m[5]};
     uint64_t guid = 0;
     for (const uint8_t b : eui) guid = guid << 8 | b;
     return guid;
@@ -89,7 +95,8 @@ struct Choice {
 
 std::vector<Choice> ParseChoices(const std::string& config) {
   std::vector<Choice> choices;
-  for (absl::string_view part : absl::StrSplit(config, absl::ByAnyChar(",\n"))) {
+  for (absl::string_view part :
+       absl::StrSplit(config, absl::ByAnyChar(",\n"))) {
     part = part.substr(0, part.find('#'));
     part = absl::StripAsciiWhitespace(part);
     if (part.empty()) continue;
@@ -116,7 +123,7 @@ std::string ReadFile(const std::string& path) {
 // Differs between hosts (machine-id; and boot_id, since images are cloned with
 // their machine-id) and between network namespaces of one host.
 std::string HostIdentity() {
-  struct stat ns{};
+  struct stat ns {};
   ::stat("/proc/self/ns/net", &ns);
   return absl::StrCat(ReadFile("/etc/machine-id"),
                       ReadFile("/proc/sys/kernel/random/boot_id"), ns.st_ino);

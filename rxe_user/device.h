@@ -20,8 +20,8 @@ struct GidEntry {
 
 // An immutable snapshot of a device. Thread: free to share.
 struct Device {
-  std::string name;       // rxeu0, or as configured
-  std::string netdev;     // eth0
+  std::string name;    // rxeu0, or as configured
+  std::string netdev;  // eth0
   uint32_t ifindex = 0;
   uint32_t mtu = 0;       // of the interface, bytes
   uint32_t roce_mtu = 0;  // largest RoCE MTU that fits, 256..4096
@@ -29,7 +29,7 @@ struct Device {
   bool loopback = false;
   uint64_t speed_mbps = 0;  // 0 = not known
   std::array<uint8_t, 6> mac{};
-  uint64_t guid = 0;      // host order; unique and never 0
+  uint64_t guid = 0;           // host order; unique and never 0
   std::vector<GidEntry> gids;  // index = GID index
 };
 

@@ -110,8 +110,8 @@ TEST(Guid, IsUniqueAndNeverZero) {
   interfaces.back().driver = "ipvlan";
   std::set<uint64_t> guids;
   for (const char* host : {"one", "two"}) {
-    for (const auto& d : BuildDevices(interfaces, "lo,eth0.5,eth0.6,ipvl0",
-                                      host, &problems)) {
+    for (const auto& d :
+         BuildDevices(interfaces, "lo,eth0.5,eth0.6,ipvl0", host, &problems)) {
       EXPECT_NE(d->guid, 0u);
       EXPECT_TRUE(guids.insert(d->guid).second) << d->name << " on " << host;
     }

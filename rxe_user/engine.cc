@@ -45,7 +45,8 @@ EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
 
 EngineImpl::~EngineImpl() {
   if (!alive_) return;  // every part has been abandoned
-  // The thread first: it uses all the others.
+  // The threads first: they use all the others.
+  housekeeper_.reset();
   helper_.reset();
   for (auto& lane : lanes_) lane->Close();
 }
@@ -57,6 +58,7 @@ absl::Status EngineImpl::EnsureOpen() {
   if (open_) return absl::OkStatus();
   absl::Status status = OpenParts();
   if (!status.ok()) {
+    housekeeper_.reset();
     helper_.reset();
     for (auto& lane : lanes_) lane->Close();
     link_monitor_.reset();
@@ -73,20 +75,27 @@ absl::Status EngineImpl::OpenParts() {
   if (!port.ok()) return port.status();
 
   absl::StatusOr<std::unique_ptr<HelperThread>> helper =
-      HelperThread::Create([this] { return HelperTurn(); });
+      HelperThread::Create("rxe-user", [this] { return HelperTurn(); });
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
   if (absl::Status status = helper_->AddLane(0, (*port)->readiness_fd());
       !status.ok()) {
     return status;
   }
-  helper_->AddWatch([this] { return slot_->fd(); },
-                    [this] { OnSlotReadable(); });
+
+  // Another thread for what may take its time, such as starting a new port
+  // broker: the helper must not wait for it.
+  absl::StatusOr<std::unique_ptr<HelperThread>> housekeeper =
+      HelperThread::Create("rxe-user-house", [] { return kNever; });
+  if (!housekeeper.ok()) return housekeeper.status();
+  housekeeper_ = *std::move(housekeeper);
+  housekeeper_->AddWatch([this] { return slot_->fd(); },
+                         [this] { OnSlotReadable(); });
   // Nice to have: without it, link events are not told.
   if (auto monitor = LinkMonitor::Open(device_->ifindex); monitor.ok()) {
     link_monitor_ = *std::move(monitor);
-    helper_->AddWatch([this] { return link_monitor_->fd(); },
-                      [this] { OnLinkReadable(); });
+    housekeeper_->AddWatch([this] { return link_monitor_->fd(); },
+                           [this] { OnLinkReadable(); });
   }
 
   // One address that cannot be had (an IPv6 one that is still being checked
@@ -109,6 +118,7 @@ absl::Status EngineImpl::OpenParts() {
         absl::StrCat("interface ", device_->netdev, " has no address"));
   }
   if (absl::Status status = helper_->Start(); !status.ok()) return status;
+  if (absl::Status status = housekeeper_->Start(); !status.ok()) return status;
   open_ = true;
   return absl::OkStatus();
 }
@@ -162,9 +172,9 @@ LaneImpl& EngineImpl::LaneOf(uint32_t qpn) {
 uint16_t EngineImpl::SourcePort(const wire::IpAddress& local,
                                 uint32_t flow_label, uint32_t local_qpn,
                                 uint32_t remote_qpn) {
-  const uint16_t ideal = SourcePortOf(
-      flow_label != 0 ? flow_label & 0xfffff
-                      : FlowLabelOf(local_qpn, remote_qpn));
+  const uint16_t ideal =
+      SourcePortOf(flow_label != 0 ? flow_label & 0xfffff
+                                   : FlowLabelOf(local_qpn, remote_qpn));
   if (!open_) {
     if (!alive_) return ideal;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -226,7 +236,7 @@ int EngineImpl::WaitReadable(int fd) {
   }
 }
 
-// --- The helper thread.
+// --- The threads.
 
 Time EngineImpl::HelperTurn() {
   Time wake = kNever;
@@ -280,6 +290,7 @@ void EngineImpl::AbandonInChild() {
   alive_ = false;
   for (auto& lane : lanes_) lane->AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
+  if (housekeeper_ != nullptr) housekeeper_->AbandonInChild();
   link_monitor_.reset();
   // The slot sees to itself.
 }

@@ -63,9 +63,9 @@ class Engine {
   // cancellation point, left by unwinding (so callers must not be noexcept).
   virtual int WaitReadable(int fd) = 0;
 
-  // `listener` is told of changes of the device's interface, by the helper
-  // thread, from the first queue pair on. It must not call the engine. Remove
-  // returns when it is not running and will not be called again.
+  // `listener` is told of changes of the device's interface, by a thread of
+  // the engine, from the first queue pair on. It must not call the engine.
+  // Remove returns when it is not running and will not be called again.
   using LinkListener = std::function<void(LinkChange)>;
   virtual uint64_t AddLinkListener(LinkListener listener) = 0;
   virtual void RemoveLinkListener(uint64_t id) = 0;

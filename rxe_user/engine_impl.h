@@ -75,7 +75,8 @@ class EngineImpl final : public Engine {
   QpnAllocator numbers_;
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<LinkMonitor> link_monitor_;
-  std::unique_ptr<HelperThread> helper_;
+  std::unique_ptr<HelperThread> helper_;       // makes progress
+  std::unique_ptr<HelperThread> housekeeper_;  // port broker, link events
 
   std::mutex listeners_mutex_;
   uint64_t next_listener_ = 1;

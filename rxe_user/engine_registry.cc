@@ -1,4 +1,6 @@
 // The engines of this process, and what becomes of them in fork.
+#include "rxe_user/engine_registry.h"
+
 #include <pthread.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <vector>
 
 #include "rxe_user/adaptive_lock.h"
-#include "rxe_user/engine_registry.h"
 
 namespace rxe_user {
 namespace {

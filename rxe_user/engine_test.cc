@@ -1,6 +1,4 @@
 // Two engines in one process, over loopback with real sockets.
-#include "rxe_user/engine_impl.h"
-
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "rxe_user/engine_impl.h"
 #include "rxe_user/engine_registry.h"
 #include "rxe_user/socket_port.h"
 #include "rxe_user/testing/net_namespace.h"
@@ -59,8 +58,7 @@ class EngineTest : public ::testing::TestWithParam<Way> {
     Make();
   }
   void Make() {
-    const auto make =
-        GetParam().uring ? UringPort::Create : SocketPort::Create;
+    const auto make = GetParam().uring ? UringPort::Create : SocketPort::Create;
     const wire::IpAddress address = Address(GetParam().address);
     a_ = std::make_unique<Node>(slots_, address, make);
     b_ = std::make_unique<Node>(slots_, address, make);
@@ -181,7 +179,8 @@ TEST_P(EngineTest, WaitReadableEndsWithASignal) {
   action.sa_handler = [](int) {};
   ASSERT_EQ(::sigaction(SIGUSR1, &action, nullptr), 0);
   std::atomic<int> result = -1;
-  std::thread waiter([&] { result = a_->engine().WaitReadable(a_->cq().fd()); });
+  std::thread waiter(
+      [&] { result = a_->engine().WaitReadable(a_->cq().fd()); });
   while (result == -1) {
     ::pthread_kill(waiter.native_handle(), SIGUSR1);
     std::this_thread::yield();
@@ -316,10 +315,18 @@ TEST_P(EngineTest, StraysReachTheirOwner) {
   for (const uint32_t qpn : {a_->qpn(), b_->qpn(), a_->qpn()}) {
     uint8_t* packet = burst->Reserve(16);
     ASSERT_NE(packet, nullptr);
-    const uint8_t bth[12] = {0x04, 0x40, 0xff, 0xff, 0,
+    const uint8_t bth[12] = {0x04,
+                             0x40,
+                             0xff,
+                             0xff,
+                             0,
                              static_cast<uint8_t>(qpn >> 16),
                              static_cast<uint8_t>(qpn >> 8),
-                             static_cast<uint8_t>(qpn), 0, 0, 0, 1};
+                             static_cast<uint8_t>(qpn),
+                             0,
+                             0,
+                             0,
+                             1};
     std::copy(std::begin(bth), std::end(bth), packet);
     burst->Commit();
   }
@@ -392,8 +399,7 @@ std::string WayName(const ::testing::TestParamInfo<Way>& info) {
 INSTANTIATE_TEST_SUITE_P(Ways, EngineTest,
                          ::testing::Values(Way{"127.0.0.1", false},
                                            Way{"127.0.0.1", true},
-                                           Way{"::1", false},
-                                           Way{"::1", true}),
+                                           Way{"::1", false}, Way{"::1", true}),
                          WayName);
 
 TEST(SourcePort, FollowsTheFormulaOfThePeers) {
@@ -421,11 +427,11 @@ TEST(EngineDeathTest, ExitsInTheMiddleOfTraffic) {
 TEST(Engine, SaysWhatIsWrongWithThePort) {
   auto device = std::make_shared<Device>();
   device->gids = {{Address("127.0.0.1"), 0}};
-  const auto engine = MakeEngine(
-      device, {[]() -> absl::StatusOr<std::unique_ptr<Slot>> {
-                 return absl::UnavailableError("taken by somebody");
-               },
-               SocketPort::Create});
+  const auto engine =
+      MakeEngine(device, {[]() -> absl::StatusOr<std::unique_ptr<Slot>> {
+                            return absl::UnavailableError("taken by somebody");
+                          },
+                          SocketPort::Create});
   for (int i = 0; i < 2; ++i) {
     const auto qpn = engine->AllocateQpn();
     EXPECT_EQ(qpn.status().code(), absl::StatusCode::kUnavailable);

@@ -39,14 +39,16 @@ int Control(int epoll_fd, int operation, int fd, uint32_t events,
 
 }  // namespace
 
-HelperThread::HelperThread(Turn turn)
-    : turn_(std::move(turn)),
+HelperThread::HelperThread(const char* name, Turn turn)
+    : name_(name),
+      turn_(std::move(turn)),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(Turn turn) {
+absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
+    const char* name, Turn turn) {
   auto helper =
-      std::unique_ptr<HelperThread>(new HelperThread(std::move(turn)));
+      std::unique_ptr<HelperThread>(new HelperThread(name, std::move(turn)));
   if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 ||
       Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
               Token(kWake, 0)) != 0) {
@@ -67,8 +69,8 @@ HelperThread::~HelperThread() {
 }
 
 absl::Status HelperThread::AddLane(int index, int readiness_fd) {
-  lane_fds_.resize(
-      std::max(lane_fds_.size(), static_cast<size_t>(index) + 1), -1);
+  lane_fds_.resize(std::max(lane_fds_.size(), static_cast<size_t>(index) + 1),
+                   -1);
   lane_fds_[static_cast<size_t>(index)] = readiness_fd;
   if (Control(epoll_fd_, EPOLL_CTL_ADD, readiness_fd, 0,
               Token(kLane, static_cast<size_t>(index))) != 0) {
@@ -90,8 +92,9 @@ absl::Status HelperThread::Start() {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
-  ::sigdelset(&all, SIGSEGV);
-  ::sigdelset(&all, SIGBUS);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) {
+    ::sigdelset(&all, fault);
+  }
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const int error = ::pthread_create(&thread_, nullptr, Main, this);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -107,8 +110,7 @@ void HelperThread::Wake() {
 }
 
 void HelperThread::Arm(int index, bool on) {
-  (void)Control(epoll_fd_, EPOLL_CTL_MOD,
-                lane_fds_[static_cast<size_t>(index)],
+  (void)Control(epoll_fd_, EPOLL_CTL_MOD, lane_fds_[static_cast<size_t>(index)],
                 on ? static_cast<uint32_t>(EPOLLIN) : 0,
                 Token(kLane, static_cast<size_t>(index)));
 }
@@ -125,7 +127,7 @@ void* HelperThread::Main(void* self) {
 }
 
 void HelperThread::Run() {
-  ::pthread_setname_np(::pthread_self(), "rxe-user");
+  ::pthread_setname_np(::pthread_self(), name_);
   // Timers of some microseconds would else come 50 us late.
   (void)::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   Time until = 0;

@@ -6,8 +6,8 @@
 // go from the set with one system call while the application polls, which an
 // edge-triggered reactor that keeps its descriptors registered cannot do.
 //
-// It runs with all signals blocked, is never pinned, and sleeps for ever when
-// nobody needs it.
+// It runs with all signals but faults blocked, is never pinned, and sleeps for
+// ever when nobody needs it.
 #ifndef RXE_USER_HELPER_THREAD_H_
 #define RXE_USER_HELPER_THREAD_H_
 
@@ -31,7 +31,9 @@ class HelperThread final : public LaneHelper {
   // wants to be called again at the latest.
   using Turn = std::function<transport::Time()>;
 
-  static absl::StatusOr<std::unique_ptr<HelperThread>> Create(Turn turn);
+  // `name` is a literal of at most 15 characters.
+  static absl::StatusOr<std::unique_ptr<HelperThread>> Create(const char* name,
+                                                              Turn turn);
   // Ends the thread, if it runs.
   ~HelperThread() override;
 
@@ -46,9 +48,7 @@ class HelperThread final : public LaneHelper {
   void Arm(int index, bool on) override;
 
   // Times that the thread has woken from sleep.
-  uint64_t wakeups() const {
-    return wakeups_.load(std::memory_order_relaxed);
-  }
+  uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
 
   // In the child of fork, where the thread is not: closes the descriptors.
   void AbandonInChild();
@@ -60,12 +60,13 @@ class HelperThread final : public LaneHelper {
     int registered = -1;
   };
 
-  explicit HelperThread(Turn turn);
+  HelperThread(const char* name, Turn turn);
   static void* Main(void* self);
   void Run();
   int Sleep(transport::Time until);
   void UpdateWatch(size_t index);
 
+  const char* const name_;
   const Turn turn_;
   const int epoll_fd_;
   const int wake_fd_;

@@ -49,8 +49,13 @@ constexpr int kTransmitBursts = 32;
 // What comes in larger pieces is worth another look in the same round.
 constexpr size_t kBulkArrival = 16 << 10;
 
-// How long until a send that the system did not take is tried again.
-constexpr Time kRetryBlocked = 50 * kMicrosecond;
+// How long until a send that the system did not take is tried again: at first,
+// and at most, doubling in between.
+constexpr Time kLeastRetry = 50 * kMicrosecond;
+constexpr Time kMostRetry = 5 * transport::kMillisecond;
+
+// How many polls in a row give way to threads that wait for the lock.
+constexpr int kMostYields = 100;
 
 // How long fork() waits for a lane's lock.
 constexpr Time kForkPatience = 100 * transport::kMillisecond;
@@ -64,7 +69,11 @@ Time Lane::Now() {
 }
 
 LaneImpl::LaneImpl()
-    : last_poll_(kLongAgo), last_fruit_(kLongAgo), trust_(kLeastTrust), last_transmit_(kLongAgo) {}
+    : last_poll_(kLongAgo),
+      last_fruit_(kLongAgo),
+      trust_(kLeastTrust),
+      last_transmit_(kLongAgo),
+      retry_(kLeastRetry) {}
 
 LaneImpl::~LaneImpl() = default;
 
@@ -98,8 +107,8 @@ void LaneImpl::Close() {
 
 void LaneImpl::Posted(Time now) {
   if (port() == nullptr) return;
-  const bool busy = now - last_transmit_ < kGatherGap ||
-                    endpoint_.NextTimeout() != kNever;
+  const bool busy =
+      now - last_transmit_ < kGatherGap || endpoint_.NextTimeout() != kNever;
   const bool quick =
       busy && now - last_poll_.load(std::memory_order_relaxed) < kLease;
   quick_posts_ = quick ? quick_posts_ + 1 : 0;
@@ -115,7 +124,13 @@ bool LaneImpl::Progress() {
   if (port() == nullptr) return false;
   const Time now = Now();
   last_poll_.store(now, std::memory_order_relaxed);
+  // Polling never ends: others would hardly ever find the lock free.
+  if (lock_.contended() &&
+      yields_.fetch_add(1, std::memory_order_relaxed) < kMostYields) {
+    return false;
+  }
   if (!lock_.TryLock()) return false;
+  yields_.store(0, std::memory_order_relaxed);
   const bool did = port() != nullptr && Round(now, Caller::kPoller);
   // A round with much to do takes longer than a helper that looks is patient.
   if (did) last_poll_.store(Now(), std::memory_order_relaxed);
@@ -204,7 +219,8 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
     if (!port_->more() || lock_.contended()) break;
     if (!thorough && bytes < kBulkArrival) break;
   }
-  if (bytes != 0 && port_->TakeOverflow() != 0) endpoint_.OnReceiveOverflow(now);
+  if (bytes != 0 && port_->TakeOverflow() != 0)
+    endpoint_.OnReceiveOverflow(now);
   return bytes;
 }
 
@@ -251,7 +267,13 @@ void LaneImpl::TransmitSome(Time now) {
   }
   port_->Flush();
   if (bytes != 0) last_transmit_ = now;
-  if (port_->blocked()) blocked_since_ = now;
+  if (!port_->blocked()) {
+    retry_ = kLeastRetry;
+    retry_at_ = 0;
+  } else if (now >= retry_at_) {
+    retry_at_ = now + retry_;
+    retry_ = std::min(retry_ * 2, kMostRetry);
+  }
 }
 
 bool LaneImpl::HasLeftovers() const {
@@ -261,7 +283,7 @@ bool LaneImpl::HasLeftovers() const {
 Time LaneImpl::Need() const {
   if (HasLeftovers() || watch_wanted_) return 0;
   Time need = endpoint_.NextTimeout();
-  if (port_->blocked()) need = std::min(need, blocked_since_ + kRetryBlocked);
+  if (port_->blocked()) need = std::min(need, retry_at_);
   return need;
 }
 
@@ -316,8 +338,7 @@ Time LaneImpl::HelperTurn() {
     // A deadline that has gone away is kept: the next post would bring it back,
     // and have to wake the helper for it.
     const Time need = Need();
-    helper_wake_ =
-        helper_wake_ > now ? std::min(helper_wake_, need) : need;
+    helper_wake_ = helper_wake_ > now ? std::min(helper_wake_, need) : need;
   }
   transmitted_ = false;
   const Time wake = helper_wake_;

@@ -33,9 +33,9 @@
 #include <atomic>
 #include <memory>
 
+#include "rxe_user/adaptive_lock.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/lane.h"
-#include "rxe_user/adaptive_lock.h"
 #include "rxe_user/port.h"
 
 namespace rxe_user {
@@ -137,6 +137,8 @@ class LaneImpl final : public Lane {
   // When a poll last found something to do.
   std::atomic<transport::Time> last_fruit_;
 
+  std::atomic<int> yields_ = 0;  // polls that gave way, in a row
+
   // Guarded by lock_:
   transport::Endpoint endpoint_;
   std::unique_ptr<Port> port_;
@@ -152,9 +154,10 @@ class LaneImpl final : public Lane {
   transport::Time waiter_wake_ = transport::kNever;
   transport::Time trust_;
   transport::Time last_transmit_;
-  transport::Time blocked_since_ = 0;
-  int posts_ = 0;             // left to be gathered
-  int quick_posts_ = 0;       // in a row, soon after a send
+  transport::Time retry_at_ = 0;  // of sends that are blocked
+  transport::Time retry_;         // the next interval
+  int posts_ = 0;                 // left to be gathered
+  int quick_posts_ = 0;           // in a row, soon after a send
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;

@@ -27,8 +27,7 @@ absl::Status ErrnoStatus(const char* what) {
 }
 
 // One ioctl by interface name; false when the driver or the kernel refuses.
-bool Query(int fd, unsigned long request, const std::string& name,
-           ifreq* ifr) {
+bool Query(int fd, unsigned long request, const std::string& name, ifreq* ifr) {
   std::memset(ifr->ifr_name, 0, sizeof(ifr->ifr_name));
   name.copy(ifr->ifr_name, sizeof(ifr->ifr_name) - 1);
   return ::ioctl(fd, request, ifr) == 0;
@@ -137,8 +136,8 @@ absl::StatusOr<std::vector<Interface>> ReadInterfaces() {
 
 absl::StatusOr<std::unique_ptr<LinkMonitor>> LinkMonitor::Open(
     uint32_t ifindex) {
-  const int fd = ::socket(
-      AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+  const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                          NETLINK_ROUTE);
   if (fd < 0) return ErrnoStatus("rtnetlink socket");
   sockaddr_nl local{};
   local.nl_family = AF_NETLINK;
@@ -186,8 +185,7 @@ std::vector<LinkChange> LinkMonitor::Read() {
         SetUp(m->nlmsg_type == RTM_NEWLINK && (link->ifi_flags & IFF_UP) &&
                   (link->ifi_flags & IFF_RUNNING),
               &changes);
-      } else if (m->nlmsg_type == RTM_NEWADDR ||
-                 m->nlmsg_type == RTM_DELADDR) {
+      } else if (m->nlmsg_type == RTM_NEWADDR || m->nlmsg_type == RTM_DELADDR) {
         const auto* address = static_cast<const ifaddrmsg*>(NLMSG_DATA(m));
         if (address->ifa_index == ifindex_) {
           changes.push_back(LinkChange::kAddresses);

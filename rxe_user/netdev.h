@@ -20,9 +20,9 @@ struct Interface {
   bool up = false;       // administratively (IFF_UP)
   bool running = false;  // and has carrier (IFF_RUNNING)
   bool loopback = false;
-  std::array<uint8_t, 6> mac{};  // all zero when it has none
-  uint64_t speed_mbps = 0;       // 0 = not known
-  std::string driver;            // as ethtool names it; empty when unknown
+  std::array<uint8_t, 6> mac{};     // all zero when it has none
+  uint64_t speed_mbps = 0;          // 0 = not known
+  std::string driver;               // as ethtool names it; empty when unknown
   std::vector<GidEntry> addresses;  // IPv4, IPv6 global, IPv6 link-local
 };
 

@@ -46,11 +46,11 @@ struct PortCounters {
   uint64_t rx_overflow = 0;   // dropped by full receive buffers
   uint64_t tx_calls = 0;
   uint64_t tx_bursts = 0;
-  uint64_t tx_blocked = 0;    // times that a send had to wait
-  uint64_t tx_split = 0;      // bursts that had to be sent in smaller parts
-  uint64_t tx_too_long = 0;   // dropped: longer than the path's MTU
+  uint64_t tx_blocked = 0;      // times that a send had to wait
+  uint64_t tx_split = 0;        // bursts that had to be sent in smaller parts
+  uint64_t tx_too_long = 0;     // dropped: longer than the path's MTU
   uint64_t tx_unreachable = 0;  // dropped: no way to the destination
-  uint64_t tx_errors = 0;     // dropped: other errors
+  uint64_t tx_errors = 0;       // dropped: other errors
 };
 
 class Port {

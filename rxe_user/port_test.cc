@@ -138,8 +138,7 @@ TEST_P(PortTest, CarriesABurstInOneCall) {
   for (size_t i = 0; i < 15; ++i) {
     EXPECT_EQ(packets[i].bytes.size(), sizes[i]);
     EXPECT_EQ(packets[i].index, i) << "merged again";
-    EXPECT_TRUE(
-        flow.icrc.Verify(packets[i].bytes, static_cast<uint16_t>(i)));
+    EXPECT_TRUE(flow.icrc.Verify(packets[i].bytes, static_cast<uint16_t>(i)));
   }
 }
 
@@ -304,8 +303,7 @@ std::string WayName(const ::testing::TestParamInfo<Way>& info) {
 INSTANTIATE_TEST_SUITE_P(Ways, PortTest,
                          ::testing::Values(Way{"127.0.0.1", false},
                                            Way{"127.0.0.1", true},
-                                           Way{"::1", false},
-                                           Way{"::1", true}),
+                                           Way{"::1", false}, Way{"::1", true}),
                          WayName);
 
 // --- Which backend.

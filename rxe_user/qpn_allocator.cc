@@ -20,7 +20,7 @@ std::optional<uint16_t> QpnAllocator::Allocate() {
     resting_.pop_front();
     --taken_count_;
   }
-  for (uint16_t number = Random16();; ) {
+  for (uint16_t number = Random16();;) {
     if (number > 1 && !taken_.test(number)) {
       taken_.set(number);
       ++taken_count_;

@@ -88,6 +88,7 @@ absl::Status UdpPort::AddReceiver(const LocalAddress& local, int fd) {
     Receiver& receiver = receivers_[count];
     receiver.file = {fd, RegisterFile(fd)};
     receiver.local = local;
+    receiver.overflow = DropCount(fd);  // under a former owner
     receiver_count_.store(count + 1, std::memory_order_release);
     epoll_event event{};
     event.events = EPOLLIN;
@@ -182,7 +183,7 @@ size_t UdpPort::ReceiveFrom(Receiver& receiver) {
   }
   more_ = got == asked;
   const bool small = bytes < got * kSmallArrival;
-  receiver.ask = !more_ ? std::max<size_t>(got, 1)
+  receiver.ask = !more_  ? std::max<size_t>(got, 1)
                  : small ? std::min(asked * 2, kSlots)
                          : 1;
   return got;
@@ -206,9 +207,8 @@ bool UdpPort::Deliver(Receiver& receiver, const Incoming& incoming,
   const size_t size = static_cast<size_t>(result);
   Arrival arrival;
   arrival.bytes = incoming.buffer.first(size);
-  arrival.segment_size =
-      control.segment_size != 0 ? control.segment_size
-                                : std::max<size_t>(size, 1);
+  arrival.segment_size = control.segment_size != 0 ? control.segment_size
+                                                   : std::max<size_t>(size, 1);
   arrival.source = FromSocketAddress(incoming.from);
   arrival.destination = receiver.local.address;
   arrival.source_port = ntohs(incoming.from.any.sa_family == AF_INET
@@ -259,9 +259,8 @@ void UdpPort::Prepare(Outgoing& slot, const Sender& sender) {
   slot.vector = {slot.buffer.data(), slot.burst.bytes().size()};
   slot.message = {};
   slot.message.msg_name = &slot.to;
-  slot.message.msg_namelen =
-      ToSocketAddress(flow.av.destination, wire::kRoceUdpPort,
-                      sender.local.scope_id, &slot.to);
+  slot.message.msg_namelen = ToSocketAddress(
+      flow.av.destination, wire::kRoceUdpPort, sender.local.scope_id, &slot.to);
   slot.message.msg_iov = &slot.vector;
   slot.message.msg_iovlen = 1;
   slot.message.msg_controllen =
@@ -353,8 +352,7 @@ bool UdpPort::MustWait(Outgoing& slot, int result) {
 
 void UdpPort::SendInParts(Outgoing& slot, int max_segments) {
   ++counters_.tx_split;
-  const std::span<uint8_t> bytes =
-      slot.buffer.first(slot.burst.bytes().size());
+  const std::span<uint8_t> bytes = slot.buffer.first(slot.burst.bytes().size());
   const size_t segment_size = slot.burst.segment_size();
   const size_t part_size = segment_size * static_cast<size_t>(max_segments);
   // Segments now have other places in their sends, hence other IP IDs. The

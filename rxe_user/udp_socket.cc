@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/sock_diag.h>
 #include <netinet/udp.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -160,14 +161,21 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
       error, absl::StrCat("no source port of ", local.address.ToString()));
 }
 
+uint32_t DropCount(int fd) {
+  uint32_t info[SK_MEMINFO_VARS] = {};
+  socklen_t length = sizeof(info);
+  (void)::getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &length);
+  return info[SK_MEMINFO_DROPS];
+}
+
 bool SegmentationSupported(int fd) {
   int value = 0;
   socklen_t length = sizeof(value);
   return ::getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &value, &length) == 0;
 }
 
-size_t WriteSendControl(const transport::AddressVector& av,
-                        size_t segment_size, uint8_t control[kControlBytes]) {
+size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
+                        uint8_t control[kControlBytes]) {
   ControlWriter writer(control);
   const bool default_hops =
       av.hop_limit == 0 || av.hop_limit == kDefaultHopLimit;

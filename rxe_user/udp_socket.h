@@ -41,6 +41,9 @@ absl::Status PrepareReceiver(int fd, bool v6);
 // datapath.md), everything that comes in dropped. Non-blocking, close-on-exec.
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
 
+// How many datagrams the socket has dropped so far (what SO_RXQ_OVFL counts).
+uint32_t DropCount(int fd);
+
 // Whether the kernel knows UDP_SEGMENT.
 bool SegmentationSupported(int fd);
 
@@ -50,8 +53,8 @@ inline constexpr size_t kControlBytes = 192;
 // Writes the control messages of a send from the address vector, where it
 // differs from the sockets' defaults, and `segment_size` unless 0. Returns
 // their length.
-size_t WriteSendControl(const transport::AddressVector& av,
-                        size_t segment_size, uint8_t control[kControlBytes]);
+size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
+                        uint8_t control[kControlBytes]);
 
 // What came with a datagram.
 struct ReceiveControl {

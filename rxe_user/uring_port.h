@@ -31,8 +31,7 @@ class UringPort final : public UdpPort {
   void SendMessages(std::span<Operation> operations) override;
   void ReceiveMessages(std::span<Operation> operations) override;
   int RegisterFile(int fd) override;
-  io_uring_sqe* Prepare(const Operation& operation, size_t index,
-                        bool receive);
+  io_uring_sqe* Prepare(const Operation& operation, size_t index, bool receive);
   void Run(std::span<Operation> operations, bool receive);
 
   io_uring ring_{};

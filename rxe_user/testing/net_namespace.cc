@@ -71,8 +71,8 @@ bool HaveIpv6() {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_addr = in6addr_loopback;
-  const bool ok = ::bind(fd, reinterpret_cast<sockaddr*>(&address),
-                         sizeof(address)) == 0;
+  const bool ok =
+      ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   ::close(fd);
   return ok;
 }

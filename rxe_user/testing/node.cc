@@ -121,8 +121,7 @@ void Node::ConnectTo(uint32_t peer_qpn) {
   QpAttributes a;
   a.state = QpState::kInit;
   a.access_flags = 0xf;
-  const uint16_t source_port =
-      engine_->SourcePort(address_, 0, qpn_, peer_qpn);
+  const uint16_t source_port = engine_->SourcePort(address_, 0, qpn_, peer_qpn);
   const Lane::Guard guard(lane());
   const transport::Time now = Lane::Now();
   using namespace transport;  // NOLINT: attribute masks

@@ -46,8 +46,8 @@ class TestSlots::OneSlot final : public Slot {
     if (number < 1 || number > kSlots) return;
     const std::lock_guard<std::mutex> lock(all_.mutex_);
     Mailbox& to = all_.mailboxes_[static_cast<size_t>(number)];
-    to.strays.emplace_back(stray, std::vector<uint8_t>(stray.bytes.begin(),
-                                                       stray.bytes.end()));
+    to.strays.emplace_back(
+        stray, std::vector<uint8_t>(stray.bytes.begin(), stray.bytes.end()));
     const uint64_t one = 1;
     (void)!::write(to.event_fd, &one, sizeof(one));
   }

@@ -9,7 +9,6 @@
 // the CRC on both sides. `--message N` cuts each N bytes as a WRITE is cut
 // (`--first-extra 16`: RETH) or a READ response (4 and `--last-extra 4`: AETH),
 // since unequal sizes cost system calls.
-#include <CLI/CLI.hpp>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <isa-l/crc.h>
@@ -22,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -35,10 +35,10 @@
 
 namespace {
 
-constexpr size_t kHeader = 12;         // BTH
-constexpr size_t kTrailer = 4;         // ICRC
-constexpr size_t kMaxSend = 65507;     // bytes
-constexpr size_t kTarget = 1 << 20;    // bytes of memory that payload goes to
+constexpr size_t kHeader = 12;       // BTH
+constexpr size_t kTrailer = 4;       // ICRC
+constexpr size_t kMaxSend = 65507;   // bytes
+constexpr size_t kTarget = 1 << 20;  // bytes of memory that payload goes to
 constexpr int kBuffer = 8 << 20;
 
 struct Options {
@@ -147,8 +147,7 @@ struct Send {
 // The sends that one message takes.
 std::vector<Send> Plan(const Options& o) {
   std::vector<std::pair<size_t, size_t>> packets;  // bytes, payload
-  const size_t total =
-      o.message != 0 ? o.message : o.mtu * o.segments;
+  const size_t total = o.message != 0 ? o.message : o.mtu * o.segments;
   for (size_t at = 0; at < total; at += o.mtu) {
     const size_t payload = std::min(o.mtu, total - at);
     size_t bytes = kHeader + payload + kTrailer;
@@ -384,8 +383,7 @@ void Latency(const Options& o, nlohmann::json* out) {
 int main(int argc, char** argv) {
   Options o;
   CLI::App app("Raw UDP over the kernel's path: a reference");
-  app.add_option("--mode", o.mode)
-      ->check(CLI::IsMember({"bw", "latency"}));
+  app.add_option("--mode", o.mode)->check(CLI::IsMember({"bw", "latency"}));
   app.add_option("--address", o.address, "both ends have it");
   app.add_option("--wait", o.wait, "how the receiver waits")
       ->check(CLI::IsMember({"spin", "block", "helper"}));
@@ -409,8 +407,11 @@ int main(int argc, char** argv) {
     --o.segments;
   }
 
-  nlohmann::json out = {{"mode", o.mode}, {"wait", o.wait}, {"mtu", o.mtu},
-                        {"segments", o.segments}, {"work", o.work}};
+  nlohmann::json out = {{"mode", o.mode},
+                        {"wait", o.wait},
+                        {"mtu", o.mtu},
+                        {"segments", o.segments},
+                        {"work", o.work}};
   if (o.mode == "bw") {
     Bandwidth(o, &out);
   } else {
