@@ -84,10 +84,14 @@ void HelperThread::AddWatch(std::function<int()> fd,
 }
 
 absl::Status HelperThread::Start() {
-  // The thread inherits the mask, so no signal ever finds it open.
+  // The thread inherits the mask, so no signal that is meant for the program
+  // ever finds it open. Faults of its own must: a registered page may be gone
+  // (memory/guarded_copy.h).
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
+  ::sigdelset(&all, SIGSEGV);
+  ::sigdelset(&all, SIGBUS);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const int error = ::pthread_create(&thread_, nullptr, Main, this);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -1,7 +1,9 @@
 #include "rxe_user/objects/event_queue.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +11,39 @@
 #include "rxe_user/engine.h"
 
 namespace rxe_user {
+namespace {
+
+// By syscall(), since read() and write() are cancellation points: a thread
+// that was cancelled there would take its event along. The descriptor's count
+// is 1 while events wait and 0 else, so neither blocks nor fails.
+void SetReadable(int fd) {
+  const uint64_t one = 1;
+  syscall(SYS_write, fd, &one, sizeof(one));
+}
+void ClearReadable(int fd) {
+  uint64_t count;
+  syscall(SYS_read, fd, &count, sizeof(count));
+}
+
+// Whether a read() that a signal interrupts would go on by itself: all handlers
+// of the program were installed with SA_RESTART, as signal() does.
+bool SignalsRestart() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action;
+    if (signal == SIGSEGV || signal == SIGBUS || signal == SIGILL ||
+        signal == SIGFPE || signal == SIGTRAP ||
+        sigaction(signal, nullptr, &action) != 0) {
+      continue;
+    }
+    const bool handled =
+        (action.sa_flags & SA_SIGINFO) != 0 ||
+        (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+    if (handled && (action.sa_flags & SA_RESTART) == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 EventQueue::~EventQueue() { Close(); }
 
@@ -29,11 +64,7 @@ void EventQueue::Post(const Event& event) {
   if (fd_ < 0) return;
   const bool was_empty = events_.empty();
   events_.push_back(event);
-  if (was_empty) {
-    const uint64_t one = 1;
-    // The count is 0, so this neither blocks nor fails.
-    [[maybe_unused]] ssize_t done = write(fd_, &one, sizeof(one));
-  }
+  if (was_empty) SetReadable(fd_);
 }
 
 bool EventQueue::TryTake(Event* event) {
@@ -42,10 +73,7 @@ bool EventQueue::TryTake(Event* event) {
   *event = events_.front();
   events_.pop_front();
   if (event->account != nullptr) ++event->account->taken;
-  if (events_.empty()) {
-    uint64_t count;
-    [[maybe_unused]] ssize_t done = read(fd_, &count, sizeof(count));
-  }
+  if (events_.empty()) ClearReadable(fd_);
   return true;
 }
 
@@ -56,7 +84,8 @@ int EventQueue::Take(Engine& engine, Event* event) {
     const int flags = fcntl(fd_, F_GETFL);
     if (flags < 0) return errno;
     if ((flags & O_NONBLOCK) != 0) return EAGAIN;
-    if (const int error = engine.WaitReadable(fd_); error != 0) return error;
+    const int error = engine.WaitReadable(fd_);
+    if (error != 0 && !(error == EINTR && SignalsRestart())) return error;
   }
   return 0;
 }
@@ -66,10 +95,7 @@ uint32_t EventQueue::Withdraw(const EventAccount* account) {
   const bool had = !events_.empty();
   std::erase_if(events_,
                 [account](const Event& e) { return e.account == account; });
-  if (had && events_.empty()) {
-    uint64_t count;
-    [[maybe_unused]] ssize_t done = read(fd_, &count, sizeof(count));
-  }
+  if (had && events_.empty()) ClearReadable(fd_);
   return account->taken;
 }
 

@@ -45,7 +45,9 @@ class EventQueue {
   void Post(const Event& event);
 
   // Takes the oldest event. Without one: blocks while `engine` makes progress,
-  // or gives EAGAIN when the descriptor is O_NONBLOCK. 0, EAGAIN or EINTR.
+  // or gives EAGAIN when the descriptor is O_NONBLOCK. 0, EAGAIN, EBADF
+  // (closed), or EINTR (unless every handler of the program has SA_RESTART).
+  // Waiting is a cancellation point, left by unwinding.
   int Take(Engine& engine, Event* event);
 
   // Drops the events of an object that nobody has taken yet; returns how many

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -26,13 +27,10 @@ class HandleTable {
     std::lock_guard<std::mutex> lock(mutex_);
     uint32_t index;
     // The longest unused is used first, and not soon.
-    if (free_count() > kReserve || used_ == kMaxObjects - 1) {
-      if (free_count() == 0) return 0;
-      index = free_[free_head_++];
-      if (free_head_ == free_.size()) {
-        free_.clear();
-        free_head_ = 0;
-      }
+    if (free_.size() > kReserve || used_ == kMaxObjects - 1) {
+      if (free_.empty()) return 0;
+      index = free_.front();
+      free_.pop_front();
     } else {
       index = used_++;
       std::atomic<Chunk*>& chunk = chunks_[index / kChunk];
@@ -91,13 +89,11 @@ class HandleTable {
     return (*chunks_[index / kChunk].load(
         std::memory_order_relaxed))[index % kChunk];
   }
-  size_t free_count() const { return free_.size() - free_head_; }
 
   std::array<std::atomic<Chunk*>, kMaxObjects / kChunk> chunks_{};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Chunk>> owned_;  // guarded by mutex_
-  std::vector<uint32_t> free_;                 // guarded by mutex_
-  size_t free_head_ = 0;                       // guarded by mutex_
+  std::deque<uint32_t> free_;                  // guarded by mutex_
   uint32_t used_ = 0;                          // guarded by mutex_
 };
 

@@ -184,6 +184,49 @@ TEST_F(EventTest, ASignalInterrupts) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
+// As read() would: signal() installs handlers that restart.
+TEST_F(EventTest, ASignalThatRestartsDoesNotInterrupt) {
+  const auto before = signal(SIGUSR1, [](int) { ++signals; });
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  const pthread_t self = pthread_self();
+  std::thread nudger([&] {
+    for (int i = 0; i < 5; ++i) {
+      std::this_thread::sleep_for(5ms);
+      pthread_kill(self, SIGUSR1);
+    }
+    EXPECT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  });
+  ExpectEvent(b_.cq);
+  nudger.join();
+  signal(SIGUSR1, before);
+  ExpectSuccess(b_.cq, 1);
+}
+
+// A thread that waits may be cancelled, and what it waits on may be closed.
+TEST_F(EventTest, CancelledWaiters) {
+  std::thread waiter([this] {
+    ibv_cq* cq;
+    void* cq_context;
+    ibv_get_cq_event(channel_, &cq, &cq_context);
+  });
+  std::thread async([this] {
+    ibv_async_event event;
+    ibv_get_async_event(context_, &event);
+  });
+  std::this_thread::sleep_for(30ms);
+  ASSERT_EQ(pthread_cancel(waiter.native_handle()), 0);
+  ASSERT_EQ(pthread_cancel(async.native_handle()), 0);
+  waiter.join();
+  async.join();
+  // Nothing is lost or locked.
+  ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
+  ExpectEvent(b_.cq);
+  ExpectSuccess(b_.cq, 1);
+}
+
 TEST_F(EventTest, DestroyingACqWaitsForAcks) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);

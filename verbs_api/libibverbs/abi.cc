@@ -187,6 +187,13 @@ void Release(Context* context) {
   if (last) delete context;
 }
 
+void Release(Channel* channel) {
+  if (--channel->holders != 0) return;
+  Context* context = channel->owner;
+  delete channel;
+  Release(context);
+}
+
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken) {
   pthread_mutex_lock(mutex);

@@ -87,6 +87,8 @@ struct Channel : ibv_comp_channel {
   Context* owner;
   rxe_user::EventQueue events;
   std::mutex mutex;  // guards refcnt
+  // Itself and the threads that wait on it: the last one deletes it.
+  std::atomic<int> holders{1};
 };
 
 // ibv_cq_ex begins as ibv_cq does.
@@ -192,6 +194,25 @@ std::vector<Context*> LiveContexts();
 // memory until the last of them is gone.
 void Retain(Context* context);
 void Release(Context* context);
+// A channel stays while threads wait on it.
+void Release(Channel* channel);
+// Keeps a context or a channel as long as it lives: across waiting, which a
+// cancelled thread leaves by unwinding.
+class Hold {
+ public:
+  explicit Hold(Context* context) : context_(context) { Retain(context); }
+  explicit Hold(Channel* channel) : channel_(channel) { ++channel->holders; }
+  ~Hold() {
+    if (context_ != nullptr) Release(context_);
+    if (channel_ != nullptr) Release(channel_);
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  Context* context_ = nullptr;
+  Channel* channel_ = nullptr;
+};
 
 // --- Results.
 

@@ -97,9 +97,8 @@ VERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
     if (channel->refcnt != 0) return EBUSY;
   }
   SetLive(ibv, false);
-  Context* context = channel->owner;
-  delete channel;
-  Release(context);
+  channel->events.Close();
+  Release(channel);
   return 0;
 }
 
@@ -189,6 +188,7 @@ VERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq,
   if (channel == nullptr || cq == nullptr || cq_context == nullptr) {
     return FailMinusOne(EINVAL);
   }
+  const Hold hold(channel);
   rxe_user::Event event;
   if (const int error =
           channel->events.Take(channel->owner->device->engine(), &event)) {

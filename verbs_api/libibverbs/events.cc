@@ -17,6 +17,7 @@ void Acknowledge(pthread_mutex_t* mutex, pthread_cond_t* cond,
 VERBS_EXPORT int ibv_get_async_event(ibv_context* ibv, ibv_async_event* event) {
   Context* context = Find(ibv);
   if (context == nullptr || event == nullptr) return FailMinusOne(EINVAL);
+  const Hold hold(context);
   rxe_user::Event taken;
   if (const int error =
           context->async.Take(context->device->engine(), &taken)) {

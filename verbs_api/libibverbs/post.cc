@@ -1,4 +1,5 @@
 // ibv_post_send(3), ibv_post_recv(3).
+#include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 
 namespace verbs_api {
@@ -6,7 +7,8 @@ namespace {
 
 // 0, or EINVAL for what cannot even be said to the transport.
 int ToSendRequest(const ibv_send_wr& wr, transport::SendRequest* request) {
-  if (wr.num_sge < 0 || (wr.num_sge > 0 && wr.sg_list == nullptr)) {
+  if (wr.num_sge < 0 || wr.num_sge > int{rxe_user::kMaxSge} ||
+      (wr.num_sge > 0 && wr.sg_list == nullptr)) {
     return EINVAL;
   }
   request->wr_id = wr.wr_id;
