@@ -134,6 +134,8 @@ class LaneImpl final : public Lane {
   std::atomic<Port*> open_ = nullptr;  // port_.get() once open
   // When the application polled last. Written without the lock.
   std::atomic<transport::Time> last_poll_;
+  // When a poll last found something to do.
+  std::atomic<transport::Time> last_fruit_;
 
   // Guarded by lock_:
   transport::Endpoint endpoint_;

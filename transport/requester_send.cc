@@ -301,8 +301,6 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
     FailLocally(sent.index, WcStatus::kLocalProtectionError);
     return SendResult::kFailed;
   }
-  // Headers are at most kMaxHeaderSize, so a short packet may be overrun by
-  // nothing: EmitHeaders writes what the opcode has.
   wire::EmitHeaders(headers, out);
   std::memset(out + header + payload, 0, pad);
 
