@@ -78,10 +78,6 @@ absl::Status EngineImpl::OpenParts() {
       HelperThread::Create("rxe-user", [this] { return HelperTurn(); });
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
-  if (absl::Status status = helper_->AddLane(0, (*port)->readiness_fd());
-      !status.ok()) {
-    return status;
-  }
 
   // Another thread for what may take its time, such as starting a new port
   // broker: the helper must not wait for it.
@@ -100,14 +96,12 @@ absl::Status EngineImpl::OpenParts() {
 
   // One address that cannot be had (an IPv6 one that is still being checked
   // for duplicates, say) does not spoil the others.
-  Port& sockets = **port;
-  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0);
   absl::Status first_error;
   bool any = false;
   for (const GidEntry& entry : device_->gids) {
     absl::StatusOr<int> fd = slot_->OpenAddress(entry.address, entry.scope_id);
     absl::Status status =
-        fd.ok() ? sockets.AddReceiver({entry.address, entry.scope_id}, *fd)
+        fd.ok() ? (*port)->AddReceiver({entry.address, entry.scope_id}, *fd)
                 : fd.status();
     any = any || status.ok();
     first_error.Update(status);
@@ -117,6 +111,7 @@ absl::Status EngineImpl::OpenParts() {
     return absl::UnavailableError(
         absl::StrCat("interface ", device_->netdev, " has no address"));
   }
+  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0);
   if (absl::Status status = helper_->Start(); !status.ok()) return status;
   if (absl::Status status = housekeeper_->Start(); !status.ok()) return status;
   open_ = true;
@@ -128,7 +123,9 @@ absl::Status EngineImpl::OpenAddressLocked(const GidEntry& entry) {
   if (port->HasReceiver(entry.address)) return absl::OkStatus();
   absl::StatusOr<int> fd = slot_->OpenAddress(entry.address, entry.scope_id);
   if (!fd.ok()) return fd.status();
-  return port->AddReceiver({entry.address, entry.scope_id}, *fd);
+  absl::Status status = port->AddReceiver({entry.address, entry.scope_id}, *fd);
+  if (status.ok()) lanes_[0]->SocketAdded(*fd);
+  return status;
 }
 
 absl::Status EngineImpl::OpenAddress(const wire::IpAddress& local) {
@@ -211,16 +208,17 @@ int EngineImpl::WaitReadable(int fd) {
     EngineImpl& engine;
   };
   const Waiting waiting(*this);
+  std::vector<pollfd> fds;
   for (;;) {
-    pollfd fds[1 + kLanes];
-    fds[0] = {fd, POLLIN, 0};
-    nfds_t count = 1;
+    fds.assign(1, {fd, POLLIN, 0});
     Time wake = kNever;
     const Time now = Lane::Now();
     for (auto& lane : lanes_) {
       wake = std::min(wake, lane->WaitTurn(now));
       if (const Port* port = lane->port(); port != nullptr) {
-        fds[count++] = {port->readiness_fd(), POLLIN, 0};
+        for (const int socket : port->ReceiveDescriptors()) {
+          fds.push_back({socket, POLLIN, 0});
+        }
       }
     }
     timespec timeout{};
@@ -229,7 +227,8 @@ int EngineImpl::WaitReadable(int fd) {
       timeout = {static_cast<time_t>(left / transport::kSecond),
                  static_cast<long>(left % transport::kSecond)};
     }
-    if (::ppoll(fds, count, wake == kNever ? nullptr : &timeout, nullptr) < 0) {
+    if (::ppoll(fds.data(), fds.size(), wake == kNever ? nullptr : &timeout,
+                nullptr) < 0) {
       return errno;
     }
     if (fds[0].revents != 0) return 0;

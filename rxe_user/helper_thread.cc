@@ -68,17 +68,6 @@ HelperThread::~HelperThread() {
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
-absl::Status HelperThread::AddLane(int index, int readiness_fd) {
-  lane_fds_.resize(std::max(lane_fds_.size(), static_cast<size_t>(index) + 1),
-                   -1);
-  lane_fds_[static_cast<size_t>(index)] = readiness_fd;
-  if (Control(epoll_fd_, EPOLL_CTL_ADD, readiness_fd, 0,
-              Token(kLane, static_cast<size_t>(index))) != 0) {
-    return absl::ErrnoToStatus(errno, "epoll_ctl");
-  }
-  return absl::OkStatus();
-}
-
 void HelperThread::AddWatch(std::function<int()> fd,
                             std::function<void()> on_readable) {
   watches_.push_back({std::move(fd), std::move(on_readable), -1});
@@ -109,10 +98,19 @@ void HelperThread::Wake() {
   (void)!::write(wake_fd_, &one, sizeof(one));
 }
 
-void HelperThread::Arm(int index, bool on) {
-  (void)Control(epoll_fd_, EPOLL_CTL_MOD, lane_fds_[static_cast<size_t>(index)],
-                on ? static_cast<uint32_t>(EPOLLIN) : 0,
+void HelperThread::AddSocket(int index, int fd, bool armed) {
+  sockets_[static_cast<size_t>(index)].push_back(fd);
+  (void)Control(epoll_fd_, EPOLL_CTL_ADD, fd,
+                armed ? static_cast<uint32_t>(EPOLLIN) : 0,
                 Token(kLane, static_cast<size_t>(index)));
+}
+
+void HelperThread::Arm(int index, bool on) {
+  for (const int fd : sockets_[static_cast<size_t>(index)]) {
+    (void)Control(epoll_fd_, EPOLL_CTL_MOD, fd,
+                  on ? static_cast<uint32_t>(EPOLLIN) : 0,
+                  Token(kLane, static_cast<size_t>(index)));
+  }
 }
 
 void HelperThread::AbandonInChild() {

@@ -1,10 +1,10 @@
 // The thread that makes progress when nobody else does (DESIGN, decision 7).
 //
-// It waits on one epoll set: the readiness descriptors of the lanes that are
-// armed, a wake descriptor, and whatever else the engine wants to hear of. It
-// waits itself rather than by an event library: data sockets have to come and
-// go from the set with one system call while the application polls, which an
-// edge-triggered reactor that keeps its descriptors registered cannot do.
+// It waits on one epoll set: the sockets of the lanes that are armed, a wake
+// descriptor, and whatever else the engine wants to hear of. It waits itself
+// rather than by an event library: data sockets have to come and go from the
+// set with one system call while the application polls, which an edge-triggered
+// reactor that keeps its descriptors registered cannot do.
 //
 // It runs with all signals but faults blocked, is never pinned, and sleeps for
 // ever when nobody needs it.
@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -31,20 +32,21 @@ class HelperThread final : public LaneHelper {
   // wants to be called again at the latest.
   using Turn = std::function<transport::Time()>;
 
+  static constexpr int kMaxLanes = 8;
+
   // `name` is a literal of at most 15 characters.
   static absl::StatusOr<std::unique_ptr<HelperThread>> Create(const char* name,
                                                               Turn turn);
   // Ends the thread, if it runs.
   ~HelperThread() override;
 
-  // Lane `index` (0, 1, ...) has `readiness_fd`; not armed yet. Before Start.
-  absl::Status AddLane(int index, int readiness_fd);
   // `on_readable` is called by the thread when fd() is readable; it may change
   // what fd() returns, and -1 stops the watching. Before Start.
   void AddWatch(std::function<int()> fd, std::function<void()> on_readable);
   absl::Status Start();
 
   void Wake() override;
+  void AddSocket(int index, int fd, bool armed) override;
   void Arm(int index, bool on) override;
 
   // Times that the thread has woken from sleep.
@@ -70,7 +72,8 @@ class HelperThread final : public LaneHelper {
   const Turn turn_;
   const int epoll_fd_;
   const int wake_fd_;
-  std::vector<int> lane_fds_;
+  // The sockets of each lane, guarded by its lock.
+  std::array<std::vector<int>, kMaxLanes> sockets_;
   std::vector<Watch> watches_;
   pthread_t thread_{};
   bool running_ = false;

@@ -86,9 +86,17 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
   helper_ = helper;
   index_ = index;
   open_.store(port_.get(), std::memory_order_release);
+  for (const int fd : port_->ReceiveDescriptors()) {
+    helper_->AddSocket(index_, fd, false);
+  }
   // Threads that already wait in WaitReadable wait for their descriptor alone.
   Arm(true);
   Unlock();
+}
+
+void LaneImpl::SocketAdded(int fd) {
+  const Guard guard(*this);
+  if (port() != nullptr) helper_->AddSocket(index_, fd, armed_);
 }
 
 void LaneImpl::Close() {

@@ -46,6 +46,8 @@ class LaneHelper {
   virtual ~LaneHelper() = default;
   // The helper is to take its turn at every lane, soon. Any thread.
   virtual void Wake() = 0;
+  // Lane `index` has one more socket. Lane locked.
+  virtual void AddSocket(int index, int fd, bool armed) = 0;
   // From now on the sockets of lane `index` wake the helper (at once, if there
   // is something to receive), or do not. Lane locked.
   virtual void Arm(int index, bool on) = 0;
@@ -70,6 +72,8 @@ class LaneImpl final : public Lane {
   // things outlive it, or the Close that follows.
   void Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
             int index);
+  // `fd` has been added to port() and is to be waited on. Not locked.
+  void SocketAdded(int fd);
   // Gives up what Open gave, and closes the sockets. The helper thread has
   // ended; nobody waits.
   void Close();
@@ -88,7 +92,7 @@ class LaneImpl final : public Lane {
 
   void EnterWait();
   // One round; returns until when that thread may sleep if the sockets
-  // (port().readiness_fd()) stay quiet.
+  // (port()->ReceiveDescriptors()) stay quiet.
   transport::Time WaitTurn(transport::Time now);
   void LeaveWait();
 

@@ -25,7 +25,7 @@ class FakePort final : public Port {
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
     return 0xc000;
   }
-  int readiness_fd() const override { return -1; }
+  std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const Arrival> Receive(bool) override {
     return std::exchange(arrivals, {});
   }
@@ -59,6 +59,7 @@ class FakePort final : public Port {
 class FakeHelper final : public LaneHelper {
  public:
   void Wake() override { ++wakes; }
+  void AddSocket(int, int, bool) override {}
   void Arm(int, bool on) override { armed = on; }
   int wakes = 0;
   bool armed = false;

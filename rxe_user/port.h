@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,9 +71,12 @@ class Port {
   // equal port, for as long as this object lives.
   virtual absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                               uint32_t choice) = 0;
-  // Becomes readable when there is something to receive; level-triggered.
-  // Fixed for the port's life; any thread may wait on it.
-  virtual int readiness_fd() const = 0;
+  // The descriptors that become readable when there is something to receive,
+  // in the order in which they came. To be waited on themselves rather than
+  // through an epoll set of their own: that loses the kernel's hint that the
+  // waker is about to sleep, and wakes on another core (18 us against 4). May
+  // be called without the lane's lock.
+  virtual std::vector<int> ReceiveDescriptors() const = 0;
 
   // --- Receive.
 

@@ -84,7 +84,7 @@ class PortTest : public ::testing::TestWithParam<Way> {
   std::vector<Packet> Receive(size_t count) {
     std::vector<Packet> packets;
     while (packets.size() < count) {
-      pollfd fd = {port_->readiness_fd(), POLLIN, 0};
+      pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
       if (::poll(&fd, 1, 10'000) != 1) break;
       for (const Arrival& arrival : port_->Receive(true)) {
         uint16_t index = 0;

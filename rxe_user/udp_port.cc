@@ -1,7 +1,6 @@
 #include "rxe_user/udp_port.h"
 
 #include <errno.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,10 +31,7 @@ bool IsNoSegmentation(int error) {
 
 }  // namespace
 
-UdpPort::UdpPort() : readiness_fd_(::epoll_create1(EPOLL_CLOEXEC)) {}
-
 absl::Status UdpPort::Open() {
-  if (readiness_fd_ < 0) return absl::ErrnoToStatus(errno, "epoll_create1");
   receive_memory_ = PrefaultedBuffer(kSlots * kSlotBytes);
   send_memory_ = PrefaultedBuffer(kSlots * kSlotBytes);
   if (receive_memory_.bytes().empty() || send_memory_.bytes().empty()) {
@@ -63,14 +59,12 @@ UdpPort::~UdpPort() {
   if (abandoned_) return;
   for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].file.fd);
   for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].file.fd);
-  if (readiness_fd_ >= 0) ::close(readiness_fd_);
 }
 
 void UdpPort::AbandonInChild() {
   abandoned_ = true;
   for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].file.fd);
   for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].file.fd);
-  if (readiness_fd_ >= 0) ::close(readiness_fd_);
   receive_memory_.Release();
   send_memory_.Release();
 }
@@ -90,12 +84,6 @@ absl::Status UdpPort::AddReceiver(const LocalAddress& local, int fd) {
     receiver.local = local;
     receiver.overflow = DropCount(fd);  // under a former owner
     receiver_count_.store(count + 1, std::memory_order_release);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    if (::epoll_ctl(readiness_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
-      receiver_count_.store(count, std::memory_order_release);
-      status = absl::ErrnoToStatus(errno, "epoll_ctl");
-    }
   }
   if (!status.ok()) ::close(fd);
   return status;
@@ -107,6 +95,14 @@ bool UdpPort::HasReceiver(const wire::IpAddress& address) const {
     if (receivers_[i].local.address == address) return true;
   }
   return false;
+}
+
+std::vector<int> UdpPort::ReceiveDescriptors() const {
+  const size_t count = receiver_count_.load(std::memory_order_acquire);
+  std::vector<int> descriptors;
+  for (size_t i = 0; i < count; ++i)
+    descriptors.push_back(receivers_[i].file.fd);
+  return descriptors;
 }
 
 absl::StatusOr<uint16_t> UdpPort::SourcePort(const LocalAddress& local,

@@ -34,7 +34,7 @@ class UdpPort : public Port {
   bool HasReceiver(const wire::IpAddress& address) const override;
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice) override;
-  int readiness_fd() const override { return readiness_fd_; }
+  std::vector<int> ReceiveDescriptors() const override;
   std::span<const Arrival> Receive(bool thorough) override;
   bool more() const override { return more_; }
   uint64_t TakeOverflow() override;
@@ -59,7 +59,7 @@ class UdpPort : public Port {
     int result = 0;
   };
 
-  UdpPort();
+  UdpPort() = default;
   // To be called once, before anything else.
   absl::Status Open();
 
@@ -122,7 +122,6 @@ class UdpPort : public Port {
   int SegmentLimit(const wire::IpAddress& destination) const;
   void SetMaxSegments(int max_segments);
 
-  const int readiness_fd_;
   std::atomic<bool> abandoned_ = false;
 
   mutable std::mutex adding_;  // serialises growth of the two tables
