@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -14,6 +15,9 @@ using transport::kNever;
 using transport::Time;
 
 constexpr Time kLongAgo = std::numeric_limits<Time>::min() / 2;
+
+// An application that polled in vain for so long leaves its core to others.
+constexpr Time kPatience = 30 * kMicrosecond;
 
 // How long after its last poll the application is taken for one that polls:
 // by a helper that an arrival has woken, which takes some microseconds itself,
@@ -70,6 +74,7 @@ Time Lane::Now() {
 
 LaneImpl::LaneImpl()
     : last_poll_(kLongAgo),
+      last_fruit_(kLongAgo),
       trust_(kLeastTrust),
       last_transmit_(kLongAgo),
       retry_(kLeastRetry) {}
@@ -142,6 +147,14 @@ bool LaneImpl::Progress() {
   // A round with much to do takes longer than a helper that looks is patient.
   if (did) last_poll_.store(Now(), std::memory_order_relaxed);
   Unlock();
+  if (did) {
+    last_fruit_.store(now, std::memory_order_relaxed);
+  } else if (now - last_fruit_.load(std::memory_order_relaxed) > kPatience) {
+    // What the application waits for may need this very core: the peer, where
+    // there are more pollers than cores. On a core of its own this is a system
+    // call that returns.
+    ::sched_yield();
+  }
   return did;
 }
 

@@ -143,6 +143,8 @@ class LaneImpl final : public Lane {
   std::atomic<Port*> open_ = nullptr;  // port_.get() once open
   // When the application polled last. Written without the lock.
   std::atomic<transport::Time> last_poll_;
+  // When a poll last found something to do.
+  std::atomic<transport::Time> last_fruit_;
 
   std::atomic<int> yields_ = 0;  // polls that gave way, in a row
 

@@ -6,6 +6,7 @@ namespace sim {
 
 void SimEvents::OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) {
   events_.emplace_back(qp.qpn(), event);
+  if (on_event) on_event(qp.qpn(), event);
 }
 
 }  // namespace sim

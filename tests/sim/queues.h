@@ -91,6 +91,8 @@ class SimEvents : public transport::EventSink {
   }
   void Clear() { events_.clear(); }
 
+  std::function<void(uint32_t qpn, transport::QpEvent event)> on_event;
+
  private:
   std::vector<std::pair<uint32_t, transport::QpEvent>> events_;
 };

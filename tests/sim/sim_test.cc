@@ -44,8 +44,14 @@ std::string PcapName(uint64_t seed, bool chaos) {
 }
 
 std::string Replay(uint64_t seed, bool chaos) {
-  return absl::StrCat(program_name, " --seed=", seed, chaos ? " --chaos" : "",
-                      " --trace --pcap=", PcapName(seed, chaos));
+  const char* target = std::getenv("TEST_TARGET");
+  return absl::StrFormat(
+      "%s --seed=%d%s --trace --pcap=/tmp/sim_%d.pcapng",
+      target != nullptr
+          ? absl::StrCat("bazel run --test_sharding_strategy=disabled ", target,
+                         " --")
+          : program_name,
+      seed, chaos ? " --chaos" : "", seed);
 }
 
 // Runs one seed; a failure is run again with a capture.

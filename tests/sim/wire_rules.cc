@@ -45,8 +45,17 @@ std::string CheckPayload(const wire::PacketView& packet, uint32_t mtu) {
 
 void WireRules::Watch(const Requester& requester) {
   State& state = by_responder_[{requester.peer_host, requester.peer_qpn}];
-  state = {.of = requester, .next_psn = requester.first_psn, .unanswered = {}};
+  state = State{};
+  state.of = requester;
+  state.next_psn = requester.first_psn;
   by_requester_[{requester.host, requester.qpn}] = &state;
+}
+
+void WireRules::SetQueue(int host, uint32_t qpn, Queue queue) {
+  const auto it = by_requester_.find({host, qpn});
+  if (it == by_requester_.end()) return;
+  it->second->queue = queue;
+  it->second->begun = 0;
 }
 
 std::string WireRules::OnSent(int host, int to,
@@ -75,6 +84,7 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
   if (bth.solicited && !TakesReceive(packet)) {
     return "solicited on a packet that ends no receive";
   }
+  if (state.queue == Queue::kDrained) return "a request of a drained queue";
   const int32_t ahead = wire::PsnDiff(bth.psn, state.next_psn);
   if (ahead > 0) return "a PSN was left out";
   uint32_t psns = 1;
@@ -87,6 +97,12 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
     return wire::PsnDiff(end, state.next_psn) > 0
                ? "a repeated request reaches over what was sent"
                : "";
+  }
+  // A READ of several requests may go on.
+  if (state.queue == Queue::kDraining && packet.info().starts_message &&
+      packet.operation() != wire::Operation::kReadRequest &&
+      ++state.begun > 1) {
+    return "a message begun by a queue that drains";
   }
   state.next_psn = end;
   if (packet.info().Has(wire::kAtomicEth) ||

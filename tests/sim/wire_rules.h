@@ -27,6 +27,11 @@ class WireRules {
     uint32_t max_rd_atomic = 1;
   };
   void Watch(const Requester& requester);
+  // The requester's state: in SQD no message is begun (but one, which may have
+  // been begun without a packet on the wire), and once it has drained no
+  // request is sent.
+  enum class Queue : uint8_t { kRunning, kDraining, kDrained };
+  void SetQueue(int host, uint32_t qpn, Queue queue);
 
   // `host` sends `packet` to `to`. Returns what is wrong with it, or nothing.
   std::string OnSent(int host, int to, const wire::PacketView& packet);
@@ -37,6 +42,8 @@ class WireRules {
   struct State {
     Requester of;
     uint32_t next_psn = 0;  // never sent before
+    Queue queue = Queue::kRunning;
+    int begun = 0;  // messages, since it drains
     // The last PSNs of READs and atomics whose last answer has not arrived.
     std::deque<uint32_t> unanswered;
   };

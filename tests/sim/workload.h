@@ -99,6 +99,11 @@ struct Op {
 // Set in the wr_id of receives, clear in that of sends.
 inline constexpr uint64_t kReceiveWrId = uint64_t{1} << 63;
 
+// Errors leave the opcode undefined, so the work request says what it was.
+inline bool IsReceive(const transport::Completion& wc) {
+  return (wc.wr_id & kReceiveWrId) != 0;
+}
+
 // One receive.
 struct Receive {
   uint64_t wr_id = 0;

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <set>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -213,6 +215,17 @@ class Hold {
   Context* context_ = nullptr;
   Channel* channel_ = nullptr;
 };
+
+// --- Arguments.
+
+// The number in an enumeration that the application filled in: any number.
+template <typename Enum>
+int Raw(const Enum& value) {
+  static_assert(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(int));
+  int number;
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
 
 // --- Results.
 

@@ -38,7 +38,7 @@ VERBS_EXPORT int ibv_get_async_event(ibv_context* ibv, ibv_async_event* event) {
 
 VERBS_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
   if (event == nullptr) return;
-  switch (event->event_type) {
+  switch (Raw(event->event_type)) {
     case IBV_EVENT_CQ_ERR:
       if (Cq* cq = Find(event->element.cq)) {
         Acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);

@@ -14,7 +14,7 @@ int ToSendRequest(const ibv_send_wr& wr, transport::SendRequest* request) {
   request->wr_id = wr.wr_id;
   request->flags = wr.send_flags;
   request->sges = ToSges(wr.sg_list, static_cast<size_t>(wr.num_sge));
-  switch (wr.opcode) {
+  switch (Raw(wr.opcode)) {
     case IBV_WR_SEND_WITH_IMM:
       request->imm_be = wr.imm_data;
       break;
@@ -43,7 +43,7 @@ int ToSendRequest(const ibv_send_wr& wr, transport::SendRequest* request) {
     default:
       return EINVAL;
   }
-  request->opcode = static_cast<transport::SendOpcode>(wr.opcode);
+  request->opcode = static_cast<transport::SendOpcode>(Raw(wr.opcode));
   return 0;
 }
 

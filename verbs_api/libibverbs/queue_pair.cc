@@ -16,8 +16,8 @@ constexpr uint64_t kRcSendOps =
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 // 0 for a type that we have.
-int CheckType(ibv_qp_type type) {
-  switch (type) {
+int CheckType(const ibv_qp_type& type) {
+  switch (Raw(type)) {
     case IBV_QPT_RC:
       return 0;
     case IBV_QPT_UC:
@@ -102,7 +102,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
 }
 
 // Bytes, or 0 for what is not a code.
-uint32_t MtuBytes(ibv_mtu mtu) {
+uint32_t MtuBytes(int mtu) {
   return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
 }
 ibv_mtu MtuCode(uint32_t bytes) {
@@ -202,20 +202,21 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
     const auto has = [mask](int bit) { return (mask & bit) != 0; };
     transport::QpAttributes out;
     if (has(IBV_QP_STATE)) {
-      if (attr->qp_state < IBV_QPS_RESET || attr->qp_state > IBV_QPS_ERR) {
+      if (Raw(attr->qp_state) < IBV_QPS_RESET ||
+          Raw(attr->qp_state) > IBV_QPS_ERR) {
         return EINVAL;
       }
       out.state = static_cast<transport::QpState>(attr->qp_state);
     }
     if (has(IBV_QP_CUR_STATE)) {
-      if (attr->cur_qp_state < IBV_QPS_RESET ||
-          attr->cur_qp_state > IBV_QPS_ERR) {
+      if (Raw(attr->cur_qp_state) < IBV_QPS_RESET ||
+          Raw(attr->cur_qp_state) > IBV_QPS_ERR) {
         return EINVAL;
       }
       out.current_state = static_cast<transport::QpState>(attr->cur_qp_state);
     }
     if (has(IBV_QP_PATH_MTU)) {
-      out.path_mtu = MtuBytes(attr->path_mtu);
+      out.path_mtu = MtuBytes(Raw(attr->path_mtu));
       if (out.path_mtu == 0) return EINVAL;
     }
     if (has(IBV_QP_PORT) && attr->port_num != 1) return EINVAL;
@@ -234,8 +235,8 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
       }
     }
     if (has(IBV_QP_PATH_MIG_STATE) &&
-        (attr->path_mig_state < IBV_MIG_MIGRATED ||
-         attr->path_mig_state > IBV_MIG_ARMED)) {
+        (Raw(attr->path_mig_state) < IBV_MIG_MIGRATED ||
+         Raw(attr->path_mig_state) > IBV_MIG_ARMED)) {
       return EINVAL;
     }
     out.qkey = attr->qkey;
@@ -262,7 +263,7 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
     out.alt_timeout = attr->alt_timeout;
     out.retry_cnt = attr->retry_cnt;
     out.rnr_retry = attr->rnr_retry;
-    out.path_mig_state = static_cast<uint8_t>(attr->path_mig_state);
+    out.path_mig_state = static_cast<uint8_t>(Raw(attr->path_mig_state));
     const int error = qp->pair->Modify(out, static_cast<uint32_t>(mask));
     if (error == 0 && has(IBV_QP_STATE)) ibv->state = attr->qp_state;
     return error;

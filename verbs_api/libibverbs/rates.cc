@@ -29,7 +29,7 @@ constexpr Rate kRates[] = {
 
 VERBS_EXPORT int ibv_rate_to_mult(ibv_rate rate) {
   for (const Rate& r : kRates) {
-    if (r.rate == rate && r.mult != 0) return r.mult;
+    if (Raw(r.rate) == Raw(rate) && r.mult != 0) return r.mult;
   }
   return -1;
 }
@@ -43,7 +43,7 @@ VERBS_EXPORT ibv_rate mult_to_ibv_rate(int mult) {
 
 VERBS_EXPORT int ibv_rate_to_mbps(ibv_rate rate) {
   for (const Rate& r : kRates) {
-    if (r.rate == rate) return r.mbps;
+    if (Raw(r.rate) == Raw(rate)) return r.mbps;
   }
   return -1;
 }

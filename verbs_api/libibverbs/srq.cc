@@ -46,8 +46,8 @@ ibv_srq* CreateSrqEx(ibv_context* /*context*/, ibv_srq_init_attr_ex* attr) {
   if (attr == nullptr) return Fail(EINVAL);
   const bool typed = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
   if ((attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED) ||
-      (typed && attr->srq_type != IBV_SRQT_XRC &&
-       attr->srq_type != IBV_SRQT_TM && attr->srq_type != IBV_SRQT_BASIC) ||
+      (typed && (Raw(attr->srq_type) < IBV_SRQT_BASIC ||
+                 Raw(attr->srq_type) > IBV_SRQT_TM)) ||
       (attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) {
     return Fail(EINVAL);
   }

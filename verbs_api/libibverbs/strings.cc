@@ -4,7 +4,7 @@
 namespace verbs_api {
 
 VERBS_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
-  switch (status) {
+  switch (Raw(status)) {
     case IBV_WC_SUCCESS:
       return "success";
     case IBV_WC_LOC_LEN_ERR:
@@ -58,7 +58,7 @@ VERBS_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
 }
 
 VERBS_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
-  switch (event) {
+  switch (Raw(event)) {
     case IBV_EVENT_CQ_ERR:
       return "CQ error";
     case IBV_EVENT_QP_FATAL:
@@ -104,7 +104,7 @@ VERBS_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
 }
 
 VERBS_EXPORT const char* ibv_node_type_str(ibv_node_type type) {
-  switch (type) {
+  switch (Raw(type)) {
     case IBV_NODE_CA:
       return "InfiniBand channel adapter";
     case IBV_NODE_SWITCH:
@@ -126,7 +126,7 @@ VERBS_EXPORT const char* ibv_node_type_str(ibv_node_type type) {
 }
 
 VERBS_EXPORT const char* ibv_port_state_str(ibv_port_state state) {
-  switch (state) {
+  switch (Raw(state)) {
     case IBV_PORT_NOP:
       return "no state change (NOP)";
     case IBV_PORT_DOWN:
