@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rxe_user/broker/slot.h"
+#include "rxe_user/port.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -88,7 +89,8 @@ std::string Aligned(const std::vector<Row>& rows) {
 
 }  // namespace
 
-std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
+std::string DevicesAsText(const Devices& devices, const std::string& io,
+                          const PortTrouble& trouble) {
   std::vector<Row> rows = {
       {"DEVICE", "NETDEV", "STATE", "MTU", "ROCE MTU", "SPEED", "GUID"}};
   for (const auto& d : devices) {
@@ -106,17 +108,18 @@ std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
                       why.empty() ? "available" : why});
     }
   }
-  return text + "\n" + Aligned(rows);
+  return text + "\n" + Aligned(rows) + "\nI/O by " + io + "\n";
 }
 
-std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
+std::string DevicesAsJson(const Devices& devices, const std::string& io,
+                          const PortTrouble& trouble) {
   Json list = Json::array();
   for (const auto& d : devices) {
     Json device = {{"name", d->name},         {"netdev", d->netdev},
                    {"ifindex", d->ifindex},   {"state", d->up ? "up" : "down"},
                    {"mtu", d->mtu},           {"roce_mtu", d->roce_mtu},
                    {"loopback", d->loopback}, {"mac", Mac(d->mac)},
-                   {"guid", Guid(d->guid)}};
+                   {"guid", Guid(d->guid)},   {"io", io}};
     if (d->speed_mbps != 0) device["speed_mbps"] = d->speed_mbps;
     Json gids = Json::array();
     for (size_t i = 0; i < d->gids.size(); ++i) {
@@ -151,11 +154,14 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
     return std::string(
         rxe_user::PortAvailable(gid.address, gid.scope_id).message());
   };
+  const auto port = rxe_user::MakePort();
+  const std::string io =
+      port.ok() ? (*port)->name() : std::string(port.status().message());
   std::string text;
   if (json) {
-    text = DevicesAsJson(devices, trouble);
+    text = DevicesAsJson(devices, io, trouble);
   } else if (!devices.empty()) {
-    text = DevicesAsText(devices, trouble);
+    text = DevicesAsText(devices, io, trouble);
   }
   // Nothing is written for a reader who has gone (EPIPE), which is no error.
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
