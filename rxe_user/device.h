@@ -1,5 +1,5 @@
-// Devices: every interface that is up and has an address is one (DESIGN,
-// decision 11).
+// Devices: every interface that is up and has an address is one
+// (docs/architecture.md, "Devices").
 #ifndef RXE_USER_DEVICE_H_
 #define RXE_USER_DEVICE_H_
 

@@ -48,8 +48,8 @@ class Engine {
 
   // The UDP source port for a flow: the one of this process's transmit sockets
   // that is chosen by `flow_label` when it is not 0, else by the queue pair
-  // numbers (facts: v = lqpn * rqpn, folded). May be called with a lane locked
-  // once there is a queue pair.
+  // numbers (their product, folded, as peers do). May be called with a lane
+  // locked once there is a queue pair.
   virtual uint16_t SourcePort(const wire::IpAddress& local, uint32_t flow_label,
                               uint32_t local_qpn, uint32_t remote_qpn) = 0;
 

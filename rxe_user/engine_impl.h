@@ -87,7 +87,7 @@ class EngineImpl final : public Engine {
 };
 
 // The flow label that a queue pair without one of its own gets, and the UDP
-// source port that follows from a flow label (golden/README.md).
+// source port that follows from a flow label (tests/golden/README.md).
 uint32_t FlowLabelOf(uint32_t local_qpn, uint32_t remote_qpn);
 uint16_t SourcePortOf(uint32_t flow_label);
 

@@ -1,4 +1,5 @@
-// The thread that makes progress when nobody else does (DESIGN, decision 7).
+// The thread that makes progress when nobody else does (docs/architecture.md,
+// "Progress").
 //
 // It waits on one epoll set: the sockets of the lanes that are armed, a wake
 // descriptor, and whatever else the engine wants to hear of. It waits itself

@@ -1,6 +1,6 @@
 // A lane: an endpoint, the sockets it speaks through and its timers, under one
-// lock (DESIGN, decision 7). Whoever needs progress makes it, with
-// non-blocking calls, while holding the lock.
+// lock (docs/architecture.md, "Progress"). Whoever needs progress makes it,
+// with non-blocking calls, while holding the lock.
 #ifndef RXE_USER_LANE_H_
 #define RXE_USER_LANE_H_
 

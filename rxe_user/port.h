@@ -1,6 +1,6 @@
-// The burst contract: how a lane speaks to the network (DESIGN, decision 8).
-// Behind it stand io_uring and plain sockets; a fault stage or another medium
-// can stand there too.
+// The burst contract: how a lane speaks to the network (docs/architecture.md,
+// "I/O backends"). Behind it stand io_uring and plain sockets; a fault stage or
+// another medium can stand there too.
 //
 // Nothing here blocks. All calls are made with the lane's lock held, unless
 // they say otherwise.

@@ -1,5 +1,6 @@
 // A burst: packets of one flow in one buffer, as one UDP_SEGMENT send takes
-// them: all of one length, the last perhaps shorter (DESIGN, decision 3).
+// them: all of one length, the last perhaps shorter (docs/architecture.md,
+// "Transmit").
 #ifndef TRANSPORT_BURST_H_
 #define TRANSPORT_BURST_H_
 

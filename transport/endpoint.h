@@ -26,7 +26,7 @@ struct Datagram {
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
   // Place among the segments of one merged datagram: the first guess at its
-  // IP ID (DESIGN, decision 5).
+  // IP ID (docs/architecture.md, "The IP identification").
   uint16_t segment_index = 0;
 };
 

@@ -1,6 +1,6 @@
 // Packets that arrived beyond an open gap, kept off to the side until the gap
-// fills (DESIGN, decision 9): nothing of them reaches application memory
-// before their turn.
+// fills (docs/architecture.md, "Loss and congestion"): nothing of them reaches
+// application memory before their turn.
 #ifndef TRANSPORT_HELD_PACKETS_H_
 #define TRANSPORT_HELD_PACKETS_H_
 

@@ -28,7 +28,8 @@ enum class MemoryStatus : uint8_t {
   kFault,       // registered, but the pages are gone (unmapped, protected)
 };
 
-// One use of a key. Key checks happen on every use (DESIGN, decision 12).
+// One use of a key. Key checks happen on every use (docs/architecture.md,
+// "Memory").
 struct MemoryAccess {
   uint32_t key = 0;
   bool remote = false;  // `key` is an R_Key that a peer named

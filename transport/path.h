@@ -1,5 +1,6 @@
 // The way to one destination address: how much may be in flight to it
-// (DESIGN, decision 9). Queue pairs to one destination share its Path.
+// (docs/architecture.md, "Loss and congestion"). Queue pairs to one destination
+// share its Path.
 #ifndef TRANSPORT_PATH_H_
 #define TRANSPORT_PATH_H_
 

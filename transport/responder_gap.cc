@@ -1,5 +1,5 @@
-// Packets beyond a gap: kept until it fills (DESIGN, decision 9), and one NAK
-// for each gap (IBA vol. 1, 9.7.5.2.8).
+// Packets beyond a gap: kept until it fills (docs/architecture.md, "Loss and
+// congestion"), and one NAK for each gap (IBA vol. 1, 9.7.5.2.8).
 #include "transport/responder_impl.h"
 
 namespace transport {

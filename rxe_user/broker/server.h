@@ -1,6 +1,7 @@
 // The port broker: owns the sockets of UDP port 4791 of a network namespace and
-// lends them to processes by slot (DESIGN, decision 6). One thread, driven by
-// epoll; never blocks but for the milliseconds of probing after a recovery.
+// lends them to processes by slot (docs/architecture.md, "One port, many
+// processes"). One thread, driven by epoll; never blocks but for the
+// milliseconds of probing after a recovery.
 //
 // A broker serves its own user; one that runs as root serves all. Users of one
 // broker are kept apart as far as sockets can be: a socket is never lent to a

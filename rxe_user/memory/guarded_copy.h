@@ -1,5 +1,6 @@
-// Access to application memory that may have been unmapped (DESIGN, decision
-// 12): a fault ends in a return value, not in a dead process.
+// Access to application memory that may have been unmapped
+// (docs/architecture.md, "Memory"): a fault ends in a return value, not in a
+// dead process.
 //
 // The accesses are a few assembly routines. A SIGSEGV or SIGBUS whose program
 // counter lies inside them is turned into a failure return by our handler;
