@@ -199,13 +199,16 @@ int EngineImpl::WaitReadable(int fd) {
   if (!alive_) return ENODEV;
   // Left by return, and by cancellation of the thread.
   struct Waiting {
-    explicit Waiting(EngineImpl& engine) : engine(engine) {
-      for (auto& lane : engine.lanes_) lane->EnterWait();
+    explicit Waiting(EngineImpl& engine) {
+      for (auto& lane : engine.lanes_) {
+        if (lane->EnterWait()) lanes[count++] = lane.get();
+      }
     }
     ~Waiting() {
-      for (auto& lane : engine.lanes_) lane->LeaveWait();
+      for (int i = 0; i < count; ++i) lanes[i]->LeaveWait();
     }
-    EngineImpl& engine;
+    LaneImpl* lanes[kLanes];
+    int count = 0;
   };
   const Waiting waiting(*this);
   std::vector<pollfd> fds;
@@ -213,9 +216,10 @@ int EngineImpl::WaitReadable(int fd) {
     fds.assign(1, {fd, POLLIN, 0});
     Time wake = kNever;
     const Time now = Lane::Now();
-    for (auto& lane : lanes_) {
-      wake = std::min(wake, lane->WaitTurn(now));
-      if (const Port* port = lane->port(); port != nullptr) {
+    for (int i = 0; i < waiting.count; ++i) {
+      LaneImpl& lane = *waiting.lanes[i];
+      wake = std::min(wake, lane.WaitTurn(now));
+      if (const Port* port = lane.port(); port != nullptr) {
         for (const int socket : port->ReceiveDescriptors()) {
           fds.push_back({socket, POLLIN, 0});
         }
@@ -233,6 +237,12 @@ int EngineImpl::WaitReadable(int fd) {
     }
     if (fds[0].revents != 0) return 0;
   }
+}
+
+int EngineImpl::WaitAside(int fd) {
+  if (!alive_) return ENODEV;
+  pollfd wanted = {fd, POLLIN, 0};
+  return ::ppoll(&wanted, 1, nullptr, nullptr) < 0 ? errno : 0;
 }
 
 // --- The threads.

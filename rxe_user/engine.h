@@ -62,6 +62,9 @@ class Engine {
   // wake-up, not two. Returns 0, or EINTR when a signal handler ran. A
   // cancellation point, left by unwinding (so callers must not be noexcept).
   virtual int WaitReadable(int fd) = 0;
+  // The same, but leaves progress to others: for a thread that waits for what
+  // seldom comes, which packets meant for others should not wake.
+  virtual int WaitAside(int fd) = 0;
 
   // `listener` is told of changes of the device's interface, by a thread of
   // the engine, from the first queue pair on. It must not call the engine.

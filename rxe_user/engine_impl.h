@@ -42,6 +42,7 @@ class EngineImpl final : public Engine {
   bool Progress() override;
   void DropLease() override;
   int WaitReadable(int fd) override;
+  int WaitAside(int fd) override;
   uint64_t AddLinkListener(LinkListener listener) override;
   void RemoveLinkListener(uint64_t id) override;
 

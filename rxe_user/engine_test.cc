@@ -206,6 +206,50 @@ TEST_P(EngineTest, WaitReadableCanBeCancelled) {
   ExpectDone(a_->Watch(), 1, WcOpcode::kRdmaWrite);
 }
 
+// A thread that waits for events since before there were sockets does not serve
+// them, and must not be taken for one that does.
+TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  std::atomic<int> waiting = 0;
+  std::thread aside;
+  std::thread early;
+  const auto make = GetParam().uring ? UringPort::Create : SocketPort::Create;
+  a_ = std::make_unique<Node>(slots_, Address(GetParam().address), make);
+  b_ = std::make_unique<Node>(
+      slots_, Address(GetParam().address), make, [&](EngineImpl& engine) {
+        early = std::thread([&] {
+          ++waiting;
+          EXPECT_EQ(engine.WaitReadable(pipe_ends[0]), 0);
+        });
+        aside = std::thread([&] {
+          ++waiting;
+          EXPECT_EQ(engine.WaitAside(pipe_ends[0]), 0);
+        });
+        while (waiting < 2) std::this_thread::yield();
+        ::usleep(50'000);  // they block
+      });
+  a_->Connect(*b_);
+  b_->Connect(*a_);
+  // Another one comes and goes.
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::write(ready[1], "x", 1), 1);
+  ASSERT_EQ(b_->engine().WaitReadable(ready[0]), 0);
+  // Now only b_'s helper is left to serve it.
+  const std::vector<uint8_t> from = Pattern(100);
+  std::vector<uint8_t> to(100);
+  ASSERT_EQ(a_->Write(1, from.data(), 100, to.data()), 0);
+  ExpectDone(a_->Watch(), 1, WcOpcode::kRdmaWrite);
+  EXPECT_EQ(from, to);
+  ASSERT_EQ(::write(pipe_ends[1], "x", 1), 1);
+  early.join();
+  aside.join();
+  for (const int fd : {pipe_ends[0], pipe_ends[1], ready[0], ready[1]}) {
+    ::close(fd);
+  }
+}
+
 TEST_P(EngineTest, LostPacketsAreSentAgainWhileNobodyPolls) {
   // The peer's queue pair goes away: only timers can end this.
   b_.reset();

@@ -96,7 +96,8 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
   for (const int fd : port_->ReceiveDescriptors()) {
     helper_->AddSocket(index_, fd, false);
   }
-  // Threads that already wait in WaitReadable wait for their descriptor alone.
+  // Threads that already wait in WaitReadable wait for their descriptor alone,
+  // and do not count as waiters.
   Arm(true);
   Unlock();
 }
@@ -391,11 +392,15 @@ void LaneImpl::PayAttention(bool received) {
 
 // --- Threads that block.
 
-void LaneImpl::EnterWait() {
+bool LaneImpl::EnterWait() {
   lock_.Lock();
-  ++waiters_;
-  if (port() != nullptr) Arm(false);
+  const bool open = port() != nullptr;
+  if (open) {
+    ++waiters_;
+    Arm(false);
+  }
   lock_.Unlock();
+  return open;
 }
 
 Time LaneImpl::WaitTurn(Time now) {

@@ -91,7 +91,9 @@ class LaneImpl final : public Lane {
 
   // --- A thread that blocks; lane not locked.
 
-  void EnterWait();
+  // False when the lane is not open yet: then the thread does not serve it, and
+  // neither calls the next two.
+  bool EnterWait();
   // One round; returns until when that thread may sleep if the sockets
   // (port()->ReceiveDescriptors()) stay quiet.
   transport::Time WaitTurn(transport::Time now);

@@ -19,6 +19,9 @@ namespace {
 
 constexpr int64_t kFirstPauseMs = 1;
 constexpr int64_t kLongestPauseMs = 20;
+// How long an idle broker that we do not accept is given to leave: it does as
+// soon as it has seen us.
+constexpr int64_t kLeaveMs = 300;
 
 void SleepMs(int64_t ms) {
   const timespec t{0, ms * 1'000'000};
@@ -104,6 +107,7 @@ absl::Status StatusOf(Refusal refusal, const Text& text) {
 absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
                                 Start start, Failure& failure) {
   int64_t pause = kFirstPauseMs;
+  const int64_t leave_until_ms = MonotonicMs() + kLeaveMs;
   for (;; pause = std::min(2 * pause, kLongestPauseMs)) {
     if (MonotonicMs() >= deadline_ms) break;
     Session session;
@@ -132,7 +136,11 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     }
     const absl::Status trust =
         CheckTrust(session.socket.get(), session.broker_uid);
-    if (!trust.ok()) return trust;
+    if (!trust.ok()) {
+      if (MonotonicMs() >= leave_until_ms) return trust;
+      SleepMs(pause);
+      continue;
+    }
     Hello hello;
     hello.slot = slot;
     Message message;
@@ -173,12 +181,20 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
 }
 
 absl::Status FindBroker() {
-  UniqueFd socket;
-  const int error = TryConnect(socket);
-  uid_t uid;
-  if (error == 0) return CheckTrust(socket.get(), uid);
-  // A full queue is one that somebody listens to.
-  return error == EAGAIN ? absl::OkStatus() : absl::NotFoundError("no broker");
+  const int64_t leave_until_ms = MonotonicMs() + kLeaveMs;
+  for (int64_t pause = kFirstPauseMs;;
+       pause = std::min(2 * pause, kLongestPauseMs)) {
+    UniqueFd socket;
+    const int error = TryConnect(socket);
+    // A full queue is one that somebody listens to.
+    if (error == EAGAIN) return absl::OkStatus();
+    if (error != 0) return absl::NotFoundError("no broker");
+    uid_t uid;
+    const absl::Status trust = CheckTrust(socket.get(), uid);
+    if (trust.ok() || MonotonicMs() >= leave_until_ms) return trust;
+    socket.Reset();
+    SleepMs(pause);
+  }
 }
 
 }  // namespace rxe_user::broker

@@ -312,5 +312,26 @@ TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
   EXPECT_EQ(same.Start(), "");
 }
 
+// Programs of several users, one after another: the broker of the last one is
+// still there, but nobody uses it.
+TEST_F(LifetimeTest, UsersIdleBrokerMakesRoomForOthers) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  setenv("RXE_USER_BROKER_LINGER_MS", "60000", 1);
+  const PublicBroker program;
+  for (const uid_t uid : {kSomebody, uid_t{0}, kSomebody, kAnother}) {
+    if (uid == 0) {
+      EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
+    }
+    Peer peer({}, [uid] {
+      if (uid != 0) Become(uid);
+    });
+    ASSERT_EQ(peer.Start(), "");
+    peer.Kill();
+    // Root's stays, since it serves everybody.
+    if (uid == 0) KillBroker();
+  }
+  KillBroker();
+}
+
 }  // namespace
 }  // namespace rxe_user::broker

@@ -171,6 +171,8 @@ void Server::Accept() {
       continue;
     }
     if (uid_ != 0 && peer.uid != uid_) {
+      // Nobody uses us: make room for a broker that this user accepts.
+      if (clients_.empty() && absent_.empty()) exit_at_ms_ = NowMs();
       Refuse(fd.get(), Refusal::kUser,
              "UDP port 4791 of this network namespace is shared by user " +
                  std::to_string(uid_) +

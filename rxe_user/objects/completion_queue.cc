@@ -84,6 +84,23 @@ int CompletionQueue::Resize(uint32_t capacity) {
   return 0;
 }
 
+void CompletionQueue::Forget(uint32_t qpn) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  uint32_t from = head_;
+  uint32_t to = head_;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (ring_[from].qpn != qpn) {
+      if (from != to) ring_[to] = ring_[from];
+      ++kept;
+      if (++to == capacity_) to = 0;
+    }
+    if (++from == capacity_) from = 0;
+  }
+  count_.store(kept, std::memory_order_release);
+}
+
 void CompletionQueue::FailQueuePairs() {
   if (!fail_pending_.exchange(false, std::memory_order_acq_rel)) return;
   std::lock_guard<std::mutex> lock(users_mutex_);

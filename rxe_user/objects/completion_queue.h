@@ -53,6 +53,10 @@ class CompletionQueue final : public transport::CompletionSink {
   // At least `capacity` entries. 0, EINVAL (fewer than are queued), ENOMEM.
   int Resize(uint32_t capacity);
 
+  // Drops what `qpn` completed and nobody has taken yet: its queue pair starts
+  // afresh or is gone, and the application with its work requests may be too.
+  void Forget(uint32_t qpn);
+
   // The queue has lost completions; its queue pairs go to the error state, each
   // at the latest when it next completes something, and all of them when the
   // application polls or takes the event.

@@ -99,6 +99,29 @@ TEST_F(CompletionQueueTest, OverrunIgnored) {
   EXPECT_EQ(Drain(cq), (Ids{3, 4}));
 }
 
+TEST_F(CompletionQueueTest, ForgetsOneQueuePair) {
+  CompletionQueue cq(engine_, Config(5));
+  const auto add = [&](uint64_t id, uint32_t qpn) {
+    Completion completion;
+    completion.wr_id = id;
+    completion.qpn = qpn;
+    ASSERT_TRUE(cq.Push(completion));
+  };
+  // Around the end of the ring.
+  for (uint64_t id : {0, 1, 2}) add(id, 7);
+  EXPECT_EQ(Drain(cq), (Ids{0, 1, 2}));
+  add(3, 7);
+  add(4, 8);
+  add(5, 7);
+  add(6, 8);
+  add(7, 9);
+  cq.Forget(8);
+  add(8, 8);
+  EXPECT_EQ(Drain(cq), (Ids{3, 5, 7, 8}));
+  cq.Forget(7);
+  EXPECT_EQ(Drain(cq), Ids{});
+}
+
 TEST_F(CompletionQueueTest, ArmedOnceForTheNext) {
   CompletionQueue cq(engine_, Config(8));
   Add(cq, 1);

@@ -84,7 +84,9 @@ int EventQueue::Take(Engine& engine, Event* event) {
     const int flags = fcntl(fd_, F_GETFL);
     if (flags < 0) return errno;
     if ((flags & O_NONBLOCK) != 0) return EAGAIN;
-    const int error = engine.WaitReadable(fd_);
+    const int error = waiter_ == Waiter::kMakesProgress
+                          ? engine.WaitReadable(fd_)
+                          : engine.WaitAside(fd_);
     if (error != 0 && !(error == EINTR && SignalsRestart())) return error;
   }
   return 0;

@@ -31,7 +31,13 @@ struct Event {
 // Thread: any; one lock of its own, taken inside every other.
 class EventQueue {
  public:
-  EventQueue() = default;
+  // Whether a thread that waits for an event makes progress meanwhile. For
+  // events that packets bring it should; a thread that waits for the rare others
+  // would only be woken by packets that somebody else polls for.
+  enum class Waiter { kMakesProgress, kStandsAside };
+
+  explicit EventQueue(Waiter waiter = Waiter::kMakesProgress)
+      : waiter_(waiter) {}
   ~EventQueue();
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
@@ -44,7 +50,7 @@ class EventQueue {
 
   void Post(const Event& event);
 
-  // Takes the oldest event. Without one: blocks while `engine` makes progress,
+  // Takes the oldest event. Without one: blocks while there is progress,
   // or gives EAGAIN when the descriptor is O_NONBLOCK. 0, EAGAIN, EBADF
   // (closed), or EINTR (unless every handler of the program has SA_RESTART).
   // Waiting is a cancellation point, left by unwinding.
@@ -57,6 +63,7 @@ class EventQueue {
  private:
   bool TryTake(Event* event);
 
+  const Waiter waiter_;
   std::mutex mutex_;
   int fd_ = -1;               // written under mutex_
   std::deque<Event> events_;  // guarded by mutex_

@@ -46,6 +46,7 @@ QueuePair::~QueuePair() {
     Lane::Guard guard(lane_);
     lane_.Posted(Lane::Now());
     transport_.reset();
+    ForgetCompletions();
   }
   context().engine().ReleaseQpn(qpn_);
   if (config_.srq != nullptr) --config_.srq->users;
@@ -97,7 +98,16 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   const int error = transport_->Modify(attributes, mask, now);
   // Leaving SQD, or a probe of the new path, may have something to send.
   if (error == 0) lane_.Posted(now);
+  if (error == 0 && (mask & transport::kQpState) != 0 &&
+      attributes.state == transport::QpState::kReset) {
+    ForgetCompletions();
+  }
   return error;
+}
+
+void QueuePair::ForgetCompletions() {
+  config_.send_cq->Forget(qpn_);
+  if (config_.recv_cq != config_.send_cq) config_.recv_cq->Forget(qpn_);
 }
 
 QpAttributes QueuePair::Query() {

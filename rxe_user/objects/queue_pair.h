@@ -37,14 +37,16 @@ class QueuePair final : public transport::EventSink {
   // Everything borrowed outlives the queue pair. 0; EINVAL (capacity beyond
   // limits.h); EOPNOTSUPP (type); what AllocateQpn gave, told on stderr.
   static int Create(const Config& config, std::unique_ptr<QueuePair>* out);
-  // Ends all traffic; nothing is completed any more.
+  // Ends all traffic; nothing is completed any more, and completions that were
+  // not polled are gone, as with most hardware.
   ~QueuePair() override;
 
   uint32_t qpn() const { return qpn_; }
   const Config& config() const { return config_; }
 
   // ibv_modify_qp(3). In the address vectors, `destination`, `gid_index` and
-  // the GRH's fields are the caller's; the rest is found here. 0 or errno.
+  // the GRH's fields are the caller's; the rest is found here. To RESET also
+  // drops completions that were not polled. 0 or errno.
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
   transport::QpAttributes Query();
 
@@ -78,6 +80,9 @@ class QueuePair final : public transport::EventSink {
 
  private:
   QueuePair(const Config& config, uint32_t qpn);
+
+  // Lane's lock held.
+  void ForgetCompletions();
 
   Context& context() { return config_.pd->context; }
 

@@ -81,7 +81,8 @@ std::optional<Completion> EventCq::Poll() {
 }
 
 Node::Node(TestSlots& slots, const wire::IpAddress& address,
-           std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port)
+           std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
+           const std::function<void(EngineImpl&)>& before_open)
     : address_(address) {
   auto device = std::make_shared<Device>();
   device->name = "test";
@@ -93,6 +94,7 @@ Node::Node(TestSlots& slots, const wire::IpAddress& address,
   device->gids = {{address, 0}};
   engine_ = MakeEngine(std::move(device), {[&slots] { return slots.Acquire(); },
                                            std::move(make_port)});
+  if (before_open) before_open(*engine_);
   const absl::StatusOr<uint32_t> qpn = engine_->AllocateQpn();
   EXPECT_TRUE(qpn.ok()) << qpn.status();
   if (!qpn.ok()) return;

@@ -52,9 +52,11 @@ class EventCq : public transport::CompletionSink {
 
 class Node : public transport::EventSink {
  public:
-  // A loopback device with `address`.
+  // A loopback device with `address`. `before_open` sees the engine before it
+  // opens.
   Node(TestSlots& slots, const wire::IpAddress& address,
-       std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port);
+       std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
+       const std::function<void(EngineImpl&)>& before_open = nullptr);
   ~Node() override;
 
   EngineImpl& engine() { return *engine_; }

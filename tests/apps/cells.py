@@ -33,7 +33,6 @@ class Cell:
 
     program: str
     options: tuple
-    mtu: str = ""  # also among the options; kept for the interface's limit
 
     def __str__(self):
         return " ".join((self.program,) + self.options)
@@ -73,7 +72,7 @@ def _options(program, switches, mtu, atomic, seconds, iterations):
         options += ["-A", atomic]
     if iterations and "timed" not in switches:
         options += ["-n", str(iterations)]
-    return Cell(program, tuple(options), mtu)
+    return Cell(program, tuple(options))
 
 
 def _variants():

@@ -80,8 +80,11 @@ def loopback_place():
 def own_address_place():
     """The machine's own address: both ends on one real interface."""
     ns = _namespace("own")
-    sh("ip", "-n", ns, "link", "add", "own0", "type", "dummy")
-    sh("ip", "-n", ns, "link", "set", "own0", "mtu", "1500", "up")
+    # Its peer only gives it a carrier: traffic to an own address stays inside.
+    sh("ip", "-n", ns, "link", "add", "own0", "type", "veth", "peer", "name",
+       "carrier")
+    for name in ("own0", "carrier"):
+        sh("ip", "-n", ns, "link", "set", name, "mtu", "1500", "up")
     sh("ip", "-n", ns, "addr", "add", "10.78.1.1/24", "dev", "own0")
     sh("ip", "-n", ns, "addr", "add", "fd78:1::1/64", "nodad", "dev", "own0")
     side = Side(ns, "own0", "10.78.1.1", "fd78:1::1")

@@ -377,8 +377,11 @@ TEST_F(ErrorTest, StatesDecideWhatMayBePosted) {
   ExpectStatus(c.cq, 2, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(Receive(c, 3, 0, 8), 0);
   ExpectStatus(c.cq, 3, IBV_WC_WR_FLUSH_ERR);
+  // What nobody polled does not outlive the reset.
+  EXPECT_EQ(Receive(c, 4, 0, 8), 0);
   attr.qp_state = IBV_QPS_RESET;
   ASSERT_EQ(ibv_modify_qp(c.qp, &attr, IBV_QP_STATE), 0);
+  EXPECT_FALSE(Within(c.cq, 10).has_value());
   // And it can be used afresh.
   DestroyQp(&b_);
   DestroyQp(&a_);

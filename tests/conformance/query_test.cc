@@ -59,6 +59,7 @@ TEST_F(QueryTest, TheDevice) {
   EXPECT_GT(attr.max_qp, 0);
   EXPECT_GT(attr.max_sge, 0);
   EXPECT_NE(attr.atomic_cap, IBV_ATOMIC_NONE);
+  EXPECT_NE(attr.vendor_id, 0u);
   EXPECT_EQ(attr.vendor_part_id, 0u);
   EXPECT_EQ(attr.max_mw, 0);
   ibv_device_attr_ex extended;

@@ -55,7 +55,7 @@ struct Qp;
 // verbs_context ends with the ibv_context whose address the application has.
 struct Context : verbs_context {
   std::shared_ptr<rxe_user::Context> device;
-  rxe_user::EventQueue async;
+  rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kStandsAside};
   std::mutex mutex;
   std::set<Qp*> qps;    // guarded by mutex
   bool closed = false;  // guarded by mutex

@@ -22,8 +22,10 @@ void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
   attr->sys_image_guid = htobe64(device.guid);
   attr->max_mr_size = rxe_user::kMaxRegion;
   attr->page_size_cap = 4096;
-  // No vendor: programs that know some cards post in their special ways.
-  attr->vendor_id = 0;
+  // No card's part: programs that know some post in their special ways. The
+  // vendor is all ones, as rdma_rxe's: no OUI, but not 0, which some take for a
+  // device that was not filled in.
+  attr->vendor_id = 0xffffff;
   attr->vendor_part_id = 0;
   attr->max_qp = rxe_user::kMaxQp;
   attr->max_qp_wr = rxe_user::kMaxQpWr;
