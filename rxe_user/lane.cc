@@ -23,6 +23,9 @@ constexpr Time kPatience = 30 * kMicrosecond;
 // by a helper that an arrival has woken, which takes some microseconds itself,
 // so that one who waited for this arrival and then went away is not meant;
 constexpr Time kPollGap = 2 * kMicrosecond;
+// if it had polled so often since the helper looked last: the helper may have
+// taken its core, so that it could not poll since;
+constexpr uint32_t kManyPolls = 4;
 // by a helper on watch that finds work lying;
 constexpr Time kNeglect = 8 * kMicrosecond;
 // if nothing speaks against it.
@@ -33,7 +36,7 @@ constexpr Time kAttentiveLease = transport::kMillisecond;
 // times in a row it must do so, without any arrival in between, to be taken for
 // one that never stops.
 constexpr int kEmptyPolls = 2;
-constexpr int kFruitless = 16;
+constexpr int kFruitless = 64;
 // How long the helper leaves a polling application alone.
 constexpr Time kLeastTrust = 20 * kMicrosecond;
 constexpr Time kMostTrust = 640 * kMicrosecond;
@@ -137,6 +140,9 @@ bool LaneImpl::Progress() {
   if (port() == nullptr) return false;
   const Time now = Now();
   last_poll_.store(now, std::memory_order_relaxed);
+  // Several threads may poll; that counts get lost then does no harm.
+  polls_.store(polls_.load(std::memory_order_relaxed) + 1,
+               std::memory_order_relaxed);
   // Polling never ends: others would hardly ever find the lock free.
   if (lock_.contended() &&
       yields_.fetch_add(1, std::memory_order_relaxed) < kMostYields) {
@@ -304,6 +310,7 @@ Time LaneImpl::Need() const {
 void LaneImpl::Arm(bool on) {
   if (armed_ == on) return;
   armed_ = on;
+  empty_polls_ = 0;
   helper_->Arm(index_, on);
 }
 
@@ -317,7 +324,11 @@ Time LaneImpl::HelperTurn() {
   }
   const Time now = Now();
   const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
-  bool polls = poll_age < (watch_wanted_ ? kLease : kPollGap);
+  const uint32_t polls_made = polls_.load(std::memory_order_relaxed);
+  const bool in_earnest =
+      !OnWatch() && (watch_wanted_ || polls_made - polls_seen_ >= kManyPolls);
+  polls_seen_ = polls_made;
+  bool polls = poll_age < (in_earnest ? kLease : kPollGap);
   bool handed_on = false;
   // An arrival that woke us on an attentive watch is ours to see to.
   if (!polls || (attentive_ && armed_)) {
@@ -372,7 +383,6 @@ bool LaneImpl::StillPolls(Time poll_age, bool found) {
 // stop polling: when it has got something.
 void LaneImpl::PayAttention(bool received) {
   if (received) {
-    empty_polls_ = 0;
     if (waiters_ == 0) Arm(true);
   } else if (armed_ && ++empty_polls_ == kEmptyPolls) {
     Arm(false);

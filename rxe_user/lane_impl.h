@@ -145,6 +145,7 @@ class LaneImpl final : public Lane {
   std::atomic<Port*> open_ = nullptr;  // port_.get() once open
   // When the application polled last. Written without the lock.
   std::atomic<transport::Time> last_poll_;
+  std::atomic<uint32_t> polls_ = 0;  // how often it has polled
   // When a poll last found something to do.
   std::atomic<transport::Time> last_fruit_;
 
@@ -172,6 +173,7 @@ class LaneImpl final : public Lane {
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;
+  uint32_t polls_seen_ = 0;  // polls_, when the helper looked last
   // The application has been found to stop polling without a word: it arms the
   // lane when it has got something, and disarms it when it polls again.
   bool attentive_ = false;
