@@ -1,0 +1,39 @@
+// Macros for libraries that stand in for a vendor's: programs are linked to
+// them, but our devices have no such face, and every function says so.
+//
+// A stand-in's symbols.inc is a list of these, one line per exported function.
+#ifndef VERBS_API_STAND_IN_H_
+#define VERBS_API_STAND_IN_H_
+
+#include <sys/types.h>
+
+#include <cerrno>
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+// Functions that return an errno value.
+#define ERRNO(name) \
+  EXPORTED int name() { return EOPNOTSUPP; }
+// Functions that make something: null, with errno EOPNOTSUPP.
+#define POINTER(name)     \
+  EXPORTED void* name() { \
+    errno = EOPNOTSUPP;   \
+    return nullptr;       \
+  }
+#define MINUS_ONE(name)     \
+  EXPORTED ssize_t name() { \
+    errno = EOPNOTSUPP;     \
+    return -1;              \
+  }
+// mlx5dv_is_supported and the like.
+#define FALSE(name) \
+  EXPORTED bool name() { return false; }
+#define VOID(name) \
+  EXPORTED void name() {}
+// A version for old programs, of a function that has a newer one.
+#define OLD_ERRNO(name, node)                                           \
+  extern "C" __attribute__((visibility("default"),                      \
+                            symver(#name "@" node))) int old_##name() { \
+    return EOPNOTSUPP;                                                  \
+  }
+
+#endif  // VERBS_API_STAND_IN_H_
