@@ -297,15 +297,14 @@ TEST_P(EngineTest, PollingKeepsTheHelperAsleep) {
   }
   stop = true;
   server.join();
-  const double seconds = static_cast<double>(Lane::Now() - start) / 1e9;
-  const double rate =
-      static_cast<double>(a_->engine().helper()->wakeups() - before) / seconds;
+  const uint64_t wakeups = a_->engine().helper()->wakeups() - before;
   RecordProperty("messages", static_cast<int>(messages));
-  RecordProperty("wakeups_per_second", static_cast<int>(rate));
-  // Once in 640 us where there are cores enough. Where there are not, this
-  // thread does not poll for long times, and the helper rightly steps in: for
-  // no more messages than there can be then.
-  EXPECT_LT(rate, 40'000) << messages << " messages";
+  RecordProperty("wakeups", static_cast<int>(wakeups));
+  // Where there are too few cores this thread does not poll for long times, and
+  // the helper rightly steps in.
+  if (messages < 9000) GTEST_SKIP() << "no two cores are free";
+  // It is woken once in 640 us, and not by each acknowledgement that arrives.
+  EXPECT_LT(wakeups, messages);
 }
 
 TEST_P(EngineTest, ManyThreadsPost) {
