@@ -82,8 +82,8 @@ def own_address_place():
     ns = _namespace("own")
     # Its peer only gives it a carrier: traffic to an own address stays inside.
     sh("ip", "-n", ns, "link", "add", "own0", "type", "veth", "peer", "name",
-       "carrier")
-    for name in ("own0", "carrier"):
+       "own1")
+    for name in ("own0", "own1"):
         sh("ip", "-n", ns, "link", "set", name, "mtu", "1500", "up")
     sh("ip", "-n", ns, "addr", "add", "10.78.1.1/24", "dev", "own0")
     sh("ip", "-n", ns, "addr", "add", "fd78:1::1/64", "nodad", "dev", "own0")
@@ -204,6 +204,19 @@ def end(process):
             pass
     process.stdout.close()
     process.wait()
+
+
+def last_words(process, patience=10):
+    """How a process has ended, or stands, and what it said; for reports."""
+    if process.stdout.closed:
+        return "has been read"
+    try:
+        text, _ = process.communicate(timeout=patience)
+        return f"exited with {process.returncode}:\n{text}"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        text, _ = process.communicate()
+        return f"did not end; it had said:\n{text}"
 
 
 def finish(process, what, limit=LIMIT):
