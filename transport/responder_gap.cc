@@ -41,8 +41,18 @@ void Responder::Impl::ExecuteHeld(Time now) {
     }
     wire::PacketView packet;
     wire::PacketView::Parse(held.first(), &packet);
+    executing_held = true;
     const Outcome outcome = Execute(packet, now);
+    executing_held = false;
     if (outcome == Outcome::kFailed) return;  // nothing is held any more
+    if (outcome == Outcome::kRefused) {
+      // Whoever guesses one of the many PSNs that are held could end the queue
+      // pair: only what comes when it is expected may. The peer is to say it
+      // again, and if it was the peer, it will be in order.
+      held.Clear();
+      ReportGap();
+      return;
+    }
     held.PopFirst();
     // Its sender comes again after the RNR timer; what follows waits for that.
     if (outcome == Outcome::kNotReady) return;

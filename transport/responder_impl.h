@@ -92,6 +92,7 @@ struct Responder::Impl {
     kExecuted,
     kNotReady,  // no receive: the RNR NAK is due, nothing has changed
     kFailed,    // the queue pair is in error
+    kRefused,   // was held, and would have failed: taken for not having come
   };
 
   uint64_t Extend(uint32_t psn) const;
@@ -183,6 +184,7 @@ struct Responder::Impl {
   HeldPackets held;
   Time gap_deadline = kNever;  // when to report the gap that is open now
   int idle_reports = 0;
+  bool executing_held = false;  // failures are not the peer's for certain
 
   // --- Responses, in the order in which they go out: pending resources by
   // PSN, then the NAK, or else the ACK.

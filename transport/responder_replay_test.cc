@@ -406,10 +406,24 @@ TEST_F(ReplayTest, InvalidHeldPacket) {
   peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4);
   peer.Transmit();
+  // It may have been forged by one who did not know which PSN is next: the peer
+  // is asked again.
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
+  EXPECT_EQ(Target(0, 4), Bytes(4));
+  // It was not.
+  peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
   EXPECT_EQ(peer.Transmit(), "NAK invalid-request 101 msn 1");
   EXPECT_EQ(Target(0, 4), Bytes(4));
+}
+
+TEST_F(ReplayTest, ForgedHeldPacketsHarmNobody) {
+  peer.Deliver(peer.Request(kSendLast, 101, true), 8);
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 4, true), 4);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
+  peer.Deliver(peer.Write(kWriteOnly, 101, 4, 4, true), 4);
+  EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
 TEST_F(ReplayTest, MoreThanCanBeHeld) {

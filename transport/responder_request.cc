@@ -301,6 +301,7 @@ bool Responder::Impl::CompleteReceive(const Completion& completion, Time now) {
 
 Responder::Impl::Outcome Responder::Impl::Fail(wire::NakCode code,
                                                QpEvent event, Time now) {
+  if (executing_held) return Outcome::kRefused;
   nak = Nak{wire::MakeNakSyndrome(code), expected, true};
   qp.EnterError(now, event);
   return Outcome::kFailed;

@@ -31,6 +31,12 @@ void ResetProcess() {
   signal(SIGPIPE, SIG_IGN);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    // Root may raise it above what the starter was held to.
+    const rlimit wanted = {65'536, 65'536};
+    if (files.rlim_max < wanted.rlim_max &&
+        setrlimit(RLIMIT_NOFILE, &wanted) == 0) {
+      files = wanted;
+    }
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }

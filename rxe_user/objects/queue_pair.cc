@@ -138,9 +138,34 @@ QueuePair::Posting::~Posting() {
 }
 
 int QueuePair::Posting::Send(const transport::SendRequest& request) {
-  const int error = qp_.transport_->PostSend(request, now_);
+  const int error = (request.flags & transport::kSendInline) != 0
+                        ? SendInline(request)
+                        : qp_.transport_->PostSend(request, now_);
   if (error == 0) posted_ = true;
   return error;
+}
+
+// Inline data is plain memory of the application, which may not be there.
+int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
+  uint64_t length = 0;
+  for (const transport::Sge& sge : request.sges) length += sge.length;
+  if (length == 0 || length > qp_.config_.capacity.max_inline_data) {
+    return qp_.transport_->PostSend(request, now_);
+  }
+  uint8_t data[kMaxInlineData];
+  uint8_t* to = data;
+  for (const transport::Sge& sge : request.sges) {
+    if (!GuardedCopyFrom(to, reinterpret_cast<const void*>(sge.addr),
+                         sge.length)) {
+      return EFAULT;
+    }
+    to += sge.length;
+  }
+  const transport::Sge copy = {reinterpret_cast<uint64_t>(data),
+                               static_cast<uint32_t>(length), 0};
+  transport::SendRequest copied = request;
+  copied.sges = {&copy, 1};
+  return qp_.transport_->PostSend(copied, now_);
 }
 
 int QueuePair::Posting::SendAll(

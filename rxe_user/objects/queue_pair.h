@@ -62,13 +62,15 @@ class QueuePair final : public transport::EventSink {
     Posting(const Posting&) = delete;
     Posting& operator=(const Posting&) = delete;
 
-    // 0 or errno, as transport::QueuePair.
+    // 0 or errno, as transport::QueuePair; EFAULT: inline data is not readable.
     int Send(const transport::SendRequest& request);
     // All of them or none.
     int SendAll(std::span<const transport::SendRequest> requests);
     int Receive(const transport::ReceiveRequest& request);
 
    private:
+    int SendInline(const transport::SendRequest& request);
+
     QueuePair& qp_;
     Lane::Guard guard_;
     const transport::Time now_;

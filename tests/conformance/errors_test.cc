@@ -360,6 +360,28 @@ TEST_F(ErrorTest, NonsenseInWorkRequests) {
   EXPECT_EQ(StateOf(a_.qp), IBV_QPS_RTS);
 }
 
+TEST_F(ErrorTest, InlineDataThatIsNotThere) {
+  void* page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                    0);
+  ASSERT_NE(page, MAP_FAILED);
+  ibv_sge sges[2] = {a_.Sge(0, 8), {reinterpret_cast<uint64_t>(page), 8, 0}};
+  ibv_send_wr request = {};
+  request.sg_list = sges;
+  request.num_sge = 2;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(ibv_post_send(a_.qp, &request, &bad), EFAULT);
+  EXPECT_EQ(bad, &request);
+  EXPECT_EQ(munmap(page, 4096), 0);
+  // The queue pair has not noticed.
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 8, IBV_SEND_INLINE | IBV_SEND_SIGNALED),
+            0);
+  ExpectSuccess(a_.cq, 2);
+  ExpectSuccess(b_.cq, 1);
+}
+
 TEST_F(ErrorTest, StatesDecideWhatMayBePosted) {
   Side c;
   MakeSide(&c);
