@@ -60,9 +60,18 @@ class Place:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
+made = []  # names of all namespaces, those of places that failed included
+
+
+def remove_namespaces():
+    for name in made:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
 def _namespace(tag):
     name = f"rxeu-{os.getpid()}-{tag}"
     sh("ip", "netns", "add", name)
+    made.append(name)
     sh("ip", "-n", name, "link", "set", "lo", "up")
     # No duplicate address detection: addresses are usable at once.
     for knob in ("all", "default"):

@@ -51,6 +51,15 @@ Device* Show(std::shared_ptr<const rxe_user::Device> snapshot) {
   return device;
 }
 
+// Once in a process: programs that wait for a device ask again and again.
+void TellNoInterface() {
+  static std::atomic<bool> told = false;
+  if (told.exchange(true)) return;
+  std::fprintf(stderr,
+               "rxe_user: no device: no interface is up and has an address "
+               "(see ip address)\n");
+}
+
 std::shared_ptr<const rxe_user::Device> Snapshot(ibv_device* device) {
   Device* ours = static_cast<Device*>(device);
   std::lock_guard<std::mutex> lock(ours->mutex);
@@ -63,8 +72,10 @@ VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
   if (num_devices != nullptr) *num_devices = 0;
   return PointerCall([&]() -> ibv_device** {
     std::vector<Device*> devices;
-    for (std::shared_ptr<const rxe_user::Device>& device :
-         rxe_user::ListDevices()) {
+    std::vector<std::shared_ptr<const rxe_user::Device>> present =
+        rxe_user::ListDevices();
+    if (present.empty()) TellNoInterface();
+    for (std::shared_ptr<const rxe_user::Device>& device : present) {
       if (device->gids.empty() || !PortIsUsable(*device)) continue;
       devices.push_back(Show(std::move(device)));
     }
