@@ -41,8 +41,9 @@ void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
   attr->max_qp_rd_atom = rxe_user::kMaxRdAtomic;
   attr->max_res_rd_atom = rxe_user::kMaxRdAtomic * rxe_user::kMaxQp;
   attr->max_qp_init_rd_atom = rxe_user::kMaxRdAtomic;
-  // Executed by the processor: atomic with everything else that is.
-  attr->atomic_cap = IBV_ATOMIC_GLOB;
+  // Executed by the processor, so atomic with everything else that is (GLOB);
+  // but hardware says HCA, and programs such as UCX compare with just that.
+  attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = rxe_user::kMaxObjects - 1;
   attr->max_srq = rxe_user::kMaxObjects - 1;
   attr->max_srq_wr = rxe_user::kMaxSrqWr;
