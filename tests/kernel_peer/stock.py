@@ -1,0 +1,180 @@
+"""Debian's stock verbs programs: one end on our device, one on the guest's."""
+
+import itertools
+import os
+import sys
+from dataclasses import dataclass
+
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "apps"))
+import places
+from places import Failure, How
+
+PORT = 18515
+LIMIT = 60  # seconds: emulation is slow, and this machine may be busy
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a cell is run in."""
+
+    kernel: str  # the guest's
+    mtu: int  # of the link
+    family: int  # of the GIDs: 4 or 6
+    server: str  # which end is the server: "host" or "guest"
+
+    def __str__(self):
+        client = "guest" if self.server == "host" else "host"
+        return (f"{self.kernel}, MTU {self.mtu}, IPv{self.family}, "
+                f"{client} to {self.server}")
+
+
+KERNELS, MTUS, FAMILIES, SERVERS = (
+    ("6.1", "6.12"), (1500, 4200), (4, 6), ("host", "guest"))
+EVERY_SETTING = [Setting(*s) for s in
+                 itertools.product(KERNELS, MTUS, FAMILIES, SERVERS)]
+# Five in which each pair of values occurs together.
+PAIRWISE = [
+    Setting(*(values[bit] for values, bit in
+              zip((KERNELS, MTUS, FAMILIES, SERVERS), bits)))
+    for bits in ((0, 0, 0, 0), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 1),
+                 (1, 1, 1, 0))
+]
+
+# Program -> what it is run with. Each has at least five, so that it meets
+# every pair of settings when each is run in one of PAIRWISE.
+_PINGPONG = ("-n 200", "-c -s 1 -n 50", "-c -s 3 -n 50", "-c -s 1001 -n 50",
+             "-c -s 4097 -n 50", "-e -n 100", "-c -s 1048576 -n 10")
+_BANDWIDTH = ("-s 1 -n 100", "-s 3 -n 100", "-s 1001 -n 100 -b",
+              "-s 4097 -n 100", "-s 4097 -n 100 -q 8", "-s 65536 -n 50 -b",
+              "-a -n 10")
+_LATENCY = ("-s 1 -n 50", "-s 3 -n 50", "-s 1001 -n 50", "-s 4097 -n 50",
+            "-a -n 10")
+_EVENTS = ("-e -s 1001 -n 50", "-e -s 65536 -n 50")
+_ATOMIC = tuple(f"-A {kind} {rest}"
+                for kind in ("FETCH_AND_ADD", "CMP_AND_SWAP")
+                for rest in ("-n 100", "-e -n 50"))
+PROGRAMS = {
+    "ibv_rc_pingpong": _PINGPONG,
+    "ibv_srq_pingpong": ("-n 200", "-s 1 -n 50", "-s 1001 -n 50",
+                         "-s 4097 -n 50", "-e -n 100", "-q 8 -n 200"),
+    "ib_send_bw": _BANDWIDTH + _EVENTS + ("-e -b -q 8 -s 1001 -n 50",),
+    "ib_send_lat": _LATENCY + _EVENTS,
+    "ib_write_bw": _BANDWIDTH,
+    "ib_write_lat": _LATENCY,
+    "ib_read_bw": _BANDWIDTH + _EVENTS,
+    "ib_read_lat": _LATENCY + _EVENTS,
+    "ib_atomic_bw": _ATOMIC + ("-A FETCH_AND_ADD -n 100 -q 8",
+                               "-A CMP_AND_SWAP -n 100 -b"),
+    "ib_atomic_lat": _ATOMIC + ("-A FETCH_AND_ADD -n 50 -o 1",),
+}
+
+
+def plan(full):
+    """(setting, program, options) of everything that is run."""
+    out = []
+    turn = 0
+    for program, variants in PROGRAMS.items():
+        for options in variants:
+            if full:
+                out += [(s, program, options) for s in EVERY_SETTING]
+            else:
+                out.append((PAIRWISE[turn % len(PAIRWISE)], program, options))
+            turn += 1
+    return out
+
+
+def await_listen_in_guest(guest, server, port, limit=30):
+    """Until a program in the guest listens on a TCP port."""
+    status, _ = guest.start(
+        f"timeout {limit} sh -c 'until grep -q \":{port:04X} 0.*:0000 0A\" "
+        "/proc/net/tcp /proc/net/tcp6; do sleep 0.02; done'").wait()
+    if status:
+        status, text = server.wait(1)
+        raise Failure(f"the server in the guest does not listen on {port}; "
+                      f"exit {status}:\n{text}")
+
+
+class Ends:
+    """Runs a program as server on one end and as client on the other."""
+
+    def __init__(self, runner, network, guest):
+        self.runner, self.network, self.guest = runner, network, guest
+        self.gids = {}
+
+    def device_and_gid(self, end, family):
+        if (end, family) not in self.gids:
+            if end == "host":
+                found = self.runner.device_and_gid(self.network.host, family)
+            else:
+                side = self.network.guest
+                address = side.ipv4 if family == 4 else side.ipv6
+                found = "rxe0", self.guest.gid_index(address)
+            self.gids[end, family] = found
+        return self.gids[end, family]
+
+    def run(self, setting, server_argv, client_argv, port=PORT, limit=LIMIT,
+            may_fail=False):
+        """Output of server and client, each of which must end, and exit with 0
+        unless `may_fail`."""
+        def host_output(what):
+            if may_fail:
+                return places.last_words(host, limit)
+            return places.finish(host, what, limit)
+
+        def guest_output(what):
+            if may_fail:
+                return guest.wait(limit)[1]
+            return guest.finish(what, limit)
+
+        host = guest = None
+        try:
+            if setting.server == "host":
+                host = self.runner.start(self.network.host, How(), server_argv)
+                places.await_listen(host, port)
+                guest = self.guest.start(" ".join(client_argv))
+                client = guest_output("the client in the guest")
+                return host_output("our server"), client
+            guest = self.guest.start(" ".join(server_argv))
+            await_listen_in_guest(self.guest, guest, port)
+            host = self.runner.start(self.network.host, How(), client_argv)
+            client = host_output("our client")
+            return guest_output("the server in the guest"), client
+        except Failure as e:
+            said = str(e)
+            if host and not host.stdout.closed:
+                said += f"\nours {places.last_words(host, 2)}"
+            if guest and guest.result is None:
+                status, text = guest.wait(2)
+                said += f"\nthe guest's exited with {status}:\n{text}"
+            elif guest:
+                said += "\nthe guest's exited with %d:\n%s" % guest.result
+            raise type(e)(said) from e
+        finally:
+            if host:
+                places.end(host)
+            if guest:
+                guest.end()
+
+    def run_stock(self, setting, program, options):
+        example = program.startswith("ibv_")
+
+        def argv(end):
+            device, gid = self.device_and_gid(end, setting.family)
+            flags = (["-d", device, "-g", str(gid)] if example else
+                     ["-d", device, "-x", str(gid), "-F"])
+            return [program] + flags + ["-p", str(PORT)] + options.split()
+
+        client = "guest" if setting.server == "host" else "host"
+        address = (self.network.host if setting.server == "host"
+                   else self.network.guest).ipv4
+        server_said, client_said = self.run(
+            setting, argv(setting.server), argv(client) + [address])
+        if not example:
+            places.perftest_row(client_said)
+            return
+        for said in (server_said, client_said):
+            if "usec/iter" not in said:
+                raise Failure("no result in:\n" + said)
+            if "Invalid data" in said:  # it exits with 0 even so
+                raise Failure(said)

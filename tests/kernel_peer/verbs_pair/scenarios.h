@@ -1,0 +1,28 @@
+// What verbs_pair does: each scenario runs on both ends at once.
+#ifndef TESTS_KERNEL_PEER_VERBS_PAIR_SCENARIOS_H_
+#define TESTS_KERNEL_PEER_VERBS_PAIR_SCENARIOS_H_
+
+#include <span>
+
+#include "tests/kernel_peer/verbs_pair/rig.h"
+
+namespace verbs_pair {
+
+struct Scenario {
+  const char* name;
+  // Throws Failure or NotSupported.
+  void (*run)(const Rig& rig);
+  // Only when it is asked for by name.
+  bool on_request = false;
+};
+
+// Every operation with its content compared.
+std::span<const Scenario> DataScenarios();
+// Connections: made anew, numbered from elsewhere, their address vectors.
+std::span<const Scenario> ConnectionScenarios();
+// What must fail, and how both ends learn of it.
+std::span<const Scenario> ErrorScenarios();
+
+}  // namespace verbs_pair
+
+#endif  // TESTS_KERNEL_PEER_VERBS_PAIR_SCENARIOS_H_
