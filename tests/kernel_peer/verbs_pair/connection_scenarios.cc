@@ -57,11 +57,12 @@ void Recreate(const Rig& rig) {
   }
 }
 
-// Eight connections between the same two processes.
+// Eight connections between the same two processes. The hop limit is for a
+// capture to tell them by.
 void EightAtOnce(const Rig& rig) {
   std::vector<std::unique_ptr<Link>> links;
   for (int i = 0; i < 8; ++i) {
-    links.push_back(std::make_unique<Link>(rig, Options{}));
+    links.push_back(std::make_unique<Link>(rig, Options{.hop_limit = 19}));
   }
   for (uint32_t i = 0; i < links.size(); ++i) Traffic(rig, links[i].get(), i);
 }
@@ -72,9 +73,12 @@ void AddressVector(const Rig& rig) {
   Traffic(rig, &link, 1);
 }
 
+// Two flows of one label.
 void FlowLabel(const Rig& rig) {
-  Link link(rig, {.hop_limit = 18, .flow_label = 0x2abcd});
-  Traffic(rig, &link, 1);
+  for (uint32_t seed : {1u, 2u}) {
+    Link link(rig, {.hop_limit = 18, .flow_label = 0x2abcd});
+    Traffic(rig, &link, seed);
+  }
 }
 
 constexpr Scenario kScenarios[] = {

@@ -24,7 +24,8 @@ constexpr char kUsage[] =
     "\n"
     "Without SERVER it waits for its peer. -r: this end makes the requests.\n"
     "-k: the device here is the kernel's rxe, -K: the peer's is. -o: only this\n"
-    "scenario; both ends must be given the same. -l lists them.\n"
+    "scenario; both ends must be given the same. -l lists those\n"
+    "that are run without.\n"
     "Prints `ok|failed|skipped NAME[: why]` for each; exit status 1 if one\n"
     "failed.\n";
 
@@ -105,7 +106,7 @@ int Run(int argc, char** argv) {
         break;
       case 'l':
         for (const Scenario& scenario : AllScenarios()) {
-          std::puts(scenario.name);
+          if (!scenario.on_request) std::puts(scenario.name);
         }
         return 0;
       case 'h':

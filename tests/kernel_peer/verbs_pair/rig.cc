@@ -301,12 +301,15 @@ void Link::ExpectNone(int ms) {
 void Link::ExpectState(ibv_qp_state state) {
   ibv_qp_attr attr;
   ibv_qp_init_attr init;
-  if (int error = ibv_query_qp(qp_, &attr, IBV_QP_STATE, &init); error != 0) {
-    Fail("ibv_query_qp: %s", std::strerror(error));
-  }
-  if (attr.qp_state != state) {
-    Fail("the QP's state is %d, not %d", attr.qp_state, state);
-  }
+  // rxe completes the work request first and changes the state afterwards.
+  const int64_t end = NowMs() + (rig_.rxe ? kLimitMs : 0);
+  do {
+    if (int error = ibv_query_qp(qp_, &attr, IBV_QP_STATE, &init); error != 0) {
+      Fail("ibv_query_qp: %s", std::strerror(error));
+    }
+    if (attr.qp_state == state) return;
+  } while (NowMs() < end);
+  Fail("the QP's state is %d, not %d", attr.qp_state, state);
 }
 
 bool Link::NextEvent(ibv_async_event* event, int limit_ms) {
