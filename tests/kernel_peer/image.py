@@ -24,7 +24,8 @@ KERNELS = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
 MODULES = """
     crc32_generic crc32_pclmul crc32c_generic virtio_pci virtio_net
     virtio_console virtio_rng 9p 9pnet_virtio veth ifb sch_netem sch_ingress
-    cls_matchall act_mirred configfs ib_uverbs ib_umad rdma_ucm rdma_rxe
+    sch_prio cls_matchall cls_flower act_mirred configfs ib_uverbs ib_umad
+    rdma_ucm rdma_rxe
 """.split()
 
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
@@ -38,6 +39,11 @@ class Unavailable(Exception):
 def _output(*argv):
     done = subprocess.run(argv, capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else ""
+
+
+def _kept_as(package):
+    """Name of the folder of a kernel with these modules."""
+    return f"{package}.{zlib.crc32(' '.join(MODULES).encode()):08x}"
 
 
 def _kernel_package(meta):
@@ -123,12 +129,13 @@ def kernel(version, cache):
         subprocess.run(["apt-get", "update", "-qq"], capture_output=True)
         package = _kernel_package(KERNELS[version])
     if not package:
-        kept = sorted(glob.glob(f"{cache}/linux-image-{version}.*"),
+        kept = sorted(glob.glob(
+            _kept_as(f"{cache}/linux-image-{version}.*")),
                       key=os.path.getmtime)
         if kept:
             return kept[-1]
         raise Unavailable(f"apt knows no package {KERNELS[version]}")
-    folder = f"{cache}/{package}"
+    folder = f"{cache}/{_kept_as(package)}"
     if os.path.exists(folder):
         return folder
     os.makedirs(cache, exist_ok=True)
@@ -143,7 +150,6 @@ def kernel(version, cache):
                 subprocess.run(["apt-get", "update", "-qq"],
                                capture_output=True)
                 package = _kernel_package(KERNELS[version]) or package
-                folder = f"{cache}/{package}"
         else:
             said = done.stderr.strip().splitlines()
             raise Unavailable(f"cannot download {package}: "
@@ -157,7 +163,9 @@ def kernel(version, cache):
             data = f.read()
         with open(f"{work}/made/kernel", "wb") as f:
             f.write(_elf(data) or data)
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = f"{cache}/{_kept_as(package)}"
+        for old in glob.glob(f"{cache}/linux-image-{version}.*"):
+            shutil.rmtree(old)
         os.rename(f"{work}/made", folder)
     return folder
 

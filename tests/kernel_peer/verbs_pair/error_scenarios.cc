@@ -259,7 +259,7 @@ void DestroyedInTransfer(const Rig& rig) {
   constexpr size_t kSize = 256 * 1024;
   constexpr uint64_t kCount = 48;
   for (ibv_wr_opcode opcode : kReadOrWrite) {
-    Link link(rig, {.memory = kSize, .timeout = 12, .retry_cnt = 2});
+    Link link(rig, {.memory = kSize, .timeout = 12});
     rig.wire_up->Barrier();
     if (rig.requester) {
       for (uint64_t i = 0; i < kCount; ++i) {

@@ -1,0 +1,91 @@
+"""A bad network: the guest's kernel drops, reorders, duplicates and corrupts
+RoCE's packets, those that it sends and those that it receives. What runs over
+it must still end right, only later.
+"""
+
+import json
+import time
+
+import pair
+from places import Failure
+
+# What is on the wire -> what tc-netem(8) is told.
+KINDS = {
+    "loss 1 %": "loss 1%",
+    "reorder 5 %": "delay 1ms reorder 95%",
+    "duplicate 2 %": "duplicate 2%",
+    "corrupt 0.1 %": "corrupt 0.1%",
+}
+PAIR = "verbs_pair, all scenarios"
+STOCK = (("ibv_rc_pingpong", "-c -s 4097 -n 100"),
+         ("ibv_srq_pingpong", "-s 4097 -n 100"),
+         ("ib_send_bw", "-s 65536 -n 20 -b"),
+         ("ib_write_bw", "-s 65536 -n 20 -q 8"),
+         ("ib_read_bw", "-s 65536 -n 20"),
+         ("ib_atomic_bw", "-n 200"))
+LINES = [PAIR] + [f"{program} {options}" for program, options in STOCK]
+
+_LEAVING = "eth0"
+_ARRIVING = "ifb0"  # packets that arrive are led through it
+
+
+def impair(guest, netem):
+    """RoCE's packets of both directions go through netem; others, by which the
+    programs find together, do not."""
+    commands = ["ip link set ifb0 mtu 9000 up",
+                "tc qdisc add dev eth0 handle ffff: ingress",
+                "tc filter add dev eth0 parent ffff: matchall "
+                "action mirred egress redirect dev ifb0"]
+    for device in (_LEAVING, _ARRIVING):
+        commands += [f"tc qdisc add dev {device} root handle 1: prio bands 4 "
+                     "priomap" + " 0" * 16,
+                     f"tc qdisc add dev {device} parent 1:4 handle 40: netem "
+                     f"limit 20000 {netem}"]
+        for priority, protocol in ((1, "ip"), (2, "ipv6")):
+            commands.append(
+                f"tc filter add dev {device} parent 1: protocol {protocol} "
+                f"prio {priority} flower ip_proto udp dst_port 4791 "
+                "classid 1:4")
+    guest.check("set -e; " + "; ".join(commands))
+
+
+def repair(guest):
+    guest.check("tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; "
+                "tc qdisc del dev ifb0 root; ip link set ifb0 down")
+
+
+def through_netem(guest, device):
+    """Packets that have gone through netem, and those dropped by it."""
+    for qdisc in json.loads(guest.check(f"tc -s -j qdisc show dev {device}")):
+        if qdisc["kind"] == "netem":
+            return qdisc["packets"], qdisc["drops"]
+    raise Failure(f"no netem on {device}")
+
+
+def run(ends, setting, kind):
+    """Yields (line, verdict, why, seconds) of LINES."""
+    guest = ends.guest
+    impair(guest, KINDS[kind])
+    try:
+        start = time.monotonic()
+        bad = [f"{name}: {why}" for name, verdict, why, _ in
+               pair.run(ends, setting, pair.scenarios())
+               if verdict == "failed"]
+        for device in (_LEAVING, _ARRIVING):
+            packets, drops = through_netem(guest, device)
+            if packets < 1000 or ("loss" in kind and drops == 0):
+                bad.append(f"only {packets} packets went through {device}'s "
+                           f"netem, {drops} were dropped")
+        yield (PAIR, "failed" if bad else "ok", "\n".join(bad),
+               time.monotonic() - start)
+        for program, options in STOCK:
+            start = time.monotonic()
+            verdict, why = "ok", ""
+            try:
+                ends.run_stock(setting, program, options)
+            except Failure as e:
+                verdict, why = "failed", str(e)
+            yield (f"{program} {options}", verdict, why,
+                   time.monotonic() - start)
+    finally:
+        repair(guest)
