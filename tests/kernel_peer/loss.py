@@ -12,7 +12,7 @@ from places import Failure
 # What is on the wire -> what tc-netem(8) is told.
 KINDS = {
     "loss 1 %": "loss 1%",
-    "reorder 5 %": "delay 1ms reorder 95%",
+    "reorder 5 %": "delay 1ms reorder 5%",
     "duplicate 2 %": "duplicate 2%",
     "corrupt 0.1 %": "corrupt 0.1%",
 }

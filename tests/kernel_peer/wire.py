@@ -45,7 +45,7 @@ class Capture:
         self.path = path
         self.process = subprocess.Popen(
             network.host.prefix() + [
-                "tcpdump", "-i", "tap0", "-w", path, "-U", "-B", "65536",
+                "tcpdump", "-i", "tap0", "-w", path, "-U", "-B", "262144",
                 "--immediate-mode", "-Z", "root", "udp port 4791"],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             start_new_session=True)

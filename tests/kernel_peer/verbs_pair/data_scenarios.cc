@@ -67,6 +67,7 @@ void SendMessages(const Rig& rig) {
     for (size_t i = 0; i < std::size(kSizes); ++i) {
       if (link.Expect(i).opcode != IBV_WC_SEND) Fail("not a SEND's completion");
     }
+    rig.wire_up->Barrier();
     return;
   }
   std::memset(link.memory(), kUntouched, layout.total);
@@ -78,6 +79,7 @@ void SendMessages(const Rig& rig) {
     CheckReceived(link.Expect(i), IBV_WC_RECV, kSizes[i], 0);
   }
   CheckLayout(&link, layout, "a SEND");
+  rig.wire_up->Barrier();
 }
 
 // Receives larger than what comes; every second message has immediate data.
@@ -100,6 +102,7 @@ void SendImmediate(const Rig& rig) {
       link.Post(&wr);
     }
     for (uint32_t i = 0; i < 16; ++i) link.Expect(i);
+    rig.wire_up->Barrier();
     return;
   }
   std::memset(link.memory(), kUntouched, link.memory_size());
@@ -119,6 +122,7 @@ void SendImmediate(const Rig& rig) {
     CheckBytes(link.memory() + i * kSlot + size, kSlot - size, kUntouched,
                "behind a SEND");
   }
+  rig.wire_up->Barrier();
 }
 
 constexpr size_t kGather[] = {1, 3, 1000, 4097};
@@ -255,6 +259,7 @@ void Solicited(const Rig& rig) {
     link.Rdma(IBV_WR_RDMA_WRITE_WITH_IMM, 3, {link.Piece(0, 5)}, 0, 7,
               IBV_SEND_SOLICITED);
     link.Expect(3);
+    rig.wire_up->Barrier();
     return;
   }
   for (uint64_t i = 1; i <= 3; ++i) link.PostRecv(i, {link.Piece(0, 4096)});
@@ -272,6 +277,7 @@ void Solicited(const Rig& rig) {
     Fail("not woken by a WRITE with immediate data");
   }
   link.Expect(3);
+  rig.wire_up->Barrier();
 }
 
 void Write(const Rig& rig) {
@@ -429,6 +435,7 @@ void Fence(const Rig& rig) {
     link.Send(2, {link.Piece(0, 9000)}, IBV_SEND_FENCE);
     link.Expect(1);
     link.Expect(2);
+    rig.wire_up->Barrier();
     return;
   }
   FillPattern(link.memory(), 9000, 3);
@@ -436,6 +443,7 @@ void Fence(const Rig& rig) {
   rig.wire_up->Barrier();
   CheckReceived(link.Expect(2), IBV_WC_RECV, 9000, 0);
   CheckPattern(link.memory() + 16384, 9000, 3, "a SEND behind a fence");
+  rig.wire_up->Barrier();
 }
 
 // Two queue pairs take from one shared receive queue.
@@ -450,6 +458,7 @@ void SharedReceive(const Rig& rig) {
       shared.Send(i, {shared.Piece(i * kSlot, size)});
     }
     for (uint32_t i = 0; i < 32; ++i) shared.Expect(i);
+    rig.wire_up->Barrier();
     return;
   }
   for (uint32_t i = 0; i < 32; ++i) {
@@ -460,6 +469,7 @@ void SharedReceive(const Rig& rig) {
     CheckReceived(shared.Expect(i), IBV_WC_RECV, i * 150, 0);
     CheckPattern(shared.memory() + i * kSlot, i * 150, i, "a SEND to an SRQ");
   }
+  rig.wire_up->Barrier();
 }
 
 // Runs a SEND with invalidate of `size` bytes: the R_Key of a type 2 window is

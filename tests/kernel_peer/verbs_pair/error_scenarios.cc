@@ -183,6 +183,7 @@ void BadReceive(const Rig& rig) {
     link.Send(1, {link.Piece(0, 500)});
     link.Expect(1, IBV_WC_REM_OP_ERR);
     ExpectRequesterInError(&link);
+    rig.wire_up->Barrier();
     return;
   }
   ibv_sge piece = link.Piece(0, 1000);
@@ -191,6 +192,7 @@ void BadReceive(const Rig& rig) {
   rig.wire_up->Barrier();
   link.Expect(1, ReceiveStatus(rig, IBV_WC_LOC_PROT_ERR));
   link.ExpectState(IBV_QPS_ERR);
+  rig.wire_up->Barrier();
 }
 
 // No receive is posted; two retries, then the requester gives up. The responder
@@ -224,6 +226,7 @@ void RnrRecovers(const Rig& rig) {
     rig.wire_up->Barrier();
     link.Expect(1);
     link.Expect(2);
+    rig.wire_up->Barrier();
     return;
   }
   rig.wire_up->Barrier();
@@ -234,6 +237,7 @@ void RnrRecovers(const Rig& rig) {
   CheckReceived(link.Expect(2), IBV_WC_RECV_RDMA_WITH_IMM, 9000,
                 IBV_WC_WITH_IMM);
   CheckPattern(link.memory() + 16384, 9000, 1, "a WRITE");
+  rig.wire_up->Barrier();
 }
 
 // The queue pair at the other end is no more. 12: 16.8 ms.
@@ -259,7 +263,8 @@ void DestroyedInTransfer(const Rig& rig) {
   constexpr size_t kSize = 256 * 1024;
   constexpr uint64_t kCount = 48;
   for (ibv_wr_opcode opcode : kReadOrWrite) {
-    Link link(rig, {.memory = kSize, .timeout = 12});
+    // rxe takes a retry_cnt of 7 for "for ever".
+    Link link(rig, {.memory = kSize, .timeout = 12, .retry_cnt = 6});
     rig.wire_up->Barrier();
     if (rig.requester) {
       for (uint64_t i = 0; i < kCount; ++i) {

@@ -10,7 +10,8 @@ namespace verbs_pair {
 
 struct Scenario {
   const char* name;
-  // Throws Failure or NotSupported.
+  // Throws Failure or NotSupported. The responder ends when the requester has
+  // its completions: an acknowledgement may be lost and asked for again.
   void (*run)(const Rig& rig);
   // Only when it is asked for by name.
   bool on_request = false;
