@@ -112,7 +112,9 @@ class Command:
     def end(self):
         """Kills it, if it runs still."""
         if self.result is None:
-            self.guest.check(f"kill -9 -$(cat /run/command.{self.shell})")
+            # It may be ending by itself.
+            self.guest.check(
+                f"kill -9 -$(cat /run/command.{self.shell}) || true")
             if not self._receive(30):
                 raise GuestGone("a command in the guest cannot be ended")
 

@@ -8,6 +8,7 @@ import time
 
 import pair
 from places import Failure
+from stock import Setting
 
 # What is on the wire -> what tc-netem(8) is told.
 KINDS = {
@@ -16,17 +17,53 @@ KINDS = {
     "duplicate 2 %": "duplicate 2%",
     "corrupt 0.1 %": "corrupt 0.1%",
 }
-PAIR = "verbs_pair, all scenarios"
+# What a run without --full does; each kernel and each way round twice.
+SETTINGS = {
+    "loss 1 %": Setting("6.1", 1500, 4, "host"),
+    "reorder 5 %": Setting("6.1", 4200, 4, "guest"),
+    "duplicate 2 %": Setting("6.12", 1500, 6, "guest"),
+    "corrupt 0.1 %": Setting("6.12", 4200, 6, "host"),
+}
+
+# An error is told by one NAK, and a queue pair in error is silent: if that is
+# lost, the requester's retries end instead.
+NAKED = {"bad_key", "out_of_bounds", "wrong_rights", "not_offered",
+         "misaligned_atomic", "too_long", "bad_receive"}
+# rxe does not survive reordered answers to its READs, whoever sends them: its
+# queue pair ends in error, sometimes after a completion without its data. Two
+# rxe fail likewise (docs/interop.md).
+WITH_READS = {"read", "scatter_gather", "megabyte", "fence", "mixed",
+              "psn_wrap", "reset", "recreate", "eight_at_once",
+              "requester_destroyed", "destroyed_in_transfer"}
+
+PAIR = "verbs_pair"
 STOCK = (("ibv_rc_pingpong", "-c -s 4097 -n 100"),
          ("ibv_srq_pingpong", "-s 4097 -n 100"),
          ("ib_send_bw", "-s 65536 -n 20 -b"),
          ("ib_write_bw", "-s 65536 -n 20 -q 8"),
          ("ib_read_bw", "-s 65536 -n 20"),
          ("ib_atomic_bw", "-n 200"))
-LINES = [PAIR] + [f"{program} {options}" for program, options in STOCK]
 
 _LEAVING = "eth0"
 _ARRIVING = "ifb0"  # packets that arrive are led through it
+
+
+def scenarios(setting, kind):
+    """The scenarios of verbs_pair that must end right."""
+    out = [name for name in pair.scenarios() if name not in NAKED]
+    if "reorder" in kind:
+        # In "mixed" both ends read.
+        reading = WITH_READS if setting.server == "host" else {"mixed"}
+        out = [name for name in out if name not in reading]
+    return out
+
+
+def lines(setting, kind):
+    """The report's lines of one run."""
+    programs = [f"{program} {options}" for program, options in STOCK]
+    if "reorder" in kind and setting.server == "host":
+        programs = [p for p in programs if "read" not in p]
+    return [PAIR] + programs
 
 
 def impair(guest, netem):
@@ -63,29 +100,31 @@ def through_netem(guest, device):
 
 
 def run(ends, setting, kind):
-    """Yields (line, verdict, why, seconds) of LINES."""
+    """Yields (line, verdict, why, seconds) of `lines`."""
     guest = ends.guest
     impair(guest, KINDS[kind])
     try:
         start = time.monotonic()
         bad = [f"{name}: {why}" for name, verdict, why, _ in
-               pair.run(ends, setting, pair.scenarios())
+               pair.run(ends, setting, scenarios(setting, kind))
                if verdict == "failed"]
         for device in (_LEAVING, _ARRIVING):
             packets, drops = through_netem(guest, device)
-            if packets < 1000 or ("loss" in kind and drops == 0):
+            if packets < 500 or ("loss" in kind and drops == 0):
                 bad.append(f"only {packets} packets went through {device}'s "
                            f"netem, {drops} were dropped")
         yield (PAIR, "failed" if bad else "ok", "\n".join(bad),
                time.monotonic() - start)
         for program, options in STOCK:
+            line = f"{program} {options}"
+            if line not in lines(setting, kind):
+                continue
             start = time.monotonic()
             verdict, why = "ok", ""
             try:
                 ends.run_stock(setting, program, options)
             except Failure as e:
                 verdict, why = "failed", str(e)
-            yield (f"{program} {options}", verdict, why,
-                   time.monotonic() - start)
+            yield line, verdict, why, time.monotonic() - start
     finally:
         repair(guest)

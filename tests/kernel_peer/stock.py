@@ -1,8 +1,11 @@
 """Debian's stock verbs programs: one end on our device, one on the guest's."""
 
 import itertools
+import json
 import os
+import subprocess
 import sys
+import time
 from dataclasses import dataclass
 
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -189,3 +192,56 @@ class Ends:
                 raise Failure("no result in:\n" + said)
             if "Invalid data" in said:  # it exits with 0 even so
                 raise Failure(said)
+
+    def _packets(self):
+        """Packets that the host's end of the link has sent and received."""
+        link, = json.loads(self.network.ip("-s", "-j", "link", "show", "tap0"))
+        return sum(link["stats64"][way]["packets"] for way in ("rx", "tx"))
+
+    def _await_traffic(self, packets=2000, limit=30):
+        start = self._packets()
+        end = time.monotonic() + limit
+        while self._packets() < start + packets:
+            if time.monotonic() > end:
+                raise Failure(f"no traffic within {limit} s")
+            time.sleep(0.01)
+
+    def run_killed(self, setting, victim):
+        """The program of one end ("host" or "guest") is killed in the middle of
+        a transfer: the other one ends by itself, and a new pair works."""
+        def argv(end):
+            device, gid = self.device_and_gid(end, setting.family)
+            return ["ib_write_bw", "-d", device, "-x", str(gid), "-F", "-p",
+                    str(PORT), "-s", "65536", "-D", "60"]
+
+        host = guest = None
+        try:
+            if setting.server == "host":
+                host = self.runner.start(self.network.host, How(), argv("host"))
+                places.await_listen(host, PORT)
+                guest = self.guest.start(
+                    " ".join(argv("guest") + [self.network.host.ipv4]))
+            else:
+                guest = self.guest.start(" ".join(argv("guest")))
+                await_listen_in_guest(self.guest, guest, PORT)
+                host = self.runner.start(
+                    self.network.host, How(),
+                    argv("host") + [self.network.guest.ipv4])
+            self._await_traffic()
+            if victim == "host":
+                places.end(host)
+                status, said = guest.wait(LIMIT)
+                if status is None:
+                    raise Failure(f"the guest's program hangs:\n{said}")
+            else:
+                guest.end()
+                try:
+                    host.communicate(timeout=LIMIT)
+                except subprocess.TimeoutExpired:
+                    raise Failure("our program hangs") from None
+        finally:
+            if host:
+                places.end(host)
+            if guest:
+                guest.end()
+        self.run_stock(setting, "ibv_rc_pingpong", "-c -s 4097 -n 50")
