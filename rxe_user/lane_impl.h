@@ -151,8 +151,8 @@ class LaneImpl final : public Lane {
 
   std::atomic<int> yields_ = 0;  // polls that gave way, in a row
 
-  // Guarded by lock_:
-  transport::Endpoint endpoint_;
+  // Guarded by lock_, and not on a cache line that polls write without it:
+  alignas(64) transport::Endpoint endpoint_;
   std::unique_ptr<Port> port_;
   Slot* slot_ = nullptr;
   LaneHelper* helper_ = nullptr;
