@@ -185,8 +185,7 @@ void OnSignal(int signal, siginfo_t* info, void* context) {
   // nobody has touched (BUS_MCEERR_AO).
   const bool fault = info->si_code > 0 &&
                      !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
-  if (fault &&
-      pc >= reinterpret_cast<greg_t>(rxe_user_guarded_begin) &&
+  if (fault && pc >= reinterpret_cast<greg_t>(rxe_user_guarded_begin) &&
       pc < reinterpret_cast<greg_t>(rxe_user_guarded_end)) {
     pc = reinterpret_cast<greg_t>(rxe_user_guarded_fault);
   } else {
@@ -202,9 +201,8 @@ void Install() {
     ours.sa_sigaction = OnSignal;
     ours.sa_mask = previous[i].sa_mask;
     // The earlier handler runs on the stack that it has asked for.
-    ours.sa_flags =
-        SA_SIGINFO |
-        (previous[i].sa_flags & (SA_ONSTACK | SA_NODEFER | SA_RESTART));
+    ours.sa_flags = SA_SIGINFO | (previous[i].sa_flags &
+                                  (SA_ONSTACK | SA_NODEFER | SA_RESTART));
     sigaction(kSignals[i], &ours, nullptr);
   }
 }
