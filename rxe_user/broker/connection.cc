@@ -169,6 +169,9 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     }
     const absl::Status status = StatusOf(reply->refusal, reply->text);
     if (!status.ok()) return status;
+    if (message.lost_fds()) {
+      return ErrnoStatus(EMFILE, "cannot take a file from the port broker");
+    }
     session.slot = static_cast<uint8_t>(reply->slot);
     session.ledger = message.TakeFd(0);
     return session;

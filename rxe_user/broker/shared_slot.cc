@@ -211,8 +211,7 @@ absl::Status SharedSlot::Request(const Address& address) {
     if (!status.ok()) return status;
     Held held{address, static_cast<uint16_t>(reply->index), message.TakeFd(0),
               message.TakeFd(1)};
-    if (!held.socket.valid()) {
-      // The kernel drops descriptors that there is no room for.
+    if (message.lost_fds() || !held.socket.valid()) {
       return ErrnoStatus(EMFILE, "cannot take a socket from the port broker");
     }
     const std::lock_guard guard(descriptors_);

@@ -102,6 +102,40 @@ TEST_F(FileLimitTest, EveryStepSaysTooManyOpenFiles) {
   }
 }
 
+// A process that uses the device until `*stop` is closed. It has begun when
+// this returns.
+pid_t StartAnotherUser(int* stop);
+
+// What comes from a port broker that runs already are files, too.
+TEST_F(FileLimitTest, BesideAPortBrokerThatRuns) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's own allocator may hang in a child of fork";
+#endif
+  int stop = -1;
+  const pid_t other = StartAnotherUser(&stop);
+  ASSERT_GT(other, 0);
+  testing::internal::CaptureStderr();
+  ibv_cq* cq = ibv_create_cq(context_, 4, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  ibv_qp_init_attr init = {};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = nullptr;
+  Starve("ibv_create_qp", [&] {
+    qp = ibv_create_qp(pd_, &init);
+    return qp == nullptr ? errno : 0;
+  });
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  testing::internal::GetCapturedStderr();
+  close(stop);
+  int status = -1;
+  EXPECT_EQ(waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
+}
+
 // --- exec.
 
 // The descriptors that a program has which is executed now.
@@ -162,8 +196,9 @@ TEST_F(ForkTest, ExecInTheMiddleOfTrafficInheritsNothing) {
 
 // --- fork.
 
-// Whether a queue pair can be made on a device that is opened here and now.
-bool MakesItsOwn() {
+// Whether a queue pair can be made on a device that is opened here and now;
+// does `meanwhile` while it is there.
+bool MakesItsOwn(const std::function<void()>& meanwhile = [] {}) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   ibv_context* context = count > 0 ? ibv_open_device(list[0]) : nullptr;
@@ -175,8 +210,31 @@ bool MakesItsOwn() {
   init.cap = {1, 1, 1, 1, 0};
   init.qp_type = IBV_QPT_RC;
   ibv_qp* qp = cq == nullptr ? nullptr : ibv_create_qp(pd, &init);
+  if (qp != nullptr) meanwhile();
   return qp != nullptr && ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 &&
          ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0;
+}
+
+pid_t StartAnotherUser(int* stop) {
+  int begun[2];
+  int end[2];
+  if (pipe2(begun, O_CLOEXEC) != 0 || pipe2(end, O_CLOEXEC) != 0) return -1;
+  const pid_t child = fork();
+  char byte = 0;
+  if (child == 0) {
+    close(end[1]);
+    const bool made = MakesItsOwn([&] {
+      (void)!write(begun[1], &byte, 1);
+      (void)!read(end[0], &byte, 1);
+    });
+    _exit(made ? 0 : 1);
+  }
+  close(begun[1]);
+  close(end[0]);
+  const ssize_t n = read(begun[0], &byte, 1);
+  close(begun[0]);
+  *stop = end[1];
+  return n == 1 ? child : -1;
 }
 
 // The parent's locks, which its threads hold time and again, mean nothing to a
