@@ -16,7 +16,9 @@ def figure(value):
         return "0"
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+    if abs(value) >= 1:
+        return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.3g}"
 
 
 def spread(values):
@@ -120,14 +122,14 @@ def _cost(numbers_):
 def markdown(results):
     """Table and plots, for between the markers."""
     out = ["", *machine_lines(results), "",
-           f"Median of {results['runs']} runs (minimum to maximum), ours and "
-           "the references in turn. " + summary(results) + ".", "",
+           f"Medians (minimum to maximum) of {results['runs']}, ours and the "
+           "references in turn. " + summary(results) + ".", "",
            "| row | ours | reference | its figure | ratio | target | |",
            "| --- | --- | --- | --- | --- | --- | --- |"]
     for row in results["rows"]:
         if "skipped" in row or "failed" in row:
             why = "skipped" if "skipped" in row else "failed"
-            reason = row[why].splitlines()[0]
+            reason = row[why].splitlines()[0].replace("|", "/")
             out.append(f"| {row['row']} | {why}: {reason} | | | | | |")
             continue
         ours = f"{spread(row['ours']['figures'])} {row['unit']}"
