@@ -4,11 +4,13 @@ and the small verbs program of ours. Each returns a Sample.
 Nothing here decides what is measured (rows.py) or what it means (report.py).
 """
 
+import concurrent.futures
 import json
 import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -156,6 +158,15 @@ def free_port():
         return s.getsockname()[1]
 
 
+def _kill(processes):
+    for process in processes:
+        if process.poll() is None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:  # just ended
+                pass
+
+
 def _perftest(bench, place, argv, user, pairs=1):
     """What each of `pairs` clients has printed. The clients start together,
     when all servers listen."""
@@ -165,24 +176,36 @@ def _perftest(bench, place, argv, user, pairs=1):
         argv + ["-d", device, "-x", str(gid), "-F", "-p"]
         for device, gid in (bench.runner.device_and_gid(side, 4)
                             for side in (place.server, place.client)))
-    started = []
+    started, servers = [], []
+    # What they say is read as it comes: with many queue pairs it is more than
+    # a pipe holds.
+    readers = concurrent.futures.ThreadPoolExecutor(2 * pairs)
+
+    def ended(process, name):
+        return readers.submit(places.finish, process, name, LIMIT)
+
     try:
-        servers, clients = [], []
         for port in ports:
-            servers.append(bench.runner.start(place.server, how,
+            started.append(bench.runner.start(place.server, how,
                                               server + [str(port)]))
-            started.append(servers[-1])
-        for process, port in zip(servers, ports):
+        for process, port in zip(started, ports):
             places.await_listen(process, port)
+        servers = [ended(process, "the server") for process in started]
         for port in ports:
-            clients.append(bench.runner.start(
+            started.append(bench.runner.start(
                 place.client, how, client + [str(port), place.server.ipv4]))
-            started.append(clients[-1])
-        texts = [places.finish(c, "the client", LIMIT) for c in clients]
-        for process in servers:
-            places.finish(process, "the server", LIMIT)
+        clients = [ended(process, "the client") for process in started[pairs:]]
+        texts = [client.result() for client in clients]
+        for server in servers:
+            server.result()
         return texts
+    except Failure as e:
+        _kill(started)
+        said = next((str(s.exception()) for s in servers if s.exception()), "")
+        raise Failure(f"{e}\n{said}") from e
     finally:
+        _kill(started)
+        readers.shutdown()
         for process in started:
             places.end(process)
 

@@ -82,7 +82,7 @@ def all_rows():
         *_large("veth 9000", 4096, 0.85),
         Row("ib_write_bw 4 KB, default depth", "Gbit/s",
             bandwidth(["ib_write_bw", "-s", str(4 * KB)]),
-            [Reference("raw UDP", work, 0.6)]),
+            [Reference("raw UDP", raw_bandwidth(["--work"], 4 * KB), 0.6)]),
         Row("ib_send_bw 64 B, default post list", "M messages/s",
             bandwidth(["ib_send_bw", "-s", "64"], messages_per_s=True),
             [Reference("raw 64-byte segmented sends, without copy and CRC",
