@@ -41,7 +41,7 @@ class Sample:
     that took part, polling and setting up included."""
 
     value: float
-    messages: float = 0
+    messages: float = 0  # of latencies: round trips
     bytes: float = 0
     cpu_s: float = 0
     instructions: float = 0
@@ -331,7 +331,7 @@ def raw_latency(argv, round_trips=0.5):
     def measure(bench):
         out = _reference(bench, "raw_udp", ["--mode", "latency"] + argv)
         half = out["half_round_trip_us"]
-        return Sample(half["p50"] * round_trips * 2, out["messages"],
+        return Sample(half["p50"] * round_trips * 2, out["round_trips"],
                       percentiles=half["percentiles"])
 
     return measure
@@ -352,7 +352,7 @@ def tcp_latency(size):
         out = _reference(bench, "raw_tcp", ["--mode", "latency", "--size",
                                             str(size)])
         half = out["half_round_trip_us"]
-        return Sample(half["p50"], out["messages"],
+        return Sample(half["p50"], out["round_trips"],
                       percentiles=half["percentiles"])
 
     return measure

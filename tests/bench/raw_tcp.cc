@@ -150,7 +150,7 @@ void Latency(const Options& o, nlohmann::json* out) {
     if (i >= o.iterations / 10) half.push_back((Now() - start) * 1e6 / 2);
   }
   waitpid(child, nullptr, 0);
-  (*out)["messages"] = total * 2;
+  (*out)["round_trips"] = total;
   (*out)["half_round_trip_us"] = reference::Percentiles(std::move(half));
 }
 

@@ -160,8 +160,8 @@ def markdown(results):
                          f"{name} | {_cost(r)} |")
             seen.add(name)
     if costs:
-        out += ["", "CPU time of all processes for a message, polling and "
-                "setting up included. " + results["instructions"], "",
+        out += ["", "CPU time of all processes for a message (of latencies: a "
+                "round trip), polling and setting up included. " + results["instructions"], "",
                 "| row | ours | reference | its |", "| --- | --- | --- | --- |",
                 *costs]
     for name, _ in plots(results):
