@@ -144,19 +144,17 @@ std::string ReadConfig(std::vector<std::string>* problems) {
   return text.str();
 }
 
-// Devices are listed over and over: each problem is told once.
-void Tell(const std::vector<std::string>& problems) {
+}  // namespace
+
+void TellOnce(const std::string& line) {
   static auto* const mutex = new std::mutex;
   static auto* const told = new std::set<std::string>;
-  const std::lock_guard<std::mutex> lock(*mutex);
-  for (const std::string& problem : problems) {
-    if (told->insert(problem).second) {
-      ::fprintf(stderr, "rxe_user: %s\n", problem.c_str());
-    }
+  {
+    const std::lock_guard<std::mutex> lock(*mutex);
+    if (!told->insert(line).second) return;
   }
+  ::fprintf(stderr, "rxe_user: %s\n", line.c_str());
 }
-
-}  // namespace
 
 uint32_t RoceMtu(uint32_t interface_mtu) {
   for (uint32_t mtu = 4096; mtu >= 256; mtu /= 2) {
@@ -165,9 +163,10 @@ uint32_t RoceMtu(uint32_t interface_mtu) {
   return 0;
 }
 
-std::vector<std::shared_ptr<const Device>> BuildDevices(
-    const std::vector<Interface>& interfaces, const std::string& config,
-    const std::string& host_identity, std::vector<std::string>* problems) {
+Devices BuildDevices(const std::vector<Interface>& interfaces,
+                     const std::string& config,
+                     const std::string& host_identity,
+                     std::vector<std::string>* problems) {
   // GUIDs follow from all interfaces, whichever of them are chosen.
   std::map<uint32_t, uint64_t> guids;
   std::set<std::array<uint8_t, 6>> seen;
@@ -210,7 +209,7 @@ std::vector<std::shared_ptr<const Device>> BuildDevices(
     }
   }
 
-  std::vector<std::shared_ptr<const Device>> devices;
+  Devices devices;
   std::set<std::string> names;
   for (const auto& [name, interface] : chosen) names.insert(name);
   std::set<std::string> given;
@@ -233,18 +232,14 @@ std::vector<std::shared_ptr<const Device>> BuildDevices(
   return devices;
 }
 
-std::vector<std::shared_ptr<const Device>> ListDevices() {
+absl::StatusOr<Devices> ListDevices() {
   std::vector<std::string> problems;
-  std::vector<std::shared_ptr<const Device>> devices;
-  const std::string config = ReadConfig(&problems);
   const auto interfaces = ReadInterfaces();
-  if (interfaces.ok()) {
-    devices = BuildDevices(*interfaces, config, HostIdentity(), &problems);
-  } else {
-    problems.push_back(
-        absl::StrCat("no devices: ", interfaces.status().message()));
-  }
-  Tell(problems);
+  if (!interfaces.ok()) return interfaces.status();
+  const std::string config = ReadConfig(&problems);
+  Devices devices =
+      BuildDevices(*interfaces, config, HostIdentity(), &problems);
+  for (const std::string& problem : problems) TellOnce(problem);
   return devices;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "wire/address.h"
 
 namespace rxe_user {
@@ -42,8 +43,14 @@ enum class LinkChange : uint8_t {
 
 // The devices of this network namespace as configured by the environment
 // (RXE_USER_DEVICES): real interfaces first, loopback last. A fresh reading at
-// each call. Problems of configuration go to stderr, one clear line each.
-std::vector<std::shared_ptr<const Device>> ListDevices();
+// each call. Problems of configuration go to stderr, one clear line each. Fails
+// when the interfaces cannot be read (errno_status.h).
+using Devices = std::vector<std::shared_ptr<const Device>>;
+absl::StatusOr<Devices> ListDevices();
+
+// A line on stderr, the first time that it is said: devices are listed over and
+// over.
+void TellOnce(const std::string& line);
 
 }  // namespace rxe_user
 

@@ -21,9 +21,10 @@ uint32_t RoceMtu(uint32_t interface_mtu);
 // `host_identity` tells this host and network namespace from all others; it
 // goes into the GUIDs of interfaces whose MAC address does not. What is wrong
 // with `config` is appended to `*problems`, one line each.
-std::vector<std::shared_ptr<const Device>> BuildDevices(
-    const std::vector<Interface>& interfaces, const std::string& config,
-    const std::string& host_identity, std::vector<std::string>* problems);
+Devices BuildDevices(const std::vector<Interface>& interfaces,
+                     const std::string& config,
+                     const std::string& host_identity,
+                     std::vector<std::string>* problems);
 
 }  // namespace rxe_user
 

@@ -124,8 +124,9 @@ TEST(Guid, IsUniqueAndNeverZero) {
 TEST(ListDevices, FindsLoopback) {
   ::unsetenv("RXE_USER_DEVICES");
   const auto devices = ListDevices();
-  ASSERT_FALSE(devices.empty());
-  const Device& lo = *devices.back();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_FALSE(devices->empty());
+  const Device& lo = *devices->back();
   EXPECT_EQ(lo.netdev, "lo");
   EXPECT_TRUE(lo.loopback);
   EXPECT_TRUE(lo.up);

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/engine_impl.h"
+#include "rxe_user/errno_status.h"
 
 namespace rxe_user {
 namespace {
@@ -87,8 +89,10 @@ absl::Status EngineImpl::OpenParts() {
   housekeeper_ = *std::move(housekeeper);
   housekeeper_->AddWatch([this] { return slot_->fd(); },
                          [this] { OnSlotReadable(); });
-  // Nice to have: without it, link events are not told.
-  if (auto monitor = LinkMonitor::Open(device_->ifindex); monitor.ok()) {
+  // Nice to have: where it is refused, link events are not told.
+  auto monitor = LinkMonitor::Open(device_->ifindex);
+  if (IsOutOfFiles(monitor.status())) return monitor.status();
+  if (monitor.ok()) {
     link_monitor_ = *std::move(monitor);
     housekeeper_->AddWatch([this] { return link_monitor_->fd(); },
                            [this] { OnLinkReadable(); });
@@ -99,6 +103,7 @@ absl::Status EngineImpl::OpenParts() {
   absl::Status first_error;
   bool any = false;
   for (const GidEntry& entry : device_->gids) {
+    if (entry.address.is_unspecified()) continue;  // left out of the GID table
     absl::StatusOr<int> fd = slot_->OpenAddress(entry.address, entry.scope_id);
     absl::Status status =
         fd.ok() ? (*port)->AddReceiver({entry.address, entry.scope_id}, *fd)
@@ -111,9 +116,11 @@ absl::Status EngineImpl::OpenParts() {
     return absl::UnavailableError(
         absl::StrCat("interface ", device_->netdev, " has no address"));
   }
-  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0);
   if (absl::Status status = helper_->Start(); !status.ok()) return status;
   if (absl::Status status = housekeeper_->Start(); !status.ok()) return status;
+  // The lane last: from then on threads may wait on its sockets, and count on
+  // them.
+  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0);
   open_ = true;
   return absl::OkStatus();
 }
@@ -166,21 +173,19 @@ LaneImpl& EngineImpl::LaneOf(uint32_t qpn) {
   return *lanes_[qpn % lanes_.size()];
 }
 
-uint16_t EngineImpl::SourcePort(const wire::IpAddress& local,
-                                uint32_t flow_label, uint32_t local_qpn,
-                                uint32_t remote_qpn) {
+absl::StatusOr<uint16_t> EngineImpl::SourcePort(const wire::IpAddress& local,
+                                                uint32_t flow_label,
+                                                uint32_t local_qpn,
+                                                uint32_t remote_qpn) {
   const uint16_t ideal =
       SourcePortOf(flow_label != 0 ? flow_label & 0xfffff
                                    : FlowLabelOf(local_qpn, remote_qpn));
+  if (!alive_) return ForkedStatus();
   if (!open_) {
-    if (!alive_) return ideal;
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!EnsureOpen().ok()) return ideal;
+    if (absl::Status status = EnsureOpen(); !status.ok()) return status;
   }
-  Port* port = lanes_[0]->port();
-  if (port == nullptr) return ideal;
-  // Without a socket nothing can be sent; the sends are counted as errors.
-  return port->SourcePort({local, ScopeOf(local)}, ideal).value_or(ideal);
+  return lanes_[0]->port()->SourcePort({local, ScopeOf(local)}, ideal);
 }
 
 // --- Progress.
@@ -241,8 +246,34 @@ int EngineImpl::WaitReadable(int fd) {
 
 int EngineImpl::WaitAside(int fd) {
   if (!alive_) return ENODEV;
-  pollfd wanted = {fd, POLLIN, 0};
-  return ::ppoll(&wanted, 1, nullptr, nullptr) < 0 ? errno : 0;
+  const int link = open_ ? -1 : AsideLink();
+  for (;;) {
+    pollfd fds[2] = {{fd, POLLIN, 0}, {link, POLLIN, 0}};
+    if (::ppoll(fds, 2, nullptr, nullptr) < 0) return errno;
+    if (fds[0].revents != 0) return 0;
+    OnAsideLink();
+  }
+}
+
+int EngineImpl::AsideLink() {
+  const std::lock_guard<std::mutex> lock(aside_mutex_);
+  if (aside_monitor_ == nullptr) {
+    auto monitor = LinkMonitor::Open(device_->ifindex);
+    if (!monitor.ok()) return -1;
+    aside_monitor_ = *std::move(monitor);
+  }
+  return aside_monitor_->fd();
+}
+
+void EngineImpl::OnAsideLink() {
+  int before;
+  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  {
+    const std::lock_guard<std::mutex> lock(aside_mutex_);
+    const std::vector<LinkChange> changes = aside_monitor_->Read();
+    if (!open_) TellLink(changes);
+  }
+  ::pthread_setcancelstate(before, nullptr);
 }
 
 // --- The threads.
@@ -262,8 +293,10 @@ void EngineImpl::OnSlotReadable() {
   });
 }
 
-void EngineImpl::OnLinkReadable() {
-  for (const LinkChange change : link_monitor_->Read()) {
+void EngineImpl::OnLinkReadable() { TellLink(link_monitor_->Read()); }
+
+void EngineImpl::TellLink(const std::vector<LinkChange>& changes) {
+  for (const LinkChange change : changes) {
     const std::lock_guard<std::mutex> lock(listeners_mutex_);
     for (const auto& [id, listener] : listeners_) listener(change);
   }
@@ -301,6 +334,7 @@ void EngineImpl::AbandonInChild() {
   if (helper_ != nullptr) helper_->AbandonInChild();
   if (housekeeper_ != nullptr) housekeeper_->AbandonInChild();
   link_monitor_.reset();
+  aside_monitor_.reset();
   // The slot sees to itself.
 }
 

@@ -32,7 +32,8 @@ class Engine {
   // random below, not one given back recently. The first call takes a slot,
   // opens the sockets of every address of the device and starts the helper.
   // Errors: kUnavailable (port 4791 taken, no broker), kPermissionDenied,
-  // kResourceExhausted (numbers used up); the message names cause and remedy.
+  // kResourceExhausted (numbers used up), and what the system refused
+  // (errno_status.h); the message names cause and remedy.
   virtual absl::StatusOr<uint32_t> AllocateQpn() = 0;
   virtual void ReleaseQpn(uint32_t qpn) = 0;
 
@@ -49,9 +50,11 @@ class Engine {
   // The UDP source port for a flow: the one of this process's transmit sockets
   // that is chosen by `flow_label` when it is not 0, else by the queue pair
   // numbers (their product, folded, as peers do). May be called with a lane
-  // locked once there is a queue pair.
-  virtual uint16_t SourcePort(const wire::IpAddress& local, uint32_t flow_label,
-                              uint32_t local_qpn, uint32_t remote_qpn) = 0;
+  // locked once there is a queue pair. Fails when the socket cannot be had.
+  virtual absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
+                                              uint32_t flow_label,
+                                              uint32_t local_qpn,
+                                              uint32_t remote_qpn) = 0;
 
   // Progress over all lanes; for empty polls of completion queues.
   virtual bool Progress() = 0;
@@ -63,11 +66,13 @@ class Engine {
   // cancellation point, left by unwinding (so callers must not be noexcept).
   virtual int WaitReadable(int fd) = 0;
   // The same, but leaves progress to others: for a thread that waits for what
-  // seldom comes, which packets meant for others should not wake.
+  // seldom comes, which packets meant for others should not wake. Before the
+  // first queue pair it is what tells link listeners.
   virtual int WaitAside(int fd) = 0;
 
   // `listener` is told of changes of the device's interface, by a thread of
-  // the engine, from the first queue pair on. It must not call the engine.
+  // the engine, from the first queue pair on; before, by one in WaitAside. It
+  // must not call the engine.
   // Remove returns when it is not running and will not be called again.
   using LinkListener = std::function<void(LinkChange)>;
   virtual uint64_t AddLinkListener(LinkListener listener) = 0;

@@ -37,8 +37,9 @@ class EngineImpl final : public Engine {
     return *lanes_[static_cast<size_t>(index)];
   }
   absl::Status OpenAddress(const wire::IpAddress& local) override;
-  uint16_t SourcePort(const wire::IpAddress& local, uint32_t flow_label,
-                      uint32_t local_qpn, uint32_t remote_qpn) override;
+  absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
+                                      uint32_t flow_label, uint32_t local_qpn,
+                                      uint32_t remote_qpn) override;
   bool Progress() override;
   void DropLease() override;
   int WaitReadable(int fd) override;
@@ -65,6 +66,10 @@ class EngineImpl final : public Engine {
   transport::Time HelperTurn();
   void OnSlotReadable();
   void OnLinkReadable();
+  void TellLink(const std::vector<LinkChange>& changes);
+  // The descriptor of aside_monitor_, made when new; -1 if that is refused.
+  int AsideLink();
+  void OnAsideLink();
 
   const std::shared_ptr<const Device> device_;
   const Parts parts_;
@@ -78,6 +83,10 @@ class EngineImpl final : public Engine {
   std::unique_ptr<LinkMonitor> link_monitor_;
   std::unique_ptr<HelperThread> helper_;       // makes progress
   std::unique_ptr<HelperThread> housekeeper_;  // port broker, link events
+
+  // Before there is a housekeeper, threads in WaitAside tell the link's events.
+  std::mutex aside_mutex_;
+  std::unique_ptr<LinkMonitor> aside_monitor_;  // guarded by aside_mutex_
 
   std::mutex listeners_mutex_;
   uint64_t next_listener_ = 1;

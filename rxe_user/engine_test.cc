@@ -280,33 +280,6 @@ TEST_P(EngineTest, IdleCostsNothing) {
   EXPECT_LE(wakeups() - before, 1u);
 }
 
-TEST_P(EngineTest, PollingKeepsTheHelperAsleep) {
-  const std::vector<uint8_t> from = Pattern(64);
-  std::vector<uint8_t> to(64);
-  std::atomic<bool> stop = false;
-  std::thread server([&] {
-    while (!stop) b_->engine().Progress();
-  });
-  const transport::Time start = Lane::Now();
-  const uint64_t before = a_->engine().helper()->wakeups();
-  uint64_t messages = 0;
-  while (Lane::Now() - start < 300 * transport::kMillisecond) {
-    ASSERT_EQ(a_->Write(1, from.data(), 64, to.data()), 0);
-    ExpectDone(a_->Poll(), 1, WcOpcode::kRdmaWrite);
-    ++messages;
-  }
-  stop = true;
-  server.join();
-  const uint64_t wakeups = a_->engine().helper()->wakeups() - before;
-  RecordProperty("messages", static_cast<int>(messages));
-  RecordProperty("wakeups", static_cast<int>(wakeups));
-  // Where there are too few cores this thread does not poll for long times, and
-  // the helper rightly steps in.
-  if (messages < 9000) GTEST_SKIP() << "no two cores are free";
-  // It is woken once in 640 us, and not by each acknowledgement that arrives.
-  EXPECT_LT(wakeups, messages);
-}
-
 TEST_P(EngineTest, ManyThreadsPost) {
   constexpr int kThreads = 4;
   constexpr int kEach = 300;
@@ -495,6 +468,33 @@ TEST(Engine, OpensAddressesThatComeLater) {
   EXPECT_TRUE(engine->OpenAddress(Address("127.0.0.1")).ok());
   EXPECT_TRUE(engine->OpenAddress(Address("127.0.0.5")).ok());
   EXPECT_FALSE(engine->OpenAddress(Address("192.0.2.77")).ok());
+}
+
+// As ibv_asyncwatch does: it waits for events and makes no queue pair.
+TEST(Engine, TellsOfLinksBeforeTheFirstQueuePair) {
+  auto device = std::make_shared<Device>();
+  device->ifindex = 1;
+  const auto engine = MakeEngine(device, EngineImpl::Parts());
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const auto end_waiting = [&] { (void)!::write(ends[1], "x", 1); };
+  std::atomic<bool> down = false;
+  const uint64_t id = engine->AddLinkListener([&](LinkChange change) {
+    if (change == LinkChange::kDown && !down.exchange(true)) end_waiting();
+  });
+  std::thread waiter([&] { EXPECT_EQ(engine->WaitAside(ends[0]), 0); });
+  bool allowed = true;
+  const transport::Time limit = Lane::Now() + 10 * transport::kSecond;
+  while (allowed && !down && Lane::Now() < limit) {
+    allowed = SetLoopback(false) && SetLoopback(true);
+  }
+  if (!down) end_waiting();
+  waiter.join();
+  engine->RemoveLinkListener(id);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  if (!allowed) GTEST_SKIP() << "not allowed to set a link down";
+  EXPECT_TRUE(down);
 }
 
 TEST(Engine, IsSharedByContextsOfOneDevice) {

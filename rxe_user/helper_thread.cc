@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "rxe_user/errno_status.h"
 #include "rxe_user/lane.h"
 
 namespace rxe_user {
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
   if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 ||
       Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
               Token(kWake, 0)) != 0) {
-    return absl::ErrnoToStatus(errno, "helper thread");
+    return ErrnoStatus(errno, "helper thread");
   }
   return helper;
 }
@@ -87,7 +88,7 @@ absl::Status HelperThread::Start() {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const int error = ::pthread_create(&thread_, nullptr, Main, this);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) return absl::ErrnoToStatus(error, "helper thread");
+  if (error != 0) return ErrnoStatus(error, "helper thread");
   running_ = true;
   return absl::OkStatus();
 }

@@ -75,8 +75,9 @@ Time Lane::Now() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
-LaneImpl::LaneImpl()
-    : last_poll_(kLongAgo),
+LaneImpl::LaneImpl(Clock clock)
+    : clock_(clock),
+      last_poll_(kLongAgo),
       last_fruit_(kLongAgo),
       trust_(kLeastTrust),
       last_transmit_(kLongAgo),

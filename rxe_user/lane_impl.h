@@ -66,7 +66,9 @@ struct LaneCounters {
 
 class LaneImpl final : public Lane {
  public:
-  LaneImpl();
+  // Lane::Now, or a test's.
+  using Clock = transport::Time (*)();
+  explicit LaneImpl(Clock clock = &Lane::Now);
   ~LaneImpl() override;
 
   // Gives the lane its sockets. `index` is its number at `helper`. The borrowed
@@ -125,6 +127,8 @@ class LaneImpl final : public Lane {
   void Lock() override { lock_.Lock(); }
   void Unlock() override;
 
+  transport::Time Now() const { return clock_(); }
+
   // The following: lane locked and open.
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
@@ -141,6 +145,7 @@ class LaneImpl final : public Lane {
   bool OnWatch() const { return watching_.load(std::memory_order_relaxed); }
   void Arm(bool on);
 
+  const Clock clock_;
   AdaptiveLock lock_;
   std::atomic<Port*> open_ = nullptr;  // port_.get() once open
   // When the application polled last. Written without the lock.
@@ -151,8 +156,8 @@ class LaneImpl final : public Lane {
 
   std::atomic<int> yields_ = 0;  // polls that gave way, in a row
 
-  // Guarded by lock_:
-  transport::Endpoint endpoint_;
+  // Guarded by lock_, and not on a cache line that polls write without it:
+  alignas(64) transport::Endpoint endpoint_;
   std::unique_ptr<Port> port_;
   Slot* slot_ = nullptr;
   LaneHelper* helper_ = nullptr;

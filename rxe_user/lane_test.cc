@@ -1,8 +1,9 @@
-// A lane between a port and a helper that the test plays: whoever leaves work
-// must have somebody who does it.
+// A lane between a port and a helper that the test plays, on a virtual clock:
+// whoever leaves work must have somebody who does it.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <deque>
 #include <vector>
 
 #include "rxe_user/lane_impl.h"
@@ -12,8 +13,13 @@
 namespace rxe_user {
 namespace {
 
+using transport::kMicrosecond;
+using transport::kMillisecond;
 using transport::kNever;
 using transport::Time;
+
+Time now = transport::kSecond;
+Time Clock() { return now; }
 
 class FakePort final : public Port {
  public:
@@ -27,7 +33,14 @@ class FakePort final : public Port {
   }
   std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const Arrival> Receive(bool) override {
-    return std::exchange(arrivals, {});
+    received_ = std::exchange(on_the_wire, {});
+    if (received_.empty()) return std::exchange(arrivals, {});
+    received_arrivals_.clear();
+    for (const Datagrams& d : received_) {
+      received_arrivals_.push_back({d.bytes, d.segment_size, d.source,
+                                    d.destination, d.source_port, 0, 64});
+    }
+    return received_arrivals_;
   }
   bool more() const override { return false; }
   uint64_t TakeOverflow() override { return 0; }
@@ -36,6 +49,15 @@ class FakePort final : public Port {
   }
   void Queue() override {
     packets.push_back(burst_.segments());
+    if (peer != nullptr) {
+      const transport::AddressVector& av = burst_.flow()->av;
+      peer->on_the_wire.push_back(
+          {{burst_.bytes().begin(), burst_.bytes().end()},
+           burst_.segment_size(),
+           av.source,
+           av.destination,
+           av.source_port});
+    }
     if (block_next) is_blocked = true;
   }
   void Flush() override {
@@ -45,12 +67,23 @@ class FakePort final : public Port {
   const PortCounters& counters() const override { return counters_; }
   void AbandonInChild() override {}
 
+  struct Datagrams {
+    std::vector<uint8_t> bytes;
+    size_t segment_size;
+    wire::IpAddress source, destination;
+    uint16_t source_port;
+  };
+
   std::span<const Arrival> arrivals;
-  std::vector<int> packets;  // of each burst that was sent
+  FakePort* peer = nullptr;           // gets what is sent here
+  std::deque<Datagrams> on_the_wire;  // what the peer has sent
+  std::vector<int> packets;           // of each burst that was sent
   bool block_next = false;
   bool is_blocked = false;
 
  private:
+  std::deque<Datagrams> received_;
+  std::vector<Arrival> received_arrivals_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
   transport::Burst burst_{buffer_, 128};
   PortCounters counters_;
@@ -60,8 +93,12 @@ class FakeHelper final : public LaneHelper {
  public:
   void Wake() override { ++wakes; }
   void AddSocket(int, int, bool) override {}
-  void Arm(int, bool on) override { armed = on; }
+  void Arm(int, bool on) override {
+    ++arms;
+    armed = on;
+  }
   int wakes = 0;
+  int arms = 0;  // calls, each of which is a system call
   bool armed = false;
 };
 
@@ -79,53 +116,56 @@ class FakeSlot final : public Slot {
   std::vector<std::vector<uint8_t>> forwarded;
 };
 
-class LaneTest : public ::testing::Test, public transport::EventSink {
- protected:
-  static constexpr uint32_t kQpn = 0x051234;
-
-  void SetUp() override {
-    auto port = std::make_unique<FakePort>();
-    port_ = port.get();
-    lane_.Open(std::move(port), &slot_, &helper_, 0);
+// A lane with a connected queue pair.
+class End : public transport::EventSink {
+ public:
+  void Open(uint32_t qpn, uint32_t peer_qpn, const char* address,
+            const char* peer_address) {
+    auto fake = std::make_unique<FakePort>();
+    port = fake.get();
+    lane.Open(std::move(fake), &slot, &helper, 0);
     transport::QpConfig config;
-    config.qpn = kQpn;
+    config.qpn = qpn;
     config.capacity = {256, 16, 1, 1, 0};
     config.memory = &memory_;
-    config.send_cq = &cq_;
-    config.recv_cq = &cq_;
+    config.send_cq = &cq;
+    config.recv_cq = &cq;
     config.events = this;
-    const Lane::Guard guard(lane_);
-    qp_ = std::make_unique<transport::QueuePair>(lane_.endpoint(), config);
+    config.signal_all = true;
+    const Lane::Guard guard(lane);
+    qp = std::make_unique<transport::QueuePair>(lane.endpoint(), config);
     transport::QpAttributes a;
     using namespace transport;  // NOLINT: attribute masks
     a.state = QpState::kInit;
-    ASSERT_EQ(qp_->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
-                          Lane::Now()),
-              0);
+    a.access_flags = 0xf;
+    ASSERT_EQ(
+        qp->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags, now),
+        0);
     a.state = QpState::kRtr;
-    a.dest_qpn = 0x2222;
-    a.av.source = *wire::IpAddress::Parse("10.0.0.1");
-    a.av.destination = *wire::IpAddress::Parse("10.0.0.2");
-    ASSERT_EQ(qp_->Modify(a,
-                          kQpState | kQpAv | kQpPathMtu | kQpDestQpn |
-                              kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer,
-                          Lane::Now()),
+    a.path_mtu = 1024;
+    a.dest_qpn = peer_qpn;
+    a.av.source = *wire::IpAddress::Parse(address);
+    a.av.destination = *wire::IpAddress::Parse(peer_address);
+    ASSERT_EQ(qp->Modify(a,
+                         kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
+                             kQpMaxDestRdAtomic | kQpMinRnrTimer,
+                         now),
               0);
     a.state = QpState::kRts;
     a.timeout = 20;  // 4 s: not within these tests
     a.retry_cnt = 7;
-    ASSERT_EQ(qp_->Modify(a,
-                          kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
-                              kQpSqPsn | kQpMaxQpRdAtomic,
-                          Lane::Now()),
+    ASSERT_EQ(qp->Modify(a,
+                         kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
+                             kQpSqPsn | kQpMaxQpRdAtomic,
+                         now),
               0);
   }
-  void TearDown() override {
+  ~End() override {
     {
-      const Lane::Guard guard(lane_);
-      qp_.reset();
+      const Lane::Guard guard(lane);
+      qp.reset();
     }
-    lane_.Close();
+    lane.Close();
   }
   void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
 
@@ -134,34 +174,66 @@ class LaneTest : public ::testing::Test, public transport::EventSink {
     transport::SendRequest request;
     request.opcode = transport::SendOpcode::kRdmaWrite;
     request.sges = {&sge, 1};
-    const Lane::Guard guard(lane_);
-    const Time now = Lane::Now();
-    ASSERT_EQ(qp_->PostSend(request, now), 0);
-    lane_.Posted(now);
+    request.remote_addr = reinterpret_cast<uint64_t>(bytes_);
+    request.rkey = 1;
+    const Lane::Guard guard(lane);
+    ASSERT_EQ(qp->PostSend(request, now), 0);
+    lane.Posted(now);
   }
+
+  // What the helper thread would do by now: it wakes when it is told to, when
+  // it has said that it would, and for what arrives while the lane is armed.
+  void LetHelperRun() {
+    while (helper.wakes != wakes_seen_ || now >= helper_until_ ||
+           (helper.armed && !port->on_the_wire.empty())) {
+      wakes_seen_ = helper.wakes;
+      ++helper_turns;
+      helper_until_ = lane.HelperTurn();
+    }
+  }
+  int helper_turns = 0;
+
+  EventCq cq;
+  FakeSlot slot;
+  FakeHelper helper;
+  LaneImpl lane{Clock};
+  FakePort* port = nullptr;
+  std::unique_ptr<transport::QueuePair> qp;
+
+ private:
+  OpenMemory memory_;
+  uint8_t bytes_[64] = {};
+  int wakes_seen_ = 0;
+  Time helper_until_ = kNever;
+};
+
+class LaneTest : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kQpn = 0x051234;
+  static constexpr uint32_t kPeerQpn = 0x052222;
+
+  void SetUp() override {
+    end_.Open(kQpn, kPeerQpn, "10.0.0.1", "10.0.0.2");
+    port_ = end_.port;
+  }
+  void Post() { end_.Post(); }
   int PacketsSent() const {
     int sum = 0;
     for (const int packets : port_->packets) sum += packets;
     return sum;
   }
-  // The helper looks while the application polls. Whether it takes that for
-  // polling depends on how the scheduler treats us, so: until it does.
+  // The helper looks while the application polls.
   void GoOnWatch() {
-    for (int i = 0; i < 10'000 && helper_.armed; ++i) {
-      lane_.Progress();
-      lane_.HelperTurn();
-    }
+    lane_.Progress();
+    lane_.HelperTurn();
     ASSERT_FALSE(helper_.armed);
   }
 
-  OpenMemory memory_;
-  EventCq cq_;
-  FakeSlot slot_;
-  FakeHelper helper_;
-  LaneImpl lane_;
+  End end_;
+  FakeSlot& slot_ = end_.slot;
+  FakeHelper& helper_ = end_.helper;
+  LaneImpl& lane_ = end_.lane;
   FakePort* port_ = nullptr;
-  std::unique_ptr<transport::QueuePair> qp_;
-  uint8_t bytes_[64] = {};
 };
 
 TEST_F(LaneTest, SendsAtOnceWhenIdle) {
@@ -187,14 +259,10 @@ TEST_F(LaneTest, GathersPostsWhileTheHelperWatches) {
   const int wakes = helper_.wakes;
   lane_.Progress();
   for (int i = 0; i < 20; ++i) Post();
-  // (The scheduler may have made a long pause of these calls, and an idle
-  // application out of us; posts are then sent at once.)
-  if (lane_.counters().posts_gathered == 20) {
-    EXPECT_EQ(PacketsSent(), before);
-    lane_.Progress();
-    EXPECT_EQ(port_->packets.size(), bursts + 1);
-  }
+  EXPECT_EQ(lane_.counters().posts_gathered, 20u);
+  EXPECT_EQ(PacketsSent(), before);
   lane_.Progress();
+  EXPECT_EQ(port_->packets.size(), bursts + 1);
   EXPECT_EQ(PacketsSent(), before + 20);
   EXPECT_EQ(helper_.wakes, wakes);
 }
@@ -232,9 +300,7 @@ TEST_F(LaneTest, DroppingTheLeaseSendsWhatWasLeft) {
 TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
   Post();
   GoOnWatch();
-  const Time gone = Lane::Now();
-  while (Lane::Now() - gone < 50 * transport::kMicrosecond) {
-  }
+  now += 50 * kMicrosecond;
   lane_.HelperTurn();
   EXPECT_TRUE(helper_.armed);
 }
@@ -242,13 +308,44 @@ TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
 TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
   Post();
   GoOnWatch();
-  Time longest = 0;
-  for (int i = 0; i < 10'000 && longest < 500 * transport::kMicrosecond; ++i) {
+  for (const int us : {40, 80, 160, 320, 640, 640}) {
+    now += 20 * kMicrosecond;
     lane_.Progress();
-    const Time until = lane_.HelperTurn();
-    if (!helper_.armed) longest = std::max(longest, until - Lane::Now());
+    EXPECT_EQ(lane_.HelperTurn(), now + us * kMicrosecond);
+    EXPECT_FALSE(helper_.armed);
   }
-  EXPECT_GE(longest, 500 * transport::kMicrosecond);
+}
+
+// Two that poll and write to each other in turns, for 100 ms: their helpers are
+// not woken by what arrives, nor does posting wake them, nor does the set of
+// sockets that they wait on change.
+TEST_F(LaneTest, PollingKeepsTheHelperAsleep) {
+  End peer;
+  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
+  port_->peer = peer.port;
+  peer.port->peer = port_;
+  const Time end = now + 100 * kMillisecond;
+  int messages = 0;
+  Post();
+  for (; now < end; now += kMicrosecond) {
+    for (End* e : {&end_, &peer}) {
+      e->LetHelperRun();  // the first to hear of what arrives, if it listens
+      e->lane.Progress();
+    }
+    if (const auto completion = end_.cq.Poll()) {
+      ASSERT_EQ(completion->status, transport::WcStatus::kSuccess);
+      ++messages;
+      Post();
+    }
+  }
+  EXPECT_GT(messages, 30'000);
+  for (End* e : {&end_, &peer}) {
+    // 100 ms in steps of 640 us, and a few shorter ones before.
+    EXPECT_LE(e->helper_turns, 157 + 10);
+    EXPECT_LE(e->helper.wakes, 1);
+    EXPECT_EQ(e->helper.arms, 2);  // on by opening, off by going on watch
+    EXPECT_EQ(e->lane.counters().neglects, 0u);
+  }
 }
 
 TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
@@ -260,12 +357,12 @@ TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
   // The helper neither spins nor sleeps too long.
   Time until = lane_.HelperTurn();
   for (int i = 0; i < 20; ++i) {
-    while (Lane::Now() < until) {
-    }
+    now = until;
     until = lane_.HelperTurn();
-    ASSERT_LT(until, Lane::Now() + 6 * transport::kMillisecond);
+    ASSERT_GT(until, now);
+    ASSERT_LE(until, now + 5 * kMillisecond);
   }
-  EXPECT_GT(until, Lane::Now() + transport::kMillisecond);
+  EXPECT_GT(until, now + kMillisecond);
   port_->block_next = false;
   lane_.HelperTurn();
   EXPECT_GE(PacketsSent(), 2);  // and perhaps a probe
@@ -276,7 +373,7 @@ TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
   EXPECT_FALSE(helper_.armed);
   Post();
   helper_.wakes = 0;
-  EXPECT_LT(lane_.WaitTurn(Lane::Now()), kNever);
+  EXPECT_LT(lane_.WaitTurn(now), kNever);
   Post();  // a deadline that the waiting thread knows of
   EXPECT_EQ(helper_.wakes, 0);
   lane_.HelperTurn();
@@ -304,7 +401,7 @@ TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
 }
 
 TEST_F(LaneTest, DoesNothingWhenClosed) {
-  LaneImpl closed;
+  LaneImpl closed{Clock};
   EXPECT_FALSE(closed.Progress());
   closed.DropLease();
   closed.EnterWait();

@@ -17,14 +17,10 @@
 #include <cstring>
 #include <map>
 
-#include "absl/strings/str_cat.h"
+#include "rxe_user/errno_status.h"
 
 namespace rxe_user {
 namespace {
-
-absl::Status ErrnoStatus(const char* what) {
-  return absl::ErrnoToStatus(errno, what);
-}
 
 // One ioctl by interface name; false when the driver or the kernel refuses.
 bool Query(int fd, unsigned long request, const std::string& name, ifreq* ifr) {
@@ -99,15 +95,24 @@ bool ReadUp(uint32_t ifindex) {
 
 absl::StatusOr<std::vector<Interface>> ReadInterfaces() {
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return ErrnoStatus("getifaddrs");
+  if (::getifaddrs(&list) != 0) {
+    return ErrnoStatus(errno, "cannot list the network interfaces");
+  }
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) {
+    absl::Status status =
+        ErrnoStatus(errno, "cannot list the network interfaces");
+    ::freeifaddrs(list);
+    return status;
+  }
   std::map<uint32_t, Interface> by_index;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     // "eth0:1", a labelled second IPv4 address, is still eth0.
     std::string name = entry->ifa_name;
     name.resize(std::min(name.size(), name.find(':')));
-    const uint32_t index = ::if_nametoindex(name.c_str());
-    if (index == 0) continue;  // gone meanwhile
+    ifreq ifr{};
+    if (!Query(fd, SIOCGIFINDEX, name, &ifr)) continue;  // gone meanwhile
+    const auto index = static_cast<uint32_t>(ifr.ifr_ifindex);
     Interface& interface = by_index[index];
     if (interface.index == 0) {
       interface.index = index;
@@ -115,12 +120,12 @@ absl::StatusOr<std::vector<Interface>> ReadInterfaces() {
       interface.up = entry->ifa_flags & IFF_UP;
       interface.running = entry->ifa_flags & IFF_RUNNING;
       interface.loopback = entry->ifa_flags & IFF_LOOPBACK;
-      if (fd >= 0) ReadHardware(fd, &interface);
+      ReadHardware(fd, &interface);
     }
     GidEntry gid;
     if (ToGid(entry->ifa_addr, index, &gid)) interface.addresses.push_back(gid);
   }
-  if (fd >= 0) ::close(fd);
+  ::close(fd);
   ::freeifaddrs(list);
 
   std::vector<Interface> result;
@@ -138,12 +143,12 @@ absl::StatusOr<std::unique_ptr<LinkMonitor>> LinkMonitor::Open(
     uint32_t ifindex) {
   const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
                           NETLINK_ROUTE);
-  if (fd < 0) return ErrnoStatus("rtnetlink socket");
+  if (fd < 0) return ErrnoStatus(errno, "rtnetlink socket");
   sockaddr_nl local{};
   local.nl_family = AF_NETLINK;
   local.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
   if (::bind(fd, reinterpret_cast<sockaddr*>(&local), sizeof(local)) != 0) {
-    absl::Status status = ErrnoStatus("rtnetlink bind");
+    absl::Status status = ErrnoStatus(errno, "rtnetlink bind");
     ::close(fd);
     return status;
   }

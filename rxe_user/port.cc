@@ -6,6 +6,7 @@
 #include <atomic>
 #include <string>
 
+#include "rxe_user/errno_status.h"
 #include "rxe_user/socket_port.h"
 #include "rxe_user/uring_port.h"
 
@@ -29,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Port>> MakePort() {
                        "', neither 'uring' nor 'socket': ignored");
   }
   absl::StatusOr<std::unique_ptr<Port>> port = UringPort::Create();
-  if (port.ok()) return port;
+  if (port.ok() || IsOutOfFiles(port.status())) return port;
   if (wanted == "uring") {
     TellOnce(told, "RXE_USER_IO=uring: io_uring is refused here (" +
                        std::string(port.status().message()) +

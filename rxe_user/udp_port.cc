@@ -7,6 +7,7 @@
 #include <cassert>
 
 #include "absl/strings/str_cat.h"
+#include "rxe_user/errno_status.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -50,8 +51,9 @@ absl::Status UdpPort::Open() {
     free_.push_back(static_cast<uint8_t>(kSlots - 1 - i));
   }
   const int probe = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  SetMaxSegments(probe >= 0 && SegmentationSupported(probe) ? kMaxSegments : 1);
-  if (probe >= 0) ::close(probe);
+  if (probe < 0) return ErrnoStatus(errno, "UDP socket");
+  SetMaxSegments(SegmentationSupported(probe) ? kMaxSegments : 1);
+  ::close(probe);
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "rxe_user/errno_status.h"
 
 #ifndef IPV6_FLOWINFO
 #define IPV6_FLOWINFO 11
@@ -112,7 +113,7 @@ absl::Status PrepareReceiver(int fd, bool v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
     if (::setsockopt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, &one, sizeof(one)) !=
         0) {
-      return absl::ErrnoToStatus(errno, "UDP_NO_CHECK6_RX");
+      return ErrnoStatus(errno, "UDP_NO_CHECK6_RX");
     }
   } else {
     SetOption(fd, IPPROTO_IP, IP_RECVTOS, 1);
@@ -129,7 +130,7 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   const bool v6 = !local.address.is_v4();
   const int fd = ::socket(v6 ? AF_INET6 : AF_INET,
                           SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "UDP socket");
+  if (fd < 0) return ErrnoStatus(errno, "UDP socket");
   if (v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
@@ -157,7 +158,7 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
     error = errno;
   }
   ::close(fd);
-  return absl::ErrnoToStatus(
+  return ErrnoStatus(
       error, absl::StrCat("no source port of ", local.address.ToString()));
 }
 

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "rxe_user/errno_status.h"
+
 namespace rxe_user {
 namespace {
 
@@ -20,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Port>> UringPort::Create() {
 
 absl::Status UringPort::OpenRing() {
   const int error = ::io_uring_queue_init(kEntries, &ring_, 0);
-  if (error != 0) return absl::ErrnoToStatus(-error, "io_uring_setup");
+  if (error != 0) return ErrnoStatus(-error, "io_uring_setup");
   open_ = true;
   (void)::io_uring_ring_dontfork(&ring_);
   if (::io_uring_register_files_sparse(&ring_, kFileTable) == 0) {

@@ -192,7 +192,7 @@ TEST(ReceiveQueueTest, RingOrder) {
       ASSERT_TRUE(queue.Pop(&wqe));
       EXPECT_EQ(wqe.wr_id, out);
       EXPECT_EQ(wqe.pd, 5u);
-      EXPECT_EQ(wqe.num_sge, static_cast<int>(1 + out % 2));
+      EXPECT_EQ(wqe.sges.size(), 1 + out % 2);
       EXPECT_EQ(wqe.sges[0].addr, out);
       if (out % 2 != 0) {
         EXPECT_EQ(wqe.sges[1].addr, out + 1);

@@ -28,9 +28,8 @@ bool ReceiveQueue::Pop(ReceiveWqe* out) {
   const Entry& entry = entries_[head_];
   out->wr_id = entry.wr_id;
   out->pd = pd_;
-  out->num_sge = static_cast<int>(entry.num_sge);
-  std::copy_n(sges_.begin() + size_t{head_} * max_sge_, entry.num_sge,
-              out->sges);
+  const Sge* sges = sges_.data() + size_t{head_} * max_sge_;
+  out->sges.assign(sges, sges + entry.num_sge);
   head_ = head_ + 1 == entries_.size() ? 0 : head_ + 1;
   --size_;
   return true;

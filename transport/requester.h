@@ -10,6 +10,12 @@
 
 namespace transport {
 
+// The local ACK timeout T of a queue pair allows the requester to wait for T to
+// 4 T (IBA vol. 1, 9.7.6.1.3). A peer in software may have to wait for a core,
+// and what is lost is found by probes much sooner: so it waits for 3 T, and is
+// not late even when it has to wait itself.
+inline constexpr int kAckPatience = 3;
+
 class Requester {
  public:
   explicit Requester(QueuePair& qp);

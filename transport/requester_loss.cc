@@ -5,9 +5,9 @@
 // last progress, sends the last packet again: whether that or its ACK was lost,
 // the peer's answer tells; or the first, if it is known to be missing. A second
 // one in a row, and every further one, replays from una. Probes back off and
-// cost no retry. The *local ACK timeout* of the queue pair counts from the last
-// progress, replays, and ends the connection when it has come retry_cnt + 1
-// times.
+// cost no retry. The *local ACK timeout* of the queue pair (times kAckPatience)
+// counts from the last progress, replays, and ends the connection when it has
+// come retry_cnt + 1 times.
 #include <algorithm>
 
 #include "transport/endpoint.h"
@@ -127,7 +127,7 @@ void Requester::Impl::OnProbe(Time now) {
 Time Requester::Impl::AckDeadline() const {
   const Time timeout = wire::AckTimeoutNanos(qp.attributes().timeout);
   if (timeout == 0 || timeout_base == kNever) return kNever;
-  return timeout_base + timeout;
+  return timeout_base + kAckPatience * timeout;
 }
 
 // When the interval has grown past the ACK timeout, that comes first and

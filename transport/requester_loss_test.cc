@@ -2,13 +2,15 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "transport/requester.h"
 #include "transport/testing/requester_peer.h"
 
 namespace transport {
 namespace {
 
-constexpr Time kTimeout14 = int64_t{4096} << 14;  // 67.1 ms
-constexpr Time kFirstProbe = 4 * kMillisecond;    // without a round trip known
+constexpr Time kTimeout14 = kAckPatience * (int64_t{4096} << 14);  // 201 ms
+constexpr Time kTimeout8 = kAckPatience * (int64_t{4096} << 8);    // 3.1 ms
+constexpr Time kFirstProbe = 4 * kMillisecond;  // without a round trip known
 
 // One round trip of `rtt`, ending at `rtt` after the start.
 void Measure(RequesterPeer* peer, Time rtt) {
@@ -338,9 +340,9 @@ TEST(RequesterLossTest, DeadPeer) {
     }
     EXPECT_EQ(peer.now - peer.kStart, kTimeout14 * (retry_cnt + 1));
     EXPECT_EQ(peer.qp->counters().timeouts, retry_cnt + 1u);
-    // 4, 12, 28 and 60 ms after the beginning, and 64 ms after the first
+    // 4, 12, 28, 60 and 124 ms after the beginning, and 128 ms after the first
     // timeout.
-    EXPECT_EQ(peer.qp->counters().probes, retry_cnt == 0 ? 4u : 5u);
+    EXPECT_EQ(peer.qp->counters().probes, retry_cnt == 0 ? 5u : 6u);
     EXPECT_EQ(peer.Completions(), "1 status 12; 2 status 5");
     EXPECT_EQ(peer.in_flight(), 0u);
     EXPECT_EQ(peer.NextTimer(), kNever);
@@ -349,13 +351,13 @@ TEST(RequesterLossTest, DeadPeer) {
 
 TEST(RequesterLossTest, TimeoutReplaysEverything) {
   RequesterPeer peer;
-  peer.attributes.timeout = 8;  // 1.05 ms: sooner than a probe
+  peer.attributes.timeout = 8;  // sooner than a probe
   peer.Connect();
   peer.Send(1, 600);
   peer.Send(2, 1);
   peer.Transmit();
-  EXPECT_EQ(peer.NextTimer(), 4096 << 8);
-  peer.At(4096 << 8);
+  EXPECT_EQ(peer.NextTimer(), kTimeout8);
+  peer.At(kTimeout8);
   EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
   EXPECT_EQ(peer.Transmit(),
             "SEND_FIRST 100 A [256]; SEND_MIDDLE 101 [256]; SEND_LAST 102 A "
@@ -369,18 +371,17 @@ TEST(RequesterLossTest, ProgressForgivesRetries) {
   peer.attributes.retry_cnt = 1;
   peer.attributes.timeout = 8;
   peer.Connect();
-  const Time timeout = 4096 << 8;
   for (int i = 0; i < 10; ++i) peer.Send(i, 1);
   peer.Transmit();
   for (int i = 0; i < 9; ++i) {
-    peer.At((i + 1) * timeout);
+    peer.At((i + 1) * kTimeout8);
     peer.Transmit();
     peer.Ack(100 + i);
     EXPECT_EQ(peer.Completions(), std::to_string(i) + " ok");
   }
-  peer.At(10 * timeout);
+  peer.At(10 * kTimeout8);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 109 A [1]");
-  peer.At(11 * timeout);
+  peer.At(11 * kTimeout8);
   EXPECT_EQ(peer.Completions(), "9 status 12");
 }
 

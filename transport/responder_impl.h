@@ -70,7 +70,7 @@ struct Message {
   bool has_receive = false;
   ReceiveWqe receive;
   uint64_t capacity = 0;    // bytes of `receive`
-  int sge = 0;              // where the next byte goes
+  size_t sge = 0;           // where the next byte goes
   uint32_t sge_offset = 0;  // bytes into that one
 
   uint64_t va = 0;  // WRITE: where the message began

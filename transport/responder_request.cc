@@ -226,9 +226,7 @@ bool Responder::Impl::TakeReceive() {
   message.sge = 0;
   message.sge_offset = 0;
   message.capacity = 0;
-  for (int i = 0; i < message.receive.num_sge; ++i) {
-    message.capacity += message.receive.sges[i].length;
-  }
+  for (const Sge& sge : message.receive.sges) message.capacity += sge.length;
   return true;
 }
 

@@ -465,8 +465,7 @@ TEST(ResponderSrqTest, SharedReceives) {
   ReceiveWqe wqe;
   wqe.wr_id = 70;
   wqe.pd = region.pd;
-  wqe.num_sge = 1;
-  wqe.sges[0] = {region.va, 64, region.lkey};
+  wqe.sges = {{region.va, 64, region.lkey}};
   peer.srq.queue.push_back(wqe);
   wqe.wr_id = 71;
   peer.srq.queue.push_back(wqe);

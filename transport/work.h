@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "transport/types.h"
 
@@ -34,6 +35,9 @@ struct SendRequest {
   uint32_t remote_srqn = 0;  // XRC only
 };
 
+// Of a send or a receive.
+inline constexpr int kMaxSge = 32;
+
 // One receive work request (struct ibv_recv_wr).
 struct ReceiveRequest {
   uint64_t wr_id = 0;
@@ -41,12 +45,11 @@ struct ReceiveRequest {
 };
 
 // A receive that has been taken from its queue and now belongs to one message.
-inline constexpr int kMaxSge = 32;
 struct ReceiveWqe {
   uint64_t wr_id = 0;
   PdId pd = 0;  // the domain that its keys are checked against
-  int num_sge = 0;
-  Sge sges[kMaxSge];
+  // Keeps its capacity: taking one receive after the other allocates once.
+  std::vector<Sge> sges;
 };
 
 // Where a responder takes receives from: the queue pair's own receive queue or
@@ -64,13 +67,13 @@ struct Completion {
   WcStatus status = WcStatus::kSuccess;
   WcOpcode opcode = WcOpcode::kSend;
   uint32_t byte_len = 0;
-  uint32_t flags = 0;                // WcFlag
-  uint32_t imm_be_or_rkey = 0;       // immediate, or the R_Key invalidated
+  uint32_t flags = 0;           // WcFlag
+  uint32_t imm_be_or_rkey = 0;  // immediate, or the R_Key invalidated
   uint32_t qpn = 0;
-  uint32_t src_qpn = 0;              // UD
+  uint32_t src_qpn = 0;  // UD
   uint16_t pkey_index = 0;
-  bool solicited = false;            // for ibv_req_notify_cq(solicited_only)
-  Time time = 0;                     // when it was made
+  bool solicited = false;  // for ibv_req_notify_cq(solicited_only)
+  Time time = 0;           // when it was made
 };
 
 // A completion queue as the transport sees it.
@@ -85,14 +88,14 @@ class CompletionSink {
 
 // Asynchronous events of a queue pair (IBV_EVENT_*).
 enum class QpEvent : uint8_t {
-  kFatal = 1,              // IBV_EVENT_QP_FATAL
-  kRequestError = 2,       // IBV_EVENT_QP_REQ_ERR: responder saw a bad request
-  kAccessError = 3,        // IBV_EVENT_QP_ACCESS_ERR: responder denied access
-  kCommEstablished = 4,    // IBV_EVENT_COMM_EST: first packet while in RTR
-  kSqDrained = 5,          // IBV_EVENT_SQ_DRAINED
+  kFatal = 1,            // IBV_EVENT_QP_FATAL
+  kRequestError = 2,     // IBV_EVENT_QP_REQ_ERR: responder saw a bad request
+  kAccessError = 3,      // IBV_EVENT_QP_ACCESS_ERR: responder denied access
+  kCommEstablished = 4,  // IBV_EVENT_COMM_EST: first packet while in RTR
+  kSqDrained = 5,        // IBV_EVENT_SQ_DRAINED
   kPathMigrated = 6,
   kPathMigrationError = 7,
-  kLastWqeReached = 16,    // IBV_EVENT_QP_LAST_WQE_REACHED: SRQ, QP in error
+  kLastWqeReached = 16,  // IBV_EVENT_QP_LAST_WQE_REACHED: SRQ, QP in error
 };
 
 class EventSink {

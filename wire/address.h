@@ -47,6 +47,14 @@ struct IpAddress {
   std::string ToString() const;
 
   auto operator<=>(const IpAddress&) const = default;
+  // Compared for every packet: two words, where the default calls memcmp.
+  bool operator==(const IpAddress& other) const {
+    uint64_t a[2];
+    uint64_t b[2];
+    std::memcpy(a, bytes.data(), sizeof(a));
+    std::memcpy(b, other.bytes.data(), sizeof(b));
+    return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
+  }
 
   template <typename H>
   friend H AbslHashValue(H h, const IpAddress& a) {

@@ -59,8 +59,9 @@ uint32_t CreditCount(uint8_t code);
 // The largest code that grants at most `credits`.
 uint8_t CreditCode(uint32_t credits);
 
-// The local ACK timeout of ibv_modify_qp(3), in ns: 4.096 us x 2^timeout. 0
-// means to wait for ever and gives 0. Only the low five bits count.
+// The local ACK timeout of ibv_modify_qp(3), in ns: 4.096 us x 2^timeout, the
+// least that a requester waits (transport::kAckPatience). 0 means to wait for
+// ever and gives 0. Only the low five bits count.
 constexpr int64_t AckTimeoutNanos(uint8_t timeout) {
   return (timeout & 0x1f) == 0 ? 0 : int64_t{4096} << (timeout & 0x1f);
 }

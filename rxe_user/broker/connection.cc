@@ -13,6 +13,7 @@
 #include <string>
 
 #include "rxe_user/broker/spawn.h"
+#include "rxe_user/errno_status.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -45,14 +46,13 @@ int TryConnect(UniqueFd& socket_out) {
 }
 
 // Who made a socket can read it: so the broker must be root's or ours.
-absl::Status CheckTrust(int socket, uid_t& uid) {
-  ucred broker{};
+absl::Status CheckTrust(int socket, ucred& broker) {
+  broker = {};
   socklen_t size = sizeof(broker);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &broker, &size) != 0) {
     return absl::InternalError(std::string("SO_PEERCRED: ") +
                                std::strerror(errno));
   }
-  uid = broker.uid;
   if (broker.uid == 0 || broker.uid == geteuid()) return absl::OkStatus();
   return absl::PermissionDeniedError(
       "UDP port 4791 of this network namespace is shared by the port broker of "
@@ -118,7 +118,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     }
     if (error == ECONNREFUSED) {
       const absl::Status spawned = SpawnBroker();
-      failure = Failure::kNoBroker;
+      failure = IsOutOfFiles(spawned) ? Failure::kRefused : Failure::kNoBroker;
       if (!spawned.ok()) return spawned;
       // The one that came up may have been another's, which is leaving.
       if (pause > kFirstPauseMs) SleepMs(pause);
@@ -130,12 +130,11 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     }
     failure = Failure::kRefused;
     if (error != 0) {
-      return absl::UnavailableError(
-          std::string("cannot connect to the port broker: ") +
-          std::strerror(error));
+      return ErrnoStatus(error, "cannot connect to the port broker");
     }
-    const absl::Status trust =
-        CheckTrust(session.socket.get(), session.broker_uid);
+    ucred broker;
+    const absl::Status trust = CheckTrust(session.socket.get(), broker);
+    session.broker_uid = broker.uid;
     if (!trust.ok()) {
       if (MonotonicMs() >= leave_until_ms) return trust;
       SleepMs(pause);
@@ -170,6 +169,9 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     }
     const absl::Status status = StatusOf(reply->refusal, reply->text);
     if (!status.ok()) return status;
+    if (message.lost_fds()) {
+      return ErrnoStatus(EMFILE, "cannot take a file from the port broker");
+    }
     session.slot = static_cast<uint8_t>(reply->slot);
     session.ledger = message.TakeFd(0);
     return session;
@@ -180,17 +182,20 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
       "rxe-user-port-broker process");
 }
 
-absl::Status FindBroker() {
+absl::Status FindBroker(ucred* who) {
   const int64_t leave_until_ms = MonotonicMs() + kLeaveMs;
   for (int64_t pause = kFirstPauseMs;;
        pause = std::min(2 * pause, kLongestPauseMs)) {
     UniqueFd socket;
     const int error = TryConnect(socket);
     // A full queue is one that somebody listens to.
+    *who = {};
     if (error == EAGAIN) return absl::OkStatus();
-    if (error != 0) return absl::NotFoundError("no broker");
-    uid_t uid;
-    const absl::Status trust = CheckTrust(socket.get(), uid);
+    if (error == ECONNREFUSED) return absl::NotFoundError("no broker");
+    if (error != 0) {
+      return ErrnoStatus(error, "cannot connect to the port broker");
+    }
+    const absl::Status trust = CheckTrust(socket.get(), *who);
     if (trust.ok() || MonotonicMs() >= leave_until_ms) return trust;
     socket.Reset();
     SleepMs(pause);

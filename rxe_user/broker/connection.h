@@ -2,6 +2,7 @@
 #ifndef RXE_USER_BROKER_CONNECTION_H_
 #define RXE_USER_BROKER_CONNECTION_H_
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -36,9 +37,10 @@ enum class Start { kIfNeeded, kNever };
 absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
                                 Start start, Failure& failure);
 
-// OK: a broker runs that we trust. kNotFound: none runs. kPermissionDenied:
-// one of another user.
-absl::Status FindBroker();
+// OK: a broker runs that we trust; `*who` is its process (ID 0 where that is
+// not to be known). kNotFound: none runs. kPermissionDenied: one of another
+// user. Other errors say why it cannot be asked.
+absl::Status FindBroker(ucred* who);
 
 // Waits for a message; kNothing when the deadline passed.
 Message::Outcome Await(int socket, int64_t deadline_ms, Message& message);

@@ -11,6 +11,7 @@
 
 #include "rxe_user/broker/fork_guard.h"
 #include "rxe_user/broker/udp.h"
+#include "rxe_user/errno_status.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -59,6 +60,9 @@ class Port final : private ForkGuard {
       if (!fd.valid() && errno == EADDRINUSE) {
         return absl::UnavailableError(PortTakenText(address));
       }
+      if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
+        return ErrnoStatus(errno, "UDP socket");
+      }
       if (!fd.valid()) {
         return absl::NotFoundError("cannot bind UDP port 4791 of " +
                                    address.ToString() + ": " +
@@ -67,7 +71,7 @@ class Port final : private ForkGuard {
       it = sockets_.emplace(address, std::move(fd)).first;
     }
     const int copy = it->second.Copy().Release();
-    if (copy < 0) return absl::ResourceExhaustedError(std::strerror(errno));
+    if (copy < 0) return ErrnoStatus(errno, "UDP socket");
     return copy;
   }
 

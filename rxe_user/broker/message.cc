@@ -60,7 +60,8 @@ Message::Outcome Message::Receive(int socket) {
       }
     }
   }
-  if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) return Outcome::kClosed;
+  if (m.msg_flags & MSG_TRUNC) return Outcome::kClosed;
+  lost_fds_ = (m.msg_flags & MSG_CTRUNC) != 0;
   size_ = static_cast<size_t>(n);
   return Outcome::kMessage;
 }

@@ -45,6 +45,8 @@ class Message {
 
   // Descriptor i; invalid if there is none.
   UniqueFd TakeFd(int i) { return std::move(fds_[static_cast<size_t>(i)]); }
+  // Descriptors were sent that are not here: this process may not open more.
+  bool lost_fds() const { return lost_fds_; }
 
   enum class Outcome { kMessage, kNothing, kClosed };
   // Reads one record without blocking. kClosed also stands for errors and for
@@ -55,6 +57,7 @@ class Message {
   std::array<uint8_t, kMaxMessageBytes> bytes_;
   size_t size_ = 0;
   std::array<UniqueFd, kMaxMessageFds> fds_;
+  bool lost_fds_ = false;
 };
 
 // Sends one record without blocking; false when it could not be. Descriptors

@@ -1,8 +1,6 @@
 // Who holds the RoCE port: /proc/net/udp and udp6, then the descriptors of all
 // processes that may be looked at.
 #include <dirent.h>
-#include <pwd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,23 +8,17 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
 namespace {
 
-struct Row {
-  wire::IpAddress local;
-  bool wildcard = false;
-  bool v6 = false;
-  uint64_t inode = 0;
-  uint32_t uid = 0;
-};
-
 // Addresses there are words in host order, printed in hexadecimal.
-bool ParseAddress(const std::string& hex, Row& row) {
+bool ParseAddress(const std::string& hex, PortSocket& socket) {
   if (hex.size() != 8 && hex.size() != 32) return false;
   uint8_t raw[16];
   for (size_t i = 0; i < hex.size() / 8; ++i) {
@@ -34,103 +26,164 @@ bool ParseAddress(const std::string& hex, Row& row) {
         std::strtoul(hex.substr(8 * i, 8).c_str(), nullptr, 16));
     std::memcpy(raw + 4 * i, &word, sizeof(word));
   }
-  row.v6 = hex.size() == 32;
-  if (row.v6) {
-    row.local = wire::IpAddress::FromGid(raw);
+  socket.v6 = hex.size() == 32;
+  if (socket.v6) {
+    socket.local = wire::IpAddress::FromGid(raw);
   } else {
     uint32_t v4;
     std::memcpy(&v4, raw, sizeof(v4));
-    row.local = wire::IpAddress::FromV4(v4);
+    socket.local = wire::IpAddress::FromV4(v4);
   }
-  row.wildcard = row.local.is_unspecified();
   return true;
 }
 
-// Calls f for every socket on the RoCE port until it returns true.
-bool FindRow(const std::function<bool(const Row&)>& f) {
-  for (const char* path :
-       {"/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"}) {
-    std::ifstream in(path);
-    std::string line;
-    std::getline(in, line);  // the headings
-    while (std::getline(in, line)) {
-      std::istringstream fields(line);
-      std::string number, local, remote, state, queue, timer, retransmit;
-      Row row;
-      uint32_t timeout;
-      fields >> number >> local >> remote >> state >> queue >> timer >>
-          retransmit >> row.uid >> timeout >> row.inode;
-      const size_t colon = local.find(':');
-      if (!fields || colon == std::string::npos) continue;
-      if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) != kRocePort ||
-          !ParseAddress(local.substr(0, colon), row)) {
-        continue;
-      }
-      if (f(row)) return true;
-    }
+// Calls f with "FD" and "what it is" for each open file of the process until it
+// returns true. False if it never did; nullopt if they may not be looked at.
+std::optional<bool> FindFile(const std::string& process,
+                             const std::function<bool(std::string_view)>& f) {
+  DIR* const fds = opendir(("/proc/" + process + "/fd").c_str());
+  if (fds == nullptr) return std::nullopt;
+  bool found = false;
+  while (const dirent* fd = found ? nullptr : readdir(fds)) {
+    char target[64];
+    const ssize_t n =
+        readlinkat(dirfd(fds), fd->d_name, target, sizeof(target));
+    if (n > 0) found = f({target, static_cast<size_t>(n)});
   }
-  return false;
+  closedir(fds);
+  return found;
 }
 
-// "process 123 (iperf3)"; empty if no process that we may look at has it.
+std::string SocketFile(uint64_t inode) {
+  return "socket:[" + std::to_string(inode) + "]";
+}
+
+// The process ID, as text, of one that has the socket; empty if none that we
+// may look at has.
 std::string ProcessOf(uint64_t inode) {
-  const std::string wanted = "socket:[" + std::to_string(inode) + "]";
-  DIR* proc = opendir("/proc");
+  const std::string wanted = SocketFile(inode);
+  DIR* const proc = opendir("/proc");
   if (proc == nullptr) return "";
   std::string found;
-  while (const dirent* process = readdir(proc)) {
+  while (const dirent* process = found.empty() ? readdir(proc) : nullptr) {
     if (process->d_name[0] < '1' || process->d_name[0] > '9') continue;
-    const std::string base = std::string("/proc/") + process->d_name;
-    DIR* fds = opendir((base + "/fd").c_str());
-    if (fds == nullptr) continue;
-    while (const dirent* fd = readdir(fds)) {
-      char target[64];
-      const std::string link = base + "/fd/" + fd->d_name;
-      const ssize_t n = readlink(link.c_str(), target, sizeof(target));
-      if (n > 0 && wanted == std::string_view(target, static_cast<size_t>(n))) {
-        std::string name;
-        std::getline(std::ifstream(base + "/comm"), name);
-        found = std::string("process ") + process->d_name + " (" + name + ")";
-        break;
-      }
+    if (FindFile(process->d_name, [&](std::string_view file) {
+          return file == wanted;
+        }).value_or(false)) {
+      found = process->d_name;
     }
-    closedir(fds);
-    if (!found.empty()) break;
   }
   closedir(proc);
   return found;
 }
 
-std::string Describe(const Row& row) {
+std::string Line(const std::string& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
+// Whether the process has one of our engines: then it has this thread.
+bool HasEngine(const std::string& process) {
+  const std::string base = "/proc/" + process + "/task/";
+  DIR* const tasks = opendir(base.c_str());
+  if (tasks == nullptr) return false;
+  bool found = false;
+  while (const dirent* task = found ? nullptr : readdir(tasks)) {
+    found = Line(base + task->d_name + "/comm") == "rxe-user-house";
+  }
+  closedir(tasks);
+  return found;
+}
+
+std::string Describe(const PortSocket& socket, const std::string& process) {
   // A socket without a file is the kernel's own.
-  if (row.inode == 0) return "the kernel (rdma_rxe)";
-  const std::string process = ProcessOf(row.inode);
-  if (!process.empty()) return process;
-  return "a process of user " + std::to_string(row.uid);
+  if (socket.inode == 0) return "the kernel (rdma_rxe)";
+  if (!process.empty()) {
+    return "process " + process + " (" + Line("/proc/" + process + "/comm") +
+           ")";
+  }
+  return "a process of user " + std::to_string(socket.uid);
+}
+
+bool MayConflict(const PortSocket& socket, const wire::IpAddress& ip) {
+  // An IPv6 wildcard may hold IPv4 as well.
+  return socket.local == ip ||
+         (socket.local.is_unspecified() && (socket.v6 || ip.is_v4()));
 }
 
 }  // namespace
 
+std::optional<std::vector<PortSocket>> ListPortSockets() {
+  std::vector<PortSocket> sockets;
+  for (const bool v6 : {false, true}) {
+    std::ifstream in(v6 ? "/proc/thread-self/net/udp6"
+                        : "/proc/thread-self/net/udp");
+    if (!in && !v6) return std::nullopt;
+    std::string line;
+    std::getline(in, line);  // the headings
+    while (std::getline(in, line)) {
+      std::istringstream fields(line);
+      std::string number, local, remote, state, queue, timer, retransmit;
+      PortSocket socket;
+      uint32_t timeout;
+      fields >> number >> local >> remote >> state >> queue >> timer >>
+          retransmit >> socket.uid >> timeout >> socket.inode;
+      const size_t colon = local.find(':');
+      if (!fields || colon == std::string::npos) continue;
+      if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) == kRocePort &&
+          ParseAddress(local.substr(0, colon), socket)) {
+        sockets.push_back(socket);
+      }
+    }
+  }
+  return sockets;
+}
+
+std::string ForeignHolder(const std::vector<PortSocket>& sockets,
+                          const wire::IpAddress& ip, const ucred* broker) {
+  for (const PortSocket& socket : sockets) {
+    if (!MayConflict(socket, ip)) continue;
+    if (broker != nullptr && socket.inode != 0) {
+      const std::string wanted = SocketFile(socket.inode);
+      const std::optional<bool> has =
+          broker->pid == 0
+              ? std::nullopt
+              : FindFile(std::to_string(broker->pid),
+                         [&](std::string_view file) { return file == wanted; });
+      // Where we may not look, what its user holds is taken for its own.
+      if (has.value_or(socket.uid == broker->uid)) continue;
+    }
+    // A broker's successor gets the sockets from their owners, in a moment.
+    const std::string process = ProcessOf(socket.inode);
+    if (!process.empty() && HasEngine(process)) continue;
+    return Describe(socket, process);
+  }
+  return "";
+}
+
 std::string PortHolder(const Address& address) {
-  std::string holder;
-  FindRow([&](const Row& row) {
-    const bool hit = row.local == address.ip ||
-                     // An IPv6 wildcard may hold IPv4 as well.
-                     (row.wildcard && (row.v6 || address.ip.is_v4()));
-    if (hit) holder = Describe(row);
-    return hit;
-  });
-  return holder;
+  for (const PortSocket& socket :
+       ListPortSockets().value_or(std::vector<PortSocket>())) {
+    if (MayConflict(socket, address.ip)) {
+      return Describe(socket, ProcessOf(socket.inode));
+    }
+  }
+  return "";
 }
 
 bool AnyoneOnPort() {
-  return FindRow([](const Row&) { return true; });
+  return !ListPortSockets().value_or(std::vector<PortSocket>()).empty();
 }
 
 std::string PortTakenText(const Address& address) {
-  const std::string holder = PortHolder(address);
+  return PortTakenText(address.ToString(), PortHolder(address));
+}
+
+std::string PortTakenText(const std::string& addresses,
+                          const std::string& holder) {
   std::string text = "UDP port " + std::to_string(kRocePort) + " of " +
-                     address.ToString() + " is taken by " +
+                     addresses + " is taken by " +
                      (holder.empty() ? "another socket" : holder);
   if (holder.starts_with("the kernel")) {
     text +=

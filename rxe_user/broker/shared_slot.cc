@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "rxe_user/errno_status.h"
+
 namespace rxe_user::broker {
 namespace {
 
@@ -176,7 +178,7 @@ absl::StatusOr<int> SharedSlot::OpenAddress(const wire::IpAddress& ip,
     if (!status.ok()) return status;
   }
   const int copy = Find(address)->socket.Copy().Release();
-  if (copy < 0) return absl::ResourceExhaustedError(std::strerror(errno));
+  if (copy < 0) return ErrnoStatus(errno, "UDP socket");
   return copy;
 }
 
@@ -209,9 +211,8 @@ absl::Status SharedSlot::Request(const Address& address) {
     if (!status.ok()) return status;
     Held held{address, static_cast<uint16_t>(reply->index), message.TakeFd(0),
               message.TakeFd(1)};
-    if (!held.socket.valid()) {
-      return absl::ResourceExhaustedError(
-          "too many open files to take a socket from the port broker");
+    if (message.lost_fds() || !held.socket.valid()) {
+      return ErrnoStatus(EMFILE, "cannot take a socket from the port broker");
     }
     const std::lock_guard guard(descriptors_);
     held_.push_back(std::move(held));

@@ -13,6 +13,7 @@
 #include "rxe_user/broker/lone_slot.h"
 #include "rxe_user/broker/shared_slot.h"
 #include "rxe_user/broker/udp.h"
+#include "rxe_user/errno_status.h"
 
 namespace rxe_user {
 namespace {
@@ -35,19 +36,58 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
   return broker::MakeLoneSlot();
 }
 
+absl::StatusOr<std::vector<PortUse>> LookAtPorts(
+    std::span<const LocalPlace> places) {
+  ucred who;
+  const absl::Status broker = broker::FindBroker(&who);
+  if (!broker.ok() && !absl::IsNotFound(broker)) return broker;
+  const auto sockets = broker::ListPortSockets();
+  std::vector<PortUse> uses;
+  for (const LocalPlace& place : places) {
+    const broker::Address where{place.address, place.scope_id};
+    const auto bind = [&where](uint16_t port) {
+      return broker::BindUdp(where, port, broker::Sharing::kExclusive).valid()
+                 ? 0
+                 : errno;
+    };
+    PortUse& use = uses.emplace_back();
+    // Whether the address can be bound at all.
+    int error = bind(0);
+    if (error == 0 && sockets.has_value()) {
+      use.foreign_holder = broker::ForeignHolder(*sockets, place.address,
+                                                 broker.ok() ? &who : nullptr);
+      // Some sockets are not in the way, such as those bound to a device.
+      if (!use.foreign_holder.empty()) error = bind(broker::kRocePort);
+    } else if (error == 0 && !broker.ok()) {
+      error = bind(broker::kRocePort);
+      if (error == EADDRINUSE) use.foreign_holder = "another socket";
+    }
+    if (error == EMFILE || error == ENFILE) {
+      return ErrnoStatus(error, "cannot look at UDP port 4791");
+    }
+    if (error == 0) use.foreign_holder.clear();
+    if (error == EADDRINUSE) {
+      use.trouble = PortTakenLine(where.ToString(), use.foreign_holder);
+    } else if (error != 0) {
+      use.foreign_holder.clear();
+      use.trouble = "cannot bind UDP port 4791 of " + where.ToString() + ": " +
+                    std::strerror(error);
+    }
+  }
+  return uses;
+}
+
+std::string PortTakenLine(const std::string& addresses,
+                          const std::string& holder) {
+  return broker::PortTakenText(addresses, holder);
+}
+
 absl::Status PortAvailable(const wire::IpAddress& address, uint32_t scope_id) {
-  const absl::Status broker = broker::FindBroker();
-  if (!absl::IsNotFound(broker)) return broker;
-  const broker::Address where{address, scope_id};
-  if (broker::BindUdp(where, broker::kRocePort, broker::Sharing::kExclusive)
-          .valid()) {
-    return absl::OkStatus();
-  }
-  if (errno == EADDRINUSE) {
-    return absl::UnavailableError(broker::PortTakenText(where));
-  }
-  return absl::UnavailableError("cannot bind UDP port 4791 of " +
-                                where.ToString() + ": " + std::strerror(errno));
+  const LocalPlace place{address, scope_id};
+  const auto uses = LookAtPorts({&place, 1});
+  if (!uses.ok()) return uses.status();
+  const std::string& trouble = uses->front().trouble;
+  return trouble.empty() ? absl::OkStatus() : absl::UnavailableError(trouble);
 }
 
 }  // namespace rxe_user

@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -66,9 +68,30 @@ class Slot {
   virtual void Forward(const Stray& stray) = 0;
 };
 
-// Whether a device with this local address could use the port: a broker that
-// would serve us is running, or nothing holds the port. Otherwise kUnavailable
-// or kPermissionDenied with one clear line. Cheap; changes nothing.
+// Whether a device could use the port of one of its addresses.
+struct PortUse {
+  // Who holds it, if that is nobody of ours: neither a broker nor a process
+  // with a slot.
+  std::string foreign_holder;
+  // One clear line of what is wrong; empty if nothing is.
+  std::string trouble;
+};
+struct LocalPlace {
+  wire::IpAddress address;
+  uint32_t scope_id = 0;
+};
+// One answer for each of `places`. kPermissionDenied, with one clear line: the
+// port broker that runs is another user's, so none can be used. Cheap, and it
+// touches nothing: sockets are looked up, and the port is bound only where
+// something foreign seems to hold it.
+absl::StatusOr<std::vector<PortUse>> LookAtPorts(
+    std::span<const LocalPlace> places);
+
+// The line for addresses, as text, whose port `holder` has.
+std::string PortTakenLine(const std::string& addresses,
+                          const std::string& holder);
+
+// LookAtPorts for one address: kUnavailable if there is trouble.
 absl::Status PortAvailable(const wire::IpAddress& address,
                            uint32_t scope_id = 0);
 

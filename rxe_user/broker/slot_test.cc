@@ -10,9 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/message.h"
@@ -332,6 +334,9 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
     EXPECT_TRUE(absl::IsUnavailable(probe)) << probe;
     auto slot = Slot::Acquire();
     ASSERT_TRUE(slot.ok());
+    // With a broker, too, that has nothing to do with it.
+    const absl::Status again = PortAvailable(Ip("127.0.0.1"));
+    EXPECT_EQ(again, probe);
     const absl::Status status =
         (*slot)->OpenAddress(Ip("127.0.0.1"), 0).status();
     EXPECT_TRUE(absl::IsUnavailable(status));
@@ -350,6 +355,25 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
     slot->reset();
     ASSERT_TRUE(Eventually([] { return PortSockets() == 0; }));
   }
+}
+
+// What our own broker holds is not foreign, and looking takes nothing away.
+TEST_F(SlotTest, PortAvailableDisturbsNobody) {
+  Peer peer({{Ip("127.0.0.1"), 0}, {Ip("::1"), 0}});
+  ASSERT_EQ(peer.Start(), "");
+  const int sockets = PortSockets();
+  std::atomic<bool> stop = false;
+  std::thread looks([&] {
+    while (!stop) {
+      EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
+      EXPECT_EQ(PortSockets(), sockets);
+    }
+  });
+  Asker asker;
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(asker.AskOnce(peer.slot()));
+  stop = true;
+  looks.join();
+  EXPECT_EQ(asker.asked(), 500);
 }
 
 TEST_F(SlotTest, PortAvailableChangesNothing) {

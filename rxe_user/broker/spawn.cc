@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "rxe_user/broker/unique_fd.h"
+#include "rxe_user/errno_status.h"
 
 extern char** environ;
 
@@ -128,8 +129,9 @@ std::string BrokerPath() {
 absl::Status SpawnBroker() {
   const std::string path = BrokerPath();
   const auto failed = [&](int error) {
-    const std::string text =
-        "cannot start " + path + ": " + std::strerror(error);
+    const std::string what = "cannot start " + path;
+    if (error == EMFILE || error == ENFILE) return ErrnoStatus(error, what);
+    const std::string text = what + ": " + std::strerror(error);
     return error == EACCES || error == EPERM ? absl::PermissionDeniedError(text)
                                              : absl::NotFoundError(text);
   };

@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "rxe_user/broker/protocol.h"
 #include "rxe_user/broker/unique_fd.h"
@@ -50,6 +52,23 @@ uint64_t SocketCookie(int fd);
 // datagrams; the number dropped.
 int Drain(int fd, int limit);
 
+// A socket of this network namespace that is bound to the RoCE port.
+struct PortSocket {
+  wire::IpAddress local;  // may be unspecified
+  bool v6 = false;
+  uint64_t inode = 0;  // 0: the kernel's own
+  uint32_t uid = 0;
+};
+
+// All of them; nullopt where /proc does not show them.
+std::optional<std::vector<PortSocket>> ListPortSockets();
+
+// Who of `sockets`, in PortHolder's words, keeps the port of `ip` from the
+// running broker (null: none runs) and from the next one. Empty if nobody does:
+// what a broker or a process with one of our engines holds is not foreign.
+std::string ForeignHolder(const std::vector<PortSocket>& sockets,
+                          const wire::IpAddress& ip, const ucred* broker);
+
 // Who holds the RoCE port so that `address` cannot be bound, for a message:
 // "process 123 (iperf3)", "a process of user 1000", "the kernel (rdma_rxe)".
 // Empty if nobody does.
@@ -58,8 +77,11 @@ std::string PortHolder(const Address& address);
 // Whether any socket of this network namespace is bound to the RoCE port.
 bool AnyoneOnPort();
 
-// The one line for a port that is taken.
+// The one line for a port that is taken; the second, where it is known by whom
+// ("" if not), and for several addresses.
 std::string PortTakenText(const Address& address);
+std::string PortTakenText(const std::string& addresses,
+                          const std::string& holder);
 
 }  // namespace rxe_user::broker
 

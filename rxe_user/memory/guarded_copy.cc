@@ -151,8 +151,15 @@ namespace {
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 struct sigaction previous[2];
 
+// What the system would have done with a signal that is not ours.
 void Chain(int index, int signal, siginfo_t* info, void* context) {
-  struct sigaction& old = previous[index];
+  const struct sigaction old = previous[index];
+  // A handler that wants to be called once relies on it: it returns, and the
+  // fault that repeats ends the process.
+  if ((old.sa_flags & SA_RESETHAND) != 0) {
+    previous[index].sa_flags = 0;
+    previous[index].sa_handler = SIG_DFL;
+  }
   if ((old.sa_flags & SA_SIGINFO) != 0) {
     old.sa_sigaction(signal, info, context);
     return;
@@ -174,8 +181,11 @@ void OnSignal(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   ucontext_t* user = static_cast<ucontext_t*>(context);
   greg_t& pc = user->uc_mcontext.gregs[REG_RIP];
-  if (info->si_code > 0 &&
-      pc >= reinterpret_cast<greg_t>(rxe_user_guarded_begin) &&
+  // Not ours: sent by kill() and the like, and news of broken memory that
+  // nobody has touched (BUS_MCEERR_AO).
+  const bool fault = info->si_code > 0 &&
+                     !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
+  if (fault && pc >= reinterpret_cast<greg_t>(rxe_user_guarded_begin) &&
       pc < reinterpret_cast<greg_t>(rxe_user_guarded_end)) {
     pc = reinterpret_cast<greg_t>(rxe_user_guarded_fault);
   } else {
@@ -190,8 +200,9 @@ void Install() {
     struct sigaction ours = {};
     ours.sa_sigaction = OnSignal;
     ours.sa_mask = previous[i].sa_mask;
-    ours.sa_flags = SA_SIGINFO | SA_ONSTACK |
-                    (previous[i].sa_flags & (SA_NODEFER | SA_RESTART));
+    // The earlier handler runs on the stack that it has asked for.
+    ours.sa_flags = SA_SIGINFO | (previous[i].sa_flags &
+                                  (SA_ONSTACK | SA_NODEFER | SA_RESTART));
     sigaction(kSignals[i], &ours, nullptr);
   }
 }

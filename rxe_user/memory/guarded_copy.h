@@ -7,6 +7,8 @@
 // every other one goes to the handler that was there before. Where our handler
 // cannot run - the application has installed its own since, or the thread
 // blocks the signals - process_vm_readv and process_vm_writev do the access.
+// Whether it can is looked up every 10 ms or so in each thread: a fault sooner
+// after such a change goes where every fault of the application goes.
 //
 // Thread: any. Nothing here allocates or locks.
 #ifndef RXE_USER_MEMORY_GUARDED_COPY_H_

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -205,27 +207,27 @@ TEST(GuardedCopyChainTest, OtherFaultsStillKill) {
   EXPECT_EQ(WTERMSIG(status), SIGSEGV);
 }
 
-TEST_F(GuardedCopyTest, SentSignalsStillKill) {
-  const int status = InChild([] {
-    kill(getpid(), SIGSEGV);
-    timespec t = {5, 0};
-    nanosleep(&t, nullptr);
-  });
-  EXPECT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
-}
-
 }  // namespace
 
-// The handler that was there before ours gets every fault but ours. A program
-// of its own, since handlers are installed once in a process.
-int ChainMain() {
+// What happens in programs that had a handler before ours. Each is a program of
+// its own, since handlers are installed once in a process.
+
+// Exits with 17 when called for Crash().
+void ExitWithAddress(int, siginfo_t* info, void*) {
+  _exit(info->si_addr == nullptr ? 17 : 18);
+}
+
+void InstallTheirs(int flags, void (*handler)(int, siginfo_t*, void*)) {
   struct sigaction theirs = {};
-  theirs.sa_flags = SA_SIGINFO;
-  theirs.sa_sigaction = [](int, siginfo_t* info, void*) {
-    _exit(info->si_addr == nullptr ? 17 : 18);
-  };
+  theirs.sa_flags = SA_SIGINFO | flags;
+  theirs.sa_sigaction = handler;
   sigaction(SIGSEGV, &theirs, nullptr);
+  sigaction(SIGBUS, &theirs, nullptr);
+}
+
+// Ours is served without theirs; theirs is called for everything else.
+int ChainMain() {
+  InstallTheirs(0, ExitWithAddress);
   PrepareGuardedAccess();
   Pages pages;
   uint8_t byte = 0;
@@ -234,14 +236,123 @@ int ChainMain() {
   return 2;
 }
 
-TEST(GuardedCopyChainTest, TheEarlierHandlerIsCalled) {
+// A signal that was sent, and no handler before ours.
+int SentMain() {
+  struct sigaction fresh = {};
+  fresh.sa_handler = SIG_DFL;
+  sigaction(SIGSEGV, &fresh, nullptr);
+  PrepareGuardedAccess();
+  kill(getpid(), SIGSEGV);
+  return 2;
+}
+
+// A handler that reports and returns, and relies on being called only once.
+int OnceMain() {
+  alarm(20);
+  InstallTheirs(SA_RESETHAND, [](int, siginfo_t*, void*) {
+    (void)!write(STDOUT_FILENO, "x", 1);
+  });
+  PrepareGuardedAccess();
+  Crash();
+  return 2;
+}
+
+// A handler that wants the thread's own stack although there is another.
+char other_stack[1 << 16];
+int StackMain() {
+  stack_t stack = {};
+  stack.ss_sp = other_stack;
+  stack.ss_size = sizeof(other_stack);
+  sigaltstack(&stack, nullptr);
+  InstallTheirs(0, [](int, siginfo_t*, void*) {
+    char here;
+    volatile char* where = &here;
+    _exit(where >= other_stack && where < other_stack + sizeof(other_stack)
+              ? 18
+              : 17);
+  });
+  PrepareGuardedAccess();
+  Crash();
+  return 2;
+}
+
+#if defined(__x86_64__)
+extern "C" const char rxe_user_guarded_begin[]
+    __attribute__((visibility("hidden")));
+
+// Memory that broke without being touched is not a fault of the copy that was
+// going on: our handler is called with what the kernel says of it.
+int BrokenMemoryMain() {
+  InstallTheirs(0, [](int signal, siginfo_t*, void*) {
+    _exit(signal == SIGBUS ? 17 : 18);
+  });
+  PrepareGuardedAccess();
+  siginfo_t info = {};
+  info.si_code = BUS_MCEERR_AO;
+  ucontext_t context = {};
+  context.uc_mcontext.gregs[REG_RIP] =
+      reinterpret_cast<greg_t>(rxe_user_guarded_begin);
+  struct sigaction ours;
+  sigaction(SIGBUS, nullptr, &ours);
+  ours.sa_sigaction(SIGBUS, &info, &context);
+  return 2;
+}
+#else
+int BrokenMemoryMain() { return 17; }  // there is no handler of ours
+#endif
+
+// Runs this program again with `argument`; gives its wait status and what it
+// wrote.
+int Again(const char* argument, std::string* output = nullptr) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {
-    execl("/proc/self/exe", "guarded_copy_test", "--chain", nullptr);
+    dup2(ends[1], STDOUT_FILENO);
+    execl("/proc/self/exe", "guarded_copy_test", argument, nullptr);
     _exit(99);
   }
+  close(ends[1]);
+  char buffer[256];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    if (output != nullptr && output->size() < 1000) {
+      output->append(buffer, static_cast<size_t>(n));
+    }
+  }
+  close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(GuardedCopyChainTest, TheEarlierHandlerIsCalled) {
+  const int status = Again("--chain");
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 17);
+}
+
+TEST(GuardedCopyChainTest, SentSignalsStillKill) {
+  const int status = Again("--sent");
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+}
+
+TEST(GuardedCopyChainTest, AnEarlierHandlerForOneFaultIsCalledOnce) {
+  std::string output;
+  const int status = Again("--once", &output);
+  EXPECT_EQ(output, "x");
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+}
+
+TEST(GuardedCopyChainTest, TheEarlierHandlerKeepsItsStack) {
+  const int status = Again("--stack");
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 17);
+}
+
+TEST(GuardedCopyChainTest, BrokenMemoryElsewhereIsNoFaultOfOurs) {
+  const int status = Again("--broken-memory");
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 17);
 }
@@ -249,9 +360,12 @@ TEST(GuardedCopyChainTest, TheEarlierHandlerIsCalled) {
 }  // namespace rxe_user
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "--chain") == 0) {
-    return rxe_user::ChainMain();
-  }
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "--chain") return rxe_user::ChainMain();
+  if (mode == "--sent") return rxe_user::SentMain();
+  if (mode == "--once") return rxe_user::OnceMain();
+  if (mode == "--stack") return rxe_user::StackMain();
+  if (mode == "--broken-memory") return rxe_user::BrokenMemoryMain();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -2,14 +2,23 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "rxe_user/errno_status.h"
+#include "rxe_user/usable_devices.h"
+
 namespace rxe_user {
+
+namespace {
+
+absl::StatusOr<Devices> ListUsableDevices() {
+  const absl::StatusOr<Devices> present = ListDevices();
+  return present.ok() ? KeepUsable(*present) : present;
+}
+
+}  // namespace
 
 Context::Context(std::shared_ptr<const Device> device)
     : device_(std::move(device)), engine_(Engine::For(device_)) {}
@@ -17,8 +26,13 @@ Context::Context(std::shared_ptr<const Device> device)
 std::shared_ptr<const Device> Context::device() {
   std::lock_guard<std::mutex> lock(device_mutex_);
   if (stale_.exchange(false, std::memory_order_acq_rel)) {
+    const absl::StatusOr<Devices> present = ListUsableDevices();
+    if (!present.ok()) {  // it stays as it was, and is looked at again
+      stale_.store(true, std::memory_order_release);
+      return device_;
+    }
     bool found = false;
-    for (const std::shared_ptr<const Device>& now : ListDevices()) {
+    for (const std::shared_ptr<const Device>& now : *present) {
       if (now->netdev != device_->netdev || now->name != device_->name) {
         continue;
       }
@@ -84,22 +98,17 @@ int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
   if (absl::Status status = engine_->OpenAddress(av->source); !status.ok()) {
     return ReportedErrno(status);
   }
-  av->source_port =
+  const absl::StatusOr<uint16_t> source_port =
       engine_->SourcePort(av->source, av->flow_label, local_qpn, remote_qpn);
+  if (!source_port.ok()) return ReportedErrno(source_port.status());
+  av->source_port = *source_port;
   return 0;
 }
 
 int ReportedErrno(const absl::Status& status) {
   if (status.ok()) return 0;
-  static std::mutex mutex;
-  static auto* const reported = new std::set<std::string>;
-  {
-    std::string message(status.message().data(), status.message().size());
-    std::lock_guard<std::mutex> lock(mutex);
-    if (reported->insert(message).second) {
-      std::fprintf(stderr, "rxe_user: %s\n", message.c_str());
-    }
-  }
+  TellOnce(std::string(status.message()));
+  if (const int error = ErrnoOf(status)) return error;
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
       return EINVAL;

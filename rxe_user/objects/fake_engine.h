@@ -28,10 +28,11 @@ class FakeEngine final : public Engine {
   absl::Status OpenAddress(const wire::IpAddress& /*local*/) override {
     return absl::OkStatus();
   }
-  uint16_t SourcePort(const wire::IpAddress& /*local*/, uint32_t /*flow_label*/,
-                      uint32_t /*local_qpn*/,
-                      uint32_t /*remote_qpn*/) override {
-    return 0xc000;
+  absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& /*local*/,
+                                      uint32_t /*flow_label*/,
+                                      uint32_t /*local_qpn*/,
+                                      uint32_t /*remote_qpn*/) override {
+    return uint16_t{0xc000};
   }
   bool Progress() override {
     ++progressed;

@@ -55,6 +55,28 @@ class HandleTable {
     free_.push_back(index);
   }
 
+  // --- fork. The lock is held while it happens; what the parent has is lost to
+  // the child, where its locks may be held by threads that are no more.
+  void LockForFork() { mutex_.lock(); }
+  void UnlockInParent() { mutex_.unlock(); }
+  void LoseInChild() {
+    for (uint32_t index = 0; index < used_; ++index) {
+      Slot& slot = SlotOf(index);
+      if (slot.object.exchange(nullptr) != nullptr) slot.lost = true;
+    }
+    mutex_.unlock();
+  }
+  // Whether `handle` is that of an object that was lost. Its index is not used
+  // again.
+  bool IsLost(uint32_t handle) const {
+    if (handle == 0) return false;
+    const uint32_t index = IndexOf(handle);
+    const Chunk* chunk =
+        chunks_[index / kChunk].load(std::memory_order_acquire);
+    return chunk != nullptr && (*chunk)[index % kChunk].lost &&
+           (*chunk)[index % kChunk].handle.load() == handle;
+  }
+
   // Null when `handle` is not one, or not any more.
   T* Find(uint32_t handle) const {
     if (handle == 0) return nullptr;
@@ -79,6 +101,7 @@ class HandleTable {
     std::atomic<T*> object{nullptr};
     std::atomic<uint32_t> handle{0};
     uint32_t generation = 0;  // guarded by mutex_
+    bool lost = false;        // by fork
   };
   using Chunk = std::array<Slot, kChunk>;
 

@@ -33,9 +33,8 @@ bool SharedReceiveQueue::Pop(transport::ReceiveWqe* out) {
   const Entry& entry = entries_[head_];
   out->wr_id = entry.wr_id;
   out->pd = config_.pd->id;
-  out->num_sge = static_cast<int>(entry.num_sge);
-  std::copy_n(sges_.begin() + size_t{head_} * config_.max_sge, entry.num_sge,
-              out->sges);
+  const transport::Sge* sges = sges_.data() + size_t{head_} * config_.max_sge;
+  out->sges.assign(sges, sges + entry.num_sge);
   if (++head_ == entries_.size()) head_ = 0;
   --count_;
   if (count_ < limit_) {

@@ -123,7 +123,9 @@ void Node::ConnectTo(uint32_t peer_qpn) {
   QpAttributes a;
   a.state = QpState::kInit;
   a.access_flags = 0xf;
-  const uint16_t source_port = engine_->SourcePort(address_, 0, qpn_, peer_qpn);
+  const absl::StatusOr<uint16_t> source_port =
+      engine_->SourcePort(address_, 0, qpn_, peer_qpn);
+  ASSERT_TRUE(source_port.ok()) << source_port.status();
   const Lane::Guard guard(lane());
   const transport::Time now = Lane::Now();
   using namespace transport;  // NOLINT: attribute masks
@@ -138,7 +140,7 @@ void Node::ConnectTo(uint32_t peer_qpn) {
   a.min_rnr_timer = 1;
   a.av.source = address_;
   a.av.destination = address_;
-  a.av.source_port = source_port;
+  a.av.source_port = *source_port;
   ASSERT_EQ(qp_->Modify(a,
                         kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
                             kQpMaxDestRdAtomic | kQpMinRnrTimer,

@@ -80,8 +80,8 @@ def _namespace(tag):
     return name
 
 
-def loopback_place():
-    ns = _namespace("lo")
+def loopback_place(tag="lo"):
+    ns = _namespace(tag)
     side = Side(ns)
     return Place("loopback", side, side, 65536, [ns])
 

@@ -9,16 +9,12 @@
 // the CRC on both sides. `--message N` cuts each N bytes as a WRITE is cut
 // (`--first-extra 16`: RETH) or a READ response (4 and `--last-extra 4`: AETH),
 // since unequal sizes cost system calls.
-#include <arpa/inet.h>
 #include <errno.h>
 #include <isa-l/crc.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <sched.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -33,7 +29,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/bench/reference.h"
+
 namespace {
+
+using reference::Die;
+using reference::InNamespace;
+using reference::Now;
 
 constexpr size_t kHeader = 12;       // BTH
 constexpr size_t kTrailer = 4;       // ICRC
@@ -44,7 +46,11 @@ constexpr int kBuffer = 8 << 20;
 struct Options {
   std::string mode = "bw";
   std::string address = "127.0.0.1";
+  std::string netns;
+  std::string peer_address;  // of the sender, or of who answers a ping
+  std::string peer_netns;
   std::string wait = "spin";
+  std::string peer_wait;
   size_t mtu = 4096;       // payload bytes per packet
   size_t segments = 15;    // packets per send, at most
   size_t message = 0;      // bytes; 0 = a stream of equal packets
@@ -66,49 +72,18 @@ struct Shared {
   alignas(64) std::atomic<uint32_t> ready{0};
 };
 
-double Now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
-[[noreturn]] void Die(const char* what) {
-  std::fprintf(stderr, "raw_udp: %s: %s\n", what, std::strerror(errno));
-  std::exit(1);
-}
-
-union Address {
-  sockaddr any;
-  sockaddr_in v4;
-  sockaddr_in6 v6;
-};
-
 struct Socket {
-  int fd;
-  Address address{};
-  socklen_t length;
+  int fd = -1;
+  reference::Address address;
 };
 
 // A UDP socket at `text`, at a port that the kernel chooses.
-Socket Open(const std::string& text, bool gro) {
-  Socket s{};
-  const bool v6 = text.find(':') != std::string::npos;
-  if (v6) {
-    s.address.v6.sin6_family = AF_INET6;
-    s.length = sizeof(s.address.v6);
-    if (inet_pton(AF_INET6, text.c_str(), &s.address.v6.sin6_addr) != 1) {
-      errno = EINVAL;
-      Die("address");
-    }
-  } else {
-    s.address.v4.sin_family = AF_INET;
-    s.length = sizeof(s.address.v4);
-    if (inet_pton(AF_INET, text.c_str(), &s.address.v4.sin_addr) != 1) {
-      errno = EINVAL;
-      Die("address");
-    }
-  }
-  s.fd = socket(s.address.any.sa_family, SOCK_DGRAM, 0);
+Socket Open(const std::string& text, const std::string& netns, bool gro) {
+  const InNamespace there(netns);
+  Socket s;
+  s.address = reference::Parse(text);
+  const bool v6 = s.address.is_v6();
+  s.fd = socket(s.address.at.any.sa_family, SOCK_DGRAM, 0);
   if (s.fd < 0) Die("socket");
   const int one = 1;
   const int discover = v6 ? IPV6_PMTUDISC_DO : IP_PMTUDISC_DO;
@@ -123,16 +98,11 @@ Socket Open(const std::string& text, bool gro) {
                  sizeof(kBuffer));
     }
   }
-  if (bind(s.fd, &s.address.any, s.length) != 0) Die("bind");
-  if (getsockname(s.fd, &s.address.any, &s.length) != 0) Die("getsockname");
+  if (bind(s.fd, &s.address.at.any, s.address.length) != 0) Die("bind");
+  if (getsockname(s.fd, &s.address.at.any, &s.address.length) != 0) {
+    Die("getsockname");
+  }
   return s;
-}
-
-uint8_t* Memory(size_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (p == MAP_FAILED) Die("mmap");
-  return static_cast<uint8_t*>(p);
 }
 
 // One segmented send: packets of `size` bytes, the last of `last`.
@@ -173,9 +143,9 @@ std::vector<Send> Plan(const Options& o) {
 }
 
 void SendLoop(const Options& o, const Socket& to, Shared* shared) {
-  const Socket s = Open(o.address, false);
-  uint8_t* const buffer = Memory(65536);
-  const uint8_t* const source = Memory(kTarget + o.mtu);
+  const Socket s = Open(o.peer_address, o.peer_netns, false);
+  uint8_t* const buffer = reference::SharedMemory(65536);
+  const uint8_t* const source = reference::SharedMemory(kTarget + o.mtu);
   const std::vector<Send> sends = Plan(o);
   uint64_t sent = 0;
   size_t at = 0;
@@ -211,8 +181,8 @@ void SendLoop(const Options& o, const Socket& to, Shared* shared) {
       iovec vector = {buffer, send.bytes()};
       alignas(cmsghdr) char control[CMSG_SPACE(sizeof(uint16_t))] = {};
       msghdr message{};
-      message.msg_name = const_cast<sockaddr*>(&to.address.any);
-      message.msg_namelen = to.length;
+      message.msg_name = const_cast<sockaddr*>(&to.address.at.any);
+      message.msg_namelen = to.address.length;
       message.msg_iov = &vector;
       message.msg_iovlen = 1;
       if (send.packets > 1) {
@@ -232,8 +202,8 @@ void SendLoop(const Options& o, const Socket& to, Shared* shared) {
 }
 
 double ReceiveLoop(const Options& o, const Socket& s, Shared* shared) {
-  uint8_t* const buffer = Memory(65536);
-  uint8_t* const target = Memory(kTarget + 65536);
+  uint8_t* const buffer = reference::SharedMemory(65536);
+  uint8_t* const target = reference::SharedMemory(kTarget + 65536);
   size_t at = 0;
   const double warm = Now() + 0.2;
   double start = 0;
@@ -291,14 +261,15 @@ double ReceiveLoop(const Options& o, const Socket& s, Shared* shared) {
 }
 
 void Bandwidth(const Options& o, nlohmann::json* out) {
-  auto* shared = new (Memory(sizeof(Shared))) Shared;
-  const Socket s = Open(o.address, true);
-  const pid_t child = fork();
+  auto* shared = new (reference::SharedMemory(sizeof(Shared))) Shared;
+  const Socket s = Open(o.address, o.netns, true);
+  const pid_t child = reference::ForkChild();
   if (child == 0) {
     SendLoop(o, s, shared);
     std::exit(0);
   }
   (*out)["gbit_per_s"] = ReceiveLoop(o, s, shared);
+  (*out)["payload_bytes"] = shared->received.load();  // with the warm-up
   (*out)["bad_packets"] = shared->bad.load();
   waitpid(child, nullptr, 0);
 }
@@ -307,9 +278,10 @@ void Bandwidth(const Options& o, nlohmann::json* out) {
 // on memory that a blocked thread writes (the passive end of a WRITE).
 class Pinger {
  public:
-  Pinger(const Options& o, const Socket& mine, const Socket& peer)
-      : o_(o), mine_(mine), peer_(peer) {
-    if (o_.wait != "helper") return;
+  Pinger(const std::string& wait, size_t size, const Socket& mine,
+         const Socket& peer)
+      : wait_(wait), size_(size), mine_(mine), peer_(peer) {
+    if (wait_ != "helper") return;
     std::thread([this] {
       uint8_t bytes[2048];
       for (;;) {
@@ -321,27 +293,28 @@ class Pinger {
   }
   void Send() {
     uint8_t bytes[2048] = {};
-    if (sendto(mine_.fd, bytes, o_.size, 0, &peer_.address.any, peer_.length) <
-        0) {
+    if (sendto(mine_.fd, bytes, size_, 0, &peer_.address.at.any,
+               peer_.address.length) < 0) {
       Die("sendto");
     }
   }
   void Receive() {
     uint8_t bytes[2048];
-    if (o_.wait == "helper") {
+    if (wait_ == "helper") {
       ++expected_;
       while (arrived_.load(std::memory_order_acquire) < expected_) {
       }
       return;
     }
-    const int flags = o_.wait == "spin" ? MSG_DONTWAIT : 0;
+    const int flags = wait_ == "spin" ? MSG_DONTWAIT : 0;
     while (recv(mine_.fd, bytes, sizeof(bytes), flags) < 0) {
       if (errno != EAGAIN && errno != EINTR) Die("recv");
     }
   }
 
  private:
-  const Options& o_;
+  const std::string wait_;
+  const size_t size_;
   const Socket mine_;
   const Socket peer_;
   uint64_t expected_ = 0;
@@ -349,19 +322,19 @@ class Pinger {
 };
 
 void Latency(const Options& o, nlohmann::json* out) {
-  const Socket a = Open(o.address, false);
-  const Socket b = Open(o.address, false);
+  const Socket a = Open(o.address, o.netns, false);
+  const Socket b = Open(o.peer_address, o.peer_netns, false);
   const int total = o.iterations + o.iterations / 10;
-  const pid_t child = fork();
+  const pid_t child = reference::ForkChild();
   if (child == 0) {
-    Pinger* pinger = new Pinger(o, b, a);
+    Pinger* pinger = new Pinger(o.peer_wait, o.size, b, a);
     for (int i = 0; i < total; ++i) {
       pinger->Receive();
       pinger->Send();
     }
     _exit(0);
   }
-  Pinger* pinger = new Pinger(o, a, b);
+  Pinger* pinger = new Pinger(o.wait, o.size, a, b);
   std::vector<double> half;
   for (int i = 0; i < total; ++i) {
     const double start = Now();
@@ -370,12 +343,8 @@ void Latency(const Options& o, nlohmann::json* out) {
     if (i >= o.iterations / 10) half.push_back((Now() - start) * 1e6 / 2);
   }
   waitpid(child, nullptr, 0);
-  std::sort(half.begin(), half.end());
-  const auto at = [&](double q) {
-    return half[static_cast<size_t>(q * static_cast<double>(half.size() - 1))];
-  };
-  (*out)["half_round_trip_us"] = {
-      {"min", half.front()}, {"p50", at(0.5)}, {"p99", at(0.99)}};
+  (*out)["round_trips"] = total;
+  (*out)["half_round_trip_us"] = reference::Percentiles(std::move(half));
 }
 
 }  // namespace
@@ -384,8 +353,16 @@ int main(int argc, char** argv) {
   Options o;
   CLI::App app("Raw UDP over the kernel's path: a reference");
   app.add_option("--mode", o.mode)->check(CLI::IsMember({"bw", "latency"}));
-  app.add_option("--address", o.address, "both ends have it");
+  app.add_option("--address", o.address, "of the receiver");
+  app.add_option("--netns", o.netns, "network namespace of the receiver");
+  app.add_option("--peer-address", o.peer_address,
+                 "of the sender; the same unless given");
+  app.add_option("--peer-netns", o.peer_netns,
+                 "network namespace of the sender");
   app.add_option("--wait", o.wait, "how the receiver waits")
+      ->check(CLI::IsMember({"spin", "block", "helper"}));
+  app.add_option("--peer-wait", o.peer_wait,
+                 "how who answers a ping waits; the same unless given")
       ->check(CLI::IsMember({"spin", "block", "helper"}));
   app.add_option("--mtu", o.mtu, "payload bytes per packet")
       ->check(CLI::Range(1, 9000));
@@ -402,16 +379,16 @@ int main(int argc, char** argv) {
   app.add_flag("--work", o.work, "copy and compute the CRC on both sides");
   app.add_flag("--json", o.json);
   CLI11_PARSE(app, argc, argv);
+  if (o.peer_address.empty()) o.peer_address = o.address;
+  if (o.peer_wait.empty()) o.peer_wait = o.wait;
   while (o.segments > 1 &&
          o.segments * (o.mtu + kHeader + kTrailer + o.first_extra) > kMaxSend) {
     --o.segments;
   }
 
-  nlohmann::json out = {{"mode", o.mode},
-                        {"wait", o.wait},
-                        {"mtu", o.mtu},
-                        {"segments", o.segments},
-                        {"work", o.work}};
+  nlohmann::json out = {{"mode", o.mode},           {"wait", o.wait},
+                        {"peer_wait", o.peer_wait}, {"mtu", o.mtu},
+                        {"segments", o.segments},   {"work", o.work}};
   if (o.mode == "bw") {
     Bandwidth(o, &out);
   } else {

@@ -7,6 +7,7 @@
 
 #include "tests/sim/pair.h"
 #include "transport/path.h"
+#include "transport/requester.h"
 
 namespace sim {
 namespace {
@@ -357,7 +358,8 @@ TEST(ErrorTest, DeadPeerEndsAtTheConfiguredTime) {
         const Time start = pair.now();
         ASSERT_EQ(pair.a.Post(Rdma(pair, opcode, 1, &sge, 0)), 0);
         ASSERT_TRUE(pair.RunUntilSent(pair.a, 1));
-        EXPECT_EQ(pair.now() - start, (retries + 1) * (Time{4096} << timeout))
+        EXPECT_EQ(pair.now() - start, (retries + 1) * transport::kAckPatience *
+                                          (Time{4096} << timeout))
             << "timeout " << int{timeout} << " retries " << int{retries};
         EXPECT_EQ(Statuses(pair.a.TakeSend()),
                   (std::vector{WcStatus::kRetryExceeded}));

@@ -64,7 +64,7 @@ class SimSrq : public transport::ReceiveSource {
     transport::ReceiveWqe wqe;
     wqe.wr_id = wr_id;
     wqe.pd = pd_;
-    for (const transport::Sge& sge : sges) wqe.sges[wqe.num_sge++] = sge;
+    wqe.sges = sges;
     queue_.push_back(wqe);
   }
   bool Pop(transport::ReceiveWqe* out) override {

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -198,6 +199,23 @@ TEST_F(CliTest, RunSaysThatSetuidProgramsIgnoreIt) {
   EXPECT_EQ(r.exit_status, 0);
   EXPECT_TRUE(OneLine(r.err)) << r.err;
   EXPECT_NE(r.err.find("setuid"), std::string::npos);
+}
+
+TEST_F(CliTest, RunSaysThatItNeedsProc) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer itself complains of a missing /proc";
+#endif
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Result r = Execute({"run", "true"}, [] {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        umount2("/proc", MNT_DETACH) != 0) {
+      _exit(97);
+    }
+  });
+  EXPECT_EQ(r.exit_status, 125);
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+  EXPECT_NE(r.err.find("/proc is not mounted"), std::string::npos) << r.err;
 }
 
 TEST_F(CliTest, ClosedPipesAreNoError) {

@@ -143,7 +143,13 @@ std::string DevicesAsJson(const Devices& devices, const std::string& io,
 }
 
 int RunDevices(bool json, std::FILE* out, std::FILE* err) {
-  const Devices devices = rxe_user::ListDevices();
+  const auto present = rxe_user::ListDevices();
+  if (!present.ok()) {
+    std::fprintf(err, "rxe-user devices: %s\n",
+                 std::string(present.status().message()).c_str());
+    return 1;
+  }
+  const Devices& devices = *present;
   if (devices.empty()) {
     std::fprintf(
         err,

@@ -19,11 +19,11 @@ namespace fs = std::filesystem;
 constexpr char kLibrary[] = "libibverbs.so.1";
 
 // ../lib as seen from this executable, wherever it was copied and through
-// whatever links it was called.
+// whatever links it was called. Empty where there is no /proc to ask.
 fs::path LibraryFolder() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  return self.parent_path().parent_path() / "lib";
+  return error ? "" : self.parent_path().parent_path() / "lib";
 }
 
 // The file that execvp would execute; empty if there is none.
@@ -64,6 +64,14 @@ std::optional<std::string> WhySecure(const std::string& file) {
 int Run(char** argv) {
   const char* const command = argv[0];
   const fs::path folder = LibraryFolder();
+  if (folder.empty()) {
+    std::fprintf(stderr,
+                 "rxe-user run: cannot tell where rxe-user and its libraries "
+                 "are, since /proc is not mounted; mount it, or put their lib "
+                 "folder into LD_LIBRARY_PATH and start %s without rxe-user\n",
+                 command);
+    return kExitOurFailure;
+  }
   std::error_code error;
   if (!fs::exists(folder / kLibrary, error)) {
     std::fprintf(stderr, "rxe-user run: there is no %s\n",

@@ -113,6 +113,7 @@ template <typename T>
 struct Registry {
   std::mutex mutex;
   std::unordered_set<const void*> live;
+  std::unordered_set<const void*> lost;  // by fork
 };
 template <typename T>
 Registry<T>& Live() {
@@ -131,15 +132,48 @@ Context* Find(ibv_context* context) {
   if (context == nullptr) return nullptr;
   auto& registry = Live<Context>();
   std::lock_guard<std::mutex> lock(registry.mutex);
-  return registry.live.contains(context) ? FromIbv(context) : nullptr;
+  if (registry.live.contains(context)) return FromIbv(context);
+  if (registry.lost.contains(context)) TellLost();
+  return nullptr;
 }
 
 Channel* Find(ibv_comp_channel* channel) {
   if (channel == nullptr) return nullptr;
   auto& registry = Live<Channel>();
   std::lock_guard<std::mutex> lock(registry.mutex);
-  return registry.live.contains(channel) ? static_cast<Channel*>(channel)
-                                         : nullptr;
+  if (registry.live.contains(channel)) return static_cast<Channel*>(channel);
+  if (registry.lost.contains(channel)) TellLost();
+  return nullptr;
+}
+
+bool IsLost(ibv_context* context) {
+  auto& registry = Live<Context>();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  return registry.lost.contains(context);
+}
+
+bool IsLost(ibv_comp_channel* channel) {
+  auto& registry = Live<Channel>();
+  std::lock_guard<std::mutex> lock(registry.mutex);
+  return registry.lost.contains(channel);
+}
+
+void LockRegistriesForFork() {
+  Live<Context>().mutex.lock();
+  Live<Channel>().mutex.lock();
+}
+
+void UnlockRegistriesInParent() {
+  Live<Channel>().mutex.unlock();
+  Live<Context>().mutex.unlock();
+}
+
+void LoseRegistriesInChild() {
+  Live<Context>().lost.merge(Live<Context>().live);
+  Live<Channel>().lost.merge(Live<Channel>().live);
+  Live<Context>().live.clear();
+  Live<Channel>().live.clear();
+  UnlockRegistriesInParent();
 }
 
 void SetLive(ibv_context* context, bool live) {

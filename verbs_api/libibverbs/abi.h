@@ -151,6 +151,36 @@ inline rxe_user::HandleTable<T>& Handles() {
   return *table;
 }
 
+// A child of fork has none of its parent's objects (fork.cc). Destroying them
+// there does nothing; whatever else is tried with them is told once, and they
+// are not found.
+void TellLost();
+template <typename T>
+inline T* NotFound(uint32_t handle) {
+  if (Handles<T>().IsLost(handle)) TellLost();
+  return nullptr;
+}
+bool IsLost(ibv_context* context);
+bool IsLost(ibv_comp_channel* channel);
+inline bool IsLost(ibv_qp* qp) {
+  return qp != nullptr && Handles<Qp>().IsLost(qp->handle);
+}
+inline bool IsLost(ibv_cq* cq) {
+  return cq != nullptr && Handles<Cq>().IsLost(cq->handle);
+}
+inline bool IsLost(ibv_srq* srq) {
+  return srq != nullptr && Handles<Srq>().IsLost(srq->handle);
+}
+inline bool IsLost(ibv_pd* pd) {
+  return pd != nullptr && Handles<Pd>().IsLost(pd->handle);
+}
+inline bool IsLost(ibv_mr* mr) {
+  return mr != nullptr && Handles<Mr>().IsLost(mr->handle);
+}
+inline bool IsLost(ibv_ah* ah) {
+  return ah != nullptr && Handles<Ah>().IsLost(ah->handle);
+}
+
 // One that may have outlived its context: only good for destroying.
 inline Qp* FindEvenClosed(ibv_qp* qp) {
   if (qp == nullptr) return nullptr;
@@ -159,38 +189,50 @@ inline Qp* FindEvenClosed(ibv_qp* qp) {
 }
 inline Qp* Find(ibv_qp* qp) {
   Qp* found = FindEvenClosed(qp);
-  return found != nullptr && found->pair != nullptr ? found : nullptr;
+  return found != nullptr && found->pair != nullptr
+             ? found
+             : NotFound<Qp>(qp == nullptr ? 0 : qp->handle);
 }
 inline Cq* Find(ibv_cq* cq) {
   if (cq == nullptr) return nullptr;
   Cq* found = Handles<Cq>().Find(cq->handle);
-  return found != nullptr && found->base() == cq ? found : nullptr;
+  return found != nullptr && found->base() == cq ? found
+                                                 : NotFound<Cq>(cq->handle);
 }
 inline Srq* Find(ibv_srq* srq) {
   if (srq == nullptr) return nullptr;
   Srq* found = Handles<Srq>().Find(srq->handle);
-  return found == srq ? found : nullptr;
+  return found == srq ? found : NotFound<Srq>(srq->handle);
 }
 inline Pd* Find(ibv_pd* pd) {
   if (pd == nullptr) return nullptr;
   Pd* found = Handles<Pd>().Find(pd->handle);
-  return found == pd ? found : nullptr;
+  return found == pd ? found : NotFound<Pd>(pd->handle);
 }
 inline Mr* Find(ibv_mr* mr) {
   if (mr == nullptr) return nullptr;
   Mr* found = Handles<Mr>().Find(mr->handle);
-  return found == mr ? found : nullptr;
+  return found == mr ? found : NotFound<Mr>(mr->handle);
 }
 inline Ah* Find(ibv_ah* ah) {
   if (ah == nullptr) return nullptr;
   Ah* found = Handles<Ah>().Find(ah->handle);
-  return found == ah ? found : nullptr;
+  return found == ah ? found : NotFound<Ah>(ah->handle);
 }
 Context* Find(ibv_context* context);  // open ones only
 Channel* Find(ibv_comp_channel* channel);
 void SetLive(ibv_context* context, bool live);
 void SetLive(ibv_comp_channel* channel, bool live);
 std::vector<Context*> LiveContexts();
+
+// From now on fork() is prepared for. With the first context.
+void WatchForks();
+// fork.cc's use: the devices, and the contexts and channels.
+void LockDevicesForFork();
+void UnlockDevicesAfterFork();
+void LockRegistriesForFork();
+void UnlockRegistriesInParent();
+void LoseRegistriesInChild();
 
 // --- Contexts and the objects that point to them. A closed context stays in
 // memory until the last of them is gone.

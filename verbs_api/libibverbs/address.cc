@@ -86,6 +86,7 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
+  if (IsLost(ibv)) return 0;
   Ah* ah = Find(ibv);
   if (ah == nullptr) return EINVAL;
   Handles<Ah>().Remove(ah->handle);

@@ -90,6 +90,7 @@ VERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
+  if (IsLost(ibv)) return 0;
   Channel* channel = Find(ibv);
   if (channel == nullptr) return EINVAL;
   {
@@ -141,6 +142,7 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
 }
 
 VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
+  if (IsLost(ibv)) return 0;
   Cq* cq = Find(ibv);
   if (cq == nullptr) return EINVAL;
   if (cq->queue->used()) return EBUSY;

@@ -40,6 +40,7 @@ int EventOf(rxe_user::LinkChange change) {
 
 ibv_context* Open(ibv_device* device,
                   std::shared_ptr<rxe_user::Context> shared) {
+  WatchForks();
   auto context = std::make_unique<Context>();
   // The C part is all zero; `new` has left it unset.
   std::memset(static_cast<verbs_context*>(context.get()), 0,
@@ -51,6 +52,7 @@ ibv_context* Open(ibv_device* device,
   base.async_fd = context->async.fd();
   // An identity that survives dup() and SCM_RIGHTS; ibv_import_device.
   base.cmd_fd = memfd_create("rxe_user", MFD_CLOEXEC);
+  if (base.cmd_fd < 0) return Fail(errno);
   base.num_comp_vectors = rxe_user::kCompletionVectors;
   pthread_mutex_init(&base.mutex, nullptr);
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -116,6 +118,7 @@ VERBS_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
 // As the kernel does when the last descriptor goes: traffic ends at once. The
 // application's pointers to what it did not destroy stay good for destroying.
 VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
+  if (IsLost(ibv)) return 0;
   Context* context = Find(ibv);
   if (context == nullptr) return FailMinusOne(EINVAL);
   SetLive(ibv, false);

@@ -2,14 +2,14 @@
 #include <endian.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>
 
 #include "rxe_user/device.h"
+#include "rxe_user/objects/context.h"
+#include "rxe_user/usable_devices.h"
 #include "verbs_api/libibverbs/abi.h"
-#include "verbs_api/libibverbs/port_check.h"
 
 namespace verbs_api {
 namespace {
@@ -51,15 +51,6 @@ Device* Show(std::shared_ptr<const rxe_user::Device> snapshot) {
   return device;
 }
 
-// Once in a process: programs that wait for a device ask again and again.
-void TellNoInterface() {
-  static std::atomic<bool> told = false;
-  if (told.exchange(true)) return;
-  std::fprintf(stderr,
-               "rxe_user: no device: no interface is up and has an address "
-               "(see ip address)\n");
-}
-
 std::shared_ptr<const rxe_user::Device> Snapshot(ibv_device* device) {
   Device* ours = static_cast<Device*>(device);
   std::lock_guard<std::mutex> lock(ours->mutex);
@@ -68,17 +59,30 @@ std::shared_ptr<const rxe_user::Device> Snapshot(ibv_device* device) {
 
 }  // namespace
 
+void LockDevicesForFork() {
+  Devices& devices = AllDevices();
+  devices.mutex.lock();
+  for (const auto& [name, device] : devices.by_name) device->mutex.lock();
+}
+
+void UnlockDevicesAfterFork() {
+  Devices& devices = AllDevices();
+  for (const auto& [name, device] : devices.by_name) device->mutex.unlock();
+  devices.mutex.unlock();
+}
+
 VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
   if (num_devices != nullptr) *num_devices = 0;
   return PointerCall([&]() -> ibv_device** {
-    std::vector<Device*> devices;
-    std::vector<std::shared_ptr<const rxe_user::Device>> present =
-        rxe_user::ListDevices();
-    if (present.empty()) TellNoInterface();
-    for (std::shared_ptr<const rxe_user::Device>& device : present) {
-      if (device->gids.empty() || !PortIsUsable(*device)) continue;
-      devices.push_back(Show(std::move(device)));
+    absl::StatusOr<rxe_user::Devices> present = rxe_user::ListDevices();
+    if (present.ok() && present->empty()) {
+      rxe_user::TellOnce(
+          "no device: no interface is up and has an address (see ip address)");
     }
+    if (present.ok()) present = rxe_user::KeepUsable(*present);
+    if (!present.ok()) return Fail(rxe_user::ReportedErrno(present.status()));
+    std::vector<Device*> devices;
+    for (const auto& device : *present) devices.push_back(Show(device));
     auto** list = new ibv_device*[devices.size() + 1];
     std::copy(devices.begin(), devices.end(), list);
     list[devices.size()] = nullptr;

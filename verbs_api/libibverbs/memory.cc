@@ -78,6 +78,7 @@ VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
+  if (IsLost(ibv)) return 0;
   Pd* pd = Find(ibv);
   if (pd == nullptr) return EINVAL;
   if (pd->domain->users > 0 || pd->domain.use_count() > 1) return EBUSY;
@@ -170,6 +171,7 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
 }
 
 VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
+  if (IsLost(ibv)) return 0;
   Mr* mr = Find(ibv);
   if (mr == nullptr) return EINVAL;
   if (mr->region->users > 0 || mr->region.use_count() > 1) return EBUSY;

@@ -91,6 +91,7 @@ VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
+  if (IsLost(ibv)) return 0;
   Srq* srq = Find(ibv);
   if (srq == nullptr) return EINVAL;
   if (srq->queue->users > 0) return EBUSY;

@@ -215,6 +215,10 @@ void Clear(WorkBuilder& builder) {
 
 void WrStart(ibv_qp_ex* qp) {
   WorkBuilder& builder = Self(qp)->builder;
+  if (IsLost(Self(qp)->base())) {
+    builder.active = false;  // what follows does nothing
+    return;
+  }
   builder.critical.lock();
   Clear(builder);
   builder.active = true;

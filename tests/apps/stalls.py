@@ -1,0 +1,72 @@
+"""Notices when the machine itself stands still.
+
+On a virtual machine a core can be taken away for longer than a connection
+retries. A program that fails then says nothing about the device. So a process
+on each core, at real-time priority, sleeps for some milliseconds at a time and
+says when it was late: nothing that is tested here can make it late.
+"""
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+
+PERIOD = 0.02  # seconds
+STALL = 0.1  # seconds that are told
+
+
+def watch(core):
+    """The process on one core: prints when each stall ended (CLOCK_MONOTONIC)
+    and how long it was, in seconds."""
+    parent = os.getppid()
+    os.sched_setaffinity(0, {core})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+    before = time.monotonic()
+    while os.getppid() == parent:
+        time.sleep(PERIOD)
+        now = time.monotonic()
+        if now - before > STALL:
+            print(f"{now:.3f} {now - before:.3f}", flush=True)
+        before = now
+
+
+class Watch:
+    """Watches from its making until close(). Any thread may ask."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.stalls = []  # (end, length)
+        self.processes = [
+            subprocess.Popen([sys.executable, __file__, str(core)],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL)
+            for core in sorted(os.sched_getaffinity(0))]
+
+    def longest(self, since):
+        """Seconds of the longest stall that ended after `since`
+        (CLOCK_MONOTONIC); 0 if there was none."""
+        with self.lock:
+            for process in self.processes:
+                self._read(process.stdout.fileno())
+            return max((l for end, l in self.stalls if end > since), default=0)
+
+    def _read(self, fd):
+        while select.select([fd], [], [], 0)[0]:
+            said = os.read(fd, 4096)
+            if not said:
+                return  # it has ended: real-time priority is not allowed here
+            for line in said.splitlines():
+                end, length = line.split()
+                self.stalls.append((float(end), float(length)))
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]))

@@ -1,0 +1,446 @@
+"""How figures are come by: stock perftest on our device, the raw references,
+and the small verbs program of ours. Each returns a Sample.
+
+Nothing here decides what is measured (rows.py) or what it means (report.py).
+"""
+
+import concurrent.futures
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..")
+sys.path.insert(0, os.path.join(HERE, "..", "apps"))
+import places
+from places import Failure
+
+PROGRAMS = os.path.join(ROOT, "bazel-bin", "tests", "bench")
+LIMIT = 300  # seconds until a program that has not ended has failed
+IDLE_SECONDS = 4  # for which an idle process is watched
+ORDINARY_RMEM_MAX = 212992  # bytes; the kernel's default
+RMEM_MAX = "/proc/sys/net/core/rmem_max"
+
+
+class Skip(Exception):
+    """A row that cannot be measured here; the text says why."""
+
+
+@dataclass
+class Sample:
+    """One figure, and what was done for it. CPU time is that of all processes
+    that took part, polling and setting up included."""
+
+    value: float
+    messages: float = 0  # of latencies: round trips
+    bytes: float = 0
+    cpu_s: float = 0
+    instructions: float = 0
+    percentiles: list = None  # of latencies: [[percent, us], ...]
+    idle: dict = None  # what idle() has seen
+
+
+def perf_counts_instructions():
+    if not shutil.which("perf"):
+        return False
+    done = subprocess.run(["perf", "stat", "-x,", "-e", "instructions", "--",
+                           "true"], capture_output=True, text=True)
+    return done.returncode == 0 and bool(
+        re.search(r"^\d+,.*instructions", done.stderr, re.M))
+
+
+class BenchRunner(places.Runner):
+    """Runs programs on our device, by perf stat if `counting` into a folder."""
+
+    counting = None
+
+    def count_argv(self):
+        if not self.counting:
+            return []
+        handle, path = tempfile.mkstemp(dir=self.counting)
+        os.close(handle)
+        return ["perf", "stat", "-x,", "-e", "instructions", "-o", path, "--"]
+
+    def argv(self, side, how, argv):
+        # After the namespace's prefix: whoever looks for the server's port
+        # looks in the namespace of the process that we started.
+        whole = super().argv(side, how, argv)
+        at = len(side.prefix())
+        return whole[:at] + self.count_argv() + whole[at:]
+
+
+class Bench:
+    """Places, programs and what they have in common for one run."""
+
+    def __init__(self, io, set_rmem_max=False):
+        self.io = io
+        self.set_rmem_max = set_rmem_max
+        self.root = os.geteuid() == 0 and shutil.which("ip") is not None
+        self.prefix = places.public_copy_of_out()
+        self.runner = BenchRunner(self.prefix)
+        self.turn = 0  # counts up; references are measured once in each
+        self._places = {}
+        self._memo = {}
+
+    def close(self):
+        places.remove_namespaces()
+        shutil.rmtree(self.prefix, ignore_errors=True)
+
+    def how(self, user="root"):
+        return places.How(self.io, user)
+
+    def place(self, name):
+        """loopback (where we are), veth 1500, veth 9000, or a loopback of its
+        own for what must not share a port broker: idle, user."""
+        if name == "loopback":
+            side = places.Side()
+            return places.Place(name, side, side, 65536)
+        if not self.root:
+            raise Skip("network namespaces need root and iproute2")
+        if name not in self._places:
+            kind = name.split()
+            self._places[name] = (places.veth_place(int(kind[1]))
+                                  if kind[0] == "veth" else
+                                  places.loopback_place(name))
+        return self._places[name]
+
+    def once(self, key, measure):
+        """What `measure` gives in this turn: measured once."""
+        key = (self.turn, key)
+        if key not in self._memo:
+            self._memo = {k: v for k, v in self._memo.items()
+                          if k[0] == self.turn}
+            self._memo[key] = self.measured(measure)
+        return self._memo[key]
+
+    def measured(self, measure):
+        """A Sample with the CPU time and instructions of its processes."""
+        def used():
+            u = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return u.ru_utime + u.ru_stime
+
+        before = used()
+        sample = measure(self)
+        sample.cpu_s = used() - before
+        return sample
+
+    def counted(self, measure):
+        """The same under perf stat: for its instructions only."""
+        with tempfile.TemporaryDirectory(prefix="rxe_user-") as folder:
+            self.runner.counting = folder
+            try:
+                sample = measure(self)
+            finally:
+                self.runner.counting = None
+            for name in os.listdir(folder):
+                with open(os.path.join(folder, name)) as f:
+                    for found in re.findall(r"^(\d+),.*instructions",
+                                            f.read(), re.M):
+                        sample.instructions += int(found)
+        return sample
+
+
+# --- Ours.
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+def _kill(processes):
+    for process in processes:
+        if process.poll() is None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:  # just ended
+                pass
+
+
+def _perftest(bench, place, argv, user, pairs=1):
+    """What each of `pairs` clients has printed. The clients start together,
+    when all servers listen."""
+    how = bench.how(user)
+    ports = [free_port() for _ in range(pairs)]
+    server, client = (
+        argv + ["-d", device, "-x", str(gid), "-F", "-p"]
+        for device, gid in (bench.runner.device_and_gid(side, 4)
+                            for side in (place.server, place.client)))
+    started, servers = [], []
+    # What they say is read as it comes: with many queue pairs it is more than
+    # a pipe holds.
+    readers = concurrent.futures.ThreadPoolExecutor(2 * pairs)
+
+    def ended(process, name):
+        return readers.submit(places.finish, process, name, LIMIT)
+
+    try:
+        for port in ports:
+            started.append(bench.runner.start(place.server, how,
+                                              server + [str(port)]))
+        for process, port in zip(started, ports):
+            places.await_listen(process, port)
+        servers = [ended(process, "the server") for process in started]
+        for port in ports:
+            started.append(bench.runner.start(
+                place.client, how, client + [str(port), place.server.ipv4]))
+        clients = [ended(process, "the client") for process in started[pairs:]]
+        texts = [client.result() for client in clients]
+        for server in servers:
+            server.result()
+        return texts
+    except Failure as e:
+        _kill(started)
+        said = next((str(s.exception()) for s in servers if s.exception()), "")
+        raise Failure(f"{e}\n{said}") from e
+    finally:
+        _kill(started)
+        readers.shutdown()
+        for process in started:
+            places.end(process)
+
+
+def bandwidth(argv, place="loopback", user="root", pairs=1, seconds=1,
+              messages_per_s=False):
+    """ib_*_bw for some seconds: Gbit/s, or millions of messages a second."""
+    argv = argv + ["-D", str(seconds)]
+    if seconds >= 4:
+        argv += ["-f", str(seconds // 4)]  # margins that do not count
+
+    def measure(bench):
+        value = messages = size = 0
+        for text in _perftest(bench, bench.place(place), argv, user, pairs):
+            row = places.perftest_row(text)
+            size = row[0]
+            messages += row[1]
+            per_second = row[3] * 2**20 / size
+            value += per_second / 1e6 if messages_per_s else \
+                per_second * size * 8 / 1e9
+        return Sample(value, messages, messages * size)
+
+    return measure
+
+
+def latency(argv, place="loopback", iterations=5000, histogram=False):
+    """ib_*_lat: the typical latency as perftest shows it, us."""
+    argv = argv + ["-n", str(iterations)] + (["-H"] if histogram else [])
+
+    def measure(bench):
+        text, = _perftest(bench, bench.place(place), argv, "root")
+        row = places.perftest_row(text)
+        sample = Sample(row[4], row[1], row[1] * row[0])
+        if histogram:
+            all_of_them = sorted(float(us) for us in re.findall(
+                r"^\s*\d+,\s*([\d.]+)\s*$", text, re.M))
+            if not all_of_them:
+                raise Failure("no histogram in:\n" + text)
+            sample.percentiles = percentiles(all_of_them)
+        return sample
+
+    return measure
+
+
+def percentiles(ordered):
+    """As the reference programs give them."""
+    steps = (0, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5,
+             99.9)
+    return [[p, ordered[int(p / 100 * (len(ordered) - 1))]] for p in steps]
+
+
+def ordinary_user(argv):
+    """The same as nobody, whose receive buffers rmem_max limits."""
+    measure_as_nobody = bandwidth(argv, "user", "nobody")
+
+    def measure(bench):
+        bench.place("user")
+        with open(RMEM_MAX) as f:
+            before = int(f.read())
+        if before == ORDINARY_RMEM_MAX:
+            return measure_as_nobody(bench)
+        if not bench.set_rmem_max:
+            raise Skip(f"net.core.rmem_max is {before} here, not "
+                       f"{ORDINARY_RMEM_MAX}; --set-rmem-max sets it meanwhile")
+        # The broker makes the sockets, so its last one must be gone.
+        places.await_nothing_left(bench.place("user"))
+        try:
+            _write(RMEM_MAX, ORDINARY_RMEM_MAX)
+            return measure_as_nobody(bench)
+        finally:
+            _write(RMEM_MAX, before)
+
+    return measure
+
+
+def _write(path, value):
+    with open(path, "w") as f:
+        f.write(str(value))
+
+
+# --- References.
+
+
+def _reference(bench, program, argv):
+    try:
+        done = subprocess.run(
+            bench.runner.count_argv() +
+            [os.path.join(PROGRAMS, program), "--json"] + argv,
+            capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{program} did not end within {LIMIT} s")
+    if done.returncode:
+        raise Failure(f"{program}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def _ends(bench, name):
+    """Where the two ends of a reference are."""
+    place = bench.place(name)
+    argv = ["--address", place.server.ipv4, "--peer-address",
+            place.client.ipv4]
+    for option, side in (("--netns", place.server),
+                         ("--peer-netns", place.client)):
+        if side.netns:
+            argv += [option, side.netns]
+    return argv
+
+
+def raw_bandwidth(argv, size, place="loopback", messages_per_s=False):
+    """Raw UDP: Gbit/s, or millions of messages of `size` bytes a second."""
+    def measure(bench):
+        out = _reference(bench, "raw_udp", ["--mode", "bw"] +
+                         _ends(bench, place) + argv)
+        gbit = out["gbit_per_s"]
+        value = gbit * 1e3 / 8 / size if messages_per_s else gbit
+        moved = out["payload_bytes"]
+        return Sample(value, moved / size, moved)
+
+    return measure
+
+
+def raw_latency(argv, round_trips=0.5):
+    def measure(bench):
+        out = _reference(bench, "raw_udp", ["--mode", "latency"] + argv)
+        half = out["half_round_trip_us"]
+        return Sample(half["p50"] * round_trips * 2, out["round_trips"],
+                      percentiles=half["percentiles"])
+
+    return measure
+
+
+def tcp_bandwidth(size, place="loopback"):
+    def measure(bench):
+        out = _reference(bench, "raw_tcp", ["--mode", "bw", "--size",
+                                            str(size)] + _ends(bench, place))
+        moved = out["payload_bytes"]
+        return Sample(out["gbit_per_s"], moved / size, moved)
+
+    return measure
+
+
+def tcp_latency(size):
+    def measure(bench):
+        out = _reference(bench, "raw_tcp", ["--mode", "latency", "--size",
+                                            str(size)])
+        half = out["half_round_trip_us"]
+        return Sample(half["p50"], out["round_trips"],
+                      percentiles=half["percentiles"])
+
+    return measure
+
+
+# --- Queue pairs, many or idle.
+
+
+def _start_verbs(bench, place, argv, **popen):
+    device, gid = bench.runner.device_and_gid(place.server, 4)
+    return subprocess.Popen(
+        bench.runner.argv(place.server, bench.how(),
+                          [os.path.join(PROGRAMS, "verbs_bench"), "--device",
+                           device, "--gid", str(gid)] + argv),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True, **popen)
+
+
+def verbs(argv, field):
+    """The figure `field` of what verbs_bench says."""
+    def measure(bench):
+        process = _start_verbs(bench, bench.place("loopback"), argv,
+                               stdin=subprocess.DEVNULL)
+        try:
+            text = places.finish(process, "verbs_bench", LIMIT)
+        finally:
+            places.end(process)
+        return Sample(json.loads(text.splitlines()[-1])[field])
+
+    return measure
+
+
+def memory_per_queue_pair(count):
+    """Bytes beside the queues: what is left of a queue pair's memory when its
+    queues' depth is taken to 0, in a straight line through two depths. Small
+    ones, for the pages of a large queue are not there before they are used."""
+    def measure(bench):
+        small, large = (
+            verbs(["--mode", "memory", "--qps", str(count), "--depth",
+                   str(depth)], "bytes_per_qp")(bench).value
+            for depth in (8, 16))
+        return Sample(2 * small - large)
+
+    return measure
+
+
+def _scheduled(pids):
+    """CPU seconds and context switches of all threads of some processes."""
+    cpu = switches = 0
+    for pid in pids:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            try:
+                with open(f"/proc/{pid}/task/{task}/schedstat") as f:
+                    ran, _, slices = map(int, f.read().split())
+            except FileNotFoundError:  # a thread that has ended
+                continue
+            cpu += ran / 1e9
+            switches += slices
+    return cpu, switches
+
+
+def idle(what):
+    """What a connected process with nothing to do takes in a second, and with
+    it the port broker: "cpu" (ms) or "wakeups"."""
+    def watch(bench):
+        place = bench.place("idle" if bench.root else "loopback")
+        process = _start_verbs(bench, place, ["--mode", "idle"],
+                               stdin=subprocess.PIPE)
+        try:
+            if process.stdout.readline().strip() != "ready":
+                raise Failure("verbs_bench: " + process.stdout.read())
+            pids = [process.pid]
+            if place.server.netns:  # everything in it is ours
+                pids = places.sh("ip", "netns", "pids",
+                                 place.server.netns).split()
+            # Here time itself is what is measured.
+            start = time.monotonic()
+            before = _scheduled(pids)
+            time.sleep(IDLE_SECONDS)
+            after = _scheduled(pids)
+            seconds = time.monotonic() - start
+            process.stdin.close()
+            process.stdin = None
+            places.finish(process, "verbs_bench", LIMIT)
+        finally:
+            places.end(process)
+        return Sample(0, idle={
+            "cpu": (after[0] - before[0]) * 1e3 / seconds,
+            "wakeups": (after[1] - before[1]) / seconds})
+
+    return lambda bench: Sample(bench.once("idle", watch).idle[what])

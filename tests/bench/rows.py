@@ -1,0 +1,176 @@
+"""What is measured, and what it is to be: one Row for each line of the table.
+
+"Raw" is the UDP path with a copy and the CRC on both sides and 15 equal
+packets in a send. "Faithful" has the true packet sizes of the message: a WRITE
+begins with a packet 16 bytes longer (RETH), a READ response begins and ends
+with one 4 bytes longer (AETH), and unequal sizes cost system calls.
+"""
+
+from dataclasses import dataclass, field
+from typing import Callable
+
+import figures
+from figures import (bandwidth, idle, latency, memory_per_queue_pair,
+                     ordinary_user, raw_bandwidth, raw_latency, tcp_bandwidth,
+                     verbs)
+
+KB, MB = 1 << 10, 1 << 20
+
+
+@dataclass
+class Reference:
+    """What our figure is divided by."""
+
+    name: str
+    measure: Callable
+    target: float = None  # of the ratio; None: only told
+
+
+@dataclass
+class Row:
+    name: str
+    unit: str
+    ours: Callable
+    references: list = field(default_factory=list)
+    less: bool = False  # whether less is better
+    limit: float = None  # of our own figure
+    runs: int = None  # instead of what was asked for
+
+
+def _faithful(program, size, mtu, place):
+    extra = {"ib_write_bw": ["--first-extra", "16"],
+             "ib_read_bw": ["--first-extra", "4", "--last-extra", "4"],
+             "ib_send_bw": []}[program]
+    return raw_bandwidth(["--work", "--mtu", str(mtu), "--message",
+                          str(size)] + extra, size, place)
+
+
+def _large(place, mtu, target):
+    """64 KB messages by the three operations."""
+    out = []
+    for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
+        references = [Reference("faithful raw UDP", _faithful(
+            program, 64 * KB, mtu, place), target)]
+        if program == "ib_write_bw":
+            references.append(Reference("TCP, 64 KB writes",
+                                        tcp_bandwidth(64 * KB, place)))
+        where = "loopback" if place == "loopback" else \
+            f"{place} (RoCE {mtu})"
+        out.append(Row(f"{program} 64 KB, {where}", "Gbit/s",
+                       bandwidth([program, "-s", str(64 * KB)], place),
+                       references))
+    return out
+
+
+def _one_pair(seconds=1):
+    return bandwidth(["ib_write_bw", "-s", str(64 * KB)], seconds=seconds)
+
+
+def all_rows():
+    work = raw_bandwidth(["--work"], MB)
+    spinning = raw_latency(["--wait", "spin", "--size", "80"])
+    small = ["--mtu", "64", "--segments", "64"]
+    rows = [
+        Row("ib_write_bw 1 MB, loopback", "Gbit/s",
+            bandwidth(["ib_write_bw", "-s", str(MB)]),
+            [Reference("raw UDP", work, 0.85),
+             Reference("TCP, 1 MB writes", tcp_bandwidth(MB), 1.0),
+             Reference("UDP_SEGMENT with UDP_GRO, without copy and CRC",
+                       raw_bandwidth([], MB), 1 / 3)]),
+        *_large("loopback", 4096, 0.90),
+        *_large("veth 1500", 1024, 0.85),
+        *_large("veth 9000", 4096, 0.85),
+        Row("ib_write_bw 4 KB, default depth", "Gbit/s",
+            bandwidth(["ib_write_bw", "-s", str(4 * KB)]),
+            [Reference("raw UDP", raw_bandwidth(["--work"], 4 * KB), 0.6)]),
+        Row("ib_send_bw 64 B, default post list", "M messages/s",
+            bandwidth(["ib_send_bw", "-s", "64"], messages_per_s=True),
+            [Reference("raw 64-byte segmented sends, without copy and CRC",
+                       raw_bandwidth(small, 64, messages_per_s=True), 0.1),
+             Reference("raw 64-byte segmented sends",
+                       raw_bandwidth(small + ["--work"], 64,
+                                     messages_per_s=True))]),
+        # 64 bytes and BTH, ICRC; RETH; AETH.
+        Row("ib_send_lat 64 B, both ends poll", "us",
+            latency(["ib_send_lat", "-s", "64"]),
+            [Reference("raw UDP, both ends spin", spinning, 1.35),
+             Reference("raw UDP, both ends spin (first bar)", spinning, 3)],
+            less=True),
+        Row("ib_write_lat 64 B, both ends spin on memory", "us",
+            latency(["ib_write_lat", "-s", "64"]),
+            [Reference("raw UDP, blocked beside both spinners",
+                       raw_latency(["--wait", "helper", "--size", "96"]),
+                       1.3)], less=True),
+        Row("ib_read_lat 64 B, passive responder, round trip", "us",
+            latency(["ib_read_lat", "-s", "64"]),
+            [Reference("raw UDP, a spinner and a blocked end",
+                       raw_latency(["--wait", "spin", "--peer-wait", "block",
+                                    "--size", "84"], round_trips=1), 1.3)],
+            less=True),
+        Row("ib_send_lat 64 B, events (-e)", "us",
+            latency(["ib_send_lat", "-s", "64", "-e"]),
+            [Reference("raw UDP, both ends block",
+                       raw_latency(["--wait", "block", "--size", "80"]),
+                       1.3)], less=True),
+    ]
+    for count, depth in ((8, 128), (1024, 16)):
+        rows.append(
+            Row(f"ib_write_bw 64 KB, {count:,} QPs share the load", "Gbit/s",
+                bandwidth(["ib_write_bw", "-s", str(64 * KB), "-q",
+                           str(count), "-t", str(depth)]),
+                [Reference("one QP", _one_pair(), 0.8)]))
+    rows += [
+        Row("ib_write_bw 64 KB, 8 processes to 8, total", "Gbit/s",
+            bandwidth(["ib_write_bw", "-s", str(64 * KB)], pairs=8,
+                      seconds=5),
+            [Reference("one pair", _one_pair(), 0.8)]),
+        Row("ib_write_bw 64 KB, ordinary user's receive buffers", "Gbit/s",
+            ordinary_user(["ib_write_bw", "-s", str(64 * KB)]),
+            [Reference("large receive buffers", _one_pair(), 0.7)]),
+        Row("idle, connected: CPU", "ms a second", idle("cpu"), less=True,
+            limit=0.1),
+        Row("idle, connected: wake-ups", "a second", idle("wakeups"),
+            less=True, limit=1),
+        Row("memory of an idle connected QP beside its queues", "bytes",
+            memory_per_queue_pair(2000), less=True, limit=2048),
+        Row("QPs in one process, each with a WRITE", "QPs",
+            verbs(["--mode", "many", "--qps", "16384"], "qps"), limit=16384,
+            runs=1),
+        Row("create, connect and destroy 1,000 QPs", "s of CPU",
+            verbs(["--mode", "setup", "--qps", "1000"], "cpu_s"), less=True,
+            limit=0.1),
+    ]
+    return rows
+
+
+# --- Plots.
+
+CURVE_SIZES = [64, 256, KB, 4 * KB, 16 * KB, 64 * KB, 256 * KB, MB]
+
+
+def bandwidth_curves():
+    """(name, function of size): what is drawn over message size."""
+    def raw(size):
+        if size <= 4096:  # messages that go together are equal packets
+            argv = ["--work", "--mtu", str(size), "--segments", "64"]
+            return raw_bandwidth(argv, size)
+        return _faithful("ib_write_bw", size, 4096, "loopback")
+
+    return [("rxe_user, ib_write_bw",
+             lambda size: bandwidth(["ib_write_bw", "-s", str(size)])),
+            ("raw UDP, faithful", raw),
+            ("TCP", tcp_bandwidth)]
+
+
+def latency_curves():
+    """(name, measure): whose percentiles are drawn."""
+    return [
+        ("rxe_user, ib_send_lat",
+         latency(["ib_send_lat", "-s", "64"], histogram=True)),
+        ("raw UDP, spinning", raw_latency(["--wait", "spin", "--size", "80"])),
+        ("TCP, spinning", figures.tcp_latency(64)),
+        ("rxe_user, ib_send_lat -e",
+         latency(["ib_send_lat", "-s", "64", "-e"], histogram=True)),
+        ("raw UDP, blocking",
+         raw_latency(["--wait", "block", "--size", "80"])),
+    ]

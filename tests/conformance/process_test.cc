@@ -1,0 +1,330 @@
+// What the process as a whole does to the library: fork, exec, a limit on open
+// files.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "tests/conformance/fixture.h"
+
+namespace conformance {
+namespace {
+
+// --- A limit on open files.
+
+class FileLimitTest : public PairTest {
+ protected:
+  FileLimitTest() { make_pair_ = false; }
+
+  // Does `step`, which returns an errno value, with room for fewer open files
+  // than it needs, down to none: it says so each time. Then with enough.
+  void Starve(const char* name, const std::function<int()>& step) {
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int error = EMFILE;
+    for (int room = 0; error != 0 && room < 100; ++room) {
+      const int lowest = dup(STDERR_FILENO);
+      close(lowest);
+      const rlimit tight = {static_cast<rlim_t>(lowest + room),
+                            before.rlim_max};
+      ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+      errno = 0;
+      error = step();
+      ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+      if (room == 0 || error != 0) {
+        EXPECT_EQ(error, EMFILE) << name << " with room for " << room << ": "
+                                 << std::strerror(error);
+      }
+    }
+    EXPECT_EQ(error, 0) << name;
+  }
+};
+
+TEST_F(FileLimitTest, EveryStepSaysTooManyOpenFiles) {
+  testing::internal::CaptureStderr();
+  // Until then the device has no sockets.
+  ibv_device** list = nullptr;
+  Starve("ibv_get_device_list", [&] {
+    list = ibv_get_device_list(nullptr);
+    return list == nullptr ? errno : 0;
+  });
+  ASSERT_NE(list, nullptr);
+  ASSERT_NE(list[0], nullptr);
+  ibv_context* context = nullptr;
+  Starve("ibv_open_device", [&] {
+    context = ibv_open_device(list[0]);
+    return context == nullptr ? errno : 0;
+  });
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(ibv_close_device(context), 0);
+  ibv_free_device_list(list);
+  ibv_comp_channel* channel = nullptr;
+  Starve("ibv_create_comp_channel", [&] {
+    channel = ibv_create_comp_channel(context_);
+    return channel == nullptr ? errno : 0;
+  });
+  ASSERT_NE(channel, nullptr);
+  ibv_cq* cq = ibv_create_cq(context_, 4, nullptr, channel, 0);
+  ASSERT_NE(cq, nullptr);
+  ibv_qp_init_attr init = {};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = nullptr;
+  Starve("ibv_create_qp", [&] {
+    qp = ibv_create_qp(pd_, &init);
+    return qp == nullptr ? errno : 0;
+  });
+  ASSERT_NE(qp, nullptr);
+  ToInit(qp);
+  Starve("ibv_modify_qp", [&] {
+    ibv_qp_attr attr = RtrAttributes(qp->qp_num);
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                             IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  });
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("ulimit -n"), std::string::npos) << said;
+  // Nothing that would lead elsewhere.
+  for (const char* wrong : {"no device", "to itself", "taken"}) {
+    EXPECT_EQ(said.find(wrong), std::string::npos) << said;
+  }
+}
+
+// A process that uses the device until `*stop` is closed. It has begun when
+// this returns.
+pid_t StartAnotherUser(int* stop);
+
+// What comes from a port broker that runs already are files, too.
+TEST_F(FileLimitTest, BesideAPortBrokerThatRuns) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's own allocator may hang in a child of fork";
+#endif
+  int stop = -1;
+  const pid_t other = StartAnotherUser(&stop);
+  ASSERT_GT(other, 0);
+  testing::internal::CaptureStderr();
+  ibv_cq* cq = ibv_create_cq(context_, 4, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  ibv_qp_init_attr init = {};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = nullptr;
+  Starve("ibv_create_qp", [&] {
+    qp = ibv_create_qp(pd_, &init);
+    return qp == nullptr ? errno : 0;
+  });
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  testing::internal::GetCapturedStderr();
+  close(stop);
+  int status = -1;
+  EXPECT_EQ(waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
+}
+
+// --- exec.
+
+// The descriptors that a program has which is executed now.
+std::string Inherited() {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    execl("/bin/ls", "ls", "/proc/self/fd", nullptr);
+    _exit(99);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  return text;
+}
+
+class ForkTest : public PairTest {
+ protected:
+  void SetUp() override {
+    before_ = Inherited();
+    PairTest::SetUp();
+  }
+  std::string before_;
+};
+
+TEST_F(ForkTest, ExecInTheMiddleOfTrafficInheritsNothing) {
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> done{0};
+  std::thread traffic([&] {
+    for (uint64_t i = 0; !stop; ++i) {
+      ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 20'000, IBV_SEND_SIGNALED,
+                     b_.address(), b_.mr->rkey),
+                0);
+      ExpectSuccess(a_.cq, i);
+      ++done;
+    }
+  });
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_EQ(Inherited(), before_);
+    // Traffic goes on.
+    const uint64_t seen = done;
+    const int64_t limit = NowMs() + kPatienceMs;
+    while (done == seen && NowMs() < limit) std::this_thread::yield();
+    ASSERT_NE(done, seen);
+  }
+  stop = true;
+  traffic.join();
+}
+
+// --- fork.
+
+// Whether a queue pair can be made on a device that is opened here and now;
+// does `meanwhile` while it is there.
+bool MakesItsOwn(const std::function<void()>& meanwhile = [] {}) {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  ibv_context* context = count > 0 ? ibv_open_device(list[0]) : nullptr;
+  ibv_pd* pd = context == nullptr ? nullptr : ibv_alloc_pd(context);
+  ibv_cq* cq =
+      pd == nullptr ? nullptr : ibv_create_cq(context, 4, nullptr, nullptr, 0);
+  ibv_qp_init_attr init = {};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = cq == nullptr ? nullptr : ibv_create_qp(pd, &init);
+  if (qp != nullptr) meanwhile();
+  return qp != nullptr && ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 &&
+         ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0;
+}
+
+pid_t StartAnotherUser(int* stop) {
+  int begun[2];
+  int end[2];
+  if (pipe2(begun, O_CLOEXEC) != 0 || pipe2(end, O_CLOEXEC) != 0) return -1;
+  const pid_t child = fork();
+  char byte = 0;
+  if (child == 0) {
+    close(end[1]);
+    const bool made = MakesItsOwn([&] {
+      (void)!write(begun[1], &byte, 1);
+      (void)!read(end[0], &byte, 1);
+    });
+    _exit(made ? 0 : 1);
+  }
+  close(begun[1]);
+  close(end[0]);
+  const ssize_t n = read(begun[0], &byte, 1);
+  close(begun[0]);
+  *stop = end[1];
+  return n == 1 ? child : -1;
+}
+
+// The parent's locks, which its threads hold time and again, mean nothing to a
+// child: it is told that it has none of the objects, and can make its own.
+TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "the sanitizer's own allocator may hang in such a child";
+#endif
+  ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+  ASSERT_NE(channel, nullptr);
+  Side c;
+  MakeSide(&c, {}, 256, channel);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  // Lookups, devices, objects.
+  threads.emplace_back([&] {
+    while (!stop) {
+      ibv_free_device_list(ibv_get_device_list(nullptr));
+      ibv_cq* cq = ibv_create_cq(context_, 1, nullptr, channel, 0);
+      ASSERT_NE(cq, nullptr);
+      ASSERT_EQ(ibv_destroy_cq(cq), 0);
+    }
+  });
+  // Rings and channels.
+  threads.emplace_back([&] {
+    ibv_wc wc;
+    while (!stop) {
+      ibv_req_notify_cq(c.cq, 0);
+      ibv_poll_cq(c.cq, 1, &wc);
+      ASSERT_EQ(ibv_resize_cq(c.cq, 256), 0);
+    }
+  });
+  threads.emplace_back([&] {
+    for (uint64_t i = 0; !stop; ++i) {
+      ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 64, IBV_SEND_SIGNALED,
+                     b_.address(), b_.mr->rkey),
+                0);
+      ExpectSuccess(a_.cq, i);
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(20);
+      ibv_wc wc;
+      ibv_cq* cq;
+      void* cq_context;
+      int wrong = 0;
+      if (ibv_poll_cq(c.cq, 1, &wc) >= 0) wrong |= 1;
+      if (ibv_req_notify_cq(c.cq, 0) == 0) wrong |= 2;
+      if (ibv_get_cq_event(channel, &cq, &cq_context) == 0) wrong |= 4;
+      if (Send(a_, IBV_WR_SEND, 0, 0, 0) == 0) wrong |= 8;
+      if (ibv_alloc_pd(context_) != nullptr) wrong |= 16;
+      // What clean-up code does.
+      if (ibv_destroy_qp(c.qp) != 0 || ibv_destroy_cq(c.cq) != 0 ||
+          ibv_dereg_mr(c.mr) != 0 || ibv_destroy_comp_channel(channel) != 0 ||
+          ibv_close_device(context_) != 0) {
+        wrong |= 32;
+      }
+      if (!MakesItsOwn()) wrong |= 64;
+      _exit(wrong);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    ASSERT_EQ(WEXITSTATUS(status), 0);
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  DestroySide(&c);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(ForkTest, AChildIsToldWhatHappened) {
+  testing::internal::CaptureStderr();
+  const pid_t child = fork();
+  if (child == 0) {
+    // Clean-up says nothing, anything else says it once.
+    ibv_destroy_qp(b_.qp);
+    ibv_alloc_pd(context_);
+    ibv_alloc_pd(context_);
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said,
+            "rxe_user: the device was opened before fork() and stayed with the "
+            "parent process; open it after forking\n");
+}
+
+}  // namespace
+}  // namespace conformance

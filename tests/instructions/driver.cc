@@ -1,0 +1,314 @@
+// Two endpoints of the transport back to back in one thread, for counting
+// instructions: see the `run` beside it.
+//
+//   driver SCENARIO     runs one; prints its messages and packets
+//   driver --list
+//
+// Only Measure() is counted. The copies of payload and the CRC are left out:
+// what they cost depends on the processor and not on our code, and libraries
+// choose their instructions by it. So the memory here copies nothing, and
+// crc32_gzip_refl below takes the place of ISA-L's.
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/burst.h"
+#include "transport/endpoint.h"
+#include "transport/memory.h"
+#include "transport/queue_pair.h"
+#include "transport/work.h"
+#include "wire/icrc.h"
+
+// Depends on where it stands in a packet and on little else.
+extern "C" uint32_t crc32_gzip_refl(uint32_t seed, const uint8_t* data,
+                                    uint64_t size) {
+  return seed * 31 + static_cast<uint32_t>(size) + data[size - 1];
+}
+
+namespace {
+
+using transport::QpState;
+using transport::SendOpcode;
+using transport::Time;
+
+constexpr transport::PdId kPd = 7;
+constexpr uint32_t kLkey = 0x1100;
+constexpr uint32_t kRkey = 0x2200;
+constexpr uint64_t kVa = 0x700000000000;
+constexpr uint64_t kBytes = 4 << 20;
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "driver: %s\n", what);
+  std::exit(1);
+}
+
+// One region, known by one key of each kind, whose bytes nobody reads.
+class OneRegion : public transport::Memory {
+ public:
+  transport::MemoryStatus Translate(const transport::MemoryAccess& access,
+                                    transport::SpanList* out) override {
+    if (access.key != (access.remote ? kRkey : kLkey)) {
+      return transport::MemoryStatus::kBadKey;
+    }
+    if (access.va < kVa || access.va + access.length > kVa + kBytes) {
+      return transport::MemoryStatus::kOutOfRange;
+    }
+    out->push_back({bytes_.get() + (access.va - kVa), access.length});
+    return transport::MemoryStatus::kOk;
+  }
+  bool CopyFrom(uint8_t*, const uint8_t*, size_t) override { return true; }
+  bool CopyTo(uint8_t*, const uint8_t*, size_t) override { return true; }
+  bool CompareSwap(uint8_t*, uint64_t, uint64_t, uint64_t* old) override {
+    *old = 0;
+    return true;
+  }
+  bool FetchAdd(uint8_t*, uint64_t, uint64_t* old) override {
+    *old = 0;
+    return true;
+  }
+  transport::MemoryStatus Invalidate(uint32_t, transport::PdId,
+                                     uint32_t) override {
+    return transport::MemoryStatus::kBadKey;
+  }
+
+ private:
+  std::unique_ptr<uint8_t[]> bytes_{new uint8_t[kBytes]()};
+};
+
+class CountingCq : public transport::CompletionSink {
+ public:
+  bool Push(const transport::Completion& completion) override {
+    ++count_;
+    bad_ += completion.status != transport::WcStatus::kSuccess;
+    return true;
+  }
+  uint64_t count() const {
+    if (bad_ != 0) Die("a request failed");
+    return count_;
+  }
+
+ private:
+  uint64_t count_ = 0;
+  uint64_t bad_ = 0;
+};
+
+class NoEvents : public transport::EventSink {
+  void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
+};
+
+struct Scenario {
+  const char* name;
+  SendOpcode opcode;
+  uint32_t length;    // bytes of a message
+  uint32_t path_mtu;  // bytes
+  uint32_t depth;     // messages that are posted together
+  uint32_t rounds;    // how often
+};
+
+constexpr Scenario kScenarios[] = {
+    {"send-64", SendOpcode::kSend, 64, 4096, 64, 16},
+    {"send-64-alone", SendOpcode::kSend, 64, 4096, 1, 1024},
+    {"send-64k", SendOpcode::kSend, 65536, 4096, 8, 16},
+    {"write-64", SendOpcode::kRdmaWrite, 64, 4096, 64, 16},
+    {"write-64-alone", SendOpcode::kRdmaWrite, 64, 4096, 1, 1024},
+    {"write-4k", SendOpcode::kRdmaWrite, 4096, 4096, 64, 16},
+    {"write-64k", SendOpcode::kRdmaWrite, 65536, 4096, 8, 16},
+    {"write-64k-mtu-1024", SendOpcode::kRdmaWrite, 65536, 1024, 8, 4},
+    {"write-1m", SendOpcode::kRdmaWrite, 1 << 20, 4096, 2, 4},
+    {"read-64", SendOpcode::kRdmaRead, 64, 4096, 16, 64},
+    {"read-64k", SendOpcode::kRdmaRead, 65536, 4096, 8, 16},
+    {"fetch-add-alone", SendOpcode::kFetchAdd, 8, 4096, 1, 1024},
+};
+
+class End {
+ public:
+  End(uint32_t qpn, const char* address)
+      : address_(*wire::IpAddress::Parse(address)) {
+    transport::QpConfig config;
+    config.qpn = qpn;
+    config.pd = kPd;
+    config.capacity = {.max_send_wr = 128,
+                       .max_recv_wr = 128,
+                       .max_send_sge = 1,
+                       .max_recv_sge = 1,
+                       .max_inline_data = 0};
+    config.memory = &memory_;
+    config.send_cq = &sent_;
+    config.recv_cq = &received_;
+    config.events = &events_;
+    qp_ = std::make_unique<transport::QueuePair>(endpoint_, config);
+  }
+
+  void Connect(const End& peer, uint32_t path_mtu) {
+    transport::QpAttributes to;
+    to.path_mtu = path_mtu;
+    to.access_flags =
+        transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
+        transport::kAccessRemoteRead | transport::kAccessRemoteAtomic;
+    to.dest_qpn = peer.qp_->qpn();
+    to.sq_psn = to.rq_psn = 0x100;
+    to.av.source = address_;
+    to.av.destination = peer.address_;
+    to.av.source_port = 0xc001;
+    to.max_rd_atomic = to.max_dest_rd_atomic = 16;
+    to.timeout = 14;
+    to.retry_cnt = 7;
+    to.rnr_retry = 7;
+    const auto move = [&](QpState state, uint32_t mask) {
+      to.state = state;
+      if (qp_->Modify(to, mask | transport::kQpState, 0) != 0) Die("modify");
+    };
+    move(QpState::kInit, transport::kQpPkeyIndex | transport::kQpPort |
+                             transport::kQpAccessFlags);
+    move(QpState::kRtr, transport::kQpAv | transport::kQpPathMtu |
+                            transport::kQpDestQpn | transport::kQpRqPsn |
+                            transport::kQpMaxDestRdAtomic |
+                            transport::kQpMinRnrTimer);
+    move(QpState::kRts, transport::kQpSqPsn | transport::kQpTimeout |
+                            transport::kQpRetryCnt | transport::kQpRnrRetry |
+                            transport::kQpMaxQpRdAtomic);
+  }
+
+  void Post(const Scenario& s, Time now) {
+    const transport::Sge sge = {kVa, s.length, kLkey};
+    transport::SendRequest request;
+    request.opcode = s.opcode;
+    request.flags = transport::kSendSignaled;
+    request.sges = {&sge, 1};
+    request.remote_addr = kVa;
+    request.rkey = kRkey;
+    if (qp_->PostSend(request, now) != 0) Die("post");
+  }
+  void PostReceive(const Scenario& s, Time now) {
+    const transport::Sge sge = {kVa, s.length, kLkey};
+    if (qp_->PostReceive({.wr_id = 0, .sges = {&sge, 1}}, now) != 0) {
+      Die("post receive");
+    }
+  }
+
+  // Sends what there is to send; as a port would, one burst at a time. Returns
+  // the packets.
+  uint64_t SendTo(End& peer, Time now) {
+    uint64_t packets = 0;
+    while (endpoint_.PollTransmit(now, &burst_)) {
+      const std::span<const uint8_t> bytes = burst_.bytes();
+      const size_t size = burst_.segment_size();
+      transport::Datagram datagram;
+      datagram.source = address_;
+      datagram.destination = peer.address_;
+      datagram.source_port = burst_.flow()->av.source_port;
+      datagram.hop_limit = 64;
+      for (size_t at = 0; at < bytes.size(); at += size) {
+        datagram.bytes = bytes.subspan(at, std::min(size, bytes.size() - at));
+        if (peer.endpoint_.OnDatagram(datagram, now) !=
+            transport::Disposition::kDelivered) {
+          Die("a packet was not delivered");
+        }
+        ++datagram.segment_index;
+        ++packets;
+      }
+    }
+    return packets;
+  }
+  void RunTimers(Time now) {
+    if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
+  }
+  uint64_t sent() const { return sent_.count(); }
+  void CheckCounters() const {
+    if (qp_->counters().retransmitted != 0) Die("something was sent twice");
+  }
+
+ private:
+  wire::IpAddress address_;
+  OneRegion memory_;
+  CountingCq sent_;
+  CountingCq received_;
+  NoEvents events_;
+  transport::Endpoint endpoint_;
+  std::unique_ptr<transport::QueuePair> qp_;
+  std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
+  transport::Burst burst_{buffer_, 64};
+};
+
+struct Run {
+  End a{0x0a0001, "10.0.0.1"};
+  End b{0x0b0002, "10.0.0.2"};
+  Time now = 1000;
+  uint64_t packets = 0;
+
+  // `rounds` times `depth` messages from a to b, each round until all of its
+  // completions are there.
+  void Rounds(const Scenario& s, uint32_t rounds) {
+    for (uint32_t round = 0; round < rounds; ++round) {
+      if (s.opcode == SendOpcode::kSend) {
+        for (uint32_t i = 0; i < s.depth; ++i) b.PostReceive(s, now);
+      }
+      const uint64_t wanted = a.sent() + s.depth;
+      for (uint32_t i = 0; i < s.depth; ++i) a.Post(s, now);
+      for (int turns = 0; a.sent() < wanted; ++turns) {
+        if (turns == 1'000'000) Die("nothing moves");
+        now += transport::kMicrosecond;
+        packets += a.SendTo(b, now);
+        packets += b.SendTo(a, now);
+        a.RunTimers(now);
+        b.RunTimers(now);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+// What is counted; `run` names it to callgrind.
+extern "C" __attribute__((noinline, visibility("default"))) void Measure(
+    Run* run, const Scenario* scenario) {
+  run->Rounds(*scenario, scenario->rounds);
+}
+
+// 1,000 times what a packet of 4 KB costs whose IP identification has to be
+// solved for, beside the CRC.
+extern "C" __attribute__((noinline, visibility("default"))) void
+MeasureSolving() {
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    found += wire::SolveIpId(i * 2654435761u, 0, 0, 4096 + 12).has_value();
+  }
+  asm volatile("" : : "r"(found));
+}
+
+int main(int argc, char** argv) {
+  const std::string name = argc == 2 ? argv[1] : "";
+  if (name == "--list") {
+    for (const Scenario& s : kScenarios) std::puts(s.name);
+    std::puts("solve-ip-id");
+    return 0;
+  }
+  if (name == "solve-ip-id") {
+    wire::SolveIpId(1, 0, 0, 4096 + 12);  // tables
+    MeasureSolving();
+    std::puts("1000 1000");
+    return 0;
+  }
+  for (const Scenario& s : kScenarios) {
+    if (name != s.name) continue;
+    auto run = std::make_unique<Run>();
+    run->a.Connect(run->b, s.path_mtu);
+    run->b.Connect(run->a, s.path_mtu);
+    // Warm: the congestion window and what is allocated once.
+    run->Rounds(s, s.rounds < 8 ? 2 : s.rounds / 4);
+    run->packets = 0;
+    Measure(run.get(), &s);
+    run->a.CheckCounters();
+    run->b.CheckCounters();
+    std::printf("%u %" PRIu64 "\n", s.depth * s.rounds, run->packets);
+    return 0;
+  }
+  std::fprintf(stderr, "usage: driver SCENARIO | --list\n");
+  return 2;
+}
