@@ -120,11 +120,7 @@ def run(ends, setting, kind):
             if line not in lines(setting, kind):
                 continue
             start = time.monotonic()
-            verdict, why = "ok", ""
-            try:
-                ends.run_stock(setting, program, options)
-            except Failure as e:
-                verdict, why = "failed", str(e)
+            verdict, why = ends.run_stock_twice(setting, program, options)
             yield line, verdict, why, time.monotonic() - start
     finally:
         repair(guest)
