@@ -240,9 +240,8 @@ def why_not():
                              ("qemu-system-x86_64", "qemu-system-x86")):
         if not shutil.which(program):
             return f"needs {program} (Debian package {package})"
-    probe = Network
     try:
-        network = probe("probe")
+        network = Network("probe")
     except Failure as e:
         return f"cannot make a namespace with a tap interface ({e})"
     network.close()

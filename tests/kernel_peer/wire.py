@@ -102,8 +102,8 @@ def check_address_vector(packets, summary, ours):
                 f"{p['tos']:#x}, not 0x68")
     for p in packets:
         if p["src"] == ours and p["ttl"] != ADDRESS_VECTOR:
-            require(p["tos"] & ~3 == 0, f"frame {p['frame']} has traffic class "
-                    f"{p['tos']:#x} unasked")
+            require(p["tos"] & ~3 == 0, f"frame {p['frame']} has traffic "
+                    f"class {p['tos']:#x} unasked")
 
 
 def ports_by_flow(packets, ours, ttl):

@@ -11,9 +11,9 @@ namespace verbs_pair {
 namespace {
 
 // Around each MTU, odd ones, and one of many packets.
-constexpr size_t kSizes[] = {1,    2,    3,    4,    5,     63,    255,  1001,
-                             1023, 1024, 1025, 4095, 4096,  4097,  9999, 65536,
-                             0};
+constexpr size_t kSizes[] = {1,    2,    3,    4,     5,    63,
+                             255,  1001, 1023, 1024,  1025, 4095,
+                             4096, 4097, 9999, 65536, 0};
 constexpr size_t kMargin = 16;
 constexpr size_t kMegabyte = 1 << 20;
 
@@ -214,9 +214,9 @@ void Inline(const Rig& rig) {
     }
     for (uint32_t i = 0; i < 32; ++i) link.Expect(i);
     FillPattern(data, 33, 99);
-    link.Rdma(IBV_WR_RDMA_WRITE, 99, {{reinterpret_cast<uintptr_t>(data), 33,
-                                       0}},
-              5000, 0, IBV_SEND_INLINE);
+    link.Rdma(IBV_WR_RDMA_WRITE, 99,
+              {{reinterpret_cast<uintptr_t>(data), 33, 0}}, 5000, 0,
+              IBV_SEND_INLINE);
     std::memset(data, kUntouched, sizeof(data));
     link.Expect(99);
     rig.wire_up->Barrier();
@@ -287,8 +287,8 @@ void Write(const Rig& rig) {
     Fill(&link, layout);
     rig.wire_up->Barrier();
     for (size_t i = 0; i < std::size(kSizes); ++i) {
-      link.Rdma(IBV_WR_RDMA_WRITE, i,
-                {link.Piece(layout.offset[i], kSizes[i])}, layout.offset[i]);
+      link.Rdma(IBV_WR_RDMA_WRITE, i, {link.Piece(layout.offset[i], kSizes[i])},
+                layout.offset[i]);
     }
     for (size_t i = 0; i < std::size(kSizes); ++i) {
       if (link.Expect(i).opcode != IBV_WC_RDMA_WRITE) Fail("not a WRITE's");

@@ -103,42 +103,37 @@ void OutOfBounds(const Rig& rig) {
 
 // The region does not give the right.
 void WrongRights(const Rig& rig) {
-  RefuseAccess(
-      rig,
-      [](Link* link) {
-        link->Rdma(IBV_WR_RDMA_WRITE, 1, {link->Piece(0, 100)}, 0);
-      },
-      {.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ});
-  RefuseAccess(
-      rig,
-      [](Link* link) {
-        link->Rdma(IBV_WR_RDMA_READ, 1, {link->Piece(0, 100)}, 0);
-      },
-      {.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
-  RefuseAccess(
-      rig,
-      [](Link* link) {
-        link->Atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0, link->remote_address(),
-                     link->remote_key(), 1, 0);
-      },
-      {.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                    IBV_ACCESS_REMOTE_READ});
+  RefuseAccess(rig,
+               [](Link* link) {
+                 link->Rdma(IBV_WR_RDMA_WRITE, 1, {link->Piece(0, 100)}, 0);
+               },
+               {.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ});
+  RefuseAccess(rig,
+               [](Link* link) {
+                 link->Rdma(IBV_WR_RDMA_READ, 1, {link->Piece(0, 100)}, 0);
+               },
+               {.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
+  RefuseAccess(rig,
+               [](Link* link) {
+                 link->Atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 0,
+                              link->remote_address(), link->remote_key(), 1, 0);
+               },
+               {.mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                             IBV_ACCESS_REMOTE_READ});
 }
 
 // The queue pair does not offer the operation at all.
 void NotOffered(const Rig& rig) {
-  Refused(
-      rig, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR,
-      [](Link* link) {
-        link->Rdma(IBV_WR_RDMA_WRITE, 1, {link->Piece(0, 100)}, 0);
-      },
-      {.qp_access = IBV_ACCESS_REMOTE_READ});
-  Refused(
-      rig, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR,
-      [](Link* link) {
-        link->Rdma(IBV_WR_RDMA_READ, 1, {link->Piece(0, 100)}, 0);
-      },
-      {.qp_access = IBV_ACCESS_REMOTE_WRITE});
+  Refused(rig, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR,
+          [](Link* link) {
+            link->Rdma(IBV_WR_RDMA_WRITE, 1, {link->Piece(0, 100)}, 0);
+          },
+          {.qp_access = IBV_ACCESS_REMOTE_READ});
+  Refused(rig, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR,
+          [](Link* link) {
+            link->Rdma(IBV_WR_RDMA_READ, 1, {link->Piece(0, 100)}, 0);
+          },
+          {.qp_access = IBV_ACCESS_REMOTE_WRITE});
 }
 
 void Misaligned(const Rig& rig) {

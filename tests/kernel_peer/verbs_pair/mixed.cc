@@ -46,8 +46,8 @@ class Mixer {
         Complete(link_.Next(2 * kLimitMs));
       }
     }
-    const std::string wanted = rig_.wire_up->Exchange(
-        std::string(model_.begin(), model_.end()));
+    const std::string wanted =
+        rig_.wire_up->Exchange(std::string(model_.begin(), model_.end()));
     if (std::memcmp(wanted.data(), link_.memory(), kRegion) != 0) {
       Fail("the peer's WRITEs left something else than it wrote");
     }

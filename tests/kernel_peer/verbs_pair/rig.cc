@@ -148,11 +148,10 @@ void Link::Connect() {
   attr.ah_attr.grh.hop_limit = options_.hop_limit;
   attr.ah_attr.grh.traffic_class = options_.traffic_class;
   attr.ah_attr.grh.flow_label = options_.flow_label;
-  error =
-      ibv_modify_qp(qp_, &attr,
-                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                        IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  error = ibv_modify_qp(qp_, &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (error != 0) Fail("to RTR: %s", std::strerror(error));
 
   attr.qp_state = IBV_QPS_RTS;
@@ -278,11 +277,12 @@ ibv_wc Link::Next(int limit_ms) {
 ibv_wc Link::Expect(uint64_t id, ibv_wc_status status) {
   const ibv_wc wc = Next();
   if (wc.status != status || wc.wr_id != id) {
-    Fail("work request %llu completed with '%s' (vendor 0x%x), not %llu with "
-         "'%s'",
-         static_cast<unsigned long long>(wc.wr_id),
-         ibv_wc_status_str(wc.status), wc.vendor_err,
-         static_cast<unsigned long long>(id), ibv_wc_status_str(status));
+    Fail(
+        "work request %llu completed with '%s' (vendor 0x%x), not %llu with "
+        "'%s'",
+        static_cast<unsigned long long>(wc.wr_id), ibv_wc_status_str(wc.status),
+        wc.vendor_err, static_cast<unsigned long long>(id),
+        ibv_wc_status_str(status));
   }
   return wc;
 }
