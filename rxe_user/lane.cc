@@ -61,6 +61,12 @@ constexpr size_t kBulkArrival = 16 << 10;
 constexpr Time kLeastRetry = 50 * kMicrosecond;
 constexpr Time kMostRetry = 5 * transport::kMillisecond;
 
+// A post that comes so soon after what the helper took in answers it. After so
+// many answers more than arrivals without one, the next is waited for.
+constexpr Time kAnswerGap = 50 * kMicrosecond;
+constexpr int kAnswersExpected = 4;
+constexpr int kMostAnswers = 8;
+
 // How many polls in a row give way to threads that wait for the lock.
 constexpr int kMostYields = 100;
 
@@ -81,7 +87,8 @@ LaneImpl::LaneImpl(Clock clock)
       last_fruit_(kLongAgo),
       trust_(kLeastTrust),
       last_transmit_(kLongAgo),
-      retry_(kLeastRetry) {}
+      retry_(kLeastRetry),
+      unanswered_(kLongAgo) {}
 
 LaneImpl::~LaneImpl() = default;
 
@@ -124,6 +131,10 @@ void LaneImpl::Close() {
 
 void LaneImpl::Posted(Time now) {
   if (port() == nullptr) return;
+  if (now - unanswered_ < kAnswerGap) {
+    answers_ = std::min(answers_ + 1, kMostAnswers);
+  }
+  unanswered_ = kLongAgo;
   const bool busy =
       now - last_transmit_ < kGatherGap || endpoint_.NextTimeout() != kNever;
   const bool quick =
@@ -338,7 +349,8 @@ Time LaneImpl::HelperTurn() {
     if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
     // Who waits for the lock, mostly to answer what has just arrived, will send
     // its post and our acknowledgement together.
-    handed_on = lock_.contended();
+    handed_on = lock_.contended() ||
+                (received && HasLeftovers() && WillBeAnswered(now));
     if (!handed_on) TransmitSome(now);
     if (OnWatch()) polls = StillPolls(poll_age, left || received);
   }
@@ -364,6 +376,17 @@ Time LaneImpl::HelperTurn() {
   const Time wake = helper_wake_;
   lock_.Unlock();
   return wake;
+}
+
+// What the helper has just taken in is small, and the application has lately
+// answered the like at once, by a post that its acknowledgement can go out
+// with. Sent alone, it would wake the peer for nothing, and on the very core
+// that the application waits for.
+bool LaneImpl::WillBeAnswered(Time now) {
+  // The last one was not answered.
+  if (unanswered_ != kLongAgo) answers_ = std::max(answers_ - 1, 0);
+  unanswered_ = now;
+  return answers_ >= kAnswersExpected;
 }
 
 // On watch: whether it goes on, given that the application last polled

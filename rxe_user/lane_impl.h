@@ -140,6 +140,7 @@ class LaneImpl final : public Lane {
   transport::Time Need() const;
   // Leftovers may be left to the next poll.
   bool MayLeave() const { return OnWatch() && !attentive_; }
+  bool WillBeAnswered(transport::Time now);
   bool StillPolls(transport::Time poll_age, bool found);
   void PayAttention(bool received);
   bool OnWatch() const { return watching_.load(std::memory_order_relaxed); }
@@ -173,8 +174,12 @@ class LaneImpl final : public Lane {
   transport::Time last_transmit_;
   transport::Time retry_at_ = 0;  // of sends that are blocked
   transport::Time retry_;         // the next interval
-  int posts_ = 0;                 // left to be gathered
-  int quick_posts_ = 0;           // in a row, soon after a send
+  // When the helper last took something in that no post has followed yet, and
+  // how often posts have followed at once, more than not.
+  transport::Time unanswered_;
+  int answers_ = 0;
+  int posts_ = 0;        // left to be gathered
+  int quick_posts_ = 0;  // in a row, soon after a send
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;

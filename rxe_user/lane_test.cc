@@ -316,6 +316,48 @@ TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
   }
 }
 
+// An application that waits for its memory to change, and answers: from the
+// fifth time on, the acknowledgement goes out with the answer. Alone it would
+// wake the peer, for nothing.
+TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
+  End peer;
+  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
+  port_->peer = peer.port;
+  peer.port->peer = port_;
+  // What the helper sends by itself when a WRITE arrives.
+  const auto sent_by_helper = [&] {
+    peer.Post();
+    const size_t before = port_->packets.size();
+    now += 3 * kMicrosecond;
+    end_.LetHelperRun();
+    return port_->packets.size() - before;
+  };
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(sent_by_helper(), i < 4 ? 1u : 0u) << i;
+    now += 2 * kMicrosecond;
+    const int before = PacketsSent();
+    Post();
+    EXPECT_EQ(PacketsSent() - before, i < 4 ? 1 : 2) << i;
+    now += 3 * kMicrosecond;
+    peer.LetHelperRun();
+    EXPECT_EQ(peer.qp->counters().retransmitted, 0u);
+  }
+  // It stops answering. The acknowledgement is late a few times, by little, and
+  // then no more.
+  int late = 0;
+  while (sent_by_helper() == 0) {
+    ++late;
+    ASSERT_LT(late, 10);
+    const size_t before = port_->packets.size();
+    now += 20 * kMicrosecond;
+    end_.LetHelperRun();
+    EXPECT_EQ(port_->packets.size() - before, 1u);
+    peer.LetHelperRun();
+  }
+  EXPECT_EQ(late, 5);
+  EXPECT_EQ(sent_by_helper(), 1u);
+}
+
 // Two that poll and write to each other in turns, for 100 ms: their helpers are
 // not woken by what arrives, nor does posting wake them, nor does the set of
 // sockets that they wait on change.

@@ -97,8 +97,9 @@ def refused_cells():
     return out
 
 
-def every_cell(seconds):
-    """Each combination of switches and MTU that perftest accepts."""
+def every_cell(seconds, iterations=0):
+    """Each combination of switches and MTU that perftest accepts. All sizes
+    run for so many iterations each (0: perftest's default)."""
     out = []
     for program, atomic in _variants():
         for n in range(len(SWITCHES) + 1):
@@ -106,8 +107,9 @@ def every_cell(seconds):
                 if refusal(program, switches):
                     continue
                 for mtu in MTUS:
-                    out.append(
-                        _options(program, switches, mtu, atomic, seconds, 0))
+                    n_all = iterations if "all sizes" in switches else 0
+                    out.append(_options(program, switches, mtu, atomic,
+                                        seconds, n_all))
     return out
 
 
