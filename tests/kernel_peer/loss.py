@@ -29,9 +29,10 @@ SETTINGS = {
 # lost, the requester's retries end instead.
 NAKED = {"bad_key", "out_of_bounds", "wrong_rights", "not_offered",
          "misaligned_atomic", "too_long", "bad_receive"}
-# rxe does not survive reordered answers to its READs, whoever sends them: its
-# queue pair ends in error, sometimes after a completion without its data. Two
-# rxe fail likewise (docs/interop.md).
+# rxe as requester of READs does not survive reordered answers: its queue pair
+# ends in error, sometimes after a completion without its data; two rxe fail
+# likewise. 6.12 was seen to do so over corruption too, with us as responder
+# (docs/interop.md).
 WITH_READS = {"read", "scatter_gather", "megabyte", "fence", "mixed",
               "psn_wrap", "reset", "recreate", "eight_at_once",
               "requester_destroyed", "destroyed_in_transfer"}
@@ -48,20 +49,26 @@ _LEAVING = "eth0"
 _ARRIVING = "ifb0"  # packets that arrive are led through it
 
 
+def rxe_reads_badly(setting, kind):
+    """Whether READs by the guest's rxe must be left out."""
+    return setting.server == "host" and (setting.kernel == "6.12" or
+                                         "reorder" in kind)
+
+
 def scenarios(setting, kind):
     """The scenarios of verbs_pair that must end right."""
     out = [name for name in pair.scenarios() if name not in NAKED]
-    if "reorder" in kind:
-        # In "mixed" both ends read.
-        reading = WITH_READS if setting.server == "host" else {"mixed"}
-        out = [name for name in out if name not in reading]
-    return out
+    if rxe_reads_badly(setting, kind):
+        return [name for name in out if name not in WITH_READS]
+    # In "mixed" both ends read.
+    return [name for name in out if name != "mixed"] if (
+        setting.kernel == "6.12" or "reorder" in kind) else out
 
 
 def lines(setting, kind):
     """The report's lines of one run."""
     programs = [f"{program} {options}" for program, options in STOCK]
-    if "reorder" in kind and setting.server == "host":
+    if rxe_reads_badly(setting, kind):
         programs = [p for p in programs if "read" not in p]
     return [PAIR] + programs
 
@@ -108,11 +115,14 @@ def run(ends, setting, kind):
         bad = [f"{name}: {why}" for name, verdict, why, _ in
                pair.run(ends, setting, scenarios(setting, kind))
                if verdict == "failed"]
-        for device in (_LEAVING, _ARRIVING):
-            packets, drops = through_netem(guest, device)
-            if packets < 500 or ("loss" in kind and drops == 0):
-                bad.append(f"only {packets} packets went through {device}'s "
-                           f"netem, {drops} were dropped")
+        through = [through_netem(guest, device)
+                   for device in (_LEAVING, _ARRIVING)]
+        packets = [n for n, _ in through]
+        drops = sum(n for _, n in through)
+        if min(packets) < 100:
+            bad.append(f"only {packets} packets went through netem")
+        if "loss" in kind and sum(packets) > 2000 and drops == 0:
+            bad.append("netem has dropped nothing")
         yield (PAIR, "failed" if bad else "ok", "\n".join(bad),
                time.monotonic() - start)
         for program, options in STOCK:

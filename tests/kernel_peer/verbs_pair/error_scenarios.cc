@@ -262,11 +262,14 @@ void DestroyedInTransfer(const Rig& rig) {
     Link link(rig, {.memory = kSize, .timeout = 12, .retry_cnt = 6});
     rig.wire_up->Barrier();
     if (rig.requester) {
-      for (uint64_t i = 0; i < kCount; ++i) {
+      for (uint64_t i = 0; i + 1 < kCount; ++i) {
         link.Rdma(opcode, i, {link.Piece(0, kSize)}, 0);
       }
       link.Expect(0);
       rig.wire_up->Barrier();
+      rig.wire_up->Barrier();
+      // However fast the others were, this one comes too late.
+      link.Rdma(opcode, kCount - 1, {link.Piece(0, kSize)}, 0);
       ibv_wc_status wanted = IBV_WC_SUCCESS;
       for (uint64_t i = 1; i < kCount; ++i) {
         const ibv_wc wc = link.Next();
@@ -281,6 +284,7 @@ void DestroyedInTransfer(const Rig& rig) {
     } else {
       rig.wire_up->Barrier();
       link.DestroyQp();
+      rig.wire_up->Barrier();
     }
     rig.wire_up->Barrier();
   }
