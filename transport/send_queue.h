@@ -62,8 +62,8 @@ class SendQueue {
   // Checks what depends neither on the queue pair's state nor on the room. 0 or
   // EINVAL: opcode, flags, lengths, too many SGEs, inline too long.
   int Check(const SendRequest& request) const;
-  // Checks, and queues a copy. 0, EINVAL as Check, or ENOMEM (full). Inline data is the caller's plain memory, which needs
-  // no key.
+  // Checks, and queues a copy. 0, EINVAL as Check, or ENOMEM (full). Inline
+  // data is the caller's plain memory, which needs no key.
   int Push(const SendRequest& request);
   void Pop() { ++head_; }
   void Clear() { head_ = tail_; }

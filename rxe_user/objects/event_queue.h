@@ -32,8 +32,8 @@ struct Event {
 class EventQueue {
  public:
   // Whether a thread that waits for an event makes progress meanwhile. For
-  // events that packets bring it should; a thread that waits for the rare others
-  // would only be woken by packets that somebody else polls for.
+  // events that packets bring it should; a thread that waits for the rare
+  // others would only be woken by packets that somebody else polls for.
   enum class Waiter { kMakesProgress, kStandsAside };
 
   explicit EventQueue(Waiter waiter = Waiter::kMakesProgress)

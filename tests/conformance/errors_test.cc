@@ -361,8 +361,8 @@ TEST_F(ErrorTest, NonsenseInWorkRequests) {
 }
 
 TEST_F(ErrorTest, InlineDataThatIsNotThere) {
-  void* page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                    0);
+  void* page =
+      mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(page, MAP_FAILED);
   ibv_sge sges[2] = {a_.Sge(0, 8), {reinterpret_cast<uint64_t>(page), 8, 0}};
   ibv_send_wr request = {};

@@ -24,8 +24,9 @@ std::string DevicesAsText(const Devices& devices, const std::string& io,
 
 // For programs: {"devices": [{"name", "netdev", "ifindex", "state" (up, down),
 // "mtu", "roce_mtu", "loopback", "speed_mbps" (absent: not known), "mac",
-// "guid", "io" (uring, socket), "gids": [{"index", "type", "gid", "address", "scope" (of link-local
-// ones), "port_available", "port_trouble" (if not available)}]}]}.
+// "guid", "io" (uring, socket), "gids": [{"index", "type", "gid", "address",
+// "scope" (of link-local ones), "port_available", "port_trouble" (if not
+// available)}]}]}.
 std::string DevicesAsJson(const Devices& devices, const std::string& io,
                           const PortTrouble& trouble);
 

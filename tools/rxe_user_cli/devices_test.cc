@@ -57,7 +57,8 @@ TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
 }
 
 TEST(DevicesTest, JsonTellsTheSame) {
-  const auto json = nlohmann::json::parse(DevicesAsJson(TwoDevices(), "uring", Trouble));
+  const auto json =
+      nlohmann::json::parse(DevicesAsJson(TwoDevices(), "uring", Trouble));
   ASSERT_EQ(json["devices"].size(), 2u);
   const auto& eth = json["devices"][0];
   EXPECT_EQ(eth["name"], "rxeu0");
