@@ -7,6 +7,10 @@ namespace {
 
 constexpr Time kLeastProbeTimeout = kMillisecond;
 constexpr Time kProbeTimeoutWithoutSample = 4 * kMillisecond;
+// How far timeouts that were too short, or may have been, prolong the next
+// ones.
+constexpr int kGreatestBackoff = 8;
+constexpr Time kMostBackedOff = kSecond;
 // Congestion avoidance adds this many bytes per window that is acknowledged.
 constexpr uint64_t kIncrement = 4096 + Path::kPacketOverhead;
 // Shortest time between reductions: round trips of a spinning loopback are
@@ -16,8 +20,15 @@ constexpr Time kLeastRecovery = 100 * kMicrosecond;
 }  // namespace
 
 Time Path::ProbeTimeout() const {
-  if (smoothed_rtt_ == 0) return kProbeTimeoutWithoutSample;
-  return std::max(kLeastProbeTimeout, smoothed_rtt_ + 4 * rtt_variation_);
+  const Time timeout =
+      smoothed_rtt_ == 0
+          ? kProbeTimeoutWithoutSample
+          : std::max(kLeastProbeTimeout, smoothed_rtt_ + 4 * rtt_variation_);
+  return std::max(timeout, std::min(timeout << backoff_, kMostBackedOff));
+}
+
+void Path::OnProbesAnswered(int probes) {
+  backoff_ = std::min(backoff_ + probes, kGreatestBackoff);
 }
 
 void Path::OnGone(uint64_t bytes) { in_flight_ -= std::min(bytes, in_flight_); }
@@ -37,6 +48,7 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
 
 void Path::OnRttSample(Time rtt) {
   rtt = std::clamp<Time>(rtt, 1, 60 * kSecond);
+  backoff_ = 0;
   if (smoothed_rtt_ == 0) {
     smoothed_rtt_ = rtt;
     rtt_variation_ = rtt / 2;

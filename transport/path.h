@@ -47,6 +47,10 @@ class Path {
   void OnGone(uint64_t bytes);
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
   void OnRttSample(Time rtt);
+  // There was progress after so many probes, which gives no sample: nobody
+  // knows what was answered. Until there is one, timeouts stay as long as they
+  // had become (RFC 6298, 5.5 to 5.7), or a slow peer would never give one.
+  void OnProbesAnswered(int probes);
   // At most one reduction per round trip.
   void OnLoss(Time now);
   void OnCongestionNotification(Time now);
@@ -68,6 +72,7 @@ class Path {
   uint64_t threshold_before_timeout_ = 0;
   Time smoothed_rtt_ = 0;
   Time rtt_variation_ = 0;
+  int backoff_ = 0;          // doublings
   Time recovery_until_ = 0;  // no reduction before
 };
 

@@ -112,6 +112,13 @@ TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   path.OnRttSample(16 * kMillisecond);
   // Variation 4 + (8 - 4) / 4 = 5; smoothed 8 + 8 / 8 = 9.
   EXPECT_EQ(path.ProbeTimeout(), (9 + 4 * 5) * kMillisecond);
+  // 5.7: as long as it had to become, until there is a sample.
+  path.OnProbesAnswered(2);
+  EXPECT_EQ(path.ProbeTimeout(), 4 * (9 + 4 * 5) * kMillisecond);
+  for (int i = 0; i < 20; ++i) path.OnProbesAnswered(1);
+  EXPECT_EQ(path.ProbeTimeout(), kSecond);
+  path.OnRttSample(9 * kMillisecond);
+  EXPECT_LT(path.ProbeTimeout(), 29 * kMillisecond);
   Path near;
   near.OnRttSample(10 * kMicrosecond);
   EXPECT_EQ(near.ProbeTimeout(), kMillisecond);

@@ -168,6 +168,7 @@ void Requester::Impl::AdvanceTo(uint64_t to, Time now) {
   }
   const uint64_t cost_before = CostBeforeAt(queue.head(), una);
   const uint64_t cost_after = CostBefore(queue.at(IndexOf(to - 1)), to);
+  if (probes > 0) path()->OnProbesAnswered(probes);
   probes = 0;
   retries = 0;
   rnr_retries = 0;

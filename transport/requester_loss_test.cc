@@ -468,6 +468,28 @@ TEST(RequesterLossTest, ProbesAKnownGapItself) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
 }
 
+// Each answer comes after the first probe and says nothing about the round
+// trip. Without patience, all that is outstanding would be sent twice for ever.
+TEST(RequesterLossTest, ASlowPeerIsNotProbedForEver) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 0; i < 40; ++i) peer.FetchAdd(i, 1);
+  Time at = 0;
+  for (int i = 0; i < 40; ++i) {
+    at += 6 * kMillisecond;  // longer than the first probe takes
+    while (peer.NextTimer() < at) {
+      peer.At(peer.NextTimer());
+      peer.Transmit();
+    }
+    peer.At(at);
+    peer.Transmit();
+    peer.AtomicAck(100 + i, 0);
+    EXPECT_EQ(peer.Completions(), std::to_string(i) + " ok 8");
+  }
+  // The first, and two before later requests have given a sample.
+  EXPECT_EQ(peer.qp->counters().probes, 3u);
+}
+
 // NAKs alone do not keep a connection alive.
 TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
   RequesterPeer peer;
