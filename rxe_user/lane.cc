@@ -378,10 +378,10 @@ Time LaneImpl::HelperTurn() {
   return wake;
 }
 
-// What the helper has just taken in is small, and the application has lately
-// answered the like at once, by a post that its acknowledgement can go out
-// with. Sent alone, it would wake the peer for nothing, and on the very core
-// that the application waits for.
+// Something that asks for an acknowledgement has been taken in, and the
+// application has lately answered the like at once, by a post that the
+// acknowledgement can go out with. Sent alone, that would wake the peer for
+// nothing, and on the very core that the application waits for.
 bool LaneImpl::WillBeAnswered(Time now) {
   // The last one was not answered.
   if (unanswered_ != kLongAgo) answers_ = std::max(answers_ - 1, 0);

@@ -45,6 +45,18 @@ class FileLimitTest : public PairTest {
     }
     EXPECT_EQ(error, 0) << name;
   }
+  ibv_qp* StarveCreateQp(ibv_cq* cq) {
+    ibv_qp_init_attr init = {};
+    init.send_cq = init.recv_cq = cq;
+    init.cap = {1, 1, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    ibv_qp* qp = nullptr;
+    Starve("ibv_create_qp", [&] {
+      qp = ibv_create_qp(pd_, &init);
+      return qp == nullptr ? errno : 0;
+    });
+    return qp;
+  }
 };
 
 TEST_F(FileLimitTest, EveryStepSaysTooManyOpenFiles) {
@@ -73,15 +85,7 @@ TEST_F(FileLimitTest, EveryStepSaysTooManyOpenFiles) {
   ASSERT_NE(channel, nullptr);
   ibv_cq* cq = ibv_create_cq(context_, 4, nullptr, channel, 0);
   ASSERT_NE(cq, nullptr);
-  ibv_qp_init_attr init = {};
-  init.send_cq = init.recv_cq = cq;
-  init.cap = {1, 1, 1, 1, 0};
-  init.qp_type = IBV_QPT_RC;
-  ibv_qp* qp = nullptr;
-  Starve("ibv_create_qp", [&] {
-    qp = ibv_create_qp(pd_, &init);
-    return qp == nullptr ? errno : 0;
-  });
+  ibv_qp* qp = StarveCreateQp(cq);
   ASSERT_NE(qp, nullptr);
   ToInit(qp);
   Starve("ibv_modify_qp", [&] {
@@ -117,15 +121,7 @@ TEST_F(FileLimitTest, BesideAPortBrokerThatRuns) {
   testing::internal::CaptureStderr();
   ibv_cq* cq = ibv_create_cq(context_, 4, nullptr, nullptr, 0);
   ASSERT_NE(cq, nullptr);
-  ibv_qp_init_attr init = {};
-  init.send_cq = init.recv_cq = cq;
-  init.cap = {1, 1, 1, 1, 0};
-  init.qp_type = IBV_QPT_RC;
-  ibv_qp* qp = nullptr;
-  Starve("ibv_create_qp", [&] {
-    qp = ibv_create_qp(pd_, &init);
-    return qp == nullptr ? errno : 0;
-  });
+  ibv_qp* qp = StarveCreateQp(cq);
   ASSERT_NE(qp, nullptr);
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
   EXPECT_EQ(ibv_destroy_cq(cq), 0);
