@@ -32,20 +32,27 @@ constexpr Time kNeglect = 8 * kMicrosecond;
 constexpr Time kLease = 20 * kMicrosecond;
 // The same for one that has been found to stop polling now and then.
 constexpr Time kAttentiveLease = transport::kMillisecond;
-// How many polls that found nothing show that it polls again, and how many
-// times in a row it must do so, without any arrival in between, to be taken for
-// one that never stops.
+// An application is served attentively when it has been found to stop polling
+// so many times more than not,
+constexpr int kManyNeglects = 3;
+// and no longer when it has come back so many times in a row before anything
+// arrived, or before the helper had come for it.
+constexpr int kFruitless = 16;
+// How many polls that found nothing show that it is back.
 constexpr int kEmptyPolls = 2;
-constexpr int kFruitless = 64;
 // How long the helper leaves a polling application alone.
 constexpr Time kLeastTrust = 20 * kMicrosecond;
 constexpr Time kMostTrust = 640 * kMicrosecond;
 
 // Posts that come while others are under way, or sooner than this after the
-// last send, are gathered, up to so many; so many of them in a row ask the
-// helper to go on watch.
+// last send, are gathered if the application has polled lately, or posts in a
+// row and has polled at all: up to so many requests or so much payload, which
+// is worth a system call. So many of them in a row ask the helper to go on
+// watch.
 constexpr Time kGatherGap = 3 * kMicrosecond;
-constexpr int kGatherPosts = 64;
+constexpr Time kPollsAtAll = transport::kMillisecond;
+constexpr int kGatherRequests = 64;
+constexpr uint64_t kGatherBytes = 60 << 10;
 constexpr int kQuickPosts = 4;
 // A round takes in and gives out about so much, so that acknowledgements keep
 // pace with data and others get the lock; about 20 us each.
@@ -88,7 +95,8 @@ LaneImpl::LaneImpl(Clock clock)
       trust_(kLeastTrust),
       last_transmit_(kLongAgo),
       retry_(kLeastRetry),
-      unanswered_(kLongAgo) {}
+      unanswered_(kLongAgo),
+      last_post_(kLongAgo) {}
 
 LaneImpl::~LaneImpl() = default;
 
@@ -129,7 +137,7 @@ void LaneImpl::Close() {
 
 // --- Calls by the application.
 
-void LaneImpl::Posted(Time now) {
+void LaneImpl::Posted(Time now, int requests, uint64_t bytes) {
   if (port() == nullptr) return;
   if (now - unanswered_ < kAnswerGap) {
     answers_ = std::min(answers_ + 1, kMostAnswers);
@@ -137,15 +145,28 @@ void LaneImpl::Posted(Time now) {
   unanswered_ = kLongAgo;
   const bool busy =
       now - last_transmit_ < kGatherGap || endpoint_.NextTimeout() != kNever;
+  const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
   const bool quick =
-      busy && now - last_poll_.load(std::memory_order_relaxed) < kLease;
+      busy && (poll_age < kLease ||
+               (poll_age < kPollsAtAll && now - last_post_ < kGatherGap));
+  ++posts_;
+  last_post_ = now;
   quick_posts_ = quick ? quick_posts_ + 1 : 0;
   if (quick && !MayLeave() && quick_posts_ >= kQuickPosts) watch_wanted_ = true;
-  if (quick && (MayLeave() || watch_wanted_) && ++posts_ < kGatherPosts) {
+  gathered_requests_ += requests;
+  gathered_bytes_ += bytes;
+  if (quick && (MayLeave() || watch_wanted_) &&
+      gathered_requests_ < kGatherRequests && gathered_bytes_ < kGatherBytes) {
     ++counters_.posts_gathered;
     return;
   }
   TransmitSome(now);
+  // Which takes longer than a helper that looks is patient.
+  last_post_ = Now();
+}
+
+void LaneImpl::Transmit(Time now) {
+  if (port() != nullptr) TransmitSome(now);
 }
 
 bool LaneImpl::Progress() {
@@ -285,7 +306,8 @@ void LaneImpl::Deliver(const Arrival& arrival, Time now) {
 }
 
 void LaneImpl::TransmitSome(Time now) {
-  posts_ = 0;
+  gathered_requests_ = 0;
+  gathered_bytes_ = 0;
   left_ = false;
   transmitted_ = true;
   port_->Flush();
@@ -340,7 +362,10 @@ Time LaneImpl::HelperTurn() {
   const bool in_earnest =
       !OnWatch() && (watch_wanted_ || polls_made - polls_seen_ >= kManyPolls);
   polls_seen_ = polls_made;
-  bool polls = poll_age < (in_earnest ? kLease : kPollGap);
+  const Time call_age = std::min(poll_age, now - last_post_);
+  bool polls =
+      (watch_wanted_ ? call_age : poll_age) < (in_earnest ? kLease : kPollGap);
+  bool neglected = false;
   bool handed_on = false;
   // An arrival that woke us on an attentive watch is ours to see to.
   if (!polls || (attentive_ && armed_)) {
@@ -352,14 +377,25 @@ Time LaneImpl::HelperTurn() {
     handed_on = lock_.contended() ||
                 (received && HasLeftovers() && WillBeAnswered(now));
     if (!handed_on) TransmitSome(now);
-    if (OnWatch()) polls = StillPolls(poll_age, left || received);
+    if (OnWatch()) {
+      neglected = !armed_ && (left || received) && call_age > kNeglect;
+      if (neglected) {
+        OnNeglect();
+      } else if (received && armed_ && Calls() == calls_at_arming_) {
+        fruitless_ = 0;  // the application had armed the lane, and stayed away
+      }
+      polls = call_age < (attentive_ ? kAttentiveLease : kLease);
+    }
   }
   watch_wanted_ = false;
   if (polls) {
-    trust_ = OnWatch() ? std::min(trust_ * 2, kMostTrust) : kLeastTrust;
     if (!OnWatch()) {
       ++counters_.watches;
+      trust_ = kLeastTrust;
       Arm(false);
+    } else if (!neglected) {
+      trust_ = std::min(trust_ * 2, kMostTrust);
+      neglects_ = std::max(neglects_ - 1, 0);
     }
     watching_.store(true, std::memory_order_relaxed);
     helper_wake_ = now + trust_;
@@ -389,28 +425,30 @@ bool LaneImpl::WillBeAnswered(Time now) {
   return answers_ >= kAnswersExpected;
 }
 
-// On watch: whether it goes on, given that the application last polled
-// `poll_age` ago and there was, or was not, something to do.
-bool LaneImpl::StillPolls(Time poll_age, bool found) {
-  if (found && armed_) {
-    fruitless_ = 0;  // the application armed the lane, and for good reason
-  } else if (found && poll_age > kNeglect) {
-    ++counters_.neglects;
-    attentive_ = true;
-    fruitless_ = 0;
-    if (waiters_ == 0) Arm(true);
-  }
-  return poll_age < (attentive_ ? kAttentiveLease : kLease);
+void LaneImpl::OnNeglect() {
+  ++counters_.neglects;
+  trust_ = kLeastTrust;
+  neglects_ = std::min(neglects_ + 1, kManyNeglects);
+  if (neglects_ < kManyNeglects) return;
+  attentive_ = true;
+  fruitless_ = 0;
+  if (waiters_ == 0) Arm(true);
 }
 
 // An application that has neglected arrivals before says when it expects to
 // stop polling: when it has got something.
 void LaneImpl::PayAttention(bool received) {
+  const bool back = armed_ && (received || ++empty_polls_ == kEmptyPolls);
   if (received) {
+    calls_at_arming_ = Calls();
     if (waiters_ == 0) Arm(true);
-  } else if (armed_ && ++empty_polls_ == kEmptyPolls) {
+  } else if (back) {
     Arm(false);
-    if (++fruitless_ == kFruitless) attentive_ = false;
+  }
+  if (back && ++fruitless_ == kFruitless) {
+    attentive_ = false;
+    neglects_ = 0;
+    Arm(false);
   }
 }
 

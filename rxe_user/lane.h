@@ -36,10 +36,12 @@ class Lane {
   // it and on them.
   virtual transport::Endpoint& endpoint() = 0;
 
-  // Lock held. Work was posted: transmits it now when the lane was idle, else
-  // leaves it to be gathered into bursts (until enough is queued, the next
-  // poll, or a few microseconds).
-  virtual void Posted(transport::Time now) = 0;
+  // Lock held. Work was posted, so many requests with so many bytes of payload:
+  // transmits it now when the lane was idle, else leaves it to be gathered into
+  // bursts (until enough is queued, the next poll, or a few microseconds).
+  virtual void Posted(transport::Time now, int requests, uint64_t bytes) = 0;
+  // Lock held. Transmits what can be sent now.
+  virtual void Transmit(transport::Time now) = 0;
 
   // Lock not held. One non-blocking round of receive, timers and transmit if
   // the lock is free; renews the lease that keeps the helper thread out of the

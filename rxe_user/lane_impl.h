@@ -25,11 +25,13 @@
 // left, and by the helper itself, for `kLeastTrust`, where an answer of the
 // application is expected to take them along. So an application that stops
 // polling without a word is noticed after `trust_`, and one that says so
-// (ibv_req_notify_cq, blocking) at once. One that has been noticed, such as one
-// that polls for its own completion and then waits for its memory to change, is
-// served *attentively* from then on: a poll that brings something arms the
-// lane, polls that bring nothing disarm it (a system call each, against a
-// needless wake-up), and nothing is left.
+// (ibv_req_notify_cq, blocking) at once. One that has been noticed several
+// times, such as one that polls for its own completion and then waits for its
+// memory to change, is served *attentively* from then on: a poll that brings
+// something arms the lane, polls that bring nothing disarm it (a system call
+// each, against a needless wake-up), and nothing is left. That ends when it has
+// come back to poll or post again and again before it was needed: a thread that
+// lost its core for a while was taken for one that stopped.
 #ifndef RXE_USER_LANE_IMPL_H_
 #define RXE_USER_LANE_IMPL_H_
 
@@ -84,7 +86,8 @@ class LaneImpl final : public Lane {
   void Close();
 
   transport::Endpoint& endpoint() override { return endpoint_; }
-  void Posted(transport::Time now) override;
+  void Posted(transport::Time now, int requests, uint64_t bytes) override;
+  void Transmit(transport::Time now) override;
   bool Progress() override;
   void DropLease() override;
 
@@ -143,8 +146,12 @@ class LaneImpl final : public Lane {
   // Leftovers may be left to the next poll.
   bool MayLeave() const { return OnWatch() && !attentive_; }
   bool WillBeAnswered(transport::Time now);
-  bool StillPolls(transport::Time poll_age, bool found);
+  void OnNeglect();
   void PayAttention(bool received);
+  // How often the application has polled or posted.
+  uint32_t Calls() const {
+    return polls_.load(std::memory_order_relaxed) + posts_;
+  }
   bool OnWatch() const { return watching_.load(std::memory_order_relaxed); }
   void Arm(bool on);
 
@@ -180,18 +187,23 @@ class LaneImpl final : public Lane {
   // how often posts have followed at once, more than not.
   transport::Time unanswered_;
   int answers_ = 0;
-  int posts_ = 0;        // left to be gathered
-  int quick_posts_ = 0;  // in a row, soon after a send
+  transport::Time last_post_;
+  uint32_t posts_ = 0;           // how often it has posted
+  int quick_posts_ = 0;          // in a row, soon after a send
+  int gathered_requests_ = 0;    // left to be gathered
+  uint64_t gathered_bytes_ = 0;  // their payload
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;
   uint32_t polls_seen_ = 0;  // polls_, when the helper looked last
+  int neglects_ = 0;  // times, more than not, that a watch found work lying
   // The application has been found to stop polling without a word: it arms the
   // lane when it has got something, and disarms it when it polls again.
   bool attentive_ = false;
-  int empty_polls_ = 0;  // in a row, while armed on watch
-  int fruitless_ = 0;    // times in a row that arming on watch was for nothing
-  bool left_ = false;    // the last round of polling left its packets
+  uint32_t calls_at_arming_ = 0;  // Calls(), when it armed the lane
+  int empty_polls_ = 0;           // in a row, while armed on watch
+  int fruitless_ = 0;  // times in a row that arming on watch was for nothing
+  bool left_ = false;  // the last round of polling left its packets
   bool transmitted_ = false;  // since the lane was locked
   LaneCounters counters_;
 };

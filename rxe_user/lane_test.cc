@@ -59,6 +59,7 @@ class FakePort final : public Port {
            av.source_port});
     }
     if (block_next) is_blocked = true;
+    now += send_cost;
   }
   void Flush() override {
     if (!block_next) is_blocked = false;
@@ -78,6 +79,7 @@ class FakePort final : public Port {
   FakePort* peer = nullptr;           // gets what is sent here
   std::deque<Datagrams> on_the_wire;  // what the peer has sent
   std::vector<int> packets;           // of each burst that was sent
+  Time send_cost = 0;                 // how long sending a burst takes
   bool block_next = false;
   bool is_blocked = false;
 
@@ -178,7 +180,7 @@ class End : public transport::EventSink {
     request.rkey = 1;
     const Lane::Guard guard(lane);
     ASSERT_EQ(qp->PostSend(request, now), 0);
-    lane.Posted(now);
+    lane.Posted(now, 1, 64);
   }
 
   // What the helper thread would do by now: it wakes when it is told to, when
@@ -390,6 +392,124 @@ TEST_F(LaneTest, PollingKeepsTheHelperAsleep) {
   }
 }
 
+// One that posts again as often as it has polled a completion, 100 posts in a
+// row, to one that polls, for `waves` times. Each call takes 0.1 us, sending
+// takes 10 us.
+class SpreeTest : public LaneTest {
+ protected:
+  void SetUp() override {
+    LaneTest::SetUp();
+    peer_.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
+    port_->peer = peer_.port;
+    peer_.port->peer = port_;
+    port_->send_cost = 10 * kMicrosecond;
+  }
+  void Pass() {
+    now += kMicrosecond / 10;
+    end_.LetHelperRun();
+    peer_.lane.Progress();
+    peer_.LetHelperRun();
+  }
+  void Waves(int waves) {
+    for (int i = 0; i < waves; ++i) {
+      for (int posts = 0; posts < 100; ++posts) {
+        Post();
+        ++outstanding_;
+        Pass();
+      }
+      while (outstanding_ > 28) {
+        lane_.Progress();
+        while (end_.cq.Poll()) --outstanding_;
+        Pass();
+      }
+    }
+  }
+  // Both go on, but this end's application makes no call.
+  void Away(Time how_long) {
+    for (const Time until = now + how_long; now < until; now += kMicrosecond) {
+      Pass();
+    }
+  }
+  // Packets in a burst, on average, of so many waves.
+  double Gathered(int waves) {
+    const size_t bursts = port_->packets.size();
+    const int packets = PacketsSent();
+    Waves(waves);
+    return double(PacketsSent() - packets) /
+           double(port_->packets.size() - bursts);
+  }
+
+  End peer_;
+  int outstanding_ = 0;
+};
+
+TEST_F(SpreeTest, PostsAreGathered) {
+  Waves(1);
+  // The first of a wave goes at once, then 64 and 35.
+  EXPECT_GT(Gathered(100), 32);
+  // Posting is taken for a sign of life.
+  EXPECT_EQ(lane_.counters().neglects, 0u);
+  EXPECT_LE(helper_.wakes, 2);
+}
+
+TEST_F(SpreeTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
+  Waves(10);
+  for (int i = 0; i < 10; ++i) {
+    Away(3 * kMillisecond);
+    Waves(1);  // the helper goes back on watch
+    EXPECT_GT(Gathered(10), 30) << i;
+  }
+}
+
+// Whatever made it seem so, an application that comes back at once, always, is
+// found out.
+TEST_F(SpreeTest, AttentionEnds) {
+  Waves(10);
+  for (int i = 0; i < 4; ++i) {
+    // Just long enough to neglect what arrives and to be on watch again.
+    for (int j = 0; j < 12; ++j) Post();
+    outstanding_ += 12;
+    Away(15 * kMicrosecond);
+    for (int polls = 0; polls < 8; ++polls) lane_.Progress();
+    while (end_.cq.Poll()) --outstanding_;
+  }
+  Waves(40);
+  EXPECT_GT(Gathered(10), 30);
+}
+
+// An application that polls for its completion and then waits for its memory to
+// change is no longer left alone after a few times.
+TEST_F(LaneTest, WaitingForMemoryIsLearned) {
+  End peer;
+  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
+  port_->peer = peer.port;
+  peer.port->peer = port_;
+  int late = 0;
+  for (int i = 0; i < 200; ++i) {
+    Post();
+    while (!end_.cq.Poll()) {
+      now += kMicrosecond / 5;
+      peer.lane.Progress();
+      lane_.Progress();
+      end_.LetHelperRun();
+    }
+    // The answer; nobody polls here.
+    peer.Post();
+    const Time sent = now;
+    while (!port_->on_the_wire.empty()) {
+      now += kMicrosecond;
+      end_.LetHelperRun();
+    }
+    if (now - sent > 2 * kMicrosecond) ++late;
+    while (!peer.cq.Poll()) {
+      now += kMicrosecond;
+      end_.LetHelperRun();
+      peer.lane.Progress();
+    }
+  }
+  EXPECT_LE(late, 4);
+}
+
 TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
   port_->block_next = true;
   Post();
@@ -451,7 +571,7 @@ TEST_F(LaneTest, DoesNothingWhenClosed) {
   closed.LeaveWait();
   EXPECT_EQ(closed.HelperTurn(), kNever);
   const Lane::Guard guard(closed);
-  closed.Posted(0);
+  closed.Posted(0, 1, 64);
 }
 
 }  // namespace

@@ -40,11 +40,10 @@ QueuePair::~QueuePair() {
   config_.send_cq->Detach(this);
   config_.recv_cq->Detach(this);
   {
-    // What the peer waits for, the acknowledgement of its last message above
-    // all, may still be gathered: without a lease nothing is.
-    lane_.DropLease();
     Lane::Guard guard(lane_);
-    lane_.Posted(Lane::Now());
+    // What the peer waits for, the acknowledgement of its last message above
+    // all, may still be gathered.
+    lane_.Transmit(Lane::Now());
     transport_.reset();
     ForgetCompletions();
   }
@@ -97,7 +96,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   const transport::Time now = Lane::Now();
   const int error = transport_->Modify(attributes, mask, now);
   // Leaving SQD, or a probe of the new path, may have something to send.
-  if (error == 0) lane_.Posted(now);
+  if (error == 0) lane_.Transmit(now);
   if (error == 0 && (mask & transport::kQpState) != 0 &&
       attributes.state == transport::QpState::kReset) {
     ForgetCompletions();
@@ -134,14 +133,17 @@ QueuePair::Posting::Posting(QueuePair& qp)
 }
 
 QueuePair::Posting::~Posting() {
-  if (posted_) qp_.lane_.Posted(now_);
+  if (requests_ != 0) qp_.lane_.Posted(now_, requests_, bytes_);
 }
 
 int QueuePair::Posting::Send(const transport::SendRequest& request) {
   const int error = (request.flags & transport::kSendInline) != 0
                         ? SendInline(request)
                         : qp_.transport_->PostSend(request, now_);
-  if (error == 0) posted_ = true;
+  if (error == 0) {
+    ++requests_;
+    for (const transport::Sge& sge : request.sges) bytes_ += sge.length;
+  }
   return error;
 }
 

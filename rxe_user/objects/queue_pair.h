@@ -74,7 +74,8 @@ class QueuePair final : public transport::EventSink {
     QueuePair& qp_;
     Lane::Guard guard_;
     const transport::Time now_;
-    bool posted_ = false;
+    int requests_ = 0;    // sends that were posted
+    uint64_t bytes_ = 0;  // their payload
   };
 
   // --- transport::EventSink; called with the lane's lock held.
