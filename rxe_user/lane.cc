@@ -68,11 +68,10 @@ constexpr size_t kBulkArrival = 16 << 10;
 constexpr Time kLeastRetry = 50 * kMicrosecond;
 constexpr Time kMostRetry = 5 * transport::kMillisecond;
 
-// A post that comes so soon after what the helper took in answers it. After so
-// many answers more than arrivals without one, the next is waited for.
+// A post that comes so soon after an arrival answers it. After so many arrivals
+// in a row that were answered, the next answer is waited for.
 constexpr Time kAnswerGap = 50 * kMicrosecond;
 constexpr int kAnswersExpected = 4;
-constexpr int kMostAnswers = 8;
 
 // How many polls in a row give way to threads that wait for the lock.
 constexpr int kMostYields = 100;
@@ -140,7 +139,7 @@ void LaneImpl::Close() {
 void LaneImpl::Posted(Time now, int requests, uint64_t bytes) {
   if (port() == nullptr) return;
   if (now - unanswered_ < kAnswerGap) {
-    answers_ = std::min(answers_ + 1, kMostAnswers);
+    answers_ = std::min(answers_ + 1, kAnswersExpected);
   }
   unanswered_ = kLongAgo;
   const bool busy =
@@ -152,10 +151,11 @@ void LaneImpl::Posted(Time now, int requests, uint64_t bytes) {
   ++posts_;
   last_post_ = now;
   quick_posts_ = quick ? quick_posts_ + 1 : 0;
-  if (quick && !MayLeave() && quick_posts_ >= kQuickPosts) watch_wanted_ = true;
+  if (quick && !MayGather() && quick_posts_ >= kQuickPosts)
+    watch_wanted_ = true;
   gathered_requests_ += requests;
   gathered_bytes_ += bytes;
-  if (quick && (MayLeave() || watch_wanted_) &&
+  if (quick && (MayGather() || watch_wanted_) &&
       gathered_requests_ < kGatherRequests && gathered_bytes_ < kGatherBytes) {
     ++counters_.posts_gathered;
     return;
@@ -249,13 +249,14 @@ bool LaneImpl::Round(Time now, Caller caller) {
     // What a small arrival asks to be sent, its acknowledgement mostly, can
     // share a packet train with what the application says to it.
     // Never twice in a row: a drizzle of arrivals must not hold it up.
-    const bool leave = caller == Caller::kPoller && MayLeave() && !left_ &&
-                       received != 0 && received < kBulkArrival;
+    const bool leave = caller == Caller::kPoller && OnWatch() && !left_ &&
+                       received != 0 && received < kBulkArrival &&
+                       (WillBeAnswered(now) || !attentive_);
     if (!leave) {
       TransmitSome(now);
       did = true;
     }
-    if (leave) left_ = true;
+    left_ = leave;
   }
   return did;
 }
@@ -419,8 +420,7 @@ Time LaneImpl::HelperTurn() {
 // acknowledgement can go out with. Sent alone, that would wake the peer for
 // nothing, and on the very core that the application waits for.
 bool LaneImpl::WillBeAnswered(Time now) {
-  // The last one was not answered.
-  if (unanswered_ != kLongAgo) answers_ = std::max(answers_ - 1, 0);
+  if (unanswered_ != kLongAgo) answers_ = 0;  // the last one was not
   unanswered_ = now;
   return answers_ >= kAnswersExpected;
 }

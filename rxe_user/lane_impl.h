@@ -143,8 +143,10 @@ class LaneImpl final : public Lane {
   bool HasLeftovers() const;
   // When somebody must come at the latest.
   transport::Time Need() const;
-  // Leftovers may be left to the next poll.
-  bool MayLeave() const { return OnWatch() && !attentive_; }
+  // Posts may be left to the next poll.
+  bool MayGather() const { return OnWatch() && !attentive_; }
+  // Leftovers may be left to the next poll, or the post that is expected.
+  bool MayLeave() const { return OnWatch() && (!attentive_ || left_); }
   bool WillBeAnswered(transport::Time now);
   void OnNeglect();
   void PayAttention(bool received);
