@@ -73,6 +73,10 @@ constexpr Time kMostRetry = 5 * transport::kMillisecond;
 constexpr Time kAnswerGap = 50 * kMicrosecond;
 constexpr int kAnswersExpected = 4;
 
+// BTH's first byte.
+constexpr uint8_t kRcAck =
+    wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kAcknowledge);
+
 // How many polls in a row give way to threads that wait for the lock.
 constexpr int kMostYields = 100;
 
@@ -285,25 +289,40 @@ void LaneImpl::Deliver(const Arrival& arrival, Time now) {
   datagram.source_port = arrival.source_port;
   datagram.traffic_class = arrival.traffic_class;
   datagram.hop_limit = arrival.hop_limit;
-  size_t at = 0;
-  do {
-    datagram.bytes = arrival.bytes.subspan(
-        at, std::min(arrival.segment_size, arrival.bytes.size() - at));
-    // BTH's destination QP: its highest byte is the slot.
-    if (datagram.bytes.size() >= wire::kBthSize &&
-        datagram.bytes[5] != slot_number_) {
-      ++counters_.strays_forwarded;
-      if (slot_ != nullptr) {
-        slot_->Forward({arrival.source, arrival.destination,
-                        arrival.source_port, arrival.traffic_class,
-                        arrival.hop_limit, datagram.bytes});
-      }
-    } else {
-      endpoint_.OnDatagram(datagram, now);
+  const auto deliver = [&](size_t index) {
+    datagram.segment_index = static_cast<uint16_t>(index);
+    datagram.bytes = arrival.bytes.subspan(index * arrival.segment_size);
+    datagram.bytes = datagram.bytes.first(
+        std::min(arrival.segment_size, datagram.bytes.size()));
+    DeliverOne(datagram, now);
+  };
+  size_t count =
+      (arrival.bytes.size() + arrival.segment_size - 1) / arrival.segment_size;
+  count = std::max<size_t>(count, 1);
+  // An acknowledgement that shares a packet train with requests comes last,
+  // being the shortest; but it was due before them. A program that answers what
+  // it receives expects to hear of its former answer first.
+  const auto opcode_at = [&](size_t index) {
+    return arrival.bytes[index * arrival.segment_size];
+  };
+  const bool ends_with_ack = count > 1 && opcode_at(count - 1) == kRcAck;
+  if (ends_with_ack) deliver(--count);
+  for (size_t i = 0; i < count; ++i) deliver(i);
+}
+
+void LaneImpl::DeliverOne(const transport::Datagram& datagram, Time now) {
+  // BTH's destination QP: its highest byte is the slot.
+  if (datagram.bytes.size() >= wire::kBthSize &&
+      datagram.bytes[5] != slot_number_) {
+    ++counters_.strays_forwarded;
+    if (slot_ != nullptr) {
+      slot_->Forward({datagram.source, datagram.destination,
+                      datagram.source_port, datagram.traffic_class,
+                      datagram.hop_limit, datagram.bytes});
     }
-    ++datagram.segment_index;
-    at += arrival.segment_size;
-  } while (at < arrival.bytes.size());
+    return;
+  }
+  endpoint_.OnDatagram(datagram, now);
 }
 
 void LaneImpl::TransmitSome(Time now) {

@@ -138,6 +138,7 @@ class LaneImpl final : public Lane {
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
   void Deliver(const Arrival& arrival, transport::Time now);
+  void DeliverOne(const transport::Datagram& datagram, transport::Time now);
   void TransmitSome(transport::Time now);
   // There are packets that could be sent now.
   bool HasLeftovers() const;

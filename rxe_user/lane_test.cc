@@ -4,6 +4,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "rxe_user/lane_impl.h"
@@ -118,6 +119,14 @@ class FakeSlot final : public Slot {
   std::vector<std::vector<uint8_t>> forwarded;
 };
 
+struct SpyCq final : EventCq {
+  bool Push(const transport::Completion& completion) override {
+    on_push();
+    return EventCq::Push(completion);
+  }
+  std::function<void()> on_push = [] {};
+};
+
 // A lane with a connected queue pair.
 class End : public transport::EventSink {
  public:
@@ -173,6 +182,10 @@ class End : public transport::EventSink {
 
   // A WRITE of the number of WRITEs so far, to the inbox of `to`.
   void Post() {
+    const Lane::Guard guard(lane);
+    PostLocked();
+  }
+  void PostLocked() {
     ++outbox_[0];
     const transport::Sge sge = {reinterpret_cast<uint64_t>(outbox_), 64, 1};
     transport::SendRequest request;
@@ -180,7 +193,6 @@ class End : public transport::EventSink {
     request.sges = {&sge, 1};
     request.remote_addr = reinterpret_cast<uint64_t>(to->inbox);
     request.rkey = 1;
-    const Lane::Guard guard(lane);
     ASSERT_EQ(qp->PostSend(request, now), 0);
     lane.Posted(now, 1, 64);
   }
@@ -199,7 +211,7 @@ class End : public transport::EventSink {
   End* to = this;
   uint64_t inbox[8] = {};
 
-  EventCq cq;
+  SpyCq cq;
   FakeSlot slot;
   FakeHelper helper;
   LaneImpl lane{Clock};
@@ -558,6 +570,39 @@ TEST_F(LaneTest, WritingInTurnsNeedsNoHelper) {
   for (const Application& a : applications) {
     EXPECT_LT(a.end->helper_turns, 20);
   }
+}
+
+// A request and the acknowledgement of the peer's last one arrive together: the
+// acknowledgement, though last in the train, is heard of first, as if hardware
+// had sent it.
+TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
+  End peer;
+  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
+  port_->peer = peer.port;
+  peer.port->peer = port_;
+  end_.to = &peer;
+  peer.to = &end_;
+  Post();
+  const auto seen = [&] { return end_.inbox[0]; };
+  end_.cq.on_push = [&] { EXPECT_EQ(seen(), 0u); };
+  {
+    // Nothing is sent until both are there.
+    const Lane::Guard guard(peer.lane);
+    const FakePort::Datagrams request = peer.port->on_the_wire.front();
+    peer.port->on_the_wire.clear();
+    transport::Datagram datagram;
+    datagram.bytes = request.bytes;
+    datagram.source = request.source;
+    datagram.destination = request.destination;
+    datagram.source_port = request.source_port;
+    peer.lane.endpoint().OnDatagram(datagram, now);
+    peer.PostLocked();
+  }
+  ASSERT_EQ(port_->on_the_wire.size(), 1u);
+  ASSERT_EQ(peer.port->packets.back(), 2);
+  lane_.Progress();
+  EXPECT_EQ(seen(), 1u);
+  EXPECT_TRUE(end_.cq.Poll());
 }
 
 TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
+#include "rxe_user/device.h"
 #include "rxe_user/objects/queue_pair.h"
 
 namespace rxe_user {
@@ -38,6 +40,11 @@ bool CompletionQueue::Push(const Completion& completion) {
       fail_pending_.store(true, std::memory_order_release);
       config_.async->Post(
           {config_.error_event, config_.element, 0, &async_account_});
+      // Its peers only see that nothing answers any more.
+      TellOnce(absl::StrCat("a completion queue of ", capacity_,
+                            " entries has overrun and its queue pairs go to "
+                            "the error state: make it as large as what can be "
+                            "outstanding, or poll it more often"));
       return false;
     }
     if (++head_ == capacity_) head_ = 0;

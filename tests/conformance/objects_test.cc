@@ -268,10 +268,10 @@ TEST_F(ObjectTest, CreationKeepsToTheLimits) {
 }
 
 TEST_F(ObjectTest, ResizingACq) {
-  MakeSide(&a_, {}, 8);
+  MakeSide(&a_, {}, 50);
   MakeSide(&b_);
   Connect(&a_, &b_);
-  for (uint64_t i = 0; i < 6; ++i) {
+  for (uint64_t i = 0; i < 40; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
                    b_.address(), b_.mr->rkey),
               0);
@@ -280,10 +280,10 @@ TEST_F(ObjectTest, ResizingACq) {
   usleep(100'000);  // the others come by the helper thread
   EXPECT_EQ(ibv_resize_cq(a_.cq, 0), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, -5), EINVAL);
-  EXPECT_EQ(ibv_resize_cq(a_.cq, 2), EINVAL);  // holds 5
+  EXPECT_EQ(ibv_resize_cq(a_.cq, 2), EINVAL);  // holds 39
   EXPECT_EQ(ibv_resize_cq(a_.cq, 100), 0);
   EXPECT_GE(a_.cq->cqe, 100);
-  for (uint64_t i = 6; i < 60; ++i) {
+  for (uint64_t i = 40; i < 60; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
                    b_.address(), b_.mr->rkey),
               0);

@@ -29,11 +29,11 @@ Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
   cq->context = ibv;
   cq->channel = ibv_channel;
   cq->cq_context = cq_context;
-  cq->cqe = static_cast<int>(cqe);
+  cq->cqe = static_cast<int>(rxe_user::CqCapacity(cqe));
   cq->owner = context;
   cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   rxe_user::CompletionQueue::Config config;
-  config.capacity = cqe;
+  config.capacity = rxe_user::CqCapacity(cqe);
   config.ignore_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   config.channel = channel != nullptr ? &channel->events : nullptr;
   config.async = &context->async;
@@ -136,8 +136,9 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
       static_cast<uint32_t>(cqe) > rxe_user::kMaxCqe) {
     return EINVAL;
   }
-  const int error = cq->queue->Resize(static_cast<uint32_t>(cqe));
-  if (error == 0) cq->cqe = cqe;
+  const uint32_t capacity = rxe_user::CqCapacity(static_cast<uint32_t>(cqe));
+  const int error = cq->queue->Resize(capacity);
+  if (error == 0) cq->cqe = static_cast<int>(capacity);
   return error;
 }
 
