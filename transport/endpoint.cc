@@ -52,6 +52,7 @@ struct Endpoint::Impl {
   void RemoveFromRecent(EndpointLink* link);
 
   absl::flat_hash_map<uint32_t, QueuePair*> queue_pairs;
+  QueuePair* found_last = nullptr;  // in there; packets come in trains
   absl::flat_hash_map<wire::IpAddress, std::unique_ptr<SharedPath>> paths;
   TurnList active;
   TimerHeap timers;
@@ -204,19 +205,24 @@ Time Endpoint::NextTimeout() const {
 bool Endpoint::HasTransmit() const { return !impl_->active.empty(); }
 
 QueuePair* Endpoint::Find(uint32_t qpn) const {
+  QueuePair*& last = impl_->found_last;
+  if (last != nullptr && last->qpn() == qpn) return last;
   const auto it = impl_->queue_pairs.find(qpn);
-  return it == impl_->queue_pairs.end() ? nullptr : it->second;
+  if (it == impl_->queue_pairs.end()) return nullptr;
+  return last = it->second;
 }
 
 // --- For queue pairs and their halves.
 
 void Endpoint::Register(QueuePair* qp) {
   impl_->queue_pairs[qp->qpn()] = qp;
+  impl_->found_last = qp;
   qp->link_.deficit = kQuantum;
 }
 
 void Endpoint::Unregister(QueuePair* qp) {
   EndpointLink* link = &qp->link_;
+  if (impl_->found_last == qp) impl_->found_last = nullptr;
   impl_->Unlist(link);
   impl_->timers.Remove(link);
   impl_->RemoveFromRecent(link);

@@ -9,6 +9,52 @@ namespace rxe_user {
 
 using transport::MemoryStatus;
 
+// False when another thread is changing it, too: then the map has it.
+bool RegionTable::Recent::Read(uint32_t wanted, Region* out) const {
+  const uint32_t before = version.load(std::memory_order_acquire);
+  // Each load is an acquire, so none moves behind the last look at `version`.
+  out->key = key.load(std::memory_order_acquire);
+  if (out->key != wanted || wanted == 0 || before % 2 != 0) return false;
+  out->access = access.load(std::memory_order_acquire);
+  out->pd = pd.load(std::memory_order_acquire);
+  out->host = host.load(std::memory_order_acquire);
+  out->length = length.load(std::memory_order_acquire);
+  out->iova = iova.load(std::memory_order_acquire);
+  return version.load(std::memory_order_relaxed) == before;
+}
+
+void RegionTable::Recent::Write(const Region& region) {
+  uint32_t before = version.load(std::memory_order_relaxed);
+  if (before % 2 != 0 || !version.compare_exchange_strong(
+                             before, before + 1, std::memory_order_acq_rel)) {
+    return;
+  }
+  // Each store is a release, so none moves before the odd version.
+  key.store(region.key, std::memory_order_release);
+  access.store(region.access, std::memory_order_release);
+  pd.store(region.pd, std::memory_order_release);
+  host.store(region.host, std::memory_order_release);
+  length.store(region.length, std::memory_order_release);
+  iova.store(region.iova, std::memory_order_release);
+  version.store(before + 2, std::memory_order_release);
+}
+
+bool RegionTable::Find(uint32_t key, Region* out) {
+  Recent& recent = RecentOf(key);
+  if (recent.Read(key, out)) return true;
+  std::shared_lock lock(mutex_);
+  const auto it = regions_.find(key);
+  if (it == regions_.end()) return false;
+  *out = it->second;
+  recent.Write(*out);
+  return true;
+}
+
+void RegionTable::Forget(uint32_t key) {
+  Recent& recent = RecentOf(key);
+  if (recent.key.load(std::memory_order_relaxed) == key) recent.Write({});
+}
+
 uint32_t RegionTable::Add(const Region& region) {
   Region added = region;
   std::unique_lock lock(mutex_);
@@ -24,23 +70,20 @@ bool RegionTable::Replace(const Region& region) {
   auto it = regions_.find(region.key);
   if (it == regions_.end()) return false;
   it->second = region;
+  Forget(region.key);
   return true;
 }
 
 bool RegionTable::Remove(uint32_t key) {
   std::unique_lock lock(mutex_);
+  Forget(key);
   return regions_.erase(key) != 0;
 }
 
 MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) {
   Region region;
-  {
-    std::shared_lock lock(mutex_);
-    auto it = regions_.find(access.key);
-    if (it == regions_.end()) return MemoryStatus::kBadKey;
-    region = it->second;
-  }
+  if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
   if (region.pd != access.pd) return MemoryStatus::kBadKey;
   // Unsigned differences: right for every va and length.
   const uint64_t offset = access.va - region.iova;
@@ -74,9 +117,8 @@ bool RegionTable::FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) {
 
 MemoryStatus RegionTable::Invalidate(uint32_t rkey, transport::PdId pd,
                                      uint32_t /*qpn*/) {
-  std::shared_lock lock(mutex_);
-  auto it = regions_.find(rkey);
-  if (it == regions_.end() || it->second.pd != pd) return MemoryStatus::kBadKey;
+  Region region;
+  if (!Find(rkey, &region) || region.pd != pd) return MemoryStatus::kBadKey;
   return MemoryStatus::kNoRight;
 }
 

@@ -3,6 +3,8 @@
 #ifndef RXE_USER_MEMORY_REGION_TABLE_H_
 #define RXE_USER_MEMORY_REGION_TABLE_H_
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <shared_mutex>
@@ -26,6 +28,10 @@ struct Region {
 // Thread: any; one lock of its own, the innermost of all. Keys are 32 random
 // bits, so a peer can only guess them; the lookup hashes the whole key with a
 // per-process seed, so its time says nothing about how near a guess was.
+//
+// Every packet asks, mostly for the same few regions, so those found last are
+// kept in a small table beside, which is read without the lock: a reader copies
+// an entry between two looks at its version.
 class RegionTable final : public transport::Memory {
  public:
   // Adds `region` under a new key, which it returns; 0 is never one.
@@ -50,8 +56,28 @@ class RegionTable final : public transport::Memory {
                                      uint32_t qpn) override;
 
  private:
+  // A copy of a region. Written under mutex_: shared, by whoever makes
+  // `version` odd first; or exclusively.
+  struct alignas(64) Recent {
+    std::atomic<uint32_t> version = 0;  // odd while it changes
+    std::atomic<uint32_t> key = 0;      // 0: empty
+    std::atomic<uint32_t> access = 0;
+    std::atomic<transport::PdId> pd = 0;
+    std::atomic<uint8_t*> host = nullptr;
+    std::atomic<uint64_t> length = 0;
+    std::atomic<uint64_t> iova = 0;
+
+    bool Read(uint32_t wanted, Region* out) const;
+    void Write(const Region& region);
+  };
+  Recent& RecentOf(uint32_t key) { return recent_[key % recent_.size()]; }
+  bool Find(uint32_t key, Region* out);
+  // mutex_ held exclusively.
+  void Forget(uint32_t key);
+
   mutable std::shared_mutex mutex_;
   absl::flat_hash_map<uint32_t, Region> regions_;  // guarded by mutex_
+  std::array<Recent, 16> recent_;
 };
 
 }  // namespace rxe_user

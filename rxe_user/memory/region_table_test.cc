@@ -1,6 +1,9 @@
 #include "rxe_user/memory/region_table.h"
 
 #include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -64,6 +67,77 @@ TEST_F(RegionTableTest, ChecksKeyDomainRangeAndRights) {
   EXPECT_EQ(Translate(0x1000, 1, transport::kAccessRemoteAtomic),
             MemoryStatus::kNoRight);
   EXPECT_TRUE(spans_.empty());
+}
+
+// More regions than are kept at hand, looked up in turns.
+TEST_F(RegionTableTest, ManyRegions) {
+  std::vector<uint32_t> keys;
+  for (uint64_t i = 0; i < 100; ++i) {
+    Region region;
+    region.pd = 7;
+    region.host = bytes_.data() + i;
+    region.length = 1;
+    keys.push_back(table_.Add(region));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_EQ(Translate(0, 1, 0, 7, keys[i]), MemoryStatus::kOk);
+      EXPECT_EQ(spans_[0].data, bytes_.data() + i);
+    }
+  }
+  EXPECT_EQ(Translate(0, 1, 0, 7, 0x80000000), MemoryStatus::kBadKey);
+  for (const uint32_t key : keys) {
+    EXPECT_TRUE(table_.Remove(key));
+    EXPECT_EQ(Translate(0, 1, 0, 7, key), MemoryStatus::kBadKey);
+  }
+}
+
+// What one thread has replaced no thread sees in its former shape, nor half in
+// each.
+TEST_F(RegionTableTest, ReplacedWhileOthersLook) {
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> begun = 1;  // the newest that may be there
+  std::atomic<uint64_t> done = 1;   // the oldest
+  const auto shape = [&](uint64_t i) {
+    Region region;
+    region.key = key_;
+    region.pd = 7;
+    region.host = bytes_.data() + i % 50;
+    region.length = i;
+    region.iova = i * 1000;
+    return region;
+  };
+  ASSERT_TRUE(table_.Replace(shape(1)));
+  std::vector<std::thread> readers;
+  for (int t = 0; t < 3; ++t) {
+    readers.emplace_back([&] {
+      SpanList spans;
+      while (!stop) {
+        const uint64_t i = done;
+        MemoryAccess wanted;
+        wanted.key = key_;
+        wanted.pd = 7;
+        wanted.va = i * 1000;
+        wanted.length = i;
+        spans.clear();
+        const MemoryStatus status = table_.Translate(wanted, &spans);
+        if (begun != i) continue;
+        ASSERT_EQ(status, MemoryStatus::kOk);
+        ASSERT_EQ(spans[0].data, bytes_.data() + i % 50);
+        // The former one is gone for good.
+        wanted.va = (i - 1) * 1000;
+        wanted.length = i - 1;
+        ASSERT_EQ(table_.Translate(wanted, &spans), MemoryStatus::kOutOfRange);
+      }
+    });
+  }
+  for (uint64_t i = 2; i < 20'000; ++i) {
+    begun = i;
+    ASSERT_TRUE(table_.Replace(shape(i)));
+    done = i;
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
 }
 
 TEST_F(RegionTableTest, RemovedAndReplaced) {
