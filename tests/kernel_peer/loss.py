@@ -129,8 +129,7 @@ def run(ends, setting, kind):
             line = f"{program} {options}"
             if line not in lines(setting, kind):
                 continue
-            start = time.monotonic()
-            verdict, why = ends.run_stock_twice(setting, program, options)
-            yield line, verdict, why, time.monotonic() - start
+            yield line, *ends.attempt_stock(
+                f"{setting}: {kind}: {line}", setting, program, options)
     finally:
         repair(guest)
