@@ -70,6 +70,10 @@ def lines(setting, kind):
     programs = [f"{program} {options}" for program, options in STOCK]
     if rxe_reads_badly(setting, kind):
         programs = [p for p in programs if "read" not in p]
+    # The pingpongs end without a handshake: whose last acknowledgement was lost
+    # asks a peer that is gone, and rxe does so for ever.
+    if "loss" in kind or "corrupt" in kind:
+        programs = [p for p in programs if "pingpong" not in p]
     return [PAIR] + programs
 
 
