@@ -58,6 +58,12 @@ def rxe_reads_badly(setting, kind):
 def scenarios(setting, kind):
     """The scenarios of verbs_pair that must end right."""
     out = [name for name in pair.scenarios() if name not in NAKED]
+    # 6.12 does not survive a READ that is asked for again around one of no
+    # bytes: it refuses it (rxe_mr_copy warns of a memory region that is none)
+    # or is silent.
+    if (setting.kernel == "6.12" and setting.server == "guest" and
+            "duplicate" not in kind):
+        out.remove("read")
     if rxe_reads_badly(setting, kind):
         return [name for name in out if name not in WITH_READS]
     # In "mixed" both ends read.
@@ -70,9 +76,9 @@ def lines(setting, kind):
     programs = [f"{program} {options}" for program, options in STOCK]
     if rxe_reads_badly(setting, kind):
         programs = [p for p in programs if "read" not in p]
-    # The pingpongs end without a handshake: whose last acknowledgement was lost
-    # asks a peer that is gone, and rxe does so for ever.
-    if "loss" in kind or "corrupt" in kind:
+    # The pingpongs end without a handshake: who must send again asks a peer
+    # that is gone, and rxe does so for ever.
+    if "duplicate" not in kind:
         programs = [p for p in programs if "pingpong" not in p]
     return [PAIR] + programs
 
