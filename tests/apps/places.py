@@ -138,6 +138,18 @@ def public_copy_of_out():
     return prefix
 
 
+def find_gid(devices, netdev, address):
+    """Name of the device on `netdev`, and the index of the GID of `address`,
+    in what `rxe-user devices --json` has said."""
+    for device in devices:
+        if device["netdev"] != netdev:
+            continue
+        for gid in device["gids"]:
+            if gid["address"] == address:
+                return device["name"], gid["index"]
+    raise Failure(f"no device on {netdev} has {address}")
+
+
 class Runner:
     """Runs programs on the device installed under `prefix`."""
 
@@ -167,14 +179,8 @@ class Runner:
 
     def device_and_gid(self, side, family):
         """Name of the side's device, and the index of its address's GID."""
-        want = side.ipv4 if family == 4 else side.ipv6
-        for device in self.devices(side):
-            if device["netdev"] != side.device_of:
-                continue
-            for gid in device["gids"]:
-                if gid["address"] == want:
-                    return device["name"], gid["index"]
-        raise Failure(f"no device on {side.device_of} has {want}")
+        return find_gid(self.devices(side), side.device_of,
+                        side.ipv4 if family == 4 else side.ipv6)
 
 
 def listens(pid, port):

@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 
+from places import Failure
+
 PERIOD = 0.02  # seconds
 STALL = 0.1  # seconds that are told
 
@@ -60,6 +62,27 @@ class Watch:
             for line in said.splitlines():
                 end, length = line.split()
                 self.stalls.append((float(end), float(length)))
+
+    def attempt(self, text, function, final=()):
+        """Does one check: (why it failed or None, seconds). What fails while a
+        core stood still is said and done again, three times at most.
+        Exceptions of `final` are passed on."""
+        for last in (False, False, True):
+            start = time.monotonic()
+            try:
+                function()
+                return None, time.monotonic() - start
+            except final:
+                raise
+            except Exception as e:  # other than Failure: the test's own fault
+                seconds = time.monotonic() - start
+                why = str(e) if isinstance(e, Failure) else repr(e)
+                stall = self.longest(start)
+                if last or not stall:
+                    return why, seconds
+                print(f"again    {seconds:6.1f}s  {text}\n    a core of this "
+                      f"machine stood still for {stall:.2f} s meanwhile\n    " +
+                      why.replace("\n", "\n    "), flush=True)
 
     def close(self):
         for process in self.processes:

@@ -78,18 +78,37 @@ class BenchRunner(places.Runner):
         return whole[:at] + self.count_argv() + whole[at:]
 
 
-class Bench:
+class Turns:
+    """What is measured several times, in turn with other things."""
+
+    def __init__(self):
+        self.turn = 0  # counts up; references are measured once in each
+        self._memo = {}
+
+    def measured(self, measure):
+        return measure(self)
+
+    def once(self, key, measure):
+        """What `measure` gives in this turn: measured once."""
+        key = (self.turn, key)
+        if key not in self._memo:
+            self._memo = {k: v for k, v in self._memo.items()
+                          if k[0] == self.turn}
+            self._memo[key] = self.measured(measure)
+        return self._memo[key]
+
+
+class Bench(Turns):
     """Places, programs and what they have in common for one run."""
 
     def __init__(self, io, set_rmem_max=False):
+        super().__init__()
         self.io = io
         self.set_rmem_max = set_rmem_max
         self.root = os.geteuid() == 0 and shutil.which("ip") is not None
         self.prefix = places.public_copy_of_out()
         self.runner = BenchRunner(self.prefix)
-        self.turn = 0  # counts up; references are measured once in each
         self._places = {}
-        self._memo = {}
 
     def close(self):
         places.remove_namespaces()
@@ -112,15 +131,6 @@ class Bench:
                                   if kind[0] == "veth" else
                                   places.loopback_place(name))
         return self._places[name]
-
-    def once(self, key, measure):
-        """What `measure` gives in this turn: measured once."""
-        key = (self.turn, key)
-        if key not in self._memo:
-            self._memo = {k: v for k, v in self._memo.items()
-                          if k[0] == self.turn}
-            self._memo[key] = self.measured(measure)
-        return self._memo[key]
 
     def measured(self, measure):
         """A Sample with the CPU time and instructions of its processes."""
@@ -218,17 +228,33 @@ def bandwidth(argv, place="loopback", user="root", pairs=1, seconds=1,
         argv += ["-f", str(seconds // 4)]  # margins that do not count
 
     def measure(bench):
-        value = messages = size = 0
-        for text in _perftest(bench, bench.place(place), argv, user, pairs):
-            row = places.perftest_row(text)
-            size = row[0]
-            messages += row[1]
-            per_second = row[3] * 2**20 / size
-            value += per_second / 1e6 if messages_per_s else \
-                per_second * size * 8 / 1e9
-        return Sample(value, messages, messages * size)
+        return bandwidth_sample(
+            _perftest(bench, bench.place(place), argv, user, pairs),
+            messages_per_s)
 
     return measure
+
+
+def bandwidth_sample(texts, messages_per_s=False):
+    """What clients of ib_*_bw have said, together."""
+    value = messages = size = 0
+    for text in texts:
+        row = places.perftest_row(text)
+        size = row[0]
+        messages += row[1]
+        # Bytes and messages a second have two and six decimals there.
+        value += row[4] if messages_per_s else row[3] * 2**20 * 8 / 1e9
+    if not value:
+        raise Failure("nothing measured in:\n" + texts[-1])
+    return Sample(value, messages, messages * size)
+
+
+def latency_sample(text):
+    """What a client of ib_*_lat has said."""
+    row = places.perftest_row(text)
+    if not row[4]:
+        raise Failure("nothing measured in:\n" + text)
+    return Sample(row[4], row[1], row[1] * row[0])
 
 
 def latency(argv, place="loopback", iterations=5000, histogram=False):
@@ -237,8 +263,7 @@ def latency(argv, place="loopback", iterations=5000, histogram=False):
 
     def measure(bench):
         text, = _perftest(bench, bench.place(place), argv, "root")
-        row = places.perftest_row(text)
-        sample = Sample(row[4], row[1], row[1] * row[0])
+        sample = latency_sample(text)
         if histogram:
             all_of_them = sorted(float(us) for us in re.findall(
                 r"^\s*\d+,\s*([\d.]+)\s*$", text, re.M))

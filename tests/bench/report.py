@@ -6,8 +6,15 @@ import statistics
 
 import plot
 
-BEGIN = "<!-- tools/dev bench --write-docs: begin -->"
-END = "<!-- tools/dev bench --write-docs: end -->"
+PAGE = "performance.md"
+
+
+def marks(peer):
+    """The lines of the page between which results go: those of a bench with
+    --kernel-peer have a place of their own."""
+    what = "tools/dev bench --kernel-peer" if peer else "tools/dev bench"
+    return (f"<!-- {what} --write-docs: begin -->",
+            f"<!-- {what} --write-docs: end -->")
 
 
 def figure(value):
@@ -88,6 +95,12 @@ def targets(row):
     return [good for good in found if good is not None]
 
 
+def behind(results):
+    """Names of the rows that are behind rxe, of a bench with --kernel-peer."""
+    return [row["row"] for row in results["rows"]
+            if results.get("guest") and not all(targets(row))]
+
+
 def summary(results):
     met = [good for row in results["rows"] for good in targets(row)]
     count = {k: sum(k in row for row in results["rows"])
@@ -96,6 +109,11 @@ def summary(results):
     for kind, n in count.items():
         if n:
             text += f", {n} row{'s' if n > 1 else ''} {kind}"
+    if results.get("guest"):
+        names = behind(results)
+        every = len(names) > 1 and len(names) == len(results["rows"])
+        text += "; behind rxe: " + (
+            "every row" if every else ", ".join(names) or "none")
     return text
 
 
@@ -103,7 +121,8 @@ def machine_lines(results):
     m = results["machine"]
     return [f"{results['date']}, {m['cpu']}, {m['cores']} cores"
             f"{', virtual' if m['virtual'] else ''}; {m['kernel']}; I/O by "
-            f"{m['io']}; {m['perftest']}; commit {m['commit']}"]
+            f"{m['io']}; {m['perftest']}; commit {m['commit']}"] + (
+                [results["guest"]] if results.get("guest") else [])
 
 
 def _cost(numbers_):
@@ -177,23 +196,24 @@ def plots(results):
             if results["plots"].get(name)]
 
 
-def page_parts(path):
-    """What stands before and after the results in a page; ValueError."""
+def page_parts(folder, peer):
+    """What stands before and after the results in the page; ValueError."""
+    path = os.path.join(folder, PAGE)
+    begin, end = marks(peer)
     if not os.path.exists(path):
         raise ValueError("there is no such page")
     with open(path) as f:
         text = f.read()
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"lacks the two lines '{BEGIN}' and '{END}'")
-    before, rest = text.split(BEGIN)
-    return before, rest.split(END)[1]
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"lacks the two lines '{begin}' and '{end}'")
+    before, rest = text.split(begin)
+    return before + begin, end + rest.split(end)[1]
 
 
 def write_docs(folder, results):
-    path = os.path.join(folder, "performance.md")
-    before, after = page_parts(path)
+    before, after = page_parts(folder, bool(results.get("guest")))
     for name, svg in plots(results):
         with open(os.path.join(folder, name + ".svg"), "w") as f:
             f.write(svg)
-    with open(path, "w") as f:
-        f.write(before + BEGIN + "\n" + markdown(results) + END + after)
+    with open(os.path.join(folder, PAGE), "w") as f:
+        f.write(before + "\n" + markdown(results) + after)

@@ -248,10 +248,11 @@ def why_not():
     return None
 
 
-def make_image(version, cache, work, programs):
-    """Kernel folder and initial file system for Debian's kernel `version`.
-    Raises image.Unavailable."""
+def make_image(version, cache, work, programs, prefix=None):
+    """Kernel folder and initial file system for Debian's kernel `version`;
+    with our device as installed under `prefix`, if one is given. Raises
+    image.Unavailable."""
     folder = image.kernel(version, cache)
     initramfs = os.path.join(work, f"initramfs-{version}")
-    image.initramfs(initramfs, folder, programs)
+    image.initramfs(initramfs, folder, programs, prefix)
     return folder, initramfs

@@ -29,6 +29,7 @@ MODULES = """
 """.split()
 
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
+OURS = "opt/rxe_user"  # where in the guest our device is
 INIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest_init")
 
 
@@ -217,9 +218,10 @@ def _libraries(path):
     return re.findall(r"(/\S+) \(0x", done.stdout)
 
 
-def initramfs(path, kernel_folder, programs):
+def initramfs(path, kernel_folder, programs, prefix=None):
     """Writes the guest's file system to `path`: `programs` are names, or paths
-    of files, on this machine."""
+    of files, on this machine. With `prefix`, our device as installed there is
+    in it, too, below OURS."""
     archive = _Archive(path)
     for name in ("dev", "proc", "sys", "tmp", "run", "root", "host"):
         archive.folder(name)
@@ -247,6 +249,10 @@ def initramfs(path, kernel_folder, programs):
             raise Unavailable(f"{program} is not installed")
         archive.copy(f"usr/bin/{os.path.basename(program)}", source)
         libraries |= set(_libraries(source))
+    for folder in ("bin", "lib", "libexec") if prefix else ():
+        for source in glob.glob(f"{prefix}/{folder}/*"):
+            archive.copy(f"{OURS}/{folder}/{os.path.basename(source)}", source)
+            libraries |= set(_libraries(source))
     for library in sorted(libraries):
         archive.copy(library.lstrip("/"), library)
 

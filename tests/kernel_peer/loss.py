@@ -58,6 +58,12 @@ def rxe_reads_badly(setting, kind):
 def scenarios(setting, kind):
     """The scenarios of verbs_pair that must end right."""
     out = [name for name in pair.scenarios() if name not in NAKED]
+    # 6.12 does not survive a READ that is asked for again around one of no
+    # bytes: it refuses it (rxe_mr_copy warns of a memory region that is none)
+    # or is silent.
+    if (setting.kernel == "6.12" and setting.server == "guest" and
+            "duplicate" not in kind):
+        out.remove("read")
     if rxe_reads_badly(setting, kind):
         return [name for name in out if name not in WITH_READS]
     # In "mixed" both ends read.
@@ -70,6 +76,10 @@ def lines(setting, kind):
     programs = [f"{program} {options}" for program, options in STOCK]
     if rxe_reads_badly(setting, kind):
         programs = [p for p in programs if "read" not in p]
+    # The pingpongs end without a handshake: who must send again asks a peer
+    # that is gone, and rxe does so for ever.
+    if "duplicate" not in kind:
+        programs = [p for p in programs if "pingpong" not in p]
     return [PAIR] + programs
 
 
@@ -129,8 +139,7 @@ def run(ends, setting, kind):
             line = f"{program} {options}"
             if line not in lines(setting, kind):
                 continue
-            start = time.monotonic()
-            verdict, why = ends.run_stock_twice(setting, program, options)
-            yield line, verdict, why, time.monotonic() - start
+            yield line, *ends.attempt_stock(
+                f"{setting}: {kind}: {line}", setting, program, options)
     finally:
         repair(guest)

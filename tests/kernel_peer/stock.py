@@ -99,10 +99,12 @@ def plan(full):
     return out
 
 
-def await_listen_in_guest(guest, server, port, limit=30):
-    """Until a program in the guest listens on a TCP port."""
+def await_listen_in_guest(guest, server, port, limit=30, within=""):
+    """Until a program in the guest listens on a TCP port; `within` is the
+    start of a command line that leads to its network namespace."""
     status, _ = guest.start(
-        f"timeout {limit} sh -c 'until grep -q \":{port:04X} 0.*:0000 0A\" "
+        f"{within} timeout {limit} sh -c "
+        f"'until grep -q \":{port:04X} 0.*:0000 0A\" "
         "/proc/net/tcp /proc/net/tcp6; do sleep 0.02; done'").wait()
     if status:
         status, text = server.wait(1)
@@ -113,8 +115,9 @@ def await_listen_in_guest(guest, server, port, limit=30):
 class Ends:
     """Runs a program as server on one end and as client on the other."""
 
-    def __init__(self, runner, network, guest):
+    def __init__(self, runner, network, guest, watch):
         self.runner, self.network, self.guest = runner, network, guest
+        self.watch = watch  # notices when the machine stands still
         self.gids = {}
 
     def device_and_gid(self, end, family):
@@ -194,24 +197,12 @@ class Ends:
             if "Invalid data" in said:  # it exits with 0 even so
                 raise Failure(said)
 
-    def run_stock_twice(self, setting, program, options):
-        """A verdict and why. What fails is run once more, since an emulated
-        guest on a busy machine may stand still for longer than a queue pair's
-        retries last; if it then passes it is "unsteady"."""
-        try:
-            self.run_stock(setting, program, options)
-            return "ok", ""
-        except GuestGone:
-            raise
-        except Failure as e:
-            why = str(e)
-        try:
-            self.run_stock(setting, program, options)
-            return "unsteady", why
-        except GuestGone:
-            raise
-        except Failure as e:
-            return "failed", str(e)
+    def attempt_stock(self, text, setting, program, options):
+        """The same, again if this machine stood still meanwhile: verdict, why
+        and seconds. `text` says what was run."""
+        why, seconds = self.watch.attempt(
+            text, lambda: self.run_stock(setting, program, options), GuestGone)
+        return "ok" if why is None else "failed", why or "", seconds
 
     def _packets(self):
         """Packets that the host's end of the link has sent and received."""
