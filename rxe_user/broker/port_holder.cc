@@ -97,8 +97,12 @@ bool HasEngine(const std::string& process) {
 }
 
 std::string Describe(const PortSocket& socket, const std::string& process) {
-  // A socket without a file is the kernel's own.
-  if (socket.inode == 0) return "the kernel (rdma_rxe)";
+  // Its sockets are root's and in nobody's table of files. An ordinary user
+  // cannot tell them from those of root's processes.
+  if (process.empty() && socket.uid == 0 &&
+      access("/sys/module/rdma_rxe", F_OK) == 0) {
+    return "the kernel (rdma_rxe)";
+  }
   if (!process.empty()) {
     return "process " + process + " (" + Line("/proc/" + process + "/comm") +
            ")";
@@ -187,8 +191,8 @@ std::string PortTakenText(const std::string& addresses,
                      (holder.empty() ? "another socket" : holder);
   if (holder.starts_with("the kernel")) {
     text +=
-        ": remove the kernel's device (rdma link delete, or modprobe -r "
-        "rdma_rxe)";
+        ": unload it (modprobe -r rdma_rxe; deleting its device does not free "
+        "the port)";
   } else if (holder.find("(rxe-user-port-b") != std::string::npos) {
     text +=
         ": wait until the programs that use it have ended, or use the same "

@@ -188,11 +188,9 @@ int InChild(Body&& body) {
   return status;
 }
 
-void Crash() {
-  // What the compiler cannot see to be null.
-  static volatile uintptr_t nowhere = 0;
-  *reinterpret_cast<volatile int*>(nowhere) = 1;
-}
+// Where nothing is, but no null pointer, which UBSan would see.
+volatile uintptr_t nowhere = 16;
+void Crash() { *reinterpret_cast<volatile int*>(nowhere) = 1; }
 
 // In children, where nothing has been installed yet, the order matters.
 TEST(GuardedCopyChainTest, OtherFaultsStillKill) {
@@ -214,7 +212,7 @@ TEST(GuardedCopyChainTest, OtherFaultsStillKill) {
 
 // Exits with 17 when called for Crash().
 void ExitWithAddress(int, siginfo_t* info, void*) {
-  _exit(info->si_addr == nullptr ? 17 : 18);
+  _exit(reinterpret_cast<uintptr_t>(info->si_addr) == nowhere ? 17 : 18);
 }
 
 void InstallTheirs(int flags, void (*handler)(int, siginfo_t*, void*)) {
