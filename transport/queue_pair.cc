@@ -33,15 +33,16 @@ wire::Transport TransportOfType(QpType type) {
 }  // namespace
 
 QueuePair::QueuePair(Endpoint& endpoint, const QpConfig& config)
-    : endpoint_(endpoint), config_(config) {
+    : endpoint_(endpoint),
+      config_(config),
+      requester_(*this),
+      responder_(*this) {
   link_.qp = this;
   if (config_.srq == nullptr) {
     receive_queue_ =
         std::make_unique<ReceiveQueue>(config_.pd, config_.capacity.max_recv_wr,
                                        config_.capacity.max_recv_sge);
   }
-  requester_ = std::make_unique<Requester>(*this);
-  responder_ = std::make_unique<Responder>(*this);
   endpoint_.Register(this);
 }
 
@@ -53,25 +54,25 @@ QueuePair::~QueuePair() {
 int QueuePair::PostSend(const SendRequest& request, Time now) {
   const Posting posting = PostingSend(config_.type, state());
   if (posting == Posting::kRefused) return EINVAL;
-  if (const int error = requester_->Post(request, now)) return error;
+  if (const int error = requester_.Post(request, now)) return error;
   // A held request makes no turn: Resume finds it.
-  if (posting == Posting::kFlushed) requester_->Flush(now);
+  if (posting == Posting::kFlushed) requester_.Flush(now);
   if (posting == Posting::kAccepted) Update(now);
   return 0;
 }
 
 int QueuePair::CheckSend(const SendRequest& request) const {
   if (PostingSend(config_.type, state()) == Posting::kRefused) return EINVAL;
-  return requester_->Check(request);
+  return requester_.Check(request);
 }
 
-uint32_t QueuePair::SendRoom() const { return requester_->room(); }
+uint32_t QueuePair::SendRoom() const { return requester_.room(); }
 
 int QueuePair::PostReceive(const ReceiveRequest& request, Time now) {
   const Posting posting = PostingReceive(config_.type, state());
   if (posting == Posting::kRefused || receive_queue_ == nullptr) return EINVAL;
   if (const int error = receive_queue_->Post(request)) return error;
-  if (posting == Posting::kFlushed) responder_->Flush(now);
+  if (posting == Posting::kFlushed) responder_.Flush(now);
   return 0;
 }
 
@@ -107,7 +108,7 @@ void QueuePair::OnPacket(const Received& received, Time now) {
   counters_.rx_bytes += packet.udp_payload().size();
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++counters_.cnps_received;
-    if (state() != QpState::kRtr) requester_->OnCongestionNotification(now);
+    if (state() != QpState::kRtr) requester_.OnCongestionNotification(now);
     Update(now);
     return;
   }
@@ -117,9 +118,9 @@ void QueuePair::OnPacket(const Received& received, Time now) {
       communication_established_ = true;
       RaiseEvent(QpEvent::kCommEstablished);
     }
-    responder_->OnRequest(received, now);
+    responder_.OnRequest(received, now);
   } else {
-    requester_->OnResponse(received, now);
+    requester_.OnResponse(received, now);
   }
   Update(now);
 }
@@ -140,9 +141,9 @@ void QueuePair::RequestCnp(Time now) {
 
 void QueuePair::OnTimer(Time now) {
   if (state() == QpState::kRts || state() == QpState::kSqd) {
-    requester_->OnTimer(now);
+    requester_.OnTimer(now);
   }
-  responder_->OnTimer(now);
+  responder_.OnTimer(now);
   Update(now);
 }
 
@@ -155,8 +156,8 @@ void QueuePair::EnterError(Time now, std::optional<QpEvent> event) {
   if (state() == QpState::kErr) return;
   attributes_.state = QpState::kErr;
   cnp_due_ = false;
-  requester_->Flush(now);
-  responder_->Flush(now);
+  requester_.Flush(now);
+  responder_.Flush(now);
   endpoint_.StopWaiting(this);
   if (event) RaiseEvent(*event);
   Update(now);
@@ -170,12 +171,12 @@ void QueuePair::Update(Time now) {
   const bool sends = state() == QpState::kRts || state() == QpState::kSqd;
   // One that waits for its path's window is woken by that; only the
   // responder's part does not wait for it.
-  if (cnp_due_ || responder_->HasTransmit() ||
-      (sends && link_.turn == Turn::kIdle && requester_->HasTransmit(now))) {
+  if (cnp_due_ || responder_.HasTransmit() ||
+      (sends && link_.turn == Turn::kIdle && requester_.HasTransmit(now))) {
     endpoint_.Activate(this);
   }
   endpoint_.TimerChanged(this);
-  attributes_.sq_draining = state() == QpState::kSqd && !requester_->drained();
+  attributes_.sq_draining = state() == QpState::kSqd && !requester_.drained();
 }
 
 bool QueuePair::Transmit(Time now, Burst* burst) {
@@ -217,21 +218,21 @@ bool QueuePair::TransmitHalves(Time now, Burst* burst) {
   const auto sends = [this] {
     return state() == QpState::kRts || state() == QpState::kSqd;
   };
-  if (responder_first_ || !sends() || !requester_->HasTransmit(now)) {
+  if (responder_first_ || !sends() || !requester_.HasTransmit(now)) {
     responder_first_ = false;
-    const bool responses = responder_->Transmit(now, burst);
-    const bool requests = sends() && requester_->Transmit(now, burst);
+    const bool responses = responder_.Transmit(now, burst);
+    const bool requests = sends() && requester_.Transmit(now, burst);
     return responses || requests;
   }
-  const bool requests = requester_->Transmit(now, burst);
-  responder_first_ = responder_->Transmit(now, burst);
+  const bool requests = requester_.Transmit(now, burst);
+  responder_first_ = responder_.Transmit(now, burst);
   return (requests && sends()) || responder_first_;
 }
 
 Time QueuePair::NextTimeout() const {
   const bool sends = state() == QpState::kRts || state() == QpState::kSqd;
-  return std::min(sends ? requester_->NextTimeout() : kNever,
-                  responder_->NextTimeout());
+  return std::min(sends ? requester_.NextTimeout() : kNever,
+                  responder_.NextTimeout());
 }
 
 }  // namespace transport

@@ -19,6 +19,8 @@
 #include "transport/burst.h"
 #include "transport/endpoint_link.h"
 #include "transport/memory.h"
+#include "transport/requester.h"
+#include "transport/responder.h"
 #include "transport/types.h"
 #include "transport/work.h"
 #include "wire/packet.h"
@@ -27,8 +29,6 @@ namespace transport {
 
 class Endpoint;
 class Path;
-class Requester;
-class Responder;
 class ReceiveQueue;
 
 // struct ibv_qp_cap.
@@ -126,23 +126,24 @@ struct QpCounters {
   uint64_t tx_bytes = 0;  // BTH to ICRC
   uint64_t rx_packets = 0;
   uint64_t rx_bytes = 0;
-  uint64_t retransmitted = 0;
-  uint64_t timeouts = 0;
-  uint64_t probes = 0;
-  uint64_t naks_sent = 0;
-  uint64_t naks_received = 0;
-  uint64_t rnr_naks_sent = 0;
-  uint64_t rnr_naks_received = 0;
-  uint64_t duplicates = 0;
-  uint64_t out_of_order = 0;
-  uint64_t dropped_source = 0;  // not from the connected peer
-  uint64_t dropped_state = 0;   // the state takes no packets
-  uint64_t dropped_type = 0;    // opcode of another transport
-  uint64_t dropped_pkey = 0;
-  uint64_t dropped_window = 0;  // PSN neither expected nor duplicate, or a
+  // These are rare, and wrap around.
+  uint32_t retransmitted = 0;
+  uint32_t timeouts = 0;
+  uint32_t probes = 0;
+  uint32_t naks_sent = 0;
+  uint32_t naks_received = 0;
+  uint32_t rnr_naks_sent = 0;
+  uint32_t rnr_naks_received = 0;
+  uint32_t duplicates = 0;
+  uint32_t out_of_order = 0;
+  uint32_t dropped_source = 0;  // not from the connected peer
+  uint32_t dropped_state = 0;   // the state takes no packets
+  uint32_t dropped_type = 0;    // opcode of another transport
+  uint32_t dropped_pkey = 0;
+  uint32_t dropped_window = 0;  // PSN neither expected nor duplicate, or a
                                 // duplicate that can no longer be answered
-  uint64_t cnps_sent = 0;
-  uint64_t cnps_received = 0;
+  uint32_t cnps_sent = 0;
+  uint32_t cnps_received = 0;
 };
 
 class QueuePair {
@@ -243,8 +244,8 @@ class QueuePair {
   // The responder had to wait for the requester in the last burst.
   bool responder_first_ = false;
   std::unique_ptr<ReceiveQueue> receive_queue_;  // null with an SRQ
-  std::unique_ptr<Requester> requester_;
-  std::unique_ptr<Responder> responder_;
+  Requester requester_;
+  Responder responder_;
 };
 
 }  // namespace transport

@@ -63,7 +63,7 @@ int QueuePair::CheckValues(const QpAttributes& a, uint32_t mask,
   // Nothing may change under requests that are still on their way (IBA vol. 1,
   // 10.3.1.6).
   if (state() == QpState::kSqd && to == QpState::kSqd &&
-      (mask & ~uint32_t{kQpState}) != 0 && !requester_->drained()) {
+      (mask & ~uint32_t{kQpState}) != 0 && !requester_.drained()) {
     return EINVAL;
   }
   return 0;
@@ -116,19 +116,19 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
   attributes_.state = to;
   if ((mask & kQpAv) != 0) JoinPath();
   if ((mask & kQpMaxDestRdAtomic) != 0 && from != QpState::kInit) {
-    responder_->ResizeResources();
+    responder_.ResizeResources();
   }
   if (from == QpState::kInit && to == QpState::kRtr) {
-    responder_->Start(now);
+    responder_.Start(now);
   } else if (from == QpState::kRtr && to == QpState::kRts) {
-    requester_->Start(now);
+    requester_.Start(now);
   } else if (from == QpState::kRts && to == QpState::kSqd) {
     attributes_.en_sqd_async_notify =
         (mask & kQpEnSqdAsyncNotify) != 0 && attributes.en_sqd_async_notify;
-    requester_->Drain(now);
+    requester_.Drain(now);
   } else if ((from == QpState::kSqd || from == QpState::kSqe) &&
              to == QpState::kRts) {
-    requester_->Resume(now);
+    requester_.Resume(now);
   }
   Update(now);
   return 0;
@@ -136,8 +136,8 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
 
 void QueuePair::EnterReset() {
   attributes_ = QpAttributes{};
-  requester_->Reset();
-  responder_->Reset();
+  requester_.Reset();
+  responder_.Reset();
   if (receive_queue_ != nullptr) receive_queue_->Clear();
   LeavePath();
   endpoint_.Deactivate(this);

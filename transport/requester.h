@@ -6,9 +6,14 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/queue_pair.h"
+#include "transport/burst.h"
+#include "transport/types.h"
+#include "transport/work.h"
 
 namespace transport {
+
+class QueuePair;
+struct Received;
 
 // The local ACK timeout T of a queue pair allows the requester to wait for T to
 // 4 T (IBA vol. 1, 9.7.6.1.3). A peer in software may have to wait for a core,

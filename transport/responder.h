@@ -6,9 +6,14 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/queue_pair.h"
+#include "transport/burst.h"
+#include "transport/types.h"
+#include "transport/work.h"
 
 namespace transport {
+
+class QueuePair;
+struct Received;
 
 class Responder {
  public:

@@ -51,8 +51,8 @@ static_assert(sizeof(ibv_device_attr_ex) == 400);
 // The C structure comes first in ours.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
-static_assert(offsetof(Qp, qp_base) == 0);
-static_assert(offsetof(Qp, wr_flush) == 352);
+static_assert(offsetof(ExtendedQp::Part, qp_base) == 0);
+static_assert(offsetof(ExtendedQp::Part, wr_flush) == 352);
 static_assert(offsetof(Cq, status) == 132);
 static_assert(offsetof(Device, not_a_vendor_device) >= 664);
 #pragma GCC diagnostic pop

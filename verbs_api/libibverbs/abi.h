@@ -127,18 +127,39 @@ struct WorkBuilder {
   std::vector<uint8_t> inline_bytes;
 };
 
-struct Qp : ibv_qp_ex {
-  // Newer headers have it here, in struct ibv_qp_ex.
-  void (*wr_flush)(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
-                   size_t length, uint8_t type, uint8_t level);
-  Context* owner;
+// What the application holds is a part of it: an ibv_qp, or the ibv_qp_ex that
+// begins with one.
+struct Qp {
+  explicit Qp(ibv_qp* base) : base(base) {}
+  virtual ~Qp() = default;
+  virtual ibv_qp_ex* extended() { return nullptr; }
+
+  ibv_qp* const base;
+  Context* owner = nullptr;
   std::unique_ptr<rxe_user::QueuePair> pair;  // null after its context closed
   rxe_user::EventAccount account;
-  bool extended;  // created with send_ops_flags
-  uint64_t send_ops;
-  WorkBuilder builder;
+};
 
-  ibv_qp* base() { return &qp_base; }
+struct PlainQp final : Qp {
+  PlainQp() : Qp(&part) {}
+  ibv_qp part = {};
+};
+
+// Made with send_ops_flags.
+struct ExtendedQp final : Qp {
+  struct Part : ibv_qp_ex {
+    // Newer headers have it here, in struct ibv_qp_ex.
+    void (*wr_flush)(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
+                     size_t length, uint8_t type, uint8_t level);
+    ExtendedQp* self;
+  };
+
+  explicit ExtendedQp(uint64_t send_ops);
+  ibv_qp_ex* extended() override { return &part; }
+
+  const uint64_t send_ops;
+  WorkBuilder builder;
+  Part part = {};
 };
 
 // --- Lookup: null when the application's pointer is not an object of ours, or
@@ -185,7 +206,7 @@ inline bool IsLost(ibv_ah* ah) {
 inline Qp* FindEvenClosed(ibv_qp* qp) {
   if (qp == nullptr) return nullptr;
   Qp* found = Handles<Qp>().Find(qp->handle);
-  return found != nullptr && found->base() == qp ? found : nullptr;
+  return found != nullptr && found->base == qp ? found : nullptr;
 }
 inline Qp* Find(ibv_qp* qp) {
   Qp* found = FindEvenClosed(qp);
@@ -317,7 +338,6 @@ int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr,
 int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input* input,
                   ibv_device_attr_ex* attr, size_t size);
 int QueryRtValues(ibv_context* context, ibv_values_ex* values);
-void InitWorkBuilder(Qp* qp);
 
 // Fills the caller's part of an address vector. EINVAL: no GRH, a port other
 // than 1, a GID index beyond the table.

@@ -54,7 +54,7 @@ VERBS_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       // ibv_destroy_qp may be waiting for this very call.
       if (Qp* qp = FindEvenClosed(event->element.qp)) {
-        ibv_qp* base = qp->base();
+        ibv_qp* base = qp->base;
         Acknowledge(&base->mutex, &base->cond, &base->events_completed);
       }
       break;

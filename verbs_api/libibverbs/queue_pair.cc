@@ -45,8 +45,13 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
       recv_cq->owner != context || (srq != nullptr && srq->owner != context)) {
     return Fail(EINVAL);
   }
-  auto qp = std::make_unique<Qp>();
-  std::memset(static_cast<ibv_qp_ex*>(qp.get()), 0, sizeof(ibv_qp_ex));
+  std::unique_ptr<Qp> qp;
+  if (extended) {
+    qp = std::make_unique<ExtendedQp>(send_ops);
+  } else {
+    qp = std::make_unique<PlainQp>();
+  }
+  ibv_qp* const base = qp->base;
   rxe_user::QueuePair::Config config;
   config.type = static_cast<transport::QpType>(attr.qp_type);
   config.pd = pd->domain.get();
@@ -62,12 +67,11 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   }
   config.signal_all = attr.sq_sig_all != 0;
   config.async = &context->async;
-  config.element = qp->base();
+  config.element = base;
   config.account = &qp->account;
   if (const int error = rxe_user::QueuePair::Create(config, &qp->pair)) {
     return Fail(error);
   }
-  ibv_qp* base = qp->base();
   base->context = pd->context;
   base->qp_context = attr.qp_context;
   base->pd = pd;
@@ -78,9 +82,6 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   base->state = IBV_QPS_RESET;
   base->qp_type = attr.qp_type;
   qp->owner = context;
-  qp->extended = extended;
-  qp->send_ops = send_ops;
-  InitWorkBuilder(qp.get());
   {
     std::lock_guard<std::mutex> lock(context->mutex);
     context->qps.insert(qp.get());
@@ -133,7 +134,7 @@ VERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return PointerCall([&]() -> ibv_qp* {
     if (attr == nullptr) return Fail(EINVAL);
     Qp* qp = Create(pd, *attr, &attr->cap, false, 0);
-    return qp == nullptr ? nullptr : qp->base();
+    return qp == nullptr ? nullptr : qp->base;
   });
 }
 
@@ -165,13 +166,13 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
                   offsetof(ibv_qp_init_attr, sq_sig_all));
     std::memcpy(&plain, attr, sizeof(plain));
     Qp* qp = Create(attr->pd, plain, &attr->cap, extended, send_ops);
-    return qp == nullptr ? nullptr : qp->base();
+    return qp == nullptr ? nullptr : qp->base;
   });
 }
 
 VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
   Qp* qp = Find(ibv);
-  return qp != nullptr && qp->extended ? qp : nullptr;
+  return qp != nullptr ? qp->extended() : nullptr;
 }
 
 VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {

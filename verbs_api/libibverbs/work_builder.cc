@@ -10,7 +10,9 @@ namespace {
 
 using transport::SendOpcode;
 
-Qp* Self(ibv_qp_ex* qp) { return static_cast<Qp*>(qp); }
+ExtendedQp* Self(ibv_qp_ex* qp) {
+  return static_cast<ExtendedQp::Part*>(qp)->self;
+}
 
 void Wrong(WorkBuilder& builder, int error) {
   if (builder.error == 0) builder.error = error;
@@ -215,7 +217,7 @@ void Clear(WorkBuilder& builder) {
 
 void WrStart(ibv_qp_ex* qp) {
   WorkBuilder& builder = Self(qp)->builder;
-  if (IsLost(Self(qp)->base())) {
+  if (IsLost(&qp->qp_base)) {
     builder.active = false;  // what follows does nothing
     return;
   }
@@ -230,7 +232,7 @@ void Leave(WorkBuilder& builder) {
   builder.critical.unlock();
 }
 
-int Post(Qp* qp) {
+int Post(ExtendedQp* qp) {
   WorkBuilder& builder = qp->builder;
   if (builder.error != 0) return builder.error;
   std::vector<transport::SendRequest> requests;
@@ -248,7 +250,7 @@ int Post(Qp* qp) {
 }
 
 int WrComplete(ibv_qp_ex* ibv) {
-  Qp* qp = Self(ibv);
+  ExtendedQp* qp = Self(ibv);
   if (!qp->builder.active) return EINVAL;
   const int error = ErrnoCall([qp] { return Post(qp); });
   Leave(qp->builder);
@@ -261,29 +263,31 @@ void WrAbort(ibv_qp_ex* qp) {
 
 }  // namespace
 
-void InitWorkBuilder(Qp* qp) {
-  qp->wr_atomic_cmp_swp = WrCompareSwap;
-  qp->wr_atomic_fetch_add = WrFetchAdd;
-  qp->wr_bind_mw = WrBindMw;
-  qp->wr_local_inv = WrLocalInv;
-  qp->wr_rdma_read = WrRdmaRead;
-  qp->wr_rdma_write = WrRdmaWrite;
-  qp->wr_rdma_write_imm = WrRdmaWriteImm;
-  qp->wr_send = WrSend;
-  qp->wr_send_imm = WrSendImm;
-  qp->wr_send_inv = WrSendInv;
-  qp->wr_send_tso = WrSendTso;
-  qp->wr_set_ud_addr = WrSetUdAddr;
-  qp->wr_set_xrc_srqn = WrSetXrcSrqn;
-  qp->wr_set_inline_data = WrSetInlineData;
-  qp->wr_set_inline_data_list = WrSetInlineDataList;
-  qp->wr_set_sge = WrSetSge;
-  qp->wr_set_sge_list = WrSetSgeList;
-  qp->wr_start = WrStart;
-  qp->wr_complete = WrComplete;
-  qp->wr_abort = WrAbort;
-  qp->wr_atomic_write = WrAtomicWrite;
-  qp->wr_flush = WrFlush;
+ExtendedQp::ExtendedQp(uint64_t send_ops)
+    : Qp(&part.qp_base), send_ops(send_ops) {
+  part.self = this;
+  part.wr_atomic_cmp_swp = WrCompareSwap;
+  part.wr_atomic_fetch_add = WrFetchAdd;
+  part.wr_bind_mw = WrBindMw;
+  part.wr_local_inv = WrLocalInv;
+  part.wr_rdma_read = WrRdmaRead;
+  part.wr_rdma_write = WrRdmaWrite;
+  part.wr_rdma_write_imm = WrRdmaWriteImm;
+  part.wr_send = WrSend;
+  part.wr_send_imm = WrSendImm;
+  part.wr_send_inv = WrSendInv;
+  part.wr_send_tso = WrSendTso;
+  part.wr_set_ud_addr = WrSetUdAddr;
+  part.wr_set_xrc_srqn = WrSetXrcSrqn;
+  part.wr_set_inline_data = WrSetInlineData;
+  part.wr_set_inline_data_list = WrSetInlineDataList;
+  part.wr_set_sge = WrSetSge;
+  part.wr_set_sge_list = WrSetSgeList;
+  part.wr_start = WrStart;
+  part.wr_complete = WrComplete;
+  part.wr_abort = WrAbort;
+  part.wr_atomic_write = WrAtomicWrite;
+  part.wr_flush = WrFlush;
 }
 
 }  // namespace verbs_api
