@@ -14,7 +14,7 @@ namespace transport {
 namespace {
 
 // What a queue pair may send in a turn before the next one's.
-constexpr int64_t kQuantum = 64 * 1024;  // bytes
+constexpr int32_t kQuantum = 64 * 1024;  // bytes
 // After a receive overflow, those that had data within this time are told.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
@@ -171,7 +171,7 @@ bool Endpoint::PollTransmit(Time now, Burst* burst) {
     if (!qp->flow_) continue;
     burst->Begin(&*qp->flow_);
     const bool more = qp->Transmit(now, burst);
-    link->deficit -= static_cast<int64_t>(burst->bytes().size());
+    link->deficit -= static_cast<int32_t>(burst->bytes().size());
     if (more && !burst->empty()) {
       impl_->Unlist(link);
       link->turn = Turn::kActive;

@@ -34,7 +34,7 @@ void TimerHeap::Set(EndpointLink* link, Time deadline) {
   if (link->heap_index == EndpointLink::kNotInHeap) {
     link->deadline = deadline;
     heap_.push_back(link);
-    link->heap_index = heap_.size() - 1;
+    link->heap_index = static_cast<uint32_t>(heap_.size() - 1);
     Up(link->heap_index);
     return;
   }
@@ -59,7 +59,7 @@ void TimerHeap::Remove(EndpointLink* link) {
 
 void TimerHeap::Place(EndpointLink* link, size_t index) {
   heap_[index] = link;
-  link->heap_index = index;
+  link->heap_index = static_cast<uint32_t>(index);
 }
 
 void TimerHeap::Up(size_t index) {

@@ -28,28 +28,28 @@ struct EndpointLink {
   QueuePair* qp = nullptr;
 
   Turn turn = Turn::kIdle;
+  bool received_data = false;  // in the list of those that received data
+  // How the peer's packets were verified last: see wire::VerifyAnyId.
+  uint16_t peer_source_port = 0;
+  std::optional<uint16_t> last_ip_id;
+  Time last_ip_id_time = 0;
+  wire::IpAddress peer_source;
+  wire::IpAddress peer_destination;
+  std::optional<wire::IcrcFlow> peer_flow;
+
   EndpointLink* next = nullptr;
   EndpointLink* previous = nullptr;
   Path* waits_for = nullptr;  // while kWaiting
-  int64_t deficit = 0;        // bytes that it may still send in this turn
+  int32_t deficit = 0;        // bytes that it may still send in this turn
 
-  static constexpr size_t kNotInHeap = ~size_t{0};
-  size_t heap_index = kNotInHeap;
+  static constexpr uint32_t kNotInHeap = ~uint32_t{0};
+  uint32_t heap_index = kNotInHeap;
   Time deadline = kNever;
 
   // Neighbours in the list of those that received data, newest first.
   EndpointLink* newer = nullptr;
   EndpointLink* older = nullptr;
-  bool received_data = false;  // in that list
   Time last_data = 0;
-
-  // How the peer's packets were verified last: see wire::VerifyAnyId.
-  std::optional<wire::IcrcFlow> peer_flow;
-  wire::IpAddress peer_source;
-  wire::IpAddress peer_destination;
-  uint16_t peer_source_port = 0;
-  std::optional<uint16_t> last_ip_id;
-  Time last_ip_id_time = 0;
 };
 
 // An intrusive list through `next` and `previous`. Does not own.

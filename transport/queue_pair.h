@@ -240,9 +240,9 @@ class QueuePair {
   Path* path_ = nullptr;      // from RTR on; owned by the endpoint
   bool communication_established_ = false;
   bool cnp_due_ = false;
-  Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
   // The responder had to wait for the requester in the last burst.
   bool responder_first_ = false;
+  Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
   std::unique_ptr<ReceiveQueue> receive_queue_;  // null with an SRQ
   Requester requester_;
   Responder responder_;

@@ -63,7 +63,7 @@ class CompletionQueue final : public transport::CompletionSink {
   bool overrun() const { return overrun_.load(std::memory_order_acquire); }
   void FailQueuePairs();
 
-  // --- Users: queue pairs, which count as often as they use it.
+  // --- Users: queue pairs, each once.
   void Attach(QueuePair* qp);
   void Detach(QueuePair* qp);
   bool used();

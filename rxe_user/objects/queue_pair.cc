@@ -33,12 +33,12 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   ++config_.pd->users;
   if (config_.srq != nullptr) ++config_.srq->users;
   config_.send_cq->Attach(this);
-  config_.recv_cq->Attach(this);
+  if (config_.recv_cq != config_.send_cq) config_.recv_cq->Attach(this);
 }
 
 QueuePair::~QueuePair() {
   config_.send_cq->Detach(this);
-  config_.recv_cq->Detach(this);
+  if (config_.recv_cq != config_.send_cq) config_.recv_cq->Detach(this);
   {
     Lane::Guard guard(lane_);
     // What the peer waits for, the acknowledgement of its last message above

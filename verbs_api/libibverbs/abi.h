@@ -12,12 +12,12 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <set>
 #include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
@@ -57,9 +57,9 @@ struct Context : verbs_context {
   std::shared_ptr<rxe_user::Context> device;
   rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kStandsAside};
   std::mutex mutex;
-  std::set<Qp*> qps;    // guarded by mutex
-  bool closed = false;  // guarded by mutex
-  int objects = 0;      // that point here; guarded by mutex
+  absl::flat_hash_set<Qp*> qps;  // guarded by mutex
+  bool closed = false;           // guarded by mutex
+  int objects = 0;               // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
 

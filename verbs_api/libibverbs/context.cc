@@ -122,7 +122,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   Context* context = Find(ibv);
   if (context == nullptr) return FailMinusOne(EINVAL);
   SetLive(ibv, false);
-  std::set<Qp*> qps;
+  absl::flat_hash_set<Qp*> qps;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
     qps.swap(context->qps);
