@@ -14,6 +14,7 @@
 #include <mutex>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #define RXE_USER_GUARDED_ASM 1
 #else
 #define RXE_USER_GUARDED_ASM 0
@@ -27,7 +28,8 @@
 // and stored last. `rep movs` may store out of order, but a plain store behind
 // it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol. 3A, 8.2.4).
 // Other stores may overlap the last word, but never its last byte, nor its
-// last four where the number of bytes is a multiple of four.
+// last four where the number of bytes is a multiple of four. Most of it goes by
+// bytes, or by words where rxe_user_guarded_by_words says so.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64
@@ -67,7 +69,9 @@ rxe_user_guarded_copy:
     movq    (%rsi), %rax
     movq    %rax, (%rdi)
     jmp     9f
-3:  rep movsb
+3:  cmpb    $0, rxe_user_guarded_by_words(%rip)
+    jne     10f
+    rep movsb
 9:  movq    %r8, (%r9)
     xorl    %eax, %eax
     ret
@@ -95,6 +99,12 @@ rxe_user_guarded_copy:
     movb    %al, (%rdi)
     xorl    %eax, %eax
     ret
+10: movl    %ecx, %eax
+    shrq    $3, %rcx
+    rep movsq
+    movl    %eax, %ecx
+    andl    $7, %ecx
+    jmp     2b
     .cfi_endproc
     .size rxe_user_guarded_copy, . - rxe_user_guarded_copy
     .type rxe_user_guarded_compare_swap, @function
@@ -127,7 +137,24 @@ rxe_user_guarded_fault:
     .popsection
 )");
 
+namespace {
+
+// Whether `rep movsb` is fast. Emulated processors do not say so, and take as
+// long for a byte as for a word; those that do are slow at words whose
+// destination is not aligned.
+bool HasFastBytes() {
+  constexpr unsigned kErms = 1 << 9;
+  unsigned a, b = 0, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kErms) != 0;
+}
+
+}  // namespace
+
 extern "C" {
+// Tests set it, too.
+__attribute__((visibility("hidden"))) bool rxe_user_guarded_by_words =
+    !HasFastBytes();
+
 extern const char rxe_user_guarded_begin[]
     __attribute__((visibility("hidden")));
 extern const char rxe_user_guarded_end[] __attribute__((visibility("hidden")));

@@ -48,7 +48,34 @@ class GuardedCopyTest : public testing::Test {
   void SetUp() override { PrepareGuardedAccess(); }
 };
 
-TEST_F(GuardedCopyTest, CopiesEverySize) {
+// On processors with fast `rep movsb` and on others.
+#if defined(__x86_64__)
+extern "C" bool rxe_user_guarded_by_words __attribute__((visibility("hidden")));
+
+class GuardedCopyByTest : public GuardedCopyTest,
+                          public testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    GuardedCopyTest::SetUp();
+    rxe_user_guarded_by_words = GetParam();
+  }
+  void TearDown() override { rxe_user_guarded_by_words = before_; }
+
+ private:
+  const bool before_ = rxe_user_guarded_by_words;
+};
+
+INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Bool(),
+                         [](const auto& info) {
+                           return info.param ? "Words" : "Bytes";
+                         });
+#else
+class GuardedCopyByTest : public GuardedCopyTest,
+                          public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(false));
+#endif
+
+TEST_P(GuardedCopyByTest, CopiesEverySize) {
   std::vector<uint8_t> from(700), to(700);
   for (size_t i = 0; i < from.size(); ++i)
     from[i] = static_cast<uint8_t>(i * 7);
@@ -69,7 +96,7 @@ TEST_F(GuardedCopyTest, CopiesEverySize) {
   EXPECT_EQ(copy, big);
 }
 
-TEST_F(GuardedCopyTest, FaultsReturn) {
+TEST_P(GuardedCopyByTest, FaultsReturn) {
   Pages pages;
   std::vector<uint8_t> buffer(kPage);
   for (size_t size : {1, 2, 3, 4, 7, 8, 16, 100, 129, 200, 1000}) {
