@@ -33,9 +33,12 @@ constexpr Time kLease = 20 * kMicrosecond;
 // The same for one that has been found to stop polling now and then.
 constexpr Time kAttentiveLease = transport::kMillisecond;
 // An application is served attentively when it has been found to stop polling
-// so many times more than not,
-constexpr int kManyNeglects = 3;
-// and no longer when it has come back so many times in a row before anything
+// often enough: each time counts so much, each time that it was found polling
+// takes one away, and it takes so much in sum. One that polls a while for its
+// completion and then waits for its memory is found doing either;
+constexpr int kNeglectWeight = 3;
+constexpr int kManyNeglects = 7;
+// no longer when it has come back so many times in a row before anything
 // arrived, or before the helper had come for it.
 constexpr int kFruitless = 16;
 // How many polls that found nothing show that it is back.
@@ -447,7 +450,7 @@ bool LaneImpl::WillBeAnswered(Time now) {
 void LaneImpl::OnNeglect() {
   ++counters_.neglects;
   trust_ = kLeastTrust;
-  neglects_ = std::min(neglects_ + 1, kManyNeglects);
+  neglects_ = std::min(neglects_ + kNeglectWeight, kManyNeglects);
   if (neglects_ < kManyNeglects) return;
   attentive_ = true;
   fruitless_ = 0;

@@ -199,7 +199,7 @@ class LaneImpl final : public Lane {
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;
   uint32_t polls_seen_ = 0;  // polls_, when the helper looked last
-  int neglects_ = 0;  // times, more than not, that a watch found work lying
+  int neglects_ = 0;  // how much speaks for its neglecting what arrives
   // The application has been found to stop polling without a word: it arms the
   // lane when it has got something, and disarms it when it polls again.
   bool attentive_ = false;
