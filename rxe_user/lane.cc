@@ -32,14 +32,14 @@ constexpr Time kNeglect = 8 * kMicrosecond;
 constexpr Time kLease = 20 * kMicrosecond;
 // The same for one that has been found to stop polling now and then.
 constexpr Time kAttentiveLease = transport::kMillisecond;
-// An application is served attentively when it has been found to stop polling
-// often enough: each time counts so much, each time that it was found polling
-// takes one away, and it takes so much in sum. One that polls a while for its
-// completion and then waits for its memory is found doing either;
+// An application that polls a while for its completion and then waits for its
+// memory is found doing the one or the other. It is served attentively from
+// this sum on, to which each neglect adds so much, and from which each look
+// that finds it polling takes one;
 constexpr int kNeglectWeight = 3;
 constexpr int kManyNeglects = 7;
-// no longer when it has come back so many times in a row before anything
-// arrived, or before the helper had come for it.
+// and no longer when it has come back so many times in a row before the helper
+// had to come for what arrived.
 constexpr int kFruitless = 16;
 // How many polls that found nothing show that it is back.
 constexpr int kEmptyPolls = 2;
@@ -158,8 +158,7 @@ void LaneImpl::Posted(Time now, int requests, uint64_t bytes) {
   ++posts_;
   last_post_ = now;
   quick_posts_ = quick ? quick_posts_ + 1 : 0;
-  if (quick && !MayGather() && quick_posts_ >= kQuickPosts)
-    watch_wanted_ = true;
+  if (quick_posts_ >= kQuickPosts && !MayGather()) watch_wanted_ = true;
   gathered_requests_ += requests;
   gathered_bytes_ += bytes;
   if (quick && (MayGather() || watch_wanted_) &&

@@ -29,9 +29,10 @@
 // times, such as one that polls for its own completion and then waits for its
 // memory to change, is served *attentively* from then on: a poll that brings
 // something arms the lane, polls that bring nothing disarm it (a system call
-// each, against a needless wake-up), and nothing is left. That ends when it has
-// come back to poll or post again and again before it was needed: a thread that
-// lost its core for a while was taken for one that stopped.
+// each, against a needless wake-up), and nothing is left but an acknowledgement
+// that an answer is expected to take along, for `trust_` at most. That ends
+// when it has come back to poll or post again and again before it was needed: a
+// thread that lost its core for a while was taken for one that stopped.
 #ifndef RXE_USER_LANE_IMPL_H_
 #define RXE_USER_LANE_IMPL_H_
 
@@ -186,8 +187,8 @@ class LaneImpl final : public Lane {
   transport::Time last_transmit_;
   transport::Time retry_at_ = 0;  // of sends that are blocked
   transport::Time retry_;         // the next interval
-  // When the helper last took something in that no post has followed yet, and
-  // how often posts have followed at once, more than not.
+  // When something was last taken in that no post has followed yet, and how
+  // many in a row have been answered by a post at once, up to kAnswersExpected.
   transport::Time unanswered_;
   int answers_ = 0;
   transport::Time last_post_;
@@ -199,7 +200,7 @@ class LaneImpl final : public Lane {
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;
   uint32_t polls_seen_ = 0;  // polls_, when the helper looked last
-  int neglects_ = 0;  // how much speaks for its neglecting what arrives
+  int neglects_ = 0;         // how much speaks for its neglecting what arrives
   // The application has been found to stop polling without a word: it arms the
   // lane when it has got something, and disarms it when it polls again.
   bool attentive_ = false;

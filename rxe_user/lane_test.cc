@@ -234,6 +234,12 @@ class LaneTest : public ::testing::Test {
     end_.Open(kQpn, kPeerQpn, "10.0.0.1", "10.0.0.2");
     port_ = end_.port;
   }
+  // `peer` becomes the other end, on the same wire.
+  void Join(End* peer) {
+    peer->Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
+    port_->peer = peer->port;
+    peer->port->peer = port_;
+  }
   void Post() { end_.Post(); }
   int PacketsSent() const {
     int sum = 0;
@@ -339,9 +345,7 @@ TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
 // wake the peer, for nothing.
 TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
   End peer;
-  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
-  port_->peer = peer.port;
-  peer.port->peer = port_;
+  Join(&peer);
   // What the helper sends by itself when a WRITE arrives.
   const auto sent_by_helper = [&] {
     peer.Post();
@@ -381,9 +385,7 @@ TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
 // sockets that they wait on change.
 TEST_F(LaneTest, PollingKeepsTheHelperAsleep) {
   End peer;
-  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
-  port_->peer = peer.port;
-  peer.port->peer = port_;
+  Join(&peer);
   const Time end = now + 100 * kMillisecond;
   int messages = 0;
   Post();
@@ -415,9 +417,7 @@ class SpreeTest : public LaneTest {
  protected:
   void SetUp() override {
     LaneTest::SetUp();
-    peer_.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
-    port_->peer = peer_.port;
-    peer_.port->peer = port_;
+    Join(&peer_);
     port_->send_cost = 10 * kMicrosecond;
   }
   void Pass() {
@@ -500,9 +500,7 @@ class WaitingForMemory : public LaneTest,
 
 TEST_P(WaitingForMemory, IsLearned) {
   End peer;
-  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
-  port_->peer = peer.port;
-  peer.port->peer = port_;
+  Join(&peer);
   int late = 0;
   for (int i = 0; i < 200; ++i) {
     const Time answered = now + GetParam() * kMicrosecond;
@@ -542,9 +540,7 @@ INSTANTIATE_TEST_SUITE_P(PollsFor, WaitingForMemory,
 // no helper is needed.
 TEST_F(LaneTest, WritingInTurnsNeedsNoHelper) {
   End peer;
-  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
-  port_->peer = peer.port;
-  peer.port->peer = port_;
+  Join(&peer);
   end_.to = &peer;
   peer.to = &end_;
   struct Application {
@@ -587,9 +583,7 @@ TEST_F(LaneTest, WritingInTurnsNeedsNoHelper) {
 // had sent it.
 TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
   End peer;
-  peer.Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
-  port_->peer = peer.port;
-  peer.port->peer = port_;
+  Join(&peer);
   end_.to = &peer;
   peer.to = &end_;
   Post();
