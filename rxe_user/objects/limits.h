@@ -17,9 +17,9 @@ inline constexpr uint32_t kMaxSge = transport::kMaxSge;
 inline constexpr uint32_t kMaxInlineData = 1024;  // bytes
 inline constexpr uint32_t kMaxCqe = 1u << 22;
 // What a CQ gets that is asked for `cqe`, up to kMaxCqe: one less than a power
-// of two, as mlx5 does (ibv_create_cq(3): at least what was asked for), and some
-// in reserve. Programs rely on that: perftest asks for one entry, takes one
-// completion for each event, and is one behind for good after an
+// of two, as mlx5 does (ibv_create_cq(3): at least what was asked for), and
+// some in reserve. Programs rely on that: perftest asks for one entry, takes
+// one completion for each event, and is one behind for good after an
 // acknowledgement was lost once.
 constexpr uint32_t CqCapacity(uint32_t cqe) {
   return std::min(std::max(std::bit_ceil(cqe + 1), 8u) - 1, kMaxCqe);
