@@ -219,27 +219,18 @@ int EngineImpl::WaitReadable(int fd) {
   std::vector<pollfd> fds;
   for (;;) {
     fds.assign(1, {fd, POLLIN, 0});
-    Time wake = kNever;
+    bool more = false;
     const Time now = Lane::Now();
     for (int i = 0; i < waiting.count; ++i) {
       LaneImpl& lane = *waiting.lanes[i];
-      wake = std::min(wake, lane.WaitTurn(now));
+      more |= lane.WaitTurn(now);
       if (const Port* port = lane.port(); port != nullptr) {
         for (const int socket : port->ReceiveDescriptors()) {
           fds.push_back({socket, POLLIN, 0});
         }
       }
     }
-    timespec timeout{};
-    if (wake != kNever) {
-      const Time left = std::max<Time>(wake == 0 ? 0 : wake - Lane::Now(), 0);
-      timeout = {static_cast<time_t>(left / transport::kSecond),
-                 static_cast<long>(left % transport::kSecond)};
-    }
-    if (::ppoll(fds.data(), fds.size(), wake == kNever ? nullptr : &timeout,
-                nullptr) < 0) {
-      return errno;
-    }
+    if (::poll(fds.data(), fds.size(), more ? 0 : -1) < 0) return errno;
     if (fds[0].revents != 0) return 0;
   }
 }

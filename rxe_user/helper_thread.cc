@@ -1,11 +1,10 @@
 #include "rxe_user/helper_thread.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,7 +20,7 @@ using transport::kNever;
 using transport::Time;
 
 // What an event speaks of: its kind in the upper half, an index below.
-enum Kind : uint64_t { kWake = 0, kLane = 1, kWatch = 2 };
+enum Kind : uint64_t { kWake = 0, kLane = 1, kWatch = 2, kTimer = 3 };
 constexpr uint64_t Token(Kind kind, size_t index) {
   return static_cast<uint64_t>(kind) << 32 | index;
 }
@@ -44,15 +43,20 @@ HelperThread::HelperThread(const char* name, Turn turn)
     : name_(name),
       turn_(std::move(turn)),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      timer_fd_(
+          ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {}
 
 absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
     const char* name, Turn turn) {
   auto helper =
       std::unique_ptr<HelperThread>(new HelperThread(name, std::move(turn)));
-  if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 ||
+  // The timer by edges: it need not be read when it has gone off.
+  if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 || helper->timer_fd_ < 0 ||
       Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
-              Token(kWake, 0)) != 0) {
+              Token(kWake, 0)) != 0 ||
+      Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->timer_fd_,
+              EPOLLIN | EPOLLET, Token(kTimer, 0)) != 0) {
     return ErrnoStatus(errno, "helper thread");
   }
   return helper;
@@ -67,6 +71,7 @@ HelperThread::~HelperThread() {
   }
   if (epoll_fd_ >= 0) ::close(epoll_fd_);
   if (wake_fd_ >= 0) ::close(wake_fd_);
+  if (timer_fd_ >= 0) ::close(timer_fd_);
 }
 
 void HelperThread::AddWatch(std::function<int()> fd,
@@ -118,6 +123,7 @@ void HelperThread::AbandonInChild() {
   abandoned_ = true;
   ::close(epoll_fd_);
   ::close(wake_fd_);
+  ::close(timer_fd_);
 }
 
 void* HelperThread::Main(void* self) {
@@ -127,8 +133,6 @@ void* HelperThread::Main(void* self) {
 
 void HelperThread::Run() {
   ::pthread_setname_np(::pthread_self(), name_);
-  // Timers of some microseconds would else come 50 us late.
-  (void)::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   Time until = 0;
   while (!stop_.load(std::memory_order_acquire)) {
     const int count = Sleep(until);
@@ -166,32 +170,36 @@ void HelperThread::UpdateWatch(size_t index) {
   }
 }
 
-// Returns the number of events_.
+// Until something happens, or the time has come. Returns the number of events_.
 int HelperThread::Sleep(Time until) {
   epoll_event events[kMaxEvents];
-  timespec timeout{};
-  const timespec* limit = nullptr;
-  if (until != kNever) {
-    const Time left = std::max<Time>(until == 0 ? 0 : until - Lane::Now(), 0);
-    timeout = {static_cast<time_t>(left / transport::kSecond),
-               static_cast<long>(left % transport::kSecond)};
-    limit = &timeout;
-  }
-  int count = -1;
-  if (fine_sleep_) {
-    count = ::epoll_pwait2(epoll_fd_, events, kMaxEvents, limit, nullptr);
-    if (count < 0 && (errno == ENOSYS || errno == EPERM)) fine_sleep_ = false;
-  }
-  if (!fine_sleep_) {
-    // Older kernels, and containers that do not know the call.
-    pollfd fd = {epoll_fd_, POLLIN, 0};
-    (void)::ppoll(&fd, 1, limit, nullptr);
-    count = ::epoll_wait(epoll_fd_, events, kMaxEvents, 0);
+  int count = 0;
+  for (bool awake = false; !awake;) {
+    const bool due = until <= Lane::Now();
+    if (!due && until < timer_) SetTimer(until);
+    count = ::epoll_wait(epoll_fd_, events, kMaxEvents, due ? 0 : -1);
+    awake = due || count < 0;
+    for (int i = 0; i < count; ++i) {
+      if (KindOf(events[i].data.u64) == kTimer) {
+        timer_ = kNever;
+      } else {
+        awake = true;
+      }
+    }
   }
   wakeups_.fetch_add(1, std::memory_order_relaxed);
   count = std::max(count, 0);
   for (int i = 0; i < count; ++i) events_[i] = events[i].data.u64;
   return count;
+}
+
+void HelperThread::SetTimer(Time when) {
+  itimerspec at{};
+  at.it_value = {static_cast<time_t>(when / transport::kSecond),
+                 static_cast<long>(when % transport::kSecond)};
+  (void)::timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &at, nullptr);
+  timer_ = when;
+  timers_set_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace rxe_user

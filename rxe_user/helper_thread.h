@@ -2,10 +2,16 @@
 // "Progress").
 //
 // It waits on one epoll set: the sockets of the lanes that are armed, a wake
-// descriptor, and whatever else the engine wants to hear of. It waits itself
+// descriptor, a timer, and whatever else the engine wants to hear of. It waits
+// itself
 // rather than by an event library: data sockets have to come and go from the
 // set with one system call while the application polls, which an edge-triggered
 // reactor that keeps its descriptors registered cannot do.
+//
+// The timer is set only when the thread has to come sooner than it would
+// already: deadlines of retransmission move away with each message, and setting
+// a timer for each of them may cost more than the message, in a virtual machine
+// above all. So the timer now and then goes off too soon.
 //
 // It runs with all signals but faults blocked, is never pinned, and sleeps for
 // ever when nobody needs it.
@@ -50,8 +56,11 @@ class HelperThread final : public LaneHelper {
   void AddSocket(int index, int fd, bool armed) override;
   void Arm(int index, bool on) override;
 
-  // Times that the thread has woken from sleep.
+  // Times that the thread has woken from sleep, and that it set its timer.
   uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
+  uint64_t timers_set() const {
+    return timers_set_.load(std::memory_order_relaxed);
+  }
 
   // In the child of fork, where the thread is not: closes the descriptors.
   void AbandonInChild();
@@ -67,21 +76,24 @@ class HelperThread final : public LaneHelper {
   static void* Main(void* self);
   void Run();
   int Sleep(transport::Time until);
+  void SetTimer(transport::Time when);
   void UpdateWatch(size_t index);
 
   const char* const name_;
   const Turn turn_;
   const int epoll_fd_;
   const int wake_fd_;
+  const int timer_fd_;
   // The sockets of each lane, guarded by its lock.
   std::array<std::vector<int>, kMaxLanes> sockets_;
   std::vector<Watch> watches_;
   pthread_t thread_{};
   bool running_ = false;
   bool abandoned_ = false;
-  bool fine_sleep_ = true;  // epoll_pwait2 is there
+  transport::Time timer_ = transport::kNever;  // when it goes off
   std::atomic<bool> stop_ = false;
   std::atomic<uint64_t> wakeups_ = 0;
+  std::atomic<uint64_t> timers_set_ = 0;
   // What the last Sleep found, and what the next turns are about.
   static constexpr int kMaxEvents = 16;
   uint64_t events_[kMaxEvents];

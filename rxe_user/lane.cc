@@ -23,10 +23,10 @@ constexpr Time kPatience = 30 * kMicrosecond;
 // by a helper that an arrival has woken, which takes some microseconds itself,
 // so that one who waited for this arrival and then went away is not meant;
 constexpr Time kPollGap = 2 * kMicrosecond;
-// if it had polled so often since the helper looked last: the helper may have
-// taken its core, so that it could not poll since;
+// if it had polled so often since the helper looked last, for longer: the
+// helper may have taken its core, so that it could not poll since;
 constexpr uint32_t kManyPolls = 4;
-// by a helper on watch that finds work lying;
+// by a helper on watch;
 constexpr Time kNeglect = 8 * kMicrosecond;
 // if nothing speaks against it.
 constexpr Time kLease = 20 * kMicrosecond;
@@ -72,8 +72,10 @@ constexpr Time kLeastRetry = 50 * kMicrosecond;
 constexpr Time kMostRetry = 5 * transport::kMillisecond;
 
 // A post that comes so soon after an arrival answers it. After so many arrivals
-// in a row that were answered, the next answer is waited for.
-constexpr Time kAnswerGap = 50 * kMicrosecond;
+// in a row that were answered, the next answer is waited for, as long. Where
+// threads take each other's cores, an answer may well take so much; and to come
+// sooner for nothing would take the core that it is made on.
+constexpr Time kAnswerGap = 200 * kMicrosecond;
 constexpr int kAnswersExpected = 4;
 
 // BTH's first byte.
@@ -229,6 +231,7 @@ void LaneImpl::Unlock() {
     // On watch the helper comes soon, whatever there is.
     if (!OnWatch() || (HasLeftovers() && !MayLeave())) {
       const Time need = Need();
+      if (need != kNever) last_need_ = need;
       if (need < std::min(helper_wake_, waiter_wake_)) {
         helper_wake_ = need;
         wake = true;
@@ -382,11 +385,13 @@ Time LaneImpl::HelperTurn() {
   const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
   const uint32_t polls_made = polls_.load(std::memory_order_relaxed);
   const bool in_earnest =
-      !OnWatch() && (watch_wanted_ || polls_made - polls_seen_ >= kManyPolls);
+      watch_wanted_ || polls_made - polls_seen_ >= kManyPolls;
   polls_seen_ = polls_made;
   const Time call_age = std::min(poll_age, now - last_post_);
-  bool polls =
-      (watch_wanted_ ? call_age : poll_age) < (in_earnest ? kLease : kPollGap);
+  bool polls = (watch_wanted_ ? call_age : poll_age) <
+               (!in_earnest ? kPollGap
+                : OnWatch() ? kNeglect
+                            : kLease);
   bool neglected = false;
   bool handed_on = false;
   // An arrival that woke us on an attentive watch is ours to see to.
@@ -427,8 +432,8 @@ Time LaneImpl::HelperTurn() {
     if (waiters_ == 0) Arm(true);
     // A deadline that has gone away is kept: the next post would bring it back,
     // and have to wake the helper for it.
-    const Time need = handed_on ? now + kLeastTrust : Need();
-    helper_wake_ = helper_wake_ > now ? std::min(helper_wake_, need) : need;
+    const Time need = handed_on ? now + kAnswerGap : Need();
+    helper_wake_ = last_need_ > now ? std::min(last_need_, need) : need;
   }
   transmitted_ = false;
   const Time wake = helper_wake_;
@@ -486,17 +491,17 @@ bool LaneImpl::EnterWait() {
   return open;
 }
 
-Time LaneImpl::WaitTurn(Time now) {
+bool LaneImpl::WaitTurn(Time now) {
   lock_.Lock();
   if (port() == nullptr) {
     lock_.Unlock();
-    return kNever;
+    return false;
   }
   Round(now, Caller::kFinisher);
-  waiter_wake_ = Need();
-  const Time wake = waiter_wake_;
+  const bool more = HasLeftovers();
+  waiter_wake_ = more ? 0 : kNever;
   Unlock();
-  return wake;
+  return more;
 }
 
 void LaneImpl::LeaveWait() {

@@ -7,15 +7,16 @@
 //   arrivals   are noticed by the helper thread if the lane is *armed* (its
 //              sockets wake the helper), by a thread that blocks in
 //              Engine::WaitReadable, or by the application's own polling;
-//   timers     and sends that the system did not take wait for a time;
+//   timers     and sends that the system did not take wait for a time, the
+//              helper's;
 //   leftovers  are packets that could be sent but were left, because more will
 //              follow soon and they can share a system call.
 //
-// The helper has told when it will come by itself (`helper_wake_`), likewise a
-// thread in WaitReadable (`waiter_wake_`). Unlock() compares these with what
-// there is to do, and wakes the helper if both are too late. Deadlines mostly
-// move away before they come, so this is seldom: some once per retransmission
-// timeout.
+// The helper has told when it will come by itself (`helper_wake_`). Unlock()
+// compares this with what there is to do, and wakes the helper if it is too
+// late, unless a thread in WaitReadable is about to go round again. Deadlines
+// mostly move away before they come, and the helper comes for the last that was
+// known nevertheless, so this is seldom: some once per retransmission timeout.
 //
 // While the application polls, waking the helper for each arrival would cost
 // more than the arrival. A helper that is woken and sees that the application
@@ -102,9 +103,9 @@ class LaneImpl final : public Lane {
   // False when the lane is not open yet: then the thread does not serve it, and
   // neither calls the next two.
   bool EnterWait();
-  // One round; returns until when that thread may sleep if the sockets
-  // (port()->ReceiveDescriptors()) stay quiet.
-  transport::Time WaitTurn(transport::Time now);
+  // One round. True when another one should follow at once; else the thread may
+  // sleep until something comes on the sockets (port()->ReceiveDescriptors()).
+  bool WaitTurn(transport::Time now);
   void LeaveWait();
 
   // --- Others.
@@ -182,7 +183,9 @@ class LaneImpl final : public Lane {
   std::atomic<bool> watching_ = false;
   int waiters_ = 0;  // threads in WaitReadable
   transport::Time helper_wake_ = transport::kNever;
-  transport::Time waiter_wake_ = transport::kNever;
+  transport::Time waiter_wake_ = transport::kNever;  // or 0
+  // What Need() was last, other than kNever, when Unlock() compared.
+  transport::Time last_need_ = 0;
   transport::Time trust_;
   transport::Time last_transmit_;
   transport::Time retry_at_ = 0;  // of sends that are blocked
