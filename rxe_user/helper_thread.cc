@@ -44,8 +44,8 @@ HelperThread::HelperThread(const char* name, Turn turn)
       turn_(std::move(turn)),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      timer_fd_(
-          ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {}
+      timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+}
 
 absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
     const char* name, Turn turn) {

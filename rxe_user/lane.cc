@@ -388,10 +388,9 @@ Time LaneImpl::HelperTurn() {
       watch_wanted_ || polls_made - polls_seen_ >= kManyPolls;
   polls_seen_ = polls_made;
   const Time call_age = std::min(poll_age, now - last_post_);
-  bool polls = (watch_wanted_ ? call_age : poll_age) <
-               (!in_earnest ? kPollGap
-                : OnWatch() ? kNeglect
-                            : kLease);
+  bool polls = (watch_wanted_ ? call_age : poll_age) < (!in_earnest ? kPollGap
+                                                        : OnWatch() ? kNeglect
+                                                                    : kLease);
   bool neglected = false;
   bool handed_on = false;
   // An arrival that woke us on an attentive watch is ours to see to.

@@ -181,9 +181,13 @@ size_t UdpPort::ReceiveFrom(Receiver& receiver) {
   }
   more_ = got == asked;
   const bool small = bytes < got * kSmallArrival;
-  receiver.ask = !more_  ? std::max<size_t>(got, 1)
-                 : small ? std::min(asked * 2, kSlots)
-                         : 1;
+  // One that comes alone, as in a ping-pong, makes the next call no dearer.
+  const bool again = more_ && receiver.had_more;
+  receiver.had_more = more_;
+  receiver.ask = !more_   ? std::max<size_t>(got, 1)
+                 : !small ? 1
+                 : again  ? std::min(asked * 2, kSlots)
+                          : asked;
   return got;
 }
 

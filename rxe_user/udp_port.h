@@ -82,7 +82,8 @@ class UdpPort : public Port {
   struct Receiver {
     File file;
     LocalAddress local;
-    size_t ask = 1;  // how many datagrams to ask for at once
+    size_t ask = 1;         // how many datagrams to ask for at once
+    bool had_more = false;  // the last call brought as many as it asked for
     uint32_t overflow = 0;
   };
   struct Sender {
