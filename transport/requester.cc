@@ -76,7 +76,10 @@ void Requester::Impl::Stop() {
   urge_ack = trial = collapsed = false;
   begun = cursor_index = queue.head();
   una = cursor = frontier = acknowledged = next_cost = 0;
-  resend = failed_index = fatal_seq = nak_seq = gap_seq = rtt_seq = kNone;
+  resend = resend_end = failed_index = fatal_seq = kNone;
+  nak_seq = gap_seq = rtt_seq = kNone;
+  resend_run = 1;
+  lost_until = 0;
   nak_frontier = replayed_to = credit_seq = 0;
   messages = credit_limit = 0;
   credit_limited = false;

@@ -190,7 +190,7 @@ void Requester::Impl::AdvanceTo(uint64_t to, Time now) {
   }
   una = to;
   if (cursor < una) cursor = una;  // in the oldest work request
-  if (resend != kNone && resend < una) resend = kNone;
+  if (resend != kNone && resend < una) ContinueResend(una);
   if (fatal_seq != kNone && fatal_seq < una) fatal_seq = kNone;
   timeout_base = outstanding() ? now : kNever;
   probe_base = timeout_base;

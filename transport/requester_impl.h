@@ -158,6 +158,15 @@ struct Requester::Impl {
   void OnGap(Time now, bool by_ack);
   bool JustHandled(Time now) const;
   void OnSequenceNak(Time now);
+  // The window shrinks once for what was lost of one flight, however many gaps
+  // that has left.
+  void NoteLoss(Time now);
+  // Sends again what is missing at una, and not what the peer keeps beyond.
+  void ResendGap();
+  void Resend(uint64_t first, uint64_t end);
+  void ResendOne(uint64_t seq);  // or the READ or atomic that it belongs to
+  // `next` comes next, of a run or not.
+  void ContinueResend(uint64_t next);
   // Silence: what was in flight counts as lost until the peer shows otherwise.
   void Collapse(Time now);
   void OnAckTimeout(Time now);
@@ -225,7 +234,11 @@ struct Requester::Impl {
   uint64_t acknowledged = 0;
   uint64_t next_cost = 0;   // bytes: cost of everything that has been begun
   uint64_t flight = 0;      // bytes charged to the path
-  uint64_t resend = kNone;  // to be sent again out of turn
+  // To be sent again out of turn: from here up to `resend_end`, which keeps
+  // where the last such run ended.
+  uint64_t resend = kNone;
+  uint64_t resend_end = kNone;
+  uint32_t resend_run = 1;  // packets; grows while a gap goes on behind a run
   uint32_t messages = 0;    // begun: the last SSN
 
   // Work request that failed here, and how.
@@ -249,6 +262,7 @@ struct Requester::Impl {
   uint64_t nak_frontier = 0;  // frontier then
   uint64_t replayed_to = 0;   // furthest resent since
   uint64_t gap_seq = kNone;   // una when loss was last acted upon
+  uint64_t lost_until = 0;    // frontier when loss last shrank the window
   Time gap_time = 0;
 
   // Times. kNever: not running.

@@ -49,6 +49,38 @@ void Requester::Impl::Rewind() {
   qp.endpoint_.Activate(&qp);
 }
 
+void Requester::Impl::NoteLoss(Time now) {
+  if (una < lost_until) return;
+  lost_until = frontier;
+  path()->OnLoss(now);
+}
+
+// What gets lost mostly is a packet train, or several.
+void Requester::Impl::ResendGap() {
+  constexpr uint32_t kGrowth = 4;
+  const uint64_t limit = path()->window() / 2 / PacketCost();
+  resend_run = una == resend_end ? resend_run * kGrowth : 1;
+  resend_run = std::min<uint64_t>(resend_run, std::max<uint64_t>(limit, 1));
+  Resend(una, una + resend_run);
+}
+
+void Requester::Impl::Resend(uint64_t first, uint64_t end) {
+  resend = first;
+  resend_end = std::min(end, frontier);
+  rtt_seq = kNone;
+  qp.endpoint_.Activate(&qp);
+}
+
+void Requester::Impl::ResendOne(uint64_t seq) {
+  const Slots::Slot* slot = slots.Find(seq);
+  Resend(slot != nullptr ? slot->first : seq, seq + 1);
+}
+
+// A READ or an atomic ends a run: the peer, which keeps it, would answer twice.
+void Requester::Impl::ContinueResend(uint64_t next) {
+  resend = next < resend_end && slots.Find(next) == nullptr ? next : kNone;
+}
+
 // One reaction per loss and round trip: everything that was on its way when the
 // first signal came tells the same.
 bool Requester::Impl::JustHandled(Time now) const {
@@ -62,7 +94,7 @@ void Requester::Impl::OnGap(Time now, bool by_ack) {
   if ((by_ack || gap_seq == una) && JustHandled(now)) return;
   gap_seq = una;
   gap_time = now;
-  path()->OnLoss(now);
+  NoteLoss(now);
   Rewind();
 }
 
@@ -71,11 +103,9 @@ void Requester::Impl::OnSequenceNak(Time now) {
   if (gap_seq == una && JustHandled(now)) return;
   gap_seq = una;
   gap_time = now;
-  path()->OnLoss(now);
+  NoteLoss(now);
   if (peer_keeps && cursor == frontier) {
-    resend = una;
-    rtt_seq = kNone;
-    qp.endpoint_.Activate(&qp);
+    ResendGap();
     return;
   }
   if (nak_seq == kNone || una > nak_seq) {
@@ -119,9 +149,7 @@ void Requester::Impl::OnProbe(Time now) {
     return;
   }
   // A peer that has reported a gap is silent until that is filled.
-  resend = gap_seq == una ? una : cursor - 1;
-  if (const Slots::Slot* slot = slots.Find(resend)) resend = slot->first;
-  qp.endpoint_.Activate(&qp);
+  ResendOne(gap_seq == una ? una : cursor - 1);
 }
 
 Time Requester::Impl::AckDeadline() const {

@@ -111,6 +111,117 @@ TEST(RequesterLossTest, APeerThatKeepsGetsOnlyWhatIsMissing) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
+// A peer with one message of one packet for each number from 2 on outstanding,
+// and seen to keep what comes beyond a gap. Packet `n` is message n - 99.
+void ConnectToOneThatKeeps(RequesterPeer* peer, int messages) {
+  peer->Connect();
+  Measure(peer, kMillisecond);
+  for (int i = 2; i <= 4; ++i) peer->Send(i, 1);
+  peer->Transmit();
+  peer->Nak(101);
+  EXPECT_EQ(peer->TransmitOne(), "SEND_ONLY 101 A [1]");
+  peer->Ack(103);
+  peer->Completions();
+  peer->At(kSecond);
+  for (int i = 5; i < 5 + messages; ++i) peer->Send(i, 1);
+  peer->Transmit();
+}
+
+// The PSNs of `sent`, the last of which asks for an ACK.
+std::string RunOf(const RequesterPeer& peer) {
+  for (size_t i = 0; i + 1 < peer.sent.size(); ++i) {
+    EXPECT_EQ(peer.sent[i].psn + 1, peer.sent[i + 1].psn);
+  }
+  EXPECT_TRUE(peer.sent.back().ack_req);
+  return std::to_string(peer.sent.front().psn) + " to " +
+         std::to_string(peer.sent.back().psn);
+}
+
+// Packets get lost in trains: a gap that goes on behind what has filled it is
+// filled in ever longer runs, each of which takes a round trip.
+TEST(RequesterLossTest, ALongGapIsFilledInLongerAndLongerRuns) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 100);
+  const auto nak = [&peer](uint32_t psn) {
+    peer.Nak(psn);
+    peer.Transmit();
+    return RunOf(peer);
+  };
+  EXPECT_EQ(nak(110), "110 to 110");
+  EXPECT_EQ(nak(111), "111 to 114");
+  EXPECT_EQ(nak(115), "115 to 130");
+  // At most what half the window holds: 62 packets of 256 bytes.
+  EXPECT_EQ(nak(131), "131 to 192");
+  // It ended in the middle of that one. The next gap is another one.
+  EXPECT_EQ(nak(190), "190 to 190");
+  EXPECT_EQ(nak(191), "191 to 194");
+  // Not beyond what has been sent.
+  EXPECT_EQ(nak(195), "195 to 203");
+  peer.Ack(203);
+  peer.Completions();
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+TEST(RequesterLossTest, AnAckStopsARunShort) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 30);
+  peer.Nak(110);
+  peer.Transmit();
+  peer.Nak(111);
+  EXPECT_EQ(peer.TransmitOne(), "SEND_ONLY 111 [1]");
+  peer.Ack(112);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 113 [1]; SEND_ONLY 114 A [1]");
+  peer.Nak(115);
+  EXPECT_EQ(peer.TransmitOne(), "SEND_ONLY 115 [1]");
+  peer.Ack(133);
+  EXPECT_EQ(peer.Transmit(), "");
+}
+
+TEST(RequesterLossTest, ARunEndsBeforeARead) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 5);  // 104 to 108
+  peer.Read(20, 256);
+  peer.Send(21, 1);
+  peer.Transmit();
+  peer.Nak(105);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 105 A [1]");
+  peer.Nak(106);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 106 [1]; SEND_ONLY 107 [1]; SEND_ONLY 108 A [1]");
+}
+
+// What was lost of one flight is one loss, though it left several gaps.
+TEST(RequesterLossTest, TheWindowShrinksOncePerFlight) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 100);
+  const uint64_t before = peer.path().window();
+  Time time = kSecond;
+  for (const uint32_t psn : {110, 120, 130, 140, 150}) {
+    time += 10 * kMillisecond;
+    peer.now = RequesterPeer::kStart + time;
+    peer.Nak(psn);
+    EXPECT_EQ(peer.Transmit(), "SEND_ONLY " + std::to_string(psn) + " A [1]");
+  }
+  const uint64_t after = peer.path().window();
+  EXPECT_GE(after, before / 10 * 7);
+  EXPECT_LT(after, before);
+  peer.Ack(203);
+  peer.Completions();
+  // The next flight is another one.
+  for (int i = 0; i < 20; ++i) peer.Send(200 + i, 1);
+  peer.Transmit();
+  peer.Nak(210);
+  EXPECT_LT(peer.path().window(), after);
+}
+
 TEST(RequesterLossTest, APeerThatGotEverythingAgainIsNotSeenToKeep) {
   RequesterPeer peer;
   peer.Connect();

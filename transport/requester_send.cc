@@ -223,7 +223,8 @@ MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
 
 bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
                                  bool more) const {
-  if (!more || urge_ack || item.out_of_turn) return true;
+  if (!more || urge_ack) return true;
+  if (item.out_of_turn && resend == kNone) return true;
   if (wqe.operation().takes_slot()) return true;  // as hardware does
   if (unasked_bytes >= std::min(path()->window() / 4, kMaxUnaskedBytes)) {
     return true;
@@ -237,7 +238,7 @@ void Requester::Impl::NoteSent(Time now, const Item& item) {
   const bool again = item.seq < frontier;
   if (again) ++qp.counters_.retransmitted;
   if (item.out_of_turn) {
-    resend = kNone;
+    ContinueResend(item.seq + item.count);
     if (Slots::Slot* slot = slots.Find(item.seq)) slot->replayed = true;
     rtt_seq = kNone;
   } else {
@@ -331,8 +332,7 @@ void Requester::Impl::FailLocally(uint64_t index, WcStatus status) {
   // an ACK, since more was to follow.
   const uint64_t first = index < begun ? queue.at(index).first : frontier;
   if (unasked_packets > 0 && una < first && cursor >= first) {
-    resend = first - 1;
-    if (const Slots::Slot* slot = slots.Find(resend)) resend = slot->first;
+    ResendOne(first - 1);
   }
 }
 
