@@ -230,7 +230,11 @@ int EngineImpl::WaitReadable(int fd) {
         }
       }
     }
-    if (::poll(fds.data(), fds.size(), more ? 0 : -1) < 0) return errno;
+    const timespec at_once{};
+    if (::ppoll(fds.data(), fds.size(), more ? &at_once : nullptr, nullptr) <
+        0) {
+      return errno;
+    }
     if (fds[0].revents != 0) return 0;
   }
 }

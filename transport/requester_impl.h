@@ -232,8 +232,8 @@ struct Requester::Impl {
   // The peer has everything before this, though READs before it may be
   // unanswered.
   uint64_t acknowledged = 0;
-  uint64_t next_cost = 0;   // bytes: cost of everything that has been begun
-  uint64_t flight = 0;      // bytes charged to the path
+  uint64_t next_cost = 0;  // bytes: cost of everything that has been begun
+  uint64_t flight = 0;     // bytes charged to the path
   // To be sent again out of turn: from here up to `resend_end`, which keeps
   // where the last such run ended.
   uint64_t resend = kNone;
