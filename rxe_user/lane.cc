@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "rxe_user/lane_impl.h"
-#include "wire/opcode.h"
 
 namespace rxe_user {
 namespace {
@@ -77,10 +76,6 @@ constexpr Time kMostRetry = 5 * transport::kMillisecond;
 // sooner for nothing would take the core that it is made on.
 constexpr Time kAnswerGap = 200 * kMicrosecond;
 constexpr int kAnswersExpected = 4;
-
-// BTH's first byte.
-constexpr uint8_t kRcAck =
-    wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kAcknowledge);
 
 // How many polls in a row give way to threads that wait for the lock.
 constexpr int kMostYields = 100;
@@ -274,10 +269,9 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   const bool thorough = caller != Caller::kPoller;
   size_t bytes = 0;
   for (int i = 0; i < kReceiveCalls && bytes < kReceiveBytes; ++i) {
-    const std::span<const Arrival> arrivals = port_->Receive(thorough);
-    for (const Arrival& arrival : arrivals) {
-      bytes += std::max<size_t>(arrival.bytes.size(), 1);
-      Deliver(arrival, now);
+    for (const transport::Train& train : port_->Receive(thorough)) {
+      bytes += std::max<size_t>(train.bytes.size(), 1);
+      endpoint_.OnTrain(train, now, this);
     }
     if (!port_->more() || lock_.contended()) break;
     if (!thorough && bytes < kBulkArrival) break;
@@ -287,47 +281,12 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   return bytes;
 }
 
-void LaneImpl::Deliver(const Arrival& arrival, Time now) {
-  transport::Datagram datagram;
-  datagram.source = arrival.source;
-  datagram.destination = arrival.destination;
-  datagram.source_port = arrival.source_port;
-  datagram.traffic_class = arrival.traffic_class;
-  datagram.hop_limit = arrival.hop_limit;
-  const auto deliver = [&](size_t index) {
-    datagram.segment_index = static_cast<uint16_t>(index);
-    datagram.bytes = arrival.bytes.subspan(index * arrival.segment_size);
-    datagram.bytes = datagram.bytes.first(
-        std::min(arrival.segment_size, datagram.bytes.size()));
-    DeliverOne(datagram, now);
-  };
-  size_t count =
-      (arrival.bytes.size() + arrival.segment_size - 1) / arrival.segment_size;
-  count = std::max<size_t>(count, 1);
-  // An acknowledgement that shares a packet train with requests comes last,
-  // being the shortest; but it was due before them. A program that answers what
-  // it receives expects to hear of its former answer first.
-  const auto opcode_at = [&](size_t index) {
-    return arrival.bytes[index * arrival.segment_size];
-  };
-  const bool ends_with_ack = count > 1 && opcode_at(count - 1) == kRcAck;
-  if (ends_with_ack) deliver(--count);
-  for (size_t i = 0; i < count; ++i) deliver(i);
-}
-
-void LaneImpl::DeliverOne(const transport::Datagram& datagram, Time now) {
-  // BTH's destination QP: its highest byte is the slot.
-  if (datagram.bytes.size() >= wire::kBthSize &&
-      datagram.bytes[5] != slot_number_) {
-    ++counters_.strays_forwarded;
-    if (slot_ != nullptr) {
-      slot_->Forward({datagram.source, datagram.destination,
-                      datagram.source_port, datagram.traffic_class,
-                      datagram.hop_limit, datagram.bytes});
-    }
-    return;
-  }
-  endpoint_.OnDatagram(datagram, now);
+// A queue pair's number begins with its slot's.
+void LaneImpl::OnStray(const transport::Datagram& datagram, uint32_t qpn) {
+  if (qpn >> 16 == slot_number_ || slot_ == nullptr) return;
+  ++counters_.strays_forwarded;
+  slot_->Forward({datagram.source, datagram.destination, datagram.source_port,
+                  datagram.traffic_class, datagram.hop_limit, datagram.bytes});
 }
 
 void LaneImpl::TransmitSome(Time now) {

@@ -70,7 +70,7 @@ struct LaneCounters {
   uint64_t posts_gathered = 0;    // posts that were left to share a send
 };
 
-class LaneImpl final : public Lane {
+class LaneImpl final : public Lane, private transport::StraySink {
  public:
   // Lane::Now, or a test's.
   using Clock = transport::Time (*)();
@@ -139,8 +139,7 @@ class LaneImpl final : public Lane {
   // The following: lane locked and open.
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
-  void Deliver(const Arrival& arrival, transport::Time now);
-  void DeliverOne(const transport::Datagram& datagram, transport::Time now);
+  void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
   void TransmitSome(transport::Time now);
   // There are packets that could be sent now.
   bool HasLeftovers() const;

@@ -10,6 +10,8 @@
 #include "rxe_user/lane_impl.h"
 #include "rxe_user/testing/node.h"
 #include "transport/queue_pair.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
@@ -33,7 +35,7 @@ class FakePort final : public Port {
     return 0xc000;
   }
   std::vector<int> ReceiveDescriptors() const override { return {}; }
-  std::span<const Arrival> Receive(bool) override {
+  std::span<const transport::Train> Receive(bool) override {
     received_ = std::exchange(on_the_wire, {});
     if (received_.empty()) return std::exchange(arrivals, {});
     received_arrivals_.clear();
@@ -76,7 +78,7 @@ class FakePort final : public Port {
     uint16_t source_port;
   };
 
-  std::span<const Arrival> arrivals;
+  std::span<const transport::Train> arrivals;
   FakePort* peer = nullptr;           // gets what is sent here
   std::deque<Datagrams> on_the_wire;  // what the peer has sent
   std::vector<int> packets;           // of each burst that was sent
@@ -86,7 +88,7 @@ class FakePort final : public Port {
 
  private:
   std::deque<Datagrams> received_;
-  std::vector<Arrival> received_arrivals_;
+  std::vector<transport::Train> received_arrivals_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
   transport::Burst burst_{buffer_, 128};
   PortCounters counters_;
@@ -647,21 +649,43 @@ TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
 }
 
 TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
-  std::vector<uint8_t> bytes(3 * 20);
-  bytes[5] = 7;  // slot 7; then the broker's slot 0; then too short
-  bytes.resize(45);
-  bytes[40 + 4] = 9;
-  Arrival arrival;
-  arrival.bytes = bytes;
-  arrival.segment_size = 20;
-  arrival.source_port = 77;
-  port_->arrivals = {&arrival, 1};
+  transport::Train train;
+  train.source = *wire::IpAddress::Parse("10.0.0.2");
+  train.destination = *wire::IpAddress::Parse("10.0.0.1");
+  train.source_port = 77;
+  train.segment_size = 20;  // BTH, four bytes and ICRC
+  // Slot 7; the broker's slot 0; ours, but nobody's; slot 7, but damaged; and
+  // too short.
+  std::vector<uint8_t> bytes(4 * 20 + 5);
+  const wire::IcrcFlow flow(train.source, train.destination, 77,
+                            wire::kRoceUdpPort);
+  uint16_t id = 0;
+  for (const uint32_t qpn : {0x070001, 0x000001, 0x05ffff, 0x070002}) {
+    const std::span<uint8_t> packet = std::span(bytes).subspan(id * 20, 20);
+    wire::Headers headers;
+    headers.bth.opcode =
+        wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kSendOnly);
+    headers.bth.dest_qpn = qpn;
+    wire::EmitHeaders(headers, packet.data());
+    flow.Store(packet, id++);
+  }
+  bytes[3 * 20 + 12] ^= 1;
+  train.bytes = bytes;
+  port_->arrivals = {&train, 1};
   EXPECT_TRUE(lane_.Progress());
   ASSERT_EQ(slot_.forwarded.size(), 2u);
-  EXPECT_EQ(slot_.forwarded[0][5], 7);
-  EXPECT_EQ(slot_.forwarded[1].size(), 20u);
+  EXPECT_EQ(slot_.forwarded[0],
+            std::vector<uint8_t>(bytes.begin(), bytes.begin() + 20));
+  EXPECT_EQ(slot_.forwarded[1],
+            std::vector<uint8_t>(bytes.begin() + 20, bytes.begin() + 40));
   const Lane::Guard guard(lane_);
-  EXPECT_EQ(lane_.endpoint().counters().rx_datagrams, 1u);
+  const transport::EndpointCounters& counters = lane_.endpoint().counters();
+  const auto dropped = [&](transport::Disposition why) {
+    return counters.dropped[static_cast<size_t>(why)];
+  };
+  EXPECT_EQ(dropped(transport::Disposition::kUnknownQp), 3u);
+  EXPECT_EQ(dropped(transport::Disposition::kBadIcrc), 1u);
+  EXPECT_EQ(dropped(transport::Disposition::kTooShort), 1u);
 }
 
 TEST_F(LaneTest, DoesNothingWhenClosed) {

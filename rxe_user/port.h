@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/burst.h"
+#include "transport/endpoint.h"
 #include "wire/address.h"
 
 namespace rxe_user {
@@ -29,20 +30,9 @@ struct LocalAddress {
   bool operator==(const LocalAddress&) const = default;
 };
 
-// What one receive call brought: a datagram, or several that GRO merged.
-struct Arrival {
-  std::span<const uint8_t> bytes;
-  size_t segment_size = 0;  // bytes of each datagram in it but the last; > 0
-  wire::IpAddress source;
-  wire::IpAddress destination;
-  uint16_t source_port = 0;
-  uint8_t traffic_class = 0;
-  uint8_t hop_limit = 0;
-};
-
 struct PortCounters {
   uint64_t rx_calls = 0;      // system calls that ask for datagrams
-  uint64_t rx_arrivals = 0;   // datagrams or merged datagrams that came
+  uint64_t rx_arrivals = 0;   // trains that came
   uint64_t rx_truncated = 0;  // larger than any packet of ours; dropped
   uint64_t rx_overflow = 0;   // dropped by full receive buffers
   uint64_t tx_calls = 0;
@@ -80,10 +70,11 @@ class Port {
 
   // --- Receive.
 
-  // Brings up to as many arrivals as it thinks are waiting. They stay valid
-  // until the next call. Empty: nothing there. `thorough`: every socket is
-  // asked, else those that seem quiet are only asked now and then.
-  virtual std::span<const Arrival> Receive(bool thorough) = 0;
+  // Brings up to as many trains as it thinks are waiting, one for each receive
+  // call. They stay valid until the next call of this. Empty: nothing there.
+  // `thorough`: every socket is asked, else those that seem quiet are only
+  // asked now and then.
+  virtual std::span<const transport::Train> Receive(bool thorough) = 0;
   // Whether the last Receive left things behind, as far as it knows.
   virtual bool more() const = 0;
   // Datagrams that full receive buffers dropped since the last call of this.

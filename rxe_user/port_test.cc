@@ -78,7 +78,7 @@ class PortTest : public ::testing::TestWithParam<Way> {
   struct Packet {
     std::vector<uint8_t> bytes;
     uint16_t index;  // in its arrival
-    Arrival arrival;
+    transport::Train arrival;
   };
   // The next `count` packets.
   std::vector<Packet> Receive(size_t count) {
@@ -86,7 +86,7 @@ class PortTest : public ::testing::TestWithParam<Way> {
     while (packets.size() < count) {
       pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
       if (::poll(&fd, 1, 10'000) != 1) break;
-      for (const Arrival& arrival : port_->Receive(true)) {
+      for (const transport::Train& arrival : port_->Receive(true)) {
         uint16_t index = 0;
         for (size_t at = 0; at < arrival.bytes.size();
              at += arrival.segment_size) {
@@ -117,7 +117,7 @@ TEST_P(PortTest, CarriesOnePacket) {
   EXPECT_EQ(packets[0].bytes.size(), 64u);
   EXPECT_EQ(packets[0].bytes[0], 7);
   EXPECT_TRUE(flow.icrc.Verify(packets[0].bytes, 0));
-  const Arrival& arrival = packets[0].arrival;
+  const transport::Train& arrival = packets[0].arrival;
   EXPECT_EQ(arrival.source, local_.address);
   EXPECT_EQ(arrival.destination, local_.address);
   EXPECT_EQ(arrival.source_port, av_.source_port);
@@ -287,7 +287,7 @@ TEST_P(PortTest, IgnoresWhatIsNotOurs) {
   size_t arrivals = 0;
   size_t total = 0;
   while (arrivals < 2) {
-    for (const Arrival& arrival : port_->Receive(true)) {
+    for (const transport::Train& arrival : port_->Receive(true)) {
       ++arrivals;
       total += arrival.bytes.size();
       EXPECT_GT(arrival.segment_size, 0u);

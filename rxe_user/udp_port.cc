@@ -133,7 +133,7 @@ absl::StatusOr<uint16_t> UdpPort::SourcePort(const LocalAddress& local,
 
 // --- Receive.
 
-std::span<const Arrival> UdpPort::Receive(bool thorough) {
+std::span<const transport::Train> UdpPort::Receive(bool thorough) {
   arrivals_.clear();
   more_ = false;
   const size_t count = receiver_count_.load(std::memory_order_acquire);
@@ -207,7 +207,7 @@ bool UdpPort::Deliver(Receiver& receiver, const Incoming& incoming,
     return false;
   }
   const size_t size = static_cast<size_t>(result);
-  Arrival arrival;
+  transport::Train arrival;
   arrival.bytes = incoming.buffer.first(size);
   arrival.segment_size = control.segment_size != 0 ? control.segment_size
                                                    : std::max<size_t>(size, 1);

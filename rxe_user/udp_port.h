@@ -35,7 +35,7 @@ class UdpPort : public Port {
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice) override;
   std::vector<int> ReceiveDescriptors() const override;
-  std::span<const Arrival> Receive(bool thorough) override;
+  std::span<const transport::Train> Receive(bool thorough) override;
   bool more() const override { return more_; }
   uint64_t TakeOverflow() override;
   transport::Burst* NextBurst() override;
@@ -133,7 +133,7 @@ class UdpPort : public Port {
 
   PrefaultedBuffer receive_memory_;
   std::array<Incoming, kSlots> incoming_;
-  std::vector<Arrival> arrivals_;
+  std::vector<transport::Train> arrivals_;
   size_t hot_ = 0;  // the receiver that had something last
   uint32_t tick_ = 0;
   bool more_ = false;

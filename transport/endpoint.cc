@@ -21,6 +21,9 @@ constexpr uint8_t kCongestionExperienced = 3;  // ECN field
 // By how many packets one may be overtaken and its IP ID still be believed:
 // twice what a peer puts into bursts. wire::VerifyAnyId alone allows for 64.
 constexpr uint16_t kOvertaken = 512;
+// BTH's first byte.
+constexpr uint8_t kAcknowledgement =
+    wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kAcknowledge);
 
 // A path and who shares it.
 struct SharedPath : Path {
@@ -58,6 +61,7 @@ struct Endpoint::Impl {
   TimerHeap timers;
   // Those whose timers OnTimer is running; null where one has gone.
   std::vector<EndpointLink*> due;
+  QueuePair* to_update = nullptr;  // has taken packets since its last Update
   EndpointLink* newest = nullptr;  // of those that received data
   HoldPool hold_pool;
 };
@@ -72,7 +76,46 @@ Disposition Endpoint::Drop(Disposition why) {
   return why;
 }
 
+void Endpoint::OnTrain(const Train& train, Time now, StraySink* strays) {
+  Datagram datagram;
+  datagram.source = train.source;
+  datagram.destination = train.destination;
+  datagram.source_port = train.source_port;
+  datagram.traffic_class = train.traffic_class;
+  datagram.hop_limit = train.hop_limit;
+  const auto take = [&](size_t index) {
+    datagram.segment_index = static_cast<uint16_t>(index);
+    datagram.bytes = train.bytes.subspan(index * train.segment_size);
+    datagram.bytes = datagram.bytes.first(
+        std::min(train.segment_size, datagram.bytes.size()));
+    Take(datagram, now, strays);
+  };
+  size_t count =
+      (train.bytes.size() + train.segment_size - 1) / train.segment_size;
+  count = std::max<size_t>(count, 1);  // an empty datagram is one, too
+  // It comes last, being the shortest, but was due before them. A program that
+  // answers what it receives expects to hear of its former answer first.
+  if (count > 1 &&
+      train.bytes[(count - 1) * train.segment_size] == kAcknowledgement) {
+    take(--count);
+  }
+  for (size_t i = 0; i < count; ++i) take(i);
+  FinishUpdate(now);
+}
+
 Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
+  const Disposition disposition = Take(datagram, now, nullptr);
+  FinishUpdate(now);
+  return disposition;
+}
+
+void Endpoint::FinishUpdate(Time now) {
+  QueuePair* const qp = std::exchange(impl_->to_update, nullptr);
+  if (qp != nullptr) qp->Update(now);
+}
+
+Disposition Endpoint::Take(const Datagram& datagram, Time now,
+                           StraySink* strays) {
   ++counters_.rx_datagrams;
   counters_.rx_bytes += datagram.bytes.size();
   wire::PacketView packet;
@@ -82,7 +125,10 @@ Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
   // Looked up before, judged after the ICRC: its peer's last IP ID helps there.
   QueuePair* qp = Find(packet.bth().dest_qpn);
   if (!VerifyIcrc(datagram, qp, now)) return Drop(Disposition::kBadIcrc);
-  if (qp == nullptr) return Drop(Disposition::kUnknownQp);
+  if (qp == nullptr) {
+    if (strays != nullptr) strays->OnStray(datagram, packet.bth().dest_qpn);
+    return Drop(Disposition::kUnknownQp);
+  }
   const Received received = {
       .packet = &packet,
       .source = datagram.source,
@@ -93,6 +139,10 @@ Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
       .congestion_experienced =
           (datagram.traffic_class & 3) == kCongestionExperienced,
   };
+  if (impl_->to_update != qp) {
+    FinishUpdate(now);
+    impl_->to_update = qp;
+  }
   qp->OnPacket(received, now);
   return Disposition::kDelivered;
 }
@@ -102,19 +152,16 @@ bool Endpoint::VerifyIcrc(const Datagram& datagram, QueuePair* qp, Time now) {
     return wire::IcrcFlow(datagram.source, datagram.destination,
                           datagram.source_port, wire::kRoceUdpPort);
   };
-  if (qp == nullptr || datagram.source != qp->attributes_.av.destination) {
+  if (qp == nullptr || datagram.source != qp->attributes_.av.destination ||
+      datagram.destination != qp->attributes_.av.source) {
     return wire::VerifyAnyId(make_flow(), datagram.bytes,
                              datagram.segment_index, std::nullopt)
         .has_value();
   }
   EndpointLink& link = qp->link_;
-  if (!link.peer_flow || link.peer_source_port != datagram.source_port ||
-      link.peer_destination != datagram.destination ||
-      link.peer_source != datagram.source) {
+  if (!link.peer_flow || link.peer_source_port != datagram.source_port) {
     link.peer_flow = make_flow();
     link.peer_source_port = datagram.source_port;
-    link.peer_destination = datagram.destination;
-    link.peer_source = datagram.source;
     link.last_ip_id.reset();
   }
   // The window that is believed begins kOvertaken before the last ID.
@@ -223,6 +270,7 @@ void Endpoint::Register(QueuePair* qp) {
 void Endpoint::Unregister(QueuePair* qp) {
   EndpointLink* link = &qp->link_;
   if (impl_->found_last == qp) impl_->found_last = nullptr;
+  if (impl_->to_update == qp) impl_->to_update = nullptr;
   impl_->Unlist(link);
   impl_->timers.Remove(link);
   impl_->RemoveFromRecent(link);

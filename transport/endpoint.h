@@ -17,7 +17,19 @@ namespace transport {
 class HoldPool;
 class Path;
 
-// One UDP datagram, or one of those that GRO merged, as it came in.
+// What one receive call brings: a UDP datagram, or several that GRO merged,
+// one after the other.
+struct Train {
+  std::span<const uint8_t> bytes;  // UDP payloads
+  size_t segment_size = 0;         // bytes of each but the last; > 0
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t source_port = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+};
+
+// One of them.
 struct Datagram {
   std::span<const uint8_t> bytes;  // UDP payload: BTH to ICRC
   wire::IpAddress source;
@@ -51,6 +63,13 @@ struct EndpointCounters {
   uint64_t dropped[kDispositions] = {};  // by Disposition
 };
 
+// Hears of good packets for queue pairs that this endpoint does not have.
+class StraySink {
+ public:
+  virtual ~StraySink() = default;
+  virtual void OnStray(const Datagram& datagram, uint32_t qpn) = 0;
+};
+
 class Endpoint {
  public:
   Endpoint();
@@ -60,6 +79,9 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
 
   // --- Inputs.
+  // All packets of a train. An acknowledgement that ends it is heard of before
+  // the requests that it shares it with. `strays` may be null.
+  void OnTrain(const Train& train, Time now, StraySink* strays);
   Disposition OnDatagram(const Datagram& datagram, Time now);
   // Runs every timer that is due.
   void OnTimer(Time now);
@@ -108,6 +130,10 @@ class Endpoint {
   void NoteReceivedData(QueuePair* qp, Time now);
   HoldPool* hold_pool();
 
+  // A packet. Its queue pair is not updated until another one has its turn, or
+  // FinishUpdate is called.
+  Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
+  void FinishUpdate(Time now);
   bool VerifyIcrc(const Datagram& datagram, QueuePair* qp, Time now);
   Disposition Drop(Disposition why);
 

@@ -29,12 +29,11 @@ struct EndpointLink {
 
   Turn turn = Turn::kIdle;
   bool received_data = false;  // in the list of those that received data
-  // How the peer's packets were verified last: see wire::VerifyAnyId.
+  // How the peer's packets were verified last: see wire::VerifyAnyId. From the
+  // address vector's destination to its source; none: verify afresh.
   uint16_t peer_source_port = 0;
   std::optional<uint16_t> last_ip_id;
   Time last_ip_id_time = 0;
-  wire::IpAddress peer_source;
-  wire::IpAddress peer_destination;
   std::optional<wire::IcrcFlow> peer_flow;
 
   EndpointLink* next = nullptr;

@@ -262,6 +262,47 @@ TEST_F(CrowdTest, SixteenThousand) {
   EXPECT_EQ(peer.endpoint.counters().tx_datagrams, kCount);
 }
 
+// Packets of one train may be for several queue pairs, in any order, and all of
+// them are told to transmit.
+TEST_F(CrowdTest, ATrainForSeveral) {
+  Add(1000);
+  Add(1001);
+  struct Strays : StraySink {
+    void OnStray(const Datagram& datagram, uint32_t qpn) override {
+      seen.emplace_back(qpn, datagram.segment_index);
+    }
+    std::vector<std::pair<uint32_t, uint16_t>> seen;
+  } strays;
+  Bytes bytes;
+  uint16_t id = 0;
+  uint32_t psn[2] = {100, 100};
+  for (const uint32_t qpn : {1000, 1001, 1000, 77, 1000, 1001}) {
+    wire::Headers headers = peer.Request(kSendOnly, 0, true);
+    if (qpn != 77) {
+      headers = peer.Write(kWriteOnly, psn[qpn - 1000]++, 0, 0, true);
+    }
+    headers.bth.dest_qpn = qpn;
+    Bytes packet = peer.Build(headers);
+    packet.resize(peer.Build(peer.Write(kWriteOnly, 100, 0, 0)).size());
+    wire::IcrcFlow(peer.datagram.source, peer.datagram.destination,
+                   peer.datagram.source_port, wire::kRoceUdpPort)
+        .Store(packet, id++);
+    bytes.insert(bytes.end(), packet.begin(), packet.end());
+  }
+  Train train;
+  train.bytes = bytes;
+  train.segment_size = bytes.size() / 6;
+  train.source = peer.datagram.source;
+  train.destination = peer.datagram.destination;
+  train.source_port = peer.datagram.source_port;
+  peer.endpoint.OnTrain(train, peer.now, &strays);
+  using Seen = std::pair<uint32_t, uint16_t>;
+  EXPECT_EQ(strays.seen, std::vector<Seen>{Seen(77, 3)});
+  EXPECT_EQ(peer.TransmitOne(), "ACK 102 msn 3");
+  EXPECT_EQ(peer.TransmitOne(), "ACK 101 msn 2");
+  EXPECT_EQ(peer.TransmitOne(), "");
+}
+
 TEST_F(CrowdTest, DestroyedWithWorkToDo) {
   for (uint32_t i = 0; i < 10; ++i) {
     Add(1000 + i);

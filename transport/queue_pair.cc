@@ -109,7 +109,6 @@ void QueuePair::OnPacket(const Received& received, Time now) {
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++counters_.cnps_received;
     if (state() != QpState::kRtr) requester_.OnCongestionNotification(now);
-    Update(now);
     return;
   }
   NoteCongestion(received, now);
@@ -122,7 +121,6 @@ void QueuePair::OnPacket(const Received& received, Time now) {
   } else {
     requester_.OnResponse(received, now);
   }
-  Update(now);
 }
 
 void QueuePair::NoteCongestion(const Received& received, Time now) {

@@ -182,8 +182,6 @@ class QueuePair {
 
   // --- Inputs.
 
-  // A packet whose destination is this queue pair.
-  void OnPacket(const Received& received, Time now);
   // Called when NextTimeout() has come; harmless when early.
   void OnTimer(Time now);
   // The CQ `cq` has overrun or been lost: to the error state.
@@ -220,7 +218,9 @@ class QueuePair {
   void JoinPath();
   void LeavePath();
 
-  // OnPacket, in parts.
+  // A packet whose destination is this queue pair. Update is to follow.
+  void OnPacket(const Received& received, Time now);
+  // In parts:
   bool Admit(const Received& received);
   void NoteCongestion(const Received& received, Time now);
   // A CNP is due to the peer, unless one was sent just now.

@@ -151,6 +151,7 @@ void QueuePair::JoinPath() {
   LeavePath();
   path_ = path;
   flow_.emplace(attributes_.av);
+  link_.peer_flow.reset();
 }
 
 void QueuePair::LeavePath() {

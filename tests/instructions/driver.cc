@@ -197,22 +197,18 @@ class End {
   uint64_t SendTo(End& peer, Time now) {
     uint64_t packets = 0;
     while (endpoint_.PollTransmit(now, &burst_)) {
-      const std::span<const uint8_t> bytes = burst_.bytes();
-      const size_t size = burst_.segment_size();
-      transport::Datagram datagram;
-      datagram.source = address_;
-      datagram.destination = peer.address_;
-      datagram.source_port = burst_.flow()->av.source_port;
-      datagram.hop_limit = 64;
-      for (size_t at = 0; at < bytes.size(); at += size) {
-        datagram.bytes = bytes.subspan(at, std::min(size, bytes.size() - at));
-        if (peer.endpoint_.OnDatagram(datagram, now) !=
-            transport::Disposition::kDelivered) {
-          Die("a packet was not delivered");
-        }
-        ++datagram.segment_index;
-        ++packets;
-      }
+      transport::Train train;
+      train.bytes = burst_.bytes();
+      train.segment_size = burst_.segment_size();
+      train.source = address_;
+      train.destination = peer.address_;
+      train.source_port = burst_.flow()->av.source_port;
+      train.hop_limit = 64;
+      peer.endpoint_.OnTrain(train, now, nullptr);
+      packets += static_cast<uint64_t>(burst_.segments());
+    }
+    for (const uint64_t dropped : peer.endpoint_.counters().dropped) {
+      if (dropped != 0) Die("a packet was not delivered");
     }
     return packets;
   }
