@@ -57,10 +57,21 @@ bool CompletionQueue::Push(const Completion& completion) {
   if (armed_ == Armed::kNext ||
       (armed_ == Armed::kSolicited &&
        (completion.solicited || completion.status != WcStatus::kSuccess))) {
-    armed_ = Armed::kNo;
-    config_.channel->Post({0, config_.element, 0, &completion_account_});
+    Announce();
   }
   return true;
+}
+
+void CompletionQueue::Announce() {
+  armed_ = Armed::kNo;
+  config_.channel->Post({0, config_.element, 0, &completion_account_});
+}
+
+void CompletionQueue::EndPoll() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (armed_ == Armed::kNext && count_.load(std::memory_order_relaxed) != 0) {
+    Announce();
+  }
 }
 
 void CompletionQueue::Arm(bool solicited_only) {

@@ -42,12 +42,21 @@ class CompletionQueue final : public transport::CompletionSink {
 
   // Takes up to `count` completions, oldest first, each given to
   // `take(index, completion)`, which must not call back. Makes progress when
-  // there is none. Returns how many.
+  // there is none. Returns how many. Polling has ended.
   template <typename Take>
   int Poll(int count, Take&& take);
+  // The same, but polling goes on until EndPoll.
+  template <typename Take>
+  int PollOn(int count, Take&& take);
+  void EndPoll();
 
   // An event for the next completion that is added after this call, or for the
   // next that is solicited or failed. A wider wish is never narrowed.
+  //
+  // Polling that ends with completions left brings the event at once: a program
+  // that polls one batch for each event, as perftest does, would else wait for
+  // ever for what it already has. Programs know events for which they find
+  // nothing, since a completion may be polled before its event is taken.
   void Arm(bool solicited_only);
 
   // At least `capacity` entries. 0, EINVAL (fewer than are queued), ENOMEM.
@@ -76,6 +85,8 @@ class CompletionQueue final : public transport::CompletionSink {
  private:
   enum class Armed : uint8_t { kNo, kSolicited, kNext };
 
+  void Announce();  // mutex_ held
+
   struct Free {
     void operator()(transport::Completion* ring) const;
   };
@@ -103,6 +114,13 @@ class CompletionQueue final : public transport::CompletionSink {
 
 template <typename Take>
 int CompletionQueue::Poll(int count, Take&& take) {
+  const int taken = PollOn(count, std::forward<Take>(take));
+  if (taken == count && config_.channel != nullptr) EndPoll();
+  return taken;
+}
+
+template <typename Take>
+int CompletionQueue::PollOn(int count, Take&& take) {
   if (fail_pending_.load(std::memory_order_acquire)) FailQueuePairs();
   if (count_.load(std::memory_order_acquire) == 0) {
     engine_.Progress();

@@ -137,6 +137,37 @@ TEST_F(CompletionQueueTest, ArmedOnceForTheNext) {
   EXPECT_EQ(cq.WithdrawCompletionEvents(), 1u);
 }
 
+// A program that polls one batch for each event gets one for each batch.
+TEST_F(CompletionQueueTest, WhatPollingLeavesIsAnnounced) {
+  CompletionQueue cq(engine_, Config(8));
+  Event event;
+  cq.Arm(false);
+  for (uint64_t i = 0; i < 5; ++i) Add(cq, i);
+  for (const Ids& batch : {Ids{0, 1}, Ids{2, 3}, Ids{4}}) {
+    ASSERT_TRUE(Waits(channel_));
+    ASSERT_EQ(channel_.Take(engine_, &event), 0);
+    cq.Arm(false);
+    EXPECT_FALSE(Waits(channel_));
+    EXPECT_EQ(Drain(cq, 2), batch);
+  }
+  EXPECT_FALSE(Waits(channel_));
+  // Not when it is not asked for, nor for what is not solicited.
+  Add(cq, 5);
+  ASSERT_TRUE(Waits(channel_));
+  ASSERT_EQ(channel_.Take(engine_, &event), 0);
+  for (uint64_t i = 6; i < 9; ++i) Add(cq, i);
+  EXPECT_EQ(Drain(cq, 1), Ids{5});
+  cq.Arm(true);
+  EXPECT_EQ(Drain(cq, 1), Ids{6});
+  EXPECT_FALSE(Waits(channel_));
+  // Polling that goes on has not left anything yet.
+  cq.Arm(false);
+  EXPECT_EQ(cq.PollOn(1, [](int, const transport::Completion&) {}), 1);
+  EXPECT_FALSE(Waits(channel_));
+  cq.EndPoll();
+  EXPECT_TRUE(Waits(channel_));
+}
+
 TEST_F(CompletionQueueTest, ArmedForSolicited) {
   CompletionQueue cq(engine_, Config(8));
   cq.Arm(true);
