@@ -67,13 +67,6 @@ void CompletionQueue::Announce() {
   config_.channel->Post({0, config_.element, 0, &completion_account_});
 }
 
-void CompletionQueue::EndPoll() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (armed_ == Armed::kNext && count_.load(std::memory_order_relaxed) != 0) {
-    Announce();
-  }
-}
-
 void CompletionQueue::Arm(bool solicited_only) {
   if (config_.channel != nullptr) {
     std::lock_guard<std::mutex> lock(mutex_);

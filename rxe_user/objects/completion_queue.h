@@ -42,21 +42,17 @@ class CompletionQueue final : public transport::CompletionSink {
 
   // Takes up to `count` completions, oldest first, each given to
   // `take(index, completion)`, which must not call back. Makes progress when
-  // there is none. Returns how many. Polling has ended.
+  // there is none. Returns how many.
   template <typename Take>
   int Poll(int count, Take&& take);
-  // The same, but polling goes on until EndPoll.
-  template <typename Take>
-  int PollOn(int count, Take&& take);
-  void EndPoll();
 
   // An event for the next completion that is added after this call, or for the
   // next that is solicited or failed. A wider wish is never narrowed.
   //
-  // Polling that ends with completions left brings the event at once: a program
-  // that polls one batch for each event, as perftest does, would else wait for
-  // ever for what it already has. Programs know events for which they find
-  // nothing, since a completion may be polled before its event is taken.
+  // A poll that takes all of several that it asked for, and leaves some, brings
+  // the event at once: a program that polls one batch for each event, as
+  // perftest does, would else wait for ever for what it already has. Not so a
+  // poll for one: who polls one for each event counts on as many events.
   void Arm(bool solicited_only);
 
   // At least `capacity` entries. 0, EINVAL (fewer than are queued), ENOMEM.
@@ -114,13 +110,6 @@ class CompletionQueue final : public transport::CompletionSink {
 
 template <typename Take>
 int CompletionQueue::Poll(int count, Take&& take) {
-  const int taken = PollOn(count, std::forward<Take>(take));
-  if (taken == count && config_.channel != nullptr) EndPoll();
-  return taken;
-}
-
-template <typename Take>
-int CompletionQueue::PollOn(int count, Take&& take) {
   if (fail_pending_.load(std::memory_order_acquire)) FailQueuePairs();
   if (count_.load(std::memory_order_acquire) == 0) {
     engine_.Progress();
@@ -134,6 +123,7 @@ int CompletionQueue::PollOn(int count, Take&& take) {
     if (++head_ == capacity_) head_ = 0;
   }
   count_.store(have - taken, std::memory_order_release);
+  if (armed_ == Armed::kNext && have > taken && taken > 1) Announce();
   return static_cast<int>(taken);
 }
 

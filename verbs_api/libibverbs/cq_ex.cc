@@ -8,7 +8,7 @@ namespace {
 Cq* Self(ibv_cq_ex* cq) { return static_cast<Cq*>(cq); }
 
 int Advance(Cq* cq) {
-  const int taken = cq->queue->PollOn(
+  const int taken = cq->queue->Poll(
       1, [cq](int, const transport::Completion& c) { cq->current = c; });
   if (taken == 0) return ENOENT;
   cq->wr_id = cq->current.wr_id;
@@ -30,7 +30,6 @@ int StartPoll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attr) {
 int NextPoll(ibv_cq_ex* cq) { return Advance(Self(cq)); }
 
 void EndPoll(ibv_cq_ex* cq) {
-  Self(cq)->queue->EndPoll();
   if (!Self(cq)->single_threaded) Self(cq)->session.unlock();
 }
 
