@@ -151,8 +151,9 @@ bool HasFastBytes() {
 }  // namespace
 
 extern "C" {
-// Tests set it, too.
-__attribute__((visibility("hidden"))) bool rxe_user_guarded_by_words =
+// Tests set it, too. The assembly names it, which link-time optimization does
+// not see.
+__attribute__((visibility("hidden"), used)) bool rxe_user_guarded_by_words =
     !HasFastBytes();
 
 extern const char rxe_user_guarded_begin[]
