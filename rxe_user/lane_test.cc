@@ -342,6 +342,27 @@ TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
   }
 }
 
+// The helper comes by and finds an acknowledgement that a poll has left just
+// now: the application cannot have polled since, if it is its core that the
+// helper runs on.
+TEST_F(LaneTest, ALookDoesNotTakeWhatPollingLeft) {
+  End peer;
+  Join(&peer);
+  GoOnWatch();
+  for (int i = 0; i < 5; ++i) lane_.Progress();
+  peer.Post();
+  EXPECT_TRUE(lane_.Progress());
+  EXPECT_EQ(PacketsSent(), 0);
+  now += 5 * kMicrosecond;
+  EXPECT_LT(lane_.HelperTurn(), now + kMillisecond);
+  EXPECT_EQ(PacketsSent(), 0);
+  // But it has stopped polling.
+  now += 40 * kMicrosecond;
+  lane_.HelperTurn();
+  EXPECT_EQ(PacketsSent(), 1);
+  EXPECT_EQ(lane_.counters().neglects, 1u);
+}
+
 // An application that waits for its memory to change, and answers: from the
 // fifth time on, the acknowledgement goes out with the answer. Alone it would
 // wake the peer, for nothing.

@@ -1,0 +1,102 @@
+#include "rxe_user/helper_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+namespace rxe_user {
+namespace {
+
+using transport::kMillisecond;
+using transport::kNever;
+using transport::kSecond;
+using transport::Time;
+
+// A helper whose turns are noted; the test says when the next one is to come.
+class HelperThreadTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto helper = HelperThread::Create("test", [this] { return Turn(); });
+    ASSERT_TRUE(helper.ok());
+    helper_ = *std::move(helper);
+  }
+  void TearDown() override { helper_.reset(); }
+
+  Time Turn() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    turns_.push_back(Lane::Now());
+    turned_.notify_all();
+    return next_;
+  }
+  void SetNext(Time next) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    next_ = next;
+  }
+  // When turn `count` began, counted from 1.
+  Time Await(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    turned_.wait(lock, [&] { return turns_.size() >= count; });
+    return turns_[count - 1];
+  }
+  size_t turns() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return turns_.size();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable turned_;
+  std::vector<Time> turns_;  // guarded by mutex_
+  Time next_ = kNever;       // guarded by mutex_
+  std::unique_ptr<HelperThread> helper_;
+};
+
+TEST_F(HelperThreadTest, ComesWhenItIsTime) {
+  const Time when = Lane::Now() + 20 * kMillisecond;
+  SetNext(when);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  SetNext(kNever);
+  EXPECT_GE(Await(2), when);
+}
+
+// The timer that was set for a deadline which has moved away goes off, and is
+// set again without a turn.
+TEST_F(HelperThreadTest, DoesNotComeForADeadlineThatHasMovedAway) {
+  SetNext(Lane::Now() + 10 * kMillisecond);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  const Time moved = Lane::Now() + 60 * kMillisecond;
+  SetNext(moved);
+  helper_->Wake();
+  Await(2);
+  SetNext(kNever);
+  EXPECT_GE(Await(3), moved);
+  EXPECT_LE(helper_->timers_set(), 2u);
+}
+
+TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
+  SetNext(Lane::Now() + 1000 * kSecond);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  for (int i = 0; i < 200; ++i) {
+    SetNext(Lane::Now() + 1001 * kSecond);
+    const size_t before = turns();
+    helper_->Wake();
+    Await(before + 1);
+  }
+  EXPECT_EQ(helper_->timers_set(), 1u);
+  // A nearer one is another matter.
+  const Time nearer = Lane::Now() + 5 * kMillisecond;
+  const size_t before = turns();
+  SetNext(nearer);
+  helper_->Wake();
+  Await(before + 1);
+  SetNext(kNever);
+  EXPECT_GE(Await(before + 2), nearer);
+  EXPECT_EQ(helper_->timers_set(), 2u);
+}
+
+}  // namespace
+}  // namespace rxe_user
