@@ -3,10 +3,9 @@
 //
 // It waits on one epoll set: the sockets of the lanes that are armed, a wake
 // descriptor, a timer, and whatever else the engine wants to hear of. It waits
-// itself
-// rather than by an event library: data sockets have to come and go from the
-// set with one system call while the application polls, which an edge-triggered
-// reactor that keeps its descriptors registered cannot do.
+// itself rather than by an event library: data sockets have to come and go from
+// the set with one system call while the application polls, which an
+// edge-triggered reactor that keeps its descriptors registered cannot do.
 //
 // The timer is set only when the thread has to come sooner than it would
 // already: deadlines of retransmission move away with each message, and setting

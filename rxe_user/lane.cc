@@ -227,7 +227,7 @@ void LaneImpl::Unlock() {
     if (!OnWatch() || (HasLeftovers() && !MayLeave())) {
       const Time need = Need();
       if (need != kNever) last_need_ = need;
-      if (need < std::min(helper_wake_, waiter_wake_)) {
+      if (!waiter_comes_ && need < helper_wake_) {
         helper_wake_ = need;
         wake = true;
         ++counters_.helper_wakes;
@@ -457,7 +457,7 @@ bool LaneImpl::WaitTurn(Time now) {
   }
   Round(now, Caller::kFinisher);
   const bool more = HasLeftovers();
-  waiter_wake_ = more ? 0 : kNever;
+  waiter_comes_ = more;
   Unlock();
   return more;
 }
@@ -465,7 +465,7 @@ bool LaneImpl::WaitTurn(Time now) {
 void LaneImpl::LeaveWait() {
   lock_.Lock();
   --waiters_;
-  waiter_wake_ = kNever;
+  waiter_comes_ = false;
   if (port() != nullptr && waiters_ == 0 && !OnWatch()) Arm(true);
   Unlock();
 }

@@ -23,7 +23,7 @@
 // polls *goes on watch*: it disarms the lane and comes back by itself after
 // `trust_`, which doubles (20 us up to 640 us) as long as the application
 // polls. Only while the helper is on watch, or called to it, are leftovers
-// left, and by the helper itself, for `kLeastTrust`, where an answer of the
+// left, and by the helper itself, for `kAnswerGap`, where an answer of the
 // application is expected to take them along. So an application that stops
 // polling without a word is noticed after `trust_`, and one that says so
 // (ibv_req_notify_cq, blocking) at once. One that has been noticed several
@@ -182,7 +182,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::atomic<bool> watching_ = false;
   int waiters_ = 0;  // threads in WaitReadable
   transport::Time helper_wake_ = transport::kNever;
-  transport::Time waiter_wake_ = transport::kNever;  // or 0
+  bool waiter_comes_ = false;  // one of them goes round again at once
   // What Need() was last, other than kNever, when Unlock() compared.
   transport::Time last_need_ = 0;
   transport::Time trust_;

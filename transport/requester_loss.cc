@@ -73,6 +73,7 @@ void Requester::Impl::Resend(uint64_t first, uint64_t end) {
 
 void Requester::Impl::ResendOne(uint64_t seq) {
   const Slots::Slot* slot = slots.Find(seq);
+  resend_run = 1;
   Resend(slot != nullptr ? slot->first : seq, seq + 1);
 }
 

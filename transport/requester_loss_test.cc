@@ -164,6 +164,29 @@ TEST(RequesterLossTest, ALongGapIsFilledInLongerAndLongerRuns) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
+// What a probe has sent is a run of one, however long the last gap's were.
+TEST(RequesterLossTest, AProbeBeginsRunsAnew) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 100);
+  for (const uint32_t psn : {110, 111, 115}) {
+    peer.Nak(psn);
+    peer.Transmit();
+  }
+  EXPECT_EQ(RunOf(peer), "115 to 130");
+  peer.Ack(150);
+  peer.At(peer.NextTimer());
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 203 A [1]");
+  peer.Ack(203);
+  peer.Completions();
+  for (int i = 0; i < 100; ++i) peer.Send(200 + i, 1);
+  peer.Transmit();
+  peer.Nak(204);
+  peer.Transmit();
+  EXPECT_EQ(RunOf(peer), "204 to 207");
+}
+
 TEST(RequesterLossTest, AnAckStopsARunShort) {
   RequesterPeer::Options options;
   options.max_segments = 1;
