@@ -4,7 +4,9 @@
 #include <cpuid.h>
 #endif
 #include <isa-l/crc.h>
+#include <zlib.h>
 
+#include <atomic>
 #include <cassert>
 #include <cstring>
 
@@ -49,11 +51,27 @@ bool HasAvx() {
   return (low & kSseAndAvx) == kSseAndAvx;
 }
 const bool kHasAvx = HasAvx();
+
+bool HasCarrylessMultiply() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_PCLMUL) != 0;
+}
 #endif
 
-// ISA-L's function takes and returns what zlib's crc32() does: inverted on the
-// way in and out, so that 0 starts and results can be continued.
+// Without PCLMULQDQ ISA-L goes byte by byte; zlib takes several words at once.
+// Read without order: either gives the same.
+#ifdef __x86_64__
+std::atomic<bool> by_zlib = !HasCarrylessMultiply();
+#else
+std::atomic<bool> by_zlib = false;
+#endif
+
+// Both functions take and return what zlib's documentation says: inverted on
+// the way in and out, so that 0 starts and results can be continued.
 uint32_t Crc(uint32_t crc, const uint8_t* data, size_t size) {
+  if (by_zlib.load(std::memory_order_relaxed)) {
+    return static_cast<uint32_t>(crc32_z(crc, data, size));
+  }
   const uint32_t result = crc32_gzip_refl(crc, data, size);
 #ifdef __x86_64__
   // ISA-L 2.30 leaves the upper halves of the vector registers dirty, after
@@ -65,6 +83,8 @@ uint32_t Crc(uint32_t crc, const uint8_t* data, size_t size) {
 }
 
 }  // namespace
+
+bool internal::SetCrcByZlib(bool on) { return by_zlib.exchange(on); }
 
 IcrcFlow::IcrcFlow(const IpAddress& src, const IpAddress& dst,
                    uint16_t src_port, uint16_t dst_port)

@@ -64,6 +64,15 @@ class IcrcFlow {
   bool v4_;
 };
 
+namespace internal {
+
+// For tests: whether CRCs are zlib's, as on processors without a fast one of
+// ISA-L's (`by_zlib` at start). Returns what was. Any thread; takes effect on
+// the next call.
+bool SetCrcByZlib(bool on);
+
+}  // namespace internal
+
 inline void StoreIcrc(uint8_t* p, uint32_t icrc) { StoreLe32(p, icrc); }
 
 // A UDP socket does not tell the IPv4 identification of what it receives, but

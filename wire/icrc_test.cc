@@ -122,6 +122,21 @@ TEST(IcrcTest, PiecesGiveTheSameAsTheWhole) {
   }
 }
 
+TEST(IcrcTest, EitherLibraryGivesTheSame) {
+  std::mt19937 random(2);
+  for (const IcrcFlow& flow : {FlowV4(), FrameOf(false).icrc_flow()}) {
+    for (size_t size = kBthSize; size < 5000; size += size < 300 ? 1 : 97) {
+      const std::vector<uint8_t> bytes = RandomBytes(size, random);
+      const bool was = internal::SetCrcByZlib(false);
+      const uint32_t by_isal = flow.Compute(bytes, kId);
+      EXPECT_FALSE(internal::SetCrcByZlib(true));
+      const uint32_t by_zlib = flow.Compute(bytes, kId);
+      EXPECT_TRUE(internal::SetCrcByZlib(was));
+      ASSERT_EQ(by_isal, by_zlib) << size;
+    }
+  }
+}
+
 TEST(IcrcTest, StoresLeastSignificantByteFirst) {
   std::vector<uint8_t> packet(20);
   packet[0] = 0x11;
