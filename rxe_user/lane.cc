@@ -15,12 +15,20 @@ using transport::Time;
 
 constexpr Time kLongAgo = std::numeric_limits<Time>::min() / 2;
 
-// An application that polled in vain for so long leaves its core to others.
+// How long polls that find nothing are apart, at the least that is counted, on
+// a processor of today. Where they take longer, an emulated one mostly, times
+// marked (pace) are longer as well, up to so much.
+constexpr Time kLeastPace = kMicrosecond;
+constexpr Time kMostPace = 20 * kMicrosecond;
+
+// An application that polled in vain for so long (pace) leaves its core to
+// others.
 constexpr Time kPatience = 30 * kMicrosecond;
 
-// How long after its last poll the application is taken for one that polls:
-// by a helper that an arrival has woken, which takes some microseconds itself,
-// so that one who waited for this arrival and then went away is not meant;
+// How long after its last poll (pace) the application is taken for one that
+// polls: by a helper that an arrival has woken, which takes some microseconds
+// itself, so that one who waited for this arrival and then went away is not
+// meant;
 constexpr Time kPollGap = 2 * kMicrosecond;
 // if it had polled so often since the helper looked last, for longer: the
 // helper may have taken its core, so that it could not poll since;
@@ -42,13 +50,13 @@ constexpr int kManyNeglects = 7;
 constexpr int kFruitless = 16;
 // How many polls that found nothing show that it is back.
 constexpr int kEmptyPolls = 2;
-// How long the helper leaves a polling application alone.
+// How long the helper leaves a polling application alone (the least: pace).
 constexpr Time kLeastTrust = 20 * kMicrosecond;
 constexpr Time kMostTrust = 640 * kMicrosecond;
 
-// Posts that come while others are under way, or sooner than this after the
-// last send, are gathered if the application has polled lately, or posts in a
-// row and has polled at all: up to so many requests or so much payload, which
+// Posts that come while others are under way, or sooner than this (pace) after
+// the last send, are gathered if the application has polled lately, or posts in
+// a row and has polled at all: up to so many requests or so much payload, which
 // is worth a system call. So many of them in a row ask the helper to go on
 // watch.
 constexpr Time kGatherGap = 3 * kMicrosecond;
@@ -95,6 +103,7 @@ LaneImpl::LaneImpl(Clock clock)
     : clock_(clock),
       last_poll_(kLongAgo),
       last_fruit_(kLongAgo),
+      pace_(kLeastPace),
       trust_(kLeastTrust),
       last_transmit_(kLongAgo),
       retry_(kLeastRetry),
@@ -146,12 +155,14 @@ void LaneImpl::Posted(Time now, int requests, uint64_t bytes) {
     answers_ = std::min(answers_ + 1, kAnswersExpected);
   }
   unanswered_ = kLongAgo;
+  polled_in_vain_.store(false, std::memory_order_relaxed);
+  const Time gather_gap = Paced(kGatherGap);
   const bool busy =
-      now - last_transmit_ < kGatherGap || endpoint_.NextTimeout() != kNever;
+      now - last_transmit_ < gather_gap || endpoint_.NextTimeout() != kNever;
   const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
   const bool quick =
-      busy && (poll_age < kLease ||
-               (poll_age < kPollsAtAll && now - last_post_ < kGatherGap));
+      busy && (poll_age < Paced(kLease) ||
+               (poll_age < kPollsAtAll && now - last_post_ < gather_gap));
   ++posts_;
   last_post_ = now;
   quick_posts_ = quick ? quick_posts_ + 1 : 0;
@@ -175,7 +186,9 @@ void LaneImpl::Transmit(Time now) {
 bool LaneImpl::Progress() {
   if (port() == nullptr) return false;
   const Time now = Now();
+  const Time gap = now - last_poll_.load(std::memory_order_relaxed);
   last_poll_.store(now, std::memory_order_relaxed);
+  if (polled_in_vain_.load(std::memory_order_relaxed)) KeepPace(gap);
   // Several threads may poll; that counts get lost then does no harm.
   polls_.store(polls_.load(std::memory_order_relaxed) + 1,
                std::memory_order_relaxed);
@@ -192,13 +205,30 @@ bool LaneImpl::Progress() {
   Unlock();
   if (did) {
     last_fruit_.store(now, std::memory_order_relaxed);
-  } else if (now - last_fruit_.load(std::memory_order_relaxed) > kPatience) {
+  }
+  const bool patient =
+      did ||
+      now - last_fruit_.load(std::memory_order_relaxed) <= Paced(kPatience);
+  polled_in_vain_.store(!did && patient, std::memory_order_relaxed);
+  if (!patient) {
     // What the application waits for may need this very core: the peer, where
     // there are more pollers than cores. On a core of its own this is a system
     // call that returns.
     ::sched_yield();
   }
   return did;
+}
+
+// The least of late: that a poll was interrupted says little.
+void LaneImpl::KeepPace(Time gap) {
+  const Time pace = pace_.load(std::memory_order_relaxed);
+  const Time next =
+      std::clamp(std::min(gap, pace + pace / 4), kLeastPace, kMostPace);
+  if (next != pace) pace_.store(next, std::memory_order_relaxed);
+}
+
+Time LaneImpl::Paced(Time time) const {
+  return pace_.load(std::memory_order_relaxed) * time / kLeastPace;
 }
 
 void LaneImpl::DropLease() {
@@ -209,7 +239,7 @@ void LaneImpl::DropLease() {
   lock_.Lock();
   if (port() != nullptr && OnWatch()) {
     watching_.store(false, std::memory_order_relaxed);
-    trust_ = kLeastTrust;
+    trust_ = Paced(kLeastTrust);
     if (waiters_ == 0) Arm(true);
   }
   Unlock();
@@ -343,13 +373,16 @@ Time LaneImpl::HelperTurn() {
   const Time now = Now();
   const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
   const uint32_t polls_made = polls_.load(std::memory_order_relaxed);
+  const Time lease = Paced(kLease);
+  const Time neglect = Paced(kNeglect);
   const bool in_earnest =
       watch_wanted_ || polls_made - polls_seen_ >= kManyPolls;
   polls_seen_ = polls_made;
   const Time call_age = std::min(poll_age, now - last_post_);
-  bool polls = (watch_wanted_ ? call_age : poll_age) < (!in_earnest ? kPollGap
-                                                        : OnWatch() ? kNeglect
-                                                                    : kLease);
+  bool polls =
+      (watch_wanted_ ? call_age : poll_age) < (!in_earnest ? Paced(kPollGap)
+                                               : OnWatch() ? neglect
+                                                           : lease);
   bool neglected = false;
   bool handed_on = false;
   // An arrival that woke us on an attentive watch is ours to see to.
@@ -363,20 +396,20 @@ Time LaneImpl::HelperTurn() {
                 (received && HasLeftovers() && WillBeAnswered(now));
     if (!handed_on) TransmitSome(now);
     if (OnWatch()) {
-      neglected = !armed_ && (left || received) && call_age > kNeglect;
+      neglected = !armed_ && (left || received) && call_age > neglect;
       if (neglected) {
         OnNeglect();
       } else if (received && armed_ && Calls() == calls_at_arming_) {
         fruitless_ = 0;  // the application had armed the lane, and stayed away
       }
-      polls = call_age < (attentive_ ? kAttentiveLease : kLease);
+      polls = call_age < (attentive_ ? kAttentiveLease : lease);
     }
   }
   watch_wanted_ = false;
   if (polls) {
     if (!OnWatch()) {
       ++counters_.watches;
-      trust_ = kLeastTrust;
+      trust_ = Paced(kLeastTrust);
       Arm(false);
     } else if (!neglected) {
       trust_ = std::min(trust_ * 2, kMostTrust);
@@ -385,7 +418,7 @@ Time LaneImpl::HelperTurn() {
     watching_.store(true, std::memory_order_relaxed);
     helper_wake_ = now + trust_;
   } else {
-    trust_ = kLeastTrust;
+    trust_ = Paced(kLeastTrust);
     watching_.store(false, std::memory_order_relaxed);
     if (waiters_ == 0) Arm(true);
     // A deadline that has gone away is kept: the next post would bring it back,
@@ -411,7 +444,7 @@ bool LaneImpl::WillBeAnswered(Time now) {
 
 void LaneImpl::OnNeglect() {
   ++counters_.neglects;
-  trust_ = kLeastTrust;
+  trust_ = Paced(kLeastTrust);
   neglects_ = std::min(neglects_ + kNeglectWeight, kManyNeglects);
   if (neglects_ < kManyNeglects) return;
   attentive_ = true;

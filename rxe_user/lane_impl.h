@@ -136,6 +136,11 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   transport::Time Now() const { return clock_(); }
 
+  // `gap` lay between two polls, the first of which found nothing.
+  void KeepPace(transport::Time gap);
+  // `time`, which suits a processor of today, for this one.
+  transport::Time Paced(transport::Time time) const;
+
   // The following: lane locked and open.
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
@@ -167,6 +172,10 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::atomic<uint32_t> polls_ = 0;  // how often it has polled
   // When a poll last found something to do.
   std::atomic<transport::Time> last_fruit_;
+  // How long polls that find nothing are apart, as far as it has shown.
+  std::atomic<transport::Time> pace_;
+  // The last poll found nothing and kept its core, and no post has followed.
+  std::atomic<bool> polled_in_vain_ = false;
 
   std::atomic<int> yields_ = 0;  // polls that gave way, in a row
 

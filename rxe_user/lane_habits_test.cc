@@ -1,0 +1,317 @@
+// What a lane learns of how its application polls, on a virtual clock, and what
+// becomes of that: who is woken for what, and what is gathered.
+#include <gtest/gtest.h>
+
+#include "rxe_user/testing/lane_end.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kMicrosecond;
+using transport::kMillisecond;
+using transport::kNever;
+using transport::Time;
+
+Time& now = virtual_now;
+
+TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
+  Post();
+  GoOnWatch();
+  now += 50 * kMicrosecond;
+  lane_.HelperTurn();
+  EXPECT_TRUE(helper_.armed);
+}
+
+TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
+  Post();
+  GoOnWatch();
+  for (const int us : {40, 80, 160, 320, 640, 640}) {
+    now += 20 * kMicrosecond;
+    lane_.Progress();
+    EXPECT_EQ(lane_.HelperTurn(), now + us * kMicrosecond);
+    EXPECT_FALSE(helper_.armed);
+  }
+}
+
+// The helper comes by and finds an acknowledgement that a poll has left just
+// now: the application cannot have polled since, if it is its core that the
+// helper runs on.
+TEST_F(LaneTest, ALookDoesNotTakeWhatPollingLeft) {
+  LaneEnd peer;
+  Join(&peer);
+  GoOnWatch();
+  for (int i = 0; i < 5; ++i) lane_.Progress();
+  peer.Post();
+  EXPECT_TRUE(lane_.Progress());
+  EXPECT_EQ(PacketsSent(), 0);
+  now += 5 * kMicrosecond;
+  EXPECT_LT(lane_.HelperTurn(), now + kMillisecond);
+  EXPECT_EQ(PacketsSent(), 0);
+  // But it has stopped polling.
+  now += 40 * kMicrosecond;
+  lane_.HelperTurn();
+  EXPECT_EQ(PacketsSent(), 1);
+  EXPECT_EQ(lane_.counters().neglects, 1u);
+}
+
+// An application that waits for its memory to change, and answers: from the
+// fifth time on, the acknowledgement goes out with the answer. Alone it would
+// wake the peer, for nothing.
+TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
+  LaneEnd peer;
+  Join(&peer);
+  // What the helper sends by itself when a WRITE arrives.
+  const auto sent_by_helper = [&] {
+    peer.Post();
+    const size_t before = port_->packets.size();
+    now += 3 * kMicrosecond;
+    end_.LetHelperRun();
+    return port_->packets.size() - before;
+  };
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(sent_by_helper(), i < 4 ? 1u : 0u) << i;
+    now += 2 * kMicrosecond;
+    const int before = PacketsSent();
+    Post();
+    EXPECT_EQ(PacketsSent() - before, i < 4 ? 1 : 2) << i;
+    now += 3 * kMicrosecond;
+    peer.LetHelperRun();
+    EXPECT_EQ(peer.qp->counters().retransmitted, 0u);
+  }
+  // It stops answering. The acknowledgement is late once, by little, and then
+  // no more.
+  int late = 0;
+  while (sent_by_helper() == 0) {
+    ++late;
+    ASSERT_LT(late, 10);
+    const size_t before = port_->packets.size();
+    now += 200 * kMicrosecond;
+    end_.LetHelperRun();
+    EXPECT_EQ(port_->packets.size() - before, 1u);
+    peer.LetHelperRun();
+  }
+  EXPECT_EQ(late, 1);
+  EXPECT_EQ(sent_by_helper(), 1u);
+}
+
+// Two that poll and write to each other in turns, for 100 ms: their helpers are
+// not woken by what arrives, nor does posting wake them, nor does the set of
+// sockets that they wait on change. However long a poll takes.
+class Polling : public LaneTest, public ::testing::WithParamInterface<Time> {};
+
+TEST_P(Polling, KeepsTheHelperAsleep) {
+  const Time step = GetParam();
+  LaneEnd peer;
+  Join(&peer);
+  int messages = 0;
+  int idle = 0;  // polls since the last completion
+  const auto run = [&](Time how_long) {
+    for (const Time end = now + how_long; now < end; now += step) {
+      for (LaneEnd* e : {&end_, &peer}) {
+        e->LetHelperRun();  // the first to hear of what arrives, if it listens
+        e->lane.Progress();
+      }
+      if (const auto completion = end_.cq.Poll()) {
+        ASSERT_EQ(completion->status, transport::WcStatus::kSuccess);
+        ++messages;
+        idle = 0;
+      } else if (++idle == 4) {
+        Post();
+      }
+    }
+  };
+  Post();
+  run(1000 * step);  // what a poll takes is to be learned
+  messages = 0;
+  const auto arms = [&] { return end_.helper.arms + peer.helper.arms; };
+  const auto neglects = [&] {
+    return end_.lane.counters().neglects + peer.lane.counters().neglects;
+  };
+  const int arms_before = arms();
+  const uint64_t neglects_before = neglects();
+  for (LaneEnd* e : {&end_, &peer}) e->helper_turns = e->helper.wakes = 0;
+  run(100 * kMillisecond);
+  EXPECT_GT(messages, 10 * kMillisecond / step);
+  EXPECT_EQ(arms(), arms_before);
+  EXPECT_EQ(neglects(), neglects_before);
+  for (LaneEnd* e : {&end_, &peer}) {
+    // 100 ms in steps of 640 us, and a few shorter ones before.
+    EXPECT_LE(e->helper_turns, 157 + 10);
+    EXPECT_LE(e->helper.wakes, 1);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(EachTakes, Polling,
+                         ::testing::Values(kMicrosecond / 10, kMicrosecond,
+                                           5 * kMicrosecond,
+                                           15 * kMicrosecond));
+
+// One that posts again as often as it has polled a completion, 100 posts in a
+// row, to one that polls, for `waves` times. Each call takes 0.1 us, sending
+// takes 10 us.
+class SpreeTest : public LaneTest {
+ protected:
+  void SetUp() override {
+    LaneTest::SetUp();
+    Join(&peer_);
+    port_->send_cost = 10 * kMicrosecond;
+  }
+  void Pass() {
+    now += kMicrosecond / 10;
+    end_.LetHelperRun();
+    peer_.lane.Progress();
+    peer_.LetHelperRun();
+  }
+  void Waves(int waves) {
+    for (int i = 0; i < waves; ++i) {
+      for (int posts = 0; posts < 100; ++posts) {
+        Post();
+        ++outstanding_;
+        Pass();
+      }
+      while (outstanding_ > 28) {
+        lane_.Progress();
+        while (end_.cq.Poll()) --outstanding_;
+        Pass();
+      }
+    }
+  }
+  // Both go on, but this end's application makes no call.
+  void Away(Time how_long) {
+    for (const Time until = now + how_long; now < until; now += kMicrosecond) {
+      Pass();
+    }
+  }
+  // Packets in a burst, on average, of so many waves.
+  double Gathered(int waves) {
+    const size_t bursts = port_->packets.size();
+    const int packets = PacketsSent();
+    Waves(waves);
+    return double(PacketsSent() - packets) /
+           double(port_->packets.size() - bursts);
+  }
+
+  LaneEnd peer_;
+  int outstanding_ = 0;
+};
+
+TEST_F(SpreeTest, PostsAreGathered) {
+  Waves(1);
+  // The first of a wave goes at once, then 64 and 35.
+  EXPECT_GT(Gathered(100), 32);
+  // Posting is taken for a sign of life.
+  EXPECT_EQ(lane_.counters().neglects, 0u);
+  EXPECT_LE(helper_.wakes, 2);
+}
+
+TEST_F(SpreeTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
+  Waves(10);
+  for (int i = 0; i < 10; ++i) {
+    Away(3 * kMillisecond);
+    Waves(1);  // the helper goes back on watch
+    EXPECT_GT(Gathered(10), 30) << i;
+  }
+}
+
+// Whatever made it seem so, an application that comes back at once, always, is
+// found out.
+TEST_F(SpreeTest, AttentionEnds) {
+  Waves(10);
+  for (int i = 0; i < 4; ++i) {
+    // Just long enough to neglect what arrives and to be on watch again.
+    for (int j = 0; j < 12; ++j) Post();
+    outstanding_ += 12;
+    Away(15 * kMicrosecond);
+    for (int polls = 0; polls < 8; ++polls) lane_.Progress();
+    while (end_.cq.Poll()) --outstanding_;
+  }
+  Waves(40);
+  EXPECT_GT(Gathered(10), 30);
+}
+
+// An application that polls for its completion and then waits for its memory to
+// change is no longer left alone after a few times, however long it polls.
+class WaitingForMemory : public LaneTest,
+                         public ::testing::WithParamInterface<int> {};
+
+TEST_P(WaitingForMemory, IsLearned) {
+  LaneEnd peer;
+  Join(&peer);
+  int late = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Time answered = now + GetParam() * kMicrosecond;
+    Post();
+    while (!end_.cq.Poll()) {
+      now += kMicrosecond / 5;
+      if (now >= answered) peer.lane.Progress();
+      lane_.Progress();
+      end_.LetHelperRun();
+    }
+    // The answer comes while nobody polls.
+    for (int us = 0; us < 10; ++us) {
+      now += kMicrosecond;
+      end_.LetHelperRun();
+    }
+    peer.Post();
+    const Time sent = now;
+    while (!port_->on_the_wire.empty()) {
+      now += kMicrosecond;
+      end_.LetHelperRun();
+    }
+    if (now - sent > 2 * kMicrosecond) ++late;
+    while (!peer.cq.Poll()) {
+      now += kMicrosecond;
+      end_.LetHelperRun();
+      peer.lane.Progress();
+    }
+  }
+  EXPECT_LE(late, 8);
+}
+INSTANTIATE_TEST_SUITE_P(PollsFor, WaitingForMemory,
+                         ::testing::Values(0, 5, 10, 15, 20, 30, 50));
+
+// Two that write to each other in turns, each of which polls until its write is
+// acknowledged and then waits for its memory to change: before long the
+// acknowledgement always comes with the answer, so that polling finds both and
+// no helper is needed.
+TEST_F(LaneTest, WritingInTurnsNeedsNoHelper) {
+  LaneEnd peer;
+  Join(&peer);
+  end_.to = &peer;
+  peer.to = &end_;
+  struct Application {
+    LaneEnd* end;
+    bool polls;     // else it waits for its memory
+    uint64_t seen;  // there
+  };
+  Application applications[] = {{&end_, true, 0}, {&peer, false, 0}};
+  Post();
+  const auto run = [&](uint64_t messages) {
+    const uint64_t goal = end_.inbox[0] + messages;
+    for (uint64_t steps = 0; end_.inbox[0] < goal; ++steps) {
+      ASSERT_LT(steps, messages * 10000);
+      now += kMicrosecond / 5;
+      for (Application& a : applications) {
+        a.end->LetHelperRun();
+        if (a.polls) {
+          a.end->lane.Progress();
+          if (a.end->cq.Poll()) a.polls = false;
+        } else if (a.end->inbox[0] > a.seen) {
+          ++a.seen;
+          a.end->Post();
+          a.polls = true;
+        }
+      }
+    }
+  };
+  run(200);
+  for (Application& a : applications) a.end->helper_turns = 0;
+  const Time begin = now;
+  run(1000);
+  EXPECT_LT(now - begin, 1000 * 3 * kMicrosecond);
+  for (const Application& a : applications) {
+    EXPECT_LT(a.end->helper_turns, 20);
+  }
+}
+
+}  // namespace
+}  // namespace rxe_user

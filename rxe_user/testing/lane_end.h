@@ -1,0 +1,267 @@
+// A lane between a port and a helper that the test plays, on a virtual clock.
+#ifndef RXE_USER_TESTING_LANE_END_H_
+#define RXE_USER_TESTING_LANE_END_H_
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "rxe_user/lane_impl.h"
+#include "rxe_user/testing/node.h"
+#include "transport/queue_pair.h"
+
+namespace rxe_user {
+
+// What the lanes take for the time; moved by the test.
+inline transport::Time virtual_now = transport::kSecond;
+inline transport::Time VirtualClock() { return virtual_now; }
+
+// Keeps what is sent, and hands it to `peer` if there is one.
+class FakePort final : public Port {
+ public:
+  const char* name() const override { return "fake"; }
+  absl::Status AddReceiver(const LocalAddress&, int) override {
+    return absl::OkStatus();
+  }
+  bool HasReceiver(const wire::IpAddress&) const override { return true; }
+  absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
+    return 0xc000;
+  }
+  std::vector<int> ReceiveDescriptors() const override { return {}; }
+  std::span<const transport::Train> Receive(bool) override {
+    received_ = std::exchange(on_the_wire, {});
+    if (received_.empty()) return std::exchange(arrivals, {});
+    received_arrivals_.clear();
+    for (const Datagrams& d : received_) {
+      received_arrivals_.push_back({d.bytes, d.segment_size, d.source,
+                                    d.destination, d.source_port, 0, 64});
+    }
+    return received_arrivals_;
+  }
+  bool more() const override { return false; }
+  uint64_t TakeOverflow() override { return 0; }
+  transport::Burst* NextBurst() override {
+    return is_blocked ? nullptr : &burst_;
+  }
+  void Queue() override {
+    packets.push_back(burst_.segments());
+    if (peer != nullptr) {
+      const transport::AddressVector& av = burst_.flow()->av;
+      peer->on_the_wire.push_back(
+          {{burst_.bytes().begin(), burst_.bytes().end()},
+           burst_.segment_size(),
+           av.source,
+           av.destination,
+           av.source_port});
+    }
+    if (block_next) is_blocked = true;
+    virtual_now += send_cost;
+  }
+  void Flush() override {
+    if (!block_next) is_blocked = false;
+  }
+  bool blocked() const override { return is_blocked; }
+  const PortCounters& counters() const override { return counters_; }
+  void AbandonInChild() override {}
+
+  struct Datagrams {
+    std::vector<uint8_t> bytes;
+    size_t segment_size;
+    wire::IpAddress source, destination;
+    uint16_t source_port;
+  };
+
+  std::span<const transport::Train> arrivals;
+  FakePort* peer = nullptr;           // gets what is sent here
+  std::deque<Datagrams> on_the_wire;  // what the peer has sent
+  std::vector<int> packets;           // of each burst that was sent
+  transport::Time send_cost = 0;      // how long sending a burst takes
+  bool block_next = false;
+  bool is_blocked = false;
+
+ private:
+  std::deque<Datagrams> received_;
+  std::vector<transport::Train> received_arrivals_;
+  std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
+  transport::Burst burst_{buffer_, 128};
+  PortCounters counters_;
+};
+
+// Counts what the lane asks of it; LaneEnd::LetHelperRun does it.
+class FakeHelper final : public LaneHelper {
+ public:
+  void Wake() override { ++wakes; }
+  void AddSocket(int, int, bool) override {}
+  void Arm(int, bool on) override {
+    ++arms;
+    armed = on;
+  }
+  int wakes = 0;
+  int arms = 0;  // calls, each of which is a system call
+  bool armed = false;
+};
+
+// Number 5. Keeps what is forwarded.
+class FakeSlot final : public Slot {
+ public:
+  uint8_t number() const override { return 5; }
+  absl::StatusOr<int> OpenAddress(const wire::IpAddress&, uint32_t) override {
+    return -1;
+  }
+  int fd() const override { return -1; }
+  void OnReadable(const std::function<void(const Stray&)>&) override {}
+  void Forward(const Stray& stray) override {
+    forwarded.emplace_back(stray.bytes.begin(), stray.bytes.end());
+  }
+  std::vector<std::vector<uint8_t>> forwarded;
+};
+
+// Says so before each completion.
+struct SpyCq final : EventCq {
+  bool Push(const transport::Completion& completion) override {
+    on_push();
+    return EventCq::Push(completion);
+  }
+  std::function<void()> on_push = [] {};
+};
+
+// A lane with a connected queue pair.
+class LaneEnd : public transport::EventSink {
+ public:
+  void Open(uint32_t qpn, uint32_t peer_qpn, const char* address,
+            const char* peer_address) {
+    auto fake = std::make_unique<FakePort>();
+    port = fake.get();
+    lane.Open(std::move(fake), &slot, &helper, 0);
+    transport::QpConfig config;
+    config.qpn = qpn;
+    config.capacity = {256, 16, 1, 1, 0};
+    config.memory = &memory_;
+    config.send_cq = &cq;
+    config.recv_cq = &cq;
+    config.events = this;
+    config.signal_all = true;
+    const Lane::Guard guard(lane);
+    qp = std::make_unique<transport::QueuePair>(lane.endpoint(), config);
+    transport::QpAttributes a;
+    using namespace transport;  // NOLINT: attribute masks
+    a.state = QpState::kInit;
+    a.access_flags = 0xf;
+    ASSERT_EQ(qp->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
+                         virtual_now),
+              0);
+    a.state = QpState::kRtr;
+    a.path_mtu = 1024;
+    a.dest_qpn = peer_qpn;
+    a.av.source = *wire::IpAddress::Parse(address);
+    a.av.destination = *wire::IpAddress::Parse(peer_address);
+    ASSERT_EQ(qp->Modify(a,
+                         kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
+                             kQpMaxDestRdAtomic | kQpMinRnrTimer,
+                         virtual_now),
+              0);
+    a.state = QpState::kRts;
+    a.timeout = 20;  // 4 s: not within these tests
+    a.retry_cnt = 7;
+    ASSERT_EQ(qp->Modify(a,
+                         kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
+                             kQpSqPsn | kQpMaxQpRdAtomic,
+                         virtual_now),
+              0);
+  }
+  ~LaneEnd() override {
+    {
+      const Lane::Guard guard(lane);
+      qp.reset();
+    }
+    lane.Close();
+  }
+  void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
+
+  // A WRITE of the number of WRITEs so far, to the inbox of `to`.
+  void Post() {
+    const Lane::Guard guard(lane);
+    PostLocked();
+  }
+  void PostLocked() {
+    ++outbox_[0];
+    const transport::Sge sge = {reinterpret_cast<uint64_t>(outbox_), 64, 1};
+    transport::SendRequest request;
+    request.opcode = transport::SendOpcode::kRdmaWrite;
+    request.sges = {&sge, 1};
+    request.remote_addr = reinterpret_cast<uint64_t>(to->inbox);
+    request.rkey = 1;
+    ASSERT_EQ(qp->PostSend(request, virtual_now), 0);
+    lane.Posted(virtual_now, 1, 64);
+  }
+
+  // What the helper thread would do by now: it wakes when it is told to, when
+  // it has said that it would, and for what arrives while the lane is armed.
+  void LetHelperRun() {
+    while (helper.wakes != wakes_seen_ || virtual_now >= helper_until_ ||
+           (helper.armed && !port->on_the_wire.empty())) {
+      wakes_seen_ = helper.wakes;
+      ++helper_turns;
+      helper_until_ = lane.HelperTurn();
+    }
+  }
+  int helper_turns = 0;
+  LaneEnd* to = this;
+  uint64_t inbox[8] = {};
+
+  SpyCq cq;
+  FakeSlot slot;
+  FakeHelper helper;
+  LaneImpl lane{VirtualClock};
+  FakePort* port = nullptr;
+  std::unique_ptr<transport::QueuePair> qp;
+
+ private:
+  OpenMemory memory_;
+  uint64_t outbox_[8] = {};
+  int wakes_seen_ = 0;
+  transport::Time helper_until_ = transport::kNever;
+};
+class LaneTest : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kQpn = 0x051234;
+  static constexpr uint32_t kPeerQpn = 0x052222;
+
+  void SetUp() override {
+    end_.Open(kQpn, kPeerQpn, "10.0.0.1", "10.0.0.2");
+    port_ = end_.port;
+  }
+  // `peer` becomes the other end, on the same wire.
+  void Join(LaneEnd* peer) {
+    peer->Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
+    port_->peer = peer->port;
+    peer->port->peer = port_;
+  }
+  void Post() { end_.Post(); }
+  int PacketsSent() const {
+    int sum = 0;
+    for (const int packets : port_->packets) sum += packets;
+    return sum;
+  }
+  // The helper looks while the application polls.
+  void GoOnWatch() {
+    lane_.Progress();
+    lane_.HelperTurn();
+    ASSERT_FALSE(helper_.armed);
+  }
+
+  LaneEnd end_;
+  FakeSlot& slot_ = end_.slot;
+  FakeHelper& helper_ = end_.helper;
+  LaneImpl& lane_ = end_.lane;
+  FakePort* port_ = nullptr;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_TESTING_LANE_END_H_
