@@ -50,9 +50,11 @@ constexpr int kManyNeglects = 7;
 constexpr int kFruitless = 16;
 // How many polls that found nothing show that it is back.
 constexpr int kEmptyPolls = 2;
-// How long the helper leaves a polling application alone (the least: pace).
+// How long the helper leaves a polling application alone (pace), but never for
+// longer than the last.
 constexpr Time kLeastTrust = 20 * kMicrosecond;
 constexpr Time kMostTrust = 640 * kMicrosecond;
+constexpr Time kLongestTrust = 5 * transport::kMillisecond;
 
 // Posts that come while others are under way, or sooner than this (pace) after
 // the last send, are gathered if the application has polled lately, or posts in
@@ -412,7 +414,7 @@ Time LaneImpl::HelperTurn() {
       trust_ = Paced(kLeastTrust);
       Arm(false);
     } else if (!neglected) {
-      trust_ = std::min(trust_ * 2, kMostTrust);
+      trust_ = std::min({trust_ * 2, Paced(kMostTrust), kLongestTrust});
       neglects_ = std::max(neglects_ - 1, 0);
     }
     watching_.store(true, std::memory_order_relaxed);

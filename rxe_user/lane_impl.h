@@ -21,19 +21,20 @@
 // While the application polls, waking the helper for each arrival would cost
 // more than the arrival. A helper that is woken and sees that the application
 // polls *goes on watch*: it disarms the lane and comes back by itself after
-// `trust_`, which doubles (20 us up to 640 us) as long as the application
-// polls. Only while the helper is on watch, or called to it, are leftovers
-// left, and by the helper itself, for `kAnswerGap`, where an answer of the
-// application is expected to take them along. So an application that stops
-// polling without a word is noticed after `trust_`, and one that says so
-// (ibv_req_notify_cq, blocking) at once. One that has been noticed several
-// times, such as one that polls for its own completion and then waits for its
-// memory to change, is served *attentively* from then on: a poll that brings
-// something arms the lane, polls that bring nothing disarm it (a system call
-// each, against a needless wake-up), and nothing is left but an acknowledgement
-// that an answer is expected to take along, for `trust_` at most. That ends
-// when it has come back to poll or post again and again before it was needed: a
-// thread that lost its core for a while was taken for one that stopped.
+// `trust_`, which doubles (20 us up to 640 us, longer where polls take longer)
+// as long as the application polls. Only while the helper is on watch, or
+// called to it, are leftovers left, and by the helper itself, for `kAnswerGap`,
+// where an answer of the application is expected to take them along. So an
+// application that stops polling without a word is noticed after `trust_`, and
+// one that says so (ibv_req_notify_cq, blocking) at once. One that has been
+// noticed several times, such as one that polls for its own completion and then
+// waits for its memory to change, is served *attentively* from then on: a poll
+// that brings something arms the lane, polls that bring nothing disarm it (a
+// system call each, against a needless wake-up), and nothing is left but an
+// acknowledgement that an answer is expected to take along, for `trust_` at
+// most. That ends when it has come back to poll or post again and again before
+// it was needed: a thread that lost its core for a while was taken for one that
+// stopped.
 #ifndef RXE_USER_LANE_IMPL_H_
 #define RXE_USER_LANE_IMPL_H_
 

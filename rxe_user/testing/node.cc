@@ -58,25 +58,27 @@ bool OpenMemory::FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) {
   return true;
 }
 
-EventCq::EventCq() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+EventCq::EventCq()
+    : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      ring_(std::make_unique<Completion[]>(kCapacity)) {}
 EventCq::~EventCq() { ::close(fd_); }
 
 bool EventCq::Push(const Completion& completion) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  completions_.push_back(completion);
+  if (tail_ - head_ == kCapacity) return false;
+  ring_[tail_++ % kCapacity] = completion;
   const uint64_t one = 1;
-  if (completions_.size() == 1) (void)!::write(fd_, &one, sizeof(one));
+  if (tail_ - head_ == 1) (void)!::write(fd_, &one, sizeof(one));
   return true;
 }
 
 std::optional<Completion> EventCq::Poll() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (completions_.empty()) return std::nullopt;
+  if (head_ == tail_) return std::nullopt;
   InOrder();
-  const Completion completion = completions_.front();
-  completions_.pop_front();
+  const Completion completion = ring_[head_++ % kCapacity];
   uint64_t count;
-  if (completions_.empty()) (void)!::read(fd_, &count, sizeof(count));
+  if (head_ == tail_) (void)!::read(fd_, &count, sizeof(count));
   return completion;
 }
 

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -35,7 +34,7 @@ class OpenMemory : public transport::Memory {
 };
 
 // A completion queue with a descriptor that is readable while there is
-// something in it.
+// something in it. A child of fork may destroy it, whatever was going on.
 class EventCq : public transport::CompletionSink {
  public:
   EventCq();
@@ -45,9 +44,13 @@ class EventCq : public transport::CompletionSink {
   int fd() const { return fd_; }
 
  private:
+  static constexpr size_t kCapacity = 1 << 14;
+
   const int fd_;
   std::mutex mutex_;
-  std::deque<transport::Completion> completions_;
+  const std::unique_ptr<transport::Completion[]> ring_;
+  size_t head_ = 0;  // completions that have been taken
+  size_t tail_ = 0;  // and that have come
 };
 
 class Node : public transport::EventSink {

@@ -238,6 +238,8 @@ pid_t StartAnotherUser(int* stop) {
 TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocator may hang in such a child";
+#elif defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer ends such a child that starts threads";
 #endif
   ibv_comp_channel* channel = ibv_create_comp_channel(context_);
   ASSERT_NE(channel, nullptr);
