@@ -190,7 +190,11 @@ bool LaneImpl::Progress() {
   const Time now = Now();
   const Time gap = now - last_poll_.load(std::memory_order_relaxed);
   last_poll_.store(now, std::memory_order_relaxed);
-  if (polled_in_vain_.load(std::memory_order_relaxed)) KeepPace(gap);
+  if (polled_in_vain_.load(std::memory_order_relaxed)) {
+    KeepPace(gap);
+    // This one may not get the lock; then it is quick, and says nothing.
+    polled_in_vain_.store(false, std::memory_order_relaxed);
+  }
   // Several threads may poll; that counts get lost then does no harm.
   polls_.store(polls_.load(std::memory_order_relaxed) + 1,
                std::memory_order_relaxed);
@@ -205,9 +209,7 @@ bool LaneImpl::Progress() {
   // A round with much to do takes longer than a helper that looks is patient.
   if (did) last_poll_.store(Now(), std::memory_order_relaxed);
   Unlock();
-  if (did) {
-    last_fruit_.store(now, std::memory_order_relaxed);
-  }
+  if (did) last_fruit_.store(now, std::memory_order_relaxed);
   const bool patient =
       did ||
       now - last_fruit_.load(std::memory_order_relaxed) <= Paced(kPatience);

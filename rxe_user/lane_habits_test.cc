@@ -149,6 +149,29 @@ INSTANTIATE_TEST_SUITE_P(EachTakes, Polling,
                                            5 * kMicrosecond,
                                            15 * kMicrosecond));
 
+// Else a thread that is kept out by another one, and tries again at once, would
+// make a slow processor look fast.
+TEST_F(LaneTest, APollThatDoesNotGetTheLockSaysNothing) {
+  LaneEnd peer;
+  Join(&peer);
+  for (int i = 0; i < 50; ++i) {
+    peer.Post();
+    EXPECT_TRUE(lane_.Progress());
+    for (int polls = 0; polls < 2; ++polls) {
+      EXPECT_FALSE(lane_.Progress());
+      now += 5 * kMicrosecond;
+      {
+        const Lane::Guard guard(lane_);
+        EXPECT_FALSE(lane_.Progress());
+      }
+      now += kMicrosecond / 10;
+    }
+  }
+  lane_.Progress();
+  EXPECT_GE(lane_.HelperTurn(), now + 5 * 20 * kMicrosecond);
+  EXPECT_FALSE(helper_.armed);
+}
+
 // One that posts again as often as it has polled a completion, 100 posts in a
 // row, to one that polls, for `waves` times. Each call takes 0.1 us, sending
 // takes 10 us.
