@@ -51,20 +51,19 @@ bool HasAvx() {
   return (low & kSseAndAvx) == kSseAndAvx;
 }
 const bool kHasAvx = HasAvx();
-
-bool HasCarrylessMultiply() {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_PCLMUL) != 0;
-}
 #endif
 
 // Without PCLMULQDQ ISA-L goes byte by byte; zlib takes several words at once.
-// Read without order: either gives the same.
+bool ZlibIsFaster() {
 #ifdef __x86_64__
-std::atomic<bool> by_zlib = !HasCarrylessMultiply();
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_PCLMUL) == 0;
 #else
-std::atomic<bool> by_zlib = false;
+  return false;
 #endif
+}
+// Read without order: either gives the same.
+std::atomic<bool> by_zlib = ZlibIsFaster();
 
 // Both functions take and return what zlib's documentation says: inverted on
 // the way in and out, so that 0 starts and results can be continued.

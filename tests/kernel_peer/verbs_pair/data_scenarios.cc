@@ -425,9 +425,9 @@ void Atomics(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// A SEND with a fence carries what the READ before it has brought. Then one
-// more SEND: rxe now and then does not notice that the READ is done, and leaves
-// what waits for it lying until something else is posted.
+// A SEND with a fence carries what the READ before it has brought. By rxe, one
+// more SEND then: now and then it does not notice that the READ is done, and
+// leaves what waits for it lying until something else is posted.
 void Fence(const Rig& rig) {
   Link link(rig, {.memory = 32768});
   if (rig.requester) {
@@ -436,18 +436,18 @@ void Fence(const Rig& rig) {
     link.Rdma(IBV_WR_RDMA_READ, 1, {link.Piece(0, 9000)}, 0);
     link.Send(2, {link.Piece(0, 9000)}, IBV_SEND_FENCE);
     link.Expect(1);
-    link.Send(3, {});
+    if (rig.rxe) link.Send(3, {});
     link.Expect(2);
-    link.Expect(3);
+    if (rig.rxe) link.Expect(3);
     rig.wire_up->Barrier();
     return;
   }
   FillPattern(link.memory(), 9000, 3);
   link.PostRecv(2, {link.Piece(16384, 9000)});
-  link.PostRecv(3, {});
+  if (rig.peer_rxe) link.PostRecv(3, {});
   rig.wire_up->Barrier();
   CheckReceived(link.Expect(2), IBV_WC_RECV, 9000, 0);
-  CheckReceived(link.Expect(3), IBV_WC_RECV, 0, 0);
+  if (rig.peer_rxe) CheckReceived(link.Expect(3), IBV_WC_RECV, 0, 0);
   CheckPattern(link.memory() + 16384, 9000, 3, "a SEND behind a fence");
   rig.wire_up->Barrier();
 }
