@@ -227,6 +227,8 @@ class LaneEnd : public transport::EventSink {
   int wakes_seen_ = 0;
   transport::Time helper_until_ = transport::kNever;
 };
+
+// One end, whose packets go nowhere unless another one joins.
 class LaneTest : public ::testing::Test {
  protected:
   static constexpr uint32_t kQpn = 0x051234;
