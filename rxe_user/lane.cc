@@ -53,7 +53,7 @@ constexpr int kEmptyPolls = 2;
 // How long the helper leaves a polling application alone (pace), but never for
 // longer than the last.
 constexpr Time kLeastTrust = 20 * kMicrosecond;
-constexpr Time kMostTrust = 640 * kMicrosecond;
+constexpr Time kMostTrust = 2560 * kMicrosecond;
 constexpr Time kLongestTrust = 5 * transport::kMillisecond;
 
 // Posts that come while others are under way, or sooner than this (pace) after
@@ -74,6 +74,12 @@ constexpr size_t kTransmitBytes = 192 << 10;
 constexpr int kTransmitBursts = 32;
 // What comes in larger pieces is worth another look in the same round.
 constexpr size_t kBulkArrival = 16 << 10;
+
+// A helper that moves bulk whose pieces come closer together than this looks
+// for the next one as long before it sleeps: being woken takes as much, and the
+// waker, the peer in full flow, some microseconds. Pieces that come farther
+// apart are worth a sleep each.
+constexpr Time kLinger = 50 * kMicrosecond;
 
 // How long until a send that the system did not take is tried again: at first,
 // and at most, doubling in between.
@@ -110,7 +116,8 @@ LaneImpl::LaneImpl(Clock clock)
       last_transmit_(kLongAgo),
       retry_(kLeastRetry),
       unanswered_(kLongAgo),
-      last_post_(kLongAgo) {}
+      last_post_(kLongAgo),
+      last_bulk_(kLongAgo) {}
 
 LaneImpl::~LaneImpl() = default;
 
@@ -264,6 +271,7 @@ void LaneImpl::Unlock() {
       if (!waiter_comes_ && need < helper_wake_) {
         helper_wake_ = need;
         wake = true;
+        called_.store(true, std::memory_order_relaxed);
         ++counters_.helper_wakes;
       }
     }
@@ -323,7 +331,7 @@ void LaneImpl::OnStray(const transport::Datagram& datagram, uint32_t qpn) {
                   datagram.traffic_class, datagram.hop_limit, datagram.bytes});
 }
 
-void LaneImpl::TransmitSome(Time now) {
+size_t LaneImpl::TransmitSome(Time now) {
   gathered_requests_ = 0;
   gathered_bytes_ = 0;
   left_ = false;
@@ -346,6 +354,7 @@ void LaneImpl::TransmitSome(Time now) {
     retry_at_ = now + retry_;
     retry_ = std::min(retry_ * 2, kMostRetry);
   }
+  return bytes;
 }
 
 bool LaneImpl::HasLeftovers() const {
@@ -369,7 +378,14 @@ void LaneImpl::Arm(bool on) {
 // --- The helper thread.
 
 Time LaneImpl::HelperTurn() {
-  lock_.Lock();
+  // A look need not wait for the lock: who holds it is the application, and at
+  // work. To sleep for it, or spin, would take a core from it or its peer.
+  const bool called = called_.exchange(false, std::memory_order_relaxed);
+  if (called || !OnWatch()) {
+    lock_.Lock();
+  } else if (!lock_.TryLock()) {
+    return Now() + trust_.load(std::memory_order_relaxed);
+  }
   if (port() == nullptr) {
     lock_.Unlock();
     return kNever;
@@ -383,22 +399,28 @@ Time LaneImpl::HelperTurn() {
       watch_wanted_ || polls_made - polls_seen_ >= kManyPolls;
   polls_seen_ = polls_made;
   const Time call_age = std::min(poll_age, now - last_post_);
+  // One that is posting, and polls between its sprees, is at it.
+  const bool posts_count =
+      watch_wanted_ || (OnWatch() && poll_age < kPollsAtAll);
   bool polls =
-      (watch_wanted_ ? call_age : poll_age) < (!in_earnest ? Paced(kPollGap)
-                                               : OnWatch() ? neglect
-                                                           : lease);
+      (posts_count ? call_age : poll_age) < (!in_earnest ? Paced(kPollGap)
+                                             : OnWatch() ? neglect
+                                                         : lease);
   bool neglected = false;
+  bool lingers = false;
   bool handed_on = false;
   // An arrival that woke us on an attentive watch is ours to see to.
   if (!polls || (attentive_ && armed_)) {
     const bool left = HasLeftovers();
-    const bool received = ReceiveSome(now, Caller::kFinisher) != 0;
+    size_t bytes = ReceiveSome(now, Caller::kFinisher);
+    const bool received = bytes != 0;
     if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
     // Who waits for the lock, mostly to answer what has just arrived, will send
     // its post and our acknowledgement together.
     handed_on = lock_.contended() ||
                 (received && HasLeftovers() && WillBeAnswered(now));
-    if (!handed_on) TransmitSome(now);
+    if (!handed_on) bytes += TransmitSome(now);
+    lingers = MoreBulkIsNear(bytes);
     if (OnWatch()) {
       neglected = !armed_ && (left || received) && call_age > neglect;
       if (neglected) {
@@ -431,9 +453,17 @@ Time LaneImpl::HelperTurn() {
     helper_wake_ = last_need_ > now ? std::min(last_need_, need) : need;
   }
   transmitted_ = false;
-  const Time wake = helper_wake_;
+  const Time wake = !polls && lingers ? now + 1 : helper_wake_;
   lock_.Unlock();
   return wake;
+}
+
+// The helper has just moved so many bytes.
+bool LaneImpl::MoreBulkIsNear(size_t bytes) {
+  const Time now = Now();
+  const bool near = now - last_bulk_ < kLinger;
+  if (bytes >= kBulkArrival) last_bulk_ = now;
+  return near;
 }
 
 // Something that asks for an acknowledgement has been taken in, and the

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
+#include <vector>
 
 #include "rxe_user/testing/lane_end.h"
 
@@ -27,12 +29,49 @@ TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
 TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
   Post();
   GoOnWatch();
-  for (const int us : {40, 80, 160, 320, 640, 640}) {
+  for (const int us : {40, 80, 160, 320, 640, 1280, 2560, 2560}) {
     now += 20 * kMicrosecond;
     lane_.Progress();
     EXPECT_EQ(lane_.HelperTurn(), now + us * kMicrosecond);
     EXPECT_FALSE(helper_.armed);
   }
+}
+
+// Who holds the lock is at work, and needs the core that the helper would wait
+// on. What the helper was called for, however, it sees to.
+TEST_F(LaneTest, ALookDoesNotWaitForTheLock) {
+  GoOnWatch();
+  lane_.Progress();
+  const Time trust = lane_.HelperTurn() - now;
+  const Lane::Guard guard(lane_);
+  Time until = 0;
+  std::thread helper([&] { until = lane_.HelperTurn(); });
+  helper.join();
+  EXPECT_EQ(until, now + trust);
+  EXPECT_FALSE(helper_.armed);
+}
+
+// One that posts for longer than the helper is patient will poll then.
+TEST_F(LaneTest, PostingBetweenPollsIsASignOfLife) {
+  LaneEnd peer;
+  Join(&peer);
+  GoOnWatch();
+  for (int i = 0; i < 5; ++i) lane_.Progress();
+  for (int i = 0; i < 8; ++i) {
+    now += 5 * kMicrosecond;
+    Post();
+  }
+  peer.lane.HelperTurn();
+  ASSERT_FALSE(port_->on_the_wire.empty());
+  lane_.HelperTurn();
+  EXPECT_FALSE(port_->on_the_wire.empty());
+  // Unless it does not poll at all.
+  for (int i = 0; i < 220; ++i) {
+    now += 5 * kMicrosecond;
+    Post();
+  }
+  lane_.HelperTurn();
+  EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
 // The helper comes by and finds an acknowledgement that a poll has left just
@@ -138,7 +177,7 @@ TEST_P(Polling, KeepsTheHelperAsleep) {
   EXPECT_EQ(neglects(), neglects_before);
   // 100 ms in steps of so much, and a few shorter ones before.
   const Time watch =
-      std::clamp<Time>(640 * step, 640 * kMicrosecond, 5 * kMillisecond);
+      std::clamp<Time>(2560 * step, 2560 * kMicrosecond, 5 * kMillisecond);
   for (LaneEnd* e : {&end_, &peer}) {
     EXPECT_LE(e->helper_turns, 100 * kMillisecond / watch + 10);
     EXPECT_LE(e->helper.wakes, 1);
@@ -253,6 +292,53 @@ TEST_F(SpreeTest, AttentionEnds) {
   }
   Waves(40);
   EXPECT_GT(Gathered(10), 30);
+}
+
+// A target of WRITEs of 32 KB: where they come in full flow, the helper looks
+// for the next one a while before it sleeps, since who wakes it is the peer.
+class BulkTest : public LaneTest {
+ protected:
+  void SetUp() override {
+    LaneTest::SetUp();
+    Join(&peer_);
+  }
+  // When the helper comes after a WRITE, and what that was for.
+  Time Arrive() {
+    {
+      const Lane::Guard guard(peer_.lane);
+      peer_.PostLocked({reinterpret_cast<uint64_t>(from_.data()),
+                        static_cast<uint32_t>(from_.size()), 1},
+                       to_.data());
+    }
+    const Time until = lane_.HelperTurn();
+    peer_.lane.HelperTurn();
+    EXPECT_TRUE(peer_.cq.Poll());
+    return until;
+  }
+  static constexpr Time kAtOnce = kMicrosecond;
+
+  LaneEnd peer_;
+  std::vector<uint8_t> from_ = std::vector<uint8_t>(32 << 10);
+  std::vector<uint8_t> to_ = from_;
+};
+
+TEST_F(BulkTest, IsAwaitedWhileItFlows) {
+  EXPECT_GT(Arrive(), now + kMillisecond);
+  for (int i = 0; i < 100; ++i) {
+    now += 20 * kMicrosecond;
+    EXPECT_LT(Arrive(), now + kAtOnce);
+  }
+  // It stops: not for long.
+  now += 40 * kMicrosecond;
+  EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);
+  now += 15 * kMicrosecond;
+  EXPECT_GT(lane_.HelperTurn(), now + kMillisecond);
+  // It drizzles: not at all.
+  for (int i = 0; i < 100; ++i) {
+    now += 60 * kMicrosecond;
+    EXPECT_GT(Arrive(), now + kMillisecond);
+  }
+  EXPECT_TRUE(helper_.armed);
 }
 
 // An application that polls for its completion and then waits for its memory to

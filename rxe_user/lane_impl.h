@@ -21,7 +21,7 @@
 // While the application polls, waking the helper for each arrival would cost
 // more than the arrival. A helper that is woken and sees that the application
 // polls *goes on watch*: it disarms the lane and comes back by itself after
-// `trust_`, which doubles (20 us up to 640 us, longer where polls take longer)
+// `trust_`, which doubles (20 us up to 2.5 ms, longer where polls take longer)
 // as long as the application polls. Only while the helper is on watch, or
 // called to it, are leftovers left, and by the helper itself, for `kAnswerGap`,
 // where an answer of the application is expected to take them along. So an
@@ -146,7 +146,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
   void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
-  void TransmitSome(transport::Time now);
+  // Returns bytes.
+  size_t TransmitSome(transport::Time now);
   // There are packets that could be sent now.
   bool HasLeftovers() const;
   // When somebody must come at the latest.
@@ -156,6 +157,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // Leftovers may be left to the next poll, or the post that is expected.
   bool MayLeave() const { return OnWatch() && (!attentive_ || left_); }
   bool WillBeAnswered(transport::Time now);
+  bool MoreBulkIsNear(size_t bytes);
   void OnNeglect();
   void PayAttention(bool received);
   // How often the application has polled or posted.
@@ -190,12 +192,13 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool armed_ = false;
   // Also read without the lock, as a hint.
   std::atomic<bool> watching_ = false;
-  int waiters_ = 0;  // threads in WaitReadable
+  std::atomic<bool> called_ = false;  // the helper, by Unlock()
+  int waiters_ = 0;                   // threads in WaitReadable
   transport::Time helper_wake_ = transport::kNever;
   bool waiter_comes_ = false;  // one of them goes round again at once
   // What Need() was last, other than kNever, when Unlock() compared.
   transport::Time last_need_ = 0;
-  transport::Time trust_;
+  std::atomic<transport::Time> trust_;  // also read without the lock
   transport::Time last_transmit_;
   transport::Time retry_at_ = 0;  // of sends that are blocked
   transport::Time retry_;         // the next interval
@@ -208,6 +211,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   int quick_posts_ = 0;          // in a row, soon after a send
   int gathered_requests_ = 0;    // left to be gathered
   uint64_t gathered_bytes_ = 0;  // their payload
+  transport::Time last_bulk_;    // when the helper moved some last
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;

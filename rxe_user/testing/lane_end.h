@@ -190,14 +190,18 @@ class LaneEnd : public transport::EventSink {
   }
   void PostLocked() {
     ++outbox_[0];
-    const transport::Sge sge = {reinterpret_cast<uint64_t>(outbox_), 64, 1};
+    PostLocked({reinterpret_cast<uint64_t>(outbox_), sizeof(outbox_), 1},
+               to->inbox);
+  }
+  // A WRITE of `sge` to `target`.
+  void PostLocked(const transport::Sge& sge, void* target) {
     transport::SendRequest request;
     request.opcode = transport::SendOpcode::kRdmaWrite;
     request.sges = {&sge, 1};
-    request.remote_addr = reinterpret_cast<uint64_t>(to->inbox);
+    request.remote_addr = reinterpret_cast<uint64_t>(target);
     request.rkey = 1;
     ASSERT_EQ(qp->PostSend(request, virtual_now), 0);
-    lane.Posted(virtual_now, 1, 64);
+    lane.Posted(virtual_now, 1, sge.length);
   }
 
   // What the helper thread would do by now: it wakes when it is told to, when
