@@ -384,7 +384,8 @@ Time LaneImpl::HelperTurn() {
   if (called || !OnWatch()) {
     lock_.Lock();
   } else if (!lock_.TryLock()) {
-    return Now() + trust_.load(std::memory_order_relaxed);
+    TrustLonger();
+    return Now() + trust_;
   }
   if (port() == nullptr) {
     lock_.Unlock();
@@ -438,7 +439,7 @@ Time LaneImpl::HelperTurn() {
       trust_ = Paced(kLeastTrust);
       Arm(false);
     } else if (!neglected) {
-      trust_ = std::min({trust_ * 2, Paced(kMostTrust), kLongestTrust});
+      TrustLonger();
       neglects_ = std::max(neglects_ - 1, 0);
     }
     watching_.store(true, std::memory_order_relaxed);
@@ -456,6 +457,11 @@ Time LaneImpl::HelperTurn() {
   const Time wake = !polls && lingers ? now + 1 : helper_wake_;
   lock_.Unlock();
   return wake;
+}
+
+// The application has been found at work.
+void LaneImpl::TrustLonger() {
+  trust_ = std::min({trust_ * 2, Paced(kMostTrust), kLongestTrust});
 }
 
 // The helper has just moved so many bytes.

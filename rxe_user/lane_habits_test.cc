@@ -47,7 +47,7 @@ TEST_F(LaneTest, ALookDoesNotWaitForTheLock) {
   Time until = 0;
   std::thread helper([&] { until = lane_.HelperTurn(); });
   helper.join();
-  EXPECT_EQ(until, now + trust);
+  EXPECT_EQ(until, now + 2 * trust);
   EXPECT_FALSE(helper_.armed);
 }
 

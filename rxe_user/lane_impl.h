@@ -156,6 +156,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool MayGather() const { return OnWatch() && !attentive_; }
   // Leftovers may be left to the next poll, or the post that is expected.
   bool MayLeave() const { return OnWatch() && (!attentive_ || left_); }
+  void TrustLonger();
   bool WillBeAnswered(transport::Time now);
   bool MoreBulkIsNear(size_t bytes);
   void OnNeglect();
@@ -198,7 +199,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool waiter_comes_ = false;  // one of them goes round again at once
   // What Need() was last, other than kNever, when Unlock() compared.
   transport::Time last_need_ = 0;
-  std::atomic<transport::Time> trust_;  // also read without the lock
+  // The helper's; DropLease sets it too. Not guarded by the lock.
+  std::atomic<transport::Time> trust_;
   transport::Time last_transmit_;
   transport::Time retry_at_ = 0;  // of sends that are blocked
   transport::Time retry_;         // the next interval
