@@ -6,6 +6,7 @@ Nothing here decides what is measured (rows.py) or what it means (report.py).
 
 import concurrent.futures
 import json
+import math
 import os
 import re
 import resource
@@ -27,6 +28,9 @@ from places import Failure
 PROGRAMS = os.path.join(ROOT, "bazel-bin", "tests", "bench")
 LIMIT = 300  # seconds until a program that has not ended has failed
 IDLE_SECONDS = 4  # for which an idle process is watched
+# A machine has become another one if handing a word from core to core takes so
+# many times what it took at best, and a figure from then is taken anew, so often.
+FAR, RETAKES = 1.6, 10
 ORDINARY_RMEM_MAX = 212992  # bytes; the kernel's default
 RMEM_MAX = "/proc/sys/net/core/rmem_max"
 
@@ -83,10 +87,34 @@ class Turns:
 
     def __init__(self):
         self.turn = 0  # counts up; references are measured once in each
+        self.core_to_core_ns = math.inf  # at its best
+        self.retaken = 0  # figures that were not kept
         self._memo = {}
 
     def measured(self, measure):
+        """A Sample from a time when the machine was at its best, if such a
+        time comes."""
+        for left in range(RETAKES, -1, -1):
+            ns = self._core_to_core()
+            if ns <= FAR * self.core_to_core_ns:
+                sample = self.sampled(measure)
+                ns = self._core_to_core()
+                if ns <= FAR * self.core_to_core_ns:
+                    return sample
+                self.retaken += 1
+            elif left:
+                time.sleep(1)  # the host may move us again
+        self.core_to_core_ns = ns  # this is what it is now
+        return self.sampled(measure)
+
+    def sampled(self, measure):
         return measure(self)
+
+    def _core_to_core(self):
+        """ns; 0 if there is only one processor."""
+        ns = reference("core_to_core", [])["round_trip_ns"] or 0
+        self.core_to_core_ns = min(ns, self.core_to_core_ns)
+        return ns
 
     def once(self, key, measure):
         """What `measure` gives in this turn: measured once."""
@@ -132,8 +160,8 @@ class Bench(Turns):
                                   places.loopback_place(name))
         return self._places[name]
 
-    def measured(self, measure):
-        """A Sample with the CPU time and instructions of its processes."""
+    def sampled(self, measure):
+        """With the CPU time of its processes."""
         def used():
             u = resource.getrusage(resource.RUSAGE_CHILDREN)
             return u.ru_utime + u.ru_stime
@@ -314,17 +342,20 @@ def _write(path, value):
 # --- References.
 
 
-def _reference(bench, program, argv):
+def reference(program, argv, before=()):
     try:
         done = subprocess.run(
-            bench.runner.count_argv() +
-            [os.path.join(PROGRAMS, program), "--json"] + argv,
+            [*before, os.path.join(PROGRAMS, program), "--json", *argv],
             capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise Failure(f"{program} did not end within {LIMIT} s")
     if done.returncode:
         raise Failure(f"{program}: {done.stderr.strip()}")
     return json.loads(done.stdout)
+
+
+def _reference(bench, program, argv):
+    return reference(program, argv, bench.runner.count_argv())
 
 
 def _ends(bench, name):

@@ -117,12 +117,20 @@ def summary(results):
     return text
 
 
+def steadiness(results):
+    return (f"A word goes from processor to processor and back in "
+            f"{figure(results['core_to_core_ns'])} ns at best; "
+            f"{results['retaken'] or 'no'} figures were taken anew, since that "
+            "took much longer just before or after.")
+
+
 def machine_lines(results):
     m = results["machine"]
     return [f"{results['date']}, {m['cpu']}, {m['cores']} cores"
             f"{', virtual' if m['virtual'] else ''}; {m['kernel']}; I/O by "
             f"{m['io']}; {m['perftest']}; commit {m['commit']}"] + (
-                [results["guest"]] if results.get("guest") else [])
+                [results["guest"]] if results.get("guest") else []) + (
+                [steadiness(results)] if results.get("core_to_core_ns") else [])
 
 
 def _cost(numbers_):
