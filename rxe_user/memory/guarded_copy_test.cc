@@ -48,31 +48,33 @@ class GuardedCopyTest : public testing::Test {
   void SetUp() override { PrepareGuardedAccess(); }
 };
 
-// On processors with fast `rep movsb` and on others.
+// In each way that this processor knows.
 #if defined(__x86_64__)
-extern "C" bool rxe_user_guarded_by_words __attribute__((visibility("hidden")));
+extern "C" uint8_t rxe_user_guarded_way __attribute__((visibility("hidden")));
 
 class GuardedCopyByTest : public GuardedCopyTest,
-                          public testing::WithParamInterface<bool> {
+                          public testing::WithParamInterface<uint8_t> {
  protected:
   void SetUp() override {
     GuardedCopyTest::SetUp();
-    rxe_user_guarded_by_words = GetParam();
+    if (GetParam() == 2 && !__builtin_cpu_supports("avx")) {
+      GTEST_SKIP() << "no AVX";
+    }
+    rxe_user_guarded_way = GetParam();
   }
-  void TearDown() override { rxe_user_guarded_by_words = before_; }
+  void TearDown() override { rxe_user_guarded_way = before_; }
 
  private:
-  const bool before_ = rxe_user_guarded_by_words;
+  const uint8_t before_ = rxe_user_guarded_way;
 };
 
-INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Bool(),
-                         [](const auto& info) {
-                           return info.param ? "Words" : "Bytes";
-                         });
+constexpr const char* kWays[] = {"Words", "Bytes", "Vectors"};
+INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(0, 1, 2),
+                         [](const auto& info) { return kWays[info.param]; });
 #else
 class GuardedCopyByTest : public GuardedCopyTest,
-                          public testing::WithParamInterface<bool> {};
-INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(false));
+                          public testing::WithParamInterface<uint8_t> {};
+INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(0));
 #endif
 
 TEST_P(GuardedCopyByTest, CopiesEverySize) {
