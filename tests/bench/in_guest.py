@@ -30,9 +30,9 @@ PROCESSORS = 2
 NAMESPACE, NETDEV, ADDRESS = "ours", "own0", "10.77.1.1"
 LIMIT = 100  # seconds until a program that has not ended has failed
 
-# Bytes -> messages in a run: some seconds, emulated.
-MESSAGES = {64: 4000, 4 * KB: 3000, 64 * KB: 500, MB: 40}
-ROUND_TRIPS = 1000
+# Bytes -> messages in a run: a second and more, emulated.
+MESSAGES = {64: 50000, 4 * KB: 25000, 64 * KB: 2000, MB: 150}
+ROUND_TRIPS = 10000
 
 
 class GuestBench(figures.Turns):
