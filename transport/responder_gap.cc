@@ -41,6 +41,7 @@ void Responder::Impl::ExecuteHeld(Time now) {
     }
     wire::PacketView packet;
     wire::PacketView::Parse(held.first(), &packet);
+    const MessageProgress before = message;
     executing_held = true;
     const Outcome outcome = Execute(packet, now);
     executing_held = false;
@@ -49,6 +50,7 @@ void Responder::Impl::ExecuteHeld(Time now) {
       // Whoever guesses one of the many PSNs that are held could end the queue
       // pair: only what comes when it is expected may. The peer is to say it
       // again, and if it was the peer, it will be in order.
+      static_cast<MessageProgress&>(message) = before;
       held.Clear();
       ReportGap();
       return;

@@ -61,17 +61,19 @@ struct Resource {
   uint64_t stop = 0;       // where it ends, in bytes from `va`; READ
 };
 
-// The message that requests are assembling.
-struct Message {
+// How far the message that requests are assembling has come.
+struct MessageProgress {
   enum class Kind : uint8_t { kNone, kSend, kWrite };
   Kind kind = Kind::kNone;
-  uint64_t received = 0;  // bytes
+  uint32_t sge_offset = 0;  // bytes into `sge`
+  size_t sge = 0;           // where the next byte of a receive goes
+  uint64_t received = 0;    // bytes
+};
 
+struct Message : MessageProgress {
   bool has_receive = false;
   ReceiveWqe receive;
-  uint64_t capacity = 0;    // bytes of `receive`
-  size_t sge = 0;           // where the next byte goes
-  uint32_t sge_offset = 0;  // bytes into that one
+  uint64_t capacity = 0;  // bytes of `receive`
 
   uint64_t va = 0;  // WRITE: where the message began
   uint32_t rkey = 0;

@@ -426,6 +426,23 @@ TEST_F(ReplayTest, ForgedHeldPacketsHarmNobody) {
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
+// Nor those that the receive has no room for: it stays for what comes in order.
+TEST_F(ReplayTest, HeldSendTooLongForItsReceive) {
+  peer.PostReceive(7, {256, 4});
+  peer.PostReceive(8, {4});
+  peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
+  peer.Deliver(peer.Request(kSendMiddle, 101), 256);
+  peer.Deliver(peer.Request(kSendFirst, 100), 256);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 0");
+  peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
+  peer.Deliver(peer.Request(kSendLast, 101), 4);
+  EXPECT_EQ(peer.TakeReceives(), "7 ok 260");
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 1");
+  peer.Deliver(peer.Request(kSendOnly, 102, true), 4);
+  EXPECT_EQ(peer.TakeReceives(), "8 ok 4");
+  EXPECT_EQ(peer.Transmit(), "ACK 102 msn 2");
+}
+
 TEST_F(ReplayTest, MoreThanCanBeHeld) {
   // 512 packets at most; the rest is dropped and comes again.
   for (uint32_t psn = 101; psn < 101 + 600; ++psn) {

@@ -221,7 +221,8 @@ bool Responder::Impl::TakeReceive() {
       qp.config_.srq != nullptr
           ? qp.config_.srq
           : static_cast<ReceiveSource*>(qp.receive_queue_.get());
-  if (!source->Pop(&message.receive)) return false;
+  // There is one already if a held packet took it and was refused.
+  if (!message.has_receive && !source->Pop(&message.receive)) return false;
   message.has_receive = true;
   message.sge = 0;
   message.sge_offset = 0;
@@ -308,6 +309,7 @@ Responder::Impl::Outcome Responder::Impl::Fail(wire::NakCode code,
 Responder::Impl::Outcome Responder::Impl::FailReceive(wire::NakCode code,
                                                       WcStatus receive_status,
                                                       Time now) {
+  if (executing_held) return Outcome::kRefused;
   nak = Nak{wire::MakeNakSyndrome(code), expected, true};
   Completion completion;
   completion.status = receive_status;
