@@ -78,7 +78,8 @@ constexpr size_t kBulkArrival = 16 << 10;
 // A helper that moves bulk whose pieces come closer together than this looks
 // for the next one as long before it sleeps: being woken takes as much, and the
 // waker, the peer in full flow, some microseconds. Pieces that come farther
-// apart are worth a sleep each.
+// apart are worth a sleep each. Not if the application polls at all: it may be
+// the one whose core that would take.
 constexpr Time kLinger = 50 * kMicrosecond;
 
 // How long until a send that the system did not take is tried again: at first,
@@ -379,9 +380,10 @@ void LaneImpl::Arm(bool on) {
 
 Time LaneImpl::HelperTurn() {
   // A look need not wait for the lock: who holds it is the application, and at
-  // work. To sleep for it, or spin, would take a core from it or its peer.
+  // work. To sleep for it, or spin, would take a core from it or its peer. An
+  // arrival, however, wakes us again and again until somebody takes it in.
   const bool called = called_.exchange(false, std::memory_order_relaxed);
-  if (called || !OnWatch()) {
+  if (called || !OnWatch() || armed_.load(std::memory_order_relaxed)) {
     lock_.Lock();
   } else if (!lock_.TryLock()) {
     TrustLonger();
@@ -421,7 +423,7 @@ Time LaneImpl::HelperTurn() {
     handed_on = lock_.contended() ||
                 (received && HasLeftovers() && WillBeAnswered(now));
     if (!handed_on) bytes += TransmitSome(now);
-    lingers = MoreBulkIsNear(bytes);
+    lingers = MoreBulkIsNear(bytes) && poll_age >= kPollsAtAll;
     if (OnWatch()) {
       neglected = !armed_ && (left || received) && call_age > neglect;
       if (neglected) {

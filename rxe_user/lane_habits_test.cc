@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -49,6 +50,38 @@ TEST_F(LaneTest, ALookDoesNotWaitForTheLock) {
   helper.join();
   EXPECT_EQ(until, now + 2 * trust);
   EXPECT_FALSE(helper_.armed);
+}
+
+// What has woken the helper would only wake it again.
+TEST_F(LaneTest, AnArrivalOnAnAttentiveWatchWaitsForTheLock) {
+  LaneEnd peer;
+  Join(&peer);
+  GoOnWatch();
+  // Neglect: what comes is not polled for.
+  for (int i = 0; i < 10 && !helper_.armed; ++i) {
+    lane_.Progress();
+    peer.Post();
+    peer.lane.HelperTurn();
+    now += 10 * kMicrosecond;
+    lane_.HelperTurn();
+  }
+  ASSERT_TRUE(helper_.armed);
+  peer.Post();
+  peer.lane.HelperTurn();
+  ASSERT_FALSE(port_->on_the_wire.empty());
+  std::atomic<bool> done = false;
+  std::thread helper;
+  {
+    const Lane::Guard guard(lane_);
+    helper = std::thread([&] {
+      lane_.HelperTurn();
+      done = true;
+    });
+    // It does not come back; one that does not wait would in this time.
+    for (int i = 0; i < 10000 && !done; ++i) std::this_thread::yield();
+  }
+  helper.join();
+  EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
 // One that posts for longer than the helper is patient will poll then.
@@ -339,6 +372,16 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
     EXPECT_GT(Arrive(), now + kMillisecond);
   }
   EXPECT_TRUE(helper_.armed);
+}
+
+// One that polls at times may have lost its core to the helper, which must not
+// keep it by looking.
+TEST_F(BulkTest, IsNotAwaitedInPlaceOfOneThatPolls) {
+  for (int i = 0; i < 100; ++i) {
+    if (i % 10 == 0) lane_.Progress();
+    now += 40 * kMicrosecond;
+    EXPECT_GT(Arrive(), now + kAtOnce) << i;
+  }
 }
 
 // An application that polls for its completion and then waits for its memory to

@@ -190,8 +190,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   LaneHelper* helper_ = nullptr;
   int index_ = 0;
   uint8_t slot_number_ = 0;
-  bool armed_ = false;
   // Also read without the lock, as a hint.
+  std::atomic<bool> armed_ = false;
   std::atomic<bool> watching_ = false;
   std::atomic<bool> called_ = false;  // the helper, by Unlock()
   int waiters_ = 0;                   // threads in WaitReadable
