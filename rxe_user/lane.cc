@@ -78,8 +78,8 @@ constexpr size_t kBulkArrival = 16 << 10;
 // A helper that moves bulk whose pieces come closer together than this looks
 // for the next one as long before it sleeps: being woken takes as much, and the
 // waker, the peer in full flow, some microseconds. Pieces that come farther
-// apart are worth a sleep each. Not if the application polls at all: it may be
-// the one whose core that would take.
+// apart are worth a sleep each. Not if the application polls at all, since it
+// may be the one whose core that would take, nor beside a thread that waits.
 constexpr Time kLinger = 50 * kMicrosecond;
 
 // How long until a send that the system did not take is tried again: at first,
@@ -250,7 +250,9 @@ void LaneImpl::DropLease() {
   if (!OnWatch()) return;
   lock_.Lock();
   if (port() != nullptr && OnWatch()) {
-    watching_.store(false, std::memory_order_relaxed);
+    watching_.store(false);
+    // The helper may sleep beyond when it said it would come.
+    if (look_missed_.exchange(false)) helper_wake_ = kNever;
     trust_ = Paced(kLeastTrust);
     if (waiters_ == 0) Arm(true);
   }
@@ -379,16 +381,11 @@ void LaneImpl::Arm(bool on) {
 // --- The helper thread.
 
 Time LaneImpl::HelperTurn() {
-  // A look need not wait for the lock: who holds it is the application, and at
-  // work. To sleep for it, or spin, would take a core from it or its peer. An
-  // arrival, however, wakes us again and again until somebody takes it in.
-  const bool called = called_.exchange(false, std::memory_order_relaxed);
-  if (called || !OnWatch() || armed_.load(std::memory_order_relaxed)) {
-    lock_.Lock();
-  } else if (!lock_.TryLock()) {
+  if (MayLookLater()) {
     TrustLonger();
     return Now() + trust_;
   }
+  look_missed_.store(false, std::memory_order_relaxed);
   if (port() == nullptr) {
     lock_.Unlock();
     return kNever;
@@ -413,7 +410,8 @@ Time LaneImpl::HelperTurn() {
   bool lingers = false;
   bool handed_on = false;
   // An arrival that woke us on an attentive watch is ours to see to.
-  if (!polls || (attentive_ && armed_)) {
+  // So is what it has posted last, if it may be off to wait for its memory.
+  if (!polls || (attentive_ && (armed_ || HasLeftovers()))) {
     const bool left = HasLeftovers();
     size_t bytes = ReceiveSome(now, Caller::kFinisher);
     const bool received = bytes != 0;
@@ -423,7 +421,7 @@ Time LaneImpl::HelperTurn() {
     handed_on = lock_.contended() ||
                 (received && HasLeftovers() && WillBeAnswered(now));
     if (!handed_on) bytes += TransmitSome(now);
-    lingers = MoreBulkIsNear(bytes) && poll_age >= kPollsAtAll;
+    lingers = MoreBulkIsNear(bytes) && poll_age >= kPollsAtAll && waiters_ == 0;
     if (OnWatch()) {
       neglected = !armed_ && (left || received) && call_age > neglect;
       if (neglected) {
@@ -459,6 +457,24 @@ Time LaneImpl::HelperTurn() {
   const Time wake = !polls && lingers ? now + 1 : helper_wake_;
   lock_.Unlock();
   return wake;
+}
+
+// Takes the lock, unless this is a mere look while an application that polls
+// holds it: it is at work, and to sleep for the lock, or spin, would take a
+// core from it or its peer. An arrival, however, would wake us again and again.
+bool LaneImpl::MayLookLater() {
+  const bool called = called_.exchange(false, std::memory_order_relaxed);
+  const Time poll_age = Now() - last_poll_.load(std::memory_order_relaxed);
+  if (!called && OnWatch() && !armed_.load(std::memory_order_relaxed) &&
+      poll_age < kPollsAtAll) {
+    if (lock_.TryLock()) return false;
+    // Either DropLease sees that we do not come when we said, or we see that
+    // the watch is over.
+    look_missed_.store(true);
+    if (watching_.load()) return true;
+  }
+  lock_.Lock();
+  return false;
 }
 
 // The application has been found at work.

@@ -19,6 +19,28 @@ using transport::Time;
 
 Time& now = virtual_now;
 
+// Whether a turn of the helper waits for who holds the lane.
+bool HelperWaitsForTheLock(LaneImpl* lane) {
+  std::atomic<bool> begun = false;
+  std::atomic<bool> done = false;
+  bool waits;
+  std::thread helper;
+  {
+    const Lane::Guard guard(*lane);
+    helper = std::thread([&] {
+      begun = true;
+      lane->HelperTurn();
+      done = true;
+    });
+    while (!begun) std::this_thread::yield();
+    // One that does not wait is mostly back in this time.
+    for (int i = 0; i < 10000 && !done; ++i) std::this_thread::yield();
+    waits = !done;
+  }
+  helper.join();
+  return waits;
+}
+
 TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
   Post();
   GoOnWatch();
@@ -56,32 +78,53 @@ TEST_F(LaneTest, ALookDoesNotWaitForTheLock) {
 TEST_F(LaneTest, AnArrivalOnAnAttentiveWatchWaitsForTheLock) {
   LaneEnd peer;
   Join(&peer);
-  GoOnWatch();
-  // Neglect: what comes is not polled for.
-  for (int i = 0; i < 10 && !helper_.armed; ++i) {
-    lane_.Progress();
-    peer.Post();
-    peer.lane.HelperTurn();
-    now += 10 * kMicrosecond;
-    lane_.HelperTurn();
-  }
-  ASSERT_TRUE(helper_.armed);
+  BecomeAttentive(&peer);
   peer.Post();
   peer.lane.HelperTurn();
   ASSERT_FALSE(port_->on_the_wire.empty());
-  std::atomic<bool> done = false;
-  std::thread helper;
+  EXPECT_TRUE(HelperWaitsForTheLock(&lane_));
+  EXPECT_TRUE(port_->on_the_wire.empty());
+}
+
+// Who holds the lock need not be the one that polled.
+TEST_F(LaneTest, WithoutPollsALookWaitsForTheLock) {
+  GoOnWatch();
+  lane_.Progress();
+  lane_.HelperTurn();
+  now += 2 * kMillisecond;
+  EXPECT_TRUE(HelperWaitsForTheLock(&lane_));
+}
+
+// A helper that came and went without the lock has forgotten its promise.
+TEST_F(LaneTest, AfterAMissedLookTheEndOfTheWatchCallsTheHelper) {
+  GoOnWatch();
+  lane_.Progress();
+  now = lane_.HelperTurn();
   {
     const Lane::Guard guard(lane_);
-    helper = std::thread([&] {
-      lane_.HelperTurn();
-      done = true;
-    });
-    // It does not come back; one that does not wait would in this time.
-    for (int i = 0; i < 10000 && !done; ++i) std::this_thread::yield();
+    std::thread([&] { lane_.HelperTurn(); }).join();
   }
-  helper.join();
-  EXPECT_TRUE(port_->on_the_wire.empty());
+  port_->block_next = true;
+  Post();
+  EXPECT_EQ(helper_.wakes, 0);
+  lane_.DropLease();
+  EXPECT_EQ(helper_.wakes, 1);
+}
+
+// What was gathered when such an application went away goes out.
+TEST_F(LaneTest, NothingLiesGatheredOnAnAttentiveWatch) {
+  LaneEnd peer;
+  Join(&peer);
+  BecomeAttentive(&peer);
+  for (int i = 0; i < 4; ++i) lane_.Progress();
+  ASSERT_FALSE(helper_.armed);
+  for (int i = 0; i < 8; ++i) {
+    now += kMicrosecond / 4;
+    Post();
+  }
+  lane_.HelperTurn();
+  const Lane::Guard guard(lane_);
+  EXPECT_FALSE(lane_.endpoint().HasTransmit());
 }
 
 // One that posts for longer than the helper is patient will poll then.
@@ -361,6 +404,13 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
     now += 20 * kMicrosecond;
     EXPECT_LT(Arrive(), now + kAtOnce);
   }
+  // Not beside a thread that waits.
+  lane_.EnterWait();
+  now += 20 * kMicrosecond;
+  EXPECT_GT(Arrive(), now + kAtOnce);
+  lane_.LeaveWait();
+  now += 20 * kMicrosecond;
+  EXPECT_LT(Arrive(), now + kAtOnce);
   // It stops: not for long.
   now += 40 * kMicrosecond;
   EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);

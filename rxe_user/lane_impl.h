@@ -156,6 +156,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool MayGather() const { return OnWatch() && !attentive_; }
   // Leftovers may be left to the next poll, or the post that is expected.
   bool MayLeave() const { return OnWatch() && (!attentive_ || left_); }
+  bool MayLookLater();
   void TrustLonger();
   bool WillBeAnswered(transport::Time now);
   bool MoreBulkIsNear(size_t bytes);
@@ -194,7 +195,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::atomic<bool> armed_ = false;
   std::atomic<bool> watching_ = false;
   std::atomic<bool> called_ = false;  // the helper, by Unlock()
-  int waiters_ = 0;                   // threads in WaitReadable
+  // The helper did not come at helper_wake_, on watch, and will later.
+  std::atomic<bool> look_missed_ = false;
+  int waiters_ = 0;  // threads in WaitReadable
   transport::Time helper_wake_ = transport::kNever;
   bool waiter_comes_ = false;  // one of them goes round again at once
   // What Need() was last, other than kNever, when Unlock() compared.

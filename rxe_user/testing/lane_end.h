@@ -261,6 +261,19 @@ class LaneTest : public ::testing::Test {
     ASSERT_FALSE(helper_.armed);
   }
 
+  // The application does not poll for what comes while the helper looks.
+  void BecomeAttentive(LaneEnd* peer) {
+    GoOnWatch();
+    for (int i = 0; i < 10 && !helper_.armed; ++i) {
+      lane_.Progress();
+      peer->Post();
+      peer->lane.HelperTurn();
+      virtual_now += 10 * transport::kMicrosecond;
+      lane_.HelperTurn();
+    }
+    ASSERT_TRUE(helper_.armed);
+  }
+
   LaneEnd end_;
   FakeSlot& slot_ = end_.slot;
   FakeHelper& helper_ = end_.helper;

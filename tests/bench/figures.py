@@ -98,7 +98,7 @@ class Turns:
             ns = self._core_to_core()
             if ns <= FAR * self.core_to_core_ns:
                 sample = self.sampled(measure)
-                ns = self._core_to_core()
+                ns = max(ns, self._core_to_core())
                 if ns <= FAR * self.core_to_core_ns:
                     return sample
                 self.retaken += 1
