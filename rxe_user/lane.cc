@@ -381,7 +381,7 @@ void LaneImpl::Arm(bool on) {
 // --- The helper thread.
 
 Time LaneImpl::HelperTurn() {
-  if (MayLookLater()) {
+  if (!LockForTurn()) {
     TrustLonger();
     return Now() + trust_;
   }
@@ -459,22 +459,23 @@ Time LaneImpl::HelperTurn() {
   return wake;
 }
 
-// Takes the lock, unless this is a mere look while an application that polls
-// holds it: it is at work, and to sleep for the lock, or spin, would take a
-// core from it or its peer. An arrival, however, would wake us again and again.
-bool LaneImpl::MayLookLater() {
+// False, without the lock, if this is a mere look while an application that
+// polls holds it: it is at work, and to sleep for the lock, or spin, would take
+// a core from it or its peer. An arrival, however, would wake us again and
+// again.
+bool LaneImpl::LockForTurn() {
   const bool called = called_.exchange(false, std::memory_order_relaxed);
   const Time poll_age = Now() - last_poll_.load(std::memory_order_relaxed);
   if (!called && OnWatch() && !armed_.load(std::memory_order_relaxed) &&
       poll_age < kPollsAtAll) {
-    if (lock_.TryLock()) return false;
+    if (lock_.TryLock()) return true;
     // Either DropLease sees that we do not come when we said, or we see that
     // the watch is over.
     look_missed_.store(true);
-    if (watching_.load()) return true;
+    if (watching_.load()) return false;
   }
   lock_.Lock();
-  return false;
+  return true;
 }
 
 // The application has been found at work.

@@ -156,7 +156,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool MayGather() const { return OnWatch() && !attentive_; }
   // Leftovers may be left to the next poll, or the post that is expected.
   bool MayLeave() const { return OnWatch() && (!attentive_ || left_); }
-  bool MayLookLater();
+  bool LockForTurn();
   void TrustLonger();
   bool WillBeAnswered(transport::Time now);
   bool MoreBulkIsNear(size_t bytes);

@@ -70,6 +70,7 @@ struct MessageProgress {
   uint64_t received = 0;    // bytes
 };
 
+// That message, and where it goes.
 struct Message : MessageProgress {
   bool has_receive = false;
   ReceiveWqe receive;
