@@ -105,17 +105,20 @@ void HelperThread::Wake() {
 }
 
 void HelperThread::AddSocket(int index, int fd, bool armed) {
-  sockets_[static_cast<size_t>(index)].push_back(fd);
-  (void)Control(epoll_fd_, EPOLL_CTL_ADD, fd,
-                armed ? static_cast<uint32_t>(EPOLLIN) : 0,
-                Token(kLane, static_cast<size_t>(index)));
+  const auto lane = static_cast<size_t>(index);
+  sockets_[lane].push_back(fd);
+  if (armed) {
+    (void)Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, Token(kLane, lane));
+  }
 }
 
+// Sockets that do not wake the helper are not in the set at all: even with no
+// event asked for, the sender of each datagram would go through the set's lock.
 void HelperThread::Arm(int index, bool on) {
-  for (const int fd : sockets_[static_cast<size_t>(index)]) {
-    (void)Control(epoll_fd_, EPOLL_CTL_MOD, fd,
-                  on ? static_cast<uint32_t>(EPOLLIN) : 0,
-                  Token(kLane, static_cast<size_t>(index)));
+  const auto lane = static_cast<size_t>(index);
+  for (const int fd : sockets_[lane]) {
+    (void)Control(epoll_fd_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, EPOLLIN,
+                  Token(kLane, lane));
   }
 }
 

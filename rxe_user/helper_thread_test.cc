@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <vector>
@@ -96,6 +99,35 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
   SetNext(kNever);
   EXPECT_GE(Await(before + 2), nearer);
   EXPECT_EQ(helper_->timers_set(), 2u);
+}
+
+TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
+  helper_->AddSocket(0, ends[0], /*armed=*/false);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
+  // Were the socket armed, it would come again and again.
+  for (size_t i = 2; i < 10; ++i) {
+    helper_->Wake();
+    Await(i);
+    EXPECT_EQ(turns(), i);
+  }
+  helper_->Arm(0, true);  // what is there already counts
+  Await(20);
+  helper_->Arm(0, false);
+  char byte;
+  ASSERT_EQ(::recv(ends[0], &byte, 1, 0), 1);
+  helper_->Arm(0, true);
+  helper_->Wake();
+  const size_t before = turns();
+  Await(before + 1);
+  ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
+  Await(before + 10);
+  helper_.reset();
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 }  // namespace

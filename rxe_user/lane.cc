@@ -447,7 +447,8 @@ Time LaneImpl::HelperTurn() {
   } else {
     trust_ = Paced(kLeastTrust);
     watching_.store(false, std::memory_order_relaxed);
-    if (waiters_ == 0) Arm(true);
+    // One that looks need not be woken, which is work for the sender.
+    if (waiters_ == 0) Arm(!lingers);
     // A deadline that has gone away is kept: the next post would bring it back,
     // and have to wake the helper for it.
     const Time need = handed_on ? now + kAnswerGap : Need();

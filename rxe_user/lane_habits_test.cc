@@ -403,6 +403,7 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
   for (int i = 0; i < 100; ++i) {
     now += 20 * kMicrosecond;
     EXPECT_LT(Arrive(), now + kAtOnce);
+    EXPECT_FALSE(helper_.armed);  // the sender is spared the waking
   }
   // Not beside a thread that waits.
   lane_.EnterWait();
@@ -414,8 +415,10 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
   // It stops: not for long.
   now += 40 * kMicrosecond;
   EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);
+  EXPECT_FALSE(helper_.armed);
   now += 15 * kMicrosecond;
   EXPECT_GT(lane_.HelperTurn(), now + kMillisecond);
+  EXPECT_TRUE(helper_.armed);
   // It drizzles: not at all.
   for (int i = 0; i < 100; ++i) {
     now += 60 * kMicrosecond;
