@@ -1,7 +1,6 @@
 #include "rxe_user/helper_thread.h"
 
 #include <gtest/gtest.h>
-
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -216,13 +216,16 @@ bool LaneImpl::Progress() {
   const bool did = port() != nullptr && Round(now, Caller::kPoller);
   // A round with much to do takes longer than a helper that looks is patient.
   if (did) last_poll_.store(Now(), std::memory_order_relaxed);
+  const Time patience = Paced(kPatience);
+  const bool found =
+      did || now - last_fruit_.load(std::memory_order_relaxed) <= patience;
+  // One that posts is at work, however long that keeps it from polling.
+  const bool yield = !found && now - last_post_ > patience;
+  if (yield) ++counters_.yields;
   Unlock();
   if (did) last_fruit_.store(now, std::memory_order_relaxed);
-  const bool patient =
-      did ||
-      now - last_fruit_.load(std::memory_order_relaxed) <= Paced(kPatience);
-  polled_in_vain_.store(!did && patient, std::memory_order_relaxed);
-  if (!patient) {
+  polled_in_vain_.store(!did && found, std::memory_order_relaxed);
+  if (yield) {
     // What the application waits for may need this very core: the peer, where
     // there are more pollers than cores. On a core of its own this is a system
     // call that returns.
@@ -314,12 +317,19 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   const bool thorough = caller != Caller::kPoller;
   size_t bytes = 0;
   for (int i = 0; i < kReceiveCalls && bytes < kReceiveBytes; ++i) {
-    for (const transport::Train& train : port_->Receive(thorough)) {
+    const std::span<const transport::Train> trains = port_->Receive(thorough);
+    for (const transport::Train& train : trains) {
       bytes += std::max<size_t>(train.bytes.size(), 1);
       endpoint_.OnTrain(train, now, this);
     }
     if (!port_->more() || lock_.contended()) break;
     if (!thorough && bytes < kBulkArrival) break;
+    // One that comes alone is answered before anything else is looked for, if
+    // somebody sleeps on the sockets and will find them readable.
+    const bool alone = trains.size() == 1 && bytes < kBulkArrival;
+    if (alone && (armed_.load(std::memory_order_relaxed) || waiters_ != 0)) {
+      break;
+    }
   }
   if (bytes != 0 && port_->TakeOverflow() != 0)
     endpoint_.OnReceiveOverflow(now);

@@ -108,6 +108,60 @@ TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
   EXPECT_TRUE(end_.cq.Poll());
 }
 
+// What comes alone is answered before more is looked for, where somebody will
+// be woken for more.
+TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
+  LaneEnd peer;
+  Join(&peer);
+  port_->says_more = true;
+  peer.Post();
+  port_->calls.clear();
+  ASSERT_TRUE(helper_.armed);
+  lane_.HelperTurn();
+  EXPECT_EQ(port_->calls, "rs");
+
+  lane_.EnterWait();
+  peer.Post();
+  port_->calls.clear();
+  lane_.WaitTurn(now);
+  EXPECT_EQ(port_->calls, "rs");
+  lane_.LeaveWait();
+
+  // On watch nobody is.
+  GoOnWatch();
+  now += 10 * kMillisecond;
+  peer.Post();
+  port_->calls.clear();
+  lane_.HelperTurn();
+  EXPECT_EQ(port_->calls, "rrs");
+}
+
+TEST_F(LaneTest, GivesUpItsCoreWhenItPolledInVainForLong) {
+  LaneEnd peer;
+  Join(&peer);
+  const auto yields = [this] { return lane_.counters().yields; };
+  Post();
+  for (int us = 0; us < 25; ++us) {
+    lane_.Progress();
+    now += kMicrosecond;
+  }
+  EXPECT_EQ(yields(), 0u);
+  for (int us = 0; us < 25; ++us) {
+    lane_.Progress();
+    now += kMicrosecond;
+  }
+  EXPECT_GT(yields(), 10u);
+  // Not when it is its posts that take so long.
+  const uint64_t before = yields();
+  port_->send_cost = 20 * kMicrosecond;
+  for (int i = 0; i < 20; ++i) {
+    Post();
+    Post();
+    lane_.Progress();
+  }
+  EXPECT_EQ(yields(), before);
+}
+
 TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
   port_->block_next = true;
   Post();

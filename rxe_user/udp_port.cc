@@ -1,6 +1,7 @@
 #include "rxe_user/udp_port.h"
 
 #include <errno.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -405,15 +406,18 @@ int UdpPort::SegmentLimit(const wire::IpAddress& destination) const {
   return found == segment_limits_.end() ? max_segments_ : found->second;
 }
 
+// By syscall(2): sendmsg and recvmsg of the C library are cancellation points,
+// which makes them look twice in each call whether to end the thread. Nobody is
+// cancelled under the lane's lock (adaptive_lock.h).
 void UdpPort::SendPlainly(Operation& operation) {
-  const ssize_t sent = ::sendmsg(operation.file.fd, operation.message,
-                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+  const long sent = ::syscall(SYS_sendmsg, operation.file.fd, operation.message,
+                              MSG_DONTWAIT | MSG_NOSIGNAL);
   operation.result = sent < 0 ? -errno : static_cast<int>(sent);
 }
 
 void UdpPort::ReceivePlainly(Operation& operation) {
-  const ssize_t received =
-      ::recvmsg(operation.file.fd, operation.message, MSG_DONTWAIT);
+  const long received = ::syscall(SYS_recvmsg, operation.file.fd,
+                                  operation.message, MSG_DONTWAIT);
   operation.result = received < 0 ? -errno : static_cast<int>(received);
 }
 

@@ -177,7 +177,8 @@ class QueuePair {
   // is room for: so that several are posted together or not at all.
   int CheckSend(const SendRequest& request) const;
   uint32_t SendRoom() const;
-  // Queues one receive. EINVAL, ENOMEM; EINVAL when an SRQ is attached.
+  // Queues one receive. EINVAL, ENOMEM; EINVAL when an SRQ is attached. `now`
+  // counts in the error state only, where it completes at once.
   int PostReceive(const ReceiveRequest& request, Time now);
 
   // --- Inputs.

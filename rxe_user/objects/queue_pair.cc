@@ -125,21 +125,25 @@ void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
       {static_cast<int>(event), config_.element, 0, config_.account});
 }
 
-QueuePair::Posting::Posting(QueuePair& qp)
-    : qp_(qp), guard_(qp.lane_), now_(Lane::Now()) {
+QueuePair::Posting::Posting(QueuePair& qp) : qp_(qp), guard_(qp.lane_) {
   if (qp_.config_.send_cq->overrun() || qp_.config_.recv_cq->overrun()) {
-    qp_.transport_->OnCqError(now_);
+    qp_.transport_->OnCqError(Now());
   }
 }
 
 QueuePair::Posting::~Posting() {
-  if (requests_ != 0) qp_.lane_.Posted(now_, requests_, bytes_);
+  if (requests_ != 0) qp_.lane_.Posted(Now(), requests_, bytes_);
+}
+
+transport::Time QueuePair::Posting::Now() {
+  if (!now_) now_ = Lane::Now();
+  return *now_;
 }
 
 int QueuePair::Posting::Send(const transport::SendRequest& request) {
   const int error = (request.flags & transport::kSendInline) != 0
                         ? SendInline(request)
-                        : qp_.transport_->PostSend(request, now_);
+                        : qp_.transport_->PostSend(request, Now());
   if (error == 0) {
     ++requests_;
     for (const transport::Sge& sge : request.sges) bytes_ += sge.length;
@@ -152,7 +156,7 @@ int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
   uint64_t length = 0;
   for (const transport::Sge& sge : request.sges) length += sge.length;
   if (length == 0 || length > qp_.config_.capacity.max_inline_data) {
-    return qp_.transport_->PostSend(request, now_);
+    return qp_.transport_->PostSend(request, Now());
   }
   uint8_t data[kMaxInlineData];
   uint8_t* to = data;
@@ -167,7 +171,7 @@ int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
                                static_cast<uint32_t>(length), 0};
   transport::SendRequest copied = request;
   copied.sges = {&copy, 1};
-  return qp_.transport_->PostSend(copied, now_);
+  return qp_.transport_->PostSend(copied, Now());
 }
 
 int QueuePair::Posting::SendAll(
@@ -183,7 +187,9 @@ int QueuePair::Posting::SendAll(
 }
 
 int QueuePair::Posting::Receive(const transport::ReceiveRequest& request) {
-  return qp_.transport_->PostReceive(request, now_);
+  const bool flushed =
+      qp_.transport_->attributes().state == transport::QpState::kErr;
+  return qp_.transport_->PostReceive(request, flushed ? Now() : 0);
 }
 
 }  // namespace rxe_user

@@ -70,10 +70,13 @@ class QueuePair final : public transport::EventSink {
 
    private:
     int SendInline(const transport::SendRequest& request);
+    // When the first of it was posted that a time matters to: receives need
+    // none, and reading the clock is a good part of what one takes.
+    transport::Time Now();
 
     QueuePair& qp_;
     Lane::Guard guard_;
-    const transport::Time now_;
+    std::optional<transport::Time> now_;
     int requests_ = 0;    // sends that were posted
     uint64_t bytes_ = 0;  // their payload
   };

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,8 @@ class FakePort final : public Port {
   }
   std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const transport::Train> Receive(bool) override {
+    calls += 'r';
+    more_ = says_more && !on_the_wire.empty();
     received_ = std::exchange(on_the_wire, {});
     if (received_.empty()) return std::exchange(arrivals, {});
     received_arrivals_.clear();
@@ -43,12 +46,13 @@ class FakePort final : public Port {
     }
     return received_arrivals_;
   }
-  bool more() const override { return false; }
+  bool more() const override { return more_; }
   uint64_t TakeOverflow() override { return 0; }
   transport::Burst* NextBurst() override {
     return is_blocked ? nullptr : &burst_;
   }
   void Queue() override {
+    calls += 's';
     packets.push_back(burst_.segments());
     if (peer != nullptr) {
       const transport::AddressVector& av = burst_.flow()->av;
@@ -80,11 +84,14 @@ class FakePort final : public Port {
   FakePort* peer = nullptr;           // gets what is sent here
   std::deque<Datagrams> on_the_wire;  // what the peer has sent
   std::vector<int> packets;           // of each burst that was sent
+  std::string calls;                  // r: asked for arrivals, s: sent a burst
   transport::Time send_cost = 0;      // how long sending a burst takes
+  bool says_more = false;             // wherever something has come
   bool block_next = false;
   bool is_blocked = false;
 
  private:
+  bool more_ = false;
   std::deque<Datagrams> received_;
   std::vector<transport::Train> received_arrivals_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
