@@ -8,7 +8,9 @@
 // `--work` adds what any RoCE engine has to do: copy the payload and compute
 // the CRC on both sides. `--message N` cuts each N bytes as a WRITE is cut
 // (`--first-extra 16`: RETH) or a READ response (4 and `--last-extra 4`: AETH),
-// since unequal sizes cost system calls.
+// since unequal sizes cost system calls. `--ack N` sends each ping together
+// with a packet of N bytes, as an answer carries the acknowledgement of what it
+// answers, and receives as an engine must: with UDP_GRO and the TOS.
 #include <errno.h>
 #include <isa-l/crc.h>
 #include <netinet/in.h>
@@ -36,6 +38,7 @@ namespace {
 using reference::Die;
 using reference::InNamespace;
 using reference::Now;
+using reference::SocketAddress;
 
 constexpr size_t kHeader = 12;       // BTH
 constexpr size_t kTrailer = 4;       // ICRC
@@ -60,6 +63,7 @@ struct Options {
   double seconds = 1;
   int iterations = 20000;
   size_t size = 64;  // bytes of a ping
+  size_t ack = 0;    // bytes of the packet beside it; 0 = none
   bool work = false;
   bool json = false;
 };
@@ -113,6 +117,16 @@ struct Send {
   size_t payload;
   size_t bytes() const { return size * (packets - 1) + last; }
 };
+
+// Into the room that `message` has for control messages.
+void WriteSegmentSize(size_t bytes, msghdr* message) {
+  cmsghdr* header = CMSG_FIRSTHDR(message);
+  header->cmsg_level = IPPROTO_UDP;
+  header->cmsg_type = UDP_SEGMENT;
+  header->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+  const uint16_t size = static_cast<uint16_t>(bytes);
+  std::memcpy(CMSG_DATA(header), &size, sizeof(size));
+}
 
 // The sends that one message takes.
 std::vector<Send> Plan(const Options& o) {
@@ -188,12 +202,7 @@ void SendLoop(const Options& o, const Socket& to, Shared* shared) {
       if (send.packets > 1) {
         message.msg_control = control;
         message.msg_controllen = sizeof(control);
-        cmsghdr* header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = IPPROTO_UDP;
-        header->cmsg_type = UDP_SEGMENT;
-        header->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-        const uint16_t size = static_cast<uint16_t>(send.size);
-        std::memcpy(CMSG_DATA(header), &size, sizeof(size));
+        WriteSegmentSize(send.size, &message);
       }
       if (sendmsg(s.fd, &message, 0) < 0) Die("sendmsg");
       sent += send.payload;
@@ -278,9 +287,12 @@ void Bandwidth(const Options& o, nlohmann::json* out) {
 // on memory that a blocked thread writes (the passive end of a WRITE).
 class Pinger {
  public:
-  Pinger(const std::string& wait, size_t size, const Socket& mine,
+  Pinger(const std::string& wait, size_t size, size_t ack, const Socket& mine,
          const Socket& peer)
-      : wait_(wait), size_(size), mine_(mine), peer_(peer) {
+      : wait_(wait), size_(size), ack_(ack), mine_(mine), peer_(peer) {
+    const int one = 1;
+    if (ack_ != 0)
+      setsockopt(mine_.fd, IPPROTO_IP, IP_RECVTOS, &one, sizeof(one));
     if (wait_ != "helper") return;
     std::thread([this] {
       uint8_t bytes[2048];
@@ -293,6 +305,10 @@ class Pinger {
   }
   void Send() {
     uint8_t bytes[2048] = {};
+    if (ack_ != 0) {
+      SendWithAck(bytes);
+      return;
+    }
     if (sendto(mine_.fd, bytes, size_, 0, &peer_.address.at.any,
                peer_.address.length) < 0) {
       Die("sendto");
@@ -307,14 +323,55 @@ class Pinger {
       return;
     }
     const int flags = wait_ == "spin" ? MSG_DONTWAIT : 0;
+    if (ack_ != 0) {
+      ReceiveWithAck(bytes, sizeof(bytes), flags);
+      return;
+    }
     while (recv(mine_.fd, bytes, sizeof(bytes), flags) < 0) {
       if (errno != EAGAIN && errno != EINTR) Die("recv");
     }
   }
 
  private:
+  void SendWithAck(uint8_t* bytes) {
+    iovec vector = {bytes, size_ + ack_};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(uint16_t))] = {};
+    SocketAddress to = peer_.address.at;
+    msghdr message{};
+    message.msg_name = &to;
+    message.msg_namelen = peer_.address.length;
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    WriteSegmentSize(size_, &message);
+    if (sendmsg(mine_.fd, &message, 0) < 0) Die("sendmsg");
+  }
+  // Both come in one call, or were not merged: then one after the other.
+  void ReceiveWithAck(uint8_t* bytes, size_t room, int flags) {
+    for (size_t received = 0; received < size_ + ack_;) {
+      iovec vector = {bytes, room};
+      alignas(cmsghdr) char control[128];
+      SocketAddress from;
+      msghdr message{};
+      message.msg_name = &from;
+      message.msg_namelen = sizeof(from);
+      message.msg_iov = &vector;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      const ssize_t n = recvmsg(mine_.fd, &message, flags);
+      if (n >= 0) {
+        received += static_cast<size_t>(n);
+      } else if (errno != EAGAIN && errno != EINTR) {
+        Die("recvmsg");
+      }
+    }
+  }
+
   const std::string wait_;
   const size_t size_;
+  const size_t ack_;
   const Socket mine_;
   const Socket peer_;
   uint64_t expected_ = 0;
@@ -322,19 +379,19 @@ class Pinger {
 };
 
 void Latency(const Options& o, nlohmann::json* out) {
-  const Socket a = Open(o.address, o.netns, false);
-  const Socket b = Open(o.peer_address, o.peer_netns, false);
+  const Socket a = Open(o.address, o.netns, o.ack != 0);
+  const Socket b = Open(o.peer_address, o.peer_netns, o.ack != 0);
   const int total = o.iterations + o.iterations / 10;
   const pid_t child = reference::ForkChild();
   if (child == 0) {
-    Pinger* pinger = new Pinger(o.peer_wait, o.size, b, a);
+    Pinger* pinger = new Pinger(o.peer_wait, o.size, o.ack, b, a);
     for (int i = 0; i < total; ++i) {
       pinger->Receive();
       pinger->Send();
     }
     _exit(0);
   }
-  Pinger* pinger = new Pinger(o.wait, o.size, a, b);
+  Pinger* pinger = new Pinger(o.wait, o.size, o.ack, a, b);
   std::vector<double> half;
   for (int i = 0; i < total; ++i) {
     const double start = Now();
@@ -376,11 +433,19 @@ int main(int argc, char** argv) {
   app.add_option("--iterations", o.iterations)->check(CLI::Range(10, 1 << 24));
   app.add_option("--size", o.size, "bytes of a ping")
       ->check(CLI::Range(1, 2048));
+  app.add_option("--ack", o.ack, "bytes of the packet beside each ping")
+      ->check(CLI::Range(0, 2048));
   app.add_flag("--work", o.work, "copy and compute the CRC on both sides");
   app.add_flag("--json", o.json);
   CLI11_PARSE(app, argc, argv);
   if (o.peer_address.empty()) o.peer_address = o.address;
   if (o.peer_wait.empty()) o.peer_wait = o.wait;
+  if (o.ack > o.size ||
+      (o.ack != 0 && (o.wait == "helper" || o.peer_wait == "helper"))) {
+    std::fprintf(stderr,
+                 "--ack takes at most --size, and does not go with helpers\n");
+    return 2;
+  }
   while (o.segments > 1 &&
          o.segments * (o.mtu + kHeader + kTrailer + o.first_extra) > kMaxSend) {
     --o.segments;
