@@ -48,10 +48,10 @@ class Burst {
   // The ICRC up to the first `header_bytes` (at least a BTH) of the reserved
   // packet, which have been written.
   uint32_t BeginIcrc(size_t header_bytes) const;
-  // Bytes of payload from which on it is worth to carry the ICRC through the
-  // copy (BeginIcrc, Memory::CopyFromWithIcrc). What is shorter is still in the
-  // first cache for a second pass, and the CRC takes it with the headers.
-  static constexpr size_t kMinCarriedIcrc = 1024;
+  // Bytes of payload from which on carrying the ICRC through the copy
+  // (BeginIcrc, Memory::CopyFromWithIcrc) pays: for 1 KB, which is still in the
+  // first cache, a second pass takes as long.
+  static constexpr size_t kMinCarriedIcrc = 2048;
 
   bool empty() const { return segments_ == 0; }
   // No further packet of any length can be added.

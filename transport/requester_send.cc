@@ -320,8 +320,8 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
     out[kAckReqByte] |= kAckReqBit;
     if (icrc) {
-      *icrc ^= wire::IcrcChange(
-          kAckReqBit, static_cast<size_t>(end - out) - kAckReqByte - 1);
+      *icrc ^=
+          wire::IcrcChange(static_cast<size_t>(end - out) - kAckReqByte - 1);
     }
     unasked_packets = 0;
     unasked_bytes = 0;

@@ -153,11 +153,10 @@ bool IcrcFlow::Verify(std::span<const uint8_t> udp_payload, uint16_t ip_id,
          Compute(udp_payload.first(covered), ip_id, df);
 }
 
-uint32_t IcrcChange(uint8_t flipped, size_t bytes_after) {
-  // A polynomial of degree below 8, times x^(8 * bytes after it) and the CRC's
-  // own x^32.
-  return gf2::Multiply(uint32_t{flipped} << 24,
-                       gf2::PowerOfBytes(bytes_after + 4));
+uint32_t IcrcChange(size_t bytes_after) {
+  // That bit is the last of its byte: x^0, times x^(8 * bytes after it) and the
+  // CRC's own x^32.
+  return gf2::PowerOfBytes(bytes_after + 4);
 }
 
 std::optional<uint16_t> SolveIpId(uint32_t received, uint32_t computed,

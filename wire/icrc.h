@@ -73,9 +73,9 @@ bool SetCrcByZlib(bool on);
 
 }  // namespace internal
 
-// What an ICRC is xored with when a byte that `bytes_after` covered bytes
-// (below 65,532) follow is xored with `flipped`. About 20 ns.
-uint32_t IcrcChange(uint8_t flipped, size_t bytes_after);
+// What an ICRC is xored with when the highest bit flips (AckReq, in BTH) of a
+// byte that `bytes_after` covered bytes (below 65,532) follow. About 20 ns.
+uint32_t IcrcChange(size_t bytes_after);
 
 inline void StoreIcrc(uint8_t* p, uint32_t icrc) { StoreLe32(p, icrc); }
 

@@ -122,20 +122,16 @@ TEST(IcrcTest, PiecesGiveTheSameAsTheWhole) {
   }
 }
 
-TEST(IcrcTest, AChangedByteChangesItAsForetold) {
+TEST(IcrcTest, AFlippedBitChangesItAsForetold) {
   std::mt19937 random(3);
   const IcrcFlow flow = FlowV4();
   for (const size_t size : {13, 64, 300, 4108, 9000}) {
     std::vector<uint8_t> bytes = RandomBytes(size, random);
     for (const size_t at : {size_t{8}, size / 2, size - 1}) {
-      if (at == 4) continue;  // not covered
-      for (const uint8_t flipped : {0x80, 0x01, 0xff}) {
-        const uint32_t before = flow.Compute(bytes, kId);
-        bytes[at] ^= flipped;
-        EXPECT_EQ(flow.Compute(bytes, kId) ^ before,
-                  IcrcChange(flipped, size - at - 1))
-            << size << " at " << at;
-      }
+      const uint32_t before = flow.Compute(bytes, kId);
+      bytes[at] ^= 0x80;
+      EXPECT_EQ(flow.Compute(bytes, kId) ^ before, IcrcChange(size - at - 1))
+          << size << " at " << at;
     }
   }
 }

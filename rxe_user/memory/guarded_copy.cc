@@ -41,8 +41,10 @@
 // what is stored is what counts. To a CRC, 16 bytes are the same as others d
 // bits behind, which are their product with x^d modulo its polynomial: both
 // halves are multiplied, and xored into the bytes there. Four registers of 32
-// bytes move by 1024 bits at a time; then they move into one, then its first
-// half into its second. Only where the way is 3.
+// bytes (ymm10 to ymm13) move by 1024 bits at a time, then into the last, then
+// its first half into its second. Loads go together, before the stores: one
+// behind a store with the same low 12 bits waits for it. Only where the way is
+// 3.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64
@@ -152,36 +154,38 @@ rxe_user_guarded_fold:
     vbroadcasti128 (%r8), %ymm6
     vbroadcasti128 16(%r8), %ymm7
     .irp i, 0, 1, 2, 3
-    vmovdqu 32*\i(%rsi), %ymm\i
-    vmovdqu %ymm\i, 32*\i(%rdi)
+    vmovdqu 32*\i(%rsi), %ymm1\i
+    vmovdqu %ymm1\i, 32*\i(%rdi)
     .endr
     vmovdqu (%rcx), %xmm4
-    vpxor   %ymm4, %ymm0, %ymm0
+    vpxor   %ymm4, %ymm10, %ymm10
     jmp     2f
 1:  .irp i, 0, 1, 2, 3
-    vmovdqu 32*\i(%rsi), %ymm5
-    vmovdqu %ymm5, 32*\i(%rdi)
-    vpclmulqdq $0x00, %ymm6, %ymm\i, %ymm4
-    vpclmulqdq $0x11, %ymm6, %ymm\i, %ymm\i
-    vpxor   %ymm5, %ymm4, %ymm4
-    vpxor   %ymm4, %ymm\i, %ymm\i
+    vmovdqu 32*\i(%rsi), %ymm\i
+    .endr
+    .irp i, 0, 1, 2, 3
+    vmovdqu %ymm\i, 32*\i(%rdi)
+    vpclmulqdq $0x00, %ymm6, %ymm1\i, %ymm4
+    vpclmulqdq $0x11, %ymm6, %ymm1\i, %ymm5
+    vpxor   %ymm\i, %ymm4, %ymm4
+    vpxor   %ymm4, %ymm5, %ymm1\i
     .endr
 2:  subq    $-128, %rsi
     subq    $-128, %rdi
     addq    $-128, %rdx
     jnz     1b
     .irp i, 1, 2, 3
-    vpclmulqdq $0x00, %ymm7, %ymm0, %ymm4
-    vpclmulqdq $0x11, %ymm7, %ymm0, %ymm0
-    vpxor   %ymm\i, %ymm4, %ymm4
-    vpxor   %ymm4, %ymm0, %ymm0
+    vpclmulqdq $0x00, %ymm7, %ymm10, %ymm4
+    vpclmulqdq $0x11, %ymm7, %ymm10, %ymm5
+    vpxor   %ymm1\i, %ymm4, %ymm4
+    vpxor   %ymm4, %ymm5, %ymm10
     .endr
-    vextracti128 $1, %ymm0, %xmm1
+    vextracti128 $1, %ymm10, %xmm0
     vmovdqu 32(%r8), %xmm7
-    vpclmulqdq $0x00, %xmm7, %xmm0, %xmm4
-    vpclmulqdq $0x11, %xmm7, %xmm0, %xmm0
-    vpxor   %xmm1, %xmm4, %xmm4
-    vpxor   %xmm4, %xmm0, %xmm0
+    vpclmulqdq $0x00, %xmm7, %xmm10, %xmm4
+    vpclmulqdq $0x11, %xmm7, %xmm10, %xmm5
+    vpxor   %xmm4, %xmm5, %xmm5
+    vpxor   %xmm5, %xmm0, %xmm0
     vmovdqu %xmm0, (%rcx)
     vzeroupper
     xorl    %eax, %eax
