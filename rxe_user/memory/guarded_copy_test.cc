@@ -190,7 +190,7 @@ TEST_P(GuardedCopyByTest, FaultsReturnWithAnIcrc) {
 
 // The ICRC is that of what was copied, although the application goes on.
 TEST_P(GuardedCopyByTest, TheIcrcIsThatOfTheCopy) {
-  std::vector<uint64_t> from(1024);
+  std::vector<uint64_t> from(64);  // few, that they change during a copy
   std::vector<uint8_t> to(8 * from.size() - 40);
   std::atomic<bool> stop = false;
   std::thread changer([&] {
@@ -201,14 +201,16 @@ TEST_P(GuardedCopyByTest, TheIcrcIsThatOfTheCopy) {
     }
   });
   int torn = 0;
-  for (int i = 0; i < 2000 || (torn == 0 && i < 200'000); ++i) {
+  int wrong = 0;
+  for (int i = 0; i < 50'000 || (torn == 0 && i < 5'000'000); ++i) {
     uint32_t icrc = 1;
-    ASSERT_TRUE(GuardedCopyFrom(to.data(), from.data(), to.size(), &icrc));
-    ASSERT_EQ(icrc, wire::IcrcFlow::Extend(1, to));
+    EXPECT_TRUE(GuardedCopyFrom(to.data(), from.data(), to.size(), &icrc));
+    wrong += icrc != wire::IcrcFlow::Extend(1, to);
     torn += std::memcmp(to.data(), to.data() + to.size() - 8, 8) != 0;
   }
   stop = true;
   changer.join();
+  EXPECT_EQ(wrong, 0);
   EXPECT_GT(torn, 0) << "the changer was not seen";
 }
 
