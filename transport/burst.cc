@@ -39,10 +39,17 @@ uint8_t* Burst::Reserve(size_t bytes) {
   return buffer_.data() + used_;
 }
 
-void Burst::Commit() {
+uint32_t Burst::BeginIcrc(size_t header_bytes) const {
+  assert(reserved_ >= header_bytes + wire::kIcrcSize);
+  return flow_->icrc.Begin(buffer_.subspan(used_, header_bytes),
+                           reserved_ - wire::kIcrcSize,
+                           static_cast<uint16_t>(segments_));
+}
+
+void Burst::Commit(std::optional<uint32_t> icrc) {
   assert(reserved_ != 0);
-  flow_->icrc.Store(buffer_.subspan(used_, reserved_),
-                    static_cast<uint16_t>(segments_));
+  if (!icrc) icrc = BeginIcrc(reserved_ - wire::kIcrcSize);
+  wire::StoreIcrc(buffer_.data() + used_ + reserved_ - wire::kIcrcSize, *icrc);
   if (segments_ == 0) {
     segment_size_ = reserved_;
   } else if (reserved_ < segment_size_) {

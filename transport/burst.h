@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "transport/types.h"
@@ -39,9 +40,18 @@ class Burst {
   // packet's bytes are written there and Commit called, or the reservation is
   // simply dropped.
   uint8_t* Reserve(size_t bytes);
-  // Finishes the packet of the last Reserve: computes its ICRC for the IP ID
-  // that its place in the burst gives it, and stores it in its last 4 bytes.
-  void Commit();
+  // Finishes the packet of the last Reserve: stores its ICRC, for the IP ID
+  // that its place in the burst gives it, in its last 4 bytes. The ICRC is
+  // computed, or what BeginIcrc gave, continued to the end of the pad.
+  void Commit(std::optional<uint32_t> icrc = std::nullopt);
+
+  // The ICRC up to the first `header_bytes` (at least a BTH) of the reserved
+  // packet, which have been written.
+  uint32_t BeginIcrc(size_t header_bytes) const;
+  // Bytes of payload from which on carrying the ICRC through the copy
+  // (BeginIcrc, Memory::CopyFromWithIcrc) pays: for 1 KB, which is still in the
+  // first cache, a second pass takes as long.
+  static constexpr size_t kMinCarriedIcrc = 2048;
 
   bool empty() const { return segments_ == 0; }
   // No further packet of any length can be added.

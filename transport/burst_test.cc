@@ -1,5 +1,6 @@
 #include "transport/burst.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -58,6 +59,28 @@ TEST_F(BurstTest, EachIcrcHasItsPlaceAsIpId) {
     EXPECT_TRUE(flow.icrc.Verify(packet, i));
     EXPECT_FALSE(flow.icrc.Verify(packet, static_cast<uint16_t>(i + 1)));
   }
+}
+
+TEST_F(BurstTest, ACarriedIcrcIsTheComputedOne) {
+  std::vector<uint8_t> other_buffer(buffer.size());
+  Burst burst(buffer, 8);
+  Burst other(other_buffer, 8);
+  burst.Begin(&flow);
+  other.Begin(&flow);
+  constexpr size_t kBytes = 1100;
+  constexpr size_t kHeader = 16;
+  constexpr size_t kRest = kBytes - kHeader - wire::kIcrcSize;
+  for (uint8_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Add(&burst, kBytes));
+    uint8_t* out = other.Reserve(kBytes);
+    ASSERT_NE(out, nullptr);
+    std::memset(out, 0x11, kHeader);
+    uint32_t icrc = other.BeginIcrc(kHeader);
+    std::memset(out + kHeader, 0x11, kRest);
+    icrc = wire::IcrcFlow::Extend(icrc, {out + kHeader, kRest});
+    other.Commit(icrc);
+  }
+  EXPECT_TRUE(std::ranges::equal(burst.bytes(), other.bytes()));
 }
 
 TEST_F(BurstTest, ADroppedReservationLeavesNothing) {

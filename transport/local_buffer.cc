@@ -49,14 +49,16 @@ MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
   return MemoryStatus::kOk;
 }
 
-MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes) {
+MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
   while (bytes > 0) {
     Span span;
     const MemoryStatus status = Next(bytes, &span);
     if (status != MemoryStatus::kOk) return status;
-    if (!memory_.CopyFrom(to, span.data, span.length)) {
-      return MemoryStatus::kFault;
-    }
+    const bool copied =
+        icrc == nullptr
+            ? memory_.CopyFrom(to, span.data, span.length)
+            : memory_.CopyFromWithIcrc(to, span.data, span.length, icrc);
+    if (!copied) return MemoryStatus::kFault;
     to += span.length;
     bytes -= span.length;
   }

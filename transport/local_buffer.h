@@ -30,8 +30,9 @@ class LocalBuffer {
   // outlive the next calls.
   void Seek(std::span<const Sge> sges, uint64_t offset);
 
-  // Copies `bytes` from here on to `to`, or `from` to here; moves on.
-  MemoryStatus Read(uint8_t* to, size_t bytes);
+  // Copies `bytes` from here on to `to`, or `from` to here; moves on. `icrc`,
+  // if given, is continued over what was read (Memory::CopyFromWithIcrc).
+  MemoryStatus Read(uint8_t* to, size_t bytes, uint32_t* icrc = nullptr);
   MemoryStatus Write(const uint8_t* from, size_t bytes);
   // Moves on without copying: only the checks.
   MemoryStatus Check(size_t bytes);

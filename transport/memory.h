@@ -11,6 +11,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "transport/types.h"
+#include "wire/icrc.h"
 
 namespace transport {
 
@@ -54,6 +55,16 @@ class Memory {
   // the last bytes last with release semantics, since applications poll them.
   virtual bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) = 0;
   virtual bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) = 0;
+
+  // CopyFrom that also continues `*icrc` (wire::IcrcFlow::Extend) over the
+  // bytes that are in `to` afterwards; on false its value is arbitrary.
+  // Overridden where one pass can do both.
+  virtual bool CopyFromWithIcrc(uint8_t* to, const uint8_t* from, size_t bytes,
+                                uint32_t* icrc) {
+    if (!CopyFrom(to, from, bytes)) return false;
+    *icrc = wire::IcrcFlow::Extend(*icrc, {to, bytes});
+    return true;
+  }
 
   // CPU atomics on an 8-byte aligned word in host byte order; the value before
   // goes to `*original`. False on a fault.

@@ -118,8 +118,9 @@ struct Requester::Impl {
   // is.
   SendResult Send(Time now, Item* item, Next* next, Burst* burst,
                   Gather* gather);
+  // `icrc`: null, or continued over what was copied.
   MemoryStatus CopyPayload(uint64_t index, uint64_t offset, size_t bytes,
-                           uint8_t* to, Gather* gather);
+                           uint8_t* to, uint32_t* icrc, Gather* gather);
   wire::Headers HeadersFor(const SendWqe& wqe, uint64_t seq,
                            uint32_t count) const;
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <optional>
 
 #include "transport/endpoint.h"
 #include "transport/requester_impl.h"
@@ -208,9 +209,10 @@ wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
 
 MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
                                           size_t bytes, uint8_t* to,
-                                          Gather* gather) {
+                                          uint32_t* icrc, Gather* gather) {
   if ((queue.at(index).flags & kSendInline) != 0) {
     std::memcpy(to, queue.inline_data(index) + offset, bytes);
+    if (icrc != nullptr) *icrc = wire::IcrcFlow::Extend(*icrc, {to, bytes});
     return MemoryStatus::kOk;
   }
   if (gather->index != index || gather->offset != offset) {
@@ -218,7 +220,7 @@ MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
   }
   gather->index = index;
   gather->offset = offset + bytes;
-  return gather->buffer.Read(to, bytes);
+  return gather->buffer.Read(to, bytes, icrc);
 }
 
 bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
@@ -289,6 +291,10 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   uint8_t* out = burst->Reserve(header + payload + pad + wire::kIcrcSize);
   if (out == nullptr) return SendResult::kNoRoom;
 
+  wire::EmitHeaders(headers, out);
+  std::optional<uint32_t> icrc;
+  if (payload >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header);
+
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
     status = CheckTarget(sent.index, offset, headers.reth.length);
@@ -296,14 +302,16 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }
   if (status == MemoryStatus::kOk && payload > 0) {
-    status = CopyPayload(sent.index, offset, payload, out + header, gather);
+    status = CopyPayload(sent.index, offset, payload, out + header,
+                         icrc ? &*icrc : nullptr, gather);
   }
   if (status != MemoryStatus::kOk) {
     FailLocally(sent.index, WcStatus::kLocalProtectionError);
     return SendResult::kFailed;
   }
-  wire::EmitHeaders(headers, out);
-  std::memset(out + header + payload, 0, pad);
+  uint8_t* const end = out + header + payload + pad;
+  std::memset(end - pad, 0, pad);
+  if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {end - pad, pad});
 
   const bool fresh = sent.seq >= frontier;
   unasked_bytes += payload;
@@ -311,6 +319,10 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   *next = Decide(now, item);
   if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
     out[kAckReqByte] |= kAckReqBit;
+    if (icrc) {
+      *icrc ^=
+          wire::IcrcChange(static_cast<size_t>(end - out) - kAckReqByte - 1);
+    }
     unasked_packets = 0;
     unasked_bytes = 0;
     urge_ack = false;
@@ -319,7 +331,7 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
       rtt_sent = now;
     }
   }
-  burst->Commit();
+  burst->Commit(icrc);
   return SendResult::kSent;
 }
 

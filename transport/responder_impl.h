@@ -170,8 +170,9 @@ struct Responder::Impl {
   bool TransmitAtomicAck(Resource* resource, Burst* burst);
   bool TransmitAcknowledge(uint64_t psn, uint8_t syndrome, uint32_t ack_msn,
                            Burst* burst);
+  // `icrc`: null, or continued over what was read.
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
-                  uint8_t* out);
+                  uint8_t* out, uint32_t* icrc);
   void FailResponse(uint64_t psn, Time now);
   Resource* NextPending();
   wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;

@@ -2,6 +2,7 @@
 // ACK or NAK overtakes a READ response or an atomic acknowledge.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "transport/burst.h"
 #include "transport/responder_impl.h"
@@ -95,16 +96,20 @@ bool Responder::Impl::TransmitReadPacket(Resource* resource, Time now,
   uint8_t* out = burst->Reserve(header_bytes + bytes + headers.bth.pad_count +
                                 wire::kIcrcSize);
   if (out == nullptr) return false;
-  uint8_t* payload = out + header_bytes;
-  if (!ReadMemory(*resource, offset, bytes, payload)) {
-    FailResponse(psn, now);
-    return true;
-  }
   uint8_t header[wire::kMaxHeaderSize];
   wire::EmitHeaders(headers, header);
   std::memcpy(out, header, header_bytes);
-  std::memset(payload + bytes, 0, headers.bth.pad_count);
-  burst->Commit();
+  std::optional<uint32_t> icrc;
+  if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
+  uint8_t* const payload = out + header_bytes;
+  if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr)) {
+    FailResponse(psn, now);
+    return true;
+  }
+  uint8_t* const pad = payload + bytes;
+  std::memset(pad, 0, headers.bth.pad_count);
+  if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {pad, headers.bth.pad_count});
+  burst->Commit(icrc);
   ++resource->next_psn;
   if (last) {
     resource->pending = false;
@@ -115,7 +120,7 @@ bool Responder::Impl::TransmitReadPacket(Resource* resource, Time now,
 }
 
 bool Responder::Impl::ReadMemory(const Resource& resource, uint64_t offset,
-                                 size_t bytes, uint8_t* out) {
+                                 size_t bytes, uint8_t* out, uint32_t* icrc) {
   if (bytes == 0) return true;
   const MemoryAccess access = {.key = resource.rkey,
                                .remote = true,
@@ -128,7 +133,10 @@ bool Responder::Impl::ReadMemory(const Resource& resource, uint64_t offset,
   if (memory().Translate(access, &spans) != MemoryStatus::kOk) return false;
   for (const Span& span : spans) {
     const size_t part = std::min(bytes, span.length);
-    if (!memory().CopyFrom(out, span.data, part)) return false;
+    const bool copied =
+        icrc == nullptr ? memory().CopyFrom(out, span.data, part)
+                        : memory().CopyFromWithIcrc(out, span.data, part, icrc);
+    if (!copied) return false;
     out += part;
     bytes -= part;
   }

@@ -1,6 +1,7 @@
 // Arithmetic modulo the CRC-32 polynomial of IEEE 802.3, over GF(2): what is
-// needed to undo a CRC. Polynomials of degree below 32 are stored as reflected
-// CRCs store them: bit 31 is the coefficient of x^0, bit 0 that of x^31.
+// needed to change or undo a CRC. Polynomials of degree below 32 are stored as
+// reflected CRCs store them: bit 31 is the coefficient of x^0, bit 0 that of
+// x^31.
 
 #ifndef WIRE_GF2_H_
 #define WIRE_GF2_H_
@@ -23,8 +24,18 @@ constexpr uint32_t OverX(uint32_t a) {
   return (a & kOne) != 0 ? (a ^ kPolynomial) << 1 | 1 : a << 1;
 }
 
+// x^n, in n steps: for constants.
+constexpr uint32_t PowerOfX(size_t n) {
+  uint32_t power = kOne;
+  while (n-- > 0) power = TimesX(power);
+  return power;
+}
+
 // a * b. About 10 ns.
 uint32_t Multiply(uint32_t a, uint32_t b);
+
+// x^(8 * n), n below 65,536: what `n` bytes of zeros do to a CRC.
+uint32_t PowerOfBytes(size_t n);
 
 // x^(-8 * n), n below 65,536: undoes what `n` bytes of zeros do to a CRC.
 uint32_t InverseOfBytes(size_t n);

@@ -27,6 +27,13 @@ TEST(Gf2Test, OverXUndoesTimesX) {
   EXPECT_EQ(TimesX(1), kPolynomial) << "x^31 * x";
 }
 
+TEST(Gf2Test, PowersOfX) {
+  EXPECT_EQ(PowerOfX(0), kOne);
+  EXPECT_EQ(PowerOfX(31), 1u);
+  EXPECT_EQ(PowerOfX(32), kPolynomial);
+  EXPECT_EQ(PowerOfX(8 * 100), PowerOfBytes(100));
+}
+
 TEST(Gf2Test, MultipliesLikeTheSchoolbook) {
   std::mt19937 random(2);
   for (int i = 0; i < 10000; ++i) {
@@ -38,9 +45,10 @@ TEST(Gf2Test, MultipliesLikeTheSchoolbook) {
   EXPECT_EQ(Multiply(0, 0x12345678), 0u);
 }
 
-TEST(Gf2Test, InverseOfBytesUndoesEveryNumberOfZeroBytes) {
+TEST(Gf2Test, PowersOfEveryNumberOfBytes) {
   uint32_t power = kOne;  // x^(8 n)
   for (size_t n = 0; n < 65536; ++n) {
+    ASSERT_EQ(PowerOfBytes(n), power) << n;
     ASSERT_EQ(Multiply(power, InverseOfBytes(n)), kOne) << n;
     for (int i = 0; i < 8; ++i) power = TimesX(power);
   }

@@ -13,6 +13,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "wire/gf2.h"
+#include "wire/icrc.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #define RXE_USER_GUARDED_ASM 1
@@ -29,7 +32,19 @@
 // it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol. 3A, 8.2.4).
 // Other stores may overlap the last word, but never its last byte, nor its
 // last four where the number of bytes is a multiple of four. Most of it goes in
-// the way that rxe_user_guarded_way says: 0 by words, 1 by bytes, 2 by vectors.
+// the way that rxe_user_guarded_way says: 0 by words, 1 by bytes, 2 and 3 by
+// vectors.
+//
+// rxe_user_guarded_fold(to, from, bytes, rest, multipliers): copies a multiple
+// of 128 bytes, not 0, and leaves in `rest` 16 bytes that have the CRC of all
+// of them; what was there is xored into the first 16. Each word is loaded once:
+// what is stored is what counts. To a CRC, 16 bytes are the same as others d
+// bits behind, which are their product with x^d modulo its polynomial: both
+// halves are multiplied, and xored into the bytes there. Four registers of 32
+// bytes (ymm10 to ymm13) move by 1024 bits at a time, then into the last, then
+// its first half into its second. Loads go together, before the stores: one
+// behind a store with the same low 12 bits waits for it. Only where the way is
+// 3.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64
@@ -37,12 +52,14 @@ asm(R"(
     .hidden rxe_user_guarded_end
     .hidden rxe_user_guarded_fault
     .hidden rxe_user_guarded_copy
+    .hidden rxe_user_guarded_fold
     .hidden rxe_user_guarded_compare_swap
     .hidden rxe_user_guarded_fetch_add
     .globl rxe_user_guarded_begin
     .globl rxe_user_guarded_end
     .globl rxe_user_guarded_fault
     .globl rxe_user_guarded_copy
+    .globl rxe_user_guarded_fold
     .globl rxe_user_guarded_compare_swap
     .globl rxe_user_guarded_fetch_add
 rxe_user_guarded_begin:
@@ -131,6 +148,50 @@ rxe_user_guarded_copy:
     jmp     1b
     .cfi_endproc
     .size rxe_user_guarded_copy, . - rxe_user_guarded_copy
+    .type rxe_user_guarded_fold, @function
+rxe_user_guarded_fold:
+    .cfi_startproc
+    vbroadcasti128 (%r8), %ymm6
+    vbroadcasti128 16(%r8), %ymm7
+    .irp i, 0, 1, 2, 3
+    vmovdqu 32*\i(%rsi), %ymm1\i
+    vmovdqu %ymm1\i, 32*\i(%rdi)
+    .endr
+    vmovdqu (%rcx), %xmm4
+    vpxor   %ymm4, %ymm10, %ymm10
+    jmp     2f
+1:  .irp i, 0, 1, 2, 3
+    vmovdqu 32*\i(%rsi), %ymm\i
+    .endr
+    .irp i, 0, 1, 2, 3
+    vmovdqu %ymm\i, 32*\i(%rdi)
+    vpclmulqdq $0x00, %ymm6, %ymm1\i, %ymm4
+    vpclmulqdq $0x11, %ymm6, %ymm1\i, %ymm5
+    vpxor   %ymm\i, %ymm4, %ymm4
+    vpxor   %ymm4, %ymm5, %ymm1\i
+    .endr
+2:  subq    $-128, %rsi
+    subq    $-128, %rdi
+    addq    $-128, %rdx
+    jnz     1b
+    .irp i, 1, 2, 3
+    vpclmulqdq $0x00, %ymm7, %ymm10, %ymm4
+    vpclmulqdq $0x11, %ymm7, %ymm10, %ymm5
+    vpxor   %ymm1\i, %ymm4, %ymm4
+    vpxor   %ymm4, %ymm5, %ymm10
+    .endr
+    vextracti128 $1, %ymm10, %xmm0
+    vmovdqu 32(%r8), %xmm7
+    vpclmulqdq $0x00, %xmm7, %xmm10, %xmm4
+    vpclmulqdq $0x11, %xmm7, %xmm10, %xmm5
+    vpxor   %xmm4, %xmm5, %xmm5
+    vpxor   %xmm5, %xmm0, %xmm0
+    vmovdqu %xmm0, (%rcx)
+    vzeroupper
+    xorl    %eax, %eax
+    ret
+    .cfi_endproc
+    .size rxe_user_guarded_fold, . - rxe_user_guarded_fold
     .type rxe_user_guarded_compare_swap, @function
 rxe_user_guarded_compare_swap:  /* word, compare, swap, original */
     .cfi_startproc
@@ -155,7 +216,7 @@ rxe_user_guarded_end:
 rxe_user_guarded_fault:
     .cfi_startproc
     cmpb    $2, rxe_user_guarded_way(%rip)
-    jne     1f
+    jb      1f
     vzeroupper
 1:  movl    $1, %eax
     ret
@@ -166,7 +227,7 @@ rxe_user_guarded_fault:
 
 namespace {
 
-enum Way : uint8_t { kByWords, kByBytes, kByVectors };
+enum Way : uint8_t { kByWords, kByBytes, kByVectors, kByVectorsThatFold };
 
 // Vectors do not care how the destination is aligned; what lies behind packet
 // headers is not, and `rep movsb` takes twice as long there. Without vectors it
@@ -174,6 +235,10 @@ enum Way : uint8_t { kByWords, kByBytes, kByVectors };
 // is, and take as long for a byte as for a word.
 Way BestWay() {
   __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul") &&
+      __builtin_cpu_supports("vpclmulqdq")) {
+    return kByVectorsThatFold;
+  }
   if (__builtin_cpu_supports("avx")) return kByVectors;
   constexpr unsigned kErms = 1 << 9;
   unsigned a, b = 0, c, d;
@@ -181,6 +246,22 @@ Way BestWay() {
              ? kByBytes
              : kByWords;
 }
+
+constexpr size_t kFoldStride = 128;  // bytes
+
+// For moving 16 bytes by `bits`: x^(64 + bits) for the first 8, x^bits for the
+// others. In the low half of a word and shifted by one, since products of
+// reflected words end one bit low, each counts as x^32 times itself: that is
+// taken off.
+struct Multipliers {
+  explicit constexpr Multipliers(size_t bits)
+      : first(uint64_t{wire::gf2::PowerOfX(bits + 32)} << 1),
+        second(uint64_t{wire::gf2::PowerOfX(bits - 32)} << 1) {}
+  uint64_t first;
+  uint64_t second;
+};
+constexpr Multipliers kMultipliers[] = {Multipliers(8 * kFoldStride),
+                                        Multipliers(256), Multipliers(128)};
 
 }  // namespace
 
@@ -196,6 +277,9 @@ extern const char rxe_user_guarded_end[] __attribute__((visibility("hidden")));
 extern const char rxe_user_guarded_fault[]
     __attribute__((visibility("hidden")));
 int rxe_user_guarded_copy(void* to, const void* from, size_t bytes)
+    __attribute__((visibility("hidden")));
+int rxe_user_guarded_fold(void* to, const void* from, size_t bytes,
+                          uint8_t* rest, const void* multipliers)
     __attribute__((visibility("hidden")));
 int rxe_user_guarded_compare_swap(void* word, uint64_t compare, uint64_t swap,
                                   uint64_t* original)
@@ -377,6 +461,30 @@ bool GuardedCopyFrom(void* to, const void* from, size_t bytes) {
   if (MayFault()) return rxe_user_guarded_copy(to, from, bytes) == 0;
 #endif
   return internal::KernelCopyFrom(to, from, bytes);
+}
+
+bool GuardedCopyFrom(void* to, const void* from, size_t bytes, uint32_t* icrc) {
+  auto* out = static_cast<uint8_t*>(to);
+  auto* in = static_cast<const uint8_t*>(from);
+#if RXE_USER_GUARDED_ASM
+  const size_t folded = bytes - bytes % kFoldStride;
+  if (folded > 0 && rxe_user_guarded_way == kByVectorsThatFold && MayFault()) {
+    // The CRC so far is what stands before the first bytes; both the CRC taken
+    // and the one given are inverted.
+    uint8_t rest[16] = {};
+    wire::StoreIcrc(rest, ~*icrc);
+    if (rxe_user_guarded_fold(out, in, folded, rest, kMultipliers) != 0) {
+      return false;
+    }
+    *icrc = wire::IcrcFlow::Extend(~uint32_t{0}, rest);
+    out += folded;
+    in += folded;
+    bytes -= folded;
+  }
+#endif
+  if (!GuardedCopyFrom(out, in, bytes)) return false;
+  *icrc = wire::IcrcFlow::Extend(*icrc, {out, bytes});
+  return true;
 }
 
 bool GuardedCopyTo(void* to, const void* from, size_t bytes) {

@@ -26,6 +26,10 @@ void PrepareGuardedAccess();
 // Copies `bytes` from application memory `from`. False on a fault; then any
 // part may have been copied.
 bool GuardedCopyFrom(void* to, const void* from, size_t bytes);
+// The same, and continues `*icrc` as wire::IcrcFlow::Extend does over what is
+// in `to` afterwards, whatever the application stores meanwhile: in one pass
+// where the processor can. On a fault `*icrc` is arbitrary.
+bool GuardedCopyFrom(void* to, const void* from, size_t bytes, uint32_t* icrc);
 
 // Copies `bytes` into application memory `to`. The last bytes (up to 8) are
 // stored last, by one store where their number is 1, 2, 4 or 8 or more, and

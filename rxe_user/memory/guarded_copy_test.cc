@@ -7,13 +7,17 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "wire/icrc.h"
 
 namespace rxe_user {
 namespace {
@@ -60,6 +64,7 @@ class GuardedCopyByTest : public GuardedCopyTest,
     if (GetParam() == 2 && !__builtin_cpu_supports("avx")) {
       GTEST_SKIP() << "no AVX";
     }
+    if (GetParam() == 3 && before_ != 3) GTEST_SKIP() << "no VPCLMULQDQ";
     rxe_user_guarded_way = GetParam();
   }
   void TearDown() override { rxe_user_guarded_way = before_; }
@@ -68,8 +73,9 @@ class GuardedCopyByTest : public GuardedCopyTest,
   const uint8_t before_ = rxe_user_guarded_way;
 };
 
-constexpr const char* kWays[] = {"Words", "Bytes", "Vectors"};
-INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(0, 1, 2),
+constexpr const char* kWays[] = {"Words", "Bytes", "Vectors",
+                                 "VectorsThatFold"};
+INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(0, 1, 2, 3),
                          [](const auto& info) { return kWays[info.param]; });
 #else
 class GuardedCopyByTest : public GuardedCopyTest,
@@ -114,6 +120,98 @@ TEST_P(GuardedCopyByTest, FaultsReturn) {
   ASSERT_EQ(mprotect(pages.begin(), kPage, PROT_READ), 0);
   EXPECT_TRUE(GuardedCopyFrom(buffer.data(), pages.begin(), 100));
   EXPECT_FALSE(GuardedCopyTo(pages.begin(), buffer.data(), 100));
+}
+
+std::vector<uint8_t> RandomBytes(size_t size) {
+  std::mt19937 random(static_cast<uint32_t>(size));
+  std::vector<uint8_t> bytes(size);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  return bytes;
+}
+
+TEST_P(GuardedCopyByTest, ContinuesTheIcrc) {
+  constexpr size_t kMax = 9000;
+  const std::vector<uint8_t> from = RandomBytes(kMax + 64);
+  std::vector<uint8_t> to(kMax + 66);
+  uint32_t seed = 0;
+  for (size_t size = 0; size <= kMax; ++size) {
+    const uint8_t* in = from.data() + size * 7 % 64;
+    uint8_t* out = to.data() + 1 + size * 5 % 64;
+    out[-1] = out[size] = 0xee;
+    uint32_t icrc = seed;
+    ASSERT_TRUE(GuardedCopyFrom(out, in, size, &icrc));
+    ASSERT_EQ(std::memcmp(out, in, size), 0) << size;
+    ASSERT_EQ(icrc, wire::IcrcFlow::Extend(seed, {in, size})) << size;
+    ASSERT_EQ(out[-1], 0xee) << size;
+    ASSERT_EQ(out[size], 0xee) << size;
+    seed = size % 100 == 0 ? ~uint32_t{0} : icrc;
+  }
+}
+
+TEST_P(GuardedCopyByTest, ContinuesTheIcrcAtEveryAlignment) {
+  const std::vector<uint8_t> from = RandomBytes(4096 + 64);
+  std::vector<uint8_t> to(4096 + 64);
+  for (size_t in = 0; in < 64; ++in) {
+    for (size_t out = 0; out < 64; ++out) {
+      uint32_t icrc = 0x12345678;
+      ASSERT_TRUE(
+          GuardedCopyFrom(to.data() + out, from.data() + in, 1024, &icrc));
+      ASSERT_EQ(icrc,
+                wire::IcrcFlow::Extend(0x12345678, {from.data() + in, 1024}));
+    }
+  }
+}
+
+TEST_P(GuardedCopyByTest, FaultsReturnWithAnIcrc) {
+  Pages pages;
+  std::vector<uint8_t> buffer(2 * kPage);
+  uint32_t icrc = 0;
+  for (size_t size : {1, 127, 128, 129, 1024, 4096, 8192}) {
+    uint8_t* const to = buffer.data();
+    EXPECT_TRUE(GuardedCopyFrom(to, pages.end() - size, size, &icrc));
+    for (size_t there : {size - 1, size / 2, size_t{0}}) {
+      EXPECT_FALSE(GuardedCopyFrom(to, pages.end() - there, size, &icrc));
+    }
+    EXPECT_FALSE(GuardedCopyFrom(to, nullptr, size, &icrc));
+    EXPECT_FALSE(GuardedCopyFrom(
+        to, reinterpret_cast<void*>(0x8000'0000'0000'0000), size, &icrc));
+  }
+  // The first page, then the last.
+  for (uint8_t* page : {pages.begin(), pages.begin() + kPage}) {
+    ASSERT_EQ(mprotect(page, kPage, PROT_NONE), 0);
+    EXPECT_FALSE(
+        GuardedCopyFrom(buffer.data(), pages.begin(), 2 * kPage, &icrc));
+    ASSERT_EQ(mprotect(page, kPage, PROT_READ), 0);
+  }
+  icrc = 7;
+  EXPECT_TRUE(GuardedCopyFrom(buffer.data(), pages.begin(), 2 * kPage, &icrc));
+  EXPECT_EQ(icrc, wire::IcrcFlow::Extend(7, buffer));
+}
+
+// The ICRC is that of what was copied, although the application goes on.
+TEST_P(GuardedCopyByTest, TheIcrcIsThatOfTheCopy) {
+  std::vector<uint64_t> from(64);  // few, that they change during a copy
+  std::vector<uint8_t> to(8 * from.size() - 40);
+  std::atomic<bool> stop = false;
+  std::thread changer([&] {
+    for (uint64_t i = 1; !stop; ++i) {
+      for (uint64_t& word : from) {
+        std::atomic_ref<uint64_t>(word).store(i, std::memory_order_relaxed);
+      }
+    }
+  });
+  int torn = 0;
+  int wrong = 0;
+  for (int i = 0; i < 50'000 || (torn == 0 && i < 5'000'000); ++i) {
+    uint32_t icrc = 1;
+    EXPECT_TRUE(GuardedCopyFrom(to.data(), from.data(), to.size(), &icrc));
+    wrong += icrc != wire::IcrcFlow::Extend(1, to);
+    torn += std::memcmp(to.data(), to.data() + to.size() - 8, 8) != 0;
+  }
+  stop = true;
+  changer.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(torn, 0) << "the changer was not seen";
 }
 
 TEST_F(GuardedCopyTest, FileThatShrank) {
@@ -174,6 +272,11 @@ TEST_F(GuardedCopyTest, ThreadThatBlocksEverySignal) {
     uint64_t value = 1, original;
     EXPECT_FALSE(GuardedCopyTo(pages.end(), &value, 8));
     EXPECT_FALSE(GuardedCopyFrom(&value, pages.end(), 8));
+    std::vector<uint8_t> copy(1000);
+    uint32_t icrc = 3;
+    EXPECT_TRUE(GuardedCopyFrom(copy.data(), pages.begin(), 1000, &icrc));
+    EXPECT_EQ(icrc, wire::IcrcFlow::Extend(3, copy));
+    EXPECT_FALSE(GuardedCopyFrom(copy.data(), pages.end() - 999, 1000, &icrc));
     EXPECT_FALSE(GuardedFetchAdd(pages.end(), 1, &original));
     EXPECT_FALSE(GuardedCompareSwap(pages.end(), 1, 1, &original));
     auto* word = reinterpret_cast<uint64_t*>(pages.begin());

@@ -102,6 +102,11 @@ bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) {
   return GuardedCopyFrom(to, from, bytes);
 }
 
+bool RegionTable::CopyFromWithIcrc(uint8_t* to, const uint8_t* from,
+                                   size_t bytes, uint32_t* icrc) {
+  return GuardedCopyFrom(to, from, bytes, icrc);
+}
+
 bool RegionTable::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) {
   return GuardedCopyTo(to, from, bytes);
 }

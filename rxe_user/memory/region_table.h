@@ -47,6 +47,8 @@ class RegionTable final : public transport::Memory {
   transport::MemoryStatus Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) override;
   bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) override;
+  bool CopyFromWithIcrc(uint8_t* to, const uint8_t* from, size_t bytes,
+                        uint32_t* icrc) override;
   bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) override;
   bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
                    uint64_t* original) override;

@@ -1,11 +1,14 @@
 #include "rxe_user/memory/region_table.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "rxe_user/memory/guarded_copy.h"
+#include "wire/icrc.h"
 
 namespace rxe_user {
 namespace {
@@ -153,6 +156,19 @@ TEST_F(RegionTableTest, RemovedAndReplaced) {
   EXPECT_FALSE(table_.Remove(key_));
   EXPECT_FALSE(table_.Replace(region));
   EXPECT_EQ(Translate(3, 7), MemoryStatus::kBadKey);
+}
+
+TEST_F(RegionTableTest, CopiesWithAnIcrc) {
+  PrepareGuardedAccess();
+  std::vector<uint8_t> from(3000, 5), to(3000);
+  for (size_t size : {0, 1, 2048, 3000}) {
+    uint32_t icrc = 9;
+    ASSERT_TRUE(table_.CopyFromWithIcrc(to.data(), from.data(), size, &icrc));
+    EXPECT_TRUE(std::equal(to.begin(), to.begin() + size, from.begin()));
+    EXPECT_EQ(icrc, wire::IcrcFlow::Extend(9, {from.data(), size}));
+  }
+  uint32_t icrc = 9;
+  EXPECT_FALSE(table_.CopyFromWithIcrc(to.data(), nullptr, 3000, &icrc));
 }
 
 TEST_F(RegionTableTest, RegionsAreNotInvalidated) {
