@@ -292,11 +292,12 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   if (out == nullptr) return SendResult::kNoRoom;
 
   wire::EmitHeaders(headers, out);
-  // AckReq, decided after the copy, changes the ICRC: where it can be foreseen,
-  // none is carried.
-  const bool ends = sent.seq + 1 == wqe.end() && sent.index + 1 == queue.tail();
+  // AckReq, decided after the copy, changes the ICRC: what is sure to have it
+  // (WantAckReq) carries none.
+  const bool asks = sent.seq + 1 == wqe.end() &&
+                    (wqe.packets > 1 || sent.index + 1 == queue.tail());
   std::optional<uint32_t> icrc;
-  if (payload >= Burst::kMinCarriedIcrc && !WantAckReq(wqe, sent, !ends)) {
+  if (payload >= Burst::kMinCarriedIcrc && !asks) {
     icrc = burst->BeginIcrc(header);
   }
 
