@@ -292,8 +292,14 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   if (out == nullptr) return SendResult::kNoRoom;
 
   wire::EmitHeaders(headers, out);
+  // AckReq, decided after the copy, changes the ICRC: what is sure to have it
+  // (WantAckReq) carries none.
+  const bool asks = sent.seq + 1 == wqe.end() &&
+                    (wqe.packets > 1 || sent.index + 1 == queue.tail());
   std::optional<uint32_t> icrc;
-  if (payload >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header);
+  if (payload >= Burst::kMinCarriedIcrc && !asks) {
+    icrc = burst->BeginIcrc(header);
+  }
 
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
@@ -309,9 +315,9 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
     FailLocally(sent.index, WcStatus::kLocalProtectionError);
     return SendResult::kFailed;
   }
-  uint8_t* const end = out + header + payload + pad;
-  std::memset(end - pad, 0, pad);
-  if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {end - pad, pad});
+  uint8_t* const padding = out + header + payload;
+  std::memset(padding, 0, pad);
+  if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {padding, pad});
 
   const bool fresh = sent.seq >= frontier;
   unasked_bytes += payload;
@@ -319,10 +325,7 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   *next = Decide(now, item);
   if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
     out[kAckReqByte] |= kAckReqBit;
-    if (icrc) {
-      *icrc ^=
-          wire::IcrcChange(static_cast<size_t>(end - out) - kAckReqByte - 1);
-    }
+    icrc.reset();
     unasked_packets = 0;
     unasked_bytes = 0;
     urge_ack = false;

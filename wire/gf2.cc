@@ -16,8 +16,13 @@ constexpr std::array<uint32_t, 16> kTimesX4 = [] {
   return table;
 }();
 
-// b^i and b^(256 * i), b being x^8 or x^-8.
-struct Powers {
+constexpr uint32_t OverX8(uint32_t a) {
+  for (int i = 0; i < 8; ++i) a = OverX(a);
+  return a;
+}
+
+// x^(-8 * i) and x^(-8 * 256 * i).
+struct InversePowers {
   std::array<uint32_t, 256> low{};
   std::array<uint32_t, 256> high{};
 };
@@ -31,30 +36,21 @@ constexpr uint32_t SlowMultiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-constexpr Powers PowersBy(uint32_t (*step)(uint32_t)) {
-  Powers powers;
+constexpr InversePowers kInverse = [] {
+  InversePowers powers;
   uint32_t power = kOne;
   for (uint32_t& low : powers.low) {
     low = power;
-    for (int i = 0; i < 8; ++i) power = step(power);
+    power = OverX8(power);
   }
-  const uint32_t base_to_256 = power;
+  const uint32_t x_to_minus_2048 = power;
   power = kOne;
   for (uint32_t& high : powers.high) {
     high = power;
-    power = SlowMultiply(power, base_to_256);
+    power = SlowMultiply(power, x_to_minus_2048);
   }
   return powers;
-}
-
-constexpr Powers kForward = PowersBy(TimesX);
-constexpr Powers kInverse = PowersBy(OverX);
-
-uint32_t Power(const Powers& powers, size_t n) {
-  assert(n < 65536);
-  const uint32_t low = powers.low[n & 0xff];
-  return n < 256 ? low : Multiply(low, powers.high[n >> 8 & 0xff]);
-}
+}();
 
 }  // namespace
 
@@ -78,8 +74,10 @@ uint32_t Multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-uint32_t PowerOfBytes(size_t n) { return Power(kForward, n); }
-
-uint32_t InverseOfBytes(size_t n) { return Power(kInverse, n); }
+uint32_t InverseOfBytes(size_t n) {
+  assert(n < 65536);
+  const uint32_t low = kInverse.low[n & 0xff];
+  return n < 256 ? low : Multiply(low, kInverse.high[n >> 8 & 0xff]);
+}
 
 }  // namespace wire::gf2

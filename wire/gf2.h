@@ -1,5 +1,5 @@
 // Arithmetic modulo the CRC-32 polynomial of IEEE 802.3, over GF(2): what is
-// needed to change or undo a CRC. Polynomials of degree below 32 are stored as
+// needed to fold or undo a CRC. Polynomials of degree below 32 are stored as
 // reflected CRCs store them: bit 31 is the coefficient of x^0, bit 0 that of
 // x^31.
 
@@ -33,9 +33,6 @@ constexpr uint32_t PowerOfX(size_t n) {
 
 // a * b. About 10 ns.
 uint32_t Multiply(uint32_t a, uint32_t b);
-
-// x^(8 * n), n below 65,536: what `n` bytes of zeros do to a CRC.
-uint32_t PowerOfBytes(size_t n);
 
 // x^(-8 * n), n below 65,536: undoes what `n` bytes of zeros do to a CRC.
 uint32_t InverseOfBytes(size_t n);

@@ -31,7 +31,7 @@ TEST(Gf2Test, PowersOfX) {
   EXPECT_EQ(PowerOfX(0), kOne);
   EXPECT_EQ(PowerOfX(31), 1u);
   EXPECT_EQ(PowerOfX(32), kPolynomial);
-  EXPECT_EQ(PowerOfX(8 * 100), PowerOfBytes(100));
+  EXPECT_EQ(Multiply(PowerOfX(8 * 100), InverseOfBytes(100)), kOne);
 }
 
 TEST(Gf2Test, MultipliesLikeTheSchoolbook) {
@@ -45,10 +45,9 @@ TEST(Gf2Test, MultipliesLikeTheSchoolbook) {
   EXPECT_EQ(Multiply(0, 0x12345678), 0u);
 }
 
-TEST(Gf2Test, PowersOfEveryNumberOfBytes) {
+TEST(Gf2Test, InverseOfBytesUndoesEveryNumberOfZeroBytes) {
   uint32_t power = kOne;  // x^(8 n)
   for (size_t n = 0; n < 65536; ++n) {
-    ASSERT_EQ(PowerOfBytes(n), power) << n;
     ASSERT_EQ(Multiply(power, InverseOfBytes(n)), kOne) << n;
     for (int i = 0; i < 8; ++i) power = TimesX(power);
   }

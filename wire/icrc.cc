@@ -153,12 +153,6 @@ bool IcrcFlow::Verify(std::span<const uint8_t> udp_payload, uint16_t ip_id,
          Compute(udp_payload.first(covered), ip_id, df);
 }
 
-uint32_t IcrcChange(size_t bytes_after) {
-  // That bit is the last of its byte: x^0, times x^(8 * bytes after it) and the
-  // CRC's own x^32.
-  return gf2::PowerOfBytes(bytes_after + 4);
-}
-
 std::optional<uint16_t> SolveIpId(uint32_t received, uint32_t computed,
                                   uint16_t assumed_id, size_t covered_size) {
   // The two bytes of the ID's change, as a polynomial of degree below 16, were

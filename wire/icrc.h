@@ -73,10 +73,6 @@ bool SetCrcByZlib(bool on);
 
 }  // namespace internal
 
-// What an ICRC is xored with when the highest bit flips (AckReq, in BTH) of a
-// byte that `bytes_after` covered bytes (below 65,532) follow. About 20 ns.
-uint32_t IcrcChange(size_t bytes_after);
-
 inline void StoreIcrc(uint8_t* p, uint32_t icrc) { StoreLe32(p, icrc); }
 
 // A UDP socket does not tell the IPv4 identification of what it receives, but
