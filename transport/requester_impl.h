@@ -121,6 +121,10 @@ struct Requester::Impl {
   // `icrc`: null, or continued over what was copied.
   MemoryStatus CopyPayload(uint64_t index, uint64_t offset, size_t bytes,
                            uint8_t* to, uint32_t* icrc, Gather* gather);
+  // Of `count` packets from `seq` on: BTH; how much a READ asks for; the
+  // headers beyond BTH.
+  wire::Bth BthFor(const SendWqe& wqe, uint64_t seq, uint32_t count) const;
+  uint32_t ReadLength(const SendWqe& wqe, uint64_t seq, uint32_t count) const;
   wire::Headers HeadersFor(const SendWqe& wqe, uint64_t seq,
                            uint32_t count) const;
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;

@@ -10,10 +10,13 @@
 namespace transport {
 namespace {
 
-// An ACK is asked for at least every quarter of the window, and every 64 KiB.
-constexpr uint64_t kMaxUnaskedBytes = 64 * 1024;
+// An ACK is asked for at least every quarter of the window, and every 128 KiB.
+constexpr uint64_t kMaxUnaskedBytes = 128 * 1024;
 // Messages of one packet ask for one every so many.
 constexpr uint32_t kMaxUnaskedMessages = 16;
+// A longer message need not if so many follow it: its completion can come with
+// the next one's, and whoever waits for it has others to wait for.
+constexpr uint64_t kManyQueued = 8;
 constexpr size_t kAckReqByte = 8;  // of BTH
 constexpr uint8_t kAckReqBit = 0x80;
 
@@ -169,8 +172,8 @@ void Requester::Impl::Begin(uint64_t index) {
   ++begun;
 }
 
-wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
-                                          uint32_t count) const {
+wire::Bth Requester::Impl::BthFor(const SendWqe& wqe, uint64_t seq,
+                                  uint32_t count) const {
   const SendOperation& operation = wqe.operation();
   const bool first = seq == wqe.first;
   const bool last = seq + count == wqe.end();
@@ -180,21 +183,32 @@ wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
   const wire::Transport transport = qp.config().type == QpType::kXrcInitiator
                                         ? wire::Transport::kXrc
                                         : wire::Transport::kRc;
-  const uint64_t offset = (seq - wqe.first) * mtu;
-  wire::Headers headers;
-  headers.bth.opcode = wire::MakeOpcode(transport, position);
-  headers.bth.dest_qpn = qp.attributes().dest_qpn;
-  headers.bth.psn = PsnOf(seq);
-  headers.bth.solicited =
+  wire::Bth bth;
+  bth.opcode = wire::MakeOpcode(transport, position);
+  bth.dest_qpn = qp.attributes().dest_qpn;
+  bth.psn = PsnOf(seq);
+  bth.solicited =
       last && operation.takes_receive && (wqe.flags & kSendSolicited) != 0;
+  return bth;
+}
+
+uint32_t Requester::Impl::ReadLength(const SendWqe& wqe, uint64_t seq,
+                                     uint32_t count) const {
+  const uint64_t offset = (seq - wqe.first) * mtu;
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(wqe.length - offset, uint64_t{count} * mtu));
+}
+
+wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
+                                          uint32_t count) const {
+  wire::Headers headers;
   headers.xrc_srqn = wqe.remote_srqn;
   headers.imm_be = wqe.imm_be_or_rkey;
   headers.invalidate_rkey = wqe.imm_be_or_rkey;
-  if (operation.kind == SendKind::kRead) {
-    headers.reth = {.va = wqe.remote_addr + offset,
+  if (wqe.operation().kind == SendKind::kRead) {
+    headers.reth = {.va = wqe.remote_addr + (seq - wqe.first) * mtu,
                     .rkey = wqe.rkey,
-                    .length = static_cast<uint32_t>(std::min<uint64_t>(
-                        wqe.length - offset, uint64_t{count} * mtu))};
+                    .length = ReadLength(wqe, seq, count)};
   } else {
     headers.reth = {
         .va = wqe.remote_addr, .rkey = wqe.rkey, .length = wqe.length};
@@ -232,7 +246,8 @@ bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
     return true;
   }
   if (item.seq + 1 != wqe.end()) return false;
-  return wqe.packets > 1 || unasked_packets >= kMaxUnaskedMessages;
+  return wqe.packets == 1 ? unasked_packets >= kMaxUnaskedMessages
+                          : queue.tail() - item.index <= kManyQueued;
 }
 
 void Requester::Impl::NoteSent(Time now, const Item& item) {
@@ -284,18 +299,23 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   const auto payload = static_cast<size_t>(
       operation.sends_payload ? std::min<uint64_t>(wqe.length - offset, mtu)
                               : 0);
-  wire::Headers headers = HeadersFor(wqe, sent.seq, sent.count);
+  wire::Bth bth = BthFor(wqe, sent.seq, sent.count);
   const size_t pad = wire::PadCount(payload);
-  headers.bth.pad_count = static_cast<uint8_t>(pad);
-  const size_t header = wire::GetOpcodeInfo(headers.bth.opcode).header_length;
+  bth.pad_count = static_cast<uint8_t>(pad);
+  const size_t header = wire::GetOpcodeInfo(bth.opcode).header_length;
   uint8_t* out = burst->Reserve(header + payload + pad + wire::kIcrcSize);
   if (out == nullptr) return SendResult::kNoRoom;
 
-  wire::EmitHeaders(headers, out);
-  // AckReq, decided after the copy, changes the ICRC: what is sure to have it
-  // (WantAckReq) carries none.
-  const bool asks = sent.seq + 1 == wqe.end() &&
-                    (wqe.packets > 1 || sent.index + 1 == queue.tail());
+  if (header == wire::kBthSize) {
+    wire::EmitBth(bth, out);
+  } else {
+    wire::Headers headers = HeadersFor(wqe, sent.seq, sent.count);
+    headers.bth = bth;
+    wire::EmitHeaders(headers, out);
+  }
+  // AckReq, decided after the copy, changes the ICRC: the last packet that is
+  // queued has it for sure, and carries none.
+  const bool asks = sent.seq + 1 == wqe.end() && sent.index + 1 == queue.tail();
   std::optional<uint32_t> icrc;
   if (payload >= Burst::kMinCarriedIcrc && !asks) {
     icrc = burst->BeginIcrc(header);
@@ -303,7 +323,8 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
 
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
-    status = CheckTarget(sent.index, offset, headers.reth.length);
+    status =
+        CheckTarget(sent.index, offset, ReadLength(wqe, sent.seq, sent.count));
   } else if (operation.response_bytes > 0) {
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }

@@ -185,6 +185,26 @@ TEST(RequesterTest, AsksForAnAckAtTheEndOfWhatItCanSend) {
   EXPECT_EQ(asked, (std::vector<int>{15, 31, 39}));
 }
 
+// The peer is spared acknowledgements that nobody waits for alone.
+TEST(RequesterTest, LongMessagesAskForAnAckWhereFewFollow) {
+  RequesterPeer::Options options;
+  options.capacity.max_send_wr = 64;
+  RequesterPeer peer(options);
+  peer.Connect();
+  constexpr int kMessages = 20;
+  constexpr int kPackets = 2;  // of 256 bytes
+  for (int i = 0; i < kMessages; ++i) peer.Write(i, 512);
+  peer.Transmit();
+  ASSERT_EQ(peer.sent.size(), size_t{kMessages * kPackets});
+  std::vector<int> asked;
+  for (int i = 0; i < kMessages * kPackets; ++i) {
+    if (!peer.sent[i].ack_req) continue;
+    EXPECT_EQ(i % kPackets, kPackets - 1);
+    asked.push_back(i / kPackets);
+  }
+  EXPECT_EQ(asked, (std::vector<int>{12, 13, 14, 15, 16, 17, 18, 19}));
+}
+
 TEST(RequesterTest, AsksForAnAckEveryQuarterOfTheWindow) {
   RequesterPeer peer;
   peer.Connect();

@@ -19,7 +19,9 @@ Bth LoadBth(const uint8_t* p) {
   };
 }
 
-void StoreBth(const Bth& bth, uint8_t* p) {
+}  // namespace
+
+void EmitBth(const Bth& bth, uint8_t* p) {
   p[0] = bth.opcode;
   p[1] = static_cast<uint8_t>(
       (bth.solicited ? 0x80 : 0) | (bth.mig_req ? 0x40 : 0) |
@@ -31,10 +33,8 @@ void StoreBth(const Bth& bth, uint8_t* p) {
   StoreBe24(p + 9, bth.psn);
 }
 
-}  // namespace
-
 size_t EmitHeaders(const Headers& h, uint8_t* out) {
-  StoreBth(h.bth, out);
+  EmitBth(h.bth, out);
   const OpcodeInfo& info = GetOpcodeInfo(h.bth.opcode);
   if (info.extended == 0) return kBthSize;
   if (info.Has(kXrcEth))

@@ -37,6 +37,10 @@ struct Headers {
   bool operator==(const Headers&) const = default;
 };
 
+// Writes the kBthSize bytes of BTH alone: all headers of a packet in the middle
+// of a message.
+void EmitBth(const Bth& bth, uint8_t* out);
+
 // Writes BTH and the extended headers that the opcode asks for, in wire order,
 // and returns their bytes (GetOpcodeInfo(opcode).header_length). `out` must
 // have room for kMaxHeaderSize. Reserved fields become zero. For an unknown
