@@ -337,6 +337,11 @@ void Endpoint::WindowOpened(Path* path) {
   impl_->WakeOne(static_cast<SharedPath*>(path));
 }
 
+bool Endpoint::Alone(const Path* path) const {
+  return impl_->active.empty() &&
+         static_cast<const SharedPath*>(path)->waiting.empty();
+}
+
 void Endpoint::Impl::WakeOne(SharedPath* path) {
   EndpointLink* link = path->waiting.front();
   if (link == nullptr || !path->MaySend(1)) return;

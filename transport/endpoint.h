@@ -123,6 +123,9 @@ class Endpoint {
   // `qp` leaves its path: it waits no longer.
   void StopWaiting(QueuePair* qp);
   void WindowOpened(Path* path);
+  // While a queue pair has its turn: no other one is to have one, or waits for
+  // the window of `path`.
+  bool Alone(const Path* path) const;
   // The path to `destination`, made when new; counted.
   Path* AcquirePath(const wire::IpAddress& destination);
   void ReleasePath(Path* path);

@@ -10,12 +10,15 @@
 namespace transport {
 namespace {
 
-// An ACK is asked for at least every quarter of the window, and every 128 KiB.
-constexpr uint64_t kMaxUnaskedBytes = 128 * 1024;
+// An ACK is asked for at least every quarter of the window, and every 64 KiB;
+// or every 128 KiB if no other queue pair wants its turn.
+constexpr uint64_t kMaxUnaskedBytes = 64 * 1024;
+constexpr uint64_t kMaxUnaskedBytesAlone = 128 * 1024;
 // Messages of one packet ask for one every so many.
 constexpr uint32_t kMaxUnaskedMessages = 16;
-// A longer message need not if so many follow it: its completion can come with
-// the next one's, and whoever waits for it has others to wait for.
+// A longer message need not if, of an only queue pair, so many follow it: its
+// completion can come with the next one's, and whoever waits for it has others
+// to wait for.
 constexpr uint64_t kManyQueued = 8;
 constexpr size_t kAckReqByte = 8;  // of BTH
 constexpr uint8_t kAckReqBit = 0x80;
@@ -242,12 +245,15 @@ bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
   if (!more || urge_ack) return true;
   if (item.out_of_turn && resend == kNone) return true;
   if (wqe.operation().takes_slot()) return true;  // as hardware does
-  if (unasked_bytes >= std::min(path()->window() / 4, kMaxUnaskedBytes)) {
+  const bool alone = qp.endpoint_.Alone(path());
+  if (unasked_bytes >=
+      std::min(path()->window() / 4,
+               alone ? kMaxUnaskedBytesAlone : kMaxUnaskedBytes)) {
     return true;
   }
   if (item.seq + 1 != wqe.end()) return false;
-  return wqe.packets == 1 ? unasked_packets >= kMaxUnaskedMessages
-                          : queue.tail() - item.index <= kManyQueued;
+  if (wqe.packets == 1) return unasked_packets >= kMaxUnaskedMessages;
+  return !alone || queue.tail() - item.index <= kManyQueued;
 }
 
 void Requester::Impl::NoteSent(Time now, const Item& item) {
