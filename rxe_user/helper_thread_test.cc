@@ -119,8 +119,8 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   char byte;
   ASSERT_EQ(::recv(ends[0], &byte, 1, 0), 1);
   helper_->Arm(0, true);
-  helper_->Wake();
   const size_t before = turns();
+  helper_->Wake();
   Await(before + 1);
   ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
   Await(before + 10);

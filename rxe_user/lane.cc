@@ -142,7 +142,10 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
 
 void LaneImpl::SocketAdded(int fd) {
   const Guard guard(*this);
-  if (port() != nullptr) helper_->AddSocket(index_, fd, armed_);
+  // Threads that wait already do so on the sockets there were.
+  if (port() != nullptr) {
+    helper_->AddSocket(index_, fd, armed_ || waiters_ != 0);
+  }
 }
 
 void LaneImpl::Close() {
@@ -219,7 +222,8 @@ bool LaneImpl::Progress() {
   const Time patience = Paced(kPatience);
   const bool found =
       did || now - last_fruit_.load(std::memory_order_relaxed) <= patience;
-  // One that posts is at work, however long that keeps it from polling.
+  // One that posts is at work, however long that keeps it from polling (or
+  // another thread of it).
   const bool yield = !found && now - last_post_ > patience;
   if (yield) ++counters_.yields;
   Unlock();
@@ -248,8 +252,9 @@ Time LaneImpl::Paced(Time time) const {
 
 void LaneImpl::DropLease() {
   last_poll_.store(kLongAgo, std::memory_order_relaxed);
-  // Not on watch: the lane is armed, or a waiter is there. Should the helper
-  // go on watch this moment, it will look again after the least trust.
+  // Not on watch: the lane is armed, a waiter is there, or the helper looks for
+  // bulk. Should it go on watch this moment, it will look again after the least
+  // trust.
   if (!OnWatch()) return;
   lock_.Lock();
   if (port() != nullptr && OnWatch()) {
@@ -325,7 +330,7 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
     if (!port_->more() || lock_.contended()) break;
     if (!thorough && bytes < kBulkArrival) break;
     // One that comes alone is answered before anything else is looked for, if
-    // somebody sleeps on the sockets and will find them readable.
+    // somebody is going to sleep on the sockets, and will find them readable.
     const bool alone = trains.size() == 1 && bytes < kBulkArrival;
     if (alone && (armed_.load(std::memory_order_relaxed) || waiters_ != 0)) {
       break;

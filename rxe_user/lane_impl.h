@@ -5,8 +5,9 @@
 // it, in time. Three kinds of things can have to be done:
 //
 //   arrivals   are noticed by the helper thread if the lane is *armed* (its
-//              sockets wake the helper), by a thread that blocks in
-//              Engine::WaitReadable, or by the application's own polling;
+//              sockets wake the helper) or bulk flows that it looks for by
+//              itself, by a thread that blocks in Engine::WaitReadable, or by
+//              the application's own polling;
 //   timers     and sends that the system did not take wait for a time, the
 //              helper's;
 //   leftovers  are packets that could be sent but were left, because more will
@@ -180,7 +181,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::atomic<transport::Time> last_fruit_;
   // How long polls that find nothing are apart, as far as it has shown.
   std::atomic<transport::Time> pace_;
-  // The last poll found nothing and kept its core, and no post has followed.
+  // The last poll found nothing, soon after one that did, and no post has
+  // followed.
   std::atomic<bool> polled_in_vain_ = false;
 
   std::atomic<int> yields_ = 0;  // polls that gave way, in a row

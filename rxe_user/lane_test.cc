@@ -199,6 +199,19 @@ TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
   EXPECT_TRUE(helper_.armed);
 }
 
+// A socket that comes later is not among those that a thread waits on already.
+TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
+  lane_.SocketAdded(3);
+  EXPECT_TRUE(helper_.added_armed);
+  lane_.EnterWait();
+  lane_.SocketAdded(4);
+  EXPECT_TRUE(helper_.added_armed);
+  lane_.LeaveWait();
+  GoOnWatch();
+  lane_.SocketAdded(5);
+  EXPECT_FALSE(helper_.added_armed);
+}
+
 TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
   transport::Train train;
   train.source = *wire::IpAddress::Parse("10.0.0.2");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/icrc.h"
+
 namespace transport {
 
 void LocalBuffer::Seek(std::span<const Sge> sges, uint64_t offset) {
@@ -50,18 +52,22 @@ MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
 }
 
 MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
+  const std::span<const uint8_t> all(to, bytes);
+  bool carried = false;
   while (bytes > 0) {
     Span span;
     const MemoryStatus status = Next(bytes, &span);
     if (status != MemoryStatus::kOk) return status;
+    // In pieces it would take longer than at once afterwards.
+    carried = icrc != nullptr && span.length == all.size();
     const bool copied =
-        icrc == nullptr
-            ? memory_.CopyFrom(to, span.data, span.length)
-            : memory_.CopyFromWithIcrc(to, span.data, span.length, icrc);
+        carried ? memory_.CopyFromWithIcrc(to, span.data, span.length, icrc)
+                : memory_.CopyFrom(to, span.data, span.length);
     if (!copied) return MemoryStatus::kFault;
     to += span.length;
     bytes -= span.length;
   }
+  if (icrc != nullptr && !carried) *icrc = wire::IcrcFlow::Extend(*icrc, all);
   return MemoryStatus::kOk;
 }
 

@@ -319,9 +319,11 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
     headers.bth = bth;
     wire::EmitHeaders(headers, out);
   }
-  // AckReq, decided after the copy, changes the ICRC: the last packet that is
-  // queued has it for sure, and carries none.
-  const bool asks = sent.seq + 1 == wqe.end() && sent.index + 1 == queue.tail();
+  // AckReq, decided after the copy, changes the ICRC: the last packets that are
+  // queued have it for sure (WantAckReq), and carry none.
+  const bool asks =
+      sent.seq + 1 == wqe.end() &&
+      queue.tail() - sent.index <= (wqe.packets > 1 ? kManyQueued : 1);
   std::optional<uint32_t> icrc;
   if (payload >= Burst::kMinCarriedIcrc && !asks) {
     icrc = burst->BeginIcrc(header);

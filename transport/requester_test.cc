@@ -185,6 +185,34 @@ TEST(RequesterTest, AsksForAnAckAtTheEndOfWhatItCanSend) {
   EXPECT_EQ(asked, (std::vector<int>{15, 31, 39}));
 }
 
+// Payload whose ICRC is taken while it is copied: in one piece and in two,
+// padded, and where AckReq is set after the copy. The peer checks each ICRC.
+TEST(RequesterTest, SendsBulkWithItsIcrc) {
+  RequesterPeer peer;
+  peer.attributes.path_mtu = 4096;
+  peer.Connect();
+  std::vector<uint8_t> posted;
+  const auto post = [&](std::vector<Sge> sges) {
+    for (const Sge& sge : sges) {
+      const auto from = peer.local->bytes.begin() +
+                        static_cast<ptrdiff_t>(sge.addr - peer.local->va);
+      posted.insert(posted.end(), from, from + sge.length);
+    }
+    EXPECT_EQ(peer.Post({.opcode = SendOpcode::kRdmaWrite}, std::move(sges)),
+              0);
+  };
+  post({peer.Local(0, 12288)});
+  post({peer.Local(1, 5001), peer.Local(9000, 5002)});
+  for (int i = 0; i < 10; ++i) post({peer.Local(i, 6145)});
+  std::vector<uint8_t> sent;
+  for (int round = 0; round < 4; ++round) {
+    peer.Transmit();
+    sent.insert(sent.end(), peer.payload.begin(), peer.payload.end());
+    if (!peer.sent.empty()) peer.Ack(peer.sent.back().psn);
+  }
+  EXPECT_TRUE(sent == posted);
+}
+
 // The peer is spared acknowledgements that nobody waits for alone.
 TEST(RequesterTest, LongMessagesAskForAnAckWhereFewFollow) {
   RequesterPeer::Options options;

@@ -38,6 +38,21 @@ TEST_F(ResponderReadTest, ReadOfFourPacketsTakesThreeBursts) {
   EXPECT_EQ(peer.payload, pattern);
 }
 
+// Large enough that the ICRC is taken while the memory is copied; the peer
+// checks it.
+TEST_F(ResponderReadTest, ReadOfLargePackets) {
+  WirePeer large;
+  large.attributes.path_mtu = 4096;
+  large.Connect();
+  const Bytes pattern = WirePeer::Pattern(4096 + 2049);
+  large.target->claimed = pattern.size();
+  large.target->bytes = pattern;
+  large.Deliver(large.Read(100, 0, 4096 + 2049));
+  EXPECT_EQ(large.Transmit(),
+            "READ_FIRST 100 msn 1 [4096]; READ_LAST 101 msn 1 [2049]");
+  EXPECT_EQ(large.payload, pattern);
+}
+
 TEST_F(ResponderReadTest, EmptyReadChecksNoKey) {
   wire::Headers headers = peer.Read(100, 0, 0);
   headers.reth.rkey = 0xbad;

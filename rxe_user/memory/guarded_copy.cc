@@ -42,9 +42,9 @@
 // bits behind, which are their product with x^d modulo its polynomial: both
 // halves are multiplied, and xored into the bytes there. Four registers of 32
 // bytes (ymm10 to ymm13) move by 1024 bits at a time, then into the last, then
-// its first half into its second. Loads go together, before the stores: one
-// behind a store with the same low 12 bits waits for it. Only where the way is
-// 3.
+// its first half into its second. In the loop, loads go together before the
+// stores: one behind a store with the same low 12 bits waits for it. Only where
+// the way is 3.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64

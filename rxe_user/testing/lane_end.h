@@ -103,7 +103,7 @@ class FakePort final : public Port {
 class FakeHelper final : public LaneHelper {
  public:
   void Wake() override { ++wakes; }
-  void AddSocket(int, int, bool) override {}
+  void AddSocket(int, int, bool on) override { added_armed = on; }
   void Arm(int, bool on) override {
     ++arms;
     armed = on;
@@ -111,6 +111,7 @@ class FakeHelper final : public LaneHelper {
   int wakes = 0;
   int arms = 0;  // calls, each of which is a system call
   bool armed = false;
+  bool added_armed = false;  // the last socket that was added
 };
 
 // Number 5. Keeps what is forwarded.

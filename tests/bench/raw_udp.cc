@@ -10,7 +10,8 @@
 // (`--first-extra 16`: RETH) or a READ response (4 and `--last-extra 4`: AETH),
 // since unequal sizes cost system calls. `--ack N` sends each ping together
 // with a packet of N bytes, as an answer carries the acknowledgement of what it
-// answers, and receives as an engine must: with UDP_GRO and the TOS.
+// answers, and receives as an engine must: with UDP_GRO and, over IPv4, the
+// TOS.
 #include <errno.h>
 #include <isa-l/crc.h>
 #include <netinet/in.h>
@@ -440,10 +441,11 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (o.peer_address.empty()) o.peer_address = o.address;
   if (o.peer_wait.empty()) o.peer_wait = o.wait;
-  if (o.ack > o.size ||
+  if (o.ack > o.size || (o.ack != 0 && o.size + o.ack > 2048) ||
       (o.ack != 0 && (o.wait == "helper" || o.peer_wait == "helper"))) {
-    std::fprintf(stderr,
-                 "--ack takes at most --size, and does not go with helpers\n");
+    std::fprintf(
+        stderr,
+        "--ack takes at most --size, 2048 bytes with it, and no helpers\n");
     return 2;
   }
   while (o.segments > 1 &&
