@@ -196,6 +196,10 @@ bool EngineImpl::Progress() {
   return did;
 }
 
+void EngineImpl::SignOfLife() {
+  for (auto& lane : lanes_) lane->SignOfLife();
+}
+
 void EngineImpl::DropLease() {
   for (auto& lane : lanes_) lane->DropLease();
 }

@@ -58,6 +58,9 @@ class Engine {
 
   // Progress over all lanes; for empty polls of completion queues.
   virtual bool Progress() = 0;
+  // The application is at what polls have brought it before, and makes no
+  // progress meanwhile: it has not stopped polling.
+  virtual void SignOfLife() = 0;
   virtual void DropLease() = 0;
 
   // Blocks until `fd` (a completion or asynchronous channel's descriptor) is

@@ -41,6 +41,7 @@ class EngineImpl final : public Engine {
                                       uint32_t flow_label, uint32_t local_qpn,
                                       uint32_t remote_qpn) override;
   bool Progress() override;
+  void SignOfLife() override;
   void DropLease() override;
   int WaitReadable(int fd) override;
   int WaitAside(int fd) override;

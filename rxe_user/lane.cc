@@ -63,9 +63,13 @@ constexpr Time kLongestTrust = 5 * transport::kMillisecond;
 // watch.
 constexpr Time kGatherGap = 3 * kMicrosecond;
 constexpr Time kPollsAtAll = transport::kMillisecond;
-constexpr int kGatherRequests = 64;
+constexpr int kGatherRequests = 48;
 constexpr uint64_t kGatherBytes = 60 << 10;
 constexpr int kQuickPosts = 4;
+// One that asks for a completion after so many that did not is what the
+// application will wait for, with room to post for as long as it has not come:
+// gathering ends with it, so that the peer is at it meanwhile.
+constexpr int kManySilent = 16;
 // A round takes in and gives out about so much, so that acknowledgements keep
 // pace with data and others get the lock; about 20 us each.
 constexpr size_t kReceiveBytes = 128 << 10;
@@ -162,7 +166,7 @@ void LaneImpl::Close() {
 
 // --- Calls by the application.
 
-void LaneImpl::Posted(Time now, int requests, uint64_t bytes) {
+void LaneImpl::Posted(Time now, const PostedWork& work) {
   if (port() == nullptr) return;
   if (now - unanswered_ < kAnswerGap) {
     answers_ = std::min(answers_ + 1, kAnswersExpected);
@@ -180,9 +184,12 @@ void LaneImpl::Posted(Time now, int requests, uint64_t bytes) {
   last_post_ = now;
   quick_posts_ = quick ? quick_posts_ + 1 : 0;
   if (quick_posts_ >= kQuickPosts && !MayGather()) watch_wanted_ = true;
-  gathered_requests_ += requests;
-  gathered_bytes_ += bytes;
-  if (quick && (MayGather() || watch_wanted_) &&
+  gathered_requests_ += work.requests;
+  gathered_bytes_ += work.bytes;
+  silent_requests_ += work.requests - work.signaled;
+  const bool awaited = work.signaled != 0 && silent_requests_ >= kManySilent;
+  if (work.signaled != 0) silent_requests_ = 0;
+  if (quick && (MayGather() || watch_wanted_) && !awaited &&
       gathered_requests_ < kGatherRequests && gathered_bytes_ < kGatherBytes) {
     ++counters_.posts_gathered;
     return;
@@ -236,6 +243,13 @@ bool LaneImpl::Progress() {
     ::sched_yield();
   }
   return did;
+}
+
+void LaneImpl::SignOfLife() {
+  if (port() == nullptr) return;
+  last_poll_.store(Now(), std::memory_order_relaxed);
+  polls_.store(polls_.load(std::memory_order_relaxed) + 1,
+               std::memory_order_relaxed);
 }
 
 // The least of late: that a poll was interrupted says little.
@@ -398,7 +412,8 @@ void LaneImpl::Arm(bool on) {
 Time LaneImpl::HelperTurn() {
   if (!LockForTurn()) {
     TrustLonger();
-    return Now() + trust_;
+    due_ = Now() + trust_;
+    return due_;
   }
   look_missed_.store(false, std::memory_order_relaxed);
   if (port() == nullptr) {
@@ -406,14 +421,17 @@ Time LaneImpl::HelperTurn() {
     return kNever;
   }
   const Time now = Now();
-  const Time poll_age = now - last_poll_.load(std::memory_order_relaxed);
+  // One that comes late may itself have kept the application's core meanwhile,
+  // with what woke it.
+  const Time seen = std::min(now, due_);
+  const Time poll_age = seen - last_poll_.load(std::memory_order_relaxed);
   const uint32_t polls_made = polls_.load(std::memory_order_relaxed);
   const Time lease = Paced(kLease);
   const Time neglect = Paced(kNeglect);
   const bool in_earnest =
       watch_wanted_ || polls_made - polls_seen_ >= kManyPolls;
   polls_seen_ = polls_made;
-  const Time call_age = std::min(poll_age, now - last_post_);
+  const Time call_age = std::min(poll_age, seen - last_post_);
   // One that is posting, and polls between its sprees, is at it.
   const bool posts_count =
       watch_wanted_ || (OnWatch() && poll_age < kPollsAtAll);
@@ -458,7 +476,8 @@ Time LaneImpl::HelperTurn() {
       neglects_ = std::max(neglects_ - 1, 0);
     }
     watching_.store(true, std::memory_order_relaxed);
-    helper_wake_ = now + trust_;
+    // From now on: the application has to have had the time to poll.
+    helper_wake_ = Now() + trust_;
   } else {
     trust_ = Paced(kLeastTrust);
     watching_.store(false, std::memory_order_relaxed);
@@ -471,6 +490,7 @@ Time LaneImpl::HelperTurn() {
   }
   transmitted_ = false;
   const Time wake = !polls && lingers ? now + 1 : helper_wake_;
+  due_ = wake;
   lock_.Unlock();
   return wake;
 }

@@ -4,12 +4,19 @@
 #ifndef RXE_USER_LANE_H_
 #define RXE_USER_LANE_H_
 
-#include <memory>
+#include <cstdint>
 
 #include "transport/endpoint.h"
 #include "transport/types.h"
 
 namespace rxe_user {
+
+// Send requests that were posted together.
+struct PostedWork {
+  int requests = 0;
+  uint64_t bytes = 0;  // their payload
+  int signaled = 0;    // those that ask for a completion
+};
 
 class Lane {
  public:
@@ -36,10 +43,10 @@ class Lane {
   // it and on them.
   virtual transport::Endpoint& endpoint() = 0;
 
-  // Lock held. Work was posted, so many requests with so many bytes of payload:
-  // transmits it now when the lane was idle, else leaves it to be gathered into
-  // bursts (until enough is queued, the next poll, or a few microseconds).
-  virtual void Posted(transport::Time now, int requests, uint64_t bytes) = 0;
+  // Lock held. Work was posted: transmits it now when the lane was idle, else
+  // leaves it to be gathered into bursts (until enough is queued, one after
+  // many asks for a completion, the next poll, or a few microseconds).
+  virtual void Posted(transport::Time now, const PostedWork& work) = 0;
   // Lock held. Transmits what can be sent now.
   virtual void Transmit(transport::Time now) = 0;
 
@@ -47,6 +54,10 @@ class Lane {
   // the lock is free; renews the lease that keeps the helper thread out of the
   // way. True when anything was received, sent or timed out.
   virtual bool Progress() = 0;
+
+  // Lock not held. Renews the lease without a round: the application is at what
+  // it was brought before.
+  virtual void SignOfLife() = 0;
 
   // Lock not held. The application stops polling (it asked for an event, or
   // blocks): the helper thread takes over at once.

@@ -26,14 +26,15 @@
 // as long as the application polls. Only while the helper is on watch, or
 // called to it, are leftovers left, and by the helper itself, for `kAnswerGap`,
 // where an answer of the application is expected to take them along. So an
-// application that stops polling without a word is noticed after `trust_`, and
-// one that says so (ibv_req_notify_cq, blocking) at once. One that has been
-// noticed several times, such as one that polls for its own completion and then
-// waits for its memory to change, is served *attentively* from then on: a poll
-// that brings something arms the lane, polls that bring nothing disarm it (a
-// system call each, against a needless wake-up), and nothing is left but an
-// acknowledgement that an answer is expected to take along, for `trust_` at
-// most. That ends when it has come back to poll or post again and again before
+// application that stops polling without a word is noticed after `trust_`
+// (twice, if the helper comes late: it may itself have kept the application's
+// core, and judges by when it was due), and one that says so
+// (ibv_req_notify_cq, blocking) at once. One that has been noticed several
+// times, such as one that polls for its own completion and then waits for its
+// memory to change, is served *attentively* from then on: a poll that brings
+// something arms the lane, polls that bring nothing disarm it (a system call
+// each, against a needless wake-up), and nothing is left but an acknowledgement
+// that an answer is expected to take along, for `trust_` at most. That ends when it has come back to poll or post again and again before
 // it was needed: a thread that lost its core for a while was taken for one that
 // stopped.
 #ifndef RXE_USER_LANE_IMPL_H_
@@ -91,9 +92,10 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void Close();
 
   transport::Endpoint& endpoint() override { return endpoint_; }
-  void Posted(transport::Time now, int requests, uint64_t bytes) override;
+  void Posted(transport::Time now, const PostedWork& work) override;
   void Transmit(transport::Time now) override;
   bool Progress() override;
+  void SignOfLife() override;
   void DropLease() override;
 
   // --- The helper thread; lane not locked.
@@ -207,6 +209,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   transport::Time last_need_ = 0;
   // The helper's; DropLease sets it too. Not guarded by the lock.
   std::atomic<transport::Time> trust_;
+  // When the helper was to come at the latest. Its own.
+  transport::Time due_ = transport::kNever;
   transport::Time last_transmit_;
   transport::Time retry_at_ = 0;  // of sends that are blocked
   transport::Time retry_;         // the next interval
@@ -219,6 +223,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   int quick_posts_ = 0;          // in a row, soon after a send
   int gathered_requests_ = 0;    // left to be gathered
   uint64_t gathered_bytes_ = 0;  // their payload
+  int silent_requests_ = 0;      // in a row, that asked for no completion
   transport::Time last_bulk_;    // when the helper moved some last
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.

@@ -261,7 +261,7 @@ TEST_F(LaneTest, DoesNothingWhenClosed) {
   closed.LeaveWait();
   EXPECT_EQ(closed.HelperTurn(), kNever);
   const Lane::Guard guard(closed);
-  closed.Posted(0, 1, 64);
+  closed.Posted(0, {.requests = 1, .bytes = 64, .signaled = 1});
 }
 
 }  // namespace

@@ -92,11 +92,15 @@ class CompletionQueue final : public transport::CompletionSink {
   Engine& engine_;
   const Config config_;
 
-  std::mutex mutex_;  // guards the next five
+  // So many completions taken are a sign of life: it takes a look at the clock.
+  static constexpr uint32_t kManyTaken = 16;
+
+  std::mutex mutex_;  // guards the next six
   Ring ring_;
   uint32_t capacity_;
   uint32_t head_ = 0;  // index of the oldest
   Armed armed_ = Armed::kNo;
+  uint32_t untold_ = 0;  // completions taken since the last sign of life
   EventAccount completion_account_;  // by the channel's lock
   EventAccount async_account_;       // by the async queue's lock
   std::atomic<uint32_t> count_{0};   // changed under mutex_
@@ -115,7 +119,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
     engine_.Progress();
     if (count_.load(std::memory_order_acquire) == 0) return 0;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   const uint32_t have = count_.load(std::memory_order_relaxed);
   const uint32_t taken = std::min(have, static_cast<uint32_t>(count));
   for (uint32_t i = 0; i < taken; ++i) {
@@ -124,6 +128,12 @@ int CompletionQueue::Poll(int count, Take&& take) {
   }
   count_.store(have - taken, std::memory_order_release);
   if (armed_ == Armed::kNext && have > taken && taken > 1) Announce();
+  untold_ += taken;
+  if (untold_ >= kManyTaken) {
+    untold_ = 0;
+    lock.unlock();
+    engine_.SignOfLife();
+  }
   return static_cast<int>(taken);
 }
 

@@ -72,6 +72,20 @@ TEST_F(CompletionQueueTest, ProgressMayFillIt) {
   EXPECT_EQ(Drain(cq), Ids{5});
 }
 
+// Polls that find something make no progress; the engine is told that the
+// application is alive nevertheless, now and then.
+TEST_F(CompletionQueueTest, TakingManyIsASignOfLife) {
+  CompletionQueue cq(engine_, Config(100));
+  for (uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(Add(cq, i));
+  EXPECT_EQ(Drain(cq, 15).size(), 15u);
+  EXPECT_EQ(engine_.signs_of_life, 0);
+  EXPECT_EQ(Drain(cq, 1), Ids{15});
+  EXPECT_EQ(engine_.signs_of_life, 1);
+  EXPECT_EQ(Drain(cq, 24).size(), 24u);
+  EXPECT_EQ(engine_.signs_of_life, 2);
+  EXPECT_EQ(engine_.progressed, 0);
+}
+
 TEST_F(CompletionQueueTest, OverrunKeepsWhatIsThere) {
   CompletionQueue cq(engine_, Config(2));
   EXPECT_TRUE(Add(cq, 1));

@@ -15,6 +15,7 @@ class FakeEngine final : public Engine {
  public:
   std::function<void()> on_progress = [] {};
   int progressed = 0;
+  int signs_of_life = 0;
   int leases_dropped = 0;
 
   bool alive() const override { return true; }
@@ -39,6 +40,7 @@ class FakeEngine final : public Engine {
     on_progress();
     return false;
   }
+  void SignOfLife() override { ++signs_of_life; }
   void DropLease() override { ++leases_dropped; }
   int WaitReadable(int fd) override {
     pollfd p = {fd, POLLIN, 0};

@@ -132,7 +132,7 @@ QueuePair::Posting::Posting(QueuePair& qp) : qp_(qp), guard_(qp.lane_) {
 }
 
 QueuePair::Posting::~Posting() {
-  if (requests_ != 0) qp_.lane_.Posted(Now(), requests_, bytes_);
+  if (sends_.requests != 0) qp_.lane_.Posted(Now(), sends_);
 }
 
 transport::Time QueuePair::Posting::Now() {
@@ -145,8 +145,12 @@ int QueuePair::Posting::Send(const transport::SendRequest& request) {
                         ? SendInline(request)
                         : qp_.transport_->PostSend(request, Now());
   if (error == 0) {
-    ++requests_;
-    for (const transport::Sge& sge : request.sges) bytes_ += sge.length;
+    ++sends_.requests;
+    if (qp_.config_.signal_all ||
+        (request.flags & transport::kSendSignaled) != 0) {
+      ++sends_.signaled;
+    }
+    for (const transport::Sge& sge : request.sges) sends_.bytes += sge.length;
   }
   return error;
 }

@@ -77,8 +77,7 @@ class QueuePair final : public transport::EventSink {
     QueuePair& qp_;
     Lane::Guard guard_;
     std::optional<transport::Time> now_;
-    int requests_ = 0;    // sends that were posted
-    uint64_t bytes_ = 0;  // their payload
+    PostedWork sends_;
   };
 
   // --- transport::EventSink; called with the lane's lock held.

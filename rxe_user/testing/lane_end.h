@@ -196,20 +196,23 @@ class LaneEnd : public transport::EventSink {
     const Lane::Guard guard(lane);
     PostLocked();
   }
-  void PostLocked() {
+  void PostLocked(bool signaled = true) {
     ++outbox_[0];
     PostLocked({reinterpret_cast<uint64_t>(outbox_), sizeof(outbox_), 1},
-               to->inbox);
+               to->inbox, signaled);
   }
   // A WRITE of `sge` to `target`.
-  void PostLocked(const transport::Sge& sge, void* target) {
+  void PostLocked(const transport::Sge& sge, void* target,
+                  bool signaled = true) {
     transport::SendRequest request;
     request.opcode = transport::SendOpcode::kRdmaWrite;
     request.sges = {&sge, 1};
     request.remote_addr = reinterpret_cast<uint64_t>(target);
     request.rkey = 1;
     ASSERT_EQ(qp->PostSend(request, virtual_now), 0);
-    lane.Posted(virtual_now, 1, sge.length);
+    lane.Posted(
+        virtual_now,
+        {.requests = 1, .bytes = sge.length, .signaled = signaled ? 1 : 0});
   }
 
   // What the helper thread would do by now: it wakes when it is told to, when

@@ -175,7 +175,8 @@ int Node::PostSend(transport::SendOpcode opcode, uint64_t id, const void* data,
   const transport::Time now = Lane::Now();
   InOrder();
   const int error = qp_->PostSend(request, now);
-  if (error == 0) lane().Posted(now, 1, bytes);
+  if (error == 0)
+    lane().Posted(now, {.requests = 1, .bytes = bytes, .signaled = 1});
   return error;
 }
 
