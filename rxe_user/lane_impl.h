@@ -34,9 +34,9 @@
 // memory to change, is served *attentively* from then on: a poll that brings
 // something arms the lane, polls that bring nothing disarm it (a system call
 // each, against a needless wake-up), and nothing is left but an acknowledgement
-// that an answer is expected to take along, for `trust_` at most. That ends when it has come back to poll or post again and again before
-// it was needed: a thread that lost its core for a while was taken for one that
-// stopped.
+// that an answer is expected to take along, for `trust_` at most. That ends
+// when it has come back to poll or post again and again before it was needed: a
+// thread that lost its core for a while was taken for one that stopped.
 #ifndef RXE_USER_LANE_IMPL_H_
 #define RXE_USER_LANE_IMPL_H_
 

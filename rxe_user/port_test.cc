@@ -155,7 +155,7 @@ TEST_P(PortTest, GathersBurstsIntoFewCalls) {
   EXPECT_EQ(port_->counters().tx_calls, 0u);
   port_->Flush();
   EXPECT_EQ(port_->counters().tx_bursts, 7u);
-  EXPECT_EQ(port_->counters().tx_calls, GetParam().uring ? 1u : 7u);
+  EXPECT_EQ(port_->counters().tx_calls, 1u);
   const auto packets = Receive(14);
   ASSERT_EQ(packets.size(), 14u);
   for (size_t i = 0; i < 14; ++i) EXPECT_EQ(packets[i].bytes[0], i / 2);
@@ -206,6 +206,30 @@ TEST_P(PortTest, DropsWhatHasNoWay) {
   const PortCounters& counters = port_->counters();
   EXPECT_EQ(counters.tx_unreachable + counters.tx_errors, 2u);
   EXPECT_FALSE(port_->blocked());
+}
+
+// In one call with others, in whichever way.
+TEST_P(PortTest, WhatFailsTakesNothingAlong) {
+  if (!local_.address.is_v4()) return;
+  const transport::Flow flow(av_);
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("203.0.113.9");
+  const transport::Flow nowhere(av);
+  for (const size_t size : {100u, 5000u}) {
+    Queue(nowhere, {size});
+    Queue(flow, {size}, 1);
+    Queue(flow, {size}, 2);
+    Queue(nowhere, {size});
+    Queue(nowhere, {size});
+    Queue(flow, {size}, 3);
+    port_->Flush();
+    EXPECT_FALSE(port_->blocked());
+    const auto packets = Receive(3);
+    ASSERT_EQ(packets.size(), 3u);
+    for (uint8_t i = 0; i < 3; ++i) EXPECT_EQ(packets[i].bytes[0], i + 1);
+  }
+  const PortCounters& counters = port_->counters();
+  EXPECT_EQ(counters.tx_unreachable + counters.tx_errors, 6u);
 }
 
 // A kernel or path that takes no segmentation: every packet goes alone, with

@@ -11,10 +11,7 @@ absl::StatusOr<std::unique_ptr<Port>> SocketPort::Create() {
 }
 
 void SocketPort::SendMessages(std::span<Operation> operations) {
-  for (Operation& operation : operations) {
-    SendPlainly(operation);
-    ++counters_.tx_calls;
-  }
+  SendPlainly(operations);
 }
 
 void SocketPort::ReceiveMessages(std::span<Operation> operations) {

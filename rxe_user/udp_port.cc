@@ -326,8 +326,7 @@ bool UdpPort::MustWait(Outgoing& slot, int result) {
     // An ICMP answer to an earlier datagram, which is the earlier one's
     // business; this one was not sent.
     Operation again = {slot.file, &slot.message, 0};
-    SendPlainly(again);
-    ++counters_.tx_calls;
+    SendPlainly({&again, 1});
     result = again.result;
   }
   if (result >= 0) return false;
@@ -377,8 +376,7 @@ void UdpPort::SendInParts(Outgoing& slot, int max_segments) {
           message.msg_controllen != 0 ? slot.control + skip : nullptr;
     }
     Operation operation = {slot.file, &message, 0};
-    SendPlainly(operation);
-    ++counters_.tx_calls;
+    SendPlainly({&operation, 1});
     // Not worth holding back what is left: the transport sends it again.
     if (operation.result < 0) CountDrop(-operation.result);
   }
@@ -406,13 +404,30 @@ int UdpPort::SegmentLimit(const wire::IpAddress& destination) const {
   return found == segment_limits_.end() ? max_segments_ : found->second;
 }
 
-// By syscall(2): sendmsg and recvmsg of the C library are cancellation points,
+// By syscall(2): these functions of the C library are cancellation points,
 // which makes them look twice in each call whether to end the thread. Nobody is
 // cancelled under the lane's lock (adaptive_lock.h).
-void UdpPort::SendPlainly(Operation& operation) {
-  const long sent = ::syscall(SYS_sendmsg, operation.file.fd, operation.message,
-                              MSG_DONTWAIT | MSG_NOSIGNAL);
-  operation.result = sent < 0 ? -errno : static_cast<int>(sent);
+void UdpPort::SendPlainly(std::span<Operation> operations) {
+  mmsghdr messages[kSlots];
+  while (!operations.empty()) {
+    const int fd = operations[0].file.fd;
+    size_t count = 0;
+    while (count < operations.size() && operations[count].file.fd == fd) {
+      messages[count] = {*operations[count].message, 0};
+      ++count;
+    }
+    // sendmmsg(2) ends with the first that fails, and says why if that is the
+    // first of all: what is left is for the next call.
+    ++counters_.tx_calls;
+    const long sent = ::syscall(SYS_sendmmsg, fd, messages, count,
+                                MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent <= 0) operations[0].result = -errno;
+    for (long i = 0; i < sent; ++i) {
+      operations[static_cast<size_t>(i)].result =
+          static_cast<int>(messages[i].msg_len);
+    }
+    operations = operations.subspan(static_cast<size_t>(std::max(sent, 1L)));
+  }
 }
 
 void UdpPort::ReceivePlainly(Operation& operation) {

@@ -69,7 +69,8 @@ class UdpPort : public Port {
   // A socket was added; returns its index in the backend's table.
   virtual int RegisterFile(int fd) = 0;
 
-  static void SendPlainly(Operation& operation);
+  // By calls of the system; neighbours of one socket share one.
+  void SendPlainly(std::span<Operation> operations);
   static void ReceivePlainly(Operation& operation);
 
   PortCounters counters_;

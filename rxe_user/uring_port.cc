@@ -108,10 +108,7 @@ void UringPort::SendMessages(std::span<Operation> operations) {
     Run(operations, /*receive=*/false);
     return;
   }
-  for (Operation& operation : operations) {
-    ++counters_.tx_calls;
-    SendPlainly(operation);
-  }
+  SendPlainly(operations);
 }
 
 void UringPort::ReceiveMessages(std::span<Operation> operations) {
