@@ -58,13 +58,15 @@ constexpr Time kLongestTrust = 5 * transport::kMillisecond;
 
 // Posts that come while others are under way, or sooner than this (pace) after
 // the last send, are gathered if the application has polled lately, or posts in
-// a row and has polled at all: up to so many requests or so much payload, which
-// is worth a system call. So many of them in a row ask the helper to go on
-// watch.
+// a row and has polled at all: up to so much payload, which is worth a system
+// call, or so many requests for each queue pair that has some, since each has a
+// train of its own, but no more than for so many. So many posts in a row ask
+// the helper to go on watch.
 constexpr Time kGatherGap = 3 * kMicrosecond;
 constexpr Time kPollsAtAll = transport::kMillisecond;
-constexpr int kGatherRequests = 48;
 constexpr uint64_t kGatherBytes = 60 << 10;
+constexpr int kGatherRequests = 48;
+constexpr size_t kGatherQueuePairs = 4;
 constexpr int kQuickPosts = 4;
 // One that asks for a completion after so many that did not is what the
 // application will wait for, with room to post for as long as it has not come:
@@ -187,10 +189,13 @@ void LaneImpl::Posted(Time now, const PostedWork& work) {
   gathered_requests_ += work.requests;
   gathered_bytes_ += work.bytes;
   silent_requests_ += work.requests - work.signaled;
+  const size_t trains =
+      std::clamp<size_t>(endpoint_.Transmitters(), 1, kGatherQueuePairs);
   const bool awaited = work.signaled != 0 && silent_requests_ >= kManySilent;
   if (work.signaled != 0) silent_requests_ = 0;
   if (quick && (MayGather() || watch_wanted_) && !awaited &&
-      gathered_requests_ < kGatherRequests && gathered_bytes_ < kGatherBytes) {
+      gathered_requests_ < kGatherRequests * static_cast<int>(trains) &&
+      gathered_bytes_ < kGatherBytes) {
     ++counters_.posts_gathered;
     return;
   }

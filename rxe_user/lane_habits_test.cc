@@ -443,6 +443,30 @@ TEST_F(SpreeTest, TheOneThatIsWaitedForIsNotHeldUp) {
   EXPECT_EQ(sent_after(15), 0);  // what is sent by twos and tens is gathered
 }
 
+// Each queue pair's are a train of their own.
+TEST_F(SpreeTest, MoreAreGatheredForMoreQueuePairs) {
+  Waves(10);
+  const auto sent_after = [&](int posts) {
+    const Lane::Guard guard(lane_);
+    const int before = PacketsSent();
+    for (int i = 0; i < posts; ++i) {
+      end_.PostLocked();
+      if (!end_.others.empty()) std::swap(end_.qp, end_.others[0]);
+    }
+    return PacketsSent() - before;
+  };
+  sent_after(1);
+  {
+    const Lane::Guard guard(lane_);
+    lane_.Transmit(now);
+  }
+  EXPECT_EQ(sent_after(47), 0);
+  EXPECT_EQ(sent_after(1), 48);
+  end_.Connect(kQpn + 1, kPeerQpn + 1, "10.0.0.1", "10.0.0.2");
+  EXPECT_EQ(sent_after(95), 0);
+  EXPECT_EQ(sent_after(1), 96);
+}
+
 TEST_F(SpreeTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
   Waves(10);
   for (int i = 0; i < 10; ++i) {

@@ -249,7 +249,7 @@ Time Endpoint::NextTimeout() const {
   return impl_->timers.empty() ? kNever : impl_->timers.top()->deadline;
 }
 
-bool Endpoint::HasTransmit() const { return !impl_->active.empty(); }
+size_t Endpoint::Transmitters() const { return impl_->active.size(); }
 
 QueuePair* Endpoint::Find(uint32_t qpn) const {
   QueuePair*& last = impl_->found_last;

@@ -96,7 +96,9 @@ class Endpoint {
   // When OnTimer wants to be called; kNever for not at all.
   Time NextTimeout() const;
   // Something is ready for PollTransmit.
-  bool HasTransmit() const;
+  bool HasTransmit() const { return Transmitters() != 0; }
+  // How many queue pairs have something ready.
+  size_t Transmitters() const;
 
   const EndpointCounters& counters() const { return counters_; }
   // Null when there is none.

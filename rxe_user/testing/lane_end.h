@@ -146,6 +146,11 @@ class LaneEnd : public transport::EventSink {
     auto fake = std::make_unique<FakePort>();
     port = fake.get();
     lane.Open(std::move(fake), &slot, &helper, 0);
+    Connect(qpn, peer_qpn, address, peer_address);
+  }
+  // From now on another queue pair is `qp`.
+  void Connect(uint32_t qpn, uint32_t peer_qpn, const char* address,
+               const char* peer_address) {
     transport::QpConfig config;
     config.qpn = qpn;
     config.capacity = {256, 16, 1, 1, 0};
@@ -155,6 +160,7 @@ class LaneEnd : public transport::EventSink {
     config.events = this;
     config.signal_all = true;
     const Lane::Guard guard(lane);
+    if (qp != nullptr) others.push_back(std::move(qp));
     qp = std::make_unique<transport::QueuePair>(lane.endpoint(), config);
     transport::QpAttributes a;
     using namespace transport;  // NOLINT: attribute masks
@@ -186,6 +192,7 @@ class LaneEnd : public transport::EventSink {
     {
       const Lane::Guard guard(lane);
       qp.reset();
+      others.clear();
     }
     lane.Close();
   }
@@ -235,6 +242,7 @@ class LaneEnd : public transport::EventSink {
   LaneImpl lane{VirtualClock};
   FakePort* port = nullptr;
   std::unique_ptr<transport::QueuePair> qp;
+  std::vector<std::unique_ptr<transport::QueuePair>> others;
 
  private:
   OpenMemory memory_;
