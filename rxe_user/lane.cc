@@ -59,18 +59,19 @@ constexpr Time kLongestTrust = 5 * transport::kMillisecond;
 // Posts that come while others are under way, or sooner than this (pace) after
 // the last send, are gathered if the application has polled lately, or posts in
 // a row and has polled at all: up to so much payload, which is worth a system
-// call, or so many requests for each queue pair that has some, since each has a
-// train of its own, but no more than for so many. So many posts in a row ask
-// the helper to go on watch.
+// call, or so many requests for each queue pair that has something to send,
+// since each has a train of its own, but no more than for so many. So many
+// posts in a row ask the helper to go on watch.
 constexpr Time kGatherGap = 3 * kMicrosecond;
 constexpr Time kPollsAtAll = transport::kMillisecond;
 constexpr uint64_t kGatherBytes = 60 << 10;
 constexpr int kGatherRequests = 48;
 constexpr size_t kGatherQueuePairs = 4;
 constexpr int kQuickPosts = 4;
-// One that asks for a completion after so many that did not is what the
-// application will wait for, with room to post for as long as it has not come:
-// gathering ends with it, so that the peer is at it meanwhile.
+// One that asks for a completion after so many that did not, of all queue
+// pairs, is mostly what the application will wait for, with room to post for as
+// long as it has not come: gathering ends with it, so that the peer is at it
+// meanwhile.
 constexpr int kManySilent = 16;
 // A round takes in and gives out about so much, so that acknowledgements keep
 // pace with data and others get the lock; about 20 us each.
@@ -188,7 +189,8 @@ void LaneImpl::Posted(Time now, const PostedWork& work) {
   if (quick_posts_ >= kQuickPosts && !MayGather()) watch_wanted_ = true;
   gathered_requests_ += work.requests;
   gathered_bytes_ += work.bytes;
-  silent_requests_ += work.requests - work.signaled;
+  silent_requests_ =
+      std::min(silent_requests_ + work.requests - work.signaled, kManySilent);
   const size_t trains =
       std::clamp<size_t>(endpoint_.Transmitters(), 1, kGatherQueuePairs);
   const bool awaited = work.signaled != 0 && silent_requests_ >= kManySilent;
@@ -252,6 +254,7 @@ bool LaneImpl::Progress() {
 
 void LaneImpl::SignOfLife() {
   if (port() == nullptr) return;
+  polled_in_vain_.store(false, std::memory_order_relaxed);
   last_poll_.store(Now(), std::memory_order_relaxed);
   polls_.store(polls_.load(std::memory_order_relaxed) + 1,
                std::memory_order_relaxed);
@@ -495,7 +498,7 @@ Time LaneImpl::HelperTurn() {
   }
   transmitted_ = false;
   const Time wake = !polls && lingers ? now + 1 : helper_wake_;
-  due_ = wake;
+  due_ = std::max(wake, now);  // at once, if there is more to send
   lock_.Unlock();
   return wake;
 }

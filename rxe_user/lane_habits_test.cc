@@ -195,6 +195,48 @@ TEST_F(LaneTest, AHelperThatIsLateDoesNotJudge) {
   EXPECT_EQ(lane_.counters().neglects, 1u);
 }
 
+// Nor of one that posts.
+TEST_F(LaneTest, AHelperThatIsLateDoesNotJudgeOneThatPosts) {
+  LaneEnd peer;
+  Join(&peer);
+  for (int i = 0; i < 5; ++i) lane_.Progress();
+  const Time due = lane_.HelperTurn();
+  now = due - kMicrosecond;
+  Post();
+  peer.lane.HelperTurn();
+  ASSERT_FALSE(port_->on_the_wire.empty());
+  now = due + 50 * kMicrosecond;
+  lane_.HelperTurn();
+  EXPECT_FALSE(port_->on_the_wire.empty());
+  EXPECT_EQ(lane_.counters().neglects, 0u);
+}
+
+// One that has more to send than fits its turn comes back at once, and goes on:
+// nothing has told it of an application that polls.
+TEST_F(LaneTest, AHelperThatHasMoreToDoGoesOnWithIt) {
+  constexpr uint32_t kQps = 80;  // a turn makes 32 bursts
+  for (uint32_t i = 1; i < kQps; ++i) {
+    end_.Connect(kQpn + i, kPeerQpn + i, "10.0.0.1", "10.0.0.2");
+  }
+  lane_.Progress();
+  now += 100 * kMillisecond;
+  {
+    const Lane::Guard guard(lane_);
+    for (uint32_t i = 0; i < kQps; ++i) {
+      transport::SendRequest request;
+      request.opcode = transport::SendOpcode::kRdmaWrite;
+      ASSERT_EQ(end_.qp->PostSend(request, now), 0);
+      std::swap(end_.qp, end_.others[i % (kQps - 1)]);
+    }
+  }
+  ASSERT_EQ(PacketsSent(), 32);
+  EXPECT_LE(lane_.HelperTurn(), now);
+  EXPECT_EQ(PacketsSent(), 64);
+  lane_.HelperTurn();
+  EXPECT_EQ(PacketsSent(), int{kQps});
+  EXPECT_EQ(lane_.counters().watches, 0u);
+}
+
 // Its own turn takes time, too, in which the application may not have its core.
 TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoLooks) {
   LaneEnd peer;
@@ -362,6 +404,30 @@ TEST_F(LaneTest, APollThatDoesNotGetTheLockSaysNothing) {
   EXPECT_FALSE(helper_.armed);
 }
 
+// Nor does one that has taken completions since, which it did not wait for.
+TEST_F(LaneTest, TakingCompletionsSaysNothingOfThePace) {
+  const auto poll = [&](Time gap, bool takes) {
+    EXPECT_FALSE(lane_.Progress());
+    if (takes) lane_.SignOfLife();
+    now += gap;
+  };
+  LaneEnd peer;
+  Join(&peer);
+  for (int i = 0; i < 50; ++i) {
+    peer.Post();
+    EXPECT_TRUE(lane_.Progress());
+    poll(10 * kMicrosecond, false);
+    poll(10 * kMicrosecond, false);
+  }
+  for (int i = 0; i < 10; ++i) {
+    peer.Post();
+    EXPECT_TRUE(lane_.Progress());
+    poll(kMicrosecond, true);
+  }
+  lane_.Progress();
+  EXPECT_GE(lane_.HelperTurn(), now + 5 * 20 * kMicrosecond);
+}
+
 // One that posts again as often as it has polled a completion, 100 posts in a
 // row, to one that polls, for `waves` times. Each call takes 0.1 us, sending
 // takes 10 us.
@@ -451,7 +517,9 @@ TEST_F(SpreeTest, MoreAreGatheredForMoreQueuePairs) {
     const int before = PacketsSent();
     for (int i = 0; i < posts; ++i) {
       end_.PostLocked();
-      if (!end_.others.empty()) std::swap(end_.qp, end_.others[0]);
+      if (!end_.others.empty()) {
+        std::swap(end_.qp, end_.others[size_t(i) % end_.others.size()]);
+      }
     }
     return PacketsSent() - before;
   };
@@ -465,6 +533,12 @@ TEST_F(SpreeTest, MoreAreGatheredForMoreQueuePairs) {
   end_.Connect(kQpn + 1, kPeerQpn + 1, "10.0.0.1", "10.0.0.2");
   EXPECT_EQ(sent_after(95), 0);
   EXPECT_EQ(sent_after(1), 96);
+  // But no more than for four: others wait for them, too.
+  for (uint32_t i = 2; i < 6; ++i) {
+    end_.Connect(kQpn + i, kPeerQpn + i, "10.0.0.1", "10.0.0.2");
+  }
+  EXPECT_EQ(sent_after(191), 0);
+  EXPECT_EQ(sent_after(1), 192);
 }
 
 TEST_F(SpreeTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {

@@ -92,15 +92,18 @@ class CompletionQueue final : public transport::CompletionSink {
   Engine& engine_;
   const Config config_;
 
-  // So many completions taken are a sign of life: it takes a look at the clock.
+  // So many completions taken are a sign of life, which takes a look at the
+  // clock; so many taken without a poll that found nothing make progress, since
+  // nobody else does meanwhile.
   static constexpr uint32_t kManyTaken = 16;
+  static constexpr uint32_t kVeryManyTaken = 256;
 
-  std::mutex mutex_;  // guards the next six
+  std::mutex mutex_;  // guards the next five, and count_
   Ring ring_;
   uint32_t capacity_;
   uint32_t head_ = 0;  // index of the oldest
   Armed armed_ = Armed::kNo;
-  uint32_t untold_ = 0;  // completions taken since the last sign of life
+  uint32_t taken_ = 0;  // completions, since the last poll that found none
   EventAccount completion_account_;  // by the channel's lock
   EventAccount async_account_;       // by the async queue's lock
   std::atomic<uint32_t> count_{0};   // changed under mutex_
@@ -115,9 +118,11 @@ class CompletionQueue final : public transport::CompletionSink {
 template <typename Take>
 int CompletionQueue::Poll(int count, Take&& take) {
   if (fail_pending_.load(std::memory_order_acquire)) FailQueuePairs();
+  bool found_none = false;
   if (count_.load(std::memory_order_acquire) == 0) {
     engine_.Progress();
     if (count_.load(std::memory_order_acquire) == 0) return 0;
+    found_none = true;
   }
   std::unique_lock<std::mutex> lock(mutex_);
   const uint32_t have = count_.load(std::memory_order_relaxed);
@@ -128,10 +133,17 @@ int CompletionQueue::Poll(int count, Take&& take) {
   }
   count_.store(have - taken, std::memory_order_release);
   if (armed_ == Armed::kNext && have > taken && taken > 1) Announce();
-  untold_ += taken;
-  if (untold_ >= kManyTaken) {
-    untold_ = 0;
-    lock.unlock();
+  const uint32_t before = found_none ? 0 : taken_;
+  taken_ = before + taken;
+  const bool very_many = taken_ >= kVeryManyTaken;
+  // Who is to be told of the next one may be about to wait for it.
+  const bool sign =
+      before / kManyTaken != taken_ / kManyTaken && armed_ == Armed::kNo;
+  if (very_many) taken_ = 0;
+  lock.unlock();
+  if (very_many) {
+    engine_.Progress();
+  } else if (sign) {
     engine_.SignOfLife();
   }
   return static_cast<int>(taken);

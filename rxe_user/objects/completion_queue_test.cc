@@ -86,6 +86,40 @@ TEST_F(CompletionQueueTest, TakingManyIsASignOfLife) {
   EXPECT_EQ(engine_.progressed, 0);
 }
 
+// Else nobody would while there are any.
+TEST_F(CompletionQueueTest, TakingVeryManyMakesProgress) {
+  CompletionQueue cq(engine_, Config(1000));
+  for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(Add(cq, i));
+  for (int i = 0; i < 255; ++i) Drain(cq, 1);
+  EXPECT_EQ(engine_.progressed, 0);
+  Drain(cq, 1);
+  EXPECT_EQ(engine_.progressed, 1);
+  Drain(cq, 344);
+  EXPECT_EQ(engine_.progressed, 2);
+}
+
+// A poll that found none has made progress.
+TEST_F(CompletionQueueTest, AnEmptyPollBeginsTheCountAnew) {
+  CompletionQueue cq(engine_, Config(100));
+  for (int rounds = 0; rounds < 20; ++rounds) {
+    engine_.on_progress = [&] {
+      for (uint64_t i = 0; i < 15; ++i) ASSERT_TRUE(Add(cq, i));
+    };
+    EXPECT_EQ(Drain(cq).size(), 15u);
+  }
+  EXPECT_EQ(engine_.signs_of_life, 0);
+  EXPECT_EQ(engine_.progressed, 20);
+}
+
+// It may be about to wait for the event.
+TEST_F(CompletionQueueTest, ArmedTakingManySaysNothing) {
+  CompletionQueue cq(engine_, Config(100));
+  for (uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(Add(cq, i));
+  cq.Arm(false);
+  EXPECT_EQ(Drain(cq, 40).size(), 40u);
+  EXPECT_EQ(engine_.signs_of_life, 0);
+}
+
 TEST_F(CompletionQueueTest, OverrunKeepsWhatIsThere) {
   CompletionQueue cq(engine_, Config(2));
   EXPECT_TRUE(Add(cq, 1));
