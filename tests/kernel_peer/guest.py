@@ -64,7 +64,10 @@ class Command:
         self.received = b""
         self.result = None  # (exit status, output)
         line = base64.b64encode(text.encode()) + b"\n"
-        guest.sockets[shell].sendall(line)
+        try:
+            guest.sockets[shell].sendall(line)
+        except OSError:
+            raise guest.gone() from None
 
     def _receive(self, limit):
         """Reads until the command has ended; False after `limit` seconds."""
@@ -80,8 +83,7 @@ class Command:
             except socket.timeout:
                 return False
             if not data:
-                raise GuestGone("the guest has ended:\n" +
-                                self.guest.console_tail())
+                raise self.guest.gone()
             self.received += data
             m = re.search(rb"\x01(\d+)\n$", self.received)
             if m:
@@ -111,7 +113,7 @@ class Command:
 
     def end(self):
         """Kills it, if it runs still."""
-        if self.result is None:
+        if self.result is None and not self.guest.is_gone:
             # It may be ending by itself.
             self.guest.check(
                 f"kill -9 -$(cat /run/command.{self.shell}) || true")
@@ -126,6 +128,7 @@ class Guest:
     def __init__(self, network, kernel_folder, initramfs, work, mtu=1500,
                  cpus=2, memory=1024, share=None):
         self.log = os.path.join(work, "console.log")
+        self.is_gone = False
         self.idle = queue.SimpleQueue()
         mine, theirs = zip(*(socket.socketpair() for _ in range(SHELLS)))
         self.sockets = mine
@@ -196,8 +199,15 @@ class Guest:
         except OSError:
             return ""
 
+    def gone(self):
+        """The guest has ended: what to raise."""
+        self.is_gone = True
+        return GuestGone("the guest has ended:\n" + self.console_tail())
+
     def start(self, text):
         """Starts a shell command in the guest: a Command."""
+        if self.is_gone:
+            raise self.gone()
         try:
             shell = self.idle.get(timeout=COMMAND_LIMIT)
         except queue.Empty:
