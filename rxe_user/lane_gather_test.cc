@@ -1,0 +1,156 @@
+// Which posts a lane gathers into trains, on a virtual clock, and when they go.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "rxe_user/testing/lane_end.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kMicrosecond;
+using transport::kMillisecond;
+using transport::Time;
+
+Time& now = virtual_now;
+
+// One that posts again as often as it has polled a completion, 100 posts in a
+// row, to one that polls, for `waves` times. Each call takes 0.1 us, sending
+// takes 10 us.
+class SpreeTest : public LaneTest {
+ protected:
+  void SetUp() override {
+    LaneTest::SetUp();
+    Join(&peer_);
+    port_->send_cost = 10 * kMicrosecond;
+  }
+  void Pass() {
+    now += kMicrosecond / 10;
+    end_.LetHelperRun();
+    peer_.lane.Progress();
+    peer_.LetHelperRun();
+  }
+  void Waves(int waves) {
+    for (int i = 0; i < waves; ++i) {
+      for (int posts = 0; posts < 100; ++posts) {
+        Post();
+        ++outstanding_;
+        Pass();
+      }
+      while (outstanding_ > 28) {
+        lane_.Progress();
+        while (end_.cq.Poll()) --outstanding_;
+        Pass();
+      }
+    }
+  }
+  // Both go on, but this end's application makes no call.
+  void Away(Time how_long) {
+    for (const Time until = now + how_long; now < until; now += kMicrosecond) {
+      Pass();
+    }
+  }
+  // Packets in a burst, on average, of so many waves.
+  double Gathered(int waves) {
+    const size_t bursts = port_->packets.size();
+    const int packets = PacketsSent();
+    Waves(waves);
+    return double(PacketsSent() - packets) /
+           double(port_->packets.size() - bursts);
+  }
+
+  LaneEnd peer_;
+  int outstanding_ = 0;
+};
+
+TEST_F(SpreeTest, PostsAreGathered) {
+  Waves(1);
+  // The first of a wave goes at once, then 48, 48 and 3.
+  EXPECT_GE(Gathered(100), 25);
+  // Posting is taken for a sign of life.
+  EXPECT_EQ(lane_.counters().neglects, 0u);
+  EXPECT_LE(helper_.wakes, 2);
+}
+
+// The one that asks for a completion, of many that do not, is what the
+// application waits for when it has no more room: it goes at once, and what
+// follows is posted while the peer is at it.
+TEST_F(SpreeTest, TheOneThatIsWaitedForIsNotHeldUp) {
+  Waves(10);
+  const auto post = [&](int count, bool signaled) {
+    for (int i = 0; i < count; ++i) end_.PostLocked(signaled);
+  };
+  const auto sent_after = [&](int silent) {
+    lane_.Progress();
+    const Lane::Guard guard(lane_);
+    post(1, true);
+    lane_.Transmit(now);
+    const int before = PacketsSent();
+    post(silent, false);
+    EXPECT_EQ(PacketsSent(), before);
+    post(1, true);
+    return PacketsSent() - before;
+  };
+  EXPECT_EQ(sent_after(16), 17);
+  EXPECT_EQ(sent_after(15), 0);  // what is sent by twos and tens is gathered
+}
+
+// Each queue pair's are a train of their own.
+TEST_F(SpreeTest, MoreAreGatheredForMoreQueuePairs) {
+  Waves(10);
+  const auto sent_after = [&](int posts) {
+    const Lane::Guard guard(lane_);
+    const int before = PacketsSent();
+    for (int i = 0; i < posts; ++i) {
+      end_.PostLocked();
+      if (!end_.others.empty()) {
+        std::swap(end_.qp, end_.others[size_t(i) % end_.others.size()]);
+      }
+    }
+    return PacketsSent() - before;
+  };
+  sent_after(1);
+  {
+    const Lane::Guard guard(lane_);
+    lane_.Transmit(now);
+  }
+  EXPECT_EQ(sent_after(47), 0);
+  EXPECT_EQ(sent_after(1), 48);
+  end_.Connect(kQpn + 1, kPeerQpn + 1, "10.0.0.1", "10.0.0.2");
+  EXPECT_EQ(sent_after(95), 0);
+  EXPECT_EQ(sent_after(1), 96);
+  // But no more than for four: others wait for them, too.
+  for (uint32_t i = 2; i < 6; ++i) {
+    end_.Connect(kQpn + i, kPeerQpn + i, "10.0.0.1", "10.0.0.2");
+  }
+  EXPECT_EQ(sent_after(191), 0);
+  EXPECT_EQ(sent_after(1), 192);
+}
+
+TEST_F(SpreeTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
+  Waves(10);
+  for (int i = 0; i < 10; ++i) {
+    Away(3 * kMillisecond);
+    Waves(1);  // the helper goes back on watch
+    EXPECT_GT(Gathered(10), 30) << i;
+  }
+}
+
+// Whatever made it seem so, an application that comes back at once, always, is
+// found out.
+TEST_F(SpreeTest, AttentionEnds) {
+  Waves(10);
+  for (int i = 0; i < 4; ++i) {
+    // Just long enough to neglect what arrives and to be on watch again.
+    for (int j = 0; j < 12; ++j) Post();
+    outstanding_ += 12;
+    Away(15 * kMicrosecond);
+    for (int polls = 0; polls < 8; ++polls) lane_.Progress();
+    while (end_.cq.Poll()) --outstanding_;
+  }
+  Waves(40);
+  EXPECT_GT(Gathered(10), 30);
+}
+
+}  // namespace
+}  // namespace rxe_user
