@@ -172,19 +172,6 @@ TEST(RequesterTest, RefusesWhatCannotBePosted) {
   EXPECT_EQ(post(SendOpcode::kSend, {small}), ENOMEM);
 }
 
-TEST(RequesterTest, AsksForAnAckAtTheEndOfWhatItCanSend) {
-  RequesterPeer peer;
-  peer.Connect();
-  for (int i = 0; i < 40; ++i) peer.Send(i, 1);
-  peer.Transmit();
-  ASSERT_EQ(peer.sent.size(), 40u);
-  std::vector<int> asked;
-  for (int i = 0; i < 40; ++i) {
-    if (peer.sent[i].ack_req) asked.push_back(i);
-  }
-  EXPECT_EQ(asked, (std::vector<int>{15, 31, 39}));
-}
-
 // Payload whose ICRC is taken while it is copied: in one piece and in two,
 // padded, and where AckReq is set after the copy. The peer checks each ICRC.
 TEST(RequesterTest, SendsBulkWithItsIcrc) {
@@ -211,71 +198,6 @@ TEST(RequesterTest, SendsBulkWithItsIcrc) {
     if (!peer.sent.empty()) peer.Ack(peer.sent.back().psn);
   }
   EXPECT_TRUE(sent == posted);
-}
-
-// The peer is spared acknowledgements that nobody waits for alone.
-TEST(RequesterTest, LongMessagesAskForAnAckWhereFewFollow) {
-  RequesterPeer::Options options;
-  options.capacity.max_send_wr = 64;
-  RequesterPeer peer(options);
-  peer.Connect();
-  constexpr int kMessages = 20;
-  constexpr int kPackets = 2;  // of 256 bytes
-  for (int i = 0; i < kMessages; ++i) peer.Write(i, 512);
-  peer.Transmit();
-  ASSERT_EQ(peer.sent.size(), size_t{kMessages * kPackets});
-  std::vector<int> asked;
-  for (int i = 0; i < kMessages * kPackets; ++i) {
-    if (!peer.sent[i].ack_req) continue;
-    EXPECT_EQ(i % kPackets, kPackets - 1);
-    asked.push_back(i / kPackets);
-  }
-  EXPECT_EQ(asked, (std::vector<int>{12, 13, 14, 15, 16, 17, 18, 19}));
-}
-
-// Where others have their turns in between, the next message may be long in
-// coming, and would keep what is in flight from them.
-TEST(RequesterTest, LongMessagesAskForAnAckBesideOthers) {
-  RequesterPeer::Options options;
-  options.capacity.max_send_wr = 64;
-  RequesterPeer peer(options);
-  peer.Connect();
-  QpConfig config = peer.qp->config();
-  ++config.qpn;
-  auto other = std::make_unique<QueuePair>(peer.endpoint, config);
-  for (int i = 0; i < 20; ++i) peer.Write(i, 512);
-  peer.qp.swap(other);
-  peer.Connect();
-  for (int i = 0; i < 20; ++i) peer.Write(i, 512);
-  peer.Transmit();
-  ASSERT_EQ(peer.sent.size(), 80u);
-  int asked = 0;
-  for (int i = 1; i < 40; i += 2) asked += peer.sent[i].ack_req ? 1 : 0;
-  EXPECT_EQ(asked, 20);
-  // The second one has nobody beside it any more.
-  asked = 0;
-  for (int i = 41; i < 80; i += 2) asked += peer.sent[i].ack_req ? 1 : 0;
-  EXPECT_EQ(asked, 8);
-}
-
-TEST(RequesterTest, AsksForAnAckEveryQuarterOfTheWindow) {
-  RequesterPeer peer;
-  peer.Connect();
-  peer.Write(1, 100 * 1024);
-  peer.Transmit();
-  // 128 KiB of window hold 256 packets, at 512 bytes each.
-  ASSERT_EQ(peer.sent.size(), 256u);
-  int asked = 0;
-  uint32_t since = 0;
-  for (const RequesterPeer::Sent& packet : peer.sent) {
-    ++since;
-    if (!packet.ack_req) continue;
-    EXPECT_LE(since * 256, 33u * 1024);
-    since = 0;
-    ++asked;
-  }
-  EXPECT_EQ(since, 0u);
-  EXPECT_EQ(asked, 2);
 }
 
 TEST(RequesterTest, CompletesInOrderAndOnlyWhatIsSignaled) {
@@ -529,20 +451,6 @@ TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
   EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2}));  // and no more
 }
 
-TEST(RequesterTest, CreditsOfAnOlderAckAreOld) {
-  RequesterPeer peer;
-  peer.Connect();
-  peer.Read(1, 1);
-  peer.Send(2, 1);
-  peer.Send(3, 1);
-  peer.Transmit();
-  peer.Ack(102, wire::kCreditNone, 3);
-  peer.Ack(101, /*credit_code=*/0, /*msn=*/2);  // overtaken
-  peer.Transmit();
-  peer.Send(4, 1);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
-}
-
 // A sink may post while it is told of a completion, even of a flush.
 class PostingCq : public CompletionSink {
  public:
@@ -649,63 +557,6 @@ TEST(RequesterTest, ResetForgetsEverything) {
   EXPECT_GT(other.path()->in_flight(), 0u);
   peer.qp.reset();
   EXPECT_EQ(other.path()->in_flight(), 0u);
-}
-
-TEST(RequesterTest, CreditsHoldBackMessagesThatTakeReceives) {
-  RequesterPeer peer;
-  peer.Connect();
-  peer.Send(1, 1);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
-  peer.Ack(100, /*credit_code=*/2, /*msn=*/1);  // two credits: up to message 3
-  for (int i = 2; i <= 5; ++i) peer.Send(i, 1);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 [1]; SEND_ONLY 102 A [1]");
-  peer.Ack(102, /*credit_code=*/2, /*msn=*/2);  // up to 4
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
-  peer.Ack(103, /*credit_code=*/0, /*msn=*/4);
-  // No credit at all still permits one.
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 104 A [1]");
-  peer.Send(6, 1);
-  EXPECT_EQ(peer.Transmit(), "");
-  peer.Ack(102, wire::kCreditNone, 4);  // stale
-  EXPECT_EQ(peer.Transmit(), "");
-  peer.Ack(104, /*credit_code=*/0, /*msn=*/5);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 105 A [1]");
-  peer.Send(7, 1);
-  EXPECT_EQ(peer.Transmit(), "");
-  peer.Ack(105, /*credit_code=*/0, /*msn=*/6);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 106 A [1]");
-  peer.Ack(106, /*credit_code=*/0, /*msn=*/7);
-  // The last ACK comes again with news.
-  peer.Ack(106, /*credit_code=*/2, /*msn=*/7);
-  peer.Send(8, 1);
-  peer.Send(9, 1);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 107 [1]; SEND_ONLY 108 A [1]");
-}
-
-TEST(RequesterTest, WithoutCreditALongMessageTriesItsFirstPacket) {
-  RequesterPeer peer;
-  peer.Connect();
-  peer.Send(1, 1);
-  peer.Transmit();
-  peer.Ack(100, /*credit_code=*/0, /*msn=*/1);
-  peer.Send(2, 600);
-  EXPECT_EQ(peer.Transmit(), "SEND_FIRST 101 A [256]");
-  peer.Ack(101, /*credit_code=*/0, /*msn=*/1);
-  EXPECT_EQ(peer.Transmit(), "SEND_MIDDLE 102 [256]; SEND_LAST 103 A [88]");
-}
-
-TEST(RequesterTest, WritesAndReadsNeedNoCredit) {
-  RequesterPeer peer;
-  peer.Connect();
-  peer.Send(1, 1);
-  peer.Transmit();
-  peer.Ack(100, /*credit_code=*/0, /*msn=*/1);
-  peer.Write(2, 1);
-  peer.Write(3, 1);
-  peer.Read(4, 1);
-  EXPECT_EQ(peer.Transmit(),
-            "WRITE_ONLY 101 va 0 len 1 [1]; WRITE_ONLY 102 va 0 len 1 [1]; "
-            "READ_REQUEST 103 A va 0 len 1");
 }
 
 }  // namespace

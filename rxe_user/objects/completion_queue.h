@@ -135,15 +135,16 @@ int CompletionQueue::Poll(int count, Take&& take) {
   if (armed_ == Armed::kNext && have > taken && taken > 1) Announce();
   const uint32_t before = found_none ? 0 : taken_;
   taken_ = before + taken;
+  const bool many = before / kManyTaken != taken_ / kManyTaken;
   const bool very_many = taken_ >= kVeryManyTaken;
-  // Who is to be told of the next one may be about to wait for it.
-  const bool sign =
-      before / kManyTaken != taken_ / kManyTaken && armed_ == Armed::kNo;
   if (very_many) taken_ = 0;
+  // Who is to be told of the next one may be about to wait for it, and has left
+  // progress to others.
+  const bool waits = armed_ != Armed::kNo;
   lock.unlock();
-  if (very_many) {
+  if (very_many && !waits) {
     engine_.Progress();
-  } else if (sign) {
+  } else if (many && !waits) {
     engine_.SignOfLife();
   }
   return static_cast<int>(taken);

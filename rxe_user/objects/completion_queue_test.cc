@@ -113,11 +113,13 @@ TEST_F(CompletionQueueTest, AnEmptyPollBeginsTheCountAnew) {
 
 // It may be about to wait for the event.
 TEST_F(CompletionQueueTest, ArmedTakingManySaysNothing) {
-  CompletionQueue cq(engine_, Config(100));
-  for (uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(Add(cq, i));
-  cq.Arm(false);
+  CompletionQueue cq(engine_, Config(1000));
+  for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(Add(cq, i));
+  cq.Arm(true);
   EXPECT_EQ(Drain(cq, 40).size(), 40u);
+  EXPECT_EQ(Drain(cq, 560).size(), 560u);
   EXPECT_EQ(engine_.signs_of_life, 0);
+  EXPECT_EQ(engine_.progressed, 0);
 }
 
 TEST_F(CompletionQueueTest, OverrunKeepsWhatIsThere) {
