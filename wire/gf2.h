@@ -31,6 +31,19 @@ constexpr uint32_t PowerOfX(size_t n) {
   return power;
 }
 
+// x^64 divided by the polynomial, without the remainder: of degree 32, so of 33
+// bits, of which bit 32 is the coefficient of x^0.
+constexpr uint64_t QuotientOfX64() {
+  uint64_t quotient = uint64_t{1} << 32;  // of x^32
+  uint32_t remainder = kPolynomial;
+  for (int i = 0; i < 32; ++i) {
+    // What overflows is the polynomial once more.
+    quotient = quotient >> 1 | uint64_t{remainder & 1} << 32;
+    remainder = TimesX(remainder);
+  }
+  return quotient;
+}
+
 // a * b. About 10 ns.
 uint32_t Multiply(uint32_t a, uint32_t b);
 

@@ -34,6 +34,26 @@ TEST(Gf2Test, PowersOfX) {
   EXPECT_EQ(Multiply(PowerOfX(8 * 100), InverseOfBytes(100)), kOne);
 }
 
+// quotient * polynomial is x^64 and a remainder of degree below 32.
+TEST(Gf2Test, QuotientOfX64) {
+  // By degree: bit n is the coefficient of x^n.
+  const auto by_degree = [](uint64_t reflected) {
+    uint64_t result = 0;
+    for (int n = 0; n <= 32; ++n) result |= (reflected >> (32 - n) & 1) << n;
+    return result;
+  };
+  const uint64_t quotient = by_degree(QuotientOfX64());
+  const uint64_t polynomial = by_degree(uint64_t{kPolynomial} << 1 | 1);
+  uint64_t high = 0, low = 0;  // of the product
+  for (int n = 0; n <= 32; ++n) {
+    if ((quotient >> n & 1) == 0) continue;
+    low ^= polynomial << n;
+    if (n > 0) high ^= polynomial >> (64 - n);
+  }
+  EXPECT_EQ(high, 1u);
+  EXPECT_EQ(low >> 32, 0u);
+}
+
 TEST(Gf2Test, MultipliesLikeTheSchoolbook) {
   std::mt19937 random(2);
   for (int i = 0; i < 10000; ++i) {

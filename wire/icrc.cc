@@ -6,6 +6,7 @@
 #include <isa-l/crc.h>
 #include <zlib.h>
 
+#include <array>
 #include <atomic>
 #include <cassert>
 #include <cstring>
@@ -32,8 +33,43 @@ constexpr size_t kBthMasked = 4;
 constexpr uint8_t kProtocolUdp = 17;
 constexpr uint16_t kDontFragment = 0x4000;
 
-// Short packets go to the CRC in one piece with what stands before them.
-constexpr size_t kShort = 64;
+// What a byte adds to the CRC, by its value.
+using Added = std::array<uint32_t, 256>;
+
+// The same with one more byte behind it.
+constexpr Added OneMoreBehind(Added added) {
+  for (uint32_t& a : added) {
+    for (int bit = 0; bit < 8; ++bit) a = gf2::TimesX(a);
+  }
+  return added;
+}
+
+constexpr Added AddedWithBehind(size_t bytes_behind) {
+  Added added{};
+  for (size_t i = 0; i < added.size(); ++i) added[i] = static_cast<uint32_t>(i);
+  for (size_t i = 0; i <= bytes_behind; ++i) added = OneMoreBehind(added);
+  return added;
+}
+
+// Up to so many bytes take less by tables than by the libraries.
+constexpr size_t kShort = 8;
+
+// kAdded[n]: with n bytes behind it.
+constexpr auto kAdded = [] {
+  std::array<Added, kBthSize> added{AddedWithBehind(0)};
+  for (size_t n = 1; n < added.size(); ++n)
+    added[n] = OneMoreBehind(added[n - 1]);
+  return added;
+}();
+
+// What a field of two bytes adds that begins so many bytes before BTH, to the
+// CRC at the end of BTH.
+template <size_t kBeforeBth>
+uint32_t AddBe16(uint16_t value) {
+  static constexpr Added kHigh = AddedWithBehind(kBeforeBth + kBthSize - 1);
+  static constexpr Added kLow = AddedWithBehind(kBeforeBth + kBthSize - 2);
+  return kHigh[value >> 8] ^ kLow[value & 0xff];
+}
 
 #ifdef __x86_64__
 // The processor has AVX and the system keeps its registers (Intel SDM vol. 1,
@@ -88,54 +124,69 @@ bool internal::SetCrcByZlib(bool on) { return by_zlib.exchange(on); }
 IcrcFlow::IcrcFlow(const IpAddress& src, const IpAddress& dst,
                    uint16_t src_port, uint16_t dst_port)
     : v4_(src.is_v4() && dst.is_v4()) {
-  // Masked fields, and those that Begin fills in, stay ones.
-  prefix_.fill(0xff);
-  uint8_t* const p = prefix_.data();
+  std::array<uint8_t, kV6PrefixSize + kBthSize> head{};
+  uint8_t* const p = head.data();
+  std::memset(p, 0xff, kIp);
   uint8_t* udp;
   if (v4_) {
     p[kIp] = 0x45;
+    p[kIp + 1] = 0xff;  // TOS
+    StoreBe16(p + kV4Flags, kDontFragment);
+    p[kIp + 8] = 0xff;  // TTL
     p[kIp + 9] = kProtocolUdp;
+    std::memset(p + kIp + 10, 0xff, 2);  // checksum
     std::memcpy(p + kIp + 12, src.bytes.data() + 12, 4);
     std::memcpy(p + kIp + 16, dst.bytes.data() + 12, 4);
     udp = p + kV4Udp;
   } else {
     p[kIp] = 0x6f;
+    std::memset(p + kIp + 1, 0xff, 3);  // traffic class, flow label
     p[kIp + 6] = kProtocolUdp;
+    p[kIp + 7] = 0xff;  // hop limit
     std::memcpy(p + kIp + 8, src.bytes.data(), 16);
     std::memcpy(p + kIp + 24, dst.bytes.data(), 16);
     udp = p + kV6Udp;
   }
   StoreBe16(udp, src_port);
   StoreBe16(udp + 2, dst_port);
+  std::memset(udp + 6, 0xff, 2);  // checksum
+  udp[kUdpHeaderSize + kBthMasked] = 0xff;
+  base_ = Crc(0, p, (v4_ ? kV4PrefixSize : kV6PrefixSize) + kBthSize);
 }
 
 uint32_t IcrcFlow::Begin(std::span<const uint8_t> first, size_t bth_to_pad_size,
                          uint16_t ip_id, bool df) const {
   assert(first.size() >= kBthSize && bth_to_pad_size >= first.size());
-  const size_t udp_size = kUdpHeaderSize + bth_to_pad_size + kIcrcSize;
-  const size_t prefix_size = v4_ ? kV4PrefixSize : kV6PrefixSize;
-
-  uint8_t head[kV6PrefixSize + kShort];
-  std::memcpy(head, prefix_.data(), kV6PrefixSize);
+  const auto udp_size =
+      static_cast<uint16_t>(kUdpHeaderSize + bth_to_pad_size + kIcrcSize);
+  // CRCs are linear: what a byte adds depends on it and its place alone.
+  uint32_t icrc = base_ ^ AddBe16<kUdpHeaderSize - kUdpLength>(udp_size);
   if (v4_) {
-    StoreBe16(head + kV4Length, static_cast<uint16_t>(kV4Udp - kIp + udp_size));
-    StoreBe16(head + kV4Id, ip_id);
-    StoreBe16(head + kV4Flags, df ? kDontFragment : 0);
-    StoreBe16(head + kV4Udp + kUdpLength, static_cast<uint16_t>(udp_size));
+    const auto ip_size = static_cast<uint16_t>(kV4Udp - kIp + udp_size);
+    icrc ^= AddBe16<kV4PrefixSize - kV4Length>(ip_size) ^
+            AddBe16<kV4PrefixSize - kV4Id>(ip_id);
+    if (!df) icrc ^= AddBe16<kV4PrefixSize - kV4Flags>(kDontFragment);
   } else {
-    StoreBe16(head + kV6Length, static_cast<uint16_t>(udp_size));
-    StoreBe16(head + kV6Udp + kUdpLength, static_cast<uint16_t>(udp_size));
+    icrc ^= AddBe16<kV6PrefixSize - kV6Length>(udp_size);
   }
-  const size_t copied = first.size() <= kShort ? first.size() : kBthSize;
-  std::memcpy(head + prefix_size, first.data(), copied);
-  head[prefix_size + kBthMasked] = 0xff;
-
-  const uint32_t crc = Crc(0, head, prefix_size + copied);
-  return Extend(crc, first.subspan(copied));
+  const uint8_t* const bth = first.data();
+  for (size_t i = 0; i < kBthSize; ++i) {
+    if (i != kBthMasked) icrc ^= kAdded[kBthSize - 1 - i][bth[i]];
+  }
+  return Extend(icrc, first.subspan(kBthSize));
 }
 
 uint32_t IcrcFlow::Extend(uint32_t icrc, std::span<const uint8_t> next) {
-  return next.empty() ? icrc : Crc(icrc, next.data(), next.size());
+  const size_t size = next.size();
+  if (size > kShort) return Crc(icrc, next.data(), size);
+  // The CRC so far is xored into the first four bytes, and goes on behind them
+  // if there are fewer.
+  uint64_t rest = ~icrc;
+  uint32_t result = 0;
+  for (size_t i = 0; i < size; ++i, rest >>= 8) {
+    result ^= kAdded[size - 1 - i][(next[i] ^ rest) & 0xff];
+  }
+  return ~(result ^ static_cast<uint32_t>(rest));
 }
 
 void IcrcFlow::Store(std::span<uint8_t> udp_payload, uint16_t ip_id,

@@ -35,16 +35,16 @@
 // the way that rxe_user_guarded_way says: 0 by words, 1 by bytes, 2 and 3 by
 // vectors.
 //
-// rxe_user_guarded_fold(to, from, bytes, rest, multipliers): copies a multiple
-// of 128 bytes, not 0, and leaves in `rest` 16 bytes that have the CRC of all
-// of them; what was there is xored into the first 16. Each word is loaded once:
-// what is stored is what counts. To a CRC, 16 bytes are the same as others d
-// bits behind, which are their product with x^d modulo its polynomial: both
-// halves are multiplied, and xored into the bytes there. Four registers of 32
-// bytes (ymm10 to ymm13) move by 1024 bits at a time, then into the last, then
-// its first half into its second. In the loop, loads go together before the
-// stores: one behind a store with the same low 12 bits waits for it. Only where
-// the way is 3.
+// rxe_user_guarded_fold(to, from, bytes, crc, constants): copies a multiple of
+// 128 bytes, not 0, and continues `*crc`, which is not inverted, over them.
+// Each word is loaded once: what is stored is what counts. To a CRC, 16 bytes
+// are the same as others d bits behind, which are their product with x^d modulo
+// its polynomial: both halves are multiplied, and xored into the bytes there.
+// Four registers of 32 bytes (ymm10 to ymm13) move by 1024 bits at a time, then
+// into the last, then its first half into its second; of these 16 bytes the
+// first 8 become 4, then the first 4 of 12, and what is left is reduced as
+// Barrett does. In the loop, loads go together before the stores: one behind a
+// store with the same low 12 bits waits for it. Only where the way is 3.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64
@@ -157,7 +157,7 @@ rxe_user_guarded_fold:
     vmovdqu 32*\i(%rsi), %ymm1\i
     vmovdqu %ymm1\i, 32*\i(%rdi)
     .endr
-    vmovdqu (%rcx), %xmm4
+    vmovd   (%rcx), %xmm4
     vpxor   %ymm4, %ymm10, %ymm10
     jmp     2f
 1:  .irp i, 0, 1, 2, 3
@@ -186,7 +186,20 @@ rxe_user_guarded_fold:
     vpclmulqdq $0x11, %xmm7, %xmm10, %xmm5
     vpxor   %xmm4, %xmm5, %xmm5
     vpxor   %xmm5, %xmm0, %xmm0
-    vmovdqu %xmm0, (%rcx)
+    vmovdqu 48(%r8), %xmm6
+    vmovdqu 64(%r8), %xmm7
+    vpclmulqdq $0x00, %xmm6, %xmm0, %xmm1
+    vpsrldq $8, %xmm0, %xmm0
+    vpslldq $4, %xmm0, %xmm0
+    vpxor   %xmm1, %xmm0, %xmm0
+    vpclmulqdq $0x10, %xmm6, %xmm0, %xmm1
+    vpxor   %xmm1, %xmm0, %xmm0
+    vpclmulqdq $0x01, %xmm7, %xmm0, %xmm1
+    vpsllq  $32, %xmm1, %xmm1
+    vpclmulqdq $0x10, %xmm7, %xmm1, %xmm1
+    vpslldq $4, %xmm1, %xmm1
+    vpxor   %xmm1, %xmm0, %xmm0
+    vpextrd $3, %xmm0, (%rcx)
     vzeroupper
     xorl    %eax, %eax
     ret
@@ -260,8 +273,21 @@ struct Multipliers {
   uint64_t first;
   uint64_t second;
 };
-constexpr Multipliers kMultipliers[] = {Multipliers(8 * kFoldStride),
-                                        Multipliers(256), Multipliers(128)};
+
+// What rxe_user_guarded_fold wants.
+struct FoldConstants {
+  Multipliers stride{8 * kFoldStride};
+  Multipliers register_width{256};
+  Multipliers half{128};
+  // x^96 and x^64, in the high half of a word: their products count as x times
+  // themselves, and take 32 bits less.
+  uint64_t eight_to_four = uint64_t{wire::gf2::PowerOfX(95)} << 32;
+  uint64_t four_of_twelve = uint64_t{wire::gf2::PowerOfX(63)} << 32;
+  // Of 33 bits: x^64 divided by the polynomial, and the polynomial.
+  uint64_t quotient = wire::gf2::QuotientOfX64();
+  uint64_t polynomial = uint64_t{wire::gf2::kPolynomial} << 1 | 1;
+};
+constexpr FoldConstants kFoldConstants;
 
 }  // namespace
 
@@ -279,7 +305,7 @@ extern const char rxe_user_guarded_fault[]
 int rxe_user_guarded_copy(void* to, const void* from, size_t bytes)
     __attribute__((visibility("hidden")));
 int rxe_user_guarded_fold(void* to, const void* from, size_t bytes,
-                          uint8_t* rest, const void* multipliers)
+                          uint32_t* crc, const void* constants)
     __attribute__((visibility("hidden")));
 int rxe_user_guarded_compare_swap(void* word, uint64_t compare, uint64_t swap,
                                   uint64_t* original)
@@ -469,14 +495,11 @@ bool GuardedCopyFrom(void* to, const void* from, size_t bytes, uint32_t* icrc) {
 #if RXE_USER_GUARDED_ASM
   const size_t folded = bytes - bytes % kFoldStride;
   if (folded > 0 && rxe_user_guarded_way == kByVectorsThatFold && MayFault()) {
-    // The CRC so far is what stands before the first bytes; both the CRC taken
-    // and the one given are inverted.
-    uint8_t rest[16] = {};
-    wire::StoreIcrc(rest, ~*icrc);
-    if (rxe_user_guarded_fold(out, in, folded, rest, kMultipliers) != 0) {
+    uint32_t crc = ~*icrc;
+    if (rxe_user_guarded_fold(out, in, folded, &crc, &kFoldConstants) != 0) {
       return false;
     }
-    *icrc = wire::IcrcFlow::Extend(~uint32_t{0}, rest);
+    *icrc = ~crc;
     out += folded;
     in += folded;
     bytes -= folded;
