@@ -120,7 +120,8 @@ absl::Status EngineImpl::OpenParts() {
   if (absl::Status status = housekeeper_->Start(); !status.ok()) return status;
   // The lane last: from then on threads may wait on its sockets, and count on
   // them.
-  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0);
+  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0,
+                  parts_.helper_spin);
   open_ = true;
   return absl::OkStatus();
 }

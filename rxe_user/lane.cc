@@ -125,18 +125,20 @@ LaneImpl::LaneImpl(Clock clock)
       retry_(kLeastRetry),
       unanswered_(kLongAgo),
       last_post_(kLongAgo),
-      last_bulk_(kLongAgo) {}
+      last_bulk_(kLongAgo),
+      last_taken_(kLongAgo) {}
 
 LaneImpl::~LaneImpl() = default;
 
 void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
-                    int index) {
+                    int index, Time spin) {
   lock_.Lock();
   port_ = std::move(port);
   slot_ = slot;
   slot_number_ = slot->number();
   helper_ = helper;
   index_ = index;
+  spin_ = spin;
   open_.store(port_.get(), std::memory_order_release);
   for (const int fd : port_->ReceiveDescriptors()) {
     helper_->AddSocket(index_, fd, false);
@@ -454,15 +456,15 @@ Time LaneImpl::HelperTurn() {
   // So is what it has posted last, if it may be off to wait for its memory.
   if (!polls || (attentive_ && (armed_ || HasLeftovers()))) {
     const bool left = HasLeftovers();
-    size_t bytes = ReceiveSome(now, Caller::kFinisher);
+    const size_t bytes = ReceiveSome(now, Caller::kFinisher);
     const bool received = bytes != 0;
     if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
     // Who waits for the lock, mostly to answer what has just arrived, will send
     // its post and our acknowledgement together.
     handed_on = lock_.contended() ||
                 (received && HasLeftovers() && WillBeAnswered(now));
-    if (!handed_on) bytes += TransmitSome(now);
-    lingers = MoreBulkIsNear(bytes) && poll_age >= kPollsAtAll && waiters_ == 0;
+    const size_t sent = handed_on ? 0 : TransmitSome(now);
+    lingers = MoreIsNear(poll_age, bytes, sent) && waiters_ == 0;
     if (OnWatch()) {
       neglected = !armed_ && (left || received) && call_age > neglect;
       if (neglected) {
@@ -527,12 +529,14 @@ void LaneImpl::TrustLonger() {
   trust_ = std::min({trust_ * 2, Paced(kMostTrust), kLongestTrust});
 }
 
-// The helper has just moved so many bytes.
-bool LaneImpl::MoreBulkIsNear(size_t bytes) {
+// The helper has just taken in and sent so many bytes, and may look for more by
+// itself: as long as the user lets it, and while bulk flows.
+bool LaneImpl::MoreIsNear(Time poll_age, size_t received, size_t sent) {
   const Time now = Now();
-  const bool near = now - last_bulk_ < kLinger;
-  if (bytes >= kBulkArrival) last_bulk_ = now;
-  return near;
+  const bool bulk = now - last_bulk_ < kLinger && poll_age >= kPollsAtAll;
+  if (received + sent >= kBulkArrival) last_bulk_ = now;
+  if (received != 0) last_taken_ = now;
+  return bulk || now - last_taken_ < spin_;
 }
 
 // Something that asks for an acknowledgement has been taken in, and the

@@ -1,6 +1,6 @@
 // What a lane learns of how its application polls, on a virtual clock, and what
 // becomes of that: who is woken for what. What is gathered is in
-// lane_gather_test.cc.
+// lane_gather_test.cc, when the helper looks on in lane_linger_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -427,73 +427,6 @@ TEST_F(LaneTest, TakingCompletionsSaysNothingOfThePace) {
   }
   lane_.Progress();
   EXPECT_GE(lane_.HelperTurn(), now + 5 * 20 * kMicrosecond);
-}
-
-// A target of WRITEs of 32 KB: where they come in full flow, the helper looks
-// for the next one a while before it sleeps, since who wakes it is the peer.
-class BulkTest : public LaneTest {
- protected:
-  void SetUp() override {
-    LaneTest::SetUp();
-    Join(&peer_);
-  }
-  // When the helper comes after a WRITE, and what that was for.
-  Time Arrive() {
-    {
-      const Lane::Guard guard(peer_.lane);
-      peer_.PostLocked({reinterpret_cast<uint64_t>(from_.data()),
-                        static_cast<uint32_t>(from_.size()), 1},
-                       to_.data());
-    }
-    const Time until = lane_.HelperTurn();
-    peer_.lane.HelperTurn();
-    EXPECT_TRUE(peer_.cq.Poll());
-    return until;
-  }
-  static constexpr Time kAtOnce = kMicrosecond;
-
-  LaneEnd peer_;
-  std::vector<uint8_t> from_ = std::vector<uint8_t>(32 << 10);
-  std::vector<uint8_t> to_ = from_;
-};
-
-TEST_F(BulkTest, IsAwaitedWhileItFlows) {
-  EXPECT_GT(Arrive(), now + kMillisecond);
-  for (int i = 0; i < 100; ++i) {
-    now += 20 * kMicrosecond;
-    EXPECT_LT(Arrive(), now + kAtOnce);
-    EXPECT_FALSE(helper_.armed);  // the sender is spared the waking
-  }
-  // Not beside a thread that waits.
-  lane_.EnterWait();
-  now += 20 * kMicrosecond;
-  EXPECT_GT(Arrive(), now + kAtOnce);
-  lane_.LeaveWait();
-  now += 20 * kMicrosecond;
-  EXPECT_LT(Arrive(), now + kAtOnce);
-  // It stops: not for long.
-  now += 40 * kMicrosecond;
-  EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);
-  EXPECT_FALSE(helper_.armed);
-  now += 15 * kMicrosecond;
-  EXPECT_GT(lane_.HelperTurn(), now + kMillisecond);
-  EXPECT_TRUE(helper_.armed);
-  // It drizzles: not at all.
-  for (int i = 0; i < 100; ++i) {
-    now += 60 * kMicrosecond;
-    EXPECT_GT(Arrive(), now + kMillisecond);
-  }
-  EXPECT_TRUE(helper_.armed);
-}
-
-// One that polls at times may have lost its core to the helper, which must not
-// keep it by looking.
-TEST_F(BulkTest, IsNotAwaitedInPlaceOfOneThatPolls) {
-  for (int i = 0; i < 100; ++i) {
-    if (i % 10 == 0) lane_.Progress();
-    now += 40 * kMicrosecond;
-    EXPECT_GT(Arrive(), now + kAtOnce) << i;
-  }
 }
 
 // An application that polls for its completion and then waits for its memory to

@@ -5,9 +5,10 @@
 // it, in time. Three kinds of things can have to be done:
 //
 //   arrivals   are noticed by the helper thread if the lane is *armed* (its
-//              sockets wake the helper) or bulk flows that it looks for by
-//              itself, by a thread that blocks in Engine::WaitReadable, or by
-//              the application's own polling;
+//              sockets wake the helper) or it *lingers*, looking by itself
+//              (while bulk flows, or as long as the user lets it), by a thread
+//              that blocks in Engine::WaitReadable, or by the application's own
+//              polling;
 //   timers     and sends that the system did not take wait for a time, the
 //              helper's;
 //   leftovers  are packets that could be sent but were left, because more will
@@ -81,10 +82,12 @@ class LaneImpl final : public Lane, private transport::StraySink {
   explicit LaneImpl(Clock clock = &Lane::Now);
   ~LaneImpl() override;
 
-  // Gives the lane its sockets. `index` is its number at `helper`. The borrowed
-  // things outlive it, or the Close that follows.
+  // Gives the lane its sockets. `index` is its number at `helper`, which looks
+  // for more for `spin` after it has taken something in, unless the application
+  // polls or a thread waits. The borrowed things outlive it, or the Close that
+  // follows.
   void Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
-            int index);
+            int index, transport::Time spin = 0);
   // `fd` has been added to port() and is to be waited on. Not locked.
   void SocketAdded(int fd);
   // Gives up what Open gave, and closes the sockets. The helper thread has
@@ -163,7 +166,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool LockForTurn();
   void TrustLonger();
   bool WillBeAnswered(transport::Time now);
-  bool MoreBulkIsNear(size_t bytes);
+  bool MoreIsNear(transport::Time poll_age, size_t received, size_t sent);
   void OnNeglect();
   void PayAttention(bool received);
   // How often the application has polled or posted.
@@ -224,7 +227,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   int gathered_requests_ = 0;    // left to be gathered
   uint64_t gathered_bytes_ = 0;  // their payload
   int silent_requests_ = 0;      // in a row, that asked for no completion
+  transport::Time spin_ = 0;     // how long the user lets the helper look on
   transport::Time last_bulk_;    // when the helper moved some last
+  transport::Time last_taken_;   // when it took anything in last
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;

@@ -1,24 +1,16 @@
 #include "rxe_user/port.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include <atomic>
 #include <string>
 
 #include "rxe_user/errno_status.h"
+#include "rxe_user/settings.h"
 #include "rxe_user/socket_port.h"
 #include "rxe_user/uring_port.h"
 
 namespace rxe_user {
-namespace {
-
-// The same for every device of the process: told once.
-void TellOnce(std::atomic<bool>& told, const std::string& line) {
-  if (!told.exchange(true)) ::fprintf(stderr, "rxe_user: %s\n", line.c_str());
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Port>> MakePort() {
   static std::atomic<bool> told = false;

@@ -145,7 +145,7 @@ class LaneEnd : public transport::EventSink {
             const char* peer_address) {
     auto fake = std::make_unique<FakePort>();
     port = fake.get();
-    lane.Open(std::move(fake), &slot, &helper, 0);
+    lane.Open(std::move(fake), &slot, &helper, 0, spin);
     Connect(qpn, peer_qpn, address, peer_address);
   }
   // From now on another queue pair is `qp`.
@@ -233,6 +233,7 @@ class LaneEnd : public transport::EventSink {
     }
   }
   int helper_turns = 0;
+  transport::Time spin = 0;  // of LaneImpl::Open
   LaneEnd* to = this;
   uint64_t inbox[8] = {};
 

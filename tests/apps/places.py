@@ -120,6 +120,7 @@ class How:
     io: str = "uring"
     user: str = "root"
     family: int = 4
+    spin_us: int = 0  # RXE_USER_SPIN_US
 
     def __str__(self):
         return f"{self.io}, {self.user}, IPv{self.family}"
@@ -161,8 +162,10 @@ class Runner:
         if how.user != "root":
             out += ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}",
                     "--clear-groups"]
-        out += ["env", f"RXE_USER_IO={how.io}", self.rxe_user, "run", "--"]
-        return out + list(argv)
+        out += ["env", f"RXE_USER_IO={how.io}"]
+        if how.spin_us:
+            out.append(f"RXE_USER_SPIN_US={how.spin_us}")
+        return out + [self.rxe_user, "run", "--"] + list(argv)
 
     def start(self, side, how, argv):
         return subprocess.Popen(

@@ -142,8 +142,8 @@ class Bench(Turns):
         places.remove_namespaces()
         shutil.rmtree(self.prefix, ignore_errors=True)
 
-    def how(self, user="root"):
-        return places.How(self.io, user)
+    def how(self, user="root", spin_us=0):
+        return places.How(self.io, user, spin_us=spin_us)
 
     def place(self, name):
         """loopback (where we are), veth 1500, veth 9000, or a loopback of its
@@ -205,10 +205,9 @@ def _kill(processes):
                 pass
 
 
-def _perftest(bench, place, argv, user, pairs=1):
+def _perftest(bench, place, argv, how, pairs=1):
     """What each of `pairs` clients has printed. The clients start together,
     when all servers listen."""
-    how = bench.how(user)
     ports = [free_port() for _ in range(pairs)]
     server, client = (
         argv + ["-d", device, "-x", str(gid), "-F", "-p"]
@@ -257,7 +256,8 @@ def bandwidth(argv, place="loopback", user="root", pairs=1, seconds=1,
 
     def measure(bench):
         return bandwidth_sample(
-            _perftest(bench, bench.place(place), argv, user, pairs),
+            _perftest(bench, bench.place(place), argv, bench.how(user),
+                      pairs),
             messages_per_s)
 
     return measure
@@ -285,12 +285,14 @@ def latency_sample(text):
     return Sample(row[4], row[1], row[1] * row[0])
 
 
-def latency(argv, place="loopback", iterations=5000, histogram=False):
+def latency(argv, place="loopback", iterations=5000, histogram=False,
+            spin_us=0):
     """ib_*_lat: the typical latency as perftest shows it, us."""
     argv = argv + ["-n", str(iterations)] + (["-H"] if histogram else [])
 
     def measure(bench):
-        text, = _perftest(bench, bench.place(place), argv, "root")
+        text, = _perftest(bench, bench.place(place), argv,
+                          bench.how(spin_us=spin_us))
         sample = latency_sample(text)
         if histogram:
             all_of_them = sorted(float(us) for us in re.findall(

@@ -1,0 +1,133 @@
+// When the helper thread looks for more by itself before it sleeps, on a
+// virtual clock: while bulk flows, and as long as the user lets it.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "rxe_user/testing/lane_end.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kMicrosecond;
+using transport::kMillisecond;
+using transport::Time;
+
+Time& now = virtual_now;
+constexpr Time kAtOnce = kMicrosecond;
+
+// A target of WRITEs of 32 KB: where they come in full flow, the helper looks
+// for the next one a while before it sleeps, since who wakes it is the peer.
+class BulkTest : public LaneTest {
+ protected:
+  void SetUp() override {
+    LaneTest::SetUp();
+    Join(&peer_);
+  }
+  // When the helper comes after a WRITE, and what that was for.
+  Time Arrive() {
+    {
+      const Lane::Guard guard(peer_.lane);
+      peer_.PostLocked({reinterpret_cast<uint64_t>(from_.data()),
+                        static_cast<uint32_t>(from_.size()), 1},
+                       to_.data());
+    }
+    const Time until = lane_.HelperTurn();
+    peer_.lane.HelperTurn();
+    EXPECT_TRUE(peer_.cq.Poll());
+    return until;
+  }
+
+  LaneEnd peer_;
+  std::vector<uint8_t> from_ = std::vector<uint8_t>(32 << 10);
+  std::vector<uint8_t> to_ = from_;
+};
+
+TEST_F(BulkTest, IsAwaitedWhileItFlows) {
+  EXPECT_GT(Arrive(), now + kMillisecond);
+  for (int i = 0; i < 100; ++i) {
+    now += 20 * kMicrosecond;
+    EXPECT_LT(Arrive(), now + kAtOnce);
+    EXPECT_FALSE(helper_.armed);  // the sender is spared the waking
+  }
+  // Not beside a thread that waits.
+  lane_.EnterWait();
+  now += 20 * kMicrosecond;
+  EXPECT_GT(Arrive(), now + kAtOnce);
+  lane_.LeaveWait();
+  now += 20 * kMicrosecond;
+  EXPECT_LT(Arrive(), now + kAtOnce);
+  // It stops: not for long.
+  now += 40 * kMicrosecond;
+  EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);
+  EXPECT_FALSE(helper_.armed);
+  now += 15 * kMicrosecond;
+  EXPECT_GT(lane_.HelperTurn(), now + kMillisecond);
+  EXPECT_TRUE(helper_.armed);
+  // It drizzles: not at all.
+  for (int i = 0; i < 100; ++i) {
+    now += 60 * kMicrosecond;
+    EXPECT_GT(Arrive(), now + kMillisecond);
+  }
+  EXPECT_TRUE(helper_.armed);
+}
+
+// One that polls at times may have lost its core to the helper, which must not
+// keep it by looking.
+TEST_F(BulkTest, IsNotAwaitedInPlaceOfOneThatPolls) {
+  for (int i = 0; i < 100; ++i) {
+    if (i % 10 == 0) lane_.Progress();
+    now += 40 * kMicrosecond;
+    EXPECT_GT(Arrive(), now + kAtOnce) << i;
+  }
+}
+
+// The user lets the helper of `peer_` spin for 100 us (RXE_USER_SPIN_US).
+class SpinTest : public LaneTest {
+ protected:
+  void SetUp() override {
+    LaneTest::SetUp();
+    peer_.spin = 100 * kMicrosecond;
+    Join(&peer_);
+  }
+  Time Arrive() {
+    Post();
+    return peer_.lane.HelperTurn();
+  }
+  LaneEnd peer_;
+};
+
+TEST_F(SpinTest, LooksOnAfterWhatItTookIn) {
+  EXPECT_GT(peer_.lane.HelperTurn(), now + kMillisecond);  // nothing has come
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_LT(Arrive(), now + kAtOnce);
+    EXPECT_EQ(lane_.endpoint().counters().rx_datagrams, static_cast<size_t>(i));
+    lane_.HelperTurn();  // the acknowledgement did not wait
+    EXPECT_TRUE(end_.cq.Poll());
+    now += 99 * kMicrosecond;
+    EXPECT_LT(peer_.lane.HelperTurn(), now + kAtOnce);
+    EXPECT_FALSE(peer_.helper.armed);
+  }
+  now += kMicrosecond;
+  EXPECT_GT(peer_.lane.HelperTurn(), now + kMillisecond);
+  EXPECT_TRUE(peer_.helper.armed);
+}
+
+// The application does so itself.
+TEST_F(SpinTest, NotBesideOneThatPolls) {
+  EXPECT_LT(Arrive(), now + kAtOnce);
+  for (int i = 0; i < 5; ++i) peer_.lane.Progress();
+  EXPECT_GE(peer_.lane.HelperTurn(), now + 20 * kMicrosecond);
+  now += 50 * kMicrosecond;  // it has stopped
+  EXPECT_LT(Arrive(), now + kAtOnce);
+}
+
+TEST_F(SpinTest, NotBesideAThreadThatWaits) {
+  peer_.lane.EnterWait();
+  EXPECT_GT(Arrive(), now + kAtOnce);
+  peer_.lane.LeaveWait();
+  EXPECT_LT(Arrive(), now + kAtOnce);
+}
+
+}  // namespace
+}  // namespace rxe_user

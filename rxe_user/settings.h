@@ -1,0 +1,24 @@
+// What environment variables say about how the engine works.
+#ifndef RXE_USER_SETTINGS_H_
+#define RXE_USER_SETTINGS_H_
+
+#include <atomic>
+#include <string>
+
+#include "transport/types.h"
+
+namespace rxe_user {
+
+// RXE_USER_SPIN_US, in nanoseconds: how long the helper thread goes on looking
+// for more, on a core of its own, after it has taken something in. 0 without
+// the variable, or if its value is wrong, of which one line on stderr tells.
+// Thread: any, while nobody changes the environment.
+transport::Time HelperSpin();
+
+// A line on stderr, unless `told` says that there has been one: settings are
+// the same for every device of the process.
+void TellOnce(std::atomic<bool>& told, const std::string& line);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_SETTINGS_H_
