@@ -104,22 +104,31 @@ void HelperThread::Wake() {
   (void)!::write(wake_fd_, &one, sizeof(one));
 }
 
-void HelperThread::AddSocket(int index, int fd, bool armed) {
+bool HelperThread::AddSocket(int index, int fd, bool armed) {
   const auto lane = static_cast<size_t>(index);
   sockets_[lane].push_back(fd);
-  if (armed) {
-    (void)Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, Token(kLane, lane));
-  }
+  return !armed || ArmSocket(lane, fd);
 }
 
 // Sockets that do not wake the helper are not in the set at all: even with no
 // event asked for, the sender of each datagram would go through the set's lock.
-void HelperThread::Arm(int index, bool on) {
+bool HelperThread::Arm(int index, bool on) {
   const auto lane = static_cast<size_t>(index);
+  bool done = true;
   for (const int fd : sockets_[lane]) {
-    (void)Control(epoll_fd_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, EPOLLIN,
-                  Token(kLane, lane));
+    if (on) {
+      done &= ArmSocket(lane, fd);
+    } else {
+      (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+    }
   }
+  return done;
+}
+
+bool HelperThread::ArmSocket(size_t lane, int fd) {
+  return Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, Token(kLane, lane)) ==
+             0 ||
+         errno == EEXIST;
 }
 
 void HelperThread::AbandonInChild() {

@@ -52,8 +52,8 @@ class HelperThread final : public LaneHelper {
   absl::Status Start();
 
   void Wake() override;
-  void AddSocket(int index, int fd, bool armed) override;
-  void Arm(int index, bool on) override;
+  bool AddSocket(int index, int fd, bool armed) override;
+  bool Arm(int index, bool on) override;
 
   // Times that the thread has woken from sleep, and that it set its timer.
   uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
@@ -77,6 +77,7 @@ class HelperThread final : public LaneHelper {
   int Sleep(transport::Time until);
   void SetTimer(transport::Time when);
   void UpdateWatch(size_t index);
+  bool ArmSocket(size_t lane, int fd);
 
   const char* const name_;
   const Turn turn_;

@@ -1,6 +1,7 @@
 #include "rxe_user/helper_thread.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -103,7 +104,7 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
 TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
-  helper_->AddSocket(0, ends[0], /*armed=*/false);
+  ASSERT_TRUE(helper_->AddSocket(0, ends[0], /*armed=*/false));
   ASSERT_TRUE(helper_->Start().ok());
   Await(1);
   ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
@@ -113,9 +114,11 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
     Await(i);
     EXPECT_EQ(turns(), i);
   }
-  helper_->Arm(0, true);  // what is there already counts
+  EXPECT_TRUE(helper_->Arm(0, true));  // what is there already counts
   Await(20);
-  helper_->Arm(0, false);
+  EXPECT_TRUE(helper_->Arm(0, true));
+  EXPECT_TRUE(helper_->Arm(0, false));
+  EXPECT_TRUE(helper_->Arm(0, false));
   char byte;
   ASSERT_EQ(::recv(ends[0], &byte, 1, 0), 1);
   helper_->Arm(0, true);
@@ -127,6 +130,17 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   helper_.reset();
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+// Files that nobody can wait for stand for what epoll refuses.
+TEST_F(HelperThreadTest, TellsWhatCannotBeArmed) {
+  const int file = ::memfd_create("x", MFD_CLOEXEC);
+  ASSERT_GE(file, 0);
+  EXPECT_TRUE(helper_->AddSocket(0, file, /*armed=*/false));
+  EXPECT_FALSE(helper_->Arm(0, true));
+  EXPECT_TRUE(helper_->Arm(0, false));
+  EXPECT_FALSE(helper_->AddSocket(1, file, /*armed=*/true));
+  ::close(file);
 }
 
 }  // namespace

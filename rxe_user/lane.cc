@@ -153,7 +153,7 @@ void LaneImpl::SocketAdded(int fd) {
   const Guard guard(*this);
   // Threads that wait already do so on the sockets there were.
   if (port() != nullptr) {
-    helper_->AddSocket(index_, fd, armed_ || waiters_ != 0);
+    AwaitArming(helper_->AddSocket(index_, fd, armed_ || waiters_ != 0));
   }
 }
 
@@ -162,6 +162,7 @@ void LaneImpl::Close() {
   open_.store(nullptr, std::memory_order_release);
   watching_.store(false, std::memory_order_relaxed);
   armed_ = false;
+  rearm_at_ = kNever;
   helper_wake_ = kNever;
   helper_ = nullptr;
   slot_ = nullptr;
@@ -405,16 +406,22 @@ bool LaneImpl::HasLeftovers() const {
 
 Time LaneImpl::Need() const {
   if (HasLeftovers() || watch_wanted_) return 0;
-  Time need = endpoint_.NextTimeout();
+  Time need = std::min(endpoint_.NextTimeout(), rearm_at_);
   if (port_->blocked()) need = std::min(need, retry_at_);
   return need;
 }
 
 void LaneImpl::Arm(bool on) {
-  if (armed_ == on) return;
+  if (!on) rearm_at_ = kNever;
+  if (armed_ == on && rearm_at_ == kNever) return;
   armed_ = on;
   empty_polls_ = 0;
-  helper_->Arm(index_, on);
+  AwaitArming(helper_->Arm(index_, on));
+}
+
+// The system is short of memory, or of what it lets a user wait for.
+void LaneImpl::AwaitArming(bool armed) {
+  rearm_at_ = armed ? kNever : Now() + kMostRetry;
 }
 
 // --- The helper thread.
@@ -492,7 +499,11 @@ Time LaneImpl::HelperTurn() {
     trust_ = Paced(kLeastTrust);
     watching_.store(false, std::memory_order_relaxed);
     // One that looks need not be woken, which is work for the sender.
-    if (waiters_ == 0) Arm(!lingers);
+    if (waiters_ == 0) {
+      Arm(!lingers);
+    } else if (rearm_at_ <= now) {
+      AwaitArming(false);  // beside them, the helper sees to the new socket
+    }
     // A deadline that has gone away is kept: the next post would bring it back,
     // and have to wake the helper for it.
     const Time need = handed_on ? now + kAnswerGap : Need();

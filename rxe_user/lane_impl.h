@@ -57,11 +57,13 @@ class LaneHelper {
   virtual ~LaneHelper() = default;
   // The helper is to take its turn at every lane, soon. Any thread.
   virtual void Wake() = 0;
-  // Lane `index` has one more socket. Lane locked.
-  virtual void AddSocket(int index, int fd, bool armed) = 0;
+  // Lane `index` has one more socket. False if it should be armed, and the
+  // system refuses that. Lane locked.
+  virtual bool AddSocket(int index, int fd, bool armed) = 0;
   // From now on the sockets of lane `index` wake the helper (at once, if there
-  // is something to receive), or do not. Lane locked.
-  virtual void Arm(int index, bool on) = 0;
+  // is something to receive), or do not. False if the system refuses: then some
+  // of them do not. Lane locked.
+  virtual bool Arm(int index, bool on) = 0;
 };
 
 // For tests and `rxe-user stat`. Guarded by the lane's lock.
@@ -173,6 +175,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   uint32_t Calls() const {
     return polls_.load(std::memory_order_relaxed) + posts_;
   }
+  void AwaitArming(bool armed);
   bool OnWatch() const { return watching_.load(std::memory_order_relaxed); }
   void Arm(bool on);
 
@@ -201,6 +204,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   uint8_t slot_number_ = 0;
   // Also read without the lock, as a hint.
   std::atomic<bool> armed_ = false;
+  // When the helper looks by itself, and tries to arm, since that failed.
+  transport::Time rearm_at_ = transport::kNever;
   std::atomic<bool> watching_ = false;
   std::atomic<bool> called_ = false;  // the helper, by Unlock()
   // The helper did not come at helper_wake_, on watch, and will later.

@@ -212,6 +212,43 @@ TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
   EXPECT_FALSE(helper_.added_armed);
 }
 
+// What does not wake the helper, it looks for by itself, until it does.
+TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
+  LaneEnd peer;
+  Join(&peer);
+  GoOnWatch();
+  helper_.refuses = true;
+  lane_.DropLease();
+  for (int i = 0; i < 3; ++i) {
+    const Time until = lane_.HelperTurn();
+    EXPECT_GT(until, now);
+    ASSERT_LE(until, now + 5 * kMillisecond);
+    peer.Post();
+    now = until;
+  }
+  lane_.HelperTurn();
+  peer.lane.HelperTurn();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peer.cq.Poll());
+  helper_.refuses = false;
+  EXPECT_EQ(lane_.HelperTurn(), kNever);
+  EXPECT_TRUE(helper_.armed);
+
+  // The same for a socket that comes beside a thread that waits.
+  lane_.EnterWait();
+  helper_.refuses = true;
+  lane_.SocketAdded(4);
+  for (int i = 0; i < 3; ++i) {
+    const Time until = lane_.HelperTurn();
+    EXPECT_GT(until, now);
+    ASSERT_LE(until, now + 5 * kMillisecond);
+    now = until;
+  }
+  helper_.refuses = false;
+  lane_.LeaveWait();
+  EXPECT_EQ(lane_.HelperTurn(), kNever);
+  EXPECT_TRUE(helper_.armed);
+}
+
 TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
   transport::Train train;
   train.source = *wire::IpAddress::Parse("10.0.0.2");

@@ -103,15 +103,20 @@ class FakePort final : public Port {
 class FakeHelper final : public LaneHelper {
  public:
   void Wake() override { ++wakes; }
-  void AddSocket(int, int, bool on) override { added_armed = on; }
-  void Arm(int, bool on) override {
+  bool AddSocket(int, int, bool on) override {
+    added_armed = on && !refuses;
+    return !on || !refuses;
+  }
+  bool Arm(int, bool on) override {
     ++arms;
-    armed = on;
+    armed = on && !refuses;
+    return !on || !refuses;
   }
   int wakes = 0;
   int arms = 0;  // calls, each of which is a system call
   bool armed = false;
   bool added_armed = false;  // the last socket that was added
+  bool refuses = false;      // to arm anything
 };
 
 // Number 5. Keeps what is forwarded.
