@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "rxe_user/engine_impl.h"
 #include "rxe_user/errno_status.h"
+#include "rxe_user/settings.h"
 
 namespace rxe_user {
 namespace {
@@ -121,7 +122,7 @@ absl::Status EngineImpl::OpenParts() {
   // The lane last: from then on threads may wait on its sockets, and count on
   // them.
   lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0,
-                  parts_.helper_spin);
+                  HelperSpin());
   open_ = true;
   return absl::OkStatus();
 }

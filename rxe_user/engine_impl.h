@@ -24,7 +24,6 @@ class EngineImpl final : public Engine {
   struct Parts {
     std::function<absl::StatusOr<std::unique_ptr<Slot>>()> acquire_slot;
     std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port;
-    transport::Time helper_spin = 0;  // LaneImpl::Open
   };
   EngineImpl(std::shared_ptr<const Device> device, Parts parts);
   ~EngineImpl() override;

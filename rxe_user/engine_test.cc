@@ -280,6 +280,30 @@ TEST_P(EngineTest, IdleCostsNothing) {
   EXPECT_LE(wakeups() - before, 1u);
 }
 
+// Rather than sleep, the passive end's helper looks for what follows.
+TEST_P(EngineTest, TheHelperSpinsIfTheUserLetsIt) {
+  ::setenv("RXE_USER_SPIN_US", "1000000", 1);
+  a_.reset();
+  b_.reset();
+  Make();
+  ::unsetenv("RXE_USER_SPIN_US");
+  const std::vector<uint8_t> from = Pattern(100);
+  std::vector<uint8_t> to(100);
+  const transport::Time limit = Lane::Now() + 10 * transport::kSecond;
+  const auto looks = [&] { return b_->engine().helper()->wakeups(); };
+  while (looks() < 1000 && Lane::Now() < limit) {
+    ASSERT_EQ(a_->Write(1, from.data(), 100, to.data()), 0);
+    ExpectDone(a_->Poll(), 1, WcOpcode::kRdmaWrite);
+    const uint64_t before = looks();
+    const transport::Time soon = Lane::Now() + transport::kSecond;
+    while (looks() < before + 1000 && Lane::Now() < soon) {
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_GE(looks(), 1000u);
+  EXPECT_EQ(from, to);
+}
+
 TEST_P(EngineTest, ManyThreadsPost) {
   constexpr int kThreads = 4;
   constexpr int kEach = 300;

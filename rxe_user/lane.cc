@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "rxe_user/lane_impl.h"
 
@@ -277,8 +278,8 @@ Time LaneImpl::Paced(Time time) const {
 
 void LaneImpl::DropLease() {
   last_poll_.store(kLongAgo, std::memory_order_relaxed);
-  // Not on watch: the lane is armed, a waiter is there, or the helper looks for
-  // bulk. Should it go on watch this moment, it will look again after the least
+  // Not on watch: the lane is armed, a waiter is there, or the helper lingers.
+  // Should it go on watch this moment, it will look again after the least
   // trust.
   if (!OnWatch()) return;
   lock_.Lock();
@@ -379,6 +380,7 @@ size_t LaneImpl::TransmitSome(Time now) {
   gathered_bytes_ = 0;
   left_ = false;
   transmitted_ = true;
+  answer_until_ = 0;
   port_->Flush();
   size_t bytes = 0;
   for (int i = 0; i < kTransmitBursts && bytes < kTransmitBytes; ++i) {
@@ -447,18 +449,19 @@ Time LaneImpl::HelperTurn() {
   const Time neglect = Paced(kNeglect);
   const bool in_earnest =
       watch_wanted_ || polls_made - polls_seen_ >= kManyPolls;
-  polls_seen_ = polls_made;
+  const bool lingered = std::exchange(lingers_, false);
+  if (in_earnest || !lingered) polls_seen_ = polls_made;
   const Time call_age = std::min(poll_age, seen - last_post_);
   // One that is posting, and polls between its sprees, is at it.
   const bool posts_count =
       watch_wanted_ || (OnWatch() && poll_age < kPollsAtAll);
   bool polls =
+      (in_earnest || !lingered) &&
       (posts_count ? call_age : poll_age) < (!in_earnest ? Paced(kPollGap)
                                              : OnWatch() ? neglect
                                                          : lease);
   bool neglected = false;
-  bool lingers = false;
-  bool handed_on = false;
+  Time handed_until = 0;
   // An arrival that woke us on an attentive watch is ours to see to.
   // So is what it has posted last, if it may be off to wait for its memory.
   if (!polls || (attentive_ && (armed_ || HasLeftovers()))) {
@@ -468,10 +471,12 @@ Time LaneImpl::HelperTurn() {
     if (endpoint_.NextTimeout() <= now) endpoint_.OnTimer(now);
     // Who waits for the lock, mostly to answer what has just arrived, will send
     // its post and our acknowledgement together.
-    handed_on = lock_.contended() ||
-                (received && HasLeftovers() && WillBeAnswered(now));
-    const size_t sent = handed_on ? 0 : TransmitSome(now);
-    lingers = MoreIsNear(poll_age, bytes, sent) && waiters_ == 0;
+    if (received && HasLeftovers() && WillBeAnswered(now)) {
+      answer_until_ = now + kAnswerGap;
+    }
+    handed_until = lock_.contended() ? now + kAnswerGap : answer_until_;
+    const size_t sent = now < handed_until ? 0 : TransmitSome(now);
+    lingers_ = MoreIsNear(poll_age, bytes, sent) && waiters_ == 0;
     if (OnWatch()) {
       neglected = !armed_ && (left || received) && call_age > neglect;
       if (neglected) {
@@ -500,19 +505,23 @@ Time LaneImpl::HelperTurn() {
     watching_.store(false, std::memory_order_relaxed);
     // One that looks need not be woken, which is work for the sender.
     if (waiters_ == 0) {
-      Arm(!lingers);
+      Arm(!lingers_);
     } else if (rearm_at_ <= now) {
       AwaitArming(false);  // beside them, the helper sees to the new socket
     }
     // A deadline that has gone away is kept: the next post would bring it back,
     // and have to wake the helper for it.
-    const Time need = handed_on ? now + kAnswerGap : Need();
+    const Time need = now < handed_until ? handed_until : Need();
     helper_wake_ = last_need_ > now ? std::min(last_need_, need) : need;
   }
+  lingers_ = lingers_ && !polls;
   transmitted_ = false;
-  const Time wake = !polls && lingers ? now + 1 : helper_wake_;
+  const bool again = lingers_;
+  const Time wake = again ? now + 1 : helper_wake_;
   due_ = std::max(wake, now);  // at once, if there is more to send
   lock_.Unlock();
+  // The next piece may have to be made on this very core.
+  if (again) ::sched_yield();
   return wake;
 }
 

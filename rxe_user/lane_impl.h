@@ -226,6 +226,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // many in a row have been answered by a post at once, up to kAnswersExpected.
   transport::Time unanswered_;
   int answers_ = 0;
+  // Until then the helper leaves an acknowledgement to the answer.
+  transport::Time answer_until_ = 0;
   transport::Time last_post_;
   uint32_t posts_ = 0;           // how often it has posted
   int quick_posts_ = 0;          // in a row, soon after a send
@@ -235,10 +237,11 @@ class LaneImpl final : public Lane, private transport::StraySink {
   transport::Time spin_ = 0;     // how long the user lets the helper look on
   transport::Time last_bulk_;    // when the helper moved some last
   transport::Time last_taken_;   // when it took anything in last
+  bool lingers_ = false;         // it looks again at once
   // The helper is to go on watch, that posts can be gathered. Until it has
   // come, they can be too: it is on its way.
   bool watch_wanted_ = false;
-  uint32_t polls_seen_ = 0;  // polls_, when the helper looked last
+  uint32_t polls_seen_ = 0;  // polls_, when the helper looked last, or slept
   int neglects_ = 0;         // how much speaks for its neglecting what arrives
   // The application has been found to stop polling without a word: it arms the
   // lane when it has got something, and disarms it when it polls again.

@@ -122,6 +122,80 @@ TEST_F(SpinTest, NotBesideOneThatPolls) {
   EXPECT_LT(Arrive(), now + kAtOnce);
 }
 
+// Nor is one poll, which a helper that looks all the time is bound to see,
+// a reason to stop.
+TEST_F(SpinTest, OnePollDoesNotEndIt) {
+  EXPECT_LT(Arrive(), now + kAtOnce);
+  for (int i = 0; i < 10; ++i) {
+    now += kMicrosecond;
+    if (i % 4 == 0) peer_.lane.Progress();
+    EXPECT_LT(peer_.lane.HelperTurn(), now + kAtOnce) << i;
+  }
+  peer_.lane.Progress();
+  EXPECT_GT(peer_.lane.HelperTurn(), now + kAtOnce);
+}
+
+// What it sends by itself brings nothing.
+TEST_F(SpinTest, NotAfterWhatItSends) {
+  peer_.port->is_blocked = peer_.port->block_next = true;
+  peer_.Post();
+  now += kMillisecond;
+  peer_.port->is_blocked = peer_.port->block_next = false;
+  const size_t bursts = peer_.port->packets.size();
+  EXPECT_GT(peer_.lane.HelperTurn(), now + kAtOnce);
+  EXPECT_EQ(peer_.port->packets.size(), bursts + 1);
+}
+
+// Who is served attentively has armed the lane, and is woken for.
+TEST_F(SpinTest, NotForOneThatIsServedAttentively) {
+  peer_.lane.Progress();
+  peer_.lane.HelperTurn();
+  const auto arrive = [&] {
+    peer_.lane.Progress();
+    Post();
+    lane_.HelperTurn();
+    now += 10 * kMicrosecond;
+    return peer_.lane.HelperTurn();
+  };
+  for (int i = 0; i < 10 && !peer_.helper.armed; ++i) arrive();
+  ASSERT_TRUE(peer_.helper.armed);
+  EXPECT_GT(arrive(), now + kAtOnce);
+  EXPECT_TRUE(peer_.helper.armed);
+}
+
+// The acknowledgement waits for the answer of an application that has answered
+// the last ones at once, however often the helper looks meanwhile.
+TEST_F(SpinTest, LeavesTheAcknowledgementToTheAnswer) {
+  const std::vector<int>& sent = peer_.port->packets;
+  for (int i = 0; i < 8; ++i) {
+    now += kMillisecond;
+    const size_t before = sent.size();
+    Arrive();
+    for (int us = 0; us < 30; ++us) {
+      now += kMicrosecond;
+      peer_.lane.HelperTurn();
+    }
+    peer_.Post();
+    // Once that is known, both go together.
+    if (i >= 4) {
+      EXPECT_EQ(sent.size(), before + 1) << i;
+    }
+    lane_.HelperTurn();
+    peer_.lane.HelperTurn();
+    lane_.HelperTurn();
+  }
+  // It does not come.
+  now += kMillisecond;
+  const size_t before = sent.size();
+  Arrive();
+  now += 199 * kMicrosecond;
+  peer_.lane.HelperTurn();
+  EXPECT_EQ(sent.size(), before);
+  now += kMicrosecond;
+  peer_.lane.HelperTurn();
+  EXPECT_EQ(sent.size(), before + 1);
+}
+
 TEST_F(SpinTest, NotBesideAThreadThatWaits) {
   peer_.lane.EnterWait();
   EXPECT_GT(Arrive(), now + kAtOnce);

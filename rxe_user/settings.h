@@ -9,9 +9,10 @@
 
 namespace rxe_user {
 
-// RXE_USER_SPIN_US, in nanoseconds: how long the helper thread goes on looking
-// for more, on a core of its own, after it has taken something in. 0 without
-// the variable, or if its value is wrong, of which one line on stderr tells.
+// How long the helper thread goes on looking for more after it has taken
+// something in: nanoseconds, from the microseconds that RXE_USER_SPIN_US says.
+// 0 without the variable, or if its value is wrong, of which one line on stderr
+// tells.
 // Thread: any, while nobody changes the environment.
 transport::Time HelperSpin();
 

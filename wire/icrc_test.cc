@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -105,6 +106,47 @@ TEST(IcrcTest, MatchesTheDefinitionV6) {
   EXPECT_FALSE(flow.is_v4());
   EXPECT_EQ(flow.Compute(packet, kId), ReferenceIcrc(covered));
   EXPECT_EQ(flow.Compute(packet, 0, false), ReferenceIcrc(covered));
+}
+
+// Every byte that varies counts, whatever the size, and in pieces of any size.
+TEST(IcrcTest, MatchesTheDefinitionAtEverySize) {
+  std::mt19937 random(6);
+  for (const bool v4 : {true, false}) {
+    const FrameHeaders headers = FrameOf(v4);
+    for (size_t size = kBthSize; size < 3000; size += size < 300 ? 1 : 97) {
+      const std::vector<uint8_t> packet = RandomBytes(size, random);
+      std::vector<uint8_t> covered(8, 0xff);
+      const auto add = [&](std::initializer_list<size_t> bytes) {
+        for (const size_t byte : bytes)
+          covered.push_back(static_cast<uint8_t>(byte));
+      };
+      const size_t udp = size + 12;
+      if (v4) {
+        add({0x45, 0xff, (udp + 20) >> 8, udp + 20, kId >> 8, kId & 0xff, 0x40,
+             0, 0xff, 17, 0xff, 0xff});
+      } else {
+        add({0x6f, 0xff, 0xff, 0xff, udp >> 8, udp, 17, 0xff});
+      }
+      for (const IpAddress& a : {headers.src, headers.dst})
+        covered.insert(covered.end(), a.bytes.begin() + (v4 ? 12 : 0),
+                       a.bytes.end());
+      add({49441 >> 8, 49441 & 0xff, kRoceUdpPort >> 8, kRoceUdpPort & 0xff,
+           udp >> 8, udp, 0xff, 0xff});
+      const size_t bth = covered.size();
+      covered.insert(covered.end(), packet.begin(), packet.end());
+      covered[bth + 4] = 0xff;
+      const uint32_t expected = ReferenceIcrc(covered);
+      const IcrcFlow flow = headers.icrc_flow();
+      const std::span<const uint8_t> all(packet);
+      ASSERT_EQ(flow.Compute(all, kId), expected) << size;
+      uint32_t icrc = flow.Begin(all.first(kBthSize), size, kId);
+      for (size_t at = kBthSize, n = 0; at < size; at += n) {
+        n = std::min<size_t>(random() % 10, size - at);
+        icrc = IcrcFlow::Extend(icrc, all.subspan(at, n));
+      }
+      ASSERT_EQ(icrc, expected) << size;
+    }
+  }
 }
 
 TEST(IcrcTest, PiecesGiveTheSameAsTheWhole) {
