@@ -516,12 +516,12 @@ Time LaneImpl::HelperTurn() {
   }
   lingers_ = lingers_ && !polls;
   transmitted_ = false;
-  const bool again = lingers_;
-  const Time wake = again ? now + 1 : helper_wake_;
+  const bool yields = lingers_ && spin_ != 0;
+  const Time wake = lingers_ ? now + 1 : helper_wake_;
   due_ = std::max(wake, now);  // at once, if there is more to send
   lock_.Unlock();
-  // The next piece may have to be made on this very core.
-  if (again) ::sched_yield();
+  // What it looks for may have to be made on this very core.
+  if (yields) ::sched_yield();
   return wake;
 }
 
