@@ -4,15 +4,16 @@ and the small verbs program of ours. Each returns a Sample.
 Nothing here decides what is measured (rows.py) or what it means (report.py).
 """
 
+import collections
 import concurrent.futures
 import json
-import math
 import os
 import re
 import resource
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,8 +30,10 @@ PROGRAMS = os.path.join(ROOT, "bazel-bin", "tests", "bench")
 LIMIT = 300  # seconds until a program that has not ended has failed
 IDLE_SECONDS = 4  # for which an idle process is watched
 # A machine has become another one if handing a word from core to core takes so
-# many times what it took at best, and a figure from then is taken anew, so often.
-FAR, RETAKES = 1.6, 10
+# many times what it took mostly, of the last so many times, or as many times
+# less (virtual processors on one real core). A figure from then is taken anew,
+# so often.
+FAR, REMEMBERED, RETAKES = 1.6, 99, 10
 ORDINARY_RMEM_MAX = 212992  # bytes; the kernel's default
 RMEM_MAX = "/proc/sys/net/core/rmem_max"
 
@@ -87,34 +90,35 @@ class Turns:
 
     def __init__(self):
         self.turn = 0  # counts up; references are measured once in each
-        self.core_to_core_ns = math.inf  # at its best
+        self.core_to_core_ns = collections.deque(maxlen=REMEMBERED)
         self.retaken = 0  # figures that were not kept
         self._memo = {}
 
     def measured(self, measure):
-        """A Sample from a time when the machine was at its best, if such a
-        time comes."""
-        for left in range(RETAKES, -1, -1):
-            ns = self._core_to_core()
-            if ns <= FAR * self.core_to_core_ns:
+        """A Sample from a time when the machine was as it mostly is, if such
+        a time comes."""
+        for left in range(RETAKES, 0, -1):
+            if self._is_as_usual():
                 sample = self.sampled(measure)
-                ns = max(ns, self._core_to_core())
-                if ns <= FAR * self.core_to_core_ns:
+                if self._is_as_usual():
                     return sample
                 self.retaken += 1
-            elif left:
+            else:
                 time.sleep(1)  # the host may move us again
-        self.core_to_core_ns = ns  # this is what it is now
         return self.sampled(measure)
 
     def sampled(self, measure):
         return measure(self)
 
-    def _core_to_core(self):
-        """ns; 0 if there is only one processor."""
+    def usual_core_to_core_ns(self):
+        """0 if there is only one processor, or nothing was measured."""
+        return statistics.median(self.core_to_core_ns or [0])
+
+    def _is_as_usual(self):
         ns = reference("core_to_core", [])["round_trip_ns"] or 0
-        self.core_to_core_ns = min(ns, self.core_to_core_ns)
-        return ns
+        self.core_to_core_ns.append(ns)
+        usual = self.usual_core_to_core_ns()
+        return usual <= FAR * ns and ns <= FAR * usual
 
     def once(self, key, measure):
         """What `measure` gives in this turn: measured once."""

@@ -119,9 +119,9 @@ def summary(results):
 
 def steadiness(results):
     return (f"A word goes from processor to processor and back in "
-            f"{figure(results['core_to_core_ns'])} ns at best; "
+            f"{figure(results['core_to_core_ns'])} ns mostly; "
             f"{results['retaken'] or 'no'} figures were taken anew, since that "
-            "took much longer just before or after.")
+            "took much longer or less just before or after.")
 
 
 def machine_lines(results):
