@@ -43,12 +43,17 @@ MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
     }
   }
   Span& span = spans_[span_];
-  out->data = span.data;
-  out->length = std::min(bytes, span.length);
+  *out = {span.data, std::min(bytes, span.length), span.cold};
   span.data += out->length;
   span.length -= out->length;
   if (span.length == 0) ++span_;
   return MemoryStatus::kOk;
+}
+
+bool LocalBuffer::MoreBehind(const Span& span) const {
+  if (!span.cold) return false;
+  if (span_ == spans_.size()) return sge_offset_ != 0;
+  return spans_[span_].data == span.data + span.length;
 }
 
 MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
@@ -61,8 +66,10 @@ MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
     // In pieces it would take longer than at once afterwards.
     carried = icrc != nullptr && span.length == all.size();
     const bool copied =
-        carried ? memory_.CopyFromWithIcrc(to, span.data, span.length, icrc)
-                : memory_.CopyFrom(to, span.data, span.length);
+        carried
+            ? memory_.CopyFromWithIcrc(to, span.data, span.length,
+                                       MoreBehind(span), icrc)
+            : memory_.CopyFrom(to, span.data, span.length, MoreBehind(span));
     if (!copied) return MemoryStatus::kFault;
     to += span.length;
     bytes -= span.length;
@@ -76,7 +83,7 @@ MemoryStatus LocalBuffer::Write(const uint8_t* from, size_t bytes) {
     Span span;
     const MemoryStatus status = Next(bytes, &span);
     if (status != MemoryStatus::kOk) return status;
-    if (!memory_.CopyTo(span.data, from, span.length)) {
+    if (!memory_.CopyTo(span.data, from, span.length, MoreBehind(span))) {
       return MemoryStatus::kFault;
     }
     from += span.length;

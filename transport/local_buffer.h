@@ -40,6 +40,8 @@ class LocalBuffer {
  private:
   // The next bytes in one piece, at most `bytes`; null data on error.
   MemoryStatus Next(size_t bytes, Span* out);
+  // Whether `span`, which Next gave, is cold and its SGE goes on behind it.
+  bool MoreBehind(const Span& span) const;
 
   Memory& memory_;
   const PdId pd_;

@@ -18,6 +18,9 @@ namespace transport {
 struct Span {
   uint8_t* data = nullptr;
   size_t length = 0;  // bytes
+  // No cache is likely to hold it: what is copied next is worth fetching in
+  // time (Memory::CopyTo).
+  bool cold = false;
 };
 using SpanList = absl::InlinedVector<Span, 4>;
 
@@ -53,15 +56,19 @@ class Memory {
   // Copies out of and into application memory. False when a page is missing or
   // protected; then any part may have been copied. CopyTo stores ascending,
   // the last bytes last with release semantics, since applications poll them.
-  virtual bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) = 0;
-  virtual bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) = 0;
+  // `more`: what is right behind in application memory, as much again, is
+  // copied next, and cold: a hint, for which nothing need be there.
+  virtual bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                        bool more) = 0;
+  virtual bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
+                      bool more) = 0;
 
   // CopyFrom that also continues `*icrc` (wire::IcrcFlow::Extend) over the
   // bytes that are in `to` afterwards; on false its value is arbitrary.
   // Overridden where one pass can do both.
   virtual bool CopyFromWithIcrc(uint8_t* to, const uint8_t* from, size_t bytes,
-                                uint32_t* icrc) {
-    if (!CopyFrom(to, from, bytes)) return false;
+                                bool more, uint32_t* icrc) {
+    if (!CopyFrom(to, from, bytes, more)) return false;
     *icrc = wire::IcrcFlow::Extend(*icrc, {to, bytes});
     return true;
   }

@@ -48,6 +48,23 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
+TEST(RequesterReadTest, NextPacketsColdMemoryIsFetched) {
+  using Hints = std::vector<bool>;
+  RequesterPeer peer;
+  peer.Connect();
+  for (const bool cold : {false, true}) {
+    peer.local->cold = cold;
+    peer.memory.ForgetMore();
+    peer.Read(1, 600, kSendSignaled, 1000);
+    peer.Transmit();
+    const uint32_t psn = cold ? 103 : 100;
+    peer.ReadResponse(kFirst, psn, 256, 1);
+    peer.ReadResponse(kMiddle, psn + 1, 256, 2);
+    peer.ReadResponse(kLast, psn + 2, 88, 3);
+    EXPECT_EQ(peer.memory.more(), Hints({cold, cold, false}));
+  }
+}
+
 TEST(RequesterReadTest, ResponseAcknowledgesWhatIsBeforeIt) {
   RequesterPeer peer;
   peer.Connect();

@@ -126,6 +126,25 @@ TEST(RequesterTest, GathersAcrossSgesAndSpans) {
   EXPECT_EQ(peer.payload, expected);
 }
 
+TEST(RequesterTest, NextPacketsColdMemoryIsFetched) {
+  using Hints = std::vector<bool>;
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Write(1, 600);
+  peer.Transmit();
+  EXPECT_EQ(peer.memory.more(), Hints({false, false, false}));
+  peer.local->cold = true;
+  peer.memory.ForgetMore();
+  peer.Write(2, 600);
+  peer.Transmit();
+  EXPECT_EQ(peer.memory.more(), Hints({true, true, false}));
+  // Two SGEs: 200 and 56 bytes make the first packet, then 200.
+  peer.memory.ForgetMore();
+  peer.Post({.wr_id = 3}, {peer.Local(1000, 200), peer.Local(0, 256)});
+  peer.Transmit();
+  EXPECT_EQ(peer.memory.more(), Hints({false, true, false}));
+}
+
 TEST(RequesterTest, ChecksKeysOncePerGroupOfPackets) {
   RequesterPeer peer;
   peer.Connect();

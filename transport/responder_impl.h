@@ -113,9 +113,11 @@ struct Responder::Impl {
   Outcome ExecuteWrite(const wire::PacketView& packet, Time now);
   bool TakeReceive();
   Outcome NotReady();
-  // Places `payload` in the message's receive.
-  Outcome PlaceInReceive(std::span<const uint8_t> payload, Time now);
-  bool CopyIn(const SpanList& spans, std::span<const uint8_t> payload);
+  // Places `payload`, which may end the message, in its receive.
+  Outcome PlaceInReceive(std::span<const uint8_t> payload, bool ends, Time now);
+  // `more` goes right behind with the next packet.
+  bool CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
+              bool more);
   bool CompleteReceive(const Completion& completion, Time now);
   // Answers the expected PSN with a NAK and goes to the error state. With
   // `receive_status`, the receive in use completes with it; else it is flushed

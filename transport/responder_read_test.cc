@@ -53,6 +53,18 @@ TEST_F(ResponderReadTest, ReadOfLargePackets) {
   EXPECT_EQ(large.payload, pattern);
 }
 
+TEST_F(ResponderReadTest, NextPacketsColdMemoryIsFetched) {
+  using Hints = std::vector<bool>;
+  peer.Deliver(peer.Read(100, 0, 257));
+  peer.Transmit();
+  EXPECT_EQ(peer.memory.more(), Hints({false, false}));
+  peer.target->cold = true;
+  peer.memory.ForgetMore();
+  peer.Deliver(peer.Read(102, 0, 600));
+  peer.Transmit();
+  EXPECT_EQ(peer.memory.more(), Hints({true, true, false}));
+}
+
 TEST_F(ResponderReadTest, EmptyReadChecksNoKey) {
   wire::Headers headers = peer.Read(100, 0, 0);
   headers.reth.rkey = 0xbad;

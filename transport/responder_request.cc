@@ -136,7 +136,8 @@ Responder::Impl::Outcome Responder::Impl::ExecuteSend(
     message.kind = Message::Kind::kSend;
     message.received = 0;
   }
-  const Outcome placed = PlaceInReceive(packet.payload(), now);
+  const Outcome placed =
+      PlaceInReceive(packet.payload(), packet.info().ends_message, now);
   if (placed != Outcome::kExecuted || !packet.info().ends_message) {
     return placed;
   }
@@ -192,7 +193,7 @@ Responder::Impl::Outcome Responder::Impl::ExecuteWrite(
   }
   const bool immediate = info.Has(wire::kImmDt);
   if (immediate && !TakeReceive()) return NotReady();
-  if (!CopyIn(spans, payload)) {
+  if (!CopyIn(spans, payload, !info.ends_message)) {
     return immediate ? FailReceive(kAccessNak, WcStatus::kLocalAccessError, now)
                      : AccessDenied(now);
   }
@@ -238,7 +239,7 @@ Responder::Impl::Outcome Responder::Impl::NotReady() {
 }
 
 Responder::Impl::Outcome Responder::Impl::PlaceInReceive(
-    std::span<const uint8_t> payload, Time now) {
+    std::span<const uint8_t> payload, bool ends, Time now) {
   const uint64_t after = message.received + payload.size();
   if (after > message.capacity || after > kMaxMessage) {
     return FailReceive(wire::NakCode::kInvalidRequest,
@@ -259,7 +260,8 @@ Responder::Impl::Outcome Responder::Impl::PlaceInReceive(
                                    .length = bytes};
       SpanList spans;
       if (memory().Translate(access, &spans) != MemoryStatus::kOk ||
-          !CopyIn(spans, payload.first(bytes))) {
+          !CopyIn(spans, payload.first(bytes),
+                  !ends && bytes < sge.length - message.sge_offset)) {
         return FailReceive(wire::NakCode::kRemoteOperational,
                            WcStatus::kLocalProtectionError, now);
       }
@@ -276,11 +278,13 @@ Responder::Impl::Outcome Responder::Impl::PlaceInReceive(
 
 // `spans` may name more than the payload fills.
 bool Responder::Impl::CopyIn(const SpanList& spans,
-                             std::span<const uint8_t> payload) {
+                             std::span<const uint8_t> payload, bool more) {
   for (const Span& span : spans) {
     if (payload.empty()) break;
     const size_t bytes = std::min(span.length, payload.size());
-    if (!memory().CopyTo(span.data, payload.data(), bytes)) return false;
+    if (!memory().CopyTo(span.data, payload.data(), bytes, more && span.cold)) {
+      return false;
+    }
     payload = payload.subspan(bytes);
   }
   return payload.empty();

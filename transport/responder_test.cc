@@ -178,6 +178,27 @@ TEST_F(ResponderTest, WriteOfThreePackets) {
   EXPECT_EQ(peer.Transmit(), "ACK 102 msn 1");
 }
 
+TEST_F(ResponderTest, NextPacketsColdMemoryIsFetched) {
+  using Hints = std::vector<bool>;
+  const auto write = [this](uint32_t psn) {
+    peer.Deliver(peer.Write(kWriteFirst, psn, 8, 522), 256);
+    peer.Deliver(peer.Request(kWriteMiddle, psn + 1), 256);
+    peer.Deliver(peer.Request(kWriteLast, psn + 2), 10);
+  };
+  write(100);
+  EXPECT_EQ(peer.memory.more(), Hints({false, false, false}));
+  peer.target->cold = true;
+  peer.memory.ForgetMore();
+  write(103);
+  EXPECT_EQ(peer.memory.more(), Hints({true, true, false}));
+  // A receive may be in several pieces, and longer than the message.
+  peer.memory.ForgetMore();
+  peer.PostReceive(1, {300, 300});
+  peer.Deliver(peer.Request(kSendFirst, 106), 256);
+  peer.Deliver(peer.Request(kSendLast, 107), 100);
+  EXPECT_EQ(peer.memory.more(), Hints({true, false, false}));
+}
+
 TEST_F(ResponderTest, WriteWithImmediate) {
   peer.PostReceive(7, {});
   wire::Headers headers = peer.Write(kWriteOnlyImm, 100, 0, 5, true);

@@ -131,11 +131,14 @@ bool Responder::Impl::ReadMemory(const Resource& resource, uint64_t offset,
                                .length = bytes};
   SpanList spans;
   if (memory().Translate(access, &spans) != MemoryStatus::kOk) return false;
+  const bool ends = offset + bytes == resource.stop;
   for (const Span& span : spans) {
     const size_t part = std::min(bytes, span.length);
+    const bool more = span.cold && !ends;
     const bool copied =
-        icrc == nullptr ? memory().CopyFrom(out, span.data, part)
-                        : memory().CopyFromWithIcrc(out, span.data, part, icrc);
+        icrc == nullptr
+            ? memory().CopyFrom(out, span.data, part, more)
+            : memory().CopyFromWithIcrc(out, span.data, part, more, icrc);
     if (!copied) return false;
     out += part;
     bytes -= part;

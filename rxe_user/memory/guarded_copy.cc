@@ -27,24 +27,25 @@
 // All return 0, or 1 from rxe_user_guarded_fault when an access faults. They
 // use no stack, so that the handler has nothing to unwind.
 //
-// rxe_user_guarded_copy(to, from, bytes >= 1): the last word is loaded first
-// and stored last. `rep movs` may store out of order, but a plain store behind
-// it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol. 3A, 8.2.4).
-// Other stores may overlap the last word, but never its last byte, nor its
-// last four where the number of bytes is a multiple of four. Most of it goes in
-// the way that rxe_user_guarded_way says: 0 by words, 1 by bytes, 2 and 3 by
-// vectors.
+// rxe_user_guarded_copy(to, from, bytes >= 1, ahead): the last word is loaded
+// first and stored last. `rep movs` may store out of order, but a plain store
+// behind it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol.
+// 3A, 8.2.4). Other stores may overlap the last word, but never its last byte,
+// nor its last four where the number of bytes is a multiple of four. Most of it
+// goes in the way that rxe_user_guarded_way says: 0 by words, 1 by bytes, 2 and
+// 3 by vectors.
 //
-// rxe_user_guarded_fold(to, from, bytes, crc, constants): copies a multiple of
-// 128 bytes, not 0, and continues `*crc`, which is not inverted, over them.
-// Each word is loaded once: what is stored is what counts. To a CRC, 16 bytes
-// are the same as others d bits behind, which are their product with x^d modulo
-// its polynomial: both halves are multiplied, and xored into the bytes there.
-// Four registers of 32 bytes (ymm10 to ymm13) move by 1024 bits at a time, then
-// into the last, then its first half into its second; of these 16 bytes the
-// first 8 become 4, then the first 4 of 12, and what is left is reduced as
-// Barrett does. In the loop, loads go together before the stores: one behind a
-// store with the same low 12 bits waits for it. Only where the way is 3.
+// rxe_user_guarded_fold(to, from, bytes, crc, constants, ahead): copies a
+// multiple of 128 bytes, not 0, and continues `*crc`, which is not inverted,
+// over them. Each word is loaded once: what is stored is what counts. To a CRC,
+// 16 bytes are the same as others d bits behind, which are their product with
+// x^d modulo its polynomial: both halves are multiplied, and xored into the
+// bytes there. Four registers of 32 bytes (ymm10 to ymm13) move by 1024 bits at
+// a time, then into the last, then its first half into its second; of these 16
+// bytes the first 8 become 4, then the first 4 of 12, and what is left is
+// reduced as Barrett does. In the loop, loads go together before the stores:
+// one behind a store with the same low 12 bits waits for it. Only where the way
+// is 3.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64
@@ -66,6 +67,7 @@ rxe_user_guarded_begin:
     .type rxe_user_guarded_copy, @function
 rxe_user_guarded_copy:
     .cfi_startproc
+    movq    %rcx, %r10
     cmpq    $8, %rdx
     jb      4f
     movq    -8(%rsi,%rdx), %r8
@@ -123,7 +125,12 @@ rxe_user_guarded_copy:
     movl    %eax, %ecx
     andl    $7, %ecx
     jmp     2b
-11: vmovdqu (%rsi), %ymm0
+11: testq   %r10, %r10
+    jz      14f
+    prefetcht0 (%r10)
+    prefetcht0 64(%r10)
+    subq    $-128, %r10
+14: vmovdqu (%rsi), %ymm0
     vmovdqu 32(%rsi), %ymm1
     vmovdqu 64(%rsi), %ymm2
     vmovdqu 96(%rsi), %ymm3
@@ -160,7 +167,12 @@ rxe_user_guarded_fold:
     vmovd   (%rcx), %xmm4
     vpxor   %ymm4, %ymm10, %ymm10
     jmp     2f
-1:  .irp i, 0, 1, 2, 3
+1:  testq   %r9, %r9
+    jz      3f
+    prefetcht0 (%r9)
+    prefetcht0 64(%r9)
+    subq    $-128, %r9
+3:  .irp i, 0, 1, 2, 3
     vmovdqu 32*\i(%rsi), %ymm\i
     .endr
     .irp i, 0, 1, 2, 3
@@ -302,10 +314,12 @@ extern const char rxe_user_guarded_begin[]
 extern const char rxe_user_guarded_end[] __attribute__((visibility("hidden")));
 extern const char rxe_user_guarded_fault[]
     __attribute__((visibility("hidden")));
-int rxe_user_guarded_copy(void* to, const void* from, size_t bytes)
+int rxe_user_guarded_copy(void* to, const void* from, size_t bytes,
+                          const void* ahead)
     __attribute__((visibility("hidden")));
 int rxe_user_guarded_fold(void* to, const void* from, size_t bytes,
-                          uint32_t* crc, const void* constants)
+                          uint32_t* crc, const void* constants,
+                          const void* ahead)
     __attribute__((visibility("hidden")));
 int rxe_user_guarded_compare_swap(void* word, uint64_t compare, uint64_t swap,
                                   uint64_t* original)
@@ -415,6 +429,11 @@ bool MayFault() {
   return state.handler_runs;
 }
 
+// What to fetch while `bytes` at `at` are copied: as much, right behind them.
+const void* Ahead(const void* at, size_t bytes, bool more) {
+  return more ? static_cast<const char*>(at) + bytes : nullptr;
+}
+
 #endif  // RXE_USER_GUARDED_ASM
 
 #ifndef MADV_POPULATE_WRITE
@@ -481,22 +500,27 @@ void PrepareGuardedAccess() {
 #endif
 }
 
-bool GuardedCopyFrom(void* to, const void* from, size_t bytes) {
+bool GuardedCopyFrom(void* to, const void* from, size_t bytes,
+                     [[maybe_unused]] bool more) {
   if (bytes == 0) return true;
 #if RXE_USER_GUARDED_ASM
-  if (MayFault()) return rxe_user_guarded_copy(to, from, bytes) == 0;
+  if (MayFault())
+    return rxe_user_guarded_copy(to, from, bytes, Ahead(from, bytes, more)) ==
+           0;
 #endif
   return internal::KernelCopyFrom(to, from, bytes);
 }
 
-bool GuardedCopyFrom(void* to, const void* from, size_t bytes, uint32_t* icrc) {
+bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
+                             [[maybe_unused]] bool more, uint32_t* icrc) {
   auto* out = static_cast<uint8_t*>(to);
   auto* in = static_cast<const uint8_t*>(from);
 #if RXE_USER_GUARDED_ASM
   const size_t folded = bytes - bytes % kFoldStride;
   if (folded > 0 && rxe_user_guarded_way == kByVectorsThatFold && MayFault()) {
     uint32_t crc = ~*icrc;
-    if (rxe_user_guarded_fold(out, in, folded, &crc, &kFoldConstants) != 0) {
+    if (rxe_user_guarded_fold(out, in, folded, &crc, &kFoldConstants,
+                              Ahead(in, bytes, more)) != 0) {
       return false;
     }
     *icrc = ~crc;
@@ -510,10 +534,12 @@ bool GuardedCopyFrom(void* to, const void* from, size_t bytes, uint32_t* icrc) {
   return true;
 }
 
-bool GuardedCopyTo(void* to, const void* from, size_t bytes) {
+bool GuardedCopyTo(void* to, const void* from, size_t bytes,
+                   [[maybe_unused]] bool more) {
   if (bytes == 0) return true;
 #if RXE_USER_GUARDED_ASM
-  if (MayFault()) return rxe_user_guarded_copy(to, from, bytes) == 0;
+  if (MayFault())
+    return rxe_user_guarded_copy(to, from, bytes, Ahead(to, bytes, more)) == 0;
 #endif
   return internal::KernelCopyTo(to, from, bytes);
 }

@@ -24,17 +24,22 @@ namespace rxe_user {
 void PrepareGuardedAccess();
 
 // Copies `bytes` from application memory `from`. False on a fault; then any
-// part may have been copied.
-bool GuardedCopyFrom(void* to, const void* from, size_t bytes);
+// part may have been copied. `more`: meanwhile, as much again right behind
+// `from` is fetched for the next copy, or would be if memory were there; where
+// it is in a cache anyway, that takes time for nothing.
+bool GuardedCopyFrom(void* to, const void* from, size_t bytes,
+                     bool more = false);
 // The same, and continues `*icrc` as wire::IcrcFlow::Extend does over what is
 // in `to` afterwards, whatever the application stores meanwhile: in one pass
 // where the processor can. On a fault `*icrc` is arbitrary.
-bool GuardedCopyFrom(void* to, const void* from, size_t bytes, uint32_t* icrc);
+bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
+                             bool more, uint32_t* icrc);
 
 // Copies `bytes` into application memory `to`. The last bytes (up to 8) are
 // stored last, by one store where their number is 1, 2, 4 or 8 or more, and
-// ordered behind all others: an application may be polling on them.
-bool GuardedCopyTo(void* to, const void* from, size_t bytes);
+// ordered behind all others: an application may be polling on them. `more` as
+// above, of what is behind `to`.
+bool GuardedCopyTo(void* to, const void* from, size_t bytes, bool more = false);
 
 // CPU atomics on an aligned word; the value before goes to `*original`. False
 // on a fault.

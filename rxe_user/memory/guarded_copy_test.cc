@@ -122,6 +122,27 @@ TEST_P(GuardedCopyByTest, FaultsReturn) {
   EXPECT_FALSE(GuardedCopyTo(pages.begin(), buffer.data(), 100));
 }
 
+// What would come next may not be there, or not be ours.
+TEST_P(GuardedCopyByTest, FetchingAheadNeedsNoMemory) {
+  Pages pages;
+  std::vector<uint8_t> buffer(kPage);
+  for (size_t size : {1, 128, 200, 1000, 4096}) {
+    uint8_t* const last = pages.end() - size;
+    std::memset(last, 0x5a, size);
+    EXPECT_TRUE(GuardedCopyFrom(buffer.data(), last, size, true));
+    EXPECT_EQ(std::memcmp(buffer.data(), last, size), 0);
+    std::memset(buffer.data(), 0xa5, size);
+    EXPECT_TRUE(GuardedCopyTo(last, buffer.data(), size, true));
+    EXPECT_EQ(std::memcmp(buffer.data(), last, size), 0);
+    uint32_t icrc = 7;
+    std::memset(buffer.data(), 0, size);
+    EXPECT_TRUE(
+        GuardedCopyFromWithIcrc(buffer.data(), last, size, true, &icrc));
+    EXPECT_EQ(std::memcmp(buffer.data(), last, size), 0);
+    EXPECT_EQ(icrc, wire::IcrcFlow::Extend(7, {last, size}));
+  }
+}
+
 std::vector<uint8_t> RandomBytes(size_t size) {
   std::mt19937 random(static_cast<uint32_t>(size));
   std::vector<uint8_t> bytes(size);
@@ -139,7 +160,7 @@ TEST_P(GuardedCopyByTest, ContinuesTheIcrc) {
     uint8_t* out = to.data() + 1 + size * 5 % 64;
     out[-1] = out[size] = 0xee;
     uint32_t icrc = seed;
-    ASSERT_TRUE(GuardedCopyFrom(out, in, size, &icrc));
+    ASSERT_TRUE(GuardedCopyFromWithIcrc(out, in, size, false, &icrc));
     ASSERT_EQ(std::memcmp(out, in, size), 0) << size;
     ASSERT_EQ(icrc, wire::IcrcFlow::Extend(seed, {in, size})) << size;
     ASSERT_EQ(out[-1], 0xee) << size;
@@ -154,8 +175,8 @@ TEST_P(GuardedCopyByTest, ContinuesTheIcrcAtEveryAlignment) {
   for (size_t in = 0; in < 64; ++in) {
     for (size_t out = 0; out < 64; ++out) {
       uint32_t icrc = 0x12345678;
-      ASSERT_TRUE(
-          GuardedCopyFrom(to.data() + out, from.data() + in, 1024, &icrc));
+      ASSERT_TRUE(GuardedCopyFromWithIcrc(to.data() + out, from.data() + in,
+                                          1024, false, &icrc));
       ASSERT_EQ(icrc,
                 wire::IcrcFlow::Extend(0x12345678, {from.data() + in, 1024}));
     }
@@ -168,23 +189,27 @@ TEST_P(GuardedCopyByTest, FaultsReturnWithAnIcrc) {
   uint32_t icrc = 0;
   for (size_t size : {1, 127, 128, 129, 1024, 4096, 8192}) {
     uint8_t* const to = buffer.data();
-    EXPECT_TRUE(GuardedCopyFrom(to, pages.end() - size, size, &icrc));
+    EXPECT_TRUE(
+        GuardedCopyFromWithIcrc(to, pages.end() - size, size, false, &icrc));
     for (size_t there : {size - 1, size / 2, size_t{0}}) {
-      EXPECT_FALSE(GuardedCopyFrom(to, pages.end() - there, size, &icrc));
+      EXPECT_FALSE(
+          GuardedCopyFromWithIcrc(to, pages.end() - there, size, false, &icrc));
     }
-    EXPECT_FALSE(GuardedCopyFrom(to, nullptr, size, &icrc));
-    EXPECT_FALSE(GuardedCopyFrom(
-        to, reinterpret_cast<void*>(0x8000'0000'0000'0000), size, &icrc));
+    EXPECT_FALSE(GuardedCopyFromWithIcrc(to, nullptr, size, false, &icrc));
+    EXPECT_FALSE(GuardedCopyFromWithIcrc(
+        to, reinterpret_cast<void*>(0x8000'0000'0000'0000), size, false,
+        &icrc));
   }
   // The first page, then the last.
   for (uint8_t* page : {pages.begin(), pages.begin() + kPage}) {
     ASSERT_EQ(mprotect(page, kPage, PROT_NONE), 0);
-    EXPECT_FALSE(
-        GuardedCopyFrom(buffer.data(), pages.begin(), 2 * kPage, &icrc));
+    EXPECT_FALSE(GuardedCopyFromWithIcrc(buffer.data(), pages.begin(),
+                                         2 * kPage, false, &icrc));
     ASSERT_EQ(mprotect(page, kPage, PROT_READ), 0);
   }
   icrc = 7;
-  EXPECT_TRUE(GuardedCopyFrom(buffer.data(), pages.begin(), 2 * kPage, &icrc));
+  EXPECT_TRUE(GuardedCopyFromWithIcrc(buffer.data(), pages.begin(), 2 * kPage,
+                                      false, &icrc));
   EXPECT_EQ(icrc, wire::IcrcFlow::Extend(7, buffer));
 }
 
@@ -200,7 +225,8 @@ TEST_P(GuardedCopyByTest, TheIcrcIsThatOfTheCopy) {
       for (uint8_t& byte : memory) byte = static_cast<uint8_t>(random());
       uint8_t* const from = memory.data() + kReach;
       uint32_t icrc = 1;
-      ASSERT_TRUE(GuardedCopyFrom(from + shift, from, size, &icrc));
+      ASSERT_TRUE(
+          GuardedCopyFromWithIcrc(from + shift, from, size, false, &icrc));
       ASSERT_EQ(icrc, wire::IcrcFlow::Extend(1, {from + shift, size}))
           << size << " bytes by " << shift;
     }
@@ -267,9 +293,11 @@ TEST_F(GuardedCopyTest, ThreadThatBlocksEverySignal) {
     EXPECT_FALSE(GuardedCopyFrom(&value, pages.end(), 8));
     std::vector<uint8_t> copy(1000);
     uint32_t icrc = 3;
-    EXPECT_TRUE(GuardedCopyFrom(copy.data(), pages.begin(), 1000, &icrc));
+    EXPECT_TRUE(GuardedCopyFromWithIcrc(copy.data(), pages.begin(), 1000, false,
+                                        &icrc));
     EXPECT_EQ(icrc, wire::IcrcFlow::Extend(3, copy));
-    EXPECT_FALSE(GuardedCopyFrom(copy.data(), pages.end() - 999, 1000, &icrc));
+    EXPECT_FALSE(GuardedCopyFromWithIcrc(copy.data(), pages.end() - 999, 1000,
+                                         false, &icrc));
     EXPECT_FALSE(GuardedFetchAdd(pages.end(), 1, &original));
     EXPECT_FALSE(GuardedCompareSwap(pages.end(), 1, 1, &original));
     auto* word = reinterpret_cast<uint64_t*>(pages.begin());

@@ -6,6 +6,13 @@
 #include "rxe_user/memory/random.h"
 
 namespace rxe_user {
+namespace {
+
+// Bytes: twice what a core's own cache holds nowadays. What belongs to less is
+// mostly there when it is used again, and asking for it would only take time.
+constexpr uint64_t kColdRegion = 4 << 20;
+
+}  // namespace
 
 using transport::MemoryStatus;
 
@@ -94,21 +101,24 @@ MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
   if ((region.access & access.access) != access.access) {
     return MemoryStatus::kNoRight;
   }
-  out->push_back({region.host + offset, access.length});
+  out->push_back(
+      {region.host + offset, access.length, region.length >= kColdRegion});
   return MemoryStatus::kOk;
 }
 
-bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) {
-  return GuardedCopyFrom(to, from, bytes);
+bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                           bool more) {
+  return GuardedCopyFrom(to, from, bytes, more);
 }
 
 bool RegionTable::CopyFromWithIcrc(uint8_t* to, const uint8_t* from,
-                                   size_t bytes, uint32_t* icrc) {
-  return GuardedCopyFrom(to, from, bytes, icrc);
+                                   size_t bytes, bool more, uint32_t* icrc) {
+  return GuardedCopyFromWithIcrc(to, from, bytes, more, icrc);
 }
 
-bool RegionTable::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) {
-  return GuardedCopyTo(to, from, bytes);
+bool RegionTable::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
+                         bool more) {
+  return GuardedCopyTo(to, from, bytes, more);
 }
 
 bool RegionTable::CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,

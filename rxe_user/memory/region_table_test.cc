@@ -54,6 +54,19 @@ TEST_F(RegionTableTest, NamesTheBytes) {
   EXPECT_EQ(Translate(0x1000, 100), MemoryStatus::kOk);
 }
 
+TEST_F(RegionTableTest, OnlyLargeRegionsAreCold) {
+  ASSERT_EQ(Translate(0x1000, 100), MemoryStatus::kOk);
+  EXPECT_FALSE(spans_[0].cold);
+  Region large;
+  large.pd = 7;
+  large.iova = 0x1000;
+  large.host = bytes_.data();
+  large.length = 4 << 20;
+  const uint32_t key = table_.Add(large);
+  ASSERT_EQ(Translate(0x1000, 100, 0, 7, key), MemoryStatus::kOk);
+  EXPECT_TRUE(spans_.back().cold);
+}
+
 TEST_F(RegionTableTest, ChecksKeyDomainRangeAndRights) {
   EXPECT_EQ(Translate(0x1000, 1, 0, 7, key_ ^ 1), MemoryStatus::kBadKey);
   EXPECT_EQ(Translate(0x1000, 1, 0, 8), MemoryStatus::kBadKey);
@@ -163,12 +176,13 @@ TEST_F(RegionTableTest, CopiesWithAnIcrc) {
   std::vector<uint8_t> from(3000, 5), to(3000);
   for (size_t size : {0, 1, 2048, 3000}) {
     uint32_t icrc = 9;
-    ASSERT_TRUE(table_.CopyFromWithIcrc(to.data(), from.data(), size, &icrc));
+    ASSERT_TRUE(
+        table_.CopyFromWithIcrc(to.data(), from.data(), size, false, &icrc));
     EXPECT_TRUE(std::equal(to.begin(), to.begin() + size, from.begin()));
     EXPECT_EQ(icrc, wire::IcrcFlow::Extend(9, {from.data(), size}));
   }
   uint32_t icrc = 9;
-  EXPECT_FALSE(table_.CopyFromWithIcrc(to.data(), nullptr, 3000, &icrc));
+  EXPECT_FALSE(table_.CopyFromWithIcrc(to.data(), nullptr, 3000, false, &icrc));
 }
 
 TEST_F(RegionTableTest, RegionsAreNotInvalidated) {

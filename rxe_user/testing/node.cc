@@ -35,13 +35,15 @@ transport::MemoryStatus OpenMemory::Translate(
   out->push_back({reinterpret_cast<uint8_t*>(access.va), access.length});
   return transport::MemoryStatus::kOk;
 }
-bool OpenMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) {
+bool OpenMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                          bool) {
   InOrder();
   std::memcpy(to, from, bytes);
   InOrder();
   return true;
 }
-bool OpenMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) {
+bool OpenMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
+                        bool) {
   InOrder();
   std::memcpy(to, from, bytes);
   InOrder();

@@ -64,8 +64,12 @@ class OneRegion : public transport::Memory {
     out->push_back({bytes_.get() + (access.va - kVa), access.length});
     return transport::MemoryStatus::kOk;
   }
-  bool CopyFrom(uint8_t*, const uint8_t*, size_t) override { return true; }
-  bool CopyTo(uint8_t*, const uint8_t*, size_t) override { return true; }
+  bool CopyFrom(uint8_t*, const uint8_t*, size_t, bool) override {
+    return true;
+  }
+  bool CopyTo(uint8_t*, const uint8_t*, size_t, bool) override {
+    return true;
+  }
   bool CompareSwap(uint8_t*, uint64_t, uint64_t, uint64_t* old) override {
     *old = 0;
     return true;

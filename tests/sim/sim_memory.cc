@@ -173,7 +173,8 @@ MemoryStatus SimMemory::Translate(const transport::MemoryAccess& access,
   return MemoryStatus::kOk;
 }
 
-bool SimMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) {
+bool SimMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                         bool) {
   if (!CheckInside(from, bytes, "CopyFrom")) return false;
   if (!faults_.empty() && Faults(from, bytes)) return false;
   bytes_from_ += bytes;
@@ -185,7 +186,7 @@ bool SimMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) {
   return true;
 }
 
-bool SimMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) {
+bool SimMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes, bool) {
   if (!CheckInside(to, bytes, "CopyTo")) return false;
   if (!faults_.empty() && Faults(to, bytes)) return false;
   bytes_to_ += bytes;

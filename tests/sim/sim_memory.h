@@ -102,8 +102,10 @@ class SimMemory : public transport::Memory {
   // --- transport::Memory.
   transport::MemoryStatus Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) override;
-  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) override;
-  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) override;
+  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                bool more) override;
+  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
+              bool more) override;
   bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
                    uint64_t* original) override;
   bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;

@@ -23,6 +23,7 @@ class FakeMemory : public Memory {
     bool valid = true;
     bool faulty = false;        // its pages are gone
     size_t piece = ~size_t{0};  // translated in pieces of this many bytes
+    bool cold = false;          // says Translate
     // If not 0, the region's length, all of it over the same few bytes.
     uint64_t claimed = 0;
 
@@ -53,13 +54,13 @@ class FakeMemory : public Memory {
         return MemoryStatus::kNoRight;
       }
       if (region.claimed != 0) {
-        out->push_back({region.bytes.data(), access.length});
+        out->push_back({region.bytes.data(), access.length, region.cold});
         return MemoryStatus::kOk;
       }
       uint8_t* data = region.bytes.data() + (access.va - region.va);
       for (uint64_t left = access.length; left > 0;) {
         const size_t part = left < region.piece ? left : region.piece;
-        out->push_back({data, part});
+        out->push_back({data, part, region.cold});
         data += part;
         left -= part;
       }
@@ -68,13 +69,17 @@ class FakeMemory : public Memory {
     return MemoryStatus::kBadKey;
   }
 
-  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes) override {
+  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                bool more) override {
     if (Faulty(from)) return false;
+    more_.push_back(more);
     std::memcpy(to, from, bytes);
     return true;
   }
-  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes) override {
+  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
+              bool more) override {
     if (Faulty(to)) return false;
+    more_.push_back(more);
     std::memcpy(to, from, bytes);
     return true;
   }
@@ -92,6 +97,10 @@ class FakeMemory : public Memory {
     std::memcpy(word, &sum, 8);
     return true;
   }
+  // The `more` of each copy, since the last ForgetMore.
+  const std::vector<bool>& more() const { return more_; }
+  void ForgetMore() { more_.clear(); }
+
   MemoryStatus Invalidate(uint32_t rkey, PdId pd, uint32_t) override {
     for (Region& region : regions_) {
       if (region.rkey != rkey || region.pd != pd || !region.valid) continue;
@@ -113,6 +122,7 @@ class FakeMemory : public Memory {
   }
 
   std::deque<Region> regions_;
+  std::vector<bool> more_;
   uint32_t next_key_ = 0x1000;
 };
 
