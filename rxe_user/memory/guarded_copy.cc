@@ -169,8 +169,8 @@ rxe_user_guarded_fold:
     jmp     2f
 1:  testq   %r9, %r9
     jz      3f
-    prefetcht0 (%r9)
-    prefetcht0 64(%r9)
+    prefetcht1 (%r9)
+    prefetcht1 64(%r9)
     subq    $-128, %r9
 3:  .irp i, 0, 1, 2, 3
     vmovdqu 32*\i(%rsi), %ymm\i
