@@ -37,7 +37,9 @@
 //
 // rxe_user_guarded_fold(to, from, bytes, crc, constants, ahead): copies a
 // multiple of 128 bytes, not 0, and continues `*crc`, which is not inverted,
-// over them. Each word is loaded once: what is stored is what counts. To a CRC,
+// over them; `ahead` is the same, but only as far as into the second cache,
+// since the first can wait for few lines at once, and this loop wants them all.
+// Each word is loaded once: what is stored is what counts. To a CRC,
 // 16 bytes are the same as others d bits behind, which are their product with
 // x^d modulo its polynomial: both halves are multiplied, and xored into the
 // bytes there. Four registers of 32 bytes (ymm10 to ymm13) move by 1024 bits at
