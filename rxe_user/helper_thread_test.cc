@@ -26,6 +26,11 @@ class HelperThreadTest : public ::testing::Test {
     helper_ = *std::move(helper);
   }
   void TearDown() override { helper_.reset(); }
+  void StartAnew() {
+    TearDown();
+    turns_.clear();
+    SetUp();
+  }
 
   Time Turn() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -67,16 +72,24 @@ TEST_F(HelperThreadTest, ComesWhenItIsTime) {
 // The timer that was set for a deadline which has moved away goes off, and is
 // set again without a turn.
 TEST_F(HelperThreadTest, DoesNotComeForADeadlineThatHasMovedAway) {
-  SetNext(Lane::Now() + 10 * kMillisecond);
-  ASSERT_TRUE(helper_->Start().ok());
-  Await(1);
-  const Time moved = Lane::Now() + 60 * kMillisecond;
-  SetNext(moved);
-  helper_->Wake();
-  Await(2);
-  SetNext(kNever);
-  EXPECT_GE(Await(3), moved);
-  EXPECT_LE(helper_->timers_set(), 2u);
+  // Until it has moved before it came, which a busy machine may prevent.
+  for (Time left = 10 * kMillisecond;; left *= 2) {
+    const Time deadline = Lane::Now() + left;
+    SetNext(deadline);
+    ASSERT_TRUE(helper_->Start().ok());
+    Await(1);
+    const Time moved = deadline + 50 * kMillisecond;
+    SetNext(moved);
+    helper_->Wake();
+    Await(2);
+    if (Lane::Now() < deadline) {
+      SetNext(kNever);
+      EXPECT_GE(Await(3), moved);
+      EXPECT_LE(helper_->timers_set(), 2u);
+      return;
+    }
+    StartAnew();
+  }
 }
 
 TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
@@ -98,7 +111,7 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
   Await(before + 1);
   SetNext(kNever);
   EXPECT_GE(Await(before + 2), nearer);
-  EXPECT_EQ(helper_->timers_set(), 2u);
+  EXPECT_LE(helper_->timers_set(), 2u);  // none for what is past already
 }
 
 TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
