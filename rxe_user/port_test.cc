@@ -126,6 +126,60 @@ TEST_P(PortTest, CarriesOnePacket) {
   EXPECT_FALSE(port_->blocked());
 }
 
+// The socket takes over what the first one says; others still say their own.
+TEST_P(PortTest, EachFlowHasItsOwnClassAndHopLimit) {
+  struct Said {
+    uint8_t traffic_class;
+    uint8_t hop_limit;
+    uint8_t arrives;
+  };
+  for (const Said& said : std::vector<Said>{
+           {0x6a, 255, 255}, {0, 64, 64}, {0x6a, 255, 255}, {4, 0, 64}}) {
+    av_.traffic_class = said.traffic_class;
+    av_.hop_limit = said.hop_limit;
+    const transport::Flow flow(av_);
+    for (const std::vector<size_t>& sizes :
+         {std::vector<size_t>{64}, std::vector<size_t>{64, 64}}) {
+      Queue(flow, sizes);
+      port_->Flush();
+      for (const Packet& packet : Receive(sizes.size())) {
+        EXPECT_EQ(packet.arrival.traffic_class, said.traffic_class);
+        EXPECT_EQ(packet.arrival.hop_limit, said.arrives);
+        EXPECT_TRUE(flow.icrc.Verify(packet.bytes, packet.index));
+      }
+    }
+  }
+}
+
+TEST(SendControlTest, NothingIsSaidThatTheSocketSaysItself) {
+  uint16_t port;
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    LocalAddress local;
+    local.address = *wire::IpAddress::Parse(address);
+    if (!local.address.is_v4() && !HaveIpv6()) continue;
+    const absl::StatusOr<int> fd = OpenSender(local, &port);
+    ASSERT_TRUE(fd.ok());
+    transport::AddressVector av;
+    av.source = av.destination = local.address;
+    av.traffic_class = 0x6a;
+    av.hop_limit = 255;
+    alignas(cmsghdr) uint8_t control[kControlBytes];
+    EXPECT_EQ(WriteSendControl(av, 0, SendDefaults{}, control),
+              2 * CMSG_SPACE(sizeof(int)));
+    const SendDefaults set = SetSendDefaults(*fd, av);
+    EXPECT_EQ(set.traffic_class, 0x6a);
+    EXPECT_EQ(set.hop_limit, 255);
+    EXPECT_EQ(WriteSendControl(av, 0, set, control), 0u);
+    EXPECT_EQ(WriteSendControl(av, 4112, set, control),
+              CMSG_SPACE(sizeof(uint16_t)));
+    ::close(*fd);
+    // What the kernel does not take over has to be said.
+    const SendDefaults refused = SetSendDefaults(-1, av);
+    EXPECT_EQ(refused.traffic_class, 0);
+    EXPECT_EQ(refused.hop_limit, kDefaultHopLimit);
+  }
+}
+
 TEST_P(PortTest, CarriesABurstInOneCall) {
   const transport::Flow flow(av_);
   std::vector<size_t> sizes(15, 4112);

@@ -240,11 +240,10 @@ transport::Burst* UdpPort::NextBurst() {
   return &outgoing_[free_.back()].burst;
 }
 
-const UdpPort::Sender* UdpPort::FindSender(
-    const transport::AddressVector& av) const {
+UdpPort::Sender* UdpPort::FindSender(const transport::AddressVector& av) {
   const size_t count = sender_count_.load(std::memory_order_acquire);
   for (size_t i = 0; i < count; ++i) {
-    const Sender& sender = senders_[i];
+    Sender& sender = senders_[i];
     if (sender.port == av.source_port && sender.local.address == av.source) {
       return &sender;
     }
@@ -252,8 +251,11 @@ const UdpPort::Sender* UdpPort::FindSender(
   return nullptr;
 }
 
-void UdpPort::Prepare(Outgoing& slot, const Sender& sender) {
+void UdpPort::Prepare(Outgoing& slot, Sender& sender) {
   const transport::Flow& flow = *slot.burst.flow();
+  if (!sender.defaults) {
+    sender.defaults = SetSendDefaults(sender.file.fd, flow.av);
+  }
   const size_t segment_size =
       slot.burst.segments() > 1 ? slot.burst.segment_size() : 0;
   slot.file = sender.file;
@@ -267,7 +269,7 @@ void UdpPort::Prepare(Outgoing& slot, const Sender& sender) {
   slot.message.msg_iov = &slot.vector;
   slot.message.msg_iovlen = 1;
   slot.message.msg_controllen =
-      WriteSendControl(flow.av, segment_size, slot.control);
+      WriteSendControl(flow.av, segment_size, *sender.defaults, slot.control);
   slot.message.msg_control =
       slot.message.msg_controllen != 0 ? slot.control : nullptr;
 }
@@ -276,7 +278,7 @@ void UdpPort::Queue() {
   assert(!free_.empty());
   const uint8_t index = free_.back();
   Outgoing& slot = outgoing_[index];
-  const Sender* sender = FindSender(slot.burst.flow()->av);
+  Sender* const sender = FindSender(slot.burst.flow()->av);
   if (sender == nullptr) {
     ++counters_.tx_errors;
     return;

@@ -92,6 +92,8 @@ class UdpPort : public Port {
     LocalAddress local;
     uint32_t choice = 0;
     uint16_t port = 0;
+    // From the first send on, whose they are. Under the lane's lock.
+    std::optional<SendDefaults> defaults;
   };
   // A burst on its way. Messages point into their slot, so slots stay put.
   struct Outgoing {
@@ -115,8 +117,8 @@ class UdpPort : public Port {
 
   size_t ReceiveFrom(Receiver& receiver);
   bool Deliver(Receiver& receiver, const Incoming& incoming, int result);
-  const Sender* FindSender(const transport::AddressVector& av) const;
-  void Prepare(Outgoing& slot, const Sender& sender);
+  Sender* FindSender(const transport::AddressVector& av);
+  void Prepare(Outgoing& slot, Sender& sender);
   // Deals with the result of a send; true when the slot must be kept.
   bool MustWait(Outgoing& slot, int result);
   void SendInParts(Outgoing& slot, int max_segments);

@@ -25,8 +25,8 @@ constexpr int kSendBuffer = 4 << 20;
 constexpr uint16_t kFirstSourcePort = 0xc000;
 constexpr uint32_t kSourcePorts = 0x4000;
 
-void SetOption(int fd, int level, int option, int value) {
-  (void)::setsockopt(fd, level, option, &value, sizeof(value));
+bool SetOption(int fd, int level, int option, int value) {
+  return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
 int BufferSize(int fd, int option) {
@@ -51,6 +51,10 @@ void SetBuffer(int fd, int force_option, int option, int bytes) {
     SetOption(fd, SOL_SOCKET, option, bytes);
   }
   ::close(trial);
+}
+
+uint8_t HopLimitOf(const transport::AddressVector& av) {
+  return av.hop_limit != 0 ? av.hop_limit : kDefaultHopLimit;
 }
 
 class ControlWriter {
@@ -175,28 +179,44 @@ bool SegmentationSupported(int fd) {
   return ::getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &value, &length) == 0;
 }
 
+SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av) {
+  const bool v4 = av.destination.is_v4();
+  const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+  SendDefaults defaults;
+  const uint8_t hop_limit = HopLimitOf(av);
+  if (SetOption(fd, level, v4 ? IP_TTL : IPV6_UNICAST_HOPS, hop_limit)) {
+    defaults.hop_limit = hop_limit;
+  }
+  if (SetOption(fd, level, v4 ? IP_TOS : IPV6_TCLASS, av.traffic_class)) {
+    defaults.traffic_class = av.traffic_class;
+  }
+  return defaults;
+}
+
 size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
+                        const SendDefaults& defaults,
                         uint8_t control[kControlBytes]) {
   ControlWriter writer(control);
-  const bool default_hops =
-      av.hop_limit == 0 || av.hop_limit == kDefaultHopLimit;
+  const uint8_t hop_limit = HopLimitOf(av);
+  const bool default_hops = hop_limit == defaults.hop_limit;
+  const bool default_class = av.traffic_class == defaults.traffic_class;
   if (segment_size != 0) {
     writer.Add(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_size));
   }
   if (av.destination.is_v4()) {
-    if (av.traffic_class != 0) {
+    if (!default_class) {
       writer.Add(IPPROTO_IP, IP_TOS, static_cast<int>(av.traffic_class));
     }
     if (!default_hops) {
-      writer.Add(IPPROTO_IP, IP_TTL, static_cast<int>(av.hop_limit));
+      writer.Add(IPPROTO_IP, IP_TTL, static_cast<int>(hop_limit));
     }
     return writer.used();
   }
-  if (av.traffic_class != 0) {
+  if (!default_class) {
     writer.Add(IPPROTO_IPV6, IPV6_TCLASS, static_cast<int>(av.traffic_class));
   }
   if (!default_hops) {
-    writer.Add(IPPROTO_IPV6, IPV6_HOPLIMIT, static_cast<int>(av.hop_limit));
+    writer.Add(IPPROTO_IPV6, IPV6_HOPLIMIT, static_cast<int>(hop_limit));
   }
   if (av.flow_label != 0) {
     writer.Add(IPPROTO_IPV6, IPV6_FLOWINFO, htonl(av.flow_label & 0xfffff));

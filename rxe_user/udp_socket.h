@@ -50,10 +50,21 @@ bool SegmentationSupported(int fd);
 // Room for the control messages of one send or receive.
 inline constexpr size_t kControlBytes = 192;
 
+// What a socket says in the IP headers of sends whose control messages say
+// nothing else. The kernel allocates memory for a send with more than one.
+struct SendDefaults {
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = kDefaultHopLimit;
+};
+// Makes `fd`, from OpenSender, say what `av` does. Returns its defaults then:
+// where the kernel refuses, they stay.
+SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av);
+
 // Writes the control messages of a send from the address vector, where it
-// differs from the sockets' defaults, and `segment_size` unless 0. Returns
+// differs from the socket's defaults, and `segment_size` unless 0. Returns
 // their length.
 size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
+                        const SendDefaults& defaults,
                         uint8_t control[kControlBytes]);
 
 // What came with a datagram.

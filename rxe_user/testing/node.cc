@@ -42,8 +42,7 @@ bool OpenMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
   InOrder();
   return true;
 }
-bool OpenMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
-                        bool) {
+bool OpenMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes, bool) {
   InOrder();
   std::memcpy(to, from, bytes);
   InOrder();

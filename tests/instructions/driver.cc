@@ -67,9 +67,7 @@ class OneRegion : public transport::Memory {
   bool CopyFrom(uint8_t*, const uint8_t*, size_t, bool) override {
     return true;
   }
-  bool CopyTo(uint8_t*, const uint8_t*, size_t, bool) override {
-    return true;
-  }
+  bool CopyTo(uint8_t*, const uint8_t*, size_t, bool) override { return true; }
   bool CompareSwap(uint8_t*, uint64_t, uint64_t, uint64_t* old) override {
     *old = 0;
     return true;

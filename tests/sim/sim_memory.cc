@@ -173,8 +173,7 @@ MemoryStatus SimMemory::Translate(const transport::MemoryAccess& access,
   return MemoryStatus::kOk;
 }
 
-bool SimMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
-                         bool) {
+bool SimMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes, bool) {
   if (!CheckInside(from, bytes, "CopyFrom")) return false;
   if (!faults_.empty() && Faults(from, bytes)) return false;
   bytes_from_ += bytes;
