@@ -4,7 +4,6 @@
 #include <cpuid.h>
 #endif
 #include <isa-l/crc.h>
-#include <zlib.h>
 
 #include <array>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <cstring>
 
 #include "wire/gf2.h"
+#include "wire/sparse_crc.h"
 
 namespace wire {
 namespace {
@@ -89,8 +89,8 @@ bool HasAvx() {
 const bool kHasAvx = HasAvx();
 #endif
 
-// Without PCLMULQDQ ISA-L goes byte by byte; zlib takes several words at once.
-bool ZlibIsFaster() {
+// Without PCLMULQDQ ISA-L goes byte by byte.
+bool SparseIsFaster() {
 #ifdef __x86_64__
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_PCLMUL) == 0;
@@ -99,13 +99,13 @@ bool ZlibIsFaster() {
 #endif
 }
 // Read without order: either gives the same.
-std::atomic<bool> by_zlib = ZlibIsFaster();
+std::atomic<bool> sparse = SparseIsFaster();
 
 // Both functions take and return what zlib's documentation says: inverted on
 // the way in and out, so that 0 starts and results can be continued.
 uint32_t Crc(uint32_t crc, const uint8_t* data, size_t size) {
-  if (by_zlib.load(std::memory_order_relaxed)) {
-    return static_cast<uint32_t>(crc32_z(crc, data, size));
+  if (sparse.load(std::memory_order_relaxed)) {
+    return SparseCrc(crc, data, size);
   }
   const uint32_t result = crc32_gzip_refl(crc, data, size);
 #ifdef __x86_64__
@@ -119,7 +119,7 @@ uint32_t Crc(uint32_t crc, const uint8_t* data, size_t size) {
 
 }  // namespace
 
-bool internal::SetCrcByZlib(bool on) { return by_zlib.exchange(on); }
+bool internal::SetCrcSparse(bool on) { return sparse.exchange(on); }
 
 IcrcFlow::IcrcFlow(const IpAddress& src, const IpAddress& dst,
                    uint16_t src_port, uint16_t dst_port)
@@ -174,6 +174,14 @@ uint32_t IcrcFlow::Begin(std::span<const uint8_t> first, size_t bth_to_pad_size,
     if (i != kBthMasked) icrc ^= kAdded[kBthSize - 1 - i][bth[i]];
   }
   return Extend(icrc, first.subspan(kBthSize));
+}
+
+uint32_t IcrcFlow::Change(uint32_t psn_bits, uint16_t ip_id_bits) const {
+  uint32_t change = 0;
+  for (size_t i = 0; i < kBthSize - kBthPsnOffset; ++i, psn_bits >>= 8) {
+    change ^= kAdded[i][psn_bits & 0xff];
+  }
+  return v4_ ? change ^ AddBe16<kV4PrefixSize - kV4Id>(ip_id_bits) : change;
 }
 
 uint32_t IcrcFlow::Extend(uint32_t icrc, std::span<const uint8_t> next) {

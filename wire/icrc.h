@@ -44,6 +44,10 @@ class IcrcFlow {
                  uint16_t ip_id, bool df = true) const;
   static uint32_t Extend(uint32_t icrc, std::span<const uint8_t> next);
 
+  // What changes in the result of Begin if these bits of the PSN and of the IP
+  // ID change, and nothing else of the packet.
+  uint32_t Change(uint32_t psn_bits, uint16_t ip_id_bits) const;
+
   // Writes the ICRC after the packet's other bytes: the last kIcrcSize bytes
   // of `udp_payload` are set from those before.
   void Store(std::span<uint8_t> udp_payload, uint16_t ip_id,
@@ -64,10 +68,10 @@ class IcrcFlow {
 
 namespace internal {
 
-// For tests: whether CRCs are zlib's, as on processors without a fast one of
-// ISA-L's (`by_zlib` at start). Returns what was. Any thread; takes effect on
+// For tests: whether CRCs are SparseCrc's, as from the start on processors
+// without a fast one of ISA-L's. Returns what was. Any thread; takes effect on
 // the next call.
-bool SetCrcByZlib(bool on);
+bool SetCrcSparse(bool on);
 
 }  // namespace internal
 
