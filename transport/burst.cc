@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 
+#include "wire/bytes.h"
 #include "wire/opcode.h"
 #include "wire/packet.h"
 
@@ -39,11 +41,34 @@ uint8_t* Burst::Reserve(size_t bytes) {
   return buffer_.data() + used_;
 }
 
-uint32_t Burst::BeginIcrc(size_t header_bytes) const {
+size_t Burst::Room(size_t bytes) const {
+  if (closed() || (segments_ > 0 && bytes > segment_size_)) return 0;
+  const size_t fit =
+      std::min<size_t>((buffer_.size() - used_) / bytes,
+                       static_cast<size_t>(max_segments_ - segments_));
+  // After a shorter one there is none.
+  return segments_ > 0 && bytes < segment_size_ ? std::min<size_t>(fit, 1)
+                                                : fit;
+}
+
+uint32_t Burst::BeginIcrc(size_t header_bytes) {
   assert(reserved_ >= header_bytes + wire::kIcrcSize);
-  return flow_->icrc.Begin(buffer_.subspan(used_, header_bytes),
-                           reserved_ - wire::kIcrcSize,
-                           static_cast<uint16_t>(segments_));
+  const std::span<const uint8_t> header = buffer_.subspan(used_, header_bytes);
+  const auto id = static_cast<uint16_t>(segments_);
+  const uint8_t* const bth = header.data();
+  const uint8_t* const last = bth - segment_size_;
+  if (segments_ > 0 && reserved_ == segment_size_ &&
+      std::memcmp(bth, last, wire::kBthPsnOffset) == 0) {
+    begun_icrc_ =
+        last_icrc_ ^
+        flow_->icrc.Change(wire::LoadBe24(bth + wire::kBthPsnOffset) ^
+                               wire::LoadBe24(last + wire::kBthPsnOffset),
+                           static_cast<uint16_t>(id ^ (id - 1)));
+  } else {
+    begun_icrc_ = flow_->icrc.Begin(header.first(wire::kBthSize),
+                                    reserved_ - wire::kIcrcSize, id);
+  }
+  return wire::IcrcFlow::Extend(begun_icrc_, header.subspan(wire::kBthSize));
 }
 
 void Burst::Commit(std::optional<uint32_t> icrc) {
@@ -55,6 +80,7 @@ void Burst::Commit(std::optional<uint32_t> icrc) {
   } else if (reserved_ < segment_size_) {
     short_last_ = true;
   }
+  last_icrc_ = begun_icrc_;
   used_ += reserved_;
   reserved_ = 0;
   ++segments_;

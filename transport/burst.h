@@ -40,14 +40,17 @@ class Burst {
   // packet's bytes are written there and Commit called, or the reservation is
   // simply dropped.
   uint8_t* Reserve(size_t bytes);
+  // How many packets of `bytes` still fit, one behind the other.
+  size_t Room(size_t bytes) const;
   // Finishes the packet of the last Reserve: stores its ICRC, for the IP ID
   // that its place in the burst gives it, in its last 4 bytes. The ICRC is
   // computed, or what BeginIcrc gave, continued to the end of the pad.
   void Commit(std::optional<uint32_t> icrc = std::nullopt);
 
   // The ICRC up to the first `header_bytes` (at least a BTH) of the reserved
-  // packet, which have been written.
-  uint32_t BeginIcrc(size_t header_bytes) const;
+  // packet, which have been written. Quick if the packet before it
+  // differs in the PSN alone.
+  uint32_t BeginIcrc(size_t header_bytes);
   // Bytes of payload from which on carrying the ICRC through the copy
   // (BeginIcrc, Memory::CopyFromWithIcrc) pays: for 1 KB, which is still in the
   // first cache, a second pass takes as long.
@@ -70,6 +73,10 @@ class Burst {
   size_t segment_size_ = 0;
   int segments_ = 0;
   bool short_last_ = false;
+  // The ICRC to the end of BTH: of the packet that BeginIcrc was called for
+  // last, and of the last one committed.
+  uint32_t begun_icrc_ = 0;
+  uint32_t last_icrc_ = 0;
 };
 
 }  // namespace transport

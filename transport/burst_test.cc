@@ -92,6 +92,18 @@ TEST_F(BurstTest, ADroppedReservationLeavesNothing) {
   EXPECT_EQ(burst.segment_size(), 128u);
 }
 
+// Nor anything in the ICRC of the next, if that is like the one before.
+TEST_F(BurstTest, ADroppedPacketIsNotWhatTheNextDiffersFrom) {
+  Burst burst(buffer, 8);
+  burst.Begin(&flow);
+  ASSERT_TRUE(Add(&burst, 64));
+  uint8_t* const dropped = burst.Reserve(64);
+  std::memset(dropped, 0x22, 64);
+  burst.BeginIcrc(wire::kBthSize);
+  ASSERT_TRUE(Add(&burst, 64));
+  EXPECT_TRUE(flow.icrc.Verify(burst.bytes().last(64), 1));
+}
+
 TEST_F(BurstTest, SegmentsAreLimited) {
   Burst one(buffer, 1);
   one.Begin(&flow);
@@ -122,6 +134,63 @@ TEST_F(BurstTest, NotBegun) {
   EXPECT_EQ(burst.flow(), &flow);
   burst.Begin(nullptr);
   EXPECT_EQ(burst.flow(), nullptr);
+}
+
+TEST_F(BurstTest, RoomIsHowManyFit) {
+  struct Begun {
+    std::vector<size_t> packets;
+    int max_segments;
+    size_t bytes;  // of the buffer
+  };
+  for (const Begun& begun : std::vector<Begun>{{{}, 8, 100000},
+                                               {{}, 1, 100000},
+                                               {{}, 128, 1000},
+                                               {{}, 128, 99},
+                                               {{100}, 8, 100000},
+                                               {{100, 100}, 3, 100000},
+                                               {{100, 100}, 2, 100000},
+                                               {{100, 100}, 8, 399},
+                                               {{100, 100, 96}, 8, 100000}}) {
+    for (const size_t bytes : {96, 100, 104}) {
+      Burst burst(std::span<uint8_t>(buffer.data(), begun.bytes),
+                  begun.max_segments);
+      burst.Begin(&flow);
+      for (const size_t size : begun.packets) ASSERT_TRUE(Add(&burst, size));
+      const size_t room = burst.Room(bytes);
+      size_t fit = 0;
+      while (Add(&burst, bytes)) ++fit;
+      EXPECT_EQ(room, fit) << begun.packets.size() << " packets, "
+                           << begun.max_segments << " segments, " << bytes;
+    }
+  }
+}
+
+// Each differs from the one before it in one thing that BeginIcrc must not
+// take from there: a byte of the BTH, the flow, the size.
+TEST_F(BurstTest, WhatIsNotAlikeHasAnIcrcOfItsOwn) {
+  AddressVector av = Av();
+  av.source_port = 0xc001;
+  Flow other(av);
+  Burst burst(buffer, 64);
+  uint8_t bth[wire::kBthSize] = {};
+  const auto add = [&](size_t bytes) {
+    uint8_t* const out = burst.Reserve(bytes);
+    ASSERT_NE(out, nullptr);
+    std::memset(out, 0x11, bytes);
+    std::memcpy(out, bth, sizeof(bth));
+    const auto place = static_cast<uint16_t>(burst.segments());
+    burst.Commit();
+    EXPECT_TRUE(burst.flow()->icrc.Verify(burst.bytes().last(bytes), place));
+  };
+  burst.Begin(&flow);
+  add(100);
+  for (uint8_t& byte : bth) {
+    byte = 0x5a;
+    add(100);
+  }
+  burst.Begin(&other);
+  add(100);
+  add(96);
 }
 
 }  // namespace

@@ -36,6 +36,12 @@ class Path {
   bool MaySend(uint64_t bytes) const {
     return in_flight_ == 0 || in_flight_ + bytes <= window_;
   }
+  // How many packets of `bytes` may be sent now, one behind the other.
+  uint64_t MaySendPackets(uint64_t bytes) const {
+    const uint64_t fit =
+        window_ > in_flight_ ? (window_ - in_flight_) / bytes : 0;
+    return fit == 0 && in_flight_ == 0 ? 1 : fit;
+  }
   Time smoothed_rtt() const { return smoothed_rtt_; }  // ns; 0 = no sample yet
   // How long after the last sign of life an unanswered tail is probed (RFC
   // 6298's timeout, with a floor of a millisecond).

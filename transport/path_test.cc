@@ -126,5 +126,21 @@ TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   EXPECT_GT(near.smoothed_rtt(), 0);
 }
 
+TEST(PathTest, SoManyPacketsMayBeSent) {
+  constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
+  for (const uint64_t in_flight :
+       {uint64_t{0}, uint64_t{1}, kBegin / 2, kBegin - kPacket,
+        kBegin - kPacket + 1, kBegin, 2 * kBegin}) {
+    for (const uint64_t bytes : {kPacket, kBegin, 2 * kBegin}) {
+      Path path;
+      path.OnSent(in_flight);
+      const uint64_t packets = path.MaySendPackets(bytes);
+      uint64_t sent = 0;
+      for (; path.MaySend(bytes); ++sent) path.OnSent(bytes);
+      EXPECT_EQ(packets, sent) << in_flight << " in flight, " << bytes;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace transport

@@ -76,9 +76,10 @@ struct Requester::Impl {
     kPacket,   // send `Item`
   };
   struct Item {
-    uint64_t index = 0;        // work request
-    uint64_t seq = 0;          // unless it begins
-    uint32_t count = 1;        // PSNs: of a READ, how many packets to ask for
+    uint64_t index = 0;  // work request
+    uint64_t seq = 0;    // unless it begins
+    // PSNs: of a READ, how many packets to ask for; else, how many to send.
+    uint32_t count = 1;
     bool begins = false;       // first packet of a new work request
     bool out_of_turn = false;  // leaves the cursor where it is
   };
@@ -114,10 +115,17 @@ struct Requester::Impl {
   Next DecideNew(Item* item) const;
   Next DecideResend(Item* item) const;
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
-  // Sends `*item`, then decides what is next: an ACK is asked for if nothing
-  // is.
+  // Sends `*item`, and what follows and is alike; then decides what is next: an
+  // ACK is asked for if nothing is.
   SendResult Send(Time now, Item* item, Next* next, Burst* burst,
                   Gather* gather);
+  // How many packets from `item` on are alike, in the middle of a message and
+  // different in PSN and payload alone (XRC's never: they have more headers),
+  // may be sent now, and fit `burst`; 1 for others. Only the last of them may
+  // have to ask for an ACK.
+  uint32_t CountAlike(const SendWqe& wqe, const Item& item, size_t packet_bytes,
+                      const Burst& burst) const;
+  size_t AlikeBytes() const { return wire::kBthSize + mtu + wire::kIcrcSize; }
   // `icrc`: null, or continued over what was copied.
   MemoryStatus CopyPayload(uint64_t index, uint64_t offset, size_t bytes,
                            uint8_t* to, uint32_t* icrc, Gather* gather);
@@ -127,9 +135,12 @@ struct Requester::Impl {
   uint32_t ReadLength(const SendWqe& wqe, uint64_t seq, uint32_t count) const;
   wire::Headers HeadersFor(const SendWqe& wqe, uint64_t seq,
                            uint32_t count) const;
+  // From so many bytes on that nobody asked an ACK for, the next packet does.
+  uint64_t MaxUnaskedBytes() const;
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;
   void Begin(uint64_t index);
-  void NoteSent(Time now, const Item& item);
+  // `packets`: how many `item` was; `payload`: bytes of each.
+  void NoteSent(Time now, const Item& item, uint32_t packets, size_t payload);
   // Work request `index` cannot go on; it fails when those before it are done.
   void FailLocally(uint64_t index, WcStatus status);
 

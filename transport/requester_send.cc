@@ -240,23 +240,41 @@ MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
   return gather->buffer.Read(to, bytes, icrc);
 }
 
+uint64_t Requester::Impl::MaxUnaskedBytes() const {
+  return std::min(path()->window() / 4, qp.endpoint_.Alone(path())
+                                            ? kMaxUnaskedBytesAlone
+                                            : kMaxUnaskedBytes);
+}
+
+uint32_t Requester::Impl::CountAlike(const SendWqe& wqe, const Item& item,
+                                     size_t packet_bytes,
+                                     const Burst& burst) const {
+  const bool middle = item.seq != wqe.first && item.seq + 1 != wqe.end();
+  const bool again = item.out_of_turn || item.seq < frontier;
+  if (!middle || again || urge_ack || packet_bytes != AlikeBytes()) return 1;
+  const uint64_t asks_at = MaxUnaskedBytes();
+  const uint64_t unasked =
+      asks_at > unasked_bytes ? (asks_at - unasked_bytes + mtu - 1) / mtu : 1;
+  return static_cast<uint32_t>(
+      std::min({wqe.end() - 1 - item.seq, kMaxOutstanding - (frontier - una),
+                path()->MaySendPackets(PacketCost()), unasked,
+                uint64_t{burst.Room(packet_bytes)}}));
+}
+
 bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
                                  bool more) const {
   if (!more || urge_ack) return true;
   if (item.out_of_turn && resend == kNone) return true;
   if (wqe.operation().takes_slot()) return true;  // as hardware does
-  const bool alone = qp.endpoint_.Alone(path());
-  if (unasked_bytes >=
-      std::min(path()->window() / 4,
-               alone ? kMaxUnaskedBytesAlone : kMaxUnaskedBytes)) {
-    return true;
-  }
+  if (unasked_bytes >= MaxUnaskedBytes()) return true;
   if (item.seq + 1 != wqe.end()) return false;
   if (wqe.packets == 1) return unasked_packets >= kMaxUnaskedMessages;
-  return !alone || queue.tail() - item.index <= kManyQueued;
+  return !qp.endpoint_.Alone(path()) ||
+         queue.tail() - item.index <= kManyQueued;
 }
 
-void Requester::Impl::NoteSent(Time now, const Item& item) {
+void Requester::Impl::NoteSent(Time now, const Item& item, uint32_t packets,
+                               size_t payload) {
   const SendWqe& wqe = queue.at(item.index);
   const bool again = item.seq < frontier;
   if (again) ++qp.counters_.retransmitted;
@@ -281,13 +299,14 @@ void Requester::Impl::NoteSent(Time now, const Item& item) {
   if (timeout_base == kNever) timeout_base = now;
   if (probe_base == kNever) probe_base = now;
   rnr_until = kNever;
-  ++unasked_packets;
+  unasked_packets += packets;
+  unasked_bytes += packets * payload;
 }
 
 Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
                                                   Next* next, Burst* burst,
                                                   Gather* gather) {
-  const Item sent = *item;
+  Item sent = *item;
   SendWqe& wqe = queue.at(sent.index);
   const SendOperation& operation = wqe.operation();
   if (operation.takes_slot() && slots.capacity() == 0) {
@@ -309,8 +328,11 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   const size_t pad = wire::PadCount(payload);
   bth.pad_count = static_cast<uint8_t>(pad);
   const size_t header = wire::GetOpcodeInfo(bth.opcode).header_length;
-  uint8_t* out = burst->Reserve(header + payload + pad + wire::kIcrcSize);
+  const size_t size = header + payload + pad + wire::kIcrcSize;
+  uint8_t* out = burst->Reserve(size);
   if (out == nullptr) return SendResult::kNoRoom;
+  const uint32_t packets = CountAlike(wqe, sent, size, *burst);
+  if (packets > 1) sent.count = packets;
 
   if (header == wire::kBthSize) {
     wire::EmitBth(bth, out);
@@ -324,10 +346,9 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   const bool asks =
       sent.seq + 1 == wqe.end() &&
       queue.tail() - sent.index <= (wqe.packets > 1 ? kManyQueued : 1);
+  const bool carries = payload >= Burst::kMinCarriedIcrc && !asks;
   std::optional<uint32_t> icrc;
-  if (payload >= Burst::kMinCarriedIcrc && !asks) {
-    icrc = burst->BeginIcrc(header);
-  }
+  if (carries) icrc = burst->BeginIcrc(header);
 
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
@@ -336,11 +357,22 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   } else if (operation.response_bytes > 0) {
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }
-  if (status == MemoryStatus::kOk && payload > 0) {
-    status = CopyPayload(sent.index, offset, payload, out + header,
-                         icrc ? &*icrc : nullptr, gather);
+  const bool fresh = sent.seq >= frontier;
+  uint32_t made = 0;
+  while (status == MemoryStatus::kOk && payload > 0) {
+    status = CopyPayload(sent.index, offset + made * payload, payload,
+                         out + header, icrc ? &*icrc : nullptr, gather);
+    if (status != MemoryStatus::kOk || ++made == packets) break;
+    burst->Commit(icrc);
+    out = burst->Reserve(size);
+    assert(out != nullptr);
+    bth.psn = wire::PsnAdd(bth.psn, 1);
+    wire::EmitBth(bth, out);
+    if (carries) icrc = burst->BeginIcrc(header);
   }
   if (status != MemoryStatus::kOk) {
+    sent.count = made;
+    if (made > 0) NoteSent(now, sent, made, payload);
     FailLocally(sent.index, WcStatus::kLocalProtectionError);
     return SendResult::kFailed;
   }
@@ -348,9 +380,7 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   std::memset(padding, 0, pad);
   if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {padding, pad});
 
-  const bool fresh = sent.seq >= frontier;
-  unasked_bytes += payload;
-  NoteSent(now, sent);
+  NoteSent(now, sent, packets, payload);
   *next = Decide(now, item);
   if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
     out[kAckReqByte] |= kAckReqBit;
@@ -359,7 +389,7 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
     unasked_bytes = 0;
     urge_ack = false;
     if (fresh && rtt_seq == kNone) {
-      rtt_seq = sent.seq;
+      rtt_seq = sent.seq + packets - 1;
       rtt_sent = now;
     }
   }
