@@ -1,7 +1,5 @@
 #include "rxe_user/socket_port.h"
 
-#include <errno.h>
-
 namespace rxe_user {
 
 absl::StatusOr<std::unique_ptr<Port>> SocketPort::Create() {
@@ -10,21 +8,8 @@ absl::StatusOr<std::unique_ptr<Port>> SocketPort::Create() {
   return port;
 }
 
-void SocketPort::SendMessages(std::span<Operation> operations) {
-  SendPlainly(operations);
-}
-
-void SocketPort::ReceiveMessages(std::span<Operation> operations) {
-  bool empty = false;
-  for (Operation& operation : operations) {
-    if (empty) {
-      operation.result = -EAGAIN;
-      continue;
-    }
-    ReceivePlainly(operation);
-    ++counters_.rx_calls;
-    empty = operation.result == -EAGAIN;
-  }
+void SocketPort::ReceiveSeveral(std::span<Operation> operations, int) {
+  ReceiveByCall(operations);
 }
 
 }  // namespace rxe_user

@@ -16,9 +16,8 @@ class SocketPort final : public UdpPort {
   const char* name() const override { return "socket"; }
 
  private:
-  void SendMessages(std::span<Operation> operations) override;
-  void ReceiveMessages(std::span<Operation> operations) override;
-  int RegisterFile(int) override { return -1; }
+  void ReceiveSeveral(std::span<Operation> operations, int index) override;
+  int RegisterReceiver(int) override { return -1; }
 };
 
 }  // namespace rxe_user

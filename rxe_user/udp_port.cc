@@ -26,6 +26,12 @@ constexpr uint32_t kQuietInterval = 8;
 constexpr int kMaxSegments = 128;
 constexpr int kOldMaxSegments = 64;
 
+// The socket, or the system, has no room just now.
+bool IsFull(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS ||
+         error == ENOMEM || error == EINTR;
+}
+
 bool IsNoSegmentation(int error) {
   return error == EINVAL || error == EMSGSIZE || error == EIO ||
          error == EOPNOTSUPP;
@@ -60,14 +66,14 @@ absl::Status UdpPort::Open() {
 
 UdpPort::~UdpPort() {
   if (abandoned_) return;
-  for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].file.fd);
-  for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].file.fd);
+  for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].fd);
+  for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].fd);
 }
 
 void UdpPort::AbandonInChild() {
   abandoned_ = true;
-  for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].file.fd);
-  for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].file.fd);
+  for (size_t i = 0; i < receiver_count_; ++i) ::close(receivers_[i].fd);
+  for (size_t i = 0; i < sender_count_; ++i) ::close(senders_[i].fd);
   receive_memory_.Release();
   send_memory_.Release();
 }
@@ -83,7 +89,8 @@ absl::Status UdpPort::AddReceiver(const LocalAddress& local, int fd) {
   }
   if (status.ok()) {
     Receiver& receiver = receivers_[count];
-    receiver.file = {fd, RegisterFile(fd)};
+    receiver.fd = fd;
+    receiver.index = RegisterReceiver(fd);
     receiver.local = local;
     receiver.overflow = DropCount(fd);  // under a former owner
     receiver_count_.store(count + 1, std::memory_order_release);
@@ -103,8 +110,7 @@ bool UdpPort::HasReceiver(const wire::IpAddress& address) const {
 std::vector<int> UdpPort::ReceiveDescriptors() const {
   const size_t count = receiver_count_.load(std::memory_order_acquire);
   std::vector<int> descriptors;
-  for (size_t i = 0; i < count; ++i)
-    descriptors.push_back(receivers_[i].file.fd);
+  for (size_t i = 0; i < count; ++i) descriptors.push_back(receivers_[i].fd);
   return descriptors;
 }
 
@@ -125,7 +131,7 @@ absl::StatusOr<uint16_t> UdpPort::SourcePort(const LocalAddress& local,
   Sender& sender = senders_[count];
   const absl::StatusOr<int> fd = OpenSender(local, &sender.port);
   if (!fd.ok()) return fd.status();
-  sender.file = {*fd, RegisterFile(*fd)};
+  sender.fd = *fd;
   sender.local = local;
   sender.choice = choice;
   sender_count_.store(count + 1, std::memory_order_release);
@@ -166,9 +172,14 @@ size_t UdpPort::ReceiveFrom(Receiver& receiver) {
     incoming.message.msg_control = incoming.control;
     incoming.message.msg_controllen = sizeof(incoming.control);
     incoming.message.msg_flags = 0;
-    operations[i] = {receiver.file, &incoming.message, 0};
+    operations[i] = {receiver.fd, &incoming.message, 0};
   }
-  ReceiveMessages({operations, asked});
+  ++counters_.rx_calls;
+  if (asked == 1) {
+    ReceiveByCall({operations, 1});
+  } else {
+    ReceiveSeveral({operations, asked}, receiver.index);
+  }
 
   size_t got = 0;
   size_t bytes = 0;
@@ -254,11 +265,11 @@ UdpPort::Sender* UdpPort::FindSender(const transport::AddressVector& av) {
 void UdpPort::Prepare(Outgoing& slot, Sender& sender) {
   const transport::Flow& flow = *slot.burst.flow();
   if (!sender.defaults) {
-    sender.defaults = SetSendDefaults(sender.file.fd, flow.av);
+    sender.defaults = SetSendDefaults(sender.fd, flow.av);
   }
   const size_t segment_size =
       slot.burst.segments() > 1 ? slot.burst.segment_size() : 0;
-  slot.file = sender.file;
+  slot.fd = sender.fd;
   slot.destination = flow.av.destination;
   slot.icrc = flow.icrc;
   slot.vector = {slot.buffer.data(), slot.burst.bytes().size()};
@@ -302,7 +313,7 @@ void UdpPort::Flush() {
   const size_t count = queued_.size();
   for (size_t i = 0; i < count; ++i) {
     Outgoing& slot = outgoing_[queued_[i]];
-    operations[i] = {slot.file, &slot.message, 0};
+    operations[i] = {slot.fd, &slot.message, 0};
   }
   SendMessages({operations, count});
 
@@ -327,16 +338,13 @@ bool UdpPort::MustWait(Outgoing& slot, int result) {
   if (result == -ECONNREFUSED) {
     // An ICMP answer to an earlier datagram, which is the earlier one's
     // business; this one was not sent.
-    Operation again = {slot.file, &slot.message, 0};
-    SendPlainly({&again, 1});
+    Operation again = {slot.fd, &slot.message, 0};
+    SendMessages({&again, 1});
     result = again.result;
   }
   if (result >= 0) return false;
   const int error = -result;
-  if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS ||
-      error == ENOMEM || error == EINTR) {
-    return true;
-  }
+  if (IsFull(error)) return true;
   const int segments = slot.burst.segments();
   if (segments > 1 && IsNoSegmentation(error)) {
     // The kernel may be one that takes fewer segments; or the path takes none.
@@ -377,8 +385,8 @@ void UdpPort::SendInParts(Outgoing& slot, int max_segments) {
       message.msg_control =
           message.msg_controllen != 0 ? slot.control + skip : nullptr;
     }
-    Operation operation = {slot.file, &message, 0};
-    SendPlainly({&operation, 1});
+    Operation operation = {slot.fd, &message, 0};
+    SendMessages({&operation, 1});
     // Not worth holding back what is left: the transport sends it again.
     if (operation.result < 0) CountDrop(-operation.result);
   }
@@ -409,12 +417,16 @@ int UdpPort::SegmentLimit(const wire::IpAddress& destination) const {
 // By syscall(2): these functions of the C library are cancellation points,
 // which makes them look twice in each call whether to end the thread. Nobody is
 // cancelled under the lane's lock (adaptive_lock.h).
-void UdpPort::SendPlainly(std::span<Operation> operations) {
+void UdpPort::SendMessages(std::span<Operation> operations) {
   mmsghdr messages[kSlots];
   while (!operations.empty()) {
-    const int fd = operations[0].file.fd;
+    if (operations[0].result < 0) {  // see below
+      operations = operations.subspan(1);
+      continue;
+    }
+    const int fd = operations[0].fd;
     size_t count = 0;
-    while (count < operations.size() && operations[count].file.fd == fd) {
+    while (count < operations.size() && operations[count].fd == fd) {
       messages[count] = {*operations[count].message, 0};
       ++count;
     }
@@ -423,7 +435,15 @@ void UdpPort::SendPlainly(std::span<Operation> operations) {
     ++counters_.tx_calls;
     const long sent = ::syscall(SYS_sendmmsg, fd, messages, count,
                                 MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent <= 0) operations[0].result = -errno;
+    if (sent <= 0) {
+      const int error = errno;
+      operations[0].result = -error;
+      // There may be room again a moment later, but what is behind it stays
+      // behind it.
+      for (Operation& other : operations) {
+        if (IsFull(error) && other.fd == fd) other.result = -error;
+      }
+    }
     for (long i = 0; i < sent; ++i) {
       operations[static_cast<size_t>(i)].result =
           static_cast<int>(messages[i].msg_len);
@@ -432,10 +452,27 @@ void UdpPort::SendPlainly(std::span<Operation> operations) {
   }
 }
 
-void UdpPort::ReceivePlainly(Operation& operation) {
-  const long received = ::syscall(SYS_recvmsg, operation.file.fd,
-                                  operation.message, MSG_DONTWAIT);
-  operation.result = received < 0 ? -errno : static_cast<int>(received);
+void UdpPort::ReceiveByCall(std::span<Operation> operations) {
+  Operation& first = operations[0];
+  if (operations.size() == 1) {
+    const long received =
+        ::syscall(SYS_recvmsg, first.fd, first.message, MSG_DONTWAIT);
+    first.result = received < 0 ? -errno : static_cast<int>(received);
+    return;
+  }
+  mmsghdr messages[kSlots];
+  for (size_t i = 0; i < operations.size(); ++i) {
+    messages[i] = {*operations[i].message, 0};
+    operations[i].result = -EAGAIN;
+  }
+  const long received = ::syscall(SYS_recvmmsg, first.fd, messages,
+                                  operations.size(), MSG_DONTWAIT, nullptr);
+  if (received < 0) first.result = -errno;
+  for (long i = 0; i < received; ++i) {
+    Operation& operation = operations[static_cast<size_t>(i)];
+    *operation.message = messages[i].msg_hdr;
+    operation.result = static_cast<int>(messages[i].msg_len);
+  }
 }
 
 }  // namespace rxe_user

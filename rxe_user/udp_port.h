@@ -1,6 +1,6 @@
-// What the two backends have in common: sockets, control messages, the policy
-// for errors, and how many calls a round makes. A backend only executes arrays
-// of sends and receives.
+// What the two backends have in common: sockets, control messages, sending, the
+// policy for errors, and how many calls a round makes. A backend only executes
+// arrays of receives.
 //
 // Locks: sockets are added under a mutex of their own, to tables that only
 // grow, so a lane need not be locked (or may be) while an address is opened.
@@ -46,15 +46,9 @@ class UdpPort : public Port {
   void AbandonInChild() override;
 
  protected:
-  // A socket, and its index in the table of a backend that keeps one (-1: it
-  // is not in there).
-  struct File {
-    int fd = -1;
-    int index = -1;
-  };
   // `result`: bytes, or a negative errno.
   struct Operation {
-    File file;
+    int fd = -1;
     msghdr* message = nullptr;
     int result = 0;
   };
@@ -63,15 +57,14 @@ class UdpPort : public Port {
   // To be called once, before anything else.
   absl::Status Open();
 
-  // Executes all, without blocking, in order.
-  virtual void SendMessages(std::span<Operation> operations) = 0;
-  virtual void ReceiveMessages(std::span<Operation> operations) = 0;
-  // A socket was added; returns its index in the backend's table.
-  virtual int RegisterFile(int fd) = 0;
+  // Executes all, several of one socket, without blocking and in order.
+  // `index`: what RegisterReceiver returned for it.
+  virtual void ReceiveSeveral(std::span<Operation> operations, int index) = 0;
+  // A receiver was added; returns its index in the backend's table, if any.
+  virtual int RegisterReceiver(int fd) = 0;
 
-  // By calls of the system; neighbours of one socket share one.
-  void SendPlainly(std::span<Operation> operations);
-  static void ReceivePlainly(Operation& operation);
+  // As ReceiveSeveral, by recvmmsg(2).
+  static void ReceiveByCall(std::span<Operation> operations);
 
   PortCounters counters_;
 
@@ -81,14 +74,15 @@ class UdpPort : public Port {
   static constexpr uint32_t kSendersPerAddress = 8;
 
   struct Receiver {
-    File file;
+    int fd = -1;
+    int index = -1;  // the backend's
     LocalAddress local;
     size_t ask = 1;         // how many datagrams to ask for at once
     bool had_more = false;  // the last call brought as many as it asked for
     uint32_t overflow = 0;
   };
   struct Sender {
-    File file;
+    int fd = -1;
     LocalAddress local;
     uint32_t choice = 0;
     uint16_t port = 0;
@@ -99,7 +93,7 @@ class UdpPort : public Port {
   struct Outgoing {
     std::span<uint8_t> buffer;
     transport::Burst burst{{}, 1};
-    File file;
+    int fd = -1;
     msghdr message{};
     iovec vector{};
     SocketAddress to{};
@@ -119,6 +113,9 @@ class UdpPort : public Port {
   bool Deliver(Receiver& receiver, const Incoming& incoming, int result);
   Sender* FindSender(const transport::AddressVector& av);
   void Prepare(Outgoing& slot, Sender& sender);
+  // Executes all, without blocking, those of one socket in order; neighbours of
+  // one socket share a call.
+  void SendMessages(std::span<Operation> operations);
   // Deals with the result of a send; true when the slot must be kept.
   bool MustWait(Outgoing& slot, int result);
   void SendInParts(Outgoing& slot, int max_segments);

@@ -8,12 +8,8 @@
 namespace rxe_user {
 namespace {
 
-constexpr unsigned kEntries = 16;  // twice the slots of a port
-constexpr unsigned kFileTable = 512;
-// Sends of more than this on average go by plain calls: the ring takes as long
-// for each as a call of its own takes, or longer, and what small ones gain by
-// sharing one is nothing beside the copying.
-constexpr size_t kSmallSend = 4096;
+constexpr unsigned kEntries = 8;  // a port's slots
+constexpr unsigned kFileTable = 256;
 
 }  // namespace
 
@@ -50,7 +46,7 @@ void UringPort::AbandonInChild() {
   UdpPort::AbandonInChild();
 }
 
-int UringPort::RegisterFile(int fd) {
+int UringPort::RegisterReceiver(int fd) {
   if (files_ >= file_capacity_) return -1;
   if (::io_uring_register_files_update(&ring_, static_cast<unsigned>(files_),
                                        &fd, 1) != 1) {
@@ -59,26 +55,16 @@ int UringPort::RegisterFile(int fd) {
   return files_++;
 }
 
-io_uring_sqe* UringPort::Prepare(const Operation& operation, size_t index,
-                                 bool receive) {
-  io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
-  const bool fixed = operation.file.index >= 0;
-  const int file = fixed ? operation.file.index : operation.file.fd;
-  if (receive) {
-    ::io_uring_prep_recvmsg(sqe, file, operation.message, MSG_DONTWAIT);
-  } else {
-    ::io_uring_prep_sendmsg(sqe, file, operation.message,
-                            MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-  if (fixed) sqe->flags |= IOSQE_FIXED_FILE;
-  sqe->user_data = index;
-  return sqe;
-}
-
-void UringPort::Run(std::span<Operation> operations, bool receive) {
+void UringPort::ReceiveSeveral(std::span<Operation> operations, int index) {
+  if (broken_) return ReceiveByCall(operations);
   for (size_t i = 0; i < operations.size(); ++i) {
-    operations[i].result = -EAGAIN;
-    Prepare(operations[i], i, receive);
+    Operation& operation = operations[i];
+    operation.result = -EAGAIN;
+    io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
+    ::io_uring_prep_recvmsg(sqe, index >= 0 ? index : operation.fd,
+                            operation.message, MSG_DONTWAIT);
+    if (index >= 0) sqe->flags |= IOSQE_FIXED_FILE;
+    sqe->user_data = i;
   }
   size_t left = operations.size();
   while (left > 0) {
@@ -94,32 +80,6 @@ void UringPort::Run(std::span<Operation> operations, bool receive) {
       ::io_uring_cqe_seen(&ring_, cqe);
       --left;
     }
-  }
-}
-
-void UringPort::SendMessages(std::span<Operation> operations) {
-  size_t bytes = 0;
-  for (const Operation& operation : operations) {
-    bytes += operation.message->msg_iov->iov_len;
-  }
-  const bool small = bytes <= operations.size() * kSmallSend;
-  if (operations.size() > 1 && small && !broken_) {
-    ++counters_.tx_calls;
-    Run(operations, /*receive=*/false);
-    return;
-  }
-  SendPlainly(operations);
-}
-
-void UringPort::ReceiveMessages(std::span<Operation> operations) {
-  if (operations.size() > 1 && !broken_) {
-    ++counters_.rx_calls;
-    Run(operations, /*receive=*/true);
-    return;
-  }
-  for (Operation& operation : operations) {
-    ++counters_.rx_calls;
-    ReceivePlainly(operation);
   }
 }
 

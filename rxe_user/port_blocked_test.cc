@@ -1,0 +1,209 @@
+// What the port does when the system takes no more: a socket's send buffer is
+// full behind a slow link. Loopback never says so; here a seccomp listener does
+// in the kernel's place, call by call.
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "rxe_user/port.h"
+#include "rxe_user/socket_port.h"
+#include "rxe_user/udp_socket.h"
+#include "rxe_user/uring_port.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+// Has the calling thread's sendmmsg(2) answered by whoever listens to the
+// descriptor that this returns; -1 where that is not allowed. For good.
+int InterceptSends() {
+  sock_filter code[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, __NR_sendmmsg},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  const sock_fprog program = {4, code};
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  return static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                    SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                                    &program));
+}
+
+// Answers the calls that `listener` tells of, as in `answers`: a number of
+// messages sent, a negative errno, or nothing to let the kernel do it. Ends
+// with them, or when the thread that calls has ended.
+void Answer(int listener, std::vector<std::optional<int>> answers) {
+  for (const std::optional<int>& answer : answers) {
+    pollfd ready = {listener, POLLIN, 0};
+    if (::poll(&ready, 1, 30'000) != 1 || (ready.revents & POLLIN) == 0) return;
+    seccomp_notif call = {};
+    if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return;
+    seccomp_notif_resp response = {};
+    response.id = call.id;
+    if (!answer) {
+      response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    } else if (*answer < 0) {
+      response.error = *answer;
+    } else {
+      response.val = *answer;
+    }
+    (void)::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+  }
+}
+
+class PortBlockedTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam() && !UringPort::Create().ok()) {
+      GTEST_SKIP() << "no io_uring here";
+    }
+    port_ = *(GetParam() ? UringPort::Create() : SocketPort::Create());
+    LocalAddress local;
+    local.address = *wire::IpAddress::Parse("127.0.0.1");
+    SocketAddress address;
+    const socklen_t length =
+        ToSocketAddress(local.address, wire::kRoceUdpPort, 0, &address);
+    const int fd =
+        ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::bind(fd, &address.any, length), 0);
+    ASSERT_TRUE(port_->AddReceiver(local, fd).ok());
+    av_.source = local.address;
+    av_.destination = local.address;
+    av_.source_port = port_->SourcePort(local, 0).value_or(0);
+    other_av_ = av_;
+    other_av_.source_port = port_->SourcePort(local, 1).value_or(0);
+    ASSERT_NE(av_.source_port, other_av_.source_port);
+  }
+
+  // Calls `sends` in a thread whose calls are answered so.
+  template <typename Sends>
+  void Run(std::vector<std::optional<int>> answers, Sends sends) {
+    std::promise<int> listener;
+    std::thread thread([&] {
+      const int fd = InterceptSends();
+      listener.set_value(fd);
+      if (fd >= 0) sends();
+    });
+    const int fd = listener.get_future().get();
+    if (fd >= 0) {
+      Answer(fd, std::move(answers));
+      ::close(fd);  // calls beyond those answers fail
+    }
+    thread.join();
+    if (fd < 0) GTEST_SKIP() << "no seccomp listener here";
+  }
+
+  // One packet, large enough that even a ring sends it by a call of its own.
+  void Queue(const transport::Flow& flow, uint8_t fill) {
+    constexpr size_t kSize = 5000;
+    transport::Burst* burst = port_->NextBurst();
+    ASSERT_NE(burst, nullptr);
+    burst->Begin(&flow);
+    std::fill_n(burst->Reserve(kSize), kSize, fill);
+    burst->Commit();
+    port_->Queue();
+  }
+
+  // The first bytes of the next `count` packets.
+  std::vector<int> Receive(size_t count) {
+    std::vector<int> fills;
+    while (fills.size() < count) {
+      pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
+      if (::poll(&fd, 1, 10'000) != 1) break;
+      for (const transport::Train& train : port_->Receive(true)) {
+        for (size_t at = 0; at < train.bytes.size(); at += train.segment_size) {
+          fills.push_back(train.bytes[at]);
+        }
+      }
+    }
+    return fills;
+  }
+
+  std::unique_ptr<Port> port_;
+  transport::AddressVector av_;
+  transport::AddressVector other_av_;
+};
+
+// The first of three is taken (and lost), then the buffer is full: what is left
+// waits, in order, though there might be room again a moment later.
+TEST_P(PortBlockedTest, WhatIsLeftWaitsInOrder) {
+  for (const int error : {EAGAIN, ENOBUFS}) {
+    SCOPED_TRACE(error);
+    const uint64_t calls = port_->counters().tx_calls;
+    const uint64_t blocked = port_->counters().tx_blocked;
+    const transport::Flow flow(av_);
+    Run({1, -error, std::nullopt}, [&] {
+      for (uint8_t i = 1; i <= 3; ++i) Queue(flow, i);
+      port_->Flush();
+      EXPECT_TRUE(port_->blocked());
+      EXPECT_EQ(port_->NextBurst(), nullptr);
+      EXPECT_EQ(port_->counters().tx_calls, calls + 2);
+      EXPECT_EQ(port_->counters().tx_blocked, blocked + 1);
+      port_->Flush();
+      EXPECT_FALSE(port_->blocked());
+      EXPECT_NE(port_->NextBurst(), nullptr);
+      EXPECT_EQ(port_->counters().tx_calls, calls + 3);
+    });
+    if (IsSkipped()) return;
+    EXPECT_EQ(Receive(2), (std::vector<int>{2, 3}));
+  }
+  EXPECT_EQ(port_->counters().tx_errors, 0u);
+}
+
+// One socket's full buffer holds up its own packets only.
+TEST_P(PortBlockedTest, AnotherSocketIsNotHeldUp) {
+  const transport::Flow flow(av_);
+  const transport::Flow other(other_av_);
+  Run({-EAGAIN, std::nullopt, std::nullopt}, [&] {
+    Queue(flow, 1);
+    Queue(flow, 2);
+    Queue(other, 3);
+    port_->Flush();
+    EXPECT_TRUE(port_->blocked());
+    EXPECT_EQ(Receive(1), std::vector<int>{3});
+    port_->Flush();
+    EXPECT_FALSE(port_->blocked());
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(Receive(2), (std::vector<int>{1, 2}));
+}
+
+// As often as it takes.
+TEST_P(PortBlockedTest, WaitsAgainAndAgain) {
+  const transport::Flow flow(av_);
+  Run({-EAGAIN, -EAGAIN, -EAGAIN, std::nullopt}, [&] {
+    Queue(flow, 1);
+    for (int i = 0; i < 3; ++i) {
+      port_->Flush();
+      EXPECT_TRUE(port_->blocked());
+    }
+    port_->Flush();
+    EXPECT_FALSE(port_->blocked());
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(Receive(1), std::vector<int>{1});
+  EXPECT_EQ(port_->counters().tx_blocked, 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, PortBlockedTest, ::testing::Bool(),
+                         [](const auto& test) {
+                           return test.param ? "uring" : "socket";
+                         });
+
+}  // namespace
+}  // namespace rxe_user
