@@ -108,7 +108,7 @@ class PortBlockedTest : public ::testing::TestWithParam<bool> {
     if (fd < 0) GTEST_SKIP() << "no seccomp listener here";
   }
 
-  // One packet, large enough that even a ring sends it by a call of its own.
+  // One packet.
   void Queue(const transport::Flow& flow, uint8_t fill) {
     constexpr size_t kSize = 5000;
     transport::Burst* burst = port_->NextBurst();

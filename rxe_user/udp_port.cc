@@ -186,7 +186,7 @@ size_t UdpPort::ReceiveFrom(Receiver& receiver) {
   for (size_t i = 0; i < asked; ++i) {
     const int result = operations[i].result;
     if (result == -EAGAIN || result == -EWOULDBLOCK) continue;
-    ++got;  // an error, such as one that ICMP reported, is also used up
+    ++got;  // an error is also used up
     if (Deliver(receiver, incoming_[i], result)) {
       bytes += static_cast<size_t>(result);
     }
@@ -335,13 +335,6 @@ void UdpPort::Flush() {
 }
 
 bool UdpPort::MustWait(Outgoing& slot, int result) {
-  if (result == -ECONNREFUSED) {
-    // An ICMP answer to an earlier datagram, which is the earlier one's
-    // business; this one was not sent.
-    Operation again = {slot.fd, &slot.message, 0};
-    SendMessages({&again, 1});
-    result = again.result;
-  }
   if (result >= 0) return false;
   const int error = -result;
   if (IsFull(error)) return true;
