@@ -118,9 +118,11 @@ def summary(results):
 
 
 def steadiness(results):
+    retaken = results["retaken"]
+    what = "1 figure was" if retaken == 1 else f"{retaken or 'no'} figures were"
     return (f"A word goes from processor to processor and back in "
             f"{figure(results['core_to_core_ns'])} ns mostly; "
-            f"{results['retaken'] or 'no'} figures were taken anew, since that "
+            f"{what} taken anew, since that "
             "took much longer or less just before or after.")
 
 
