@@ -45,22 +45,24 @@ int InterceptSends() {
 }
 
 // Answers the calls that `listener` tells of, as in `answers`: a number of
-// messages sent, a negative errno, or nothing to let the kernel do it. Ends
-// with them, or when the thread that calls has ended.
+// messages sent, a negative errno, or nothing to let the kernel do it, as it
+// does all that come after them. Ends when the thread that calls has ended.
 void Answer(int listener, std::vector<std::optional<int>> answers) {
-  for (const std::optional<int>& answer : answers) {
+  for (size_t i = 0;; ++i) {
+    const bool given = i < answers.size() && answers[i].has_value();
+    const int answer = given ? *answers[i] : 0;
     pollfd ready = {listener, POLLIN, 0};
     if (::poll(&ready, 1, 30'000) != 1 || (ready.revents & POLLIN) == 0) return;
     seccomp_notif call = {};
     if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return;
     seccomp_notif_resp response = {};
     response.id = call.id;
-    if (!answer) {
+    if (!given) {
       response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-    } else if (*answer < 0) {
-      response.error = *answer;
+    } else if (answer < 0) {
+      response.error = answer;
     } else {
-      response.val = *answer;
+      response.val = answer;
     }
     (void)::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
   }
@@ -102,20 +104,24 @@ class PortBlockedTest : public ::testing::TestWithParam<bool> {
     const int fd = listener.get_future().get();
     if (fd >= 0) {
       Answer(fd, std::move(answers));
-      ::close(fd);  // calls beyond those answers fail
+      ::close(fd);
     }
     thread.join();
     if (fd < 0) GTEST_SKIP() << "no seccomp listener here";
   }
 
-  // One packet.
-  void Queue(const transport::Flow& flow, uint8_t fill) {
-    constexpr size_t kSize = 5000;
+  // A burst of packets whose bytes are the numbers from `first` on.
+  void Queue(const transport::Flow& flow, uint8_t first, int packets = 1) {
+    constexpr size_t kSize = 1000;
     transport::Burst* burst = port_->NextBurst();
     ASSERT_NE(burst, nullptr);
     burst->Begin(&flow);
-    std::fill_n(burst->Reserve(kSize), kSize, fill);
-    burst->Commit();
+    for (int i = 0; i < packets; ++i) {
+      uint8_t* packet = burst->Reserve(kSize);
+      ASSERT_NE(packet, nullptr);
+      std::fill_n(packet, kSize, static_cast<uint8_t>(first + i));
+      burst->Commit();
+    }
     port_->Queue();
   }
 
@@ -198,6 +204,50 @@ TEST_P(PortBlockedTest, WaitsAgainAndAgain) {
   if (IsSkipped()) return;
   EXPECT_EQ(Receive(1), std::vector<int>{1});
   EXPECT_EQ(port_->counters().tx_blocked, 3u);
+}
+
+// To a destination that takes no segmented sends, packets go one by one. They
+// keep their place between those before and behind them: both when that is
+// found out and from then on.
+TEST_P(PortBlockedTest, PartsKeepTheirPlace) {
+  const transport::Flow flow(av_);
+  Run({1, -EIO}, [&] {
+    Queue(flow, 1);  // taken, and lost
+    Queue(flow, 2, 3);
+    Queue(flow, 5);
+    port_->Flush();
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(Receive(4), (std::vector<int>{2, 3, 4, 5}));
+
+  Queue(flow, 6);
+  Queue(flow, 7, 3);
+  Queue(flow, 10);
+  port_->Flush();
+  EXPECT_EQ(Receive(5), (std::vector<int>{6, 7, 8, 9, 10}));
+  EXPECT_EQ(port_->counters().tx_split, 2u);
+  EXPECT_EQ(port_->counters().tx_errors, 0u);
+}
+
+// Nor is any of them lost where the buffer is full in the middle.
+TEST_P(PortBlockedTest, PartsWaitInOrder) {
+  const transport::Flow flow(av_);
+  const std::optional<int> sent = std::nullopt;
+  Run({-EIO, sent, -EAGAIN, -EAGAIN, sent, sent, sent}, [&] {
+    Queue(flow, 1, 3);
+    Queue(flow, 4);
+    port_->Flush();
+    EXPECT_TRUE(port_->blocked());
+    port_->Flush();
+    EXPECT_TRUE(port_->blocked());
+    port_->Flush();
+    EXPECT_FALSE(port_->blocked());
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(Receive(4), (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_EQ(port_->counters().tx_split, 1u);
+  EXPECT_EQ(port_->counters().tx_blocked, 2u);
+  EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, PortBlockedTest, ::testing::Bool(),

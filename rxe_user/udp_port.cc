@@ -270,6 +270,7 @@ void UdpPort::Prepare(Outgoing& slot, Sender& sender) {
   const size_t segment_size =
       slot.burst.segments() > 1 ? slot.burst.segment_size() : 0;
   slot.fd = sender.fd;
+  slot.sent = 0;
   slot.destination = flow.av.destination;
   slot.icrc = flow.icrc;
   slot.vector = {slot.buffer.data(), slot.burst.bytes().size()};
@@ -296,11 +297,6 @@ void UdpPort::Queue() {
   }
   ++counters_.tx_bursts;
   Prepare(slot, *sender);
-  const int limit = SegmentLimit(slot.destination);
-  if (slot.burst.segments() > limit) {
-    SendInParts(slot, limit);
-    return;
-  }
   free_.pop_back();
   queued_.push_back(index);
   queued_bytes_ += slot.burst.bytes().size();
@@ -308,81 +304,110 @@ void UdpPort::Queue() {
 }
 
 void UdpPort::Flush() {
-  if (queued_.empty()) return;
-  Operation operations[kSlots];
-  const size_t count = queued_.size();
-  for (size_t i = 0; i < count; ++i) {
-    Outgoing& slot = outgoing_[queued_[i]];
-    operations[i] = {slot.fd, &slot.message, 0};
-  }
-  SendMessages({operations, count});
-
-  size_t kept = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const uint8_t index = queued_[i];
-    if (MustWait(outgoing_[index], operations[i].result)) {
-      queued_[kept++] = index;
+  const auto begin = queued_.begin();
+  const auto end = queued_.end();
+  auto kept = begin;  // those before it have to wait
+  for (auto next = begin; next != end;) {
+    Outgoing& slot = outgoing_[*next];
+    // There may be room again by now, but what is behind one that waits stays
+    // behind it: the peer would see a gap.
+    bool waits = std::any_of(begin, kept, [&](uint8_t index) {
+      return outgoing_[index].fd == slot.fd;
+    });
+    if (!waits && MustGoInParts(slot)) {
+      waits = !SendInParts(slot);
+    } else if (!waits) {
+      const auto last = std::find_if(next, end, [&](uint8_t index) {
+        return outgoing_[index].fd != slot.fd ||
+               MustGoInParts(outgoing_[index]);
+      });
+      const size_t sent = Send({next, last});
+      for (size_t i = 0; i < sent; ++i) Free(*next++);
+      if (sent != 0) continue;
+      const int error = errno;
+      if (slot.burst.segments() > 1 && IsNoSegmentation(error)) {
+        LowerSegmentLimit(slot, error);
+        continue;
+      }
+      waits = IsFull(error);
+      if (!waits) CountDrop(error);
+    }
+    if (waits) {
+      *kept++ = *next++;
     } else {
-      outgoing_[index].burst =
-          transport::Burst(outgoing_[index].buffer, max_segments_);
-      free_.push_back(index);
+      Free(*next++);
     }
   }
-  queued_.resize(kept);
-  blocked_ = kept != 0;
+  blocked_ = kept != begin;
+  queued_.erase(kept, end);
   queued_bytes_ = 0;
   if (blocked_) ++counters_.tx_blocked;
 }
 
-bool UdpPort::MustWait(Outgoing& slot, int result) {
-  if (result >= 0) return false;
-  const int error = -result;
-  if (IsFull(error)) return true;
-  const int segments = slot.burst.segments();
-  if (segments > 1 && IsNoSegmentation(error)) {
-    // The kernel may be one that takes fewer segments; or the path takes none.
-    int limit = 1;
-    if (segments > kOldMaxSegments && error == EINVAL) {
-      limit = kOldMaxSegments;
-      SetMaxSegments(limit);
-    } else {
-      segment_limits_[slot.destination] = limit;
-    }
-    SendInParts(slot, limit);
-    return false;
-  }
-  CountDrop(error);
-  return false;
+void UdpPort::Free(uint8_t index) {
+  outgoing_[index].burst =
+      transport::Burst(outgoing_[index].buffer, max_segments_);
+  free_.push_back(index);
 }
 
-void UdpPort::SendInParts(Outgoing& slot, int max_segments) {
-  ++counters_.tx_split;
+size_t UdpPort::Send(std::span<const uint8_t> slots) {
+  mmsghdr messages[kSlots];
+  for (size_t i = 0; i < slots.size(); ++i) {
+    messages[i] = {outgoing_[slots[i]].message, 0};
+  }
+  return SendMessages(outgoing_[slots[0]].fd, {messages, slots.size()});
+}
+
+bool UdpPort::MustGoInParts(const Outgoing& slot) const {
+  return slot.burst.segments() > SegmentLimit(slot.destination);
+}
+
+// The kernel may be one that takes fewer segments; or the path takes none.
+void UdpPort::LowerSegmentLimit(const Outgoing& slot, int error) {
+  if (SegmentLimit(slot.destination) > kOldMaxSegments &&
+      slot.burst.segments() > kOldMaxSegments && error == EINVAL) {
+    SetMaxSegments(kOldMaxSegments);
+  } else {
+    segment_limits_[slot.destination] = 1;
+  }
+}
+
+bool UdpPort::SendInParts(Outgoing& slot) {
+  if (slot.sent == 0) ++counters_.tx_split;
   const std::span<uint8_t> bytes = slot.buffer.first(slot.burst.bytes().size());
   const size_t segment_size = slot.burst.segment_size();
-  const size_t part_size = segment_size * static_cast<size_t>(max_segments);
   // Segments now have other places in their sends, hence other IP IDs. The
   // control messages keep their order, UDP_SEGMENT first.
-  for (size_t start = 0; start < bytes.size(); start += part_size) {
+  while (slot.sent < bytes.size()) {
+    const size_t room =
+        segment_size * static_cast<size_t>(SegmentLimit(slot.destination));
     const std::span<uint8_t> part =
-        bytes.subspan(start, std::min(part_size, bytes.size() - start));
+        bytes.subspan(slot.sent, std::min(room, bytes.size() - slot.sent));
     uint16_t id = 0;
     for (size_t at = 0; at < part.size(); at += segment_size) {
       slot.icrc->Store(
           part.subspan(at, std::min(segment_size, part.size() - at)), id++);
     }
     slot.vector = {part.data(), part.size()};
-    msghdr message = slot.message;
+    mmsghdr message = {slot.message, 0};
     if (id == 1) {
       const size_t skip = CMSG_SPACE(sizeof(uint16_t));
-      message.msg_controllen -= skip;
-      message.msg_control =
-          message.msg_controllen != 0 ? slot.control + skip : nullptr;
+      message.msg_hdr.msg_controllen -= skip;
+      message.msg_hdr.msg_control =
+          message.msg_hdr.msg_controllen != 0 ? slot.control + skip : nullptr;
     }
-    Operation operation = {slot.fd, &message, 0};
-    SendMessages({&operation, 1});
-    // Not worth holding back what is left: the transport sends it again.
-    if (operation.result < 0) CountDrop(-operation.result);
+    if (SendMessages(slot.fd, {&message, 1}) == 0) {
+      const int error = errno;
+      if (IsFull(error)) return false;
+      if (id > 1 && IsNoSegmentation(error)) {
+        LowerSegmentLimit(slot, error);
+        continue;
+      }
+      CountDrop(error);
+    }
+    slot.sent += part.size();
   }
+  return true;
 }
 
 void UdpPort::CountDrop(int error) {
@@ -410,39 +435,11 @@ int UdpPort::SegmentLimit(const wire::IpAddress& destination) const {
 // By syscall(2): these functions of the C library are cancellation points,
 // which makes them look twice in each call whether to end the thread. Nobody is
 // cancelled under the lane's lock (adaptive_lock.h).
-void UdpPort::SendMessages(std::span<Operation> operations) {
-  mmsghdr messages[kSlots];
-  while (!operations.empty()) {
-    if (operations[0].result < 0) {  // see below
-      operations = operations.subspan(1);
-      continue;
-    }
-    const int fd = operations[0].fd;
-    size_t count = 0;
-    while (count < operations.size() && operations[count].fd == fd) {
-      messages[count] = {*operations[count].message, 0};
-      ++count;
-    }
-    // sendmmsg(2) ends with the first that fails, and says why if that is the
-    // first of all: what is left is for the next call.
-    ++counters_.tx_calls;
-    const long sent = ::syscall(SYS_sendmmsg, fd, messages, count,
-                                MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent <= 0) {
-      const int error = errno;
-      operations[0].result = -error;
-      // There may be room again a moment later, but what is behind it stays
-      // behind it.
-      for (Operation& other : operations) {
-        if (IsFull(error) && other.fd == fd) other.result = -error;
-      }
-    }
-    for (long i = 0; i < sent; ++i) {
-      operations[static_cast<size_t>(i)].result =
-          static_cast<int>(messages[i].msg_len);
-    }
-    operations = operations.subspan(static_cast<size_t>(std::max(sent, 1L)));
-  }
+size_t UdpPort::SendMessages(int fd, std::span<mmsghdr> messages) {
+  ++counters_.tx_calls;
+  const long sent = ::syscall(SYS_sendmmsg, fd, messages.data(),
+                              messages.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return static_cast<size_t>(std::max(sent, 0L));
 }
 
 void UdpPort::ReceiveByCall(std::span<Operation> operations) {

@@ -46,7 +46,7 @@ class UdpPort : public Port {
   void AbandonInChild() override;
 
  protected:
-  // `result`: bytes, or a negative errno.
+  // A receive. `result`: bytes, or a negative errno.
   struct Operation {
     int fd = -1;
     msghdr* message = nullptr;
@@ -94,6 +94,7 @@ class UdpPort : public Port {
     std::span<uint8_t> buffer;
     transport::Burst burst{{}, 1};
     int fd = -1;
+    size_t sent = 0;  // bytes, of one that goes in parts
     msghdr message{};
     iovec vector{};
     SocketAddress to{};
@@ -113,12 +114,16 @@ class UdpPort : public Port {
   bool Deliver(Receiver& receiver, const Incoming& incoming, int result);
   Sender* FindSender(const transport::AddressVector& av);
   void Prepare(Outgoing& slot, Sender& sender);
-  // Executes all, without blocking, those of one socket in order; neighbours of
-  // one socket share a call.
-  void SendMessages(std::span<Operation> operations);
-  // Deals with the result of a send; true when the slot must be kept.
-  bool MustWait(Outgoing& slot, int result);
-  void SendInParts(Outgoing& slot, int max_segments);
+  // Sends the first of `slots`, all of one socket, in order. Returns how many
+  // the system took; if none, errno says why.
+  size_t Send(std::span<const uint8_t> slots);
+  size_t SendMessages(int fd, std::span<mmsghdr> messages);
+  bool MustGoInParts(const Outgoing& slot) const;
+  // Sends what is left of one that must. False if it has to wait for more.
+  bool SendInParts(Outgoing& slot);
+  // A segmented send of the slot's has failed for being one.
+  void LowerSegmentLimit(const Outgoing& slot, int error);
+  void Free(uint8_t index);
   void CountDrop(int error);
   int SegmentLimit(const wire::IpAddress& destination) const;
   void SetMaxSegments(int max_segments);
