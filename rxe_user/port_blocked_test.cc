@@ -1,6 +1,7 @@
-// What the port does when the system takes no more: a socket's send buffer is
-// full behind a slow link. Loopback never says so; here a seccomp listener does
-// in the kernel's place, call by call.
+// What the port does when the system does not take what it sends: a socket's
+// send buffer is full behind a slow link, or the way takes no segmented sends.
+// Loopback never says so; here a seccomp listener does in the kernel's place,
+// call by call.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -11,19 +12,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <future>
-#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
-#include "rxe_user/port.h"
-#include "rxe_user/socket_port.h"
-#include "rxe_user/udp_socket.h"
-#include "rxe_user/uring_port.h"
-#include "wire/packet.h"
+#include "rxe_user/testing/loopback_port.h"
 
 namespace rxe_user {
 namespace {
@@ -68,27 +63,14 @@ void Answer(int listener, std::vector<std::optional<int>> answers) {
   }
 }
 
-class PortBlockedTest : public ::testing::TestWithParam<bool> {
+class PortBlockedTest : public LoopbackPortTest,
+                        public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
-    if (GetParam() && !UringPort::Create().ok()) {
-      GTEST_SKIP() << "no io_uring here";
-    }
-    port_ = *(GetParam() ? UringPort::Create() : SocketPort::Create());
-    LocalAddress local;
-    local.address = *wire::IpAddress::Parse("127.0.0.1");
-    SocketAddress address;
-    const socklen_t length =
-        ToSocketAddress(local.address, wire::kRoceUdpPort, 0, &address);
-    const int fd =
-        ::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(::bind(fd, &address.any, length), 0);
-    ASSERT_TRUE(port_->AddReceiver(local, fd).ok());
-    av_.source = local.address;
-    av_.destination = local.address;
-    av_.source_port = port_->SourcePort(local, 0).value_or(0);
+    Open("127.0.0.1", GetParam());
+    if (IsSkipped() || HasFatalFailure()) return;
     other_av_ = av_;
-    other_av_.source_port = port_->SourcePort(local, 1).value_or(0);
+    other_av_.source_port = port_->SourcePort(local_, 6).value_or(0);
     ASSERT_NE(av_.source_port, other_av_.source_port);
   }
 
@@ -110,38 +92,21 @@ class PortBlockedTest : public ::testing::TestWithParam<bool> {
     if (fd < 0) GTEST_SKIP() << "no seccomp listener here";
   }
 
-  // A burst of packets whose bytes are the numbers from `first` on.
-  void Queue(const transport::Flow& flow, uint8_t first, int packets = 1) {
-    constexpr size_t kSize = 1000;
-    transport::Burst* burst = port_->NextBurst();
-    ASSERT_NE(burst, nullptr);
-    burst->Begin(&flow);
-    for (int i = 0; i < packets; ++i) {
-      uint8_t* packet = burst->Reserve(kSize);
-      ASSERT_NE(packet, nullptr);
-      std::fill_n(packet, kSize, static_cast<uint8_t>(first + i));
-      burst->Commit();
-    }
-    port_->Queue();
+  // A burst of packets that are numbered from `first` on.
+  void QueueNumbers(const transport::Flow& flow, uint8_t first,
+                    size_t packets = 1) {
+    Queue(flow, std::vector<size_t>(packets, 1000), first, 1);
   }
 
-  // The first bytes of the next `count` packets.
-  std::vector<int> Receive(size_t count) {
-    std::vector<int> fills;
-    while (fills.size() < count) {
-      pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
-      if (::poll(&fd, 1, 10'000) != 1) break;
-      for (const transport::Train& train : port_->Receive(true)) {
-        for (size_t at = 0; at < train.bytes.size(); at += train.segment_size) {
-          fills.push_back(train.bytes[at]);
-        }
-      }
+  // The numbers of the next `count` packets.
+  std::vector<int> ReceiveNumbers(size_t count) {
+    std::vector<int> numbers;
+    for (const Packet& packet : Receive(count)) {
+      numbers.push_back(packet.bytes[0]);
     }
-    return fills;
+    return numbers;
   }
 
-  std::unique_ptr<Port> port_;
-  transport::AddressVector av_;
   transport::AddressVector other_av_;
 };
 
@@ -154,7 +119,7 @@ TEST_P(PortBlockedTest, WhatIsLeftWaitsInOrder) {
     const uint64_t blocked = port_->counters().tx_blocked;
     const transport::Flow flow(av_);
     Run({1, -error, std::nullopt}, [&] {
-      for (uint8_t i = 1; i <= 3; ++i) Queue(flow, i);
+      for (uint8_t i = 1; i <= 3; ++i) QueueNumbers(flow, i);
       port_->Flush();
       EXPECT_TRUE(port_->blocked());
       EXPECT_EQ(port_->NextBurst(), nullptr);
@@ -166,7 +131,7 @@ TEST_P(PortBlockedTest, WhatIsLeftWaitsInOrder) {
       EXPECT_EQ(port_->counters().tx_calls, calls + 3);
     });
     if (IsSkipped()) return;
-    EXPECT_EQ(Receive(2), (std::vector<int>{2, 3}));
+    EXPECT_EQ(ReceiveNumbers(2), (std::vector<int>{2, 3}));
   }
   EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
@@ -176,24 +141,24 @@ TEST_P(PortBlockedTest, AnotherSocketIsNotHeldUp) {
   const transport::Flow flow(av_);
   const transport::Flow other(other_av_);
   Run({-EAGAIN, std::nullopt, std::nullopt}, [&] {
-    Queue(flow, 1);
-    Queue(flow, 2);
-    Queue(other, 3);
+    QueueNumbers(flow, 1);
+    QueueNumbers(flow, 2);
+    QueueNumbers(other, 3);
     port_->Flush();
     EXPECT_TRUE(port_->blocked());
-    EXPECT_EQ(Receive(1), std::vector<int>{3});
+    EXPECT_EQ(ReceiveNumbers(1), std::vector<int>{3});
     port_->Flush();
     EXPECT_FALSE(port_->blocked());
   });
   if (IsSkipped()) return;
-  EXPECT_EQ(Receive(2), (std::vector<int>{1, 2}));
+  EXPECT_EQ(ReceiveNumbers(2), (std::vector<int>{1, 2}));
 }
 
 // As often as it takes.
 TEST_P(PortBlockedTest, WaitsAgainAndAgain) {
   const transport::Flow flow(av_);
   Run({-EAGAIN, -EAGAIN, -EAGAIN, std::nullopt}, [&] {
-    Queue(flow, 1);
+    QueueNumbers(flow, 1);
     for (int i = 0; i < 3; ++i) {
       port_->Flush();
       EXPECT_TRUE(port_->blocked());
@@ -202,7 +167,7 @@ TEST_P(PortBlockedTest, WaitsAgainAndAgain) {
     EXPECT_FALSE(port_->blocked());
   });
   if (IsSkipped()) return;
-  EXPECT_EQ(Receive(1), std::vector<int>{1});
+  EXPECT_EQ(ReceiveNumbers(1), std::vector<int>{1});
   EXPECT_EQ(port_->counters().tx_blocked, 3u);
 }
 
@@ -212,19 +177,19 @@ TEST_P(PortBlockedTest, WaitsAgainAndAgain) {
 TEST_P(PortBlockedTest, PartsKeepTheirPlace) {
   const transport::Flow flow(av_);
   Run({1, -EIO}, [&] {
-    Queue(flow, 1);  // taken, and lost
-    Queue(flow, 2, 3);
-    Queue(flow, 5);
+    QueueNumbers(flow, 1);  // taken, and lost
+    QueueNumbers(flow, 2, 3);
+    QueueNumbers(flow, 5);
     port_->Flush();
   });
   if (IsSkipped()) return;
-  EXPECT_EQ(Receive(4), (std::vector<int>{2, 3, 4, 5}));
+  EXPECT_EQ(ReceiveNumbers(4), (std::vector<int>{2, 3, 4, 5}));
 
-  Queue(flow, 6);
-  Queue(flow, 7, 3);
-  Queue(flow, 10);
+  QueueNumbers(flow, 6);
+  QueueNumbers(flow, 7, 3);
+  QueueNumbers(flow, 10);
   port_->Flush();
-  EXPECT_EQ(Receive(5), (std::vector<int>{6, 7, 8, 9, 10}));
+  EXPECT_EQ(ReceiveNumbers(5), (std::vector<int>{6, 7, 8, 9, 10}));
   EXPECT_EQ(port_->counters().tx_split, 2u);
   EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
@@ -234,8 +199,8 @@ TEST_P(PortBlockedTest, PartsWaitInOrder) {
   const transport::Flow flow(av_);
   const std::optional<int> sent = std::nullopt;
   Run({-EIO, sent, -EAGAIN, -EAGAIN, sent, sent, sent}, [&] {
-    Queue(flow, 1, 3);
-    Queue(flow, 4);
+    QueueNumbers(flow, 1, 3);
+    QueueNumbers(flow, 4);
     port_->Flush();
     EXPECT_TRUE(port_->blocked());
     port_->Flush();
@@ -244,7 +209,7 @@ TEST_P(PortBlockedTest, PartsWaitInOrder) {
     EXPECT_FALSE(port_->blocked());
   });
   if (IsSkipped()) return;
-  EXPECT_EQ(Receive(4), (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_EQ(ReceiveNumbers(4), (std::vector<int>{1, 2, 3, 4}));
   EXPECT_EQ(port_->counters().tx_split, 1u);
   EXPECT_EQ(port_->counters().tx_blocked, 2u);
   EXPECT_EQ(port_->counters().tx_errors, 0u);

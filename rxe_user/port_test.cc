@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -16,7 +15,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "rxe_user/socket_port.h"
+#include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/udp_socket.h"
 #include "rxe_user/uring_port.h"
@@ -30,79 +29,10 @@ struct Way {
   bool uring;
 };
 
-class PortTest : public ::testing::TestWithParam<Way> {
+class PortTest : public LoopbackPortTest,
+                 public ::testing::WithParamInterface<Way> {
  protected:
-  void SetUp() override {
-    local_.address = *wire::IpAddress::Parse(GetParam().address);
-    if (!local_.address.is_v4() && !HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
-    if (GetParam().uring && !UringPort::Create().ok()) {
-      GTEST_SKIP() << "no io_uring here";
-    }
-    port_ = Make();
-    const int fd = Bind();
-    ASSERT_GE(fd, 0);
-    ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
-    av_.source = local_.address;
-    av_.destination = local_.address;
-    av_.source_port = port_->SourcePort(local_, 5).value_or(0);
-    ASSERT_NE(av_.source_port, 0);
-  }
-
-  std::unique_ptr<Port> Make() {
-    return *(GetParam().uring ? UringPort::Create() : SocketPort::Create());
-  }
-  int Bind() {
-    SocketAddress address;
-    const socklen_t length =
-        ToSocketAddress(local_.address, wire::kRoceUdpPort, 0, &address);
-    const int fd = ::socket(address.any.sa_family,
-                            SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    return ::bind(fd, &address.any, length) == 0 ? fd : -1;
-  }
-
-  // Queues a burst of packets of these sizes, all bytes but the ICRC `fill`.
-  void Queue(const transport::Flow& flow, std::vector<size_t> sizes,
-             uint8_t fill = 7) {
-    transport::Burst* burst = port_->NextBurst();
-    ASSERT_NE(burst, nullptr);
-    burst->Begin(&flow);
-    for (const size_t size : sizes) {
-      uint8_t* packet = burst->Reserve(size);
-      ASSERT_NE(packet, nullptr);
-      std::fill_n(packet, size, fill);
-      burst->Commit();
-    }
-    port_->Queue();
-  }
-
-  struct Packet {
-    std::vector<uint8_t> bytes;
-    uint16_t index;  // in its arrival
-    transport::Train arrival;
-  };
-  // The next `count` packets.
-  std::vector<Packet> Receive(size_t count) {
-    std::vector<Packet> packets;
-    while (packets.size() < count) {
-      pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
-      if (::poll(&fd, 1, 10'000) != 1) break;
-      for (const transport::Train& arrival : port_->Receive(true)) {
-        uint16_t index = 0;
-        for (size_t at = 0; at < arrival.bytes.size();
-             at += arrival.segment_size) {
-          const auto part = arrival.bytes.subspan(
-              at, std::min(arrival.segment_size, arrival.bytes.size() - at));
-          packets.push_back({{part.begin(), part.end()}, index++, arrival});
-        }
-      }
-    }
-    EXPECT_EQ(packets.size(), count);
-    return packets;
-  }
-
-  LocalAddress local_;
-  std::unique_ptr<Port> port_;
-  transport::AddressVector av_;
+  void SetUp() override { Open(GetParam().address, GetParam().uring); }
 };
 
 TEST_P(PortTest, CarriesOnePacket) {
@@ -223,9 +153,7 @@ TEST_P(PortTest, TakesManyArrivalsWithFewCalls) {
     port_->Flush();
   }
   EXPECT_EQ(Receive(kPackets).size(), size_t{kPackets});
-  if (GetParam().uring) {
-    EXPECT_LE(port_->counters().rx_calls, 16u);
-  }
+  EXPECT_LE(port_->counters().rx_calls, 16u);
   EXPECT_TRUE(port_->Receive(true).empty());
   EXPECT_FALSE(port_->more());
 }

@@ -8,8 +8,9 @@ absl::StatusOr<std::unique_ptr<Port>> SocketPort::Create() {
   return port;
 }
 
-void SocketPort::ReceiveSeveral(std::span<Operation> operations, int) {
-  ReceiveByCall(operations);
+void SocketPort::ReceiveSeveral(int fd, int /*index*/,
+                                std::span<Operation> operations) {
+  ReceiveByCall(fd, operations);
 }
 
 }  // namespace rxe_user

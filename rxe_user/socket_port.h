@@ -16,7 +16,8 @@ class SocketPort final : public UdpPort {
   const char* name() const override { return "socket"; }
 
  private:
-  void ReceiveSeveral(std::span<Operation> operations, int index) override;
+  void ReceiveSeveral(int fd, int index,
+                      std::span<Operation> operations) override;
   int RegisterReceiver(int) override { return -1; }
 };
 

@@ -172,13 +172,13 @@ size_t UdpPort::ReceiveFrom(Receiver& receiver) {
     incoming.message.msg_control = incoming.control;
     incoming.message.msg_controllen = sizeof(incoming.control);
     incoming.message.msg_flags = 0;
-    operations[i] = {receiver.fd, &incoming.message, 0};
+    operations[i] = {&incoming.message, 0};
   }
   ++counters_.rx_calls;
   if (asked == 1) {
-    ReceiveByCall({operations, 1});
+    ReceiveByCall(receiver.fd, {operations, 1});
   } else {
-    ReceiveSeveral({operations, asked}, receiver.index);
+    ReceiveSeveral(receiver.fd, receiver.index, {operations, asked});
   }
 
   size_t got = 0;
@@ -442,11 +442,11 @@ size_t UdpPort::SendMessages(int fd, std::span<mmsghdr> messages) {
   return static_cast<size_t>(std::max(sent, 0L));
 }
 
-void UdpPort::ReceiveByCall(std::span<Operation> operations) {
+void UdpPort::ReceiveByCall(int fd, std::span<Operation> operations) {
   Operation& first = operations[0];
   if (operations.size() == 1) {
     const long received =
-        ::syscall(SYS_recvmsg, first.fd, first.message, MSG_DONTWAIT);
+        ::syscall(SYS_recvmsg, fd, first.message, MSG_DONTWAIT);
     first.result = received < 0 ? -errno : static_cast<int>(received);
     return;
   }
@@ -455,8 +455,8 @@ void UdpPort::ReceiveByCall(std::span<Operation> operations) {
     messages[i] = {*operations[i].message, 0};
     operations[i].result = -EAGAIN;
   }
-  const long received = ::syscall(SYS_recvmmsg, first.fd, messages,
-                                  operations.size(), MSG_DONTWAIT, nullptr);
+  const long received = ::syscall(SYS_recvmmsg, fd, messages, operations.size(),
+                                  MSG_DONTWAIT, nullptr);
   if (received < 0) first.result = -errno;
   for (long i = 0; i < received; ++i) {
     Operation& operation = operations[static_cast<size_t>(i)];

@@ -46,9 +46,11 @@ class UdpPort : public Port {
   void AbandonInChild() override;
 
  protected:
+  static constexpr size_t kSlots = 8;         // buffers, for each direction
+  static constexpr size_t kMaxSockets = 256;  // the same
+
   // A receive. `result`: bytes, or a negative errno.
   struct Operation {
-    int fd = -1;
     msghdr* message = nullptr;
     int result = 0;
   };
@@ -57,20 +59,19 @@ class UdpPort : public Port {
   // To be called once, before anything else.
   absl::Status Open();
 
-  // Executes all, several of one socket, without blocking and in order.
+  // Executes all, several of socket `fd`, without blocking and in order.
   // `index`: what RegisterReceiver returned for it.
-  virtual void ReceiveSeveral(std::span<Operation> operations, int index) = 0;
+  virtual void ReceiveSeveral(int fd, int index,
+                              std::span<Operation> operations) = 0;
   // A receiver was added; returns its index in the backend's table, if any.
   virtual int RegisterReceiver(int fd) = 0;
 
   // As ReceiveSeveral, by recvmmsg(2).
-  static void ReceiveByCall(std::span<Operation> operations);
+  static void ReceiveByCall(int fd, std::span<Operation> operations);
 
   PortCounters counters_;
 
  private:
-  static constexpr size_t kSlots = 8;
-  static constexpr size_t kMaxSockets = 256;
   static constexpr uint32_t kSendersPerAddress = 8;
 
   struct Receiver {

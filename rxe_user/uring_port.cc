@@ -6,12 +6,6 @@
 #include "rxe_user/errno_status.h"
 
 namespace rxe_user {
-namespace {
-
-constexpr unsigned kEntries = 8;  // a port's slots
-constexpr unsigned kFileTable = 256;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Port>> UringPort::Create() {
   auto port = std::make_unique<UringPort>();
@@ -21,12 +15,12 @@ absl::StatusOr<std::unique_ptr<Port>> UringPort::Create() {
 }
 
 absl::Status UringPort::OpenRing() {
-  const int error = ::io_uring_queue_init(kEntries, &ring_, 0);
+  const int error = ::io_uring_queue_init(kSlots, &ring_, 0);
   if (error != 0) return ErrnoStatus(-error, "io_uring_setup");
   open_ = true;
   (void)::io_uring_ring_dontfork(&ring_);
-  if (::io_uring_register_files_sparse(&ring_, kFileTable) == 0) {
-    file_capacity_ = kFileTable;
+  if (::io_uring_register_files_sparse(&ring_, kMaxSockets) == 0) {
+    file_capacity_ = kMaxSockets;
   }
   return absl::OkStatus();
 }
@@ -55,14 +49,15 @@ int UringPort::RegisterReceiver(int fd) {
   return files_++;
 }
 
-void UringPort::ReceiveSeveral(std::span<Operation> operations, int index) {
-  if (broken_) return ReceiveByCall(operations);
+void UringPort::ReceiveSeveral(int fd, int index,
+                               std::span<Operation> operations) {
+  if (broken_) return ReceiveByCall(fd, operations);
   for (size_t i = 0; i < operations.size(); ++i) {
     Operation& operation = operations[i];
     operation.result = -EAGAIN;
     io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
-    ::io_uring_prep_recvmsg(sqe, index >= 0 ? index : operation.fd,
-                            operation.message, MSG_DONTWAIT);
+    ::io_uring_prep_recvmsg(sqe, index >= 0 ? index : fd, operation.message,
+                            MSG_DONTWAIT);
     if (index >= 0) sqe->flags |= IOSQE_FIXED_FILE;
     sqe->user_data = i;
   }

@@ -29,7 +29,8 @@ class UringPort final : public UdpPort {
 
  private:
   absl::Status OpenRing();
-  void ReceiveSeveral(std::span<Operation> operations, int index) override;
+  void ReceiveSeveral(int fd, int index,
+                      std::span<Operation> operations) override;
   int RegisterReceiver(int fd) override;
 
   io_uring ring_{};

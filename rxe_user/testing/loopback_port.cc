@@ -1,0 +1,75 @@
+#include "rxe_user/testing/loopback_port.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "rxe_user/socket_port.h"
+#include "rxe_user/testing/net_namespace.h"
+#include "rxe_user/udp_socket.h"
+#include "rxe_user/uring_port.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+
+void LoopbackPortTest::Open(const char* address, bool uring) {
+  local_.address = *wire::IpAddress::Parse(address);
+  if (!local_.address.is_v4() && !HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
+  if (uring && !UringPort::Create().ok()) GTEST_SKIP() << "no io_uring here";
+  port_ = *(uring ? UringPort::Create() : SocketPort::Create());
+  const int fd = Bind();
+  ASSERT_GE(fd, 0);
+  ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
+  av_.source = local_.address;
+  av_.destination = local_.address;
+  av_.source_port = port_->SourcePort(local_, 5).value_or(0);
+  ASSERT_NE(av_.source_port, 0);
+}
+
+int LoopbackPortTest::Bind() const {
+  SocketAddress address;
+  const socklen_t length =
+      ToSocketAddress(local_.address, wire::kRoceUdpPort, 0, &address);
+  const int fd = ::socket(address.any.sa_family,
+                          SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  return ::bind(fd, &address.any, length) == 0 ? fd : -1;
+}
+
+void LoopbackPortTest::Queue(const transport::Flow& flow,
+                             const std::vector<size_t>& sizes, uint8_t fill,
+                             uint8_t step) {
+  transport::Burst* burst = port_->NextBurst();
+  ASSERT_NE(burst, nullptr);
+  burst->Begin(&flow);
+  for (const size_t size : sizes) {
+    uint8_t* packet = burst->Reserve(size);
+    ASSERT_NE(packet, nullptr);
+    std::fill_n(packet, size, fill);
+    burst->Commit();
+    fill = static_cast<uint8_t>(fill + step);
+  }
+  port_->Queue();
+}
+
+std::vector<LoopbackPortTest::Packet> LoopbackPortTest::Receive(size_t count) {
+  std::vector<Packet> packets;
+  while (packets.size() < count) {
+    pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
+    if (::poll(&fd, 1, 10'000) != 1) break;
+    for (const transport::Train& arrival : port_->Receive(true)) {
+      uint16_t index = 0;
+      for (size_t at = 0; at < arrival.bytes.size();
+           at += arrival.segment_size) {
+        const auto part = arrival.bytes.subspan(
+            at, std::min(arrival.segment_size, arrival.bytes.size() - at));
+        packets.push_back({{part.begin(), part.end()}, index++, arrival});
+      }
+    }
+  }
+  EXPECT_EQ(packets.size(), count);
+  return packets;
+}
+
+}  // namespace rxe_user
