@@ -47,7 +47,11 @@
 // bytes the first 8 become 4, then the first 4 of 12, and what is left is
 // reduced as Barrett does. In the loop, loads go together before the stores:
 // one behind a store with the same low 12 bits waits for it. Only where the way
-// is 3.
+// is 3 or more.
+//
+// rxe_user_guarded_fold_wide: the same by four registers of 64 bytes, a
+// multiple of 256 bytes, only where the way is 4. A processor multiplies as
+// many registers in a time, however wide they are.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64
@@ -56,6 +60,7 @@ asm(R"(
     .hidden rxe_user_guarded_fault
     .hidden rxe_user_guarded_copy
     .hidden rxe_user_guarded_fold
+    .hidden rxe_user_guarded_fold_wide
     .hidden rxe_user_guarded_compare_swap
     .hidden rxe_user_guarded_fetch_add
     .globl rxe_user_guarded_begin
@@ -63,6 +68,7 @@ asm(R"(
     .globl rxe_user_guarded_fault
     .globl rxe_user_guarded_copy
     .globl rxe_user_guarded_fold
+    .globl rxe_user_guarded_fold_wide
     .globl rxe_user_guarded_compare_swap
     .globl rxe_user_guarded_fetch_add
 rxe_user_guarded_begin:
@@ -160,8 +166,8 @@ rxe_user_guarded_copy:
     .type rxe_user_guarded_fold, @function
 rxe_user_guarded_fold:
     .cfi_startproc
-    vbroadcasti128 (%r8), %ymm6
-    vbroadcasti128 16(%r8), %ymm7
+    vbroadcasti128 32(%r8), %ymm6
+    vbroadcasti128 48(%r8), %ymm7
     .irp i, 0, 1, 2, 3
     vmovdqu 32*\i(%rsi), %ymm1\i
     vmovdqu %ymm1\i, 32*\i(%rdi)
@@ -194,14 +200,14 @@ rxe_user_guarded_fold:
     vpxor   %ymm1\i, %ymm4, %ymm4
     vpxor   %ymm4, %ymm5, %ymm10
     .endr
-    vextracti128 $1, %ymm10, %xmm0
-    vmovdqu 32(%r8), %xmm7
+4:  vextracti128 $1, %ymm10, %xmm0
+    vmovdqu 64(%r8), %xmm7
     vpclmulqdq $0x00, %xmm7, %xmm10, %xmm4
     vpclmulqdq $0x11, %xmm7, %xmm10, %xmm5
     vpxor   %xmm4, %xmm5, %xmm5
     vpxor   %xmm5, %xmm0, %xmm0
-    vmovdqu 48(%r8), %xmm6
-    vmovdqu 64(%r8), %xmm7
+    vmovdqu 80(%r8), %xmm6
+    vmovdqu 96(%r8), %xmm7
     vpclmulqdq $0x00, %xmm6, %xmm0, %xmm1
     vpsrldq $8, %xmm0, %xmm0
     vpslldq $4, %xmm0, %xmm0
@@ -217,8 +223,50 @@ rxe_user_guarded_fold:
     vzeroupper
     xorl    %eax, %eax
     ret
+    .type rxe_user_guarded_fold_wide, @function
+rxe_user_guarded_fold_wide:
+    vbroadcasti32x4 (%r8), %zmm6
+    vbroadcasti32x4 16(%r8), %zmm7
+    .irp i, 0, 1, 2, 3
+    vmovdqu64 64*\i(%rsi), %zmm1\i
+    vmovdqu64 %zmm1\i, 64*\i(%rdi)
+    .endr
+    vmovd   (%rcx), %xmm4
+    vpxorq  %zmm4, %zmm10, %zmm10
+    jmp     2f
+1:  testq   %r9, %r9
+    jz      3f
+    .irp i, 0, 1, 2, 3
+    prefetcht1 64*\i(%r9)
+    .endr
+    addq    $256, %r9
+3:  .irp i, 0, 1, 2, 3
+    vmovdqu64 64*\i(%rsi), %zmm\i
+    .endr
+    .irp i, 0, 1, 2, 3
+    vmovdqu64 %zmm\i, 64*\i(%rdi)
+    vpclmulqdq $0x00, %zmm6, %zmm1\i, %zmm4
+    vpclmulqdq $0x11, %zmm6, %zmm1\i, %zmm1\i
+    vpternlogq $0x96, %zmm\i, %zmm4, %zmm1\i
+    .endr
+2:  addq    $256, %rsi
+    addq    $256, %rdi
+    subq    $256, %rdx
+    jnz     1b
+    .irp i, 1, 2, 3
+    vpclmulqdq $0x00, %zmm7, %zmm10, %zmm4
+    vpclmulqdq $0x11, %zmm7, %zmm10, %zmm10
+    vpternlogq $0x96, %zmm1\i, %zmm4, %zmm10
+    .endr
+    vextracti64x4 $1, %zmm10, %ymm0
+    vbroadcasti128 48(%r8), %ymm7
+    vpclmulqdq $0x00, %ymm7, %ymm10, %ymm4
+    vpclmulqdq $0x11, %ymm7, %ymm10, %ymm5
+    vpxor   %ymm0, %ymm4, %ymm4
+    vpxor   %ymm4, %ymm5, %ymm10
+    jmp     4b
     .cfi_endproc
-    .size rxe_user_guarded_fold, . - rxe_user_guarded_fold
+    .size rxe_user_guarded_fold_wide, . - rxe_user_guarded_fold_wide
     .type rxe_user_guarded_compare_swap, @function
 rxe_user_guarded_compare_swap:  /* word, compare, swap, original */
     .cfi_startproc
@@ -254,7 +302,13 @@ rxe_user_guarded_fault:
 
 namespace {
 
-enum Way : uint8_t { kByWords, kByBytes, kByVectors, kByVectorsThatFold };
+enum Way : uint8_t {
+  kByWords,
+  kByBytes,
+  kByVectors,
+  kByVectorsThatFold,
+  kByWideVectorsThatFold,
+};
 
 // Vectors do not care how the destination is aligned; what lies behind packet
 // headers is not, and `rep movsb` takes twice as long there. Without vectors it
@@ -264,7 +318,8 @@ Way BestWay() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul") &&
       __builtin_cpu_supports("vpclmulqdq")) {
-    return kByVectorsThatFold;
+    return __builtin_cpu_supports("avx512f") ? kByWideVectorsThatFold
+                                             : kByVectorsThatFold;
   }
   if (__builtin_cpu_supports("avx")) return kByVectors;
   constexpr unsigned kErms = 1 << 9;
@@ -275,6 +330,7 @@ Way BestWay() {
 }
 
 constexpr size_t kFoldStride = 128;  // bytes
+constexpr size_t kWideFoldStride = 256;
 
 // For moving 16 bytes by `bits`: x^(64 + bits) for the first 8, x^bits for the
 // others. In the low half of a word and shifted by one, since products of
@@ -288,8 +344,10 @@ struct Multipliers {
   uint64_t second;
 };
 
-// What rxe_user_guarded_fold wants.
+// What rxe_user_guarded_fold and rxe_user_guarded_fold_wide want.
 struct FoldConstants {
+  Multipliers wide_stride{8 * kWideFoldStride};
+  Multipliers wide_register{512};
   Multipliers stride{8 * kFoldStride};
   Multipliers register_width{256};
   Multipliers half{128};
@@ -322,6 +380,10 @@ int rxe_user_guarded_copy(void* to, const void* from, size_t bytes,
 int rxe_user_guarded_fold(void* to, const void* from, size_t bytes,
                           uint32_t* crc, const void* constants,
                           const void* ahead)
+    __attribute__((visibility("hidden")));
+int rxe_user_guarded_fold_wide(void* to, const void* from, size_t bytes,
+                               uint32_t* crc, const void* constants,
+                               const void* ahead)
     __attribute__((visibility("hidden")));
 int rxe_user_guarded_compare_swap(void* word, uint64_t compare, uint64_t swap,
                                   uint64_t* original)
@@ -518,11 +580,14 @@ bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
   auto* out = static_cast<uint8_t*>(to);
   auto* in = static_cast<const uint8_t*>(from);
 #if RXE_USER_GUARDED_ASM
-  const size_t folded = bytes - bytes % kFoldStride;
-  if (folded > 0 && rxe_user_guarded_way == kByVectorsThatFold && MayFault()) {
+  const bool wide = rxe_user_guarded_way == kByWideVectorsThatFold &&
+                    bytes >= kWideFoldStride;
+  const size_t folded = bytes - bytes % (wide ? kWideFoldStride : kFoldStride);
+  if (folded > 0 && rxe_user_guarded_way >= kByVectorsThatFold && MayFault()) {
     uint32_t crc = ~*icrc;
-    if (rxe_user_guarded_fold(out, in, folded, &crc, &kFoldConstants,
-                              Ahead(in, bytes, more)) != 0) {
+    const auto fold = wide ? rxe_user_guarded_fold_wide : rxe_user_guarded_fold;
+    if (fold(out, in, folded, &crc, &kFoldConstants, Ahead(in, bytes, more)) !=
+        0) {
       return false;
     }
     *icrc = ~crc;

@@ -64,7 +64,8 @@ class GuardedCopyByTest : public GuardedCopyTest,
     if (GetParam() == 2 && !__builtin_cpu_supports("avx")) {
       GTEST_SKIP() << "no AVX";
     }
-    if (GetParam() == 3 && before_ != 3) GTEST_SKIP() << "no VPCLMULQDQ";
+    if (GetParam() == 3 && before_ < 3) GTEST_SKIP() << "no VPCLMULQDQ";
+    if (GetParam() == 4 && before_ < 4) GTEST_SKIP() << "no AVX-512";
     rxe_user_guarded_way = GetParam();
   }
   void TearDown() override { rxe_user_guarded_way = before_; }
@@ -74,8 +75,8 @@ class GuardedCopyByTest : public GuardedCopyTest,
 };
 
 constexpr const char* kWays[] = {"Words", "Bytes", "Vectors",
-                                 "VectorsThatFold"};
-INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(0, 1, 2, 3),
+                                 "VectorsThatFold", "WideVectorsThatFold"};
+INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(0, 1, 2, 3, 4),
                          [](const auto& info) { return kWays[info.param]; });
 #else
 class GuardedCopyByTest : public GuardedCopyTest,
@@ -187,7 +188,7 @@ TEST_P(GuardedCopyByTest, FaultsReturnWithAnIcrc) {
   Pages pages;
   std::vector<uint8_t> buffer(2 * kPage);
   uint32_t icrc = 0;
-  for (size_t size : {1, 127, 128, 129, 1024, 4096, 8192}) {
+  for (size_t size : {1, 127, 128, 129, 256, 300, 1024, 4096, 8192}) {
     uint8_t* const to = buffer.data();
     EXPECT_TRUE(
         GuardedCopyFromWithIcrc(to, pages.end() - size, size, false, &icrc));
