@@ -11,9 +11,9 @@ namespace transport {
 namespace {
 
 // An ACK is asked for at least every quarter of the window, and every 64 KiB;
-// or every 128 KiB if no other queue pair wants its turn.
+// or every 192 KiB if no other queue pair wants its turn.
 constexpr uint64_t kMaxUnaskedBytes = 64 * 1024;
-constexpr uint64_t kMaxUnaskedBytesAlone = 128 * 1024;
+constexpr uint64_t kMaxUnaskedBytesAlone = 192 * 1024;
 // Messages of one packet ask for one every so many.
 constexpr uint32_t kMaxUnaskedMessages = 16;
 // A longer message need not if, of an only queue pair, so many follow it: its
