@@ -52,9 +52,9 @@ class Burst {
   // differs in the PSN alone.
   uint32_t BeginIcrc(size_t header_bytes);
   // Bytes of payload from which on carrying the ICRC through the copy
-  // (BeginIcrc, Memory::CopyFromWithIcrc) pays: for 1 KB, which is still in the
-  // first cache, a second pass takes as long.
-  static constexpr size_t kMinCarriedIcrc = 2048;
+  // (BeginIcrc, Memory::CopyFromWithIcrc) pays: what is shorter is still in the
+  // first cache, and a second pass takes as long.
+  static constexpr size_t kMinCarriedIcrc = 512;
 
   bool empty() const { return segments_ == 0; }
   // No further packet of any length can be added.
