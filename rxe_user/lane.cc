@@ -235,17 +235,21 @@ bool LaneImpl::Progress() {
   if (!lock_.TryLock()) return false;
   yields_.store(0, std::memory_order_relaxed);
   const bool did = port() != nullptr && Round(now, Caller::kPoller);
-  // A round with much to do takes longer than a helper that looks is patient.
-  if (did) last_poll_.store(Now(), std::memory_order_relaxed);
+  // A round with much to do takes longer than a helper that looks is patient,
+  // and than the next poll.
+  const Time end = did ? Now() : now;
+  if (did) {
+    last_poll_.store(end, std::memory_order_relaxed);
+    last_fruit_.store(end, std::memory_order_relaxed);
+  }
   const Time patience = Paced(kPatience);
   const bool found =
-      did || now - last_fruit_.load(std::memory_order_relaxed) <= patience;
+      end - last_fruit_.load(std::memory_order_relaxed) <= patience;
   // One that posts is at work, however long that keeps it from polling (or
   // another thread of it).
-  const bool yield = !found && now - last_post_ > patience;
+  const bool yield = !found && end - last_post_ > patience;
   if (yield) ++counters_.yields;
   Unlock();
-  if (did) last_fruit_.store(now, std::memory_order_relaxed);
   polled_in_vain_.store(!did && found, std::memory_order_relaxed);
   if (yield) {
     // What the application waits for may need this very core: the peer, where

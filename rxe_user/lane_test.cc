@@ -162,6 +162,21 @@ TEST_F(LaneTest, GivesUpItsCoreWhenItPolledInVainForLong) {
   EXPECT_EQ(yields(), before);
 }
 
+// What it found counts from the end of the round that it found it in.
+TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
+  LaneEnd peer;
+  Join(&peer);
+  peer.Post();
+  ASSERT_FALSE(port_->on_the_wire.empty());
+  port_->send_cost = 40 * kMicrosecond;
+  ASSERT_TRUE(lane_.Progress());
+  lane_.Progress();
+  EXPECT_EQ(lane_.counters().yields, 0u);
+  now += 40 * kMicrosecond;
+  lane_.Progress();
+  EXPECT_EQ(lane_.counters().yields, 1u);
+}
+
 TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
   port_->block_next = true;
   Post();
