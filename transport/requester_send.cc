@@ -10,10 +10,9 @@
 namespace transport {
 namespace {
 
-// An ACK is asked for at least every quarter of the window, and every 64 KiB;
-// or every 192 KiB if no other queue pair wants its turn.
+// An ACK is asked for at least every quarter of the window, and every 64 KiB if
+// other queue pairs want their turns.
 constexpr uint64_t kMaxUnaskedBytes = 64 * 1024;
-constexpr uint64_t kMaxUnaskedBytesAlone = 192 * 1024;
 // Messages of one packet ask for one every so many.
 constexpr uint32_t kMaxUnaskedMessages = 16;
 // A longer message need not if, of an only queue pair, so many follow it: its
@@ -241,9 +240,9 @@ MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
 }
 
 uint64_t Requester::Impl::MaxUnaskedBytes() const {
-  return std::min(path()->window() / 4, qp.endpoint_.Alone(path())
-                                            ? kMaxUnaskedBytesAlone
-                                            : kMaxUnaskedBytes);
+  const uint64_t quarter = path()->window() / 4;
+  return qp.endpoint_.Alone(path()) ? quarter
+                                    : std::min(quarter, kMaxUnaskedBytes);
 }
 
 uint32_t Requester::Impl::CountAlike(const SendWqe& wqe, const Item& item,
