@@ -465,6 +465,7 @@ Time LaneImpl::HelperTurn() {
                                              : OnWatch() ? neglect
                                                          : lease);
   bool neglected = false;
+  bool in_vain = false;
   Time handed_until = 0;
   // An arrival that woke us on an attentive watch is ours to see to.
   // So is what it has posted last, if it may be off to wait for its memory.
@@ -481,6 +482,7 @@ Time LaneImpl::HelperTurn() {
     handed_until = lock_.contended() ? now + kAnswerGap : answer_until_;
     const size_t sent = now < handed_until ? 0 : TransmitSome(now);
     lingers_ = MoreIsNear(poll_age, bytes, sent) && waiters_ == 0;
+    in_vain = bytes + sent == 0;
     if (OnWatch()) {
       neglected = !armed_ && (left || received) && call_age > neglect;
       if (neglected) {
@@ -520,12 +522,13 @@ Time LaneImpl::HelperTurn() {
   }
   lingers_ = lingers_ && !polls;
   transmitted_ = false;
-  const bool yields = lingers_ && spin_ != 0;
+  const bool yield = lingers_ && in_vain;
+  if (yield) ++counters_.yields;
   const Time wake = lingers_ ? now + 1 : helper_wake_;
   due_ = std::max(wake, now);  // at once, if there is more to send
   lock_.Unlock();
   // What it looks for may have to be made on this very core.
-  if (yields) ::sched_yield();
+  if (yield) ::sched_yield();
   return wake;
 }
 

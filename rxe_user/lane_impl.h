@@ -74,7 +74,7 @@ struct LaneCounters {
   uint64_t neglects = 0;          // times that it found work left lying
   uint64_t strays_forwarded = 0;  // datagrams of other slots
   uint64_t posts_gathered = 0;    // posts that were left to share a send
-  uint64_t yields = 0;            // polls that left their core to others
+  uint64_t yields = 0;  // polls and looks that left their core to others
 };
 
 class LaneImpl final : public Lane, private transport::StraySink {

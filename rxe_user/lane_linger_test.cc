@@ -72,6 +72,26 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
   EXPECT_TRUE(helper_.armed);
 }
 
+// Whoever else wants the core may be the one that it looks for.
+TEST_F(BulkTest, LooksInVainLeaveTheCoreToOthers) {
+  Arrive();
+  const uint64_t before = lane_.counters().yields;
+  for (int i = 0; i < 10; ++i) {
+    now += 5 * kMicrosecond;
+    Arrive();
+  }
+  EXPECT_EQ(lane_.counters().yields, before);
+  for (int i = 0; i < 3; ++i) {
+    now += 5 * kMicrosecond;
+    EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);
+  }
+  EXPECT_EQ(lane_.counters().yields, before + 3);
+  // One that goes to sleep need not.
+  now += 50 * kMicrosecond;
+  EXPECT_GT(lane_.HelperTurn(), now + kAtOnce);
+  EXPECT_EQ(lane_.counters().yields, before + 3);
+}
+
 // One that polls at times may have lost its core to the helper, which must not
 // keep it by looking.
 TEST_F(BulkTest, IsNotAwaitedInPlaceOfOneThatPolls) {
