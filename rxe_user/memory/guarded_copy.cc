@@ -223,8 +223,11 @@ rxe_user_guarded_fold:
     vzeroupper
     xorl    %eax, %eax
     ret
+    .cfi_endproc
+    .size rxe_user_guarded_fold, . - rxe_user_guarded_fold
     .type rxe_user_guarded_fold_wide, @function
-rxe_user_guarded_fold_wide:
+rxe_user_guarded_fold_wide:  /* ends in the other one, at 4 */
+    .cfi_startproc
     vbroadcasti32x4 (%r8), %zmm6
     vbroadcasti32x4 16(%r8), %zmm7
     .irp i, 0, 1, 2, 3
