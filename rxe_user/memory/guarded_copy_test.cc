@@ -74,8 +74,8 @@ class GuardedCopyByTest : public GuardedCopyTest,
   const uint8_t before_ = rxe_user_guarded_way;
 };
 
-constexpr const char* kWays[] = {"Words", "Bytes", "Vectors",
-                                 "VectorsThatFold", "WideVectorsThatFold"};
+constexpr const char* kWays[] = {"Words", "Bytes", "Vectors", "VectorsThatFold",
+                                 "WideVectorsThatFold"};
 INSTANTIATE_TEST_SUITE_P(, GuardedCopyByTest, testing::Values(0, 1, 2, 3, 4),
                          [](const auto& info) { return kWays[info.param]; });
 #else
