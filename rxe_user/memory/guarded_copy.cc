@@ -599,6 +599,7 @@ bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
     bytes -= folded;
   }
 #endif
+  if (bytes == 0) return true;
   if (!GuardedCopyFrom(out, in, bytes)) return false;
   *icrc = wire::IcrcFlow::Extend(*icrc, {out, bytes});
   return true;
