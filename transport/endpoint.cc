@@ -8,13 +8,12 @@
 #include "transport/endpoint_link.h"
 #include "transport/held_packets.h"
 #include "transport/path.h"
+#include "transport/turns.h"
 #include "wire/packet.h"
 
 namespace transport {
 namespace {
 
-// What a queue pair may send in a turn before the next one's.
-constexpr int32_t kQuantum = 64 * 1024;  // bytes
 // After a receive overflow, those that had data within this time are told.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
@@ -50,14 +49,12 @@ Disposition DispositionOf(wire::ParseError error) {
 }  // namespace
 
 struct Endpoint::Impl {
-  void Unlist(EndpointLink* link);  // from the turns
-  void WakeOne(SharedPath* path);
   void RemoveFromRecent(EndpointLink* link);
 
   absl::flat_hash_map<uint32_t, QueuePair*> queue_pairs;
   QueuePair* found_last = nullptr;  // in there; packets come in trains
   absl::flat_hash_map<wire::IpAddress, std::unique_ptr<SharedPath>> paths;
-  TurnList active;
+  Turns turns;
   TimerHeap timers;
   // Those whose timers OnTimer is running; null where one has gone.
   std::vector<EndpointLink*> due;
@@ -208,32 +205,24 @@ void Endpoint::OnReceiveOverflow(Time now) {
 // --- Outputs.
 
 bool Endpoint::PollTransmit(Time now, Burst* burst) {
-  // A turn without output leaves the list, so this ends; the bound is there
+  // A turn without output leaves the lists, so this ends; the bound is there
   // for those that are woken on the way.
-  for (size_t turns = 2 * impl_->active.size() + 16;
-       turns > 0 && !impl_->active.empty(); --turns) {
-    EndpointLink* link = impl_->active.front();
-    QueuePair* qp = link->qp;
-    impl_->Unlist(link);
+  for (size_t turns = 4 * impl_->turns.size() + 16; turns > 0; --turns) {
+    const Turns::Next next = impl_->turns.Take();
+    if (next.link == nullptr) return false;
+    QueuePair* const qp = next.link->qp;
     if (!qp->flow_) continue;
     burst->Begin(&*qp->flow_);
-    const bool more = qp->Transmit(now, burst);
-    link->deficit -= static_cast<int32_t>(burst->bytes().size());
-    if (more && !burst->empty()) {
-      impl_->Unlist(link);
-      link->turn = Turn::kActive;
-      if (link->deficit > 0) {
-        impl_->active.PushFront(link);
-      } else {
-        link->deficit += kQuantum;
-        impl_->active.PushBack(link);
-      }
+    if (next.answers_only) {
+      if (qp->TransmitAnswers(now, burst)) impl_->turns.Answer(next.link);
     } else {
-      link->deficit = kQuantum;
-    }
-    // The window that it left open is for the next one that waits.
-    if (qp->path_ != nullptr && link->turn != Turn::kWaiting) {
-      WindowOpened(qp->path_);
+      const bool more = qp->Transmit(now, burst);
+      impl_->turns.Transmitted(next.link, burst->bytes().size(),
+                               more && !burst->empty());
+      // The window that it left open is for the next one that waits.
+      if (qp->path_ != nullptr && next.link->turn != Turn::kWaiting) {
+        WindowOpened(qp->path_);
+      }
     }
     if (!burst->empty()) {
       ++counters_.tx_bursts;
@@ -249,7 +238,9 @@ Time Endpoint::NextTimeout() const {
   return impl_->timers.empty() ? kNever : impl_->timers.top()->deadline;
 }
 
-size_t Endpoint::Transmitters() const { return impl_->active.size(); }
+bool Endpoint::HasTransmit() const { return !impl_->turns.empty(); }
+
+size_t Endpoint::Transmitters() const { return impl_->turns.size(); }
 
 QueuePair* Endpoint::Find(uint32_t qpn) const {
   QueuePair*& last = impl_->found_last;
@@ -264,14 +255,14 @@ QueuePair* Endpoint::Find(uint32_t qpn) const {
 void Endpoint::Register(QueuePair* qp) {
   impl_->queue_pairs[qp->qpn()] = qp;
   impl_->found_last = qp;
-  qp->link_.deficit = kQuantum;
+  qp->link_.deficit = Turns::kQuantum;
 }
 
 void Endpoint::Unregister(QueuePair* qp) {
   EndpointLink* link = &qp->link_;
   if (impl_->found_last == qp) impl_->found_last = nullptr;
   if (impl_->to_update == qp) impl_->to_update = nullptr;
-  impl_->Unlist(link);
+  impl_->turns.Remove(link);
   impl_->timers.Remove(link);
   impl_->RemoveFromRecent(link);
   std::replace(impl_->due.begin(), impl_->due.end(), link,
@@ -282,31 +273,12 @@ void Endpoint::Unregister(QueuePair* qp) {
   }
 }
 
-void Endpoint::Impl::Unlist(EndpointLink* link) {
-  switch (link->turn) {
-    case Turn::kIdle:
-      break;
-    case Turn::kActive:
-      active.Remove(link);
-      break;
-    case Turn::kWaiting:
-      static_cast<SharedPath*>(link->waits_for)->waiting.Remove(link);
-      link->waits_for = nullptr;
-      break;
-  }
-  link->turn = Turn::kIdle;
-}
+void Endpoint::Activate(QueuePair* qp) { impl_->turns.Activate(&qp->link_); }
 
-void Endpoint::Activate(QueuePair* qp) {
-  EndpointLink* link = &qp->link_;
-  if (link->turn == Turn::kActive) return;
-  impl_->Unlist(link);
-  link->turn = Turn::kActive;
-  impl_->active.PushBack(link);
-}
+void Endpoint::Answer(QueuePair* qp) { impl_->turns.Answer(&qp->link_); }
 
 void Endpoint::Deactivate(QueuePair* qp) {
-  impl_->Unlist(&qp->link_);
+  impl_->turns.Remove(&qp->link_);
   impl_->timers.Remove(&qp->link_);
 }
 
@@ -317,16 +289,12 @@ void Endpoint::TimerChanged(QueuePair* qp) {
 }
 
 void Endpoint::WaitForWindow(QueuePair* qp) {
-  EndpointLink* link = &qp->link_;
-  if (qp->path_ == nullptr || link->turn == Turn::kWaiting) return;
-  impl_->Unlist(link);
-  link->turn = Turn::kWaiting;
-  link->waits_for = qp->path_;
-  static_cast<SharedPath*>(qp->path_)->waiting.PushBack(link);
+  if (qp->path_ == nullptr) return;
+  impl_->turns.Wait(&qp->link_, &static_cast<SharedPath*>(qp->path_)->waiting);
 }
 
 void Endpoint::StopWaiting(QueuePair* qp) {
-  if (qp->link_.turn == Turn::kWaiting) impl_->Unlist(&qp->link_);
+  if (qp->link_.turn == Turn::kWaiting) impl_->turns.Remove(&qp->link_);
   // It may have been woken for a window that it will not use.
   if (qp->path_ != nullptr) WindowOpened(qp->path_);
 }
@@ -334,20 +302,15 @@ void Endpoint::StopWaiting(QueuePair* qp) {
 // One at a time: PollTransmit wakes the next when the first has had its turn
 // and the window is still open.
 void Endpoint::WindowOpened(Path* path) {
-  impl_->WakeOne(static_cast<SharedPath*>(path));
+  if (path->MaySend(1)) {
+    impl_->turns.Wake(&static_cast<SharedPath*>(path)->waiting);
+  }
 }
 
-bool Endpoint::Alone(const Path* path) const {
-  return impl_->active.empty() &&
-         static_cast<const SharedPath*>(path)->waiting.empty();
-}
-
-void Endpoint::Impl::WakeOne(SharedPath* path) {
-  EndpointLink* link = path->waiting.front();
-  if (link == nullptr || !path->MaySend(1)) return;
-  Unlist(link);
-  link->turn = Turn::kActive;
-  active.PushBack(link);
+bool Endpoint::TurnIsOver(const QueuePair* qp, size_t bytes) const {
+  if (qp->link_.deficit > static_cast<int64_t>(bytes)) return false;
+  return !impl_->turns.active_empty() ||
+         !static_cast<const SharedPath*>(qp->path_)->waiting.empty();
 }
 
 Path* Endpoint::AcquirePath(const wire::IpAddress& destination) {

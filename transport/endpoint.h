@@ -90,13 +90,13 @@ class Endpoint {
   void OnReceiveOverflow(Time now);
 
   // --- Outputs.
-  // Fills `burst` with packets of one queue pair, the next in turn (deficit
-  // round robin over bytes). False when nothing can be sent now.
+  // Fills `burst` with packets of one queue pair, the next in turn (Turns).
+  // False when nothing can be sent now.
   bool PollTransmit(Time now, Burst* burst);
   // When OnTimer wants to be called; kNever for not at all.
   Time NextTimeout() const;
   // Something is ready for PollTransmit.
-  bool HasTransmit() const { return Transmitters() != 0; }
+  bool HasTransmit() const;
   // How many queue pairs have something ready.
   size_t Transmitters() const;
 
@@ -113,8 +113,11 @@ class Endpoint {
   void Register(QueuePair* qp);
   // Forgets `qp` wherever it is noted. From here on nothing refers to it.
   void Unregister(QueuePair* qp);
-  // `qp` may have something to transmit: it gets a turn. Idempotent.
+  // `qp` may have requests or READ responses to transmit: it gets a turn.
+  // Idempotent.
   void Activate(QueuePair* qp);
+  // `qp` has an acknowledgement to transmit, or the like. Idempotent.
+  void Answer(QueuePair* qp);
   // `qp` has nothing to transmit any more. Idempotent.
   void Deactivate(QueuePair* qp);
   // `qp`'s NextTimeout() has changed.
@@ -125,9 +128,9 @@ class Endpoint {
   // `qp` leaves its path: it waits no longer.
   void StopWaiting(QueuePair* qp);
   void WindowOpened(Path* path);
-  // While a queue pair has its turn: no other one is to have one, or waits for
-  // the window of `path`.
-  bool Alone(const Path* path) const;
+  // While `qp` has its turn, and has put `bytes` into its burst: the turn is
+  // over, and others are to have theirs, or wait for the window of its path.
+  bool TurnIsOver(const QueuePair* qp, size_t bytes) const;
   // The path to `destination`, made when new; counted.
   Path* AcquirePath(const wire::IpAddress& destination);
   void ReleasePath(Path* path);

@@ -3,27 +3,32 @@
 namespace transport {
 
 void TurnList::PushFront(EndpointLink* link) {
-  link->previous = nullptr;
-  link->next = head_;
-  (head_ != nullptr ? head_->previous : tail_) = link;
-  head_ = link;
-  ++size_;
+  const auto place = static_cast<size_t>(link->place);
+  list_.InsertBehind(LastBefore(link->place), link);
+  if (last_[place] == nullptr) last_[place] = link;
 }
 
 void TurnList::PushBack(EndpointLink* link) {
-  link->next = nullptr;
-  link->previous = tail_;
-  (tail_ != nullptr ? tail_->next : head_) = link;
-  tail_ = link;
-  ++size_;
+  EndpointLink*& last = last_[static_cast<size_t>(link->place)];
+  list_.InsertBehind(last != nullptr ? last : LastBefore(link->place), link);
+  last = link;
 }
 
 void TurnList::Remove(EndpointLink* link) {
-  (link->previous != nullptr ? link->previous->next : head_) = link->next;
-  (link->next != nullptr ? link->next->previous : tail_) = link->previous;
-  link->next = nullptr;
-  link->previous = nullptr;
-  --size_;
+  EndpointLink*& last = last_[static_cast<size_t>(link->place)];
+  if (link == last) {
+    EndpointLink* const previous = link->in_turns.previous;
+    last = previous != nullptr && previous->place == link->place ? previous
+                                                                 : nullptr;
+  }
+  list_.Remove(link);
+}
+
+EndpointLink* TurnList::LastBefore(Place place) const {
+  for (auto i = static_cast<size_t>(place); i > 0; --i) {
+    if (last_[i - 1] != nullptr) return last_[i - 1];
+  }
+  return nullptr;
 }
 
 void TimerHeap::Set(EndpointLink* link, Time deadline) {

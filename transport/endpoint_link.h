@@ -14,21 +14,47 @@
 
 namespace transport {
 
-class Path;
 class QueuePair;
+class TurnList;
+struct EndpointLink;
 
-// Where a queue pair stands in the order of turns.
+// Neighbours in an intrusive list.
+struct ListHook {
+  EndpointLink* next = nullptr;
+  EndpointLink* previous = nullptr;
+};
+
+// Which list of turns a queue pair is in,
 enum class Turn : uint8_t {
   kIdle,    // in no list
   kActive,  // may have something to transmit
   kWaiting  // for the window of its path
 };
+// and where: before all of a later place.
+enum class Place : uint8_t {
+  kFirst,  // it has been idle
+  kNext,   // it is in the midst of its turn, or was about to begin it
+  kLast    // it has had its share
+};
+inline constexpr size_t kPlaces = 3;
 
 struct EndpointLink {
   QueuePair* qp = nullptr;
 
   Turn turn = Turn::kIdle;
-  bool received_data = false;  // in the list of those that received data
+  Place place = Place::kFirst;
+  bool answers = false;         // in the list of those with acknowledgements
+  bool received_data = false;   // in the list of those that received data
+  int32_t deficit = 0;          // bytes that it may still send in this turn
+  ListHook in_turns;            // kActive or kWaiting
+  ListHook in_answers;          // while `answers`
+  TurnList* waiting = nullptr;  // that it is in, while kWaiting
+  uint32_t idle_since = 0;      // how many turns had ended then
+
+  static constexpr uint32_t kNotInHeap = ~uint32_t{0};
+  uint32_t heap_index = kNotInHeap;
+  Time deadline = kNever;
+
   // How the peer's packets were verified last: see wire::VerifyAnyId. From the
   // address vector's destination to its source; none: verify afresh.
   uint16_t peer_source_port = 0;
@@ -36,35 +62,63 @@ struct EndpointLink {
   Time last_ip_id_time = 0;
   std::optional<wire::IcrcFlow> peer_flow;
 
-  EndpointLink* next = nullptr;
-  EndpointLink* previous = nullptr;
-  Path* waits_for = nullptr;  // while kWaiting
-  int32_t deficit = 0;        // bytes that it may still send in this turn
-
-  static constexpr uint32_t kNotInHeap = ~uint32_t{0};
-  uint32_t heap_index = kNotInHeap;
-  Time deadline = kNever;
-
   // Neighbours in the list of those that received data, newest first.
   EndpointLink* newer = nullptr;
   EndpointLink* older = nullptr;
   Time last_data = 0;
 };
 
-// An intrusive list through `next` and `previous`. Does not own.
-class TurnList {
+// An intrusive list through `kHook`. Does not own.
+template <ListHook EndpointLink::*kHook>
+class LinkList {
  public:
   bool empty() const { return head_ == nullptr; }
   size_t size() const { return size_; }
   EndpointLink* front() const { return head_; }
-  void PushFront(EndpointLink* link);
-  void PushBack(EndpointLink* link);
-  void Remove(EndpointLink* link);  // which must be in this list
+  EndpointLink* back() const { return tail_; }
+  // Behind `before`, which is in this list; null: at the front.
+  void InsertBehind(EndpointLink* before, EndpointLink* link) {
+    ListHook& hook = link->*kHook;
+    hook.previous = before;
+    hook.next = before != nullptr ? (before->*kHook).next : head_;
+    (before != nullptr ? (before->*kHook).next : head_) = link;
+    (hook.next != nullptr ? (hook.next->*kHook).previous : tail_) = link;
+    ++size_;
+  }
+  void Remove(EndpointLink* link) {  // which must be in this list
+    ListHook& hook = link->*kHook;
+    (hook.previous != nullptr ? (hook.previous->*kHook).next : head_) =
+        hook.next;
+    (hook.next != nullptr ? (hook.next->*kHook).previous : tail_) =
+        hook.previous;
+    hook = {};
+    --size_;
+  }
 
  private:
   EndpointLink* head_ = nullptr;
   EndpointLink* tail_ = nullptr;
   size_t size_ = 0;
+};
+
+using AnswerList = LinkList<&EndpointLink::in_answers>;
+
+// By `place`, which then stays as it is until the link is removed.
+class TurnList {
+ public:
+  bool empty() const { return list_.empty(); }
+  size_t size() const { return list_.size(); }
+  EndpointLink* front() const { return list_.front(); }
+  void PushFront(EndpointLink* link);  // of those of its place
+  void PushBack(EndpointLink* link);
+  void Remove(EndpointLink* link);  // which must be in this list
+
+ private:
+  // The last one of an earlier place; null: none.
+  EndpointLink* LastBefore(Place place) const;
+
+  LinkList<&EndpointLink::in_turns> list_;
+  EndpointLink* last_[kPlaces] = {};  // by Place
 };
 
 // A binary heap by deadline that knows each entry's place. Does not own.

@@ -134,7 +134,7 @@ void QueuePair::RequestCnp(Time now) {
   if (!flow_ || now - last_cnp_ < kCnpInterval) return;
   last_cnp_ = now;
   cnp_due_ = true;
-  endpoint_.Activate(this);
+  endpoint_.Answer(this);
 }
 
 void QueuePair::OnTimer(Time now) {
@@ -167,23 +167,40 @@ void QueuePair::RaiseEvent(QpEvent event) {
 
 void QueuePair::Update(Time now) {
   const bool sends = state() == QpState::kRts || state() == QpState::kSqd;
+  const Responder::Output output = responder_.output();
   // One that waits for its path's window is woken by that; only the
   // responder's part does not wait for it.
-  if (cnp_due_ || responder_.HasTransmit() ||
+  if (output == Responder::Output::kBulk ||
       (sends && link_.turn == Turn::kIdle && requester_.HasTransmit(now))) {
     endpoint_.Activate(this);
+  }
+  if (cnp_due_ || output == Responder::Output::kAnswers) {
+    endpoint_.Answer(this);
   }
   endpoint_.TimerChanged(this);
   attributes_.sq_draining = state() == QpState::kSqd && !requester_.drained();
 }
 
 bool QueuePair::Transmit(Time now, Burst* burst) {
+  return TransmitParts(now, burst, true);
+}
+
+bool QueuePair::TransmitAnswers(Time now, Burst* burst) {
+  return TransmitParts(now, burst, false);
+}
+
+bool QueuePair::TransmitParts(Time now, Burst* burst, bool data) {
   if (!flow_) return false;
   if (burst->flow() != &*flow_) burst->Begin(&*flow_);
   const int segments = burst->segments();
   const size_t bytes = burst->bytes().size();
   if (cnp_due_) TransmitCnp(burst);
-  const bool more = TransmitHalves(now, burst);
+  bool more = false;
+  if (data) {
+    more = TransmitHalves(now, burst);
+  } else if (responder_.output() == Responder::Output::kAnswers) {
+    more = responder_.Transmit(now, burst);
+  }
   counters_.tx_packets += burst->segments() - segments;
   counters_.tx_bytes += burst->bytes().size() - bytes;
   endpoint_.TimerChanged(this);

@@ -193,6 +193,9 @@ class QueuePair {
   // Adds as many packets as fit to `burst` (begun for this queue pair's flow,
   // or not yet begun). Returns whether there is more to send at once.
   bool Transmit(Time now, Burst* burst);
+  // The same while it is another one's turn: acknowledgements and CNPs alone,
+  // unless a READ response goes before them.
+  bool TransmitAnswers(Time now, Burst* burst);
   // When OnTimer wants to be called; kNever for not at all.
   Time NextTimeout() const;
 
@@ -227,6 +230,7 @@ class QueuePair {
   // A CNP is due to the peer, unless one was sent just now.
   void RequestCnp(Time now);
   void TransmitCnp(Burst* burst);
+  bool TransmitParts(Time now, Burst* burst, bool data);
   bool TransmitHalves(Time now, Burst* burst);
   // After any input: takes a turn if there is something to transmit, and tells
   // the endpoint of the next timer.

@@ -1,6 +1,5 @@
 // When a requester asks for an ACK, and what an ACK's credits let it send.
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -40,31 +39,6 @@ TEST(RequesterAckTest, LongMessagesAskForAnAckWhereFewFollow) {
     asked.push_back(i / kPackets);
   }
   EXPECT_EQ(asked, (std::vector<int>{12, 13, 14, 15, 16, 17, 18, 19}));
-}
-
-// Where others have their turns in between, the next message may be long in
-// coming, and would keep what is in flight from them.
-TEST(RequesterAckTest, LongMessagesAskForAnAckBesideOthers) {
-  RequesterPeer::Options options;
-  options.capacity.max_send_wr = 64;
-  RequesterPeer peer(options);
-  peer.Connect();
-  QpConfig config = peer.qp->config();
-  ++config.qpn;
-  auto other = std::make_unique<QueuePair>(peer.endpoint, config);
-  for (int i = 0; i < 20; ++i) peer.Write(i, 512);
-  peer.qp.swap(other);
-  peer.Connect();
-  for (int i = 0; i < 20; ++i) peer.Write(i, 512);
-  peer.Transmit();
-  ASSERT_EQ(peer.sent.size(), 80u);
-  int asked = 0;
-  for (int i = 1; i < 40; i += 2) asked += peer.sent[i].ack_req ? 1 : 0;
-  EXPECT_EQ(asked, 20);
-  // The second one has nobody beside it any more.
-  asked = 0;
-  for (int i = 41; i < 80; i += 2) asked += peer.sent[i].ack_req ? 1 : 0;
-  EXPECT_EQ(asked, 8);
 }
 
 TEST(RequesterAckTest, AsksForAnAckEveryQuarterOfTheWindow) {

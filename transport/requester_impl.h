@@ -73,6 +73,7 @@ struct Requester::Impl {
   enum class Next : uint8_t {
     kNothing,  // until something else happens
     kWindow,   // until the path's window opens
+    kTurn,     // until it is this queue pair's turn again
     kPacket,   // send `Item`
   };
   struct Item {

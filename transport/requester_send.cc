@@ -10,14 +10,12 @@
 namespace transport {
 namespace {
 
-// An ACK is asked for at least every quarter of the window, and every 64 KiB if
-// other queue pairs want their turns.
-constexpr uint64_t kMaxUnaskedBytes = 64 * 1024;
 // Messages of one packet ask for one every so many.
 constexpr uint32_t kMaxUnaskedMessages = 16;
-// A longer message need not if, of an only queue pair, so many follow it: its
+// A longer message need not if so many follow it in the same turn: its
 // completion can come with the next one's, and whoever waits for it has others
-// to wait for.
+// to wait for. The turn's last packet asks, since the next one may be long in
+// coming, and would keep what is in flight from others.
 constexpr uint64_t kManyQueued = 8;
 constexpr size_t kAckReqByte = 8;  // of BTH
 constexpr uint8_t kAckReqBit = 0x80;
@@ -156,7 +154,7 @@ bool Requester::Impl::Transmit(Time now, Burst* burst) {
     }
   }
   if (next == Next::kWindow) qp.endpoint_.WaitForWindow(&qp);
-  return false;
+  return next == Next::kTurn;
 }
 
 void Requester::Impl::Begin(uint64_t index) {
@@ -239,10 +237,9 @@ MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
   return gather->buffer.Read(to, bytes, icrc);
 }
 
+// An ACK is asked for at least every quarter of the window.
 uint64_t Requester::Impl::MaxUnaskedBytes() const {
-  const uint64_t quarter = path()->window() / 4;
-  return qp.endpoint_.Alone(path()) ? quarter
-                                    : std::min(quarter, kMaxUnaskedBytes);
+  return path()->window() / 4;
 }
 
 uint32_t Requester::Impl::CountAlike(const SendWqe& wqe, const Item& item,
@@ -268,8 +265,7 @@ bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
   if (unasked_bytes >= MaxUnaskedBytes()) return true;
   if (item.seq + 1 != wqe.end()) return false;
   if (wqe.packets == 1) return unasked_packets >= kMaxUnaskedMessages;
-  return !qp.endpoint_.Alone(path()) ||
-         queue.tail() - item.index <= kManyQueued;
+  return queue.tail() - item.index <= kManyQueued;
 }
 
 void Requester::Impl::NoteSent(Time now, const Item& item, uint32_t packets,
@@ -381,6 +377,12 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
 
   NoteSent(now, sent, packets, payload);
   *next = Decide(now, item);
+  // A turn ends with a message or a full burst: to cut either costs a send.
+  if (*next == Next::kPacket &&
+      qp.endpoint_.TurnIsOver(&qp, burst->bytes().size() + size) &&
+      (sent.seq + sent.count == wqe.end() || burst->Room(size) < 2)) {
+    *next = Next::kTurn;
+  }
   if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
     out[kAckReqByte] |= kAckReqBit;
     icrc.reset();

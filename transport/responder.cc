@@ -114,6 +114,6 @@ bool Responder::Transmit(Time now, Burst* burst) {
   return impl_->Transmit(now, burst);
 }
 
-bool Responder::HasTransmit() const { return impl_->HasTransmit(); }
+Responder::Output Responder::output() const { return impl_->output(); }
 
 }  // namespace transport

@@ -39,7 +39,14 @@ class Responder {
   // --- Outputs.
   // Adds response packets; true when more could be sent at once.
   bool Transmit(Time now, Burst* burst);
-  bool HasTransmit() const;
+  // What it has to transmit. Answers keep the order of PSNs, so a READ response
+  // keeps those behind it waiting for its turn.
+  enum class Output : uint8_t {
+    kNothing,
+    kAnswers,  // acknowledgements of one packet
+    kBulk,     // a READ response, perhaps more
+  };
+  Output output() const;
   Time NextTimeout() const;
 
  private:

@@ -165,7 +165,7 @@ struct Responder::Impl {
   Resource* FindResource(uint64_t psn);
 
   // --- responder_transmit.cc
-  bool HasTransmit() const;
+  Output output() const;
   bool Transmit(Time now, Burst* burst);
   bool TransmitResource(Resource* resource, Time now, Burst* burst);
   bool TransmitReadPacket(Resource* resource, Time now, Burst* burst);

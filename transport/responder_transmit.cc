@@ -18,12 +18,17 @@ Resource* Responder::Impl::NextPending() {
   return nullptr;
 }
 
-bool Responder::Impl::HasTransmit() const {
-  if (nak || ack_due || repeated_ack) return true;
+Responder::Output Responder::Impl::output() const {
+  bool answers = nak || ack_due || repeated_ack;
   for (uint64_t n = first_pending; n < next_resource; ++n) {
-    if (resources[n % resources.size()].pending) return true;
+    const Resource& resource = resources[n % resources.size()];
+    if (!resource.pending) continue;
+    if (resource.operation == wire::Operation::kReadRequest) {
+      return Output::kBulk;
+    }
+    answers = true;
   }
-  return false;
+  return answers ? Output::kAnswers : Output::kNothing;
 }
 
 bool Responder::Impl::Transmit(Time now, Burst* burst) {
