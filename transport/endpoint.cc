@@ -255,7 +255,7 @@ QueuePair* Endpoint::Find(uint32_t qpn) const {
 void Endpoint::Register(QueuePair* qp) {
   impl_->queue_pairs[qp->qpn()] = qp;
   impl_->found_last = qp;
-  qp->link_.deficit = Turns::kQuantum;
+  qp->link_.deficit = Turns::kFirstQuantum;
 }
 
 void Endpoint::Unregister(QueuePair* qp) {
@@ -294,7 +294,7 @@ void Endpoint::WaitForWindow(QueuePair* qp) {
 }
 
 void Endpoint::StopWaiting(QueuePair* qp) {
-  if (qp->link_.turn == Turn::kWaiting) impl_->turns.Remove(&qp->link_);
+  impl_->turns.StopWaiting(&qp->link_);
   // It may have been woken for a window that it will not use.
   if (qp->path_ != nullptr) WindowOpened(qp->path_);
 }
@@ -306,6 +306,8 @@ void Endpoint::WindowOpened(Path* path) {
     impl_->turns.Wake(&static_cast<SharedPath*>(path)->waiting);
   }
 }
+
+void Endpoint::EndTurn(QueuePair* qp) { impl_->turns.End(&qp->link_); }
 
 bool Endpoint::TurnIsOver(const QueuePair* qp, size_t bytes) const {
   if (qp->link_.deficit > static_cast<int64_t>(bytes)) return false;

@@ -97,7 +97,7 @@ class Endpoint {
   Time NextTimeout() const;
   // Something is ready for PollTransmit.
   bool HasTransmit() const;
-  // How many queue pairs have something ready.
+  // About how many queue pairs have something ready, one at least if any has.
   size_t Transmitters() const;
 
   const EndpointCounters& counters() const { return counters_; }
@@ -128,6 +128,8 @@ class Endpoint {
   // `qp` leaves its path: it waits no longer.
   void StopWaiting(QueuePair* qp);
   void WindowOpened(Path* path);
+  // The peer of `qp` is silent: others come first.
+  void EndTurn(QueuePair* qp);
   // While `qp` has its turn, and has put `bytes` into its burst: the turn is
   // over, and others are to have theirs, or wait for the window of its path.
   bool TurnIsOver(const QueuePair* qp, size_t bytes) const;

@@ -32,24 +32,26 @@ enum class Turn : uint8_t {
 };
 // and where: before all of a later place.
 enum class Place : uint8_t {
-  kFirst,  // it has been idle
-  kNext,   // it is in the midst of its turn, or was about to begin it
-  kLast    // it has had its share
+  kBegun,    // it has been idle, and is in the midst of its first turn
+  kFresh,    // it has been idle, and has not had that
+  kOngoing,  // it is in the midst of another turn
+  kLast      // it has had its turn
 };
-inline constexpr size_t kPlaces = 3;
+inline constexpr size_t kPlaces = 4;
 
 struct EndpointLink {
   QueuePair* qp = nullptr;
 
   Turn turn = Turn::kIdle;
-  Place place = Place::kFirst;
-  bool answers = false;         // in the list of those with acknowledgements
+  Place place = Place::kFresh;
+  bool woken = false;    // no longer kWaiting, and has not had its turn since
+  bool answers = false;  // in the list of those with acknowledgements
   bool received_data = false;   // in the list of those that received data
   int32_t deficit = 0;          // bytes that it may still send in this turn
   ListHook in_turns;            // kActive or kWaiting
   ListHook in_answers;          // while `answers`
   TurnList* waiting = nullptr;  // that it is in, while kWaiting
-  uint32_t idle_since = 0;      // how many turns had ended then
+  uint32_t turn_since = 0;      // how many turns had ended when it got this one
 
   static constexpr uint32_t kNotInHeap = ~uint32_t{0};
   uint32_t heap_index = kNotInHeap;

@@ -170,13 +170,11 @@ void QueuePair::Update(Time now) {
   const Responder::Output output = responder_.output();
   // One that waits for its path's window is woken by that; only the
   // responder's part does not wait for it.
-  if (output == Responder::Output::kBulk ||
+  if (output.reads ||
       (sends && link_.turn == Turn::kIdle && requester_.HasTransmit(now))) {
     endpoint_.Activate(this);
   }
-  if (cnp_due_ || output == Responder::Output::kAnswers) {
-    endpoint_.Answer(this);
-  }
+  if (cnp_due_ || output.answers) endpoint_.Answer(this);
   endpoint_.TimerChanged(this);
   attributes_.sq_draining = state() == QpState::kSqd && !requester_.drained();
 }
@@ -195,12 +193,8 @@ bool QueuePair::TransmitParts(Time now, Burst* burst, bool data) {
   const int segments = burst->segments();
   const size_t bytes = burst->bytes().size();
   if (cnp_due_) TransmitCnp(burst);
-  bool more = false;
-  if (data) {
-    more = TransmitHalves(now, burst);
-  } else if (responder_.output() == Responder::Output::kAnswers) {
-    more = responder_.Transmit(now, burst);
-  }
+  const bool more =
+      data ? TransmitHalves(now, burst) : responder_.Transmit(now, burst, true);
   counters_.tx_packets += burst->segments() - segments;
   counters_.tx_bytes += burst->bytes().size() - bytes;
   endpoint_.TimerChanged(this);
@@ -235,12 +229,12 @@ bool QueuePair::TransmitHalves(Time now, Burst* burst) {
   };
   if (responder_first_ || !sends() || !requester_.HasTransmit(now)) {
     responder_first_ = false;
-    const bool responses = responder_.Transmit(now, burst);
+    const bool responses = responder_.Transmit(now, burst, false);
     const bool requests = sends() && requester_.Transmit(now, burst);
     return responses || requests;
   }
   const bool requests = requester_.Transmit(now, burst);
-  responder_first_ = responder_.Transmit(now, burst);
+  responder_first_ = responder_.Transmit(now, burst, false);
   return (requests && sends()) || responder_first_;
 }
 

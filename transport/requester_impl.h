@@ -235,7 +235,8 @@ struct Requester::Impl {
   bool cq_lost = false;     // a completion queue has overrun: no completions
   bool peer_keeps = false;  // seen to keep packets beyond a gap
   bool urge_ack = false;    // the next packet asks for an ACK
-  // The path's window is at its least because of this queue pair.
+  // The path's window went to its least because of this queue pair, and there
+  // was no progress since.
   bool collapsed = false;
   // After an RNR NAK: one packet at a time, until there is progress.
   bool trial = false;

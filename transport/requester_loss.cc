@@ -120,6 +120,8 @@ void Requester::Impl::OnSequenceNak(Time now) {
 void Requester::Impl::Collapse(Time now) {
   peer_keeps = false;
   collapsed = true;
+  // What the window has left is for those whose peers answer.
+  qp.endpoint_.EndTurn(&qp);
   path()->OnTimeout(now);
 }
 

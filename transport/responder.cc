@@ -110,8 +110,8 @@ void Responder::OnTimer(Time now) {
 
 Time Responder::NextTimeout() const { return impl_->gap_deadline; }
 
-bool Responder::Transmit(Time now, Burst* burst) {
-  return impl_->Transmit(now, burst);
+bool Responder::Transmit(Time now, Burst* burst, bool answers_only) {
+  return impl_->Transmit(now, burst, answers_only);
 }
 
 Responder::Output Responder::output() const { return impl_->output(); }

@@ -37,14 +37,13 @@ class Responder {
   void OnTimer(Time now);
 
   // --- Outputs.
-  // Adds response packets; true when more could be sent at once.
-  bool Transmit(Time now, Burst* burst);
-  // What it has to transmit. Answers keep the order of PSNs, so a READ response
-  // keeps those behind it waiting for its turn.
-  enum class Output : uint8_t {
-    kNothing,
-    kAnswers,  // acknowledgements of one packet
-    kBulk,     // a READ response, perhaps more
+  // Adds response packets, up to the first READ response if `answers_only`;
+  // true when more could be sent at once.
+  bool Transmit(Time now, Burst* burst, bool answers_only);
+  // What it has to transmit, in the order of PSNs.
+  struct Output {
+    bool answers = false;  // an acknowledgement of one packet comes first
+    bool reads = false;    // a READ response is among them
   };
   Output output() const;
   Time NextTimeout() const;

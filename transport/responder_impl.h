@@ -166,7 +166,7 @@ struct Responder::Impl {
 
   // --- responder_transmit.cc
   Output output() const;
-  bool Transmit(Time now, Burst* burst);
+  bool Transmit(Time now, Burst* burst, bool answers_only);
   bool TransmitResource(Resource* resource, Time now, Burst* burst);
   bool TransmitReadPacket(Resource* resource, Time now, Burst* burst);
   bool TransmitAtomicAck(Resource* resource, Burst* burst);

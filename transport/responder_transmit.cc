@@ -19,20 +19,23 @@ Resource* Responder::Impl::NextPending() {
 }
 
 Responder::Output Responder::Impl::output() const {
-  bool answers = nak || ack_due || repeated_ack;
+  Output output;
   for (uint64_t n = first_pending; n < next_resource; ++n) {
     const Resource& resource = resources[n % resources.size()];
     if (!resource.pending) continue;
-    if (resource.operation == wire::Operation::kReadRequest) {
-      return Output::kBulk;
-    }
-    answers = true;
+    output.reads = resource.operation == wire::Operation::kReadRequest;
+    if (output.reads) return output;
+    output.answers = true;
   }
-  return answers ? Output::kAnswers : Output::kNothing;
+  output.answers = output.answers || nak || ack_due || repeated_ack;
+  return output;
 }
 
-bool Responder::Impl::Transmit(Time now, Burst* burst) {
+bool Responder::Impl::Transmit(Time now, Burst* burst, bool answers_only) {
   while (Resource* resource = NextPending()) {
+    if (answers_only && resource->operation == wire::Operation::kReadRequest) {
+      return false;
+    }
     if (!TransmitResource(resource, now, burst)) return true;
   }
   if (nak) {

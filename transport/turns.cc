@@ -4,11 +4,16 @@ namespace transport {
 
 void Turns::Activate(EndpointLink* link) {
   if (link->turn == Turn::kActive) return;
-  // What was left of its share stays what it has until all others have had
-  // theirs: to come and go gains nothing.
-  if (link->turn == Turn::kIdle && ended_ - link->idle_since >= listed_) {
-    link->deficit = kQuantum;
-    link->place = Place::kFirst;
+  // One that comes back is fresh if all others have had their turns since its
+  // last one began to count: to come and go gains nothing.
+  if (link->turn == Turn::kIdle) {
+    if (ended_ - link->turn_since >= listed_) {
+      link->deficit = kFirstQuantum;
+      link->place = Place::kFresh;
+      link->turn_since = ended_;
+    } else if (link->place == Place::kBegun) {
+      link->place = Place::kFresh;
+    }
   }
   Unlist(link);
   List(link, Turn::kActive, nullptr, false);
@@ -30,9 +35,21 @@ void Turns::Wake(TurnList* waiting) {
   EndpointLink* const link = waiting->front();
   if (link == nullptr) return;
   Unlist(link);
-  // Should the window have closed by then, it waits before the others again.
-  link->place = std::min(link->place, Place::kNext);
   List(link, Turn::kActive, nullptr, false);
+  link->woken = true;
+}
+
+void Turns::StopWaiting(EndpointLink* link) {
+  if (link->turn == Turn::kWaiting) Unlist(link);
+}
+
+void Turns::End(EndpointLink* link) {
+  const Turn turn = link->turn;
+  TurnList* const waiting = link->waiting;
+  Unlist(link);
+  link->deficit = 0;
+  EndTurn(link);
+  if (turn != Turn::kIdle) List(link, turn, waiting, false);
 }
 
 void Turns::Remove(EndpointLink* link) {
@@ -46,9 +63,7 @@ Turns::Next Turns::Take() {
   Next next = {.link = answers_.front()};
   if (next.link == nullptr) {
     next.link = active_.front();
-  } else if (next.link->turn != Turn::kActive ||
-             (next.link->place == Place::kLast &&
-              next.link != active_.front())) {
+  } else if (!MayGoNow(*next.link)) {
     next.answers_only = true;
     next.link->answers = false;
     answers_.Remove(next.link);
@@ -58,25 +73,37 @@ Turns::Next Turns::Take() {
   return next;
 }
 
+// It is the next one anyway, or as fresh as those before it.
+bool Turns::MayGoNow(const EndpointLink& link) const {
+  return link.turn == Turn::kActive &&
+         (&link == active_.front() ||
+          (link.place == Place::kFresh &&
+           active_.front()->place == Place::kFresh));
+}
+
 void Turns::Transmitted(EndpointLink* link, size_t bytes, bool more) {
   // Meanwhile it may have been listed again.
   const Turn turn = more ? Turn::kActive : link->turn;
   TurnList* const waiting = link->waiting;
+  // One that found the window closed, and whose turn it was, has lost nothing.
+  bool goes_on = link->woken && bytes == 0;
   Unlist(link);
+  link->woken = false;
   link->deficit -= static_cast<int32_t>(bytes);
-  const bool over = link->deficit <= 0;
-  if (over) {
-    link->deficit += kQuantum;
-    link->place = Place::kLast;
-    ++ended_;
+  if (link->deficit <= 0) {
+    EndTurn(link);
   } else if (bytes != 0) {
-    link->place = Place::kNext;
+    link->place =
+        link->place <= Place::kFresh ? Place::kBegun : Place::kOngoing;
+    goes_on = true;
   }
-  if (turn != Turn::kIdle) {
-    List(link, turn, waiting, bytes != 0 && !over);
-  } else {
-    link->idle_since = ended_;  // behind its own turn
-  }
+  if (turn != Turn::kIdle) List(link, turn, waiting, goes_on);
+}
+
+void Turns::EndTurn(EndpointLink* link) {
+  link->deficit += kQuantum;
+  link->place = Place::kLast;
+  link->turn_since = ++ended_;
 }
 
 void Turns::Unlist(EndpointLink* link) {
@@ -92,16 +119,15 @@ void Turns::Unlist(EndpointLink* link) {
       break;
   }
   link->turn = Turn::kIdle;
-  link->idle_since = ended_;
   --listed_;
 }
 
 void Turns::List(EndpointLink* link, Turn turn, TurnList* waiting,
-                 bool resumes) {
+                 bool in_front) {
   link->turn = turn;
   link->waiting = turn == Turn::kWaiting ? waiting : nullptr;
   TurnList& list = link->waiting != nullptr ? *link->waiting : active_;
-  resumes ? list.PushFront(link) : list.PushBack(link);
+  in_front ? list.PushFront(link) : list.PushBack(link);
   ++listed_;
 }
 

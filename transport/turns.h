@@ -1,7 +1,7 @@
 // The order in which queue pairs transmit (docs/architecture.md, "Transmit"):
 // deficit round robin over bytes (Shreedhar and Varghese, 1995), in which those
 // that have been idle go before those that always have something to send, and
-// acknowledgements wait for nobody's data.
+// acknowledgements wait for nobody else's data.
 #ifndef TRANSPORT_TURNS_H_
 #define TRANSPORT_TURNS_H_
 
@@ -18,19 +18,22 @@ namespace transport {
 class Turns {
  public:
   // What a queue pair may send before others have their turns, in bytes on the
-  // wire: four messages of 64 KiB, since what they read, a queue pair's state
-  // and often its memory, is cold for the first only. A turn of 64 KiB gave
-  // 1,024 queue pairs 0.7 of this one's bandwidth.
+  // wire: four messages of 64 KiB, since a queue pair's state, and often its
+  // memory, is cold for the first only. 1,024 queue pairs carry a third more so
+  // than by turns of one message.
   static constexpr int32_t kQuantum = 256 * 1024;
+  // The same for one that has been idle, whose turn goes before those of all
+  // others, even in their midst: one message.
+  static constexpr int32_t kFirstQuantum = 64 * 1024;
 
-  // No queue pair may transmit; how many may.
+  // No queue pair may transmit; about how many may, one at least if any may.
   bool empty() const { return active_.empty() && answers_.empty(); }
   size_t size() const { return std::max(active_.size(), answers_.size()); }
   // No queue pair is to have a turn, but for acknowledgements.
   bool active_empty() const { return active_.empty(); }
 
-  // `link` may have requests or READ responses to send: it gets a turn, at once
-  // if it has been idle and has not had its share since. Idempotent.
+  // `link` may have requests or READ responses to send: it gets a turn.
+  // Idempotent.
   void Activate(EndpointLink* link);
   // It has an acknowledgement to send, or the like. Idempotent.
   void Answer(EndpointLink* link);
@@ -38,6 +41,10 @@ class Turns {
   void Wait(EndpointLink* link, TurnList* waiting);
   // The first one that waits gets its turn.
   void Wake(TurnList* waiting);
+  // It waits no longer. Idempotent.
+  void StopWaiting(EndpointLink* link);
+  // Its turn is over, whatever it has sent.
+  void End(EndpointLink* link);
   // It has nothing to send. Idempotent.
   void Remove(EndpointLink* link);
 
@@ -52,14 +59,16 @@ class Turns {
   void Transmitted(EndpointLink* link, size_t bytes, bool more);
 
  private:
+  bool MayGoNow(const EndpointLink& link) const;
+  void EndTurn(EndpointLink* link);
   void Unlist(EndpointLink* link);  // but not from the answers
-  // `resumes`: in the midst of its turn, and before others that are.
-  void List(EndpointLink* link, Turn turn, TurnList* waiting, bool resumes);
+  // `in_front` of those of its place.
+  void List(EndpointLink* link, Turn turn, TurnList* waiting, bool in_front);
 
   TurnList active_;
   AnswerList answers_;
   uint32_t listed_ = 0;  // active, or waiting for a window
-  uint32_t ended_ = 0;   // turns: shares that were used up
+  uint32_t ended_ = 0;   // turns that were used up
 };
 
 }  // namespace transport

@@ -1,26 +1,26 @@
 #include "transport/turns.h"
 
+#include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "transport/path.h"
 #include "transport/testing/requester_peer.h"
-#include "transport/testing/wire_peer.h"
 
 namespace transport {
 namespace {
 
 constexpr size_t kBurst = 64 * 1024;
-constexpr int kBurstsInATurn = Turns::kQuantum / kBurst;
+static_assert(Turns::kQuantum == 4 * kBurst);
+static_assert(Turns::kFirstQuantum == kBurst);
 
 // Links by the letters a, b, c, ...
 class TurnsTest : public ::testing::Test {
  protected:
   TurnsTest() {
-    for (EndpointLink& link : links) link.deficit = Turns::kQuantum;
+    for (EndpointLink& link : links) link.deficit = Turns::kFirstQuantum;
   }
   EndpointLink* at(char letter) { return &links[letter - 'a']; }
   void Activate(const std::string& letters) {
@@ -33,12 +33,32 @@ class TurnsTest : public ::testing::Test {
     const auto i = static_cast<char>(next.link - links.data());
     return static_cast<char>((next.answers_only ? 'A' : 'a') + i);
   }
-  // Who has the next `count` turns, each of whom sends a burst and has more.
+  // Takes `letter`, which sends `bytes` and has no more.
+  void SendAll(char letter, size_t bytes) {
+    ASSERT_EQ(Take(), letter);
+    turns.Transmitted(at(letter), bytes, false);
+  }
+  // Takes `letter`, which sends `bytes` and then waits for the window.
+  void SendAndWait(char letter, size_t bytes) {
+    ASSERT_EQ(Take(), letter);
+    turns.Wait(at(letter), &waiting);
+    turns.Transmitted(at(letter), bytes, false);
+  }
+  // Who sends the next `count` bursts, each having more.
   std::string Bursts(int count) {
     std::string letters;
     while (count-- > 0) {
       letters += Take();
       turns.Transmitted(at(letters.back()), kBurst, true);
+    }
+    return letters;
+  }
+  // All who wait, in the order in which they are woken.
+  std::string WakeAll() {
+    std::string letters;
+    while (!waiting.empty()) {
+      turns.Wake(&waiting);
+      letters += Take();
     }
     return letters;
   }
@@ -50,33 +70,40 @@ class TurnsTest : public ::testing::Test {
 
 TEST_F(TurnsTest, EachSendsItsQuantumAtOnce) {
   Activate("abc");
-  // One burst each, having been idle; the last of them is then in its turn.
   EXPECT_EQ(Bursts(3), "abc");
-  EXPECT_EQ(Bursts(9), "cccbbbaaa");
-  EXPECT_EQ(Bursts(12), "ccccbbbbaaaa");
-  EXPECT_EQ(Bursts(12), "ccccbbbbaaaa");
+  EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
+  EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
 }
 
 TEST_F(TurnsTest, WhoHasBeenIdleGoesFirst) {
   Activate("ab");
-  EXPECT_EQ(Bursts(2 * kBurstsInATurn + 1), "abbbbaaab");
+  EXPECT_EQ(Bursts(4), "abaa");
   Activate("cd");
-  EXPECT_EQ(Take(), 'c');
-  turns.Transmitted(at('c'), 100, false);
-  EXPECT_EQ(Take(), 'd');
-  turns.Transmitted(at('d'), 100, false);
-  EXPECT_EQ(Bursts(4), "bbba");
+  // Even where it has several bursts.
+  ASSERT_EQ(Take(), 'c');
+  turns.Transmitted(at('c'), 20000, true);
+  SendAll('c', 20000);
+  SendAll('d', 100);
+  EXPECT_EQ(Bursts(4), "aabb");
+}
+
+TEST_F(TurnsTest, WhoHasLittleToSayAlwaysGoesFirst) {
+  Activate("abde");
+  Bursts(6);
+  for (int i = 0; i < 5000; ++i) {
+    Activate("c");
+    SendAll('c', 100);
+    Bursts(1);
+  }
 }
 
 TEST_F(TurnsTest, ToComeAndGoGainsNothing) {
   Activate("ab");
-  Bursts(2 * kBurstsInATurn);
-  std::string letters;
-  // One sends whole bursts, and goes idle behind each; between them the others
-  // have one burst each time.
+  std::string letters = Bursts(2);
+  // One goes idle behind each burst, and comes back at once.
   for (int i = 0; i < 64; ++i) {
     Activate("c");
-    for (char letter = 'c'; letter == 'c';) {
+    for (char letter = 0; letter != 'c';) {
       letter = Take();
       letters += letter;
       turns.Transmitted(at(letter), kBurst, letter != 'c');
@@ -85,23 +112,23 @@ TEST_F(TurnsTest, ToComeAndGoGainsNothing) {
   const auto count = [&letters](char letter) {
     return std::count(letters.begin(), letters.end(), letter);
   };
-  EXPECT_LE(count('c'), count('a') + kBurstsInATurn);
-  EXPECT_LE(count('c'), count('b') + kBurstsInATurn);
+  EXPECT_LE(count('c'), count('a') + 4);
+  EXPECT_LE(count('c'), count('b') + 4);
 }
 
-TEST_F(TurnsTest, ExactlyAQuantumEachTimeGainsNothing) {
+TEST_F(TurnsTest, AWholeTurnEachTimeGainsNothing) {
   Activate("a");
-  Bursts(kBurstsInATurn);
+  Bursts(1);
   Activate("b");
-  EXPECT_EQ(Bursts(kBurstsInATurn - 1), "bbb");
-  EXPECT_EQ(Take(), 'b');
-  turns.Transmitted(at('b'), kBurst, false);
+  SendAll('b', kBurst);
   Activate("b");
-  EXPECT_EQ(Bursts(kBurstsInATurn), "aaaa");
-  EXPECT_EQ(Bursts(kBurstsInATurn), "bbbb");
+  EXPECT_EQ(Bursts(7), "aaaabbb");
+  SendAll('b', kBurst);
+  Activate("b");
+  EXPECT_EQ(Bursts(8), "aaaabbbb");
 }
 
-TEST_F(TurnsTest, SentTooMuchIsMadeUpFor) {
+TEST_F(TurnsTest, WhatWasSentTooMuchIsMadeUpFor) {
   Activate("ab");
   std::vector<size_t> sent(2);
   for (int i = 0; i < 1000; ++i) {
@@ -113,43 +140,38 @@ TEST_F(TurnsTest, SentTooMuchIsMadeUpFor) {
   EXPECT_NEAR(sent[0], sent[1], Turns::kQuantum + 65507);
 }
 
-TEST_F(TurnsTest, AnswersWaitForNobody) {
+TEST_F(TurnsTest, AnswersWaitForNobodysTurn) {
   Activate("abc");
-  Bursts(3 * kBurstsInATurn);
-  ASSERT_EQ(Bursts(1), "c");
-  turns.Answer(at('d'));
-  turns.Answer(at('a'));
-  turns.Answer(at('a'));
+  Bursts(3);
+  ASSERT_EQ(Bursts(1), "a");
+  for (char letter : {'d', 'b', 'b'}) turns.Answer(at(letter));
   EXPECT_EQ(Take(), 'D');
-  EXPECT_EQ(Take(), 'A');
-  EXPECT_EQ(Bursts(11), "cccbbbbaaaa");
+  EXPECT_EQ(Take(), 'B');
+  EXPECT_EQ(Bursts(11), "aaabbbbcccc");
 }
 
 TEST_F(TurnsTest, AnswersGoWithTheirOwnData) {
   Activate("ab");
-  Bursts(2 * kBurstsInATurn + 1);
-  Activate("c");
-  for (char letter : {'b', 'c', 'a'}) turns.Answer(at(letter));
-  // In the midst of its turn, or come back from being idle: all of it. It has
-  // no answers left then.
-  EXPECT_EQ(Bursts(2), "bc");
+  ASSERT_EQ(Bursts(3), "aba");
+  Activate("cd");
+  // d is as fresh as c; a was in the midst of its turn, but is not the next.
+  for (char letter : {'d', 'a', 'b'}) turns.Answer(at(letter));
+  SendAll('d', 100);
   EXPECT_EQ(Take(), 'A');
-  EXPECT_EQ(Bursts(1), "c");
+  EXPECT_EQ(Take(), 'B');
+  SendAll('c', 100);
+  turns.Answer(at('a'));
+  EXPECT_EQ(Bursts(4), "aaab");
 }
 
 TEST_F(TurnsTest, OneThatWaitsKeepsItsPlace) {
   Activate("abc");
-  Bursts(3 * kBurstsInATurn);
-  // The window closes in the midst of c's turn, and b and a find it closed.
-  ASSERT_EQ(Bursts(1), "c");
-  ASSERT_EQ(Take(), 'c');
-  turns.Wait(at('c'), &waiting);
-  turns.Transmitted(at('c'), kBurst, false);
-  for (char letter : {'b', 'a'}) {
-    ASSERT_EQ(Take(), letter);
-    turns.Wait(at(letter), &waiting);
-    turns.Transmitted(at(letter), 0, false);
-  }
+  Bursts(3);
+  // The window closes in the midst of a's turn, and b and c find it closed.
+  ASSERT_EQ(Bursts(1), "a");
+  SendAndWait('a', kBurst);
+  SendAndWait('b', 0);
+  SendAndWait('c', 0);
   ASSERT_EQ(Take(), '-');
   // An acknowledgement does not change that,
   turns.Answer(at('b'));
@@ -157,24 +179,31 @@ TEST_F(TurnsTest, OneThatWaitsKeepsItsPlace) {
   // nor does being woken for nothing.
   turns.Wake(&waiting);
   turns.Wake(&waiting);
-  for (char letter : {'c', 'b'}) {
-    ASSERT_EQ(Take(), letter);
-    turns.Wait(at(letter), &waiting);
-    turns.Transmitted(at(letter), 0, false);
-  }
+  SendAndWait('a', 0);
+  SendAndWait('b', 0);
   // One that has been idle waits before them all.
   Activate("d");
-  ASSERT_EQ(Take(), 'd');
-  turns.Wait(at('d'), &waiting);
-  turns.Transmitted(at('d'), 0, false);
-  std::string order;
-  for (int i = 0; i < 4; ++i) {
-    turns.Wake(&waiting);
-    order += Take();
-  }
-  EXPECT_EQ(order, "dcba");
+  SendAndWait('d', 0);
+  EXPECT_EQ(WakeAll(), "dabc");
+}
+
+// A path that is often closed is no way past those whose path is open.
+TEST_F(TurnsTest, ToWaitGainsNothing) {
+  Activate("wab");
+  ASSERT_EQ(Bursts(3), "wab");
+  SendAndWait('w', 0);
   turns.Wake(&waiting);
-  EXPECT_EQ(Take(), '-');
+  EXPECT_EQ(Bursts(12), "aaaabbbbwwww");
+}
+
+TEST_F(TurnsTest, WhoseTurnIsEndedComesLast) {
+  Activate("ab");
+  Bursts(2);
+  SendAndWait('a', kBurst);
+  SendAndWait('b', 0);
+  turns.End(at('a'));
+  turns.End(at('x'));
+  EXPECT_EQ(WakeAll(), "ba");
 }
 
 TEST_F(TurnsTest, RemovedFromEverything) {
@@ -183,20 +212,22 @@ TEST_F(TurnsTest, RemovedFromEverything) {
   turns.Remove(at('b'));
   turns.Remove(at('b'));
   EXPECT_EQ(Bursts(2), "ac");
-  ASSERT_EQ(Take(), 'c');
-  turns.Wait(at('c'), &waiting);
-  turns.Transmitted(at('c'), kBurst, false);
-  turns.Remove(at('c'));
-  turns.Remove(at('a'));
-  EXPECT_EQ(Take(), '-');
+  SendAndWait('a', kBurst);
+  turns.Answer(at('a'));
+  turns.StopWaiting(at('a'));
+  turns.StopWaiting(at('a'));
   EXPECT_TRUE(waiting.empty());
+  EXPECT_EQ(Take(), 'A');
+  turns.Remove(at('c'));
+  EXPECT_EQ(Take(), '-');
+  EXPECT_TRUE(turns.empty());
   EXPECT_EQ(turns.size(), 0u);
 }
 
 TEST(TurnListTest, Order) {
   std::vector<EndpointLink> links(6);
-  const Place places[] = {Place::kLast,  Place::kNext, Place::kLast,
-                          Place::kFirst, Place::kNext, Place::kFirst};
+  const Place places[] = {Place::kLast,  Place::kOngoing, Place::kLast,
+                          Place::kFresh, Place::kOngoing, Place::kFresh};
   TurnList list;
   for (size_t i = 0; i < links.size(); ++i) {
     links[i].place = places[i];
@@ -269,9 +300,9 @@ TEST_F(TwoQueuePairsTest, ATurnEndsWithAMessageAndAnAcknowledgementRequest) {
   peer.qp.swap(other);
   peer.Transmit();
   // A message of 64 packets leaves in two bursts, since its first packet is
-  // longer than the others. Having been idle, each of the two sends its first
-  // burst at once; then they have turns of four messages, until the window is
-  // full, which 819 packets fit.
+  // longer than the others. Having been idle, each of the two sends a message;
+  // then they have turns of four, until the window is full, which 819 packets
+  // fit.
   std::vector<int> runs(1);
   for (const RequesterPeer::Sent& packet : peer.sent) {
     ++runs.back();
@@ -280,16 +311,16 @@ TEST_F(TwoQueuePairsTest, ATurnEndsWithAMessageAndAnAcknowledgementRequest) {
                 &packet == &peer.sent.back());
     runs.push_back(0);
   }
-  EXPECT_EQ(runs, (std::vector<int>{2 + 256, 254, 256, 819 - 768, 0}));
+  EXPECT_EQ(runs, (std::vector<int>{64, 64, 256, 256, 819 - 640, 0}));
 }
 
 // The answer to a peer does not wait until others have sent their data.
 TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
-  peer.TransmitOne();
+  for (int i = 0; i < 2; ++i) peer.TransmitOne();
   peer.qp.swap(other);
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
-  for (int i = 0; i < 9; ++i) peer.TransmitOne();
+  for (int i = 0; i < 3; ++i) peer.TransmitOne();
   // It has had its turn, and the first one is in the midst of its own.
   wire::Headers headers;
   headers.bth.opcode =
@@ -299,6 +330,24 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
   headers.bth.ack_req = true;
   peer.Deliver(headers);
   EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
+}
+
+// One whose peer is silent does not keep others from theirs at the same host.
+TEST_F(TwoQueuePairsTest, OneWithADeadPeerLetsOthersThrough) {
+  peer.qp.swap(other);
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  peer.qp.swap(other);
+  peer.Transmit();
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  EXPECT_EQ(peer.Transmit(), "");
+  const uint64_t before = peer.qp->counters().tx_packets;
+  // Two probes later the window is at its least.
+  for (int timers = 0; timers < 2; ++timers) {
+    peer.At(peer.NextTimer());
+    peer.Transmit();
+  }
+  EXPECT_GT(peer.qp->counters().tx_packets, before);
+  EXPECT_EQ(other->state(), QpState::kRts);
 }
 
 }  // namespace
