@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rxe_user/lane_impl.h"
+#include "rxe_user/memory/guarded_copy.h"
 
 namespace rxe_user {
 namespace {
@@ -353,9 +354,12 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   size_t bytes = 0;
   for (int i = 0; i < kReceiveCalls && bytes < kReceiveBytes; ++i) {
     const std::span<const transport::Train> trains = port_->Receive(thorough);
-    for (const transport::Train& train : trains) {
-      bytes += std::max<size_t>(train.bytes.size(), 1);
-      endpoint_.OnTrain(train, now, this);
+    if (!trains.empty()) {
+      const GuardedSpell spell;
+      for (const transport::Train& train : trains) {
+        bytes += std::max<size_t>(train.bytes.size(), 1);
+        endpoint_.OnTrain(train, now, this);
+      }
     }
     if (!port_->more() || lock_.contended()) break;
     if (!thorough && bytes < kBulkArrival) break;
@@ -386,6 +390,7 @@ size_t LaneImpl::TransmitSome(Time now) {
   transmitted_ = true;
   answer_until_ = 0;
   port_->Flush();
+  const GuardedSpell spell;
   size_t bytes = 0;
   for (int i = 0; i < kTransmitBursts && bytes < kTransmitBytes; ++i) {
     transport::Burst* burst = port_->NextBurst();

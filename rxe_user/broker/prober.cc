@@ -60,7 +60,7 @@ Prober::~Prober() {
 }
 
 bool Prober::SendProbe(uint16_t index, uint32_t identity) const {
-  const Probe p{htonl(probe_word_), htonl(index), htonl(identity), 0};
+  const Probe p{htonl(probe_word_), htonl(index), htonl(identity)};
   return sendto(sender_, &p, sizeof(p), MSG_DONTWAIT, to_.get(), to_.size) ==
          ssize_t{sizeof(p)};
 }

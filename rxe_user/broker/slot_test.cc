@@ -54,7 +54,12 @@ TEST_F(SlotTest, SteersAll255Slots) {
   }
   EXPECT_TRUE(absl::IsResourceExhausted(Slot::Acquire().status()));
   Asker asker;
-  asker.Send({1, 2, 3});  // too short: slot 0
+  asker.Send({1, 2, 3});               // too short: slot 0
+  for (size_t bytes : {11, 12, 15}) {  // of what were a packet for slot 1
+    std::vector<uint8_t> packet = PacketFor(1);
+    packet.resize(bytes);
+    asker.Send(packet);
+  }
   for (int i = 0; i < kSlots; ++i) {
     asker.Send(PacketFor(static_cast<uint8_t>(i), static_cast<uint32_t>(i)));
   }

@@ -5,6 +5,9 @@
 namespace rxe_user::broker {
 namespace {
 
+constexpr uint32_t kLeastPacket = 16;  // bytes: BTH and ICRC
+static_assert(sizeof(Probe) < kLeastPacket);
+
 // Slots [first, next range's first) go to index.
 struct Range {
   uint32_t first;
@@ -42,14 +45,17 @@ void EmitTree(std::span<const Range> ranges, std::vector<sock_filter>& out) {
 
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word) {
+  // One look at the payload for all that is no probe: its bytes mostly are not
+  // where the kernel reads them at once.
   std::vector<sock_filter> p = {
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 8, 1, 0),
-      BPF_STMT(BPF_RET | BPF_K, map[0]),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kLeastPacket, 6, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sizeof(Probe), 0, 4),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 2),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
       BPF_STMT(BPF_RET | BPF_A, 0),
+      BPF_STMT(BPF_RET | BPF_K, map[0]),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 5),
   };
   EmitTree(RangesOf(map), p);

@@ -18,19 +18,18 @@ using IndexMap = std::array<uint16_t, kSlots>;
 
 // A probe is a UDP payload of these words, in network order: the group's probe
 // word, the index that the program is to return, and the identity of the socket
-// that is thought to be there. The probe word's first byte is no opcode, and
-// the rest is random.
+// that is thought to be there. It is shorter than any packet; the probe word's
+// first byte is no opcode, and the rest is random.
 inline constexpr uint8_t kProbeFirstByte = 0xff;
 inline constexpr uint32_t kAnyIdentity = 0xffffffff;
 struct Probe {
   uint32_t word_be;
   uint32_t index_be;
   uint32_t identity_be;
-  uint32_t zero;
 };
 
 // Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7). Slots
-// without a socket, and what is too short to have a BTH, go to map[0]. The
+// without a socket, and what is too short for a packet, go to map[0]. The
 // program sees the UDP payload. At most 9 comparisons for any map.
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word);

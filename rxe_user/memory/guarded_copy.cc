@@ -480,15 +480,19 @@ constexpr int64_t kRecheckNs = 10'000'000;
 struct ThreadState {
   int64_t checked_at = 0;  // CLOCK_MONOTONIC_COARSE, ns; 0 = never
   bool handler_runs = false;
+  bool in_spell = false;
+  bool checked_in_spell = false;
 };
 thread_local ThreadState thread_state;
 
 // Looked up again every kRecheckNs: it takes three system calls.
 bool MayFault() {
+  ThreadState& state = thread_state;
+  if (state.checked_in_spell) return state.handler_runs;
+  state.checked_in_spell = state.in_spell;
   timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   const int64_t ns = now.tv_sec * 1'000'000'000 + now.tv_nsec;
-  ThreadState& state = thread_state;
   if (state.checked_at == 0 || ns - state.checked_at > kRecheckNs) {
     state.handler_runs = HandlerRuns();
     state.checked_at = ns;
@@ -564,6 +568,19 @@ void PrepareGuardedAccess() {
   static std::once_flag once;
   std::call_once(once, Install);
   thread_state.checked_at = 0;
+#endif
+}
+
+GuardedSpell::GuardedSpell() {
+#if RXE_USER_GUARDED_ASM
+  thread_state.in_spell = true;
+#endif
+}
+
+GuardedSpell::~GuardedSpell() {
+#if RXE_USER_GUARDED_ASM
+  thread_state.in_spell = false;
+  thread_state.checked_in_spell = false;
 #endif
 }
 

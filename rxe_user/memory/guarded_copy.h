@@ -23,6 +23,17 @@ namespace rxe_user {
 // Call at set-up time (registering memory, creating a queue pair).
 void PrepareGuardedAccess();
 
+// While one lives, its thread looks no more than once, at its first access,
+// whether the handlers are there: for what takes some microseconds. One at a
+// time in each thread.
+class GuardedSpell {
+ public:
+  GuardedSpell();
+  ~GuardedSpell();
+  GuardedSpell(const GuardedSpell&) = delete;
+  GuardedSpell& operator=(const GuardedSpell&) = delete;
+};
+
 // Copies `bytes` from application memory `from`. False on a fault; then any
 // part may have been copied. `more`: meanwhile, as much again right behind
 // `from` is fetched for the next copy, or would be if memory were there; where

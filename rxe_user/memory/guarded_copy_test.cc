@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -347,6 +348,28 @@ volatile uintptr_t nowhere = 16;
 void Crash() { *reinterpret_cast<volatile int*>(nowhere) = 1; }
 
 // In children, where nothing has been installed yet, the order matters.
+#if defined(__x86_64__)
+// Within a spell nobody looks again: what has been installed since is called.
+TEST(GuardedCopyChainTest, LooksOnceInASpell) {
+  const auto fault_behind = [](bool in_spell) {
+    PrepareGuardedAccess();
+    Pages pages;
+    uint8_t byte = 0;
+    std::optional<GuardedSpell> spell;
+    spell.emplace();
+    if (!GuardedCopyTo(pages.begin(), &byte, 1)) _exit(1);
+    struct sigaction theirs = {};
+    theirs.sa_handler = [](int) { _exit(17); };
+    sigaction(SIGSEGV, &theirs, nullptr);
+    WaitForRecheck();
+    if (!in_spell) spell.reset();
+    _exit(GuardedCopyTo(pages.end(), &byte, 1) ? 2 : 18);
+  };
+  EXPECT_EQ(WEXITSTATUS(InChild([&] { fault_behind(true); })), 17);
+  EXPECT_EQ(WEXITSTATUS(InChild([&] { fault_behind(false); })), 18);
+}
+#endif
+
 TEST(GuardedCopyChainTest, OtherFaultsStillKill) {
   const int status = InChild([] {
     struct sigaction fresh = {};
