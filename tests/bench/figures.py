@@ -97,14 +97,19 @@ class Turns:
     def measured(self, measure):
         """A Sample from a time when the machine was as it mostly is, if such
         a time comes."""
-        for left in range(RETAKES, 0, -1):
-            if self._is_as_usual():
+        # One look for each figure: the many of those who wait would make what
+        # they wait to end the usual.
+        before = self._core_to_core_ns()
+        self.core_to_core_ns.append(before)
+        for _ in range(RETAKES):
+            if self._is_usual(before):
                 sample = self.sampled(measure)
-                if self._is_as_usual():
+                if self._is_usual(self._core_to_core_ns()):
                     return sample
                 self.retaken += 1
             else:
                 time.sleep(1)  # the host may move us again
+            before = self._core_to_core_ns()
         return self.sampled(measure)
 
     def sampled(self, measure):
@@ -114,9 +119,10 @@ class Turns:
         """0 if there is only one processor, or nothing was measured."""
         return statistics.median(self.core_to_core_ns or [0])
 
-    def _is_as_usual(self):
-        ns = reference("core_to_core", [])["round_trip_ns"] or 0
-        self.core_to_core_ns.append(ns)
+    def _core_to_core_ns(self):
+        return reference("core_to_core", [])["round_trip_ns"] or 0
+
+    def _is_usual(self, ns):
         usual = self.usual_core_to_core_ns()
         return usual <= FAR * ns and ns <= FAR * usual
 
