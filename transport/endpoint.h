@@ -128,7 +128,7 @@ class Endpoint {
   // `qp` leaves its path: it waits no longer.
   void StopWaiting(QueuePair* qp);
   void WindowOpened(Path* path);
-  // The peer of `qp` is silent: others come first.
+  // The turn of `qp`, or its next one, is over: others come first.
   void EndTurn(QueuePair* qp);
   // While `qp` has its turn, and has put `bytes` into its burst: the turn is
   // over, and others are to have theirs, or wait for the window of its path.

@@ -235,6 +235,7 @@ bool QueuePair::TransmitHalves(Time now, Burst* burst) {
   }
   const bool requests = requester_.Transmit(now, burst);
   responder_first_ = responder_.Transmit(now, burst, false);
+  if (responder_first_ && responder_.output().answers) endpoint_.Answer(this);
   return (requests && sends()) || responder_first_;
 }
 

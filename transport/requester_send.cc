@@ -153,7 +153,14 @@ bool Requester::Impl::Transmit(Time now, Burst* burst) {
         break;
     }
   }
-  if (next == Next::kWindow) qp.endpoint_.WaitForWindow(&qp);
+  if (next == Next::kWindow) {
+    // READ requests are short, however much of the window they take: who waits
+    // with one has had its turn.
+    if (queue.at(item.index).operation().kind == SendKind::kRead) {
+      qp.endpoint_.EndTurn(&qp);
+    }
+    qp.endpoint_.WaitForWindow(&qp);
+  }
   return next == Next::kTurn;
 }
 

@@ -4,15 +4,15 @@ namespace transport {
 
 void Turns::Activate(EndpointLink* link) {
   if (link->turn == Turn::kActive) return;
-  // One that comes back is fresh if all others have had their turns since its
-  // last one began to count: to come and go gains nothing.
+  // One that comes back is fresh if so many others have had whole turns since
+  // its last one began to count as are listed: to come and go gains nothing.
   if (link->turn == Turn::kIdle) {
     if (ended_ - link->turn_since >= listed_) {
       link->deficit = kFirstQuantum;
       link->place = Place::kFresh;
       link->turn_since = ended_;
-    } else if (link->place == Place::kBegun) {
-      link->place = Place::kFresh;
+    } else {
+      link->place = link->place <= Place::kFresh ? Place::kFresh : Place::kLast;
     }
   }
   Unlist(link);
@@ -47,16 +47,16 @@ void Turns::End(EndpointLink* link) {
   const Turn turn = link->turn;
   TurnList* const waiting = link->waiting;
   Unlist(link);
+  link->woken = false;
   link->deficit = 0;
-  EndTurn(link);
+  link->place = Place::kLast;
   if (turn != Turn::kIdle) List(link, turn, waiting, false);
 }
 
 void Turns::Remove(EndpointLink* link) {
   Unlist(link);
-  if (!link->answers) return;
-  link->answers = false;
-  answers_.Remove(link);
+  RemoveFromAnswers(link);
+  link->woken = false;
 }
 
 Turns::Next Turns::Take() {
@@ -65,11 +65,13 @@ Turns::Next Turns::Take() {
     next.link = active_.front();
   } else if (!MayGoNow(*next.link)) {
     next.answers_only = true;
-    next.link->answers = false;
-    answers_.Remove(next.link);
+    RemoveFromAnswers(next.link);
     return next;
   }
-  if (next.link != nullptr) Remove(next.link);
+  if (next.link != nullptr) {
+    Unlist(next.link);
+    RemoveFromAnswers(next.link);
+  }
   return next;
 }
 
@@ -101,9 +103,18 @@ void Turns::Transmitted(EndpointLink* link, size_t bytes, bool more) {
 }
 
 void Turns::EndTurn(EndpointLink* link) {
+  // First turns do not count: those who always come back in time for another
+  // one would keep them coming.
+  if (link->place > Place::kFresh) ++ended_;
   link->deficit += kQuantum;
   link->place = Place::kLast;
-  link->turn_since = ++ended_;
+  link->turn_since = ended_;
+}
+
+void Turns::RemoveFromAnswers(EndpointLink* link) {
+  if (!link->answers) return;
+  link->answers = false;
+  answers_.Remove(link);
 }
 
 void Turns::Unlist(EndpointLink* link) {

@@ -43,7 +43,7 @@ class Turns {
   void Wake(TurnList* waiting);
   // It waits no longer. Idempotent.
   void StopWaiting(EndpointLink* link);
-  // Its turn is over, whatever it has sent.
+  // Its turn is over, whatever it has sent; also in its midst.
   void End(EndpointLink* link);
   // It has nothing to send. Idempotent.
   void Remove(EndpointLink* link);
@@ -61,6 +61,7 @@ class Turns {
  private:
   bool MayGoNow(const EndpointLink& link) const;
   void EndTurn(EndpointLink* link);
+  void RemoveFromAnswers(EndpointLink* link);
   void Unlist(EndpointLink* link);  // but not from the answers
   // `in_front` of those of its place.
   void List(EndpointLink* link, Turn turn, TurnList* waiting, bool in_front);
@@ -68,7 +69,7 @@ class Turns {
   TurnList active_;
   AnswerList answers_;
   uint32_t listed_ = 0;  // active, or waiting for a window
-  uint32_t ended_ = 0;   // turns that were used up
+  uint32_t ended_ = 0;   // turns that were used up, but for first ones
 };
 
 }  // namespace transport

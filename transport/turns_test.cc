@@ -1,7 +1,9 @@
 #include "transport/turns.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -114,6 +116,49 @@ TEST_F(TurnsTest, ToComeAndGoGainsNothing) {
   };
   EXPECT_LE(count('c'), count('a') + 4);
   EXPECT_LE(count('c'), count('b') + 4);
+}
+
+// Writers of messages of one burst, of which so many are on their way at a time
+// that some are always back in time, beside one that always has something.
+class ComeAndGoTest : public TurnsTest,
+                      public ::testing::WithParamInterface<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Windows, ComeAndGoTest, ::testing::Values(2, 6, 16));
+
+TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
+  constexpr size_t kMessage = 65808;  // more than a first turn
+  const size_t window = GetParam();   // messages
+  for (char last = 'b'; last <= 'z'; ++last) {
+    turns = Turns();
+    waiting = TurnList();
+    links.assign(26, {});
+    std::vector<int> sent(26);
+    std::deque<char> in_flight;
+    for (char letter = 'a'; letter <= last; ++letter) Activate({letter});
+    for (int step = 0; step < 20000; ++step) {
+      const char letter = Take();
+      if (letter == '-') {
+        ASSERT_FALSE(in_flight.empty());
+        const char answered = in_flight.front();
+        in_flight.pop_front();
+        turns.Wake(&waiting);
+        if (answered != 'a') Activate({answered});
+      } else if (in_flight.size() < window) {
+        in_flight.push_back(letter);
+        ++sent[letter - 'a'];
+        turns.Transmitted(at(letter), kMessage, letter == 'a');
+        if (in_flight.size() < window) turns.Wake(&waiting);
+      } else {
+        turns.Wait(at(letter), &waiting);
+        turns.Transmitted(at(letter), 0, false);
+      }
+    }
+    // Fair would be `all` / `count`, or for writers what they ask for.
+    const int count = last - 'a' + 1;
+    const int all = std::accumulate(sent.begin(), sent.end(), 0);
+    EXPECT_GT(all, 5000) << last;
+    EXPECT_GE(sent[0], all / count / 2) << last;
+    for (int i = 1; i < count; ++i) EXPECT_GE(sent[i], all / count / 8) << last;
+  }
 }
 
 TEST_F(TurnsTest, AWholeTurnEachTimeGainsNothing) {
@@ -262,6 +307,7 @@ class TwoQueuePairsTest : public ::testing::Test {
  protected:
   TwoQueuePairsTest() : peer(Options()) {
     peer.attributes.path_mtu = 1024;
+    peer.attributes.max_rd_atomic = 16;
     peer.Connect();
     QpConfig config = peer.qp->config();
     ++config.qpn;
@@ -330,6 +376,25 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
   headers.bth.ack_req = true;
   peer.Deliver(headers);
   EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
+}
+
+// A READ request is short, but takes as much of the window as it asks for: who
+// waits with one is not in the midst of its turn.
+TEST_F(TwoQueuePairsTest, ReadsLetOthersHaveTheWindowTheyLeave) {
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  for (int i = 0; i < 2; ++i) peer.TransmitOne();
+  peer.qp.swap(other);
+  for (int i = 0; i < 8; ++i) peer.Read(i, 1 << 20);
+  peer.Transmit();
+  // The window is full, and both wait. What opens is not enough for a READ.
+  peer.qp.swap(other);
+  const uint64_t packets = peer.qp->counters().tx_packets;
+  const uint32_t psn = RequesterPeer::kPsn + static_cast<uint32_t>(packets) - 1;
+  peer.Ack(psn - 32);
+  peer.Transmit();
+  peer.Ack(psn);
+  peer.Transmit();
+  EXPECT_GT(peer.qp->counters().tx_packets, packets);
 }
 
 // One whose peer is silent does not keep others from theirs at the same host.
