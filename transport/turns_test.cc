@@ -378,6 +378,33 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
   EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
 }
 
+// Nor do they wait where one comes due at the very end of a turn, whose last
+// burst has no room for it.
+TEST_F(TwoQueuePairsTest, AcknowledgementsThatDoNotFitGoNext) {
+  // Each message leaves in two bursts, of which the second one ends with a
+  // shorter packet, and so lets no other follow.
+  constexpr uint32_t kMessage = 64 * 1024 - 100;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int i = 0; i < 20; ++i) peer.Write(i, kMessage);
+    for (int i = 0; i < 2; ++i) peer.TransmitOne();
+    peer.qp.swap(other);
+  }
+  // All of the first one's next turn but its end.
+  constexpr int kBursts = 2 * Turns::kQuantum / Turns::kFirstQuantum;
+  for (int i = 1; i < kBursts; ++i) peer.TransmitOne();
+  wire::Headers headers;
+  headers.bth.opcode =
+      wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kWriteOnly);
+  headers.bth.dest_qpn = peer.qp->qpn();
+  headers.bth.psn = 1;
+  headers.bth.ack_req = true;
+  peer.Deliver(headers);
+  const uint64_t data = peer.qp->counters().tx_packets;
+  peer.TransmitOne();
+  EXPECT_EQ(peer.qp->counters().tx_packets, data + 63);
+  EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
+}
+
 // A READ request is short, but takes as much of the window as it asks for: who
 // waits with one is not in the midst of its turn.
 TEST_F(TwoQueuePairsTest, ReadsLetOthersHaveTheWindowTheyLeave) {
