@@ -308,6 +308,7 @@ class TwoQueuePairsTest : public ::testing::Test {
   TwoQueuePairsTest() : peer(Options()) {
     peer.attributes.path_mtu = 1024;
     peer.attributes.max_rd_atomic = 16;
+    peer.attributes.access_flags = kAccessRemoteWrite;
     peer.Connect();
     QpConfig config = peer.qp->config();
     ++config.qpn;
@@ -325,6 +326,17 @@ class TwoQueuePairsTest : public ::testing::Test {
     }
     EXPECT_EQ(peer.in_flight(), 0u);
     peer.Completions();
+  }
+  // The peer writes nothing, and wants to know.
+  void DeliverWrite() {
+    wire::Headers headers;
+    headers.bth.opcode =
+        wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kWriteOnly);
+    headers.bth.dest_qpn = peer.qp->qpn();
+    headers.bth.psn = 1;
+    headers.bth.ack_req = true;
+    peer.Deliver(headers);
+    ASSERT_EQ(peer.qp->state(), QpState::kRts);
   }
   static RequesterPeer::Options Options() {
     RequesterPeer::Options options;
@@ -368,13 +380,7 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   for (int i = 0; i < 3; ++i) peer.TransmitOne();
   // It has had its turn, and the first one is in the midst of its own.
-  wire::Headers headers;
-  headers.bth.opcode =
-      wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kWriteOnly);
-  headers.bth.dest_qpn = peer.qp->qpn();
-  headers.bth.psn = 1;
-  headers.bth.ack_req = true;
-  peer.Deliver(headers);
+  DeliverWrite();
   EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
 }
 
@@ -392,16 +398,10 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsThatDoNotFitGoNext) {
   // All of the first one's next turn but its end.
   constexpr int kBursts = 2 * Turns::kQuantum / Turns::kFirstQuantum;
   for (int i = 1; i < kBursts; ++i) peer.TransmitOne();
-  wire::Headers headers;
-  headers.bth.opcode =
-      wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kWriteOnly);
-  headers.bth.dest_qpn = peer.qp->qpn();
-  headers.bth.psn = 1;
-  headers.bth.ack_req = true;
-  peer.Deliver(headers);
+  DeliverWrite();
   const uint64_t data = peer.qp->counters().tx_packets;
   peer.TransmitOne();
-  EXPECT_EQ(peer.qp->counters().tx_packets, data + 63);
+  EXPECT_EQ(peer.qp->counters().tx_packets, data + 62);
   EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
 }
 
