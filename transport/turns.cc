@@ -93,7 +93,7 @@ void Turns::Transmitted(EndpointLink* link, size_t bytes, bool more) {
   link->woken = false;
   link->deficit -= static_cast<int32_t>(bytes);
   if (link->deficit <= 0) {
-    EndTurn(link);
+    UseUp(link);
   } else if (bytes != 0) {
     link->place =
         link->place <= Place::kFresh ? Place::kBegun : Place::kOngoing;
@@ -102,7 +102,7 @@ void Turns::Transmitted(EndpointLink* link, size_t bytes, bool more) {
   if (turn != Turn::kIdle) List(link, turn, waiting, goes_on);
 }
 
-void Turns::EndTurn(EndpointLink* link) {
+void Turns::UseUp(EndpointLink* link) {
   // First turns do not count: those who always come back in time for another
   // one would keep them coming.
   if (link->place > Place::kFresh) ++ended_;

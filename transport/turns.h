@@ -43,7 +43,8 @@ class Turns {
   void Wake(TurnList* waiting);
   // It waits no longer. Idempotent.
   void StopWaiting(EndpointLink* link);
-  // Its turn is over, whatever it has sent; also in its midst.
+  // Its turn is over, whatever it has sent; also in its midst. The next one is
+  // of one burst.
   void End(EndpointLink* link);
   // It has nothing to send. Idempotent.
   void Remove(EndpointLink* link);
@@ -60,7 +61,7 @@ class Turns {
 
  private:
   bool MayGoNow(const EndpointLink& link) const;
-  void EndTurn(EndpointLink* link);
+  void UseUp(EndpointLink* link);  // its turn: others have theirs
   void RemoveFromAnswers(EndpointLink* link);
   void Unlist(EndpointLink* link);  // but not from the answers
   // `in_front` of those of its place.
