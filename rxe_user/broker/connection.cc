@@ -12,8 +12,8 @@
 #include <cstring>
 #include <string>
 
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/broker/spawn.h"
-#include "rxe_user/errno_status.h"
 
 namespace rxe_user::broker {
 namespace {

@@ -9,9 +9,9 @@
 #include <mutex>
 #include <string>
 
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/broker/fork_guard.h"
 #include "rxe_user/broker/udp.h"
-#include "rxe_user/errno_status.h"
 
 namespace rxe_user::broker {
 namespace {

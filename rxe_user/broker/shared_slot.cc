@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "rxe_user/errno_status.h"
+#include "rxe_user/base/errno_status.h"
 
 namespace rxe_user::broker {
 namespace {

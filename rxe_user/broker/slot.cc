@@ -9,11 +9,11 @@
 #include <string>
 #include <utility>
 
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/lone_slot.h"
 #include "rxe_user/broker/shared_slot.h"
 #include "rxe_user/broker/udp.h"
-#include "rxe_user/errno_status.h"
 
 namespace rxe_user {
 namespace {

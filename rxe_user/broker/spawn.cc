@@ -21,8 +21,8 @@
 #include <memory>
 #include <vector>
 
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/broker/unique_fd.h"
-#include "rxe_user/errno_status.h"
 
 extern char** environ;
 

@@ -10,8 +10,8 @@
 #include <shared_mutex>
 
 #include "absl/container/flat_hash_map.h"
-#include "transport/memory.h"
-#include "transport/types.h"
+#include "transport/base/memory.h"
+#include "transport/base/types.h"
 
 namespace rxe_user {
 

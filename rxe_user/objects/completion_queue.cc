@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "rxe_user/device.h"
+#include "rxe_user/devices/device.h"
 #include "rxe_user/objects/queue_pair.h"
 
 namespace rxe_user {

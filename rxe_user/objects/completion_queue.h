@@ -9,9 +9,9 @@
 #include <mutex>
 #include <vector>
 
-#include "rxe_user/engine.h"
+#include "rxe_user/engine/engine.h"
 #include "rxe_user/objects/event_queue.h"
-#include "transport/work.h"
+#include "transport/base/work.h"
 
 namespace rxe_user {
 

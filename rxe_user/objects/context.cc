@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "rxe_user/errno_status.h"
-#include "rxe_user/usable_devices.h"
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/devices/usable_devices.h"
 
 namespace rxe_user {
 

@@ -9,10 +9,10 @@
 #include <mutex>
 
 #include "absl/status/status.h"
-#include "rxe_user/device.h"
-#include "rxe_user/engine.h"
+#include "rxe_user/devices/device.h"
+#include "rxe_user/engine/engine.h"
 #include "rxe_user/memory/region_table.h"
-#include "transport/types.h"
+#include "transport/base/types.h"
 
 namespace rxe_user {
 

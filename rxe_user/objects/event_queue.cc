@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "rxe_user/engine.h"
+#include "rxe_user/engine/engine.h"
 
 namespace rxe_user {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "rxe_user/engine.h"
+#include "rxe_user/engine/engine.h"
 
 namespace rxe_user {
 

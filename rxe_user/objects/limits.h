@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "transport/work.h"
+#include "transport/base/work.h"
 
 namespace rxe_user {
 

@@ -8,12 +8,12 @@
 #include <optional>
 #include <span>
 
-#include "rxe_user/lane.h"
+#include "rxe_user/engine/lane.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/shared_receive_queue.h"
-#include "transport/queue_pair.h"
+#include "transport/qp/queue_pair.h"
 
 namespace rxe_user {
 

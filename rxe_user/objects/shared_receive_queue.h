@@ -9,7 +9,7 @@
 
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
-#include "transport/work.h"
+#include "transport/base/work.h"
 
 namespace rxe_user {
 

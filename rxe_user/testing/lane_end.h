@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "rxe_user/lane_impl.h"
+#include "rxe_user/engine/lane_impl.h"
 #include "rxe_user/testing/node.h"
-#include "transport/queue_pair.h"
+#include "transport/qp/queue_pair.h"
 
 namespace rxe_user {
 

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "rxe_user/socket_port.h"
+#include "rxe_user/ports/socket_port.h"
+#include "rxe_user/ports/udp_socket.h"
+#include "rxe_user/ports/uring_port.h"
 #include "rxe_user/testing/net_namespace.h"
-#include "rxe_user/udp_socket.h"
-#include "rxe_user/uring_port.h"
 #include "wire/packet.h"
 
 namespace rxe_user {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "rxe_user/port.h"
+#include "rxe_user/ports/port.h"
 
 namespace rxe_user {
 

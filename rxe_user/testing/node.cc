@@ -8,7 +8,7 @@
 #include <cstring>
 #include <thread>
 
-#include "rxe_user/engine_registry.h"
+#include "rxe_user/engine/engine_registry.h"
 
 namespace rxe_user {
 namespace {

@@ -11,9 +11,9 @@
 #include <optional>
 #include <vector>
 
-#include "rxe_user/engine_impl.h"
+#include "rxe_user/engine/engine_impl.h"
 #include "rxe_user/testing/test_slots.h"
-#include "transport/queue_pair.h"
+#include "transport/qp/queue_pair.h"
 
 namespace rxe_user {
 

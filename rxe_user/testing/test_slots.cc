@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rxe_user/udp_socket.h"
+#include "rxe_user/ports/udp_socket.h"
 #include "wire/packet.h"
 
 namespace rxe_user {

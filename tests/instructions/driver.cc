@@ -21,11 +21,11 @@
 #include <string>
 #include <vector>
 
-#include "transport/burst.h"
-#include "transport/endpoint.h"
-#include "transport/memory.h"
-#include "transport/queue_pair.h"
-#include "transport/work.h"
+#include "transport/base/burst.h"
+#include "transport/base/memory.h"
+#include "transport/base/work.h"
+#include "transport/endpoint/endpoint.h"
+#include "transport/qp/queue_pair.h"
 #include "wire/icrc.h"
 
 extern "C" uint32_t crc32_gzip_refl(uint32_t seed, const uint8_t* data,

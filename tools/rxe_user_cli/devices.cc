@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rxe_user/broker/slot.h"
-#include "rxe_user/port.h"
+#include "rxe_user/ports/port.h"
 
 namespace rxe_user_cli {
 namespace {

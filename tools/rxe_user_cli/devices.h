@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rxe_user/device.h"
+#include "rxe_user/devices/device.h"
 
 namespace rxe_user_cli {
 

@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "transport/memory.h"
+#include "transport/base/memory.h"
 
 namespace transport {
 

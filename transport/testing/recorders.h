@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/work.h"
+#include "transport/base/work.h"
 
 namespace transport {
 

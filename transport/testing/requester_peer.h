@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "transport/burst.h"
-#include "transport/endpoint.h"
-#include "transport/path.h"
-#include "transport/queue_pair.h"
+#include "transport/base/burst.h"
+#include "transport/endpoint/endpoint.h"
+#include "transport/endpoint/path.h"
+#include "transport/qp/queue_pair.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
 #include "wire/aeth.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "transport/burst.h"
-#include "transport/endpoint.h"
-#include "transport/queue_pair.h"
+#include "transport/base/burst.h"
+#include "transport/endpoint/endpoint.h"
+#include "transport/qp/queue_pair.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
 #include "wire/packet.h"

@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
-#include "rxe_user/device.h"
+#include "rxe_user/devices/device.h"
+#include "rxe_user/devices/usable_devices.h"
 #include "rxe_user/objects/context.h"
-#include "rxe_user/usable_devices.h"
 #include "verbs_api/libibverbs/abi.h"
 
 namespace verbs_api {

@@ -1,0 +1,246 @@
+#include "rxe_user/devices/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "rxe_user/devices/device_list.h"
+#include "rxe_user/devices/netdev.h"
+
+namespace rxe_user {
+namespace {
+
+// IPv6, UDP, BTH, XRCETH, RETH, immediate, ICRC: what a packet with payload
+// can carry at most (facts of wire.md).
+constexpr uint32_t kMaxHeaders = 40 + 8 + 12 + 4 + 16 + 4 + 4;
+constexpr size_t kMaxNameLength = 63;  // IBV_SYSFS_NAME_MAX with its zero
+
+uint64_t Mix(uint64_t h) {  // splitmix64's finaliser
+  h ^= h >> 30;
+  h *= 0xbf58476d1ce4e5b9;
+  h ^= h >> 27;
+  h *= 0x94d049bb133111eb;
+  return h ^ h >> 31;
+}
+
+// FNV-1a, finished by Mix. The same in every process, unlike absl::Hash.
+uint64_t StableHash(const std::string& text) {
+  uint64_t h = 0xcbf29ce484222325;
+  for (const unsigned char c : text) h = (h ^ c) * 0x100000001b3;
+  return Mix(h);
+}
+
+bool HasMac(const Interface& interface) {
+  return std::any_of(interface.mac.begin(), interface.mac.end(),
+                     [](uint8_t b) { return b != 0; });
+}
+
+// The modified EUI-64 of the MAC address where that is this interface's alone.
+// VLANs share their parent's address, ipvlans in other namespaces too, and
+// loopback has none: those get a hash, marked as locally administered.
+uint64_t Guid(const Interface& interface, bool mac_is_unique,
+              const std::string& host_identity) {
+  const auto& m = interface.mac;
+  if (HasMac(interface) && mac_is_unique && interface.driver != "ipvlan") {
+    const uint8_t eui[8] = {static_cast<uint8_t>(m[0] ^ 2),
+                            m[1],
+                            m[2],
+                            0xff,
+                            0xfe,
+                            m[3],
+                            m[4],
+                            m[5]};
+    uint64_t guid = 0;
+    for (const uint8_t b : eui) guid = guid << 8 | b;
+    return guid;
+  }
+  const std::string mac(m.begin(), m.end());
+  const uint64_t hash =
+      StableHash(absl::StrCat(host_identity, "\n", interface.name, "\n", mac));
+  // Universal/local bit clear (local, in modified EUI-64), group bit clear.
+  return (hash & ~(uint64_t{3} << 56)) | uint64_t{1} << 63;
+}
+
+std::shared_ptr<const Device> MakeDevice(const Interface& interface,
+                                         std::string name, uint64_t guid) {
+  auto device = std::make_shared<Device>();
+  device->name = std::move(name);
+  device->netdev = interface.name;
+  device->ifindex = interface.index;
+  device->mtu = interface.mtu;
+  device->roce_mtu = RoceMtu(interface.mtu);
+  device->up = interface.up && interface.running;
+  device->loopback = interface.loopback;
+  device->speed_mbps = interface.speed_mbps;
+  device->mac = interface.mac;
+  device->guid = guid;
+  device->gids = interface.addresses;
+  return device;
+}
+
+struct Choice {
+  std::string name;  // empty = rxeuN
+  std::string netdev;
+};
+
+std::vector<Choice> ParseChoices(const std::string& config) {
+  std::vector<Choice> choices;
+  for (absl::string_view part :
+       absl::StrSplit(config, absl::ByAnyChar(",\n"))) {
+    part = part.substr(0, part.find('#'));
+    part = absl::StripAsciiWhitespace(part);
+    if (part.empty()) continue;
+    const std::pair<absl::string_view, absl::string_view> halves =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (part.find('=') == absl::string_view::npos) {
+      choices.push_back({"", std::string(part)});
+    } else {
+      choices.push_back(
+          {std::string(absl::StripAsciiWhitespace(halves.first)),
+           std::string(absl::StripAsciiWhitespace(halves.second))});
+    }
+  }
+  return choices;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Differs between hosts (machine-id; and boot_id, since images are cloned with
+// their machine-id) and between network namespaces of one host.
+std::string HostIdentity() {
+  struct stat ns {};
+  ::stat("/proc/self/ns/net", &ns);
+  return absl::StrCat(ReadFile("/etc/machine-id"),
+                      ReadFile("/proc/sys/kernel/random/boot_id"), ns.st_ino);
+}
+
+// The environment's value; one that starts with '/' names a file that holds
+// the entries, one a line.
+std::string ReadConfig(std::vector<std::string>* problems) {
+  const char* value = ::getenv("RXE_USER_DEVICES");
+  if (value == nullptr || value[0] != '/') return value ? value : "";
+  std::ifstream in(value);
+  if (!in) {
+    problems->push_back(absl::StrCat("RXE_USER_DEVICES: cannot read ", value));
+    return "";
+  }
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+void TellOnce(const std::string& line) {
+  static auto* const mutex = new std::mutex;
+  static auto* const told = new std::set<std::string>;
+  {
+    const std::lock_guard<std::mutex> lock(*mutex);
+    if (!told->insert(line).second) return;
+  }
+  ::fprintf(stderr, "rxe_user: %s\n", line.c_str());
+}
+
+uint32_t RoceMtu(uint32_t interface_mtu) {
+  for (uint32_t mtu = 4096; mtu >= 256; mtu /= 2) {
+    if (mtu + kMaxHeaders <= interface_mtu) return mtu;
+  }
+  return 0;
+}
+
+Devices BuildDevices(const std::vector<Interface>& interfaces,
+                     const std::string& config,
+                     const std::string& host_identity,
+                     std::vector<std::string>* problems) {
+  // GUIDs follow from all interfaces, whichever of them are chosen.
+  std::map<uint32_t, uint64_t> guids;
+  std::set<std::array<uint8_t, 6>> seen;
+  for (const Interface& interface : interfaces) {
+    guids[interface.index] =
+        Guid(interface, seen.insert(interface.mac).second, host_identity);
+  }
+  const auto usable = [](const Interface& i) {
+    return i.up && !i.addresses.empty() && RoceMtu(i.mtu) != 0;
+  };
+
+  std::vector<std::pair<std::string, const Interface*>> chosen;
+  const std::vector<Choice> choices = ParseChoices(config);
+  for (const Choice& choice : choices) {
+    const auto found = std::find_if(
+        interfaces.begin(), interfaces.end(),
+        [&](const Interface& i) { return i.name == choice.netdev; });
+    if (found == interfaces.end()) {
+      problems->push_back(absl::StrCat(
+          "RXE_USER_DEVICES: there is no interface '", choice.netdev, "'"));
+    } else if (!usable(*found)) {
+      problems->push_back(absl::StrCat("RXE_USER_DEVICES: interface '",
+                                       choice.netdev,
+                                       "' is down or has no address"));
+    } else if (choice.name.size() > kMaxNameLength ||
+               choice.name.find('/') != std::string::npos) {
+      problems->push_back(absl::StrCat("RXE_USER_DEVICES: '", choice.name,
+                                       "' is no name for a device"));
+    } else {
+      chosen.emplace_back(choice.name, &*found);
+    }
+  }
+  if (choices.empty()) {
+    for (const bool loopback : {false, true}) {
+      for (const Interface& interface : interfaces) {
+        if (interface.loopback == loopback && usable(interface)) {
+          chosen.emplace_back("", &interface);
+        }
+      }
+    }
+  }
+
+  Devices devices;
+  std::set<std::string> names;
+  for (const auto& [name, interface] : chosen) names.insert(name);
+  std::set<std::string> given;
+  int next = 0;
+  for (const auto& [name, interface] : chosen) {
+    std::string unique = name;
+    if (unique.empty()) {
+      do {
+        unique = absl::StrCat("rxeu", next++);
+      } while (names.count(unique) != 0);
+    }
+    if (!given.insert(unique).second) {
+      problems->push_back(
+          absl::StrCat("RXE_USER_DEVICES: two devices named '", unique, "'"));
+      continue;
+    }
+    devices.push_back(
+        MakeDevice(*interface, std::move(unique), guids[interface->index]));
+  }
+  return devices;
+}
+
+absl::StatusOr<Devices> ListDevices() {
+  std::vector<std::string> problems;
+  const auto interfaces = ReadInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  const std::string config = ReadConfig(&problems);
+  Devices devices =
+      BuildDevices(*interfaces, config, HostIdentity(), &problems);
+  for (const std::string& problem : problems) TellOnce(problem);
+  return devices;
+}
+
+}  // namespace rxe_user

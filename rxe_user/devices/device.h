@@ -1,0 +1,57 @@
+// Devices: every interface that is up and has an address is one
+// (docs/architecture.md, "Devices").
+#ifndef RXE_USER_DEVICES_DEVICE_H_
+#define RXE_USER_DEVICES_DEVICE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+struct GidEntry {
+  wire::IpAddress address;  // the GID's 16 bytes; IPv4 mapped
+  uint32_t scope_id = 0;    // interface index for link-local IPv6, else 0
+};
+
+// An immutable snapshot of a device. Thread: free to share.
+struct Device {
+  std::string name;    // rxeu0, or as configured
+  std::string netdev;  // eth0
+  uint32_t ifindex = 0;
+  uint32_t mtu = 0;       // of the interface, bytes
+  uint32_t roce_mtu = 0;  // largest RoCE MTU that fits, 256..4096
+  bool up = false;        // link is up
+  bool loopback = false;
+  uint64_t speed_mbps = 0;  // 0 = not known
+  std::array<uint8_t, 6> mac{};
+  uint64_t guid = 0;           // host order; unique and never 0
+  std::vector<GidEntry> gids;  // index = GID index
+};
+
+// What can change about a device while it is open.
+enum class LinkChange : uint8_t {
+  kUp,
+  kDown,       // no carrier, set down, or gone
+  kAddresses,  // an address came or went
+};
+
+// The devices of this network namespace as configured by the environment
+// (RXE_USER_DEVICES): real interfaces first, loopback last. A fresh reading at
+// each call. Problems of configuration go to stderr, one clear line each. Fails
+// when the interfaces cannot be read (errno_status.h).
+using Devices = std::vector<std::shared_ptr<const Device>>;
+absl::StatusOr<Devices> ListDevices();
+
+// A line on stderr, the first time that it is said: devices are listed over and
+// over.
+void TellOnce(const std::string& line);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_DEVICES_DEVICE_H_

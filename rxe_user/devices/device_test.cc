@@ -1,0 +1,162 @@
+#include "rxe_user/devices/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#include <set>
+
+#include "rxe_user/devices/device_list.h"
+#include "rxe_user/devices/netdev.h"
+#include "rxe_user/testing/net_namespace.h"
+
+namespace rxe_user {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+GidEntry Gid(const char* address, uint32_t scope = 0) {
+  return {*wire::IpAddress::Parse(address), scope};
+}
+
+Interface Make(const char* name, uint32_t index, uint8_t mac) {
+  Interface i;
+  i.name = name;
+  i.index = index;
+  i.mtu = 1500;
+  i.up = i.running = true;
+  i.mac = {0x02, 0, 0, 0, 0, mac};
+  i.addresses = {Gid("192.0.2.1")};
+  return i;
+}
+
+std::vector<Interface> Several() {
+  Interface lo = Make("lo", 1, 0);
+  lo.loopback = true;
+  lo.mac = {};
+  lo.mtu = 65536;
+  lo.addresses = {Gid("127.0.0.1"), Gid("::1")};
+  Interface down = Make("eth9", 4, 4);
+  down.up = false;
+  Interface bare = Make("eth8", 5, 5);
+  bare.addresses = {};
+  return {lo, Make("eth0", 2, 2), Make("eth1", 3, 3), down, bare};
+}
+
+class DeviceList : public ::testing::Test {
+ protected:
+  std::vector<std::string> Names(const std::string& config) {
+    std::vector<std::string> names;
+    for (const auto& d : BuildDevices(Several(), config, "host", &problems_)) {
+      names.push_back(d->name + "=" + d->netdev);
+    }
+    return names;
+  }
+  std::vector<std::string> problems_;
+};
+
+TEST_F(DeviceList, RealInterfacesComeFirstAndLoopbackLast) {
+  EXPECT_THAT(Names(""), ElementsAre("rxeu0=eth0", "rxeu1=eth1", "rxeu2=lo"));
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(DeviceList, IsWhatTheConfigurationSays) {
+  EXPECT_THAT(Names("mlx5_0=eth1, lo"), ElementsAre("mlx5_0=eth1", "rxeu0=lo"));
+  EXPECT_THAT(Names("rxeu0=lo,eth0"), ElementsAre("rxeu0=lo", "rxeu1=eth0"));
+  EXPECT_THAT(Names("# mine\na = eth0 # first\n\nb=eth0\n"),
+              ElementsAre("a=eth0", "b=eth0"));
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(DeviceList, TellsWhatIsWrongWithTheConfiguration) {
+  EXPECT_THAT(Names("eth7,eth9,eth8,a/b=eth0,x=eth0,x=eth1"),
+              ElementsAre("x=eth0"));
+  EXPECT_THAT(problems_,
+              ElementsAre(HasSubstr("no interface 'eth7'"),
+                          HasSubstr("'eth9' is down or has no address"),
+                          HasSubstr("'eth8' is down or has no address"),
+                          HasSubstr("'a/b' is no name"),
+                          HasSubstr("two devices named 'x'")));
+}
+
+TEST(RoceMtu, IsTheLargestThatFits) {
+  EXPECT_EQ(RoceMtu(1500), 1024u);
+  EXPECT_EQ(RoceMtu(9000), 4096u);
+  EXPECT_EQ(RoceMtu(65536), 4096u);
+  EXPECT_EQ(RoceMtu(4096 + 88), 4096u);
+  EXPECT_EQ(RoceMtu(4096 + 87), 2048u);
+  EXPECT_EQ(RoceMtu(576), 256u);
+  EXPECT_EQ(RoceMtu(300), 0u);
+}
+
+TEST(Guid, IsTheEui64OfAMacAddress) {
+  std::vector<std::string> problems;
+  Interface eth = Make("eth0", 2, 0x55);
+  eth.mac = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55};
+  const auto devices = BuildDevices({eth}, "", "host", &problems);
+  EXPECT_EQ(devices.at(0)->guid, 0x021122fffe334455u);
+}
+
+TEST(Guid, IsUniqueAndNeverZero) {
+  // Loopback on two hosts, and two VLANs on one interface.
+  std::vector<std::string> problems;
+  std::vector<Interface> interfaces = Several();
+  interfaces.push_back(Make("eth0.5", 7, 2));
+  interfaces.push_back(Make("eth0.6", 8, 2));
+  interfaces.push_back(Make("ipvl0", 9, 9));
+  interfaces.back().driver = "ipvlan";
+  std::set<uint64_t> guids;
+  for (const char* host : {"one", "two"}) {
+    for (const auto& d :
+         BuildDevices(interfaces, "lo,eth0.5,eth0.6,ipvl0", host, &problems)) {
+      EXPECT_NE(d->guid, 0u);
+      EXPECT_TRUE(guids.insert(d->guid).second) << d->name << " on " << host;
+    }
+  }
+  // The same at each reading, however the choice.
+  EXPECT_EQ(BuildDevices(interfaces, "lo", "one", &problems)[0]->guid,
+            BuildDevices(interfaces, "", "one", &problems).back()->guid);
+}
+
+TEST(ListDevices, FindsLoopback) {
+  ::unsetenv("RXE_USER_DEVICES");
+  const auto devices = ListDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_FALSE(devices->empty());
+  const Device& lo = *devices->back();
+  EXPECT_EQ(lo.netdev, "lo");
+  EXPECT_TRUE(lo.loopback);
+  EXPECT_TRUE(lo.up);
+  EXPECT_EQ(lo.roce_mtu, 4096u);
+  EXPECT_NE(lo.guid, 0u);
+  ASSERT_FALSE(lo.gids.empty());
+  EXPECT_EQ(lo.gids[0].address.ToString(), "127.0.0.1");
+}
+
+TEST(LinkMonitor, TellsOfUpAndDown) {
+  const auto monitor = LinkMonitor::Open(1);
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  if (!SetLoopback(false)) GTEST_SKIP() << "not allowed to";
+  std::set<LinkChange> changes;
+  const auto collect = [&](LinkChange until) {
+    while (changes.count(until) == 0) {
+      pollfd fd = {(*monitor)->fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&fd, 1, 10'000), 1);
+      for (const LinkChange change : (*monitor)->Read()) {
+        changes.insert(change);
+      }
+    }
+  };
+  collect(LinkChange::kDown);
+  EXPECT_EQ(changes.count(LinkChange::kUp), 0u);
+  ASSERT_TRUE(SetLoopback(true));
+  collect(LinkChange::kUp);
+  collect(LinkChange::kAddresses);  // 127.0.0.1 and ::1 came back
+  EXPECT_THAT((*monitor)->Read(), ::testing::Each(LinkChange::kAddresses));
+}
+
+}  // namespace
+}  // namespace rxe_user

@@ -1,0 +1,79 @@
+#include "rxe_user/devices/usable_devices.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/broker/slot.h"
+
+namespace rxe_user {
+namespace {
+
+// What is to be said, in the order in which it was found.
+class Lines {
+ public:
+  void AddTaken(const std::string& holder, const std::string& address) {
+    std::vector<std::string>& addresses = taken_[holder];
+    if (addresses.empty()) holders_.push_back(holder);
+    addresses.push_back(address);
+  }
+  void Tell() const {
+    for (const std::string& holder : holders_) {
+      TellOnce(PortTakenLine(absl::StrJoin(taken_.at(holder), ", "), holder));
+    }
+  }
+
+ private:
+  std::vector<std::string> holders_;
+  std::map<std::string, std::vector<std::string>> taken_;
+};
+
+}  // namespace
+
+absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
+  std::vector<LocalPlace> places;
+  for (const auto& device : devices) {
+    for (const GidEntry& gid : device->gids) {
+      places.push_back({gid.address, gid.scope_id});
+    }
+  }
+  const auto uses = LookAtPorts(places);
+  if (!uses.ok() && ErrnoOf(uses.status()) != 0) return uses.status();
+  if (!uses.ok()) {
+    TellOnce(std::string(uses.status().message()));
+    return Devices();
+  }
+
+  Devices usable;
+  Lines lines;
+  auto use = uses->begin();
+  for (const auto& device : devices) {
+    Device kept = *device;
+    bool any = false;
+    std::string trouble;
+    for (GidEntry& gid : kept.gids) {
+      if (!use->foreign_holder.empty()) {
+        lines.AddTaken(use->foreign_holder, gid.address.ToString());
+        gid = GidEntry{};
+      } else if (!use->trouble.empty()) {
+        // An IPv6 address that is still being checked, say: it may do soon.
+        trouble = use->trouble;
+      } else {
+        any = true;
+      }
+      ++use;
+    }
+    if (any) {
+      usable.push_back(std::make_shared<const Device>(std::move(kept)));
+    } else if (!trouble.empty()) {
+      TellOnce(trouble);
+    }
+  }
+  lines.Tell();
+  return usable;
+}
+
+}  // namespace rxe_user

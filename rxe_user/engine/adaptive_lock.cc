@@ -1,0 +1,59 @@
+#include "rxe_user/engine/adaptive_lock.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace rxe_user {
+namespace {
+
+// Longer than what the holder mostly does, a system call that wakes somebody
+// on another core included; about what being put to sleep and woken costs.
+constexpr int64_t kSpinNs = 20'000;
+constexpr int kPausesPerLook = 8;
+
+int64_t NowNs() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void Futex(std::atomic<uint32_t>* word, int operation, uint32_t value) {
+  static_assert(sizeof(*word) == sizeof(uint32_t));
+  ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation, value,
+            nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void AdaptiveLock::TakeSlowly() {
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  bool locked = false;
+  const int64_t limit = NowNs() + kSpinNs;
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) Pause();
+    locked = Take();
+  } while (!locked && NowNs() < limit);
+  if (!locked) {
+    // Whoever gets the lock here cannot know whether others still sleep, so it
+    // holds it as if they did: one needless wake at the end.
+    while (state_.exchange(kHeldAndSleepers, std::memory_order_acquire) !=
+           kFree) {
+      Futex(&state_, FUTEX_WAIT_PRIVATE, kHeldAndSleepers);
+    }
+  }
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void AdaptiveLock::WakeOne() { Futex(&state_, FUTEX_WAKE_PRIVATE, 1); }
+
+}  // namespace rxe_user

@@ -1,0 +1,87 @@
+// The engine of one device within this process: its lanes, its helper thread,
+// its sockets and its slot of the shared UDP port. Contexts that the program
+// opens on the same device share it.
+#ifndef RXE_USER_ENGINE_ENGINE_H_
+#define RXE_USER_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/devices/device.h"
+#include "rxe_user/engine/lane.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+class Engine {
+ public:
+  // The engine of `device`, made when new. Cheap: sockets, slot and threads
+  // come with the first queue pair (AllocateQpn).
+  static std::shared_ptr<Engine> For(std::shared_ptr<const Device> device);
+  virtual ~Engine() = default;
+
+  // False in a child of fork: the engine stayed with the parent. Its sockets
+  // are closed here, and every call below fails (kFailedPrecondition, ENODEV)
+  // or does nothing; none hangs.
+  virtual bool alive() const = 0;
+
+  // A queue pair number nobody uses: slot bits on top (bits 23..16), sparse and
+  // random below, not one given back recently. The first call takes a slot,
+  // opens the sockets of every address of the device and starts the helper.
+  // Errors: kUnavailable (port 4791 taken, no broker), kPermissionDenied,
+  // kResourceExhausted (numbers used up), and what the system refused
+  // (errno_status.h); the message names cause and remedy.
+  virtual absl::StatusOr<uint32_t> AllocateQpn() = 0;
+  virtual void ReleaseQpn(uint32_t qpn) = 0;
+
+  // The lane that owns `qpn`; all of them, for a completion queue.
+  virtual Lane& LaneOf(uint32_t qpn) = 0;
+  virtual int lane_count() const = 0;
+  virtual Lane& lane(int index) = 0;
+
+  // Makes sure that `local`, an address of the device, has its sockets (an
+  // address may have come up after the first queue pair). May block for the
+  // port broker's answer: not to be called with a lane locked.
+  virtual absl::Status OpenAddress(const wire::IpAddress& local) = 0;
+
+  // The UDP source port for a flow: the one of this process's transmit sockets
+  // that is chosen by `flow_label` when it is not 0, else by the queue pair
+  // numbers (their product, folded, as peers do). May be called with a lane
+  // locked once there is a queue pair. Fails when the socket cannot be had.
+  virtual absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
+                                              uint32_t flow_label,
+                                              uint32_t local_qpn,
+                                              uint32_t remote_qpn) = 0;
+
+  // Progress over all lanes; for empty polls of completion queues.
+  virtual bool Progress() = 0;
+  // The application is at what polls have brought it before, and makes no
+  // progress meanwhile: it has not stopped polling.
+  virtual void SignOfLife() = 0;
+  virtual void DropLease() = 0;
+
+  // Blocks until `fd` (a completion or asynchronous channel's descriptor) is
+  // readable, making progress meanwhile on the sockets and `fd` together: one
+  // wake-up, not two. Returns 0, or EINTR when a signal handler ran. A
+  // cancellation point, left by unwinding (so callers must not be noexcept).
+  virtual int WaitReadable(int fd) = 0;
+  // The same, but leaves progress to others: for a thread that waits for what
+  // seldom comes, which packets meant for others should not wake. Before the
+  // first queue pair it is what tells link listeners.
+  virtual int WaitAside(int fd) = 0;
+
+  // `listener` is told of changes of the device's interface, by a thread of
+  // the engine, from the first queue pair on; before, by one in WaitAside. It
+  // must not call the engine.
+  // Remove returns when it is not running and will not be called again.
+  using LinkListener = std::function<void(LinkChange)>;
+  virtual uint64_t AddLinkListener(LinkListener listener) = 0;
+  virtual void RemoveLinkListener(uint64_t id) = 0;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_ENGINE_ENGINE_H_

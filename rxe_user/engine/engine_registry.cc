@@ -1,0 +1,98 @@
+// The engines of this process, and what becomes of them in fork.
+#include "rxe_user/engine/engine_registry.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "rxe_user/engine/adaptive_lock.h"
+
+namespace rxe_user {
+namespace {
+
+// Never destroyed: other threads may still use engines while the program
+// exits, and the program may have left devices open.
+struct Registry {
+  AdaptiveLock lock;
+  // All engines, for fork; they remove themselves when they end.
+  std::vector<EngineImpl*> engines;
+  // By interface index and name.
+  std::map<std::pair<uint32_t, std::string>, std::weak_ptr<EngineImpl>> by_name;
+  bool locked_for_fork = false;
+};
+
+Registry& TheRegistry();
+
+void BeforeFork() {
+  Registry& registry = TheRegistry();
+  registry.lock.Lock();
+  for (EngineImpl* engine : registry.engines) engine->LockForFork();
+}
+
+void AfterForkInParent() {
+  Registry& registry = TheRegistry();
+  for (EngineImpl* engine : registry.engines) engine->UnlockInParent();
+  registry.lock.Unlock();
+}
+
+// The child may open devices afresh; those of the parent are dead to it.
+void AfterForkInChild() {
+  Registry& registry = TheRegistry();
+  for (EngineImpl* engine : registry.engines) engine->AbandonInChild();
+  registry.engines.clear();
+  registry.by_name.clear();
+  registry.lock.Unlock();
+}
+
+Registry& TheRegistry() {
+  static Registry* const registry = [] {
+    ::pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+    return new Registry;
+  }();
+  return *registry;
+}
+
+// Called by the last owner, without the registry's lock, which BeforeFork must
+// be able to get while an engine ends.
+void Delete(EngineImpl* engine) {
+  Registry& registry = TheRegistry();
+  registry.lock.Lock();
+  std::erase(registry.engines, engine);
+  registry.lock.Unlock();
+  delete engine;
+}
+
+}  // namespace
+
+std::shared_ptr<EngineImpl> MakeEngine(std::shared_ptr<const Device> device,
+                                       EngineImpl::Parts parts) {
+  Registry& registry = TheRegistry();
+  std::shared_ptr<EngineImpl> engine(
+      new EngineImpl(std::move(device), std::move(parts)), Delete);
+  registry.lock.Lock();
+  registry.engines.push_back(engine.get());
+  registry.lock.Unlock();
+  return engine;
+}
+
+std::shared_ptr<EngineImpl> FindOrMakeEngine(
+    std::shared_ptr<const Device> device, EngineImpl::Parts parts) {
+  Registry& registry = TheRegistry();
+  const std::pair<uint32_t, std::string> key(device->ifindex, device->netdev);
+  // Made before it is known to be needed: it is cheap, and the registry's lock
+  // stays short.
+  std::shared_ptr<EngineImpl> fresh = MakeEngine(device, std::move(parts));
+  registry.lock.Lock();
+  std::weak_ptr<EngineImpl>& entry = registry.by_name[key];
+  std::shared_ptr<EngineImpl> engine = entry.lock();
+  if (engine == nullptr) {
+    entry = fresh;
+    engine = fresh;
+  }
+  registry.lock.Unlock();
+  return engine;
+}
+
+}  // namespace rxe_user

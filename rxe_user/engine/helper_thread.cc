@@ -1,0 +1,217 @@
+#include "rxe_user/engine/helper_thread.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/engine/lane.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kNever;
+using transport::Time;
+
+// What an event speaks of: its kind in the upper half, an index below.
+enum Kind : uint64_t { kWake = 0, kLane = 1, kWatch = 2, kTimer = 3 };
+constexpr uint64_t Token(Kind kind, size_t index) {
+  return static_cast<uint64_t>(kind) << 32 | index;
+}
+constexpr Kind KindOf(uint64_t token) { return static_cast<Kind>(token >> 32); }
+constexpr size_t IndexOf(uint64_t token) {
+  return static_cast<size_t>(token & 0xffffffff);
+}
+
+int Control(int epoll_fd, int operation, int fd, uint32_t events,
+            uint64_t token) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token;
+  return ::epoll_ctl(epoll_fd, operation, fd, &event);
+}
+
+}  // namespace
+
+HelperThread::HelperThread(const char* name, Turn turn)
+    : name_(name),
+      turn_(std::move(turn)),
+      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+}
+
+absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
+    const char* name, Turn turn) {
+  auto helper =
+      std::unique_ptr<HelperThread>(new HelperThread(name, std::move(turn)));
+  // The timer by edges: it need not be read when it has gone off.
+  if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 || helper->timer_fd_ < 0 ||
+      Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
+              Token(kWake, 0)) != 0 ||
+      Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->timer_fd_,
+              EPOLLIN | EPOLLET, Token(kTimer, 0)) != 0) {
+    return ErrnoStatus(errno, "helper thread");
+  }
+  return helper;
+}
+
+HelperThread::~HelperThread() {
+  if (abandoned_) return;
+  if (running_) {
+    stop_.store(true, std::memory_order_release);
+    Wake();
+    ::pthread_join(thread_, nullptr);
+  }
+  if (epoll_fd_ >= 0) ::close(epoll_fd_);
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+  if (timer_fd_ >= 0) ::close(timer_fd_);
+}
+
+void HelperThread::AddWatch(std::function<int()> fd,
+                            std::function<void()> on_readable) {
+  watches_.push_back({std::move(fd), std::move(on_readable), -1});
+  UpdateWatch(watches_.size() - 1);
+}
+
+absl::Status HelperThread::Start() {
+  // The thread inherits the mask, so no signal that is meant for the program
+  // ever finds it open. Faults of its own must: a registered page may be gone
+  // (memory/guarded_copy.h).
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) {
+    ::sigdelset(&all, fault);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = ::pthread_create(&thread_, nullptr, Main, this);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return ErrnoStatus(error, "helper thread");
+  running_ = true;
+  return absl::OkStatus();
+}
+
+void HelperThread::Wake() {
+  const uint64_t one = 1;
+  // It can only fail when the counter is full, and then the thread is awake.
+  (void)!::write(wake_fd_, &one, sizeof(one));
+}
+
+bool HelperThread::AddSocket(int index, int fd, bool armed) {
+  const auto lane = static_cast<size_t>(index);
+  sockets_[lane].push_back(fd);
+  return !armed || ArmSocket(lane, fd);
+}
+
+// Sockets that do not wake the helper are not in the set at all: even with no
+// event asked for, the sender of each datagram would go through the set's lock.
+bool HelperThread::Arm(int index, bool on) {
+  const auto lane = static_cast<size_t>(index);
+  bool done = true;
+  for (const int fd : sockets_[lane]) {
+    if (on) {
+      done &= ArmSocket(lane, fd);
+    } else {
+      (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+    }
+  }
+  return done;
+}
+
+bool HelperThread::ArmSocket(size_t lane, int fd) {
+  return Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, Token(kLane, lane)) ==
+             0 ||
+         errno == EEXIST;
+}
+
+void HelperThread::AbandonInChild() {
+  abandoned_ = true;
+  ::close(epoll_fd_);
+  ::close(wake_fd_);
+  ::close(timer_fd_);
+}
+
+void* HelperThread::Main(void* self) {
+  static_cast<HelperThread*>(self)->Run();
+  return nullptr;
+}
+
+void HelperThread::Run() {
+  ::pthread_setname_np(::pthread_self(), name_);
+  Time until = 0;
+  while (!stop_.load(std::memory_order_acquire)) {
+    const int count = Sleep(until);
+    for (int i = 0; i < count; ++i) {
+      if (KindOf(events_[i]) == kWake) {
+        uint64_t ignored;
+        (void)!::read(wake_fd_, &ignored, sizeof(ignored));
+      } else if (KindOf(events_[i]) == kWatch) {
+        watches_[IndexOf(events_[i])].on_readable();
+        UpdateWatch(IndexOf(events_[i]));
+      }
+    }
+    if (stop_.load(std::memory_order_acquire)) break;
+    until = turn_();
+  }
+}
+
+// A descriptor that was closed and opened anew may have the same number, so it
+// is always registered afresh.
+void HelperThread::UpdateWatch(size_t index) {
+  Watch& watch = watches_[index];
+  const int fd = watch.fd();
+  if (fd >= 0 && fd == watch.registered &&
+      Control(epoll_fd_, EPOLL_CTL_MOD, fd, EPOLLIN, Token(kWatch, index)) ==
+          0) {
+    return;
+  }
+  if (watch.registered >= 0) {
+    (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, watch.registered, nullptr);
+  }
+  watch.registered = -1;
+  if (fd >= 0 && Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN,
+                         Token(kWatch, index)) == 0) {
+    watch.registered = fd;
+  }
+}
+
+// Until something happens, or the time has come. Returns the number of events_.
+int HelperThread::Sleep(Time until) {
+  epoll_event events[kMaxEvents];
+  int count = 0;
+  for (bool awake = false; !awake;) {
+    const bool due = until <= Lane::Now();
+    if (!due && until < timer_) SetTimer(until);
+    count = ::epoll_wait(epoll_fd_, events, kMaxEvents, due ? 0 : -1);
+    awake = due || count < 0;
+    for (int i = 0; i < count; ++i) {
+      if (KindOf(events[i].data.u64) == kTimer) {
+        timer_ = kNever;
+      } else {
+        awake = true;
+      }
+    }
+  }
+  wakeups_.fetch_add(1, std::memory_order_relaxed);
+  count = std::max(count, 0);
+  for (int i = 0; i < count; ++i) events_[i] = events[i].data.u64;
+  return count;
+}
+
+void HelperThread::SetTimer(Time when) {
+  itimerspec at{};
+  at.it_value = {static_cast<time_t>(when / transport::kSecond),
+                 static_cast<long>(when % transport::kSecond)};
+  (void)::timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &at, nullptr);
+  timer_ = when;
+  timers_set_.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace rxe_user

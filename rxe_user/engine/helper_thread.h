@@ -1,0 +1,104 @@
+// The thread that makes progress when nobody else does (docs/architecture.md,
+// "Progress").
+//
+// It waits on one epoll set: the sockets of the lanes that are armed, a wake
+// descriptor, a timer, and whatever else the engine wants to hear of. It waits
+// itself rather than by an event library: data sockets have to come and go from
+// the set with one system call while the application polls, which an
+// edge-triggered reactor that keeps its descriptors registered cannot do.
+//
+// The timer is set only when the thread has to come sooner than it would
+// already: deadlines of retransmission move away with each message, and setting
+// a timer for each of them may cost more than the message, in a virtual machine
+// above all. So the timer now and then goes off too soon.
+//
+// It runs with all signals but faults blocked, is never pinned, and sleeps for
+// ever when nobody needs it.
+#ifndef RXE_USER_ENGINE_HELPER_THREAD_H_
+#define RXE_USER_ENGINE_HELPER_THREAD_H_
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/engine/lane_impl.h"
+
+namespace rxe_user {
+
+class HelperThread final : public LaneHelper {
+ public:
+  // `turn` is the helper's work: called at every wake-up, it returns when it
+  // wants to be called again at the latest.
+  using Turn = std::function<transport::Time()>;
+
+  static constexpr int kMaxLanes = 8;
+
+  // `name` is a literal of at most 15 characters.
+  static absl::StatusOr<std::unique_ptr<HelperThread>> Create(const char* name,
+                                                              Turn turn);
+  // Ends the thread, if it runs.
+  ~HelperThread() override;
+
+  // `on_readable` is called by the thread when fd() is readable; it may change
+  // what fd() returns, and -1 stops the watching. Before Start.
+  void AddWatch(std::function<int()> fd, std::function<void()> on_readable);
+  absl::Status Start();
+
+  void Wake() override;
+  bool AddSocket(int index, int fd, bool armed) override;
+  bool Arm(int index, bool on) override;
+
+  // Times that the thread has woken from sleep, and that it set its timer.
+  uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
+  uint64_t timers_set() const {
+    return timers_set_.load(std::memory_order_relaxed);
+  }
+
+  // In the child of fork, where the thread is not: closes the descriptors.
+  void AbandonInChild();
+
+ private:
+  struct Watch {
+    std::function<int()> fd;
+    std::function<void()> on_readable;
+    int registered = -1;
+  };
+
+  HelperThread(const char* name, Turn turn);
+  static void* Main(void* self);
+  void Run();
+  int Sleep(transport::Time until);
+  void SetTimer(transport::Time when);
+  void UpdateWatch(size_t index);
+  bool ArmSocket(size_t lane, int fd);
+
+  const char* const name_;
+  const Turn turn_;
+  const int epoll_fd_;
+  const int wake_fd_;
+  const int timer_fd_;
+  // The sockets of each lane, guarded by its lock.
+  std::array<std::vector<int>, kMaxLanes> sockets_;
+  std::vector<Watch> watches_;
+  pthread_t thread_{};
+  bool running_ = false;
+  bool abandoned_ = false;
+  transport::Time timer_ = transport::kNever;  // when it goes off
+  std::atomic<bool> stop_ = false;
+  std::atomic<uint64_t> wakeups_ = 0;
+  std::atomic<uint64_t> timers_set_ = 0;
+  // What the last Sleep found, and what the next turns are about.
+  static constexpr int kMaxEvents = 16;
+  uint64_t events_[kMaxEvents];
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_ENGINE_HELPER_THREAD_H_

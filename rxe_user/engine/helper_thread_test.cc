@@ -1,0 +1,160 @@
+#include "rxe_user/engine/helper_thread.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+namespace rxe_user {
+namespace {
+
+using transport::kMillisecond;
+using transport::kNever;
+using transport::kSecond;
+using transport::Time;
+
+// A helper whose turns are noted; the test says when the next one is to come.
+class HelperThreadTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto helper = HelperThread::Create("test", [this] { return Turn(); });
+    ASSERT_TRUE(helper.ok());
+    helper_ = *std::move(helper);
+  }
+  void TearDown() override { helper_.reset(); }
+  void StartAnew() {
+    TearDown();
+    turns_.clear();
+    SetUp();
+  }
+
+  Time Turn() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    turns_.push_back(Lane::Now());
+    turned_.notify_all();
+    return next_;
+  }
+  void SetNext(Time next) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    next_ = next;
+  }
+  // When turn `count` began, counted from 1.
+  Time Await(size_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    turned_.wait(lock, [&] { return turns_.size() >= count; });
+    return turns_[count - 1];
+  }
+  size_t turns() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return turns_.size();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable turned_;
+  std::vector<Time> turns_;  // guarded by mutex_
+  Time next_ = kNever;       // guarded by mutex_
+  std::unique_ptr<HelperThread> helper_;
+};
+
+TEST_F(HelperThreadTest, ComesWhenItIsTime) {
+  const Time when = Lane::Now() + 20 * kMillisecond;
+  SetNext(when);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  SetNext(kNever);
+  EXPECT_GE(Await(2), when);
+}
+
+// The timer that was set for a deadline which has moved away goes off, and is
+// set again without a turn.
+TEST_F(HelperThreadTest, DoesNotComeForADeadlineThatHasMovedAway) {
+  // Until it has moved before it came, which a busy machine may prevent.
+  for (Time left = 10 * kMillisecond;; left *= 2) {
+    const Time deadline = Lane::Now() + left;
+    SetNext(deadline);
+    ASSERT_TRUE(helper_->Start().ok());
+    Await(1);
+    const Time moved = deadline + 50 * kMillisecond;
+    SetNext(moved);
+    helper_->Wake();
+    Await(2);
+    if (Lane::Now() < deadline) {
+      SetNext(kNever);
+      EXPECT_GE(Await(3), moved);
+      EXPECT_LE(helper_->timers_set(), 2u);
+      return;
+    }
+    StartAnew();
+  }
+}
+
+TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
+  SetNext(Lane::Now() + 1000 * kSecond);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  for (int i = 0; i < 200; ++i) {
+    SetNext(Lane::Now() + 1001 * kSecond);
+    const size_t before = turns();
+    helper_->Wake();
+    Await(before + 1);
+  }
+  EXPECT_EQ(helper_->timers_set(), 1u);
+  // A nearer one is another matter.
+  const Time nearer = Lane::Now() + 5 * kMillisecond;
+  const size_t before = turns();
+  SetNext(nearer);
+  helper_->Wake();
+  Await(before + 1);
+  SetNext(kNever);
+  EXPECT_GE(Await(before + 2), nearer);
+  EXPECT_LE(helper_->timers_set(), 2u);  // none for what is past already
+}
+
+TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
+  ASSERT_TRUE(helper_->AddSocket(0, ends[0], /*armed=*/false));
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
+  // Were the socket armed, it would come again and again.
+  for (size_t i = 2; i < 10; ++i) {
+    helper_->Wake();
+    Await(i);
+    EXPECT_EQ(turns(), i);
+  }
+  EXPECT_TRUE(helper_->Arm(0, true));  // what is there already counts
+  Await(20);
+  EXPECT_TRUE(helper_->Arm(0, true));
+  EXPECT_TRUE(helper_->Arm(0, false));
+  EXPECT_TRUE(helper_->Arm(0, false));
+  char byte;
+  ASSERT_EQ(::recv(ends[0], &byte, 1, 0), 1);
+  helper_->Arm(0, true);
+  const size_t before = turns();
+  helper_->Wake();
+  Await(before + 1);
+  ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
+  Await(before + 10);
+  helper_.reset();
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+// Files that nobody can wait for stand for what epoll refuses.
+TEST_F(HelperThreadTest, TellsWhatCannotBeArmed) {
+  const int file = ::memfd_create("x", MFD_CLOEXEC);
+  ASSERT_GE(file, 0);
+  EXPECT_TRUE(helper_->AddSocket(0, file, /*armed=*/false));
+  EXPECT_FALSE(helper_->Arm(0, true));
+  EXPECT_TRUE(helper_->Arm(0, false));
+  EXPECT_FALSE(helper_->AddSocket(1, file, /*armed=*/true));
+  ::close(file);
+}
+
+}  // namespace
+}  // namespace rxe_user

@@ -1,0 +1,111 @@
+// The burst contract: how a lane speaks to the network (docs/architecture.md,
+// "I/O backends"). Behind it stand io_uring and plain sockets; a fault stage or
+// another medium can stand there too.
+//
+// Nothing here blocks. All calls are made with the lane's lock held, unless
+// they say otherwise.
+#ifndef RXE_USER_PORTS_PORT_H_
+#define RXE_USER_PORTS_PORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/base/burst.h"
+#include "transport/endpoint/endpoint.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+// An address of the device, with the interface that gives a link-local one its
+// meaning.
+struct LocalAddress {
+  wire::IpAddress address;
+  uint32_t scope_id = 0;
+
+  bool operator==(const LocalAddress&) const = default;
+};
+
+struct PortCounters {
+  uint64_t rx_calls = 0;      // system calls that ask for datagrams
+  uint64_t rx_arrivals = 0;   // trains that came
+  uint64_t rx_truncated = 0;  // larger than any packet of ours; dropped
+  uint64_t rx_overflow = 0;   // dropped by full receive buffers
+  uint64_t tx_calls = 0;
+  uint64_t tx_bursts = 0;
+  uint64_t tx_blocked = 0;      // times that a send had to wait
+  uint64_t tx_split = 0;        // bursts that had to be sent in smaller parts
+  uint64_t tx_too_long = 0;     // dropped: longer than the path's MTU
+  uint64_t tx_unreachable = 0;  // dropped: no way to the destination
+  uint64_t tx_errors = 0;       // dropped: other errors
+};
+
+class Port {
+ public:
+  virtual ~Port() = default;
+
+  // "uring" or "socket".
+  virtual const char* name() const = 0;
+
+  // --- Sockets.
+
+  // Receives what comes to `fd`, a UDP socket bound to `local` on port 4791.
+  // Owns it from now on, also on error.
+  virtual absl::Status AddReceiver(const LocalAddress& local, int fd) = 0;
+  virtual bool HasReceiver(const wire::IpAddress& address) const = 0;
+  // The port of one of the sockets that send from `local`: equal `choice`,
+  // equal port, for as long as this object lives.
+  virtual absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
+                                              uint32_t choice) = 0;
+  // The descriptors that become readable when there is something to receive,
+  // in the order in which they came. To be waited on themselves rather than
+  // through an epoll set of their own: that loses the kernel's hint that the
+  // waker is about to sleep, and wakes on another core (18 us against 4). May
+  // be called without the lane's lock.
+  virtual std::vector<int> ReceiveDescriptors() const = 0;
+
+  // --- Receive.
+
+  // Brings up to as many trains as it thinks are waiting, one for each receive
+  // call. They stay valid until the next call of this. Empty: nothing there.
+  // `thorough`: every socket is asked, else those that seem quiet are only
+  // asked now and then.
+  virtual std::span<const transport::Train> Receive(bool thorough) = 0;
+  // Whether the last Receive left things behind, as far as it knows.
+  virtual bool more() const = 0;
+  // Datagrams that full receive buffers dropped since the last call of this.
+  virtual uint64_t TakeOverflow() = 0;
+
+  // --- Transmit.
+
+  // An empty burst to fill, or null while sends are blocked. Asked again
+  // without Queue it is the same one.
+  virtual transport::Burst* NextBurst() = 0;
+  // The burst of the last NextBurst is to be sent. It need not have been when
+  // this returns, but its flow may go away.
+  virtual void Queue() = 0;
+  // Sends what is queued, and tries again what is blocked.
+  virtual void Flush() = 0;
+  // The system took no more; Flush() is to be called again a little later.
+  virtual bool blocked() const = 0;
+
+  virtual const PortCounters& counters() const = 0;
+
+  // In the child of fork: gives up all descriptors without a word to the
+  // kernel objects behind them, which are the parent's. No lock needed;
+  // nothing but the destructor may be called afterwards.
+  virtual void AbandonInChild() = 0;
+};
+
+// A port as RXE_USER_IO says ("uring" or "socket"); without it, io_uring where
+// that is allowed, else plain sockets. One line on
+// stderr for a wrong value, or an io_uring that was asked for and is refused.
+absl::StatusOr<std::unique_ptr<Port>> MakePort();
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_PORT_H_

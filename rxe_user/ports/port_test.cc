@@ -1,0 +1,398 @@
+// Both backends against the kernel, over loopback.
+#include "rxe_user/ports/port.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "rxe_user/ports/udp_socket.h"
+#include "rxe_user/ports/uring_port.h"
+#include "rxe_user/testing/loopback_port.h"
+#include "rxe_user/testing/net_namespace.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+struct Way {
+  const char* address;
+  bool uring;
+};
+
+class PortTest : public LoopbackPortTest,
+                 public ::testing::WithParamInterface<Way> {
+ protected:
+  void SetUp() override { Open(GetParam().address, GetParam().uring); }
+};
+
+TEST_P(PortTest, CarriesOnePacket) {
+  av_.traffic_class = 0x6a;
+  av_.hop_limit = 17;
+  av_.flow_label = 0x12345;
+  const transport::Flow flow(av_);
+  Queue(flow, {64});
+  port_->Flush();
+  const auto packets = Receive(1);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].bytes.size(), 64u);
+  EXPECT_EQ(packets[0].bytes[0], 7);
+  EXPECT_TRUE(flow.icrc.Verify(packets[0].bytes, 0));
+  const transport::Train& arrival = packets[0].arrival;
+  EXPECT_EQ(arrival.source, local_.address);
+  EXPECT_EQ(arrival.destination, local_.address);
+  EXPECT_EQ(arrival.source_port, av_.source_port);
+  EXPECT_EQ(arrival.traffic_class, 0x6a);
+  EXPECT_EQ(arrival.hop_limit, 17);
+  EXPECT_FALSE(port_->blocked());
+}
+
+// The socket takes over what the first one says; others still say their own.
+TEST_P(PortTest, EachFlowHasItsOwnClassAndHopLimit) {
+  struct Said {
+    uint8_t traffic_class;
+    uint8_t hop_limit;
+    uint8_t arrives;
+  };
+  for (const Said& said : std::vector<Said>{
+           {0x6a, 255, 255}, {0, 64, 64}, {0x6a, 255, 255}, {4, 0, 64}}) {
+    av_.traffic_class = said.traffic_class;
+    av_.hop_limit = said.hop_limit;
+    const transport::Flow flow(av_);
+    for (const std::vector<size_t>& sizes :
+         {std::vector<size_t>{64}, std::vector<size_t>{64, 64}}) {
+      Queue(flow, sizes);
+      port_->Flush();
+      for (const Packet& packet : Receive(sizes.size())) {
+        EXPECT_EQ(packet.arrival.traffic_class, said.traffic_class);
+        EXPECT_EQ(packet.arrival.hop_limit, said.arrives);
+        EXPECT_TRUE(flow.icrc.Verify(packet.bytes, packet.index));
+      }
+    }
+  }
+}
+
+TEST(SendControlTest, NothingIsSaidThatTheSocketSaysItself) {
+  uint16_t port;
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    LocalAddress local;
+    local.address = *wire::IpAddress::Parse(address);
+    if (!local.address.is_v4() && !HaveIpv6()) continue;
+    const absl::StatusOr<int> fd = OpenSender(local, &port);
+    ASSERT_TRUE(fd.ok());
+    transport::AddressVector av;
+    av.source = av.destination = local.address;
+    av.traffic_class = 0x6a;
+    av.hop_limit = 255;
+    alignas(cmsghdr) uint8_t control[kControlBytes];
+    EXPECT_EQ(WriteSendControl(av, 0, SendDefaults{}, control),
+              2 * CMSG_SPACE(sizeof(int)));
+    const SendDefaults set = SetSendDefaults(*fd, av);
+    EXPECT_EQ(set.traffic_class, 0x6a);
+    EXPECT_EQ(set.hop_limit, 255);
+    EXPECT_EQ(WriteSendControl(av, 0, set, control), 0u);
+    EXPECT_EQ(WriteSendControl(av, 4112, set, control),
+              CMSG_SPACE(sizeof(uint16_t)));
+    ::close(*fd);
+    // What the kernel does not take over has to be said.
+    const SendDefaults refused = SetSendDefaults(-1, av);
+    EXPECT_EQ(refused.traffic_class, 0);
+    EXPECT_EQ(refused.hop_limit, kDefaultHopLimit);
+  }
+}
+
+TEST_P(PortTest, CarriesABurstInOneCall) {
+  const transport::Flow flow(av_);
+  std::vector<size_t> sizes(15, 4112);
+  sizes.back() = 20;  // an ACK, say
+  Queue(flow, sizes);
+  port_->Flush();
+  EXPECT_EQ(port_->counters().tx_calls, 1u);
+  const auto packets = Receive(15);
+  ASSERT_EQ(packets.size(), 15u);
+  for (size_t i = 0; i < 15; ++i) {
+    EXPECT_EQ(packets[i].bytes.size(), sizes[i]);
+    EXPECT_EQ(packets[i].index, i) << "merged again";
+    EXPECT_TRUE(flow.icrc.Verify(packets[i].bytes, static_cast<uint16_t>(i)));
+  }
+}
+
+TEST_P(PortTest, CarriesTheMostSegments) {
+  const transport::Flow flow(av_);
+  Queue(flow, std::vector<size_t>(128, 92));
+  port_->Flush();
+  EXPECT_EQ(Receive(128).size(), 128u);
+}
+
+TEST_P(PortTest, GathersBurstsIntoFewCalls) {
+  const transport::Flow flow(av_);
+  for (uint8_t i = 0; i < 7; ++i) Queue(flow, {100u + i, 100u + i}, i);
+  EXPECT_EQ(port_->counters().tx_calls, 0u);
+  port_->Flush();
+  EXPECT_EQ(port_->counters().tx_bursts, 7u);
+  EXPECT_EQ(port_->counters().tx_calls, 1u);
+  const auto packets = Receive(14);
+  ASSERT_EQ(packets.size(), 14u);
+  for (size_t i = 0; i < 14; ++i) EXPECT_EQ(packets[i].bytes[0], i / 2);
+}
+
+TEST_P(PortTest, TakesManyArrivalsWithFewCalls) {
+  const transport::Flow flow(av_);
+  constexpr int kPackets = 64;
+  for (int i = 0; i < kPackets; ++i) {
+    Queue(flow, {100u + static_cast<size_t>(i)});  // sizes differ: no merging
+    port_->Flush();
+  }
+  EXPECT_EQ(Receive(kPackets).size(), size_t{kPackets});
+  EXPECT_LE(port_->counters().rx_calls, 16u);
+  EXPECT_TRUE(port_->Receive(true).empty());
+  EXPECT_FALSE(port_->more());
+}
+
+TEST_P(PortTest, FillsEveryBurst) {
+  const transport::Flow flow(av_);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 20; ++i) Queue(flow, std::vector<size_t>(3, 1040));
+    port_->Flush();
+    EXPECT_EQ(Receive(60).size(), 60u);
+  }
+}
+
+TEST_P(PortTest, DropsWhatHasNoSender) {
+  transport::AddressVector av = av_;
+  av.source_port = 1;
+  const transport::Flow flow(av);
+  Queue(flow, {64});
+  port_->Flush();
+  EXPECT_EQ(port_->counters().tx_errors, 1u);
+  EXPECT_FALSE(port_->blocked());
+}
+
+TEST_P(PortTest, DropsWhatHasNoWay) {
+  if (!local_.address.is_v4()) return;
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("203.0.113.9");
+  const transport::Flow flow(av);
+  Queue(flow, {64});
+  Queue(flow, {64, 64});
+  port_->Flush();
+  const PortCounters& counters = port_->counters();
+  EXPECT_EQ(counters.tx_unreachable + counters.tx_errors, 2u);
+  EXPECT_FALSE(port_->blocked());
+}
+
+// In one call with others, in whichever way.
+TEST_P(PortTest, WhatFailsTakesNothingAlong) {
+  if (!local_.address.is_v4()) return;
+  const transport::Flow flow(av_);
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("203.0.113.9");
+  const transport::Flow nowhere(av);
+  for (const size_t size : {100u, 5000u}) {
+    Queue(nowhere, {size});
+    Queue(flow, {size}, 1);
+    Queue(flow, {size}, 2);
+    Queue(nowhere, {size});
+    Queue(nowhere, {size});
+    Queue(flow, {size}, 3);
+    port_->Flush();
+    EXPECT_FALSE(port_->blocked());
+    const auto packets = Receive(3);
+    ASSERT_EQ(packets.size(), 3u);
+    for (uint8_t i = 0; i < 3; ++i) EXPECT_EQ(packets[i].bytes[0], i + 1);
+  }
+  const PortCounters& counters = port_->counters();
+  EXPECT_EQ(counters.tx_unreachable + counters.tx_errors, 6u);
+}
+
+// A kernel or path that takes no segmentation: every packet goes alone, with
+// the ICRC of IP ID 0.
+TEST_P(PortTest, SendsInPartsWhereSegmentsDoNotGo) {
+  const transport::Flow flow(av_);
+  // UDP_SEGMENT refuses what does not fit the MTU with EINVAL or EMSGSIZE, as
+  // it does what it cannot segment.
+  if (!SetLoopbackMtu(3000)) GTEST_SKIP() << "not allowed to";
+  Queue(flow, {3500, 100});
+  port_->Flush();
+  EXPECT_EQ(port_->counters().tx_split, 1u);
+  EXPECT_EQ(port_->counters().tx_too_long, 1u);  // the first is just too long
+  SetLoopbackMtu(65536);
+  Queue(flow, {200, 200, 200});  // the destination is remembered
+  port_->Flush();
+  EXPECT_EQ(port_->counters().tx_split, 2u);
+  const auto packets = Receive(4);
+  ASSERT_EQ(packets.size(), 4u);
+  for (const Packet& packet : packets) {
+    EXPECT_TRUE(flow.icrc.Verify(packet.bytes, 0));
+  }
+}
+
+TEST_P(PortTest, CountsOverflow) {
+  const transport::Flow flow(av_);
+  // Without reading, until the receive buffer is full.
+  for (int i = 0; i < 4000; ++i) {
+    Queue(flow, std::vector<size_t>(15, 4112));
+    port_->Flush();
+  }
+  // The count comes with what is received after the loss.
+  while (!port_->Receive(true).empty()) {
+  }
+  Queue(flow, {64});
+  port_->Flush();
+  Receive(1);
+  EXPECT_GT(port_->TakeOverflow(), 0u);
+  EXPECT_EQ(port_->TakeOverflow(), 0u);
+  EXPECT_GT(port_->counters().rx_overflow, 0u);
+}
+
+TEST_P(PortTest, FreesItsPortAtOnce) {
+  for (int i = 0; i < 20; ++i) {
+    const transport::Flow flow(av_);
+    for (int j = 0; j < 5; ++j) Queue(flow, {64});
+    port_->Flush();
+    Receive(5);
+    port_.reset();
+    const int fd = Bind();
+    ASSERT_GE(fd, 0) << "port 4791 is still in use";
+    ::close(fd);
+    SetUp();
+  }
+}
+
+TEST_P(PortTest, ChoosesSourcePorts) {
+  const auto again = port_->SourcePort(local_, 5);
+  EXPECT_EQ(again.value(), av_.source_port);
+  EXPECT_GE(*again, 0xc000);
+  EXPECT_NE(port_->SourcePort(local_, 6).value(), *again);
+  // A few sockets only, however many flows.
+  for (uint32_t i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(port_->SourcePort(local_, i).ok());
+  }
+}
+
+TEST_P(PortTest, IgnoresWhatIsNotOurs) {
+  // Empty and large datagrams of a stranger.
+  const int fd = ::socket(local_.address.is_v4() ? AF_INET : AF_INET6,
+                          SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  SocketAddress to;
+  const socklen_t length =
+      ToSocketAddress(local_.address, wire::kRoceUdpPort, 0, &to);
+  std::vector<uint8_t> bytes(60'000);
+  ::sendto(fd, bytes.data(), 0, 0, &to.any, length);
+  ::sendto(fd, bytes.data(), bytes.size(), 0, &to.any, length);
+  ::close(fd);
+  size_t arrivals = 0;
+  size_t total = 0;
+  while (arrivals < 2) {
+    for (const transport::Train& arrival : port_->Receive(true)) {
+      ++arrivals;
+      total += arrival.bytes.size();
+      EXPECT_GT(arrival.segment_size, 0u);
+    }
+  }
+  EXPECT_EQ(total, bytes.size());
+}
+
+std::string WayName(const ::testing::TestParamInfo<Way>& info) {
+  return std::string(info.param.uring ? "uring" : "socket") +
+         (std::string(info.param.address) == "::1" ? "_v6" : "_v4");
+}
+INSTANTIATE_TEST_SUITE_P(Ways, PortTest,
+                         ::testing::Values(Way{"127.0.0.1", false},
+                                           Way{"127.0.0.1", true},
+                                           Way{"::1", false}, Way{"::1", true}),
+                         WayName);
+
+// --- Which backend.
+
+// What MakePort chooses in a child, and what it says; io_uring refused by
+// seccomp on demand, as containers do.
+struct Choice {
+  std::string name;
+  std::string told;
+};
+Choice Choose(const char* value, bool refuse) {
+  int out[2];
+  int err[2];
+  EXPECT_EQ(::pipe(out), 0);
+  EXPECT_EQ(::pipe(err), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(err[1], 2);
+    if (refuse) {
+      sock_filter code[] = {
+          {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+          {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, __NR_io_uring_setup},
+          {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+          {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+      };
+      const sock_fprog program = {4, code};
+      ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+      if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        ::_exit(1);
+      }
+    }
+    if (value == nullptr) {
+      ::unsetenv("RXE_USER_IO");
+    } else {
+      ::setenv("RXE_USER_IO", value, 1);
+    }
+    for (int i = 0; i < 2; ++i) {
+      const auto port = MakePort();
+      const std::string name = port.ok() ? (*port)->name() : "none";
+      if (i == 0) (void)!::write(out[1], name.data(), name.size());
+    }
+    ::_exit(0);
+  }
+  ::close(out[1]);
+  ::close(err[1]);
+  Choice choice;
+  char text[1024];
+  choice.name.assign(text, static_cast<size_t>(
+                               std::max<ssize_t>(::read(out[0], text, 64), 0)));
+  ssize_t n;
+  while ((n = ::read(err[0], text, sizeof(text))) > 0) {
+    choice.told.append(text, static_cast<size_t>(n));
+  }
+  ::close(out[0]);
+  ::close(err[0]);
+  ::waitpid(child, nullptr, 0);
+  return choice;
+}
+
+TEST(MakePort, FollowsTheEnvironment) {
+  const std::string usual = UringPort::Create().ok() ? "uring" : "socket";
+  EXPECT_EQ(Choose(nullptr, false).name, usual);
+  EXPECT_EQ(Choose("uring", false).name, usual);
+  EXPECT_EQ(Choose("socket", false).name, "socket");
+  EXPECT_EQ(Choose("socket", false).told, "");
+}
+
+TEST(MakePort, FallsBackWhereIoUringIsRefused) {
+  const Choice quiet = Choose(nullptr, true);
+  EXPECT_EQ(quiet.name, "socket");
+  EXPECT_EQ(quiet.told, "");
+  const Choice asked = Choose("uring", true);
+  EXPECT_EQ(asked.name, "socket");
+  EXPECT_NE(asked.told.find("io_uring is refused here"), std::string::npos);
+  EXPECT_EQ(std::count(asked.told.begin(), asked.told.end(), '\n'), 1);
+}
+
+TEST(MakePort, ComplainsOfAWrongValueOnce) {
+  const Choice choice = Choose("rdma", false);
+  EXPECT_NE(choice.name, "none");
+  EXPECT_NE(choice.told.find("RXE_USER_IO is 'rdma'"), std::string::npos);
+  EXPECT_EQ(std::count(choice.told.begin(), choice.told.end(), '\n'), 1);
+}
+
+}  // namespace
+}  // namespace rxe_user

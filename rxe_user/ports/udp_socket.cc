@@ -1,0 +1,256 @@
+#include "rxe_user/ports/udp_socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/sock_diag.h>
+#include <netinet/udp.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "rxe_user/base/errno_status.h"
+
+#ifndef IPV6_FLOWINFO
+#define IPV6_FLOWINFO 11
+#endif
+
+namespace rxe_user {
+namespace {
+
+constexpr int kReceiveBuffer = 8 << 20;  // bytes, if allowed
+constexpr int kSendBuffer = 4 << 20;
+constexpr uint16_t kFirstSourcePort = 0xc000;
+constexpr uint32_t kSourcePorts = 0x4000;
+
+bool SetOption(int fd, int level, int option, int value) {
+  return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
+}
+
+int BufferSize(int fd, int option) {
+  int size = 0;
+  socklen_t length = sizeof(size);
+  (void)::getsockopt(fd, SOL_SOCKET, option, &size, &length);
+  return size;
+}
+
+// With privilege beyond the limits of net.core, without up to them. Never less
+// than there is: whoever made the socket may have had more privilege.
+void SetBuffer(int fd, int force_option, int option, int bytes) {
+  if (BufferSize(fd, option) >= bytes) return;
+  if (::setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) {
+    return;
+  }
+  // What is allowed shows on a socket that does not matter.
+  const int trial = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (trial < 0) return;
+  SetOption(trial, SOL_SOCKET, option, bytes);
+  if (BufferSize(trial, option) > BufferSize(fd, option)) {
+    SetOption(fd, SOL_SOCKET, option, bytes);
+  }
+  ::close(trial);
+}
+
+uint8_t HopLimitOf(const transport::AddressVector& av) {
+  return av.hop_limit != 0 ? av.hop_limit : kDefaultHopLimit;
+}
+
+class ControlWriter {
+ public:
+  explicit ControlWriter(uint8_t* control) : control_(control) {}
+  template <typename T>
+  void Add(int level, int type, T value) {
+    auto* header = reinterpret_cast<cmsghdr*>(control_ + used_);
+    header->cmsg_level = level;
+    header->cmsg_type = type;
+    header->cmsg_len = CMSG_LEN(sizeof(T));
+    std::memcpy(CMSG_DATA(header), &value, sizeof(T));
+    used_ += CMSG_SPACE(sizeof(T));
+  }
+  size_t used() const { return used_; }
+
+ private:
+  uint8_t* const control_;
+  size_t used_ = 0;
+};
+
+template <typename T>
+T ReadControl(const cmsghdr* header) {
+  T value;
+  std::memcpy(&value, CMSG_DATA(header), sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+socklen_t ToSocketAddress(const wire::IpAddress& address, uint16_t port,
+                          uint32_t scope_id, SocketAddress* out) {
+  if (address.is_v4()) {
+    out->v4 = {};
+    out->v4.sin_family = AF_INET;
+    out->v4.sin_port = htons(port);
+    out->v4.sin_addr.s_addr = address.v4_be();
+    return sizeof(out->v4);
+  }
+  out->v6 = {};
+  out->v6.sin6_family = AF_INET6;
+  out->v6.sin6_port = htons(port);
+  std::memcpy(&out->v6.sin6_addr, address.bytes.data(), address.bytes.size());
+  if (IN6_IS_ADDR_LINKLOCAL(&out->v6.sin6_addr)) {
+    out->v6.sin6_scope_id = scope_id;
+  }
+  return sizeof(out->v6);
+}
+
+wire::IpAddress FromSocketAddress(const SocketAddress& address) {
+  return address.any.sa_family == AF_INET
+             ? wire::IpAddress::FromV4(address.v4.sin_addr.s_addr)
+             : wire::IpAddress::FromGid(address.v6.sin6_addr.s6_addr);
+}
+
+absl::Status PrepareReceiver(int fd, bool v6) {
+  const int one = 1;
+  if (v6) {
+    SetOption(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+    SetOption(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+    if (::setsockopt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, &one, sizeof(one)) !=
+        0) {
+      return ErrnoStatus(errno, "UDP_NO_CHECK6_RX");
+    }
+  } else {
+    SetOption(fd, IPPROTO_IP, IP_RECVTOS, 1);
+    SetOption(fd, IPPROTO_IP, IP_RECVTTL, 1);
+  }
+  SetOption(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
+  SetBuffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, kReceiveBuffer);
+  // Kernels before 5.0 have none: datagrams then come one by one.
+  SetOption(fd, IPPROTO_UDP, UDP_GRO, 1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
+  const bool v6 = !local.address.is_v4();
+  const int fd = ::socket(v6 ? AF_INET6 : AF_INET,
+                          SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return ErrnoStatus(errno, "UDP socket");
+  if (v6) {
+    SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+    SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
+  } else {
+    SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+    SetOption(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
+  }
+  SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBuffer);
+  sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};
+  const sock_fprog program = {1, drop};
+  (void)::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
+                     sizeof(program));
+
+  uint32_t start = 0;  // any start will do when there is no randomness yet
+  if (::getrandom(&start, sizeof(start), GRND_NONBLOCK) < 0) start = 0;
+  int error = EADDRINUSE;
+  for (uint32_t i = 0; i < kSourcePorts && error == EADDRINUSE; ++i) {
+    *port = static_cast<uint16_t>(kFirstSourcePort +
+                                  (start + i * 0x9e5) % kSourcePorts);
+    SocketAddress address;
+    const socklen_t length =
+        ToSocketAddress(local.address, *port, local.scope_id, &address);
+    if (::bind(fd, &address.any, length) == 0) return fd;
+    error = errno;
+  }
+  ::close(fd);
+  return ErrnoStatus(
+      error, absl::StrCat("no source port of ", local.address.ToString()));
+}
+
+uint32_t DropCount(int fd) {
+  uint32_t info[SK_MEMINFO_VARS] = {};
+  socklen_t length = sizeof(info);
+  (void)::getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &length);
+  return info[SK_MEMINFO_DROPS];
+}
+
+bool SegmentationSupported(int fd) {
+  int value = 0;
+  socklen_t length = sizeof(value);
+  return ::getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &value, &length) == 0;
+}
+
+SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av) {
+  const bool v4 = av.destination.is_v4();
+  const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+  SendDefaults defaults;
+  const uint8_t hop_limit = HopLimitOf(av);
+  if (SetOption(fd, level, v4 ? IP_TTL : IPV6_UNICAST_HOPS, hop_limit)) {
+    defaults.hop_limit = hop_limit;
+  }
+  if (SetOption(fd, level, v4 ? IP_TOS : IPV6_TCLASS, av.traffic_class)) {
+    defaults.traffic_class = av.traffic_class;
+  }
+  return defaults;
+}
+
+size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
+                        const SendDefaults& defaults,
+                        uint8_t control[kControlBytes]) {
+  ControlWriter writer(control);
+  const uint8_t hop_limit = HopLimitOf(av);
+  const bool default_hops = hop_limit == defaults.hop_limit;
+  const bool default_class = av.traffic_class == defaults.traffic_class;
+  if (segment_size != 0) {
+    writer.Add(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_size));
+  }
+  if (av.destination.is_v4()) {
+    if (!default_class) {
+      writer.Add(IPPROTO_IP, IP_TOS, static_cast<int>(av.traffic_class));
+    }
+    if (!default_hops) {
+      writer.Add(IPPROTO_IP, IP_TTL, static_cast<int>(hop_limit));
+    }
+    return writer.used();
+  }
+  if (!default_class) {
+    writer.Add(IPPROTO_IPV6, IPV6_TCLASS, static_cast<int>(av.traffic_class));
+  }
+  if (!default_hops) {
+    writer.Add(IPPROTO_IPV6, IPV6_HOPLIMIT, static_cast<int>(hop_limit));
+  }
+  if (av.flow_label != 0) {
+    writer.Add(IPPROTO_IPV6, IPV6_FLOWINFO, htonl(av.flow_label & 0xfffff));
+  }
+  return writer.used();
+}
+
+ReceiveControl ReadReceiveControl(const msghdr& message) {
+  ReceiveControl result;
+  for (const cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(const_cast<msghdr*>(&message),
+                            const_cast<cmsghdr*>(header))) {
+    if (header->cmsg_level == IPPROTO_UDP && header->cmsg_type == UDP_GRO) {
+      const int size = ReadControl<int>(header);
+      if (size > 0) result.segment_size = static_cast<size_t>(size);
+    } else if (header->cmsg_level == IPPROTO_IP) {
+      if (header->cmsg_type == IP_TOS) {
+        result.traffic_class = ReadControl<uint8_t>(header);
+      } else if (header->cmsg_type == IP_TTL) {
+        result.hop_limit = static_cast<uint8_t>(ReadControl<int>(header));
+      }
+    } else if (header->cmsg_level == IPPROTO_IPV6) {
+      if (header->cmsg_type == IPV6_TCLASS) {
+        result.traffic_class = static_cast<uint8_t>(ReadControl<int>(header));
+      } else if (header->cmsg_type == IPV6_HOPLIMIT) {
+        result.hop_limit = static_cast<uint8_t>(ReadControl<int>(header));
+      }
+    } else if (header->cmsg_level == SOL_SOCKET &&
+               header->cmsg_type == SO_RXQ_OVFL) {
+      result.has_overflow = true;
+      result.overflow = ReadControl<uint32_t>(header);
+    }
+  }
+  return result;
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,82 @@
+// UDP sockets as the device uses them: addresses, options, control messages.
+#ifndef RXE_USER_PORTS_UDP_SOCKET_H_
+#define RXE_USER_PORTS_UDP_SOCKET_H_
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/ports/port.h"
+#include "transport/base/types.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+// The largest UDP payload over IPv4, hence also of a segmented send.
+inline constexpr size_t kMaxUdpPayload = 65507;
+// Hop limit of sockets that nobody has told otherwise; what an address vector
+// with hop limit 0 means.
+inline constexpr uint8_t kDefaultHopLimit = 64;
+
+union SocketAddress {
+  sockaddr any;
+  sockaddr_in v4;
+  sockaddr_in6 v6;
+};
+// Fills `*out`; returns its length. `scope_id` counts for link-local IPv6.
+socklen_t ToSocketAddress(const wire::IpAddress& address, uint16_t port,
+                          uint32_t scope_id, SocketAddress* out);
+wire::IpAddress FromSocketAddress(const SocketAddress& address);
+
+// Sets what receiving needs: GRO, control messages, overflow count, checksums
+// of zero over IPv6, as large a buffer as is allowed.
+absl::Status PrepareReceiver(int fd, bool v6);
+
+// A socket that only sends, from a free port in 0xC000..0xFFFF of `local`:
+// unconnected, fragmentation forbidden (so the IP ID is known, facts of
+// datapath.md), everything that comes in dropped. Non-blocking, close-on-exec.
+absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
+
+// How many datagrams the socket has dropped so far (what SO_RXQ_OVFL counts).
+uint32_t DropCount(int fd);
+
+// Whether the kernel knows UDP_SEGMENT.
+bool SegmentationSupported(int fd);
+
+// Room for the control messages of one send or receive.
+inline constexpr size_t kControlBytes = 192;
+
+// What a socket says in the IP headers of sends whose control messages say
+// nothing else. The kernel allocates memory for a send with more than one.
+struct SendDefaults {
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = kDefaultHopLimit;
+};
+// Makes `fd`, from OpenSender, say what `av` does. Returns its defaults then:
+// where the kernel refuses, they stay.
+SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av);
+
+// Writes the control messages of a send from the address vector, where it
+// differs from the socket's defaults, and `segment_size` unless 0. Returns
+// their length.
+size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
+                        const SendDefaults& defaults,
+                        uint8_t control[kControlBytes]);
+
+// What came with a datagram.
+struct ReceiveControl {
+  size_t segment_size = 0;  // 0 = not merged
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+  bool has_overflow = false;
+  uint32_t overflow = 0;  // the socket's count, modulo 2^32
+};
+ReceiveControl ReadReceiveControl(const msghdr& message);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_UDP_SOCKET_H_

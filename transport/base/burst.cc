@@ -1,0 +1,96 @@
+#include "transport/base/burst.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "wire/bytes.h"
+#include "wire/opcode.h"
+#include "wire/packet.h"
+
+namespace transport {
+namespace {
+
+// The longest UDP payload over IPv4; UDP_SEGMENT's limit on the sum.
+constexpr size_t kMaxDatagram = 65507;
+
+}  // namespace
+
+Flow::Flow(const AddressVector& av)
+    : av(av),
+      icrc(av.source, av.destination, av.source_port, wire::kRoceUdpPort) {}
+
+Burst::Burst(std::span<uint8_t> buffer, int max_segments)
+    : buffer_(buffer.first(std::min(buffer.size(), kMaxDatagram))),
+      max_segments_(max_segments) {}
+
+void Burst::Begin(const Flow* flow) {
+  flow_ = flow;
+  used_ = 0;
+  reserved_ = 0;
+  segment_size_ = 0;
+  segments_ = 0;
+  short_last_ = false;
+}
+
+uint8_t* Burst::Reserve(size_t bytes) {
+  assert(flow_ != nullptr && bytes >= wire::kBthSize + wire::kIcrcSize);
+  if (closed() || bytes > buffer_.size() - used_) return nullptr;
+  if (segments_ > 0 && bytes > segment_size_) return nullptr;
+  reserved_ = bytes;
+  return buffer_.data() + used_;
+}
+
+size_t Burst::Room(size_t bytes) const {
+  if (closed() || (segments_ > 0 && bytes > segment_size_)) return 0;
+  const size_t fit =
+      std::min<size_t>((buffer_.size() - used_) / bytes,
+                       static_cast<size_t>(max_segments_ - segments_));
+  // After a shorter one there is none.
+  return segments_ > 0 && bytes < segment_size_ ? std::min<size_t>(fit, 1)
+                                                : fit;
+}
+
+uint32_t Burst::BeginIcrc(size_t header_bytes) {
+  assert(reserved_ >= header_bytes + wire::kIcrcSize);
+  const std::span<const uint8_t> header = buffer_.subspan(used_, header_bytes);
+  const auto id = static_cast<uint16_t>(segments_);
+  const uint8_t* const bth = header.data();
+  const uint8_t* const last = bth - segment_size_;
+  if (segments_ > 0 && reserved_ == segment_size_ &&
+      std::memcmp(bth, last, wire::kBthPsnOffset) == 0) {
+    begun_icrc_ =
+        last_icrc_ ^
+        flow_->icrc.Change(wire::LoadBe24(bth + wire::kBthPsnOffset) ^
+                               wire::LoadBe24(last + wire::kBthPsnOffset),
+                           static_cast<uint16_t>(id ^ (id - 1)));
+  } else {
+    begun_icrc_ = flow_->icrc.Begin(header.first(wire::kBthSize),
+                                    reserved_ - wire::kIcrcSize, id);
+  }
+  return wire::IcrcFlow::Extend(begun_icrc_, header.subspan(wire::kBthSize));
+}
+
+void Burst::Commit(std::optional<uint32_t> icrc) {
+  assert(reserved_ != 0);
+  if (!icrc) icrc = BeginIcrc(reserved_ - wire::kIcrcSize);
+  wire::StoreIcrc(buffer_.data() + used_ + reserved_ - wire::kIcrcSize, *icrc);
+  if (segments_ == 0) {
+    segment_size_ = reserved_;
+  } else if (reserved_ < segment_size_) {
+    short_last_ = true;
+  }
+  last_icrc_ = begun_icrc_;
+  used_ += reserved_;
+  reserved_ = 0;
+  ++segments_;
+}
+
+bool Burst::closed() const {
+  return short_last_ || segments_ >= max_segments_ ||
+         buffer_.size() - used_ < wire::kBthSize + wire::kIcrcSize;
+}
+
+std::span<const uint8_t> Burst::bytes() const { return buffer_.first(used_); }
+
+}  // namespace transport

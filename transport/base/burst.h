@@ -1,0 +1,84 @@
+// A burst: packets of one flow in one buffer, as one UDP_SEGMENT send takes
+// them: all of one length, the last perhaps shorter (docs/architecture.md,
+// "Transmit").
+#ifndef TRANSPORT_BASE_BURST_H_
+#define TRANSPORT_BASE_BURST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "transport/base/types.h"
+#include "wire/icrc.h"
+
+namespace transport {
+
+// A flow on the wire: the addresses and ports that every packet of it carries,
+// with the part of the ICRC that they determine. A queue pair owns one from
+// RTR on; an address handle owns one.
+struct Flow {
+  explicit Flow(const AddressVector& av);
+  AddressVector av;
+  wire::IcrcFlow icrc;
+};
+
+// Collects the packets of one send. The caller (the port, the simulator) gives
+// the buffer; queue pairs fill it through Reserve and Commit.
+class Burst {
+ public:
+  // `buffer` outlives the burst. `max_segments` of 1 sends every packet alone
+  // (so each carries IP ID 0). Datagrams never pass `buffer.size()` bytes in
+  // sum.
+  Burst(std::span<uint8_t> buffer, int max_segments);
+
+  // Begins a burst for `flow`; forgets what was there. Null: not begun.
+  void Begin(const Flow* flow);
+
+  // Room for a packet of `bytes` (BTH to ICRC), or null when it does not fit
+  // this burst: longer than the first, after a shorter one, or full. The
+  // packet's bytes are written there and Commit called, or the reservation is
+  // simply dropped.
+  uint8_t* Reserve(size_t bytes);
+  // How many packets of `bytes` still fit, one behind the other.
+  size_t Room(size_t bytes) const;
+  // Finishes the packet of the last Reserve: stores its ICRC, for the IP ID
+  // that its place in the burst gives it, in its last 4 bytes. The ICRC is
+  // computed, or what BeginIcrc gave, continued to the end of the pad.
+  void Commit(std::optional<uint32_t> icrc = std::nullopt);
+
+  // The ICRC up to the first `header_bytes` (at least a BTH) of the reserved
+  // packet, which have been written. Quick if the packet before it
+  // differs in the PSN alone.
+  uint32_t BeginIcrc(size_t header_bytes);
+  // Bytes of payload from which on carrying the ICRC through the copy
+  // (BeginIcrc, Memory::CopyFromWithIcrc) pays: what is shorter is still in the
+  // first cache, and a second pass takes as long.
+  static constexpr size_t kMinCarriedIcrc = 512;
+
+  bool empty() const { return segments_ == 0; }
+  // No further packet of any length can be added.
+  bool closed() const;
+  const Flow* flow() const { return flow_; }
+  std::span<const uint8_t> bytes() const;
+  size_t segment_size() const { return segment_size_; }  // bytes of the first
+  int segments() const { return segments_; }
+
+ private:
+  std::span<uint8_t> buffer_;
+  int max_segments_;
+  const Flow* flow_ = nullptr;
+  size_t used_ = 0;
+  size_t reserved_ = 0;
+  size_t segment_size_ = 0;
+  int segments_ = 0;
+  bool short_last_ = false;
+  // The ICRC to the end of BTH: of the packet that BeginIcrc was called for
+  // last, and of the last one committed.
+  uint32_t begun_icrc_ = 0;
+  uint32_t last_icrc_ = 0;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_BASE_BURST_H_

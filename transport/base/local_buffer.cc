@@ -1,0 +1,105 @@
+#include "transport/base/local_buffer.h"
+
+#include <algorithm>
+
+#include "wire/icrc.h"
+
+namespace transport {
+
+void LocalBuffer::Seek(std::span<const Sge> sges, uint64_t offset) {
+  sges_ = sges;
+  spans_.clear();
+  span_ = 0;
+  sge_ = 0;
+  while (sge_ < sges_.size() && offset >= sges_[sge_].length) {
+    offset -= sges_[sge_++].length;
+  }
+  sge_offset_ = static_cast<uint32_t>(offset);
+}
+
+MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
+  while (span_ == spans_.size()) {
+    if (sge_ == sges_.size()) return MemoryStatus::kOutOfRange;
+    const Sge& sge = sges_[sge_];
+    const auto length = static_cast<uint32_t>(
+        std::min<size_t>(sge.length - sge_offset_, piece_));
+    spans_.clear();
+    span_ = 0;
+    const MemoryStatus status = memory_.Translate({.key = sge.lkey,
+                                                   .pd = pd_,
+                                                   .qpn = qpn_,
+                                                   .access = access_,
+                                                   .va = sge.addr + sge_offset_,
+                                                   .length = length},
+                                                  &spans_);
+    if (status != MemoryStatus::kOk) {
+      spans_.clear();
+      return status;
+    }
+    sge_offset_ += length;
+    if (sge_offset_ == sge.length) {
+      ++sge_;
+      sge_offset_ = 0;
+    }
+  }
+  Span& span = spans_[span_];
+  *out = {span.data, std::min(bytes, span.length), span.cold};
+  span.data += out->length;
+  span.length -= out->length;
+  if (span.length == 0) ++span_;
+  return MemoryStatus::kOk;
+}
+
+bool LocalBuffer::MoreBehind(const Span& span) const {
+  if (!span.cold) return false;
+  if (span_ == spans_.size()) return sge_offset_ != 0;
+  return spans_[span_].data == span.data + span.length;
+}
+
+MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
+  const std::span<const uint8_t> all(to, bytes);
+  bool carried = false;
+  while (bytes > 0) {
+    Span span;
+    const MemoryStatus status = Next(bytes, &span);
+    if (status != MemoryStatus::kOk) return status;
+    // In pieces it would take longer than at once afterwards.
+    carried = icrc != nullptr && span.length == all.size();
+    const bool copied =
+        carried
+            ? memory_.CopyFromWithIcrc(to, span.data, span.length,
+                                       MoreBehind(span), icrc)
+            : memory_.CopyFrom(to, span.data, span.length, MoreBehind(span));
+    if (!copied) return MemoryStatus::kFault;
+    to += span.length;
+    bytes -= span.length;
+  }
+  if (icrc != nullptr && !carried) *icrc = wire::IcrcFlow::Extend(*icrc, all);
+  return MemoryStatus::kOk;
+}
+
+MemoryStatus LocalBuffer::Write(const uint8_t* from, size_t bytes) {
+  while (bytes > 0) {
+    Span span;
+    const MemoryStatus status = Next(bytes, &span);
+    if (status != MemoryStatus::kOk) return status;
+    if (!memory_.CopyTo(span.data, from, span.length, MoreBehind(span))) {
+      return MemoryStatus::kFault;
+    }
+    from += span.length;
+    bytes -= span.length;
+  }
+  return MemoryStatus::kOk;
+}
+
+MemoryStatus LocalBuffer::Check(size_t bytes) {
+  while (bytes > 0) {
+    Span span;
+    const MemoryStatus status = Next(bytes, &span);
+    if (status != MemoryStatus::kOk) return status;
+    bytes -= span.length;
+  }
+  return MemoryStatus::kOk;
+}
+
+}  // namespace transport

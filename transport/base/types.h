@@ -1,0 +1,154 @@
+// Names and numbers that all of the transport floor shares.
+//
+// Enumerations whose values the verbs ABI also fixes (states, opcodes, status,
+// access bits, attribute masks) carry the same numbers, so that the floor above
+// translates by a cast that a static_assert guards.
+#ifndef TRANSPORT_BASE_TYPES_H_
+#define TRANSPORT_BASE_TYPES_H_
+
+#include <cstdint>
+#include <limits>
+
+#include "wire/address.h"
+
+namespace transport {
+
+// Nanoseconds on a monotonic clock of the caller's choice. The transport never
+// reads a clock: every call that needs the time is given it.
+using Time = int64_t;
+inline constexpr Time kNever = std::numeric_limits<Time>::max();
+inline constexpr Time kMicrosecond = 1000;
+inline constexpr Time kMillisecond = 1000 * kMicrosecond;
+inline constexpr Time kSecond = 1000 * kMillisecond;
+
+// Identity of a protection domain, unique within one device context.
+using PdId = uint32_t;
+
+enum class QpType : uint8_t {
+  kRc = 2,
+  kUc = 3,
+  kUd = 4,
+  kXrcInitiator = 9,
+  kXrcTarget = 10,
+};
+
+// IBA vol. 1, 10.3.1: the queue pair state machine.
+enum class QpState : uint8_t {
+  kReset = 0,
+  kInit = 1,
+  kRtr = 2,
+  kRts = 3,
+  kSqd = 4,  // send queue drained
+  kSqe = 5,  // send queue error
+  kErr = 6,
+};
+
+// Access rights of memory and of queue pairs (IBV_ACCESS_*).
+enum Access : uint32_t {
+  kAccessLocalRead = 0,  // always granted
+  kAccessLocalWrite = 1u << 0,
+  kAccessRemoteWrite = 1u << 1,
+  kAccessRemoteRead = 1u << 2,
+  kAccessRemoteAtomic = 1u << 3,
+  kAccessMwBind = 1u << 4,
+  kAccessZeroBased = 1u << 5,
+  kAccessOnDemand = 1u << 6,
+  kAccessHugeTlb = 1u << 7,
+  kAccessFlushGlobal = 1u << 8,
+  kAccessFlushPersistent = 1u << 9,
+};
+
+// What a send work request asks for (IBV_WR_*).
+enum class SendOpcode : uint8_t {
+  kRdmaWrite = 0,
+  kRdmaWriteWithImm = 1,
+  kSend = 2,
+  kSendWithImm = 3,
+  kRdmaRead = 4,
+  kCompareSwap = 5,
+  kFetchAdd = 6,
+  kLocalInvalidate = 7,
+  kBindMw = 8,
+  kSendWithInvalidate = 9,
+  kFlush = 14,
+  kAtomicWrite = 15,
+};
+
+// IBV_SEND_*
+enum SendFlag : uint32_t {
+  kSendFence = 1u << 0,
+  kSendSignaled = 1u << 1,
+  kSendSolicited = 1u << 2,
+  kSendInline = 1u << 3,
+};
+
+// IBV_WC_*: how a work request ended (IBA vol. 1, 11.6.2).
+enum class WcStatus : uint8_t {
+  kSuccess = 0,
+  kLocalLengthError = 1,
+  kLocalQpOperationError = 2,
+  kLocalEecOperationError = 3,
+  kLocalProtectionError = 4,
+  kFlushed = 5,
+  kMwBindError = 6,
+  kBadResponse = 7,
+  kLocalAccessError = 8,
+  kRemoteInvalidRequest = 9,
+  kRemoteAccessError = 10,
+  kRemoteOperationalError = 11,
+  kRetryExceeded = 12,
+  kRnrRetryExceeded = 13,
+  kRemoteAborted = 16,
+  kFatal = 19,
+  kResponseTimeout = 20,
+  kGeneral = 21,
+};
+
+// IBV_WC_SEND and so on: which operation a completion speaks of.
+enum class WcOpcode : uint8_t {
+  kSend = 0,
+  kRdmaWrite = 1,
+  kRdmaRead = 2,
+  kCompareSwap = 3,
+  kFetchAdd = 4,
+  kBindMw = 5,
+  kLocalInvalidate = 6,
+  kFlush = 8,
+  kAtomicWrite = 9,
+  kReceive = 128,
+  kReceiveRdmaWithImm = 129,
+};
+
+// IBV_WC_* flags.
+enum WcFlag : uint32_t {
+  kWcGrh = 1u << 0,
+  kWcWithImm = 1u << 1,
+  kWcWithInvalidate = 1u << 3,
+};
+
+// A local buffer of a work request (struct ibv_sge): `length` bytes at virtual
+// address `addr` within the region that `lkey` names.
+struct Sge {
+  uint64_t addr = 0;
+  uint32_t length = 0;
+  uint32_t lkey = 0;
+};
+
+// Where a peer is and how to reach it: the transport's view of an address
+// handle. `gid_index`, `service_level` and `dlid` only travel through, for
+// ibv_query_qp.
+struct AddressVector {
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t source_port = 0;  // UDP source port on the wire; chosen above
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 64;
+  uint32_t flow_label = 0;
+  uint8_t gid_index = 0;
+  uint8_t service_level = 0;
+  uint16_t dlid = 0;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_BASE_TYPES_H_

@@ -1,0 +1,109 @@
+// Work requests as they are posted, completions as they are reported, and the
+// places that receives come from and completions go to.
+#ifndef TRANSPORT_BASE_WORK_H_
+#define TRANSPORT_BASE_WORK_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/base/types.h"
+
+namespace transport {
+
+class QueuePair;
+
+// One send work request (struct ibv_send_wr). Everything it points to is read
+// during PostSend only; inline data is copied then.
+struct SendRequest {
+  uint64_t wr_id = 0;
+  SendOpcode opcode = SendOpcode::kSend;
+  uint32_t flags = 0;  // SendFlag
+  std::span<const Sge> sges = {};
+  // kSendWithImm, kRdmaWriteWithImm: the bytes of the immediate as they lie in
+  // memory (network order).
+  uint32_t imm_be = 0;
+  uint32_t invalidate_rkey = 0;  // kSendWithInvalidate, kLocalInvalidate
+  uint64_t remote_addr = 0;      // RDMA and atomics
+  uint32_t rkey = 0;
+  uint64_t compare_add = 0;  // atomics
+  uint64_t swap = 0;
+  // UD only. Null for connected types.
+  const AddressVector* ah = nullptr;
+  uint32_t remote_qpn = 0;
+  uint32_t remote_qkey = 0;
+  uint32_t remote_srqn = 0;  // XRC only
+};
+
+// Of a send or a receive.
+inline constexpr int kMaxSge = 32;
+
+// One receive work request (struct ibv_recv_wr).
+struct ReceiveRequest {
+  uint64_t wr_id = 0;
+  std::span<const Sge> sges = {};
+};
+
+// A receive that has been taken from its queue and now belongs to one message.
+struct ReceiveWqe {
+  uint64_t wr_id = 0;
+  PdId pd = 0;  // the domain that its keys are checked against
+  // Keeps its capacity: taking one receive after the other allocates once.
+  std::vector<Sge> sges;
+};
+
+// Where a responder takes receives from: the queue pair's own receive queue or
+// a shared one. A shared one is locked by its implementation.
+class ReceiveSource {
+ public:
+  virtual ~ReceiveSource() = default;
+  // Takes the oldest receive, or returns false when there is none.
+  virtual bool Pop(ReceiveWqe* out) = 0;
+};
+
+// struct ibv_wc. Fields that the status or opcode leaves undefined are zero.
+struct Completion {
+  uint64_t wr_id = 0;
+  WcStatus status = WcStatus::kSuccess;
+  WcOpcode opcode = WcOpcode::kSend;
+  uint32_t byte_len = 0;
+  uint32_t flags = 0;           // WcFlag
+  uint32_t imm_be_or_rkey = 0;  // immediate, or the R_Key invalidated
+  uint32_t qpn = 0;
+  uint32_t src_qpn = 0;  // UD
+  uint16_t pkey_index = 0;
+  bool solicited = false;  // for ibv_req_notify_cq(solicited_only)
+  Time time = 0;           // when it was made
+};
+
+// A completion queue as the transport sees it.
+class CompletionSink {
+ public:
+  virtual ~CompletionSink() = default;
+  // Adds a completion. False when the queue has overrun: the completion is
+  // lost, the sink has reported the CQ error, and the queue pair must go to the
+  // error state without reporting more (IBA vol. 1, 10.8.3.1).
+  virtual bool Push(const Completion& completion) = 0;
+};
+
+// Asynchronous events of a queue pair (IBV_EVENT_*).
+enum class QpEvent : uint8_t {
+  kFatal = 1,            // IBV_EVENT_QP_FATAL
+  kRequestError = 2,     // IBV_EVENT_QP_REQ_ERR: responder saw a bad request
+  kAccessError = 3,      // IBV_EVENT_QP_ACCESS_ERR: responder denied access
+  kCommEstablished = 4,  // IBV_EVENT_COMM_EST: first packet while in RTR
+  kSqDrained = 5,        // IBV_EVENT_SQ_DRAINED
+  kPathMigrated = 6,
+  kPathMigrationError = 7,
+  kLastWqeReached = 16,  // IBV_EVENT_QP_LAST_WQE_REACHED: SRQ, QP in error
+};
+
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void OnQpEvent(QueuePair& qp, QpEvent event) = 0;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_BASE_WORK_H_

@@ -1,0 +1,97 @@
+#include "transport/endpoint/endpoint_link.h"
+
+namespace transport {
+
+void TurnList::PushFront(EndpointLink* link) {
+  const auto place = static_cast<size_t>(link->place);
+  list_.InsertBehind(LastBefore(link->place), link);
+  if (last_[place] == nullptr) last_[place] = link;
+}
+
+void TurnList::PushBack(EndpointLink* link) {
+  EndpointLink*& last = last_[static_cast<size_t>(link->place)];
+  list_.InsertBehind(last != nullptr ? last : LastBefore(link->place), link);
+  last = link;
+}
+
+void TurnList::Remove(EndpointLink* link) {
+  EndpointLink*& last = last_[static_cast<size_t>(link->place)];
+  if (link == last) {
+    EndpointLink* const previous = link->in_turns.previous;
+    last = previous != nullptr && previous->place == link->place ? previous
+                                                                 : nullptr;
+  }
+  list_.Remove(link);
+}
+
+EndpointLink* TurnList::LastBefore(Place place) const {
+  for (auto i = static_cast<size_t>(place); i > 0; --i) {
+    if (last_[i - 1] != nullptr) return last_[i - 1];
+  }
+  return nullptr;
+}
+
+void TimerHeap::Set(EndpointLink* link, Time deadline) {
+  if (deadline == kNever) {
+    Remove(link);
+    return;
+  }
+  if (link->heap_index == EndpointLink::kNotInHeap) {
+    link->deadline = deadline;
+    heap_.push_back(link);
+    link->heap_index = static_cast<uint32_t>(heap_.size() - 1);
+    Up(link->heap_index);
+    return;
+  }
+  const Time before = link->deadline;
+  link->deadline = deadline;
+  if (deadline < before) Up(link->heap_index);
+  if (deadline > before) Down(link->heap_index);
+}
+
+void TimerHeap::Remove(EndpointLink* link) {
+  const size_t index = link->heap_index;
+  link->deadline = kNever;
+  if (index == EndpointLink::kNotInHeap) return;
+  link->heap_index = EndpointLink::kNotInHeap;
+  EndpointLink* last = heap_.back();
+  heap_.pop_back();
+  if (last == link) return;
+  Place(last, index);
+  Up(index);
+  Down(last->heap_index);
+}
+
+void TimerHeap::Place(EndpointLink* link, size_t index) {
+  heap_[index] = link;
+  link->heap_index = static_cast<uint32_t>(index);
+}
+
+void TimerHeap::Up(size_t index) {
+  EndpointLink* link = heap_[index];
+  while (index > 0) {
+    const size_t parent = (index - 1) / 2;
+    if (heap_[parent]->deadline <= link->deadline) break;
+    Place(heap_[parent], index);
+    index = parent;
+  }
+  Place(link, index);
+}
+
+void TimerHeap::Down(size_t index) {
+  EndpointLink* link = heap_[index];
+  for (;;) {
+    size_t child = 2 * index + 1;
+    if (child >= heap_.size()) break;
+    if (child + 1 < heap_.size() &&
+        heap_[child + 1]->deadline < heap_[child]->deadline) {
+      ++child;
+    }
+    if (link->deadline <= heap_[child]->deadline) break;
+    Place(heap_[child], index);
+    index = child;
+  }
+  Place(link, index);
+}
+
+}  // namespace transport

@@ -1,0 +1,382 @@
+#include "transport/endpoint/endpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "gtest/gtest.h"
+#include "transport/endpoint/endpoint_link.h"
+#include "transport/endpoint/turns.h"
+#include "transport/testing/wire_peer.h"
+
+namespace transport {
+namespace {
+
+using enum wire::Operation;
+using Bytes = std::vector<uint8_t>;
+
+class EndpointTest : public ::testing::Test {
+ protected:
+  EndpointTest() { peer.Connect(); }
+  uint64_t dropped(Disposition why) const {
+    return peer.endpoint.counters().dropped[static_cast<size_t>(why)];
+  }
+  void Sign(Bytes* packet, uint16_t ip_id = 0) const {
+    wire::IcrcFlow(peer.datagram.source, peer.datagram.destination,
+                   peer.datagram.source_port, wire::kRoceUdpPort)
+        .Store(*packet, ip_id);
+  }
+  WirePeer peer;
+};
+
+// --- Hostile packets (each was a fault somewhere).
+
+TEST_F(EndpointTest, EveryLengthOfEveryOpcode) {
+  // The 48 bytes with an unknown opcode are among them. The ICRC is right as
+  // far as there is one, so that nothing hides behind it.
+  for (int opcode = 0; opcode < 256; ++opcode) {
+    for (size_t bytes = 0; bytes <= 64; ++bytes) {
+      // A buffer of its own: a sanitizer sees every byte too far.
+      WirePeer fresh;
+      Bytes packet(bytes);
+      if (bytes > 0) packet[0] = static_cast<uint8_t>(opcode);
+      if (bytes >= 4) packet[2] = packet[3] = 0xff;
+      if (bytes >= 8) packet[7] = WirePeer::kQpn;
+      if (bytes >= 12) packet[11] = WirePeer::kPsn;
+      if (bytes >= 16) Sign(&packet);
+      const Disposition disposition = peer.Deliver(packet);
+      const wire::OpcodeInfo& info =
+          wire::GetOpcodeInfo(static_cast<uint8_t>(opcode));
+      if (bytes < 16) {
+        EXPECT_EQ(disposition, Disposition::kTooShort);
+      } else if (!info.known) {
+        EXPECT_EQ(disposition, Disposition::kUnknownOpcode);
+      } else if (bytes < info.header_length + wire::kIcrcSize) {
+        EXPECT_EQ(disposition, Disposition::kTooShort);
+      } else {
+        EXPECT_EQ(disposition, Disposition::kDelivered);
+      }
+      if (peer.qp->state() == QpState::kErr) {
+        peer.Modify(QpState::kReset);
+        peer.Connect();
+      }
+      peer.Transmit();
+    }
+  }
+}
+
+TEST_F(EndpointTest, UnknownOpcodeOf48Bytes) {
+  Bytes packet(48);
+  packet[0] = 0x1f;
+  packet[7] = WirePeer::kQpn;
+  Sign(&packet);
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kUnknownOpcode);
+  EXPECT_EQ(dropped(Disposition::kUnknownOpcode), 1u);
+  EXPECT_EQ(peer.qp->counters().rx_packets, 0u);
+}
+
+TEST_F(EndpointTest, PadLargerThanThePayload) {
+  for (uint8_t pad = 1; pad <= 3; ++pad) {
+    wire::Headers headers = peer.Request(kSendOnly, 100, true);
+    Bytes packet = peer.Build(headers);
+    packet[1] |= static_cast<uint8_t>(pad << 4);
+    Sign(&packet);
+    EXPECT_EQ(peer.Deliver(packet), Disposition::kBadHeader);
+  }
+  EXPECT_EQ(dropped(Disposition::kBadHeader), 3u);
+  EXPECT_EQ(peer.Transmit(), "");
+}
+
+TEST_F(EndpointTest, OtherTransportVersion) {
+  Bytes packet = peer.Build(peer.Request(kSendOnly, 100, true));
+  packet[1] |= 1;
+  Sign(&packet);
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kBadHeader);
+}
+
+TEST_F(EndpointTest, DamagedPacket) {
+  Bytes packet = peer.Build(peer.Write(kWriteOnly, 100, 0, 8, true), 8);
+  packet[31] ^= 4;
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));  // makes the IP ID known
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kBadIcrc);
+  EXPECT_EQ(dropped(Disposition::kBadIcrc), 1u);
+  EXPECT_EQ(peer.target->bytes[0], 0);
+}
+
+TEST_F(EndpointTest, UnknownQueuePair) {
+  wire::Headers headers = peer.Request(kSendOnly, 100, true);
+  headers.bth.dest_qpn = 1;
+  EXPECT_EQ(peer.Deliver(headers), Disposition::kUnknownQp);
+  EXPECT_EQ(dropped(Disposition::kUnknownQp), 1u);
+  // A bad one is bad, whomever it names.
+  Bytes packet = peer.Build(headers);
+  packet.back() ^= 0xff;
+  packet[packet.size() - 2] ^= 0x3f;
+  peer.Deliver(packet);
+  EXPECT_EQ(dropped(Disposition::kUnknownQp) + dropped(Disposition::kBadIcrc),
+            2u);
+  EXPECT_EQ(peer.endpoint.Find(1), nullptr);
+  EXPECT_EQ(peer.endpoint.Find(WirePeer::kQpn), peer.qp.get());
+}
+
+TEST_F(EndpointTest, RandomBytes) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    Bytes packet(random() % 400);
+    for (uint8_t& byte : packet) byte = static_cast<uint8_t>(random());
+    if (packet.size() >= 16) {
+      packet[0] &= 0x1f;
+      packet[1] = static_cast<uint8_t>(packet[1] & 0xb0);
+      packet[2] = packet[3] = 0xff;
+      packet[5] = packet[6] = 0;
+      packet[7] = WirePeer::kQpn;
+      packet[9] = packet[10] = 0;
+      packet[11] = static_cast<uint8_t>(96 + packet[11] % 8);
+      Sign(&packet);
+    }
+    peer.Deliver(packet);
+    if (peer.qp->state() == QpState::kErr) {
+      peer.Transmit();
+      peer.Modify(QpState::kReset);
+      peer.Connect();
+    }
+    if (i % 7 == 0) peer.Transmit();
+  }
+}
+
+// --- IP IDs.
+
+TEST_F(EndpointTest, CountingIpIds) {
+  // As of a peer with one counter for all destinations, started anywhere.
+  uint16_t id = 0xfff0;
+  for (uint32_t psn = 100; psn < 150; ++psn) {
+    Bytes packet = peer.Build(peer.Write(kWriteOnly, psn, 0, 4), 4);
+    Sign(&packet, id);
+    EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
+    id = static_cast<uint16_t>(id + 7);
+  }
+  // Far away and at once: not believed. After some silence: believed.
+  Bytes packet = peer.Build(peer.Write(kWriteOnly, 150, 0, 4, true), 4);
+  Sign(&packet, static_cast<uint16_t>(id + 0x7000));
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kBadIcrc);
+  peer.now += 10 * kMillisecond;
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
+  EXPECT_EQ(peer.Transmit(), "ACK 150 msn 51");
+}
+
+TEST_F(EndpointTest, OvertakenByAWholeBurst) {
+  std::vector<Bytes> packets;
+  for (uint16_t i = 0; i < 500; ++i) {
+    packets.push_back(peer.Build(peer.Write(kWriteOnly, 100 + i, 0, 4), 4));
+    Sign(&packets.back(), static_cast<uint16_t>(20000 + i));
+  }
+  EXPECT_EQ(peer.Deliver(packets[0]), Disposition::kDelivered);
+  EXPECT_EQ(peer.Deliver(packets[499]), Disposition::kDelivered);
+  for (int i = 1; i < 499; ++i) {
+    ASSERT_EQ(peer.Deliver(packets[i]), Disposition::kDelivered) << i;
+  }
+}
+
+TEST_F(EndpointTest, SegmentIndex) {
+  for (uint16_t i = 0; i < 40; ++i) {
+    Bytes packet = peer.Build(peer.Write(kWriteOnly, 100 + i, 0, 4), 4);
+    Sign(&packet, i);
+    peer.datagram.segment_index = i;
+    EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
+  }
+  EXPECT_EQ(peer.qp->counters().rx_packets, 40u);
+}
+
+TEST_F(EndpointTest, AnotherSourceDoesNotMoveTheIpId) {
+  Bytes packet = peer.Build(peer.Write(kWriteOnly, 100, 0, 4), 4);
+  Sign(&packet, 5000);
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
+  const wire::IpAddress right = peer.datagram.source;
+  peer.datagram.source = *wire::IpAddress::Parse("10.0.0.66");
+  Sign(&packet, 40000);
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
+  peer.datagram.source = right;
+  packet = peer.Build(peer.Write(kWriteOnly, 101, 0, 4), 4);
+  Sign(&packet, 40001);
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kBadIcrc);
+  Sign(&packet, 5001);
+  EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
+}
+
+// --- Turns.
+
+// More queue pairs at the endpoint of a WirePeer, with the same peer.
+class CrowdTest : public ::testing::Test {
+ protected:
+  QueuePair* Add(uint32_t qpn) {
+    QpConfig config = peer.qp->config();
+    config.qpn = qpn;
+    config.capacity = {};
+    all.push_back(std::make_unique<QueuePair>(peer.endpoint, config));
+    QpAttributes a = peer.attributes;
+    for (QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
+      a.state = state;
+      EXPECT_EQ(all.back()->Modify(a, WirePeer::MaskFor(state), 0), 0);
+    }
+    return all.back().get();
+  }
+  void DeliverTo(uint32_t qpn, wire::Headers headers, size_t payload = 0) {
+    headers.bth.dest_qpn = qpn;
+    EXPECT_EQ(peer.Deliver(headers, payload), Disposition::kDelivered);
+  }
+
+  WirePeer peer;
+  std::vector<std::unique_ptr<QueuePair>> all;
+};
+
+TEST_F(CrowdTest, TurnsAreFairInBytes) {
+  // Two that stream a READ, one with 16 times the other's packets.
+  peer.target->claimed = 1u << 30;
+  Add(1000);
+  peer.attributes.path_mtu = 4096;
+  Add(1001);
+  DeliverTo(1000, peer.Read(100, 0, 1 << 24));
+  DeliverTo(1001, peer.Read(100, 0, 1 << 24));
+  const auto sent = [&](int i) { return all[i]->counters().tx_bytes; };
+  int bursts = 0;
+  while (sent(0) < (1 << 24) && sent(1) < (1 << 24)) {
+    ASSERT_NE(peer.TransmitOne(), "");
+    ++bursts;
+    const uint64_t apart =
+        std::max(sent(0), sent(1)) - std::min(sent(0), sent(1));
+    ASSERT_LE(apart, 1u * Turns::kQuantum + 2 * 65507);
+  }
+  EXPECT_GT(bursts, 64);
+}
+
+TEST_F(CrowdTest, SixteenThousand) {
+  constexpr uint32_t kCount = 16384;
+  for (uint32_t i = 0; i < kCount; ++i) Add(0x1000 + i);
+  for (uint32_t i = 0; i < kCount; ++i) {
+    DeliverTo(0x1000 + i, peer.Write(kWriteOnly, 100, 0, 0, true));
+  }
+  for (uint32_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(peer.TransmitOne(), "ACK 100 msn 1");
+  }
+  EXPECT_EQ(peer.TransmitOne(), "");
+  EXPECT_FALSE(peer.endpoint.HasTransmit());
+  EXPECT_EQ(peer.endpoint.counters().tx_datagrams, kCount);
+}
+
+// Packets of one train may be for several queue pairs, in any order, and all of
+// them are told to transmit.
+TEST_F(CrowdTest, ATrainForSeveral) {
+  Add(1000);
+  Add(1001);
+  struct Strays : StraySink {
+    void OnStray(const Datagram& datagram, uint32_t qpn) override {
+      seen.emplace_back(qpn, datagram.segment_index);
+    }
+    std::vector<std::pair<uint32_t, uint16_t>> seen;
+  } strays;
+  Bytes bytes;
+  uint16_t id = 0;
+  uint32_t psn[2] = {100, 100};
+  for (const uint32_t qpn : {1000, 1001, 1000, 77, 1000, 1001}) {
+    wire::Headers headers = peer.Request(kSendOnly, 0, true);
+    if (qpn != 77) {
+      headers = peer.Write(kWriteOnly, psn[qpn - 1000]++, 0, 0, true);
+    }
+    headers.bth.dest_qpn = qpn;
+    Bytes packet = peer.Build(headers);
+    packet.resize(peer.Build(peer.Write(kWriteOnly, 100, 0, 0)).size());
+    wire::IcrcFlow(peer.datagram.source, peer.datagram.destination,
+                   peer.datagram.source_port, wire::kRoceUdpPort)
+        .Store(packet, id++);
+    bytes.insert(bytes.end(), packet.begin(), packet.end());
+  }
+  Train train;
+  train.bytes = bytes;
+  train.segment_size = bytes.size() / 6;
+  train.source = peer.datagram.source;
+  train.destination = peer.datagram.destination;
+  train.source_port = peer.datagram.source_port;
+  peer.endpoint.OnTrain(train, peer.now, &strays);
+  using Seen = std::pair<uint32_t, uint16_t>;
+  EXPECT_EQ(strays.seen, std::vector<Seen>{Seen(77, 3)});
+  EXPECT_EQ(peer.TransmitOne(), "ACK 102 msn 3");
+  EXPECT_EQ(peer.TransmitOne(), "ACK 101 msn 2");
+  EXPECT_EQ(peer.TransmitOne(), "");
+}
+
+TEST_F(CrowdTest, DestroyedWithWorkToDo) {
+  for (uint32_t i = 0; i < 10; ++i) {
+    Add(1000 + i);
+    DeliverTo(1000 + i, peer.Write(kWriteOnly, 100, 0, 4, true), 4);
+  }
+  for (int i : {9, 0, 4}) all[i].reset();
+  wire::Headers headers = peer.Write(kWriteOnly, 101, 0, 0, true);
+  headers.bth.dest_qpn = 1004;
+  EXPECT_EQ(peer.Deliver(headers), Disposition::kUnknownQp);
+  peer.endpoint.OnReceiveOverflow(peer.now);
+  int acks = 0;
+  for (std::string lines = peer.TransmitOne(); !lines.empty();
+       lines = peer.TransmitOne()) {
+    EXPECT_EQ(lines, "CNP; ACK 100 msn 1");
+    ++acks;
+  }
+  EXPECT_EQ(acks, 7);
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+}
+
+TEST_F(CrowdTest, OneSegmentPerBurst) {
+  WirePeer::Options options;
+  options.max_segments = 1;
+  WirePeer single(options);
+  single.Connect();
+  single.Deliver(single.Read(100, 0, 600));
+  EXPECT_EQ(single.Transmit(),
+            "READ_FIRST 100 msn 1 [256] | READ_MIDDLE 101 [256] | "
+            "READ_LAST 102 msn 1 [88]");
+}
+
+TEST_F(CrowdTest, SmallBurstBuffer) {
+  WirePeer::Options options;
+  options.burst_bytes = 600;
+  WirePeer small(options);
+  small.Connect();
+  small.Deliver(small.Read(100, 0, 1280));
+  EXPECT_EQ(small.Transmit(),
+            "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256] | "
+            "READ_MIDDLE 102 [256]; READ_MIDDLE 103 [256] | "
+            "READ_LAST 104 msn 1 [256]");
+}
+
+// --- The parts.
+
+TEST(TimerHeapTest, AgainstAModel) {
+  std::mt19937 random(7);
+  std::vector<EndpointLink> links(200);
+  std::map<EndpointLink*, Time> model;
+  TimerHeap heap;
+  for (int i = 0; i < 50000; ++i) {
+    EndpointLink* link = &links[random() % links.size()];
+    const Time deadline = static_cast<Time>(random() % 1000);
+    switch (random() % 4) {
+      case 0:
+        heap.Remove(link);
+        model.erase(link);
+        break;
+      case 1:
+        heap.Set(link, kNever);
+        model.erase(link);
+        break;
+      default:
+        heap.Set(link, deadline);
+        model[link] = deadline;
+    }
+    ASSERT_EQ(heap.empty(), model.empty());
+    if (model.empty()) continue;
+    Time least = kNever;
+    for (const auto& entry : model) least = std::min(least, entry.second);
+    ASSERT_EQ(heap.top()->deadline, least);
+  }
+}
+
+}  // namespace
+}  // namespace transport

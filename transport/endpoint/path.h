@@ -1,0 +1,87 @@
+// The way to one destination address: how much may be in flight to it
+// (docs/architecture.md, "Loss and congestion"). Queue pairs to one destination
+// share its Path.
+#ifndef TRANSPORT_ENDPOINT_PATH_H_
+#define TRANSPORT_ENDPOINT_PATH_H_
+
+#include <cstdint>
+
+#include "transport/base/types.h"
+
+namespace transport {
+
+// Congestion window in bytes in flight, READ responses that were asked for
+// included. Starts within what default receive buffers hold, grows while
+// nothing is lost, and shrinks on loss and on congestion notification.
+//
+// Every packet counts as its payload plus kPacketOverhead, since a socket's
+// receive buffer (212,992 bytes by default, doubled by SO_RCVBUF) is charged
+// for what the kernel allocates: some 768 bytes for the smallest datagram,
+// some 2 KiB for one of 1 KiB.
+class Path {
+ public:
+  static constexpr uint64_t kPacketOverhead = 256;
+  // 128 KiB are 30 packets of 4 KiB or 400 of 64 bytes: a default receive
+  // buffer holds them.
+  static constexpr uint64_t kInitialWindow = 128 * 1024;
+  static constexpr uint64_t kLeastWindow = 16 * 1024;
+  // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
+  // beyond 1 MiB there are only losses to be had from buffers of 416 KiB.
+  static constexpr uint64_t kGreatestWindow = 1024 * 1024;
+
+  // --- Getters.
+  uint64_t window() const { return window_; }        // bytes
+  uint64_t in_flight() const { return in_flight_; }  // bytes
+  // One packet may always be in flight, however small the window.
+  bool MaySend(uint64_t bytes) const {
+    return in_flight_ == 0 || in_flight_ + bytes <= window_;
+  }
+  // How many packets of `bytes` may be sent now, one behind the other.
+  uint64_t MaySendPackets(uint64_t bytes) const {
+    const uint64_t fit =
+        window_ > in_flight_ ? (window_ - in_flight_) / bytes : 0;
+    return fit == 0 && in_flight_ == 0 ? 1 : fit;
+  }
+  Time smoothed_rtt() const { return smoothed_rtt_; }  // ns; 0 = no sample yet
+  // How long after the last sign of life an unanswered tail is probed (RFC
+  // 6298's timeout, with a floor of a millisecond).
+  Time ProbeTimeout() const;
+
+  // --- Inputs. Bytes include kPacketOverhead for every packet.
+  void OnSent(uint64_t bytes) { in_flight_ += bytes; }
+  // `bytes` left the network: acknowledged, given up or to be sent again.
+  void OnGone(uint64_t bytes);
+  void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
+  void OnRttSample(Time rtt);
+  // There was progress after so many probes, which gives no sample: nobody
+  // knows what was answered. Until there is one, timeouts stay as long as they
+  // had become (RFC 6298, 5.5 to 5.7), or a slow peer would never give one.
+  void OnProbesAnswered(int probes);
+  // At most one reduction per round trip.
+  void OnLoss(Time now);
+  void OnCongestionNotification(Time now);
+  // A timeout: the window goes back to its least.
+  void OnTimeout(Time now);
+  // The last timeout was too early: the window is what it was before the first
+  // in a row, unless there was another reduction since.
+  void UndoTimeout();
+
+ private:
+  // Shrinks the window to `window`, unless it has just been shrunk.
+  void Reduce(uint64_t window, Time now);
+
+  // Slow start ends here until a loss has taught better.
+  uint64_t threshold_ = 384 * 1024;
+  uint64_t window_ = kInitialWindow;
+  uint64_t in_flight_ = 0;
+  uint64_t window_before_timeout_ = 0;  // 0: nothing to undo
+  uint64_t threshold_before_timeout_ = 0;
+  Time smoothed_rtt_ = 0;
+  Time rtt_variation_ = 0;
+  int backoff_ = 0;          // doublings
+  Time recovery_until_ = 0;  // no reduction before
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_ENDPOINT_PATH_H_

@@ -1,0 +1,146 @@
+#include "transport/endpoint/path.h"
+
+#include "gtest/gtest.h"
+
+namespace transport {
+namespace {
+
+constexpr uint64_t kBegin = Path::kInitialWindow;
+
+TEST(PathTest, OnePacketMayAlwaysBeInFlight) {
+  Path path;
+  EXPECT_TRUE(path.MaySend(10 * kBegin));
+  path.OnSent(1);
+  EXPECT_TRUE(path.MaySend(kBegin - 1));
+  EXPECT_FALSE(path.MaySend(kBegin));
+}
+
+TEST(PathTest, SlowStartThenLinear) {
+  Path path;
+  uint64_t acknowledged = 0;
+  Time now = 0;
+  while (path.window() < 384 * 1024) {
+    path.OnSent(path.window());
+    const uint64_t bytes = path.window();
+    path.OnGone(bytes);
+    path.OnAcknowledged(bytes, now += kMillisecond);
+    acknowledged += bytes;
+  }
+  EXPECT_EQ(acknowledged, (128 + 256) * 1024u);
+  const uint64_t at = path.window();
+  path.OnSent(at);
+  path.OnGone(at);
+  path.OnAcknowledged(at, now += kMillisecond);
+  EXPECT_EQ(path.window(), at + 4096 + Path::kPacketOverhead);
+  for (int i = 0; i < 10000; ++i) path.OnAcknowledged(path.window(), now);
+  EXPECT_EQ(path.window(), Path::kGreatestWindow);
+}
+
+TEST(PathTest, AnUnusedWindowDoesNotGrow) {
+  Path path;
+  path.OnSent(1000);
+  path.OnGone(1000);
+  path.OnAcknowledged(1000, 0);
+  EXPECT_EQ(path.window(), kBegin);
+}
+
+TEST(PathTest, LossShrinksOncePerRoundTrip) {
+  Path path;
+  path.OnRttSample(kMillisecond);
+  path.OnLoss(10 * kMillisecond);
+  const uint64_t once = path.window();
+  EXPECT_NEAR(once, kBegin * 0.7, 16);
+  path.OnLoss(11 * kMillisecond - 1);
+  path.OnCongestionNotification(11 * kMillisecond - 1);
+  EXPECT_EQ(path.window(), once);
+  path.OnCongestionNotification(11 * kMillisecond);
+  EXPECT_NEAR(path.window(), once * 0.75, 16);
+}
+
+TEST(PathTest, NeverBelowItsLeast) {
+  Path path;
+  for (int i = 1; i < 100; ++i) path.OnLoss(i * kSecond);
+  EXPECT_EQ(path.window(), Path::kLeastWindow);
+}
+
+TEST(PathTest, TimeoutBeginsAgainTowardsHalf) {
+  Path path;
+  path.OnTimeout(kSecond);
+  EXPECT_EQ(path.window(), Path::kLeastWindow);
+  Time now = 2 * kSecond;
+  // Doubles each round trip up to half of what it was, then grows slowly.
+  for (int i = 0; i < 2; ++i) path.OnAcknowledged(path.window(), ++now);
+  EXPECT_EQ(path.window(), kBegin / 2);
+  path.OnAcknowledged(path.window(), ++now);
+  EXPECT_EQ(path.window(), kBegin / 2 + 4096 + Path::kPacketOverhead);
+}
+
+TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
+  Path path;
+  path.OnTimeout(kSecond);
+  path.OnTimeout(2 * kSecond);
+  path.OnAcknowledged(path.window(), 3 * kSecond);
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), kBegin);
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), kBegin);
+  // Not after a loss.
+  path.OnTimeout(4 * kSecond);
+  path.OnLoss(5 * kSecond);
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), Path::kLeastWindow);
+  // Nor when the window has found its size again.
+  path.OnTimeout(6 * kSecond);
+  for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);
+  const uint64_t found = path.window();
+  path.UndoTimeout();
+  EXPECT_EQ(path.window(), found);
+}
+
+TEST(PathTest, MoreGoneThanInFlightIsNone) {
+  Path path;
+  path.OnSent(5);
+  path.OnGone(6);
+  EXPECT_EQ(path.in_flight(), 0u);
+}
+
+TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
+  Path path;
+  EXPECT_EQ(path.ProbeTimeout(), 4 * kMillisecond);
+  path.OnRttSample(8 * kMillisecond);
+  EXPECT_EQ(path.ProbeTimeout(), (8 + 4 * 4) * kMillisecond);
+  path.OnRttSample(16 * kMillisecond);
+  // Variation 4 + (8 - 4) / 4 = 5; smoothed 8 + 8 / 8 = 9.
+  EXPECT_EQ(path.ProbeTimeout(), (9 + 4 * 5) * kMillisecond);
+  // 5.7: as long as it had to become, until there is a sample.
+  path.OnProbesAnswered(2);
+  EXPECT_EQ(path.ProbeTimeout(), 4 * (9 + 4 * 5) * kMillisecond);
+  for (int i = 0; i < 20; ++i) path.OnProbesAnswered(1);
+  EXPECT_EQ(path.ProbeTimeout(), kSecond);
+  path.OnRttSample(9 * kMillisecond);
+  EXPECT_LT(path.ProbeTimeout(), 29 * kMillisecond);
+  Path near;
+  near.OnRttSample(10 * kMicrosecond);
+  EXPECT_EQ(near.ProbeTimeout(), kMillisecond);
+  near.OnRttSample(-5);  // a clock that went back
+  EXPECT_GT(near.smoothed_rtt(), 0);
+}
+
+TEST(PathTest, SoManyPacketsMayBeSent) {
+  constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
+  for (const uint64_t in_flight :
+       {uint64_t{0}, uint64_t{1}, kBegin / 2, kBegin - kPacket,
+        kBegin - kPacket + 1, kBegin, 2 * kBegin}) {
+    for (const uint64_t bytes : {kPacket, kBegin, 2 * kBegin}) {
+      Path path;
+      path.OnSent(in_flight);
+      const uint64_t packets = path.MaySendPackets(bytes);
+      uint64_t sent = 0;
+      for (; path.MaySend(bytes); ++sent) path.OnSent(bytes);
+      EXPECT_EQ(packets, sent) << in_flight << " in flight, " << bytes;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace transport

@@ -1,0 +1,458 @@
+#include "transport/endpoint/turns.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/endpoint/path.h"
+#include "transport/testing/requester_peer.h"
+
+namespace transport {
+namespace {
+
+constexpr size_t kBurst = 64 * 1024;
+static_assert(Turns::kQuantum == 4 * kBurst);
+static_assert(Turns::kFirstQuantum == kBurst);
+
+// Links by the letters a, b, c, ...
+class TurnsTest : public ::testing::Test {
+ protected:
+  TurnsTest() {
+    for (EndpointLink& link : links) link.deficit = Turns::kFirstQuantum;
+  }
+  EndpointLink* at(char letter) { return &links[letter - 'a']; }
+  void Activate(const std::string& letters) {
+    for (char letter : letters) turns.Activate(at(letter));
+  }
+  // Takes whose turn it is; '-': nobody's; a capital: answers only.
+  char Take() {
+    const Turns::Next next = turns.Take();
+    if (next.link == nullptr) return '-';
+    const auto i = static_cast<char>(next.link - links.data());
+    return static_cast<char>((next.answers_only ? 'A' : 'a') + i);
+  }
+  // Takes `letter`, which sends `bytes` and has no more.
+  void SendAll(char letter, size_t bytes) {
+    ASSERT_EQ(Take(), letter);
+    turns.Transmitted(at(letter), bytes, false);
+  }
+  // Takes `letter`, which sends `bytes` and then waits for the window.
+  void SendAndWait(char letter, size_t bytes) {
+    ASSERT_EQ(Take(), letter);
+    turns.Wait(at(letter), &waiting);
+    turns.Transmitted(at(letter), bytes, false);
+  }
+  // Who sends the next `count` bursts, each having more.
+  std::string Bursts(int count) {
+    std::string letters;
+    while (count-- > 0) {
+      letters += Take();
+      turns.Transmitted(at(letters.back()), kBurst, true);
+    }
+    return letters;
+  }
+  // All who wait, in the order in which they are woken.
+  std::string WakeAll() {
+    std::string letters;
+    while (!waiting.empty()) {
+      turns.Wake(&waiting);
+      letters += Take();
+    }
+    return letters;
+  }
+
+  Turns turns;
+  TurnList waiting;
+  std::vector<EndpointLink> links{26};
+};
+
+TEST_F(TurnsTest, EachSendsItsQuantumAtOnce) {
+  Activate("abc");
+  EXPECT_EQ(Bursts(3), "abc");
+  EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
+  EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
+}
+
+TEST_F(TurnsTest, WhoHasBeenIdleGoesFirst) {
+  Activate("ab");
+  EXPECT_EQ(Bursts(4), "abaa");
+  Activate("cd");
+  // Even where it has several bursts.
+  ASSERT_EQ(Take(), 'c');
+  turns.Transmitted(at('c'), 20000, true);
+  SendAll('c', 20000);
+  SendAll('d', 100);
+  EXPECT_EQ(Bursts(4), "aabb");
+}
+
+TEST_F(TurnsTest, WhoHasLittleToSayAlwaysGoesFirst) {
+  Activate("abde");
+  Bursts(6);
+  for (int i = 0; i < 5000; ++i) {
+    Activate("c");
+    SendAll('c', 100);
+    Bursts(1);
+  }
+}
+
+TEST_F(TurnsTest, ToComeAndGoGainsNothing) {
+  Activate("ab");
+  std::string letters = Bursts(2);
+  // One goes idle behind each burst, and comes back at once.
+  for (int i = 0; i < 64; ++i) {
+    Activate("c");
+    for (char letter = 0; letter != 'c';) {
+      letter = Take();
+      letters += letter;
+      turns.Transmitted(at(letter), kBurst, letter != 'c');
+    }
+  }
+  const auto count = [&letters](char letter) {
+    return std::count(letters.begin(), letters.end(), letter);
+  };
+  EXPECT_LE(count('c'), count('a') + 4);
+  EXPECT_LE(count('c'), count('b') + 4);
+}
+
+// Writers of messages of one burst, of which so many are on their way at a time
+// that some are always back in time, beside one that always has something.
+class ComeAndGoTest : public TurnsTest,
+                      public ::testing::WithParamInterface<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Windows, ComeAndGoTest, ::testing::Values(2, 6, 16));
+
+TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
+  constexpr size_t kMessage = 65808;  // more than a first turn
+  const size_t window = GetParam();   // messages
+  for (char last = 'b'; last <= 'z'; ++last) {
+    turns = Turns();
+    waiting = TurnList();
+    links.assign(26, {});
+    std::vector<int> sent(26);
+    std::deque<char> in_flight;
+    for (char letter = 'a'; letter <= last; ++letter) Activate({letter});
+    for (int step = 0; step < 20000; ++step) {
+      const char letter = Take();
+      if (letter == '-') {
+        ASSERT_FALSE(in_flight.empty());
+        const char answered = in_flight.front();
+        in_flight.pop_front();
+        turns.Wake(&waiting);
+        if (answered != 'a') Activate({answered});
+      } else if (in_flight.size() < window) {
+        in_flight.push_back(letter);
+        ++sent[letter - 'a'];
+        turns.Transmitted(at(letter), kMessage, letter == 'a');
+        if (in_flight.size() < window) turns.Wake(&waiting);
+      } else {
+        turns.Wait(at(letter), &waiting);
+        turns.Transmitted(at(letter), 0, false);
+      }
+    }
+    // Fair would be `all` / `count`, or for writers what they ask for.
+    const int count = last - 'a' + 1;
+    const int all = std::accumulate(sent.begin(), sent.end(), 0);
+    EXPECT_GT(all, 5000) << last;
+    EXPECT_GE(sent[0], all / count / 2) << last;
+    for (int i = 1; i < count; ++i) EXPECT_GE(sent[i], all / count / 8) << last;
+  }
+}
+
+TEST_F(TurnsTest, AWholeTurnEachTimeGainsNothing) {
+  Activate("a");
+  Bursts(1);
+  Activate("b");
+  SendAll('b', kBurst);
+  Activate("b");
+  EXPECT_EQ(Bursts(7), "aaaabbb");
+  SendAll('b', kBurst);
+  Activate("b");
+  EXPECT_EQ(Bursts(8), "aaaabbbb");
+}
+
+TEST_F(TurnsTest, WhatWasSentTooMuchIsMadeUpFor) {
+  Activate("ab");
+  std::vector<size_t> sent(2);
+  for (int i = 0; i < 1000; ++i) {
+    const char letter = Take();
+    const size_t bytes = letter == 'a' ? 60000 : 65507;
+    sent[letter - 'a'] += bytes;
+    turns.Transmitted(at(letter), bytes, true);
+  }
+  EXPECT_NEAR(sent[0], sent[1], Turns::kQuantum + 65507);
+}
+
+TEST_F(TurnsTest, AnswersWaitForNobodysTurn) {
+  Activate("abc");
+  Bursts(3);
+  ASSERT_EQ(Bursts(1), "a");
+  for (char letter : {'d', 'b', 'b'}) turns.Answer(at(letter));
+  EXPECT_EQ(Take(), 'D');
+  EXPECT_EQ(Take(), 'B');
+  EXPECT_EQ(Bursts(11), "aaabbbbcccc");
+}
+
+TEST_F(TurnsTest, AnswersGoWithTheirOwnData) {
+  Activate("ab");
+  ASSERT_EQ(Bursts(3), "aba");
+  Activate("cd");
+  // d is as fresh as c; a was in the midst of its turn, but is not the next.
+  for (char letter : {'d', 'a', 'b'}) turns.Answer(at(letter));
+  SendAll('d', 100);
+  EXPECT_EQ(Take(), 'A');
+  EXPECT_EQ(Take(), 'B');
+  SendAll('c', 100);
+  turns.Answer(at('a'));
+  EXPECT_EQ(Bursts(4), "aaab");
+}
+
+TEST_F(TurnsTest, OneThatWaitsKeepsItsPlace) {
+  Activate("abc");
+  Bursts(3);
+  // The window closes in the midst of a's turn, and b and c find it closed.
+  ASSERT_EQ(Bursts(1), "a");
+  SendAndWait('a', kBurst);
+  SendAndWait('b', 0);
+  SendAndWait('c', 0);
+  ASSERT_EQ(Take(), '-');
+  // An acknowledgement does not change that,
+  turns.Answer(at('b'));
+  EXPECT_EQ(Take(), 'B');
+  // nor does being woken for nothing.
+  turns.Wake(&waiting);
+  turns.Wake(&waiting);
+  SendAndWait('a', 0);
+  SendAndWait('b', 0);
+  // One that has been idle waits before them all.
+  Activate("d");
+  SendAndWait('d', 0);
+  EXPECT_EQ(WakeAll(), "dabc");
+}
+
+// A path that is often closed is no way past those whose path is open.
+TEST_F(TurnsTest, ToWaitGainsNothing) {
+  Activate("wab");
+  ASSERT_EQ(Bursts(3), "wab");
+  SendAndWait('w', 0);
+  turns.Wake(&waiting);
+  EXPECT_EQ(Bursts(12), "aaaabbbbwwww");
+}
+
+TEST_F(TurnsTest, WhoseTurnIsEndedComesLast) {
+  Activate("ab");
+  Bursts(2);
+  SendAndWait('a', kBurst);
+  SendAndWait('b', 0);
+  turns.End(at('a'));
+  turns.End(at('x'));
+  EXPECT_EQ(WakeAll(), "ba");
+}
+
+TEST_F(TurnsTest, RemovedFromEverything) {
+  Activate("abc");
+  turns.Answer(at('b'));
+  turns.Remove(at('b'));
+  turns.Remove(at('b'));
+  EXPECT_EQ(Bursts(2), "ac");
+  SendAndWait('a', kBurst);
+  turns.Answer(at('a'));
+  turns.StopWaiting(at('a'));
+  turns.StopWaiting(at('a'));
+  EXPECT_TRUE(waiting.empty());
+  EXPECT_EQ(Take(), 'A');
+  turns.Remove(at('c'));
+  EXPECT_EQ(Take(), '-');
+  EXPECT_TRUE(turns.empty());
+  EXPECT_EQ(turns.size(), 0u);
+}
+
+TEST(TurnListTest, Order) {
+  std::vector<EndpointLink> links(6);
+  const Place places[] = {Place::kLast,  Place::kOngoing, Place::kLast,
+                          Place::kFresh, Place::kOngoing, Place::kFresh};
+  TurnList list;
+  for (size_t i = 0; i < links.size(); ++i) {
+    links[i].place = places[i];
+    list.PushBack(&links[i]);
+  }
+  EXPECT_EQ(list.size(), 6u);
+  const auto drain = [&] {
+    std::string order;
+    while (!list.empty()) {
+      order += std::to_string(list.front() - links.data());
+      list.Remove(list.front());
+    }
+    return order;
+  };
+  EXPECT_EQ(drain(), "351402");
+  for (size_t i = 0; i < links.size(); ++i) list.PushFront(&links[i]);
+  EXPECT_EQ(drain(), "534120");
+  for (size_t i = 0; i < links.size(); ++i) list.PushBack(&links[i]);
+  list.Remove(&links[5]);
+  list.Remove(&links[4]);
+  links[4].place = Place::kLast;
+  list.PushFront(&links[4]);
+  list.PushBack(&links[5]);
+  EXPECT_EQ(drain(), "351402");
+  EXPECT_EQ(list.size(), 0u);
+}
+
+// --- With queue pairs.
+
+// Two that send to one peer, with the window full open.
+class TwoQueuePairsTest : public ::testing::Test {
+ protected:
+  TwoQueuePairsTest() : peer(Options()) {
+    peer.attributes.path_mtu = 1024;
+    peer.attributes.max_rd_atomic = 16;
+    peer.attributes.access_flags = kAccessRemoteWrite;
+    peer.Connect();
+    QpConfig config = peer.qp->config();
+    ++config.qpn;
+    other = std::make_unique<QueuePair>(peer.endpoint, config);
+    peer.qp.swap(other);
+    peer.Connect();
+    peer.qp.swap(other);
+    // Slow start: what is acknowledged of a full window adds to it.
+    while (peer.path().window() < Path::kGreatestWindow) {
+      peer.Write(1, 1 << 20);
+      for (peer.Transmit(); !peer.sent.empty(); peer.Transmit()) {
+        peer.Ack(peer.sent.back().psn);
+      }
+      if (++tries == 1000) break;
+    }
+    EXPECT_EQ(peer.in_flight(), 0u);
+    peer.Completions();
+  }
+  // The peer writes nothing, and wants to know.
+  void DeliverWrite() {
+    wire::Headers headers;
+    headers.bth.opcode =
+        wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kWriteOnly);
+    headers.bth.dest_qpn = peer.qp->qpn();
+    headers.bth.psn = 1;
+    headers.bth.ack_req = true;
+    peer.Deliver(headers);
+    ASSERT_EQ(peer.qp->state(), QpState::kRts);
+  }
+  static RequesterPeer::Options Options() {
+    RequesterPeer::Options options;
+    options.capacity.max_send_wr = 64;
+    return options;
+  }
+
+  RequesterPeer peer;
+  std::unique_ptr<QueuePair> other;
+  int tries = 0;
+};
+
+// Where others have their turns in between, the next message may be long in
+// coming, and would keep what is in flight from them.
+TEST_F(TwoQueuePairsTest, ATurnEndsWithAMessageAndAnAcknowledgementRequest) {
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  peer.qp.swap(other);
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  peer.qp.swap(other);
+  peer.Transmit();
+  // A message of 64 packets leaves in two bursts, since its first packet is
+  // longer than the others. Having been idle, each of the two sends a message;
+  // then they have turns of four, until the window is full, which 819 packets
+  // fit.
+  std::vector<int> runs(1);
+  for (const RequesterPeer::Sent& packet : peer.sent) {
+    ++runs.back();
+    if (!packet.ack_req) continue;
+    EXPECT_TRUE(packet.operation == wire::Operation::kWriteLast ||
+                &packet == &peer.sent.back());
+    runs.push_back(0);
+  }
+  EXPECT_EQ(runs, (std::vector<int>{64, 64, 256, 256, 819 - 640, 0}));
+}
+
+// The answer to a peer does not wait until others have sent their data.
+TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  for (int i = 0; i < 2; ++i) peer.TransmitOne();
+  peer.qp.swap(other);
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  for (int i = 0; i < 3; ++i) peer.TransmitOne();
+  // It has had its turn, and the first one is in the midst of its own.
+  DeliverWrite();
+  EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
+}
+
+// Nor do they wait where one comes due at the very end of a turn, whose last
+// burst has no room for it.
+TEST_F(TwoQueuePairsTest, AcknowledgementsThatDoNotFitGoNext) {
+  // Each message leaves in two bursts, of which the second one ends with a
+  // shorter packet, and so lets no other follow.
+  constexpr uint32_t kMessage = 64 * 1024 - 100;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int i = 0; i < 20; ++i) peer.Write(i, kMessage);
+    for (int i = 0; i < 2; ++i) peer.TransmitOne();
+    peer.qp.swap(other);
+  }
+  // All of the first one's next turn but its end.
+  constexpr int kBursts = 2 * Turns::kQuantum / Turns::kFirstQuantum;
+  for (int i = 1; i < kBursts; ++i) peer.TransmitOne();
+  DeliverWrite();
+  const uint64_t data = peer.qp->counters().tx_packets;
+  peer.TransmitOne();
+  EXPECT_EQ(peer.qp->counters().tx_packets, data + 62);
+  EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
+}
+
+// A READ request is short, but takes as much of the window as it asks for: who
+// waits with one is not in the midst of its turn.
+TEST_F(TwoQueuePairsTest, ReadsLetOthersHaveTheWindowTheyLeave) {
+  for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
+  for (int i = 0; i < 2; ++i) peer.TransmitOne();
+  peer.qp.swap(other);
+  for (int i = 0; i < 8; ++i) peer.Read(i, 1 << 20);
+  peer.Transmit();
+  // The window is full, and both wait. What opens is not enough for a READ.
+  peer.qp.swap(other);
+  const uint64_t packets = peer.qp->counters().tx_packets;
+  const uint32_t psn = RequesterPeer::kPsn + static_cast<uint32_t>(packets) - 1;
+  peer.Ack(psn - 32);
+  peer.Transmit();
+  peer.Ack(psn);
+  peer.Transmit();
+  EXPECT_GT(peer.qp->counters().tx_packets, packets);
+}
+
+// One whose peer is silent does not keep others from theirs at the same host.
+TEST_F(TwoQueuePairsTest, OneWithADeadPeerLetsOthersThrough) {
+  const uint64_t begin = peer.qp->counters().tx_packets;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int i = 0; i < 60; ++i) peer.Write(i, 64 * 1024);
+    for (int i = 0; i < 2; ++i) peer.TransmitOne();
+    peer.qp.swap(other);
+  }
+  // Only one is answered, until the other one has filled the window in the
+  // midst of a turn.
+  const uint64_t& packets = peer.qp->counters().tx_packets;
+  const auto acknowledge = [&] {
+    peer.Ack(RequesterPeer::kPsn + static_cast<uint32_t>(packets) - 1);
+  };
+  for (int i = 0; i < 10 && (peer.Transmit() != "" || i == 0); ++i) {
+    acknowledge();
+  }
+  ASSERT_EQ(peer.Transmit(), "");
+  const uint64_t before = packets;
+  ASSERT_LT(before - begin, 60u * 64);
+  // Two probes later the window is at its least.
+  for (int timers = 0; timers < 2; ++timers) {
+    peer.At(peer.NextTimer());
+    peer.Transmit();
+  }
+  EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
+  EXPECT_GT(packets, before);
+  EXPECT_EQ(peer.qp->counters().retransmitted, 0u);
+}
+
+}  // namespace
+}  // namespace transport

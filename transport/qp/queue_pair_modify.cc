@@ -1,0 +1,165 @@
+// ibv_modify_qp(3): all of the checks, then all of the changes.
+#include <cerrno>
+
+#include "transport/endpoint/endpoint.h"
+#include "transport/qp/queue_pair.h"
+#include "transport/qp/receive_queue.h"
+#include "transport/qp/state_table.h"
+#include "transport/rc/requester.h"
+#include "transport/rc/responder.h"
+#include "wire/psn.h"
+
+namespace transport {
+namespace {
+
+// The one P_Key and the one port that a device has.
+constexpr uint16_t kPkeyIndex = 0;
+constexpr uint8_t kPort = 1;
+constexpr uint8_t kMaxTimeout = 31;
+constexpr uint8_t kMaxRetry = 7;
+constexpr uint8_t kMaxRnrTimer = 31;
+constexpr uint8_t kMaxPathMigState = 2;  // IBV_MIG_ARMED
+
+bool IsMtu(uint32_t bytes) {
+  switch (bytes) {
+    case 256:
+    case 512:
+    case 1024:
+    case 2048:
+    case 4096:
+      return true;
+  }
+  return false;
+}
+
+// RoCE cannot do without a GID at either end.
+bool IsUsable(const AddressVector& av) {
+  return !av.source.is_unspecified() && !av.destination.is_unspecified() &&
+         !av.destination.is_multicast() &&
+         av.source.is_v4() == av.destination.is_v4();
+}
+
+}  // namespace
+
+int QueuePair::CheckValues(const QpAttributes& a, uint32_t mask,
+                           QpState to) const {
+  const auto bad = [mask](uint32_t bits, bool wrong) {
+    return (mask & bits) != 0 && wrong;
+  };
+  if (bad(kQpCurState, a.current_state != state()) ||
+      bad(kQpPkeyIndex, a.pkey_index != kPkeyIndex) ||
+      bad(kQpPort, a.port_num != kPort) || bad(kQpAv, !IsUsable(a.av)) ||
+      bad(kQpPathMtu, !IsMtu(a.path_mtu)) ||
+      bad(kQpTimeout, a.timeout > kMaxTimeout) ||
+      bad(kQpRetryCnt, a.retry_cnt > kMaxRetry) ||
+      bad(kQpRnrRetry, a.rnr_retry > kMaxRetry) ||
+      bad(kQpMinRnrTimer, a.min_rnr_timer > kMaxRnrTimer) ||
+      bad(kQpDestQpn, a.dest_qpn > wire::kQpnMask) ||
+      bad(kQpAltPath, a.alt_port_num != kPort || a.alt_timeout > kMaxTimeout ||
+                          a.alt_pkey_index != kPkeyIndex) ||
+      bad(kQpPathMigState, a.path_mig_state > kMaxPathMigState)) {
+    return EINVAL;
+  }
+  // Nothing may change under requests that are still on their way (IBA vol. 1,
+  // 10.3.1.6).
+  if (state() == QpState::kSqd && to == QpState::kSqd &&
+      (mask & ~uint32_t{kQpState}) != 0 && !requester_.drained()) {
+    return EINVAL;
+  }
+  return 0;
+}
+
+void QueuePair::Assign(const QpAttributes& a, uint32_t mask) {
+  QpAttributes& to = attributes_;
+  if (mask & kQpAccessFlags) to.access_flags = a.access_flags;
+  if (mask & kQpPkeyIndex) to.pkey_index = a.pkey_index;
+  if (mask & kQpPort) to.port_num = a.port_num;
+  if (mask & kQpQkey) to.qkey = a.qkey;
+  if (mask & kQpAv) to.av = a.av;
+  if (mask & kQpPathMtu) to.path_mtu = a.path_mtu;
+  if (mask & kQpTimeout) to.timeout = a.timeout;
+  if (mask & kQpRetryCnt) to.retry_cnt = a.retry_cnt;
+  if (mask & kQpRnrRetry) to.rnr_retry = a.rnr_retry;
+  // Programs give random numbers; drivers take their low 24 bits.
+  if (mask & kQpRqPsn) to.rq_psn = a.rq_psn & wire::kPsnMask;
+  if (mask & kQpSqPsn) to.sq_psn = a.sq_psn & wire::kPsnMask;
+  if (mask & kQpMaxQpRdAtomic) to.max_rd_atomic = a.max_rd_atomic;
+  if (mask & kQpMinRnrTimer) to.min_rnr_timer = a.min_rnr_timer;
+  if (mask & kQpMaxDestRdAtomic) to.max_dest_rd_atomic = a.max_dest_rd_atomic;
+  if (mask & kQpPathMigState) to.path_mig_state = a.path_mig_state;
+  if (mask & kQpDestQpn) to.dest_qpn = a.dest_qpn;
+  if (mask & kQpAltPath) {
+    to.alt_av = a.alt_av;
+    to.alt_port_num = a.alt_port_num;
+    to.alt_pkey_index = a.alt_pkey_index;
+    to.alt_timeout = a.alt_timeout;
+  }
+}
+
+int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
+  const QpState from = state();
+  const QpState to = (mask & kQpState) ? attributes.state : from;
+  if (const int error = CheckTransition(config_.type, from, to, mask)) {
+    return error;
+  }
+  if (const int error = CheckValues(attributes, mask, to)) return error;
+
+  Assign(attributes, mask);
+  if (to == QpState::kErr) {
+    EnterError(now);
+    return 0;
+  }
+  if (to == QpState::kReset) {
+    EnterReset();
+    return 0;
+  }
+  attributes_.state = to;
+  if ((mask & kQpAv) != 0) JoinPath();
+  if ((mask & kQpMaxDestRdAtomic) != 0 && from != QpState::kInit) {
+    responder_.ResizeResources();
+  }
+  if (from == QpState::kInit && to == QpState::kRtr) {
+    responder_.Start(now);
+  } else if (from == QpState::kRtr && to == QpState::kRts) {
+    requester_.Start(now);
+  } else if (from == QpState::kRts && to == QpState::kSqd) {
+    attributes_.en_sqd_async_notify =
+        (mask & kQpEnSqdAsyncNotify) != 0 && attributes.en_sqd_async_notify;
+    requester_.Drain(now);
+  } else if ((from == QpState::kSqd || from == QpState::kSqe) &&
+             to == QpState::kRts) {
+    requester_.Resume(now);
+  }
+  Update(now);
+  return 0;
+}
+
+void QueuePair::EnterReset() {
+  attributes_ = QpAttributes{};
+  requester_.Reset();
+  responder_.Reset();
+  if (receive_queue_ != nullptr) receive_queue_->Clear();
+  LeavePath();
+  endpoint_.Deactivate(this);
+  communication_established_ = false;
+  cnp_due_ = false;
+  responder_first_ = false;
+}
+
+void QueuePair::JoinPath() {
+  Path* path = endpoint_.AcquirePath(attributes_.av.destination);
+  LeavePath();
+  path_ = path;
+  flow_.emplace(attributes_.av);
+  link_.peer_flow.reset();
+}
+
+void QueuePair::LeavePath() {
+  if (path_ == nullptr) return;
+  endpoint_.StopWaiting(this);
+  endpoint_.ReleasePath(path_);
+  path_ = nullptr;
+  flow_.reset();
+}
+
+}  // namespace transport

@@ -1,0 +1,84 @@
+#include "transport/qp/send_operation.h"
+
+#include <array>
+
+namespace transport {
+namespace {
+
+using wire::Operation;
+
+constexpr SendOperation Message(WcOpcode wc, Operation first, Operation middle,
+                                Operation last, Operation only,
+                                bool takes_receive) {
+  return {.kind = SendKind::kMessage,
+          .wc_opcode = wc,
+          .first = first,
+          .middle = middle,
+          .last = last,
+          .only = only,
+          .sends_payload = true,
+          .takes_receive = takes_receive};
+}
+
+constexpr SendOperation Single(SendKind kind, WcOpcode wc, Operation only,
+                               bool sends_payload, uint32_t response_bytes) {
+  return {.kind = kind,
+          .wc_opcode = wc,
+          .first = only,
+          .middle = only,
+          .last = only,
+          .only = only,
+          .sends_payload = sends_payload,
+          .response_bytes = response_bytes};
+}
+
+constexpr size_t kOpcodes = 16;
+
+constexpr std::array<SendOperation, kOpcodes> MakeTable() {
+  std::array<SendOperation, kOpcodes> table{};
+  auto row = [&table](SendOpcode opcode) -> SendOperation& {
+    return table[static_cast<size_t>(opcode)];
+  };
+  row(SendOpcode::kSend) =
+      Message(WcOpcode::kSend, Operation::kSendFirst, Operation::kSendMiddle,
+              Operation::kSendLast, Operation::kSendOnly, true);
+  row(SendOpcode::kSendWithImm) =
+      Message(WcOpcode::kSend, Operation::kSendFirst, Operation::kSendMiddle,
+              Operation::kSendLastImm, Operation::kSendOnlyImm, true);
+  row(SendOpcode::kSendWithInvalidate) = Message(
+      WcOpcode::kSend, Operation::kSendFirst, Operation::kSendMiddle,
+      Operation::kSendLastInvalidate, Operation::kSendOnlyInvalidate, true);
+  row(SendOpcode::kRdmaWrite) = Message(
+      WcOpcode::kRdmaWrite, Operation::kWriteFirst, Operation::kWriteMiddle,
+      Operation::kWriteLast, Operation::kWriteOnly, false);
+  row(SendOpcode::kRdmaWriteWithImm) = Message(
+      WcOpcode::kRdmaWrite, Operation::kWriteFirst, Operation::kWriteMiddle,
+      Operation::kWriteLastImm, Operation::kWriteOnlyImm, true);
+  row(SendOpcode::kRdmaRead) = Single(SendKind::kRead, WcOpcode::kRdmaRead,
+                                      Operation::kReadRequest, false, 0);
+  row(SendOpcode::kCompareSwap) =
+      Single(SendKind::kAtomic, WcOpcode::kCompareSwap, Operation::kCompareSwap,
+             false, 8);
+  row(SendOpcode::kFetchAdd) = Single(SendKind::kAtomic, WcOpcode::kFetchAdd,
+                                      Operation::kFetchAdd, false, 8);
+  row(SendOpcode::kAtomicWrite) =
+      Single(SendKind::kAtomic, WcOpcode::kAtomicWrite, Operation::kAtomicWrite,
+             true, 0);
+  row(SendOpcode::kLocalInvalidate) = {.kind = SendKind::kLocal,
+                                       .wc_opcode = WcOpcode::kLocalInvalidate};
+  // kBindMw is a local operation of the device; kFlush needs placement type
+  // and selectivity in SendRequest.
+  return table;
+}
+
+constexpr auto kTable = MakeTable();
+constexpr SendOperation kUnknown;
+
+}  // namespace
+
+const SendOperation& GetSendOperation(SendOpcode opcode) {
+  const auto i = static_cast<size_t>(opcode);
+  return i < kTable.size() ? kTable[i] : kUnknown;
+}
+
+}  // namespace transport

@@ -1,0 +1,106 @@
+#include "transport/qp/send_queue.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <type_traits>
+
+namespace transport {
+namespace {
+
+// IBA vol. 1, 9.7.1: the longest message.
+constexpr uint64_t kMaxMessage = uint64_t{1} << 31;
+constexpr uint32_t kKnownFlags =
+    kSendFence | kSendSignaled | kSendSolicited | kSendInline;
+
+static_assert(std::is_trivially_default_constructible_v<SendWqe>);
+static_assert(alignof(SendWqe) <= alignof(std::max_align_t));
+static_assert(sizeof(SendWqe) % alignof(Sge) == 0);
+
+}  // namespace
+
+SendQueue::SendQueue(const QpCapacity& capacity)
+    : max_wr_(capacity.max_send_wr),
+      mask_(std::bit_ceil(max_wr_ == 0 ? 1 : max_wr_) - 1),
+      max_sge_(capacity.max_send_sge),
+      max_inline_(capacity.max_inline_data) {
+  // Slots of the power of two beyond max_wr are never touched by more than
+  // rotation; untouched memory of a large ring costs nothing.
+  const size_t slots = mask_ + 1;
+  const size_t wqes = slots * sizeof(SendWqe);
+  const size_t sges = slots * max_sge_ * sizeof(Sge);
+  storage_ = std::make_unique_for_overwrite<std::byte[]>(wqes + sges +
+                                                         slots * max_inline_);
+  wqes_ = reinterpret_cast<SendWqe*>(storage_.get());
+  sges_ = reinterpret_cast<Sge*>(storage_.get() + wqes);
+  inline_ = reinterpret_cast<uint8_t*>(storage_.get() + wqes + sges);
+}
+
+int SendQueue::Check(const SendRequest& request) const {
+  const SendOperation& operation = GetSendOperation(request.opcode);
+  if (operation.kind == SendKind::kUnsupported) return EINVAL;
+  if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
+  const bool is_local = operation.kind == SendKind::kLocal;
+  const bool is_inline = (request.flags & kSendInline) != 0 && !is_local;
+  if (is_inline && !operation.sends_payload) return EINVAL;
+  const std::span<const Sge> sges =
+      is_local ? std::span<const Sge>() : request.sges;
+  if (!is_inline && sges.size() > max_sge_) return EINVAL;
+  uint64_t length = 0;
+  for (const Sge& sge : sges) length += sge.length;
+  return length > (is_inline ? max_inline_ : kMaxMessage) ? EINVAL : 0;
+}
+
+int SendQueue::Push(const SendRequest& request) {
+  if (const int error = Check(request)) return error;
+  if (full()) return ENOMEM;
+  const SendOperation& operation = GetSendOperation(request.opcode);
+  const bool is_local = operation.kind == SendKind::kLocal;
+  const bool is_inline = (request.flags & kSendInline) != 0 && !is_local;
+  const std::span<const Sge> sges =
+      is_local ? std::span<const Sge>() : request.sges;
+  uint64_t length = 0;
+  for (const Sge& sge : sges) length += sge.length;
+  // An atomic uses the first 8 bytes; too few is for the completion to tell.
+  if (operation.kind == SendKind::kAtomic) {
+    length = std::min<uint64_t>(length, kAtomicSize);
+  }
+
+  uint8_t num_sge = 0;
+  if (is_inline) {
+    uint8_t* to = inline_of(tail_);
+    for (const Sge& sge : sges) {
+      if (sge.length == 0) continue;
+      std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
+      to += sge.length;
+    }
+  } else {
+    for (const Sge& sge : sges) {
+      if (sge.length != 0) sges_of(tail_)[num_sge++] = sge;
+    }
+  }
+  const bool immediate = request.opcode == SendOpcode::kSendWithImm ||
+                         request.opcode == SendOpcode::kRdmaWriteWithImm;
+  at(tail_) = {
+      .wr_id = request.wr_id,
+      .remote_addr = request.remote_addr,
+      .compare_add = request.compare_add,
+      .swap = request.swap,
+      .first = 0,
+      .cost = 0,
+      .length = static_cast<uint32_t>(length),
+      .packets = 0,
+      .rkey = request.rkey,
+      .imm_be_or_rkey = immediate ? request.imm_be : request.invalidate_rkey,
+      .remote_srqn = request.remote_srqn,
+      .message = 0,
+      .opcode = request.opcode,
+      .flags = static_cast<uint8_t>(request.flags),
+      .num_sge = num_sge,
+  };
+  ++tail_;
+  return 0;
+}
+
+}  // namespace transport

@@ -1,0 +1,91 @@
+// The send queue of a queue pair: a ring of work requests, with their SGEs and
+// inline bytes in arrays beside it, all in one allocation made at creation.
+#ifndef TRANSPORT_QP_SEND_QUEUE_H_
+#define TRANSPORT_QP_SEND_QUEUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "transport/base/work.h"
+#include "transport/qp/queue_pair.h"
+#include "transport/qp/send_operation.h"
+
+namespace transport {
+
+// One posted work request. `first`, `packets`, `cost` and `message` are set
+// when the requester begins it.
+struct SendWqe {
+  uint64_t wr_id;
+  uint64_t remote_addr;
+  uint64_t compare_add;
+  uint64_t swap;
+  uint64_t first;    // sequence number of its first packet
+  uint64_t cost;     // bytes (as Path counts) of all packets before it
+  uint32_t length;   // bytes; of an atomic: 8
+  uint32_t packets;  // PSNs that it takes
+  uint32_t rkey;
+  uint32_t imm_be_or_rkey;  // immediate, or the R_Key to invalidate
+  uint32_t remote_srqn;     // XRC
+  uint32_t message;         // its number, from 1 (SSN), modulo 2^24
+  SendOpcode opcode;
+  uint8_t flags;    // SendFlag
+  uint8_t num_sge;  // none of length 0
+
+  const SendOperation& operation() const { return GetSendOperation(opcode); }
+  uint64_t end() const { return first + packets; }
+};
+
+class SendQueue {
+ public:
+  explicit SendQueue(const QpCapacity& capacity);
+
+  // Work requests are named by an index that only grows: those in [head, tail)
+  // are queued.
+  uint64_t head() const { return head_; }
+  uint64_t tail() const { return tail_; }
+  bool empty() const { return head_ == tail_; }
+  bool full() const { return tail_ - head_ >= max_wr_; }
+  // How many more can be queued.
+  uint64_t room() const { return max_wr_ - (tail_ - head_); }
+
+  SendWqe& at(uint64_t index) { return wqes_[index & mask_]; }
+  const SendWqe& at(uint64_t index) const { return wqes_[index & mask_]; }
+  std::span<const Sge> sges(uint64_t index) const {
+    return {sges_ + (index & mask_) * max_sge_, at(index).num_sge};
+  }
+  const uint8_t* inline_data(uint64_t index) const {
+    return inline_ + (index & mask_) * max_inline_;
+  }
+
+  // Checks what depends neither on the queue pair's state nor on the room. 0 or
+  // EINVAL: opcode, flags, lengths, too many SGEs, inline too long.
+  int Check(const SendRequest& request) const;
+  // Checks, and queues a copy. 0, EINVAL as Check, or ENOMEM (full). Inline
+  // data is the caller's plain memory, which needs no key.
+  int Push(const SendRequest& request);
+  void Pop() { ++head_; }
+  void Clear() { head_ = tail_; }
+
+ private:
+  Sge* sges_of(uint64_t index) { return sges_ + (index & mask_) * max_sge_; }
+  uint8_t* inline_of(uint64_t index) {
+    return inline_ + (index & mask_) * max_inline_;
+  }
+
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
+  const uint64_t max_wr_;
+  const uint64_t mask_;
+  const size_t max_sge_;
+  const size_t max_inline_;
+  std::unique_ptr<std::byte[]> storage_;
+  SendWqe* wqes_;
+  Sge* sges_;
+  uint8_t* inline_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_QP_SEND_QUEUE_H_

@@ -1,0 +1,68 @@
+#include "transport/qp/send_queue.h"
+
+#include <cerrno>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace transport {
+namespace {
+
+TEST(SendQueueTest, KeepsRequestsApart) {
+  SendQueue queue({.max_send_wr = 3,
+                   .max_recv_wr = 0,
+                   .max_send_sge = 2,
+                   .max_recv_sge = 0,
+                   .max_inline_data = 4});
+  for (uint64_t round = 0; round < 5; ++round) {
+    for (uint64_t i = 0; i < 3; ++i) {
+      const uint64_t id = 10 * round + i;
+      if (i == 1) {
+        const uint8_t data[2] = {uint8_t(id), 7};
+        const std::vector<Sge> sges = {
+            {reinterpret_cast<uint64_t>(data), 2, 0}};
+        ASSERT_EQ(queue.Push({.wr_id = id, .flags = kSendInline, .sges = sges}),
+                  0);
+      } else {
+        const std::vector<Sge> sges = {{id, 5, 1}, {id + 1, 6, 2}};
+        ASSERT_EQ(queue.Push({.wr_id = id, .sges = sges}), 0);
+      }
+    }
+    EXPECT_TRUE(queue.full());
+    EXPECT_EQ(queue.Push({.wr_id = 99}), ENOMEM);
+    for (uint64_t i = 0; i < 3; ++i) {
+      const uint64_t id = 10 * round + i;
+      const uint64_t index = queue.head();
+      EXPECT_EQ(queue.at(index).wr_id, id);
+      if (i == 1) {
+        EXPECT_EQ(queue.at(index).length, 2u);
+        EXPECT_EQ(queue.at(index).num_sge, 0);
+        EXPECT_EQ(queue.inline_data(index)[0], id);
+      } else {
+        EXPECT_EQ(queue.at(index).length, 11u);
+        ASSERT_EQ(queue.sges(index).size(), 2u);
+        EXPECT_EQ(queue.sges(index)[1].addr, id + 1);
+      }
+      queue.Pop();
+    }
+    EXPECT_TRUE(queue.empty());
+  }
+}
+
+TEST(SendQueueTest, AQueueOfNothingIsFull) {
+  SendQueue queue({});
+  EXPECT_TRUE(queue.full());
+  EXPECT_EQ(queue.Push({}), ENOMEM);
+}
+
+TEST(SendOperationTest, EveryOpcodeHasItsRow) {
+  EXPECT_EQ(GetSendOperation(SendOpcode::kRdmaRead).kind, SendKind::kRead);
+  EXPECT_EQ(GetSendOperation(SendOpcode::kBindMw).kind, SendKind::kUnsupported);
+  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(255)).kind,
+            SendKind::kUnsupported);
+  EXPECT_TRUE(GetSendOperation(SendOpcode::kRdmaWriteWithImm).takes_receive);
+  EXPECT_FALSE(GetSendOperation(SendOpcode::kRdmaWrite).takes_receive);
+}
+
+}  // namespace
+}  // namespace transport

@@ -1,0 +1,182 @@
+#include "transport/qp/state_table.h"
+
+#include <cerrno>
+#include <span>
+
+namespace transport {
+namespace {
+
+struct Row {
+  QpState from;
+  QpState to;
+  uint32_t required;
+  uint32_t optional;
+};
+
+using enum QpState;
+
+// Transitions to RESET and ERR are open from everywhere and take no
+// attributes: FindTransition adds them to every table below.
+
+// What establishes a connection at the receiving end of any connected type.
+constexpr uint32_t kToPeer = kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn;
+// Alternate path and migration: the attributes are kept, migration never
+// happens.
+constexpr uint32_t kMigration = kQpAltPath | kQpPathMigState;
+
+constexpr Row kRcTable[] = {
+    {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
+    {kInit, kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},
+    {kInit, kRtr, kToPeer | kQpMaxDestRdAtomic | kQpMinRnrTimer,
+     kQpAltPath | kQpAccessFlags | kQpPkeyIndex},
+    {kRtr, kRts,
+     kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic,
+     kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kMigration},
+    {kRts, kRts, 0, kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kMigration},
+    {kRts, kSqd, 0, kQpEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kMigration},
+    {kSqd, kSqd, 0,
+     kQpPort | kQpAv | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
+         kQpMaxQpRdAtomic | kQpMaxDestRdAtomic | kQpAccessFlags | kQpPkeyIndex |
+         kQpMinRnrTimer | kMigration},
+};
+
+constexpr Row kUcTable[] = {
+    {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
+    {kInit, kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},
+    {kInit, kRtr, kToPeer, kQpAltPath | kQpAccessFlags | kQpPkeyIndex},
+    {kRtr, kRts, kQpSqPsn, kQpCurState | kQpAccessFlags | kMigration},
+    {kRts, kRts, 0, kQpCurState | kQpAccessFlags | kMigration},
+    {kRts, kSqd, 0, kQpEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kQpCurState | kQpAccessFlags | kMigration},
+    {kSqd, kSqd, 0, kQpAv | kQpAccessFlags | kQpPkeyIndex | kMigration},
+    {kSqe, kRts, 0, kQpCurState | kQpAccessFlags},
+};
+
+constexpr Row kUdTable[] = {
+    {kReset, kInit, kQpPkeyIndex | kQpPort | kQpQkey, 0},
+    {kInit, kInit, 0, kQpPkeyIndex | kQpPort | kQpQkey},
+    {kInit, kRtr, 0, kQpPkeyIndex | kQpQkey},
+    {kRtr, kRts, kQpSqPsn, kQpCurState | kQpQkey},
+    {kRts, kRts, 0, kQpCurState | kQpQkey},
+    {kRts, kSqd, 0, kQpEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kQpCurState | kQpQkey},
+    {kSqd, kSqd, 0, kQpPkeyIndex | kQpQkey},
+    {kSqe, kRts, 0, kQpCurState | kQpQkey},
+};
+
+// The initiator has no responder: nothing of RNR or incoming READs.
+constexpr Row kXrcInitiatorTable[] = {
+    {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
+    {kInit, kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},
+    {kInit, kRtr, kToPeer, kQpAltPath | kQpAccessFlags | kQpPkeyIndex},
+    {kRtr, kRts,
+     kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic,
+     kQpCurState | kQpAccessFlags | kMigration},
+    {kRts, kRts, 0, kQpCurState | kQpAccessFlags | kMigration},
+    {kRts, kSqd, 0, kQpEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kQpCurState | kQpAccessFlags | kMigration},
+    {kSqd, kSqd, 0,
+     kQpPort | kQpAv | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
+         kQpMaxQpRdAtomic | kQpAccessFlags | kQpPkeyIndex | kMigration},
+};
+
+// The target has no requester: nothing of retries or outgoing READs.
+constexpr Row kXrcTargetTable[] = {
+    {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
+    {kInit, kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},
+    {kInit, kRtr, kToPeer | kQpMaxDestRdAtomic | kQpMinRnrTimer,
+     kQpAltPath | kQpAccessFlags | kQpPkeyIndex},
+    {kRtr, kRts, kQpTimeout | kQpSqPsn,
+     kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kMigration},
+    {kRts, kRts, 0, kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kMigration},
+    {kRts, kSqd, 0, kQpEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kMigration},
+    {kSqd, kSqd, 0,
+     kQpPort | kQpAv | kQpTimeout | kQpMaxDestRdAtomic | kQpAccessFlags |
+         kQpPkeyIndex | kQpMinRnrTimer | kMigration},
+};
+
+std::span<const Row> TableOf(QpType type) {
+  switch (type) {
+    case QpType::kRc:
+      return kRcTable;
+    case QpType::kUc:
+      return kUcTable;
+    case QpType::kUd:
+      return kUdTable;
+    case QpType::kXrcInitiator:
+      return kXrcInitiatorTable;
+    case QpType::kXrcTarget:
+      return kXrcTargetTable;
+  }
+  return {};
+}
+
+bool Exists(QpState state) {
+  return static_cast<uint8_t>(state) <= static_cast<uint8_t>(kErr);
+}
+
+}  // namespace
+
+Transition FindTransition(QpType type, QpState from, QpState to) {
+  const std::span<const Row> table = TableOf(type);
+  if (table.empty() || !Exists(from)) return {};
+  if (to == kReset || to == kErr) return {.allowed = true};
+  for (const Row& row : table) {
+    if (row.from == from && row.to == to) {
+      return {true, row.required, row.optional};
+    }
+  }
+  return {};
+}
+
+int CheckTransition(QpType type, QpState from, QpState to, uint32_t mask) {
+  const Transition transition = FindTransition(type, from, to);
+  const uint32_t given = mask & ~uint32_t{kQpState};
+  if (!transition.allowed) return EINVAL;
+  if ((given & transition.required) != transition.required) return EINVAL;
+  if ((given & ~(transition.required | transition.optional)) != 0) {
+    return EINVAL;
+  }
+  return 0;
+}
+
+Posting PostingSend(QpType type, QpState state) {
+  if (type == QpType::kXrcTarget) return Posting::kRefused;
+  switch (state) {
+    case kReset:
+    case kInit:
+    case kRtr:
+      return Posting::kRefused;
+    case kRts:
+      return Posting::kAccepted;
+    case kSqd:
+      return Posting::kHeld;
+    case kSqe:
+    case kErr:
+      return Posting::kFlushed;
+  }
+  return Posting::kRefused;
+}
+
+Posting PostingReceive(QpType type, QpState state) {
+  if (type == QpType::kXrcTarget || type == QpType::kXrcInitiator) {
+    return Posting::kRefused;
+  }
+  switch (state) {
+    case kReset:
+      return Posting::kRefused;
+    case kInit:
+    case kRtr:
+    case kRts:
+    case kSqd:
+    case kSqe:
+      return Posting::kAccepted;
+    case kErr:
+      return Posting::kFlushed;
+  }
+  return Posting::kRefused;
+}
+
+}  // namespace transport

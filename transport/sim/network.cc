@@ -1,0 +1,560 @@
+#include "transport/sim/network.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "wire/describe.h"
+#include "wire/packet.h"
+#include "wire/psn.h"
+
+namespace sim {
+namespace {
+
+// A node whose timer fires this often at one moment spins.
+constexpr uint64_t kMostTimersAtOnce = 10'000;
+// A node that sends this many bursts in one go does.
+constexpr uint64_t kMostBurstsAtOnce = 1'000'000;
+// GRO merges what arrives within this.
+constexpr Time kMergeTime = 10 * transport::kMicrosecond;
+constexpr int kMostMerged = 64;
+// A run of losses is over by then: it is to take a burst, not every retry.
+constexpr Time kLossRunTime = 100 * transport::kMicrosecond;
+
+std::string Describe(std::span<const uint8_t> bytes) {
+  wire::PacketView view;
+  if (wire::PacketView::Parse(bytes, &view) != wire::ParseError::kOk) {
+    return absl::StrCat("unparsable, ", bytes.size(), " bytes");
+  }
+  return wire::DescribePacket(view);
+}
+
+}  // namespace
+
+Node::Node(Network* network, int index, const wire::IpAddress& address)
+    : index_(index),
+      address_(address),
+      memory_(&network->checker()),
+      endpoint_(std::make_unique<transport::Endpoint>()) {
+  ip_id_ = static_cast<uint16_t>(network->random().Next());
+}
+
+Network::Network(uint64_t seed, Checker* checker)
+    : random_(seed), checker_(checker), links_(kMaxNodes * kMaxNodes) {}
+
+Network::~Network() = default;
+
+Node& Network::AddNode(const wire::IpAddress& address) {
+  nodes_.push_back(
+      std::make_unique<Node>(this, static_cast<int>(nodes_.size()), address));
+  return *nodes_.back();
+}
+
+Node& Network::AddNode() {
+  return AddNode(
+      *wire::IpAddress::Parse(absl::StrCat("10.0.0.", nodes_.size() + 1)));
+}
+
+void Network::SetAllLinks(const LinkProfile& profile) {
+  for (Link& link : links_) link.profile = profile;
+}
+
+void Network::WritePcap(const std::string& file) {
+  pcap_ = std::make_unique<PcapWriter>(file);
+  if (!pcap_->ok()) checker_->Fail(absl::StrCat("cannot write ", file));
+}
+
+void Network::Trace(const std::string& line) const {
+  std::printf("%14.3f us  %s\n", static_cast<double>(now_) / 1000,
+              line.c_str());
+}
+
+// --- Events.
+
+void Network::Push(Time time, Kind kind, int node, uint32_t index) {
+  heap_.push_back({std::max(time, now_), order_++, kind, node, index});
+  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+}
+
+void Network::At(Time when, Node& node, std::function<void()> what) {
+  uint32_t index;
+  if (free_calls_.empty()) {
+    index = calls_.size();
+    calls_.push_back(std::move(what));
+  } else {
+    index = free_calls_.back();
+    free_calls_.pop_back();
+    calls_[index] = std::move(what);
+  }
+  Push(when, Kind::kCall, node.index(), index);
+}
+
+bool Network::Step() {
+  if (heap_.empty()) return false;
+  std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+  const Event event = heap_.back();
+  heap_.pop_back();
+  now_ = event.time;
+  ++events_;
+  Node& node = *nodes_[event.node];
+  switch (event.kind) {
+    case Kind::kDeliver:
+      Deliver(node, *packet_pool_[event.index]);
+      free_packets_.push_back(event.index);
+      break;
+    case Kind::kTimer:
+      RunTimer(node);
+      break;
+    case Kind::kReady:
+      node.ready_scheduled_ = false;
+      break;
+    case Kind::kCall: {
+      const std::function<void()> call = std::move(calls_[event.index]);
+      calls_[event.index] = nullptr;
+      free_calls_.push_back(event.index);
+      call();
+      break;
+    }
+  }
+  Pump(node);
+  return true;
+}
+
+bool Network::RunUntil(const std::function<bool()>& done, Time limit) {
+  while (!done()) {
+    if (checker_->failed() || heap_.empty() || heap_.front().time > limit) {
+      return false;
+    }
+    Step();
+  }
+  return true;
+}
+
+void Network::RunTo(Time when) {
+  while (!heap_.empty() && heap_.front().time <= when) Step();
+  now_ = std::max(now_, when);
+}
+
+bool Network::RunUntilIdle(Time limit) {
+  while (!heap_.empty()) {
+    if (checker_->failed() || heap_.front().time > limit) return false;
+    Step();
+  }
+  return true;
+}
+
+void Network::Touch(Node& node) { Pump(node); }
+
+// --- Timers.
+
+void Network::ArmTimer(Node& node) {
+  const Time next = node.endpoint_->NextTimeout();
+  if (next == transport::kNever) return;
+  const Time when = std::max(next + node.timer_slack_now_, now_);
+  // An earlier event is there and will look again.
+  if (node.timer_scheduled_ <= when) return;
+  node.timer_scheduled_ = when;
+  Push(when, Kind::kTimer, node.index(), 0);
+}
+
+void Network::RunTimer(Node& node) {
+  // One of several may have been overtaken; all of them only look.
+  if (node.timer_scheduled_ <= now_) {
+    node.timer_scheduled_ = transport::kNever;
+  }
+  const Time next = node.endpoint_->NextTimeout();
+  if (next > now_) {
+    // Early calls are harmless, so they are made now and then.
+    if (random_.Percent(5)) node.endpoint_->OnTimer(now_);
+    return;
+  }
+  if (node.profile_.timer_slack > 0) {
+    node.timer_slack_now_ = random_.Below(node.profile_.timer_slack);
+  }
+  if (node.last_time_ != now_) {
+    node.last_time_ = now_;
+    node.timers_at_once_ = 0;
+  }
+  if (++node.timers_at_once_ == kMostTimersAtOnce) {
+    checker_->Fail(absl::StrCat("node ", node.index(), ": its timer spins"));
+    return;
+  }
+  node.endpoint_->OnTimer(now_);
+}
+
+// --- Sending.
+
+Node* Network::FindNode(const wire::IpAddress& address) {
+  for (const auto& node : nodes_) {
+    if (node->address() == address) return node.get();
+  }
+  return nullptr;
+}
+
+uint32_t Network::NewPacket() {
+  if (free_packets_.empty()) {
+    packet_pool_.push_back(std::make_unique<Packet>());
+    return packet_pool_.size() - 1;
+  }
+  const uint32_t index = free_packets_.back();
+  free_packets_.pop_back();
+  return index;
+}
+
+void Network::Pump(Node& node) {
+  if (node.burst_ == nullptr) {
+    node.burst_buffer_.resize(node.profile_.burst_bytes);
+    node.burst_ = std::make_unique<transport::Burst>(
+        node.burst_buffer_, node.profile_.max_segments);
+  }
+  for (uint64_t bursts = 0; now_ >= node.busy_until_; ++bursts) {
+    if (bursts == kMostBurstsAtOnce) {
+      checker_->Fail(absl::StrCat("node ", node.index(), ": sends for ever"));
+      return;
+    }
+    const bool has = node.endpoint_->HasTransmit();
+    if (!node.endpoint_->PollTransmit(now_, node.burst_.get())) {
+      if (node.endpoint_->HasTransmit()) {
+        checker_->Fail(absl::StrCat(
+            "node ", node.index(),
+            ": HasTransmit after PollTransmit had nothing to send"));
+      }
+      break;
+    }
+    if (!has) {
+      checker_->Fail(absl::StrCat("node ", node.index(),
+                                  ": sends although HasTransmit denied it"));
+    }
+    if (node.burst_->empty()) {
+      checker_->Fail(absl::StrCat("node ", node.index(), ": empty burst"));
+      return;
+    }
+    SendBurst(node);
+    if (checker_->failed()) return;
+  }
+  if (now_ < node.busy_until_ && !node.ready_scheduled_) {
+    node.ready_scheduled_ = true;
+    Push(node.busy_until_, Kind::kReady, node.index(), 0);
+  }
+  ArmTimer(node);
+}
+
+void Network::CheckBurst(Node& node) {
+  const transport::Burst& burst = *node.burst_;
+  const size_t size = burst.segment_size();
+  const std::span<const uint8_t> bytes = burst.bytes();
+  const auto fail = [&](const std::string& what) {
+    checker_->Fail(absl::StrCat("node ", node.index(), ": burst ", what));
+  };
+  if (burst.flow() == nullptr || size == 0) return fail("without a flow");
+  if (burst.segments() > node.profile_.max_segments ||
+      bytes.size() > node.profile_.burst_bytes ||
+      (bytes.size() + size - 1) / size !=
+          static_cast<size_t>(burst.segments())) {
+    return fail("of the wrong size");
+  }
+  if (burst.flow()->av.source != node.address()) {
+    return fail("from another address");
+  }
+  uint32_t qpn = 0;
+  uint16_t id = 0;
+  for (size_t at = 0; at < bytes.size(); at += size, ++id) {
+    const auto segment = bytes.subspan(at, std::min(size, bytes.size() - at));
+    wire::PacketView view;
+    if (const auto error = wire::PacketView::Parse(segment, &view);
+        error != wire::ParseError::kOk) {
+      return fail(
+          absl::StrCat("with a bad packet: ", wire::ParseErrorName(error)));
+    }
+    if (segment.size() % 4 != 0) return fail("with a packet not padded");
+    if (id != 0 && view.bth().dest_qpn != qpn) return fail("to two QPs");
+    qpn = view.bth().dest_qpn;
+    if (!burst.flow()->icrc.Verify(segment, id)) {
+      return fail(absl::StrCat("with a bad ICRC: ", Describe(segment)));
+    }
+    const Node* to = FindNode(burst.flow()->av.destination);
+    if (to == nullptr) return fail("to nobody");
+    if (const std::string wrong =
+            rules_.OnSent(node.index(), to->index(), view);
+        !wrong.empty()) {
+      return fail(absl::StrCat("with ", wrong, ": ", Describe(segment)));
+    }
+  }
+}
+
+void Network::SendBurst(Node& node) {
+  CheckBurst(node);
+  if (checker_->failed()) return;
+  const transport::Burst& burst = *node.burst_;
+  const transport::Flow& flow = *burst.flow();
+  packets_ += burst.segments();
+  bytes_ += burst.bytes().size();
+  if (node.profile_.bytes_per_us != 0) {
+    node.busy_until_ =
+        now_ + 1 + burst.bytes().size() * 1000 / node.profile_.bytes_per_us;
+  }
+  Node* to = FindNode(flow.av.destination);
+  if (!link(node, *to).profile.impaired() && pcap_ == nullptr && !trace_ &&
+      !filter && node.profile_.ip_id == IpIdMode::kSegment) {
+    SendTrain(node, *to, flow);
+    return;
+  }
+  const size_t size = burst.segment_size();
+  const std::span<const uint8_t> bytes = burst.bytes();
+  uint16_t segment = 0;
+  for (size_t at = 0; at < bytes.size(); at += size, ++segment) {
+    uint16_t id = segment;
+    if (node.profile_.ip_id == IpIdMode::kZero) id = 0;
+    if (node.profile_.ip_id == IpIdMode::kCounting) {
+      node.ip_id_ += 1 + (random_.Percent(10) ? random_.Below(20) : 0);
+      id = node.ip_id_;
+    }
+    SendPacket(node, *to, flow,
+               bytes.subspan(at, std::min(size, bytes.size() - at)), id);
+  }
+}
+
+void Network::SendTrain(Node& from, Node& to, const transport::Flow& flow) {
+  Link& link = this->link(from, to);
+  const uint32_t index = NewPacket();
+  Packet& packet = *packet_pool_[index];
+  packet.bytes.assign(from.burst_->bytes().begin(), from.burst_->bytes().end());
+  packet.segment_size = from.burst_->segment_size();
+  packet.source = flow.av.source;
+  packet.destination = flow.av.destination;
+  packet.source_port = flow.av.source_port;
+  packet.traffic_class = flow.av.traffic_class;
+  packet.ip_id = 0;
+  packet.corrupted = packet.forged = false;
+  link.sent += from.burst_->segments();
+  link.last_arrival = std::max(now_ + link.profile.delay, link.last_arrival);
+  Push(link.last_arrival, Kind::kDeliver, to.index(), index);
+}
+
+void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
+                         std::span<const uint8_t> bytes, uint16_t ip_id) {
+  Link& link = this->link(from, to);
+  const LinkProfile& profile = link.profile;
+  ++link.sent;
+  std::string fate;
+  uint8_t traffic_class = flow.av.traffic_class;
+
+  bool drop = profile.down;
+  if (filter) {
+    wire::PacketView view;
+    wire::PacketView::Parse(bytes, &view);
+    if (!filter(from, view)) drop = true;
+  }
+  if (!drop) {
+    if (link.losing > 0 && now_ <= link.losing_until) {
+      --link.losing;
+      drop = true;
+    } else if (random_.Chance(profile.loss)) {
+      link.losing = random_.Below(profile.loss_run);
+      link.losing_until = now_ + kLossRunTime;
+      drop = true;
+    }
+  }
+  if (drop) {
+    ++link.lost;
+    fate = "lost";
+  }
+
+  // The queue before the receiver.
+  Time queued = now_;
+  if (!drop && profile.bytes_per_us != 0) {
+    const Time start = std::max(now_, link.queue_free);
+    const uint64_t backlog =
+        static_cast<uint64_t>(start - now_) * profile.bytes_per_us / 1000;
+    if (profile.queue_bytes != 0 &&
+        backlog + bytes.size() > profile.queue_bytes) {
+      ++link.overflowed;
+      drop = true;
+      fate = "queue overflow";
+      if (profile.receiver_queue) to.overflow_ = true;
+    } else {
+      if (profile.ecn_threshold != 0 && backlog > profile.ecn_threshold &&
+          (traffic_class & 3) != 0) {
+        traffic_class |= 3;
+        ++link.marked;
+        fate += "marked ";
+      }
+      queued =
+          start + static_cast<Time>(bytes.size() * 1000 / profile.bytes_per_us);
+      link.queue_free = queued;
+    }
+  }
+
+  int copies = 0;
+  if (!drop) {
+    copies = 1;
+    while (copies < 4 && random_.Chance(profile.duplicate)) ++copies;
+  }
+  for (int copy = 0; copy < copies; ++copy) {
+    Time arrival =
+        queued + profile.delay +
+        (profile.jitter > 0 ? static_cast<Time>(random_.Below(profile.jitter))
+                            : 0);
+    const bool straggler = copy > 0 || random_.Chance(profile.reorder);
+    if (straggler) {
+      arrival += random_.Below(profile.reorder_delay + 1);
+    } else {
+      arrival = std::max(arrival, link.last_arrival);
+      link.last_arrival = arrival;
+    }
+    const uint32_t index = NewPacket();
+    Packet& packet = *packet_pool_[index];
+    packet.bytes.assign(bytes.begin(), bytes.end());
+    packet.segment_size = bytes.size();
+    packet.source = flow.av.source;
+    packet.destination = flow.av.destination;
+    packet.source_port = flow.av.source_port;
+    packet.traffic_class = traffic_class;
+    packet.ip_id = ip_id;
+    packet.corrupted = packet.forged = false;
+    if (from.profile_.ip_id != IpIdMode::kSegment) {
+      flow.icrc.Store(packet.bytes, ip_id);
+    }
+    if (copy > 0) {
+      ++link.duplicated;
+      absl::StrAppend(&fate, "copy ");
+    } else if (straggler) {
+      ++link.reordered;
+      absl::StrAppend(&fate, "held back ");
+    }
+    if (random_.Chance(profile.forge)) Forge(to, packet);
+    if (random_.Chance(profile.corrupt)) {
+      ++link.corrupted;
+      packet.corrupted = true;
+      for (int bits = 1 + random_.Below(3); bits > 0; --bits) {
+        const uint64_t bit = random_.Below(packet.bytes.size() * 8);
+        packet.bytes[bit / 8] ^= 1 << bit % 8;
+      }
+      absl::StrAppend(&fate, "damaged ");
+    }
+    if (trace_ || pcap_ != nullptr) {
+      absl::StrAppendFormat(&fate, "arrives %.3f us ",
+                            static_cast<double>(arrival) / 1000);
+    }
+    Push(arrival, Kind::kDeliver, to.index(), index);
+  }
+  if (trace_) {
+    Trace(absl::StrFormat("%d > %d  %s  [%s]", from.index(), to.index(),
+                          Describe(bytes), fate));
+  }
+  if (pcap_ != nullptr) {
+    pcap_->Write({.time = now_,
+                  .source = flow.av.source,
+                  .destination = flow.av.destination,
+                  .source_port = flow.av.source_port,
+                  .traffic_class = traffic_class,
+                  .ip_id = ip_id,
+                  .udp_payload = bytes},
+                 fate);
+  }
+}
+
+void Network::Forge(Node& to, const Packet& packet) {
+  const uint32_t index = NewPacket();
+  Packet& forged = *packet_pool_[index];
+  forged = packet;
+  forged.forged = true;
+  // Of the same family.
+  forged.source.bytes[15] ^= 0x80;
+  forged.ip_id = 0;
+  wire::PacketView view;
+  wire::PacketView::Parse(forged.bytes, &view);
+  const size_t header = view.info().header_length;
+  for (size_t i = header; i + wire::kIcrcSize < forged.bytes.size(); ++i) {
+    forged.bytes[i] ^= 0x5a;
+  }
+  if (random_.Percent(50)) {  // one that is expected next, perhaps
+    wire::StoreBe24(forged.bytes.data() + 9,
+                    wire::PsnAdd(view.bth().psn, random_.Between(-2, 2)));
+  }
+  wire::IcrcFlow(forged.source, forged.destination, forged.source_port,
+                 wire::kRoceUdpPort)
+      .Store(forged.bytes, 0);
+  Push(now_ + random_.Below(packet.bytes.size() + 20'000), Kind::kDeliver,
+       to.index(), index);
+}
+
+// --- Receiving.
+
+void Network::Deliver(Node& node, const Packet& packet) {
+  uint16_t id = packet.ip_id;
+  const std::span<const uint8_t> bytes = packet.bytes;
+  for (size_t at = 0; at < bytes.size(); at += packet.segment_size, ++id) {
+    DeliverOne(
+        node, packet,
+        bytes.subspan(at, std::min(packet.segment_size, bytes.size() - at)),
+        id);
+  }
+}
+
+void Network::DeliverOne(Node& node, const Packet& packet,
+                         std::span<const uint8_t> bytes, uint16_t ip_id) {
+  Node::Merge& merge = node.merge_;
+  int index = 0;
+  if (node.profile_.gro) {
+    const bool joins = ip_id != 0 && merge.source == packet.source &&
+                       merge.port == packet.source_port && merge.last >= 0 &&
+                       now_ - merge.last <= kMergeTime &&
+                       bytes.size() <= merge.size && merge.count < kMostMerged;
+    if (joins) {
+      index = merge.count++;
+      // A shorter one ends it.
+      if (bytes.size() < merge.size) merge.count = kMostMerged;
+    } else {
+      merge = {packet.source, packet.source_port, now_, bytes.size(), 1};
+    }
+    merge.last = now_;
+  }
+  if (node.overflow_) {
+    node.overflow_ = false;
+    node.endpoint_->OnReceiveOverflow(now_);
+  }
+  const transport::Datagram datagram = {
+      .bytes = bytes,
+      .source = packet.source,
+      .destination = packet.destination,
+      .source_port = packet.source_port,
+      .traffic_class = packet.traffic_class,
+      .hop_limit = 64,
+      .segment_index = static_cast<uint16_t>(index),
+  };
+  const transport::Disposition disposition =
+      node.endpoint_->OnDatagram(datagram, now_);
+  if (packet.forged) return;
+  if (packet.corrupted) {
+    // Unless the flips have hit what the ICRC does not cover, or each other.
+    const wire::IcrcFlow flow(packet.source, packet.destination,
+                              packet.source_port, wire::kRoceUdpPort);
+    if (!flow.Verify(bytes, ip_id)) {
+      if (disposition == transport::Disposition::kDelivered) ++undetected_;
+      return;
+    }
+  }
+  wire::PacketView view;
+  wire::PacketView::Parse(bytes, &view);
+  rules_.OnDelivered(node.index(), view);
+  if (disposition != transport::Disposition::kDelivered &&
+      disposition != transport::Disposition::kUnknownQp) {
+    // A counted ID is believed only near the last one: what was overtaken by
+    // many may be refused, and counts as lost.
+    const Node* from = FindNode(packet.source);
+    if (disposition == transport::Disposition::kBadIcrc && from != nullptr &&
+        from->profile_.ip_id == IpIdMode::kCounting) {
+      ++refused_;
+      return;
+    }
+    checker_->Fail(absl::StrCat(
+        "node ", node.index(), ": refused a good packet (disposition ",
+        static_cast<int>(disposition), ", IP ID ", ip_id, ", segment index ",
+        index, "): ", Describe(bytes)));
+  }
+}
+
+}  // namespace sim

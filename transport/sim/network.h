@@ -1,0 +1,272 @@
+// A network in one thread: endpoints on one virtual clock, joined by links that
+// lose, duplicate, reorder, delay and damage packets as a seed decides.
+//
+// Step() jumps to the next event; nothing else moves the clock. What goes over
+// the wire is checked on its way (burst shape, headers, ICRC), and can be
+// written to a capture file with each packet's fate beside it.
+#ifndef TRANSPORT_SIM_NETWORK_H_
+#define TRANSPORT_SIM_NETWORK_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/base/burst.h"
+#include "transport/base/types.h"
+#include "transport/endpoint/endpoint.h"
+#include "transport/sim/checker.h"
+#include "transport/sim/pcap_writer.h"
+#include "transport/sim/random.h"
+#include "transport/sim/sim_memory.h"
+#include "transport/sim/wire_rules.h"
+#include "wire/address.h"
+#include "wire/icrc.h"
+
+namespace sim {
+
+using transport::Time;
+
+// What a link, in one direction, does to packets. Chances in parts per million.
+struct LinkProfile {
+  uint32_t loss = 0;
+  uint32_t loss_run = 1;  // a loss takes up to this many packets in a row
+  uint32_t duplicate = 0;
+  uint32_t reorder = 0;  // held back by up to reorder_delay
+  uint32_t corrupt = 0;  // one to three bits flipped
+  // Somebody else sends the same with other contents: another host in its own
+  // name, so with a good ICRC and the wrong address.
+  uint32_t forge = 0;
+  Time delay = 5 * transport::kMicrosecond;
+  Time jitter = 0;  // added to the delay; keeps the order
+  Time reorder_delay = 100 * transport::kMicrosecond;
+  // The queue before the receiver. 0 = infinitely fast, or without a limit.
+  uint64_t bytes_per_us = 0;
+  uint64_t queue_bytes = 0;  // what is more is dropped
+  uint64_t ecn_threshold =
+      0;  // ECN-capable packets are marked above; 0 = never
+  bool receiver_queue = false;  // drops are told to OnReceiveOverflow
+  bool down = false;            // nothing passes
+
+  // Whether a packet can vanish or arrive damaged.
+  bool lossy() const {
+    return loss != 0 || corrupt != 0 || queue_bytes != 0 || down;
+  }
+  bool impaired() const {
+    return lossy() || duplicate != 0 || reorder != 0 || jitter != 0 ||
+           bytes_per_us != 0;
+  }
+};
+
+// How a node's packets are numbered and cut.
+enum class IpIdMode : uint8_t {
+  kSegment,   // segment i of a send carries i, as UDP_SEGMENT sends do
+  kZero,      // every packet alone with 0
+  kCounting,  // one counter for all destinations, as hardware has it
+};
+
+struct NodeProfile {
+  IpIdMode ip_id = IpIdMode::kSegment;
+  int max_segments = 64;
+  size_t burst_bytes = 65507;
+  bool gro = true;       // arrivals are merged, so they have a segment index
+  Time timer_slack = 0;  // timers run up to this late
+  uint64_t bytes_per_us =
+      0;  // a send keeps the sender busy; 0 = no time at all
+};
+
+// One direction of the way from one node to another.
+struct Link {
+  LinkProfile profile;
+  Time queue_free = 0;
+  Time last_arrival = 0;
+  uint32_t losing = 0;  // more to lose
+  Time losing_until = 0;
+  // Counters, packets.
+  uint64_t sent = 0;
+  uint64_t lost = 0;
+  uint64_t overflowed = 0;
+  uint64_t duplicated = 0;
+  uint64_t reordered = 0;
+  uint64_t corrupted = 0;
+  uint64_t marked = 0;
+};
+
+class Network;
+
+// A host: an endpoint, its memory and its address.
+class Node {
+ public:
+  Node(Network* network, int index, const wire::IpAddress& address);
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  int index() const { return index_; }
+  const wire::IpAddress& address() const { return address_; }
+  SimMemory& memory() { return memory_; }
+  // Before queue pairs exist or after they are gone; see also Touch.
+  transport::Endpoint& endpoint() { return *endpoint_; }
+  NodeProfile& profile() { return profile_; }
+
+ private:
+  friend class Network;
+
+  // The datagram that GRO would be merging into.
+  struct Merge {
+    wire::IpAddress source;
+    uint16_t port = 0;
+    Time last = -1;
+    size_t size = 0;
+    int count = 0;
+  };
+
+  int index_;
+  wire::IpAddress address_;
+  SimMemory memory_;
+  NodeProfile profile_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  std::unique_ptr<transport::Burst> burst_;
+  std::vector<uint8_t> burst_buffer_;
+  Merge merge_;
+  Time busy_until_ = 0;
+  bool ready_scheduled_ = false;
+  Time timer_scheduled_ = transport::kNever;
+  Time timer_slack_now_ = 0;
+  uint16_t ip_id_ = 0;
+  bool overflow_ = false;
+  // Spinning is noticed by these.
+  Time last_time_ = -1;
+  uint64_t timers_at_once_ = 0;
+};
+
+// A packet (or a train of equal ones, the last perhaps shorter) on its way.
+struct Packet {
+  std::vector<uint8_t> bytes;
+  size_t segment_size = 0;  // bytes; a single packet has bytes.size()
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t source_port = 0;
+  uint8_t traffic_class = 0;
+  uint16_t ip_id = 0;  // of the first segment; each next has one more
+  bool corrupted = false;
+  bool forged = false;
+};
+
+class Network {
+ public:
+  explicit Network(uint64_t seed, Checker* checker);
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  // --- Building.
+  Node& AddNode(const wire::IpAddress& address);
+  Node& AddNode();  // 10.0.0.1, 10.0.0.2, ...
+  Node& node(int index) { return *nodes_[index]; }
+  int size() const { return static_cast<int>(nodes_.size()); }
+  Link& link(const Node& from, const Node& to) {
+    return links_[from.index() * kMaxNodes + to.index()];
+  }
+  void SetAllLinks(const LinkProfile& profile);
+  // Every packet to a file (pcapng). Before the first event.
+  void WritePcap(const std::string& file);
+  void set_trace(bool on) { trace_ = on; }
+  bool trace() const { return trace_; }
+  // Prints one line of a trace, after the virtual time.
+  void Trace(const std::string& line) const;
+
+  // --- The clock.
+  Time now() const { return now_; }
+  // Calls `what` at `when` (now, if that has passed), then lets `node` send.
+  void At(Time when, Node& node, std::function<void()> what);
+  // The application has called into the endpoint outside of At.
+  void Touch(Node& node);
+  // Runs the next event. False when there is none.
+  bool Step();
+  // Runs events until `done` or until the clock passes `limit`. Returns whether
+  // it was `done`.
+  bool RunUntil(const std::function<bool()>& done, Time limit);
+  // Runs events up to and including `when`, and moves the clock there.
+  void RunTo(Time when);
+  // Until nothing is left to happen, at most until `limit`; whether that was
+  // reached.
+  bool RunUntilIdle(Time limit);
+
+  // --- What happened.
+  uint64_t events() const { return events_; }
+  uint64_t packets() const { return packets_; }
+  uint64_t bytes() const { return bytes_; }
+  // Damaged packets that the receiver took for good: CRC-32 with an IP ID to
+  // be guessed lets one in some millions pass. What they wrote cannot be held
+  // against the transport.
+  uint64_t undetected() const { return undetected_; }
+  // Good packets whose counted IP ID was not believed.
+  uint64_t refused() const { return refused_; }
+
+  // Looks at every packet that is sent, before the link does. The last result
+  // of Parse; tests count and drop by it. Returns false to have it dropped.
+  std::function<bool(const Node& from, const wire::PacketView& packet)> filter;
+
+  // Connections that it is told of are watched.
+  WireRules& rules() { return rules_; }
+
+  Random& random() { return random_; }
+  Checker& checker() { return *checker_; }
+
+ private:
+  static constexpr int kMaxNodes = 64;
+  enum class Kind : uint8_t { kDeliver, kTimer, kReady, kCall };
+  struct Event {
+    Time time;
+    uint64_t order;
+    Kind kind;
+    int node;
+    uint32_t index;  // of packets or calls
+    bool operator>(const Event& other) const {
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+
+  void Push(Time time, Kind kind, int node, uint32_t index);
+  uint32_t NewPacket();
+  Node* FindNode(const wire::IpAddress& address);
+  void Pump(Node& node);
+  void SendBurst(Node& node);
+  // One packet onto the link; `bytes` are copied.
+  void SendPacket(Node& from, Node& to, const transport::Flow& flow,
+                  std::span<const uint8_t> bytes, uint16_t ip_id);
+  void SendTrain(Node& from, Node& to, const transport::Flow& flow);
+  void CheckBurst(Node& node);
+  // A forged copy of `packet`, soon.
+  void Forge(Node& to, const Packet& packet);
+  void Deliver(Node& node, const Packet& packet);
+  void DeliverOne(Node& node, const Packet& packet,
+                  std::span<const uint8_t> bytes, uint16_t ip_id);
+  void ArmTimer(Node& node);
+  void RunTimer(Node& node);
+
+  Random random_;
+  Checker* checker_;
+  Time now_ = 0;
+  uint64_t order_ = 0;
+  std::vector<Event> heap_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<Link> links_;
+  std::vector<std::unique_ptr<Packet>> packet_pool_;
+  std::vector<uint32_t> free_packets_;
+  std::vector<std::function<void()>> calls_;
+  std::vector<uint32_t> free_calls_;
+  std::unique_ptr<PcapWriter> pcap_;
+  bool trace_ = false;
+  uint64_t events_ = 0;
+  uint64_t packets_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t undetected_ = 0;
+  uint64_t refused_ = 0;
+  WireRules rules_;
+};
+
+}  // namespace sim
+
+#endif  // TRANSPORT_SIM_NETWORK_H_

@@ -1,0 +1,147 @@
+// Two nodes with one reliable connection: what most tests of the transport
+// need.
+//
+//   sim::Pair pair;
+//   pair.Connect();
+//   pair.a.Write(/*wr_id=*/1, /*local=*/0, /*remote=*/64, /*length=*/3000);
+//   pair.Run();
+//   EXPECT_EQ(pair.a.TakeSend(), ...);
+//
+// Each side owns one buffer of `buffer_bytes`, registered with all rights;
+// offsets into it name local and remote bytes.
+#ifndef TRANSPORT_SIM_PAIR_H_
+#define TRANSPORT_SIM_PAIR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transport/qp/queue_pair.h"
+#include "transport/sim/checker.h"
+#include "transport/sim/network.h"
+#include "transport/sim/queues.h"
+
+namespace sim {
+
+inline constexpr uint32_t kAllAccess =
+    transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
+    transport::kAccessRemoteRead | transport::kAccessRemoteAtomic;
+
+struct PairOptions {
+  uint64_t seed = 1;
+  size_t buffer_bytes = 1 << 20;
+  transport::QpCapacity capacity = {.max_send_wr = 256,
+                                    .max_recv_wr = 256,
+                                    .max_send_sge = 16,
+                                    .max_recv_sge = 16,
+                                    .max_inline_data = 256};
+  bool signal_all = false;
+  bool srq = false;  // both sides receive from an SRQ
+  // For both sides; addresses, QPNs and PSNs are filled in.
+  uint32_t path_mtu = 1024;
+  uint8_t max_rd_atomic = 16;
+  uint8_t timeout = 14;  // 67 ms
+  uint8_t retry_cnt = 7;
+  uint8_t rnr_retry = 7;
+  uint8_t min_rnr_timer = 12;  // 0.64 ms
+  uint32_t access_flags = kAllAccess;
+  uint32_t psn_a = 0x123456;  // the first that a sends
+  uint32_t psn_b = 0xfffff0;
+  LinkProfile link;
+  NodeProfile node;
+};
+
+class Pair {
+ public:
+  class Side {
+   public:
+    // --- What there is.
+    Node* node = nullptr;
+    std::unique_ptr<uint8_t[]> buffer;
+    Region region;
+    SimCq send_cq;
+    SimCq recv_cq;
+    SimEvents events;
+    std::unique_ptr<SimSrq> srq;
+    std::unique_ptr<transport::QueuePair> qp;
+    // What Connect sets; a test may change it before.
+    transport::QpAttributes attributes;
+
+    // --- Posting. Each lets the node transmit, and returns what the queue pair
+    // did. The remote side is the other's region.
+    int Post(const transport::SendRequest& request);
+    int Send(uint64_t wr_id, uint64_t local, uint32_t length,
+             uint32_t flags = transport::kSendSignaled);
+    int Write(uint64_t wr_id, uint64_t local, uint64_t remote, uint32_t length,
+              uint32_t flags = transport::kSendSignaled);
+    int WriteWithImm(uint64_t wr_id, uint64_t local, uint64_t remote,
+                     uint32_t length, uint32_t imm_be,
+                     uint32_t flags = transport::kSendSignaled);
+    int Read(uint64_t wr_id, uint64_t local, uint64_t remote, uint32_t length,
+             uint32_t flags = transport::kSendSignaled);
+    int FetchAdd(uint64_t wr_id, uint64_t local, uint64_t remote, uint64_t add,
+                 uint32_t flags = transport::kSendSignaled);
+    int CompareSwap(uint64_t wr_id, uint64_t local, uint64_t remote,
+                    uint64_t compare, uint64_t swap,
+                    uint32_t flags = transport::kSendSignaled);
+    // To the queue pair's own queue, or to the SRQ.
+    int Receive(uint64_t wr_id, uint64_t local, uint32_t length);
+    int Modify(transport::QpState state);
+
+    transport::Sge sge(uint64_t local, uint32_t length) const {
+      return {region.va + local, length, region.lkey};
+    }
+    std::vector<transport::Completion> TakeSend() { return send_cq.TakeAll(); }
+    std::vector<transport::Completion> TakeRecv() { return recv_cq.TakeAll(); }
+    uint64_t Word(uint64_t local) const;  // 8 bytes of the buffer
+
+   private:
+    friend class Pair;
+    Side* peer_ = nullptr;
+    Network* network_ = nullptr;
+    int PostOne(transport::SendOpcode opcode, uint64_t wr_id, uint64_t local,
+                uint64_t remote, uint32_t length, uint32_t flags,
+                uint32_t imm_be, uint64_t compare_add, uint64_t swap);
+  };
+
+  explicit Pair(const PairOptions& options = {});
+  ~Pair();
+
+  // Both sides to INIT, RTR and RTS.
+  void Connect();
+  void ToInit(Side& side);
+  void ToRtr(Side& side);
+  void ToRts(Side& side);
+
+  // Until nothing happens any more, a minute of virtual time at most.
+  void Run();
+  // Until `count` send completions of `side` are there.
+  bool RunUntilSent(Side& side, size_t count,
+                    Time limit = 60 * transport::kSecond);
+  Time now() const { return net.now(); }
+
+  Checker checker;
+  Network net;
+  Side a;
+  Side b;
+
+ private:
+  void Create(Side& side, const PairOptions& options, uint32_t qpn);
+};
+
+// The masks of the three transitions of a reliable connection.
+inline constexpr uint32_t kToInit =
+    transport::kQpState | transport::kQpPkeyIndex | transport::kQpPort |
+    transport::kQpAccessFlags;
+inline constexpr uint32_t kToRtr =
+    transport::kQpState | transport::kQpAv | transport::kQpPathMtu |
+    transport::kQpDestQpn | transport::kQpRqPsn |
+    transport::kQpMaxDestRdAtomic | transport::kQpMinRnrTimer;
+inline constexpr uint32_t kToRts =
+    transport::kQpState | transport::kQpSqPsn | transport::kQpTimeout |
+    transport::kQpRetryCnt | transport::kQpRnrRetry |
+    transport::kQpMaxQpRdAtomic;
+
+}  // namespace sim
+
+#endif  // TRANSPORT_SIM_PAIR_H_

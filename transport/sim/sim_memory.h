@@ -1,0 +1,143 @@
+// transport::Memory over plain arrays, for tests: regions with keys, rights and
+// protection domains, faults on demand, and a check of every access.
+//
+// What might be confused is made different: L_Keys differ from R_Keys, virtual
+// addresses from pointers, and Translate cuts its answer into several spans
+// when asked to.
+#ifndef TRANSPORT_SIM_SIM_MEMORY_H_
+#define TRANSPORT_SIM_SIM_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+
+#include "transport/base/memory.h"
+#include "transport/sim/checker.h"
+
+namespace sim {
+
+struct Region {
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+  transport::PdId pd = 0;
+  uint32_t access = 0;  // transport::Access
+  uint64_t va = 0;
+  uint64_t length = 0;
+  uint8_t* data = nullptr;
+  // A type 2B window: only this queue pair may use the R_Key. 0 = any.
+  uint32_t bound_qpn = 0;
+  // SEND with invalidate may name the R_Key.
+  bool may_invalidate = false;
+  bool invalidated = false;
+};
+
+// A large memory that holds no bytes: reads yield a pattern that depends on the
+// offset, writes are compared with it. `data` of its region is address space
+// that nobody may touch.
+class PatternMemory {
+ public:
+  PatternMemory(uint64_t bytes, uint64_t salt);
+  ~PatternMemory();
+  PatternMemory(const PatternMemory&) = delete;
+  PatternMemory& operator=(const PatternMemory&) = delete;
+
+  uint8_t* data() const { return data_; }
+  uint64_t size() const { return size_; }
+  bool Contains(const uint8_t* p) const {
+    return p >= data_ && p < data_ + size_;
+  }
+  void Generate(uint8_t* to, uint64_t offset, size_t bytes) const;
+  // Returns whether `from` is what the pattern has there. Counts it as
+  // written if it begins where the last one ended.
+  bool Check(const uint8_t* from, uint64_t offset, size_t bytes);
+  // Bytes from 0 that have been written, in order and without a hole.
+  uint64_t written_in_order() const { return written_in_order_; }
+  uint64_t written() const { return written_; }
+  bool mismatch() const { return mismatch_; }
+  void ForgetWrites() { written_ = written_in_order_ = 0; }
+
+ private:
+  uint64_t Word(uint64_t index) const {
+    return (index + salt_) * 0x9e3779b97f4a7c15;
+  }
+  uint8_t* data_;
+  uint64_t size_;
+  uint64_t salt_;
+  uint64_t written_ = 0;
+  uint64_t written_in_order_ = 0;
+  bool mismatch_ = false;
+};
+
+class SimMemory : public transport::Memory {
+ public:
+  explicit SimMemory(Checker* checker) : checker_(checker) {}
+
+  // --- What the application does.
+
+  // Registers `length` bytes at `data` to be known as [va, va + length). The
+  // bytes outlive the registration. Returns a copy of the region.
+  Region Register(transport::PdId pd, uint8_t* data, uint64_t va,
+                  uint64_t length, uint32_t access);
+  // The rest of a region's properties; null when there is none.
+  Region* FindByLkey(uint32_t lkey);
+  Region* FindByRkey(uint32_t rkey);
+  void Deregister(uint32_t lkey);
+  void AddPattern(PatternMemory* pattern) { patterns_.push_back(pattern); }
+
+  // Pages that are gone: any copy that touches [data, data + length) fails.
+  void AddFault(const uint8_t* data, size_t length);
+  void ClearFaults() { faults_.clear(); }
+  // Translate says kFault for what touches a fault, as a device would that
+  // knows; otherwise only the copies fail.
+  void set_translate_faults(bool on) { translate_faults_ = on; }
+
+  // Cuts what Translate returns at every multiple of `bytes` (of 8) of the
+  // virtual address. 0 = never.
+  void set_span_bytes(uint64_t bytes) { span_bytes_ = bytes; }
+
+  uint64_t bytes_copied_from() const { return bytes_from_; }
+  uint64_t bytes_copied_to() const { return bytes_to_; }
+  uint64_t atomics() const { return atomics_; }
+
+  // --- transport::Memory.
+  transport::MemoryStatus Translate(const transport::MemoryAccess& access,
+                                    transport::SpanList* out) override;
+  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                bool more) override;
+  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
+              bool more) override;
+  bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
+                   uint64_t* original) override;
+  bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
+  transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
+                                     uint32_t qpn) override;
+
+ private:
+  bool Faults(const uint8_t* data, size_t bytes) const;
+  // Reports an access to bytes that no region covers.
+  bool CheckInside(const uint8_t* data, size_t bytes, const char* what);
+  PatternMemory* PatternOf(const uint8_t* data) const;
+  void AddExtent(const uint8_t* begin, const uint8_t* end);
+
+  Checker* checker_;
+  std::unordered_map<uint32_t, Region> regions_;    // by L_Key
+  std::unordered_map<uint32_t, uint32_t> lkey_of_;  // R_Key to L_Key
+  // All bytes that were ever registered, as begins and ends.
+  std::map<const uint8_t*, const uint8_t*> extents_;
+  struct Fault {
+    const uint8_t* data;
+    size_t length;
+  };
+  std::vector<Fault> faults_;
+  std::vector<PatternMemory*> patterns_;
+  bool translate_faults_ = false;
+  uint64_t span_bytes_ = 0;
+  uint32_t next_key_ = 0;
+  uint64_t bytes_from_ = 0;
+  uint64_t bytes_to_ = 0;
+  uint64_t atomics_ = 0;
+};
+
+}  // namespace sim
+
+#endif  // TRANSPORT_SIM_SIM_MEMORY_H_

@@ -1,0 +1,139 @@
+#include "transport/sim/wire_rules.h"
+
+#include <algorithm>
+
+#include "wire/aeth.h"
+#include "wire/psn.h"
+
+namespace sim {
+namespace {
+
+bool TakesReceive(const wire::PacketView& packet) {
+  using enum wire::Operation;
+  switch (packet.operation()) {
+    case kSendLast:
+    case kSendLastImm:
+    case kSendLastInvalidate:
+    case kSendOnly:
+    case kSendOnlyImm:
+    case kSendOnlyInvalidate:
+    case kWriteLastImm:
+    case kWriteOnlyImm:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string CheckPayload(const wire::PacketView& packet, uint32_t mtu) {
+  const size_t bytes = packet.payload().size();
+  const wire::OpcodeInfo& info = packet.info();
+  if (!info.carries_payload)
+    return bytes == 0 ? "" : "payload where none may be";
+  if (info.full_mtu_payload && bytes != mtu) {
+    return "first or middle packet not of the path MTU";
+  }
+  if (bytes > mtu) return "payload beyond the path MTU";
+  // READ responses only: a last packet after others is never empty.
+  if (info.ends_message && !info.starts_message && bytes == 0) {
+    return "empty last packet";
+  }
+  return "";
+}
+
+}  // namespace
+
+void WireRules::Watch(const Requester& requester) {
+  State& state = by_responder_[{requester.peer_host, requester.peer_qpn}];
+  state = State{};
+  state.of = requester;
+  state.next_psn = requester.first_psn;
+  by_requester_[{requester.host, requester.qpn}] = &state;
+}
+
+void WireRules::SetQueue(int host, uint32_t qpn, Queue queue) {
+  const auto it = by_requester_.find({host, qpn});
+  if (it == by_requester_.end()) return;
+  it->second->queue = queue;
+  it->second->begun = 0;
+}
+
+std::string WireRules::OnSent(int host, int to,
+                              const wire::PacketView& packet) {
+  const wire::Bth& bth = packet.bth();
+  if (bth.opcode == wire::kOpcodeCnp) return "";
+  if (!bth.mig_req || bth.pkey != wire::kDefaultPkey || bth.fecn || bth.becn) {
+    return "BTH fields";
+  }
+  if (packet.info().is_request) {
+    const auto it = by_responder_.find({to, bth.dest_qpn});
+    if (it == by_responder_.end() || it->second.of.host != host) return "";
+    return OnRequest(it->second, packet);
+  }
+  const auto it = by_requester_.find({to, bth.dest_qpn});
+  if (it == by_requester_.end() || it->second->of.peer_host != host) return "";
+  return OnResponse(*it->second, packet);
+}
+
+std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
+  const wire::Bth& bth = packet.bth();
+  const uint32_t mtu = state.of.path_mtu;
+  if (std::string wrong = CheckPayload(packet, mtu); !wrong.empty()) {
+    return wrong;
+  }
+  if (bth.solicited && !TakesReceive(packet)) {
+    return "solicited on a packet that ends no receive";
+  }
+  if (state.queue == Queue::kDrained) return "a request of a drained queue";
+  const int32_t ahead = wire::PsnDiff(bth.psn, state.next_psn);
+  if (ahead > 0) return "a PSN was left out";
+  uint32_t psns = 1;
+  if (packet.operation() == wire::Operation::kReadRequest) {
+    psns = std::max(1u, (packet.reth().length + mtu - 1) / mtu);
+  }
+  const uint32_t end = wire::PsnAdd(bth.psn, psns);
+  if (ahead < 0) {
+    // The responder would take one that is half new for neither.
+    return wire::PsnDiff(end, state.next_psn) > 0
+               ? "a repeated request reaches over what was sent"
+               : "";
+  }
+  // A READ of several requests may go on.
+  if (state.queue == Queue::kDraining && packet.info().starts_message &&
+      packet.operation() != wire::Operation::kReadRequest &&
+      ++state.begun > 1) {
+    return "a message begun by a queue that drains";
+  }
+  state.next_psn = end;
+  if (packet.info().Has(wire::kAtomicEth) ||
+      packet.operation() == wire::Operation::kReadRequest) {
+    state.unanswered.push_back(wire::PsnAdd(end, -1));
+    if (state.unanswered.size() > state.of.max_rd_atomic) {
+      return "more READs and atomics outstanding than agreed";
+    }
+  }
+  return "";
+}
+
+std::string WireRules::OnResponse(const State& state,
+                                  const wire::PacketView& packet) {
+  const wire::Bth& bth = packet.bth();
+  if (bth.solicited || bth.ack_req) return "solicited or AckReq in a response";
+  const bool nak =
+      packet.operation() == wire::Operation::kAcknowledge &&
+      wire::AethKindOf(packet.aeth().syndrome) != wire::AethKind::kAck;
+  // A NAK names the PSN that is expected; it may not have been sent.
+  if (wire::PsnDiff(bth.psn, state.next_psn) >= (nak ? 1 : 0)) {
+    return "an answer to a PSN that was never sent";
+  }
+  return CheckPayload(packet, state.of.path_mtu);
+}
+
+void WireRules::OnDelivered(int host, const wire::PacketView& packet) {
+  if (!packet.info().is_response) return;
+  const auto it = by_requester_.find({host, packet.bth().dest_qpn});
+  if (it == by_requester_.end()) return;
+  std::erase(it->second->unanswered, packet.bth().psn);
+}
+
+}  // namespace sim

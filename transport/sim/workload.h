@@ -1,0 +1,203 @@
+// What the applications of a simulated run do, and what must come of it.
+//
+// All work requests are planned before the run. Every message has a target of
+// its own, or overwrites one where the ordering rules of reliable connections
+// (IBA vol. 1, 10.8.3.3) decide the result; so the final content of all memory
+// is known: each host keeps an `expected` image beside the real one.
+#ifndef TRANSPORT_SIM_WORKLOAD_H_
+#define TRANSPORT_SIM_WORKLOAD_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "transport/qp/queue_pair.h"
+#include "transport/sim/network.h"
+#include "transport/sim/queues.h"
+#include "transport/sim/random.h"
+#include "transport/sim/scenario.h"
+
+namespace sim {
+
+// A host's memory, twice: as it is, and as it must become. What is allocated is
+// surrounded by bytes that nobody may touch.
+class Arena {
+ public:
+  explicit Arena(size_t capacity);
+
+  // Returns the offset of `bytes` of random content, 8-byte aligned plus
+  // `skew`.
+  size_t Allocate(Random& random, size_t bytes, size_t skew = 0);
+  uint8_t* actual(size_t offset = 0) { return actual_.get() + offset; }
+  uint8_t* expected(size_t offset = 0) { return expected_.get() + offset; }
+  size_t used() const { return used_; }
+  size_t capacity() const { return capacity_; }
+  // From now on what is there is what must be.
+  void Accept(size_t offset, size_t bytes);
+  // The first offset at which they differ, or used().
+  size_t FirstDifference() const;
+
+ private:
+  size_t capacity_;
+  size_t used_ = 0;
+  std::unique_ptr<uint8_t[]> actual_;
+  std::unique_ptr<uint8_t[]> expected_;
+};
+
+// A piece of an arena.
+struct Piece {
+  size_t offset = 0;
+  size_t length = 0;
+};
+
+// One send work request and what is known of it.
+struct Op {
+  uint64_t wr_id = 0;
+  transport::SendOpcode opcode = transport::SendOpcode::kSend;
+  uint32_t flags = 0;
+  std::vector<transport::Sge> sges;
+  uint32_t imm_be = 0;
+  uint32_t invalidate_rkey = 0;
+  uint64_t remote_addr = 0;
+  uint32_t rkey = 0;
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;
+
+  uint32_t length = 0;
+  std::vector<Piece> local;      // in the arena of the sender
+  Piece remote;                  // in the arena of the peer
+  std::vector<uint8_t> content;  // what travels (not for atomics)
+  bool settled = true;           // nothing later changes the target
+  bool scribble = false;         // the source may be overwritten afterwards
+  int word = -1;                 // atomics: index of the host's word
+  uint64_t original = 0;         // atomics: what came back
+  int message = -1;              // index among those that take a receive
+  bool done = false;
+
+  bool takes_receive() const {
+    using transport::SendOpcode;
+    return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm ||
+           opcode == SendOpcode::kSendWithInvalidate ||
+           opcode == SendOpcode::kRdmaWriteWithImm;
+  }
+  bool is_send() const {
+    return takes_receive() &&
+           opcode != transport::SendOpcode::kRdmaWriteWithImm;
+  }
+  bool is_atomic() const {
+    return opcode == transport::SendOpcode::kCompareSwap ||
+           opcode == transport::SendOpcode::kFetchAdd;
+  }
+  bool has_imm() const {
+    return opcode == transport::SendOpcode::kSendWithImm ||
+           opcode == transport::SendOpcode::kRdmaWriteWithImm;
+  }
+};
+
+// Set in the wr_id of receives, clear in that of sends.
+inline constexpr uint64_t kReceiveWrId = uint64_t{1} << 63;
+
+// Errors leave the opcode undefined, so the work request says what it was.
+inline bool IsReceive(const transport::Completion& wc) {
+  return (wc.wr_id & kReceiveWrId) != 0;
+}
+
+// One receive.
+struct Receive {
+  uint64_t wr_id = 0;
+  std::vector<transport::Sge> sges;
+  std::vector<Piece> pieces;
+};
+
+// Receives that queue pairs of one host and domain share.
+struct SharedReceives {
+  explicit SharedReceives(transport::PdId pd) : srq(pd) {}
+  SimSrq srq;
+  std::vector<Receive> receives;
+  size_t posted = 0;
+  std::vector<bool> used;
+  int recv_batch = 1;
+  Time recv_pause = 0;
+  Time next_post = 0;
+  // While planning.
+  uint32_t longest = 0;
+  size_t messages = 0;
+};
+
+// A word that atomics of several queue pairs act on.
+struct AtomicWord {
+  bool compare_swap = false;  // or fetch-add: never both
+  size_t offset = 0;
+  uint64_t initial = 0;
+  bool uncertain = false;  // a connection that used it was broken
+};
+
+struct Host;
+
+// One end of a connection.
+struct End {
+  const EndScenario* scenario = nullptr;
+  const ConnectionScenario* connection = nullptr;
+  Host* host = nullptr;
+  End* peer = nullptr;
+  std::unique_ptr<transport::QueuePair> qp;
+  uint32_t qpn = 0;
+  SharedReceives* shared = nullptr;
+
+  std::vector<Op> ops;
+  std::vector<int> messages;      // those of `ops` that take a receive
+  std::vector<Receive> receives;  // without an SRQ
+
+  // Progress.
+  size_t posted = 0;
+  size_t completed = 0;  // ops up to the last completion
+  size_t receives_posted = 0;
+  size_t receives_completed = 0;  // completions, and thus messages of the peer
+  uint64_t receives_pushed = 0;   // the same, before the application looked
+  Time next_send = 0;
+  Time next_receive = 0;
+  int drains = 0;  // SQD events taken
+
+  // Chaos.
+  bool broken = false;  // it or its peer was: anything may fail
+  bool in_error = false;
+  bool gone = false;         // reset or destroyed: no completion any more
+  bool failed_send = false;  // a send has completed with an error
+  bool failed_receive = false;
+
+  bool sends_done() const { return completed == ops.size(); }
+};
+
+struct Host {
+  explicit Host(size_t arena_bytes) : arena(arena_bytes) {}
+  const HostScenario* scenario = nullptr;
+  Node* node = nullptr;
+  Arena arena;
+  std::map<transport::PdId, Region> pools;  // the whole arena, by domain
+  std::vector<std::unique_ptr<SimCq>> cqs;
+  SimEvents events;
+  std::map<transport::PdId, std::unique_ptr<SharedReceives>> shared;
+  std::vector<AtomicWord> words;
+  std::vector<End*> ends;
+  std::map<uint32_t, End*> by_qpn;
+  Time next_look = transport::kNever;
+};
+
+// Plans all work requests of `ends` into `ops`, `messages` and `receives`, and
+// makes the expected images those of the end of the run. Receives are applied
+// when they complete, since an SRQ decides where messages go.
+void PlanWorkload(Random& random, const Scenario& scenario,
+                  const std::vector<std::unique_ptr<Host>>& hosts,
+                  const std::vector<std::unique_ptr<End>>& ends);
+
+// Whether the results of all atomics on `word` of `host` could come from
+// executing each of them exactly once, in an order that keeps every queue
+// pair's own. Returns what is wrong, or nothing.
+std::string CheckAtomicWord(Host& host, int word,
+                            const std::vector<std::unique_ptr<End>>& ends);
+
+}  // namespace sim
+
+#endif  // TRANSPORT_SIM_WORKLOAD_H_
