@@ -28,7 +28,7 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   inner.user = this;
   {
     Lane::Guard guard(lane_);
-    transport_.emplace(lane_.endpoint(), inner);
+    transport_ = transport::MakeQueuePair(lane_.endpoint(), inner);
   }
   ++config_.pd->users;
   if (config_.srq != nullptr) ++config_.srq->users;

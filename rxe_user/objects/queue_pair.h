@@ -13,7 +13,7 @@
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/shared_receive_queue.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 
 namespace rxe_user {
 
@@ -94,7 +94,8 @@ class QueuePair final : public transport::EventSink {
   const Config config_;
   const uint32_t qpn_;
   Lane& lane_;
-  std::optional<transport::QueuePair> transport_;  // guarded by the lane's lock
+  std::unique_ptr<transport::QueuePair>
+      transport_;  // guarded by the lane's lock
 };
 
 }  // namespace rxe_user

@@ -14,7 +14,7 @@
 
 #include "rxe_user/engine/lane_impl.h"
 #include "rxe_user/testing/node.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 
 namespace rxe_user {
 
@@ -166,7 +166,7 @@ class LaneEnd : public transport::EventSink {
     config.signal_all = true;
     const Lane::Guard guard(lane);
     if (qp != nullptr) others.push_back(std::move(qp));
-    qp = std::make_unique<transport::QueuePair>(lane.endpoint(), config);
+    qp = transport::MakeQueuePair(lane.endpoint(), config);
     transport::QpAttributes a;
     using namespace transport;  // NOLINT: attribute masks
     a.state = QpState::kInit;

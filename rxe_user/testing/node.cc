@@ -111,7 +111,7 @@ Node::Node(TestSlots& slots, const wire::IpAddress& address,
   config.recv_cq = &cq_;
   config.events = this;
   const Lane::Guard guard(lane());
-  qp_ = std::make_unique<transport::QueuePair>(lane().endpoint(), config);
+  qp_ = transport::MakeQueuePair(lane().endpoint(), config);
 }
 
 Node::~Node() {

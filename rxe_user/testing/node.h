@@ -13,7 +13,7 @@
 
 #include "rxe_user/engine/engine_impl.h"
 #include "rxe_user/testing/test_slots.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 
 namespace rxe_user {
 

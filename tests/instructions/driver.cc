@@ -25,7 +25,7 @@
 #include "transport/base/memory.h"
 #include "transport/base/work.h"
 #include "transport/endpoint/endpoint.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 #include "wire/icrc.h"
 
 extern "C" uint32_t crc32_gzip_refl(uint32_t seed, const uint8_t* data,
@@ -146,7 +146,7 @@ class End {
     config.send_cq = &sent_;
     config.recv_cq = &received_;
     config.events = &events_;
-    qp_ = std::make_unique<transport::QueuePair>(endpoint_, config);
+    qp_ = transport::MakeQueuePair(endpoint_, config);
   }
 
   void Connect(const End& peer, uint32_t path_mtu) {

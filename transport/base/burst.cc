@@ -16,10 +16,6 @@ constexpr size_t kMaxDatagram = 65507;
 
 }  // namespace
 
-Flow::Flow(const AddressVector& av)
-    : av(av),
-      icrc(av.source, av.destination, av.source_port, wire::kRoceUdpPort) {}
-
 Burst::Burst(std::span<uint8_t> buffer, int max_segments)
     : buffer_(buffer.first(std::min(buffer.size(), kMaxDatagram))),
       max_segments_(max_segments) {}

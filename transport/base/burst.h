@@ -9,19 +9,9 @@
 #include <optional>
 #include <span>
 
-#include "transport/base/types.h"
-#include "wire/icrc.h"
+#include "transport/base/flow.h"
 
 namespace transport {
-
-// A flow on the wire: the addresses and ports that every packet of it carries,
-// with the part of the ICRC that they determine. A queue pair owns one from
-// RTR on; an address handle owns one.
-struct Flow {
-  explicit Flow(const AddressVector& av);
-  AddressVector av;
-  wire::IcrcFlow icrc;
-};
 
 // Collects the packets of one send. The caller (the port, the simulator) gives
 // the buffer; queue pairs fill it through Reserve and Commit.

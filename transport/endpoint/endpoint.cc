@@ -1,14 +1,15 @@
 #include "transport/endpoint/endpoint.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "transport/endpoint/endpoint_link.h"
+#include "transport/endpoint/packet_arena.h"
 #include "transport/endpoint/path.h"
-#include "transport/endpoint/turns.h"
-#include "transport/rc/held_packets.h"
+#include "transport/endpoint/transmit_scheduler.h"
 #include "wire/packet.h"
 
 namespace transport {
@@ -17,19 +18,9 @@ namespace {
 // After a receive overflow, those that had data within this time are told.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
-// By how many packets one may be overtaken and its IP ID still be believed:
-// twice what a peer puts into bursts. wire::VerifyAnyId alone allows for 64.
-constexpr uint16_t kOvertaken = 512;
 // BTH's first byte.
 constexpr uint8_t kAcknowledgement =
     wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kAcknowledge);
-
-// A path and who shares it.
-struct SharedPath : Path {
-  wire::IpAddress destination;
-  int users = 0;
-  TurnList waiting;
-};
 
 Disposition DispositionOf(wire::ParseError error) {
   switch (error) {
@@ -49,18 +40,27 @@ Disposition DispositionOf(wire::ParseError error) {
 }  // namespace
 
 struct Endpoint::Impl {
+  // Enters what a queue pair wants. `window_left`: it has had its turn, and
+  // what it has left open of its path's window is for the next one that waits.
+  void Apply(EndpointLink* link, const Interests& want, bool window_left,
+             Time now);
+  // The first one that waits for `path` gets its turn, if there is room. One at
+  // a time: the next one follows when that has had its turn.
+  void WakeWaiting(SharedPath* path);
+  size_t TurnBytes(const EndpointLink& link) const;
+  void NoteReceivedData(EndpointLink* link, Time now);
   void RemoveFromRecent(EndpointLink* link);
 
-  absl::flat_hash_map<uint32_t, QueuePair*> queue_pairs;
-  QueuePair* found_last = nullptr;  // in there; packets come in trains
+  absl::flat_hash_map<uint32_t, EndpointQp*> queue_pairs;
+  EndpointQp* found_last = nullptr;  // in there; packets come in batches
   absl::flat_hash_map<wire::IpAddress, std::unique_ptr<SharedPath>> paths;
-  Turns turns;
+  TransmitScheduler scheduler;
   TimerHeap timers;
   // Those whose timers OnTimer is running; null where one has gone.
   std::vector<EndpointLink*> due;
-  QueuePair* to_update = nullptr;  // has taken packets since its last Update
-  EndpointLink* newest = nullptr;  // of those that received data
-  HoldPool hold_pool;
+  EndpointQp* to_update = nullptr;  // has taken packets since its last update
+  EndpointLink* newest = nullptr;   // of those that received data
+  PacketArenaPool arena_pool;
 };
 
 Endpoint::Endpoint() : impl_(std::make_unique<Impl>()) {}
@@ -107,8 +107,8 @@ Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
 }
 
 void Endpoint::FinishUpdate(Time now) {
-  QueuePair* const qp = std::exchange(impl_->to_update, nullptr);
-  if (qp != nullptr) qp->Update(now);
+  EndpointQp* const qp = std::exchange(impl_->to_update, nullptr);
+  if (qp != nullptr) Update(qp, now);
 }
 
 Disposition Endpoint::Take(const Datagram& datagram, Time now,
@@ -120,8 +120,15 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
       wire::PacketView::Parse(datagram.bytes, &packet);
   if (error != wire::ParseError::kOk) return Drop(DispositionOf(error));
   // Looked up before, judged after the ICRC: its peer's last IP ID helps there.
-  QueuePair* qp = Find(packet.bth().dest_qpn);
-  if (!VerifyIcrc(datagram, qp, now)) return Drop(Disposition::kBadIcrc);
+  EndpointQp* const qp = Find(packet.bth().dest_qpn);
+  const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
+  const bool from_peer = flow != nullptr &&
+                         datagram.source == flow->av.destination &&
+                         datagram.destination == flow->av.source;
+  if (from_peer ? !qp->link().peer_icrc.Verify(datagram, now)
+                : !PeerIcrc::VerifyUnknown(datagram)) {
+    return Drop(Disposition::kBadIcrc);
+  }
   if (qp == nullptr) {
     if (strays != nullptr) strays->OnStray(datagram, packet.bth().dest_qpn);
     return Drop(Disposition::kUnknownQp);
@@ -144,41 +151,6 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   return Disposition::kDelivered;
 }
 
-bool Endpoint::VerifyIcrc(const Datagram& datagram, QueuePair* qp, Time now) {
-  const auto make_flow = [&datagram] {
-    return wire::IcrcFlow(datagram.source, datagram.destination,
-                          datagram.source_port, wire::kRoceUdpPort);
-  };
-  if (qp == nullptr || datagram.source != qp->attributes_.av.destination ||
-      datagram.destination != qp->attributes_.av.source) {
-    return wire::VerifyAnyId(make_flow(), datagram.bytes,
-                             datagram.segment_index, std::nullopt)
-        .has_value();
-  }
-  EndpointLink& link = qp->link_;
-  if (!link.peer_flow || link.peer_source_port != datagram.source_port) {
-    link.peer_flow = make_flow();
-    link.peer_source_port = datagram.source_port;
-    link.last_ip_id.reset();
-  }
-  // The window that is believed begins kOvertaken before the last ID.
-  std::optional<uint16_t> from = link.last_ip_id;
-  if (from) *from = static_cast<uint16_t>(*from - kOvertaken);
-  const std::optional<uint16_t> id = wire::VerifyAnyId(
-      *link.peer_flow, datagram.bytes, datagram.segment_index, from,
-      std::min<uint32_t>(
-          wire::IpIdForwardWindow(now - link.last_ip_id_time) + kOvertaken,
-          0x10000));
-  if (!id) return false;
-  link.last_ip_id_time = now;
-  // One that was overtaken does not take the window back.
-  if (!link.last_ip_id ||
-      static_cast<uint16_t>(*link.last_ip_id - *id) > kOvertaken) {
-    link.last_ip_id = id;
-  }
-  return true;
-}
-
 void Endpoint::OnTimer(Time now) {
   // Each timer once: one that asks for `now` again has its turn at the next
   // call.
@@ -189,7 +161,9 @@ void Endpoint::OnTimer(Time now) {
     due.push_back(link);
   }
   for (size_t i = 0; i < due.size(); ++i) {
-    if (due[i] != nullptr) due[i]->qp->OnTimer(now);
+    if (due[i] == nullptr) continue;
+    due[i]->qp->OnTimer(now);
+    if (due[i] != nullptr) Update(due[i]->qp, now);
   }
   due.clear();
 }
@@ -198,32 +172,35 @@ void Endpoint::OnReceiveOverflow(Time now) {
   for (EndpointLink* link = impl_->newest;
        link != nullptr && now - link->last_data <= kRecentlyReceived;
        link = link->older) {
-    link->qp->RequestCnp(now);
+    link->qp->OnReceiveOverflow(now);
+    Update(link->qp, now);
   }
 }
 
 // --- Outputs.
 
 bool Endpoint::PollTransmit(Time now, Burst* burst) {
+  TransmitScheduler& scheduler = impl_->scheduler;
   // A turn without output leaves the lists, so this ends; the bound is there
   // for those that are woken on the way.
-  for (size_t turns = 4 * impl_->turns.size() + 16; turns > 0; --turns) {
-    const Turns::Next next = impl_->turns.Take();
+  for (size_t turns = 4 * scheduler.size() + 16; turns > 0; --turns) {
+    const TransmitScheduler::Next next = scheduler.Take();
     if (next.link == nullptr) return false;
-    QueuePair* const qp = next.link->qp;
-    if (!qp->flow_) continue;
-    burst->Begin(&*qp->flow_);
-    if (next.answers_only) {
-      if (qp->TransmitAnswers(now, burst)) impl_->turns.Answer(next.link);
-    } else {
-      const bool more = qp->Transmit(now, burst);
-      impl_->turns.Transmitted(next.link, burst->bytes().size(),
-                               more && !burst->empty());
-      // The window that it left open is for the next one that waits.
-      if (qp->path_ != nullptr && next.link->turn != Turn::kWaiting) {
-        WindowOpened(qp->path_);
-      }
+    EndpointLink* const link = next.link;
+    burst->Begin(link->flow);
+    Interests want = link->qp->Transmit(
+        now, {.acks_only = next.acks_only, .bytes = impl_->TurnBytes(*link)},
+        burst);
+    if (!next.acks_only) {
+      if (want.end_turn) scheduler.EndTurn(link);
+      if (want.window_wait) scheduler.Wait(link, &link->path->waiting);
+      const bool more = want.unwindowed || (want.data && !want.window_wait);
+      scheduler.Transmitted(link, burst->bytes().size(),
+                            more && !burst->empty());
+      want.end_turn = false;
     }
+    impl_->Apply(link, want,
+                 !next.acks_only && link->schedule != Schedule::kWaiting, now);
     if (!burst->empty()) {
       ++counters_.tx_bursts;
       counters_.tx_datagrams += burst->segments();
@@ -238,31 +215,71 @@ Time Endpoint::NextTimeout() const {
   return impl_->timers.empty() ? kNever : impl_->timers.top()->deadline;
 }
 
-bool Endpoint::HasTransmit() const { return !impl_->turns.empty(); }
+bool Endpoint::HasTransmit() const { return !impl_->scheduler.empty(); }
 
-size_t Endpoint::Transmitters() const { return impl_->turns.size(); }
+size_t Endpoint::Transmitters() const { return impl_->scheduler.size(); }
 
-QueuePair* Endpoint::Find(uint32_t qpn) const {
-  QueuePair*& last = impl_->found_last;
+EndpointQp* Endpoint::Find(uint32_t qpn) const {
+  EndpointQp*& last = impl_->found_last;
   if (last != nullptr && last->qpn() == qpn) return last;
   const auto it = impl_->queue_pairs.find(qpn);
   if (it == impl_->queue_pairs.end()) return nullptr;
   return last = it->second;
 }
 
-// --- For queue pairs and their halves.
+// --- What queue pairs want.
 
-void Endpoint::Register(QueuePair* qp) {
-  impl_->queue_pairs[qp->qpn()] = qp;
-  impl_->found_last = qp;
-  qp->link_.deficit = Turns::kFirstQuantum;
+void Endpoint::Update(EndpointQp* qp, Time now) {
+  impl_->Apply(&qp->link(), qp->TakeInterests(now), false, now);
 }
 
-void Endpoint::Unregister(QueuePair* qp) {
-  EndpointLink* link = &qp->link_;
+void Endpoint::Impl::Apply(EndpointLink* link, const Interests& want,
+                           bool window_left, Time now) {
+  if (want.end_turn) scheduler.EndTurn(link);
+  if (want.unwindowed) {
+    scheduler.Activate(link);
+  } else if (want.window_wait) {
+    scheduler.Wait(link, &link->path->waiting);
+  } else if (!want.data) {
+    window_left |= scheduler.Deactivate(link);
+  } else if (link->schedule == Schedule::kIdle) {
+    scheduler.Activate(link);  // one that waits goes on doing so
+  }
+  want.acks ? scheduler.AddAcks(link) : scheduler.RemoveAcks(link);
+  if (want.deadline != link->deadline) timers.Set(link, want.deadline);
+  if (want.received_data) NoteReceivedData(link, now);
+  if (link->path != nullptr && (link->path->TakeOpened() || window_left)) {
+    WakeWaiting(link->path);
+  }
+}
+
+void Endpoint::Impl::WakeWaiting(SharedPath* path) {
+  if (path->MaySend(1)) scheduler.Wake(&path->waiting);
+}
+
+// All that it likes if nobody else has anything to send, nor waits for its
+// path.
+size_t Endpoint::Impl::TurnBytes(const EndpointLink& link) const {
+  const bool alone = scheduler.active_empty() &&
+                     (link.path == nullptr || link.path->waiting.empty());
+  if (alone) return std::numeric_limits<size_t>::max();
+  return static_cast<size_t>(std::max(link.deficit, 0));
+}
+
+// --- Calls by queue pairs.
+
+void Endpoint::Register(EndpointQp* qp) {
+  impl_->queue_pairs[qp->qpn()] = qp;
+  impl_->found_last = qp;
+  qp->link().deficit = TransmitScheduler::kFirstQuantum;
+}
+
+void Endpoint::Unregister(EndpointQp* qp) {
+  EndpointLink* const link = &qp->link();
+  Disconnect(qp);
   if (impl_->found_last == qp) impl_->found_last = nullptr;
   if (impl_->to_update == qp) impl_->to_update = nullptr;
-  impl_->turns.Remove(link);
+  impl_->scheduler.Remove(link);
   impl_->timers.Remove(link);
   impl_->RemoveFromRecent(link);
   std::replace(impl_->due.begin(), impl_->due.end(), link,
@@ -273,76 +290,47 @@ void Endpoint::Unregister(QueuePair* qp) {
   }
 }
 
-void Endpoint::Activate(QueuePair* qp) { impl_->turns.Activate(&qp->link_); }
-
-void Endpoint::Answer(QueuePair* qp) { impl_->turns.Answer(&qp->link_); }
-
-void Endpoint::Deactivate(QueuePair* qp) {
-  impl_->turns.Remove(&qp->link_);
-  impl_->timers.Remove(&qp->link_);
-}
-
-void Endpoint::TimerChanged(QueuePair* qp) {
-  const Time deadline = qp->NextTimeout();
-  if (deadline == qp->link_.deadline) return;
-  impl_->timers.Set(&qp->link_, deadline);
-}
-
-void Endpoint::WaitForWindow(QueuePair* qp) {
-  if (qp->path_ == nullptr) return;
-  impl_->turns.Wait(&qp->link_, &static_cast<SharedPath*>(qp->path_)->waiting);
-}
-
-void Endpoint::StopWaiting(QueuePair* qp) {
-  impl_->turns.StopWaiting(&qp->link_);
-  // It may have been woken for a window that it will not use.
-  if (qp->path_ != nullptr) WindowOpened(qp->path_);
-}
-
-// One at a time: PollTransmit wakes the next when the first has had its turn
-// and the window is still open.
-void Endpoint::WindowOpened(Path* path) {
-  if (path->MaySend(1)) {
-    impl_->turns.Wake(&static_cast<SharedPath*>(path)->waiting);
-  }
-}
-
-void Endpoint::EndTurn(QueuePair* qp) { impl_->turns.End(&qp->link_); }
-
-bool Endpoint::TurnIsOver(const QueuePair* qp, size_t bytes) const {
-  if (qp->link_.deficit > static_cast<int64_t>(bytes)) return false;
-  return !impl_->turns.active_empty() ||
-         !static_cast<const SharedPath*>(qp->path_)->waiting.empty();
-}
-
-Path* Endpoint::AcquirePath(const wire::IpAddress& destination) {
-  std::unique_ptr<SharedPath>& path = impl_->paths[destination];
+Path* Endpoint::Connect(EndpointQp* qp, const Flow* flow) {
+  EndpointLink* const link = &qp->link();
+  std::unique_ptr<SharedPath>& path = impl_->paths[flow->av.destination];
   if (path == nullptr) {
     path = std::make_unique<SharedPath>();
-    path->destination = destination;
+    path->destination = flow->av.destination;
   }
   ++path->users;
-  return path.get();
+  SharedPath* const joined = path.get();  // the map may move its entries
+  Disconnect(qp);
+  link->flow = flow;
+  link->path = joined;
+  link->peer_icrc.Reset();
+  return joined;
 }
 
-void Endpoint::ReleasePath(Path* path) {
-  auto* shared = static_cast<SharedPath*>(path);
-  if (--shared->users == 0) {
+void Endpoint::Disconnect(EndpointQp* qp) {
+  EndpointLink* const link = &qp->link();
+  link->flow = nullptr;
+  SharedPath* const path = std::exchange(link->path, nullptr);
+  if (path == nullptr) return;
+  impl_->scheduler.StopWaiting(link);
+  // It may have been woken for a window that it will not use.
+  impl_->WakeWaiting(path);
+  if (--path->users == 0) {
     // By value: the key must outlive what it names.
-    const wire::IpAddress destination = shared->destination;
+    const wire::IpAddress destination = path->destination;
     impl_->paths.erase(destination);
   }
 }
 
-void Endpoint::NoteReceivedData(QueuePair* qp, Time now) {
-  EndpointLink* link = &qp->link_;
+// --- Those that received data.
+
+void Endpoint::Impl::NoteReceivedData(EndpointLink* link, Time now) {
   link->last_data = now;
-  if (impl_->newest == link) return;
-  impl_->RemoveFromRecent(link);
+  if (newest == link) return;
+  RemoveFromRecent(link);
   link->received_data = true;
-  link->older = impl_->newest;
-  if (impl_->newest != nullptr) impl_->newest->newer = link;
-  impl_->newest = link;
+  link->older = newest;
+  if (newest != nullptr) newest->newer = link;
+  newest = link;
 }
 
 void Endpoint::Impl::RemoveFromRecent(EndpointLink* link) {
@@ -354,6 +342,6 @@ void Endpoint::Impl::RemoveFromRecent(EndpointLink* link) {
   link->received_data = false;
 }
 
-HoldPool* Endpoint::hold_pool() { return &impl_->hold_pool; }
+PacketArenaPool* Endpoint::arena_pool() { return &impl_->arena_pool; }
 
 }  // namespace transport

@@ -2,30 +2,31 @@
 
 namespace transport {
 
-void TurnList::PushFront(EndpointLink* link) {
-  const auto place = static_cast<size_t>(link->place);
-  list_.InsertBehind(LastBefore(link->place), link);
-  if (last_[place] == nullptr) last_[place] = link;
+void ScheduleList::PushFront(EndpointLink* link) {
+  const auto priority = static_cast<size_t>(link->priority);
+  list_.InsertBehind(LastBefore(link->priority), link);
+  if (last_[priority] == nullptr) last_[priority] = link;
 }
 
-void TurnList::PushBack(EndpointLink* link) {
-  EndpointLink*& last = last_[static_cast<size_t>(link->place)];
-  list_.InsertBehind(last != nullptr ? last : LastBefore(link->place), link);
+void ScheduleList::PushBack(EndpointLink* link) {
+  EndpointLink*& last = last_[static_cast<size_t>(link->priority)];
+  list_.InsertBehind(last != nullptr ? last : LastBefore(link->priority), link);
   last = link;
 }
 
-void TurnList::Remove(EndpointLink* link) {
-  EndpointLink*& last = last_[static_cast<size_t>(link->place)];
+void ScheduleList::Remove(EndpointLink* link) {
+  EndpointLink*& last = last_[static_cast<size_t>(link->priority)];
   if (link == last) {
-    EndpointLink* const previous = link->in_turns.previous;
-    last = previous != nullptr && previous->place == link->place ? previous
-                                                                 : nullptr;
+    EndpointLink* const previous = link->in_schedule.previous;
+    last = previous != nullptr && previous->priority == link->priority
+               ? previous
+               : nullptr;
   }
   list_.Remove(link);
 }
 
-EndpointLink* TurnList::LastBefore(Place place) const {
-  for (auto i = static_cast<size_t>(place); i > 0; --i) {
+EndpointLink* ScheduleList::LastBefore(Priority priority) const {
+  for (auto i = static_cast<size_t>(priority); i > 0; --i) {
     if (last_[i - 1] != nullptr) return last_[i - 1];
   }
   return nullptr;

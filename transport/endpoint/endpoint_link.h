@@ -5,18 +5,20 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "transport/base/types.h"
+#include "transport/endpoint/path.h"
+#include "transport/endpoint/peer_icrc.h"
 #include "wire/address.h"
-#include "wire/icrc.h"
 
 namespace transport {
 
-class QueuePair;
-class TurnList;
+class EndpointQp;
+class ScheduleList;
 struct EndpointLink;
+struct Flow;
+struct SharedPath;
 
 // Neighbours in an intrusive list.
 struct ListHook {
@@ -24,47 +26,48 @@ struct ListHook {
   EndpointLink* previous = nullptr;
 };
 
-// Which list of turns a queue pair is in,
-enum class Turn : uint8_t {
-  kIdle,    // in no list
-  kActive,  // may have something to transmit
+// Which list of the transmit scheduler a queue pair is in,
+enum class Schedule : uint8_t {
+  kIdle,    // in none
+  kActive,  // has something to transmit
   kWaiting  // for the window of its path
 };
-// and where: before all of a later place.
-enum class Place : uint8_t {
+// and where: before all of a later priority.
+enum class Priority : uint8_t {
   kBegun,    // it has been idle, and is in the midst of its first turn
   kFresh,    // it has been idle, and has not had that
   kOngoing,  // it is in the midst of another turn
   kLast      // it has had its turn
 };
-inline constexpr size_t kPlaces = 4;
+inline constexpr size_t kPriorities = 4;
 
 struct EndpointLink {
-  QueuePair* qp = nullptr;
+  EndpointQp* qp = nullptr;
+  // Where its packets go, and the window they share; null while it has no
+  // single peer. The flow is the queue pair's.
+  const Flow* flow = nullptr;
+  SharedPath* path = nullptr;
 
-  Turn turn = Turn::kIdle;
-  Place place = Place::kFresh;
+  // --- The transmit scheduler's.
+  Schedule schedule = Schedule::kIdle;
+  Priority priority = Priority::kFresh;
   bool woken = false;    // no longer kWaiting, and has not had its turn since
-  bool answers = false;  // in the list of those with acknowledgements
-  bool received_data = false;   // in the list of those that received data
-  int32_t deficit = 0;          // bytes that it may still send in this turn
-  ListHook in_turns;            // kActive or kWaiting
-  ListHook in_answers;          // while `answers`
-  TurnList* waiting = nullptr;  // that it is in, while kWaiting
-  uint32_t turn_since = 0;      // how many turns had ended when it got this one
+  bool acks = false;     // in the list of those with acknowledgements
+  int32_t deficit = 0;   // bytes that it may still send in this turn
+  ListHook in_schedule;  // while kActive or kWaiting
+  ListHook in_acks;      // while `acks`
+  ScheduleList* waiting = nullptr;  // that it is in, while kWaiting
+  uint32_t turn_since = 0;  // how many turns had ended when it got this one
 
+  // --- The timer heap's.
   static constexpr uint32_t kNotInHeap = ~uint32_t{0};
   uint32_t heap_index = kNotInHeap;
   Time deadline = kNever;
 
-  // How the peer's packets were verified last: see wire::VerifyAnyId. From the
-  // address vector's destination to its source; none: verify afresh.
-  uint16_t peer_source_port = 0;
-  std::optional<uint16_t> last_ip_id;
-  Time last_ip_id_time = 0;
-  std::optional<wire::IcrcFlow> peer_flow;
+  PeerIcrc peer_icrc;
 
-  // Neighbours in the list of those that received data, newest first.
+  // --- Those that received data, newest first.
+  bool received_data = false;  // in that list
   EndpointLink* newer = nullptr;
   EndpointLink* older = nullptr;
   Time last_data = 0;
@@ -103,24 +106,31 @@ class LinkList {
   size_t size_ = 0;
 };
 
-using AnswerList = LinkList<&EndpointLink::in_answers>;
+using AckList = LinkList<&EndpointLink::in_acks>;
 
-// By `place`, which then stays as it is until the link is removed.
-class TurnList {
+// By `priority`, which then stays as it is until the link is removed.
+class ScheduleList {
  public:
   bool empty() const { return list_.empty(); }
   size_t size() const { return list_.size(); }
   EndpointLink* front() const { return list_.front(); }
-  void PushFront(EndpointLink* link);  // of those of its place
+  void PushFront(EndpointLink* link);  // of those of its priority
   void PushBack(EndpointLink* link);
   void Remove(EndpointLink* link);  // which must be in this list
 
  private:
-  // The last one of an earlier place; null: none.
-  EndpointLink* LastBefore(Place place) const;
+  // The last one of an earlier priority; null: none.
+  EndpointLink* LastBefore(Priority priority) const;
 
-  LinkList<&EndpointLink::in_turns> list_;
-  EndpointLink* last_[kPlaces] = {};  // by Place
+  LinkList<&EndpointLink::in_schedule> list_;
+  EndpointLink* last_[kPriorities] = {};  // by Priority
+};
+
+// A path, who shares it, and who waits for its window.
+struct SharedPath : Path {
+  wire::IpAddress destination;
+  int users = 0;
+  ScheduleList waiting;
 };
 
 // A binary heap by deadline that knows each entry's place. Does not own.

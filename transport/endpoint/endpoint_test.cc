@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "transport/endpoint/endpoint_link.h"
-#include "transport/endpoint/turns.h"
+#include "transport/endpoint/transmit_scheduler.h"
 #include "transport/testing/wire_peer.h"
 
 namespace transport {
@@ -203,7 +203,7 @@ TEST_F(EndpointTest, AnotherSourceDoesNotMoveTheIpId) {
   EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
 }
 
-// --- Turns.
+// --- TransmitScheduler.
 
 // More queue pairs at the endpoint of a WirePeer, with the same peer.
 class CrowdTest : public ::testing::Test {
@@ -212,7 +212,7 @@ class CrowdTest : public ::testing::Test {
     QpConfig config = peer.qp->config();
     config.qpn = qpn;
     config.capacity = {};
-    all.push_back(std::make_unique<QueuePair>(peer.endpoint, config));
+    all.push_back(MakeQueuePair(peer.endpoint, config));
     QpAttributes a = peer.attributes;
     for (QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
       a.state = state;
@@ -244,7 +244,7 @@ TEST_F(CrowdTest, TurnsAreFairInBytes) {
     ++bursts;
     const uint64_t apart =
         std::max(sent(0), sent(1)) - std::min(sent(0), sent(1));
-    ASSERT_LE(apart, 1u * Turns::kQuantum + 2 * 65507);
+    ASSERT_LE(apart, 1u * TransmitScheduler::kQuantum + 2 * 65507);
   }
   EXPECT_GT(bursts, 64);
 }

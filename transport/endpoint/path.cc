@@ -31,7 +31,10 @@ void Path::OnProbesAnswered(int probes) {
   backoff_ = std::min(backoff_ + probes, kGreatestBackoff);
 }
 
-void Path::OnGone(uint64_t bytes) { in_flight_ -= std::min(bytes, in_flight_); }
+void Path::OnGone(uint64_t bytes) {
+  in_flight_ -= std::min(bytes, in_flight_);
+  opened_ = true;
+}
 
 void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (now < recovery_until_) return;

@@ -5,6 +5,7 @@
 #define TRANSPORT_ENDPOINT_PATH_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "transport/base/types.h"
 
@@ -47,6 +48,10 @@ class Path {
   // 6298's timeout, with a floor of a millisecond).
   Time ProbeTimeout() const;
 
+  // Whether bytes have left the network since the last call: those who wait for
+  // the window may have room.
+  bool TakeOpened() { return std::exchange(opened_, false); }
+
   // --- Inputs. Bytes include kPacketOverhead for every packet.
   void OnSent(uint64_t bytes) { in_flight_ += bytes; }
   // `bytes` left the network: acknowledged, given up or to be sent again.
@@ -78,7 +83,8 @@ class Path {
   uint64_t threshold_before_timeout_ = 0;
   Time smoothed_rtt_ = 0;
   Time rtt_variation_ = 0;
-  int backoff_ = 0;          // doublings
+  int backoff_ = 0;  // doublings
+  bool opened_ = false;
   Time recovery_until_ = 0;  // no reduction before
 };
 

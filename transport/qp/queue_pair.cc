@@ -1,101 +1,90 @@
 #include "transport/qp/queue_pair.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
-#include "transport/endpoint/endpoint.h"
-#include "transport/qp/receive_queue.h"
 #include "transport/qp/state_table.h"
-#include "transport/rc/requester.h"
-#include "transport/rc/responder.h"
 #include "wire/headers.h"
 
 namespace transport {
-namespace {
 
-// Which BTH transport the packets of a queue pair type carry.
-wire::Transport TransportOfType(QpType type) {
-  switch (type) {
-    case QpType::kRc:
-      return wire::Transport::kRc;
-    case QpType::kUc:
-      return wire::Transport::kUc;
-    case QpType::kUd:
-      return wire::Transport::kUd;
-    case QpType::kXrcInitiator:
-    case QpType::kXrcTarget:
-      return wire::Transport::kXrc;
-  }
-  return wire::Transport::kRd;  // which no queue pair has
-}
-
-}  // namespace
-
-QueuePair::QueuePair(Endpoint& endpoint, const QpConfig& config)
-    : endpoint_(endpoint),
-      config_(config),
-      requester_(*this),
-      responder_(*this) {
-  link_.qp = this;
-  if (config_.srq == nullptr) {
-    receive_queue_ =
-        std::make_unique<ReceiveQueue>(config_.pd, config_.capacity.max_recv_wr,
-                                       config_.capacity.max_recv_sge);
-  }
+QueuePair::QueuePair(Endpoint& endpoint, const QpConfig& config,
+                     wire::Transport transport)
+    : EndpointQp(config.qpn),
+      endpoint_(endpoint),
+      core_(config, transport),
+      receiver_(core_) {
   endpoint_.Register(this);
 }
 
-QueuePair::~QueuePair() {
-  EnterReset();
-  endpoint_.Unregister(this);
-}
+QueuePair::~QueuePair() { endpoint_.Unregister(this); }
+
+// --- Calls by the application.
 
 int QueuePair::PostSend(const SendRequest& request, Time now) {
-  const Posting posting = PostingSend(config_.type, state());
+  const Posting posting = PostingSend(config().type, state());
   if (posting == Posting::kRefused) return EINVAL;
-  if (const int error = requester_.Post(request, now)) return error;
-  // A held request makes no turn: Resume finds it.
-  if (posting == Posting::kFlushed) requester_.Flush(now);
-  if (posting == Posting::kAccepted) Update(now);
+  if (const int error = core_.send_queue.Push(request)) return error;
+  if (posting == Posting::kFlushed) {
+    FlushSends(now);
+    return 0;
+  }
+  OnPosted(now);
+  HandleFailure(now);
+  // A request that is held makes no turn: Resume finds it.
+  if (posting == Posting::kAccepted) endpoint_.Update(this, now);
   return 0;
 }
 
 int QueuePair::CheckSend(const SendRequest& request) const {
-  if (PostingSend(config_.type, state()) == Posting::kRefused) return EINVAL;
-  return requester_.Check(request);
+  if (PostingSend(config().type, state()) == Posting::kRefused) return EINVAL;
+  return core_.send_queue.Check(request);
 }
 
-uint32_t QueuePair::SendRoom() const { return requester_.room(); }
+uint32_t QueuePair::SendRoom() const {
+  return static_cast<uint32_t>(core_.send_queue.room());
+}
 
 int QueuePair::PostReceive(const ReceiveRequest& request, Time now) {
-  const Posting posting = PostingReceive(config_.type, state());
-  if (posting == Posting::kRefused || receive_queue_ == nullptr) return EINVAL;
-  if (const int error = receive_queue_->Post(request)) return error;
-  if (posting == Posting::kFlushed) responder_.Flush(now);
+  const Posting posting = PostingReceive(config().type, state());
+  if (posting == Posting::kRefused || core_.receive_queue == nullptr) {
+    return EINVAL;
+  }
+  if (const int error = core_.receive_queue->Post(request)) return error;
+  if (posting == Posting::kFlushed) FlushReceives(now);
   return 0;
 }
 
+void QueuePair::OnCqError(Time now) {
+  if (state() == QpState::kReset) return;
+  EnterError(now, QpEvent::kFatal);
+  endpoint_.Update(this, now);
+}
+
+// --- Inputs.
+
 bool QueuePair::Admit(const Received& received) {
   const wire::PacketView& packet = *received.packet;
+  QpCounters& counters = core_.counters;
   if (packet.transport() != wire::Transport::kCnp &&
-      packet.transport() != TransportOfType(config_.type)) {
-    ++counters_.dropped_type;
+      packet.transport() != core_.transport) {
+    ++counters.dropped_type;
     return false;
   }
   const QpState at = state();
   if (at == QpState::kReset || at == QpState::kInit || at == QpState::kErr ||
       (at == QpState::kRtr && packet.info().is_response)) {
-    ++counters_.dropped_state;
+    ++counters.dropped_state;
     return false;
   }
-  if (received.source != attributes_.av.destination ||
-      received.destination != attributes_.av.source) {
-    ++counters_.dropped_source;
+  if (received.source != attributes().av.destination ||
+      received.destination != attributes().av.source) {
+    ++counters.dropped_source;
     return false;
   }
   if (!wire::PkeysMatch(packet.bth().pkey, wire::kDefaultPkey)) {
-    ++counters_.dropped_pkey;
+    ++counters.dropped_pkey;
     return false;
   }
   return true;
@@ -104,11 +93,11 @@ bool QueuePair::Admit(const Received& received) {
 void QueuePair::OnPacket(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (!Admit(received)) return;
-  ++counters_.rx_packets;
-  counters_.rx_bytes += packet.udp_payload().size();
+  ++core_.counters.rx_packets;
+  core_.counters.rx_bytes += packet.udp_payload().size();
   if (packet.opcode() == wire::kOpcodeCnp) {
-    ++counters_.cnps_received;
-    if (state() != QpState::kRtr) requester_.OnCongestionNotification(now);
+    ++core_.counters.cnps_received;
+    if (state() != QpState::kRtr) core_.path->OnCongestionNotification(now);
     return;
   }
   NoteCongestion(received, now);
@@ -117,16 +106,17 @@ void QueuePair::OnPacket(const Received& received, Time now) {
       communication_established_ = true;
       RaiseEvent(QpEvent::kCommEstablished);
     }
-    responder_.OnRequest(received, now);
+    OnRequest(received, now);
   } else {
-    requester_.OnResponse(received, now);
+    OnResponse(received, now);
   }
+  HandleFailure(now);
 }
 
 void QueuePair::NoteCongestion(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (packet.payload().empty()) return;
-  endpoint_.NoteReceivedData(this, now);
+  received_data_ = true;
   if (received.congestion_experienced || packet.bth().fecn) RequestCnp(now);
 }
 
@@ -134,71 +124,80 @@ void QueuePair::RequestCnp(Time now) {
   if (!flow_ || now - last_cnp_ < kCnpInterval) return;
   last_cnp_ = now;
   cnp_due_ = true;
-  endpoint_.Answer(this);
 }
+
+void QueuePair::OnReceiveOverflow(Time now) { RequestCnp(now); }
 
 void QueuePair::OnTimer(Time now) {
-  if (state() == QpState::kRts || state() == QpState::kSqd) {
-    requester_.OnTimer(now);
-  }
-  responder_.OnTimer(now);
-  Update(now);
+  OnServiceTimer(now);
+  HandleFailure(now);
 }
 
-void QueuePair::OnCqError(Time now) {
-  if (state() == QpState::kReset) return;
-  EnterError(now, QpEvent::kFatal);
+// --- Errors and events.
+
+void QueuePair::HandleFailure(Time now) {
+  if (core_.failed) [[unlikely]] {
+    core_.failed = false;
+    EnterError(now, std::exchange(core_.failure_event, std::nullopt));
+  }
+  if (core_.sq_drained) [[unlikely]] {
+    core_.sq_drained = false;
+    if (attributes().en_sqd_async_notify) RaiseEvent(QpEvent::kSqDrained);
+  }
 }
 
 void QueuePair::EnterError(Time now, std::optional<QpEvent> event) {
   if (state() == QpState::kErr) return;
-  attributes_.state = QpState::kErr;
+  core_.attributes.state = QpState::kErr;
   cnp_due_ = false;
-  requester_.Flush(now);
-  responder_.Flush(now);
-  endpoint_.StopWaiting(this);
+  OnError();
+  FlushSends(now);
+  FlushReceives(now);
   if (event) RaiseEvent(*event);
-  Update(now);
 }
 
 void QueuePair::RaiseEvent(QpEvent event) {
-  if (config_.events != nullptr) config_.events->OnQpEvent(*this, event);
+  if (config().events != nullptr) config().events->OnQpEvent(*this, event);
 }
 
-void QueuePair::Update(Time now) {
-  const bool sends = state() == QpState::kRts || state() == QpState::kSqd;
-  const Responder::Output output = responder_.output();
-  // One that waits for its path's window is woken by that; only the
-  // responder's part does not wait for it.
-  if (output.reads ||
-      (sends && link_.turn == Turn::kIdle && requester_.HasTransmit(now))) {
-    endpoint_.Activate(this);
+void QueuePair::FlushSends(Time now) {
+  if (flushing_sends_) return;  // posted by the sink that is told of a flush
+  flushing_sends_ = true;
+  while (!core_.send_queue.empty()) core_.CompleteSend(WcStatus::kFlushed, now);
+  flushing_sends_ = false;
+}
+
+void QueuePair::FlushReceives(Time now) {
+  receiver_.Flush(now);
+  if (config().srq != nullptr && !last_wqe_reported_) {
+    last_wqe_reported_ = true;
+    RaiseEvent(QpEvent::kLastWqeReached);
   }
-  if (cnp_due_ || output.answers) endpoint_.Answer(this);
-  endpoint_.TimerChanged(this);
-  attributes_.sq_draining = state() == QpState::kSqd && !requester_.drained();
 }
 
-bool QueuePair::Transmit(Time now, Burst* burst) {
-  return TransmitParts(now, burst, true);
+// --- Outputs.
+
+Interests QueuePair::TakeInterests(Time now) {
+  Interests want = TakeServiceInterests(now);
+  want.acks = want.acks || cnp_due_;
+  want.received_data = std::exchange(received_data_, false);
+  core_.attributes.sq_draining = state() == QpState::kSqd && !Drained();
+  return want;
 }
 
-bool QueuePair::TransmitAnswers(Time now, Burst* burst) {
-  return TransmitParts(now, burst, false);
-}
-
-bool QueuePair::TransmitParts(Time now, Burst* burst, bool data) {
-  if (!flow_) return false;
-  if (burst->flow() != &*flow_) burst->Begin(&*flow_);
-  const int segments = burst->segments();
-  const size_t bytes = burst->bytes().size();
-  if (cnp_due_) TransmitCnp(burst);
-  const bool more =
-      data ? TransmitHalves(now, burst) : responder_.Transmit(now, burst, true);
-  counters_.tx_packets += burst->segments() - segments;
-  counters_.tx_bytes += burst->bytes().size() - bytes;
-  endpoint_.TimerChanged(this);
-  return more || cnp_due_;
+Interests QueuePair::Transmit(Time now, const TransmitTurn& turn,
+                              Burst* burst) {
+  bool window_wait = false;
+  if (flow_) {
+    if (cnp_due_) TransmitCnp(burst);
+    window_wait = TransmitService(now, turn, burst);
+    core_.counters.tx_packets += burst->segments();
+    core_.counters.tx_bytes += burst->bytes().size();
+    HandleFailure(now);
+  }
+  Interests want = TakeInterests(now);
+  want.window_wait = window_wait && want.data;
+  return want;
 }
 
 void QueuePair::TransmitCnp(Burst* burst) {
@@ -210,39 +209,14 @@ void QueuePair::TransmitCnp(Burst* burst) {
   headers.bth.opcode = wire::kOpcodeCnp;
   headers.bth.mig_req = false;
   headers.bth.becn = true;
-  headers.bth.dest_qpn = attributes_.dest_qpn;
+  headers.bth.dest_qpn = attributes().dest_qpn;
   uint8_t header[wire::kMaxHeaderSize];
   const size_t size = wire::EmitHeaders(headers, header);
   std::memcpy(out, header, size);
   std::memset(out + size, 0, wire::kCnpPayloadSize);
   burst->Commit();
   cnp_due_ = false;
-  ++counters_.cnps_sent;
-}
-
-// Requests go first: an ACK, the shortest of packets, then ends their group.
-// What the responder could not place goes first in the next burst, so neither
-// half starves the other.
-bool QueuePair::TransmitHalves(Time now, Burst* burst) {
-  const auto sends = [this] {
-    return state() == QpState::kRts || state() == QpState::kSqd;
-  };
-  if (responder_first_ || !sends() || !requester_.HasTransmit(now)) {
-    responder_first_ = false;
-    const bool responses = responder_.Transmit(now, burst, false);
-    const bool requests = sends() && requester_.Transmit(now, burst);
-    return responses || requests;
-  }
-  const bool requests = requester_.Transmit(now, burst);
-  responder_first_ = responder_.Transmit(now, burst, false);
-  if (responder_first_ && responder_.output().answers) endpoint_.Answer(this);
-  return (requests && sends()) || responder_first_;
-}
-
-Time QueuePair::NextTimeout() const {
-  const bool sends = state() == QpState::kRts || state() == QpState::kSqd;
-  return std::min(sends ? requester_.NextTimeout() : kNever,
-                  responder_.NextTimeout());
+  ++core_.counters.cnps_sent;
 }
 
 }  // namespace transport

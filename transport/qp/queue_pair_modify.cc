@@ -1,12 +1,8 @@
 // ibv_modify_qp(3): all of the checks, then all of the changes.
 #include <cerrno>
 
-#include "transport/endpoint/endpoint.h"
 #include "transport/qp/queue_pair.h"
-#include "transport/qp/receive_queue.h"
 #include "transport/qp/state_table.h"
-#include "transport/rc/requester.h"
-#include "transport/rc/responder.h"
 #include "wire/psn.h"
 
 namespace transport {
@@ -63,14 +59,14 @@ int QueuePair::CheckValues(const QpAttributes& a, uint32_t mask,
   // Nothing may change under requests that are still on their way (IBA vol. 1,
   // 10.3.1.6).
   if (state() == QpState::kSqd && to == QpState::kSqd &&
-      (mask & ~uint32_t{kQpState}) != 0 && !requester_.drained()) {
+      (mask & ~uint32_t{kQpState}) != 0 && !Drained()) {
     return EINVAL;
   }
   return 0;
 }
 
 void QueuePair::Assign(const QpAttributes& a, uint32_t mask) {
-  QpAttributes& to = attributes_;
+  QpAttributes& to = core_.attributes;
   if (mask & kQpAccessFlags) to.access_flags = a.access_flags;
   if (mask & kQpPkeyIndex) to.pkey_index = a.pkey_index;
   if (mask & kQpPort) to.port_num = a.port_num;
@@ -99,7 +95,7 @@ void QueuePair::Assign(const QpAttributes& a, uint32_t mask) {
 int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
   const QpState from = state();
   const QpState to = (mask & kQpState) ? attributes.state : from;
-  if (const int error = CheckTransition(config_.type, from, to, mask)) {
+  if (const int error = CheckTransition(config().type, from, to, mask)) {
     return error;
   }
   if (const int error = CheckValues(attributes, mask, to)) return error;
@@ -107,58 +103,53 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
   Assign(attributes, mask);
   if (to == QpState::kErr) {
     EnterError(now);
-    return 0;
-  }
-  if (to == QpState::kReset) {
+  } else if (to == QpState::kReset) {
     EnterReset();
-    return 0;
+  } else {
+    core_.attributes.state = to;
+    if ((mask & kQpAv) != 0) JoinPath();
+    if ((mask & kQpMaxDestRdAtomic) != 0 && from != QpState::kInit) {
+      ResizeReadResources();
+    }
+    if (from == QpState::kInit && to == QpState::kRtr) {
+      StartReceiving();
+    } else if (from == QpState::kRtr && to == QpState::kRts) {
+      StartSending(now);
+    } else if (from == QpState::kRts && to == QpState::kSqd) {
+      core_.attributes.en_sqd_async_notify =
+          (mask & kQpEnSqdAsyncNotify) != 0 && attributes.en_sqd_async_notify;
+      Drain(now);
+    } else if ((from == QpState::kSqd || from == QpState::kSqe) &&
+               to == QpState::kRts) {
+      Resume(now);
+    }
+    HandleFailure(now);
   }
-  attributes_.state = to;
-  if ((mask & kQpAv) != 0) JoinPath();
-  if ((mask & kQpMaxDestRdAtomic) != 0 && from != QpState::kInit) {
-    responder_.ResizeResources();
-  }
-  if (from == QpState::kInit && to == QpState::kRtr) {
-    responder_.Start(now);
-  } else if (from == QpState::kRtr && to == QpState::kRts) {
-    requester_.Start(now);
-  } else if (from == QpState::kRts && to == QpState::kSqd) {
-    attributes_.en_sqd_async_notify =
-        (mask & kQpEnSqdAsyncNotify) != 0 && attributes.en_sqd_async_notify;
-    requester_.Drain(now);
-  } else if ((from == QpState::kSqd || from == QpState::kSqe) &&
-             to == QpState::kRts) {
-    requester_.Resume(now);
-  }
-  Update(now);
+  endpoint_.Update(this, now);
   return 0;
 }
 
 void QueuePair::EnterReset() {
-  attributes_ = QpAttributes{};
-  requester_.Reset();
-  responder_.Reset();
-  if (receive_queue_ != nullptr) receive_queue_->Clear();
+  core_.attributes = QpAttributes{};
+  core_.send_queue.Clear();
+  OnReset();
+  core_.send_cq_lost = false;
+  if (core_.receive_queue != nullptr) core_.receive_queue->Clear();
+  receiver_.Reset();
   LeavePath();
-  endpoint_.Deactivate(this);
   communication_established_ = false;
+  last_wqe_reported_ = false;
   cnp_due_ = false;
-  responder_first_ = false;
 }
 
 void QueuePair::JoinPath() {
-  Path* path = endpoint_.AcquirePath(attributes_.av.destination);
-  LeavePath();
-  path_ = path;
-  flow_.emplace(attributes_.av);
-  link_.peer_flow.reset();
+  flow_.emplace(attributes().av);
+  core_.path = endpoint_.Connect(this, &*flow_);
 }
 
 void QueuePair::LeavePath() {
-  if (path_ == nullptr) return;
-  endpoint_.StopWaiting(this);
-  endpoint_.ReleasePath(path_);
-  path_ = nullptr;
+  endpoint_.Disconnect(this);
+  core_.path = nullptr;
   flow_.reset();
 }
 

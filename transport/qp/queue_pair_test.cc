@@ -1,12 +1,11 @@
 // The queue pair around its halves: states, what packets are let in,
 // congestion notification, receives.
-#include "transport/qp/queue_pair.h"
-
 #include <cerrno>
 #include <functional>
 
 #include "gtest/gtest.h"
 #include "transport/qp/receive_queue.h"
+#include "transport/queue_pairs.h"
 #include "transport/testing/wire_peer.h"
 #include "wire/aeth.h"
 

@@ -32,8 +32,8 @@ struct SendOperation {
   bool takes_receive = false;   // at the responder: credits, solicited events
   uint32_t response_bytes = 0;  // kAtomic: what comes back to the buffers
 
-  // Holds one of the max_rd_atomic slots until it is answered.
-  bool takes_slot() const {
+  // Is one of the max_rd_atomic that may be outstanding until it is answered.
+  bool takes_rd_atomic() const {
     return kind == SendKind::kRead || kind == SendKind::kAtomic;
   }
 };

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "transport/base/work.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/qp/attributes.h"
 #include "transport/qp/send_operation.h"
 
 namespace transport {

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "transport/base/types.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/qp/attributes.h"
 
 namespace transport {
 

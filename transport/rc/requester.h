@@ -1,64 +1,311 @@
 // The requester half of a reliable connection (IBA vol. 1, 9.7.5): takes send
-// work requests, sends their packets, and completes them in order.
+// work requests, sends their packets, and completes them in order. One file per
+// kind of event: requester.cc (calls by the queue pair), requester_send.cc,
+// requester_ack.cc, requester_read.cc, requester_loss.cc.
+//
+// Sequence numbers are 64-bit and start at 0 with the first packet; the PSN on
+// the wire is the initial one plus the sequence number, modulo 2^24. A work
+// request takes a range of them when it is begun: one per request packet, or,
+// for a READ, one per response packet.
+//
+//   snd_una      snd_nxt        snd_max
+//    |-- sent --->|-- to resend -->|-- never sent
+//
+// In flight (what Path counts) is always the cost of [snd_una, snd_nxt), so it
+// cannot leak: one function, SyncFlight, keeps it.
 #ifndef TRANSPORT_RC_REQUESTER_H_
 #define TRANSPORT_RC_REQUESTER_H_
 
 #include <cstdint>
-#include <memory>
+#include <limits>
+#include <utility>
 
 #include "transport/base/burst.h"
+#include "transport/base/local_buffer.h"
 #include "transport/base/types.h"
-#include "transport/base/work.h"
+#include "transport/endpoint/endpoint_qp.h"
+#include "transport/endpoint/path.h"
+#include "transport/qp/qp_core.h"
+#include "transport/rc/outstanding_reads.h"
+#include "wire/aeth.h"
+#include "wire/packet.h"
+#include "wire/psn.h"
 
 namespace transport {
-
-class QueuePair;
-struct Received;
 
 // The local ACK timeout T of a queue pair allows the requester to wait for T to
 // 4 T (IBA vol. 1, 9.7.6.1.3). A peer in software may have to wait for a core,
 // and what is lost is found by probes much sooner: so it waits for 3 T, and is
 // not late even when it has to wait itself.
-inline constexpr int kAckPatience = 3;
+inline constexpr int kAckTimeoutFactor = 3;
 
+// A failure of its own is reported by QpCore::Fail; from then on it is stopped.
 class Requester {
  public:
-  explicit Requester(QueuePair& qp);
-  ~Requester();
+  explicit Requester(QpCore& core) : core_(core), queue_(core.send_queue) {}
 
   // --- Calls by the queue pair.
-  int Post(const SendRequest& request, Time now);  // 0 or errno
-  int Check(const SendRequest& request) const;     // 0 or errno, room aside
-  uint32_t room() const;  // work requests that can still be posted
-  // To RTS: PSNs start at attributes().sq_psn.
+  // To RTS: PSNs start at attributes.sq_psn.
   void Start(Time now);
-  // To RESET: forgets everything without completions.
-  void Reset();
-  // Completes what is queued with kFlushed (state ERR).
-  void Flush(Time now);
+  // To RESET or ERR: gives back what is in flight, forgets all sequence state.
+  void Stop();
   // State SQD entered or left.
   void Drain(Time now);
   void Resume(Time now);
-  bool drained() const;
+  bool drained() const { return draining_ && queue_.head() == begun_; }
+  // A work request has been queued.
+  void OnPosted(Time now) { RunLocalWork(now); }
 
   // --- Inputs: response packets (ACK, NAK, RNR NAK, READ response, atomic ACK)
   // whose source and P_Key have been checked.
-  void OnResponse(const Received& received, Time now);
-  void OnCongestionNotification(Time now);
+  void OnResponse(const wire::PacketView& packet, Time now);
   void OnTimer(Time now);
 
   // --- Outputs.
   // Adds request packets to `burst`, which has been begun for the queue pair's
-  // flow; true when more could be sent at once. When the path's window is full
-  // it has called Endpoint::WaitForWindow.
-  bool Transmit(Time now, Burst* burst);
-  // Whether a turn is wanted: to send, or to wait for the window.
-  bool HasTransmit(Time now) const;
-  Time NextTimeout() const;
+  // flow. Whether the path's window is what stopped it.
+  bool Transmit(Time now, const TransmitTurn& turn, Burst* burst);
+  bool HasTransmit(Time now) const {
+    return NextSource(now) != Source::kNothing;
+  }
+  Interests TakeInterests(Time now);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  // Outstanding PSNs; the window keeps them far below. Must be below 2^23.
+  static constexpr uint64_t kMaxOutstanding = uint64_t{1} << 22;
+
+  // What is next to be sent,
+  enum class Source : uint8_t {
+    kNothing,  // until something else happens
+    kResend,   // out of turn: what is missing at the peer
+    kReplay,   // from snd_nxt on, before snd_max
+    kNew,
+  };
+  // and what Transmit may do about it.
+  enum class Next : uint8_t {
+    kNothing,
+    kWindow,  // until the path's window opens
+    kTurn,    // until it is this queue pair's turn again
+    kPacket,  // send `Item`
+  };
+  struct Item {
+    uint64_t index = 0;  // work request
+    uint64_t seq = 0;    // unless it begins
+    // PSNs: of a READ, how many packets to ask for; else, how many to send.
+    uint32_t count = 1;
+    bool begins = false;       // first packet of a new work request
+    bool out_of_turn = false;  // leaves snd_nxt where it is
+  };
+  enum class SendResult : uint8_t { kSent, kNoRoom, kFailed };
+  // Where the last packet's payload ended, so that the next need not seek.
+  struct Gather {
+    LocalBuffer buffer;
+    uint64_t index = kNone;
+    uint64_t offset = 0;  // bytes
+  };
+
+  // --- requester.cc
+  // Completes the oldest work request with `status`; the queue pair goes to
+  // the error state. Callers return at once.
+  void Fail(WcStatus status, Time now);
+  // What follows from a change of state, whatever event made it: local
+  // operations whose turn has come, failures whose turn has come, SQD drained.
+  void RunLocalWork(Time now);
+  void RunLocalWorkOnce(Time now);
+
+  // --- requester_send.cc
+  Source NextSource(Time now) const;
+  bool ReplayIsDue() const;
+  bool NewIsDue() const;
+  // Finds the item that comes next, and whether the window permits it.
+  Next Decide(Time now, Item* item) const;
+  Next DecideReplay(Item* item) const;
+  Next DecideNew(Item* item) const;
+  Next DecideResend(Item* item) const;
+  bool HasCreditFor(const SendWqe& wqe, bool begins) const;
+  // Sends `*item`, and what follows and is alike; then decides what is next: an
+  // ACK is asked for if nothing is.
+  SendResult Send(Time now, const TransmitTurn& turn, Item* item, Next* next,
+                  Burst* burst, Gather* gather);
+  // How many packets from `item` on are alike, in the middle of a message and
+  // different in PSN and payload alone (XRC's never: they have more headers),
+  // may be sent now, and fit `burst`; 1 for others. Only the last of them may
+  // have to ask for an ACK.
+  uint32_t CountMiddlePackets(const SendWqe& wqe, const Item& item,
+                              size_t packet_bytes, const Burst& burst) const;
+  size_t MiddlePacketBytes() const {
+    return wire::kBthSize + mtu_ + wire::kIcrcSize;
+  }
+  // `icrc`: null, or continued over what was copied.
+  MemoryStatus CopyPayload(uint64_t index, uint64_t offset, size_t bytes,
+                           uint8_t* to, uint32_t* icrc, Gather* gather);
+  // Of `count` packets from `seq` on: BTH; how much a READ asks for; the
+  // headers beyond BTH.
+  wire::Bth BthFor(const SendWqe& wqe, uint64_t seq, uint32_t count) const;
+  uint32_t ReadLength(const SendWqe& wqe, uint64_t seq, uint32_t count) const;
+  wire::Headers HeadersFor(const SendWqe& wqe, uint64_t seq,
+                           uint32_t count) const;
+  // From so many bytes on that nobody asked an ACK for, the next packet does.
+  uint64_t MaxUnaskedBytes() const;
+  bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;
+  void Begin(uint64_t index);
+  // `packets`: how many `item` was; `payload`: bytes of each.
+  void NoteSent(Time now, const Item& item, uint32_t packets, size_t payload);
+  // Work request `index` cannot go on; it fails when those before it are done.
+  void FailLocally(uint64_t index, WcStatus status);
+
+  // --- requester_ack.cc
+  void TakeResponse(const wire::PacketView& packet, Time now);
+  void OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now);
+  void OnNak(uint64_t seq, wire::NakCode code, Time now);
+  void OnRnrNak(uint64_t seq, uint8_t timer, Time now);
+  // The peer has executed everything before `until`.
+  void Acknowledge(uint64_t until, Time now);
+  // Moves snd_una over what is acknowledged and not a READ or atomic.
+  void Proceed(Time now);
+  // Moves snd_una to `to`, completing what ends before it.
+  void AdvanceTo(uint64_t to, Time now);
+  void UpdateCredits(uint64_t seq, const wire::Aeth& aeth);
+  void LearnFromAck(uint64_t until);
+
+  // --- requester_read.cc
+  // How many of `remaining` packets to ask for now; 0 to wait for the window.
+  uint32_t ReadCount(uint64_t remaining, bool always) const;
+  void OnReadResponse(uint64_t seq, const wire::PacketView& packet, Time now);
+  void OnAtomicResponse(uint64_t seq, const wire::PacketView& packet, Time now);
+  bool IsExpectedPosition(const OutstandingReads::Entry& slot, uint64_t seq,
+                          wire::Operation operation) const;
+  MemoryStatus CheckTarget(uint64_t index, uint64_t offset, uint64_t bytes);
+
+  // --- requester_loss.cc
+  void Rewind();
+  // The peer has answered beyond snd_una, a READ or atomic, so its response was
+  // lost. `by_ack`: an ACK says so, which may be late news.
+  void OnGap(Time now, bool by_ack);
+  bool JustHandled(Time now) const;
+  void OnSequenceNak(Time now);
+  // The window shrinks once for what was lost of one flight, however many gaps
+  // that has left.
+  void NoteLoss(Time now);
+  // Sends again what is missing at snd_una, and not what the peer keeps beyond.
+  void ResendGap();
+  void Resend(uint64_t first, uint64_t end);
+  void ResendOne(uint64_t seq);  // or the READ or atomic that it belongs to
+  // `next` comes next, of a run or not.
+  void ContinueResend(uint64_t next);
+  // Silence: what was in flight counts as lost until the peer shows otherwise.
+  void OnRetransmitTimeout(Time now);
+  void OnAckTimeout(Time now);
+  void OnProbe(Time now);
+  void RunTimers(Time now);
+  Time NextTimeout() const;
+  Time AckDeadline() const;
+  Time ProbeDeadline() const;
+  void StopTimers();
+  // Moves the snd_nxt over what the peer is known to have.
+  void SkipAcknowledged();
+
+  // --- Arithmetic.
+  uint32_t PsnOf(uint64_t seq) const {
+    return wire::PsnAdd(initial_psn_, static_cast<int64_t>(seq));
+  }
+  // The sequence number nearest to snd_una; negative before the first.
+  int64_t SeqOf(uint32_t psn) const {
+    return static_cast<int64_t>(snd_una_) + wire::PsnDiff(psn, PsnOf(snd_una_));
+  }
+  uint64_t PacketCost() const { return mtu_ + Path::kPacketOverhead; }
+  // Cost of all packets of `wqe`; of those before sequence number `seq`.
+  uint64_t CostOf(const SendWqe& wqe) const {
+    return wqe.length + wqe.packets * Path::kPacketOverhead;
+  }
+  uint64_t CostBefore(const SendWqe& wqe, uint64_t seq) const {
+    return seq >= wqe.end() ? wqe.cost + CostOf(wqe)
+                            : wqe.cost + (seq - wqe.first) * PacketCost();
+  }
+  uint64_t CostBeforeAt(uint64_t index, uint64_t seq) const {
+    return index == begun_ ? next_cost_ : CostBefore(queue_.at(index), seq);
+  }
+  // The begun work request that contains `seq`, which is in [snd_una, snd_max).
+  uint64_t IndexOf(uint64_t seq) const;
+  bool outstanding() const { return snd_una_ < snd_nxt_; }
+  Path* path() const { return core_.path; }
+  void SyncFlight();
+
+  QpCore& core_;
+  SendQueue& queue_;
+  OutstandingReads reads_;
+  uint32_t mtu_ = 1024;  // bytes
+  uint32_t initial_psn_ = 0;
+  bool running_ = false;   // from RTS to ERR or RESET
+  bool draining_ = false;  // SQD
+  bool drain_reported_ = false;
+  bool busy_ = false;  // inside an event that ends with RunLocalWork
+  bool peer_buffers_ooo_ = false;  // seen to keep packets beyond a gap
+  // For TakeInterests: what is sent again does not wait for the window; others
+  // come first.
+  bool past_window_ = false;
+  bool end_turn_ = false;
+  bool force_ack_req_ = false;  // the next packet asks for an ACK
+  // The path's window went to its least because of this queue pair, and there
+  // was no progress since.
+  bool timed_out_ = false;
+  // After an RNR NAK: one packet at a time, until there is progress.
+  bool rnr_probe_ = false;
+
+  // Work requests [head, begun) have sequence numbers; `begun` may be next.
+  uint64_t begun_ = 0;
+  uint64_t snd_una_ = 0;        // oldest sequence number not acknowledged
+  uint64_t snd_nxt_ = 0;        // next to send
+  uint64_t snd_nxt_index_ = 0;  // its work request; `begun` at the very end
+  uint64_t snd_max_ = 0;        // next never sent
+  // The peer has everything before this, though READs before it may be
+  // unanswered.
+  uint64_t acknowledged_ = 0;
+  uint64_t next_cost_ = 0;  // bytes: cost of everything that has been begun
+  uint64_t flight_ = 0;     // bytes charged to the path
+  // To be sent again out of turn: from here up to `resend_end`, which keeps
+  // where the last such run ended.
+  uint64_t resend_ = kNone;
+  uint64_t resend_end_ = kNone;
+  uint32_t resend_run_ = 1;  // packets; grows while a gap goes on behind a run
+  uint32_t messages_ = 0;    // begun: the last SSN
+
+  // Work request that failed here, and how.
+  uint64_t failed_index_ = kNone;
+  WcStatus failed_status_ = WcStatus::kSuccess;
+  // A NAK that ends the connection, for when what is before it is answered.
+  uint64_t fatal_seq_ = kNone;
+  WcStatus fatal_status_ = WcStatus::kSuccess;
+
+  // Credits: messages up to this number may be sent (IBA vol. 1, 9.7.7.2).
+  bool credit_limited_ = false;
+  uint32_t credit_limit_ = 0;
+  uint64_t credit_seq_ = 0;  // of the response that said so
+
+  // Since the last AckReq.
+  uint32_t unasked_packets_ = 0;
+  uint64_t unasked_bytes_ = 0;
+
+  // Loss.
+  uint64_t nak_seq_ = kNone;  // of the last sequence NAK taken
+  uint64_t nak_snd_max_ = 0;  // snd_max then
+  uint64_t replayed_to_ = 0;  // furthest resent since
+  uint64_t gap_seq_ = kNone;  // snd_una when loss was last acted upon
+  uint64_t lost_until_ = 0;   // snd_max when loss last shrank the window
+  Time gap_time_ = 0;
+
+  // Times. kNever: not running.
+  Time timeout_base_ = kNever;  // since when the local ACK timeout counts
+  Time probe_base_ = kNever;
+  Time rnr_until_ = kNever;  // waiting after an RNR NAK
+  int probes_ = 0;           // since the last progress
+  int retries_ = 0;
+  int rnr_retries_ = 0;
+
+  // One round trip measured at a time, never over a resend.
+  uint64_t rtt_seq_ = kNone;
+  Time rtt_sent_ = 0;
 };
 
 }  // namespace transport

@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "transport/endpoint/endpoint.h"
-#include "transport/rc/requester_impl.h"
+#include "transport/rc/requester.h"
 
 namespace transport {
 namespace {
@@ -29,17 +28,16 @@ constexpr uint8_t kRnrRetryForEver = 7;
 
 }  // namespace
 
-void Requester::Impl::OnResponse(const Received& received, Time now) {
-  const wire::PacketView& packet = *received.packet;
+void Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   const int64_t seq = SeqOf(packet.bth().psn);
-  if (seq >= static_cast<int64_t>(frontier)) {  // ghost
-    ++qp.counters_.dropped_window;
+  if (seq >= static_cast<int64_t>(snd_max_)) {  // ghost
+    ++core_.counters.dropped_window;
     return;
   }
   const bool explicit_ack = packet.operation() == wire::Operation::kAcknowledge;
-  if (seq < static_cast<int64_t>(una)) {  // stale
+  if (seq < static_cast<int64_t>(snd_una_)) {  // stale
     // The last ACK may come again with more credits.
-    if (explicit_ack && seq + 1 == static_cast<int64_t>(una) && seq >= 0) {
+    if (explicit_ack && seq + 1 == static_cast<int64_t>(snd_una_) && seq >= 0) {
       UpdateCredits(static_cast<uint64_t>(seq), packet.aeth());
     }
     return;
@@ -63,14 +61,13 @@ void Requester::Impl::OnResponse(const Received& received, Time now) {
   }
 }
 
-void Requester::Impl::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth,
-                                    Time now) {
+void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {
   const uint8_t value = wire::AethValueOf(aeth.syndrome);
   switch (wire::AethKindOf(aeth.syndrome)) {
     case wire::AethKind::kAck:
       UpdateCredits(seq, aeth);
       Acknowledge(seq + 1, now);
-      if (una <= seq) OnGap(now, /*by_ack=*/true);
+      if (snd_una_ <= seq) OnGap(now, /*by_ack=*/true);
       break;
     case wire::AethKind::kRnrNak:
       OnRnrNak(seq, value, now);
@@ -83,12 +80,12 @@ void Requester::Impl::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth,
   }
 }
 
-void Requester::Impl::OnNak(uint64_t seq, wire::NakCode code, Time now) {
+void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
   const std::optional<WcStatus> fatal = FatalStatus(code);
   if (!fatal && code != wire::NakCode::kPsnSequence) return;  // reserved
-  ++qp.counters_.naks_received;
+  ++core_.counters.naks_received;
   Acknowledge(seq, now);
-  const bool answered = una == seq;
+  const bool answered = snd_una_ == seq;
   if (!fatal) {
     answered ? OnSequenceNak(now) : OnGap(now, /*by_ack=*/true);
   } else if (answered) {
@@ -96,107 +93,107 @@ void Requester::Impl::OnNak(uint64_t seq, wire::NakCode code, Time now) {
   } else {
     // Responses of READs before it were lost. The peer may no longer answer:
     // the next probe ends the waiting.
-    fatal_seq = seq;
-    fatal_status = *fatal;
+    fatal_seq_ = seq;
+    fatal_status_ = *fatal;
     OnGap(now, /*by_ack=*/true);
   }
 }
 
-void Requester::Impl::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
-  ++qp.counters_.rnr_naks_received;
+void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
+  ++core_.counters.rnr_naks_received;
   Acknowledge(seq, now);
-  if (una < seq) {
+  if (snd_una_ < seq) {
     OnGap(now, /*by_ack=*/true);
     return;
   }
   if (!outstanding()) return;  // not sent again since the last one
-  const uint8_t limit = qp.attributes().rnr_retry;
-  if (limit != kRnrRetryForEver && rnr_retries >= limit) {
+  const uint8_t limit = core_.attributes.rnr_retry;
+  if (limit != kRnrRetryForEver && rnr_retries_ >= limit) {
     Fail(WcStatus::kRnrRetryExceeded, now);
     return;
   }
-  if (limit != kRnrRetryForEver) ++rnr_retries;
+  if (limit != kRnrRetryForEver) ++rnr_retries_;
   Rewind();
   StopTimers();
-  probes = 0;
-  retries = 0;
-  trial = true;
-  rnr_until = now + wire::RnrTimerNanos(timer);
+  probes_ = 0;
+  retries_ = 0;
+  rnr_probe_ = true;
+  rnr_until_ = now + wire::RnrTimerNanos(timer);
 }
 
-void Requester::Impl::UpdateCredits(uint64_t seq, const wire::Aeth& aeth) {
+void Requester::UpdateCredits(uint64_t seq, const wire::Aeth& aeth) {
   if (wire::AethKindOf(aeth.syndrome) != wire::AethKind::kAck) return;
-  if (seq < credit_seq) return;
-  credit_seq = seq;
+  if (seq < credit_seq_) return;
+  credit_seq_ = seq;
   const uint8_t code = wire::AethValueOf(aeth.syndrome);
-  credit_limited = code != wire::kCreditNone;
-  credit_limit = credit_limited
-                     ? (aeth.msn + wire::CreditCount(code)) & wire::kPsnMask
-                     : 0;
+  credit_limited_ = code != wire::kCreditNone;
+  credit_limit_ = credit_limited_
+                      ? (aeth.msn + wire::CreditCount(code)) & wire::kPsnMask
+                      : 0;
 }
 
 // Something that was not sent again since the NAK and is acknowledged: the peer
 // has kept it.
-void Requester::Impl::LearnFromAck(uint64_t until) {
-  if (nak_seq == kNone) return;
-  if (until > nak_seq + 1 && until > replayed_to && until <= nak_frontier) {
-    peer_keeps = true;
+void Requester::LearnFromAck(uint64_t until) {
+  if (nak_seq_ == kNone) return;
+  if (until > nak_seq_ + 1 && until > replayed_to_ && until <= nak_snd_max_) {
+    peer_buffers_ooo_ = true;
   }
 }
 
-void Requester::Impl::Acknowledge(uint64_t until, Time now) {
+void Requester::Acknowledge(uint64_t until, Time now) {
   LearnFromAck(until);
-  acknowledged = std::max(acknowledged, until);
+  acknowledged_ = std::max(acknowledged_, until);
   Proceed(now);
 }
 
-void Requester::Impl::Proceed(Time now) {
-  const uint64_t to = slots.empty()
-                          ? acknowledged
-                          : std::min(acknowledged, slots.front().first);
-  if (to > una) AdvanceTo(to, now);
+void Requester::Proceed(Time now) {
+  const uint64_t to = reads_.empty()
+                          ? acknowledged_
+                          : std::min(acknowledged_, reads_.front().first);
+  if (to > snd_una_) AdvanceTo(to, now);
   SkipAcknowledged();
   SyncFlight();
 }
 
-void Requester::Impl::AdvanceTo(uint64_t to, Time now) {
-  if (collapsed) {
+void Requester::AdvanceTo(uint64_t to, Time now) {
+  if (timed_out_) {
     // Packets that were not sent again have arrived: the peer was slow, nothing
     // was lost.
-    if (to > cursor) path()->UndoTimeout();
-    collapsed = false;
+    if (to > snd_nxt_) path()->UndoTimeout();
+    timed_out_ = false;
   }
-  const uint64_t cost_before = CostBeforeAt(queue.head(), una);
-  const uint64_t cost_after = CostBefore(queue.at(IndexOf(to - 1)), to);
-  if (probes > 0) path()->OnProbesAnswered(probes);
-  probes = 0;
-  retries = 0;
-  rnr_retries = 0;
-  rnr_until = kNever;
-  trial = false;
-  acknowledged = std::max(acknowledged, to);
-  while (!slots.empty() && slots.front().end <= to) slots.PopFront();
-  while (queue.head() < begun) {
-    const uint64_t head = queue.head();
-    const SendWqe& wqe = queue.at(head);
+  const uint64_t cost_before = CostBeforeAt(queue_.head(), snd_una_);
+  const uint64_t cost_after = CostBefore(queue_.at(IndexOf(to - 1)), to);
+  if (probes_ > 0) path()->OnProbesAnswered(probes_);
+  probes_ = 0;
+  retries_ = 0;
+  rnr_retries_ = 0;
+  rnr_until_ = kNever;
+  rnr_probe_ = false;
+  acknowledged_ = std::max(acknowledged_, to);
+  while (!reads_.empty() && reads_.front().end <= to) reads_.PopFront();
+  while (queue_.head() < begun_) {
+    const uint64_t head = queue_.head();
+    const SendWqe& wqe = queue_.at(head);
     if (wqe.end() > to) break;
-    if (head == failed_index) failed_index = kNone;  // it had arrived before
-    una = wqe.end();
-    if (cursor_index <= head) {
-      cursor = una;
-      cursor_index = head + 1;
+    if (head == failed_index_) failed_index_ = kNone;  // it had arrived before
+    snd_una_ = wqe.end();
+    if (snd_nxt_index_ <= head) {
+      snd_nxt_ = snd_una_;
+      snd_nxt_index_ = head + 1;
     }
-    Complete(head, WcStatus::kSuccess, now);
+    core_.CompleteSend(WcStatus::kSuccess, now);
   }
-  una = to;
-  if (cursor < una) cursor = una;  // in the oldest work request
-  if (resend != kNone && resend < una) ContinueResend(una);
-  if (fatal_seq != kNone && fatal_seq < una) fatal_seq = kNone;
-  timeout_base = outstanding() ? now : kNever;
-  probe_base = timeout_base;
-  if (rtt_seq != kNone && una > rtt_seq) {
-    path()->OnRttSample(now - rtt_sent);
-    rtt_seq = kNone;
+  snd_una_ = to;
+  if (snd_nxt_ < snd_una_) snd_nxt_ = snd_una_;  // in the oldest work request
+  if (resend_ != kNone && resend_ < snd_una_) ContinueResend(snd_una_);
+  if (fatal_seq_ != kNone && fatal_seq_ < snd_una_) fatal_seq_ = kNone;
+  timeout_base_ = outstanding() ? now : kNever;
+  probe_base_ = timeout_base_;
+  if (rtt_seq_ != kNone && snd_una_ > rtt_seq_) {
+    path()->OnRttSample(now - rtt_sent_);
+    rtt_seq_ = kNone;
   }
   SyncFlight();
   path()->OnAcknowledged(cost_after - cost_before, now);

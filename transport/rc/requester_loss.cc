@@ -4,14 +4,13 @@
 // Two timers watch what is outstanding. The *probe*, some round trips after the
 // last progress, sends the last packet again: whether that or its ACK was lost,
 // the peer's answer tells; or the first, if it is known to be missing. A second
-// one in a row, and every further one, replays from una. Probes back off and
-// cost no retry. The *local ACK timeout* of the queue pair (times kAckPatience)
-// counts from the last progress, replays, and ends the connection when it has
-// come retry_cnt + 1 times.
+// one in a row, and every further one, replays from snd_una. Probes back off
+// and cost no retry. The *local ACK timeout* of the queue pair (times
+// kAckTimeoutFactor) counts from the last progress, replays, and ends the
+// connection when it has come retry_cnt + 1 times.
 #include <algorithm>
 
-#include "transport/endpoint/endpoint.h"
-#include "transport/rc/requester_impl.h"
+#include "transport/rc/requester.h"
 
 namespace transport {
 namespace {
@@ -22,165 +21,166 @@ constexpr int kMaxBackoff = 16;
 
 }  // namespace
 
-void Requester::Impl::SkipAcknowledged() {
-  while (cursor < frontier && cursor < acknowledged) {
-    const SendWqe& wqe = queue.at(cursor_index);
-    if (wqe.operation().takes_slot()) return;
-    cursor = std::min(acknowledged, wqe.end());
-    if (cursor == wqe.end()) ++cursor_index;
+void Requester::SkipAcknowledged() {
+  while (snd_nxt_ < snd_max_ && snd_nxt_ < acknowledged_) {
+    const SendWqe& wqe = queue_.at(snd_nxt_index_);
+    if (wqe.operation().takes_rd_atomic()) return;
+    snd_nxt_ = std::min(acknowledged_, wqe.end());
+    if (snd_nxt_ == wqe.end()) ++snd_nxt_index_;
   }
 }
 
-void Requester::Impl::StopTimers() {
-  timeout_base = kNever;
-  probe_base = kNever;
+void Requester::StopTimers() {
+  timeout_base_ = kNever;
+  probe_base_ = kNever;
 }
 
-void Requester::Impl::Rewind() {
-  cursor = una;
-  cursor_index = queue.head();
-  slots.MarkReplayed();
-  resend = kNone;
-  rtt_seq = kNone;
-  urge_ack = true;
-  unasked_packets = 0;
-  unasked_bytes = 0;
+void Requester::Rewind() {
+  snd_nxt_ = snd_una_;
+  snd_nxt_index_ = queue_.head();
+  reads_.MarkReplayed();
+  resend_ = kNone;
+  rtt_seq_ = kNone;
+  force_ack_req_ = true;
+  unasked_packets_ = 0;
+  unasked_bytes_ = 0;
   SyncFlight();
-  qp.endpoint_.Activate(&qp);
+  past_window_ = true;
 }
 
-void Requester::Impl::NoteLoss(Time now) {
-  if (una < lost_until) return;
-  lost_until = frontier;
+void Requester::NoteLoss(Time now) {
+  if (snd_una_ < lost_until_) return;
+  lost_until_ = snd_max_;
   path()->OnLoss(now);
 }
 
 // What gets lost mostly is a packet train, or several.
-void Requester::Impl::ResendGap() {
+void Requester::ResendGap() {
   constexpr uint32_t kGrowth = 4;
   const uint64_t limit = path()->window() / 2 / PacketCost();
-  resend_run = una == resend_end ? resend_run * kGrowth : 1;
-  resend_run = std::min<uint64_t>(resend_run, std::max<uint64_t>(limit, 1));
-  Resend(una, una + resend_run);
+  resend_run_ = snd_una_ == resend_end_ ? resend_run_ * kGrowth : 1;
+  resend_run_ = std::min<uint64_t>(resend_run_, std::max<uint64_t>(limit, 1));
+  Resend(snd_una_, snd_una_ + resend_run_);
 }
 
-void Requester::Impl::Resend(uint64_t first, uint64_t end) {
-  resend = first;
-  resend_end = std::min(end, frontier);
-  rtt_seq = kNone;
-  qp.endpoint_.Activate(&qp);
+void Requester::Resend(uint64_t first, uint64_t end) {
+  resend_ = first;
+  resend_end_ = std::min(end, snd_max_);
+  rtt_seq_ = kNone;
+  past_window_ = true;
 }
 
-void Requester::Impl::ResendOne(uint64_t seq) {
-  const Slots::Slot* slot = slots.Find(seq);
-  resend_run = 1;
-  Resend(slot != nullptr ? slot->first : seq, seq + 1);
+void Requester::ResendOne(uint64_t seq) {
+  const OutstandingReads::Entry* read = reads_.Find(seq);
+  resend_run_ = 1;
+  Resend(read != nullptr ? read->first : seq, seq + 1);
 }
 
 // A READ or an atomic ends a run: the peer, which keeps it, would answer twice.
-void Requester::Impl::ContinueResend(uint64_t next) {
-  resend = next < resend_end && slots.Find(next) == nullptr ? next : kNone;
+void Requester::ContinueResend(uint64_t next) {
+  resend_ = next < resend_end_ && reads_.Find(next) == nullptr ? next : kNone;
 }
 
 // One reaction per loss and round trip: everything that was on its way when the
 // first signal came tells the same.
-bool Requester::Impl::JustHandled(Time now) const {
-  if (gap_seq == kNone) return false;
+bool Requester::JustHandled(Time now) const {
+  if (gap_seq_ == kNone) return false;
   const Time rtt = path()->smoothed_rtt();
-  return now - gap_time < (rtt != 0 ? rtt : path()->ProbeTimeout());
+  return now - gap_time_ < (rtt != 0 ? rtt : path()->ProbeTimeout());
 }
 
-void Requester::Impl::OnGap(Time now, bool by_ack) {
+void Requester::OnGap(Time now, bool by_ack) {
   if (!outstanding()) return;  // about to be sent again
-  if ((by_ack || gap_seq == una) && JustHandled(now)) return;
-  gap_seq = una;
-  gap_time = now;
+  if ((by_ack || gap_seq_ == snd_una_) && JustHandled(now)) return;
+  gap_seq_ = snd_una_;
+  gap_time_ = now;
   NoteLoss(now);
   Rewind();
 }
 
-void Requester::Impl::OnSequenceNak(Time now) {
+void Requester::OnSequenceNak(Time now) {
   if (!outstanding()) return;
-  if (gap_seq == una && JustHandled(now)) return;
-  gap_seq = una;
-  gap_time = now;
+  if (gap_seq_ == snd_una_ && JustHandled(now)) return;
+  gap_seq_ = snd_una_;
+  gap_time_ = now;
   NoteLoss(now);
-  if (peer_keeps && cursor == frontier) {
+  if (peer_buffers_ooo_ && snd_nxt_ == snd_max_) {
     ResendGap();
     return;
   }
-  if (nak_seq == kNone || una > nak_seq) {
-    nak_seq = una;
-    nak_frontier = frontier;
-    replayed_to = una;
+  if (nak_seq_ == kNone || snd_una_ > nak_seq_) {
+    nak_seq_ = snd_una_;
+    nak_snd_max_ = snd_max_;
+    replayed_to_ = snd_una_;
   }
   Rewind();
 }
 
-void Requester::Impl::Collapse(Time now) {
-  peer_keeps = false;
-  collapsed = true;
+void Requester::OnRetransmitTimeout(Time now) {
+  peer_buffers_ooo_ = false;
+  timed_out_ = true;
   // What the window has left is for those whose peers answer.
-  qp.endpoint_.EndTurn(&qp);
+  end_turn_ = true;
   path()->OnTimeout(now);
 }
 
-void Requester::Impl::OnAckTimeout(Time now) {
-  ++qp.counters_.timeouts;
-  if (retries >= qp.attributes().retry_cnt) {
-    Fail(fatal_seq != kNone ? fatal_status : WcStatus::kRetryExceeded, now);
+void Requester::OnAckTimeout(Time now) {
+  ++core_.counters.timeouts;
+  if (retries_ >= core_.attributes.retry_cnt) {
+    Fail(fatal_seq_ != kNone ? fatal_status_ : WcStatus::kRetryExceeded, now);
     return;
   }
-  ++retries;
-  Collapse(now);
+  ++retries_;
+  OnRetransmitTimeout(now);
   Rewind();
   StopTimers();  // until it is sent
 }
 
-void Requester::Impl::OnProbe(Time now) {
-  ++qp.counters_.probes;
-  ++probes;
-  probe_base = now;
-  if (fatal_seq != kNone) {
-    Fail(fatal_status, now);
+void Requester::OnProbe(Time now) {
+  ++core_.counters.probes;
+  ++probes_;
+  probe_base_ = now;
+  if (fatal_seq_ != kNone) {
+    Fail(fatal_status_, now);
     return;
   }
-  const bool waits_for_answer = queue.at(queue.head()).operation().takes_slot();
-  if (probes > 1) Collapse(now);
-  if (probes > 1 || waits_for_answer || failed_index != kNone) {
+  const bool waits_for_answer =
+      queue_.at(queue_.head()).operation().takes_rd_atomic();
+  if (probes_ > 1) OnRetransmitTimeout(now);
+  if (probes_ > 1 || waits_for_answer || failed_index_ != kNone) {
     Rewind();
     return;
   }
   // A peer that has reported a gap is silent until that is filled.
-  ResendOne(gap_seq == una ? una : cursor - 1);
+  ResendOne(gap_seq_ == snd_una_ ? snd_una_ : snd_nxt_ - 1);
 }
 
-Time Requester::Impl::AckDeadline() const {
-  const Time timeout = wire::AckTimeoutNanos(qp.attributes().timeout);
-  if (timeout == 0 || timeout_base == kNever) return kNever;
-  return timeout_base + kAckPatience * timeout;
+Time Requester::AckDeadline() const {
+  const Time timeout = wire::AckTimeoutNanos(core_.attributes.timeout);
+  if (timeout == 0 || timeout_base_ == kNever) return kNever;
+  return timeout_base_ + kAckTimeoutFactor * timeout;
 }
 
 // When the interval has grown past the ACK timeout, that comes first and
 // replays as well as a probe does.
-Time Requester::Impl::ProbeDeadline() const {
-  if (probe_base == kNever) return kNever;
-  Time interval = path()->ProbeTimeout() << std::min(probes, kMaxBackoff);
-  if (qp.attributes().timeout == 0)
+Time Requester::ProbeDeadline() const {
+  if (probe_base_ == kNever) return kNever;
+  Time interval = path()->ProbeTimeout() << std::min(probes_, kMaxBackoff);
+  if (core_.attributes.timeout == 0)
     interval = std::min(interval, kLongestProbe);
-  return probe_base + interval;
+  return probe_base_ + interval;
 }
 
-Time Requester::Impl::NextTimeout() const {
-  if (!running) return kNever;
-  if (rnr_until != kNever) return rnr_until;
+Time Requester::NextTimeout() const {
+  if (!running_) return kNever;
+  if (rnr_until_ != kNever) return rnr_until_;
   if (!outstanding()) return kNever;
   return std::min(AckDeadline(), ProbeDeadline());
 }
 
-void Requester::Impl::OnTimer(Time now) {
-  if (rnr_until != kNever) {
-    if (now >= rnr_until) rnr_until = kNever;
+void Requester::RunTimers(Time now) {
+  if (rnr_until_ != kNever) {
+    if (now >= rnr_until_) rnr_until_ = kNever;
     return;
   }
   if (!outstanding()) return;

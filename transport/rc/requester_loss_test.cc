@@ -8,8 +8,9 @@
 namespace transport {
 namespace {
 
-constexpr Time kTimeout14 = kAckPatience * (int64_t{4096} << 14);  // 201 ms
-constexpr Time kTimeout8 = kAckPatience * (int64_t{4096} << 8);    // 3.1 ms
+constexpr Time kTimeout14 =
+    kAckTimeoutFactor * (int64_t{4096} << 14);                        // 201 ms
+constexpr Time kTimeout8 = kAckTimeoutFactor * (int64_t{4096} << 8);  // 3.1 ms
 constexpr Time kFirstProbe = 4 * kMillisecond;  // without a round trip known
 
 // One round trip of `rtt`, ending at `rtt` after the start.

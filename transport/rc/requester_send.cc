@@ -4,8 +4,7 @@
 #include <cstring>
 #include <optional>
 
-#include "transport/endpoint/endpoint.h"
-#include "transport/rc/requester_impl.h"
+#include "transport/rc/requester.h"
 
 namespace transport {
 namespace {
@@ -22,65 +21,104 @@ constexpr uint8_t kAckReqBit = 0x80;
 
 }  // namespace
 
-uint64_t Requester::Impl::IndexOf(uint64_t seq) const {
-  uint64_t low = queue.head();
-  uint64_t high = begun;
+uint64_t Requester::IndexOf(uint64_t seq) const {
+  uint64_t low = queue_.head();
+  uint64_t high = begun_;
   while (high - low > 1) {
     const uint64_t middle = low + (high - low) / 2;
-    (queue.at(middle).first <= seq ? low : high) = middle;
+    (queue_.at(middle).first <= seq ? low : high) = middle;
   }
   return low;
 }
 
-void Requester::Impl::SyncFlight() {
-  const uint64_t wanted =
-      CostBeforeAt(cursor_index, cursor) - CostBeforeAt(queue.head(), una);
-  if (wanted > flight) {
-    path()->OnSent(wanted - flight);
-    flight = wanted;
-  } else if (wanted < flight) {
-    path()->OnGone(flight - wanted);
-    flight = wanted;
-    qp.endpoint_.WindowOpened(path());
+void Requester::SyncFlight() {
+  const uint64_t wanted = CostBeforeAt(snd_nxt_index_, snd_nxt_) -
+                          CostBeforeAt(queue_.head(), snd_una_);
+  if (wanted > flight_) {
+    path()->OnSent(wanted - flight_);
+    flight_ = wanted;
+  } else if (wanted < flight_) {
+    path()->OnGone(flight_ - wanted);
+    flight_ = wanted;
   }
 }
 
-Requester::Impl::Next Requester::Impl::Decide(Time now, Item* item) const {
-  if (!running || (rnr_until != kNever && now < rnr_until)) {
-    return Next::kNothing;
+Requester::Source Requester::NextSource(Time now) const {
+  if (!running_ || (rnr_until_ != kNever && now < rnr_until_)) {
+    return Source::kNothing;
   }
-  if (resend != kNone) return DecideResend(item);
-  if (cursor_index >= failed_index) return Next::kNothing;
-  if (trial && outstanding()) return Next::kNothing;
-  return cursor < frontier ? DecideReplay(item) : DecideNew(item);
+  if (resend_ != kNone) return Source::kResend;
+  if (snd_nxt_index_ >= failed_index_) return Source::kNothing;
+  if (rnr_probe_ && outstanding()) return Source::kNothing;
+  if (snd_nxt_ < snd_max_) {
+    return ReplayIsDue() ? Source::kReplay : Source::kNothing;
+  }
+  return NewIsDue() ? Source::kNew : Source::kNothing;
 }
 
-Requester::Impl::Next Requester::Impl::DecideResend(Item* item) const {
-  const Slots::Slot* slot = slots.Find(resend);
+// A READ of which part has been answered has been executed as a whole, and the
+// peer repeats any part: one part at a time.
+bool Requester::ReplayIsDue() const {
+  if (!outstanding()) return true;
+  if (queue_.at(snd_nxt_index_).operation().kind != SendKind::kRead) {
+    return true;
+  }
+  const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
+  assert(read != nullptr);
+  return snd_nxt_ == read->first;
+}
+
+bool Requester::NewIsDue() const {
+  const bool begins = snd_nxt_index_ == begun_;
+  if (begins && (draining_ || begun_ == queue_.tail())) return false;
+  if (snd_max_ - snd_una_ >= kMaxOutstanding) return false;
+  const SendWqe& wqe = queue_.at(snd_nxt_index_);
+  const SendOperation& operation = wqe.operation();
+  if (operation.kind == SendKind::kLocal) return false;
+  if (begins && (wqe.flags & kSendFence) != 0 && !reads_.empty()) return false;
+  if (operation.takes_receive && !HasCreditFor(wqe, begins)) return false;
+  // Where none may be outstanding, sending finds the error.
+  return !operation.takes_rd_atomic() || !reads_.full() ||
+         reads_.capacity() == 0;
+}
+
+Requester::Next Requester::Decide(Time now, Item* item) const {
+  switch (NextSource(now)) {
+    case Source::kNothing:
+      break;
+    case Source::kResend:
+      return DecideResend(item);
+    case Source::kReplay:
+      return DecideReplay(item);
+    case Source::kNew:
+      return DecideNew(item);
+  }
+  return Next::kNothing;
+}
+
+Requester::Next Requester::DecideResend(Item* item) const {
+  const OutstandingReads::Entry* read = reads_.Find(resend_);
   *item = {
-      .index = IndexOf(resend),
-      .seq = resend,
-      .count = slot != nullptr ? static_cast<uint32_t>(slot->end - resend) : 1,
+      .index = IndexOf(resend_),
+      .seq = resend_,
+      .count = read != nullptr ? static_cast<uint32_t>(read->end - resend_) : 1,
       .out_of_turn = true};
   return Next::kPacket;
 }
 
-Requester::Impl::Next Requester::Impl::DecideReplay(Item* item) const {
-  const SendWqe& wqe = queue.at(cursor_index);
-  *item = {.index = cursor_index, .seq = cursor};
+Requester::Next Requester::DecideReplay(Item* item) const {
+  const SendWqe& wqe = queue_.at(snd_nxt_index_);
+  *item = {.index = snd_nxt_index_, .seq = snd_nxt_};
   // The first packet of a replay does not wait for the window: others that
   // share the path could keep it full for ever.
   const bool always = !outstanding();
   const SendKind kind = wqe.operation().kind;
   uint64_t count = 1;
   if (kind == SendKind::kRead) {
-    const Slots::Slot* slot = slots.Find(cursor);
-    assert(slot != nullptr);
-    count = slot->end - cursor;
-    if (cursor > slot->first) {
-      // Part of it has been answered, so the peer has executed all of it and
-      // repeats any part: one part at a time, as the window permits.
-      if (!always) return Next::kNothing;
+    const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
+    assert(read != nullptr);
+    count = read->end - snd_nxt_;
+    if (snd_nxt_ > read->first) {
       item->count = ReadCount(count, always);
       return Next::kPacket;
     }
@@ -89,131 +127,115 @@ Requester::Impl::Next Requester::Impl::DecideReplay(Item* item) const {
     item->count = static_cast<uint32_t>(count);
   }
   const uint64_t cost =
-      CostBefore(wqe, cursor + count) - CostBefore(wqe, cursor);
+      CostBefore(wqe, snd_nxt_ + count) - CostBefore(wqe, snd_nxt_);
   return always || path()->MaySend(cost) ? Next::kPacket : Next::kWindow;
 }
 
-Requester::Impl::Next Requester::Impl::DecideNew(Item* item) const {
-  const bool begins = cursor_index == begun;
-  if (begins && (draining || begun == queue.tail())) return Next::kNothing;
-  if (frontier - una >= kMaxOutstanding) return Next::kNothing;
-  const SendWqe& wqe = queue.at(cursor_index);
+Requester::Next Requester::DecideNew(Item* item) const {
+  const bool begins = snd_nxt_index_ == begun_;
+  const SendWqe& wqe = queue_.at(snd_nxt_index_);
   const SendOperation& operation = wqe.operation();
-  if (operation.kind == SendKind::kLocal) return Next::kNothing;
-  if (begins && (wqe.flags & kSendFence) != 0 && !slots.empty()) {
-    return Next::kNothing;
+  *item = {.index = snd_nxt_index_, .seq = snd_max_, .begins = begins};
+  if (operation.takes_rd_atomic() && reads_.capacity() == 0) {
+    return Next::kPacket;
   }
-  if (operation.takes_receive && !HasCreditFor(wqe, begins)) {
-    return Next::kNothing;
-  }
-  *item = {.index = cursor_index, .seq = frontier, .begins = begins};
-  if (operation.takes_slot()) {
-    // With no slots at all, sending finds the error.
-    if (slots.capacity() == 0) return Next::kPacket;
-    if (slots.full()) return Next::kNothing;
-  }
-  const uint64_t offset = begins ? 0 : (frontier - wqe.first) * mtu;
+  const uint64_t offset = begins ? 0 : (snd_max_ - wqe.first) * mtu_;
   const uint64_t remaining = wqe.length - offset;
   if (operation.kind == SendKind::kRead) {
     const uint64_t packets =
-        begins ? std::max<uint64_t>(1, (remaining + mtu - 1) / mtu)
-               : wqe.end() - frontier;
+        begins ? std::max<uint64_t>(1, (remaining + mtu_ - 1) / mtu_)
+               : wqe.end() - snd_max_;
     item->count = ReadCount(packets, false);
     return item->count > 0 ? Next::kPacket : Next::kWindow;
   }
   const uint64_t cost =
-      std::min<uint64_t>(remaining, mtu) + Path::kPacketOverhead;
+      std::min<uint64_t>(remaining, mtu_) + Path::kPacketOverhead;
   return path()->MaySend(cost) ? Next::kPacket : Next::kWindow;
 }
 
 // A message beyond the limit may be tried by its first packet when nothing
 // else is outstanding; acknowledged, it has its receive.
-bool Requester::Impl::HasCreditFor(const SendWqe& wqe, bool begins) const {
-  if (!credit_limited) return true;
-  const uint32_t number = begins ? messages + 1 : wqe.message;
-  if (wire::PsnDiff(number, credit_limit) <= 0) return true;
-  if (begins || frontier == wqe.first) return una == frontier;
-  return una > wqe.first;
+bool Requester::HasCreditFor(const SendWqe& wqe, bool begins) const {
+  if (!credit_limited_) return true;
+  const uint32_t number = begins ? messages_ + 1 : wqe.message;
+  if (wire::PsnDiff(number, credit_limit_) <= 0) return true;
+  if (begins || snd_max_ == wqe.first) return snd_una_ == snd_max_;
+  return snd_una_ > wqe.first;
 }
 
-bool Requester::Impl::Transmit(Time now, Burst* burst) {
+bool Requester::Transmit(Time now, const TransmitTurn& turn, Burst* burst) {
   Item item;
   Next next = Decide(now, &item);
-  Gather gather{.buffer = LocalBuffer(*qp.config().memory, qp.config().pd,
-                                      qp.qpn(), kAccessLocalRead)};
+  Gather gather{.buffer = LocalBuffer(*core_.config.memory, core_.config.pd,
+                                      core_.config.qpn, kAccessLocalRead)};
   while (next == Next::kPacket) {
-    switch (Send(now, &item, &next, burst, &gather)) {
+    switch (Send(now, turn, &item, &next, burst, &gather)) {
       case SendResult::kSent:
         break;
       case SendResult::kNoRoom:
-        return !burst->empty();
+        return false;
       case SendResult::kFailed:
-        Settle(now);
+        RunLocalWork(now);
         next = Decide(now, &item);
         break;
     }
   }
-  if (next == Next::kWindow) {
-    // READ requests are short, however much of the window they take: who waits
-    // with one has had its turn.
-    if (queue.at(item.index).operation().kind == SendKind::kRead) {
-      qp.endpoint_.EndTurn(&qp);
-    }
-    qp.endpoint_.WaitForWindow(&qp);
+  if (next != Next::kWindow) return false;
+  // READ requests are short, however much of the window they take: who waits
+  // with one has had its turn.
+  if (queue_.at(item.index).operation().kind == SendKind::kRead) {
+    end_turn_ = true;
   }
-  return next == Next::kTurn;
+  return true;
 }
 
-void Requester::Impl::Begin(uint64_t index) {
-  assert(index == begun && cursor == frontier);
-  SendWqe& wqe = queue.at(index);
-  wqe.first = frontier;
+void Requester::Begin(uint64_t index) {
+  assert(index == begun_ && snd_nxt_ == snd_max_);
+  SendWqe& wqe = queue_.at(index);
+  wqe.first = snd_max_;
   wqe.packets = std::max<uint32_t>(
-      1, static_cast<uint32_t>((uint64_t{wqe.length} + mtu - 1) / mtu));
-  wqe.cost = next_cost;
-  next_cost += CostOf(wqe);
+      1, static_cast<uint32_t>((uint64_t{wqe.length} + mtu_ - 1) / mtu_));
+  wqe.cost = next_cost_;
+  next_cost_ += CostOf(wqe);
   if (wqe.operation().kind == SendKind::kMessage) {
-    messages = (messages + 1) & wire::kPsnMask;
-    wqe.message = messages;
+    messages_ = (messages_ + 1) & wire::kPsnMask;
+    wqe.message = messages_;
   }
-  ++begun;
+  ++begun_;
 }
 
-wire::Bth Requester::Impl::BthFor(const SendWqe& wqe, uint64_t seq,
-                                  uint32_t count) const {
+wire::Bth Requester::BthFor(const SendWqe& wqe, uint64_t seq,
+                            uint32_t count) const {
   const SendOperation& operation = wqe.operation();
   const bool first = seq == wqe.first;
   const bool last = seq + count == wqe.end();
   const wire::Operation position =
       first ? (last ? operation.only : operation.first)
             : (last ? operation.last : operation.middle);
-  const wire::Transport transport = qp.config().type == QpType::kXrcInitiator
-                                        ? wire::Transport::kXrc
-                                        : wire::Transport::kRc;
   wire::Bth bth;
-  bth.opcode = wire::MakeOpcode(transport, position);
-  bth.dest_qpn = qp.attributes().dest_qpn;
+  bth.opcode = wire::MakeOpcode(core_.transport, position);
+  bth.dest_qpn = core_.attributes.dest_qpn;
   bth.psn = PsnOf(seq);
   bth.solicited =
       last && operation.takes_receive && (wqe.flags & kSendSolicited) != 0;
   return bth;
 }
 
-uint32_t Requester::Impl::ReadLength(const SendWqe& wqe, uint64_t seq,
-                                     uint32_t count) const {
-  const uint64_t offset = (seq - wqe.first) * mtu;
+uint32_t Requester::ReadLength(const SendWqe& wqe, uint64_t seq,
+                               uint32_t count) const {
+  const uint64_t offset = (seq - wqe.first) * mtu_;
   return static_cast<uint32_t>(
-      std::min<uint64_t>(wqe.length - offset, uint64_t{count} * mtu));
+      std::min<uint64_t>(wqe.length - offset, uint64_t{count} * mtu_));
 }
 
-wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
-                                          uint32_t count) const {
+wire::Headers Requester::HeadersFor(const SendWqe& wqe, uint64_t seq,
+                                    uint32_t count) const {
   wire::Headers headers;
   headers.xrc_srqn = wqe.remote_srqn;
   headers.imm_be = wqe.imm_be_or_rkey;
   headers.invalidate_rkey = wqe.imm_be_or_rkey;
   if (wqe.operation().kind == SendKind::kRead) {
-    headers.reth = {.va = wqe.remote_addr + (seq - wqe.first) * mtu,
+    headers.reth = {.va = wqe.remote_addr + (seq - wqe.first) * mtu_,
                     .rkey = wqe.rkey,
                     .length = ReadLength(wqe, seq, count)};
   } else {
@@ -228,16 +250,16 @@ wire::Headers Requester::Impl::HeadersFor(const SendWqe& wqe, uint64_t seq,
   return headers;
 }
 
-MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
-                                          size_t bytes, uint8_t* to,
-                                          uint32_t* icrc, Gather* gather) {
-  if ((queue.at(index).flags & kSendInline) != 0) {
-    std::memcpy(to, queue.inline_data(index) + offset, bytes);
+MemoryStatus Requester::CopyPayload(uint64_t index, uint64_t offset,
+                                    size_t bytes, uint8_t* to, uint32_t* icrc,
+                                    Gather* gather) {
+  if ((queue_.at(index).flags & kSendInline) != 0) {
+    std::memcpy(to, queue_.inline_data(index) + offset, bytes);
     if (icrc != nullptr) *icrc = wire::IcrcFlow::Extend(*icrc, {to, bytes});
     return MemoryStatus::kOk;
   }
   if (gather->index != index || gather->offset != offset) {
-    gather->buffer.Seek(queue.sges(index), offset);
+    gather->buffer.Seek(queue_.sges(index), offset);
   }
   gather->index = index;
   gather->offset = offset + bytes;
@@ -245,73 +267,74 @@ MemoryStatus Requester::Impl::CopyPayload(uint64_t index, uint64_t offset,
 }
 
 // An ACK is asked for at least every quarter of the window.
-uint64_t Requester::Impl::MaxUnaskedBytes() const {
-  return path()->window() / 4;
-}
+uint64_t Requester::MaxUnaskedBytes() const { return path()->window() / 4; }
 
-uint32_t Requester::Impl::CountAlike(const SendWqe& wqe, const Item& item,
-                                     size_t packet_bytes,
-                                     const Burst& burst) const {
+uint32_t Requester::CountMiddlePackets(const SendWqe& wqe, const Item& item,
+                                       size_t packet_bytes,
+                                       const Burst& burst) const {
   const bool middle = item.seq != wqe.first && item.seq + 1 != wqe.end();
-  const bool again = item.out_of_turn || item.seq < frontier;
-  if (!middle || again || urge_ack || packet_bytes != AlikeBytes()) return 1;
+  const bool again = item.out_of_turn || item.seq < snd_max_;
+  if (!middle || again || force_ack_req_ || packet_bytes != MiddlePacketBytes())
+    return 1;
   const uint64_t asks_at = MaxUnaskedBytes();
-  const uint64_t unasked =
-      asks_at > unasked_bytes ? (asks_at - unasked_bytes + mtu - 1) / mtu : 1;
-  return static_cast<uint32_t>(
-      std::min({wqe.end() - 1 - item.seq, kMaxOutstanding - (frontier - una),
-                path()->MaySendPackets(PacketCost()), unasked,
-                uint64_t{burst.Room(packet_bytes)}}));
+  const uint64_t unasked = asks_at > unasked_bytes_
+                               ? (asks_at - unasked_bytes_ + mtu_ - 1) / mtu_
+                               : 1;
+  return static_cast<uint32_t>(std::min(
+      {wqe.end() - 1 - item.seq, kMaxOutstanding - (snd_max_ - snd_una_),
+       path()->MaySendPackets(PacketCost()), unasked,
+       uint64_t{burst.Room(packet_bytes)}}));
 }
 
-bool Requester::Impl::WantAckReq(const SendWqe& wqe, const Item& item,
-                                 bool more) const {
-  if (!more || urge_ack) return true;
-  if (item.out_of_turn && resend == kNone) return true;
-  if (wqe.operation().takes_slot()) return true;  // as hardware does
-  if (unasked_bytes >= MaxUnaskedBytes()) return true;
+bool Requester::WantAckReq(const SendWqe& wqe, const Item& item,
+                           bool more) const {
+  if (!more || force_ack_req_) return true;
+  if (item.out_of_turn && resend_ == kNone) return true;
+  if (wqe.operation().takes_rd_atomic()) return true;  // as hardware does
+  if (unasked_bytes_ >= MaxUnaskedBytes()) return true;
   if (item.seq + 1 != wqe.end()) return false;
-  if (wqe.packets == 1) return unasked_packets >= kMaxUnaskedMessages;
-  return queue.tail() - item.index <= kManyQueued;
+  if (wqe.packets == 1) return unasked_packets_ >= kMaxUnaskedMessages;
+  return queue_.tail() - item.index <= kManyQueued;
 }
 
-void Requester::Impl::NoteSent(Time now, const Item& item, uint32_t packets,
-                               size_t payload) {
-  const SendWqe& wqe = queue.at(item.index);
-  const bool again = item.seq < frontier;
-  if (again) ++qp.counters_.retransmitted;
+void Requester::NoteSent(Time now, const Item& item, uint32_t packets,
+                         size_t payload) {
+  const SendWqe& wqe = queue_.at(item.index);
+  const bool again = item.seq < snd_max_;
+  if (again) ++core_.counters.retransmitted;
   if (item.out_of_turn) {
     ContinueResend(item.seq + item.count);
-    if (Slots::Slot* slot = slots.Find(item.seq)) slot->replayed = true;
-    rtt_seq = kNone;
+    OutstandingReads::Entry* read = reads_.Find(item.seq);
+    if (read != nullptr) read->replayed = true;
+    rtt_seq_ = kNone;
   } else {
-    cursor += item.count;
+    snd_nxt_ += item.count;
     if (!again) {
-      frontier = cursor;
-      if (wqe.operation().takes_slot()) {
-        slots.Push(item.seq, frontier);
-        messages = (messages + 1) & wire::kPsnMask;
+      snd_max_ = snd_nxt_;
+      if (wqe.operation().takes_rd_atomic()) {
+        reads_.Push(item.seq, snd_max_);
+        messages_ = (messages_ + 1) & wire::kPsnMask;
       }
     }
-    if (cursor >= wqe.end()) ++cursor_index;
-    replayed_to = std::max(replayed_to, cursor);
+    if (snd_nxt_ >= wqe.end()) ++snd_nxt_index_;
+    replayed_to_ = std::max(replayed_to_, snd_nxt_);
     SkipAcknowledged();
     SyncFlight();
   }
-  if (timeout_base == kNever) timeout_base = now;
-  if (probe_base == kNever) probe_base = now;
-  rnr_until = kNever;
-  unasked_packets += packets;
-  unasked_bytes += packets * payload;
+  if (timeout_base_ == kNever) timeout_base_ = now;
+  if (probe_base_ == kNever) probe_base_ = now;
+  rnr_until_ = kNever;
+  unasked_packets_ += packets;
+  unasked_bytes_ += packets * payload;
 }
 
-Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
-                                                  Next* next, Burst* burst,
-                                                  Gather* gather) {
+Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
+                                      Item* item, Next* next, Burst* burst,
+                                      Gather* gather) {
   Item sent = *item;
-  SendWqe& wqe = queue.at(sent.index);
+  SendWqe& wqe = queue_.at(sent.index);
   const SendOperation& operation = wqe.operation();
-  if (operation.takes_slot() && slots.capacity() == 0) {
+  if (operation.takes_rd_atomic() && reads_.capacity() == 0) {
     FailLocally(sent.index, WcStatus::kLocalQpOperationError);
     return SendResult::kFailed;
   }
@@ -322,9 +345,9 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   // One that has begun and sent nothing is no different from one that waits.
   if (sent.begins) Begin(sent.index);
 
-  const uint64_t offset = (sent.seq - wqe.first) * mtu;
+  const uint64_t offset = (sent.seq - wqe.first) * mtu_;
   const auto payload = static_cast<size_t>(
-      operation.sends_payload ? std::min<uint64_t>(wqe.length - offset, mtu)
+      operation.sends_payload ? std::min<uint64_t>(wqe.length - offset, mtu_)
                               : 0);
   wire::Bth bth = BthFor(wqe, sent.seq, sent.count);
   const size_t pad = wire::PadCount(payload);
@@ -333,7 +356,7 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   const size_t size = header + payload + pad + wire::kIcrcSize;
   uint8_t* out = burst->Reserve(size);
   if (out == nullptr) return SendResult::kNoRoom;
-  const uint32_t packets = CountAlike(wqe, sent, size, *burst);
+  const uint32_t packets = CountMiddlePackets(wqe, sent, size, *burst);
   if (packets > 1) sent.count = packets;
 
   if (header == wire::kBthSize) {
@@ -347,7 +370,7 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   // queued have it for sure (WantAckReq), and carry none.
   const bool asks =
       sent.seq + 1 == wqe.end() &&
-      queue.tail() - sent.index <= (wqe.packets > 1 ? kManyQueued : 1);
+      queue_.tail() - sent.index <= (wqe.packets > 1 ? kManyQueued : 1);
   const bool carries = payload >= Burst::kMinCarriedIcrc && !asks;
   std::optional<uint32_t> icrc;
   if (carries) icrc = burst->BeginIcrc(header);
@@ -359,7 +382,7 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   } else if (operation.response_bytes > 0) {
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }
-  const bool fresh = sent.seq >= frontier;
+  const bool fresh = sent.seq >= snd_max_;
   uint32_t made = 0;
   while (status == MemoryStatus::kOk && payload > 0) {
     status = CopyPayload(sent.index, offset + made * payload, payload,
@@ -385,35 +408,34 @@ Requester::Impl::SendResult Requester::Impl::Send(Time now, Item* item,
   NoteSent(now, sent, packets, payload);
   *next = Decide(now, item);
   // A turn ends with a message or a full burst: to cut either costs a send.
-  if (*next == Next::kPacket &&
-      qp.endpoint_.TurnIsOver(&qp, burst->bytes().size() + size) &&
+  if (*next == Next::kPacket && burst->bytes().size() + size >= turn.bytes &&
       (sent.seq + sent.count == wqe.end() || burst->Room(size) < 2)) {
     *next = Next::kTurn;
   }
   if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
     out[kAckReqByte] |= kAckReqBit;
     icrc.reset();
-    unasked_packets = 0;
-    unasked_bytes = 0;
-    urge_ack = false;
-    if (fresh && rtt_seq == kNone) {
-      rtt_seq = sent.seq + packets - 1;
-      rtt_sent = now;
+    unasked_packets_ = 0;
+    unasked_bytes_ = 0;
+    force_ack_req_ = false;
+    if (fresh && rtt_seq_ == kNone) {
+      rtt_seq_ = sent.seq + packets - 1;
+      rtt_sent_ = now;
     }
   }
   burst->Commit(icrc);
   return SendResult::kSent;
 }
 
-void Requester::Impl::FailLocally(uint64_t index, WcStatus status) {
-  resend = kNone;
-  if (index >= failed_index) return;
-  failed_index = index;
-  failed_status = status;
+void Requester::FailLocally(uint64_t index, WcStatus status) {
+  resend_ = kNone;
+  if (index >= failed_index_) return;
+  failed_index_ = index;
+  failed_status_ = status;
   // What is before it completes first; its last packet may not have asked for
   // an ACK, since more was to follow.
-  const uint64_t first = index < begun ? queue.at(index).first : frontier;
-  if (unasked_packets > 0 && una < first && cursor >= first) {
+  const uint64_t first = index < begun_ ? queue_.at(index).first : snd_max_;
+  if (unasked_packets_ > 0 && snd_una_ < first && snd_nxt_ >= first) {
     ResendOne(first - 1);
   }
 }

@@ -461,7 +461,7 @@ TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
   QpConfig config = peer.qp->config();
   config.send_cq = &cq;
   peer.qp.reset();
-  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
+  peer.qp = MakeQueuePair(peer.endpoint, config);
   peer.Connect();
   for (int i = 1; i <= 4; ++i) peer.Send(i, 1);
   peer.Transmit();
@@ -493,7 +493,7 @@ TEST(RequesterTest, TheSinkMayPost) {
   QpConfig config = peer.qp->config();
   config.send_cq = &cq;
   peer.qp.reset();
-  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
+  peer.qp = MakeQueuePair(peer.endpoint, config);
   peer.Connect();
   peer.Send(1, 1);
   peer.Send(2, 1);
@@ -512,7 +512,7 @@ TEST(RequesterTest, XrcInitiatorNamesTheSrq) {
   QpConfig config = peer.qp->config();
   config.type = QpType::kXrcInitiator;
   peer.qp.reset();
-  peer.qp = std::make_unique<QueuePair>(peer.endpoint, config);
+  peer.qp = MakeQueuePair(peer.endpoint, config);
   QpAttributes& a = peer.attributes;
   a.state = QpState::kInit;
   ASSERT_EQ(
@@ -547,20 +547,20 @@ TEST(RequesterTest, ResetForgetsEverything) {
   // Another queue pair keeps the path.
   QpConfig config = peer.qp->config();
   config.qpn = 0x3333;
-  QueuePair other(peer.endpoint, config);
+  const auto other = MakeQueuePair(peer.endpoint, config);
   QpAttributes a = peer.attributes;
   a.state = QpState::kInit;
-  ASSERT_EQ(other.Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
-                         peer.now),
+  ASSERT_EQ(other->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
+                          peer.now),
             0);
   a.state = QpState::kRtr;
-  ASSERT_EQ(other.Modify(a,
-                         kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
-                             kQpMaxDestRdAtomic | kQpMinRnrTimer,
-                         peer.now),
+  ASSERT_EQ(other->Modify(a,
+                          kQpState | kQpAv | kQpPathMtu | kQpDestQpn |
+                              kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer,
+                          peer.now),
             0);
   ASSERT_EQ(peer.Modify(QpState::kReset), 0);
-  EXPECT_EQ(other.path()->in_flight(), 0u);
+  EXPECT_EQ(other->path()->in_flight(), 0u);
   EXPECT_EQ(peer.Completions(), "");
   EXPECT_EQ(peer.NextTimer(), kNever);
   // And it begins anew.
@@ -573,9 +573,9 @@ TEST(RequesterTest, ResetForgetsEverything) {
   // Destruction gives back as well.
   peer.Send(4, 1000);
   peer.Transmit();
-  EXPECT_GT(other.path()->in_flight(), 0u);
+  EXPECT_GT(other->path()->in_flight(), 0u);
   peer.qp.reset();
-  EXPECT_EQ(other.path()->in_flight(), 0u);
+  EXPECT_EQ(other->path()->in_flight(), 0u);
 }
 
 // --- Packets in the middle of a message, which are sent in one go.

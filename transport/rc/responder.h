@@ -1,56 +1,194 @@
 // The responder half of a reliable connection (IBA vol. 1, 9.7.4): executes
 // requests in PSN order, answers them, and remembers what it must answer again.
+// One file per kind of event: responder.cc (life and dispatch),
+// responder_request.cc (requests in their order), responder_read.cc (READ and
+// atomics), responder_gap.cc (packets beyond a gap), responder_replay.cc
+// (duplicates), responder_transmit.cc.
+//
+// PSNs are 64 bits wide in here, so that they compare as numbers: they start
+// at 2^32 + rq_psn and their low 24 bits go on the wire.
 #ifndef TRANSPORT_RC_RESPONDER_H_
 #define TRANSPORT_RC_RESPONDER_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
+#include <vector>
 
 #include "transport/base/burst.h"
 #include "transport/base/types.h"
 #include "transport/base/work.h"
+#include "transport/endpoint/endpoint_qp.h"
+#include "transport/endpoint/packet_arena.h"
+#include "transport/qp/message_receiver.h"
+#include "transport/qp/qp_core.h"
+#include "transport/qp/request.h"
+#include "transport/rc/out_of_order_packets.h"
+#include "wire/aeth.h"
+#include "wire/packet.h"
 
 namespace transport {
 
-class QueuePair;
-struct Received;
+// The NAK with which a failed use of a remote key is answered.
+inline constexpr wire::NakCode kAccessNak = wire::NakCode::kRemoteAccess;
 
+// A READ or an atomic, from its execution on for as long as it may be asked
+// for again: the newest max_dest_rd_atomic of them are kept (IBA vol. 1,
+// 9.7.4.4).
+struct Resource {
+  wire::Operation operation = wire::Operation::kReadRequest;
+  uint64_t first_psn = 0;  // of the original request's responses
+  uint64_t last_psn = 0;
+  uint32_t msn = 0;  // after this request
+  uint64_t va = 0;
+  uint32_t rkey = 0;
+  uint32_t length = 0;    // bytes; READ
+  uint64_t original = 0;  // what an atomic found
+
+  // The response that is to be sent: none, the first, or one of a replay.
+  bool pending = false;
+  bool answered = false;   // in full, at least once
+  uint64_t start_psn = 0;  // of this response's first packet
+  uint64_t next_psn = 0;   // of its next packet
+  uint64_t stop = 0;       // where it ends, in bytes from `va`; READ
+};
+
+struct Nak {
+  uint8_t syndrome = 0;
+  uint64_t psn = 0;
+  // The queue pair is in error and this is its last word.
+  bool fatal = false;
+};
+
+// A failure of its own is reported by QpCore::Fail.
 class Responder {
  public:
-  explicit Responder(QueuePair& qp);
-  ~Responder();
+  Responder(QpCore& core, MessageReceiver& receiver, PacketArenaPool* pool)
+      : core_(core), receiver_(receiver), out_of_order_(pool) {}
 
   // --- Calls by the queue pair.
-  // To RTR: the first expected PSN is attributes().rq_psn.
-  void Start(Time now);
+  // To RTR: the first expected PSN is attributes.rq_psn.
+  void Start();
   void Reset();
-  // State ERR: gives back the receive that a message had taken (flushed), then
-  // flushes the receive queue; with an SRQ reports kLastWqeReached, once. What
-  // has been executed is still acknowledged, and a NAK that is due still sent.
-  void Flush(Time now);
-
-  // attributes().max_dest_rd_atomic has changed.
+  // State ERR: what has been executed is still acknowledged, and a NAK that is
+  // due still sent.
+  void OnError();
+  // attributes.max_dest_rd_atomic has changed.
   void ResizeResources();
 
   // --- Inputs: request packets whose source and P_Key have been checked.
-  void OnRequest(const Received& received, Time now);
+  void OnRequest(const wire::PacketView& packet, Time now);
   void OnTimer(Time now);
 
   // --- Outputs.
-  // Adds response packets, up to the first READ response if `answers_only`;
+  // Adds response packets, up to the first READ response if `acks_only`;
   // true when more could be sent at once.
-  bool Transmit(Time now, Burst* burst, bool answers_only);
-  // What it has to transmit, in the order of PSNs.
-  struct Output {
-    bool answers = false;  // an acknowledgement of one packet comes first
-    bool reads = false;    // a READ response is among them
-  };
-  Output output() const;
-  Time NextTimeout() const;
+  bool Transmit(Burst* burst, bool acks_only);
+  // Of all that there is to transmit, in the order of PSNs: `acks` if packets
+  // other than READ responses come first, `unwindowed` if there are READ
+  // responses.
+  Interests GetInterests() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  enum class Outcome : uint8_t {
+    kExecuted,
+    kNotReady,  // no receive: the RNR NAK is due, nothing has changed
+    kFailed,    // the queue pair has failed
+    kRefused,   // was kept, and would have failed: taken for not having come
+  };
+
+  uint64_t Extend(uint32_t psn) const;
+  uint32_t mtu() const { return core_.attributes.path_mtu; }
+  const QpAttributes& attributes() const { return core_.attributes; }
+  void ForgetResponses();
+
+  // --- responder_request.cc
+  Outcome Execute(const wire::PacketView& packet, Time now);
+  Outcome ExecuteMessagePacket(const wire::PacketView& packet, RequestKind kind,
+                               Time now);
+  Outcome NotReady();
+  // Answers the expected PSN with a NAK: the queue pair has failed, with
+  // `event`, or with the receive in use, which completes with `status`.
+  Outcome Fail(wire::NakCode code, QpEvent event);
+  Outcome FailReceive(wire::NakCode code, WcStatus status, Time now);
+  Outcome Invalid();
+  Outcome AccessDenied();
+
+  // --- responder_read.cc
+  Outcome ExecuteRead(const wire::PacketView& packet);
+  Outcome ExecuteAtomic(const wire::PacketView& packet);
+  Outcome ExecuteAtomicWrite(const wire::PacketView& packet);
+  // The aligned word at `va`, or null: then the request has failed, as
+  // `*outcome` says.
+  uint8_t* AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,
+                      Outcome* outcome);
+  // Room for one more, or null: the requester has more outstanding than agreed.
+  Resource* NewResource();
+  uint64_t ReadPackets(uint64_t length) const;
+
+  // --- responder_gap.cc
+  void OnGap(const wire::PacketView& packet, uint64_t psn);
+  // Executes what was kept and is now in order.
+  void ExecuteKept(Time now);
+  void ReportGap();
+  // How long after one gap has filled the next one is left unreported, unless
+  // packets show that it is not about to fill as well.
+  static constexpr Time kGapTimeout = 50 * kMicrosecond;
+  // Only packets this close are kept: what is further away was not sent by a
+  // peer that waits for acknowledgements.
+  static constexpr uint64_t kKeepWindow = 1 << 16;  // PSNs
+  // So often in a row may a gap be reported by the timer without anything kept
+  // coming into order. Then it is given up: something was kept that the peer
+  // never sent there.
+  static constexpr int kMaxIdleReports = 64;
+  void OnGapTimer();
+
+  // --- responder_replay.cc
+  void OnDuplicate(const wire::PacketView& packet, uint64_t psn);
+  void AcknowledgeAgain(uint64_t psn);
+  void RepeatRead(const wire::PacketView& packet, uint64_t psn);
+  void RepeatAtomic(const wire::PacketView& packet, uint64_t psn);
+  void Repeat(Resource* resource, uint64_t psn, uint64_t stop);
+  Resource* FindResource(uint64_t psn);
+
+  // --- responder_transmit.cc
+  bool TransmitResource(Resource* resource, Burst* burst);
+  bool TransmitReadPacket(Resource* resource, Burst* burst);
+  bool TransmitAtomicAck(Resource* resource, Burst* burst);
+  bool TransmitAcknowledge(uint64_t psn, uint8_t syndrome, uint32_t ack_msn,
+                           Burst* burst);
+  // `icrc`: null, or continued over what was read.
+  bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
+                  uint8_t* out, uint32_t* icrc);
+  void FailResponse(uint64_t psn);
+  Resource* NextPending();
+  wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
+
+  QpCore& core_;
+  MessageReceiver& receiver_;
+
+  // --- Requests.
+  uint64_t expected_ = 0;  // PSN
+  uint32_t msn_ = 0;       // messages completed, modulo 2^24
+  // A NAK for `expected` has been made: silence until it arrives.
+  bool nak_made_ = false;
+  OutOfOrderPackets out_of_order_;
+  Time gap_deadline_ = kNever;  // when to report the gap that is open now
+  int idle_reports_ = 0;
+  bool executing_kept_ = false;  // failures are not the peer's for certain
+
+  // --- Responses, in the order in which they go out: pending resources by
+  // PSN, then the NAK, or else the ACK.
+  //
+  // Resource number n, counted from Start, lies at n % resources.size().
+  std::vector<Resource> resources_;
+  uint64_t first_resource_ = 0;  // the oldest kept
+  uint64_t next_resource_ = 0;   // one past the newest
+  uint64_t first_pending_ = 0;   // none before this one is pending
+  std::optional<Nak> nak_;
+  bool ack_due_ = false;                  // for all that has been executed
+  std::optional<uint64_t> repeated_ack_;  // for a duplicate, up to this PSN
+  uint32_t repeated_ack_msn_ = 0;
 };
 
 }  // namespace transport

@@ -2,13 +2,12 @@
 // executed again. Nothing here touches the message that is being assembled.
 #include <algorithm>
 
-#include "transport/rc/responder_impl.h"
+#include "transport/rc/responder.h"
 
 namespace transport {
 
-void Responder::Impl::OnDuplicate(const wire::PacketView& packet,
-                                  uint64_t psn) {
-  ++qp.counters_.duplicates;
+void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn) {
+  ++core_.counters.duplicates;
   switch (KindOf(packet.operation())) {
     case RequestKind::kSend:
     case RequestKind::kWrite:
@@ -26,9 +25,9 @@ void Responder::Impl::OnDuplicate(const wire::PacketView& packet,
 }
 
 // The one whose PSNs include `psn`.
-Resource* Responder::Impl::FindResource(uint64_t psn) {
-  for (uint64_t n = next_resource; n > first_resource; --n) {
-    Resource& resource = resources[(n - 1) % resources.size()];
+Resource* Responder::FindResource(uint64_t psn) {
+  for (uint64_t n = next_resource_; n > first_resource_; --n) {
+    Resource& resource = resources_[(n - 1) % resources_.size()];
     if (resource.last_psn < psn) return nullptr;
     if (resource.first_psn <= psn) return &resource;
   }
@@ -37,29 +36,29 @@ Resource* Responder::Impl::FindResource(uint64_t psn) {
 
 // An ACK beyond a READ or an atomic would tell the requester that its response
 // was lost: the ACK stops before the next one.
-void Responder::Impl::AcknowledgeAgain(uint64_t psn) {
-  uint64_t last = expected - 1;
-  uint32_t last_msn = msn;
-  for (uint64_t n = next_resource; n > first_resource; --n) {
-    const Resource& resource = resources[(n - 1) % resources.size()];
+void Responder::AcknowledgeAgain(uint64_t psn) {
+  uint64_t last = expected_ - 1;
+  uint32_t last_msn = msn_;
+  for (uint64_t n = next_resource_; n > first_resource_; --n) {
+    const Resource& resource = resources_[(n - 1) % resources_.size()];
     if (resource.last_psn < psn) break;
     if (resource.first_psn <= psn) {  // that PSN was no SEND or WRITE
-      ++qp.counters_.dropped_window;
+      ++core_.counters.dropped_window;
       return;
     }
     last = resource.first_psn - 1;
     last_msn = resource.msn - 1;
   }
-  if (!repeated_ack || *repeated_ack < last) {
-    repeated_ack = last;
-    repeated_ack_msn = last_msn;
+  if (!repeated_ack_ || *repeated_ack_ < last) {
+    repeated_ack_ = last;
+    repeated_ack_msn_ = last_msn;
   }
 }
 
-void Responder::Impl::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
+void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
   Resource* resource = FindResource(psn);
   const wire::Reth reth = packet.reth();
-  const auto drop = [this] { ++qp.counters_.dropped_window; };
+  const auto drop = [this] { ++core_.counters.dropped_window; };
   if (resource == nullptr ||
       resource->operation != wire::Operation::kReadRequest) {
     return drop();
@@ -74,8 +73,7 @@ void Responder::Impl::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
   Repeat(resource, psn, offset + reth.length);
 }
 
-void Responder::Impl::RepeatAtomic(const wire::PacketView& packet,
-                                   uint64_t psn) {
+void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
   Resource* resource = FindResource(psn);
   const wire::OpcodeInfo& info = packet.info();
   const uint32_t rkey =
@@ -84,7 +82,7 @@ void Responder::Impl::RepeatAtomic(const wire::PacketView& packet,
       info.Has(wire::kAtomicEth) ? packet.atomic().va : packet.reth().va;
   if (resource == nullptr || resource->operation != packet.operation() ||
       resource->rkey != rkey || resource->va != va) {
-    ++qp.counters_.dropped_window;
+    ++core_.counters.dropped_window;
     return;
   }
   Repeat(resource, psn, 0);
@@ -92,13 +90,13 @@ void Responder::Impl::RepeatAtomic(const wire::PacketView& packet,
 
 // A response that is under way starts again at the PSN that is asked for: more
 // duplicates do not make more work than the last of them.
-void Responder::Impl::Repeat(Resource* resource, uint64_t psn, uint64_t stop) {
+void Responder::Repeat(Resource* resource, uint64_t psn, uint64_t stop) {
   resource->pending = true;
   resource->start_psn = resource->next_psn = psn;
   resource->stop = stop;
-  for (uint64_t n = first_resource; n < next_resource; ++n) {
-    if (&resources[n % resources.size()] == resource) {
-      first_pending = std::min(first_pending, n);
+  for (uint64_t n = first_resource_; n < next_resource_; ++n) {
+    if (&resources_[n % resources_.size()] == resource) {
+      first_pending_ = std::min(first_pending_, n);
     }
   }
 }

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "gtest/gtest.h"
-#include "transport/rc/held_packets.h"
+#include "transport/rc/out_of_order_packets.h"
 #include "transport/testing/wire_peer.h"
 
 namespace transport {
@@ -341,7 +341,7 @@ TEST_F(ReplayTest, StrayPacketAhead) {
   EXPECT_EQ(counters().naks_sent, before);
 }
 
-TEST_F(ReplayTest, CopiesOfHeldPackets) {
+TEST_F(ReplayTest, CopiesOfOutOfOrderPackets) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 4), 4, 1);
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 4), 4, 1);
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 4), 4, 1);
@@ -470,9 +470,9 @@ TEST_F(ReplayTest, GapAcrossTheEndOfPsns) {
 
 // --- The store itself.
 
-TEST(HeldPacketsTest, OrderCapacityAndReturn) {
-  HoldPool pool;
-  HeldPackets held(&pool);
+TEST(OutOfOrderPacketsTest, OrderCapacityAndReturn) {
+  PacketArenaPool pool;
+  OutOfOrderPackets held(&pool);
   const Bytes packet(100, 1);
   EXPECT_FALSE(held.Insert(1, Bytes(101), 100));
   // Descending, with odd ones missing at first.
@@ -491,24 +491,24 @@ TEST(HeldPacketsTest, OrderCapacityAndReturn) {
   // Freed places are used again, however often.
   uint64_t next = 101;
   while (held.Insert(next, packet, 100)) ++next;
-  EXPECT_EQ(held.size(), HoldArena::kMaxPackets);
+  EXPECT_EQ(held.size(), PacketArena::kMaxPackets);
   for (int round = 0; round < 2000; ++round) {
     held.PopFirst();
     EXPECT_TRUE(held.Insert(next++, packet, 100));
   }
-  EXPECT_EQ(held.first_psn(), next - HoldArena::kMaxPackets);
+  EXPECT_EQ(held.first_psn(), next - PacketArena::kMaxPackets);
   held.Clear();
   EXPECT_TRUE(held.empty());
 }
 
-TEST(HeldPacketsTest, PoolIsBounded) {
-  HoldPool pool;
-  std::vector<std::unique_ptr<HeldPackets>> all;
-  for (size_t i = 0; i < HoldPool::kMaxArenas; ++i) {
-    all.push_back(std::make_unique<HeldPackets>(&pool));
+TEST(OutOfOrderPacketsTest, PoolIsBounded) {
+  PacketArenaPool pool;
+  std::vector<std::unique_ptr<OutOfOrderPackets>> all;
+  for (size_t i = 0; i < PacketArenaPool::kMaxArenas; ++i) {
+    all.push_back(std::make_unique<OutOfOrderPackets>(&pool));
     EXPECT_TRUE(all.back()->Insert(1, Bytes(16), 300));
   }
-  HeldPackets one_more(&pool);
+  OutOfOrderPackets one_more(&pool);
   EXPECT_FALSE(one_more.Insert(1, Bytes(16), 300));
   all.pop_back();
   EXPECT_TRUE(one_more.Insert(1, Bytes(16), 300));

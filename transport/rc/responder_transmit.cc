@@ -5,69 +5,71 @@
 #include <optional>
 
 #include "transport/base/burst.h"
-#include "transport/rc/responder_impl.h"
+#include "transport/rc/responder.h"
 #include "wire/psn.h"
 
 namespace transport {
 
-Resource* Responder::Impl::NextPending() {
-  for (; first_pending < next_resource; ++first_pending) {
-    Resource& resource = resources[first_pending % resources.size()];
+Resource* Responder::NextPending() {
+  for (; first_pending_ < next_resource_; ++first_pending_) {
+    Resource& resource = resources_[first_pending_ % resources_.size()];
     if (resource.pending) return &resource;
   }
   return nullptr;
 }
 
-Responder::Output Responder::Impl::output() const {
-  Output output;
-  for (uint64_t n = first_pending; n < next_resource; ++n) {
-    const Resource& resource = resources[n % resources.size()];
+Interests Responder::GetInterests() const {
+  Interests want;
+  want.deadline = gap_deadline_;
+  for (uint64_t n = first_pending_; n < next_resource_; ++n) {
+    const Resource& resource = resources_[n % resources_.size()];
     if (!resource.pending) continue;
-    output.reads = resource.operation == wire::Operation::kReadRequest;
-    if (output.reads) return output;
-    output.answers = true;
+    want.unwindowed = resource.operation == wire::Operation::kReadRequest;
+    if (want.unwindowed) return want;
+    want.acks = true;
   }
-  output.answers = output.answers || nak || ack_due || repeated_ack;
-  return output;
+  want.acks = want.acks || nak_ || ack_due_ || repeated_ack_;
+  return want;
 }
 
-bool Responder::Impl::Transmit(Time now, Burst* burst, bool answers_only) {
+bool Responder::Transmit(Burst* burst, bool acks_only) {
   while (Resource* resource = NextPending()) {
-    if (answers_only && resource->operation == wire::Operation::kReadRequest) {
+    if (acks_only && resource->operation == wire::Operation::kReadRequest) {
       return false;
     }
-    if (!TransmitResource(resource, now, burst)) return true;
+    if (!TransmitResource(resource, burst)) return true;
   }
-  if (nak) {
-    if (!TransmitAcknowledge(nak->psn, nak->syndrome, msn, burst)) return true;
-    const bool rnr = wire::AethKindOf(nak->syndrome) == wire::AethKind::kRnrNak;
-    ++(rnr ? qp.counters_.rnr_naks_sent : qp.counters_.naks_sent);
-    nak.reset();
+  if (nak_) {
+    if (!TransmitAcknowledge(nak_->psn, nak_->syndrome, msn_, burst))
+      return true;
+    const bool rnr =
+        wire::AethKindOf(nak_->syndrome) == wire::AethKind::kRnrNak;
+    ++(rnr ? core_.counters.rnr_naks_sent : core_.counters.naks_sent);
+    nak_.reset();
     // It acknowledges all that precedes it.
-    ack_due = false;
-    repeated_ack.reset();
+    ack_due_ = false;
+    repeated_ack_.reset();
   }
   const uint8_t ack = wire::MakeAckSyndrome(wire::kCreditNone);
-  if (ack_due) {
-    if (!TransmitAcknowledge(expected - 1, ack, msn, burst)) return true;
-    ack_due = false;
-    repeated_ack.reset();
+  if (ack_due_) {
+    if (!TransmitAcknowledge(expected_ - 1, ack, msn_, burst)) return true;
+    ack_due_ = false;
+    repeated_ack_.reset();
   }
-  if (repeated_ack) {
-    if (!TransmitAcknowledge(*repeated_ack, ack, repeated_ack_msn, burst)) {
+  if (repeated_ack_) {
+    if (!TransmitAcknowledge(*repeated_ack_, ack, repeated_ack_msn_, burst)) {
       return true;
     }
-    repeated_ack.reset();
+    repeated_ack_.reset();
   }
   return false;
 }
 
 // False when `burst` has no room for the next packet.
-bool Responder::Impl::TransmitResource(Resource* resource, Time now,
-                                       Burst* burst) {
+bool Responder::TransmitResource(Resource* resource, Burst* burst) {
   if (resource->operation == wire::Operation::kReadRequest) {
     while (resource->pending) {
-      if (!TransmitReadPacket(resource, now, burst)) return false;
+      if (!TransmitReadPacket(resource, burst)) return false;
     }
   } else if (!TransmitAtomicAck(resource, burst)) {
     return false;
@@ -75,18 +77,17 @@ bool Responder::Impl::TransmitResource(Resource* resource, Time now,
   return true;
 }
 
-wire::Headers Responder::Impl::ResponseHeaders(wire::Operation operation,
-                                               uint64_t psn) const {
+wire::Headers Responder::ResponseHeaders(wire::Operation operation,
+                                         uint64_t psn) const {
   wire::Headers headers;
-  headers.bth.opcode = wire::MakeOpcode(wire::Transport::kRc, operation);
+  headers.bth.opcode = wire::MakeOpcode(core_.transport, operation);
   headers.bth.dest_qpn = attributes().dest_qpn;
   headers.bth.psn = static_cast<uint32_t>(psn) & wire::kPsnMask;
   headers.aeth.syndrome = wire::MakeAckSyndrome(wire::kCreditNone);
   return headers;
 }
 
-bool Responder::Impl::TransmitReadPacket(Resource* resource, Time now,
-                                         Burst* burst) {
+bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   using enum wire::Operation;
   const uint64_t psn = resource->next_psn;
   const uint64_t offset = (psn - resource->first_psn) * mtu();
@@ -111,7 +112,7 @@ bool Responder::Impl::TransmitReadPacket(Resource* resource, Time now,
   if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
   if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr)) {
-    FailResponse(psn, now);
+    FailResponse(psn);
     return true;
   }
   uint8_t* const pad = payload + bytes;
@@ -122,31 +123,32 @@ bool Responder::Impl::TransmitReadPacket(Resource* resource, Time now,
   if (last) {
     resource->pending = false;
     resource->answered = true;
-    if (resource->last_psn + 1 == expected) ack_due = false;
+    if (resource->last_psn + 1 == expected_) ack_due_ = false;
   }
   return true;
 }
 
-bool Responder::Impl::ReadMemory(const Resource& resource, uint64_t offset,
-                                 size_t bytes, uint8_t* out, uint32_t* icrc) {
+bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
+                           size_t bytes, uint8_t* out, uint32_t* icrc) {
   if (bytes == 0) return true;
   const MemoryAccess access = {.key = resource.rkey,
                                .remote = true,
-                               .pd = qp.config_.pd,
-                               .qpn = qp.qpn(),
+                               .pd = core_.config.pd,
+                               .qpn = core_.config.qpn,
                                .access = kAccessRemoteRead,
                                .va = resource.va + offset,
                                .length = bytes};
   SpanList spans;
-  if (memory().Translate(access, &spans) != MemoryStatus::kOk) return false;
+  if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk)
+    return false;
   const bool ends = offset + bytes == resource.stop;
   for (const Span& span : spans) {
     const size_t part = std::min(bytes, span.length);
     const bool more = span.cold && !ends;
-    const bool copied =
-        icrc == nullptr
-            ? memory().CopyFrom(out, span.data, part, more)
-            : memory().CopyFromWithIcrc(out, span.data, part, more, icrc);
+    const bool copied = icrc == nullptr ? core_.config.memory->CopyFrom(
+                                              out, span.data, part, more)
+                                        : core_.config.memory->CopyFromWithIcrc(
+                                              out, span.data, part, more, icrc);
     if (!copied) return false;
     out += part;
     bytes -= part;
@@ -156,15 +158,15 @@ bool Responder::Impl::ReadMemory(const Resource& resource, uint64_t offset,
 
 // The memory went away after the request had been accepted: the NAK takes the
 // response's place.
-void Responder::Impl::FailResponse(uint64_t psn, Time now) {
-  for (Resource& resource : resources) resource.pending = false;
-  ack_due = false;
-  repeated_ack.reset();
-  nak = Nak{wire::MakeNakSyndrome(kAccessNak), psn, true};
-  qp.EnterError(now, QpEvent::kAccessError);
+void Responder::FailResponse(uint64_t psn) {
+  for (Resource& resource : resources_) resource.pending = false;
+  ack_due_ = false;
+  repeated_ack_.reset();
+  nak_ = Nak{wire::MakeNakSyndrome(kAccessNak), psn, true};
+  core_.Fail(QpEvent::kAccessError);
 }
 
-bool Responder::Impl::TransmitAtomicAck(Resource* resource, Burst* burst) {
+bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
   // ATOMIC WRITE is answered by a READ response without payload.
   const bool write = resource->operation == wire::Operation::kAtomicWrite;
   wire::Headers headers =
@@ -181,12 +183,12 @@ bool Responder::Impl::TransmitAtomicAck(Resource* resource, Burst* burst) {
   burst->Commit();
   resource->pending = false;
   resource->answered = true;
-  if (resource->last_psn + 1 == expected) ack_due = false;
+  if (resource->last_psn + 1 == expected_) ack_due_ = false;
   return true;
 }
 
-bool Responder::Impl::TransmitAcknowledge(uint64_t psn, uint8_t syndrome,
-                                          uint32_t ack_msn, Burst* burst) {
+bool Responder::TransmitAcknowledge(uint64_t psn, uint8_t syndrome,
+                                    uint32_t ack_msn, Burst* burst) {
   wire::Headers headers = ResponseHeaders(wire::Operation::kAcknowledge, psn);
   headers.aeth.syndrome = syndrome;
   headers.aeth.msn = ack_msn & wire::kPsnMask;

@@ -144,8 +144,7 @@ void Pair::Create(Side& side, const PairOptions& options, uint32_t qpn) {
     config.srq = side.srq.get();
   }
   config.events = &side.events;
-  side.qp =
-      std::make_unique<transport::QueuePair>(side.node->endpoint(), config);
+  side.qp = transport::MakeQueuePair(side.node->endpoint(), config);
 }
 
 void Pair::ToInit(Side& side) {

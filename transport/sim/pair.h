@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 #include "transport/sim/checker.h"
 #include "transport/sim/network.h"
 #include "transport/sim/queues.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 #include "transport/sim/network.h"
 
 namespace sim {

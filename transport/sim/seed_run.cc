@@ -134,8 +134,7 @@ void SeedRun::CreateQueuePair(End& end, Random& random) {
   config.recv_cq = end.host->cqs[end.scenario->recv_cq].get();
   config.srq = end.shared != nullptr ? &end.shared->srq : nullptr;
   config.events = &end.host->events;
-  end.qp = std::make_unique<transport::QueuePair>(end.host->node->endpoint(),
-                                                  config);
+  end.qp = transport::MakeQueuePair(end.host->node->endpoint(), config);
 }
 
 void SeedRun::Modify(End& end, QpState state) {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 #include "transport/sim/network.h"
 #include "transport/sim/queues.h"
 #include "transport/sim/random.h"

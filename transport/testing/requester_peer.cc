@@ -39,7 +39,7 @@ RequesterPeer::RequesterPeer(const Options& options)
   config.send_cq = &send_cq;
   config.recv_cq = &recv_cq;
   config.events = &events;
-  qp = std::make_unique<QueuePair>(endpoint, config);
+  qp = MakeQueuePair(endpoint, config);
 
   attributes.path_mtu = kMtu;
   attributes.rq_psn = 1;

@@ -13,7 +13,7 @@
 #include "transport/base/burst.h"
 #include "transport/endpoint/endpoint.h"
 #include "transport/endpoint/path.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
 #include "wire/aeth.h"

@@ -33,7 +33,7 @@ WirePeer::WirePeer(const Options& options)
   config.recv_cq = &recv_cq;
   config.events = &events;
   config.srq = options.srq ? &srq : nullptr;
-  qp = std::make_unique<QueuePair>(endpoint, config);
+  qp = MakeQueuePair(endpoint, config);
 
   attributes.path_mtu = kMtu;
   attributes.rq_psn = kPsn;

@@ -11,7 +11,7 @@
 
 #include "transport/base/burst.h"
 #include "transport/endpoint/endpoint.h"
-#include "transport/qp/queue_pair.h"
+#include "transport/queue_pairs.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
 #include "wire/packet.h"

@@ -1,4 +1,4 @@
-#include "transport/endpoint/turns.h"
+#include "transport/endpoint/transmit_scheduler.h"
 
 #include <algorithm>
 #include <deque>
@@ -15,43 +15,44 @@ namespace transport {
 namespace {
 
 constexpr size_t kBurst = 64 * 1024;
-static_assert(Turns::kQuantum == 4 * kBurst);
-static_assert(Turns::kFirstQuantum == kBurst);
+static_assert(TransmitScheduler::kQuantum == 4 * kBurst);
+static_assert(TransmitScheduler::kFirstQuantum == kBurst);
 
 // Links by the letters a, b, c, ...
-class TurnsTest : public ::testing::Test {
+class TransmitSchedulerTest : public ::testing::Test {
  protected:
-  TurnsTest() {
-    for (EndpointLink& link : links) link.deficit = Turns::kFirstQuantum;
+  TransmitSchedulerTest() {
+    for (EndpointLink& link : links)
+      link.deficit = TransmitScheduler::kFirstQuantum;
   }
   EndpointLink* at(char letter) { return &links[letter - 'a']; }
   void Activate(const std::string& letters) {
-    for (char letter : letters) turns.Activate(at(letter));
+    for (char letter : letters) scheduler.Activate(at(letter));
   }
   // Takes whose turn it is; '-': nobody's; a capital: answers only.
   char Take() {
-    const Turns::Next next = turns.Take();
+    const TransmitScheduler::Next next = scheduler.Take();
     if (next.link == nullptr) return '-';
     const auto i = static_cast<char>(next.link - links.data());
-    return static_cast<char>((next.answers_only ? 'A' : 'a') + i);
+    return static_cast<char>((next.acks_only ? 'A' : 'a') + i);
   }
   // Takes `letter`, which sends `bytes` and has no more.
   void SendAll(char letter, size_t bytes) {
     ASSERT_EQ(Take(), letter);
-    turns.Transmitted(at(letter), bytes, false);
+    scheduler.Transmitted(at(letter), bytes, false);
   }
   // Takes `letter`, which sends `bytes` and then waits for the window.
   void SendAndWait(char letter, size_t bytes) {
     ASSERT_EQ(Take(), letter);
-    turns.Wait(at(letter), &waiting);
-    turns.Transmitted(at(letter), bytes, false);
+    scheduler.Wait(at(letter), &waiting);
+    scheduler.Transmitted(at(letter), bytes, false);
   }
   // Who sends the next `count` bursts, each having more.
   std::string Bursts(int count) {
     std::string letters;
     while (count-- > 0) {
       letters += Take();
-      turns.Transmitted(at(letters.back()), kBurst, true);
+      scheduler.Transmitted(at(letters.back()), kBurst, true);
     }
     return letters;
   }
@@ -59,37 +60,37 @@ class TurnsTest : public ::testing::Test {
   std::string WakeAll() {
     std::string letters;
     while (!waiting.empty()) {
-      turns.Wake(&waiting);
+      scheduler.Wake(&waiting);
       letters += Take();
     }
     return letters;
   }
 
-  Turns turns;
-  TurnList waiting;
+  TransmitScheduler scheduler;
+  ScheduleList waiting;
   std::vector<EndpointLink> links{26};
 };
 
-TEST_F(TurnsTest, EachSendsItsQuantumAtOnce) {
+TEST_F(TransmitSchedulerTest, EachSendsItsQuantumAtOnce) {
   Activate("abc");
   EXPECT_EQ(Bursts(3), "abc");
   EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
   EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
 }
 
-TEST_F(TurnsTest, WhoHasBeenIdleGoesFirst) {
+TEST_F(TransmitSchedulerTest, WhoHasBeenIdleGoesFirst) {
   Activate("ab");
   EXPECT_EQ(Bursts(4), "abaa");
   Activate("cd");
   // Even where it has several bursts.
   ASSERT_EQ(Take(), 'c');
-  turns.Transmitted(at('c'), 20000, true);
+  scheduler.Transmitted(at('c'), 20000, true);
   SendAll('c', 20000);
   SendAll('d', 100);
   EXPECT_EQ(Bursts(4), "aabb");
 }
 
-TEST_F(TurnsTest, WhoHasLittleToSayAlwaysGoesFirst) {
+TEST_F(TransmitSchedulerTest, WhoHasLittleToSayAlwaysGoesFirst) {
   Activate("abde");
   Bursts(6);
   for (int i = 0; i < 5000; ++i) {
@@ -99,7 +100,7 @@ TEST_F(TurnsTest, WhoHasLittleToSayAlwaysGoesFirst) {
   }
 }
 
-TEST_F(TurnsTest, ToComeAndGoGainsNothing) {
+TEST_F(TransmitSchedulerTest, ToComeAndGoGainsNothing) {
   Activate("ab");
   std::string letters = Bursts(2);
   // One goes idle behind each burst, and comes back at once.
@@ -108,7 +109,7 @@ TEST_F(TurnsTest, ToComeAndGoGainsNothing) {
     for (char letter = 0; letter != 'c';) {
       letter = Take();
       letters += letter;
-      turns.Transmitted(at(letter), kBurst, letter != 'c');
+      scheduler.Transmitted(at(letter), kBurst, letter != 'c');
     }
   }
   const auto count = [&letters](char letter) {
@@ -120,7 +121,7 @@ TEST_F(TurnsTest, ToComeAndGoGainsNothing) {
 
 // Writers of messages of one burst, of which so many are on their way at a time
 // that some are always back in time, beside one that always has something.
-class ComeAndGoTest : public TurnsTest,
+class ComeAndGoTest : public TransmitSchedulerTest,
                       public ::testing::WithParamInterface<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Windows, ComeAndGoTest, ::testing::Values(2, 6, 16));
 
@@ -128,8 +129,8 @@ TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
   constexpr size_t kMessage = 65808;  // more than a first turn
   const size_t window = GetParam();   // messages
   for (char last = 'b'; last <= 'z'; ++last) {
-    turns = Turns();
-    waiting = TurnList();
+    scheduler = TransmitScheduler();
+    waiting = ScheduleList();
     links.assign(26, {});
     std::vector<int> sent(26);
     std::deque<char> in_flight;
@@ -140,16 +141,16 @@ TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
         ASSERT_FALSE(in_flight.empty());
         const char answered = in_flight.front();
         in_flight.pop_front();
-        turns.Wake(&waiting);
+        scheduler.Wake(&waiting);
         if (answered != 'a') Activate({answered});
       } else if (in_flight.size() < window) {
         in_flight.push_back(letter);
         ++sent[letter - 'a'];
-        turns.Transmitted(at(letter), kMessage, letter == 'a');
-        if (in_flight.size() < window) turns.Wake(&waiting);
+        scheduler.Transmitted(at(letter), kMessage, letter == 'a');
+        if (in_flight.size() < window) scheduler.Wake(&waiting);
       } else {
-        turns.Wait(at(letter), &waiting);
-        turns.Transmitted(at(letter), 0, false);
+        scheduler.Wait(at(letter), &waiting);
+        scheduler.Transmitted(at(letter), 0, false);
       }
     }
     // Fair would be `all` / `count`, or for writers what they ask for.
@@ -161,7 +162,7 @@ TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
   }
 }
 
-TEST_F(TurnsTest, AWholeTurnEachTimeGainsNothing) {
+TEST_F(TransmitSchedulerTest, AWholeTurnEachTimeGainsNothing) {
   Activate("a");
   Bursts(1);
   Activate("b");
@@ -173,43 +174,43 @@ TEST_F(TurnsTest, AWholeTurnEachTimeGainsNothing) {
   EXPECT_EQ(Bursts(8), "aaaabbbb");
 }
 
-TEST_F(TurnsTest, WhatWasSentTooMuchIsMadeUpFor) {
+TEST_F(TransmitSchedulerTest, WhatWasSentTooMuchIsMadeUpFor) {
   Activate("ab");
   std::vector<size_t> sent(2);
   for (int i = 0; i < 1000; ++i) {
     const char letter = Take();
     const size_t bytes = letter == 'a' ? 60000 : 65507;
     sent[letter - 'a'] += bytes;
-    turns.Transmitted(at(letter), bytes, true);
+    scheduler.Transmitted(at(letter), bytes, true);
   }
-  EXPECT_NEAR(sent[0], sent[1], Turns::kQuantum + 65507);
+  EXPECT_NEAR(sent[0], sent[1], TransmitScheduler::kQuantum + 65507);
 }
 
-TEST_F(TurnsTest, AnswersWaitForNobodysTurn) {
+TEST_F(TransmitSchedulerTest, AnswersWaitForNobodysTurn) {
   Activate("abc");
   Bursts(3);
   ASSERT_EQ(Bursts(1), "a");
-  for (char letter : {'d', 'b', 'b'}) turns.Answer(at(letter));
+  for (char letter : {'d', 'b', 'b'}) scheduler.AddAcks(at(letter));
   EXPECT_EQ(Take(), 'D');
   EXPECT_EQ(Take(), 'B');
   EXPECT_EQ(Bursts(11), "aaabbbbcccc");
 }
 
-TEST_F(TurnsTest, AnswersGoWithTheirOwnData) {
+TEST_F(TransmitSchedulerTest, AnswersGoWithTheirOwnData) {
   Activate("ab");
   ASSERT_EQ(Bursts(3), "aba");
   Activate("cd");
   // d is as fresh as c; a was in the midst of its turn, but is not the next.
-  for (char letter : {'d', 'a', 'b'}) turns.Answer(at(letter));
+  for (char letter : {'d', 'a', 'b'}) scheduler.AddAcks(at(letter));
   SendAll('d', 100);
   EXPECT_EQ(Take(), 'A');
   EXPECT_EQ(Take(), 'B');
   SendAll('c', 100);
-  turns.Answer(at('a'));
+  scheduler.AddAcks(at('a'));
   EXPECT_EQ(Bursts(4), "aaab");
 }
 
-TEST_F(TurnsTest, OneThatWaitsKeepsItsPlace) {
+TEST_F(TransmitSchedulerTest, OneThatWaitsKeepsItsPlace) {
   Activate("abc");
   Bursts(3);
   // The window closes in the midst of a's turn, and b and c find it closed.
@@ -219,11 +220,11 @@ TEST_F(TurnsTest, OneThatWaitsKeepsItsPlace) {
   SendAndWait('c', 0);
   ASSERT_EQ(Take(), '-');
   // An acknowledgement does not change that,
-  turns.Answer(at('b'));
+  scheduler.AddAcks(at('b'));
   EXPECT_EQ(Take(), 'B');
   // nor does being woken for nothing.
-  turns.Wake(&waiting);
-  turns.Wake(&waiting);
+  scheduler.Wake(&waiting);
+  scheduler.Wake(&waiting);
   SendAndWait('a', 0);
   SendAndWait('b', 0);
   // One that has been idle waits before them all.
@@ -233,49 +234,50 @@ TEST_F(TurnsTest, OneThatWaitsKeepsItsPlace) {
 }
 
 // A path that is often closed is no way past those whose path is open.
-TEST_F(TurnsTest, ToWaitGainsNothing) {
+TEST_F(TransmitSchedulerTest, ToWaitGainsNothing) {
   Activate("wab");
   ASSERT_EQ(Bursts(3), "wab");
   SendAndWait('w', 0);
-  turns.Wake(&waiting);
+  scheduler.Wake(&waiting);
   EXPECT_EQ(Bursts(12), "aaaabbbbwwww");
 }
 
-TEST_F(TurnsTest, WhoseTurnIsEndedComesLast) {
+TEST_F(TransmitSchedulerTest, WhoseTurnIsEndedComesLast) {
   Activate("ab");
   Bursts(2);
   SendAndWait('a', kBurst);
   SendAndWait('b', 0);
-  turns.End(at('a'));
-  turns.End(at('x'));
+  scheduler.EndTurn(at('a'));
+  scheduler.EndTurn(at('x'));
   EXPECT_EQ(WakeAll(), "ba");
 }
 
-TEST_F(TurnsTest, RemovedFromEverything) {
+TEST_F(TransmitSchedulerTest, RemovedFromEverything) {
   Activate("abc");
-  turns.Answer(at('b'));
-  turns.Remove(at('b'));
-  turns.Remove(at('b'));
+  scheduler.AddAcks(at('b'));
+  scheduler.Remove(at('b'));
+  scheduler.Remove(at('b'));
   EXPECT_EQ(Bursts(2), "ac");
   SendAndWait('a', kBurst);
-  turns.Answer(at('a'));
-  turns.StopWaiting(at('a'));
-  turns.StopWaiting(at('a'));
+  scheduler.AddAcks(at('a'));
+  scheduler.StopWaiting(at('a'));
+  scheduler.StopWaiting(at('a'));
   EXPECT_TRUE(waiting.empty());
   EXPECT_EQ(Take(), 'A');
-  turns.Remove(at('c'));
+  scheduler.Remove(at('c'));
   EXPECT_EQ(Take(), '-');
-  EXPECT_TRUE(turns.empty());
-  EXPECT_EQ(turns.size(), 0u);
+  EXPECT_TRUE(scheduler.empty());
+  EXPECT_EQ(scheduler.size(), 0u);
 }
 
-TEST(TurnListTest, Order) {
+TEST(ScheduleListTest, Order) {
   std::vector<EndpointLink> links(6);
-  const Place places[] = {Place::kLast,  Place::kOngoing, Place::kLast,
-                          Place::kFresh, Place::kOngoing, Place::kFresh};
-  TurnList list;
+  const Priority priorities[] = {Priority::kLast,    Priority::kOngoing,
+                                 Priority::kLast,    Priority::kFresh,
+                                 Priority::kOngoing, Priority::kFresh};
+  ScheduleList list;
   for (size_t i = 0; i < links.size(); ++i) {
-    links[i].place = places[i];
+    links[i].priority = priorities[i];
     list.PushBack(&links[i]);
   }
   EXPECT_EQ(list.size(), 6u);
@@ -293,7 +295,7 @@ TEST(TurnListTest, Order) {
   for (size_t i = 0; i < links.size(); ++i) list.PushBack(&links[i]);
   list.Remove(&links[5]);
   list.Remove(&links[4]);
-  links[4].place = Place::kLast;
+  links[4].priority = Priority::kLast;
   list.PushFront(&links[4]);
   list.PushBack(&links[5]);
   EXPECT_EQ(drain(), "351402");
@@ -312,7 +314,7 @@ class TwoQueuePairsTest : public ::testing::Test {
     peer.Connect();
     QpConfig config = peer.qp->config();
     ++config.qpn;
-    other = std::make_unique<QueuePair>(peer.endpoint, config);
+    other = MakeQueuePair(peer.endpoint, config);
     peer.qp.swap(other);
     peer.Connect();
     peer.qp.swap(other);
@@ -396,7 +398,8 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsThatDoNotFitGoNext) {
     peer.qp.swap(other);
   }
   // All of the first one's next turn but its end.
-  constexpr int kBursts = 2 * Turns::kQuantum / Turns::kFirstQuantum;
+  constexpr int kBursts =
+      2 * TransmitScheduler::kQuantum / TransmitScheduler::kFirstQuantum;
   for (int i = 1; i < kBursts; ++i) peer.TransmitOne();
   DeliverWrite();
   const uint64_t data = peer.qp->counters().tx_packets;

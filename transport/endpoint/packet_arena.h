@@ -1,0 +1,46 @@
+// Memory in which queue pairs keep packets that they cannot process yet.
+#ifndef TRANSPORT_ENDPOINT_PACKET_ARENA_H_
+#define TRANSPORT_ENDPOINT_PACKET_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace transport {
+
+// What one queue pair may keep: 256 KiB in equal slots, at most 512.
+struct PacketArena {
+  static constexpr size_t kBytes = 256 * 1024;
+  static constexpr size_t kMaxPackets = 512;
+
+  struct Entry {
+    uint64_t psn;
+    uint16_t slot;
+    uint16_t size;  // bytes
+  };
+
+  uint8_t bytes[kBytes];
+  Entry entries[kMaxPackets];  // ascending by PSN
+  uint16_t free_slots[kMaxPackets];
+};
+
+// The arenas of one endpoint: bounded in number, made when first needed, a few
+// kept for the next time.
+class PacketArenaPool {
+ public:
+  static constexpr size_t kMaxArenas = 256;  // 64 MiB in all
+  static constexpr size_t kKept = 8;
+
+  // Null when as many are out as may be.
+  std::unique_ptr<PacketArena> Take();
+  void Give(std::unique_ptr<PacketArena> arena);  // null is welcome
+
+ private:
+  size_t out_ = 0;
+  std::vector<std::unique_ptr<PacketArena>> kept_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_ENDPOINT_PACKET_ARENA_H_

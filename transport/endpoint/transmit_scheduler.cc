@@ -1,0 +1,154 @@
+#include "transport/endpoint/transmit_scheduler.h"
+
+namespace transport {
+
+void TransmitScheduler::Activate(EndpointLink* link) {
+  if (link->schedule == Schedule::kActive) return;
+  // One that comes back is fresh if so many others have had whole turns since
+  // its last one began to count as are listed: to come and go gains nothing.
+  if (link->schedule == Schedule::kIdle) {
+    if (ended_ - link->turn_since >= listed_) {
+      link->deficit = kFirstQuantum;
+      link->priority = Priority::kFresh;
+      link->turn_since = ended_;
+    } else {
+      link->priority = link->priority <= Priority::kFresh ? Priority::kFresh
+                                                          : Priority::kLast;
+    }
+  }
+  Unlist(link);
+  List(link, Schedule::kActive, nullptr, false);
+}
+
+void TransmitScheduler::AddAcks(EndpointLink* link) {
+  if (link->acks) return;
+  link->acks = true;
+  acks_.InsertBehind(acks_.back(), link);
+}
+
+void TransmitScheduler::Wait(EndpointLink* link, ScheduleList* waiting) {
+  if (link->schedule == Schedule::kWaiting) return;
+  Unlist(link);
+  List(link, Schedule::kWaiting, waiting, false);
+}
+
+void TransmitScheduler::Wake(ScheduleList* waiting) {
+  EndpointLink* const link = waiting->front();
+  if (link == nullptr) return;
+  Unlist(link);
+  List(link, Schedule::kActive, nullptr, false);
+  link->woken = true;
+}
+
+bool TransmitScheduler::Deactivate(EndpointLink* link) {
+  const bool held_window = link->woken || link->schedule == Schedule::kWaiting;
+  Unlist(link);
+  link->woken = false;
+  return held_window;
+}
+
+void TransmitScheduler::StopWaiting(EndpointLink* link) {
+  if (link->schedule == Schedule::kWaiting) Unlist(link);
+}
+
+void TransmitScheduler::EndTurn(EndpointLink* link) {
+  const Schedule schedule = link->schedule;
+  ScheduleList* const waiting = link->waiting;
+  Unlist(link);
+  link->woken = false;
+  link->deficit = 0;
+  link->priority = Priority::kLast;
+  if (schedule != Schedule::kIdle) List(link, schedule, waiting, false);
+}
+
+void TransmitScheduler::Remove(EndpointLink* link) {
+  Unlist(link);
+  RemoveAcks(link);
+  link->woken = false;
+}
+
+TransmitScheduler::Next TransmitScheduler::Take() {
+  Next next = {.link = acks_.front()};
+  if (next.link == nullptr) {
+    next.link = active_.front();
+  } else if (!MayGoNow(*next.link)) {
+    next.acks_only = true;
+    RemoveAcks(next.link);
+    return next;
+  }
+  if (next.link != nullptr) {
+    Unlist(next.link);
+    RemoveAcks(next.link);
+  }
+  return next;
+}
+
+// It is the next one anyway, or as fresh as those before it.
+bool TransmitScheduler::MayGoNow(const EndpointLink& link) const {
+  return link.schedule == Schedule::kActive &&
+         (&link == active_.front() ||
+          (link.priority == Priority::kFresh &&
+           active_.front()->priority == Priority::kFresh));
+}
+
+void TransmitScheduler::Transmitted(EndpointLink* link, size_t bytes,
+                                    bool more) {
+  // Meanwhile it may have been listed again.
+  const Schedule schedule = more ? Schedule::kActive : link->schedule;
+  ScheduleList* const waiting = link->waiting;
+  // One that found the window closed, and whose turn it was, has lost nothing.
+  bool goes_on = link->woken && bytes == 0;
+  Unlist(link);
+  link->woken = false;
+  link->deficit -= static_cast<int32_t>(bytes);
+  if (link->deficit <= 0) {
+    UseUp(link);
+  } else if (bytes != 0) {
+    link->priority = link->priority <= Priority::kFresh ? Priority::kBegun
+                                                        : Priority::kOngoing;
+    goes_on = true;
+  }
+  if (schedule != Schedule::kIdle) List(link, schedule, waiting, goes_on);
+}
+
+void TransmitScheduler::UseUp(EndpointLink* link) {
+  // First turns do not count: those who always come back in time for another
+  // one would keep them coming.
+  if (link->priority > Priority::kFresh) ++ended_;
+  link->deficit += kQuantum;
+  link->priority = Priority::kLast;
+  link->turn_since = ended_;
+}
+
+void TransmitScheduler::RemoveAcks(EndpointLink* link) {
+  if (!link->acks) return;
+  link->acks = false;
+  acks_.Remove(link);
+}
+
+void TransmitScheduler::Unlist(EndpointLink* link) {
+  switch (link->schedule) {
+    case Schedule::kIdle:
+      return;
+    case Schedule::kActive:
+      active_.Remove(link);
+      break;
+    case Schedule::kWaiting:
+      link->waiting->Remove(link);
+      link->waiting = nullptr;
+      break;
+  }
+  link->schedule = Schedule::kIdle;
+  --listed_;
+}
+
+void TransmitScheduler::List(EndpointLink* link, Schedule schedule,
+                             ScheduleList* waiting, bool in_front) {
+  link->schedule = schedule;
+  link->waiting = schedule == Schedule::kWaiting ? waiting : nullptr;
+  ScheduleList& list = link->waiting != nullptr ? *link->waiting : active_;
+  in_front ? list.PushFront(link) : list.PushBack(link);
+  ++listed_;
+}
+
+}  // namespace transport

@@ -1,0 +1,219 @@
+#include "transport/qp/message_receiver.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace transport {
+
+using enum ReceiveOutcome;
+
+bool MessageReceiver::IsNext(const wire::PacketView& packet,
+                             RequestKind kind) const {
+  const bool starts = packet.info().starts_message;
+  switch (progress_.kind) {
+    case Progress::Kind::kNone:
+      return starts;
+    case Progress::Kind::kSend:
+      return kind == RequestKind::kSend && !starts;
+    case Progress::Kind::kWrite:
+      return kind == RequestKind::kWrite && !starts;
+  }
+  return false;
+}
+
+ReceiveOutcome MessageReceiver::Receive(const wire::PacketView& packet,
+                                        RequestKind kind, Time now) {
+  if (!IsNext(packet, kind) ||
+      !LengthIsValid(packet, kind, core_.attributes.path_mtu) ||
+      !IsPermitted(kind, core_.attributes.access_flags)) {
+    return kInvalidRequest;
+  }
+  return kind == RequestKind::kSend ? ReceiveSend(packet, now)
+                                    : ReceiveWrite(packet, now);
+}
+
+ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
+                                            Time now) {
+  const wire::OpcodeInfo& info = packet.info();
+  if (info.starts_message) {
+    if (!TakeReceive()) return kNoReceive;
+    progress_.kind = Progress::Kind::kSend;
+    progress_.received = 0;
+  }
+  const ReceiveOutcome placed =
+      PlaceInReceive(packet.payload(), info.ends_message);
+  if (placed != kPlaced || !info.ends_message) return placed;
+  Completion completion;
+  completion.opcode = WcOpcode::kReceive;
+  if (info.Has(wire::kImmDt)) {
+    completion.flags = kWcWithImm;
+    completion.imm_be_or_rkey = packet.imm_be();
+  } else if (info.Has(wire::kIeth)) {
+    const uint32_t rkey = packet.invalidate_rkey();
+    if (core_.config.memory->Invalidate(
+            rkey, core_.config.pd, core_.config.qpn) != MemoryStatus::kOk) {
+      return kAccessFailed;
+    }
+    completion.flags = kWcWithInvalidate;
+    completion.imm_be_or_rkey = rkey;
+  }
+  completion.byte_len = static_cast<uint32_t>(progress_.received);
+  completion.solicited = packet.bth().solicited;
+  return Complete(completion, now);
+}
+
+ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
+                                             Time now) {
+  const wire::OpcodeInfo& info = packet.info();
+  const std::span<const uint8_t> payload = packet.payload();
+  const wire::Reth reth = info.starts_message ? packet.reth() : target_;
+  const uint64_t before = info.starts_message ? 0 : progress_.received;
+  const uint64_t after = before + payload.size();
+  if (reth.length > kMaxMessage ||
+      (info.ends_message ? after != reth.length : after >= reth.length)) {
+    return kInvalidRequest;
+  }
+  // The whole range is checked when the message begins, and the part that is
+  // written when it is written: the region may go in between.
+  const MemoryAccess access = {
+      .key = reth.rkey,
+      .remote = true,
+      .pd = core_.config.pd,
+      .qpn = core_.config.qpn,
+      .access = kAccessRemoteWrite,
+      .va = reth.va + before,
+      .length = info.starts_message ? uint64_t{reth.length} : payload.size()};
+  SpanList spans;
+  if (access.length > 0 &&
+      core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
+    return kAccessDenied;
+  }
+  const bool immediate = info.Has(wire::kImmDt);
+  if (immediate && !TakeReceive()) return kNoReceive;
+  if (!CopyIn(spans, payload, !info.ends_message)) {
+    return immediate ? kAccessFailed : kAccessDenied;
+  }
+  target_ = reth;
+  progress_.received = after;
+  if (!info.ends_message) {
+    progress_.kind = Progress::Kind::kWrite;
+    return kPlaced;
+  }
+  progress_.kind = Progress::Kind::kNone;
+  if (!immediate) return kCompleted;
+  Completion completion;
+  completion.opcode = WcOpcode::kReceiveRdmaWithImm;
+  completion.flags = kWcWithImm;
+  completion.imm_be_or_rkey = packet.imm_be();
+  completion.byte_len = reth.length;
+  completion.solicited = packet.bth().solicited;
+  return Complete(completion, now);
+}
+
+bool MessageReceiver::TakeReceive() {
+  ReceiveSource* const source =
+      core_.config.srq != nullptr
+          ? core_.config.srq
+          : static_cast<ReceiveSource*>(core_.receive_queue.get());
+  // There is one already if the message that took it was given up.
+  if (!has_receive_ && !source->Pop(&receive_)) return false;
+  has_receive_ = true;
+  progress_.sge = 0;
+  progress_.sge_offset = 0;
+  capacity_ = 0;
+  for (const Sge& sge : receive_.sges) capacity_ += sge.length;
+  return true;
+}
+
+ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
+                                               bool ends) {
+  const uint64_t after = progress_.received + payload.size();
+  if (after > capacity_ || after > kMaxMessage) return kReceiveTooShort;
+  progress_.received = after;
+  while (!payload.empty()) {
+    const Sge& sge = receive_.sges[progress_.sge];
+    const size_t bytes =
+        std::min<size_t>(payload.size(), sge.length - progress_.sge_offset);
+    if (bytes > 0) {
+      const MemoryAccess access = {.key = sge.lkey,
+                                   .remote = false,
+                                   .pd = receive_.pd,
+                                   .qpn = core_.config.qpn,
+                                   .access = kAccessLocalWrite,
+                                   .va = sge.addr + progress_.sge_offset,
+                                   .length = bytes};
+      SpanList spans;
+      if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk ||
+          !CopyIn(spans, payload.first(bytes),
+                  !ends && bytes < sge.length - progress_.sge_offset)) {
+        return kReceiveNotWritable;
+      }
+      payload = payload.subspan(bytes);
+      progress_.sge_offset += static_cast<uint32_t>(bytes);
+    }
+    if (progress_.sge_offset == sge.length) {
+      ++progress_.sge;
+      progress_.sge_offset = 0;
+    }
+  }
+  return kPlaced;
+}
+
+bool MessageReceiver::CopyIn(const SpanList& spans,
+                             std::span<const uint8_t> payload, bool more) {
+  for (const Span& span : spans) {
+    if (payload.empty()) break;
+    const size_t bytes = std::min(span.length, payload.size());
+    if (!core_.config.memory->CopyTo(span.data, payload.data(), bytes,
+                                     more && span.cold)) {
+      return false;
+    }
+    payload = payload.subspan(bytes);
+  }
+  return payload.empty();
+}
+
+ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
+                                         Time now) {
+  Completion full = completion;
+  full.wr_id = receive_.wr_id;
+  full.qpn = core_.config.qpn;
+  full.time = now;
+  has_receive_ = false;
+  progress_.kind = Progress::Kind::kNone;
+  if (core_.config.recv_cq->Push(full)) return kCompleted;
+  core_.Fail(QpEvent::kFatal);
+  return kCqLost;
+}
+
+void MessageReceiver::FailReceive(WcStatus status, Time now) {
+  Completion completion;
+  completion.status = status;
+  completion.opcode = WcOpcode::kReceive;
+  Complete(completion, now);
+}
+
+void MessageReceiver::Flush(Time now) {
+  progress_.kind = Progress::Kind::kNone;
+  if (std::exchange(has_receive_, false)) PushFlushed(now);
+  ReceiveQueue* const queue = core_.receive_queue.get();
+  while (queue != nullptr && queue->Pop(&receive_)) PushFlushed(now);
+}
+
+void MessageReceiver::PushFlushed(Time now) {
+  Completion flushed;
+  flushed.wr_id = receive_.wr_id;
+  flushed.status = WcStatus::kFlushed;
+  flushed.opcode = WcOpcode::kReceive;
+  flushed.qpn = core_.config.qpn;
+  flushed.time = now;
+  core_.config.recv_cq->Push(flushed);
+}
+
+void MessageReceiver::Reset() {
+  progress_ = {};
+  has_receive_ = false;
+  receive_ = {};
+}
+
+}  // namespace transport

@@ -1,0 +1,42 @@
+#include "transport/qp/qp_core.h"
+
+namespace transport {
+
+QpCore::QpCore(const QpConfig& config, wire::Transport transport)
+    : config(config), transport(transport), send_queue(config.capacity) {
+  if (config.srq == nullptr) {
+    receive_queue = std::make_unique<ReceiveQueue>(
+        config.pd, config.capacity.max_recv_wr, config.capacity.max_recv_sge);
+  }
+}
+
+void QpCore::Fail(std::optional<QpEvent> event) {
+  if (failed) return;
+  failed = true;
+  failure_event = event;
+}
+
+void QpCore::CompleteSend(WcStatus status, Time now) {
+  const SendWqe& wqe = send_queue.at(send_queue.head());
+  const SendOperation& operation = wqe.operation();
+  const bool success = status == WcStatus::kSuccess;
+  const bool report =
+      !success || config.signal_all || (wqe.flags & kSendSignaled) != 0;
+  Completion completion;
+  completion.wr_id = wqe.wr_id;
+  completion.status = status;
+  completion.opcode = operation.wc_opcode;
+  completion.qpn = config.qpn;
+  completion.time = now;
+  if (success) {
+    completion.byte_len = operation.kind == SendKind::kRead
+                              ? wqe.length
+                              : operation.response_bytes;
+  }
+  // The sink may post, so the place of this one must be free by now.
+  send_queue.Pop();
+  if (!report || send_cq_lost) return;
+  if (!config.send_cq->Push(completion)) send_cq_lost = true;
+}
+
+}  // namespace transport

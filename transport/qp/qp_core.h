@@ -1,0 +1,48 @@
+// What the parts of one queue pair share: the queue pair itself, and the
+// requester and responder of its transport service.
+#ifndef TRANSPORT_QP_QP_CORE_H_
+#define TRANSPORT_QP_QP_CORE_H_
+
+#include <memory>
+#include <optional>
+
+#include "transport/base/types.h"
+#include "transport/base/work.h"
+#include "transport/endpoint/path.h"
+#include "transport/qp/attributes.h"
+#include "transport/qp/counters.h"
+#include "transport/qp/receive_queue.h"
+#include "transport/qp/send_queue.h"
+#include "wire/opcode.h"
+
+namespace transport {
+
+struct QpCore {
+  QpCore(const QpConfig& config, wire::Transport transport);
+
+  // A part cannot go on: the queue pair goes to ERR, and raises `event`, when
+  // the part's call has returned. The first one counts.
+  void Fail(std::optional<QpEvent> event = std::nullopt);
+  // The oldest send work request is done: takes it out of the queue and reports
+  // it, unless it has succeeded and is unsignaled.
+  void CompleteSend(WcStatus status, Time now);
+
+  const QpConfig config;
+  const wire::Transport transport;  // that its packets name in BTH
+  QpAttributes attributes;
+  QpCounters counters;
+  Path* path = nullptr;  // from RTR on; owned by the endpoint
+  SendQueue send_queue;
+  std::unique_ptr<ReceiveQueue> receive_queue;  // null with an SRQ
+  // The send completion queue has overrun: no more completions.
+  bool send_cq_lost = false;
+
+  // --- For the queue pair to act upon.
+  bool failed = false;
+  std::optional<QpEvent> failure_event;
+  bool sq_drained = false;  // just now: kSqDrained is to be raised
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_QP_QP_CORE_H_

@@ -1,0 +1,24 @@
+#include "transport/queue_pairs.h"
+
+#include "transport/rc/rc_queue_pair.h"
+
+namespace transport {
+
+std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
+                                         const QpConfig& config) {
+  switch (config.type) {
+    case QpType::kRc:
+      return std::make_unique<RcQueuePair>(endpoint, config,
+                                           wire::Transport::kRc);
+    case QpType::kXrcInitiator:
+      return std::make_unique<RcQueuePair>(endpoint, config,
+                                           wire::Transport::kXrc);
+    case QpType::kUc:
+    case QpType::kUd:
+    case QpType::kXrcTarget:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace transport

@@ -1,0 +1,55 @@
+// Packets that arrived beyond an open gap, kept off to the side until the gap
+// fills (docs/architecture.md, "Loss and congestion"): nothing of them reaches
+// application memory before their turn.
+#ifndef TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_
+#define TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "transport/endpoint/packet_arena.h"
+
+namespace transport {
+
+// Those of one queue pair, in PSN order.
+class OutOfOrderPackets {
+ public:
+  // `pool` outlives it.
+  explicit OutOfOrderPackets(PacketArenaPool* pool) : pool_(pool) {}
+  ~OutOfOrderPackets() { Clear(); }
+  OutOfOrderPackets(const OutOfOrderPackets&) = delete;
+  OutOfOrderPackets& operator=(const OutOfOrderPackets&) = delete;
+
+  bool empty() const { return size_ == 0; }
+  size_t size() const { return size_; }
+  bool Contains(uint64_t psn) const;
+  // Only when not empty.
+  uint64_t first_psn() const { return arena_->entries[head_].psn; }
+  // Valid until the next call of a method that is not const.
+  std::span<const uint8_t> first() const;
+
+  // Copies `packet` (BTH to ICRC). `max_packet` is the longest packet of this
+  // queue pair; it does not change while anything is held. False when there is
+  // no room, when it is too long, or when `psn` is held already.
+  bool Insert(uint64_t psn, std::span<const uint8_t> packet, size_t max_packet);
+  void PopFirst();
+  // Gives the memory back.
+  void Clear();
+
+ private:
+  // The first entry whose PSN is not below `psn`, as an index from head_.
+  size_t LowerBound(uint64_t psn) const;
+
+  PacketArenaPool* const pool_;
+  std::unique_ptr<PacketArena> arena_;
+  size_t slot_bytes_ = 0;
+  size_t free_ = 0;  // of free_slots
+  size_t head_ = 0;  // in entries
+  size_t size_ = 0;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_

@@ -1,0 +1,46 @@
+// READs and atomics that a requester waits for.
+#ifndef TRANSPORT_RC_OUTSTANDING_READS_H_
+#define TRANSPORT_RC_OUTSTANDING_READS_H_
+
+#include <cstdint>
+#include <memory>
+
+namespace transport {
+
+// READ requests and atomics that have been sent and are not fully answered, in
+// order; at most max_rd_atomic. A long READ is several of them.
+class OutstandingReads {
+ public:
+  struct Entry {
+    uint64_t first = 0;
+    uint64_t end = 0;
+    // Asked for more than once: the positions (first, middle, last) of the
+    // packets that answer it are no longer certain.
+    bool replayed = false;
+  };
+
+  void Allocate(uint32_t capacity);  // only while empty
+  uint32_t capacity() const { return capacity_; }
+  uint32_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  bool full() const { return size_ == capacity_; }
+  Entry& front() { return entries_[head_]; }
+  const Entry& front() const { return entries_[head_]; }
+  // The one that contains `seq`, or null.
+  Entry* Find(uint64_t seq);
+  const Entry* Find(uint64_t seq) const;
+  void Push(uint64_t first, uint64_t end);
+  void PopFront();
+  void MarkReplayed();  // all
+  void Clear() { size_ = 0; }
+
+ private:
+  std::unique_ptr<Entry[]> entries_;
+  uint32_t capacity_ = 0;
+  uint32_t head_ = 0;
+  uint32_t size_ = 0;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RC_OUTSTANDING_READS_H_

@@ -1,0 +1,67 @@
+#include "transport/rc/rc_queue_pair.h"
+
+#include <algorithm>
+
+namespace transport {
+
+RcQueuePair::RcQueuePair(Endpoint& endpoint, const QpConfig& config,
+                         wire::Transport transport)
+    : QueuePair(endpoint, config, transport),
+      requester_(core()),
+      responder_(core(), receiver(), endpoint.arena_pool()) {}
+
+RcQueuePair::~RcQueuePair() { EnterReset(); }
+
+void RcQueuePair::OnError() {
+  requester_.Stop();
+  responder_.OnError();
+}
+
+void RcQueuePair::OnReset() {
+  requester_.Stop();
+  responder_.Reset();
+  responder_first_ = false;
+}
+
+void RcQueuePair::OnRequest(const Received& received, Time now) {
+  responder_.OnRequest(*received.packet, now);
+}
+
+void RcQueuePair::OnResponse(const Received& received, Time now) {
+  requester_.OnResponse(*received.packet, now);
+}
+
+void RcQueuePair::OnServiceTimer(Time now) {
+  requester_.OnTimer(now);
+  responder_.OnTimer(now);
+}
+
+Interests RcQueuePair::TakeServiceInterests(Time now) {
+  Interests want = requester_.TakeInterests(now);
+  const Interests responses = responder_.GetInterests();
+  want.unwindowed = want.unwindowed || responses.unwindowed;
+  want.acks = responses.acks;
+  want.deadline = std::min(want.deadline, responses.deadline);
+  return want;
+}
+
+// Requests go first: an ACK, the shortest of packets, then ends their group.
+// What the responder could not place goes first in the next burst, so neither
+// half starves the other.
+bool RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
+                                  Burst* burst) {
+  if (turn.acks_only) {
+    responder_.Transmit(burst, true);
+    return false;
+  }
+  if (responder_first_ || !requester_.HasTransmit(now)) {
+    responder_first_ = false;
+    responder_.Transmit(burst, false);
+    return !core().failed && requester_.Transmit(now, turn, burst);
+  }
+  const bool window_wait = requester_.Transmit(now, turn, burst);
+  responder_first_ = responder_.Transmit(burst, false);
+  return window_wait;
+}
+
+}  // namespace transport

@@ -1,0 +1,44 @@
+// A queue pair of a reliable connection: a requester and a responder that share
+// its bursts.
+#ifndef TRANSPORT_RC_RC_QUEUE_PAIR_H_
+#define TRANSPORT_RC_RC_QUEUE_PAIR_H_
+
+#include "transport/qp/queue_pair.h"
+#include "transport/rc/requester.h"
+#include "transport/rc/responder.h"
+
+namespace transport {
+
+class RcQueuePair final : public QueuePair {
+ public:
+  // `transport`: RC, or XRC, whose initiators are requesters of this kind.
+  RcQueuePair(Endpoint& endpoint, const QpConfig& config,
+              wire::Transport transport);
+  ~RcQueuePair() override;
+
+ private:
+  void StartReceiving() override { responder_.Start(); }
+  void StartSending(Time now) override { requester_.Start(now); }
+  void Drain(Time now) override { requester_.Drain(now); }
+  void Resume(Time now) override { requester_.Resume(now); }
+  bool Drained() const override { return requester_.drained(); }
+  void ResizeReadResources() override { responder_.ResizeResources(); }
+  void OnError() override;
+  void OnReset() override;
+  void OnPosted(Time now) override { requester_.OnPosted(now); }
+  void OnRequest(const Received& received, Time now) override;
+  void OnResponse(const Received& received, Time now) override;
+  void OnServiceTimer(Time now) override;
+  Interests TakeServiceInterests(Time now) override;
+  bool TransmitService(Time now, const TransmitTurn& turn,
+                       Burst* burst) override;
+
+  Requester requester_;
+  Responder responder_;
+  // It had to wait for the requester in the last burst.
+  bool responder_first_ = false;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RC_RC_QUEUE_PAIR_H_
