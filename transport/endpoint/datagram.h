@@ -39,11 +39,9 @@ struct Datagram {
 // A packet for a queue pair, ICRC verified.
 struct Received {
   const wire::PacketView* packet = nullptr;
-  wire::IpAddress source;
-  wire::IpAddress destination;
-  uint16_t source_port = 0;
-  uint8_t traffic_class = 0;
-  uint8_t hop_limit = 0;
+  const Datagram* datagram = nullptr;
+  // From the address, and to the one, of the queue pair's flow.
+  bool from_peer = false;
   bool congestion_experienced = false;  // ECN CE
 };
 

@@ -135,11 +135,8 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   }
   const Received received = {
       .packet = &packet,
-      .source = datagram.source,
-      .destination = datagram.destination,
-      .source_port = datagram.source_port,
-      .traffic_class = datagram.traffic_class,
-      .hop_limit = datagram.hop_limit,
+      .datagram = &datagram,
+      .from_peer = from_peer,
       .congestion_experienced =
           (datagram.traffic_class & 3) == kCongestionExperienced,
   };
@@ -191,16 +188,21 @@ bool Endpoint::PollTransmit(Time now, Burst* burst) {
     Interests want = link->qp->Transmit(
         now, {.acks_only = next.acks_only, .bytes = impl_->TurnBytes(*link)},
         burst);
+    bool window_left = false;
     if (!next.acks_only) {
-      if (want.end_turn) scheduler.EndTurn(link);
-      if (want.window_wait) scheduler.Wait(link, &link->path->waiting);
-      const bool more = want.unwindowed || (want.data && !want.window_wait);
+      if (want.Has(Interests::kEndTurn)) scheduler.EndTurn(link);
+      if (want.Has(Interests::kWindow)) {
+        scheduler.Wait(link, &link->path->waiting);
+      }
+      const bool more =
+          want.Has(Interests::kUnwindowed) ||
+          (want.Has(Interests::kData) && !want.Has(Interests::kWindow));
       scheduler.Transmitted(link, burst->bytes().size(),
                             more && !burst->empty());
-      want.end_turn = false;
+      want.wants &= ~uint32_t{Interests::kEndTurn};
+      window_left = link->schedule != Schedule::kWaiting;
     }
-    impl_->Apply(link, want,
-                 !next.acks_only && link->schedule != Schedule::kWaiting, now);
+    impl_->Apply(link, want, window_left, now);
     if (!burst->empty()) {
       ++counters_.tx_bursts;
       counters_.tx_datagrams += burst->segments();
@@ -235,19 +237,26 @@ void Endpoint::Update(EndpointQp* qp, Time now) {
 
 void Endpoint::Impl::Apply(EndpointLink* link, const Interests& want,
                            bool window_left, Time now) {
-  if (want.end_turn) scheduler.EndTurn(link);
-  if (want.unwindowed) {
-    scheduler.Activate(link);
-  } else if (want.window_wait) {
-    scheduler.Wait(link, &link->path->waiting);
-  } else if (!want.data) {
-    window_left |= scheduler.Deactivate(link);
-  } else if (link->schedule == Schedule::kIdle) {
-    scheduler.Activate(link);  // one that waits goes on doing so
+  if (want.Has(Interests::kEndTurn)) scheduler.EndTurn(link);
+  if (!want.Has(Interests::kData | Interests::kUnwindowed)) {
+    if (link->schedule != Schedule::kIdle || link->woken) {
+      window_left |= scheduler.Deactivate(link);
+    }
+  } else if (link->schedule != Schedule::kActive) {
+    if (want.Has(Interests::kUnwindowed)) {
+      scheduler.Activate(link);
+    } else if (want.Has(Interests::kWindow)) {
+      scheduler.Wait(link, &link->path->waiting);
+    } else if (link->schedule == Schedule::kIdle) {
+      scheduler.Activate(link);  // one that waits goes on doing so
+    }
   }
-  want.acks ? scheduler.AddAcks(link) : scheduler.RemoveAcks(link);
+  const bool acks = want.Has(Interests::kAcks);
+  if (acks != link->acks) {
+    acks ? scheduler.AddAcks(link) : scheduler.RemoveAcks(link);
+  }
   if (want.deadline != link->deadline) timers.Set(link, want.deadline);
-  if (want.received_data) NoteReceivedData(link, now);
+  if (want.Has(Interests::kReceivedData)) NoteReceivedData(link, now);
   if (link->path != nullptr && (link->path->TakeOpened() || window_left)) {
     WakeWaiting(link->path);
   }

@@ -2,6 +2,7 @@
 #ifndef TRANSPORT_ENDPOINT_ENDPOINT_QP_H_
 #define TRANSPORT_ENDPOINT_ENDPOINT_QP_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,17 +16,27 @@ namespace transport {
 // What a queue pair wants after a call. The endpoint's lists are made to agree
 // with it: what is not wanted is taken out of them.
 struct Interests {
-  bool data = false;  // a turn, to send requests
-  bool window_wait =
-      false;  // for that: the window is closed (of Transmit only)
-  // A turn, to send what does not wait for the path's window: READ responses,
-  // requests that are sent again.
-  bool unwindowed = false;
-  bool acks = false;  // to send acknowledgements, and the like
-  // This turn, or the next one, ends: others come first.
-  bool end_turn = false;
-  bool received_data = false;  // packets with payload have come
-  Time deadline = kNever;      // when to call OnTimer
+  enum Want : uint32_t {
+    kData = 1u << 0,  // a turn, to send requests
+    // The same, when the path's window opens (from Transmit only).
+    kWindow = 1u << 1,
+    // A turn, to send what does not wait for the path's window: READ responses,
+    // requests that are sent again.
+    kUnwindowed = 1u << 2,
+    kAcks = 1u << 3,  // to send acknowledgements, and the like
+    // This turn, or the next one, ends: others come first.
+    kEndTurn = 1u << 4,
+    kReceivedData = 1u << 5,  // noted: packets with payload have come
+  };
+  uint32_t wants = 0;      // Want
+  Time deadline = kNever;  // when to call OnTimer
+
+  bool Has(uint32_t any) const { return (wants & any) != 0; }
+  // What both want.
+  void Add(const Interests& other) {
+    wants |= other.wants;
+    deadline = std::min(deadline, other.deadline);
+  }
 };
 
 // What a turn to transmit is good for.

@@ -12,9 +12,11 @@ QpCore::QpCore(const QpConfig& config, wire::Transport transport)
 
 void QpCore::Fail(std::optional<QpEvent> event) {
   if (failed) return;
-  failed = true;
+  has_findings = failed = true;
   failure_event = event;
 }
+
+void QpCore::NoteDrained() { has_findings = sq_drained = true; }
 
 void QpCore::CompleteSend(WcStatus status, Time now) {
   const SendWqe& wqe = send_queue.at(send_queue.head());

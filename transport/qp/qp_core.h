@@ -23,6 +23,8 @@ struct QpCore {
   // A part cannot go on: the queue pair goes to ERR, and raises `event`, when
   // the part's call has returned. The first one counts.
   void Fail(std::optional<QpEvent> event = std::nullopt);
+  // SQD: what was begun is done.
+  void NoteDrained();
   // The oldest send work request is done: takes it out of the queue and reports
   // it, unless it has succeeded and is unsignaled.
   void CompleteSend(WcStatus status, Time now);
@@ -37,10 +39,11 @@ struct QpCore {
   // The send completion queue has overrun: no more completions.
   bool send_cq_lost = false;
 
-  // --- For the queue pair to act upon.
+  // --- For the queue pair to act upon: `has_findings` if any is set.
+  bool has_findings = false;
   bool failed = false;
   std::optional<QpEvent> failure_event;
-  bool sq_drained = false;  // just now: kSqDrained is to be raised
+  bool sq_drained = false;  // kSqDrained is to be raised
 };
 
 }  // namespace transport

@@ -31,9 +31,12 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
     return 0;
   }
   OnPosted(now);
-  HandleFailure(now);
-  // A request that is held makes no turn: Resume finds it.
-  if (posting == Posting::kAccepted) endpoint_.Update(this, now);
+  ActOnFindings(now);
+  // A request that is held makes no turn: Resume finds it. One that has a turn
+  // to come, or waits for its window, has it already.
+  if (posting == Posting::kAccepted && link().schedule == Schedule::kIdle) {
+    endpoint_.Update(this, now);
+  }
   return 0;
 }
 
@@ -78,8 +81,7 @@ bool QueuePair::Admit(const Received& received) {
     ++counters.dropped_state;
     return false;
   }
-  if (received.source != attributes().av.destination ||
-      received.destination != attributes().av.source) {
+  if (!received.from_peer) {
     ++counters.dropped_source;
     return false;
   }
@@ -110,7 +112,7 @@ void QueuePair::OnPacket(const Received& received, Time now) {
   } else {
     OnResponse(received, now);
   }
-  HandleFailure(now);
+  ActOnFindings(now);
 }
 
 void QueuePair::NoteCongestion(const Received& received, Time now) {
@@ -130,20 +132,22 @@ void QueuePair::OnReceiveOverflow(Time now) { RequestCnp(now); }
 
 void QueuePair::OnTimer(Time now) {
   OnServiceTimer(now);
-  HandleFailure(now);
+  ActOnFindings(now);
 }
 
 // --- Errors and events.
 
-void QueuePair::HandleFailure(Time now) {
-  if (core_.failed) [[unlikely]] {
-    core_.failed = false;
+bool QueuePair::ActOnFindingsNow(Time now) {
+  core_.has_findings = false;
+  const bool failed = std::exchange(core_.failed, false);
+  if (failed) {
     EnterError(now, std::exchange(core_.failure_event, std::nullopt));
   }
-  if (core_.sq_drained) [[unlikely]] {
-    core_.sq_drained = false;
-    if (attributes().en_sqd_async_notify) RaiseEvent(QpEvent::kSqDrained);
+  if (std::exchange(core_.sq_drained, false) &&
+      attributes().en_sqd_async_notify) {
+    RaiseEvent(QpEvent::kSqDrained);
   }
+  return failed;
 }
 
 void QueuePair::EnterError(Time now, std::optional<QpEvent> event) {
@@ -179,24 +183,19 @@ void QueuePair::FlushReceives(Time now) {
 
 Interests QueuePair::TakeInterests(Time now) {
   Interests want = TakeServiceInterests(now);
-  want.acks = want.acks || cnp_due_;
-  want.received_data = std::exchange(received_data_, false);
-  core_.attributes.sq_draining = state() == QpState::kSqd && !Drained();
+  AddInterests(&want);
   return want;
 }
 
 Interests QueuePair::Transmit(Time now, const TransmitTurn& turn,
                               Burst* burst) {
-  bool window_wait = false;
-  if (flow_) {
-    if (cnp_due_) TransmitCnp(burst);
-    window_wait = TransmitService(now, turn, burst);
-    core_.counters.tx_packets += burst->segments();
-    core_.counters.tx_bytes += burst->bytes().size();
-    HandleFailure(now);
-  }
-  Interests want = TakeInterests(now);
-  want.window_wait = window_wait && want.data;
+  if (!flow_) return TakeInterests(now);
+  if (cnp_due_) TransmitCnp(burst);
+  Interests want = TransmitService(now, turn, burst);
+  core_.counters.tx_packets += burst->segments();
+  core_.counters.tx_bytes += burst->bytes().size();
+  if (ActOnFindings(now)) want = TakeServiceInterests(now);
+  AddInterests(&want);
   return want;
 }
 

@@ -104,9 +104,9 @@ class QueuePair : public EndpointQp {
   virtual void OnServiceTimer(Time now) = 0;
   // As TakeInterests, but for what the queue pair knows itself.
   virtual Interests TakeServiceInterests(Time now) = 0;
-  // Adds packets to `burst`. Whether it waits for the path's window.
-  virtual bool TransmitService(Time now, const TransmitTurn& turn,
-                               Burst* burst) = 0;
+  // Adds packets to `burst`. Returns as TakeServiceInterests, unless it fails.
+  virtual Interests TransmitService(Time now, const TransmitTurn& turn,
+                                    Burst* burst) = 0;
 
   // Requests are sent in these states.
   bool sends() const {
@@ -116,13 +116,24 @@ class QueuePair : public EndpointQp {
   QpCore& core() { return core_; }
   const QpCore& core() const { return core_; }
   MessageReceiver& receiver() { return receiver_; }
-  // After calls of the service: to the error state, if it has failed.
-  void HandleFailure(Time now);
 
  private:
   // At most one congestion notification packet per queue pair in this time.
   static constexpr Time kCnpInterval = 50 * kMicrosecond;
 
+  // After calls of the service: what it has found. True if it has failed, and
+  // the queue pair is in the error state.
+  bool ActOnFindings(Time now) {
+    return core_.has_findings && ActOnFindingsNow(now);
+  }
+  bool ActOnFindingsNow(Time now);
+  // What the queue pair itself wants.
+  void AddInterests(Interests* want) {
+    if (cnp_due_) want->wants |= Interests::kAcks;
+    if (received_data_) want->wants |= Interests::kReceivedData;
+    received_data_ = false;
+    core_.attributes.sq_draining = state() == QpState::kSqd && !Drained();
+  }
   // Flushes both queues and raises `event`, if any. Harmless when there
   // already.
   void EnterError(Time now, std::optional<QpEvent> event = std::nullopt);

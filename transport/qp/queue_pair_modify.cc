@@ -123,7 +123,7 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
                to == QpState::kRts) {
       Resume(now);
     }
-    HandleFailure(now);
+    ActOnFindings(now);
   }
   endpoint_.Update(this, now);
   return 0;

@@ -38,30 +38,32 @@ void RcQueuePair::OnServiceTimer(Time now) {
 
 Interests RcQueuePair::TakeServiceInterests(Time now) {
   Interests want = requester_.TakeInterests(now);
-  const Interests responses = responder_.GetInterests();
-  want.unwindowed = want.unwindowed || responses.unwindowed;
-  want.acks = responses.acks;
-  want.deadline = std::min(want.deadline, responses.deadline);
+  want.Add(responder_.GetInterests());
   return want;
 }
 
 // Requests go first: an ACK, the shortest of packets, then ends their group.
 // What the responder could not place goes first in the next burst, so neither
 // half starves the other.
-bool RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
-                                  Burst* burst) {
+Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
+                                       Burst* burst) {
   if (turn.acks_only) {
     responder_.Transmit(burst, true);
-    return false;
+    return TakeServiceInterests(now);
   }
-  if (responder_first_ || !requester_.HasTransmit(now)) {
+  Interests want;
+  if (responder_first_) {
     responder_first_ = false;
     responder_.Transmit(burst, false);
-    return !core().failed && requester_.Transmit(now, turn, burst);
+    if (core().failed) return want;
+    want = requester_.Transmit(now, turn, burst);
+  } else {
+    want = requester_.Transmit(now, turn, burst);
+    if (core().failed) return want;
+    responder_first_ = responder_.Transmit(burst, false);
   }
-  const bool window_wait = requester_.Transmit(now, turn, burst);
-  responder_first_ = responder_.Transmit(burst, false);
-  return window_wait;
+  want.Add(responder_.GetInterests());
+  return want;
 }
 
 }  // namespace transport

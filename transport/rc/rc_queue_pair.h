@@ -1,5 +1,6 @@
 // A queue pair of a reliable connection: a requester and a responder that share
-// its bursts.
+// its bursts. Each is a class of its own, held by value: XRC has queue pairs
+// with one of them only, and a DC target makes responders on demand.
 #ifndef TRANSPORT_RC_RC_QUEUE_PAIR_H_
 #define TRANSPORT_RC_RC_QUEUE_PAIR_H_
 
@@ -30,8 +31,8 @@ class RcQueuePair final : public QueuePair {
   void OnResponse(const Received& received, Time now) override;
   void OnServiceTimer(Time now) override;
   Interests TakeServiceInterests(Time now) override;
-  bool TransmitService(Time now, const TransmitTurn& turn,
-                       Burst* burst) override;
+  Interests TransmitService(Time now, const TransmitTurn& turn,
+                            Burst* burst) override;
 
   Requester requester_;
   Responder responder_;

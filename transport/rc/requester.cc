@@ -65,15 +65,6 @@ void Requester::OnTimer(Time now) {
   RunLocalWork(now);
 }
 
-Interests Requester::TakeInterests(Time now) {
-  Interests want;
-  want.data = HasTransmit(now);
-  want.unwindowed = std::exchange(past_window_, false) && want.data;
-  want.end_turn = std::exchange(end_turn_, false);
-  want.deadline = NextTimeout();
-  return want;
-}
-
 void Requester::Fail(WcStatus status, Time now) {
   running_ = false;
   core_.CompleteSend(status, now);
@@ -121,7 +112,7 @@ void Requester::RunLocalWorkOnce(Time now) {
   }
   if (running_ && drained() && !drain_reported_) {
     drain_reported_ = true;
-    core_.sq_drained = true;
+    core_.NoteDrained();
   }
 }
 

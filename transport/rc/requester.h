@@ -63,12 +63,11 @@ class Requester {
 
   // --- Outputs.
   // Adds request packets to `burst`, which has been begun for the queue pair's
-  // flow. Whether the path's window is what stopped it.
-  bool Transmit(Time now, const TransmitTurn& turn, Burst* burst);
-  bool HasTransmit(Time now) const {
-    return NextSource(now) != Source::kNothing;
+  // flow. Returns what TakeInterests would.
+  Interests Transmit(Time now, const TransmitTurn& turn, Burst* burst);
+  Interests TakeInterests(Time now) {
+    return InterestsWith(NextSource(now) != Source::kNothing);
   }
-  Interests TakeInterests(Time now);
 
  private:
   static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
@@ -205,6 +204,19 @@ class Requester {
   void StopTimers();
   // Moves the snd_nxt over what the peer is known to have.
   void SkipAcknowledged();
+
+  // --- Interests.
+  Interests InterestsWith(bool data) {
+    Interests want;
+    if (data) want.wants = Interests::kData;
+    if (past_window_ || end_turn_) {
+      if (data && past_window_) want.wants |= Interests::kUnwindowed;
+      if (end_turn_) want.wants |= Interests::kEndTurn;
+      past_window_ = end_turn_ = false;
+    }
+    want.deadline = NextTimeout();
+    return want;
+  }
 
   // --- Arithmetic.
   uint32_t PsnOf(uint64_t seq) const {

@@ -163,7 +163,8 @@ bool Requester::HasCreditFor(const SendWqe& wqe, bool begins) const {
   return snd_una_ > wqe.first;
 }
 
-bool Requester::Transmit(Time now, const TransmitTurn& turn, Burst* burst) {
+Interests Requester::Transmit(Time now, const TransmitTurn& turn,
+                              Burst* burst) {
   Item item;
   Next next = Decide(now, &item);
   Gather gather{.buffer = LocalBuffer(*core_.config.memory, core_.config.pd,
@@ -173,20 +174,22 @@ bool Requester::Transmit(Time now, const TransmitTurn& turn, Burst* burst) {
       case SendResult::kSent:
         break;
       case SendResult::kNoRoom:
-        return false;
+        return InterestsWith(true);
       case SendResult::kFailed:
         RunLocalWork(now);
         next = Decide(now, &item);
         break;
     }
   }
-  if (next != Next::kWindow) return false;
   // READ requests are short, however much of the window they take: who waits
   // with one has had its turn.
-  if (queue_.at(item.index).operation().kind == SendKind::kRead) {
+  const bool waits = next == Next::kWindow;
+  if (waits && queue_.at(item.index).operation().kind == SendKind::kRead) {
     end_turn_ = true;
   }
-  return true;
+  Interests want = InterestsWith(next != Next::kNothing);
+  if (waits) want.wants |= Interests::kWindow;
+  return want;
 }
 
 void Requester::Begin(uint64_t index) {

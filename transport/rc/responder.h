@@ -84,10 +84,19 @@ class Responder {
   // Adds response packets, up to the first READ response if `acks_only`;
   // true when more could be sent at once.
   bool Transmit(Burst* burst, bool acks_only);
-  // Of all that there is to transmit, in the order of PSNs: `acks` if packets
-  // other than READ responses come first, `unwindowed` if there are READ
+  // Of all that there is to transmit, in the order of PSNs: kAcks if packets
+  // other than READ responses come first, kUnwindowed if there are READ
   // responses.
-  Interests GetInterests() const;
+  Interests GetInterests() const {
+    Interests want;
+    want.deadline = gap_deadline_;
+    if (first_pending_ != next_resource_) {
+      want.wants = PendingWants();
+    } else if (nak_ || ack_due_ || repeated_ack_) {
+      want.wants = Interests::kAcks;
+    }
+    return want;
+  }
 
  private:
   enum class Outcome : uint8_t {
@@ -161,6 +170,8 @@ class Responder {
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
                   uint8_t* out, uint32_t* icrc);
   void FailResponse(uint64_t psn);
+  uint32_t PendingWants()
+      const;  // while there are resources from first_pending on
   Resource* NextPending();
   wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
 

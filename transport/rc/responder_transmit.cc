@@ -18,18 +18,18 @@ Resource* Responder::NextPending() {
   return nullptr;
 }
 
-Interests Responder::GetInterests() const {
-  Interests want;
-  want.deadline = gap_deadline_;
+uint32_t Responder::PendingWants() const {
+  uint32_t wants = 0;
   for (uint64_t n = first_pending_; n < next_resource_; ++n) {
     const Resource& resource = resources_[n % resources_.size()];
     if (!resource.pending) continue;
-    want.unwindowed = resource.operation == wire::Operation::kReadRequest;
-    if (want.unwindowed) return want;
-    want.acks = true;
+    if (resource.operation == wire::Operation::kReadRequest) {
+      return wants | Interests::kUnwindowed;
+    }
+    wants = Interests::kAcks;
   }
-  want.acks = want.acks || nak_ || ack_due_ || repeated_ack_;
-  return want;
+  if (nak_ || ack_due_ || repeated_ack_) wants = Interests::kAcks;
+  return wants;
 }
 
 bool Responder::Transmit(Burst* burst, bool acks_only) {
