@@ -55,25 +55,25 @@ class HandleTable {
     free_.push_back(index);
   }
 
-  // --- fork. The lock is held while it happens; what the parent has is lost to
-  // the child, where its locks may be held by threads that are no more.
+  // --- fork. The lock is held while it happens. The child has none of the
+  // parent's objects: their locks may be held by threads that it does not have.
   void LockForFork() { mutex_.lock(); }
   void UnlockInParent() { mutex_.unlock(); }
-  void LoseInChild() {
+  void AbandonInChild() {
     for (uint32_t index = 0; index < used_; ++index) {
       Slot& slot = SlotOf(index);
-      if (slot.object.exchange(nullptr) != nullptr) slot.lost = true;
+      if (slot.object.exchange(nullptr) != nullptr) slot.inherited = true;
     }
     mutex_.unlock();
   }
-  // Whether `handle` is that of an object that was lost. Its index is not used
-  // again.
-  bool IsLost(uint32_t handle) const {
+  // Whether `handle` is that of an object of the parent, in a child of fork.
+  // Its index is not used again.
+  bool IsInherited(uint32_t handle) const {
     if (handle == 0) return false;
     const uint32_t index = IndexOf(handle);
     const Chunk* chunk =
         chunks_[index / kChunk].load(std::memory_order_acquire);
-    return chunk != nullptr && (*chunk)[index % kChunk].lost &&
+    return chunk != nullptr && (*chunk)[index % kChunk].inherited &&
            (*chunk)[index % kChunk].handle.load() == handle;
   }
 
@@ -101,7 +101,7 @@ class HandleTable {
     std::atomic<T*> object{nullptr};
     std::atomic<uint32_t> handle{0};
     uint32_t generation = 0;  // guarded by mutex_
-    bool lost = false;        // by fork
+    bool inherited = false;   // of the parent, in a child of fork
   };
   using Chunk = std::array<Slot, kChunk>;
 

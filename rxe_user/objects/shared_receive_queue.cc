@@ -15,15 +15,18 @@ SharedReceiveQueue::SharedReceiveQueue(const Config& config)
 
 SharedReceiveQueue::~SharedReceiveQueue() { --config_.pd->users; }
 
-int SharedReceiveQueue::Post(const transport::ReceiveRequest& request) {
-  if (request.sges.size() > config_.max_sge) return EINVAL;
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (count_ == entries_.size()) return ENOMEM;
-  const size_t tail = (size_t{head_} + count_) % entries_.size();
-  entries_[tail] = {request.wr_id, static_cast<uint32_t>(request.sges.size())};
+int SharedReceiveQueue::Posting::Receive(
+    const transport::ReceiveRequest& request) {
+  SharedReceiveQueue& q = queue_;
+  if (request.sges.size() > q.config_.max_sge) return EINVAL;
+  if (q.count_ == q.entries_.size()) return ENOMEM;
+  size_t tail = size_t{q.head_} + q.count_;
+  if (tail >= q.entries_.size()) tail -= q.entries_.size();
+  q.entries_[tail] = {request.wr_id,
+                      static_cast<uint32_t>(request.sges.size())};
   std::copy(request.sges.begin(), request.sges.end(),
-            sges_.begin() + tail * config_.max_sge);
-  ++count_;
+            q.sges_.begin() + tail * q.config_.max_sge);
+  ++q.count_;
   return 0;
 }
 

@@ -28,8 +28,19 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
   explicit SharedReceiveQueue(const Config& config);
   ~SharedReceiveQueue() override;
 
-  // 0; EINVAL: more SGEs than max_sge; ENOMEM: full.
-  int Post(const transport::ReceiveRequest& request);
+  // Posts receives under one hold of the lock.
+  class Posting {
+   public:
+    explicit Posting(SharedReceiveQueue& queue)
+        : queue_(queue), lock_(queue.mutex_) {}
+
+    // 0; EINVAL: more SGEs than max_sge; ENOMEM: full.
+    int Receive(const transport::ReceiveRequest& request);
+
+   private:
+    SharedReceiveQueue& queue_;
+    const std::lock_guard<std::mutex> lock_;
+  };
 
   // --- transport::ReceiveSource
   bool Pop(transport::ReceiveWqe* out) override;

@@ -191,6 +191,33 @@ TEST_F(ObjectTest, WhatIsInUseIsBusy) {
   pd_ = nullptr;
 }
 
+// Programs look at the result or at errno: the system's library, whose calls
+// end in an ioctl, gives both.
+TEST_F(ObjectTest, RefusalsSetErrno) {
+  ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+  ASSERT_NE(channel, nullptr);
+  MakeSide(&a_, {}, 16, channel);
+  const auto refused = [](int wanted, auto&& call) {
+    errno = 0;
+    const int error = call();
+    EXPECT_EQ(error, wanted);
+    EXPECT_EQ(errno, wanted);
+  };
+  refused(EBUSY, [&] { return ibv_dealloc_pd(pd_); });
+  refused(EBUSY, [&] { return ibv_destroy_cq(a_.cq); });
+  refused(EBUSY, [&] { return ibv_destroy_comp_channel(channel); });
+  refused(EINVAL, [] { return ibv_dealloc_pd(nullptr); });
+  refused(EINVAL, [] { return ibv_dereg_mr(nullptr); });
+  refused(EINVAL, [] { return ibv_destroy_cq(nullptr); });
+  refused(EINVAL, [] { return ibv_destroy_qp(nullptr); });
+  refused(EINVAL, [] { return ibv_destroy_srq(nullptr); });
+  refused(EINVAL, [] { return ibv_destroy_ah(nullptr); });
+  refused(EINVAL, [&] { return ibv_modify_qp(a_.qp, nullptr, 0); });
+  refused(EINVAL, [&] { return ibv_resize_cq(a_.cq, 0); });
+  DestroySide(&a_);
+  EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
 TEST_F(ObjectTest, WhatOutlivesItsContextCanStillBeDestroyed) {
   MakeSide(&a_);
   MakeSide(&b_);
@@ -350,6 +377,88 @@ TEST_F(ObjectTest, ForeignPointersAreRefused) {
   a_.mr->handle = handle;
   EXPECT_LT(ibv_poll_cq(a_.cq, -1, &wc), 0);
   EXPECT_EQ(ibv_poll_cq(a_.cq, 0, nullptr), 0);
+}
+
+// A pointer into the first 64 KiB, where the system maps nothing, is not one.
+TEST_F(ObjectTest, SmallNumbersAreNotPointers) {
+  MakeSide(&a_);
+  for (const uintptr_t number : {uintptr_t{1}, uintptr_t{0x10}, uintptr_t{8},
+                                 uintptr_t{0x1000}, uintptr_t{0xffff}}) {
+    const auto bad = [number]<typename T>(T* /*kind*/) {
+      return reinterpret_cast<T*>(number);
+    };
+    ibv_pd* const pd = bad(pd_);
+    ibv_qp* const qp = bad(a_.qp);
+    ibv_cq* const cq = bad(a_.cq);
+    ibv_mr* const mr = bad(a_.mr);
+    ibv_srq* const srq = bad(static_cast<ibv_srq*>(nullptr));
+    ibv_context* const context = bad(context_);
+    ibv_comp_channel* const channel =
+        bad(static_cast<ibv_comp_channel*>(nullptr));
+    EXPECT_EQ(ibv_dealloc_pd(pd), EINVAL);
+    EXPECT_EQ(ibv_dereg_mr(mr), EINVAL);
+    EXPECT_EQ(ibv_destroy_cq(cq), EINVAL);
+    EXPECT_EQ(ibv_destroy_qp(qp), EINVAL);
+    EXPECT_EQ(ibv_destroy_srq(srq), EINVAL);
+    EXPECT_EQ(ibv_destroy_ah(bad(static_cast<ibv_ah*>(nullptr))), EINVAL);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), EINVAL);
+    EXPECT_EQ(ibv_close_device(context), -1);
+    EXPECT_EQ(ibv_open_device(bad(context_->device)), nullptr);
+    EXPECT_EQ(ibv_get_device_name(bad(context_->device)), nullptr);
+    EXPECT_EQ(ibv_get_device_index(bad(context_->device)), -1);
+    EXPECT_EQ(ibv_get_device_guid(bad(context_->device)), 0u);
+    ibv_qp_attr attr = {};
+    ibv_qp_init_attr init = {};
+    EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+    EXPECT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), EINVAL);
+    EXPECT_EQ(ibv_qp_to_qp_ex(qp), nullptr);
+    EXPECT_EQ(ibv_resize_cq(cq, 10), EINVAL);
+    ibv_ack_cq_events(cq, 1);
+    ibv_srq_attr srq_attr = {};
+    EXPECT_EQ(ibv_query_srq(srq, &srq_attr), EINVAL);
+    EXPECT_EQ(ibv_modify_srq(srq, &srq_attr, IBV_SRQ_LIMIT), EINVAL);
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr(pd, a_.memory.data(), 64, 0u), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    errno = 0;
+    EXPECT_EQ(ibv_create_qp(pd, &init), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = IBV_QPT_RC;
+    errno = 0;
+    EXPECT_EQ(ibv_create_qp(pd_, &init), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    ibv_ah_attr ah_attr = {};
+    EXPECT_EQ(ibv_create_ah(pd, &ah_attr), nullptr);
+    ibv_wc wc = {};
+    EXPECT_EQ(ibv_create_ah_from_wc(pd, &wc, nullptr, 1), nullptr);
+  }
+}
+
+// The application can overwrite what its objects say of each other.
+TEST_F(ObjectTest, ADomainThatNamesAnotherContext) {
+  ibv_context* other = ibv_open_device(context_->device);
+  ASSERT_NE(other, nullptr);
+  MakeSide(&a_);
+  pd_->context = other;
+  ibv_qp_init_attr init = {};
+  init.send_cq = init.recv_cq = a_.cq;
+  init.cap = {4, 4, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp(pd_, &init), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  ibv_qp_init_attr_ex extended = {};
+  extended.send_cq = extended.recv_cq = a_.cq;
+  extended.cap = {4, 4, 1, 1, 0};
+  extended.qp_type = IBV_QPT_RC;
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+  extended.pd = pd_;
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp_ex(other, &extended), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  pd_->context = context_;
+  EXPECT_EQ(ibv_close_device(other), 0);
 }
 
 // --- What there is not.

@@ -1,5 +1,6 @@
 // Several threads at once: posting, polling, waiting, making and destroying.
 #include <atomic>
+#include <cerrno>
 #include <thread>
 #include <vector>
 
@@ -109,6 +110,56 @@ TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
     DestroySide(&c);
     DestroySide(&d);
   }
+}
+
+// A program that changes its lists while they are posted gets one or the other,
+// and harms nobody but itself.
+TEST_F(ThreadTest, ListsThatChangeWhileTheyArePosted) {
+  std::vector<uint8_t> data(1 << 16, 0x5a);
+  // Many, so that time passes between the first look at the last one and the
+  // copy.
+  constexpr int kSges = 32;
+  ibv_sge sges[kSges];
+  for (ibv_sge& sge : sges) {
+    sge = {reinterpret_cast<uint64_t>(data.data()), 4, 0};
+  }
+  std::atomic<bool> stop{false};
+  std::thread changer([&] {
+    const std::atomic_ref<uint32_t> length(sges[kSges - 1].length);
+    while (!stop) {
+      length.store(static_cast<uint32_t>(data.size()));
+      length.store(4);
+    }
+  });
+  uint64_t posted = 0;
+  uint64_t refused = 0;
+  const int64_t until = NowMs() + kPatienceMs;
+  for (uint64_t i = 0; (posted < 2000 || refused < 2000) && NowMs() < until;
+       ++i) {
+    ibv_send_wr wr = {};
+    wr.wr_id = posted;
+    wr.sg_list = sges;
+    wr.num_sge = kSges;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = b_.address();
+    wr.wr.rdma.rkey = b_.mr->rkey;
+    ibv_send_wr* bad;
+    const int error = ibv_post_send(a_.qp, &wr, &bad);
+    if (error != 0) {
+      ASSERT_EQ(error, EINVAL);
+      ++refused;
+      continue;
+    }
+    ExpectSuccess(a_.cq, posted++);
+  }
+  stop = true;
+  changer.join();
+  EXPECT_GE(posted, 1u);
+  EXPECT_GE(refused, 1u);
+  // What the entries say together and no more has arrived.
+  EXPECT_EQ(b_.memory[4 * kSges - 1], 0x5a);
+  EXPECT_EQ(b_.memory[4 * kSges], 0);
 }
 
 }  // namespace

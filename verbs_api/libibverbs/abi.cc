@@ -1,8 +1,7 @@
-// What the whole C ABI shares: the promises about layout, and lookups.
+// What the whole C ABI shares: the promises about layout, and conversions.
 #include "verbs_api/libibverbs/abi.h"
 
 #include <cstddef>
-#include <unordered_set>
 
 namespace verbs_api {
 
@@ -104,128 +103,6 @@ static_assert(offsetof(ibv_sge, lkey) == offsetof(transport::Sge, lkey));
 
 std::span<const transport::Sge> ToSges(const ibv_sge* list, size_t count) {
   return {reinterpret_cast<const transport::Sge*>(list), count};
-}
-
-namespace {
-
-// Contexts and channels have no handle.
-template <typename T>
-struct Registry {
-  std::mutex mutex;
-  std::unordered_set<const void*> live;
-  std::unordered_set<const void*> lost;  // by fork
-};
-template <typename T>
-Registry<T>& Live() {
-  static auto* const registry = new Registry<T>;
-  return *registry;
-}
-
-Context* FromIbv(ibv_context* context) {
-  return static_cast<Context*>(reinterpret_cast<verbs_context*>(
-      reinterpret_cast<char*>(context) - offsetof(verbs_context, context)));
-}
-
-}  // namespace
-
-Context* Find(ibv_context* context) {
-  if (context == nullptr) return nullptr;
-  auto& registry = Live<Context>();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  if (registry.live.contains(context)) return FromIbv(context);
-  if (registry.lost.contains(context)) TellLost();
-  return nullptr;
-}
-
-Channel* Find(ibv_comp_channel* channel) {
-  if (channel == nullptr) return nullptr;
-  auto& registry = Live<Channel>();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  if (registry.live.contains(channel)) return static_cast<Channel*>(channel);
-  if (registry.lost.contains(channel)) TellLost();
-  return nullptr;
-}
-
-bool IsLost(ibv_context* context) {
-  auto& registry = Live<Context>();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  return registry.lost.contains(context);
-}
-
-bool IsLost(ibv_comp_channel* channel) {
-  auto& registry = Live<Channel>();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  return registry.lost.contains(channel);
-}
-
-void LockRegistriesForFork() {
-  Live<Context>().mutex.lock();
-  Live<Channel>().mutex.lock();
-}
-
-void UnlockRegistriesInParent() {
-  Live<Channel>().mutex.unlock();
-  Live<Context>().mutex.unlock();
-}
-
-void LoseRegistriesInChild() {
-  Live<Context>().lost.merge(Live<Context>().live);
-  Live<Channel>().lost.merge(Live<Channel>().live);
-  Live<Context>().live.clear();
-  Live<Channel>().live.clear();
-  UnlockRegistriesInParent();
-}
-
-void SetLive(ibv_context* context, bool live) {
-  auto& registry = Live<Context>();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  if (live) {
-    registry.live.insert(context);
-  } else {
-    registry.live.erase(context);
-  }
-}
-
-void SetLive(ibv_comp_channel* channel, bool live) {
-  auto& registry = Live<Channel>();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  if (live) {
-    registry.live.insert(channel);
-  } else {
-    registry.live.erase(channel);
-  }
-}
-
-std::vector<Context*> LiveContexts() {
-  auto& registry = Live<Context>();
-  std::lock_guard<std::mutex> lock(registry.mutex);
-  std::vector<Context*> contexts;
-  for (const void* live : registry.live) {
-    contexts.push_back(
-        FromIbv(static_cast<ibv_context*>(const_cast<void*>(live))));
-  }
-  return contexts;
-}
-
-void Retain(Context* context) {
-  std::lock_guard<std::mutex> lock(context->mutex);
-  ++context->objects;
-}
-
-void Release(Context* context) {
-  bool last;
-  {
-    std::lock_guard<std::mutex> lock(context->mutex);
-    last = --context->objects == 0 && context->closed;
-  }
-  if (last) delete context;
-}
-
-void Release(Channel* channel) {
-  if (--channel->holders != 0) return;
-  Context* context = channel->owner;
-  delete channel;
-  Release(context);
 }
 
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -21,7 +20,6 @@
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
-#include "rxe_user/objects/handle_table.h"
 #include "rxe_user/objects/memory_region.h"
 #include "rxe_user/objects/queue_pair.h"
 #include "rxe_user/objects/shared_receive_queue.h"
@@ -110,19 +108,21 @@ struct Srq : ibv_srq {
   std::unique_ptr<rxe_user::SharedReceiveQueue> queue;
 };
 
-// What ibv_wr_start .. ibv_wr_complete gather.
+// What ibv_wr_start .. ibv_wr_complete gather. The vectors keep their memory
+// from one critical region to the next.
 struct WorkBuilder {
-  struct Work {
-    transport::SendRequest request;
+  // Where the data of a request is. Offsets, since the vectors may move.
+  struct Data {
     size_t first_sge = 0;
     size_t num_sge = 0;
     size_t first_inline = 0;
-    bool has_data = false;
+    bool is_set = false;
   };
   std::mutex critical;  // held from start to complete or abort
   bool active = false;
   int error = 0;  // of the first call that was wrong
-  std::vector<Work> works;
+  std::vector<transport::SendRequest> requests;
+  std::vector<Data> data;  // of each request
   std::vector<transport::Sge> sges;
   std::vector<uint8_t> inline_bytes;
 };
@@ -162,123 +162,6 @@ struct ExtendedQp final : Qp {
   Part part = {};
 };
 
-// --- Lookup: null when the application's pointer is not an object of ours, or
-// not any more. The handle inside is what is looked up.
-
-template <typename T>
-inline rxe_user::HandleTable<T>& Handles() {
-  // Never destroyed: other threads may outlive main().
-  static auto* const table = new rxe_user::HandleTable<T>;
-  return *table;
-}
-
-// A child of fork has none of its parent's objects (fork.cc). Destroying them
-// there does nothing; whatever else is tried with them is told once, and they
-// are not found.
-void TellLost();
-template <typename T>
-inline T* NotFound(uint32_t handle) {
-  if (Handles<T>().IsLost(handle)) TellLost();
-  return nullptr;
-}
-bool IsLost(ibv_context* context);
-bool IsLost(ibv_comp_channel* channel);
-inline bool IsLost(ibv_qp* qp) {
-  return qp != nullptr && Handles<Qp>().IsLost(qp->handle);
-}
-inline bool IsLost(ibv_cq* cq) {
-  return cq != nullptr && Handles<Cq>().IsLost(cq->handle);
-}
-inline bool IsLost(ibv_srq* srq) {
-  return srq != nullptr && Handles<Srq>().IsLost(srq->handle);
-}
-inline bool IsLost(ibv_pd* pd) {
-  return pd != nullptr && Handles<Pd>().IsLost(pd->handle);
-}
-inline bool IsLost(ibv_mr* mr) {
-  return mr != nullptr && Handles<Mr>().IsLost(mr->handle);
-}
-inline bool IsLost(ibv_ah* ah) {
-  return ah != nullptr && Handles<Ah>().IsLost(ah->handle);
-}
-
-// One that may have outlived its context: only good for destroying.
-inline Qp* FindEvenClosed(ibv_qp* qp) {
-  if (qp == nullptr) return nullptr;
-  Qp* found = Handles<Qp>().Find(qp->handle);
-  return found != nullptr && found->base == qp ? found : nullptr;
-}
-inline Qp* Find(ibv_qp* qp) {
-  Qp* found = FindEvenClosed(qp);
-  return found != nullptr && found->pair != nullptr
-             ? found
-             : NotFound<Qp>(qp == nullptr ? 0 : qp->handle);
-}
-inline Cq* Find(ibv_cq* cq) {
-  if (cq == nullptr) return nullptr;
-  Cq* found = Handles<Cq>().Find(cq->handle);
-  return found != nullptr && found->base() == cq ? found
-                                                 : NotFound<Cq>(cq->handle);
-}
-inline Srq* Find(ibv_srq* srq) {
-  if (srq == nullptr) return nullptr;
-  Srq* found = Handles<Srq>().Find(srq->handle);
-  return found == srq ? found : NotFound<Srq>(srq->handle);
-}
-inline Pd* Find(ibv_pd* pd) {
-  if (pd == nullptr) return nullptr;
-  Pd* found = Handles<Pd>().Find(pd->handle);
-  return found == pd ? found : NotFound<Pd>(pd->handle);
-}
-inline Mr* Find(ibv_mr* mr) {
-  if (mr == nullptr) return nullptr;
-  Mr* found = Handles<Mr>().Find(mr->handle);
-  return found == mr ? found : NotFound<Mr>(mr->handle);
-}
-inline Ah* Find(ibv_ah* ah) {
-  if (ah == nullptr) return nullptr;
-  Ah* found = Handles<Ah>().Find(ah->handle);
-  return found == ah ? found : NotFound<Ah>(ah->handle);
-}
-Context* Find(ibv_context* context);  // open ones only
-Channel* Find(ibv_comp_channel* channel);
-void SetLive(ibv_context* context, bool live);
-void SetLive(ibv_comp_channel* channel, bool live);
-std::vector<Context*> LiveContexts();
-
-// From now on fork() is prepared for. With the first context.
-void WatchForks();
-// fork.cc's use: the devices, and the contexts and channels.
-void LockDevicesForFork();
-void UnlockDevicesAfterFork();
-void LockRegistriesForFork();
-void UnlockRegistriesInParent();
-void LoseRegistriesInChild();
-
-// --- Contexts and the objects that point to them. A closed context stays in
-// memory until the last of them is gone.
-void Retain(Context* context);
-void Release(Context* context);
-// A channel stays while threads wait on it.
-void Release(Channel* channel);
-// Keeps a context or a channel as long as it lives: across waiting, which a
-// cancelled thread leaves by unwinding.
-class Hold {
- public:
-  explicit Hold(Context* context) : context_(context) { Retain(context); }
-  explicit Hold(Channel* channel) : channel_(channel) { ++channel->holders; }
-  ~Hold() {
-    if (context_ != nullptr) Release(context_);
-    if (channel_ != nullptr) Release(channel_);
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-
- private:
-  Context* context_ = nullptr;
-  Channel* channel_ = nullptr;
-};
-
 // --- Arguments.
 
 // The number in an enumeration that the application filled in: any number.
@@ -290,8 +173,23 @@ int Raw(const Enum& value) {
   return number;
 }
 
+// A field that other threads of the application may change meanwhile, as it is
+// now: what has been checked stays as it was checked.
+template <typename T>
+T ReadOnce(const T& field) {
+  T value;
+  __atomic_load(&field, &value, __ATOMIC_RELAXED);
+  return value;
+}
+
 // --- Results.
 
+// For functions that return an errno value. Programs may also look at errno,
+// as with a library whose calls end in an ioctl.
+inline int Refuse(int error) {
+  errno = error;
+  return error;
+}
 // For functions that return a pointer.
 inline std::nullptr_t Fail(int error) {
   errno = error;
@@ -313,9 +211,11 @@ auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
     return failed(ENOMEM);
   }
 }
+// For functions that return an errno value; sets errno as Refuse does.
 template <typename Body>
 int ErrnoCall(Body&& body) noexcept {
-  return NoThrow(body, [](int error) { return error; });
+  const int error = NoThrow(body, [](int failed) { return failed; });
+  return error == 0 ? 0 : Refuse(error);
 }
 template <typename Body>
 auto PointerCall(Body&& body) noexcept -> decltype(body()) {
@@ -350,6 +250,30 @@ void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
 
 // The verbs' and the transport's scatter/gather entries are one layout.
 std::span<const transport::Sge> ToSges(const ibv_sge* list, size_t count);
+
+// Scatter/gather entries of a work request that is being posted, each read
+// once.
+class SgeCopy {
+ public:
+  // EINVAL: a negative count, more than any queue takes, or no list.
+  int Read(const ibv_sge* list, int count) {
+    if (count < 0 || count > transport::kMaxSge ||
+        (count > 0 && list == nullptr)) {
+      return EINVAL;
+    }
+    count_ = static_cast<size_t>(count);
+    for (size_t i = 0; i < count_; ++i) {
+      sges_[i] = {ReadOnce(list[i].addr), ReadOnce(list[i].length),
+                  ReadOnce(list[i].lkey)};
+    }
+    return 0;
+  }
+  std::span<const transport::Sge> sges() const { return ToSges(sges_, count_); }
+
+ private:
+  ibv_sge sges_[transport::kMaxSge];  // not initialized: most requests use one
+  size_t count_ = 0;
+};
 
 }  // namespace verbs_api
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
@@ -74,7 +75,7 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
     if (ah->av.source.is_v4() != ah->av.destination.is_v4()) {
       return Fail(EINVAL);
     }
-    ah->context = pd->context;
+    ah->context = &pd->owner->context;
     ah->pd = pd;
     ah->owner = pd->owner;
     ah->domain = pd->domain;
@@ -86,9 +87,9 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Ah* ah = Find(ibv);
-  if (ah == nullptr) return EINVAL;
+  if (ah == nullptr) return Refuse(EINVAL);
   Handles<Ah>().Remove(ah->handle);
   Context* context = ah->owner;
   delete ah;
@@ -139,9 +140,10 @@ VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
 
 VERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
                                            uint8_t port) {
-  if (Find(pd) == nullptr) return Fail(EINVAL);
+  Pd* const found = Find(pd);
+  if (found == nullptr) return Fail(EINVAL);
   ibv_ah_attr attr;
-  if (ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) != 0) {
+  if (ibv_init_ah_from_wc(&found->owner->context, port, wc, grh, &attr) != 0) {
     return nullptr;
   }
   return ibv_create_ah(pd, &attr);

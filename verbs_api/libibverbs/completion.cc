@@ -5,6 +5,7 @@
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/cq_ex.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
@@ -90,12 +91,12 @@ VERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Channel* channel = Find(ibv);
-  if (channel == nullptr) return EINVAL;
+  if (channel == nullptr) return Refuse(EINVAL);
   {
     std::lock_guard<std::mutex> lock(channel->mutex);
-    if (channel->refcnt != 0) return EBUSY;
+    if (channel->refcnt != 0) return Refuse(EBUSY);
   }
   SetLive(ibv, false);
   channel->events.Close();
@@ -131,22 +132,24 @@ ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 }
 
 VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
-  Cq* cq = Find(ibv);
-  if (cq == nullptr || cqe <= 0 ||
-      static_cast<uint32_t>(cqe) > rxe_user::kMaxCqe) {
-    return EINVAL;
-  }
-  const uint32_t capacity = rxe_user::CqCapacity(static_cast<uint32_t>(cqe));
-  const int error = cq->queue->Resize(capacity);
-  if (error == 0) cq->cqe = static_cast<int>(capacity);
-  return error;
+  return ErrnoCall([&]() -> int {
+    Cq* cq = Find(ibv);
+    if (cq == nullptr || cqe <= 0 ||
+        static_cast<uint32_t>(cqe) > rxe_user::kMaxCqe) {
+      return EINVAL;
+    }
+    const uint32_t capacity = rxe_user::CqCapacity(static_cast<uint32_t>(cqe));
+    const int error = cq->queue->Resize(capacity);
+    if (error == 0) cq->cqe = static_cast<int>(capacity);
+    return error;
+  });
 }
 
 VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Cq* cq = Find(ibv);
-  if (cq == nullptr) return EINVAL;
-  if (cq->queue->used()) return EBUSY;
+  if (cq == nullptr) return Refuse(EINVAL);
+  if (cq->queue->used()) return Refuse(EBUSY);
   // From here on nobody posts events for it, and nobody finds it.
   const uint32_t completion_events = cq->queue->WithdrawCompletionEvents();
   const uint32_t async_events = cq->queue->WithdrawAsyncEvents();
@@ -180,7 +183,7 @@ int PollCq(ibv_cq* ibv, int count, ibv_wc* wc) {
 
 int ReqNotifyCq(ibv_cq* ibv, int solicited_only) {
   Cq* cq = Find(ibv);
-  if (cq == nullptr) return EINVAL;
+  if (cq == nullptr) return Refuse(EINVAL);
   cq->queue->Arm(solicited_only != 0);
   return 0;
 }

@@ -7,10 +7,9 @@
 
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
-
-std::shared_ptr<const rxe_user::Device> SnapshotOf(ibv_device* device);
 
 namespace {
 
@@ -92,10 +91,10 @@ void InitContextOps(Context* context) {
 }
 
 VERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
-  if (device == nullptr) return Fail(EINVAL);
   return PointerCall([&]() -> ibv_context* {
-    return Open(device,
-                std::make_shared<rxe_user::Context>(SnapshotOf(device)));
+    auto found = FindDevice(device);
+    if (found == nullptr) return Fail(EINVAL);
+    return Open(device, std::make_shared<rxe_user::Context>(std::move(found)));
   });
 }
 
@@ -118,7 +117,7 @@ VERBS_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
 // As the kernel does when the last descriptor goes: traffic ends at once. The
 // application's pointers to what it did not destroy stay good for destroying.
 VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Context* context = Find(ibv);
   if (context == nullptr) return FailMinusOne(EINVAL);
   SetLive(ibv, false);

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "verbs_api/libibverbs/lookup.h"
+
 namespace verbs_api {
 namespace {
 
@@ -18,7 +20,7 @@ int Advance(Cq* cq) {
 
 int StartPoll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attr) {
   Cq* cq = Self(ibv);
-  if (Find(cq->base()) == nullptr) return EINVAL;  // lost in fork, say
+  if (Find(cq->base()) == nullptr) return EINVAL;  // e.g. inherited by fork
   if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
   // The ring is not locked between calls: lanes go on filling it.
   if (!cq->single_threaded) cq->session.lock();

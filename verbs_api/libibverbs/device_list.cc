@@ -10,14 +10,16 @@
 #include "rxe_user/devices/usable_devices.h"
 #include "rxe_user/objects/context.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
 
 // One for every name that was ever listed.
 struct Devices {
-  std::mutex mutex;
-  std::map<std::string, Device*> by_name;  // guarded by mutex
+  std::mutex mutex;  // guards both
+  std::map<std::string, Device*> by_name;
+  absl::flat_hash_set<const ibv_device*> all;
 };
 Devices& AllDevices() {
   static auto* const devices = new Devices;
@@ -35,6 +37,7 @@ Device* Show(std::shared_ptr<const rxe_user::Device> snapshot) {
   Device*& device = devices.by_name[snapshot->name];
   if (device == nullptr) {
     device = new Device{};
+    devices.all.insert(device);
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     SetText(device->name, sizeof(device->name), snapshot->name);
@@ -49,12 +52,6 @@ Device* Show(std::shared_ptr<const rxe_user::Device> snapshot) {
   std::lock_guard<std::mutex> device_lock(device->mutex);
   device->snapshot = std::move(snapshot);
   return device;
-}
-
-std::shared_ptr<const rxe_user::Device> Snapshot(ibv_device* device) {
-  Device* ours = static_cast<Device*>(device);
-  std::lock_guard<std::mutex> lock(ours->mutex);
-  return ours->snapshot;
 }
 
 }  // namespace
@@ -96,20 +93,27 @@ VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
 
 VERBS_EXPORT void ibv_free_device_list(ibv_device** list) { delete[] list; }
 
+std::shared_ptr<const rxe_user::Device> FindDevice(ibv_device* device) {
+  Devices& devices = AllDevices();
+  std::lock_guard<std::mutex> lock(devices.mutex);
+  if (!devices.all.contains(device)) return nullptr;
+  Device* ours = static_cast<Device*>(device);
+  std::lock_guard<std::mutex> device_lock(ours->mutex);
+  return ours->snapshot;
+}
+
 VERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
-  return device == nullptr ? nullptr : device->name;
+  return FindDevice(device) == nullptr ? nullptr : device->name;
 }
 
 VERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
-  return device == nullptr ? -1 : static_cast<int>(Snapshot(device)->ifindex);
+  const auto found = FindDevice(device);
+  return found == nullptr ? -1 : static_cast<int>(found->ifindex);
 }
 
 VERBS_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
-  return device == nullptr ? 0 : htobe64(Snapshot(device)->guid);
-}
-
-std::shared_ptr<const rxe_user::Device> SnapshotOf(ibv_device* device) {
-  return Snapshot(device);
+  const auto found = FindDevice(device);
+  return found == nullptr ? 0 : htobe64(found->guid);
 }
 
 }  // namespace verbs_api

@@ -1,5 +1,6 @@
 // Asynchronous events: ibv_get_async_event(3).
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "rxe_user/objects/memory_region.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
@@ -29,7 +30,7 @@ void HidePd(Pd* pd) {
 
 ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region) {
   auto mr = std::make_unique<Mr>();
-  mr->context = pd->context;
+  mr->context = &pd->owner->context;
   mr->pd = pd;
   mr->addr = region->region().host;
   mr->length = region->region().length;
@@ -78,10 +79,10 @@ VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Pd* pd = Find(ibv);
-  if (pd == nullptr) return EINVAL;
-  if (pd->domain->users > 0 || pd->domain.use_count() > 1) return EBUSY;
+  if (pd == nullptr) return Refuse(EINVAL);
+  if (pd->domain->users > 0 || pd->domain.use_count() > 1) return Refuse(EBUSY);
   HidePd(pd);
   return 0;
 }
@@ -171,10 +172,10 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
 }
 
 VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Mr* mr = Find(ibv);
-  if (mr == nullptr) return EINVAL;
-  if (mr->region->users > 0 || mr->region.use_count() > 1) return EBUSY;
+  if (mr == nullptr) return Refuse(EINVAL);
+  if (mr->region->users > 0 || mr->region.use_count() > 1) return Refuse(EBUSY);
   HideMr(mr);
   return 0;
 }

@@ -1,20 +1,22 @@
-// ibv_post_send(3), ibv_post_recv(3).
-#include "rxe_user/objects/limits.h"
+// ibv_post_send(3), ibv_post_recv(3), ibv_post_srq_recv(3).
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
 
-// 0, or EINVAL for what cannot even be said to the transport.
-int ToSendRequest(const ibv_send_wr& wr, transport::SendRequest* request) {
-  if (wr.num_sge < 0 || wr.num_sge > int{rxe_user::kMaxSge} ||
-      (wr.num_sge > 0 && wr.sg_list == nullptr)) {
-    return EINVAL;
+// 0, or EINVAL for what cannot even be said to the transport. The request
+// points into `*sges`.
+int ToSendRequest(const ibv_send_wr& wr, SgeCopy* sges,
+                  transport::SendRequest* request) {
+  if (const int error = sges->Read(wr.sg_list, ReadOnce(wr.num_sge))) {
+    return error;
   }
   request->wr_id = wr.wr_id;
   request->flags = wr.send_flags;
-  request->sges = ToSges(wr.sg_list, static_cast<size_t>(wr.num_sge));
-  switch (Raw(wr.opcode)) {
+  request->sges = sges->sges();
+  const int opcode = Raw(wr.opcode);
+  switch (opcode) {
     case IBV_WR_SEND_WITH_IMM:
       request->imm_be = wr.imm_data;
       break;
@@ -43,7 +45,22 @@ int ToSendRequest(const ibv_send_wr& wr, transport::SendRequest* request) {
     default:
       return EINVAL;
   }
-  request->opcode = static_cast<transport::SendOpcode>(Raw(wr.opcode));
+  request->opcode = static_cast<transport::SendOpcode>(opcode);
+  return 0;
+}
+
+// To a queue pair or a shared receive queue, under one hold of its lock.
+template <typename Posting>
+int PostReceives(Posting* posting, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  SgeCopy sges;
+  for (; wr != nullptr; wr = wr->next) {
+    int error = sges.Read(wr->sg_list, ReadOnce(wr->num_sge));
+    if (error == 0) error = posting->Receive({wr->wr_id, sges.sges()});
+    if (error != 0) {
+      if (bad != nullptr) *bad = wr;
+      return error;
+    }
+  }
   return 0;
 }
 
@@ -56,11 +73,12 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
       if (bad != nullptr) *bad = wr;
       return EINVAL;
     }
+    SgeCopy sges;
     rxe_user::QueuePair::Posting posting(*qp->pair);
     for (; wr != nullptr; wr = wr->next) {
       if (bad != nullptr) *bad = wr;  // until it is posted
       transport::SendRequest request;
-      int error = ToSendRequest(*wr, &request);
+      int error = ToSendRequest(*wr, &sges, &request);
       if (error == 0) error = posting.Send(request);
       if (error != 0) return error;
     }
@@ -76,18 +94,19 @@ int PostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
       return EINVAL;
     }
     rxe_user::QueuePair::Posting posting(*qp->pair);
-    for (; wr != nullptr; wr = wr->next) {
+    return PostReceives(&posting, wr, bad);
+  });
+}
+
+int PostSrqRecv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return ErrnoCall([&]() -> int {
+    Srq* srq = Find(ibv);
+    if (srq == nullptr) {
       if (bad != nullptr) *bad = wr;
-      if (wr->num_sge < 0 || (wr->num_sge > 0 && wr->sg_list == nullptr)) {
-        return EINVAL;
-      }
-      if (const int error = posting.Receive(
-              {wr->wr_id,
-               ToSges(wr->sg_list, static_cast<size_t>(wr->num_sge))})) {
-        return error;
-      }
+      return EINVAL;
     }
-    return 0;
+    rxe_user::SharedReceiveQueue::Posting posting(*srq->queue);
+    return PostReceives(&posting, wr, bad);
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {

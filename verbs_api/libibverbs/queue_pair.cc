@@ -4,6 +4,7 @@
 
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
@@ -40,9 +41,11 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   Cq* recv_cq = Find(attr.recv_cq);
   Srq* srq = Find(attr.srq);
   Context* context = pd->owner;
-  if (send_cq == nullptr || recv_cq == nullptr ||
-      (attr.srq != nullptr && srq == nullptr) || send_cq->owner != context ||
-      recv_cq->owner != context || (srq != nullptr && srq->owner != context)) {
+  // The application may have written into what it was given.
+  if (pd->context != &context->context || send_cq == nullptr ||
+      recv_cq == nullptr || (attr.srq != nullptr && srq == nullptr) ||
+      send_cq->owner != context || recv_cq->owner != context ||
+      (srq != nullptr && srq->owner != context)) {
     return Fail(EINVAL);
   }
   std::unique_ptr<Qp> qp;
@@ -176,9 +179,9 @@ VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Qp* qp = FindEvenClosed(ibv);
-  if (qp == nullptr) return EINVAL;
+  if (qp == nullptr) return Refuse(EINVAL);
   Context* context = qp->owner;
   {
     std::lock_guard<std::mutex> lock(context->mutex);

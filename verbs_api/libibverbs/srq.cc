@@ -1,10 +1,10 @@
-// Shared receive queues: ibv_create_srq(3), ibv_modify_srq(3),
-// ibv_post_srq_recv(3).
+// Shared receive queues: ibv_create_srq(3), ibv_modify_srq(3).
 #include <algorithm>
 #include <cstring>
 
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 
@@ -19,7 +19,7 @@ VERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* ibv, ibv_srq_init_attr* attr) {
     Context* context = pd->owner;
     auto srq = std::make_unique<Srq>();
     std::memset(static_cast<ibv_srq*>(srq.get()), 0, sizeof(ibv_srq));
-    srq->context = pd->context;
+    srq->context = &context->context;
     srq->srq_context = attr->srq_context;
     srq->pd = pd;
     srq->owner = context;
@@ -83,7 +83,7 @@ VERBS_EXPORT int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int mask) {
 
 VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
   Srq* srq = Find(ibv);
-  if (srq == nullptr || attr == nullptr) return EINVAL;
+  if (srq == nullptr || attr == nullptr) return Refuse(EINVAL);
   attr->max_wr = srq->queue->max_wr();
   attr->max_sge = srq->queue->max_sge();
   attr->srq_limit = srq->queue->limit();
@@ -91,10 +91,10 @@ VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
-  if (IsLost(ibv)) return 0;
+  if (IsInherited(ibv)) return 0;
   Srq* srq = Find(ibv);
-  if (srq == nullptr) return EINVAL;
-  if (srq->queue->users > 0) return EBUSY;
+  if (srq == nullptr) return Refuse(EINVAL);
+  if (srq->queue->users > 0) return Refuse(EBUSY);
   const uint32_t events = srq->queue->WithdrawAsyncEvents();
   WaitForAcks(&srq->mutex, &srq->cond, &srq->events_completed, events);
   Handles<Srq>().Remove(srq->handle);
@@ -104,23 +104,6 @@ VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
   delete srq;
   Release(context);
   return 0;
-}
-
-int PostSrqRecv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  Srq* srq = Find(ibv);
-  for (; wr != nullptr; wr = wr->next) {
-    int error = EINVAL;
-    if (srq != nullptr && wr->num_sge >= 0 &&
-        (wr->num_sge == 0 || wr->sg_list != nullptr)) {
-      error = srq->queue->Post(
-          {wr->wr_id, ToSges(wr->sg_list, static_cast<size_t>(wr->num_sge))});
-    }
-    if (error != 0) {
-      if (bad != nullptr) *bad = wr;
-      return error;
-    }
-  }
-  return srq == nullptr ? EINVAL : 0;
 }
 
 }  // namespace verbs_api

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
@@ -37,25 +38,24 @@ transport::SendRequest* Begin(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op) {
     Wrong(builder, EINVAL);
     return nullptr;
   }
-  WorkBuilder::Work& work = builder.works.emplace_back();
-  work.request.wr_id = qp->wr_id;
-  work.request.opcode = opcode;
+  builder.data.emplace_back();
+  transport::SendRequest& request = builder.requests.emplace_back();
+  request.wr_id = qp->wr_id;
+  request.opcode = opcode;
   // Whether data is inline is said by the setter.
-  work.request.flags =
-      qp->wr_flags & ~static_cast<unsigned int>(IBV_SEND_INLINE);
-  return &work.request;
+  request.flags = qp->wr_flags & ~static_cast<unsigned int>(IBV_SEND_INLINE);
+  return &request;
 }
 
-// The work request that a setter is for; null when there is none or it has its
-// data already.
-WorkBuilder::Work* ForData(WorkBuilder& builder) {
-  if (!builder.active || builder.works.empty() ||
-      builder.works.back().has_data) {
+// The data of the request that a setter is for; null when there is no request
+// or it has its data already.
+WorkBuilder::Data* ForData(WorkBuilder& builder) {
+  if (!builder.active || builder.data.empty() || builder.data.back().is_set) {
     Wrong(builder, EINVAL);
     return nullptr;
   }
-  builder.works.back().has_data = true;
-  return &builder.works.back();
+  builder.data.back().is_set = true;
+  return &builder.data.back();
 }
 
 void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
@@ -158,14 +158,14 @@ void WrSetXrcSrqn(ibv_qp_ex* qp, uint32_t /*srqn*/) { Unsupported(qp); }
 
 void WrSetSgeList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   Build(qp, [&](WorkBuilder& builder) {
-    WorkBuilder::Work* work = ForData(builder);
-    if (work == nullptr) return;
+    WorkBuilder::Data* data = ForData(builder);
+    if (data == nullptr) return;
     if (count > Self(qp)->pair->config().capacity.max_send_sge ||
         (count > 0 && list == nullptr)) {
       return Wrong(builder, EINVAL);
     }
-    work->first_sge = builder.sges.size();
-    work->num_sge = count;
+    data->first_sge = builder.sges.size();
+    data->num_sge = count;
     const auto sges = ToSges(list, count);
     builder.sges.insert(builder.sges.end(), sges.begin(), sges.end());
   });
@@ -179,22 +179,21 @@ void WrSetSge(ibv_qp_ex* qp, uint32_t lkey, uint64_t addr, uint32_t length) {
 void WrSetInlineDataList(ibv_qp_ex* qp, size_t count,
                          const ibv_data_buf* list) {
   Build(qp, [&](WorkBuilder& builder) {
-    WorkBuilder::Work* work = ForData(builder);
-    if (work == nullptr) return;
+    WorkBuilder::Data* data = ForData(builder);
+    if (data == nullptr) return;
     const size_t limit = Self(qp)->pair->config().capacity.max_inline_data;
+    builder.requests.back().flags |= transport::kSendInline;
+    data->first_inline = builder.inline_bytes.size();
+    data->first_sge = builder.sges.size();
+    data->num_sge = 1;
     size_t total = 0;
     for (size_t i = 0; i < count; ++i) {
-      if (list[i].length > limit - total) return Wrong(builder, EINVAL);
-      total += list[i].length;
-    }
-    work->request.flags |= transport::kSendInline;
-    work->first_inline = builder.inline_bytes.size();
-    work->first_sge = builder.sges.size();
-    work->num_sge = 1;
-    for (size_t i = 0; i < count; ++i) {
+      const size_t length = ReadOnce(list[i].length);
+      if (length > limit - total) return Wrong(builder, EINVAL);
+      total += length;
       const auto* bytes = static_cast<const uint8_t*>(list[i].addr);
       builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
-                                  bytes + list[i].length);
+                                  bytes + length);
     }
     // Its address follows when the bytes have stopped moving.
     builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
@@ -209,7 +208,8 @@ void WrSetInlineData(ibv_qp_ex* qp, void* addr, size_t length) {
 // --- The critical region.
 
 void Clear(WorkBuilder& builder) {
-  builder.works.clear();
+  builder.requests.clear();
+  builder.data.clear();
   builder.sges.clear();
   builder.inline_bytes.clear();
   builder.error = 0;
@@ -217,7 +217,7 @@ void Clear(WorkBuilder& builder) {
 
 void WrStart(ibv_qp_ex* qp) {
   WorkBuilder& builder = Self(qp)->builder;
-  if (IsLost(&qp->qp_base)) {
+  if (IsInherited(&qp->qp_base)) {
     builder.active = false;  // what follows does nothing
     return;
   }
@@ -235,18 +235,17 @@ void Leave(WorkBuilder& builder) {
 int Post(ExtendedQp* qp) {
   WorkBuilder& builder = qp->builder;
   if (builder.error != 0) return builder.error;
-  std::vector<transport::SendRequest> requests;
-  requests.reserve(builder.works.size());
-  for (WorkBuilder::Work& work : builder.works) {
-    if ((work.request.flags & transport::kSendInline) != 0) {
-      builder.sges[work.first_sge].addr = reinterpret_cast<uint64_t>(
-          builder.inline_bytes.data() + work.first_inline);
+  for (size_t i = 0; i < builder.requests.size(); ++i) {
+    transport::SendRequest& request = builder.requests[i];
+    const WorkBuilder::Data& data = builder.data[i];
+    if ((request.flags & transport::kSendInline) != 0) {
+      builder.sges[data.first_sge].addr = reinterpret_cast<uint64_t>(
+          builder.inline_bytes.data() + data.first_inline);
     }
-    work.request.sges = {builder.sges.data() + work.first_sge, work.num_sge};
-    requests.push_back(work.request);
+    request.sges = {builder.sges.data() + data.first_sge, data.num_sge};
   }
   rxe_user::QueuePair::Posting posting(*qp->pair);
-  return posting.SendAll(requests);
+  return posting.SendAll(builder.requests);
 }
 
 int WrComplete(ibv_qp_ex* ibv) {

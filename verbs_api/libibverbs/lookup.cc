@@ -1,0 +1,133 @@
+#include "verbs_api/libibverbs/lookup.h"
+
+#include <cstddef>
+#include <mutex>
+#include <unordered_set>
+
+namespace verbs_api {
+namespace {
+
+// Contexts or channels, by address.
+class Registry {
+ public:
+  bool IsLive(const void* object) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (live_.contains(object)) return true;
+    if (inherited_.contains(object)) WarnInherited();
+    return false;
+  }
+  bool IsInherited(const void* object) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inherited_.contains(object);
+  }
+  void SetLive(const void* object, bool live) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (live) {
+      live_.insert(object);
+    } else {
+      live_.erase(object);
+    }
+  }
+  std::vector<const void*> live() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return {live_.begin(), live_.end()};
+  }
+  // The lock is held while the process forks.
+  void LockForFork() { mutex_.lock(); }
+  void UnlockInParent() { mutex_.unlock(); }
+  void AbandonInChild() {
+    inherited_.merge(live_);
+    live_.clear();
+    mutex_.unlock();
+  }
+
+ private:
+  std::mutex mutex_;  // guards both
+  std::unordered_set<const void*> live_;
+  std::unordered_set<const void*> inherited_;
+};
+// Never destroyed, as the handle tables.
+Registry& Contexts() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+Registry& Channels() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
+Context* FromIbv(ibv_context* context) {
+  return static_cast<Context*>(reinterpret_cast<verbs_context*>(
+      reinterpret_cast<char*>(context) - offsetof(verbs_context, context)));
+}
+
+}  // namespace
+
+Context* Find(ibv_context* context) {
+  return context != nullptr && Contexts().IsLive(context) ? FromIbv(context)
+                                                          : nullptr;
+}
+Channel* Find(ibv_comp_channel* channel) {
+  return channel != nullptr && Channels().IsLive(channel)
+             ? static_cast<Channel*>(channel)
+             : nullptr;
+}
+
+bool IsInherited(ibv_context* context) {
+  return Contexts().IsInherited(context);
+}
+bool IsInherited(ibv_comp_channel* channel) {
+  return Channels().IsInherited(channel);
+}
+
+void SetLive(ibv_context* context, bool live) {
+  Contexts().SetLive(context, live);
+}
+void SetLive(ibv_comp_channel* channel, bool live) {
+  Channels().SetLive(channel, live);
+}
+
+std::vector<Context*> LiveContexts() {
+  std::vector<Context*> contexts;
+  for (const void* live : Contexts().live()) {
+    contexts.push_back(
+        FromIbv(static_cast<ibv_context*>(const_cast<void*>(live))));
+  }
+  return contexts;
+}
+
+void LockRegistriesForFork() {
+  Contexts().LockForFork();
+  Channels().LockForFork();
+}
+void UnlockRegistriesInParent() {
+  Channels().UnlockInParent();
+  Contexts().UnlockInParent();
+}
+void AbandonRegistriesInChild() {
+  Channels().AbandonInChild();
+  Contexts().AbandonInChild();
+}
+
+void Retain(Context* context) {
+  std::lock_guard<std::mutex> lock(context->mutex);
+  ++context->objects;
+}
+
+void Release(Context* context) {
+  bool last;
+  {
+    std::lock_guard<std::mutex> lock(context->mutex);
+    last = --context->objects == 0 && context->closed;
+  }
+  if (last) delete context;
+}
+
+void Release(Channel* channel) {
+  if (--channel->holders != 0) return;
+  Context* context = channel->owner;
+  delete channel;
+  Release(context);
+}
+
+}  // namespace verbs_api

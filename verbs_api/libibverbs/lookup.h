@@ -1,0 +1,153 @@
+// From the application's pointers to our objects.
+//
+// A pointer that is not one of ours, or not any more, gives null. It is read
+// (its handle is) unless it is null or otherwise cannot point to anything.
+#ifndef VERBS_API_LIBIBVERBS_LOOKUP_H_
+#define VERBS_API_LIBIBVERBS_LOOKUP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "rxe_user/objects/handle_table.h"
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+
+// --- Objects with a handle, by their C structure: which of ours stands behind
+// it, and where the structure is in that.
+
+template <typename Ibv, typename T>
+struct DerivedObject {
+  using Object = T;
+  static Ibv* Base(T* object) { return object; }
+  static bool IsOpen(const T* /*object*/) { return true; }
+};
+
+template <typename Ibv>
+struct ObjectTrait;
+template <>
+struct ObjectTrait<ibv_pd> : DerivedObject<ibv_pd, Pd> {};
+template <>
+struct ObjectTrait<ibv_mr> : DerivedObject<ibv_mr, Mr> {};
+template <>
+struct ObjectTrait<ibv_ah> : DerivedObject<ibv_ah, Ah> {};
+template <>
+struct ObjectTrait<ibv_srq> : DerivedObject<ibv_srq, Srq> {};
+template <>
+struct ObjectTrait<ibv_cq> {
+  using Object = Cq;
+  static ibv_cq* Base(Cq* cq) { return cq->base(); }
+  static bool IsOpen(const Cq* /*cq*/) { return true; }
+};
+template <>
+struct ObjectTrait<ibv_qp> {
+  using Object = Qp;
+  static ibv_qp* Base(Qp* qp) { return qp->base; }
+  static bool IsOpen(const Qp* qp) { return qp->pair != nullptr; }
+};
+
+template <typename Ibv>
+using ObjectOf = typename ObjectTrait<Ibv>::Object;
+
+template <typename T>
+inline rxe_user::HandleTable<T>& Handles() {
+  // Never destroyed: other threads may outlive main().
+  static auto* const table = new rxe_user::HandleTable<T>;
+  return *table;
+}
+
+// Calls `f` with the handle table of each kind of object.
+template <typename F>
+void ForEachHandleTable(F&& f) {
+  f(Handles<Qp>());
+  f(Handles<Cq>());
+  f(Handles<Srq>());
+  f(Handles<Pd>());
+  f(Handles<Mr>());
+  f(Handles<Ah>());
+}
+
+// Whether something may be there: the system maps nothing below 64 KiB
+// (vm.mmap_min_addr), and small numbers are what programs pass by mistake.
+inline bool MayPoint(const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) >= 65536;
+}
+
+// A child of fork inherits pointers to its parent's objects, but not the
+// objects (fork.cc). Destroying them there does nothing; any other use is
+// refused, with one line on stderr.
+template <typename Ibv>
+bool IsInherited(Ibv* ibv) {
+  return MayPoint(ibv) && Handles<ObjectOf<Ibv>>().IsInherited(ibv->handle);
+}
+bool IsInherited(ibv_context* context);
+bool IsInherited(ibv_comp_channel* channel);
+void WarnInherited();
+
+// One that may have outlived its context: only good for destroying.
+template <typename Ibv>
+ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
+  if (!MayPoint(ibv)) return nullptr;
+  auto* const found = Handles<ObjectOf<Ibv>>().Find(ibv->handle);
+  return found != nullptr && ObjectTrait<Ibv>::Base(found) == ibv ? found
+                                                                  : nullptr;
+}
+template <typename Ibv>
+ObjectOf<Ibv>* Find(Ibv* ibv) {
+  auto* const found = FindEvenClosed(ibv);
+  if (found != nullptr && ObjectTrait<Ibv>::IsOpen(found)) return found;
+  if (IsInherited(ibv)) WarnInherited();
+  return nullptr;
+}
+
+// --- Contexts and channels have no handle: they are looked up by address.
+
+Context* Find(ibv_context* context);  // open ones only
+Channel* Find(ibv_comp_channel* channel);
+void SetLive(ibv_context* context, bool live);
+void SetLive(ibv_comp_channel* channel, bool live);
+std::vector<Context*> LiveContexts();
+
+// --- Devices, which are never freed (device_list.cc).
+
+// As it was listed last; null for what was never listed.
+std::shared_ptr<const rxe_user::Device> FindDevice(ibv_device* device);
+
+// --- fork (fork.cc).
+
+// From now on fork() is prepared for. With the first context.
+void WatchForks();
+void LockDevicesForFork();
+void UnlockDevicesAfterFork();
+void LockRegistriesForFork();
+void UnlockRegistriesInParent();
+void AbandonRegistriesInChild();
+
+// --- Contexts and the objects that point to them. A closed context stays in
+// memory until the last of them is gone.
+
+void Retain(Context* context);
+void Release(Context* context);
+// A channel stays while threads wait on it.
+void Release(Channel* channel);
+// Keeps a context or a channel as long as it lives: across waiting, which a
+// cancelled thread leaves by unwinding.
+class Hold {
+ public:
+  explicit Hold(Context* context) : context_(context) { Retain(context); }
+  explicit Hold(Channel* channel) : channel_(channel) { ++channel->holders; }
+  ~Hold() {
+    if (context_ != nullptr) Release(context_);
+    if (channel_ != nullptr) Release(channel_);
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  Context* context_ = nullptr;
+  Channel* channel_ = nullptr;
+};
+
+}  // namespace verbs_api
+
+#endif  // VERBS_API_LIBIBVERBS_LOOKUP_H_
