@@ -16,6 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Whether an event is there within `ms`. Events are there as soon as the
+// completion is that brings them, so 0 does when that has been seen.
 bool Readable(int fd, int ms) {
   pollfd p = {fd, POLLIN, 0};
   return poll(&p, 1, ms) == 1 && (p.revents & POLLIN) != 0;
@@ -54,7 +56,7 @@ class EventTest : public PairTest {
   // The next asynchronous event, acknowledged; waits.
   ibv_async_event NextAsync() {
     ibv_async_event event = {};
-    EXPECT_TRUE(Readable(context_->async_fd, kPatienceMs));
+    EXPECT_TRUE(Readable(context_->async_fd, kTimeoutMs));
     EXPECT_EQ(ibv_get_async_event(context_, &event), 0);
     ibv_ack_async_event(&event);
     return event;
@@ -86,11 +88,10 @@ TEST_F(EventTest, OneEventForEachArming) {
 TEST_F(EventTest, ArmingSpeaksOfWhatComesAfter) {
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
-  ExpectSuccess(a_.cq, 1);  // so b's is there or about to be
+  ExpectSuccess(a_.cq, 1);  // b's is there: it comes before the acknowledgement
   ASSERT_EQ(Receive(b_, 2, 0, 64), 0);
-  std::this_thread::sleep_for(20ms);
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
-  EXPECT_FALSE(Readable(channel_->fd, 20));
+  EXPECT_FALSE(Readable(channel_->fd, 0));
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 8), 0);
   ExpectEvent(b_.cq);
   ExpectSuccess(b_.cq, 1);
@@ -141,7 +142,7 @@ TEST_F(EventTest, PollOnTheDescriptor) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
-  EXPECT_TRUE(Readable(channel_->fd, kPatienceMs));
+  EXPECT_TRUE(Readable(channel_->fd, kTimeoutMs));
   ExpectEvent(b_.cq);
   ExpectSuccess(b_.cq, 1);
   ExpectSuccess(a_.cq, 1);
@@ -151,8 +152,9 @@ TEST_F(EventTest, PollOnTheDescriptor) {
 TEST_F(EventTest, BlockingGetWaits) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
-  std::thread sender([this] {
-    std::this_thread::sleep_for(30ms);
+  const int self = gettid();
+  std::thread sender([this, self] {
+    EXPECT_TRUE(AwaitSleepOf(self, false));
     EXPECT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
   });
   ExpectEvent(b_.cq);
@@ -193,11 +195,15 @@ TEST_F(EventTest, ASignalThatRestartsDoesNotInterrupt) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   const pthread_t self = pthread_self();
+  const int tid = gettid();
   std::thread nudger([&] {
     for (int i = 0; i < 5; ++i) {
-      std::this_thread::sleep_for(5ms);
+      EXPECT_TRUE(AwaitSleepOf(tid, false));
+      const int before = signals;
       pthread_kill(self, SIGUSR1);
+      while (signals == before) std::this_thread::yield();
     }
+    EXPECT_TRUE(AwaitSleepOf(tid, false));
     EXPECT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
   });
   ExpectEvent(b_.cq);
@@ -212,20 +218,21 @@ TEST_F(EventTest, CancelledWaiters) {
   GTEST_SKIP() << "the sanitizer does not see atomics while a cancelled thread "
                   "unwinds out of a blocking call";
 #endif
-  std::thread waiter([this] {
+  SleepyThread waiter([this] {
     ibv_cq* cq;
     void* cq_context;
     ibv_get_cq_event(channel_, &cq, &cq_context);
   });
-  std::thread async([this] {
+  SleepyThread async([this] {
     ibv_async_event event;
     ibv_get_async_event(context_, &event);
   });
-  std::this_thread::sleep_for(30ms);
-  ASSERT_EQ(pthread_cancel(waiter.native_handle()), 0);
-  ASSERT_EQ(pthread_cancel(async.native_handle()), 0);
-  waiter.join();
-  async.join();
+  EXPECT_TRUE(waiter.AwaitSleep());
+  EXPECT_TRUE(async.AwaitSleep());
+  ASSERT_EQ(pthread_cancel(waiter.thread().native_handle()), 0);
+  ASSERT_EQ(pthread_cancel(async.thread().native_handle()), 0);
+  waiter.Join();
+  async.Join();
   // Nothing is lost or locked.
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
@@ -243,15 +250,10 @@ TEST_F(EventTest, DestroyingACqWaitsForAcks) {
   ASSERT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), 0);
   EXPECT_EQ(ibv_destroy_cq(b_.cq), EBUSY);  // the queue pair uses it
   DestroyQp(&b_);
-  std::atomic<bool> destroyed{false};
-  std::thread destroyer([&] {
-    EXPECT_EQ(ibv_destroy_cq(b_.cq), 0);
-    destroyed = true;
-  });
-  std::this_thread::sleep_for(50ms);
-  EXPECT_FALSE(destroyed);
+  SleepyThread destroyer([&] { EXPECT_EQ(ibv_destroy_cq(b_.cq), 0); });
+  EXPECT_TRUE(destroyer.AwaitSleep()) << "it has not waited";
   ibv_ack_cq_events(cq, 1);
-  destroyer.join();
+  destroyer.Join();
   b_.cq = nullptr;
 }
 
@@ -259,7 +261,7 @@ TEST_F(EventTest, EventsThatNobodyTookDoNotHoldUpDestroying) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
-  ASSERT_TRUE(Readable(channel_->fd, kPatienceMs));
+  ASSERT_TRUE(Readable(channel_->fd, kTimeoutMs));
   DestroySide(&b_);
   EXPECT_FALSE(Readable(channel_->fd, 0));
 }
@@ -402,19 +404,14 @@ TEST_F(EventTest, DestroyingAQueuePairWaitsForAcks) {
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey + 1),
             0);
-  ASSERT_TRUE(Readable(context_->async_fd, kPatienceMs));
+  ASSERT_TRUE(Readable(context_->async_fd, kTimeoutMs));
   ibv_async_event event;
   ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
   ASSERT_EQ(event.element.qp, b_.qp);
-  std::atomic<bool> destroyed{false};
-  std::thread destroyer([&] {
-    DestroyQp(&b_);
-    destroyed = true;
-  });
-  std::this_thread::sleep_for(50ms);
-  EXPECT_FALSE(destroyed);
+  SleepyThread destroyer([&] { DestroyQp(&b_); });
+  EXPECT_TRUE(destroyer.AwaitSleep()) << "it has not waited";
   ibv_ack_async_event(&event);
-  destroyer.join();
+  destroyer.Join();
 }
 
 }  // namespace

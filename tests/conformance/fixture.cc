@@ -1,8 +1,12 @@
 #include "tests/conformance/fixture.h"
 
+#include <poll.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 
 namespace conformance {
 
@@ -10,6 +14,45 @@ int64_t NowMs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+}
+
+bool AwaitSleepOf(int tid, const std::atomic<bool>& ended) {
+  const std::string path = "/proc/self/task/" + std::to_string(tid) + "/status";
+  // Asleep, and asleep still: not for the moment of somebody else's lock.
+  constexpr int kStill = 50;
+  std::string before;
+  int still = 0;
+  for (const int64_t limit = NowMs() + kTimeoutMs; NowMs() < limit;) {
+    std::ifstream status(path);
+    std::string line, state, switches;
+    while (std::getline(status, line)) {
+      if (line.rfind("State:", 0) == 0) state = line;
+      if (line.rfind("voluntary_ctxt_switches:", 0) == 0) switches = line;
+    }
+    if (ended) return false;
+    const bool sleeps = state.find('S', 6) != std::string::npos;
+    still = sleeps && switches == before ? still + 1 : 0;
+    if (still == kStill) return true;
+    before = switches;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+SleepyThread::SleepyThread(std::function<void()> body)
+    : thread_([this, body = std::move(body)] {
+        tid_ = gettid();
+        // Also when it is cancelled.
+        struct End {
+          std::atomic<bool>& ended;
+          ~End() { ended = true; }
+        } end{ended_};
+        body();
+      }) {}
+
+bool SleepyThread::AwaitSleep() {
+  while (tid_ == 0) std::this_thread::yield();
+  return AwaitSleepOf(tid_, ended_);
 }
 
 void FillPattern(uint8_t* bytes, size_t size, uint32_t seed) {
@@ -197,7 +240,7 @@ std::optional<ibv_wc> PairTest::Within(ibv_cq* cq, int ms) {
 }
 
 ibv_wc PairTest::Next(ibv_cq* cq) {
-  std::optional<ibv_wc> wc = Within(cq, kPatienceMs);
+  std::optional<ibv_wc> wc = Within(cq, kTimeoutMs);
   EXPECT_TRUE(wc.has_value()) << "no completion";
   return wc.value_or(ibv_wc{});
 }
@@ -241,6 +284,35 @@ int PairTest::Receive(Side& side, uint64_t wr_id, size_t offset,
   wr.num_sge = length == 0 ? 0 : 1;
   ibv_recv_wr* bad = nullptr;
   return ibv_post_recv(side.qp, &wr, &bad);
+}
+
+void PairTest::ExpectNothing(ibv_cq* cq) {
+  ibv_wc wc = {};
+  EXPECT_EQ(ibv_poll_cq(cq, 1, &wc), 0) << "wr_id " << wc.wr_id;
+}
+
+void PairTest::AwaitUnpolled(Side& side, const uint8_t* last) {
+  // All of it has been sent when the last has arrived ...
+  const volatile uint8_t* byte = last;
+  const int64_t limit = NowMs() + kTimeoutMs;
+  while (*byte == 0 && NowMs() < limit) std::this_thread::yield();
+  ASSERT_NE(*byte, 0);
+  // ... and is complete when the send queue has drained.
+  ibv_qp_attr attr = {};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = 1;
+  ASSERT_EQ(
+      ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
+      0);
+  pollfd p = {context_->async_fd, POLLIN, 0};
+  ASSERT_EQ(poll(&p, 1, kTimeoutMs), 1);
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+  ibv_ack_async_event(&event);
+  ASSERT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
+  ASSERT_EQ(event.element.qp, side.qp);
+  attr.qp_state = IBV_QPS_RTS;
+  ASSERT_EQ(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE), 0);
 }
 
 ibv_qp_state PairTest::StateOf(ibv_qp* qp) {

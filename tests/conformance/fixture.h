@@ -5,8 +5,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -14,7 +17,7 @@
 namespace conformance {
 
 // How long anything may take before the test gives up; the machine may be slow.
-inline constexpr int kPatienceMs = 20'000;
+inline constexpr int kTimeoutMs = 20'000;
 
 // One side of a connection: its queues and a registered buffer.
 struct Side {
@@ -101,6 +104,14 @@ class PairTest : public DeviceTest {
 
   ibv_qp_state StateOf(ibv_qp* qp);
 
+  // Nothing has completed on `cq` that was not polled. For what would have come
+  // before something else that has.
+  void ExpectNothing(ibv_cq* cq);
+  // Waits until everything posted to `side` is complete, without polling its
+  // CQ: the last of it is a WRITE of something else than 0 to `*last`, which
+  // was 0. Requires that no other asynchronous event comes.
+  void AwaitUnpolled(Side& side, const uint8_t* last);
+
   bool make_pair_ = true;  // to be cleared before SetUp by tests of their own
   Side a_, b_;
 };
@@ -110,6 +121,24 @@ void FillPattern(uint8_t* bytes, size_t size, uint32_t seed);
 bool HasPattern(const uint8_t* bytes, size_t size, uint32_t seed);
 
 int64_t NowMs();
+
+// A thread that runs `body` and can be waited for until it sleeps in a system
+// call. What it waits for then must not come by itself.
+class SleepyThread {
+ public:
+  explicit SleepyThread(std::function<void()> body);
+  // True when it sleeps, false when it has ended (or after kTimeoutMs).
+  bool AwaitSleep();
+  void Join() { thread_.join(); }
+  std::thread& thread() { return thread_; }
+
+ private:
+  std::atomic<int> tid_{0};
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+// The same of any thread of this process.
+bool AwaitSleepOf(int tid, const std::atomic<bool>& ended);
 
 }  // namespace conformance
 

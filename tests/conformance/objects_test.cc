@@ -301,13 +301,14 @@ TEST_F(ObjectTest, ResizingACq) {
   MakeSide(&a_, {}, 50);
   MakeSide(&b_);
   Connect(&a_, &b_);
+  a_.memory[0] = 1;
   for (uint64_t i = 0; i < 40; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
-                   b_.address(), b_.mr->rkey),
+                   b_.address(8 * i), b_.mr->rkey),
               0);
   }
+  AwaitUnpolled(a_, &b_.memory[8 * 39]);
   ExpectSuccess(a_.cq, 0);
-  usleep(100'000);  // the others come by the helper thread
   EXPECT_EQ(ibv_resize_cq(a_.cq, 0), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, -5), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, 2), EINVAL);  // holds 39

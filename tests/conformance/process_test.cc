@@ -182,7 +182,7 @@ TEST_F(ForkTest, ExecInTheMiddleOfTrafficInheritsNothing) {
     EXPECT_EQ(Inherited(), before_);
     // Traffic goes on.
     const uint64_t seen = done;
-    const int64_t limit = NowMs() + kPatienceMs;
+    const int64_t limit = NowMs() + kTimeoutMs;
     while (done == seen && NowMs() < limit) std::this_thread::yield();
     ASSERT_NE(done, seen);
   }

@@ -64,6 +64,7 @@ TEST_F(ThreadTest, EachThreadItsOwnPair) {
 
 TEST_F(ThreadTest, RegisteringAndDestroyingUnderTraffic) {
   std::atomic<bool> stop{false};
+  std::atomic<int> churned{0};
   std::thread churn([&] {
     std::vector<uint8_t> memory(1 << 16);
     while (!stop) {
@@ -75,9 +76,10 @@ TEST_F(ThreadTest, RegisteringAndDestroyingUnderTraffic) {
       MakeSide(&side, {}, 16, nullptr, 4096);
       ASSERT_EQ(ToRts(side.qp, side.qp->qp_num), 0);
       DestroySide(&side);
+      ++churned;
     }
   });
-  for (uint32_t i = 0; i < 300; ++i) {
+  for (uint32_t i = 0; i < 300 || (churned < 20 && !HasFailure()); ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 20000, IBV_SEND_SIGNALED,
                    b_.address(), b_.mr->rkey),
               0);
@@ -90,7 +92,8 @@ TEST_F(ThreadTest, RegisteringAndDestroyingUnderTraffic) {
 // A region that is taken away while a peer writes to it: the memory is not
 // touched after ibv_dereg_mr has returned.
 TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
-  for (int round = 0; round < 20; ++round) {
+  int cut_short = 0;
+  for (int round = 0; round < 20 || (cut_short == 0 && round < 200); ++round) {
     Side c, d;
     MakeSide(&c);
     MakeSide(&d);
@@ -105,11 +108,14 @@ TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
     d.mr = nullptr;
     const std::vector<uint8_t> snapshot = d.memory;
     // Those that were through, an error, and the rest flushed.
-    for (int i = 0; i < 8; ++i) Next(c.cq);
+    bool failed = false;
+    for (int i = 0; i < 8; ++i) failed |= Next(c.cq).status != IBV_WC_SUCCESS;
+    cut_short += failed ? 1 : 0;
     EXPECT_EQ(d.memory, snapshot);
     DestroySide(&c);
     DestroySide(&d);
   }
+  EXPECT_GE(cut_short, 1);
 }
 
 // A program that changes its lists while they are posted gets one or the other,
@@ -133,7 +139,7 @@ TEST_F(ThreadTest, ListsThatChangeWhileTheyArePosted) {
   });
   uint64_t posted = 0;
   uint64_t refused = 0;
-  const int64_t until = NowMs() + kPatienceMs;
+  const int64_t until = NowMs() + kTimeoutMs;
   for (uint64_t i = 0; (posted < 2000 || refused < 2000) && NowMs() < until;
        ++i) {
     ibv_send_wr wr = {};
