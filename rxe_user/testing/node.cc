@@ -5,59 +5,19 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "rxe_user/engine/engine_registry.h"
+#include "transport/testing/bring_up.h"
 
 namespace rxe_user {
 namespace {
 
 using transport::Completion;
-using transport::QpAttributes;
-using transport::QpState;
 
-constexpr auto kPatience = std::chrono::seconds(10);
-
-// Data that goes through sockets arrives after it was sent. The thread
-// sanitizer does not see that: every copy is after every post before it.
-std::atomic<uint64_t> order = 0;
-void InOrder() { order.fetch_add(1, std::memory_order_acq_rel); }
-
-std::atomic_ref<uint64_t> Word(uint8_t* word) {
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word));
-}
+constexpr auto kTimeout = std::chrono::seconds(10);
 
 }  // namespace
-
-transport::MemoryStatus OpenMemory::Translate(
-    const transport::MemoryAccess& access, transport::SpanList* out) {
-  out->push_back({reinterpret_cast<uint8_t*>(access.va), access.length});
-  return transport::MemoryStatus::kOk;
-}
-bool OpenMemory::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
-                          bool) {
-  InOrder();
-  std::memcpy(to, from, bytes);
-  InOrder();
-  return true;
-}
-bool OpenMemory::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes, bool) {
-  InOrder();
-  std::memcpy(to, from, bytes);
-  InOrder();
-  return true;
-}
-bool OpenMemory::CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
-                             uint64_t* original) {
-  *original = compare;
-  Word(word).compare_exchange_strong(*original, swap);
-  return true;
-}
-bool OpenMemory::FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) {
-  *original = Word(word).fetch_add(add);
-  return true;
-}
 
 EventCq::EventCq()
     : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
@@ -76,7 +36,7 @@ bool EventCq::Push(const Completion& completion) {
 std::optional<Completion> EventCq::Poll() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (head_ == tail_) return std::nullopt;
-  InOrder();
+  OpenMemory::Order();
   const Completion completion = ring_[head_++ % kCapacity];
   uint64_t count;
   if (head_ == tail_) (void)!::read(fd_, &count, sizeof(count));
@@ -123,43 +83,17 @@ Node::~Node() {
 }
 
 void Node::ConnectTo(uint32_t peer_qpn) {
-  QpAttributes a;
-  a.state = QpState::kInit;
-  a.access_flags = 0xf;
   const absl::StatusOr<uint16_t> source_port =
       engine_->SourcePort(address_, 0, qpn_, peer_qpn);
   ASSERT_TRUE(source_port.ok()) << source_port.status();
+  transport::QpAttributes to =
+      transport::ConnectionTo(peer_qpn, address_, address_);
+  to.av.source_port = *source_port;
+  to.path_mtu = 4096;
+  to.sq_psn = to.rq_psn = 100;
+  to.max_rd_atomic = to.max_dest_rd_atomic = 4;
   const Lane::Guard guard(lane());
-  const transport::Time now = Lane::Now();
-  using namespace transport;  // NOLINT: attribute masks
-  ASSERT_EQ(
-      qp_->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags, now),
-      0);
-  a.state = QpState::kRtr;
-  a.path_mtu = 4096;
-  a.dest_qpn = peer_qpn;
-  a.rq_psn = 100;
-  a.max_dest_rd_atomic = 4;
-  a.min_rnr_timer = 1;
-  a.av.source = address_;
-  a.av.destination = address_;
-  a.av.source_port = *source_port;
-  ASSERT_EQ(qp_->Modify(a,
-                        kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
-                            kQpMaxDestRdAtomic | kQpMinRnrTimer,
-                        now),
-            0);
-  a.state = QpState::kRts;
-  a.timeout = 14;
-  a.retry_cnt = 7;
-  a.rnr_retry = 7;
-  a.sq_psn = 100;
-  a.max_rd_atomic = 4;
-  ASSERT_EQ(qp_->Modify(a,
-                        kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
-                            kQpSqPsn | kQpMaxQpRdAtomic,
-                        now),
-            0);
+  ASSERT_EQ(transport::BringUp(*qp_, to, Lane::Now()), 0);
 }
 
 int Node::PostSend(transport::SendOpcode opcode, uint64_t id, const void* data,
@@ -174,7 +108,7 @@ int Node::PostSend(transport::SendOpcode opcode, uint64_t id, const void* data,
   request.rkey = 1;
   const Lane::Guard guard(lane());
   const transport::Time now = Lane::Now();
-  InOrder();
+  OpenMemory::Order();
   const int error = qp_->PostSend(request, now);
   if (error == 0)
     lane().Posted(now, {.requests = 1, .bytes = bytes, .signaled = 1});
@@ -201,7 +135,7 @@ int Node::Receive(uint64_t id, void* data, uint32_t bytes) {
 }
 
 std::optional<Completion> Node::Poll() {
-  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  const auto limit = std::chrono::steady_clock::now() + kTimeout;
   do {
     if (auto completion = cq_.Poll()) return completion;
     engine_->Progress();
@@ -210,7 +144,7 @@ std::optional<Completion> Node::Poll() {
 }
 
 std::optional<Completion> Node::Watch() {
-  const auto limit = std::chrono::steady_clock::now() + kPatience;
+  const auto limit = std::chrono::steady_clock::now() + kTimeout;
   do {
     if (auto completion = cq_.Poll()) return completion;
     std::this_thread::yield();

@@ -3,7 +3,6 @@
 #ifndef RXE_USER_TESTING_NODE_H_
 #define RXE_USER_TESTING_NODE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,26 +13,11 @@
 #include "rxe_user/engine/engine_impl.h"
 #include "rxe_user/testing/test_slots.h"
 #include "transport/queue_pairs.h"
+#include "transport/testing/open_memory.h"
 
 namespace rxe_user {
 
-// Keys are ignored: addresses are addresses.
-class OpenMemory : public transport::Memory {
- public:
-  transport::MemoryStatus Translate(const transport::MemoryAccess& access,
-                                    transport::SpanList* out) override;
-  bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
-                bool more) override;
-  bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
-              bool more) override;
-  bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
-                   uint64_t* original) override;
-  bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
-  transport::MemoryStatus Invalidate(uint32_t, transport::PdId,
-                                     uint32_t) override {
-    return transport::MemoryStatus::kBadKey;
-  }
-};
+using transport::OpenMemory;
 
 // A completion queue with a descriptor that is readable while there is
 // something in it. A child of fork may destroy it, whatever was going on.

@@ -26,6 +26,7 @@
 #include "transport/base/work.h"
 #include "transport/endpoint/endpoint.h"
 #include "transport/queue_pairs.h"
+#include "transport/testing/bring_up.h"
 #include "wire/icrc.h"
 
 extern "C" uint32_t crc32_gzip_refl(uint32_t seed, const uint8_t* data,
@@ -35,7 +36,6 @@ extern "C" uint32_t crc32_gzip_refl(uint32_t seed, const uint8_t* data,
 
 namespace {
 
-using transport::QpState;
 using transport::SendOpcode;
 using transport::Time;
 
@@ -150,33 +150,12 @@ class End {
   }
 
   void Connect(const End& peer, uint32_t path_mtu) {
-    transport::QpAttributes to;
-    to.path_mtu = path_mtu;
-    to.access_flags =
-        transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
-        transport::kAccessRemoteRead | transport::kAccessRemoteAtomic;
-    to.dest_qpn = peer.qp_->qpn();
-    to.sq_psn = to.rq_psn = 0x100;
-    to.av.source = address_;
-    to.av.destination = peer.address_;
+    transport::QpAttributes to =
+        transport::ConnectionTo(peer.qp_->qpn(), address_, peer.address_);
     to.av.source_port = 0xc001;
-    to.max_rd_atomic = to.max_dest_rd_atomic = 16;
-    to.timeout = 14;
-    to.retry_cnt = 7;
-    to.rnr_retry = 7;
-    const auto move = [&](QpState state, uint32_t mask) {
-      to.state = state;
-      if (qp_->Modify(to, mask | transport::kQpState, 0) != 0) Die("modify");
-    };
-    move(QpState::kInit, transport::kQpPkeyIndex | transport::kQpPort |
-                             transport::kQpAccessFlags);
-    move(QpState::kRtr, transport::kQpAv | transport::kQpPathMtu |
-                            transport::kQpDestQpn | transport::kQpRqPsn |
-                            transport::kQpMaxDestRdAtomic |
-                            transport::kQpMinRnrTimer);
-    move(QpState::kRts, transport::kQpSqPsn | transport::kQpTimeout |
-                            transport::kQpRetryCnt | transport::kQpRnrRetry |
-                            transport::kQpMaxQpRdAtomic);
+    to.path_mtu = path_mtu;
+    to.sq_psn = to.rq_psn = 0x100;
+    if (transport::BringUp(*qp_, to, 0) != 0) Die("modify");
   }
 
   void Post(const Scenario& s, Time now) {
