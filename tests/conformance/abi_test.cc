@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Libraries, AbiTest,
                          testing::Values("libibverbs", "libmlx5", "libefa"),
                          [](const auto& info) { return info.param; });
 
-TEST(StandInTest, SaysNo) {
+TEST(StubTest, SaysNo) {
   void* mlx5 = dlopen(LibraryPath("libmlx5").c_str(), RTLD_NOW);
   ASSERT_NE(mlx5, nullptr) << dlerror();
   auto* supported =

@@ -101,10 +101,6 @@ static_assert(offsetof(ibv_sge, addr) == offsetof(transport::Sge, addr));
 static_assert(offsetof(ibv_sge, length) == offsetof(transport::Sge, length));
 static_assert(offsetof(ibv_sge, lkey) == offsetof(transport::Sge, lkey));
 
-std::span<const transport::Sge> ToSges(const ibv_sge* list, size_t count) {
-  return {reinterpret_cast<const transport::Sge*>(list), count};
-}
-
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken) {
   pthread_mutex_lock(mutex);

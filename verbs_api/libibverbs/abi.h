@@ -249,9 +249,12 @@ void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken);
 
 // The verbs' and the transport's scatter/gather entries are one layout.
-std::span<const transport::Sge> ToSges(const ibv_sge* list, size_t count);
+inline std::span<const transport::Sge> ToSges(const ibv_sge* list,
+                                              size_t count) {
+  return {reinterpret_cast<const transport::Sge*>(list), count};
+}
 
-// Scatter/gather entries of a work request that is being posted, each read
+// Scatter/gather entries of a send request that is being posted, each read
 // once.
 class SgeCopy {
  public:
@@ -261,11 +264,11 @@ class SgeCopy {
         (count > 0 && list == nullptr)) {
       return EINVAL;
     }
-    count_ = static_cast<size_t>(count);
-    for (size_t i = 0; i < count_; ++i) {
+    for (int i = 0; i < count; ++i) {
       sges_[i] = {ReadOnce(list[i].addr), ReadOnce(list[i].length),
                   ReadOnce(list[i].lkey)};
     }
+    count_ = static_cast<size_t>(count);
     return 0;
   }
   std::span<const transport::Sge> sges() const { return ToSges(sges_, count_); }

@@ -50,9 +50,13 @@ template <typename Ibv>
 using ObjectOf = typename ObjectTrait<Ibv>::Object;
 
 template <typename T>
+[[gnu::noinline, gnu::cold]] rxe_user::HandleTable<T>* MakeHandleTable() {
+  return new rxe_user::HandleTable<T>;
+}
+template <typename T>
 inline rxe_user::HandleTable<T>& Handles() {
   // Never destroyed: other threads may outlive main().
-  static auto* const table = new rxe_user::HandleTable<T>;
+  static auto* const table = MakeHandleTable<T>();
   return *table;
 }
 
@@ -86,18 +90,24 @@ void WarnInherited();
 
 // One that may have outlived its context: only good for destroying.
 template <typename Ibv>
-ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
+inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
   if (!MayPoint(ibv)) return nullptr;
   auto* const found = Handles<ObjectOf<Ibv>>().Find(ibv->handle);
   return found != nullptr && ObjectTrait<Ibv>::Base(found) == ibv ? found
                                                                   : nullptr;
 }
+// Why an open one was not found, for Find; null. Out of the way of those that
+// are.
 template <typename Ibv>
-ObjectOf<Ibv>* Find(Ibv* ibv) {
-  auto* const found = FindEvenClosed(ibv);
-  if (found != nullptr && ObjectTrait<Ibv>::IsOpen(found)) return found;
+[[gnu::noinline, gnu::cold]] ObjectOf<Ibv>* NotFound(Ibv* ibv) {
   if (IsInherited(ibv)) WarnInherited();
   return nullptr;
+}
+template <typename Ibv>
+inline ObjectOf<Ibv>* Find(Ibv* ibv) {
+  auto* const found = FindEvenClosed(ibv);
+  return found != nullptr && ObjectTrait<Ibv>::IsOpen(found) ? found
+                                                             : NotFound(ibv);
 }
 
 // --- Contexts and channels have no handle: they are looked up by address.

@@ -49,13 +49,18 @@ int ToSendRequest(const ibv_send_wr& wr, SgeCopy* sges,
   return 0;
 }
 
-// To a queue pair or a shared receive queue, under one hold of its lock.
+// To a queue pair or a shared receive queue, under one hold of its lock. They
+// copy the scatter list unread: nothing of it is checked here.
 template <typename Posting>
 int PostReceives(Posting* posting, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  SgeCopy sges;
   for (; wr != nullptr; wr = wr->next) {
-    int error = sges.Read(wr->sg_list, ReadOnce(wr->num_sge));
-    if (error == 0) error = posting->Receive({wr->wr_id, sges.sges()});
+    const ibv_sge* const list = wr->sg_list;
+    const int count = ReadOnce(wr->num_sge);
+    int error = EINVAL;
+    if (count >= 0 && (count == 0 || list != nullptr)) {
+      error = posting->Receive(
+          {wr->wr_id, ToSges(list, static_cast<size_t>(count))});
+    }
     if (error != 0) {
       if (bad != nullptr) *bad = wr;
       return error;

@@ -1,9 +1,9 @@
-// Macros for libraries that stand in for a vendor's: programs are linked to
+// Macros for stubs of vendors' libraries: programs are linked to
 // them, but our devices have no such face, and every function says so.
 //
-// A stand-in's symbols.inc is a list of these, one line per exported function.
-#ifndef VERBS_API_STAND_IN_H_
-#define VERBS_API_STAND_IN_H_
+// A stub's symbols.inc is a list of these, one line per exported function.
+#ifndef VERBS_API_STUB_H_
+#define VERBS_API_STUB_H_
 
 #include <sys/types.h>
 
@@ -36,4 +36,4 @@
     return EOPNOTSUPP;                                                  \
   }
 
-#endif  // VERBS_API_STAND_IN_H_
+#endif  // VERBS_API_STUB_H_

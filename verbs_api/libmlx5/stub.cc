@@ -1,4 +1,4 @@
 // libmlx5.so.1 for programs that are linked to it.
-#include "verbs_api/stand_in.h"
+#include "verbs_api/stub.h"
 
 #include "verbs_api/libmlx5/symbols.inc"
