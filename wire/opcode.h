@@ -82,6 +82,7 @@ enum ExtendedHeader : uint16_t {
 
 // Sizes in bytes.
 inline constexpr size_t kBthSize = 12;
+inline constexpr size_t kBthDestQpnOffset = 5;
 inline constexpr size_t kBthPsnOffset = 9;  // the PSN is what ends a BTH
 inline constexpr size_t kIcrcSize = 4;
 inline constexpr size_t kXrcEthSize = 4;

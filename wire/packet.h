@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "wire/bytes.h"
@@ -50,6 +51,14 @@ size_t EmitHeaders(const Headers& headers, uint8_t* out);
 // The pad that brings a payload to a multiple of four bytes.
 constexpr uint8_t PadCount(size_t payload_size) {
   return static_cast<uint8_t>(-payload_size & 3);
+}
+
+// The destination queue pair of what may be a packet; absent if it is too short
+// to have one. Nothing else is checked.
+inline std::optional<uint32_t> PeekDestQpn(
+    std::span<const uint8_t> udp_payload) {
+  if (udp_payload.size() < kBthSize) return std::nullopt;
+  return LoadBe24(udp_payload.data() + kBthDestQpnOffset);
 }
 
 // Why bytes are not a packet, in the order in which it is checked.

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/message.h"
-#include "rxe_user/broker/unique_fd.h"
 
 namespace rxe_user::broker {
 

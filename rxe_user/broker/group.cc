@@ -1,6 +1,5 @@
 #include "rxe_user/broker/group.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "rxe_user/base/random.h"
 #include "rxe_user/broker/prober.h"
 
 namespace rxe_user::broker {
@@ -24,15 +24,7 @@ constexpr int64_t kProbeWaitNs = 2'000'000;
 constexpr int kProbeRounds = 5;
 constexpr int kWholeQueue = 1 << 16;  // more than one holds
 
-uint32_t Random32() {
-  uint32_t v = 0;
-  if (getrandom(&v, sizeof(v), 0) != sizeof(v)) {
-    v = static_cast<uint32_t>(getpid());
-  }
-  return v;
-}
-
-absl::Status BindError(const Address& address, int error) {
+absl::Status BindError(const LocalAddress& address, int error) {
   if (error == EADDRINUSE) {
     return absl::UnavailableError(PortTakenText(address));
   }
@@ -53,15 +45,15 @@ void RaiseReceiveBuffer(int fd) {
 
 }  // namespace
 
-Group::Group(const Address& address)
+Group::Group(const LocalAddress& address)
     : address_(address),
       probe_word_((uint32_t{kProbeFirstByte} << 24) |
-                  (Random32() & 0x00ffffff)) {
+                  (SecureRandom32() & 0x00ffffff)) {
   former_.fill(kNoIndex);
   map_.fill(kNoIndex);
 }
 
-absl::StatusOr<Group> Group::Create(const Address& address) {
+absl::StatusOr<Group> Group::Create(const LocalAddress& address) {
   // Alone on the port? Joining others' group would give unknown positions.
   if (!BindUdp(address, kRocePort, Sharing::kExclusive).valid()) {
     const int error = errno;
@@ -80,7 +72,8 @@ absl::StatusOr<Group> Group::Create(const Address& address) {
   return group;
 }
 
-Group Group::ForAdoption(const Address& address, const LedgerGroup* former) {
+Group Group::ForAdoption(const LocalAddress& address,
+                         const LedgerGroup* former) {
   Group group(address);
   group.adopted_ = true;
   if (former != nullptr) group.former_ = former->index;
@@ -88,7 +81,7 @@ Group Group::ForAdoption(const Address& address, const LedgerGroup* former) {
 }
 
 bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
-                  UniqueFd keeper) {
+                  UniqueFd anchor) {
   bool any = false;
   const auto take = [&](uint8_t for_slot, UniqueFd fd, uint16_t claimed) {
     if (!fd.valid() || !IsGroupSocket(fd.get(), address_)) return;
@@ -102,7 +95,7 @@ bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
     members_.push_back({std::move(fd), cookie, for_slot,
                         former != kNoIndex ? former : claimed, uid});
   };
-  take(0, std::move(keeper), 0);
+  take(0, std::move(anchor), 0);
   take(slot, std::move(socket), index);
   if (any) settled_ = false;
   return any;

@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/ledger.h"
 #include "rxe_user/broker/steering.h"
 #include "rxe_user/broker/udp.h"
-#include "rxe_user/broker/unique_fd.h"
 
 namespace rxe_user::broker {
 
@@ -31,16 +31,17 @@ class Group {
   // port (a dead broker's clients, who may hand them back, or one that is just
   // going); kUnavailable when something foreign does; kNotFound when there is
   // no such address.
-  static absl::StatusOr<Group> Create(const Address& address);
+  static absl::StatusOr<Group> Create(const LocalAddress& address);
 
   // A group of sockets that are handed back; needs Adopt and Settle.
   // `former`: where they stood, if known.
-  static Group ForAdoption(const Address& address, const LedgerGroup* former);
+  static Group ForAdoption(const LocalAddress& address,
+                           const LedgerGroup* former);
 
   // Takes over what a client hands back, which is `slot`'s socket and slot 0's;
   // either may be missing. Refuses what is not a socket of this group.
   bool Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
-             UniqueFd keeper);
+             UniqueFd anchor);
   // Finds the positions, installs the program, adds slot 0's socket if none was
   // handed back. To be called again later: sockets that were not handed back
   // move others when they go. Blocks for some milliseconds.
@@ -61,7 +62,7 @@ class Group {
   // A slot whose owner did not come back: forget where its socket stood.
   void Forget(uint8_t slot);
 
-  const Address& address() const { return address_; }
+  const LocalAddress& address() const { return address_; }
   // Slot 0's socket; -1 before an adopted group is settled.
   int management_fd() const;
   bool settled() const { return settled_; }
@@ -72,14 +73,14 @@ class Group {
   const IndexMap& map() const { return map_; }
 
  private:
-  explicit Group(const Address& address);
+  explicit Group(const LocalAddress& address);
   Member* Find(uint8_t slot);
   Member* FindFree(uid_t uid);
   absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid);
   absl::Status Install();
   bool Locate();
 
-  Address address_;
+  LocalAddress address_;
   uint32_t probe_word_;
   std::vector<Member> members_;
   // Where the sockets of slots that were not handed back may stand.

@@ -9,14 +9,14 @@
 #include <cstdint>
 #include <optional>
 
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/protocol.h"
 #include "rxe_user/broker/steering.h"
-#include "rxe_user/broker/unique_fd.h"
 
 namespace rxe_user::broker {
 
 struct LedgerGroup {
-  Place place;
+  LocalAddress address;
   IndexMap index{};
 };
 

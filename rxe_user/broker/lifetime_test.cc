@@ -120,7 +120,9 @@ TEST_F(LifetimeTest, BrokerInheritsNothing) {
     } else {
       EXPECT_TRUE(target.starts_with("socket:") ||
                   target.starts_with("/memfd:rxe-user-ledger") ||
-                  target == "anon_inode:[eventpoll]")
+                  target == "anon_inode:[eventpoll]" ||
+                  target == "anon_inode:[eventfd]" ||
+                  target == "anon_inode:[timerfd]")
           << fd;
     }
   }
@@ -176,7 +178,7 @@ TEST_F(LifetimeTest, ConnectingWhileTheBrokerLeavesSucceeds) {
   for (int i = 0; i < 150; ++i) {
     auto slot = Slot::Acquire();
     ASSERT_TRUE(slot.ok()) << slot.status();
-    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
     ASSERT_TRUE(fd.ok()) << fd.status();
     close(*fd);
   }
@@ -194,13 +196,13 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
     ASSERT_TRUE(slot.ok());
     EXPECT_NE((*slot)->number(), 0);
     EXPECT_EQ((*slot)->fd(), -1);
-    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
     ASSERT_TRUE(fd.ok()) << fd.status();
     // A second device of the process shares it.
     auto second = Slot::Acquire();
     ASSERT_TRUE(second.ok());
     EXPECT_EQ((*second)->number(), (*slot)->number());
-    const auto again = (*second)->OpenAddress(Ip("127.0.0.1"), 0);
+    const auto again = (*second)->OpenAddress({Ip("127.0.0.1")});
     ASSERT_TRUE(again.ok());
     const auto close_copies = [&] {
       close(*fd);
@@ -306,7 +308,7 @@ TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
               std::string::npos)
         << error;
   }
-  EXPECT_TRUE(absl::IsPermissionDenied(PortAvailable(Ip("127.0.0.1"))));
+  EXPECT_TRUE(absl::IsPermissionDenied(PortAvailable({Ip("127.0.0.1")})));
   // The same user shares it.
   Peer same({}, [] { Become(kSomebody); });
   EXPECT_EQ(same.Start(), "");
@@ -320,7 +322,7 @@ TEST_F(LifetimeTest, UsersIdleBrokerMakesRoomForOthers) {
   const PublicBroker program;
   for (const uid_t uid : {kSomebody, uid_t{0}, kSomebody, kAnother}) {
     if (uid == 0) {
-      EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
+      EXPECT_TRUE(PortAvailable({Ip("127.0.0.1")}).ok());
     }
     Peer peer({}, [uid] {
       if (uid != 0) Become(uid);

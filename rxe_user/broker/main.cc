@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--stay") {
-      options.linger_ms = -1;
+      options.linger = std::chrono::milliseconds(-1);
     } else if (argument == rxe_user::broker::kReadyArgument) {
       ready = rxe_user::broker::kReadyFd;  // started by the library
     } else {
@@ -67,8 +68,8 @@ int main(int argc, char** argv) {
   }
   ResetProcess();
   const char* linger = std::getenv("RXE_USER_BROKER_LINGER_MS");
-  if (linger != nullptr && options.linger_ms >= 0) {
-    options.linger_ms = std::atoi(linger);
+  if (linger != nullptr && options.linger.count() >= 0) {
+    options.linger = std::chrono::milliseconds(std::atoi(linger));
   }
   auto server = Server::Create(options);
   const bool raced = absl::IsAlreadyExists(server.status());

@@ -11,8 +11,8 @@
 #include <span>
 #include <string_view>
 
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/protocol.h"
-#include "rxe_user/broker/unique_fd.h"
 
 namespace rxe_user::broker {
 

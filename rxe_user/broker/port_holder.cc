@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "rxe_user/base/service_thread.h"
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
@@ -90,7 +91,7 @@ bool HasEngine(const std::string& process) {
   if (tasks == nullptr) return false;
   bool found = false;
   while (const dirent* task = found ? nullptr : readdir(tasks)) {
-    found = Line(base + task->d_name + "/comm") == "rxe-user-house";
+    found = Line(base + task->d_name + "/comm") == kControlThreadName;
   }
   closedir(tasks);
   return found;
@@ -166,10 +167,10 @@ std::string ForeignHolder(const std::vector<PortSocket>& sockets,
   return "";
 }
 
-std::string PortHolder(const Address& address) {
+std::string PortHolder(const LocalAddress& local) {
   for (const PortSocket& socket :
        ListPortSockets().value_or(std::vector<PortSocket>())) {
-    if (MayConflict(socket, address.ip)) {
+    if (MayConflict(socket, local.address)) {
       return Describe(socket, ProcessOf(socket.inode));
     }
   }
@@ -180,8 +181,8 @@ bool AnyoneOnPort() {
   return !ListPortSockets().value_or(std::vector<PortSocket>()).empty();
 }
 
-std::string PortTakenText(const Address& address) {
-  return PortTakenText(address.ToString(), PortHolder(address));
+std::string PortTakenText(const LocalAddress& local) {
+  return PortTakenText(local.ToString(), PortHolder(local));
 }
 
 std::string PortTakenText(const std::string& addresses,

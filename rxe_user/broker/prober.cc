@@ -45,8 +45,8 @@ bool AttachFilter(int fd, int option, std::vector<sock_filter> code) {
   return setsockopt(fd, SOL_SOCKET, option, &program, sizeof(program)) == 0;
 }
 
-Prober::Prober(std::vector<int> sockets, int sender, const Address& address,
-               uint32_t probe_word)
+Prober::Prober(std::vector<int> sockets, int sender,
+               const LocalAddress& address, uint32_t probe_word)
     : sockets_(std::move(sockets)),
       sender_(sender),
       to_(ToSocketAddress(address, kRocePort)),

@@ -24,7 +24,7 @@ namespace rxe_user::broker {
 class Prober {
  public:
   // `sockets` of the group, and one to send from; they outlive the prober.
-  Prober(std::vector<int> sockets, int sender, const Address& address,
+  Prober(std::vector<int> sockets, int sender, const LocalAddress& address,
          uint32_t probe_word);
   // Removes the filters.
   ~Prober();

@@ -9,18 +9,18 @@
 //   Hello(slot 0)                        ->
 //                                        <-  HelloReply(slot) + ledger
 //   Open(address)                        ->
-//                                        <-  OpenReply(index) + socket, keeper
+//                                        <-  OpenReply(index) + socket, anchor
 //   Stray(datagram of another slot)      ->
 //                                        <-  Stray(datagram of this slot)
-// After the broker has died, to its successor:
+// After the broker has died, to its successor, which grants the slot again:
 //   Hello(own slot) + ledger             ->
 //                                        <-  HelloReply(slot) + new ledger
-//   HandBack(address, index) + socket, keeper   (once per address)
-//   HandBackEnd                          ->
+//   Restore(address, index) + socket, anchor   (once per address)
+//   RestoreEnd                           ->
 //
-// The *keeper* is a copy of slot 0's socket, which stands first in its group:
+// The *anchor socket* is a copy of slot 0's, which stands first in its group:
 // clients hold it only so that the broker's death does not move the others.
-// The *ledger* (ledger.h) is the dead broker's memory of who holds what.
+// The *ledger* (ledger.h) is the dead broker's record of who holds what.
 //
 // Closing the connection gives the slot back.
 #ifndef RXE_USER_BROKER_PROTOCOL_H_
@@ -30,6 +30,9 @@
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
+
+#include "rxe_user/base/local_address.h"
+#include "rxe_user/base/qpn.h"
 
 namespace rxe_user::broker {
 
@@ -42,15 +45,14 @@ inline constexpr uint16_t kProtocolVersion = 1;
 inline constexpr std::string_view kSocketName = "rxe_user/port-broker/1";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
-inline constexpr int kSlots = 256;              // 0 is the broker's own
 
 enum class Type : uint16_t {
   kHello = 1,
   kHelloReply = 2,
   kOpen = 3,
   kOpenReply = 4,
-  kHandBack = 5,
-  kHandBackEnd = 6,
+  kRestore = 5,
+  kRestoreEnd = 6,
   kStray = 7,
 };
 
@@ -60,7 +62,7 @@ enum class Refusal : uint32_t {
   kVersion = 1,    // another protocol version
   kUser = 2,       // the broker does not serve this user
   kFull = 3,       // no slot is free
-  kSlotTaken = 4,  // the slot handed back belongs to another by now
+  kSlotTaken = 4,  // the slot reclaimed belongs to another by now
   kPortTaken = 5,  // something else holds the port at this address
   kNoAddress = 6,  // no such local address
   kOther = 7,
@@ -74,12 +76,6 @@ struct Header {
 
 struct Text {
   char text[400] = {};  // ends with a zero
-};
-
-// Where a group lives.
-struct Place {
-  uint8_t address[16] = {};  // IPv4 mapped
-  uint32_t scope_id = 0;     // interface index of a link-local address, else 0
 };
 
 struct Hello {
@@ -96,25 +92,25 @@ struct HelloReply {
 
 struct Open {
   Header header{.type = Type::kOpen};
-  Place place;
+  LocalAddress address;
 };
 
 struct OpenReply {
   Header header{.type = Type::kOpenReply};
   Refusal refusal = Refusal::kNone;
   uint32_t index = 0;  // the socket's position in its group
-  Place place;
+  LocalAddress address;
   Text text;
 };
 
-struct HandBack {
-  Header header{.type = Type::kHandBack};
+struct Restore {
+  Header header{.type = Type::kRestore};
   uint32_t index = 0;
-  Place place;
+  LocalAddress address;
 };
 
-struct HandBackEnd {
-  Header header{.type = Type::kHandBackEnd};
+struct RestoreEnd {
+  Header header{.type = Type::kRestoreEnd};
 };
 
 // Followed by `length` bytes of UDP payload. The slot that it is meant for is
@@ -136,7 +132,7 @@ inline constexpr int kMaxMessageFds = 2;
 
 static_assert(std::is_trivially_copyable_v<HelloReply> &&
               std::is_trivially_copyable_v<OpenReply> &&
-              std::is_trivially_copyable_v<HandBack> &&
+              std::is_trivially_copyable_v<Restore> &&
               std::is_trivially_copyable_v<StrayHead>);
 static_assert(sizeof(StrayHead) + kMaxStrayBytes <= kMaxMessageBytes);
 

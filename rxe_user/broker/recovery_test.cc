@@ -165,12 +165,12 @@ TEST_F(RecoveryTest, AfterEverybodysDeathAllStartsAnew) {
 TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNeedBe) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
-  const auto a = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+  const auto a = (*slot)->OpenAddress({Ip("127.0.0.1")});
   ASSERT_TRUE(a.ok());
   KillBroker();
   ASSERT_TRUE(Eventually([] { return !NameExists(); }));
   const int old = (*slot)->fd();
-  const auto b = (*slot)->OpenAddress(Ip("127.0.0.2"), 0);
+  const auto b = (*slot)->OpenAddress({Ip("127.0.0.2")});
   ASSERT_TRUE(b.ok()) << b.status();
   EXPECT_NE((*slot)->fd(), old);
   const UniqueFd sockets[] = {UniqueFd(*a), UniqueFd(*b)};

@@ -1,7 +1,9 @@
 // The port broker: owns the sockets of UDP port 4791 of a network namespace and
 // lends them to processes by slot (docs/architecture.md, "One port, many
-// processes"). One thread, driven by epoll; never blocks but for the
-// milliseconds of probing after a recovery.
+// processes"). One thread, driven by Boost.Asio, which waits and keeps the
+// deadlines; messages are read and sent here, since Asio knows neither
+// SOCK_SEQPACKET nor descriptors. It never blocks but for the milliseconds of
+// probing after a recovery.
 //
 // A broker serves its own user; one that runs as root serves all. Users of one
 // broker are kept apart as far as sockets can be: a socket is never lent to a
@@ -13,29 +15,34 @@
 
 #include <sys/types.h>
 
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/local_address.h"
+#include "rxe_user/base/qpn.h"
+#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/broker/client.h"
 #include "rxe_user/broker/group.h"
 #include "rxe_user/broker/ledger.h"
 #include "rxe_user/broker/message.h"
-#include "rxe_user/broker/token_bucket.h"
-#include "rxe_user/broker/udp.h"
-#include "rxe_user/broker/unique_fd.h"
 
 namespace rxe_user::broker {
 
 class Server {
  public:
   struct Options {
-    // How long to stay after the last client, in ms; negative: for ever.
-    int linger_ms = 2000;
+    // How long to stay after the last client; negative: for ever.
+    std::chrono::milliseconds linger{2000};
   };
 
   // Binds the name. kAlreadyExists when another broker has it.
@@ -46,72 +53,78 @@ class Server {
   void Run();
 
  private:
-  // A request for a socket that waits for a recovery to end, or for sockets
-  // that are just being closed.
-  struct PendingOpen {
-    Place place;
-    int64_t give_up_ms;
-  };
-  struct Client {
-    UniqueFd fd;
-    uid_t uid = 0;
-    bool trusted = false;  // of our user or root: its ledger is believed
-    std::optional<uint8_t> slot;
-    bool waiting_for_slot = false;
-    bool returning = false;  // hands sockets back; not finished yet
-    int64_t hello_until_ms = 0;
-    std::vector<PendingOpen> opens;
-    TokenBucket strays{kStraysPerSecond, kStrayBurst};
-  };
-  enum class Fate { kStays, kGoes };
+  using ClientPtr = std::shared_ptr<Client>;
+  // What becomes of a client's connection.
+  enum class Next { kKeep, kClose };
 
-  Server(Options options, UniqueFd listener, UniqueFd epoll);
+  Server(Options options, UniqueFd listener);
+
+  // --- Life (server.cc).
+  void AwaitClients();
   void Accept();
-  void OnClient(int fd);
-  void Drop(int fd);
-  Fate OnMessage(Client& client, Message& message);
-  Fate OnHello(Client& client, Message& message);
-  Fate GiveSlot(Client& client);
-  Fate TakeBack(Client& client, uint8_t slot, Message& message);
-  Fate OnHandBack(Client& client, Message& message);
-  Fate OnOpen(Client& client, Message& message);
-  bool TryOpen(Client& client, const PendingOpen& open, int64_t now_ms);
-  void OnStray(Client& client, const Message::StrayView& stray);
-  void OnManagement(int fd);
-  void OnTick();
-  void Settle(int64_t now_ms);
-  void EndRecoveryIfDone(int64_t now_ms);
-  bool AnyGaps() const;
-  void Watch(Group& group);
-  void Record(const Group& group);
-  Fate Welcome(Client& client, uint8_t slot);
-  Group* Find(const Address& address);
+  void Refuse(int fd, Refusal refusal, std::string_view text);
+  void LeaveAfter(std::chrono::milliseconds linger);
+  void AwaitMessages(const ClientPtr& client);
+  Next ReadMessages(const ClientPtr& client);
+  Next OnMessage(const ClientPtr& client, Message& message);
+  Next OnHello(Client& client, Message& message);
+  Next GrantFreeSlot(Client& client);
+  Next Grant(Client& client, uint8_t slot);
+  void Drop(const ClientPtr& client);
   bool InUse(uint8_t slot) const;
-  int TimeoutMs(int64_t now_ms) const;
+
+  // --- Sockets and datagrams (server_sockets.cc).
+  Next OnOpen(const ClientPtr& client, Message& message);
+  void RetryOpen(const ClientPtr& client);
+  bool TryOpen(Client& client);
+  void OnStray(Client& client, const Message::StrayView& stray);
+  void WatchManagement(const Group& group);
+  void AwaitManagement(boost::asio::posix::stream_descriptor& socket);
+  void Record(const Group& group);
+  Group* Find(const LocalAddress& local);
+
+  // --- Recovery after a dead broker (server_recovery.cc).
+  void StartRecovery();
+  Next Reclaim(Client& client, uint8_t slot, Message& message);
+  void BelieveLedger(const LedgerData& former);
+  Next OnRestore(Client& client, Message& message);
+  void AwaitAbsent(uint8_t slot);
+  void OnAbsentTooLong(uint8_t slot);
+  void EndRecoveryIfDone();
+  void SettleAt(Clock::time_point when);
+  void AwaitSettling();
+  void OnSettleTime();
+  void SettleGroups();
+  bool AnyGaps() const;
 
   const Options options_;
   const uid_t uid_;
-  UniqueFd listener_;
-  UniqueFd epoll_;
+  // First: all that waits is destroyed before it.
+  boost::asio::io_context io_{1};
+  boost::asio::posix::stream_descriptor listener_;
+  boost::asio::steady_timer leave_;
+  UniqueFd spare_;  // given up to refuse a connection when out of descriptors
   Ledger ledger_;
-  std::map<int, Client> clients_;  // by descriptor
-  std::map<Address, Group> groups_;
-  std::map<int, Address> management_;  // slot 0's sockets
+  std::set<ClientPtr> clients_;
+  std::array<Client*, kSlots> holders_{};  // by slot; null: nobody
+  std::map<LocalAddress, Group> groups_;
+  // Slot 0's sockets, copies of the groups' descriptors.
+  std::map<LocalAddress, boost::asio::posix::stream_descriptor> management_;
+  uint64_t management_dropped_ = 0;
 
-  // Recovery after a dead broker.
+  // Whether new clients wait for the old ones to come back.
+  bool recovering_ = false;
+  boost::asio::steady_timer recovery_deadline_;
   std::optional<LedgerData> former_;
+  // Processes that held a slot under the dead broker and have not come back.
   struct Absent {
-    int64_t until_ms;  // then it is given up
-    uid_t uid;         // who may come back to it
+    uid_t uid;  // who may come back to it
+    boost::asio::steady_timer deadline;
   };
   std::map<uint8_t, Absent> absent_;  // by slot
-  int64_t recovering_until_ms_ = 0;   // 0: not recovering
-  int64_t settle_at_ms_ = 0;          // 0: nothing to settle
-  std::deque<int64_t> settle_again_ms_;
-  UniqueFd spare_;  // given up to refuse a connection when out of descriptors
-
-  int64_t exit_at_ms_ = 0;
-  uint64_t management_dropped_ = 0;
+  std::optional<Clock::time_point> settle_at_;
+  std::deque<Clock::time_point> settle_again_;
+  boost::asio::steady_timer settle_;
 };
 
 }  // namespace rxe_user::broker

@@ -1,6 +1,5 @@
 #include "rxe_user/broker/shared_slot.h"
 
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +18,8 @@ namespace {
 constexpr int64_t kRequestMs = 5000;
 // A thread that makes progress for others must not be kept for long.
 constexpr int64_t kRecoverMs = 200;
-constexpr int64_t kRetryMs = 50;
-constexpr int64_t kRetryRefusedMs = 1000;
+constexpr std::chrono::milliseconds kRetry{50};
+constexpr std::chrono::milliseconds kRetryRefused{1000};
 // How long clients of root's broker leave it to root to start the next one.
 constexpr int64_t kLetRootMs = 1500;
 constexpr int kMessagesPerCall = 64;
@@ -32,7 +31,9 @@ std::unique_ptr<Slot> SharedSlot::Make(Session session) {
 }
 
 SharedSlot::SharedSlot(Session session)
-    : number_(session.slot), strays_(kStraysPerSecond, kStrayBurst) {
+    : ForkGuard(ForkLevel::kDescriptors),
+      number_(session.slot),
+      strays_(kStraysPerSecond, kStrayBurst) {
   Use(std::move(session));
   EnterForkGuard();
 }
@@ -45,53 +46,61 @@ SharedSlot::~SharedSlot() {
   LeaveForkGuard();
 }
 
-void SharedSlot::DieInChild() {
+void SharedSlot::AfterForkInChild() {
   dead_ = true;
   CloseAll();
+  descriptors_.unlock();
 }
 
 void SharedSlot::CloseAll() {
   fd_ = -1;
+  retry_at_ = Clock::time_point::max();
   connection_.Reset();
-  retry_.Reset();
   ledger_.Reset();
   held_.clear();
 }
 
+void SharedSlot::OnChange(std::function<void()> changed) {
+  const std::lock_guard lock(requests_);
+  changed_ = std::move(changed);
+}
+
 void SharedSlot::Use(Session session) {
-  const std::lock_guard lock(descriptors_);
-  broker_uid_ = session.broker_uid;
-  lost_since_ms_ = 0;
-  complained_ = false;
-  // The new descriptor exists before the old one goes: another number.
-  const UniqueFd old = std::exchange(connection_, std::move(session.socket));
-  const UniqueFd timer = std::exchange(retry_, UniqueFd());
-  ledger_ = std::move(session.ledger);
-  fd_ = connection_.get();
+  UniqueFd old;  // goes after the new one has come: another number
+  {
+    const std::lock_guard lock(descriptors_);
+    broker_uid_ = session.broker_uid;
+    lost_since_ms_ = 0;
+    complained_ = false;
+    old = std::exchange(connection_, std::move(session.socket));
+    ledger_ = std::move(session.ledger);
+    fd_ = connection_.get();
+    retry_at_ = Clock::time_point::max();
+  }
+  if (changed_) changed_();
 }
 
-void SharedSlot::RetryAfter(int64_t ms) {
-  UniqueFd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  itimerspec when{};
-  when.it_value = {ms / 1000, ms % 1000 * 1'000'000};
-  timerfd_settime(timer.get(), 0, &when, nullptr);
-  const std::lock_guard lock(descriptors_);
-  const UniqueFd old_timer = std::exchange(retry_, std::move(timer));
-  connection_.Reset();
-  fd_ = retry_.get();
+void SharedSlot::RetryAfter(std::chrono::milliseconds pause) {
+  {
+    const std::lock_guard lock(descriptors_);
+    connection_.Reset();
+    fd_ = -1;
+    retry_at_ = Clock::now() + pause;
+  }
+  if (changed_) changed_();
 }
 
-bool SharedSlot::HandBackAll(const Session& session) {
+bool SharedSlot::RestoreAll(const Session& session) {
   for (const Held& h : held_) {
-    HandBack message;
+    Restore message;
     message.index = h.index;
-    message.place = h.address.ToPlace();
+    message.address = h.local;
     if (!Send(session.socket.get(), message,
-              {h.socket.get(), h.keeper.get()})) {
+              {h.socket.get(), h.anchor.get()})) {
       return false;
     }
   }
-  return Send(session.socket.get(), HandBackEnd{});
+  return Send(session.socket.get(), RestoreEnd{});
 }
 
 // The broker has gone: finds or starts another and hands the sockets back.
@@ -115,11 +124,11 @@ bool SharedSlot::Recover(int64_t budget_ms) {
                    std::string(session.status().message()).c_str());
     }
     complained_ = true;
-    RetryAfter(kRetryRefusedMs);
+    RetryAfter(kRetryRefused);
     return false;
   }
-  if (!session.ok() || !HandBackAll(*session)) {
-    RetryAfter(kRetryMs);
+  if (!session.ok() || !RestoreAll(*session)) {
+    RetryAfter(kRetry);
     return false;
   }
   Use(*std::move(session));
@@ -136,11 +145,7 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
                                            : Message::Outcome::kClosed;
       if (outcome == Message::Outcome::kNothing) return;
       if (outcome == Message::Outcome::kClosed) {
-        uint64_t expirations;
-        if (retry_.valid() &&
-            read(retry_.get(), &expirations, sizeof(expirations)) < 0) {
-          return;  // not yet
-        }
+        if (!connection_.valid() && Clock::now() < retry_at()) return;
         if (!Recover(kRecoverMs)) return;
         continue;
       }
@@ -158,35 +163,32 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
   }
 }
 
-const SharedSlot::Held* SharedSlot::Find(const Address& address) const {
-  const auto it = std::find_if(held_.begin(), held_.end(), [&](const Held& h) {
-    return h.address == address;
-  });
+const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {
+  const auto it = std::find_if(held_.begin(), held_.end(),
+                               [&](const Held& h) { return h.local == local; });
   return it == held_.end() ? nullptr : &*it;
 }
 
-absl::StatusOr<int> SharedSlot::OpenAddress(const wire::IpAddress& ip,
-                                            uint32_t scope_id) {
+absl::StatusOr<int> SharedSlot::OpenAddress(const LocalAddress& local) {
   if (dead_) {
     return absl::FailedPreconditionError(
         "the device was opened before fork(); open it in the child");
   }
-  const Address address{ip, scope_id};
   const std::lock_guard lock(requests_);
-  if (Find(address) == nullptr) {
-    const absl::Status status = Request(address);
+  if (Find(local) == nullptr) {
+    const absl::Status status = Request(local);
     if (!status.ok()) return status;
   }
-  const int copy = Find(address)->socket.Copy().Release();
+  const int copy = Find(local)->socket.Copy().Release();
   if (copy < 0) return ErrnoStatus(errno, "UDP socket");
   return copy;
 }
 
 // Asks the broker for a socket, and the next one should this one die.
-absl::Status SharedSlot::Request(const Address& address) {
+absl::Status SharedSlot::Request(const LocalAddress& local) {
   const int64_t deadline = MonotonicMs() + kRequestMs;
   Open open;
-  open.place = address.ToPlace();
+  open.address = local;
   Message message;
   while (MonotonicMs() < deadline) {
     if (!connection_.valid() || !Send(connection_.get(), open)) {
@@ -206,10 +208,10 @@ absl::Status SharedSlot::Request(const Address& address) {
       if (!Recover(deadline - MonotonicMs())) break;
       continue;
     }
-    if (Address::From(reply->place) != address) continue;
+    if (reply->address != local) continue;
     const absl::Status status = StatusOf(reply->refusal, reply->text);
     if (!status.ok()) return status;
-    Held held{address, static_cast<uint16_t>(reply->index), message.TakeFd(0),
+    Held held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
               message.TakeFd(1)};
     if (message.lost_fds() || !held.socket.valid()) {
       return ErrnoStatus(EMFILE, "cannot take a socket from the port broker");

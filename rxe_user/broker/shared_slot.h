@@ -1,19 +1,20 @@
-// A slot that a broker has given.
+// A slot that a broker has granted.
 #ifndef RXE_USER_BROKER_SHARED_SLOT_H_
 #define RXE_USER_BROKER_SHARED_SLOT_H_
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/connection.h"
-#include "rxe_user/broker/fork_guard.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/token_bucket.h"
 #include "rxe_user/broker/udp.h"
-#include "rxe_user/broker/unique_fd.h"
 
 namespace rxe_user::broker {
 
@@ -23,44 +24,56 @@ class SharedSlot final : public Slot, private ForkGuard {
   ~SharedSlot() override;
 
   uint8_t number() const override { return number_; }
-  absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
-                                  uint32_t scope_id) override;
+  absl::StatusOr<int> OpenAddress(const LocalAddress& local) override;
   int fd() const override { return fd_; }
+  Clock::time_point retry_at() const override { return retry_at_; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override;
+  void OnChange(std::function<void()> changed) override;
   void Forward(const Stray& stray) override;
 
  private:
   struct Held {
-    Address address;
+    LocalAddress local;
     uint16_t index;
     UniqueFd socket;
-    UniqueFd keeper;
+    UniqueFd anchor;
   };
 
   explicit SharedSlot(Session session);
   // These hold requests_.
   bool Recover(int64_t budget_ms);
-  bool HandBackAll(const Session& session);
+  bool RestoreAll(const Session& session);
   void Use(Session session);
-  void RetryAfter(int64_t ms);
-  absl::Status Request(const Address& address);
-  const Held* Find(const Address& address) const;
-  void DieInChild() override;
+  void RetryAfter(std::chrono::milliseconds pause);
+  absl::Status Request(const LocalAddress& local);
+  const Held* Find(const LocalAddress& local) const;
+
+  // The child closes its copies: the broker learns from the end of a connection
+  // that its client has gone, and the kernel from the last descriptor that a
+  // port is free.
+  void BeforeFork() override { descriptors_.lock(); }
+  void AfterForkInParent() override { descriptors_.unlock(); }
+  void AfterForkInChild() override;
   void CloseAll();
 
   const uint8_t number_;
   std::atomic<int> fd_;             // what fd() says
   std::atomic<bool> dead_ = false;  // in a forked child
+  // When the next broker is to be looked for, while there is none.
+  std::atomic<Clock::time_point> retry_at_{Clock::time_point::max()};
   // One request at a time; whoever holds it may wait for the broker.
   std::mutex requests_;
-  TokenBucket strays_;  // under requests_
+  TokenBucket strays_;             // under requests_
+  std::function<void()> changed_;  // under requests_
   // Under requests_, while there is no broker:
   int64_t lost_since_ms_ = 0;
   bool complained_ = false;
   uid_t broker_uid_ = 0;  // the last one's
+  // Held by whoever changes what follows, and during fork(). Never held while
+  // waiting for anything.
+  std::mutex descriptors_;
   // Changes of these need requests_ and descriptors_.
   UniqueFd connection_;
-  UniqueFd retry_;  // a timer while there is no broker
   UniqueFd ledger_;
   std::vector<Held> held_;
 };

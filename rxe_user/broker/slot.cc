@@ -11,7 +11,7 @@
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/broker/connection.h"
-#include "rxe_user/broker/lone_slot.h"
+#include "rxe_user/broker/exclusive_slot.h"
 #include "rxe_user/broker/shared_slot.h"
 #include "rxe_user/broker/udp.h"
 
@@ -30,23 +30,22 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
   if (session.ok()) return broker::SharedSlot::Make(*std::move(session));
   if (failure != broker::Failure::kNoBroker) return session.status();
   std::fprintf(stderr,
-               "rxe_user: %s; so this process has UDP port 4791 to itself, and "
-               "no other can use it meanwhile\n",
+               "rxe_user: %s; so this process owns UDP port 4791 exclusively, "
+               "and no other can use it meanwhile\n",
                std::string(session.status().message()).c_str());
-  return broker::MakeLoneSlot();
+  return broker::MakeExclusiveSlot();
 }
 
-absl::StatusOr<std::vector<PortUse>> LookAtPorts(
-    std::span<const LocalPlace> places) {
+absl::StatusOr<std::vector<PortUse>> ProbePorts(
+    std::span<const LocalAddress> addresses) {
   ucred who;
   const absl::Status broker = broker::FindBroker(&who);
   if (!broker.ok() && !absl::IsNotFound(broker)) return broker;
   const auto sockets = broker::ListPortSockets();
   std::vector<PortUse> uses;
-  for (const LocalPlace& place : places) {
-    const broker::Address where{place.address, place.scope_id};
-    const auto bind = [&where](uint16_t port) {
-      return broker::BindUdp(where, port, broker::Sharing::kExclusive).valid()
+  for (const LocalAddress& local : addresses) {
+    const auto bind = [&local](uint16_t port) {
+      return broker::BindUdp(local, port, broker::Sharing::kExclusive).valid()
                  ? 0
                  : errno;
     };
@@ -54,7 +53,7 @@ absl::StatusOr<std::vector<PortUse>> LookAtPorts(
     // Whether the address can be bound at all.
     int error = bind(0);
     if (error == 0 && sockets.has_value()) {
-      use.foreign_holder = broker::ForeignHolder(*sockets, place.address,
+      use.foreign_holder = broker::ForeignHolder(*sockets, local.address,
                                                  broker.ok() ? &who : nullptr);
       // Some sockets are not in the way, such as those bound to a device.
       if (!use.foreign_holder.empty()) error = bind(broker::kRocePort);
@@ -67,11 +66,11 @@ absl::StatusOr<std::vector<PortUse>> LookAtPorts(
     }
     if (error == 0) use.foreign_holder.clear();
     if (error == EADDRINUSE) {
-      use.trouble = PortTakenLine(where.ToString(), use.foreign_holder);
+      use.error = PortTakenLine(local.ToString(), use.foreign_holder);
     } else if (error != 0) {
       use.foreign_holder.clear();
-      use.trouble = "cannot bind UDP port 4791 of " + where.ToString() + ": " +
-                    std::strerror(error);
+      use.error = "cannot bind UDP port 4791 of " + local.ToString() + ": " +
+                  std::strerror(error);
     }
   }
   return uses;
@@ -82,12 +81,11 @@ std::string PortTakenLine(const std::string& addresses,
   return broker::PortTakenText(addresses, holder);
 }
 
-absl::Status PortAvailable(const wire::IpAddress& address, uint32_t scope_id) {
-  const LocalPlace place{address, scope_id};
-  const auto uses = LookAtPorts({&place, 1});
+absl::Status PortAvailable(const LocalAddress& local) {
+  const auto uses = ProbePorts({&local, 1});
   if (!uses.ok()) return uses.status();
-  const std::string& trouble = uses->front().trouble;
-  return trouble.empty() ? absl::OkStatus() : absl::UnavailableError(trouble);
+  const std::string& error = uses->front().error;
+  return error.empty() ? absl::OkStatus() : absl::UnavailableError(error);
 }
 
 }  // namespace rxe_user

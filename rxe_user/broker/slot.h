@@ -3,6 +3,7 @@
 #ifndef RXE_USER_BROKER_SLOT_H_
 #define RXE_USER_BROKER_SLOT_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/local_address.h"
 #include "wire/address.h"
 
 namespace rxe_user {
@@ -30,8 +32,8 @@ class Slot {
  public:
   // Takes a slot: connects to the broker of this network namespace, starting
   // one when there is none. Without a broker (none can be started) owns the
-  // port alone. Errors carry one clear line: what holds the port, and what to
-  // do. Safe from any thread; blocks for at most a few seconds.
+  // port exclusively. Errors carry one clear line: what holds the port, and
+  // what to do. Safe from any thread; blocks for at most a few seconds.
   static absl::StatusOr<std::unique_ptr<Slot>> Acquire();
   virtual ~Slot() = default;
 
@@ -49,19 +51,28 @@ class Slot {
   // the broker.
   // kUnavailable: the port is taken; the message says by what, and what to do.
   // kNotFound: no such address.
-  virtual absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
-                                          uint32_t scope_id) = 0;
+  virtual absl::StatusOr<int> OpenAddress(const LocalAddress& local) = 0;
 
-  // Becomes readable when the broker has something to say or has died; then
-  // OnReadable is to be called soon (any thread; several take turns): until all
-  // have done so, a new broker does not know where their sockets stand. It
-  // reconnects, hands copies of the sockets to a new broker, and gives strays
-  // to `deliver`, holding no lock.
-  // The descriptor may change in OnReadable and OpenAddress; the new one has
-  // another number. -1 when alone, and in a forked child, where the slot is
-  // dead (the descriptors kept here are closed there).
+  // Whoever serves the slot waits until fd() is readable or retry_at() has
+  // come, and then calls OnReadable soon (any thread; several take turns): the
+  // broker has something to say or has died. Until all its clients have done
+  // so, a new broker does not know where their sockets stand. It reconnects,
+  // hands copies of the sockets to a new broker, and gives strays to `deliver`,
+  // holding no lock.
+  // Both may change in OnReadable and OpenAddress; a new descriptor has another
+  // number. fd() is -1 while there is no broker, with an exclusive slot, and in
+  // a forked child, where the slot is dead (the descriptors kept here are
+  // closed there).
+  using Clock = std::chrono::steady_clock;
   virtual int fd() const = 0;
+  virtual Clock::time_point retry_at() const {
+    return Clock::time_point::max();
+  }
   virtual void OnReadable(const std::function<void(const Stray&)>& deliver) = 0;
+  // `changed` is called when fd() or retry_at() has changed, by the thread that
+  // made it change, which may hold locks of the slot. Set once, before the slot
+  // is served.
+  virtual void OnChange(std::function<void()> changed) { (void)changed; }
 
   // Hands a datagram for a foreign slot to the broker. Never blocks; drops
   // what it cannot pass on.
@@ -74,26 +85,21 @@ struct PortUse {
   // with a slot.
   std::string foreign_holder;
   // One clear line of what is wrong; empty if nothing is.
-  std::string trouble;
+  std::string error;
 };
-struct LocalPlace {
-  wire::IpAddress address;
-  uint32_t scope_id = 0;
-};
-// One answer for each of `places`. kPermissionDenied, with one clear line: the
-// port broker that runs is another user's, so none can be used. Cheap, and it
-// touches nothing: sockets are looked up, and the port is bound only where
+// One answer for each of `addresses`. kPermissionDenied, with one clear line:
+// the port broker that runs is another user's, so none can be used. Cheap, and
+// it touches nothing: sockets are looked up, and the port is bound only where
 // something foreign seems to hold it.
-absl::StatusOr<std::vector<PortUse>> LookAtPorts(
-    std::span<const LocalPlace> places);
+absl::StatusOr<std::vector<PortUse>> ProbePorts(
+    std::span<const LocalAddress> addresses);
 
 // The line for addresses, as text, whose port `holder` has.
 std::string PortTakenLine(const std::string& addresses,
                           const std::string& holder);
 
-// LookAtPorts for one address: kUnavailable if there is trouble.
-absl::Status PortAvailable(const wire::IpAddress& address,
-                           uint32_t scope_id = 0);
+// ProbePorts for one address: kUnavailable if it could not.
+absl::Status PortAvailable(const LocalAddress& local);
 
 }  // namespace rxe_user
 

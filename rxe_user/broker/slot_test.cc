@@ -26,7 +26,7 @@ namespace {
 using SlotTest = BrokerTest;
 
 TEST_F(SlotTest, SteersIpv4AndIpv6ToTheProcessOfTheSlot) {
-  const std::vector<Address> both = {{Ip("127.0.0.1"), 0}, {Ip("::1"), 0}};
+  const std::vector<LocalAddress> both = {{Ip("127.0.0.1"), 0}, {Ip("::1"), 0}};
   std::vector<Peer> peers;
   for (int i = 0; i < 3; ++i) {
     peers.emplace_back(both);
@@ -46,7 +46,7 @@ TEST_F(SlotTest, SteersAll255Slots) {
   for (int i = 1; i < kSlots; ++i) {
     auto slot = Slot::Acquire();
     ASSERT_TRUE(slot.ok()) << slot.status();
-    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
     ASSERT_TRUE(fd.ok()) << fd.status();
     ASSERT_FALSE(sockets[(*slot)->number()].valid());
     sockets[(*slot)->number()].Reset(*fd);
@@ -77,7 +77,7 @@ TEST_F(SlotTest, SteersAll255Slots) {
 TEST_F(SlotTest, DatagramsForUnknownSlotsReachNobody) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
-  const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+  const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
   ASSERT_TRUE(fd.ok());
   const UniqueFd socket(*fd);
   Asker asker;
@@ -94,9 +94,9 @@ TEST_F(SlotTest, DatagramsForUnknownSlotsReachNobody) {
 TEST_F(SlotTest, OpensAnAddressOncePerSlotAndHandsOutCopies) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
-  const auto a = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
-  const auto b = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
-  const auto other = (*slot)->OpenAddress(Ip("127.0.0.2"), 0);
+  const auto a = (*slot)->OpenAddress({Ip("127.0.0.1")});
+  const auto b = (*slot)->OpenAddress({Ip("127.0.0.1")});
+  const auto other = (*slot)->OpenAddress({Ip("127.0.0.2")});
   ASSERT_TRUE(a.ok() && b.ok() && other.ok());
   const UniqueFd fds[] = {UniqueFd(*a), UniqueFd(*b), UniqueFd(*other)};
   EXPECT_NE(*a, *b);
@@ -107,7 +107,7 @@ TEST_F(SlotTest, OpensAnAddressOncePerSlotAndHandsOutCopies) {
     EXPECT_TRUE(fcntl(fd.get(), F_GETFL) & O_NONBLOCK);
   }
   EXPECT_TRUE(
-      absl::IsNotFound((*slot)->OpenAddress(Ip("198.51.100.77"), 0).status()));
+      absl::IsNotFound((*slot)->OpenAddress({Ip("198.51.100.77")}).status()));
 }
 
 TEST_F(SlotTest, LinkLocalAddressesCarryTheirScope) {
@@ -242,10 +242,10 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
     Send(hello_twice.get(), Hello{});
     Send(hello_twice.get(), Hello{});
     EXPECT_TRUE(Closed(hello_twice.get()));
-    const UniqueFd hand_back = RawConnection();
-    Send(hand_back.get(), Hello{});
-    Send(hand_back.get(), HandBack{});
-    EXPECT_TRUE(Closed(hand_back.get()));
+    const UniqueFd restore = RawConnection();
+    Send(restore.get(), Hello{});
+    Send(restore.get(), Restore{});
+    EXPECT_TRUE(Closed(restore.get()));
     // Somebody's slot is not to be had.
     const UniqueFd thief = RawConnection();
     Hello hello;
@@ -261,8 +261,8 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
       if (s != peer.slot()) hello.slot = s;
     }
     Send(forger.get(), hello);
-    HandBack back;
-    back.place = Address{Ip("127.0.0.1"), 0}.ToPlace();
+    Restore back;
+    back.address = {Ip("127.0.0.1")};
     const UniqueFd other(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     Send(forger.get(), back, {other.get(), other.get()});
     EXPECT_TRUE(Closed(forger.get()));
@@ -297,13 +297,13 @@ TEST_F(SlotTest, ForkedChildHoldsNothingOfTheSlot) {
   const pid_t child = fork();
   if (child == 0) {
     auto slot = Slot::Acquire();
-    auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
     close(*fd);
     const pid_t forked = fork();
     if (forked == 0) {
       const bool dead = (*slot)->fd() == -1 &&
                         absl::IsFailedPrecondition(
-                            (*slot)->OpenAddress(Ip("127.0.0.1"), 0).status());
+                            (*slot)->OpenAddress({Ip("127.0.0.1")}).status());
       const pid_t self = dead ? getpid() : -1;
       (void)!write(report[1], &self, sizeof(self));
       close(life[1]);
@@ -335,15 +335,15 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
                             SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const SocketAddress a = ToSocketAddress({Ip(held), 0}, kRocePort);
     ASSERT_EQ(bind(foreign.get(), a.get(), a.size), 0);
-    const absl::Status probe = PortAvailable(Ip("127.0.0.1"));
+    const absl::Status probe = PortAvailable({Ip("127.0.0.1")});
     EXPECT_TRUE(absl::IsUnavailable(probe)) << probe;
     auto slot = Slot::Acquire();
     ASSERT_TRUE(slot.ok());
     // With a broker, too, that has nothing to do with it.
-    const absl::Status again = PortAvailable(Ip("127.0.0.1"));
+    const absl::Status again = PortAvailable({Ip("127.0.0.1")});
     EXPECT_EQ(again, probe);
     const absl::Status status =
-        (*slot)->OpenAddress(Ip("127.0.0.1"), 0).status();
+        (*slot)->OpenAddress({Ip("127.0.0.1")}).status();
     EXPECT_TRUE(absl::IsUnavailable(status));
     const std::string text(status.message());
     for (const std::string& part :
@@ -353,8 +353,8 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
     }
     // Once it has gone, all is well.
     foreign.Reset();
-    EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
-    const auto fd = (*slot)->OpenAddress(Ip("127.0.0.1"), 0);
+    EXPECT_TRUE(PortAvailable({Ip("127.0.0.1")}).ok());
+    const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
     EXPECT_TRUE(fd.ok()) << fd.status();
     if (fd.ok()) close(*fd);
     slot->reset();
@@ -370,7 +370,7 @@ TEST_F(SlotTest, PortAvailableDisturbsNobody) {
   std::atomic<bool> stop = false;
   std::thread looks([&] {
     while (!stop) {
-      EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
+      EXPECT_TRUE(PortAvailable({Ip("127.0.0.1")}).ok());
       EXPECT_EQ(PortSockets(), sockets);
     }
   });
@@ -382,11 +382,11 @@ TEST_F(SlotTest, PortAvailableDisturbsNobody) {
 }
 
 TEST_F(SlotTest, PortAvailableChangesNothing) {
-  EXPECT_TRUE(PortAvailable(Ip("127.0.0.1")).ok());
-  EXPECT_TRUE(PortAvailable(Ip("::1")).ok());
+  EXPECT_TRUE(PortAvailable({Ip("127.0.0.1")}).ok());
+  EXPECT_TRUE(PortAvailable({Ip("::1")}).ok());
   EXPECT_EQ(PortSockets(), 0);
   EXPECT_FALSE(NameExists());
-  EXPECT_FALSE(PortAvailable(Ip("198.51.100.77")).ok());
+  EXPECT_FALSE(PortAvailable({Ip("198.51.100.77")}).ok());
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "rxe_user/base/errno_status.h"
-#include "rxe_user/broker/unique_fd.h"
+#include "rxe_user/base/unique_fd.h"
 
 extern char** environ;
 

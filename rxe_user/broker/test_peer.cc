@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -41,7 +42,7 @@ void Answer(int fd, uint8_t slot, std::span<const uint8_t> payload,
 
 struct OpenSocket {
   int fd;
-  Address address;
+  LocalAddress address;
 };
 
 void OnDatagrams(Slot& slot, const OpenSocket& s) {
@@ -63,13 +64,22 @@ void OnDatagrams(Slot& slot, const OpenSocket& s) {
     Stray stray;
     stray.source = wire::IpAddress::FromV4(v4->sin_addr.s_addr);
     stray.source_port = ntohs(v4->sin_port);
-    stray.destination = s.address.ip;
+    stray.destination = s.address.address;
     stray.bytes = bytes;
     slot.Forward(stray);
   }
 }
 
-[[noreturn]] void Serve(int control, const std::vector<Address>& addresses) {
+// A timeout for poll.
+int UntilMs(Slot::Clock::time_point when) {
+  if (when == Slot::Clock::time_point::max()) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(when - Slot::Clock::now());
+  return std::max(0, static_cast<int>(left.count()));
+}
+
+[[noreturn]] void Serve(int control,
+                        const std::vector<LocalAddress>& addresses) {
   const auto fail = [&](const absl::Status& status) {
     const std::string text = "!" + std::string(status.message());
     (void)!write(control, text.data(), text.size());
@@ -78,8 +88,8 @@ void OnDatagrams(Slot& slot, const OpenSocket& s) {
   auto slot = Slot::Acquire();
   if (!slot.ok()) fail(slot.status());
   std::vector<OpenSocket> sockets;
-  for (const Address& address : addresses) {
-    const auto fd = (*slot)->OpenAddress(address.ip, address.scope_id);
+  for (const LocalAddress& address : addresses) {
+    const auto fd = (*slot)->OpenAddress(address);
     if (!fd.ok()) fail(fd.status());
     sockets.push_back({*fd, address});
   }
@@ -89,9 +99,9 @@ void OnDatagrams(Slot& slot, const OpenSocket& s) {
     std::vector<pollfd> fds = {{control, POLLIN, 0},
                                {(*slot)->fd(), POLLIN, 0}};
     for (const OpenSocket& s : sockets) fds.push_back({s.fd, POLLIN, 0});
-    poll(fds.data(), fds.size(), -1);
+    poll(fds.data(), fds.size(), UntilMs((*slot)->retry_at()));
     if (fds[0].revents != 0) _exit(0);  // the test has ended
-    if (fds[1].revents != 0) {
+    if (fds[1].revents != 0 || Slot::Clock::now() >= (*slot)->retry_at()) {
       (*slot)->OnReadable([&](const Stray& stray) {
         const SocketAddress to =
             ToSocketAddress({stray.source, 0}, stray.source_port);
@@ -183,7 +193,7 @@ std::vector<uint8_t> PacketFor(uint8_t slot, uint32_t tag) {
   return p;
 }
 
-Peer::Peer(std::vector<Address> addresses,
+Peer::Peer(std::vector<LocalAddress> addresses,
            const std::function<void()>& before) {
   if (addresses.empty()) addresses.push_back({Ip("127.0.0.1"), 0});
   int ends[2];

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/udp.h"
-#include "rxe_user/broker/unique_fd.h"
 
 namespace rxe_user::broker {
 
@@ -43,7 +43,7 @@ class Peer {
  public:
   // `before` runs in the process before it takes the slot. Without addresses
   // it opens 127.0.0.1.
-  explicit Peer(std::vector<Address> addresses = {},
+  explicit Peer(std::vector<LocalAddress> addresses = {},
                 const std::function<void()>& before = {});
   ~Peer();
   Peer(Peer&&) = default;

@@ -1,6 +1,5 @@
 #include "rxe_user/broker/udp.h"
 
-#include <net/if.h>
 #include <netinet/in.h>
 
 #include <cerrno>
@@ -17,55 +16,33 @@ int IntOption(int fd, int level, int name) {
 
 }  // namespace
 
-Address Address::From(const Place& place) {
-  return {wire::IpAddress::FromGid(place.address), place.scope_id};
-}
-
-Place Address::ToPlace() const {
-  Place p;
-  std::memcpy(p.address, ip.bytes.data(), sizeof(p.address));
-  p.scope_id = scope_id;
-  return p;
-}
-
-std::string Address::ToString() const {
-  std::string s = ip.ToString();
-  if (scope_id != 0) {
-    char name[IF_NAMESIZE];
-    s += '%';
-    s += if_indextoname(scope_id, name) != nullptr ? std::string(name)
-                                                   : std::to_string(scope_id);
-  }
-  return s;
-}
-
-SocketAddress ToSocketAddress(const Address& address, uint16_t port) {
+SocketAddress ToSocketAddress(const LocalAddress& local, uint16_t port) {
   SocketAddress out;
-  if (address.ip.is_v4()) {
+  if (local.address.is_v4()) {
     sockaddr_in a{};
     a.sin_family = AF_INET;
     a.sin_port = htons(port);
-    a.sin_addr.s_addr = address.ip.v4_be();
+    a.sin_addr.s_addr = local.address.v4_be();
     std::memcpy(&out.storage, &a, sizeof(a));
     out.size = sizeof(a);
   } else {
     sockaddr_in6 a{};
     a.sin6_family = AF_INET6;
     a.sin6_port = htons(port);
-    a.sin6_scope_id = address.scope_id;
-    std::memcpy(&a.sin6_addr, address.ip.bytes.data(), sizeof(a.sin6_addr));
+    a.sin6_scope_id = local.scope_id;
+    std::memcpy(&a.sin6_addr, local.address.bytes.data(), sizeof(a.sin6_addr));
     std::memcpy(&out.storage, &a, sizeof(a));
     out.size = sizeof(a);
   }
   return out;
 }
 
-UniqueFd BindUdp(const Address& address, uint16_t port, Sharing sharing) {
-  const int family = address.ip.is_v4() ? AF_INET : AF_INET6;
+UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing) {
+  const int family = local.address.is_v4() ? AF_INET : AF_INET6;
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
   const int one = 1;
-  const SocketAddress a = ToSocketAddress(address, port);
+  const SocketAddress a = ToSocketAddress(local, port);
   if ((family == AF_INET6 && setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY,
                                         &one, sizeof(one)) != 0) ||
       (sharing == Sharing::kReusePort &&
@@ -79,7 +56,7 @@ UniqueFd BindUdp(const Address& address, uint16_t port, Sharing sharing) {
   return fd;
 }
 
-bool IsGroupSocket(int fd, const Address& address) {
+bool IsGroupSocket(int fd, const LocalAddress& local) {
   if (IntOption(fd, SOL_SOCKET, SO_TYPE) != SOCK_DGRAM ||
       IntOption(fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_UDP ||
       IntOption(fd, SOL_SOCKET, SO_REUSEPORT) != 1) {
@@ -91,7 +68,7 @@ bool IsGroupSocket(int fd, const Address& address) {
                   &bound.size) != 0) {
     return false;
   }
-  const SocketAddress expected = ToSocketAddress(address, kRocePort);
+  const SocketAddress expected = ToSocketAddress(local, kRocePort);
   return bound.size == expected.size &&
          std::memcmp(&bound.storage, &expected.storage, bound.size) == 0;
 }

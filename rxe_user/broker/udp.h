@@ -9,23 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "rxe_user/base/local_address.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/protocol.h"
-#include "rxe_user/broker/unique_fd.h"
 #include "wire/address.h"
 
 namespace rxe_user::broker {
-
-// Where a group lives, as the code outside messages has it.
-struct Address {
-  wire::IpAddress ip;
-  uint32_t scope_id = 0;
-
-  static Address From(const Place& place);
-  Place ToPlace() const;
-  // "192.0.2.1", "fe80::1%eth0".
-  std::string ToString() const;
-  auto operator<=>(const Address&) const = default;
-};
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -34,16 +23,16 @@ struct SocketAddress {
     return reinterpret_cast<const sockaddr*>(&storage);
   }
 };
-SocketAddress ToSocketAddress(const Address& address, uint16_t port);
+SocketAddress ToSocketAddress(const LocalAddress& local, uint16_t port);
 
 enum class Sharing { kExclusive, kReusePort };
 
 // A non-blocking UDP socket bound to the address and port (IPv6: V6ONLY).
 // Invalid on failure, errno says why.
-UniqueFd BindUdp(const Address& address, uint16_t port, Sharing sharing);
+UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing);
 
 // Whether fd is a UDP socket that shares `address` on the RoCE port.
-bool IsGroupSocket(int fd, const Address& address);
+bool IsGroupSocket(int fd, const LocalAddress& local);
 
 // The kernel's name of the socket behind a descriptor; 0 on failure.
 uint64_t SocketCookie(int fd);
@@ -72,14 +61,14 @@ std::string ForeignHolder(const std::vector<PortSocket>& sockets,
 // Who holds the RoCE port so that `address` cannot be bound, for a message:
 // "process 123 (iperf3)", "a process of user 1000", "the kernel (rdma_rxe)".
 // Empty if nobody does.
-std::string PortHolder(const Address& address);
+std::string PortHolder(const LocalAddress& local);
 
 // Whether any socket of this network namespace is bound to the RoCE port.
 bool AnyoneOnPort();
 
 // The one line for a port that is taken; the second, where it is known by whom
 // ("" if not), and for several addresses.
-std::string PortTakenText(const Address& address);
+std::string PortTakenText(const LocalAddress& local);
 std::string PortTakenText(const std::string& addresses,
                           const std::string& holder);
 

@@ -1,19 +1,18 @@
 #include "rxe_user/devices/device.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <set>
 #include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device_list.h"
 #include "rxe_user/devices/netdev.h"
 
@@ -51,7 +50,7 @@ bool HasMac(const Interface& interface) {
 uint64_t Guid(const Interface& interface, bool mac_is_unique,
               const std::string& host_identity) {
   const auto& m = interface.mac;
-  if (HasMac(interface) && mac_is_unique && interface.driver != "ipvlan") {
+  if (HasMac(interface) && mac_is_unique && interface.kind != "ipvlan") {
     const uint8_t eui[8] = {static_cast<uint8_t>(m[0] ^ 2),
                             m[1],
                             m[2],
@@ -146,16 +145,6 @@ std::string ReadConfig(std::vector<std::string>* problems) {
 
 }  // namespace
 
-void TellOnce(const std::string& line) {
-  static auto* const mutex = new std::mutex;
-  static auto* const told = new std::set<std::string>;
-  {
-    const std::lock_guard<std::mutex> lock(*mutex);
-    if (!told->insert(line).second) return;
-  }
-  ::fprintf(stderr, "rxe_user: %s\n", line.c_str());
-}
-
 uint32_t RoceMtu(uint32_t interface_mtu) {
   for (uint32_t mtu = 4096; mtu >= 256; mtu /= 2) {
     if (mtu + kMaxHeaders <= interface_mtu) return mtu;
@@ -239,7 +228,7 @@ absl::StatusOr<Devices> ListDevices() {
   const std::string config = ReadConfig(&problems);
   Devices devices =
       BuildDevices(*interfaces, config, HostIdentity(), &problems);
-  for (const std::string& problem : problems) TellOnce(problem);
+  for (const std::string& problem : problems) WarnOnce(problem);
   return devices;
 }
 

@@ -10,14 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "wire/address.h"
+#include "rxe_user/base/local_address.h"
 
 namespace rxe_user {
-
-struct GidEntry {
-  wire::IpAddress address;  // the GID's 16 bytes; IPv4 mapped
-  uint32_t scope_id = 0;    // interface index for link-local IPv6, else 0
-};
 
 // An immutable snapshot of a device. Thread: free to share.
 struct Device {
@@ -30,8 +25,8 @@ struct Device {
   bool loopback = false;
   uint64_t speed_mbps = 0;  // 0 = not known
   std::array<uint8_t, 6> mac{};
-  uint64_t guid = 0;           // host order; unique and never 0
-  std::vector<GidEntry> gids;  // index = GID index
+  uint64_t guid = 0;               // host order; unique and never 0
+  std::vector<LocalAddress> gids;  // index = GID index
 };
 
 // What can change about a device while it is open.
@@ -47,10 +42,6 @@ enum class LinkChange : uint8_t {
 // when the interfaces cannot be read (errno_status.h).
 using Devices = std::vector<std::shared_ptr<const Device>>;
 absl::StatusOr<Devices> ListDevices();
-
-// A line on stderr, the first time that it is said: devices are listed over and
-// over.
-void TellOnce(const std::string& line);
 
 }  // namespace rxe_user
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "rxe_user/devices/device_list.h"
+#include "rxe_user/devices/link_monitor.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/testing/net_namespace.h"
 
@@ -18,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-GidEntry Gid(const char* address, uint32_t scope = 0) {
+LocalAddress Gid(const char* address, uint32_t scope = 0) {
   return {*wire::IpAddress::Parse(address), scope};
 }
 
@@ -107,7 +108,7 @@ TEST(Guid, IsUniqueAndNeverZero) {
   interfaces.push_back(Make("eth0.5", 7, 2));
   interfaces.push_back(Make("eth0.6", 8, 2));
   interfaces.push_back(Make("ipvl0", 9, 9));
-  interfaces.back().driver = "ipvlan";
+  interfaces.back().kind = "ipvlan";
   std::set<uint64_t> guids;
   for (const char* host : {"one", "two"}) {
     for (const auto& d :

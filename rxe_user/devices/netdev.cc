@@ -1,204 +1,136 @@
 #include "rxe_user/devices/netdev.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
 #include <linux/ethtool.h>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
+#include <linux/neighbour.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
-#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <mutex>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/devices/netlink.h"
 
 namespace rxe_user {
 namespace {
 
-// One ioctl by interface name; false when the driver or the kernel refuses.
-bool Query(int fd, unsigned long request, const std::string& name, ifreq* ifr) {
-  std::memset(ifr->ifr_name, 0, sizeof(ifr->ifr_name));
-  name.copy(ifr->ifr_name, sizeof(ifr->ifr_name) - 1);
-  return ::ioctl(fd, request, ifr) == 0;
-}
+constexpr char kCannotList[] = "cannot list the network interfaces";
 
-void ReadHardware(int fd, Interface* interface) {
-  ifreq ifr{};
-  if (Query(fd, SIOCGIFMTU, interface->name, &ifr)) {
-    interface->mtu = static_cast<uint32_t>(ifr.ifr_mtu);
-  }
-  if (Query(fd, SIOCGIFHWADDR, interface->name, &ifr) &&
-      ifr.ifr_hwaddr.sa_family == ARPHRD_ETHER) {
-    std::memcpy(interface->mac.data(), ifr.ifr_hwaddr.sa_data,
-                interface->mac.size());
-  }
-  ethtool_drvinfo driver{};
-  driver.cmd = ETHTOOL_GDRVINFO;
-  ifr.ifr_data = reinterpret_cast<char*>(&driver);
-  if (Query(fd, SIOCETHTOOL, interface->name, &ifr)) {
-    interface->driver.assign(driver.driver,
-                             strnlen(driver.driver, sizeof(driver.driver)));
-  }
+// rtnetlink does not tell the speed: ethtool does. 0 when the driver does not
+// say.
+uint64_t SpeedMbps(int fd, const std::string& name) {
+  ifreq request{};
+  name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
   ethtool_cmd settings{};
   settings.cmd = ETHTOOL_GSET;
-  ifr.ifr_data = reinterpret_cast<char*>(&settings);
-  if (Query(fd, SIOCETHTOOL, interface->name, &ifr)) {
-    const uint32_t speed = ethtool_cmd_speed(&settings);
-    if (speed != static_cast<uint32_t>(SPEED_UNKNOWN) && speed != 0xffff) {
-      interface->speed_mbps = speed;
-    }
+  request.ifr_data = reinterpret_cast<char*>(&settings);
+  if (::ioctl(fd, SIOCETHTOOL, &request) != 0) return 0;
+  const uint32_t speed = ethtool_cmd_speed(&settings);
+  const bool known =
+      speed != static_cast<uint32_t>(SPEED_UNKNOWN) && speed != 0xffff;
+  return known ? speed : 0;
+}
+
+Interface ToInterface(rtnl_link* link) {
+  Interface out;
+  out.name = rtnl_link_get_name(link);
+  out.index = static_cast<uint32_t>(rtnl_link_get_ifindex(link));
+  out.mtu = rtnl_link_get_mtu(link);
+  const unsigned flags = rtnl_link_get_flags(link);
+  out.up = flags & IFF_UP;
+  out.running = flags & IFF_RUNNING;
+  out.loopback = flags & IFF_LOOPBACK;
+  if (rtnl_link_get_arptype(link) == ARPHRD_ETHER) {
+    out.mac = netlink::ToMac(rtnl_link_get_addr(link)).value_or(out.mac);
   }
+  if (const char* kind = rtnl_link_get_type(link)) out.kind = kind;
+  return out;
 }
 
 // IPv4 first, then global IPv6, then link-local.
-int AddressRank(const GidEntry& entry) {
-  if (entry.address.is_v4()) return 0;
-  return entry.scope_id == 0 ? 1 : 2;
+int AddressRank(const LocalAddress& local) {
+  if (local.address.is_v4()) return 0;
+  return local.scope_id == 0 ? 1 : 2;
 }
 
-bool ToGid(const sockaddr* address, uint32_t ifindex, GidEntry* out) {
-  if (address == nullptr) return false;
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    out->address = wire::IpAddress::FromV4(v4->sin_addr.s_addr);
-    return true;
+// The elements of a cache, each as the type that the cache is of.
+template <typename T, typename F>
+void ForEach(const netlink::Cache& cache, F&& f) {
+  for (nl_object* object = nl_cache_get_first(cache.get()); object != nullptr;
+       object = nl_cache_get_next(object)) {
+    f(reinterpret_cast<T*>(object));
   }
-  if (address->sa_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    out->address = wire::IpAddress::FromGid(v6->sin6_addr.s6_addr);
-    out->scope_id = IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr) ? ifindex : 0;
-    return true;
-  }
-  return false;
-}
-
-// Whether the interface is up and has carrier.
-bool ReadUp(uint32_t ifindex) {
-  char name[IF_NAMESIZE];
-  if (::if_indextoname(ifindex, name) == nullptr) return false;
-  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  ifreq ifr{};
-  const bool ok = Query(fd, SIOCGIFFLAGS, name, &ifr);
-  ::close(fd);
-  return ok && (ifr.ifr_flags & IFF_UP) && (ifr.ifr_flags & IFF_RUNNING);
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<Interface>> ReadInterfaces() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) {
-    return ErrnoStatus(errno, "cannot list the network interfaces");
-  }
-  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) {
-    absl::Status status =
-        ErrnoStatus(errno, "cannot list the network interfaces");
-    ::freeifaddrs(list);
-    return status;
-  }
+  const UniqueFd ethtool(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!ethtool.valid()) return ErrnoStatus(errno, kCannotList);
   std::map<uint32_t, Interface> by_index;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    // "eth0:1", a labelled second IPv4 address, is still eth0.
-    std::string name = entry->ifa_name;
-    name.resize(std::min(name.size(), name.find(':')));
-    ifreq ifr{};
-    if (!Query(fd, SIOCGIFINDEX, name, &ifr)) continue;  // gone meanwhile
-    const auto index = static_cast<uint32_t>(ifr.ifr_ifindex);
-    Interface& interface = by_index[index];
-    if (interface.index == 0) {
-      interface.index = index;
-      interface.name = name;
-      interface.up = entry->ifa_flags & IFF_UP;
-      interface.running = entry->ifa_flags & IFF_RUNNING;
-      interface.loopback = entry->ifa_flags & IFF_LOOPBACK;
-      ReadHardware(fd, &interface);
-    }
-    GidEntry gid;
-    if (ToGid(entry->ifa_addr, index, &gid)) interface.addresses.push_back(gid);
+  {
+    const std::lock_guard lock(netlink::Lock());
+    const absl::StatusOr<netlink::Socket> socket =
+        netlink::Connect(kCannotList);
+    if (!socket.ok()) return socket.status();
+    nl_cache* cache = nullptr;
+    int error = rtnl_link_alloc_cache(socket->get(), AF_UNSPEC, &cache);
+    if (error < 0) return netlink::ErrorStatus(error, kCannotList);
+    const netlink::Cache links(cache);
+    error = rtnl_addr_alloc_cache(socket->get(), &cache);
+    if (error < 0) return netlink::ErrorStatus(error, kCannotList);
+    const netlink::Cache addresses(cache);
+
+    ForEach<rtnl_link>(links, [&](rtnl_link* link) {
+      Interface interface = ToInterface(link);
+      by_index.emplace(interface.index, std::move(interface));
+    });
+    ForEach<rtnl_addr>(addresses, [&](rtnl_addr* address) {
+      const auto index = static_cast<uint32_t>(rtnl_addr_get_ifindex(address));
+      const auto interface = by_index.find(index);
+      const auto local = netlink::ToIpAddress(rtnl_addr_get_local(address));
+      if (interface == by_index.end() || !local.has_value()) return;
+      interface->second.addresses.push_back(OnInterface(*local, index));
+    });
   }
-  ::close(fd);
-  ::freeifaddrs(list);
 
   std::vector<Interface> result;
   for (auto& [index, interface] : by_index) {
     std::stable_sort(interface.addresses.begin(), interface.addresses.end(),
-                     [](const GidEntry& a, const GidEntry& b) {
+                     [](const LocalAddress& a, const LocalAddress& b) {
                        return AddressRank(a) < AddressRank(b);
                      });
+    interface.speed_mbps = SpeedMbps(ethtool.get(), interface.name);
     result.push_back(std::move(interface));
   }
   return result;
 }
 
-absl::StatusOr<std::unique_ptr<LinkMonitor>> LinkMonitor::Open(
-    uint32_t ifindex) {
-  const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                          NETLINK_ROUTE);
-  if (fd < 0) return ErrnoStatus(errno, "rtnetlink socket");
-  sockaddr_nl local{};
-  local.nl_family = AF_NETLINK;
-  local.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&local), sizeof(local)) != 0) {
-    absl::Status status = ErrnoStatus(errno, "rtnetlink bind");
-    ::close(fd);
-    return status;
+std::optional<std::array<uint8_t, 6>> NeighborMac(
+    uint32_t ifindex, const wire::IpAddress& address) {
+  const std::lock_guard lock(netlink::Lock());
+  const absl::StatusOr<netlink::Socket> socket = netlink::Connect("neighbors");
+  nl_cache* cache = nullptr;
+  if (!socket.ok() || rtnl_neigh_alloc_cache(socket->get(), &cache) < 0) {
+    return std::nullopt;
   }
-  return std::unique_ptr<LinkMonitor>(
-      new LinkMonitor(fd, ifindex, ReadUp(ifindex)));
-}
-
-LinkMonitor::~LinkMonitor() { ::close(fd_); }
-
-void LinkMonitor::SetUp(bool up, std::vector<LinkChange>* changes) {
-  if (up == up_) return;
-  up_ = up;
-  changes->push_back(up ? LinkChange::kUp : LinkChange::kDown);
-}
-
-std::vector<LinkChange> LinkMonitor::Read() {
-  std::vector<LinkChange> changes;
-  alignas(nlmsghdr) char buffer[16384];
-  // Bounded: under a storm of messages the rest waits for the next call.
-  for (int i = 0; i < 64; ++i) {
-    ssize_t received = ::recv(fd_, buffer, sizeof(buffer), MSG_DONTWAIT);
-    if (received < 0 && errno == EINTR) continue;
-    if (received < 0 && errno == ENOBUFS) {
-      // Messages were lost: look for ourselves, and assume the worst.
-      SetUp(ReadUp(ifindex_), &changes);
-      changes.push_back(LinkChange::kAddresses);
-      continue;
-    }
-    if (received <= 0) break;
-    size_t left = static_cast<size_t>(received);
-    for (auto* m = reinterpret_cast<nlmsghdr*>(buffer); NLMSG_OK(m, left);
-         m = NLMSG_NEXT(m, left)) {
-      if (m->nlmsg_type == RTM_NEWLINK || m->nlmsg_type == RTM_DELLINK) {
-        const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(m));
-        if (static_cast<uint32_t>(link->ifi_index) != ifindex_ ||
-            link->ifi_family != AF_UNSPEC) {
-          continue;
-        }
-        SetUp(m->nlmsg_type == RTM_NEWLINK && (link->ifi_flags & IFF_UP) &&
-                  (link->ifi_flags & IFF_RUNNING),
-              &changes);
-      } else if (m->nlmsg_type == RTM_NEWADDR || m->nlmsg_type == RTM_DELADDR) {
-        const auto* address = static_cast<const ifaddrmsg*>(NLMSG_DATA(m));
-        if (address->ifa_index == ifindex_) {
-          changes.push_back(LinkChange::kAddresses);
-        }
-      }
-    }
-  }
-  return changes;
+  const netlink::Cache table(cache);
+  const netlink::Address wanted = netlink::FromIpAddress(address);
+  const netlink::Neighbor neighbor(
+      rtnl_neigh_get(table.get(), static_cast<int>(ifindex), wanted.get()));
+  // States in which the kernel would use the address (its NUD_VALID).
+  constexpr int kValid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE |
+                         NUD_STALE | NUD_DELAY;
+  if (neighbor == nullptr) return std::nullopt;
+  const int state = rtnl_neigh_get_state(neighbor.get());
+  if (state < 0 || (state & kValid) == 0) return std::nullopt;
+  return netlink::ToMac(rtnl_neigh_get_lladdr(neighbor.get()));
 }
 
 }  // namespace rxe_user

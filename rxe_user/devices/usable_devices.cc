@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_join.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/broker/slot.h"
 
 namespace rxe_user {
@@ -20,9 +21,9 @@ class Lines {
     if (addresses.empty()) holders_.push_back(holder);
     addresses.push_back(address);
   }
-  void Tell() const {
+  void Warn() const {
     for (const std::string& holder : holders_) {
-      TellOnce(PortTakenLine(absl::StrJoin(taken_.at(holder), ", "), holder));
+      WarnOnce(PortTakenLine(absl::StrJoin(taken_.at(holder), ", "), holder));
     }
   }
 
@@ -34,16 +35,14 @@ class Lines {
 }  // namespace
 
 absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
-  std::vector<LocalPlace> places;
+  std::vector<LocalAddress> addresses;
   for (const auto& device : devices) {
-    for (const GidEntry& gid : device->gids) {
-      places.push_back({gid.address, gid.scope_id});
-    }
+    addresses.insert(addresses.end(), device->gids.begin(), device->gids.end());
   }
-  const auto uses = LookAtPorts(places);
+  const auto uses = ProbePorts(addresses);
   if (!uses.ok() && ErrnoOf(uses.status()) != 0) return uses.status();
   if (!uses.ok()) {
-    TellOnce(std::string(uses.status().message()));
+    WarnOnce(std::string(uses.status().message()));
     return Devices();
   }
 
@@ -53,14 +52,14 @@ absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
   for (const auto& device : devices) {
     Device kept = *device;
     bool any = false;
-    std::string trouble;
-    for (GidEntry& gid : kept.gids) {
+    std::string error;
+    for (LocalAddress& gid : kept.gids) {
       if (!use->foreign_holder.empty()) {
         lines.AddTaken(use->foreign_holder, gid.address.ToString());
-        gid = GidEntry{};
-      } else if (!use->trouble.empty()) {
-        // An IPv6 address that is still being checked, say: it may do soon.
-        trouble = use->trouble;
+        gid = LocalAddress{};
+      } else if (!use->error.empty()) {
+        // E.g. an IPv6 address that is still being checked: it may do soon.
+        error = use->error;
       } else {
         any = true;
       }
@@ -68,11 +67,11 @@ absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
     }
     if (any) {
       usable.push_back(std::make_shared<const Device>(std::move(kept)));
-    } else if (!trouble.empty()) {
-      TellOnce(trouble);
+    } else if (!error.empty()) {
+      WarnOnce(error);
     }
   }
-  lines.Tell();
+  lines.Warn();
   return usable;
 }
 

@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/qpn.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/engine/engine_impl.h"
+#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
@@ -49,7 +51,7 @@ EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
 EngineImpl::~EngineImpl() {
   if (!alive_) return;  // every part has been abandoned
   // The threads first: they use all the others.
-  housekeeper_.reset();
+  control_.reset();
   helper_.reset();
   for (auto& lane : lanes_) lane->Close();
 }
@@ -61,10 +63,8 @@ absl::Status EngineImpl::EnsureOpen() {
   if (open_) return absl::OkStatus();
   absl::Status status = OpenParts();
   if (!status.ok()) {
-    housekeeper_.reset();
     helper_.reset();
     for (auto& lane : lanes_) lane->Close();
-    link_monitor_.reset();
     slot_.reset();
   }
   return status;
@@ -82,33 +82,15 @@ absl::Status EngineImpl::OpenParts() {
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
 
-  // Another thread for what may take its time, such as starting a new port
-  // broker: the helper must not wait for it.
-  absl::StatusOr<std::unique_ptr<HelperThread>> housekeeper =
-      HelperThread::Create("rxe-user-house", [] { return kNever; });
-  if (!housekeeper.ok()) return housekeeper.status();
-  housekeeper_ = *std::move(housekeeper);
-  housekeeper_->AddWatch([this] { return slot_->fd(); },
-                         [this] { OnSlotReadable(); });
-  // Nice to have: where it is refused, link events are not told.
-  auto monitor = LinkMonitor::Open(device_->ifindex);
-  if (IsOutOfFiles(monitor.status())) return monitor.status();
-  if (monitor.ok()) {
-    link_monitor_ = *std::move(monitor);
-    housekeeper_->AddWatch([this] { return link_monitor_->fd(); },
-                           [this] { OnLinkReadable(); });
-  }
-
   // One address that cannot be had (an IPv6 one that is still being checked
   // for duplicates, say) does not spoil the others.
   absl::Status first_error;
   bool any = false;
-  for (const GidEntry& entry : device_->gids) {
+  for (const LocalAddress& entry : device_->gids) {
     if (entry.address.is_unspecified()) continue;  // left out of the GID table
-    absl::StatusOr<int> fd = slot_->OpenAddress(entry.address, entry.scope_id);
+    absl::StatusOr<int> fd = slot_->OpenAddress(entry);
     absl::Status status =
-        fd.ok() ? (*port)->AddReceiver({entry.address, entry.scope_id}, *fd)
-                : fd.status();
+        fd.ok() ? (*port)->AddReceiver(entry, *fd) : fd.status();
     any = any || status.ok();
     first_error.Update(status);
   }
@@ -118,21 +100,44 @@ absl::Status EngineImpl::OpenParts() {
         absl::StrCat("interface ", device_->netdev, " has no address"));
   }
   if (absl::Status status = helper_->Start(); !status.ok()) return status;
-  if (absl::Status status = housekeeper_->Start(); !status.ok()) return status;
+  if (absl::Status status = StartControl(); !status.ok()) return status;
   // The lane last: from then on threads may wait on its sockets, and count on
   // them.
   lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0,
                   HelperSpin());
   open_ = true;
+  // What follows may take its time, such as starting a new port broker: the
+  // helper must not wait for it.
+  slot_->OnChange([this] { control_->Refresh(); });
+  control_->Add({.fd = [this] { return slot_->fd(); },
+                 .time = [this] { return slot_->retry_at(); },
+                 .run = [this] { OnSlotReadable(); }});
   return absl::OkStatus();
 }
 
-absl::Status EngineImpl::OpenAddressLocked(const GidEntry& entry) {
+absl::Status EngineImpl::StartControl() {
+  const std::lock_guard<std::mutex> lock(control_mutex_);
+  if (control_ != nullptr) return absl::OkStatus();
+  // Nice to have: where it is refused, nobody hears of changes of the link.
+  auto monitor = LinkMonitor::Open(device_->ifindex);
+  if (IsOutOfFiles(monitor.status())) return monitor.status();
+  auto control = ControlThread::Start();
+  if (!control.ok()) return control.status();
+  control_ = *std::move(control);
+  if (monitor.ok()) {
+    link_monitor_ = *std::move(monitor);
+    control_->Add({.fd = [this] { return link_monitor_->fd(); },
+                   .run = [this] { NotifyOfLink(link_monitor_->Read()); }});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::OpenAddressLocked(const LocalAddress& entry) {
   Port* port = lanes_[0]->port();
   if (port->HasReceiver(entry.address)) return absl::OkStatus();
-  absl::StatusOr<int> fd = slot_->OpenAddress(entry.address, entry.scope_id);
+  absl::StatusOr<int> fd = slot_->OpenAddress(entry);
   if (!fd.ok()) return fd.status();
-  absl::Status status = port->AddReceiver({entry.address, entry.scope_id}, *fd);
+  absl::Status status = port->AddReceiver(entry, *fd);
   if (status.ok()) lanes_[0]->SocketAdded(*fd);
   return status;
 }
@@ -141,14 +146,7 @@ absl::Status EngineImpl::OpenAddress(const wire::IpAddress& local) {
   if (!alive_) return ForkedStatus();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
-  return OpenAddressLocked({local, ScopeOf(local)});
-}
-
-uint32_t EngineImpl::ScopeOf(const wire::IpAddress& address) const {
-  // fe80::/10
-  const bool link_local = !address.is_v4() && address.bytes[0] == 0xfe &&
-                          (address.bytes[1] & 0xc0) == 0x80;
-  return link_local ? device_->ifindex : 0;
+  return OpenAddressLocked(OnInterface(local, device_->ifindex));
 }
 
 // --- Numbers.
@@ -162,13 +160,13 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {
     return absl::ResourceExhaustedError(
         "all 65,534 queue pair numbers of this process are in use");
   }
-  return uint32_t{slot_->number()} << 16 | *number;
+  return MakeQpn(slot_->number(), *number);
 }
 
 void EngineImpl::ReleaseQpn(uint32_t qpn) {
   if (!alive_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  numbers_.Release(static_cast<uint16_t>(qpn));
+  numbers_.Release(NumberOf(qpn));
 }
 
 LaneImpl& EngineImpl::LaneOf(uint32_t qpn) {
@@ -187,7 +185,8 @@ absl::StatusOr<uint16_t> EngineImpl::SourcePort(const wire::IpAddress& local,
     const std::lock_guard<std::mutex> lock(mutex_);
     if (absl::Status status = EnsureOpen(); !status.ok()) return status;
   }
-  return lanes_[0]->port()->SourcePort({local, ScopeOf(local)}, ideal);
+  return lanes_[0]->port()->SourcePort(OnInterface(local, device_->ifindex),
+                                       ideal);
 }
 
 // --- Progress.
@@ -245,36 +244,17 @@ int EngineImpl::WaitReadable(int fd) {
   }
 }
 
-int EngineImpl::WaitAside(int fd) {
+int EngineImpl::WaitPassive(int fd) {
   if (!alive_) return ENODEV;
-  const int link = open_ ? -1 : AsideLink();
-  for (;;) {
-    pollfd fds[2] = {{fd, POLLIN, 0}, {link, POLLIN, 0}};
-    if (::ppoll(fds, 2, nullptr, nullptr) < 0) return errno;
-    if (fds[0].revents != 0) return 0;
-    OnAsideLink();
+  if (!open_) {
+    int before;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    // Where it is refused, there are only events that others bring.
+    (void)StartControl();
+    ::pthread_setcancelstate(before, nullptr);
   }
-}
-
-int EngineImpl::AsideLink() {
-  const std::lock_guard<std::mutex> lock(aside_mutex_);
-  if (aside_monitor_ == nullptr) {
-    auto monitor = LinkMonitor::Open(device_->ifindex);
-    if (!monitor.ok()) return -1;
-    aside_monitor_ = *std::move(monitor);
-  }
-  return aside_monitor_->fd();
-}
-
-void EngineImpl::OnAsideLink() {
-  int before;
-  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-  {
-    const std::lock_guard<std::mutex> lock(aside_mutex_);
-    const std::vector<LinkChange> changes = aside_monitor_->Read();
-    if (!open_) TellLink(changes);
-  }
-  ::pthread_setcancelstate(before, nullptr);
+  pollfd readable = {fd, POLLIN, 0};
+  return ::poll(&readable, 1, -1) < 0 ? errno : 0;
 }
 
 // --- The threads.
@@ -287,16 +267,12 @@ Time EngineImpl::HelperTurn() {
 
 void EngineImpl::OnSlotReadable() {
   slot_->OnReadable([this](const Stray& stray) {
-    if (stray.bytes.size() < 8) return;
-    const uint32_t qpn = uint32_t{stray.bytes[5]} << 16 |
-                         uint32_t{stray.bytes[6]} << 8 | stray.bytes[7];
-    LaneOf(qpn).DeliverStray(stray);
+    const std::optional<uint32_t> qpn = wire::PeekDestQpn(stray.bytes);
+    if (qpn.has_value()) LaneOf(*qpn).DeliverStray(stray);
   });
 }
 
-void EngineImpl::OnLinkReadable() { TellLink(link_monitor_->Read()); }
-
-void EngineImpl::TellLink(const std::vector<LinkChange>& changes) {
+void EngineImpl::NotifyOfLink(const std::vector<LinkChange>& changes) {
   for (const LinkChange change : changes) {
     const std::lock_guard<std::mutex> lock(listeners_mutex_);
     for (const auto& [id, listener] : listeners_) listener(change);
@@ -333,10 +309,7 @@ void EngineImpl::AbandonInChild() {
   alive_ = false;
   for (auto& lane : lanes_) lane->AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
-  if (housekeeper_ != nullptr) housekeeper_->AbandonInChild();
-  link_monitor_.reset();
-  aside_monitor_.reset();
-  // The slot sees to itself.
+  // The others see to themselves (base/fork_guard.h).
 }
 
 }  // namespace rxe_user

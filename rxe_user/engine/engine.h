@@ -69,13 +69,12 @@ class Engine {
   // cancellation point, left by unwinding (so callers must not be noexcept).
   virtual int WaitReadable(int fd) = 0;
   // The same, but leaves progress to others: for a thread that waits for what
-  // seldom comes, which packets meant for others should not wake. Before the
-  // first queue pair it is what tells link listeners.
-  virtual int WaitAside(int fd) = 0;
+  // seldom comes, which packets meant for others should not wake.
+  virtual int WaitPassive(int fd) = 0;
 
   // `listener` is told of changes of the device's interface, by a thread of
-  // the engine, from the first queue pair on; before, by one in WaitAside. It
-  // must not call the engine.
+  // the engine, from the first queue pair or the first WaitPassive on. It must
+  // not call the engine.
   // Remove returns when it is not running and will not be called again.
   using LinkListener = std::function<void(LinkChange)>;
   virtual uint64_t AddLinkListener(LinkListener listener) = 0;

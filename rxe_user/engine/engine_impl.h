@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "rxe_user/broker/slot.h"
-#include "rxe_user/devices/netdev.h"
+#include "rxe_user/devices/link_monitor.h"
+#include "rxe_user/engine/control_thread.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/engine/helper_thread.h"
 #include "rxe_user/engine/lane_impl.h"
@@ -44,7 +45,7 @@ class EngineImpl final : public Engine {
   void SignOfLife() override;
   void DropLease() override;
   int WaitReadable(int fd) override;
-  int WaitAside(int fd) override;
+  int WaitPassive(int fd) override;
   uint64_t AddLinkListener(LinkListener listener) override;
   void RemoveLinkListener(uint64_t id) override;
 
@@ -60,17 +61,13 @@ class EngineImpl final : public Engine {
   // The following: mutex_ held.
   absl::Status EnsureOpen();
   absl::Status OpenParts();
-  absl::Status OpenAddressLocked(const GidEntry& entry);
+  absl::Status OpenAddressLocked(const LocalAddress& entry);
 
-  // The interface's index for a link-local address, else 0.
-  uint32_t ScopeOf(const wire::IpAddress& address) const;
   transport::Time HelperTurn();
   void OnSlotReadable();
-  void OnLinkReadable();
-  void TellLink(const std::vector<LinkChange>& changes);
-  // The descriptor of aside_monitor_, made when new; -1 if that is refused.
-  int AsideLink();
-  void OnAsideLink();
+  // Makes control_ if there is none.
+  absl::Status StartControl();
+  void NotifyOfLink(const std::vector<LinkChange>& changes);
 
   const std::shared_ptr<const Device> device_;
   const Parts parts_;
@@ -81,13 +78,12 @@ class EngineImpl final : public Engine {
   std::mutex mutex_;  // opening, addresses, numbers; before any lane's lock
   QpnAllocator numbers_;
   std::unique_ptr<Slot> slot_;
-  std::unique_ptr<LinkMonitor> link_monitor_;
-  std::unique_ptr<HelperThread> helper_;       // makes progress
-  std::unique_ptr<HelperThread> housekeeper_;  // port broker, link events
+  std::unique_ptr<HelperThread> helper_;  // makes progress
 
-  // Before there is a housekeeper, threads in WaitAside tell the link's events.
-  std::mutex aside_mutex_;
-  std::unique_ptr<LinkMonitor> aside_monitor_;  // guarded by aside_mutex_
+  // Started by the first queue pair or the first thread in WaitPassive.
+  std::mutex control_mutex_;
+  std::unique_ptr<LinkMonitor> link_monitor_;
+  std::unique_ptr<ControlThread> control_;  // port broker, changes of the link
 
   std::mutex listeners_mutex_;
   uint64_t next_listener_ = 1;

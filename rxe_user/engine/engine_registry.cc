@@ -1,63 +1,54 @@
 // The engines of this process, and what becomes of them in fork.
 #include "rxe_user/engine/engine_registry.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <map>
 #include <vector>
 
+#include "rxe_user/base/fork_guard.h"
 #include "rxe_user/engine/adaptive_lock.h"
 
 namespace rxe_user {
 namespace {
 
-// Never destroyed: other threads may still use engines while the program
-// exits, and the program may have left devices open.
-struct Registry {
+class Registry final : private ForkGuard {
+ public:
+  static Registry& Get() {
+    // Never destroyed: other threads may still use engines while the program
+    // exits, and the program may have left devices open.
+    static Registry* const registry = new Registry;
+    return *registry;
+  }
+
   AdaptiveLock lock;
   // All engines, for fork; they remove themselves when they end.
   std::vector<EngineImpl*> engines;
   // By interface index and name.
   std::map<std::pair<uint32_t, std::string>, std::weak_ptr<EngineImpl>> by_name;
-  bool locked_for_fork = false;
+
+ private:
+  Registry() : ForkGuard(ForkLevel::kEngines) { EnterForkGuard(); }
+  void BeforeFork() override {
+    lock.Lock();
+    for (EngineImpl* engine : engines) engine->LockForFork();
+  }
+  void AfterForkInParent() override {
+    for (EngineImpl* engine : engines) engine->UnlockInParent();
+    lock.Unlock();
+  }
+  // The child may open devices afresh; those of the parent are dead to it.
+  void AfterForkInChild() override {
+    for (EngineImpl* engine : engines) engine->AbandonInChild();
+    engines.clear();
+    by_name.clear();
+    lock.Unlock();
+  }
 };
-
-Registry& TheRegistry();
-
-void BeforeFork() {
-  Registry& registry = TheRegistry();
-  registry.lock.Lock();
-  for (EngineImpl* engine : registry.engines) engine->LockForFork();
-}
-
-void AfterForkInParent() {
-  Registry& registry = TheRegistry();
-  for (EngineImpl* engine : registry.engines) engine->UnlockInParent();
-  registry.lock.Unlock();
-}
-
-// The child may open devices afresh; those of the parent are dead to it.
-void AfterForkInChild() {
-  Registry& registry = TheRegistry();
-  for (EngineImpl* engine : registry.engines) engine->AbandonInChild();
-  registry.engines.clear();
-  registry.by_name.clear();
-  registry.lock.Unlock();
-}
-
-Registry& TheRegistry() {
-  static Registry* const registry = [] {
-    ::pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
-    return new Registry;
-  }();
-  return *registry;
-}
 
 // Called by the last owner, without the registry's lock, which BeforeFork must
 // be able to get while an engine ends.
 void Delete(EngineImpl* engine) {
-  Registry& registry = TheRegistry();
+  Registry& registry = Registry::Get();
   registry.lock.Lock();
   std::erase(registry.engines, engine);
   registry.lock.Unlock();
@@ -68,7 +59,7 @@ void Delete(EngineImpl* engine) {
 
 std::shared_ptr<EngineImpl> MakeEngine(std::shared_ptr<const Device> device,
                                        EngineImpl::Parts parts) {
-  Registry& registry = TheRegistry();
+  Registry& registry = Registry::Get();
   std::shared_ptr<EngineImpl> engine(
       new EngineImpl(std::move(device), std::move(parts)), Delete);
   registry.lock.Lock();
@@ -79,7 +70,7 @@ std::shared_ptr<EngineImpl> MakeEngine(std::shared_ptr<const Device> device,
 
 std::shared_ptr<EngineImpl> FindOrMakeEngine(
     std::shared_ptr<const Device> device, EngineImpl::Parts parts) {
-  Registry& registry = TheRegistry();
+  Registry& registry = Registry::Get();
   const std::pair<uint32_t, std::string> key(device->ifindex, device->netdev);
   // Made before it is known to be needed: it is cheap, and the registry's lock
   // stays short.

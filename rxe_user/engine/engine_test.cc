@@ -212,7 +212,7 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
   std::atomic<int> waiting = 0;
-  std::thread aside;
+  std::thread passive;
   std::thread early;
   const auto make = GetParam().uring ? UringPort::Create : SocketPort::Create;
   a_ = std::make_unique<Node>(slots_, Address(GetParam().address), make);
@@ -222,9 +222,9 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
           ++waiting;
           EXPECT_EQ(engine.WaitReadable(pipe_ends[0]), 0);
         });
-        aside = std::thread([&] {
+        passive = std::thread([&] {
           ++waiting;
-          EXPECT_EQ(engine.WaitAside(pipe_ends[0]), 0);
+          EXPECT_EQ(engine.WaitPassive(pipe_ends[0]), 0);
         });
         while (waiting < 2) std::this_thread::yield();
         ::usleep(50'000);  // they block
@@ -244,7 +244,7 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   EXPECT_EQ(from, to);
   ASSERT_EQ(::write(pipe_ends[1], "x", 1), 1);
   early.join();
-  aside.join();
+  passive.join();
   for (const int fd : {pipe_ends[0], pipe_ends[1], ready[0], ready[1]}) {
     ::close(fd);
   }
@@ -506,7 +506,7 @@ TEST(Engine, TellsOfLinksBeforeTheFirstQueuePair) {
   const uint64_t id = engine->AddLinkListener([&](LinkChange change) {
     if (change == LinkChange::kDown && !down.exchange(true)) end_waiting();
   });
-  std::thread waiter([&] { EXPECT_EQ(engine->WaitAside(ends[0]), 0); });
+  std::thread waiter([&] { EXPECT_EQ(engine->WaitPassive(ends[0]), 0); });
   bool allowed = true;
   const transport::Time limit = Lane::Now() + 10 * transport::kSecond;
   while (allowed && !down && Lane::Now() < limit) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "rxe_user/base/qpn.h"
 #include "rxe_user/engine/lane_impl.h"
 #include "rxe_user/memory/guarded_copy.h"
 
@@ -375,9 +376,8 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   return bytes;
 }
 
-// A queue pair's number begins with its slot's.
 void LaneImpl::OnStray(const transport::Datagram& datagram, uint32_t qpn) {
-  if (qpn >> 16 == slot_number_ || slot_ == nullptr) return;
+  if (SlotOf(qpn) == slot_number_ || slot_ == nullptr) return;
   ++counters_.strays_forwarded;
   slot_->Forward({datagram.source, datagram.destination, datagram.source_port,
                   datagram.traffic_class, datagram.hop_limit, datagram.bytes});

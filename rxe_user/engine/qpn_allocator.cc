@@ -1,15 +1,11 @@
 #include "rxe_user/engine/qpn_allocator.h"
 
-#include <sys/random.h>
+#include "rxe_user/base/random.h"
 
 namespace rxe_user {
 namespace {
 
-uint16_t Random16() {
-  uint16_t value = 0;
-  (void)!::getrandom(&value, sizeof(value), 0);
-  return value;
-}
+uint16_t Random16() { return static_cast<uint16_t>(SecureRandom32()); }
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 
 #include <mutex>
 
+#include "rxe_user/base/random.h"
 #include "rxe_user/memory/guarded_copy.h"
-#include "rxe_user/memory/random.h"
 
 namespace rxe_user {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "rxe_user/devices/device.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/objects/queue_pair.h"
 
 namespace rxe_user {
@@ -41,7 +41,7 @@ bool CompletionQueue::Push(const Completion& completion) {
       config_.async->Post(
           {config_.error_event, config_.element, 0, &async_account_});
       // Its peers only see that nothing answers any more.
-      TellOnce(absl::StrCat("a completion queue of ", capacity_,
+      WarnOnce(absl::StrCat("a completion queue of ", capacity_,
                             " entries has overrun and its queue pairs go to "
                             "the error state: make it as large as what can be "
                             "outstanding, or poll it more often"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/usable_devices.h"
 
 namespace rxe_user {
@@ -53,21 +54,21 @@ std::shared_ptr<const Device> WithStableGids(const Device& before,
                                              const Device& now) {
   Device merged = now;
   merged.gids = before.gids;
-  std::vector<GidEntry> fresh = now.gids;
-  for (GidEntry& gid : merged.gids) {
-    auto it = std::find_if(fresh.begin(), fresh.end(), [&](const GidEntry& f) {
-      return f.address == gid.address;
-    });
+  std::vector<LocalAddress> fresh = now.gids;
+  for (LocalAddress& gid : merged.gids) {
+    auto it = std::find_if(
+        fresh.begin(), fresh.end(),
+        [&](const LocalAddress& f) { return f.address == gid.address; });
     if (it == fresh.end()) {
-      gid = GidEntry{};
+      gid = LocalAddress{};
     } else {
       fresh.erase(it);
     }
   }
-  for (const GidEntry& gid : fresh) {
+  for (const LocalAddress& gid : fresh) {
     auto hole = std::find_if(
         merged.gids.begin(), merged.gids.end(),
-        [](const GidEntry& g) { return g.address.is_unspecified(); });
+        [](const LocalAddress& g) { return g.address.is_unspecified(); });
     if (hole != merged.gids.end()) {
       *hole = gid;
     } else {
@@ -107,7 +108,7 @@ int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
 
 int ReportedErrno(const absl::Status& status) {
   if (status.ok()) return 0;
-  TellOnce(std::string(status.message()));
+  WarnOnce(std::string(status.message()));
   if (const int error = ErrnoOf(status)) return error;
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:

@@ -86,7 +86,7 @@ int EventQueue::Take(Engine& engine, Event* event) {
     if ((flags & O_NONBLOCK) != 0) return EAGAIN;
     const int error = waiter_ == Waiter::kMakesProgress
                           ? engine.WaitReadable(fd_)
-                          : engine.WaitAside(fd_);
+                          : engine.WaitPassive(fd_);
     if (error != 0 && !(error == EINTR && SignalsRestart())) return error;
   }
   return 0;

@@ -46,7 +46,7 @@ class FakeEngine final : public Engine {
     pollfd p = {fd, POLLIN, 0};
     return poll(&p, 1, 10'000) < 0 ? errno : 0;
   }
-  int WaitAside(int fd) override { return WaitReadable(fd); }
+  int WaitPassive(int fd) override { return WaitReadable(fd); }
   uint64_t AddLinkListener(LinkListener /*listener*/) override { return 1; }
   void RemoveLinkListener(uint64_t /*id*/) override {}
 };

@@ -15,20 +15,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/local_address.h"
 #include "transport/base/burst.h"
 #include "transport/endpoint/endpoint.h"
 #include "wire/address.h"
 
 namespace rxe_user {
-
-// An address of the device, with the interface that gives a link-local one its
-// meaning.
-struct LocalAddress {
-  wire::IpAddress address;
-  uint32_t scope_id = 0;
-
-  bool operator==(const LocalAddress&) const = default;
-};
 
 struct PortCounters {
   uint64_t rx_calls = 0;      // system calls that ask for datagrams

@@ -5,13 +5,13 @@
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
 #include <netinet/udp.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/random.h"
 
 #ifndef IPV6_FLOWINFO
 #define IPV6_FLOWINFO 11
@@ -149,8 +149,7 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   (void)::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
                      sizeof(program));
 
-  uint32_t start = 0;  // any start will do when there is no randomness yet
-  if (::getrandom(&start, sizeof(start), GRND_NONBLOCK) < 0) start = 0;
+  const uint32_t start = SecureRandom32() % kSourcePorts;
   int error = EADDRINUSE;
   for (uint32_t i = 0; i < kSourcePorts && error == EADDRINUSE; ++i) {
     *port = static_cast<uint16_t>(kFirstSourcePort +

@@ -123,9 +123,7 @@ class FakeHelper final : public LaneHelper {
 class FakeSlot final : public Slot {
  public:
   uint8_t number() const override { return 5; }
-  absl::StatusOr<int> OpenAddress(const wire::IpAddress&, uint32_t) override {
-    return -1;
-  }
+  absl::StatusOr<int> OpenAddress(const LocalAddress&) override { return -1; }
   int fd() const override { return -1; }
   void OnReadable(const std::function<void(const Stray&)>&) override {}
   void Forward(const Stray& stray) override {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rxe_user/base/qpn.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "wire/packet.h"
 
@@ -20,9 +21,8 @@ class TestSlots::OneSlot final : public Slot {
     all_.taken_[static_cast<size_t>(number_)] = false;
   }
   uint8_t number() const override { return static_cast<uint8_t>(number_); }
-  absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
-                                  uint32_t scope_id) override {
-    return all_.Open(number_, address, scope_id);
+  absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
+    return all_.Open(number_, local);
   }
   int fd() const override { return box().event_fd; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override {
@@ -42,7 +42,7 @@ class TestSlots::OneSlot final : public Slot {
   }
   void Forward(const Stray& stray) override {
     ++all_.forwarded_;
-    const int number = stray.bytes[5];
+    const int number = SlotOf(wire::PeekDestQpn(stray.bytes).value_or(0));
     if (number < 1 || number > kSlots) return;
     const std::lock_guard<std::mutex> lock(all_.mutex_);
     Mailbox& to = all_.mailboxes_[static_cast<size_t>(number)];
@@ -81,12 +81,11 @@ absl::StatusOr<std::unique_ptr<Slot>> TestSlots::Acquire() {
   return absl::UnavailableError("all test slots are taken");
 }
 
-absl::StatusOr<int> TestSlots::Open(int number, const wire::IpAddress& address,
-                                    uint32_t scope_id) {
+absl::StatusOr<int> TestSlots::Open(int number, const LocalAddress& local) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<int>& sockets = groups_[address];
+  std::vector<int>& sockets = groups_[local];
   while (static_cast<int>(sockets.size()) < kSlots) {
-    const bool v6 = !address.is_v4();
+    const bool v6 = !local.address.is_v4();
     const int fd = ::socket(v6 ? AF_INET6 : AF_INET,
                             SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     const int one = 1;
@@ -94,10 +93,10 @@ absl::StatusOr<int> TestSlots::Open(int number, const wire::IpAddress& address,
     if (v6) {
       ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
     }
-    SocketAddress local;
-    const socklen_t length =
-        ToSocketAddress(address, wire::kRoceUdpPort, scope_id, &local);
-    if (::bind(fd, &local.any, length) != 0) {
+    SocketAddress bound;
+    const socklen_t length = ToSocketAddress(local.address, wire::kRoceUdpPort,
+                                             local.scope_id, &bound);
+    if (::bind(fd, &bound.any, length) != 0) {
       absl::Status status = absl::ErrnoToStatus(errno, "bind of port 4791");
       ::close(fd);
       return status;

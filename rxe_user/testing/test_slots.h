@@ -36,13 +36,12 @@ class TestSlots {
     std::deque<std::pair<Stray, std::vector<uint8_t>>> strays;
   };
 
-  absl::StatusOr<int> Open(int number, const wire::IpAddress& address,
-                           uint32_t scope_id);
+  absl::StatusOr<int> Open(int number, const LocalAddress& local);
 
   std::mutex mutex_;
   std::array<bool, kSlots + 1> taken_{};
   std::array<Mailbox, kSlots + 1> mailboxes_;
-  std::map<wire::IpAddress, std::vector<int>> groups_;
+  std::map<LocalAddress, std::vector<int>> groups_;
   std::atomic<int> forwarded_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace rxe_user_cli {
 namespace {
 
 using rxe_user::Device;
-using rxe_user::GidEntry;
+using rxe_user::LocalAddress;
 using Json = nlohmann::ordered_json;
 
 template <typename... Args>
@@ -51,12 +51,6 @@ std::string Scope(uint32_t ifindex) {
   char name[IF_NAMESIZE];
   return if_indextoname(ifindex, name) != nullptr ? name
                                                   : std::to_string(ifindex);
-}
-
-std::string AddressText(const GidEntry& gid) {
-  std::string text = gid.address.ToString();
-  if (gid.scope_id != 0) text += "%" + Scope(gid.scope_id);
-  return text;
 }
 
 std::string Speed(uint64_t mbps) {
@@ -104,7 +98,7 @@ std::string DevicesAsText(const Devices& devices, const std::string& io,
   for (const auto& d : devices) {
     for (size_t i = 0; i < d->gids.size(); ++i) {
       const std::string why = trouble(d->gids[i]);
-      rows.push_back({d->name, std::to_string(i), AddressText(d->gids[i]),
+      rows.push_back({d->name, std::to_string(i), d->gids[i].ToString(),
                       why.empty() ? "available" : why});
     }
   }
@@ -123,7 +117,7 @@ std::string DevicesAsJson(const Devices& devices, const std::string& io,
     if (d->speed_mbps != 0) device["speed_mbps"] = d->speed_mbps;
     Json gids = Json::array();
     for (size_t i = 0; i < d->gids.size(); ++i) {
-      const GidEntry& g = d->gids[i];
+      const LocalAddress& g = d->gids[i];
       const std::string why = trouble(g);
       Json gid = {{"index", i},
                   {"type", "RoCE v2"},
@@ -156,9 +150,8 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
         "rxe-user devices: no device: no interface is up and has an address "
         "(see ip address)\n");
   }
-  const PortTrouble trouble = [](const GidEntry& gid) {
-    return std::string(
-        rxe_user::PortAvailable(gid.address, gid.scope_id).message());
+  const PortTrouble trouble = [](const LocalAddress& gid) {
+    return std::string(rxe_user::PortAvailable(gid).message());
   };
   const auto port = rxe_user::MakePort();
   const std::string io =

@@ -13,7 +13,7 @@
 namespace rxe_user_cli {
 
 // Why UDP port 4791 of an address cannot be had; empty if it can.
-using PortTrouble = std::function<std::string(const rxe_user::GidEntry&)>;
+using PortTrouble = std::function<std::string(const rxe_user::LocalAddress&)>;
 
 using Devices = std::vector<std::shared_ptr<const rxe_user::Device>>;
 

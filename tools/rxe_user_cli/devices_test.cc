@@ -8,7 +8,7 @@ namespace rxe_user_cli {
 namespace {
 
 using rxe_user::Device;
-using rxe_user::GidEntry;
+using rxe_user::LocalAddress;
 
 Devices TwoDevices() {
   auto eth = std::make_shared<Device>();
@@ -35,7 +35,7 @@ Devices TwoDevices() {
   return {eth, lo};
 }
 
-std::string Trouble(const GidEntry& gid) {
+std::string Trouble(const LocalAddress& gid) {
   return gid.address.is_v4() && gid.address.bytes[12] == 127 ? "it is taken"
                                                              : "";
 }

@@ -2,10 +2,10 @@
 #include <arpa/inet.h>
 #include <netinet/ip.h>
 
-#include <cstdio>
 #include <cstring>
 #include <optional>
 
+#include "rxe_user/devices/netdev.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 
@@ -18,26 +18,6 @@ std::optional<uint8_t> GidIndexOf(const rxe_user::Device& device,
     if (device.gids[i].address == address) return static_cast<uint8_t>(i);
   }
   return std::nullopt;
-}
-
-// The MAC address that the kernel's ARP table has for `address`.
-bool FromArpTable(const wire::IpAddress& address, uint8_t mac[6]) {
-  std::FILE* table = std::fopen("/proc/net/arp", "re");
-  if (table == nullptr) return false;
-  const std::string wanted = address.ToString();
-  char line[256], ip[64];
-  unsigned type, flags, m[6];
-  bool found = false;
-  while (!found && std::fgets(line, sizeof(line), table) != nullptr) {
-    constexpr unsigned kComplete = 2;
-    found =
-        std::sscanf(line, "%63s 0x%x 0x%x %x:%x:%x:%x:%x:%x", ip, &type, &flags,
-                    &m[0], &m[1], &m[2], &m[3], &m[4], &m[5]) == 9 &&
-        (flags & kComplete) != 0 && wanted == ip;
-  }
-  std::fclose(table);
-  for (int i = 0; found && i < 6; ++i) mac[i] = static_cast<uint8_t>(m[i]);
-  return found;
 }
 
 }  // namespace
@@ -165,12 +145,14 @@ VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* ibv,
       std::memcpy(mac, device->mac.data(), 6);
       return 0;
     }
-    const auto& gid = av.destination.bytes;
-    if (av.destination.is_v4()) {
-      return FromArpTable(av.destination, mac) ? 0 : EHOSTUNREACH;
+    if (const auto neighbor =
+            rxe_user::NeighborMac(device->ifindex, av.destination)) {
+      std::memcpy(mac, neighbor->data(), neighbor->size());
+      return 0;
     }
+    const auto& gid = av.destination.bytes;
     // A link-local address made from the MAC address.
-    if (gid[0] == 0xfe && gid[1] == 0x80 && gid[11] == 0xff &&
+    if (rxe_user::IsLinkLocal(av.destination) && gid[11] == 0xff &&
         gid[12] == 0xfe) {
       const uint8_t made[6] = {static_cast<uint8_t>(gid[8] ^ 2),
                                gid[9],

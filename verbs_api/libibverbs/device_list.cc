@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device.h"
 #include "rxe_user/devices/usable_devices.h"
 #include "rxe_user/objects/context.h"
@@ -73,7 +74,7 @@ VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
   return PointerCall([&]() -> ibv_device** {
     absl::StatusOr<rxe_user::Devices> present = rxe_user::ListDevices();
     if (present.ok() && present->empty()) {
-      rxe_user::TellOnce(
+      rxe_user::WarnOnce(
           "no device: no interface is up and has an address (see ip address)");
     }
     if (present.ok()) present = rxe_user::KeepUsable(*present);

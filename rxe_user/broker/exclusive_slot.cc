@@ -1,6 +1,4 @@
-#include "rxe_user/broker/lone_slot.h"
-
-#include <sys/random.h>
+#include "rxe_user/broker/exclusive_slot.h"
 
 #include <atomic>
 #include <cerrno>
@@ -10,23 +8,23 @@
 #include <string>
 
 #include "rxe_user/base/errno_status.h"
-#include "rxe_user/broker/fork_guard.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/random.h"
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
 namespace {
 
 uint8_t RandomSlot() {
-  uint8_t v = 0;
-  (void)!getrandom(&v, sizeof(v), GRND_NONBLOCK);
-  return static_cast<uint8_t>(1 + v % (kSlots - 1));
+  return static_cast<uint8_t>(1 + SecureRandom32() % (kSlots - 1));
 }
 
-// All lone slots of a process are one: the port cannot be bound twice. Kept by
-// weak pointers, so that the port is free when the last of them has gone.
+// All exclusive slots of a process are one: the port cannot be bound twice.
+// Kept by weak pointers, so that the port is free when the last of them has
+// gone.
 class Port final : private ForkGuard {
  public:
-  Port() { EnterForkGuard(); }
+  Port() : ForkGuard(ForkLevel::kDescriptors) { EnterForkGuard(); }
   ~Port() {
     {
       const std::lock_guard lock(descriptors_);
@@ -48,27 +46,27 @@ class Port final : private ForkGuard {
   }
 
   uint8_t number() const { return number_; }
-  absl::StatusOr<int> Open(const Address& address) {
+  absl::StatusOr<int> Open(const LocalAddress& local) {
     if (dead_) {
       return absl::FailedPreconditionError(
           "the device was opened before fork(); open it in the child");
     }
     const std::lock_guard lock(descriptors_);
-    auto it = sockets_.find(address);
+    auto it = sockets_.find(local);
     if (it == sockets_.end()) {
-      UniqueFd fd = BindUdp(address, kRocePort, Sharing::kExclusive);
+      UniqueFd fd = BindUdp(local, kRocePort, Sharing::kExclusive);
       if (!fd.valid() && errno == EADDRINUSE) {
-        return absl::UnavailableError(PortTakenText(address));
+        return absl::UnavailableError(PortTakenText(local));
       }
       if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
         return ErrnoStatus(errno, "UDP socket");
       }
       if (!fd.valid()) {
         return absl::NotFoundError("cannot bind UDP port 4791 of " +
-                                   address.ToString() + ": " +
+                                   local.ToString() + ": " +
                                    std::strerror(errno));
       }
-      it = sockets_.emplace(address, std::move(fd)).first;
+      it = sockets_.emplace(local, std::move(fd)).first;
     }
     const int copy = it->second.Copy().Release();
     if (copy < 0) return ErrnoStatus(errno, "UDP socket");
@@ -76,22 +74,25 @@ class Port final : private ForkGuard {
   }
 
  private:
-  void DieInChild() override {
+  void BeforeFork() override { descriptors_.lock(); }
+  void AfterForkInParent() override { descriptors_.unlock(); }
+  void AfterForkInChild() override {
     dead_ = true;
     sockets_.clear();
+    descriptors_.unlock();
   }
 
   const uint8_t number_ = RandomSlot();
   std::atomic<bool> dead_ = false;
-  std::map<Address, UniqueFd> sockets_;
+  std::mutex descriptors_;                    // held during fork()
+  std::map<LocalAddress, UniqueFd> sockets_;  // under descriptors_
 };
 
-class LoneSlot final : public Slot {
+class ExclusiveSlot final : public Slot {
  public:
   uint8_t number() const override { return port_->number(); }
-  absl::StatusOr<int> OpenAddress(const wire::IpAddress& address,
-                                  uint32_t scope_id) override {
-    return port_->Open({address, scope_id});
+  absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
+    return port_->Open(local);
   }
   int fd() const override { return -1; }
   void OnReadable(const std::function<void(const Stray&)>&) override {}
@@ -103,6 +104,8 @@ class LoneSlot final : public Slot {
 
 }  // namespace
 
-std::unique_ptr<Slot> MakeLoneSlot() { return std::make_unique<LoneSlot>(); }
+std::unique_ptr<Slot> MakeExclusiveSlot() {
+  return std::make_unique<ExclusiveSlot>();
+}
 
 }  // namespace rxe_user::broker

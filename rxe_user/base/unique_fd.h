@@ -1,13 +1,13 @@
 // A file descriptor that closes itself.
-#ifndef RXE_USER_BROKER_UNIQUE_FD_H_
-#define RXE_USER_BROKER_UNIQUE_FD_H_
+#ifndef RXE_USER_BASE_UNIQUE_FD_H_
+#define RXE_USER_BASE_UNIQUE_FD_H_
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
 
-namespace rxe_user::broker {
+namespace rxe_user {
 
 class UniqueFd {
  public:
@@ -34,6 +34,6 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace rxe_user::broker
+}  // namespace rxe_user
 
-#endif  // RXE_USER_BROKER_UNIQUE_FD_H_
+#endif  // RXE_USER_BASE_UNIQUE_FD_H_

@@ -1,6 +1,6 @@
-// Numbers that nobody outside can guess: keys, queue pair numbers, PSNs.
-#ifndef RXE_USER_MEMORY_RANDOM_H_
-#define RXE_USER_MEMORY_RANDOM_H_
+// Numbers that nobody outside can guess: keys, queue pair numbers, slots.
+#ifndef RXE_USER_BASE_RANDOM_H_
+#define RXE_USER_BASE_RANDOM_H_
 
 #include <cstdint>
 
@@ -12,4 +12,4 @@ uint32_t SecureRandom32();
 
 }  // namespace rxe_user
 
-#endif  // RXE_USER_MEMORY_RANDOM_H_
+#endif  // RXE_USER_BASE_RANDOM_H_

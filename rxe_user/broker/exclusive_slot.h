@@ -1,6 +1,6 @@
-// A slot without a broker: this process has the port to itself.
-#ifndef RXE_USER_BROKER_LONE_SLOT_H_
-#define RXE_USER_BROKER_LONE_SLOT_H_
+// A slot without a broker: this process owns the port exclusively.
+#ifndef RXE_USER_BROKER_EXCLUSIVE_SLOT_H_
+#define RXE_USER_BROKER_EXCLUSIVE_SLOT_H_
 
 #include <memory>
 
@@ -11,8 +11,8 @@ namespace rxe_user::broker {
 // Its sockets are bound exclusively, so nothing has to be steered, and a second
 // process gets a clear error instead of half of the datagrams. QP1 is served by
 // nobody.
-std::unique_ptr<Slot> MakeLoneSlot();
+std::unique_ptr<Slot> MakeExclusiveSlot();
 
 }  // namespace rxe_user::broker
 
-#endif  // RXE_USER_BROKER_LONE_SLOT_H_
+#endif  // RXE_USER_BROKER_EXCLUSIVE_SLOT_H_

@@ -1,0 +1,74 @@
+#include "rxe_user/base/fork_guard.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <set>
+
+namespace rxe_user {
+
+class ForkGuard::Registry {
+ public:
+  static Registry& Get() {
+    // Never destroyed: fork() may be called by exit handlers.
+    static Registry* const registry = new Registry;
+    return *registry;
+  }
+  void Add(ForkGuard* guard) {
+    Level& level = At(guard);
+    const std::lock_guard lock(level.mutex);
+    level.guards.insert(guard);
+  }
+  void Remove(ForkGuard* guard) {
+    Level& level = At(guard);
+    const std::lock_guard lock(level.mutex);
+    level.guards.erase(guard);
+  }
+
+ private:
+  // A lock for each level, so that guards can come and go while locks of
+  // earlier levels are held.
+  struct Level {
+    std::mutex mutex;
+    std::set<ForkGuard*> guards;
+  };
+
+  Registry() {
+    pthread_atfork([] { Get().Before(); }, [] { Get().InParent(); },
+                   [] { Get().InChild(); });
+  }
+  Level& At(const ForkGuard* guard) {
+    return levels_[static_cast<size_t>(guard->level_)];
+  }
+  void Before() {
+    for (Level& level : levels_) {
+      level.mutex.lock();
+      for (ForkGuard* guard : level.guards) guard->BeforeFork();
+    }
+  }
+  void InParent() {
+    for (Level& level : levels_) {
+      for (ForkGuard* guard : level.guards) guard->AfterForkInParent();
+      level.mutex.unlock();
+    }
+  }
+  void InChild() {
+    for (Level& level : levels_) {
+      for (ForkGuard* guard : level.guards) guard->AfterForkInChild();
+      level.mutex.unlock();
+    }
+    // What is of one process only. Objects that are destroyed in the child
+    // leave a set that they are not in.
+    for (const ForkLevel gone :
+         {ForkLevel::kControlThreads, ForkLevel::kDescriptors}) {
+      levels_[static_cast<size_t>(gone)].guards.clear();
+    }
+  }
+
+  std::array<Level, static_cast<size_t>(ForkLevel::kCount)> levels_;
+};
+
+void ForkGuard::EnterForkGuard() { Registry::Get().Add(this); }
+void ForkGuard::LeaveForkGuard() { Registry::Get().Remove(this); }
+
+}  // namespace rxe_user

@@ -1,0 +1,70 @@
+#include "rxe_user/base/random.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <mutex>
+#include <random>
+
+#include "rxe_user/base/fork_guard.h"
+
+namespace rxe_user {
+namespace {
+
+constexpr size_t kBlockWords = 64;
+
+class Block final : private ForkGuard {
+ public:
+  static Block& Get() {
+    // Never destroyed: other threads may run while the program exits.
+    static Block* const block = new Block;
+    return *block;
+  }
+  uint32_t Next() {
+    const std::lock_guard lock(mutex_);
+    if (left_ == 0) Refill();
+    const uint32_t value = words_[--left_];
+    words_[left_] = 0;
+    return value;
+  }
+
+ private:
+  Block() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
+  // A child that went on with the parent's block would draw the same keys.
+  void AfterForkInChild() override {
+    left_ = 0;
+    mutex_.unlock();
+  }
+  void Refill();
+
+  std::mutex mutex_;
+  uint32_t words_[kBlockWords];
+  size_t left_ = 0;  // words that nobody has had
+};
+
+void Block::Refill() {
+  size_t have = 0;
+  while (have < sizeof(words_)) {
+    const ssize_t got = getrandom(reinterpret_cast<char*>(words_) + have,
+                                  sizeof(words_) - have, 0);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      // Forbidden by a filter on system calls: the processor's generator, or
+      // /dev/urandom.
+      std::random_device device;
+      for (uint32_t& word : words_) word = device();
+      break;
+    }
+    have += static_cast<size_t>(got);
+  }
+  left_ = kBlockWords;
+}
+
+}  // namespace
+
+uint32_t SecureRandom32() { return Block::Get().Next(); }
+
+}  // namespace rxe_user

@@ -1,0 +1,53 @@
+// One client of the port broker: its connection and its deadlines.
+#ifndef RXE_USER_BROKER_CLIENT_H_
+#define RXE_USER_BROKER_CLIENT_H_
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "rxe_user/base/local_address.h"
+#include "rxe_user/broker/token_bucket.h"
+
+namespace rxe_user::broker {
+
+using Clock = std::chrono::steady_clock;
+
+// Handlers that wait for it hold a shared pointer: one that was dropped lives
+// on, closed, until the last of them has been called.
+struct Client {
+  explicit Client(boost::asio::io_context& io)
+      : connection(io), hello_deadline(io), open_retry(io) {}
+
+  bool dropped() const { return !connection.is_open(); }
+  int fd() { return connection.native_handle(); }
+
+  boost::asio::posix::stream_descriptor connection;  // owns the descriptor
+  uid_t uid = 0;
+  bool trusted = false;  // of our user or root: its ledger is believed
+  std::optional<uint8_t> slot;
+  bool waiting_for_slot = false;
+  bool restoring = false;  // hands sockets back; not finished yet
+  // When it has to have introduced itself.
+  boost::asio::steady_timer hello_deadline;
+
+  // A request for a socket that waits for a recovery to end, or for sockets
+  // that are just being closed.
+  struct PendingOpen {
+    LocalAddress local;
+    Clock::time_point since;
+  };
+  std::optional<PendingOpen> open;
+  boost::asio::steady_timer open_retry;
+
+  TokenBucket strays{kStraysPerSecond, kStrayBurst};
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_CLIENT_H_

@@ -1,0 +1,203 @@
+// How a broker takes up the work of one that has died: its clients reclaim
+// their slots and restore their sockets, whose positions are then found.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rxe_user/broker/server.h"
+
+namespace rxe_user::broker {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+// After a start on a port in use: how long new clients wait for the old ones to
+// come back.
+constexpr milliseconds kRecoveryTime{1000};
+// How long the slot of a process that did not come back (it is stopped, e.g.)
+// stays reserved.
+constexpr milliseconds kAbsentTime{60'000};
+// Sockets that are restored are settled together with those that follow.
+constexpr milliseconds kSettleDelay{20};
+// Positions are probed again, since sockets that are on their way out move
+// others when they go.
+constexpr milliseconds kSettleAgain[] = {milliseconds{60}, milliseconds{250},
+                                         milliseconds{1000}};
+constexpr milliseconds kSettleGaps{1000};
+
+}  // namespace
+
+void Server::StartRecovery() {
+  recovering_ = true;
+  recovery_deadline_.expires_after(kRecoveryTime);
+  recovery_deadline_.async_wait([this](error_code error) {
+    if (!error) EndRecoveryIfDone();
+  });
+}
+
+Server::Next Server::Reclaim(Client& client, uint8_t slot, Message& message) {
+  const UniqueFd ledger = message.TakeFd(0);
+  if (client.trusted && !former_.has_value()) {
+    former_ = ReadLedger(ledger.get());
+    if (former_.has_value()) BelieveLedger(*former_);
+  }
+  const auto absent = absent_.find(slot);
+  if (absent != absent_.end() && absent->second.uid == client.uid) {
+    absent_.erase(absent);
+  }
+  if (InUse(slot)) {
+    Refuse(client.fd(), Refusal::kSlotTaken,
+           "slot " + std::to_string(slot) +
+               " of UDP port 4791 was given to another process meanwhile");
+    return Next::kClose;
+  }
+  client.restoring = true;
+  return Grant(client, slot);
+}
+
+// Written down anew at once: we may be killed before all have come back.
+void Server::BelieveLedger(const LedgerData& former) {
+  LedgerData& ours = ledger_.data();
+  ours.groups = former.groups;
+  ours.group_count = former.group_count;
+  for (int s = 1; s < kSlots; ++s) {
+    const auto slot = static_cast<uint8_t>(s);
+    if (former.used[slot] != 1 || InUse(slot)) continue;
+    absent_.emplace(slot,
+                    Absent{former.uid[slot], boost::asio::steady_timer(io_)});
+    ours.used[slot] = 1;
+    ours.uid[slot] = former.uid[slot];
+    AwaitAbsent(slot);
+  }
+}
+
+void Server::AwaitAbsent(uint8_t slot) {
+  boost::asio::steady_timer& deadline = absent_.at(slot).deadline;
+  deadline.expires_after(kAbsentTime);
+  deadline.async_wait([this, slot](error_code error) {
+    if (!error) OnAbsentTooLong(slot);
+  });
+}
+
+void Server::OnAbsentTooLong(uint8_t slot) {
+  const auto absent = absent_.find(slot);
+  // It may have come back just now.
+  if (absent == absent_.end()) return;
+  // A process that never came back may still have its sockets among ours.
+  if (AnyGaps()) return AwaitAbsent(slot);
+  absent_.erase(absent);
+  for (auto& [local, group] : groups_) group.Forget(slot);
+  ledger_.data().used[slot] = 0;
+  EndRecoveryIfDone();
+}
+
+Server::Next Server::OnRestore(Client& client, Message& message) {
+  const std::optional<Restore> restore = message.As<Restore>();
+  if (!restore.has_value() || !client.restoring) return Next::kClose;
+  const LocalAddress& local = restore->address;
+  UniqueFd socket = message.TakeFd(0);
+  UniqueFd anchor = message.TakeFd(1);
+  if (!client.trusted) anchor.Reset();
+  const auto index = static_cast<uint16_t>(restore->index);
+  Group* group = Find(local);
+  if (group == nullptr) {
+    const LedgerGroup* former = nullptr;
+    if (former_.has_value()) {
+      for (uint32_t i = 0; i < former_->group_count; ++i) {
+        if (former_->groups[i].address == local) former = &former_->groups[i];
+      }
+    }
+    Group adopted = Group::ForAdoption(local, former);
+    if (!adopted.Adopt(*client.slot, client.uid, std::move(socket), index,
+                       std::move(anchor))) {
+      return Next::kClose;
+    }
+    groups_.emplace(local, std::move(adopted));
+  } else if (!group->Adopt(*client.slot, client.uid, std::move(socket), index,
+                           std::move(anchor))) {
+    return Next::kClose;
+  }
+  if (!settle_at_.has_value()) SettleAt(Clock::now() + kSettleDelay);
+  return Next::kKeep;
+}
+
+void Server::EndRecoveryIfDone() {
+  const bool all_back =
+      absent_.empty() &&
+      std::none_of(clients_.begin(), clients_.end(),
+                   [](const ClientPtr& c) { return c->restoring; });
+  if (all_back && settle_at_.has_value()) SettleAt(Clock::now());
+  if (!recovering_) return;
+  // Without a ledger, others may be on their way.
+  const bool in_time = Clock::now() < recovery_deadline_.expiry();
+  if (in_time && !(all_back && former_.has_value())) return;
+  recovering_ = false;
+  recovery_deadline_.cancel();
+  std::vector<ClientPtr> refused;
+  for (const ClientPtr& client : clients_) {
+    if (client->waiting_for_slot && GrantFreeSlot(*client) == Next::kClose) {
+      refused.push_back(client);
+    }
+  }
+  for (const ClientPtr& client : refused) Drop(client);
+}
+
+void Server::SettleAt(Clock::time_point when) {
+  settle_at_ = when;
+  AwaitSettling();
+}
+
+void Server::AwaitSettling() {
+  if (settle_at_.has_value()) {
+    settle_.expires_at(*settle_at_);
+  } else if (!settle_again_.empty()) {
+    settle_.expires_at(settle_again_.front());
+  } else {
+    return;
+  }
+  settle_.async_wait([this](error_code error) {
+    if (!error) OnSettleTime();
+  });
+}
+
+void Server::OnSettleTime() {
+  const Clock::time_point now = Clock::now();
+  if (settle_at_.has_value() && now >= *settle_at_) {
+    settle_at_.reset();
+    SettleGroups();
+    settle_again_.clear();
+    for (const milliseconds delay : kSettleAgain) {
+      settle_again_.push_back(now + delay);
+    }
+  } else if (!settle_again_.empty() && now >= settle_again_.front()) {
+    settle_again_.pop_front();
+    SettleGroups();
+  }
+  if (settle_again_.empty() && AnyGaps()) {
+    settle_again_.push_back(now + kSettleGaps);
+  }
+  AwaitSettling();
+}
+
+void Server::SettleGroups() {
+  for (auto& [local, group] : groups_) {
+    if (!group.adopted()) continue;
+    (void)group.Settle();
+    WatchManagement(group);
+    Record(group);
+  }
+  // Requests for a group wait until it has settled.
+  const std::vector<ClientPtr> clients(clients_.begin(), clients_.end());
+  for (const ClientPtr& client : clients) {
+    if (client->open.has_value()) RetryOpen(client);
+  }
+}
+
+bool Server::AnyGaps() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const auto& g) { return g.second.has_gaps(); });
+}
+
+}  // namespace rxe_user::broker

@@ -1,0 +1,174 @@
+// The sockets that a broker lends, and the datagrams that pass through it.
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/server.h"
+#include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
+
+namespace rxe_user::broker {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+// How long a request waits for the port to become free: for that of a dead
+// broker's clients, who may hand it back, and for a foreign one.
+constexpr milliseconds kOwnPortWait{1500};
+constexpr milliseconds kForeignPortWait{100};
+// The kernel does not say when a port becomes free.
+constexpr milliseconds kOpenRetry{10};
+constexpr int kManagementBatch = 64;
+constexpr int kMaxStrayBacklog = 64 << 10;
+
+Refusal RefusalOf(const absl::Status& status) {
+  if (absl::IsNotFound(status)) return Refusal::kNoAddress;
+  if (absl::IsUnavailable(status) || absl::IsAlreadyExists(status)) {
+    return Refusal::kPortTaken;
+  }
+  return Refusal::kOther;
+}
+
+}  // namespace
+
+Group* Server::Find(const LocalAddress& local) {
+  const auto it = groups_.find(local);
+  return it == groups_.end() ? nullptr : &it->second;
+}
+
+Server::Next Server::OnOpen(const ClientPtr& client, Message& message) {
+  const std::optional<Open> open = message.As<Open>();
+  if (!open.has_value()) return Next::kClose;
+  // Clients ask for one at a time.
+  if (client->open.has_value()) return Next::kClose;
+  client->open = {open->address, Clock::now()};
+  RetryOpen(client);
+  return Next::kKeep;
+}
+
+// Answers the client's request, now or when it is tried again.
+void Server::RetryOpen(const ClientPtr& client) {
+  if (TryOpen(*client)) {
+    client->open.reset();
+    client->open_retry.cancel();
+    return;
+  }
+  client->open_retry.expires_after(kOpenRetry);
+  client->open_retry.async_wait([this, client](error_code error) {
+    if (error || client->dropped() || !client->open.has_value()) return;
+    RetryOpen(client);
+  });
+}
+
+// Answers the request, or returns false: it has to wait.
+bool Server::TryOpen(Client& client) {
+  const LocalAddress& local = client.open->local;
+  const Clock::duration waited = Clock::now() - client.open->since;
+  OpenReply reply;
+  reply.address = local;
+  const auto refuse = [&](const absl::Status& status) {
+    reply.refusal = RefusalOf(status);
+    reply.text = MakeText(
+        std::string_view(status.message().data(), status.message().size()));
+    Send(client.fd(), reply);
+    return true;
+  };
+  Group* group = Find(local);
+  if (group != nullptr && !group->settled() && waited < kOwnPortWait) {
+    return false;
+  }
+  if (group == nullptr) {
+    absl::StatusOr<Group> created = Group::Create(local);
+    if (!created.ok()) {
+      const absl::Status& status = created.status();
+      const bool wait =
+          (absl::IsAlreadyExists(status) && waited < kOwnPortWait) ||
+          (absl::IsUnavailable(status) && waited < kForeignPortWait);
+      return wait ? false : refuse(status);
+    }
+    group = &groups_.emplace(local, *std::move(created)).first->second;
+  }
+  WatchManagement(*group);
+  const absl::StatusOr<const Group::Member*> member =
+      group->Assign(*client.slot, client.uid);
+  Record(*group);
+  if (!member.ok()) return refuse(member.status());
+  reply.index = (*member)->index;
+  // A client that does not read its replies loses them, and gives up.
+  Send(client.fd(), reply,
+       {(*member)->fd.get(), client.trusted ? group->management_fd() : -1});
+  return true;
+}
+
+void Server::Record(const Group& group) {
+  LedgerData& d = ledger_.data();
+  for (size_t i = 0; i < LedgerData::kGroups; ++i) {
+    if (i == d.group_count) {
+      d.groups[i].address = group.address();
+      ++d.group_count;
+    }
+    if (d.groups[i].address == group.address()) {
+      d.groups[i].index = group.map();
+      return;
+    }
+  }
+}
+
+void Server::OnStray(Client& client, const Message::StrayView& stray) {
+  const std::optional<uint32_t> qpn = wire::PeekDestQpn(stray.bytes);
+  if (!qpn.has_value() || !client.strays.Take(MonotonicMs())) return;
+  const uint8_t slot = SlotOf(*qpn);
+  if (slot == 0) {
+    ++management_dropped_;
+    return;
+  }
+  Client* const other = holders_[slot];
+  if (other == nullptr || other == &client) return;
+  // The sender could forge the source address.
+  if (client.uid != other->uid && client.uid != 0) return;
+  // Replies need room too.
+  int waiting = 0;
+  if (ioctl(other->fd(), SIOCOUTQ, &waiting) != 0 ||
+      waiting > kMaxStrayBacklog) {
+    return;
+  }
+  const std::span<const uint8_t> parts[] = {
+      {reinterpret_cast<const uint8_t*>(&stray.head), sizeof(stray.head)},
+      stray.bytes};
+  SendRecord(other->fd(), parts);
+}
+
+void Server::WatchManagement(const Group& group) {
+  if (group.management_fd() < 0 || management_.contains(group.address())) {
+    return;
+  }
+  UniqueFd copy(fcntl(group.management_fd(), F_DUPFD_CLOEXEC, 3));
+  stream_descriptor socket(io_);
+  error_code error;
+  if (copy.valid()) socket.assign(copy.get(), error);
+  if (!copy.valid() || error) return;  // with the next request, perhaps
+  (void)copy.Release();
+  AwaitManagement(
+      management_.emplace(group.address(), std::move(socket)).first->second);
+}
+
+// QP1: connection management belongs here.
+void Server::AwaitManagement(stream_descriptor& socket) {
+  socket.async_wait(stream_descriptor::wait_read, [this,
+                                                   &socket](error_code error) {
+    if (error) return;
+    management_dropped_ +=
+        static_cast<uint64_t>(Drain(socket.native_handle(), kManagementBatch));
+    AwaitManagement(socket);
+  });
+}
+
+}  // namespace rxe_user::broker

@@ -1,0 +1,148 @@
+#include "rxe_user/devices/link_monitor.h"
+
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netlink/errno.h>
+#include <netlink/msg.h>
+#include <netlink/object.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "rxe_user/devices/netlink.h"
+
+namespace rxe_user {
+namespace {
+
+// Bytes of changes that may wait to be read. libnl's default of 32 KiB holds
+// two dozen messages about links.
+constexpr int kReceiveBuffer = 256 << 10;
+// Messages for one Read: under a storm the rest waits for the next one.
+constexpr int kMessagesPerRead = 64;
+
+bool IsUp(rtnl_link* link) {
+  const unsigned flags = rtnl_link_get_flags(link);
+  return (flags & IFF_UP) && (flags & IFF_RUNNING);
+}
+
+// Whether the interface is up and has carrier; absent if the kernel cannot be
+// asked. The lock is held.
+std::optional<bool> ReadUp(uint32_t ifindex) {
+  if (ifindex == 0) return false;  // libnl ends the program on this one
+  const absl::StatusOr<netlink::Socket> socket = netlink::Connect("rtnetlink");
+  if (!socket.ok()) return std::nullopt;
+  rtnl_link* found = nullptr;
+  const int error = rtnl_link_get_kernel(
+      socket->get(), static_cast<int>(ifindex), nullptr, &found);
+  const netlink::Link link(found);
+  return error == 0 && IsUp(link.get());
+}
+
+// A socket that is told of changes.
+absl::StatusOr<netlink::Socket> Subscribe() {
+  absl::StatusOr<netlink::Socket> connected =
+      netlink::Connect("rtnetlink socket");
+  if (!connected.ok()) return connected;
+  nl_sock* const socket = connected->get();
+  nl_socket_disable_seq_check(socket);  // nobody asked for what comes
+  int error = nl_socket_set_nonblocking(socket);
+  if (error == 0) error = nl_socket_set_buffer_size(socket, kReceiveBuffer, 0);
+  if (error == 0) {
+    error = nl_socket_add_memberships(socket, RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR,
+                                      RTNLGRP_IPV6_IFADDR, RTNLGRP_NONE);
+  }
+  if (error < 0) return netlink::ErrorStatus(error, "rtnetlink socket");
+  return connected;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkMonitor>> LinkMonitor::Open(
+    uint32_t ifindex) {
+  std::unique_lock lock(netlink::Lock());
+  absl::StatusOr<netlink::Socket> socket = Subscribe();
+  if (!socket.ok()) return socket.status();
+  const bool up = ReadUp(ifindex).value_or(false);
+  lock.unlock();  // guards are entered without it
+  return std::unique_ptr<LinkMonitor>(
+      new LinkMonitor(socket->release(), ifindex, up));
+}
+
+LinkMonitor::LinkMonitor(nl_sock* socket, uint32_t ifindex, bool up)
+    : ForkGuard(ForkLevel::kDescriptors),
+      socket_(socket),
+      ifindex_(ifindex),
+      up_(up) {
+  nl_socket_modify_cb(socket_, NL_CB_VALID, NL_CB_CUSTOM, OnMessage, this);
+  EnterForkGuard();
+}
+
+LinkMonitor::~LinkMonitor() {
+  LeaveForkGuard();
+  if (socket_ == nullptr) return;
+  const std::lock_guard lock(netlink::Lock());
+  nl_socket_free(socket_);
+}
+
+// The memory is left: libnl's lock for it may have been held by a thread that
+// stayed with the parent, where the program itself uses libnl.
+void LinkMonitor::AfterForkInChild() {
+  ::close(nl_socket_get_fd(socket_));
+  socket_ = nullptr;
+}
+
+int LinkMonitor::fd() const {
+  return socket_ == nullptr ? -1 : nl_socket_get_fd(socket_);
+}
+
+std::vector<LinkChange> LinkMonitor::Read() {
+  const std::lock_guard lock(netlink::Lock());
+  for (int i = 0; i < kMessagesPerRead; ++i) {
+    const int error = nl_recvmsgs_default(socket_);
+    if (error == -NLE_AGAIN) break;
+    if (error == -NLE_NOMEM) Resync();  // ENOBUFS: messages were lost
+  }
+  return std::exchange(changes_, {});
+}
+
+// Reads the state anew, and assumes that addresses have changed too.
+void LinkMonitor::Resync() {
+  if (const std::optional<bool> up = ReadUp(ifindex_)) SetUp(*up);
+  changes_.push_back(LinkChange::kAddresses);
+}
+
+int LinkMonitor::OnMessage(nl_msg* message, void* self) {
+  // A message of a kind that libnl does not know is none of ours.
+  (void)nl_msg_parse(message, OnObject, self);
+  return NL_OK;
+}
+
+void LinkMonitor::OnObject(nl_object* object, void* self) {
+  auto& monitor = *static_cast<LinkMonitor*>(self);
+  const auto index = static_cast<int>(monitor.ifindex_);
+  const std::string_view type = nl_object_get_type(object);
+  if (type == "route/link") {
+    auto* const link = reinterpret_cast<rtnl_link*>(object);
+    // Bridges send messages of their own family about their ports.
+    if (rtnl_link_get_ifindex(link) != index ||
+        rtnl_link_get_family(link) != AF_UNSPEC) {
+      return;
+    }
+    monitor.SetUp(nl_object_get_msgtype(object) == RTM_NEWLINK && IsUp(link));
+  } else if (type == "route/addr") {
+    auto* const address = reinterpret_cast<rtnl_addr*>(object);
+    if (rtnl_addr_get_ifindex(address) != index) return;
+    monitor.changes_.push_back(LinkChange::kAddresses);
+  }
+}
+
+void LinkMonitor::SetUp(bool up) {
+  if (up == std::exchange(up_, up)) return;
+  changes_.push_back(up ? LinkChange::kUp : LinkChange::kDown);
+}
+
+}  // namespace rxe_user

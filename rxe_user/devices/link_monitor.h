@@ -1,0 +1,50 @@
+// What changes about a network interface.
+#ifndef RXE_USER_DEVICES_LINK_MONITOR_H_
+#define RXE_USER_DEVICES_LINK_MONITOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/devices/device.h"
+
+struct nl_msg;
+struct nl_object;
+struct nl_sock;
+
+namespace rxe_user {
+
+// Watches one interface through rtnetlink. Thread: one at a time. In a child of
+// fork() its descriptor is closed and it may only be destroyed.
+class LinkMonitor final : private ForkGuard {
+ public:
+  static absl::StatusOr<std::unique_ptr<LinkMonitor>> Open(uint32_t ifindex);
+  ~LinkMonitor();
+
+  // Readable when Read() is to be called.
+  int fd() const;
+  // The changes since the last call, in order. Never blocks, but for the
+  // kernel's answer where messages were lost.
+  std::vector<LinkChange> Read();
+
+ private:
+  LinkMonitor(nl_sock* socket, uint32_t ifindex, bool up);
+  void BeforeFork() override {}
+  void AfterForkInParent() override {}
+  void AfterForkInChild() override;
+  static int OnMessage(nl_msg* message, void* self);
+  static void OnObject(nl_object* object, void* self);
+  void Resync();
+  void SetUp(bool up);
+
+  nl_sock* socket_;  // null in a child
+  const uint32_t ifindex_;
+  bool up_;
+  std::vector<LinkChange> changes_;  // since the last Read
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_DEVICES_LINK_MONITOR_H_

@@ -1,0 +1,69 @@
+#include "rxe_user/devices/netlink.h"
+
+#include <errno.h>
+#include <netlink/errno.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "rxe_user/base/errno_status.h"
+
+namespace rxe_user::netlink {
+
+ForkSafeMutex& Lock() {
+  // Never destroyed: other threads may run while the program exits.
+  static auto* const lock = new ForkSafeMutex;
+  return *lock;
+}
+
+absl::Status ErrorStatus(int error, absl::string_view what) {
+  return absl::InternalError(absl::StrCat(what, ": ", nl_geterror(error)));
+}
+
+absl::StatusOr<Socket> Connect(absl::string_view what) {
+  Socket socket(nl_socket_alloc());
+  if (socket == nullptr) return ErrnoStatus(ENOMEM, what);
+  errno = 0;
+  if (const int error = nl_connect(socket.get(), NETLINK_ROUTE); error < 0) {
+    return errno != 0 ? ErrnoStatus(errno, what) : ErrorStatus(error, what);
+  }
+  return socket;
+}
+
+std::optional<wire::IpAddress> ToIpAddress(nl_addr* address) {
+  if (address == nullptr) return std::nullopt;
+  const auto* const bytes =
+      static_cast<const uint8_t*>(nl_addr_get_binary_addr(address));
+  switch (nl_addr_get_family(address)) {
+    case AF_INET: {
+      uint32_t v4;
+      if (nl_addr_get_len(address) != sizeof(v4)) return std::nullopt;
+      std::copy_n(bytes, sizeof(v4), reinterpret_cast<uint8_t*>(&v4));
+      return wire::IpAddress::FromV4(v4);
+    }
+    case AF_INET6:
+      if (nl_addr_get_len(address) != 16) return std::nullopt;
+      return wire::IpAddress::FromGid(bytes);
+    default:
+      return std::nullopt;
+  }
+}
+
+Address FromIpAddress(const wire::IpAddress& address) {
+  const uint8_t* const bytes = address.bytes.data();
+  return address.is_v4() ? Address(nl_addr_build(AF_INET, bytes + 12, 4))
+                         : Address(nl_addr_build(AF_INET6, bytes, 16));
+}
+
+std::optional<std::array<uint8_t, 6>> ToMac(nl_addr* address) {
+  std::array<uint8_t, 6> mac;
+  if (address == nullptr || nl_addr_get_len(address) != mac.size()) {
+    return std::nullopt;
+  }
+  std::copy_n(static_cast<const uint8_t*>(nl_addr_get_binary_addr(address)),
+              mac.size(), mac.begin());
+  return mac;
+}
+
+}  // namespace rxe_user::netlink

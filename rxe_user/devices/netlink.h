@@ -1,0 +1,58 @@
+// rtnetlink through libnl-route, as the files of this room use it: owners of
+// its objects, and its lock.
+#ifndef RXE_USER_DEVICES_NETLINK_H_
+#define RXE_USER_DEVICES_NETLINK_H_
+
+#include <netlink/addr.h>
+#include <netlink/cache.h>
+#include <netlink/netlink.h>
+#include <netlink/route/addr.h>
+#include <netlink/route/link.h>
+#include <netlink/route/neighbour.h>
+#include <netlink/socket.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "rxe_user/base/fork_guard.h"
+#include "wire/address.h"
+
+namespace rxe_user::netlink {
+
+// Held for every call of libnl: it has locks of its own, and a child of fork()
+// that found one of them taken would hang. Not recursive.
+ForkSafeMutex& Lock();
+
+template <auto free>
+struct Free {
+  template <typename T>
+  void operator()(T* object) const {
+    free(object);
+  }
+};
+using Socket = std::unique_ptr<nl_sock, Free<nl_socket_free>>;
+using Cache = std::unique_ptr<nl_cache, Free<nl_cache_free>>;
+using Address = std::unique_ptr<nl_addr, Free<nl_addr_put>>;
+using Link = std::unique_ptr<rtnl_link, Free<rtnl_link_put>>;
+using Neighbor = std::unique_ptr<rtnl_neigh, Free<rtnl_neigh_put>>;
+
+// A connected socket, close-on-exec. `what` begins the text of an error
+// (errno_status.h). The lock is held.
+absl::StatusOr<Socket> Connect(absl::string_view what);
+
+// The status of a failed call: libnl's numbers keep less than errno does.
+absl::Status ErrorStatus(int error, absl::string_view what);
+
+// Absent unless IPv4 or IPv6.
+std::optional<wire::IpAddress> ToIpAddress(nl_addr* address);
+Address FromIpAddress(const wire::IpAddress& address);
+// Absent unless it has six bytes.
+std::optional<std::array<uint8_t, 6>> ToMac(nl_addr* address);
+
+}  // namespace rxe_user::netlink
+
+#endif  // RXE_USER_DEVICES_NETLINK_H_

@@ -1,0 +1,261 @@
+#include "rxe_user/engine/control_thread.h"
+
+#include <pthread.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/system/system_error.hpp>
+#include <list>
+#include <optional>
+#include <semaphore>
+#include <utility>
+
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/service_thread.h"
+
+namespace rxe_user {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+// Keeps fork() and Asio apart: while one of them is at work the other waits.
+// The thread gives Asio up while it runs a source, which may take its time and
+// goes on during a fork.
+class LoopGate {
+ public:
+  // The thread, which begins outside of the loop.
+  void EnterLoop() {
+    gate_.acquire();
+    in_loop_ = true;
+    gate_.release();
+  }
+  void LeaveLoop() {
+    gate_.acquire();
+    in_loop_ = false;
+    if (std::exchange(wanted_, false)) {
+      outside_.release();  // the gate is now the one's that waits for it
+    } else {
+      gate_.release();
+    }
+  }
+  // Another thread, for calls of Asio that may be made beside the loop.
+  template <typename F>
+  void Beside(F&& call) {
+    gate_.acquire();
+    call();
+    gate_.release();
+  }
+  // The thread that forks: returns when the loop has been left, and stays so
+  // until Open. `interrupt` makes the thread leave it.
+  template <typename F>
+  void Close(F&& interrupt) {
+    gate_.acquire();
+    if (!in_loop_) return;
+    wanted_ = true;
+    interrupt();
+    gate_.release();
+    outside_.acquire();
+  }
+  void Open() { gate_.release(); }
+
+ private:
+  // Semaphores, which may change hands; a mutex may not.
+  std::binary_semaphore gate_{1};
+  std::binary_semaphore outside_{0};
+  bool in_loop_ = false;  // guarded by gate_
+  bool wanted_ = false;   // guarded by gate_
+};
+
+// A source with what Asio needs to wait for it. Of the thread's alone.
+struct Wait {
+  Wait(boost::asio::io_context& io, ControlThread::Source s)
+      : source(std::move(s)), readable(io), timer(io) {}
+
+  const ControlThread::Source source;
+  stream_descriptor readable;  // the source's own descriptor, not to be closed
+  bool awaited = false;        // whether it is waited for
+  boost::asio::steady_timer timer;
+  // What the timer waits for; max(): nothing.
+  ControlThread::Clock::time_point time =
+      ControlThread::Clock::time_point::max();
+};
+
+}  // namespace
+
+class ControlThread::Impl final : private ForkGuard {
+ public:
+  Impl() : ForkGuard(ForkLevel::kControlThreads) {
+    state_.emplace();
+    EnterForkGuard();
+  }
+  ~Impl() {
+    if (state_.has_value()) {  // else it is a child of fork()
+      if (running_) {
+        gate_.Beside([this] { state_->io.stop(); });
+        ::pthread_join(thread_, nullptr);
+      }
+      gate_.Beside([this] { Clear(); });
+    }
+    LeaveForkGuard();
+  }
+
+  absl::Status Start() {
+    const int error = StartServiceThread(&thread_, Main, this);
+    if (error != 0) return ErrnoStatus(error, "control thread");
+    running_ = true;
+    return absl::OkStatus();
+  }
+
+  void Add(Source source) {
+    Post([this, source = std::move(source)]() mutable {
+      Arm(state_->waits.emplace_back(state_->io, std::move(source)));
+    });
+  }
+  void Refresh() {
+    Post([this] {
+      for (Wait& wait : state_->waits) Arm(wait);
+    });
+  }
+
+ private:
+  // What is destroyed in a child of fork().
+  struct State {
+    boost::asio::io_context io{1};
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type>
+        work{io.get_executor()};
+    std::list<Wait> waits;
+    // The first timer makes Asio open its descriptors: here, where that it
+    // cannot is reported.
+    boost::asio::steady_timer first{io};
+  };
+
+  template <typename F>
+  void Post(F handler) {
+    gate_.Beside([&] {
+      if (state_.has_value()) {
+        boost::asio::post(state_->io, std::move(handler));
+      }
+    });
+  }
+
+  void Run(Wait& wait) {
+    gate_.LeaveLoop();
+    wait.source.run();
+    gate_.EnterLoop();
+    Arm(wait);
+  }
+
+  void Arm(Wait& wait) {
+    ArmDescriptor(wait);
+    ArmTimer(wait);
+  }
+  void ArmDescriptor(Wait& wait) {
+    const int fd = wait.source.fd();
+    if (wait.readable.is_open() && wait.readable.native_handle() != fd) {
+      wait.readable.release();  // ends the wait for it
+      wait.awaited = false;
+    }
+    if (fd < 0 || wait.awaited) return;
+    error_code error;
+    if (!wait.readable.is_open()) wait.readable.assign(fd, error);
+    if (error) return;  // tried again with the next Refresh
+    wait.awaited = true;
+    wait.readable.async_wait(stream_descriptor::wait_read,
+                             [this, &wait, fd](error_code ended) {
+                               if (ended || wait.source.fd() != fd) return;
+                               wait.awaited = false;
+                               Run(wait);
+                             });
+  }
+  void ArmTimer(Wait& wait) {
+    const Clock::time_point time = wait.source.time();
+    if (time == wait.time) return;
+    wait.time = time;
+    wait.timer.expires_at(time);  // ends the wait for another time
+    if (time == Clock::time_point::max()) return;
+    wait.timer.async_wait([this, &wait](error_code ended) {
+      if (ended) return;
+      wait.time = Clock::time_point::max();
+      Run(wait);
+    });
+  }
+
+  static void* Main(void* self) {
+    static_cast<Impl*>(self)->Main();
+    return nullptr;
+  }
+  void Main() {
+    ::pthread_setname_np(::pthread_self(), kControlThreadName);
+    gate_.EnterLoop();
+    state_->io.run();
+    gate_.LeaveLoop();
+  }
+
+  // Descriptors stay with their sources.
+  void Clear() {
+    for (Wait& wait : state_->waits) {
+      if (wait.readable.is_open()) wait.readable.release();
+    }
+    state_.reset();
+  }
+
+  void BeforeFork() override {
+    gate_.Close([this] {
+      boost::asio::post(state_->io, [this] {
+        gate_.LeaveLoop();
+        gate_.EnterLoop();
+      });
+    });
+    if (!state_.has_value()) return;
+    state_->io.notify_fork(boost::asio::io_context::fork_prepare);
+  }
+  void AfterForkInParent() override {
+    if (state_.has_value()) {
+      state_->io.notify_fork(boost::asio::io_context::fork_parent);
+    }
+    gate_.Open();
+  }
+  // Asio first gets descriptors of the child's own in place of those that it
+  // shares with the parent, so that what follows does not reach into its epoll
+  // set.
+  void AfterForkInChild() override {
+    if (state_.has_value()) {
+      try {
+        state_->io.notify_fork(boost::asio::io_context::fork_child);
+      } catch (const boost::system::system_error&) {
+        // The shared ones are closed all the same.
+      }
+      Clear();
+    }
+    gate_.Open();
+  }
+
+  LoopGate gate_;
+  std::optional<State> state_;  // absent in a child of fork()
+  pthread_t thread_{};
+  bool running_ = false;
+};
+
+ControlThread::ControlThread(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+ControlThread::~ControlThread() = default;
+
+absl::StatusOr<std::unique_ptr<ControlThread>> ControlThread::Start() {
+  try {
+    auto impl = std::make_unique<Impl>();
+    if (absl::Status status = impl->Start(); !status.ok()) return status;
+    return std::unique_ptr<ControlThread>(new ControlThread(std::move(impl)));
+  } catch (const boost::system::system_error& error) {
+    return ErrnoStatus(error.code().value(), "control thread");
+  }
+}
+
+void ControlThread::Add(Source source) { impl_->Add(std::move(source)); }
+void ControlThread::Refresh() { impl_->Refresh(); }
+
+}  // namespace rxe_user
