@@ -1,0 +1,260 @@
+#include "rxe_user/engine/control_thread.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <semaphore>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/service_thread.h"
+#include "rxe_user/base/unique_fd.h"
+
+namespace rxe_user {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = ControlThread::Clock;
+
+std::unique_ptr<ControlThread> Start() {
+  auto thread = ControlThread::Start();
+  EXPECT_TRUE(thread.ok()) << thread.status();
+  return *std::move(thread);
+}
+
+// A descriptor to be made readable, and what has been read from it.
+class Bell {
+ public:
+  Bell() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  int fd() const { return fd_.get(); }
+  void Ring() {
+    const uint64_t one = 1;
+    EXPECT_EQ(::write(fd(), &one, sizeof(one)), ssize_t{sizeof(one)});
+  }
+  // Called by the source.
+  void Answer() {
+    uint64_t count;
+    if (::read(fd(), &count, sizeof(count)) > 0) answered_.release();
+  }
+  bool Answered() { return answered_.try_acquire_for(20s); }
+
+ private:
+  const UniqueFd fd_;
+  std::counting_semaphore<> answered_{0};
+};
+
+ControlThread::Source SourceOf(Bell& bell) {
+  return {.fd = [&bell] { return bell.fd(); },
+          .run = [&bell] { bell.Answer(); }};
+}
+
+TEST(ControlThread, RunsSourcesWhoseDescriptorsAreReadable) {
+  Bell a, b;
+  const auto control = Start();
+  control->Add(SourceOf(a));
+  control->Add(SourceOf(b));
+  for (int i = 0; i < 3; ++i) {
+    a.Ring();
+    EXPECT_TRUE(a.Answered());
+    b.Ring();
+    EXPECT_TRUE(b.Answered());
+  }
+}
+
+// What is left readable is run again, as with a message too many for one run.
+TEST(ControlThread, RunsASourceAsLongAsItIsReadable) {
+  Bell bell;
+  std::atomic<int> runs = 0;
+  const auto control = Start();
+  bell.Ring();
+  control->Add({.fd = [&] { return bell.fd(); },
+                .run =
+                    [&] {
+                      if (++runs == 5) bell.Answer();
+                    }});
+  EXPECT_TRUE(bell.Answered());
+  EXPECT_EQ(runs, 5);
+}
+
+TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
+  std::atomic<Clock::time_point> time = Clock::now() + 20ms;
+  const Clock::time_point first = time;
+  std::counting_semaphore<> ran(0);
+  std::atomic<int> runs = 0;
+  const auto control = Start();
+  control->Add({.fd = [] { return -1; },
+                .time = [&] { return time.load(); },
+                .run =
+                    [&] {
+                      EXPECT_GE(Clock::now(), first);
+                      time = ++runs < 3 ? Clock::now() + 1ms
+                                        : Clock::time_point::max();
+                      ran.release();
+                    }});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ran.try_acquire_for(20s));
+  // From another thread, sooner than what is waited for.
+  time = Clock::now() + 1h;
+  control->Refresh();
+  time = Clock::now();
+  control->Refresh();
+  EXPECT_TRUE(ran.try_acquire_for(20s));
+}
+
+TEST(ControlThread, FollowsADescriptorThatChanges) {
+  Bell a, b;
+  std::atomic<Bell*> bell = &a;
+  const auto control = Start();
+  control->Add({.fd = [&] { return bell.load() ? bell.load()->fd() : -1; },
+                .run = [&] { bell.load()->Answer(); }});
+  a.Ring();
+  EXPECT_TRUE(a.Answered());
+  bell = nullptr;
+  control->Refresh();
+  bell = &b;
+  control->Refresh();
+  b.Ring();
+  EXPECT_TRUE(b.Answered());
+}
+
+std::set<std::string> Descriptors() {
+  std::set<std::string> all;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(entry.path(), error);
+    if (!error && !target.string().starts_with("/proc/")) {
+      all.insert(entry.path().filename().string() + " " + target.string());
+    }
+  }
+  return all;
+}
+
+// The exit status of a child that runs `f`.
+int StatusOfChild(const std::function<bool()>& f) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::alarm(20);
+    ::_exit(f() ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  return status;
+}
+
+TEST(ControlThread, AForkedChildHasNothingOfIt) {
+  Bell bell;
+  const std::set<std::string> before = Descriptors();
+  auto control = Start();
+  control->Add(SourceOf(bell));
+  bell.Ring();
+  ASSERT_TRUE(bell.Answered());
+  ASSERT_GT(Descriptors().size(), before.size());
+  EXPECT_EQ(StatusOfChild([&] {
+              const bool clean = Descriptors() == before;
+              control.reset();
+              // The descriptor is the source's.
+              return clean && Descriptors() == before;
+            }),
+            0);
+  // The parent's goes on: the child has not reached into its epoll set.
+  bell.Ring();
+  EXPECT_TRUE(bell.Answered());
+  control.reset();
+  EXPECT_EQ(Descriptors(), before);
+}
+
+// A source that takes its time, e.g. starts a broker, does not hold up fork.
+TEST(ControlThread, ForkDoesNotWaitForASource) {
+  Bell bell;
+  std::binary_semaphore begun(0), go_on(0);
+  const auto control = Start();
+  control->Add({.fd = [&] { return bell.fd(); },
+                .run =
+                    [&] {
+                      begun.release();
+                      go_on.acquire();
+                      bell.Answer();
+                    }});
+  bell.Ring();
+  ASSERT_TRUE(begun.try_acquire_for(20s));
+  EXPECT_EQ(StatusOfChild([] { return true; }), 0);
+  go_on.release();
+  EXPECT_TRUE(bell.Answered());
+}
+
+TEST(ControlThread, ForksAtAnyTimeHarmNobody) {
+  Bell bell;
+  std::atomic<bool> stop = false;
+  auto control = Start();
+  control->Add(SourceOf(bell));
+  std::thread refreshes([&] {
+    while (!stop) control->Refresh();
+  });
+  std::thread rings([&] {
+    while (!stop) {
+      bell.Ring();
+      EXPECT_TRUE(bell.Answered());
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(StatusOfChild([&] {
+                control.reset();
+                return true;
+              }),
+              0);
+  }
+  stop = true;
+  refreshes.join();
+  rings.join();
+}
+
+TEST(ControlThread, TakesNoSignalThatIsForTheProgram) {
+  Bell bell;
+  const auto control = Start();
+  control->Add(SourceOf(bell));
+  bell.Ring();
+  ASSERT_TRUE(bell.Answered());  // it has its name by now
+  std::string blocked;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    std::ifstream status(task.path() / "status");
+    while (name == kControlThreadName && std::getline(status, line)) {
+      if (line.starts_with("SigBlk:")) blocked = line;
+    }
+  }
+  // All but SIGILL 4, SIGTRAP 5, SIGBUS 7, SIGFPE 8, SIGSEGV 11, and what
+  // cannot be blocked (9, 19, and the C library's own 32 and 33).
+  EXPECT_EQ(blocked, "SigBlk:\tfffffffe7ffbfa27");
+}
+
+TEST(ControlThread, SaysThatThereAreNoFilesLeft) {
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  int next = ::dup(0);
+  ::close(next);
+  // It needs two; without a third Asio does without a timer of the kernel's.
+  for (int room = 0; room < 3; ++room) {
+    rlimit small = before;
+    small.rlim_cur = static_cast<rlim_t>(next + room);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &small), 0);
+    const auto control = ControlThread::Start();
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    EXPECT_EQ(IsOutOfFiles(control.status()), room < 2) << room;
+    EXPECT_EQ(control.ok(), room == 2) << room << control.status();
+  }
+}
+
+}  // namespace
+}  // namespace rxe_user
