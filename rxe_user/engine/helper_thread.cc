@@ -1,7 +1,6 @@
 #include "rxe_user/engine/helper_thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -11,6 +10,7 @@
 #include <algorithm>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/service_thread.h"
 #include "rxe_user/engine/lane.h"
 
 namespace rxe_user {
@@ -20,14 +20,11 @@ using transport::kNever;
 using transport::Time;
 
 // What an event speaks of: its kind in the upper half, an index below.
-enum Kind : uint64_t { kWake = 0, kLane = 1, kWatch = 2, kTimer = 3 };
+enum Kind : uint64_t { kWake = 0, kLane = 1, kTimer = 2 };
 constexpr uint64_t Token(Kind kind, size_t index) {
   return static_cast<uint64_t>(kind) << 32 | index;
 }
 constexpr Kind KindOf(uint64_t token) { return static_cast<Kind>(token >> 32); }
-constexpr size_t IndexOf(uint64_t token) {
-  return static_cast<size_t>(token & 0xffffffff);
-}
 
 int Control(int epoll_fd, int operation, int fd, uint32_t events,
             uint64_t token) {
@@ -74,25 +71,8 @@ HelperThread::~HelperThread() {
   if (timer_fd_ >= 0) ::close(timer_fd_);
 }
 
-void HelperThread::AddWatch(std::function<int()> fd,
-                            std::function<void()> on_readable) {
-  watches_.push_back({std::move(fd), std::move(on_readable), -1});
-  UpdateWatch(watches_.size() - 1);
-}
-
 absl::Status HelperThread::Start() {
-  // The thread inherits the mask, so no signal that is meant for the program
-  // ever finds it open. Faults of its own must: a registered page may be gone
-  // (memory/guarded_copy.h).
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) {
-    ::sigdelset(&all, fault);
-  }
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = ::pthread_create(&thread_, nullptr, Main, this);
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = StartServiceThread(&thread_, Main, this);
   if (error != 0) return ErrnoStatus(error, "helper thread");
   running_ = true;
   return absl::OkStatus();
@@ -152,33 +132,10 @@ void HelperThread::Run() {
       if (KindOf(events_[i]) == kWake) {
         uint64_t ignored;
         (void)!::read(wake_fd_, &ignored, sizeof(ignored));
-      } else if (KindOf(events_[i]) == kWatch) {
-        watches_[IndexOf(events_[i])].on_readable();
-        UpdateWatch(IndexOf(events_[i]));
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
     until = turn_();
-  }
-}
-
-// A descriptor that was closed and opened anew may have the same number, so it
-// is always registered afresh.
-void HelperThread::UpdateWatch(size_t index) {
-  Watch& watch = watches_[index];
-  const int fd = watch.fd();
-  if (fd >= 0 && fd == watch.registered &&
-      Control(epoll_fd_, EPOLL_CTL_MOD, fd, EPOLLIN, Token(kWatch, index)) ==
-          0) {
-    return;
-  }
-  if (watch.registered >= 0) {
-    (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, watch.registered, nullptr);
-  }
-  watch.registered = -1;
-  if (fd >= 0 && Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN,
-                         Token(kWatch, index)) == 0) {
-    watch.registered = fd;
   }
 }
 

@@ -2,10 +2,10 @@
 // "Progress").
 //
 // It waits on one epoll set: the sockets of the lanes that are armed, a wake
-// descriptor, a timer, and whatever else the engine wants to hear of. It waits
-// itself rather than by an event library: data sockets have to come and go from
-// the set with one system call while the application polls, which an
-// edge-triggered reactor that keeps its descriptors registered cannot do.
+// descriptor and a timer. It waits itself rather than by an event library: data
+// sockets have to come and go from the set with one system call while the
+// application polls, which an edge-triggered reactor that keeps its descriptors
+// registered cannot do.
 //
 // The timer is set only when the thread has to come sooner than it would
 // already: deadlines of retransmission move away with each message, and setting
@@ -46,9 +46,6 @@ class HelperThread final : public LaneHelper {
   // Ends the thread, if it runs.
   ~HelperThread() override;
 
-  // `on_readable` is called by the thread when fd() is readable; it may change
-  // what fd() returns, and -1 stops the watching. Before Start.
-  void AddWatch(std::function<int()> fd, std::function<void()> on_readable);
   absl::Status Start();
 
   void Wake() override;
@@ -65,18 +62,11 @@ class HelperThread final : public LaneHelper {
   void AbandonInChild();
 
  private:
-  struct Watch {
-    std::function<int()> fd;
-    std::function<void()> on_readable;
-    int registered = -1;
-  };
-
   HelperThread(const char* name, Turn turn);
   static void* Main(void* self);
   void Run();
   int Sleep(transport::Time until);
   void SetTimer(transport::Time when);
-  void UpdateWatch(size_t index);
   bool ArmSocket(size_t lane, int fd);
 
   const char* const name_;
@@ -86,7 +76,6 @@ class HelperThread final : public LaneHelper {
   const int timer_fd_;
   // The sockets of each lane, guarded by its lock.
   std::array<std::vector<int>, kMaxLanes> sockets_;
-  std::vector<Watch> watches_;
   pthread_t thread_{};
   bool running_ = false;
   bool abandoned_ = false;
