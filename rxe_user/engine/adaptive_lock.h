@@ -41,6 +41,8 @@ class AdaptiveLock {
   bool contended() const {
     return waiting_.load(std::memory_order_relaxed) != 0;
   }
+  // Whether somebody has it: a hint.
+  bool held() const { return state_.load(std::memory_order_relaxed) != kFree; }
   // In the child of fork, where no other thread is left: free, whoever held it.
   void ResetInChild() {
     waiting_.store(0, std::memory_order_relaxed);

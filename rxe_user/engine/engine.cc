@@ -44,7 +44,7 @@ uint16_t SourcePortOf(uint32_t flow_label) {
 EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
     : device_(std::move(device)), parts_(std::move(parts)) {
   for (int i = 0; i < kLanes; ++i) {
-    lanes_.push_back(std::make_unique<LaneImpl>());
+    lanes_.push_back(std::make_unique<LaneImpl>(&app_));
   }
 }
 
@@ -78,7 +78,7 @@ absl::Status EngineImpl::OpenParts() {
   if (!port.ok()) return port.status();
 
   absl::StatusOr<std::unique_ptr<HelperThread>> helper =
-      HelperThread::Create("rxe-user", [this] { return HelperTurn(); });
+      HelperThread::Create("rxe-user", [this] { return RunHelper(); });
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
 
@@ -197,8 +197,8 @@ bool EngineImpl::Progress() {
   return did;
 }
 
-void EngineImpl::SignOfLife() {
-  for (auto& lane : lanes_) lane->SignOfLife();
+void EngineImpl::RenewLease() {
+  for (auto& lane : lanes_) lane->RenewLease();
 }
 
 void EngineImpl::DropLease() {
@@ -228,7 +228,7 @@ int EngineImpl::WaitReadable(int fd) {
     const Time now = Lane::Now();
     for (int i = 0; i < waiting.count; ++i) {
       LaneImpl& lane = *waiting.lanes[i];
-      more |= lane.WaitTurn(now);
+      more |= lane.PollOnce(now);
       if (const Port* port = lane.port(); port != nullptr) {
         for (const int socket : port->ReceiveDescriptors()) {
           fds.push_back({socket, POLLIN, 0});
@@ -259,9 +259,9 @@ int EngineImpl::WaitPassive(int fd) {
 
 // --- The threads.
 
-Time EngineImpl::HelperTurn() {
+Time EngineImpl::RunHelper() {
   Time wake = kNever;
-  for (auto& lane : lanes_) wake = std::min(wake, lane->HelperTurn());
+  for (auto& lane : lanes_) wake = std::min(wake, lane->RunHelper());
   return wake;
 }
 

@@ -60,7 +60,7 @@ class Engine {
   virtual bool Progress() = 0;
   // The application is at what polls have brought it before, and makes no
   // progress meanwhile: it has not stopped polling.
-  virtual void SignOfLife() = 0;
+  virtual void RenewLease() = 0;
   virtual void DropLease() = 0;
 
   // Blocks until `fd` (a completion or asynchronous channel's descriptor) is

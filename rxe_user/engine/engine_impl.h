@@ -42,7 +42,7 @@ class EngineImpl final : public Engine {
                                       uint32_t flow_label, uint32_t local_qpn,
                                       uint32_t remote_qpn) override;
   bool Progress() override;
-  void SignOfLife() override;
+  void RenewLease() override;
   void DropLease() override;
   int WaitReadable(int fd) override;
   int WaitPassive(int fd) override;
@@ -63,7 +63,7 @@ class EngineImpl final : public Engine {
   absl::Status OpenParts();
   absl::Status OpenAddressLocked(const LocalAddress& entry);
 
-  transport::Time HelperTurn();
+  transport::Time RunHelper();
   void OnSlotReadable();
   // Makes control_ if there is none.
   absl::Status StartControl();
@@ -71,6 +71,7 @@ class EngineImpl final : public Engine {
 
   const std::shared_ptr<const Device> device_;
   const Parts parts_;
+  AppActivity app_;
   std::vector<std::unique_ptr<LaneImpl>> lanes_;
   std::atomic<bool> alive_ = true;
   std::atomic<bool> open_ = false;  // slot_, helper_, sockets are there

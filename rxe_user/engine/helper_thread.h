@@ -51,6 +51,7 @@ class HelperThread final : public LaneHelper {
   void Wake() override;
   bool AddSocket(int index, int fd, bool armed) override;
   bool Arm(int index, bool on) override;
+  transport::Time timer_cost() const override { return timer_cost_; }
 
   // Times that the thread has woken from sleep, and that it set its timer.
   uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
@@ -67,6 +68,7 @@ class HelperThread final : public LaneHelper {
   void Run();
   int Sleep(transport::Time until);
   void SetTimer(transport::Time when);
+  void MeasureTimer();
   bool ArmSocket(size_t lane, int fd);
 
   const char* const name_;
@@ -80,6 +82,7 @@ class HelperThread final : public LaneHelper {
   bool running_ = false;
   bool abandoned_ = false;
   transport::Time timer_ = transport::kNever;  // when it goes off
+  transport::Time timer_cost_ = 0;
   std::atomic<bool> stop_ = false;
   std::atomic<uint64_t> wakeups_ = 0;
   std::atomic<uint64_t> timers_set_ = 0;

@@ -6,17 +6,11 @@
 
 #include <cstdint>
 
+#include "rxe_user/progress/post_batcher.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/endpoint.h"
 
 namespace rxe_user {
-
-// Send requests that were posted together.
-struct PostedWork {
-  int requests = 0;
-  uint64_t bytes = 0;  // their payload
-  int signaled = 0;    // those that ask for a completion
-};
 
 class Lane {
  public:
@@ -44,8 +38,8 @@ class Lane {
   virtual transport::Endpoint& endpoint() = 0;
 
   // Lock held. Work was posted: transmits it now when the lane was idle, else
-  // leaves it to be gathered into bursts (until enough is queued, one after
-  // many asks for a completion, the next poll, or a few microseconds).
+  // leaves it to share a send with what follows (PostBatcher), for 50 us at
+  // most.
   virtual void Posted(transport::Time now, const PostedWork& work) = 0;
   // Lock held. Transmits what can be sent now.
   virtual void Transmit(transport::Time now) = 0;
@@ -57,7 +51,7 @@ class Lane {
 
   // Lock not held. Renews the lease without a round: the application is at what
   // it was brought before.
-  virtual void SignOfLife() = 0;
+  virtual void RenewLease() = 0;
 
   // Lock not held. The application stops polling (it asked for an event, or
   // blocks): the helper thread takes over at once.

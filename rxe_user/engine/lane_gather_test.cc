@@ -68,7 +68,7 @@ TEST_F(SpreeTest, PostsAreGathered) {
   // The first of a wave goes at once, then 48, 48 and 3.
   EXPECT_GE(Gathered(100), 25);
   // Posting is taken for a sign of life.
-  EXPECT_EQ(lane_.counters().neglects, 0u);
+  EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
   EXPECT_LE(helper_.wakes, 2);
 }
 

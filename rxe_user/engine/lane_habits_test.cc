@@ -30,7 +30,7 @@ bool HelperWaitsForTheLock(LaneImpl* lane) {
     const Lane::Guard guard(*lane);
     helper = std::thread([&] {
       begun = true;
-      lane->HelperTurn();
+      lane->RunHelper();
       done = true;
     });
     while (!begun) std::this_thread::yield();
@@ -44,19 +44,19 @@ bool HelperWaitsForTheLock(LaneImpl* lane) {
 
 TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
   Post();
-  GoOnWatch();
+  EnterPollingMode();
   now += 50 * kMicrosecond;
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_TRUE(helper_.armed);
 }
 
 TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
   Post();
-  GoOnWatch();
+  EnterPollingMode();
   for (const int us : {40, 80, 160, 320, 640, 1280, 2560, 2560}) {
     now += 20 * kMicrosecond;
     lane_.Progress();
-    EXPECT_EQ(lane_.HelperTurn(), now + us * kMicrosecond);
+    EXPECT_EQ(lane_.RunHelper(), now + us * kMicrosecond);
     EXPECT_FALSE(helper_.armed);
   }
 }
@@ -64,12 +64,12 @@ TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
 // Who holds the lock is at work, and needs the core that the helper would wait
 // on. What the helper was called for, however, it sees to.
 TEST_F(LaneTest, ALookDoesNotWaitForTheLock) {
-  GoOnWatch();
+  EnterPollingMode();
   lane_.Progress();
-  const Time trust = lane_.HelperTurn() - now;
+  const Time trust = lane_.RunHelper() - now;
   const Lane::Guard guard(lane_);
   Time until = 0;
-  std::thread helper([&] { until = lane_.HelperTurn(); });
+  std::thread helper([&] { until = lane_.RunHelper(); });
   helper.join();
   EXPECT_EQ(until, now + 2 * trust);
   EXPECT_FALSE(helper_.armed);
@@ -79,9 +79,9 @@ TEST_F(LaneTest, ALookDoesNotWaitForTheLock) {
 TEST_F(LaneTest, AnArrivalOnAnAttentiveWatchWaitsForTheLock) {
   LaneEnd peer;
   Join(&peer);
-  BecomeAttentive(&peer);
+  ActivateAdaptiveArming(&peer);
   peer.Post();
-  peer.lane.HelperTurn();
+  peer.lane.RunHelper();
   ASSERT_FALSE(port_->on_the_wire.empty());
   EXPECT_TRUE(HelperWaitsForTheLock(&lane_));
   EXPECT_TRUE(port_->on_the_wire.empty());
@@ -89,21 +89,21 @@ TEST_F(LaneTest, AnArrivalOnAnAttentiveWatchWaitsForTheLock) {
 
 // Who holds the lock need not be the one that polled.
 TEST_F(LaneTest, WithoutPollsALookWaitsForTheLock) {
-  GoOnWatch();
+  EnterPollingMode();
   lane_.Progress();
-  lane_.HelperTurn();
+  lane_.RunHelper();
   now += 2 * kMillisecond;
   EXPECT_TRUE(HelperWaitsForTheLock(&lane_));
 }
 
 // A helper that came and went without the lock has forgotten its promise.
 TEST_F(LaneTest, AfterAMissedLookTheEndOfTheWatchCallsTheHelper) {
-  GoOnWatch();
+  EnterPollingMode();
   lane_.Progress();
-  now = lane_.HelperTurn();
+  now = lane_.RunHelper();
   {
     const Lane::Guard guard(lane_);
-    std::thread([&] { lane_.HelperTurn(); }).join();
+    std::thread([&] { lane_.RunHelper(); }).join();
   }
   port_->block_next = true;
   Post();
@@ -116,14 +116,14 @@ TEST_F(LaneTest, AfterAMissedLookTheEndOfTheWatchCallsTheHelper) {
 TEST_F(LaneTest, NothingLiesGatheredOnAnAttentiveWatch) {
   LaneEnd peer;
   Join(&peer);
-  BecomeAttentive(&peer);
+  ActivateAdaptiveArming(&peer);
   for (int i = 0; i < 4; ++i) lane_.Progress();
   ASSERT_FALSE(helper_.armed);
   for (int i = 0; i < 8; ++i) {
     now += kMicrosecond / 4;
     Post();
   }
-  lane_.HelperTurn();
+  lane_.RunHelper();
   const Lane::Guard guard(lane_);
   EXPECT_FALSE(lane_.endpoint().HasTransmit());
 }
@@ -132,24 +132,24 @@ TEST_F(LaneTest, NothingLiesGatheredOnAnAttentiveWatch) {
 TEST_F(LaneTest, PostingBetweenPollsIsASignOfLife) {
   LaneEnd peer;
   Join(&peer);
-  GoOnWatch();
+  EnterPollingMode();
   for (int i = 0; i < 5; ++i) lane_.Progress();
   for (int i = 0; i < 8; ++i) {
     now += 5 * kMicrosecond;
     Post();
   }
-  peer.lane.HelperTurn();
+  peer.lane.RunHelper();
   ASSERT_FALSE(port_->on_the_wire.empty());
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_FALSE(port_->on_the_wire.empty());
   // Unless it does not poll at all.
   for (int i = 0; i < 220; ++i) {
     now += 5 * kMicrosecond;
     Post();
   }
-  now = lane_.HelperTurn();
+  now = lane_.RunHelper();
   Post();
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
@@ -159,19 +159,19 @@ TEST_F(LaneTest, PostingBetweenPollsIsASignOfLife) {
 TEST_F(LaneTest, ALookDoesNotTakeWhatPollingLeft) {
   LaneEnd peer;
   Join(&peer);
-  GoOnWatch();
+  EnterPollingMode();
   for (int i = 0; i < 5; ++i) lane_.Progress();
   peer.Post();
   EXPECT_TRUE(lane_.Progress());
   EXPECT_EQ(PacketsSent(), 0);
   now += 5 * kMicrosecond;
-  EXPECT_LT(lane_.HelperTurn(), now + kMillisecond);
+  EXPECT_LT(lane_.RunHelper(), now + kMillisecond);
   EXPECT_EQ(PacketsSent(), 0);
   // But it has stopped polling.
   now += 40 * kMicrosecond;
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_EQ(PacketsSent(), 1);
-  EXPECT_EQ(lane_.counters().neglects, 1u);
+  EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
 }
 
 // The helper comes late, and may itself, with the timer that woke it, have kept
@@ -179,21 +179,21 @@ TEST_F(LaneTest, ALookDoesNotTakeWhatPollingLeft) {
 TEST_F(LaneTest, AHelperThatIsLateDoesNotJudge) {
   LaneEnd peer;
   Join(&peer);
-  lane_.Progress();
-  const Time due = lane_.HelperTurn();
+  for (int i = 0; i < 5; ++i) lane_.Progress();
+  const Time due = lane_.RunHelper();
   ASSERT_FALSE(helper_.armed);
   now = due - kMicrosecond;
   for (int i = 0; i < 5; ++i) lane_.Progress();
   peer.Post();
   now = due + 50 * kMicrosecond;
-  const Time again = lane_.HelperTurn();
+  const Time again = lane_.RunHelper();
   EXPECT_FALSE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().neglects, 0u);
+  EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
   // Now there was time to poll.
   now = again;
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_TRUE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().neglects, 1u);
+  EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
 }
 
 // Nor of one that posts.
@@ -201,15 +201,15 @@ TEST_F(LaneTest, AHelperThatIsLateDoesNotJudgeOneThatPosts) {
   LaneEnd peer;
   Join(&peer);
   for (int i = 0; i < 5; ++i) lane_.Progress();
-  const Time due = lane_.HelperTurn();
+  const Time due = lane_.RunHelper();
   now = due - kMicrosecond;
   Post();
-  peer.lane.HelperTurn();
+  peer.lane.RunHelper();
   ASSERT_FALSE(port_->on_the_wire.empty());
   now = due + 50 * kMicrosecond;
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_FALSE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().neglects, 0u);
+  EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
 }
 
 // One that has more to send than fits its turn comes back at once, and goes on:
@@ -231,25 +231,25 @@ TEST_F(LaneTest, AHelperThatHasMoreToDoGoesOnWithIt) {
     }
   }
   ASSERT_EQ(PacketsSent(), 32);
-  EXPECT_LE(lane_.HelperTurn(), now);
+  EXPECT_LE(lane_.RunHelper(), now);
   EXPECT_EQ(PacketsSent(), 64);
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_EQ(PacketsSent(), int{kQps});
-  EXPECT_EQ(lane_.counters().watches, 0u);
+  EXPECT_EQ(lane_.counters().polling_modes, 0u);
 }
 
-// Its own turn takes time, too, in which the application may not have its core.
-TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoLooks) {
+// Its own run takes time, too, in which the application may not have its core.
+TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoChecks) {
   LaneEnd peer;
   Join(&peer);
-  GoOnWatch();
+  EnterPollingMode();
   for (int i = 0; i < 5; ++i) lane_.Progress();
   now += 15 * kMicrosecond;
   peer.Post();
   port_->send_cost = 15 * kMicrosecond;  // of the acknowledgement
   const Time start = now;
-  const Time again = lane_.HelperTurn();
-  EXPECT_EQ(lane_.counters().neglects, 1u);
+  const Time again = lane_.RunHelper();
+  EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
   EXPECT_EQ(again, start + 15 * kMicrosecond + 20 * kMicrosecond);
 }
 
@@ -258,17 +258,17 @@ TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoLooks) {
 TEST_F(LaneTest, TakingCompletionsIsASignOfLife) {
   LaneEnd peer;
   Join(&peer);
-  GoOnWatch();
+  EnterPollingMode();
   for (int i = 0; i < 5; ++i) lane_.Progress();
   peer.Post();
   for (int i = 0; i < 3; ++i) {
     now += 7 * kMicrosecond;
-    lane_.SignOfLife();
+    lane_.RenewLease();
   }
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_FALSE(port_->on_the_wire.empty());
   now += 50 * kMicrosecond;
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
@@ -277,14 +277,14 @@ TEST_F(LaneTest, TakingCompletionsIsASignOfLife) {
 TEST_F(LaneTest, TakingCompletionsIsNotStayingAway) {
   LaneEnd peer;
   Join(&peer);
-  BecomeAttentive(&peer);
+  ActivateAdaptiveArming(&peer);
   for (int i = 0; i < 40 && helper_.armed; ++i) {
     peer.Post();
     lane_.Progress();  // brings something, and arms
     now += kMicrosecond;
-    lane_.SignOfLife();
+    lane_.RenewLease();
     peer.Post();
-    lane_.HelperTurn();  // woken for it
+    lane_.RunHelper();  // woken for it
   }
   EXPECT_FALSE(helper_.armed);
 }
@@ -332,11 +332,18 @@ TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
 // Two that poll and write to each other in turns, for 100 ms: their helpers are
 // not woken by what arrives, nor does posting wake them, nor does the set of
 // sockets that they wait on change. However long a poll takes.
-class Polling : public LaneTest, public ::testing::WithParamInterface<Time> {};
+class Polling : public LaneTest, public ::testing::WithParamInterface<Time> {
+ protected:
+  void SetUp() override {
+    end_.poll_cost = GetParam();
+    LaneTest::SetUp();
+  }
+};
 
 TEST_P(Polling, KeepsTheHelperAsleep) {
   const Time step = GetParam();
   LaneEnd peer;
+  peer.poll_cost = step;
   Join(&peer);
   int messages = 0;
   int idle = 0;  // polls since the last completion
@@ -356,11 +363,12 @@ TEST_P(Polling, KeepsTheHelperAsleep) {
     }
   };
   Post();
-  run(1000 * step);  // what a poll takes is to be learned
+  run(1000 * step);  // they begin
   messages = 0;
   const auto arms = [&] { return end_.helper.arms + peer.helper.arms; };
   const auto neglects = [&] {
-    return end_.lane.counters().neglects + peer.lane.counters().neglects;
+    return end_.lane.counters().missed_arrivals +
+           peer.lane.counters().missed_arrivals;
   };
   const int arms_before = arms();
   const uint64_t neglects_before = neglects();
@@ -381,53 +389,6 @@ INSTANTIATE_TEST_SUITE_P(EachTakes, Polling,
                          ::testing::Values(kMicrosecond / 10, kMicrosecond,
                                            5 * kMicrosecond,
                                            15 * kMicrosecond));
-
-// Else a thread that is kept out by another one, and tries again at once, would
-// make a slow processor look fast.
-TEST_F(LaneTest, APollThatDoesNotGetTheLockSaysNothing) {
-  LaneEnd peer;
-  Join(&peer);
-  for (int i = 0; i < 50; ++i) {
-    peer.Post();
-    EXPECT_TRUE(lane_.Progress());
-    for (int polls = 0; polls < 2; ++polls) {
-      EXPECT_FALSE(lane_.Progress());
-      now += 5 * kMicrosecond;
-      {
-        const Lane::Guard guard(lane_);
-        EXPECT_FALSE(lane_.Progress());
-      }
-      now += kMicrosecond / 10;
-    }
-  }
-  lane_.Progress();
-  EXPECT_GE(lane_.HelperTurn(), now + 5 * 20 * kMicrosecond);
-  EXPECT_FALSE(helper_.armed);
-}
-
-// Nor does one that has taken completions since, which it did not wait for.
-TEST_F(LaneTest, TakingCompletionsSaysNothingOfThePace) {
-  const auto poll = [&](Time gap, bool takes) {
-    EXPECT_FALSE(lane_.Progress());
-    if (takes) lane_.SignOfLife();
-    now += gap;
-  };
-  LaneEnd peer;
-  Join(&peer);
-  for (int i = 0; i < 50; ++i) {
-    peer.Post();
-    EXPECT_TRUE(lane_.Progress());
-    poll(10 * kMicrosecond, false);
-    poll(10 * kMicrosecond, false);
-  }
-  for (int i = 0; i < 10; ++i) {
-    peer.Post();
-    EXPECT_TRUE(lane_.Progress());
-    poll(kMicrosecond, true);
-  }
-  lane_.Progress();
-  EXPECT_GE(lane_.HelperTurn(), now + 5 * 20 * kMicrosecond);
-}
 
 // An application that polls for its completion and then waits for its memory to
 // change is no longer left alone after a few times, however long it polls.

@@ -32,8 +32,8 @@ class BulkTest : public LaneTest {
                         static_cast<uint32_t>(from_.size()), 1},
                        to_.data());
     }
-    const Time until = lane_.HelperTurn();
-    peer_.lane.HelperTurn();
+    const Time until = lane_.RunHelper();
+    peer_.lane.RunHelper();
     EXPECT_TRUE(peer_.cq.Poll());
     return until;
   }
@@ -59,10 +59,10 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   // It stops: not for long.
   now += 40 * kMicrosecond;
-  EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);
+  EXPECT_LT(lane_.RunHelper(), now + kAtOnce);
   EXPECT_FALSE(helper_.armed);
   now += 15 * kMicrosecond;
-  EXPECT_GT(lane_.HelperTurn(), now + kMillisecond);
+  EXPECT_GT(lane_.RunHelper(), now + kMillisecond);
   EXPECT_TRUE(helper_.armed);
   // It drizzles: not at all.
   for (int i = 0; i < 100; ++i) {
@@ -83,12 +83,12 @@ TEST_F(BulkTest, LooksInVainLeaveTheCoreToOthers) {
   EXPECT_EQ(lane_.counters().yields, before);
   for (int i = 0; i < 3; ++i) {
     now += 5 * kMicrosecond;
-    EXPECT_LT(lane_.HelperTurn(), now + kAtOnce);
+    EXPECT_LT(lane_.RunHelper(), now + kAtOnce);
   }
   EXPECT_EQ(lane_.counters().yields, before + 3);
   // One that goes to sleep need not.
   now += 50 * kMicrosecond;
-  EXPECT_GT(lane_.HelperTurn(), now + kAtOnce);
+  EXPECT_GT(lane_.RunHelper(), now + kAtOnce);
   EXPECT_EQ(lane_.counters().yields, before + 3);
 }
 
@@ -112,24 +112,24 @@ class SpinTest : public LaneTest {
   }
   Time Arrive() {
     Post();
-    return peer_.lane.HelperTurn();
+    return peer_.lane.RunHelper();
   }
   LaneEnd peer_;
 };
 
 TEST_F(SpinTest, LooksOnAfterWhatItTookIn) {
-  EXPECT_GT(peer_.lane.HelperTurn(), now + kMillisecond);  // nothing has come
+  EXPECT_GT(peer_.lane.RunHelper(), now + kMillisecond);  // nothing has come
   for (int i = 0; i < 3; ++i) {
     EXPECT_LT(Arrive(), now + kAtOnce);
     EXPECT_EQ(lane_.endpoint().counters().rx_datagrams, static_cast<size_t>(i));
-    lane_.HelperTurn();  // the acknowledgement did not wait
+    lane_.RunHelper();  // the acknowledgement did not wait
     EXPECT_TRUE(end_.cq.Poll());
     now += 99 * kMicrosecond;
-    EXPECT_LT(peer_.lane.HelperTurn(), now + kAtOnce);
+    EXPECT_LT(peer_.lane.RunHelper(), now + kAtOnce);
     EXPECT_FALSE(peer_.helper.armed);
   }
   now += kMicrosecond;
-  EXPECT_GT(peer_.lane.HelperTurn(), now + kMillisecond);
+  EXPECT_GT(peer_.lane.RunHelper(), now + kMillisecond);
   EXPECT_TRUE(peer_.helper.armed);
 }
 
@@ -137,7 +137,7 @@ TEST_F(SpinTest, LooksOnAfterWhatItTookIn) {
 TEST_F(SpinTest, NotBesideOneThatPolls) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   for (int i = 0; i < 5; ++i) peer_.lane.Progress();
-  EXPECT_GE(peer_.lane.HelperTurn(), now + 20 * kMicrosecond);
+  EXPECT_GE(peer_.lane.RunHelper(), now + 20 * kMicrosecond);
   now += 50 * kMicrosecond;  // it has stopped
   EXPECT_LT(Arrive(), now + kAtOnce);
 }
@@ -149,10 +149,10 @@ TEST_F(SpinTest, OnePollDoesNotEndIt) {
   for (int i = 0; i < 10; ++i) {
     now += kMicrosecond;
     if (i % 4 == 0) peer_.lane.Progress();
-    EXPECT_LT(peer_.lane.HelperTurn(), now + kAtOnce) << i;
+    EXPECT_LT(peer_.lane.RunHelper(), now + kAtOnce) << i;
   }
   peer_.lane.Progress();
-  EXPECT_GT(peer_.lane.HelperTurn(), now + kAtOnce);
+  EXPECT_GT(peer_.lane.RunHelper(), now + kAtOnce);
 }
 
 // What it sends by itself brings nothing.
@@ -162,22 +162,22 @@ TEST_F(SpinTest, NotAfterWhatItSends) {
   now += kMillisecond;
   peer_.port->is_blocked = peer_.port->block_next = false;
   const size_t bursts = peer_.port->packets.size();
-  EXPECT_GT(peer_.lane.HelperTurn(), now + kAtOnce);
+  EXPECT_GT(peer_.lane.RunHelper(), now + kAtOnce);
   EXPECT_EQ(peer_.port->packets.size(), bursts + 1);
 }
 
 // Who is served attentively has armed the lane, and is woken for.
 TEST_F(SpinTest, NotForOneThatIsServedAttentively) {
-  peer_.lane.Progress();
-  peer_.lane.HelperTurn();
   const auto arrive = [&] {
-    peer_.lane.Progress();
+    for (int polls = 0; polls < 4; ++polls) peer_.lane.Progress();
+    peer_.lane.RunHelper();
     Post();
-    lane_.HelperTurn();
-    now += 10 * kMicrosecond;
-    return peer_.lane.HelperTurn();
+    lane_.RunHelper();
+    now += 25 * kMicrosecond;
+    return peer_.lane.RunHelper();
   };
-  for (int i = 0; i < 10 && !peer_.helper.armed; ++i) arrive();
+  for (int i = 0; i < 10 && peer_.lane.mode() != Mode::kPolling; ++i) arrive();
+  ASSERT_EQ(peer_.lane.mode(), Mode::kPolling);
   ASSERT_TRUE(peer_.helper.armed);
   EXPECT_GT(arrive(), now + kAtOnce);
   EXPECT_TRUE(peer_.helper.armed);
@@ -193,26 +193,26 @@ TEST_F(SpinTest, LeavesTheAcknowledgementToTheAnswer) {
     Arrive();
     for (int us = 0; us < 30; ++us) {
       now += kMicrosecond;
-      peer_.lane.HelperTurn();
+      peer_.lane.RunHelper();
     }
     peer_.Post();
     // Once that is known, both go together.
     if (i >= 4) {
       EXPECT_EQ(sent.size(), before + 1) << i;
     }
-    lane_.HelperTurn();
-    peer_.lane.HelperTurn();
-    lane_.HelperTurn();
+    lane_.RunHelper();
+    peer_.lane.RunHelper();
+    lane_.RunHelper();
   }
   // It does not come.
   now += kMillisecond;
   const size_t before = sent.size();
   Arrive();
   now += 199 * kMicrosecond;
-  peer_.lane.HelperTurn();
+  peer_.lane.RunHelper();
   EXPECT_EQ(sent.size(), before);
   now += kMicrosecond;
-  peer_.lane.HelperTurn();
+  peer_.lane.RunHelper();
   EXPECT_EQ(sent.size(), before + 1);
 }
 

@@ -23,7 +23,7 @@ TEST_F(LaneTest, SendsAtOnceWhenIdle) {
   EXPECT_EQ(PacketsSent(), 1);
   // Somebody has to know of the timeout.
   EXPECT_EQ(helper_.wakes, 1);
-  EXPECT_LT(lane_.HelperTurn(), kNever);
+  EXPECT_LT(lane_.RunHelper(), kNever);
   EXPECT_TRUE(helper_.armed);
   // From now on the helper comes in time by itself.
   for (int i = 0; i < 10; ++i) Post();
@@ -31,15 +31,16 @@ TEST_F(LaneTest, SendsAtOnceWhenIdle) {
   EXPECT_EQ(helper_.wakes, 1);
 }
 
-TEST_F(LaneTest, GathersPostsWhileTheHelperWatches) {
-  Post();
-  GoOnWatch();
+TEST_F(LaneTest, BatchesPostsWhileTheApplicationPolls) {
+  // It is seen to post in rows.
+  for (uint32_t i = 0; i < 4; ++i) Post();
+  EnterPollingMode();
   const size_t bursts = port_->packets.size();
   const int before = PacketsSent();
   const int wakes = helper_.wakes;
   lane_.Progress();
   for (int i = 0; i < 20; ++i) Post();
-  EXPECT_EQ(lane_.counters().posts_gathered, 20u);
+  EXPECT_EQ(lane_.counters().posts_batched, 20u);
   EXPECT_EQ(PacketsSent(), before);
   lane_.Progress();
   EXPECT_EQ(port_->packets.size(), bursts + 1);
@@ -47,20 +48,20 @@ TEST_F(LaneTest, GathersPostsWhileTheHelperWatches) {
   EXPECT_EQ(helper_.wakes, wakes);
 }
 
-TEST_F(LaneTest, AsksForTheWatchWhenPostsComeQuickly) {
+TEST_F(LaneTest, CallsTheHelperWhenPostsComeInRows) {
   Post();
-  lane_.HelperTurn();
-  for (int i = 0; i < 100 && helper_.wakes < 2; ++i) {
+  lane_.RunHelper();
+  for (int i = 0; i < 20 && helper_.wakes < 2; ++i) {
     lane_.Progress();
-    Post();
+    for (int posts = 0; posts < 5; ++posts) Post();
   }
-  EXPECT_EQ(helper_.wakes, 2) << "no watch was asked for";
+  EXPECT_EQ(helper_.wakes, 2) << "it was not called";
   // Whatever the helper finds, it sees to what was left.
   for (int i = 0; i < 3; ++i) Post();
-  while (lane_.HelperTurn() == 0) {
+  while (lane_.RunHelper() == 0) {
   }
   lane_.DropLease();
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_TRUE(helper_.armed);
   const Lane::Guard guard(lane_);
   EXPECT_FALSE(lane_.endpoint().HasTransmit());
@@ -68,7 +69,7 @@ TEST_F(LaneTest, AsksForTheWatchWhenPostsComeQuickly) {
 
 TEST_F(LaneTest, DroppingTheLeaseSendsWhatWasLeft) {
   Post();
-  GoOnWatch();
+  EnterPollingMode();
   const int before = PacketsSent();
   lane_.Progress();
   for (int i = 0; i < 5; ++i) Post();
@@ -108,7 +109,7 @@ TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
   EXPECT_TRUE(end_.cq.Poll());
 }
 
-// What comes alone is answered before more is looked for, where somebody will
+// What comes alone is answered before more is looked for by a helper that will
 // be woken for more.
 TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
   LaneEnd peer;
@@ -117,22 +118,23 @@ TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
   peer.Post();
   port_->calls.clear();
   ASSERT_TRUE(helper_.armed);
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_EQ(port_->calls, "rs");
 
+  // A thread that waits looks for more, which it would else be woken for.
   lane_.EnterWait();
   peer.Post();
   port_->calls.clear();
-  lane_.WaitTurn(now);
-  EXPECT_EQ(port_->calls, "rs");
+  lane_.PollOnce(now);
+  EXPECT_EQ(port_->calls, "rrs");
   lane_.LeaveWait();
 
-  // On watch nobody is.
-  GoOnWatch();
+  // While the application polls nobody will be woken.
+  EnterPollingMode();
   now += 10 * kMillisecond;
   peer.Post();
   port_->calls.clear();
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_EQ(port_->calls, "rrs");
 }
 
@@ -184,16 +186,16 @@ TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
   EXPECT_EQ(PacketsSent(), 1);
   EXPECT_GE(helper_.wakes, 1);
   // The helper neither spins nor sleeps too long.
-  Time until = lane_.HelperTurn();
+  Time until = lane_.RunHelper();
   for (int i = 0; i < 20; ++i) {
     now = until;
-    until = lane_.HelperTurn();
+    until = lane_.RunHelper();
     ASSERT_GT(until, now);
     ASSERT_LE(until, now + 5 * kMillisecond);
   }
   EXPECT_GT(until, now + kMillisecond);
   port_->block_next = false;
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_GE(PacketsSent(), 2);  // and perhaps a probe
 }
 
@@ -202,13 +204,13 @@ TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
   EXPECT_FALSE(helper_.armed);
   Post();
   helper_.wakes = 0;
-  EXPECT_FALSE(lane_.WaitTurn(now));
+  EXPECT_FALSE(lane_.PollOnce(now));
   // The deadline is the helper's to see to, and it knows of it.
-  EXPECT_LT(lane_.HelperTurn(), kNever);
+  EXPECT_LT(lane_.RunHelper(), kNever);
   EXPECT_FALSE(helper_.armed);
   Post();
   EXPECT_EQ(helper_.wakes, 0);
-  lane_.HelperTurn();
+  lane_.RunHelper();
   EXPECT_FALSE(helper_.armed);
   lane_.LeaveWait();
   EXPECT_TRUE(helper_.armed);
@@ -222,7 +224,7 @@ TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
   lane_.SocketAdded(4);
   EXPECT_TRUE(helper_.added_armed);
   lane_.LeaveWait();
-  GoOnWatch();
+  EnterPollingMode();
   lane_.SocketAdded(5);
   EXPECT_FALSE(helper_.added_armed);
 }
@@ -231,21 +233,21 @@ TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
 TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
   LaneEnd peer;
   Join(&peer);
-  GoOnWatch();
+  EnterPollingMode();
   helper_.refuses = true;
   lane_.DropLease();
   for (int i = 0; i < 3; ++i) {
-    const Time until = lane_.HelperTurn();
+    const Time until = lane_.RunHelper();
     EXPECT_GT(until, now);
     ASSERT_LE(until, now + 5 * kMillisecond);
     peer.Post();
     now = until;
   }
-  lane_.HelperTurn();
-  peer.lane.HelperTurn();
+  lane_.RunHelper();
+  peer.lane.RunHelper();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(peer.cq.Poll());
   helper_.refuses = false;
-  EXPECT_EQ(lane_.HelperTurn(), kNever);
+  EXPECT_EQ(lane_.RunHelper(), kNever);
   EXPECT_TRUE(helper_.armed);
 
   // The same for a socket that comes beside a thread that waits.
@@ -253,14 +255,14 @@ TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
   helper_.refuses = true;
   lane_.SocketAdded(4);
   for (int i = 0; i < 3; ++i) {
-    const Time until = lane_.HelperTurn();
+    const Time until = lane_.RunHelper();
     EXPECT_GT(until, now);
     ASSERT_LE(until, now + 5 * kMillisecond);
     now = until;
   }
   helper_.refuses = false;
   lane_.LeaveWait();
-  EXPECT_EQ(lane_.HelperTurn(), kNever);
+  EXPECT_EQ(lane_.RunHelper(), kNever);
   EXPECT_TRUE(helper_.armed);
 }
 
@@ -305,13 +307,14 @@ TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
 }
 
 TEST_F(LaneTest, DoesNothingWhenClosed) {
-  LaneImpl closed{VirtualClock};
+  AppActivity app;
+  LaneImpl closed{&app, VirtualClock};
   EXPECT_FALSE(closed.Progress());
   closed.DropLease();
   closed.EnterWait();
-  EXPECT_FALSE(closed.WaitTurn(0));
+  EXPECT_FALSE(closed.PollOnce(0));
   closed.LeaveWait();
-  EXPECT_EQ(closed.HelperTurn(), kNever);
+  EXPECT_EQ(closed.RunHelper(), kNever);
   const Lane::Guard guard(closed);
   closed.Posted(0, {.requests = 1, .bytes = 64, .signaled = 1});
 }

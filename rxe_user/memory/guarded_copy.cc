@@ -571,13 +571,13 @@ void PrepareGuardedAccess() {
 #endif
 }
 
-GuardedSpell::GuardedSpell() {
+ScopedFaultGuard::ScopedFaultGuard() {
 #if RXE_USER_GUARDED_ASM
   thread_state.in_spell = true;
 #endif
 }
 
-GuardedSpell::~GuardedSpell() {
+ScopedFaultGuard::~ScopedFaultGuard() {
 #if RXE_USER_GUARDED_ASM
   thread_state.in_spell = false;
   thread_state.checked_in_spell = false;

@@ -26,12 +26,12 @@ void PrepareGuardedAccess();
 // While one lives, its thread looks no more than once, at its first access,
 // whether the handlers are there: for what takes some microseconds. One at a
 // time in each thread.
-class GuardedSpell {
+class ScopedFaultGuard {
  public:
-  GuardedSpell();
-  ~GuardedSpell();
-  GuardedSpell(const GuardedSpell&) = delete;
-  GuardedSpell& operator=(const GuardedSpell&) = delete;
+  ScopedFaultGuard();
+  ~ScopedFaultGuard();
+  ScopedFaultGuard(const ScopedFaultGuard&) = delete;
+  ScopedFaultGuard& operator=(const ScopedFaultGuard&) = delete;
 };
 
 // Copies `bytes` from application memory `from`. False on a fault; then any

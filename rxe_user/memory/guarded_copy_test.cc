@@ -355,7 +355,7 @@ TEST(GuardedCopyChainTest, LooksOnceInASpell) {
     PrepareGuardedAccess();
     Pages pages;
     uint8_t byte = 0;
-    std::optional<GuardedSpell> spell;
+    std::optional<ScopedFaultGuard> spell;
     spell.emplace();
     if (!GuardedCopyTo(pages.begin(), &byte, 1)) _exit(1);
     struct sigaction theirs = {};

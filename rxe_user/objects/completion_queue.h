@@ -145,7 +145,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
   if (very_many && !waits) {
     engine_.Progress();
   } else if (many && !waits) {
-    engine_.SignOfLife();
+    engine_.RenewLease();
   }
   return static_cast<int>(taken);
 }

@@ -40,7 +40,7 @@ class FakeEngine final : public Engine {
     on_progress();
     return false;
   }
-  void SignOfLife() override { ++signs_of_life; }
+  void RenewLease() override { ++signs_of_life; }
   void DropLease() override { ++leases_dropped; }
   int WaitReadable(int fd) override {
     pollfd p = {fd, POLLIN, 0};

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,8 +19,10 @@
 
 namespace rxe_user {
 
-// What the lanes take for the time; moved by the test.
-inline transport::Time virtual_now = transport::kSecond;
+// What the lanes take for the time; moved by the test. Each test begins at the
+// same time: LaneTest::SetUp sees to it.
+inline constexpr transport::Time kVirtualStart = transport::kSecond;
+inline transport::Time virtual_now = kVirtualStart;
 inline transport::Time VirtualClock() { return virtual_now; }
 
 // Keeps what is sent, and hands it to `peer` if there is one.
@@ -36,6 +39,7 @@ class FakePort final : public Port {
   std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const transport::Train> Receive(bool) override {
     calls += 'r';
+    virtual_now += receive_cost;
     more_ = says_more && !on_the_wire.empty();
     received_ = std::exchange(on_the_wire, {});
     if (received_.empty()) return std::exchange(arrivals, {});
@@ -86,6 +90,7 @@ class FakePort final : public Port {
   std::vector<int> packets;           // of each burst that was sent
   std::string calls;                  // r: asked for arrivals, s: sent a burst
   transport::Time send_cost = 0;      // how long sending a burst takes
+  transport::Time receive_cost = 0;   // how long asking for arrivals takes
   bool says_more = false;             // wherever something has come
   bool block_next = false;
   bool is_blocked = false;
@@ -112,7 +117,9 @@ class FakeHelper final : public LaneHelper {
     armed = on && !refuses;
     return !on || !refuses;
   }
+  transport::Time timer_cost() const override { return timer; }
   int wakes = 0;
+  transport::Time timer = 0;
   int arms = 0;  // calls, each of which is a system call
   bool armed = false;
   bool added_armed = false;  // the last socket that was added
@@ -148,7 +155,10 @@ class LaneEnd : public transport::EventSink {
             const char* peer_address) {
     auto fake = std::make_unique<FakePort>();
     port = fake.get();
+    port->receive_cost = poll_cost;
     lane.Open(std::move(fake), &slot, &helper, 0, spin);
+    port->receive_cost = 0;
+    port->calls.clear();
     Connect(qpn, peer_qpn, address, peer_address);
   }
   // From now on another queue pair is `qp`.
@@ -232,18 +242,30 @@ class LaneEnd : public transport::EventSink {
            (helper.armed && !port->on_the_wire.empty())) {
       wakes_seen_ = helper.wakes;
       ++helper_turns;
-      helper_until_ = lane.HelperTurn();
+      helper_until_ = lane.RunHelper();
     }
   }
+  // Lets the time pass and the helper run when it is to, exactly then.
+  void LetTimePass(transport::Time how_long) {
+    const transport::Time end = virtual_now + how_long;
+    LetHelperRun();
+    while (helper_until_ <= end) {
+      virtual_now = std::max(virtual_now, helper_until_);
+      LetHelperRun();
+    }
+    virtual_now = end;
+  }
   int helper_turns = 0;
-  transport::Time spin = 0;  // of LaneImpl::Open
+  transport::Time poll_cost = 0;  // as the lane finds it when it is opened
+  transport::Time spin = 0;       // of LaneImpl::Open
   LaneEnd* to = this;
   uint64_t inbox[8] = {};
 
   SpyCq cq;
   FakeSlot slot;
   FakeHelper helper;
-  LaneImpl lane{VirtualClock};
+  AppActivity app;
+  LaneImpl lane{&app, VirtualClock};
   FakePort* port = nullptr;
   std::unique_ptr<transport::QueuePair> qp;
   std::vector<std::unique_ptr<transport::QueuePair>> others;
@@ -262,6 +284,7 @@ class LaneTest : public ::testing::Test {
   static constexpr uint32_t kPeerQpn = 0x052222;
 
   void SetUp() override {
+    virtual_now = kVirtualStart;
     end_.Open(kQpn, kPeerQpn, "10.0.0.1", "10.0.0.2");
     port_ = end_.port;
   }
@@ -277,22 +300,23 @@ class LaneTest : public ::testing::Test {
     for (const int packets : port_->packets) sum += packets;
     return sum;
   }
-  // The helper looks while the application polls.
-  void GoOnWatch() {
-    lane_.Progress();
-    lane_.HelperTurn();
+  // The helper comes while the application polls.
+  void EnterPollingMode() {
+    for (uint32_t i = 0; i < AppActivity::kManyPolls; ++i) lane_.Progress();
+    lane_.RunHelper();
+    ASSERT_EQ(lane_.mode(), Mode::kPolling);
     ASSERT_FALSE(helper_.armed);
   }
 
-  // The application does not poll for what comes while the helper looks.
-  void BecomeAttentive(LaneEnd* peer) {
-    GoOnWatch();
-    for (int i = 0; i < 10 && !helper_.armed; ++i) {
-      lane_.Progress();
+  // The application stops polling before something comes, again and again.
+  void ActivateAdaptiveArming(LaneEnd* peer) {
+    for (int i = 0; i < 10; ++i) {
+      EnterPollingMode();
       peer->Post();
-      peer->lane.HelperTurn();
-      virtual_now += 10 * transport::kMicrosecond;
-      lane_.HelperTurn();
+      peer->lane.RunHelper();
+      virtual_now += 25 * transport::kMicrosecond;
+      lane_.RunHelper();
+      if (lane_.mode() == Mode::kPolling) break;  // still, and armed
     }
     ASSERT_TRUE(helper_.armed);
   }

@@ -1,0 +1,159 @@
+// What the helper thread does for a lane.
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rxe_user/engine/lane_impl.h"
+
+namespace rxe_user {
+
+using transport::kNever;
+using transport::Time;
+
+Time LaneImpl::RunHelper() {
+  if (const std::optional<Time> wake = CheckPolling()) return *wake;
+  lock_.Lock();
+  if (port() == nullptr) {
+    lock_.Unlock();
+    return kNever;
+  }
+  const Time now = Now();
+  // One that comes late may itself, with what woke it, have kept the core of
+  // the application, which is judged by when the helper was due.
+  const Time seen = std::min(now, due_);
+  bool polls = ApplicationPolls(seen);
+  HelperRound round;
+  // What has woken us while the sockets are armed is ours to see to, and so is
+  // what was posted last by one that may be off to wait for its memory.
+  if (!polls || (arming_.active() && (armed_ || HasLeftovers()))) {
+    round = RunInPlace(now);
+    if (mode_.is(Mode::kPolling)) polls = JudgePolling(seen, &round);
+  } else if (batcher_.deadline() <= now) {
+    TransmitSome(now);
+  }
+  const Time wake = ChangeMode(now, polls, round);
+  const bool yield =
+      mode_.is(Mode::kBusyPolling) && round.received + round.sent == 0;
+  if (yield) ++counters_.yields;
+  transmitted_ = false;
+  due_ = std::max(wake, now);  // at once, if there is more to send
+  lock_.Unlock();
+  // What is looked for may have to be made on this very core.
+  if (yield) ::sched_yield();
+  return wake;
+}
+
+// When the helper has to come again, if all that it would find is that the
+// application polls. Without the lock: who holds it is at work, and to wait for
+// it would take a core from that thread or its peer.
+std::optional<Time> LaneImpl::CheckPolling() {
+  if (!mode_.is(Mode::kPolling) || arming_.active()) return std::nullopt;
+  const Time now = Now();
+  const Time seen = std::min(now, due_);
+  const bool polls =
+      app_.CallAge(seen) < app_.checked_lease() ||
+      (lock_.held() && app_.PollAge(now) < AppActivity::kPollsAtAll);
+  if (!polls || batcher_.deadline() <= now) return std::nullopt;
+  LengthenInterval();
+  const Time wake = std::min(now + interval_.value(), batcher_.deadline());
+  helper_wake_ = wake;
+  // Either who ends the mode, or leaves a post, sees that we come so late, or
+  // we see that the mode has ended, or that there is a post.
+  if (!mode_.is(Mode::kPolling) || batcher_.deadline() < wake) {
+    return std::nullopt;
+  }
+  due_ = wake;
+  return wake;
+}
+
+// The application was found polling. While it posts in batches, the helper has
+// to be near: to be called for each batch would cost more than the batch gains.
+void LaneImpl::LengthenInterval() {
+  arming_.OnFoundPolling();
+  const uint32_t batches = batcher_.batches();
+  interval_.Grow(batches != batches_seen_ ? batcher_.limit() : kNever);
+  batches_seen_ = batches;
+}
+
+bool LaneImpl::ApplicationPolls(Time seen) {
+  uint32_t polls = app_.PollsSinceDrop();
+  // One or two polls do not end what the user asked for.
+  if (mode_.is(Mode::kBusyPolling)) {
+    polls = std::min(polls, app_.polls() - polls_seen_);
+  } else {
+    polls_seen_ = app_.polls();
+  }
+  const bool batches = batcher_.pending();
+  if (mode_.is(Mode::kPolling)) {
+    return app_.CallAge(seen) < app_.checked_lease();
+  }
+  const Time age = batches ? app_.CallAge(seen) : app_.PollAge(seen);
+  return (batches || polls >= AppActivity::kManyPolls) && age < app_.lease();
+}
+
+// What the application does not do.
+LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
+  HelperRound round;
+  round.found_left = HasLeftovers();
+  round.received = ReceiveSome(now, Caller::kFinisher);
+  RunTimers(now);
+  if (round.received != 0 && HasLeftovers() && acks_.OnArrival(now)) {
+    hold_ack_until_ = now + AckPiggyback::kAnswerGap;
+  }
+  // Who waits for the lock, mostly to answer what has just arrived, sends its
+  // post and our acknowledgement together.
+  round.hold_until =
+      lock_.contended() ? now + AckPiggyback::kAnswerGap : hold_ack_until_;
+  if (now >= round.hold_until) round.sent = TransmitSome(now);
+  round.more_is_near =
+      busy_poll_.OnRound(round.received, round.sent, app_.PollAge(now), Now());
+  return round;
+}
+
+// Whether the application, which was not seen to poll, still counts as polling.
+bool LaneImpl::JudgePolling(Time seen, HelperRound* round) {
+  const Time age = app_.CallAge(seen);
+  const bool found = round->found_left || round->received != 0;
+  round->missed = !armed_ && found && age >= app_.checked_lease();
+  if (round->missed) {
+    ++counters_.missed_arrivals;
+    arming_.OnMissedArrival();
+  } else if (round->received != 0) {
+    arming_.OnWoken(app_.calls());
+  }
+  return age < (arming_.active() ? AdaptiveArming::kLease : app_.lease());
+}
+
+// Returns when the helper must come again.
+Time LaneImpl::ChangeMode(Time now, bool polls, const HelperRound& round) {
+  if (polls && mode_.is(Mode::kPolling) && !round.missed) {
+    LengthenInterval();
+  } else {
+    interval_.Reset(app_.scale());
+  }
+  if (polls && !mode_.is(Mode::kPolling)) {
+    ++counters_.polling_modes;
+    arming_.Disarm();
+  }
+  mode_.OnHelperRan(polls, round.more_is_near);
+  ApplyMode();
+  const bool holds = now < round.hold_until;
+  if (polls) {
+    // From now on: the application has to have had the time to poll.
+    helper_wake_ = std::min({Now() + interval_.value(), batcher_.deadline(),
+                             holds ? round.hold_until : kNever});
+  } else if (mode_.is(Mode::kBusyPolling)) {
+    helper_wake_ = now + 1;
+  } else {
+    // Beside threads that wait, the helper sees to a socket that was refused.
+    if (mode_.is(Mode::kWaiter) && rearm_at_ <= now) NoteArming(false);
+    // A deadline that has gone away is kept: the next post would bring it back,
+    // and have to wake the helper for it.
+    const Time need = holds ? round.hold_until : Need();
+    helper_wake_ = last_need_ > now ? std::min(last_need_, need) : need;
+  }
+  return helper_wake_.load();
+}
+
+}  // namespace rxe_user
