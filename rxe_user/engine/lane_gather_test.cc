@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <utility>
+#include <vector>
 
 #include "rxe_user/testing/lane_end.h"
 
@@ -134,6 +135,98 @@ TEST_F(SpreeTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
     Waves(1);  // the helper goes back on watch
     EXPECT_GT(Gathered(10), 30) << i;
   }
+}
+
+// One that posts and then makes no call, for it computes: whatever it did
+// before, what it posted is on the wire 50 us later, helper and lane being
+// free.
+class DeadlineTest : public SpreeTest {
+ protected:
+  static constexpr Time kPromise = 50 * kMicrosecond;
+
+  void Polls(Time how_long) {
+    for (const Time until = now + how_long; now < until; now += kMicrosecond) {
+      lane_.Progress();
+      while (end_.cq.Poll()) --outstanding_;
+      Pass();
+    }
+  }
+  // A row of posts, and how long the first of them was left.
+  Time LeftFor(int posts) {
+    const int goal = PacketsSent() + posts;
+    const Time begin = now;
+    for (int i = 0; i < posts; ++i) {
+      Post();
+      ++outstanding_;
+      now += kMicrosecond / 10;
+    }
+    while (PacketsSent() < goal && now < begin + 10 * kMillisecond) {
+      end_.LetTimePass(kMicrosecond / 10);
+    }
+    return now - begin;
+  }
+};
+
+TEST_F(DeadlineTest, HoldsAfterALongTimeOfPolling) {
+  port_->send_cost = 0;
+  for (const int posts : {1, 2, 3, 4, 5, 6, 20, 40}) {
+    Polls(10 * kMillisecond);
+    LeftFor(posts);  // it is seen to post in rows
+    Polls(10 * kMillisecond);
+    EXPECT_LE(LeftFor(posts), kPromise) << posts;
+  }
+}
+
+TEST_F(DeadlineTest, HoldsInTheMiddleOfAStream) {
+  Waves(10);
+  port_->send_cost = 0;
+  for (int posts = 1; posts <= 40; ++posts) {
+    Waves(2);
+    EXPECT_LE(LeftFor(posts), kPromise) << posts;
+  }
+  EXPECT_GT(lane_.counters().posts_batched, 1000u);
+}
+
+// Posts that come one by one, each of them long after the one before.
+TEST_F(DeadlineTest, HoldsForATrickle) {
+  Waves(10);
+  port_->send_cost = 0;
+  for (int i = 0; i < 100; ++i) {
+    const int before = PacketsSent();
+    Post();
+    end_.LetTimePass(kPromise);
+    ASSERT_GE(PacketsSent(), before + 1) << i;
+    peer_.lane.Progress();  // acknowledges
+    peer_.LetHelperRun();
+    end_.LetTimePass(Time{i} * kMicrosecond);
+  }
+}
+
+// The helper stays near while there are batches, so that none has to call it.
+TEST_F(DeadlineTest, TakesNoCallForEachBatch) {
+  Waves(10);
+  const uint64_t calls = lane_.counters().helper_wakes;
+  const uint64_t batched = lane_.counters().posts_batched;
+  Waves(100);
+  EXPECT_GT(lane_.counters().posts_batched, batched + 9000);
+  EXPECT_LE(lane_.counters().helper_wakes, calls + 1);
+}
+
+// A post that is larger than a round goes out as far as the window lets it, not
+// when the application polls next.
+TEST_F(DeadlineTest, HoldsForALargePost) {
+  std::vector<uint8_t> from(400 << 10);
+  std::vector<uint8_t> to(from.size());
+  EnterPollingMode();
+  const size_t before = port_->packets.size();
+  {
+    const Lane::Guard guard(lane_);
+    end_.PostLocked({reinterpret_cast<uint64_t>(from.data()),
+                     static_cast<uint32_t>(from.size()), 1},
+                    to.data());
+    EXPECT_FALSE(lane_.endpoint().HasTransmit());
+  }
+  EXPECT_GT(port_->packets.size(), before);
 }
 
 // Whatever made it seem so, an application that comes back at once, always, is
