@@ -1,0 +1,143 @@
+#include "rxe_user/progress/post_batcher.h"
+
+#include <gtest/gtest.h>
+
+namespace rxe_user {
+namespace {
+
+using transport::kMicrosecond;
+using transport::kMillisecond;
+using transport::kNever;
+using transport::Time;
+
+// An application on a virtual clock, whose lane has something under way.
+class PostBatcherTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Poll();
+    // It is seen to post in rows.
+    for (int i = 0; i < PostBatcher::kRow - 1; ++i) EXPECT_FALSE(Post());
+    EXPECT_TRUE(Post());
+    Transmit();
+  }
+  void Poll() { app_.OnPoll(now_); }
+  // True: it is left.
+  bool Post(const PostedWork& work = {1, 64, 1}) {
+    const bool left = batcher_.OnPost(now_, work, app_, situation_);
+    app_.OnPost(now_);
+    if (!left) Transmit();
+    return left;
+  }
+  void Transmit() { batcher_.OnTransmit(now_, 100); }
+
+  Time now_ = transport::kSecond;
+  AppActivity app_;
+  PostBatcher batcher_;
+  PostBatcher::Situation situation_ = {
+      .may_batch = true, .lane_is_busy = true, .senders = 1};
+};
+
+TEST_F(PostBatcherTest, LeavesRowsOfPosts) {
+  for (int i = 0; i < PostBatcher::kRequests - 1; ++i) EXPECT_TRUE(Post()) << i;
+  EXPECT_FALSE(Post()) << "it is full";
+  EXPECT_TRUE(Post());
+}
+
+TEST_F(PostBatcherTest, NotForOneThatPollsAfterEachPost) {
+  Poll();
+  EXPECT_TRUE(Post());  // the row before was one
+  Transmit();
+  for (int i = 0; i < 100; ++i) {
+    Poll();
+    EXPECT_FALSE(Post()) << i;
+  }
+}
+
+TEST_F(PostBatcherTest, NotIfTheModeDoesNotAllowIt) {
+  situation_.may_batch = false;
+  EXPECT_FALSE(Post());
+}
+
+TEST_F(PostBatcherTest, NotOnAnIdleLane) {
+  situation_.lane_is_busy = false;
+  EXPECT_TRUE(Post()) << "it has just sent";
+  Transmit();
+  now_ += PostBatcher::kGap;
+  EXPECT_FALSE(Post());
+}
+
+TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
+  // It goes on posting, which counts.
+  for (int i = 0; i < 50; ++i) {
+    now_ += kMicrosecond;
+    Post();
+  }
+  EXPECT_TRUE(batcher_.pending());
+  Transmit();
+  // It pauses.
+  now_ += PostBatcher::kGap;
+  EXPECT_FALSE(Post());
+  // It has not polled for long.
+  now_ += AppActivity::kPollsAtAll;
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(Post());
+}
+
+TEST_F(PostBatcherTest, HasADeadlineFromTheFirstPostOn) {
+  EXPECT_EQ(batcher_.deadline(), kNever);
+  const Time deadline = now_ + PostBatcher::kDeadline;
+  EXPECT_LE(PostBatcher::kDeadline, 50 * kMicrosecond);
+  const uint32_t batches = batcher_.batches();
+  EXPECT_TRUE(Post());
+  EXPECT_EQ(batcher_.deadline(), deadline);
+  now_ += kMicrosecond;
+  EXPECT_TRUE(Post());
+  EXPECT_EQ(batcher_.deadline(), deadline);
+  EXPECT_EQ(batcher_.batches(), batches + 1);
+  // Nobody has come.
+  now_ = deadline;
+  Poll();
+  EXPECT_FALSE(Post());
+  EXPECT_EQ(batcher_.deadline(), kNever);
+}
+
+TEST_F(PostBatcherTest, TheDeadlineFollowsWhatATimerTakes) {
+  batcher_.SetTimerCost(kMicrosecond / 3);
+  EXPECT_EQ(batcher_.limit(), PostBatcher::kDeadline);
+  batcher_.SetTimerCost(8 * kMicrosecond);
+  EXPECT_EQ(batcher_.limit(), 320 * kMicrosecond);
+  batcher_.SetTimerCost(kMillisecond);
+  EXPECT_EQ(batcher_.limit(), PostBatcher::kMostDeadline);
+}
+
+TEST_F(PostBatcherTest, IsFullByBytes) {
+  EXPECT_TRUE(Post({1, 30 << 10, 1}));
+  EXPECT_FALSE(Post({1, 30 << 10, 1}));
+  EXPECT_FALSE(Post({1, 60 << 10, 1}));
+}
+
+TEST_F(PostBatcherTest, IsFullLaterForMoreQueuePairsUpToFour) {
+  for (const int senders : {2, 4, 5, 100}) {
+    situation_.senders = static_cast<size_t>(senders);
+    const int most = PostBatcher::kRequests * std::min(senders, 4);
+    for (int i = 0; i < most - 1; ++i) EXPECT_TRUE(Post()) << senders;
+    EXPECT_FALSE(Post()) << senders;
+  }
+}
+
+TEST_F(PostBatcherTest, EndsWithTheRequestThatIsWaitedFor) {
+  for (int i = 0; i < PostBatcher::kManyUnsignaled; ++i) {
+    EXPECT_TRUE(Post({1, 64, 0}));
+  }
+  EXPECT_FALSE(Post({1, 64, 1}));
+  // Of fewer it is no sign.
+  for (int i = 0; i < PostBatcher::kManyUnsignaled - 1; ++i) {
+    EXPECT_TRUE(Post({1, 64, 0}));
+  }
+  EXPECT_TRUE(Post({1, 64, 1}));
+  // Requests that are posted together count alike.
+  EXPECT_TRUE(Post({15, 64, 0}));
+  EXPECT_FALSE(Post({2, 64, 1}));
+}
+
+}  // namespace
+}  // namespace rxe_user
