@@ -102,9 +102,11 @@ LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
     hold_ack_until_ = now + AckPiggyback::kAnswerGap;
   }
   // Who waits for the lock, mostly to answer what has just arrived, sends its
-  // post and our acknowledgement together.
-  round.hold_until =
-      lock_.contended() ? now + AckPiggyback::kAnswerGap : hold_ack_until_;
+  // post and our acknowledgement together. Posts that are left wait for nobody.
+  if (!batcher_.pending()) {
+    round.hold_until =
+        lock_.contended() ? now + AckPiggyback::kAnswerGap : hold_ack_until_;
+  }
   if (now >= round.hold_until) round.sent = TransmitSome(now);
   round.more_is_near =
       busy_poll_.OnRound(round.received, round.sent, app_.PollAge(now), Now());
@@ -138,11 +140,11 @@ Time LaneImpl::ChangeMode(Time now, bool polls, const HelperRound& round) {
   }
   mode_.OnHelperRan(polls, round.more_is_near);
   ApplyMode();
-  const bool holds = now < round.hold_until;
   if (polls) {
     // From now on: the application has to have had the time to poll.
-    helper_wake_ = std::min({Now() + interval_.value(), batcher_.deadline(),
-                             holds ? round.hold_until : kNever});
+    helper_wake_ =
+        std::min({Now() + interval_.value(), batcher_.deadline(),
+                  now < round.hold_until ? round.hold_until : kNever});
   } else if (mode_.is(Mode::kBusyPolling)) {
     helper_wake_ = now + 1;
   } else {
@@ -150,7 +152,7 @@ Time LaneImpl::ChangeMode(Time now, bool polls, const HelperRound& round) {
     if (mode_.is(Mode::kWaiter) && rearm_at_ <= now) NoteArming(false);
     // A deadline that has gone away is kept: the next post would bring it back,
     // and have to wake the helper for it.
-    const Time need = holds ? round.hold_until : Need();
+    const Time need = now < round.hold_until ? round.hold_until : Need();
     helper_wake_ = last_need_ > now ? std::min(last_need_, need) : need;
   }
   return helper_wake_.load();

@@ -117,6 +117,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   Port* port() const { return open_.load(std::memory_order_acquire); }
   Mode mode() const { return mode_.mode(); }
   const LaneCounters& counters() const { return counters_; }
+  // Whether a thread waits for the lane's lock: a hint.
+  bool contended() const { return lock_.contended(); }
 
   // --- fork.
 

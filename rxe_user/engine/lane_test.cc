@@ -79,8 +79,8 @@ TEST_F(LaneTest, DroppingTheLeaseSendsWhatWasLeft) {
 }
 
 // A request and the acknowledgement of the peer's last one arrive together: the
-// acknowledgement, though last in the train, is heard of first, as if hardware
-// had sent it.
+// acknowledgement, though last in the datagram, is heard of first, as if
+// hardware had sent it.
 TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
   LaneEnd peer;
   Join(&peer);
@@ -248,6 +248,15 @@ TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(peer.cq.Poll());
   helper_.refuses = false;
   EXPECT_EQ(lane_.RunHelper(), kNever);
+  EXPECT_TRUE(helper_.armed);
+
+  // One more socket that can be armed does not arm the others.
+  EnterPollingMode();
+  helper_.refuses = true;
+  lane_.DropLease();
+  helper_.refuses = false;
+  lane_.SocketAdded(3);
+  lane_.RunHelper();
   EXPECT_TRUE(helper_.armed);
 
   // The same for a socket that comes beside a thread that waits.

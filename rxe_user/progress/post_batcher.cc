@@ -9,7 +9,8 @@ using transport::kNever;
 using transport::Time;
 
 void PostBatcher::SetTimerCost(Time timer) {
-  limit_ = std::clamp(timer * kTimerShare, kDeadline, kMostDeadline);
+  limit_ = timer < kCheapTimer ? kDeadline
+                               : std::min(timer * kTimerShare, kMostDeadline);
 }
 
 bool PostBatcher::OnPost(Time now, const PostedWork& work,

@@ -101,10 +101,10 @@ TEST_F(PostBatcherTest, HasADeadlineFromTheFirstPostOn) {
 }
 
 TEST_F(PostBatcherTest, TheDeadlineFollowsWhatATimerTakes) {
-  batcher_.SetTimerCost(kMicrosecond / 3);
+  batcher_.SetTimerCost(1999);
   EXPECT_EQ(batcher_.limit(), PostBatcher::kDeadline);
   batcher_.SetTimerCost(8 * kMicrosecond);
-  EXPECT_EQ(batcher_.limit(), 320 * kMicrosecond);
+  EXPECT_EQ(batcher_.limit(), 800 * kMicrosecond);
   batcher_.SetTimerCost(kMillisecond);
   EXPECT_EQ(batcher_.limit(), PostBatcher::kMostDeadline);
 }

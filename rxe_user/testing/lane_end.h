@@ -250,10 +250,13 @@ class LaneEnd : public transport::EventSink {
     const transport::Time end = virtual_now + how_long;
     LetHelperRun();
     while (helper_until_ <= end) {
-      virtual_now = std::max(virtual_now, helper_until_);
+      // One that comes again at once takes some time for it.
+      const bool at_once = helper_until_ <= virtual_now + 1;
+      virtual_now =
+          at_once ? virtual_now + transport::kMicrosecond / 2 : helper_until_;
       LetHelperRun();
     }
-    virtual_now = end;
+    virtual_now = std::max(virtual_now, end);
   }
   int helper_turns = 0;
   transport::Time poll_cost = 0;  // as the lane finds it when it is opened

@@ -166,8 +166,8 @@ TEST_F(SpinTest, NotAfterWhatItSends) {
   EXPECT_EQ(peer_.port->packets.size(), bursts + 1);
 }
 
-// Who is served attentively has armed the lane, and is woken for.
-TEST_F(SpinTest, NotForOneThatIsServedAttentively) {
+// Where arming is adaptive the sockets are armed, and wake the helper.
+TEST_F(SpinTest, NotWhereArmingIsAdaptive) {
   const auto arrive = [&] {
     for (int polls = 0; polls < 4; ++polls) peer_.lane.Progress();
     peer_.lane.RunHelper();

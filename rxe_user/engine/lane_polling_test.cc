@@ -1,6 +1,6 @@
 // What a lane learns of how its application polls, on a virtual clock, and what
-// becomes of that: who is woken for what. What is gathered is in
-// lane_gather_test.cc, when the helper looks on in lane_linger_test.cc.
+// becomes of that: who is woken for what. Batches of posts are in
+// lane_batch_test.cc, busy polling in lane_busy_poll_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,29 +20,29 @@ using transport::Time;
 
 Time& now = virtual_now;
 
-// Whether a turn of the helper waits for who holds the lane.
-bool HelperWaitsForTheLock(LaneImpl* lane) {
-  std::atomic<bool> begun = false;
+// Whether the helper waits for who holds the lane. `until` is when it comes
+// again.
+bool HelperWaitsForTheLock(LaneImpl* lane, Time* until = nullptr) {
   std::atomic<bool> done = false;
   bool waits;
+  Time wake = 0;
   std::thread helper;
   {
     const Lane::Guard guard(*lane);
     helper = std::thread([&] {
-      begun = true;
-      lane->RunHelper();
+      wake = lane->RunHelper();
       done = true;
     });
-    while (!begun) std::this_thread::yield();
-    // One that does not wait is mostly back in this time.
-    for (int i = 0; i < 10000 && !done; ++i) std::this_thread::yield();
+    // It does the one or the other.
+    while (!done && !lane->contended()) std::this_thread::yield();
     waits = !done;
   }
   helper.join();
+  if (until != nullptr) *until = wake;
   return waits;
 }
 
-TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
+TEST_F(LaneTest, PollingModeEndsWhenPollingDoes) {
   Post();
   EnterPollingMode();
   now += 50 * kMicrosecond;
@@ -50,7 +50,7 @@ TEST_F(LaneTest, TheWatchEndsWhenPollingDoes) {
   EXPECT_TRUE(helper_.armed);
 }
 
-TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
+TEST_F(LaneTest, ChecksBecomeFewerWhilePollingGoesOn) {
   Post();
   EnterPollingMode();
   for (const int us : {40, 80, 160, 320, 640, 1280, 2560, 2560}) {
@@ -63,20 +63,22 @@ TEST_F(LaneTest, TheWatchGrowsLongerWhilePollingGoesOn) {
 
 // Who holds the lock is at work, and needs the core that the helper would wait
 // on. What the helper was called for, however, it sees to.
-TEST_F(LaneTest, ALookDoesNotWaitForTheLock) {
+TEST_F(LaneTest, ACheckDoesNotWaitForTheLock) {
   EnterPollingMode();
   lane_.Progress();
-  const Time trust = lane_.RunHelper() - now;
-  const Lane::Guard guard(lane_);
+  const Time interval = lane_.RunHelper() - now;
   Time until = 0;
-  std::thread helper([&] { until = lane_.RunHelper(); });
-  helper.join();
-  EXPECT_EQ(until, now + 2 * trust);
+  EXPECT_FALSE(HelperWaitsForTheLock(&lane_, &until));
+  EXPECT_EQ(until, now + 2 * interval);
   EXPECT_FALSE(helper_.armed);
+  // Though it has not polled for some time.
+  now += AppActivity::kLease;
+  EXPECT_FALSE(HelperWaitsForTheLock(&lane_, &until));
+  EXPECT_EQ(until, now + 4 * interval);
 }
 
 // What has woken the helper would only wake it again.
-TEST_F(LaneTest, AnArrivalOnAnAttentiveWatchWaitsForTheLock) {
+TEST_F(LaneTest, AnArrivalThatTheSocketsToldOfWaitsForTheLock) {
   LaneEnd peer;
   Join(&peer);
   ActivateAdaptiveArming(&peer);
@@ -88,7 +90,7 @@ TEST_F(LaneTest, AnArrivalOnAnAttentiveWatchWaitsForTheLock) {
 }
 
 // Who holds the lock need not be the one that polled.
-TEST_F(LaneTest, WithoutPollsALookWaitsForTheLock) {
+TEST_F(LaneTest, WithoutPollsACheckWaitsForTheLock) {
   EnterPollingMode();
   lane_.Progress();
   lane_.RunHelper();
@@ -97,14 +99,11 @@ TEST_F(LaneTest, WithoutPollsALookWaitsForTheLock) {
 }
 
 // A helper that came and went without the lock has forgotten its promise.
-TEST_F(LaneTest, AfterAMissedLookTheEndOfTheWatchCallsTheHelper) {
+TEST_F(LaneTest, AfterACheckTheEndOfPollingModeCallsTheHelper) {
   EnterPollingMode();
   lane_.Progress();
   now = lane_.RunHelper();
-  {
-    const Lane::Guard guard(lane_);
-    std::thread([&] { lane_.RunHelper(); }).join();
-  }
+  EXPECT_FALSE(HelperWaitsForTheLock(&lane_));
   port_->block_next = true;
   Post();
   EXPECT_EQ(helper_.wakes, 0);
@@ -112,8 +111,8 @@ TEST_F(LaneTest, AfterAMissedLookTheEndOfTheWatchCallsTheHelper) {
   EXPECT_EQ(helper_.wakes, 1);
 }
 
-// What was gathered when such an application went away goes out.
-TEST_F(LaneTest, NothingLiesGatheredOnAnAttentiveWatch) {
+// What was posted last before such an application goes away goes out.
+TEST_F(LaneTest, NoPostIsLeftWhileArmingIsAdaptive) {
   LaneEnd peer;
   Join(&peer);
   ActivateAdaptiveArming(&peer);
@@ -129,7 +128,7 @@ TEST_F(LaneTest, NothingLiesGatheredOnAnAttentiveWatch) {
 }
 
 // One that posts for longer than the helper is patient will poll then.
-TEST_F(LaneTest, PostingBetweenPollsIsASignOfLife) {
+TEST_F(LaneTest, PostingBetweenPollsRenewsTheLease) {
   LaneEnd peer;
   Join(&peer);
   EnterPollingMode();
@@ -156,7 +155,7 @@ TEST_F(LaneTest, PostingBetweenPollsIsASignOfLife) {
 // The helper comes by and finds an acknowledgement that a poll has left just
 // now: the application cannot have polled since, if it is its core that the
 // helper runs on.
-TEST_F(LaneTest, ALookDoesNotTakeWhatPollingLeft) {
+TEST_F(LaneTest, ACheckDoesNotTakeWhatPollingLeft) {
   LaneEnd peer;
   Join(&peer);
   EnterPollingMode();
@@ -255,7 +254,7 @@ TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoChecks) {
 
 // One that takes completions which are already there makes no progress, and is
 // at it nevertheless.
-TEST_F(LaneTest, TakingCompletionsIsASignOfLife) {
+TEST_F(LaneTest, TakingCompletionsRenewsTheLease) {
   LaneEnd peer;
   Join(&peer);
   EnterPollingMode();
@@ -366,22 +365,22 @@ TEST_P(Polling, KeepsTheHelperAsleep) {
   run(1000 * step);  // they begin
   messages = 0;
   const auto arms = [&] { return end_.helper.arms + peer.helper.arms; };
-  const auto neglects = [&] {
+  const auto missed = [&] {
     return end_.lane.counters().missed_arrivals +
            peer.lane.counters().missed_arrivals;
   };
   const int arms_before = arms();
-  const uint64_t neglects_before = neglects();
+  const uint64_t missed_before = missed();
   for (LaneEnd* e : {&end_, &peer}) e->helper_turns = e->helper.wakes = 0;
   run(100 * kMillisecond);
   EXPECT_GT(messages, 10 * kMillisecond / step);
   EXPECT_EQ(arms(), arms_before);
-  EXPECT_EQ(neglects(), neglects_before);
+  EXPECT_EQ(missed(), missed_before);
   // 100 ms in steps of so much, and a few shorter ones before.
-  const Time watch =
+  const Time interval =
       std::clamp<Time>(2560 * step, 2560 * kMicrosecond, 5 * kMillisecond);
   for (LaneEnd* e : {&end_, &peer}) {
-    EXPECT_LE(e->helper_turns, 100 * kMillisecond / watch + 10);
+    EXPECT_LE(e->helper_turns, 100 * kMillisecond / interval + 10);
     EXPECT_LE(e->helper.wakes, 1);
   }
 }

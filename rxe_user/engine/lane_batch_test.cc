@@ -1,4 +1,5 @@
-// Which posts a lane gathers into trains, on a virtual clock, and when they go.
+// Which posts a lane leaves to share a send, on a virtual clock, and when they
+// go.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -18,7 +19,7 @@ Time& now = virtual_now;
 // One that posts again as often as it has polled a completion, 100 posts in a
 // row, to one that polls, for `waves` times. Each call takes 0.1 us, sending
 // takes 10 us.
-class SpreeTest : public LaneTest {
+class BurstTest : public LaneTest {
  protected:
   void SetUp() override {
     LaneTest::SetUp();
@@ -52,7 +53,7 @@ class SpreeTest : public LaneTest {
     }
   }
   // Packets in a burst, on average, of so many waves.
-  double Gathered(int waves) {
+  double PacketsInABurst(int waves) {
     const size_t bursts = port_->packets.size();
     const int packets = PacketsSent();
     Waves(waves);
@@ -64,11 +65,11 @@ class SpreeTest : public LaneTest {
   int outstanding_ = 0;
 };
 
-TEST_F(SpreeTest, PostsAreGathered) {
+TEST_F(BurstTest, PostsShareSends) {
   Waves(1);
   // The first of a wave goes at once, then 48, 48 and 3.
-  EXPECT_GE(Gathered(100), 25);
-  // Posting is taken for a sign of life.
+  EXPECT_GE(PacketsInABurst(100), 25);
+  // Posting renews the lease.
   EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
   EXPECT_LE(helper_.wakes, 2);
 }
@@ -76,7 +77,7 @@ TEST_F(SpreeTest, PostsAreGathered) {
 // The one that asks for a completion, of many that do not, is what the
 // application waits for when it has no more room: it goes at once, and what
 // follows is posted while the peer is at it.
-TEST_F(SpreeTest, TheOneThatIsWaitedForIsNotHeldUp) {
+TEST_F(BurstTest, TheOneThatIsWaitedForGoesAtOnce) {
   Waves(10);
   const auto post = [&](int count, bool signaled) {
     for (int i = 0; i < count; ++i) end_.PostLocked(signaled);
@@ -93,11 +94,11 @@ TEST_F(SpreeTest, TheOneThatIsWaitedForIsNotHeldUp) {
     return PacketsSent() - before;
   };
   EXPECT_EQ(sent_after(16), 17);
-  EXPECT_EQ(sent_after(15), 0);  // what is sent by twos and tens is gathered
+  EXPECT_EQ(sent_after(15), 0);  // what is sent by twos and tens is left
 }
 
-// Each queue pair's are a train of their own.
-TEST_F(SpreeTest, MoreAreGatheredForMoreQueuePairs) {
+// Each queue pair has bursts of its own.
+TEST_F(BurstTest, MoreAreLeftForMoreQueuePairs) {
   Waves(10);
   const auto sent_after = [&](int posts) {
     const Lane::Guard guard(lane_);
@@ -128,19 +129,19 @@ TEST_F(SpreeTest, MoreAreGatheredForMoreQueuePairs) {
   EXPECT_EQ(sent_after(1), 192);
 }
 
-TEST_F(SpreeTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
+TEST_F(BurstTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
   Waves(10);
   for (int i = 0; i < 10; ++i) {
     Away(3 * kMillisecond);
-    Waves(1);  // the helper goes back on watch
-    EXPECT_GT(Gathered(10), 30) << i;
+    Waves(1);  // polling mode begins again
+    EXPECT_GT(PacketsInABurst(10), 30) << i;
   }
 }
 
 // One that posts and then makes no call, for it computes: whatever it did
 // before, what it posted is on the wire 50 us later, helper and lane being
 // free.
-class DeadlineTest : public SpreeTest {
+class DeadlineTest : public BurstTest {
  protected:
   static constexpr Time kPromise = 50 * kMicrosecond;
 
@@ -231,10 +232,10 @@ TEST_F(DeadlineTest, HoldsForALargePost) {
 
 // Whatever made it seem so, an application that comes back at once, always, is
 // found out.
-TEST_F(SpreeTest, AttentionEnds) {
+TEST_F(BurstTest, AdaptiveArmingEnds) {
   Waves(10);
   for (int i = 0; i < 4; ++i) {
-    // Just long enough to neglect what arrives and to be on watch again.
+    // Just long enough to miss what arrives, and to be found polling again.
     for (int j = 0; j < 12; ++j) Post();
     outstanding_ += 12;
     Away(15 * kMicrosecond);
@@ -242,7 +243,7 @@ TEST_F(SpreeTest, AttentionEnds) {
     while (end_.cq.Poll()) --outstanding_;
   }
   Waves(40);
-  EXPECT_GT(Gathered(10), 30);
+  EXPECT_GT(PacketsInABurst(10), 30);
 }
 
 }  // namespace
