@@ -27,6 +27,9 @@ def abi_library(name, version_script, deps, linkopts = [], visibility = None):
             "-Wl,--version-script=$(location %s)" % version_script,
             "-Wl,-z,nodelete",
             "-Wl,-z,defs",
+            # Optimized across files (.bazelrc).
+            "-flto=auto",
+            "-O3",
         ],
         linkshared = True,
         visibility = visibility,
