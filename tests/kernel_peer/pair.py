@@ -19,7 +19,8 @@ LIMIT = 240  # seconds for all scenarios
 def scenarios():
     """Names of the scenarios that are run unless others are asked for."""
     if not os.path.exists(BINARY):
-        raise SystemExit("run: no verbs_pair; run tools/dev build first")
+        raise SystemExit("run: no verbs_pair; run bazel build "
+                         "//tests/kernel_peer/... first")
     return places.sh(BINARY, "-l").split()
 
 
