@@ -148,51 +148,56 @@ def _cost(numbers_):
     return ", ".join(parts)
 
 
-def markdown(results):
-    """Table and plots, for between the markers."""
-    out = ["", *machine_lines(results), "",
-           f"Medians (minimum to maximum) of {results['runs']}, ours and the "
-           "references in turn. " + summary(results) + ".", "",
-           "| row | ours | reference | its figure | ratio | target | |",
-           "| --- | --- | --- | --- | --- | --- | --- |"]
-    for row in results["rows"]:
+def _table(results):
+    """The lines of the table: a row for each figure of ours and each of its
+    references, with what they cost beside them if anything was counted."""
+    def cells(*texts):
+        return "| " + " | ".join(texts) + " |"
+
+    rows = results["rows"]
+    costly = any(_cost(row.get("ours", {})) for row in rows)
+
+    def line(name, ours, own_cost, reference="", its="", its_cost="",
+             ratio="", target="", good=""):
+        if costly:
+            return cells(name, ours, own_cost, reference, its, its_cost,
+                         ratio, target, good)
+        return cells(name, ours, reference, its, ratio, target, good)
+
+    out = [line("row", "ours", "CPU", "reference", "its figure", "CPU",
+                "ratio", "target"),
+           line(*["---"] * 9)]
+    for row in rows:
         if "skipped" in row or "failed" in row:
             why = "skipped" if "skipped" in row else "failed"
             reason = row[why].splitlines()[0].replace("|", "/")
-            out.append(f"| {row['row']} | {why}: {reason} | | | | | |")
+            out.append(line(row["row"], f"{why}: {reason}", ""))
             continue
-        ours = f"{spread(row['ours']['figures'])} {row['unit']}"
-        first = row["row"]
+        first = (row["row"], f"{spread(row['ours']['figures'])} {row['unit']}",
+                 _cost(row["ours"]))
         if row.get("limit") is not None:
-            out.append(f"| {first} | {ours} | | | | "
-                       f"{bound(row['limit'], row['less'])} | "
-                       f"{word(row['good'])} |")
-            first = ours = ""
+            out.append(line(*first, target=bound(row["limit"], row["less"]),
+                            good=word(row["good"])))
+            first = ("", "", "")
         for r in row["references"]:
             target = "" if r["target"] is None else \
                 bound(r["target"], row["less"])
-            out.append(f"| {first} | {ours} | {r['name']} | "
-                       f"{spread(r['figures'])} | {figure(r['ratio'])} | "
-                       f"{target} | {word(r['good'])} |")
-            first = ours = ""
-    costs = []
-    for row in results["rows"]:
-        if not _cost(row.get("ours", {})):
-            continue
-        seen = set()
-        for r in row["references"]:
-            name = r["name"].removesuffix(" (first bar)")
-            if name in seen or not _cost(r):
-                continue
-            costs.append(f"| {row['row'] if not seen else ''} | "
-                         f"{_cost(row['ours']) if not seen else ''} | "
-                         f"{name} | {_cost(r)} |")
-            seen.add(name)
-    if costs:
-        out += ["", "CPU time of all processes for a message (of latencies: a "
-                "round trip), polling and setting up included. " + results["instructions"], "",
-                "| row | ours | reference | its |", "| --- | --- | --- | --- |",
-                *costs]
+            out.append(line(*first, r["name"], spread(r["figures"]),
+                            _cost(r), figure(r["ratio"]), target,
+                            word(r["good"])))
+            first = ("", "", "")
+    return out
+
+
+def markdown(results):
+    """Table and plots, for between the markers."""
+    text = (f"Medians (minimum to maximum) of {results['runs']}, ours and the "
+            f"references in turn. {summary(results)}.")
+    if any(_cost(row.get("ours", {})) for row in results["rows"]):
+        text += (" CPU: time of all processes for a message (of latencies: a "
+                 "round trip), polling and setting up included. " +
+                 results["instructions"])
+    out = ["", *machine_lines(results), "", text, "", *_table(results)]
     for name, _ in plots(results):
         out += ["", f"![{name}]({name}.svg)"]
     return "\n".join(out + [""])
