@@ -198,8 +198,9 @@ def markdown(results):
                  "round trip), polling and setting up included. " +
                  results["instructions"])
     out = ["", *machine_lines(results), "", text, "", *_table(results)]
-    for name, _ in plots(results):
-        out += ["", f"![{name}]({name}.svg)"]
+    images = [f"![{name}]({name}.svg)" for name, _ in plots(results)]
+    if images:
+        out += ["", " ".join(images)]
     return "\n".join(out + [""])
 
 
