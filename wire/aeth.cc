@@ -1,8 +1,5 @@
 #include "wire/aeth.h"
 
-#include <algorithm>
-#include <iterator>
-
 namespace wire {
 namespace {
 
@@ -26,12 +23,6 @@ int64_t RnrTimerNanos(uint8_t code) {
 uint32_t CreditCount(uint8_t code) {
   code &= 0x1f;
   return code == kCreditNone ? UINT32_MAX : kCredits[code];
-}
-
-uint8_t CreditCode(uint32_t credits) {
-  const uint32_t* above =
-      std::upper_bound(std::begin(kCredits), std::end(kCredits), credits);
-  return static_cast<uint8_t>(above - std::begin(kCredits) - 1);
 }
 
 }  // namespace wire

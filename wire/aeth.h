@@ -56,9 +56,6 @@ int64_t RnrTimerNanos(uint8_t code);
 // kCreditNone: UINT32_MAX, more than any count of outstanding requests.
 uint32_t CreditCount(uint8_t code);
 
-// The largest code that grants at most `credits`.
-uint8_t CreditCode(uint32_t credits);
-
 // The local ACK timeout of ibv_modify_qp(3), in ns: 4.096 us x 2^timeout, the
 // least that a requester waits (transport::kAckPatience). 0 means to wait for
 // ever and gives 0. Only the low five bits count.

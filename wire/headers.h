@@ -14,6 +14,9 @@ namespace wire {
 inline constexpr uint16_t kDefaultPkey = 0xffff;
 inline constexpr uint32_t kMulticastQpn = 0xffffff;
 inline constexpr uint32_t kQpnMask = 0xffffff;
+inline constexpr uint32_t kMaxMessage = 1u << 31;  // bytes (9.7.1)
+// IPv4 TTL and IPv6 hop limit of packets for which nobody asks for another.
+inline constexpr uint8_t kDefaultHopLimit = 64;
 
 // Base transport header (InfiniBand specification 9.2).
 struct Bth {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
+#include "rxe_user/testing/watched_thread.h"
 
 namespace rxe_user {
 namespace {
@@ -211,23 +213,16 @@ TEST_P(EngineTest, WaitReadableCanBeCancelled) {
 TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
-  std::atomic<int> waiting = 0;
-  std::thread passive;
-  std::thread early;
+  std::optional<WatchedThread> passive;
+  std::optional<WatchedThread> early;
   const auto make = GetParam().uring ? UringPort::Create : SocketPort::Create;
   a_ = std::make_unique<Node>(slots_, Address(GetParam().address), make);
   b_ = std::make_unique<Node>(
       slots_, Address(GetParam().address), make, [&](EngineImpl& engine) {
-        early = std::thread([&] {
-          ++waiting;
-          EXPECT_EQ(engine.WaitReadable(pipe_ends[0]), 0);
-        });
-        passive = std::thread([&] {
-          ++waiting;
-          EXPECT_EQ(engine.WaitPassive(pipe_ends[0]), 0);
-        });
-        while (waiting < 2) std::this_thread::yield();
-        ::usleep(50'000);  // they block
+        early.emplace([&] { EXPECT_EQ(engine.WaitReadable(pipe_ends[0]), 0); });
+        passive.emplace([&] { EXPECT_EQ(engine.WaitPassive(pipe_ends[0]), 0); });
+        EXPECT_TRUE(early->AwaitSleep());
+        EXPECT_TRUE(passive->AwaitSleep());
       });
   a_->Connect(*b_);
   b_->Connect(*a_);
@@ -243,8 +238,8 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   ExpectDone(a_->Watch(), 1, WcOpcode::kRdmaWrite);
   EXPECT_EQ(from, to);
   ASSERT_EQ(::write(pipe_ends[1], "x", 1), 1);
-  early.join();
-  passive.join();
+  early->join();
+  passive->join();
   for (const int fd : {pipe_ends[0], pipe_ends[1], ready[0], ready[1]}) {
     ::close(fd);
   }

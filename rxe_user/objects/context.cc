@@ -9,6 +9,7 @@
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/usable_devices.h"
+#include "wire/headers.h"
 
 namespace rxe_user {
 
@@ -95,7 +96,7 @@ int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
   }
   // Programs give 0 or 1 here and mean "as far as it takes": the kernel, too,
   // puts the route's value in its place.
-  if (av->hop_limit <= 1) av->hop_limit = 64;
+  if (av->hop_limit <= 1) av->hop_limit = wire::kDefaultHopLimit;
   if (absl::Status status = engine_->OpenAddress(av->source); !status.ok()) {
     return ReportedErrno(status);
   }

@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <thread>
 
 #include "gtest/gtest.h"
 #include "rxe_user/objects/fake_engine.h"
+#include "rxe_user/testing/watched_thread.h"
 
 namespace rxe_user {
 namespace {
@@ -67,8 +69,8 @@ TEST_F(EventQueueTest, NonBlocking) {
 }
 
 TEST_F(EventQueueTest, BlocksUntilThereIsOne) {
-  std::thread poster([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::thread poster([this, self = gettid()] {
+    EXPECT_TRUE(AwaitSleep(self));
     queue_.Post({4, nullptr, 1, nullptr});
   });
   Event event;

@@ -19,6 +19,7 @@
 #include "rxe_user/ports/uring_port.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/net_namespace.h"
+#include "wire/headers.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -106,7 +107,7 @@ TEST(SendControlTest, NothingIsSaidThatTheSocketSaysItself) {
     // What the kernel does not take over has to be said.
     const SendDefaults refused = SetSendDefaults(-1, av);
     EXPECT_EQ(refused.traffic_class, 0);
-    EXPECT_EQ(refused.hop_limit, kDefaultHopLimit);
+    EXPECT_EQ(refused.hop_limit, wire::kDefaultHopLimit);
   }
 }
 

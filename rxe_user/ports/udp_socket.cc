@@ -54,7 +54,7 @@ void SetBuffer(int fd, int force_option, int option, int bytes) {
 }
 
 uint8_t HopLimitOf(const transport::AddressVector& av) {
-  return av.hop_limit != 0 ? av.hop_limit : kDefaultHopLimit;
+  return av.hop_limit != 0 ? av.hop_limit : wire::kDefaultHopLimit;
 }
 
 class ControlWriter {
@@ -138,10 +138,10 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   if (v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-    SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kDefaultHopLimit);
+    SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, wire::kDefaultHopLimit);
   } else {
     SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-    SetOption(fd, IPPROTO_IP, IP_TTL, kDefaultHopLimit);
+    SetOption(fd, IPPROTO_IP, IP_TTL, wire::kDefaultHopLimit);
   }
   SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBuffer);
   sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};

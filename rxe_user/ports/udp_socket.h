@@ -13,14 +13,12 @@
 #include "rxe_user/ports/port.h"
 #include "transport/base/types.h"
 #include "wire/address.h"
+#include "wire/headers.h"
 
 namespace rxe_user {
 
 // The largest UDP payload over IPv4, hence also of a segmented send.
 inline constexpr size_t kMaxUdpPayload = 65507;
-// Hop limit of sockets that nobody has told otherwise; what an address vector
-// with hop limit 0 means.
-inline constexpr uint8_t kDefaultHopLimit = 64;
 
 union SocketAddress {
   sockaddr any;
@@ -54,7 +52,7 @@ inline constexpr size_t kControlBytes = 192;
 // nothing else. The kernel allocates memory for a send with more than one.
 struct SendDefaults {
   uint8_t traffic_class = 0;
-  uint8_t hop_limit = kDefaultHopLimit;
+  uint8_t hop_limit = wire::kDefaultHopLimit;
 };
 // Makes `fd`, from OpenSender, say what `av` does. Returns its defaults then:
 // where the kernel refuses, they stay.

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "wire/address.h"
+#include "wire/headers.h"
 
 namespace transport {
 
@@ -142,7 +143,7 @@ struct AddressVector {
   wire::IpAddress destination;
   uint16_t source_port = 0;  // UDP source port on the wire; chosen above
   uint8_t traffic_class = 0;
-  uint8_t hop_limit = 64;
+  uint8_t hop_limit = wire::kDefaultHopLimit;
   uint32_t flow_label = 0;
   uint8_t gid_index = 0;
   uint8_t service_level = 0;

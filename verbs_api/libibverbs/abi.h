@@ -5,7 +5,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -247,6 +249,18 @@ int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
 // Waits until `*completed` has reached `taken`.
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken);
+
+// The MTU of a code, in bytes; 0 for what is not a code.
+inline uint32_t MtuBytes(int code) {
+  return code >= IBV_MTU_256 && code <= IBV_MTU_4096 ? 128u << code : 0;
+}
+// The code of the largest MTU that fits into `bytes`; of the least if none
+// does.
+inline ibv_mtu MtuCode(uint32_t bytes) {
+  constexpr int kBefore = std::bit_width(128u);
+  return static_cast<ibv_mtu>(std::clamp<int>(std::bit_width(bytes) - kBefore,
+                                              IBV_MTU_256, IBV_MTU_4096));
+}
 
 // The verbs' and the transport's scatter/gather entries are one layout.
 inline std::span<const transport::Sge> ToSges(const ibv_sge* list,

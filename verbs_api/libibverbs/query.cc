@@ -10,6 +10,7 @@
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "wire/headers.h"
 
 namespace verbs_api {
 namespace {
@@ -54,14 +55,6 @@ void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
   attr->phys_port_cnt = 1;
 }
 
-ibv_mtu MtuCode(uint32_t bytes) {
-  if (bytes >= 4096) return IBV_MTU_4096;
-  if (bytes >= 2048) return IBV_MTU_2048;
-  if (bytes >= 1024) return IBV_MTU_1024;
-  if (bytes >= 512) return IBV_MTU_512;
-  return IBV_MTU_256;
-}
-
 // The InfiniBand width and speed that stand for an Ethernet speed.
 struct Rate {
   uint64_t mbps;
@@ -81,8 +74,8 @@ void FillPort(const rxe_user::Device& device, ibv_port_attr* attr) {
   attr->max_mtu = IBV_MTU_4096;
   attr->active_mtu = MtuCode(device.roce_mtu);
   attr->gid_tbl_len = static_cast<int>(device.gids.size());
-  attr->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
-  attr->max_msg_sz = rxe_user::kMaxMessage;
+  attr->port_cap_flags = IBV_PORT_IP_BASED_GIDS;
+  attr->max_msg_sz = wire::kMaxMessage;
   attr->pkey_tbl_len = 1;
   attr->max_vl_num = 1;
   // A virtual interface does not tell its speed.

@@ -105,16 +105,6 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   return qp.release();
 }
 
-// Bytes, or 0 for what is not a code.
-uint32_t MtuBytes(int mtu) {
-  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0;
-}
-ibv_mtu MtuCode(uint32_t bytes) {
-  int code = IBV_MTU_256;
-  while (code < IBV_MTU_4096 && (128u << code) < bytes) ++code;
-  return static_cast<ibv_mtu>(code);
-}
-
 void FromAddressVector(const transport::AddressVector& av, uint8_t port,
                        ibv_ah_attr* attr) {
   if (av.destination.is_unspecified()) return;  // never set
