@@ -21,10 +21,10 @@
 #include <utility>
 
 #include "transport/base/burst.h"
-#include "transport/base/local_buffer.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/endpoint_qp.h"
 #include "transport/endpoint/path.h"
+#include "transport/qp/packetizer.h"
 #include "transport/qp/qp_core.h"
 #include "transport/rc/outstanding_reads.h"
 #include "wire/aeth.h"
@@ -97,13 +97,6 @@ class Requester {
     bool out_of_turn = false;  // leaves snd_nxt where it is
   };
   enum class SendResult : uint8_t { kSent, kNoRoom, kFailed };
-  // Where the last packet's payload ended, so that the next need not seek.
-  struct Gather {
-    LocalBuffer buffer;
-    uint64_t index = kNone;
-    uint64_t offset = 0;  // bytes
-  };
-
   // --- requester.cc
   // Completes the oldest work request with `status`; the queue pair goes to
   // the error state. Callers return at once.
@@ -123,28 +116,15 @@ class Requester {
   Next DecideNew(Item* item) const;
   Next DecideResend(Item* item) const;
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
-  // Sends `*item`, and what follows and is alike; then decides what is next: an
-  // ACK is asked for if nothing is.
+  // Sends `*item`, and those in the middle of the message that follow; then
+  // decides what is next: an ACK is asked for if nothing is.
   SendResult Send(Time now, const TransmitTurn& turn, Item* item, Next* next,
-                  Burst* burst, Gather* gather);
-  // How many packets from `item` on are alike, in the middle of a message and
-  // different in PSN and payload alone (XRC's never: they have more headers),
-  // may be sent now, and fit `burst`; 1 for others. Only the last of them may
-  // have to ask for an ACK.
+                  Burst* burst, Packetizer* packetizer);
+  // How many packets from `item` on, in the middle of a message, may be sent
+  // now and fit the burst; 1 for others. Only the last of them may have to ask
+  // for an ACK.
   uint32_t CountMiddlePackets(const SendWqe& wqe, const Item& item,
-                              size_t packet_bytes, const Burst& burst) const;
-  size_t MiddlePacketBytes() const {
-    return wire::kBthSize + mtu_ + wire::kIcrcSize;
-  }
-  // `icrc`: null, or continued over what was copied.
-  MemoryStatus CopyPayload(uint64_t index, uint64_t offset, size_t bytes,
-                           uint8_t* to, uint32_t* icrc, Gather* gather);
-  // Of `count` packets from `seq` on: BTH; how much a READ asks for; the
-  // headers beyond BTH.
-  wire::Bth BthFor(const SendWqe& wqe, uint64_t seq, uint32_t count) const;
-  uint32_t ReadLength(const SendWqe& wqe, uint64_t seq, uint32_t count) const;
-  wire::Headers HeadersFor(const SendWqe& wqe, uint64_t seq,
-                           uint32_t count) const;
+                              const Packetizer& packetizer) const;
   // From so many bytes on that nobody asked an ACK for, the next packet does.
   uint64_t MaxUnaskedBytes() const;
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;

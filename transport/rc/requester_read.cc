@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/base/local_buffer.h"
 #include "transport/rc/requester.h"
 
 namespace transport {

@@ -1,8 +1,6 @@
 // What a requester sends next, and how its packets are made.
 #include <algorithm>
 #include <cassert>
-#include <cstring>
-#include <optional>
 
 #include "transport/rc/requester.h"
 
@@ -16,8 +14,6 @@ constexpr uint32_t kMaxUnaskedMessages = 16;
 // to wait for. The turn's last packet asks, since the next one may be long in
 // coming, and would keep what is in flight from others.
 constexpr uint64_t kManyQueued = 8;
-constexpr size_t kAckReqByte = 8;  // of BTH
-constexpr uint8_t kAckReqBit = 0x80;
 
 }  // namespace
 
@@ -167,10 +163,9 @@ Interests Requester::Transmit(Time now, const TransmitTurn& turn,
                               Burst* burst) {
   Item item;
   Next next = Decide(now, &item);
-  Gather gather{.buffer = LocalBuffer(*core_.config.memory, core_.config.pd,
-                                      core_.config.qpn, kAccessLocalRead)};
+  Packetizer packetizer(core_, burst);
   while (next == Next::kPacket) {
-    switch (Send(now, turn, &item, &next, burst, &gather)) {
+    switch (Send(now, turn, &item, &next, burst, &packetizer)) {
       case SendResult::kSent:
         break;
       case SendResult::kNoRoom:
@@ -207,78 +202,13 @@ void Requester::Begin(uint64_t index) {
   ++begun_;
 }
 
-wire::Bth Requester::BthFor(const SendWqe& wqe, uint64_t seq,
-                            uint32_t count) const {
-  const SendOperation& operation = wqe.operation();
-  const bool first = seq == wqe.first;
-  const bool last = seq + count == wqe.end();
-  const wire::Operation position =
-      first ? (last ? operation.only : operation.first)
-            : (last ? operation.last : operation.middle);
-  wire::Bth bth;
-  bth.opcode = wire::MakeOpcode(core_.transport, position);
-  bth.dest_qpn = core_.attributes.dest_qpn;
-  bth.psn = PsnOf(seq);
-  bth.solicited =
-      last && operation.takes_receive && (wqe.flags & kSendSolicited) != 0;
-  return bth;
-}
-
-uint32_t Requester::ReadLength(const SendWqe& wqe, uint64_t seq,
-                               uint32_t count) const {
-  const uint64_t offset = (seq - wqe.first) * mtu_;
-  return static_cast<uint32_t>(
-      std::min<uint64_t>(wqe.length - offset, uint64_t{count} * mtu_));
-}
-
-wire::Headers Requester::HeadersFor(const SendWqe& wqe, uint64_t seq,
-                                    uint32_t count) const {
-  wire::Headers headers;
-  headers.xrc_srqn = wqe.remote_srqn;
-  headers.imm_be = wqe.imm_be_or_rkey;
-  headers.invalidate_rkey = wqe.imm_be_or_rkey;
-  if (wqe.operation().kind == SendKind::kRead) {
-    headers.reth = {.va = wqe.remote_addr + (seq - wqe.first) * mtu_,
-                    .rkey = wqe.rkey,
-                    .length = ReadLength(wqe, seq, count)};
-  } else {
-    headers.reth = {
-        .va = wqe.remote_addr, .rkey = wqe.rkey, .length = wqe.length};
-  }
-  const bool swaps = wqe.opcode == SendOpcode::kCompareSwap;
-  headers.atomic = {.va = wqe.remote_addr,
-                    .rkey = wqe.rkey,
-                    .swap_or_add = swaps ? wqe.swap : wqe.compare_add,
-                    .compare = swaps ? wqe.compare_add : 0};
-  return headers;
-}
-
-MemoryStatus Requester::CopyPayload(uint64_t index, uint64_t offset,
-                                    size_t bytes, uint8_t* to, uint32_t* icrc,
-                                    Gather* gather) {
-  if ((queue_.at(index).flags & kSendInline) != 0) {
-    std::memcpy(to, queue_.inline_data(index) + offset, bytes);
-    if (icrc != nullptr) *icrc = wire::IcrcFlow::Extend(*icrc, {to, bytes});
-    return MemoryStatus::kOk;
-  }
-  if (gather->index != index || gather->offset != offset) {
-    gather->buffer.Seek(queue_.sges(index), offset);
-  }
-  gather->index = index;
-  gather->offset = offset + bytes;
-  return gather->buffer.Read(to, bytes, icrc);
-}
-
 // An ACK is asked for at least every quarter of the window.
 uint64_t Requester::MaxUnaskedBytes() const { return path()->window() / 4; }
 
 uint32_t Requester::CountMiddlePackets(const SendWqe& wqe, const Item& item,
-                                       size_t packet_bytes,
-                                       const Burst& burst) const {
-  const bool middle = item.seq != wqe.first && item.seq + 1 != wqe.end();
+                                       const Packetizer& packetizer) const {
   const bool again = item.out_of_turn || item.seq < snd_max_;
-  if (!middle || again || force_ack_req_ || packet_bytes != MiddlePacketBytes())
-    return 1;
+  if (!packetizer.middle() || again || force_ack_req_) return 1;
   const uint64_t asks_at = MaxUnaskedBytes();
   const uint64_t unasked = asks_at > unasked_bytes_
                                ? (asks_at - unasked_bytes_ + mtu_ - 1) / mtu_
@@ -286,7 +216,7 @@ uint32_t Requester::CountMiddlePackets(const SendWqe& wqe, const Item& item,
   return static_cast<uint32_t>(std::min(
       {wqe.end() - 1 - item.seq, kMaxOutstanding - (snd_max_ - snd_una_),
        path()->MaySendPackets(PacketCost()), unasked,
-       uint64_t{burst.Room(packet_bytes)}}));
+       uint64_t{packetizer.room()}}));
 }
 
 bool Requester::WantAckReq(const SendWqe& wqe, const Item& item,
@@ -333,7 +263,7 @@ void Requester::NoteSent(Time now, const Item& item, uint32_t packets,
 
 Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
                                       Item* item, Next* next, Burst* burst,
-                                      Gather* gather) {
+                                      Packetizer* packetizer) {
   Item sent = *item;
   SendWqe& wqe = queue_.at(sent.index);
   const SendOperation& operation = wqe.operation();
@@ -348,76 +278,46 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   // One that has begun and sent nothing is no different from one that waits.
   if (sent.begins) Begin(sent.index);
 
-  const uint64_t offset = (sent.seq - wqe.first) * mtu_;
-  const auto payload = static_cast<size_t>(
-      operation.sends_payload ? std::min<uint64_t>(wqe.length - offset, mtu_)
-                              : 0);
-  wire::Bth bth = BthFor(wqe, sent.seq, sent.count);
-  const size_t pad = wire::PadCount(payload);
-  bth.pad_count = static_cast<uint8_t>(pad);
-  const size_t header = wire::GetOpcodeInfo(bth.opcode).header_length;
-  const size_t size = header + payload + pad + wire::kIcrcSize;
-  uint8_t* out = burst->Reserve(size);
-  if (out == nullptr) return SendResult::kNoRoom;
-  const uint32_t packets = CountMiddlePackets(wqe, sent, size, *burst);
-  if (packets > 1) sent.count = packets;
-
-  if (header == wire::kBthSize) {
-    wire::EmitBth(bth, out);
-  } else {
-    wire::Headers headers = HeadersFor(wqe, sent.seq, sent.count);
-    headers.bth = bth;
-    wire::EmitHeaders(headers, out);
+  const uint64_t position = sent.seq - wqe.first;
+  if (!packetizer->Begin(sent.index, position, sent.count, PsnOf(sent.seq))) {
+    return SendResult::kNoRoom;
   }
-  // AckReq, decided after the copy, changes the ICRC: the last packets that are
-  // queued have it for sure (WantAckReq), and carry none.
-  const bool asks =
-      sent.seq + 1 == wqe.end() &&
-      queue_.tail() - sent.index <= (wqe.packets > 1 ? kManyQueued : 1);
-  const bool carries = payload >= Burst::kMinCarriedIcrc && !asks;
-  std::optional<uint32_t> icrc;
-  if (carries) icrc = burst->BeginIcrc(header);
-
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
     status =
-        CheckTarget(sent.index, offset, ReadLength(wqe, sent.seq, sent.count));
+        CheckTarget(sent.index, position * mtu_, packetizer->read_length());
   } else if (operation.response_bytes > 0) {
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }
   const bool fresh = sent.seq >= snd_max_;
-  uint32_t made = 0;
-  while (status == MemoryStatus::kOk && payload > 0) {
-    status = CopyPayload(sent.index, offset + made * payload, payload,
-                         out + header, icrc ? &*icrc : nullptr, gather);
-    if (status != MemoryStatus::kOk || ++made == packets) break;
-    burst->Commit(icrc);
-    out = burst->Reserve(size);
-    assert(out != nullptr);
-    bth.psn = wire::PsnAdd(bth.psn, 1);
-    wire::EmitBth(bth, out);
-    if (carries) icrc = burst->BeginIcrc(header);
+  const uint32_t packets = CountMiddlePackets(wqe, sent, *packetizer);
+  if (packets > 1) sent.count = packets;
+  if (status == MemoryStatus::kOk) {
+    // AckReq is decided after the copy and changes the ICRC: the last packets
+    // that are queued have it for sure (WantAckReq), and carry none.
+    const bool asks =
+        sent.seq + 1 == wqe.end() &&
+        queue_.tail() - sent.index <= (wqe.packets > 1 ? kManyQueued : 1);
+    status = packetizer->Fill(packets, !asks);
   }
+  const size_t payload = packetizer->payload();
   if (status != MemoryStatus::kOk) {
-    sent.count = made;
-    if (made > 0) NoteSent(now, sent, made, payload);
+    sent.count = packetizer->filled();
+    if (sent.count > 0) NoteSent(now, sent, sent.count, payload);
     FailLocally(sent.index, WcStatus::kLocalProtectionError);
     return SendResult::kFailed;
   }
-  uint8_t* const padding = out + header + payload;
-  std::memset(padding, 0, pad);
-  if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {padding, pad});
 
   NoteSent(now, sent, packets, payload);
   *next = Decide(now, item);
   // A turn ends with a message or a full burst: to cut either costs a send.
-  if (*next == Next::kPacket && burst->bytes().size() + size >= turn.bytes &&
-      (sent.seq + sent.count == wqe.end() || burst->Room(size) < 2)) {
+  if (*next == Next::kPacket &&
+      burst->bytes().size() + packetizer->size() >= turn.bytes &&
+      (sent.seq + sent.count == wqe.end() || packetizer->room() < 2)) {
     *next = Next::kTurn;
   }
   if (WantAckReq(wqe, sent, *next == Next::kPacket)) {
-    out[kAckReqByte] |= kAckReqBit;
-    icrc.reset();
+    packetizer->SetAckReq();
     unasked_packets_ = 0;
     unasked_bytes_ = 0;
     force_ack_req_ = false;
@@ -426,7 +326,7 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
       rtt_sent_ = now;
     }
   }
-  burst->Commit(icrc);
+  packetizer->Commit();
   return SendResult::kSent;
 }
 

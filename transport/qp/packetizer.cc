@@ -1,0 +1,110 @@
+#include "transport/qp/packetizer.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "wire/packet.h"
+#include "wire/psn.h"
+
+namespace transport {
+
+bool Packetizer::Begin(uint64_t index, uint64_t position, uint32_t count,
+                       uint32_t psn) {
+  const SendWqe& wqe = core_.send_queue.at(index);
+  const SendOperation& operation = wqe.operation();
+  const uint32_t mtu = core_.attributes.path_mtu;
+  const bool first = position == 0;
+  const bool last = position + count == wqe.packets;
+  index_ = index;
+  offset_ = position * mtu;
+  payload_ = operation.sends_payload
+                 ? std::min<uint64_t>(wqe.length - offset_, mtu)
+                 : 0;
+  reth_length_ = operation.kind == SendKind::kRead
+                     ? static_cast<uint32_t>(std::min<uint64_t>(
+                           wqe.length - offset_, uint64_t{count} * mtu))
+                     : wqe.length;
+  const wire::Operation of_position =
+      first ? (last ? operation.only : operation.first)
+            : (last ? operation.last : operation.middle);
+  const size_t pad = wire::PadCount(payload_);
+  bth_ = {};
+  bth_.opcode = wire::MakeOpcode(core_.transport, of_position);
+  bth_.dest_qpn = core_.attributes.dest_qpn;
+  bth_.psn = psn;
+  bth_.pad_count = static_cast<uint8_t>(pad);
+  bth_.solicited =
+      last && operation.takes_receive && (wqe.flags & kSendSolicited) != 0;
+  header_ = wire::GetOpcodeInfo(bth_.opcode).header_length;
+  size_ = header_ + payload_ + pad + wire::kIcrcSize;
+  middle_ = !first && !last && header_ == wire::kBthSize;
+  filled_ = 0;
+  icrc_.reset();
+  out_ = burst_->Reserve(size_);
+  return out_ != nullptr;
+}
+
+void Packetizer::EmitHeaders() {
+  if (header_ == wire::kBthSize) {
+    wire::EmitBth(bth_, out_);
+    return;
+  }
+  const SendWqe& wqe = core_.send_queue.at(index_);
+  const uint64_t va = wqe.operation().kind == SendKind::kRead
+                          ? wqe.remote_addr + offset_
+                          : wqe.remote_addr;
+  const bool swaps = wqe.opcode == SendOpcode::kCompareSwap;
+  wire::Headers headers;
+  headers.bth = bth_;
+  headers.xrc_srqn = wqe.remote_srqn;
+  headers.imm_be = wqe.imm_be_or_rkey;
+  headers.invalidate_rkey = wqe.imm_be_or_rkey;
+  headers.reth = {.va = va, .rkey = wqe.rkey, .length = reth_length_};
+  headers.atomic = {.va = wqe.remote_addr,
+                    .rkey = wqe.rkey,
+                    .swap_or_add = swaps ? wqe.swap : wqe.compare_add,
+                    .compare = swaps ? wqe.compare_add : 0};
+  wire::EmitHeaders(headers, out_);
+}
+
+MemoryStatus Packetizer::Fill(uint32_t packets, bool carry_icrc) {
+  EmitHeaders();
+  if (payload_ == 0) return MemoryStatus::kOk;
+  carry_icrc = carry_icrc && payload_ >= Burst::kMinCarriedIcrc;
+  if (carry_icrc) icrc_ = burst_->BeginIcrc(header_);
+  for (;;) {
+    const MemoryStatus status =
+        CopyPayload(offset_ + filled_ * payload_, out_ + header_,
+                    icrc_ ? &*icrc_ : nullptr);
+    if (status != MemoryStatus::kOk) return status;
+    if (++filled_ == packets) break;
+    burst_->Commit(icrc_);
+    out_ = burst_->Reserve(size_);
+    assert(out_ != nullptr);
+    bth_.psn = wire::PsnAdd(bth_.psn, 1);
+    wire::EmitBth(bth_, out_);
+    if (carry_icrc) icrc_ = burst_->BeginIcrc(header_);
+  }
+  uint8_t* const pad = out_ + header_ + payload_;
+  std::memset(pad, 0, bth_.pad_count);
+  if (icrc_) icrc_ = wire::IcrcFlow::Extend(*icrc_, {pad, bth_.pad_count});
+  return MemoryStatus::kOk;
+}
+
+MemoryStatus Packetizer::CopyPayload(uint64_t offset, uint8_t* to,
+                                     uint32_t* icrc) {
+  if ((core_.send_queue.at(index_).flags & kSendInline) != 0) {
+    std::memcpy(to, core_.send_queue.inline_data(index_) + offset, payload_);
+    if (icrc != nullptr) *icrc = wire::IcrcFlow::Extend(*icrc, {to, payload_});
+    return MemoryStatus::kOk;
+  }
+  if (buffer_index_ != index_ || buffer_offset_ != offset) {
+    buffer_.Seek(core_.send_queue.sges(index_), offset);
+  }
+  buffer_index_ = index_;
+  buffer_offset_ = offset + payload_;
+  return buffer_.Read(to, payload_, icrc);
+}
+
+}  // namespace transport
