@@ -1,6 +1,7 @@
 #include "transport/queue_pairs.h"
 
 #include "transport/rc/rc_queue_pair.h"
+#include "transport/uc/uc_queue_pair.h"
 
 namespace transport {
 
@@ -14,6 +15,7 @@ std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
       return std::make_unique<RcQueuePair>(endpoint, config,
                                            wire::Transport::kXrc);
     case QpType::kUc:
+      return std::make_unique<UcQueuePair>(endpoint, config);
     case QpType::kUd:
     case QpType::kXrcTarget:
       break;

@@ -63,6 +63,13 @@ void Path::OnRttSample(Time rtt) {
   smoothed_rtt_ = std::max<Time>(1, smoothed_rtt_ + (rtt - smoothed_rtt_) / 8);
 }
 
+void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
+  paced_until_ = std::max(paced_until_, now) +
+                 static_cast<Time>(bytes * kPaceInterval / window_);
+  if (now < recovery_until_ || window_ >= kInitialWindow) return;
+  window_ = std::min(window_ + kIncrement * bytes / window_, kInitialWindow);
+}
+
 void Path::OnLoss(Time now) { Reduce(window_ / 10 * 7, now); }
 
 void Path::OnCongestionNotification(Time now) { Reduce(window_ / 4 * 3, now); }

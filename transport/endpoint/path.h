@@ -43,6 +43,16 @@ class Path {
         window_ > in_flight_ ? (window_ - in_flight_) / bytes : 0;
     return fit == 0 && in_flight_ == 0 ? 1 : fit;
   }
+  // --- Without acknowledgements (UC) nobody tells when bytes leave the
+  // network. They are sent at a rate instead: a window in each kPaceInterval,
+  // burst by burst. Congestion notification and others' losses shrink it with
+  // the window; what is sent without either lets it grow, up to kInitialWindow,
+  // which receive buffers hold.
+  static constexpr Time kPaceInterval = 100 * kMicrosecond;
+  bool MaySendUnacknowledged(Time now) const { return now >= paced_until_; }
+  Time paced_until() const { return paced_until_; }
+  void OnSentUnacknowledged(uint64_t bytes, Time now);
+
   Time smoothed_rtt() const { return smoothed_rtt_; }  // ns; 0 = no sample yet
   // How long after the last sign of life an unanswered tail is probed (RFC
   // 6298's timeout, with a floor of a millisecond).
@@ -86,6 +96,7 @@ class Path {
   int backoff_ = 0;  // doublings
   bool opened_ = false;
   Time recovery_until_ = 0;  // no reduction before
+  Time paced_until_ = 0;
 };
 
 }  // namespace transport

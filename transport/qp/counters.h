@@ -26,8 +26,9 @@ struct QpCounters {
   uint32_t dropped_state = 0;   // the state takes no packets
   uint32_t dropped_type = 0;    // opcode of another transport
   uint32_t dropped_pkey = 0;
-  uint32_t dropped_window = 0;  // PSN neither expected nor duplicate, or a
-                                // duplicate that can no longer be answered
+  uint32_t dropped_window = 0;   // PSN neither expected nor duplicate, or a
+                                 // duplicate that can no longer be answered
+  uint32_t dropped_message = 0;  // UC: of a message that is not delivered
   uint32_t cnps_sent = 0;
   uint32_t cnps_received = 0;
 };

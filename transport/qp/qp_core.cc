@@ -16,6 +16,8 @@ void QpCore::Fail(std::optional<QpEvent> event) {
   failure_event = event;
 }
 
+void QpCore::FailSends() { has_findings = sends_failed = true; }
+
 void QpCore::NoteDrained() { has_findings = sq_drained = true; }
 
 void QpCore::CompleteSend(WcStatus status, Time now) {

@@ -23,6 +23,8 @@ struct QpCore {
   // A part cannot go on: the queue pair goes to ERR, and raises `event`, when
   // the part's call has returned. The first one counts.
   void Fail(std::optional<QpEvent> event = std::nullopt);
+  // Of an unreliable service, which goes to SQE: its sends are flushed.
+  void FailSends();
   // SQD: what was begun is done.
   void NoteDrained();
   // The oldest send work request is done: takes it out of the queue and reports
@@ -43,6 +45,7 @@ struct QpCore {
   bool has_findings = false;
   bool failed = false;
   std::optional<QpEvent> failure_event;
+  bool sends_failed = false;
   bool sq_drained = false;  // kSqDrained is to be raised
 };
 

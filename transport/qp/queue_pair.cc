@@ -24,7 +24,10 @@ QueuePair::~QueuePair() { endpoint_.Unregister(this); }
 
 int QueuePair::PostSend(const SendRequest& request, Time now) {
   const Posting posting = PostingSend(config().type, state());
-  if (posting == Posting::kRefused) return EINVAL;
+  if (posting == Posting::kRefused ||
+      !IsOffered(config().type, request.opcode)) {
+    return EINVAL;
+  }
   if (const int error = core_.send_queue.Push(request)) return error;
   if (posting == Posting::kFlushed) {
     FlushSends(now);
@@ -41,7 +44,10 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
 }
 
 int QueuePair::CheckSend(const SendRequest& request) const {
-  if (PostingSend(config().type, state()) == Posting::kRefused) return EINVAL;
+  if (PostingSend(config().type, state()) == Posting::kRefused ||
+      !IsOffered(config().type, request.opcode)) {
+    return EINVAL;
+  }
   return core_.send_queue.Check(request);
 }
 
@@ -143,11 +149,16 @@ bool QueuePair::ActOnFindingsNow(Time now) {
   if (failed) {
     EnterError(now, std::exchange(core_.failure_event, std::nullopt));
   }
+  const bool sends_failed = std::exchange(core_.sends_failed, false);
+  if (sends_failed && sends()) {
+    core_.attributes.state = QpState::kSqe;
+    FlushSends(now);
+  }
   if (std::exchange(core_.sq_drained, false) &&
       attributes().en_sqd_async_notify) {
     RaiseEvent(QpEvent::kSqDrained);
   }
-  return failed;
+  return failed || sends_failed;
 }
 
 void QueuePair::EnterError(Time now, std::optional<QpEvent> event) {

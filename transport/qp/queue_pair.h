@@ -121,8 +121,8 @@ class QueuePair : public EndpointQp {
   // At most one congestion notification packet per queue pair in this time.
   static constexpr Time kCnpInterval = 50 * kMicrosecond;
 
-  // After calls of the service: what it has found. True if it has failed, and
-  // the queue pair is in the error state.
+  // After calls of the service: what it has found. True if it has failed: the
+  // state is another one.
   bool ActOnFindings(Time now) {
     return core_.has_findings && ActOnFindingsNow(now);
   }

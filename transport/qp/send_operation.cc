@@ -76,6 +76,14 @@ constexpr SendOperation kUnknown;
 
 }  // namespace
 
+bool IsOffered(QpType type, SendOpcode opcode) {
+  if (type != QpType::kUc) return true;
+  const SendKind kind = GetSendOperation(opcode).kind;
+  return kind == SendKind::kLocal ||
+         (kind == SendKind::kMessage &&
+          opcode != SendOpcode::kSendWithInvalidate);
+}
+
 const SendOperation& GetSendOperation(SendOpcode opcode) {
   const auto i = static_cast<size_t>(opcode);
   return i < kTable.size() ? kTable[i] : kUnknown;

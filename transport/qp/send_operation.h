@@ -1,4 +1,4 @@
-// What each send opcode means to the requester of a reliable connection: one
+// What each send opcode means to a requester: one
 // row of one table (IBA vol. 1, 9.4; annex A19 for ATOMIC WRITE).
 #ifndef TRANSPORT_QP_SEND_OPERATION_H_
 #define TRANSPORT_QP_SEND_OPERATION_H_
@@ -37,6 +37,10 @@ struct SendOperation {
     return kind == SendKind::kRead || kind == SendKind::kAtomic;
   }
 };
+
+// Whether queue pairs of `type` have it (manual page ibv_post_send(3); UC has
+// no opcode for SEND with invalidate on the wire).
+bool IsOffered(QpType type, SendOpcode opcode);
 
 // Any value, also one that no enumerator has.
 const SendOperation& GetSendOperation(SendOpcode opcode);

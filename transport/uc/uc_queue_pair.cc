@@ -1,0 +1,38 @@
+#include "transport/uc/uc_queue_pair.h"
+
+namespace transport {
+
+UcQueuePair::UcQueuePair(Endpoint& endpoint, const QpConfig& config)
+    : QueuePair(endpoint, config, wire::Transport::kUc) {}
+
+UcQueuePair::~UcQueuePair() { EnterReset(); }
+
+void UcQueuePair::StartReceiving() {
+  expected_psn_ = core().attributes.rq_psn;
+  dropping_ = false;
+}
+
+void UcQueuePair::StartSending(Time now) {
+  next_psn_ = core().attributes.sq_psn;
+  sending_ = true;
+  RunLocalWork(now);
+}
+
+void UcQueuePair::Drain(Time now) {
+  draining_ = true;
+  drain_reported_ = false;
+  RunLocalWork(now);
+}
+
+void UcQueuePair::Resume(Time now) {
+  draining_ = false;
+  sending_ = true;
+  RunLocalWork(now);
+}
+
+void UcQueuePair::OnReset() {
+  StopSending();
+  dropping_ = false;
+}
+
+}  // namespace transport
