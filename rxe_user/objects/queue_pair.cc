@@ -53,7 +53,10 @@ QueuePair::~QueuePair() {
 }
 
 int QueuePair::Create(const Config& config, std::unique_ptr<QueuePair>* out) {
-  if (config.type != transport::QpType::kRc) return EOPNOTSUPP;
+  if (config.type != transport::QpType::kRc &&
+      config.type != transport::QpType::kUc) {
+    return EOPNOTSUPP;
+  }
   const transport::QpCapacity& capacity = config.capacity;
   if (capacity.max_send_wr > kMaxQpWr || capacity.max_recv_wr > kMaxQpWr ||
       capacity.max_send_sge > kMaxSge || capacity.max_recv_sge > kMaxSge ||

@@ -9,19 +9,24 @@
 namespace verbs_api {
 namespace {
 
-// What ibv_wr_* of an RC queue pair can do here.
-constexpr uint64_t kRcSendOps =
+// What ibv_wr_* can do here, by queue pair type.
+constexpr uint64_t kUcSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-    IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+constexpr uint64_t kRcSendOps =
+    kUcSendOps | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+uint64_t SendOps(ibv_qp_type type) {
+  return type == IBV_QPT_UC ? kUcSendOps : kRcSendOps;
+}
 
 // 0 for a type that we have.
 int CheckType(const ibv_qp_type& type) {
   switch (Raw(type)) {
     case IBV_QPT_RC:
-      return 0;
     case IBV_QPT_UC:
+      return 0;
     case IBV_QPT_UD:
     case IBV_QPT_RAW_PACKET:
     case IBV_QPT_XRC_SEND:
@@ -152,7 +157,7 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     const bool extended =
         (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     const uint64_t send_ops = extended ? attr->send_ops_flags : 0;
-    if ((send_ops & ~kRcSendOps) != 0) return Fail(EOPNOTSUPP);
+    if ((send_ops & ~SendOps(attr->qp_type)) != 0) return Fail(EOPNOTSUPP);
     // The extended structure begins as the plain one does.
     ibv_qp_init_attr plain;
     static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==

@@ -1,0 +1,427 @@
+// Unreliable connections: two of them, with the test as the network in between.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/endpoint/path.h"
+#include "transport/queue_pairs.h"
+#include "transport/testing/bring_up.h"
+#include "transport/testing/fake_memory.h"
+#include "transport/testing/recorders.h"
+#include "wire/packet.h"
+
+namespace transport {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+constexpr PdId kPd = 7;
+constexpr uint64_t kVa = 0x10000;
+constexpr uint32_t kMtu = 256;
+constexpr size_t kMemory = 1 << 20;
+constexpr uint32_t kPsn = 0xfffffe;  // wraps around soon
+
+struct End {
+  End(uint32_t qpn, uint32_t peer, const char* from, const char* to)
+      : source(*wire::IpAddress::Parse(from)),
+        destination(*wire::IpAddress::Parse(to)) {
+    region =
+        &memory.Add(kVa, kMemory, kPd, kAccessLocalWrite | kAccessRemoteWrite);
+    QpConfig config;
+    config.type = QpType::kUc;
+    config.qpn = qpn;
+    config.pd = kPd;
+    config.capacity = {.max_send_wr = 64,
+                       .max_recv_wr = 64,
+                       .max_send_sge = 2,
+                       .max_recv_sge = 2,
+                       .max_inline_data = 64};
+    config.memory = &memory;
+    config.send_cq = &sends;
+    config.recv_cq = &receives;
+    config.events = &events;
+    qp = MakeQueuePair(endpoint, config);
+    attributes = ConnectionTo(peer, source, destination);
+    attributes.path_mtu = kMtu;
+    attributes.sq_psn = attributes.rq_psn = kPsn;
+    attributes.av.source_port = 0xc001;
+  }
+
+  // "7 ok 16", "7 status 4"; joined by "; ".
+  static std::string Describe(const std::vector<Completion>& all) {
+    std::string text;
+    for (const Completion& c : all) {
+      if (!text.empty()) text += "; ";
+      text += std::to_string(c.wr_id);
+      if (c.status != WcStatus::kSuccess) {
+        text += " status " + std::to_string(static_cast<int>(c.status));
+        continue;
+      }
+      text += " ok " + std::to_string(c.byte_len);
+      if ((c.flags & kWcWithImm) != 0) {
+        text += " imm " + std::to_string(c.imm_be_or_rkey);
+      }
+    }
+    return text;
+  }
+  std::string Sent() { return Describe(sends.Take()); }
+  std::string Received() { return Describe(receives.Take()); }
+  int Modify(QpState to) {
+    attributes.state = to;
+    return qp->Modify(attributes, kQpState, now);
+  }
+
+  Time now = kSecond;
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  FakeMemory memory;
+  FakeMemory::Region* region = nullptr;
+  RecordingCq sends;
+  RecordingCq receives;
+  RecordingEvents events;
+  Endpoint endpoint;
+  QpAttributes attributes;
+  std::unique_ptr<QueuePair> qp;
+};
+
+class UcTest : public ::testing::Test {
+ protected:
+  UcTest() {
+    EXPECT_EQ(BringUp(*a.qp, a.attributes, a.now), 0);
+    EXPECT_EQ(BringUp(*b.qp, b.attributes, b.now), 0);
+    for (size_t i = 0; i < kMemory; ++i) {
+      a.region->bytes[i] = static_cast<uint8_t>(i % 251);
+    }
+  }
+
+  int Post(SendRequest request, uint32_t length, uint64_t offset = 0) {
+    const Sge sge = {kVa + offset, length, a.region->lkey};
+    request.flags |= kSendSignaled;
+    request.sges = {&sge, 1};
+    return a.qp->PostSend(request, a.now);
+  }
+  int Send(uint64_t wr_id, uint32_t length, uint64_t offset = 0) {
+    return Post({.wr_id = wr_id, .opcode = SendOpcode::kSend}, length, offset);
+  }
+  int Write(uint64_t wr_id, uint32_t length, uint64_t to) {
+    return Post({.wr_id = wr_id,
+                 .opcode = SendOpcode::kRdmaWrite,
+                 .remote_addr = kVa + to,
+                 .rkey = b.region->rkey},
+                length);
+  }
+  int Receive(uint64_t wr_id, uint32_t length, uint64_t offset = 0) {
+    const Sge sge = {kVa + offset, length, b.region->lkey};
+    return b.qp->PostReceive({wr_id, {&sge, 1}}, b.now);
+  }
+
+  // All packets that a sends, without waiting for anything.
+  std::vector<Bytes> Burst() {
+    std::vector<Bytes> packets;
+    std::vector<uint8_t> buffer(65507);
+    transport::Burst burst(buffer, 64);
+    if (!a.endpoint.PollTransmit(a.now, &burst)) return packets;
+    for (size_t at = 0; at < burst.bytes().size(); at += burst.segment_size()) {
+      const auto part = burst.bytes().subspan(
+          at, std::min(burst.segment_size(), burst.bytes().size() - at));
+      packets.emplace_back(part.begin(), part.end());
+    }
+    return packets;
+  }
+  // The same, waiting for the path's pace.
+  std::vector<Bytes> All() {
+    std::vector<Bytes> packets;
+    for (;;) {
+      const std::vector<Bytes> some = Burst();
+      packets.insert(packets.end(), some.begin(), some.end());
+      if (!some.empty()) continue;
+      const Time next = a.endpoint.NextTimeout();
+      if (next == kNever) return packets;
+      a.now = std::max(a.now, next);
+      a.endpoint.OnTimer(a.now);
+    }
+  }
+  void Deliver(const Bytes& packet) {
+    Datagram datagram;
+    datagram.bytes = packet;
+    datagram.source = a.source;
+    datagram.destination = a.destination;
+    datagram.source_port = a.attributes.av.source_port;
+    // Any place in a segmented send: the burst knows the IP ID.
+    for (uint16_t i = 0; i < 64; ++i) {
+      datagram.segment_index = i;
+      if (b.endpoint.OnDatagram(datagram, b.now) != Disposition::kBadIcrc) {
+        return;
+      }
+    }
+    FAIL() << "ICRC";
+  }
+  void Deliver(const std::vector<Bytes>& packets) {
+    for (const Bytes& packet : packets) Deliver(packet);
+  }
+  // Whether b's memory from `to` on is what a has from `from` on.
+  bool Arrived(uint64_t to, size_t bytes, uint64_t from = 0) const {
+    return std::memcmp(b.region->bytes.data() + to,
+                       a.region->bytes.data() + from, bytes) == 0;
+  }
+
+  End a{0x1111, 0x2222, "10.0.0.1", "10.0.0.2"};
+  End b{0x2222, 0x1111, "10.0.0.2", "10.0.0.1"};
+};
+
+TEST_F(UcTest, EachOperation) {
+  ASSERT_EQ(Receive(1, 1000), 0);
+  ASSERT_EQ(Receive(2, 1000, 1000), 0);
+  ASSERT_EQ(Receive(3, 0), 0);
+  ASSERT_EQ(Send(10, 1000), 0);
+  ASSERT_EQ(
+      Post({.wr_id = 11, .opcode = SendOpcode::kSendWithImm, .imm_be = 5}, 100),
+      0);
+  ASSERT_EQ(Write(12, 600, 5000), 0);
+  ASSERT_EQ(Post({.wr_id = 13,
+                  .opcode = SendOpcode::kRdmaWriteWithImm,
+                  .imm_be = 6,
+                  .remote_addr = kVa + 7000,
+                  .rkey = b.region->rkey},
+                 300),
+            0);
+  ASSERT_EQ(Send(14, 0), 0);
+  const std::vector<Bytes> packets = All();
+  EXPECT_EQ(packets.size(), 4u + 1 + 3 + 2 + 1);
+  EXPECT_EQ(a.Sent(), "10 ok 0; 11 ok 0; 12 ok 0; 13 ok 0; 14 ok 0");
+  for (const Bytes& packet : packets) {
+    wire::PacketView view;
+    ASSERT_EQ(wire::PacketView::Parse(packet, &view), wire::ParseError::kOk);
+    EXPECT_EQ(view.transport(), wire::Transport::kUc);
+    EXPECT_FALSE(view.bth().ack_req);
+  }
+  Deliver(packets);
+  EXPECT_EQ(b.Received(), "1 ok 1000; 2 ok 100 imm 5; 3 ok 300 imm 6");
+  EXPECT_TRUE(Arrived(0, 1000));
+  EXPECT_TRUE(Arrived(1000, 100));
+  EXPECT_TRUE(Arrived(5000, 600));
+  EXPECT_TRUE(Arrived(7000, 300));
+  // There was no receive for the last one; nobody is told.
+  EXPECT_EQ(b.qp->counters().dropped_message, 1u);
+  EXPECT_FALSE(b.endpoint.HasTransmit());
+  EXPECT_EQ(b.endpoint.NextTimeout(), kNever);
+  EXPECT_EQ(b.qp->state(), QpState::kRts);
+}
+
+// Whichever packet is lost, its message is, and no other; the receive that it
+// had taken is the next one's.
+TEST_F(UcTest, LossDropsTheMessage) {
+  for (size_t lost = 0; lost < 9; ++lost) {
+    SCOPED_TRACE(lost);
+    for (uint64_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(Receive(i, 700, 1000 * i), 0);
+      ASSERT_EQ(Send(10 + i, 700, 100 * i), 0);
+    }
+    std::vector<Bytes> packets = All();
+    ASSERT_EQ(packets.size(), 9u);
+    packets.erase(packets.begin() + static_cast<ptrdiff_t>(lost));
+    Deliver(packets);
+    EXPECT_EQ(b.Received(), "0 ok 700; 1 ok 700");
+    const uint64_t gone = lost / 3;
+    EXPECT_TRUE(Arrived(0, 700, gone == 0 ? 100 : 0));
+    EXPECT_TRUE(Arrived(1000, 700, gone == 2 ? 100 : 200));
+    // The one that is left.
+    ASSERT_EQ(Send(20, 10), 0);
+    Deliver(All());
+    EXPECT_EQ(b.Received(), "2 ok 10");
+    EXPECT_EQ(a.Sent(), "10 ok 0; 11 ok 0; 12 ok 0; 20 ok 0");
+  }
+}
+
+TEST_F(UcTest, CopiesAndLatePacketsAreDropped) {
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(Receive(i, 600, 1000 * i), 0);
+  ASSERT_EQ(Send(10, 600), 0);
+  ASSERT_EQ(Send(11, 100), 0);
+  ASSERT_EQ(Send(12, 100), 0);
+  const std::vector<Bytes> p = All();
+  ASSERT_EQ(p.size(), 5u);
+  // Within a message, at its end, and of a message of one packet.
+  for (size_t i : {0, 0, 1, 0, 2, 2, 4, 3, 4}) Deliver(p[i]);
+  EXPECT_EQ(b.Received(), "0 ok 600; 1 ok 100");
+  EXPECT_TRUE(Arrived(0, 600));
+}
+
+TEST_F(UcTest, WrongRequestsAreDropped) {
+  // Longer than the receive, which is the next one's.
+  ASSERT_EQ(Receive(1, 300), 0);
+  ASSERT_EQ(Send(10, 600), 0);
+  // Beyond the region; of another key.
+  ASSERT_EQ(Write(11, 600, kMemory - 500), 0);
+  ASSERT_EQ(Post({.wr_id = 12,
+                  .opcode = SendOpcode::kRdmaWrite,
+                  .remote_addr = kVa,
+                  .rkey = 0x999},
+                 600),
+            0);
+  ASSERT_EQ(Send(13, 300), 0);
+  Deliver(All());
+  EXPECT_EQ(b.Received(), "1 ok 300");
+  EXPECT_EQ(b.qp->state(), QpState::kRts);
+  EXPECT_FALSE(b.endpoint.HasTransmit());
+  EXPECT_TRUE(b.events.Take().empty());
+  for (size_t i = kMemory - 500; i < kMemory; ++i) {
+    ASSERT_EQ(b.region->bytes[i], 0);
+  }
+}
+
+TEST_F(UcTest, ReceiveThatCannotBeWrittenEndsTheQueuePair) {
+  const Sge bad = {kVa, 100, 0x999};
+  ASSERT_EQ(b.qp->PostReceive({1, {&bad, 1}}, b.now), 0);
+  ASSERT_EQ(Receive(2, 100), 0);
+  ASSERT_EQ(Send(10, 100), 0);
+  Deliver(All());
+  EXPECT_EQ(b.Received(), "1 status 4; 2 status 5");
+  EXPECT_EQ(b.qp->state(), QpState::kErr);
+  EXPECT_FALSE(b.endpoint.HasTransmit());
+}
+
+TEST_F(UcTest, BadLocalKeyStopsTheSendQueueOnly) {
+  const Sge bad = {kVa, 600, 0x999};
+  ASSERT_EQ(Send(10, 100), 0);
+  ASSERT_EQ(a.qp->PostSend({.wr_id = 11, .sges = {&bad, 1}}, a.now), 0);
+  ASSERT_EQ(Send(12, 100), 0);
+  ASSERT_EQ(Receive(1, 100), 0);
+  ASSERT_EQ(Receive(2, 100), 0);
+  Deliver(All());
+  EXPECT_EQ(a.Sent(), "10 ok 0; 11 status 4; 12 status 5");
+  EXPECT_EQ(a.qp->state(), QpState::kSqe);
+  ASSERT_EQ(Send(13, 100), 0);
+  EXPECT_EQ(a.Sent(), "13 status 5");
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  ASSERT_EQ(Send(14, 100), 0);
+  Deliver(All());
+  EXPECT_EQ(a.Sent(), "14 ok 0");
+  EXPECT_EQ(b.Received(), "1 ok 100; 2 ok 100");
+}
+
+TEST_F(UcTest, RefusesWhatItLacks) {
+  for (const SendOpcode opcode :
+       {SendOpcode::kRdmaRead, SendOpcode::kCompareSwap, SendOpcode::kFetchAdd,
+        SendOpcode::kSendWithInvalidate, SendOpcode::kAtomicWrite}) {
+    EXPECT_EQ(Post({.opcode = opcode}, 8), EINVAL);
+    EXPECT_EQ(a.qp->CheckSend({.opcode = opcode}), EINVAL);
+  }
+  EXPECT_TRUE(All().empty());
+}
+
+TEST_F(UcTest, DrainsAtTheEndOfAMessage) {
+  ASSERT_EQ(Send(10, 100'000), 0);
+  ASSERT_EQ(Send(11, 100), 0);
+  EXPECT_FALSE(Burst().empty());
+  a.attributes.en_sqd_async_notify = true;
+  a.attributes.state = QpState::kSqd;
+  ASSERT_EQ(a.qp->Modify(a.attributes, kQpState | kQpEnSqdAsyncNotify, a.now),
+            0);
+  EXPECT_TRUE(a.qp->attributes().sq_draining);
+  EXPECT_TRUE(a.events.Take().empty());
+  All();
+  EXPECT_EQ(a.Sent(), "10 ok 0");
+  EXPECT_FALSE(a.qp->attributes().sq_draining);
+  EXPECT_EQ(a.events.Take(), std::vector<QpEvent>{QpEvent::kSqDrained});
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  All();
+  EXPECT_EQ(a.Sent(), "11 ok 0");
+}
+
+// A window in each interval, and less of it after a congestion notification.
+TEST_F(UcTest, ThePathSetsThePace) {
+  const auto seconds_for = [this](int messages) {
+    const Time start = a.now;
+    for (int i = 0; i < messages; ++i) {
+      EXPECT_EQ(Write(0, 64 * 1024, 0), 0);
+      All();
+    }
+    EXPECT_EQ(Write(0, 1, 0), 0);
+    All();
+    return a.now - start;
+  };
+  const Time expected = 16 * 64 * 1024 * Path::kPaceInterval /
+                        static_cast<Time>(Path::kInitialWindow);
+  const Time undisturbed = seconds_for(16);
+  EXPECT_GT(undisturbed, expected);
+  EXPECT_LT(undisturbed, 3 * expected);
+  wire::Headers cnp;
+  cnp.bth.opcode = wire::kOpcodeCnp;
+  cnp.bth.becn = true;
+  cnp.bth.dest_qpn = a.qp->qpn();
+  const Time interval_before = a.qp->path()->window();
+  wire::PacketView view;
+  Bytes packet(wire::kBthSize + wire::kCnpPayloadSize + wire::kIcrcSize);
+  wire::EmitHeaders(cnp, packet.data());
+  ASSERT_EQ(wire::PacketView::Parse(packet, &view), wire::ParseError::kOk);
+  a.qp->OnPacket({.packet = &view, .from_peer = true}, a.now);
+  EXPECT_LT(a.qp->path()->window(), interval_before);
+  EXPECT_EQ(a.qp->counters().cnps_received, 1u);
+}
+
+// Every message comes whole, in order, at most once, or not at all.
+TEST_F(UcTest, LossCopiesAndReorderingNeverTearAMessage) {
+  std::mt19937 random(7);
+  const auto percent = [&random](unsigned p) { return random() % 100 < p; };
+  constexpr uint32_t kSlot = 4096;
+  uint64_t next_id = 1;
+  uint64_t last_id = 0;
+  uint64_t delivered = 0;
+  std::deque<uint64_t> slots;
+  for (int round = 0; round < 500; ++round) {
+    while (slots.size() < 32) {
+      const uint64_t slot = next_id % 200;
+      ASSERT_EQ(Receive(slot, kSlot, slot * kSlot), 0);
+      slots.push_back(slot);
+      ++next_id;
+    }
+    for (int i = 0; i < 4; ++i) {
+      // A message says its number first, and the rest follows from that.
+      const uint64_t id = static_cast<uint64_t>(round) * 4 + i + 1;
+      const uint32_t length = 8 + random() % (kSlot - 8);
+      const uint64_t at = static_cast<uint64_t>(i) * kSlot;
+      uint8_t* const bytes = a.region->bytes.data() + at;
+      for (uint32_t k = 8; k < length; ++k) {
+        bytes[k] = static_cast<uint8_t>(id * 31 + k);
+      }
+      std::memcpy(bytes, &id, 8);
+      ASSERT_EQ(Send(id, length, at), 0);
+    }
+    std::vector<Bytes> packets;
+    for (const Bytes& packet : All()) {
+      if (percent(3)) continue;
+      packets.push_back(packet);
+      if (percent(2)) packets.push_back(packet);
+    }
+    for (size_t i = 1; i < packets.size(); ++i) {
+      if (percent(2)) std::swap(packets[i], packets[i - 1]);
+    }
+    Deliver(packets);
+    for (const Completion& c : b.receives.Take()) {
+      ASSERT_EQ(c.status, WcStatus::kSuccess);
+      ASSERT_EQ(c.wr_id, slots.front());
+      slots.pop_front();
+      const uint8_t* const bytes = b.region->bytes.data() + c.wr_id * kSlot;
+      uint64_t id;
+      std::memcpy(&id, bytes, 8);
+      ASSERT_GT(id, last_id);
+      last_id = id;
+      ++delivered;
+      for (uint32_t k = 8; k < c.byte_len; ++k) {
+        ASSERT_EQ(bytes[k], static_cast<uint8_t>(id * 31 + k));
+      }
+    }
+    ASSERT_EQ(a.sends.Take().size(), 4u);
+  }
+  EXPECT_GT(delivered, 800u);
+  EXPECT_LT(delivered, 2000u);
+}
+
+}  // namespace
+}  // namespace transport
