@@ -11,6 +11,7 @@
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/engine/engine_impl.h"
+#include "rxe_user/observe/report_text.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -65,6 +66,7 @@ absl::Status EngineImpl::EnsureOpen() {
   if (!status.ok()) {
     helper_.reset();
     for (auto& lane : lanes_) lane->Close();
+    stat_server_.reset();
     slot_.reset();
   }
   return status;
@@ -99,6 +101,10 @@ absl::Status EngineImpl::OpenParts() {
     return absl::UnavailableError(
         absl::StrCat("interface ", device_->netdev, " has no address"));
   }
+  // Nice to have: where it is refused, rxe-user stat does not see this engine.
+  auto stat_server = StatServer::Open([this] { return ReportText(Report()); });
+  if (IsOutOfFiles(stat_server.status())) return stat_server.status();
+  if (stat_server.ok()) stat_server_ = *std::move(stat_server);
   if (absl::Status status = helper_->Start(); !status.ok()) return status;
   if (absl::Status status = StartControl(); !status.ok()) return status;
   // The lane last: from then on threads may wait on its sockets, and count on
@@ -112,6 +118,10 @@ absl::Status EngineImpl::OpenParts() {
   control_->Add({.fd = [this] { return slot_->fd(); },
                  .time = [this] { return slot_->retry_at(); },
                  .run = [this] { OnSlotReadable(); }});
+  if (stat_server_ != nullptr) {
+    control_->Add({.fd = [this] { return stat_server_->fd(); },
+                   .run = [this] { stat_server_->OnReadable(); }});
+  }
   return absl::OkStatus();
 }
 

@@ -16,6 +16,8 @@
 #include "rxe_user/engine/helper_thread.h"
 #include "rxe_user/engine/lane_impl.h"
 #include "rxe_user/engine/qpn_allocator.h"
+#include "rxe_user/observe/device_report.h"
+#include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/ports/port.h"
 
 namespace rxe_user {
@@ -49,6 +51,9 @@ class EngineImpl final : public Engine {
   uint64_t AddLinkListener(LinkListener listener) override;
   void RemoveLinkListener(uint64_t id) override;
 
+  // From the first queue pair on. Locks each lane now and then, briefly.
+  DeviceReport Report();
+
   // Null before the first queue pair.
   const HelperThread* helper() const { return helper_.get(); }
 
@@ -80,6 +85,7 @@ class EngineImpl final : public Engine {
   QpnAllocator numbers_;
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<HelperThread> helper_;  // makes progress
+  std::unique_ptr<StatServer> stat_server_;  // null where it is refused
 
   // Started by the first queue pair or the first thread in WaitPassive.
   std::mutex control_mutex_;

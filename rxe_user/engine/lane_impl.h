@@ -28,6 +28,7 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/engine/adaptive_lock.h"
 #include "rxe_user/engine/lane.h"
+#include "rxe_user/engine/lane_counters.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/progress/ack_piggyback.h"
 #include "rxe_user/progress/adaptive_arming.h"
@@ -55,17 +56,6 @@ class LaneHelper {
   virtual bool Arm(int index, bool on) = 0;
   // What setting its timer takes. Any thread.
   virtual transport::Time timer_cost() const = 0;
-};
-
-// For tests and `rxe-user stat`. Guarded by the lane's lock.
-struct LaneCounters {
-  uint64_t rounds = 0;
-  uint64_t helper_wakes = 0;      // times that unlocking had to wake the helper
-  uint64_t polling_modes = 0;     // times that the mode became kPolling
-  uint64_t missed_arrivals = 0;   // times that a check found work left lying
-  uint64_t strays_forwarded = 0;  // datagrams of other slots
-  uint64_t posts_batched = 0;     // posts that were left to share a send
-  uint64_t yields = 0;  // polls and probes that left their core to others
 };
 
 class LaneImpl final : public Lane, private transport::StraySink {

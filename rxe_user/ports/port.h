@@ -16,25 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/ports/port_counters.h"
 #include "transport/base/burst.h"
 #include "transport/endpoint/endpoint.h"
 #include "wire/address.h"
 
 namespace rxe_user {
-
-struct PortCounters {
-  uint64_t rx_calls = 0;      // system calls that ask for datagrams
-  uint64_t rx_arrivals = 0;   // trains that came
-  uint64_t rx_truncated = 0;  // larger than any packet of ours; dropped
-  uint64_t rx_overflow = 0;   // dropped by full receive buffers
-  uint64_t tx_calls = 0;
-  uint64_t tx_bursts = 0;
-  uint64_t tx_blocked = 0;      // times that a send had to wait
-  uint64_t tx_split = 0;        // bursts that had to be sent in smaller parts
-  uint64_t tx_too_long = 0;     // dropped: longer than the path's MTU
-  uint64_t tx_unreachable = 0;  // dropped: no way to the destination
-  uint64_t tx_errors = 0;       // dropped: other errors
-};
 
 class Port {
  public:

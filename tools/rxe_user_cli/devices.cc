@@ -2,7 +2,6 @@
 
 #include <net/if.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +9,7 @@
 
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/ports/port.h"
+#include "tools/rxe_user_cli/table.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -57,28 +57,6 @@ std::string Speed(uint64_t mbps) {
   if (mbps == 0) return "-";
   if (mbps % 1000 == 0) return std::to_string(mbps / 1000) + " Gb/s";
   return std::to_string(mbps) + " Mb/s";
-}
-
-using Row = std::vector<std::string>;
-
-// Left-aligned columns, two blanks between them, none at the end.
-std::string Aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> width;
-  for (const Row& row : rows) {
-    width.resize(std::max(width.size(), row.size()));
-    for (size_t i = 0; i + 1 < row.size(); ++i) {
-      width[i] = std::max(width[i], row[i].size());
-    }
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      text += row[i];
-      if (i + 1 < row.size()) text.append(width[i] + 2 - row[i].size(), ' ');
-    }
-    text += '\n';
-  }
-  return text;
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "tools/rxe_user_cli/decode.h"
 #include "tools/rxe_user_cli/devices.h"
 #include "tools/rxe_user_cli/run.h"
+#include "tools/rxe_user_cli/stat.h"
 
 namespace {
 
@@ -72,6 +74,25 @@ int main(int argc, char** argv) {
   decode->add_flag("--json", decode_options.json,
                    "JSON, an object per line, for programs");
 
+  bool stat_all = false;  // which is what there is without a process
+  rxe_user_cli::StatOptions stat_options;
+  CLI::App* stat = app.add_subcommand(
+      "stat", "Show devices, queue pairs and counters of running programs");
+  CLI::Option* stat_pid =
+      stat->add_option("PID", stat_options.pid, "Of this process alone")
+          ->check(CLI::Range(1, std::numeric_limits<pid_t>::max()));
+  stat->add_flag("--all", stat_all,
+                 "Of all your processes, or, for root, of everybody's; "
+                 "as without PID")
+      ->excludes(stat_pid);
+  stat->add_flag("--json", stat_options.json, "JSON, for programs");
+  CLI::Option* stat_watch =
+      stat->add_option("--watch", stat_options.watch,
+                       "Show what changes, every so many seconds (1)")
+          ->expected(0, 1)
+          ->type_name("[SECONDS]")
+          ->check(CLI::Range(0.01, 86400.0));
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -86,6 +107,12 @@ int main(int argc, char** argv) {
   }
   if (decode->parsed()) {
     return rxe_user_cli::RunDecode(decode_options, stdout, stderr);
+  }
+  if (stat->parsed()) {
+    if (stat_watch->count() != 0 && stat_watch->results().empty()) {
+      stat_options.watch = 1;
+    }
+    return rxe_user_cli::RunStat(stat_options, stdout, stderr);
   }
   return PrintOut(app.help());
 }

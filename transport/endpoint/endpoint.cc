@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "transport/endpoint/endpoint_link.h"
 #include "transport/endpoint/packet_arena.h"
+#include "transport/endpoint/packet_observer.h"
 #include "transport/endpoint/path.h"
 #include "transport/endpoint/transmit_scheduler.h"
 #include "wire/packet.h"
@@ -80,28 +81,35 @@ void Endpoint::OnTrain(const Train& train, Time now, StraySink* strays) {
   datagram.source_port = train.source_port;
   datagram.traffic_class = train.traffic_class;
   datagram.hop_limit = train.hop_limit;
-  const auto take = [&](size_t index) {
+  const auto take = [&](size_t index, std::span<const uint8_t> bytes) {
     datagram.segment_index = static_cast<uint16_t>(index);
-    datagram.bytes = train.bytes.subspan(index * train.segment_size);
-    datagram.bytes = datagram.bytes.first(
-        std::min(train.segment_size, datagram.bytes.size()));
-    Take(datagram, now, strays);
+    datagram.bytes = bytes;
+    const Disposition disposition = Take(datagram, now, strays);
+    if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   };
-  size_t count =
-      (train.bytes.size() + train.segment_size - 1) / train.segment_size;
-  count = std::max<size_t>(count, 1);  // an empty datagram is one, too
-  // It comes last, being the shortest, but was due before them. A program that
-  // answers what it receives expects to hear of its former answer first.
-  if (count > 1 &&
-      train.bytes[(count - 1) * train.segment_size] == kAcknowledgement) {
-    take(--count);
+  std::span<const uint8_t> rest = train.bytes;
+  if (rest.size() > train.segment_size) {
+    const size_t last = (rest.size() - 1) / train.segment_size;
+    const size_t before = last * train.segment_size;
+    // It comes last, being the shortest, but was due before them. A program
+    // that answers what it receives expects to hear of its former answer first.
+    if (rest[before] == kAcknowledgement) {
+      take(last, rest.subspan(before));
+      rest = rest.first(before);
+    }
   }
-  for (size_t i = 0; i < count; ++i) take(i);
+  size_t index = 0;
+  do {  // an empty datagram is one, too
+    const size_t bytes = std::min(rest.size(), train.segment_size);
+    take(index++, rest.first(bytes));
+    rest = rest.subspan(bytes);
+  } while (!rest.empty());
   FinishUpdate(now);
 }
 
 Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
   const Disposition disposition = Take(datagram, now, nullptr);
+  if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   FinishUpdate(now);
   return disposition;
 }
@@ -207,6 +215,7 @@ bool Endpoint::PollTransmit(Time now, Burst* burst) {
       ++counters_.tx_bursts;
       counters_.tx_datagrams += burst->segments();
       counters_.tx_bytes += burst->bytes().size();
+      if (observer_ != nullptr) ShowTransmitted(*burst, now);
       return true;
     }
   }
@@ -227,6 +236,47 @@ EndpointQp* Endpoint::Find(uint32_t qpn) const {
   const auto it = impl_->queue_pairs.find(qpn);
   if (it == impl_->queue_pairs.end()) return nullptr;
   return last = it->second;
+}
+
+std::vector<uint32_t> Endpoint::QueuePairNumbers() const {
+  std::vector<uint32_t> numbers;
+  numbers.reserve(impl_->queue_pairs.size());
+  for (const auto& [qpn, qp] : impl_->queue_pairs) numbers.push_back(qpn);
+  return numbers;
+}
+
+// --- Observers.
+
+void Endpoint::ShowReceived(const Datagram& datagram, Disposition disposition,
+                            Time now) {
+  observer_->OnPacket({.direction = Direction::kReceived,
+                       .time = now,
+                       .bytes = datagram.bytes,
+                       .source = datagram.source,
+                       .destination = datagram.destination,
+                       .source_port = datagram.source_port,
+                       .traffic_class = datagram.traffic_class,
+                       .hop_limit = datagram.hop_limit,
+                       .segment_index = datagram.segment_index,
+                       .disposition = disposition});
+}
+
+void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
+  const AddressVector& av = burst.flow()->av;
+  ObservedPacket packet;
+  packet.direction = Direction::kTransmitted;
+  packet.time = now;
+  packet.source = av.source;
+  packet.destination = av.destination;
+  packet.source_port = av.source_port;
+  packet.traffic_class = av.traffic_class;
+  packet.hop_limit = av.hop_limit;
+  for (std::span<const uint8_t> rest = burst.bytes(); !rest.empty();) {
+    packet.bytes = rest.first(std::min(rest.size(), burst.segment_size()));
+    observer_->OnPacket(packet);
+    rest = rest.subspan(packet.bytes.size());
+    ++packet.segment_index;
+  }
 }
 
 // --- What queue pairs want.
@@ -283,7 +333,8 @@ void Endpoint::Register(EndpointQp* qp) {
   qp->link().deficit = TransmitScheduler::kFirstQuantum;
 }
 
-void Endpoint::Unregister(EndpointQp* qp) {
+void Endpoint::Unregister(EndpointQp* qp, const QpCounters& counters) {
+  retired_.Add(counters);
   EndpointLink* const link = &qp->link();
   Disconnect(qp);
   if (impl_->found_last == qp) impl_->found_last = nullptr;

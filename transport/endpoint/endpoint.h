@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "transport/base/burst.h"
+#include "transport/base/counters.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/datagram.h"
 #include "transport/endpoint/endpoint_qp.h"
@@ -22,27 +24,7 @@
 namespace transport {
 
 class PacketArenaPool;
-
-// What became of a datagram; each kind has a counter. Whatever a queue pair
-// does with a packet of its own, this is kDelivered: see QpCounters.
-enum class Disposition : uint8_t {
-  kDelivered,
-  kTooShort,
-  kUnknownOpcode,
-  kBadHeader,  // version, pad
-  kBadIcrc,
-  kUnknownQp,  // the caller may know another owner (stray, QP1)
-};
-inline constexpr size_t kDispositions = 6;
-
-struct EndpointCounters {
-  uint64_t rx_datagrams = 0;
-  uint64_t rx_bytes = 0;
-  uint64_t tx_datagrams = 0;
-  uint64_t tx_bursts = 0;
-  uint64_t tx_bytes = 0;
-  uint64_t dropped[kDispositions] = {};  // by Disposition
-};
+class PacketObserver;
 
 // Hears of good packets for queue pairs that this endpoint does not have.
 class StraySink {
@@ -82,13 +64,22 @@ class Endpoint {
   size_t Transmitters() const;
 
   const EndpointCounters& counters() const { return counters_; }
+  // Of queue pairs that are gone.
+  const QpCounterTotals& retired() const { return retired_; }
+  // The numbers of those that there are, in no order.
+  std::vector<uint32_t> QueuePairNumbers() const;
   // Null when there is none.
   EndpointQp* Find(uint32_t qpn) const;
 
+  // Sees all packets from here on; null for none. It outlives the endpoint, or
+  // the next call of this.
+  void Observe(PacketObserver* observer) { observer_ = observer; }
+
   // --- Calls by queue pairs, which outlive none of this.
   void Register(EndpointQp* qp);
-  // Forgets `qp` wherever it is noted. From here on nothing refers to it.
-  void Unregister(EndpointQp* qp);
+  // Forgets `qp` wherever it is noted. From here on nothing refers to it; what
+  // it has counted stays.
+  void Unregister(EndpointQp* qp, const QpCounters& counters);
   // `qp` speaks with one peer from here on, by `flow`, which stays where it is
   // until Disconnect. Queue pairs that speak with one address share its path.
   Path* Connect(EndpointQp* qp, const Flow* flow);
@@ -103,9 +94,14 @@ class Endpoint {
   Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
   void FinishUpdate(Time now);
   Disposition Drop(Disposition why);
+  void ShowReceived(const Datagram& datagram, Disposition disposition,
+                    Time now);
+  void ShowTransmitted(const Burst& burst, Time now);
 
   struct Impl;
   EndpointCounters counters_;
+  QpCounterTotals retired_;
+  PacketObserver* observer_ = nullptr;
   std::unique_ptr<Impl> impl_;
 };
 

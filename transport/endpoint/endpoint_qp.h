@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "transport/base/burst.h"
+#include "transport/base/qp_report.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/datagram.h"
 #include "transport/endpoint/endpoint_link.h"
@@ -57,6 +58,8 @@ class EndpointQp {
   uint32_t qpn() const { return qpn_; }
   // The endpoint's notes.
   EndpointLink& link() { return link_; }
+  // For people who look.
+  virtual QpReport Report() const = 0;
 
   // --- Inputs. TakeInterests is called after one or several of them.
   // A packet whose destination is this queue pair.

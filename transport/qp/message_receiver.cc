@@ -181,6 +181,7 @@ ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
   full.time = now;
   has_receive_ = false;
   progress_.kind = Progress::Kind::kNone;
+  ++core_.counters.receives;
   if (core_.config.recv_cq->Push(full)) return kCompleted;
   core_.Fail(QpEvent::kFatal);
   return kCqLost;
@@ -190,6 +191,7 @@ void MessageReceiver::FailReceive(WcStatus status, Time now) {
   Completion completion;
   completion.status = status;
   completion.opcode = WcOpcode::kReceive;
+  ++core_.counters.receive_errors;
   Complete(completion, now);
 }
 
@@ -207,6 +209,7 @@ void MessageReceiver::PushFlushed(Time now) {
   flushed.opcode = WcOpcode::kReceive;
   flushed.qpn = core_.config.qpn;
   flushed.time = now;
+  ++core_.counters.receive_flushes;
   core_.config.recv_cq->Push(flushed);
 }
 

@@ -33,9 +33,13 @@ void QpCore::CompleteSend(WcStatus status, Time now) {
   completion.qpn = config.qpn;
   completion.time = now;
   if (success) {
+    ++counters.requests[static_cast<size_t>(operation.counted_as)];
     completion.byte_len = operation.kind == SendKind::kRead
                               ? wqe.length
                               : operation.response_bytes;
+  } else {
+    ++(status == WcStatus::kFlushed ? counters.send_flushes
+                                    : counters.send_errors);
   }
   // The sink may post, so the place of this one must be free by now.
   send_queue.Pop();

@@ -6,11 +6,11 @@
 #include <memory>
 #include <optional>
 
+#include "transport/base/counters.h"
 #include "transport/base/types.h"
 #include "transport/base/work.h"
 #include "transport/endpoint/path.h"
 #include "transport/qp/attributes.h"
-#include "transport/qp/counters.h"
 #include "transport/qp/receive_queue.h"
 #include "transport/qp/send_queue.h"
 #include "wire/opcode.h"

@@ -18,7 +18,33 @@ QueuePair::QueuePair(Endpoint& endpoint, const QpConfig& config,
   endpoint_.Register(this);
 }
 
-QueuePair::~QueuePair() { endpoint_.Unregister(this); }
+QueuePair::~QueuePair() { endpoint_.Unregister(this, core_.counters); }
+
+QpReport QueuePair::Report() const {
+  const AddressVector& av = attributes().av;
+  QpReport report;
+  report.qpn = qpn();
+  report.type = config().type;
+  report.state = state();
+  report.dest_qpn = attributes().dest_qpn;
+  report.source = av.source;
+  report.destination = av.destination;
+  report.source_port = av.source_port;
+  report.path_mtu = attributes().path_mtu;
+  report.send_queued =
+      static_cast<uint32_t>(core_.send_queue.tail() - core_.send_queue.head());
+  if (core_.receive_queue != nullptr) {
+    report.recv_queued = core_.receive_queue->size();
+  }
+  if (core_.path != nullptr) {
+    report.window = core_.path->window();
+    report.in_flight = core_.path->in_flight();
+    report.smoothed_rtt = core_.path->smoothed_rtt();
+  }
+  report.counters = core_.counters;
+  ReportService(&report);
+  return report;
+}
 
 // --- Calls by the application.
 
@@ -125,7 +151,10 @@ void QueuePair::NoteCongestion(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (packet.payload().empty()) return;
   received_data_ = true;
-  if (received.congestion_experienced || packet.bth().fecn) RequestCnp(now);
+  if (received.congestion_experienced || packet.bth().fecn) {
+    ++core_.counters.ecn_marked;
+    RequestCnp(now);
+  }
 }
 
 void QueuePair::RequestCnp(Time now) {

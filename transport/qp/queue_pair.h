@@ -17,13 +17,13 @@
 #include <optional>
 
 #include "transport/base/burst.h"
+#include "transport/base/counters.h"
 #include "transport/base/flow.h"
 #include "transport/base/types.h"
 #include "transport/base/work.h"
 #include "transport/endpoint/endpoint.h"
 #include "transport/endpoint/endpoint_qp.h"
 #include "transport/qp/attributes.h"
-#include "transport/qp/counters.h"
 #include "transport/qp/message_receiver.h"
 #include "transport/qp/qp_core.h"
 
@@ -40,6 +40,7 @@ class QueuePair : public EndpointQp {
   const QpAttributes& attributes() const { return core_.attributes; }
   const QpCounters& counters() const { return core_.counters; }
   const Path* path() const { return core_.path; }  // null before RTR
+  QpReport Report() const final;
 
   // --- Calls by the application. All return 0 or an errno value.
 
@@ -95,6 +96,9 @@ class QueuePair : public EndpointQp {
   virtual void OnError() = 0;
   // To RESET: forgets everything; the queues are empty.
   virtual void OnReset() = 0;
+
+  // Its part of the report: PSNs.
+  virtual void ReportService(QpReport* report) const = 0;
 
   // A work request has been queued, in RTS or SQD.
   virtual void OnPosted(Time now) = 0;

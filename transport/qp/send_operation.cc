@@ -7,6 +7,23 @@ namespace {
 
 using wire::Operation;
 
+constexpr CountedAs Counted(WcOpcode wc) {
+  switch (wc) {
+    case WcOpcode::kSend:
+      return CountedAs::kSend;
+    case WcOpcode::kRdmaWrite:
+      return CountedAs::kWrite;
+    case WcOpcode::kRdmaRead:
+      return CountedAs::kRead;
+    case WcOpcode::kCompareSwap:
+    case WcOpcode::kFetchAdd:
+    case WcOpcode::kAtomicWrite:
+      return CountedAs::kAtomic;
+    default:
+      return CountedAs::kOther;
+  }
+}
+
 constexpr SendOperation Message(WcOpcode wc, Operation first, Operation middle,
                                 Operation last, Operation only,
                                 bool takes_receive) {
@@ -16,6 +33,7 @@ constexpr SendOperation Message(WcOpcode wc, Operation first, Operation middle,
           .middle = middle,
           .last = last,
           .only = only,
+          .counted_as = Counted(wc),
           .sends_payload = true,
           .takes_receive = takes_receive};
 }
@@ -28,6 +46,7 @@ constexpr SendOperation Single(SendKind kind, WcOpcode wc, Operation only,
           .middle = only,
           .last = only,
           .only = only,
+          .counted_as = Counted(wc),
           .sends_payload = sends_payload,
           .response_bytes = response_bytes};
 }

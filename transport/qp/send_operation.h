@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "transport/base/counters.h"
 #include "transport/base/types.h"
 #include "wire/opcode.h"
 
@@ -28,6 +29,7 @@ struct SendOperation {
   wire::Operation middle{};
   wire::Operation last{};
   wire::Operation only{};
+  CountedAs counted_as = CountedAs::kOther;
   bool sends_payload = false;   // from the local buffers (may be inline)
   bool takes_receive = false;   // at the responder: credits, solicited events
   uint32_t response_bytes = 0;  // kAtomic: what comes back to the buffers

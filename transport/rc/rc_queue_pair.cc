@@ -23,6 +23,12 @@ void RcQueuePair::OnReset() {
   responder_first_ = false;
 }
 
+void RcQueuePair::ReportService(QpReport* report) const {
+  report->send_psn = requester_.send_psn();
+  report->unacked_psn = requester_.unacked_psn();
+  report->expected_psn = responder_.expected_psn();
+}
+
 void RcQueuePair::OnRequest(const Received& received, Time now) {
   responder_.OnRequest(*received.packet, now);
 }

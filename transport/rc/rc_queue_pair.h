@@ -26,6 +26,7 @@ class RcQueuePair final : public QueuePair {
   void ResizeReadResources() override { responder_.ResizeResources(); }
   void OnError() override;
   void OnReset() override;
+  void ReportService(QpReport* report) const override;
   void OnPosted(Time now) override { requester_.OnPosted(now); }
   void OnRequest(const Received& received, Time now) override;
   void OnResponse(const Received& received, Time now) override;

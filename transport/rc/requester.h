@@ -53,6 +53,9 @@ class Requester {
   void Drain(Time now);
   void Resume(Time now);
   bool drained() const { return draining_ && queue_.head() == begun_; }
+  // Of the next new packet; of the oldest that is not acknowledged.
+  uint32_t send_psn() const { return PsnOf(snd_max_); }
+  uint32_t unacked_psn() const { return PsnOf(snd_una_); }
   // A work request has been queued.
   void OnPosted(Time now) { RunLocalWork(now); }
 

@@ -83,7 +83,8 @@ void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {
 void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
   const std::optional<WcStatus> fatal = FatalStatus(code);
   if (!fatal && code != wire::NakCode::kPsnSequence) return;  // reserved
-  ++core_.counters.naks_received;
+  ++(fatal ? core_.counters.fatal_naks_received
+           : core_.counters.sequence_naks_received);
   Acknowledge(seq, now);
   const bool answered = snd_una_ == seq;
   if (!fatal) {
@@ -109,6 +110,7 @@ void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
   if (!outstanding()) return;  // not sent again since the last one
   const uint8_t limit = core_.attributes.rnr_retry;
   if (limit != kRnrRetryForEver && rnr_retries_ >= limit) {
+    ++core_.counters.rnr_retries_exceeded;
     Fail(WcStatus::kRnrRetryExceeded, now);
     return;
   }

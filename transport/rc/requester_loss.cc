@@ -127,6 +127,7 @@ void Requester::OnRetransmitTimeout(Time now) {
 void Requester::OnAckTimeout(Time now) {
   ++core_.counters.timeouts;
   if (retries_ >= core_.attributes.retry_cnt) {
+    ++core_.counters.retries_exceeded;
     Fail(fatal_seq_ != kNone ? fatal_status_ : WcStatus::kRetryExceeded, now);
     return;
   }

@@ -33,7 +33,7 @@ TEST(RequesterLossTest, NakGoesBack) {
   EXPECT_EQ(peer.Transmit(),
             "SEND_ONLY 101 A [1]; SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
   EXPECT_EQ(peer.qp->counters().retransmitted, 3u);
-  EXPECT_EQ(peer.qp->counters().naks_received, 1u);
+  EXPECT_EQ(peer.qp->counters().sequence_naks_received, 1u);
   peer.Ack(103);
   EXPECT_EQ(peer.Completions(), "2 ok; 3 ok; 4 ok");
   EXPECT_EQ(peer.in_flight(), 0u);

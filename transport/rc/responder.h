@@ -26,6 +26,7 @@
 #include "transport/rc/out_of_order_packets.h"
 #include "wire/aeth.h"
 #include "wire/packet.h"
+#include "wire/psn.h"
 
 namespace transport {
 
@@ -96,6 +97,9 @@ class Responder {
       want.wants = Interests::kAcks;
     }
     return want;
+  }
+  uint32_t expected_psn() const {
+    return static_cast<uint32_t>(expected_) & wire::kPsnMask;
   }
 
  private:

@@ -239,7 +239,7 @@ TEST_F(ReplayTest, OneNakForAGap) {
     EXPECT_EQ(peer.Transmit(), "");
   }
   EXPECT_EQ(counters().out_of_order, 18u);
-  EXPECT_EQ(counters().naks_sent, 1u);
+  EXPECT_EQ(counters().sequence_naks_sent, 1u);
 }
 
 TEST_F(ReplayTest, HeldPacketsWaitForTheirTurn) {
@@ -258,7 +258,7 @@ TEST_F(ReplayTest, GapThatClosesBeforeTheNakLeft) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
-  EXPECT_EQ(counters().naks_sent, 0u);
+  EXPECT_EQ(counters().sequence_naks_sent, 0u);
 }
 
 // Gaps at 100 and 102; 101 and 103 are held, and 100 comes again.
@@ -282,7 +282,7 @@ TEST_F(TwoGapsTest, PeerGoesBackToTheFirst) {
   EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
   peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));
-  EXPECT_EQ(counters().naks_sent, 1u);
+  EXPECT_EQ(counters().sequence_naks_sent, 1u);
 }
 
 TEST_F(TwoGapsTest, PeerGoesOn) {
@@ -330,15 +330,15 @@ TEST_F(ReplayTest, StrayPacketAhead) {
     peer.endpoint.OnTimer(peer.now);
     peer.Transmit();
   }
-  EXPECT_LE(counters().naks_sent, 66u);
+  EXPECT_LE(counters().sequence_naks_sent, 66u);
   EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
-  const uint64_t before = counters().naks_sent;
+  const uint64_t before = counters().sequence_naks_sent;
   for (; psn < 6000; ++psn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0, true));
     EXPECT_EQ(peer.Transmit(), "ACK " + std::to_string(psn) + " msn " +
                                    std::to_string(psn - 99));
   }
-  EXPECT_EQ(counters().naks_sent, before);
+  EXPECT_EQ(counters().sequence_naks_sent, before);
 }
 
 TEST_F(ReplayTest, CopiesOfOutOfOrderPackets) {

@@ -115,7 +115,8 @@ TEST_F(ResponderTest, NoReceiveIsRnrAndNothingMoves) {
   EXPECT_EQ(peer.TakeReceives(), "7 ok 8; 8 ok 8");
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
   EXPECT_EQ(peer.qp->counters().rnr_naks_sent, 1u);
-  EXPECT_EQ(peer.qp->counters().naks_sent, 0u);
+  EXPECT_EQ(peer.qp->counters().sequence_naks_sent, 0u);
+  EXPECT_EQ(peer.qp->counters().fatal_naks_sent, 0u);
 }
 
 TEST_F(ResponderTest, RnrAcknowledgesWhatPrecedesIt) {

@@ -44,7 +44,9 @@ bool Responder::Transmit(Burst* burst, bool acks_only) {
       return true;
     const bool rnr =
         wire::AethKindOf(nak_->syndrome) == wire::AethKind::kRnrNak;
-    ++(rnr ? core_.counters.rnr_naks_sent : core_.counters.naks_sent);
+    ++(rnr           ? core_.counters.rnr_naks_sent
+       : nak_->fatal ? core_.counters.fatal_naks_sent
+                     : core_.counters.sequence_naks_sent);
     nak_.reset();
     // It acknowledges all that precedes it.
     ack_due_ = false;

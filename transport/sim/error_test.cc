@@ -554,7 +554,7 @@ TEST(ErrorTest, OneLossCostsOneNakAndNoTimeout) {
     ASSERT_TRUE(pair.RunUntilSent(pair.a, 1));
     // Two round trips of 10 us.
     EXPECT_LE(pair.now(), 25 * kMicrosecond) << lost;
-    EXPECT_EQ(pair.b.qp->counters().naks_sent, 1u);
+    EXPECT_EQ(pair.b.qp->counters().sequence_naks_sent, 1u);
     EXPECT_EQ(pair.a.qp->counters().timeouts, 0u);
     EXPECT_EQ(pair.a.qp->counters().probes, 0u);
     EXPECT_EQ(std::memcmp(pair.a.buffer.get(), pair.b.buffer.get(), 63 * 1024),

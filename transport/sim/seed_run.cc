@@ -528,8 +528,8 @@ std::string SeedRun::StateOfAll() const {
         ", state %d, tx %d rx %d retransmitted %d timeouts %d probes %d "
         "naks %d/%d rnr %d/%d",
         static_cast<int>(end->qp->state()), c.tx_packets, c.rx_packets,
-        c.retransmitted, c.timeouts, c.probes, c.naks_sent, c.naks_received,
-        c.rnr_naks_sent, c.rnr_naks_received);
+        c.retransmitted, c.timeouts, c.probes, c.sequence_naks_sent,
+        c.sequence_naks_received, c.rnr_naks_sent, c.rnr_naks_received);
   }
   return text;
 }

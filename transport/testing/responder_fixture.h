@@ -42,7 +42,8 @@ class ResponderTest : public ::testing::Test {
     EXPECT_EQ(peer.TakeEvents(), event);
     EXPECT_EQ(peer.Transmit(), nak);
     EXPECT_EQ(peer.Transmit(), "");
-    EXPECT_EQ(peer.qp->counters().naks_sent, 1u);
+    EXPECT_EQ(peer.qp->counters().fatal_naks_sent, 1u);
+    EXPECT_EQ(peer.qp->counters().sequence_naks_sent, 0u);
   }
 
   WirePeer peer;

@@ -1,0 +1,50 @@
+// What is to be told of one device of this process: a copy, whose counters
+// never fall while the device is open.
+#ifndef RXE_USER_OBSERVE_DEVICE_REPORT_H_
+#define RXE_USER_OBSERVE_DEVICE_REPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rxe_user/engine/lane_counters.h"
+#include "rxe_user/ports/port_counters.h"
+#include "transport/base/counters.h"
+#include "transport/base/qp_report.h"
+
+namespace rxe_user {
+
+struct LaneReport {
+  transport::EndpointCounters endpoint;
+  PortCounters port;
+  LaneCounters lane;
+  // Of queue pairs that are gone, too.
+  transport::QpCounterTotals queue_pair_totals;
+  std::vector<transport::QpReport> queue_pairs;
+  // Queue pairs that are in the totals, but not reported one by one.
+  size_t left_out = 0;
+};
+
+struct DeviceReport {
+  std::string name;    // "rxeu0"
+  std::string netdev;  // "eth0"
+  std::string io;      // Port::name
+  uint8_t slot = 0;
+  std::vector<LaneReport> lanes;
+};
+
+// A counter and what it says.
+struct CounterValue {
+  const transport::Counter* counter = nullptr;
+  uint64_t value = 0;
+};
+
+// Every counter of a lane, in a fixed order; their sums over all lanes.
+std::vector<CounterValue> CountersOf(const LaneReport& lane);
+std::vector<CounterValue> CountersOf(const DeviceReport& device);
+std::vector<CounterValue> CountersOf(const transport::QpReport& queue_pair);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBSERVE_DEVICE_REPORT_H_

@@ -1,0 +1,236 @@
+#include "rxe_user/observe/report_text.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace rxe_user {
+namespace {
+
+constexpr std::string_view kMagic = "rxe_user-stat ";
+constexpr std::string_view kEnd = "end";
+
+bool IsPlain(char c) { return c > ' ' && c < 0x7f && c != '"'; }
+
+const char* TypeName(transport::QpType type) {
+  switch (type) {
+    case transport::QpType::kRc:
+      return "RC";
+    case transport::QpType::kUc:
+      return "UC";
+    case transport::QpType::kUd:
+      return "UD";
+    case transport::QpType::kXrcInitiator:
+      return "XRC_INI";
+    case transport::QpType::kXrcTarget:
+      return "XRC_TGT";
+  }
+  return "UNKNOWN";
+}
+
+const char* StateName(transport::QpState state) {
+  switch (state) {
+    case transport::QpState::kReset:
+      return "RESET";
+    case transport::QpState::kInit:
+      return "INIT";
+    case transport::QpState::kRtr:
+      return "RTR";
+    case transport::QpState::kRts:
+      return "RTS";
+    case transport::QpState::kSqd:
+      return "SQD";
+    case transport::QpState::kSqe:
+      return "SQE";
+    case transport::QpState::kErr:
+      return "ERR";
+  }
+  return "UNKNOWN";
+}
+
+class Writer {
+ public:
+  void Begin(std::string_view kind) { text_.append(kind); }
+  void Number(std::string_view name, uint64_t value) {
+    absl::StrAppend(&text_, " ", View(name), "=", value);
+  }
+  void Word(std::string_view name, std::string_view value) {
+    absl::StrAppend(&text_, " ", View(name), "=\"");
+    for (const char c : value) text_ += IsPlain(c) ? c : '?';
+    text_ += '"';
+  }
+  void End(const std::vector<CounterValue>& counters) {
+    if (!counters.empty()) text_ += " |";
+    for (const CounterValue& value : counters) {
+      Number(value.counter->name, value.value);
+    }
+    text_ += '\n';
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  static absl::string_view View(std::string_view text) {
+    return {text.data(), text.size()};
+  }
+  std::string text_;
+};
+
+void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
+  out->Begin("queue_pair");
+  out->Number("lane", lane);
+  out->Number("qpn", qp.qpn);
+  out->Word("type", TypeName(qp.type));
+  out->Word("state", StateName(qp.state));
+  if (qp.path_mtu != 0 && !qp.destination.is_unspecified()) {
+    out->Number("peer_qpn", qp.dest_qpn);
+    out->Word("address", qp.source.ToString());
+    out->Word("peer_address", qp.destination.ToString());
+    out->Number("source_port", qp.source_port);
+    out->Number("path_mtu", qp.path_mtu);
+    out->Number("window", qp.window);
+    out->Number("in_flight", qp.in_flight);
+    out->Number("smoothed_rtt_ns", static_cast<uint64_t>(qp.smoothed_rtt));
+  }
+  out->Number("send_psn", qp.send_psn);
+  out->Number("unacked_psn", qp.unacked_psn);
+  out->Number("expected_psn", qp.expected_psn);
+  out->Number("send_queued", qp.send_queued);
+  out->Number("recv_queued", qp.recv_queued);
+  out->End(CountersOf(qp));
+}
+
+// The part of `*text` before the next `separator`, which is taken off too.
+std::string_view TakeUntil(char separator, std::string_view* text) {
+  const size_t end = std::min(text->find(separator), text->size());
+  const std::string_view part = text->substr(0, end);
+  text->remove_prefix(std::min(end + 1, text->size()));
+  return part;
+}
+
+bool ParseNumber(std::string_view text, uint64_t* value) {
+  return absl::SimpleAtoi(absl::string_view(text.data(), text.size()), value);
+}
+
+std::optional<ReportRecord::Value> ParseValue(std::string_view text) {
+  if (uint64_t number; ParseNumber(text, &number)) return number;
+  if (text.size() < 2 || text.front() != '"' || text.back() != '"') {
+    return std::nullopt;
+  }
+  text = text.substr(1, text.size() - 2);
+  if (!std::all_of(text.begin(), text.end(), IsPlain)) return std::nullopt;
+  return std::string(text);
+}
+
+bool IsName(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+std::optional<ReportRecord> ParseRecord(std::string_view line) {
+  ReportRecord record;
+  record.kind = TakeUntil(' ', &line);
+  if (!IsName(record.kind)) return std::nullopt;
+  for (bool counters = false; !line.empty();) {
+    std::string_view value = TakeUntil(' ', &line);
+    if (value == "|" && !counters) {
+      counters = true;
+      continue;
+    }
+    const std::string_view name = TakeUntil('=', &value);
+    const std::optional<ReportRecord::Value> parsed = ParseValue(value);
+    if (!IsName(name) || !parsed) return std::nullopt;
+    if (!counters) {
+      record.attributes.emplace_back(name, *parsed);
+    } else if (const uint64_t* number = std::get_if<uint64_t>(&*parsed)) {
+      record.counters.emplace_back(name, *number);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return record;
+}
+
+}  // namespace
+
+std::string ReportText(const DeviceReport& device) {
+  Writer out;
+  out.Begin(absl::StrCat("rxe_user-stat ", kReportVersion));
+  out.End({});
+  out.Begin("process");
+  out.Number("pid", static_cast<uint64_t>(::getpid()));
+  out.Word("command", program_invocation_short_name);
+  out.End({});
+
+  size_t queue_pairs = 0;
+  size_t left_out = 0;
+  for (const LaneReport& lane : device.lanes) {
+    queue_pairs += lane.queue_pairs.size() + lane.left_out;
+    left_out += lane.left_out;
+  }
+  out.Begin("device");
+  out.Word("name", device.name);
+  out.Word("netdev", device.netdev);
+  out.Word("io", device.io);
+  out.Number("slot", device.slot);
+  out.Number("queue_pair_count", queue_pairs);
+  out.Number("queue_pairs_left_out", left_out);
+  out.End(CountersOf(device));
+  for (size_t i = 0; i < device.lanes.size(); ++i) {
+    out.Begin("lane");
+    out.Number("index", i);
+    out.Number("queue_pair_count",
+               device.lanes[i].queue_pairs.size() + device.lanes[i].left_out);
+    out.End(CountersOf(device.lanes[i]));
+    for (const transport::QpReport& qp : device.lanes[i].queue_pairs) {
+      WriteQueuePair(i, qp, &out);
+    }
+  }
+  out.Begin(kEnd);
+  out.End({});
+  return out.Take();
+}
+
+uint64_t ReportRecord::Number(std::string_view name) const {
+  for (const auto& [key, value] : attributes) {
+    if (key != name) continue;
+    const auto* number = std::get_if<uint64_t>(&value);
+    return number != nullptr ? *number : 0;
+  }
+  return 0;
+}
+
+std::string ReportRecord::Word(std::string_view name) const {
+  for (const auto& [key, value] : attributes) {
+    if (key != name) continue;
+    const auto* word = std::get_if<std::string>(&value);
+    return word != nullptr ? *word : "";
+  }
+  return "";
+}
+
+std::optional<std::vector<ReportRecord>> ParseReport(std::string_view text) {
+  std::string_view first = TakeUntil('\n', &text);
+  uint64_t version;
+  if (!first.starts_with(kMagic) ||
+      !ParseNumber(first.substr(kMagic.size()), &version) ||
+      version != kReportVersion) {
+    return std::nullopt;
+  }
+  std::vector<ReportRecord> records;
+  while (!text.empty()) {
+    const std::string_view line = TakeUntil('\n', &text);
+    if (line == kEnd)
+      return text.empty() ? std::optional(records) : std::nullopt;
+    std::optional<ReportRecord> record = ParseRecord(line);
+    if (!record) return std::nullopt;
+    records.push_back(*std::move(record));
+  }
+  return std::nullopt;
+}
+
+}  // namespace rxe_user

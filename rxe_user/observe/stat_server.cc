@@ -1,0 +1,124 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/observe/stat_socket.h"
+#include "rxe_user/observe/stat_socket_name.h"
+
+namespace rxe_user {
+namespace {
+
+// Engines of one process; processes of one number in several PID namespaces.
+constexpr int kMaxNames = 64;
+constexpr int kBacklog = 8;
+// Clients that are answered before the control thread looks at something else.
+constexpr int kClientsAtOnce = 4;
+
+// Root, or the user that this process runs as.
+bool MayAsk(int client) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  return ::getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == 0 || peer.uid == ::geteuid());
+}
+
+// After that nobody can change the file. False on failure.
+bool Fill(int file, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written =
+        ::write(file, text.data() + done, text.size() - done);
+    if (written <= 0) return false;
+    done += static_cast<size_t>(written);
+  }
+  return ::fcntl(file, F_ADD_SEALS,
+                 F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
+}
+
+// One byte, and `file`. The client reads when it likes.
+void SendDescriptor(int client, int file) {
+  char byte = 0;
+  iovec data = {&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::copy_n(reinterpret_cast<const char*>(&file), sizeof(int),
+              CMSG_DATA(header));
+  (void)!::sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report) {
+  UniqueFd listener(
+      ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return ErrnoStatus(errno, "stat socket");
+  int error = EADDRINUSE;
+  for (int n = 0; n < kMaxNames && error == EADDRINUSE; ++n) {
+    const AbstractAddress address(
+        absl::StrCat(kStatSocketPrefix, ::getpid(), "-", n));
+    error = ::bind(listener.get(), address.get(), address.size) == 0 ? 0 : errno;
+  }
+  if (error == 0 && ::listen(listener.get(), kBacklog) != 0) error = errno;
+  if (error != 0) return ErrnoStatus(error, "stat socket");
+  return std::unique_ptr<StatServer>(
+      new StatServer(std::move(listener), std::move(report)));
+}
+
+StatServer::StatServer(UniqueFd listener, Report report)
+    : ForkGuard(ForkLevel::kDescriptors),
+      report_(std::move(report)),
+      listener_(std::move(listener)) {
+  EnterForkGuard();
+}
+
+StatServer::~StatServer() { LeaveForkGuard(); }
+
+void StatServer::OnReadable() {
+  for (int i = 0; i < kClientsAtOnce; ++i) {
+    {
+      const std::lock_guard<std::mutex> lock(descriptors_);
+      client_.Reset(::accept4(listener_.get(), nullptr, nullptr,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+    }
+    if (!client_.valid()) return;
+    if (MayAsk(client_.get())) Answer();
+    const std::lock_guard<std::mutex> lock(descriptors_);
+    client_.Reset();
+    file_.Reset();
+  }
+}
+
+void StatServer::Answer() {
+  const std::string text = report_();
+  {
+    const std::lock_guard<std::mutex> lock(descriptors_);
+    file_.Reset(
+        ::memfd_create("rxe_user-stat", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  }
+  if (file_.valid() && Fill(file_.get(), text)) {
+    SendDescriptor(client_.get(), file_.get());
+  }
+}
+
+void StatServer::AfterForkInChild() {
+  listener_.Reset();
+  client_.Reset();
+  file_.Reset();
+  descriptors_.unlock();
+}
+
+}  // namespace rxe_user

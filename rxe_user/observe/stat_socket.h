@@ -1,0 +1,77 @@
+// How `rxe-user stat` finds the engines that run in this network namespace and
+// asks them: each listens on an abstract Unix socket of its own, named
+//
+//   @rxe_user-stat-PID-N    N: the first number from 0 on that is free
+//
+// Whoever connects, being root or of the same user, is sent one message: a
+// descriptor (SCM_RIGHTS) of a file in memory with the report (report_text.h).
+// So the engine never waits for a client, and keeps nothing of one.
+#ifndef RXE_USER_OBSERVE_STAT_SOCKET_H_
+#define RXE_USER_OBSERVE_STAT_SOCKET_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/unique_fd.h"
+
+namespace rxe_user {
+
+// --- The engine's side. Used by its control thread alone, which calls
+// OnReadable when fd() is readable: no thread, no timer, and no cost while
+// nobody asks.
+class StatServer final : private ForkGuard {
+ public:
+  using Report = std::function<std::string()>;
+
+  // `report` makes the text; it is called within OnReadable.
+  static absl::StatusOr<std::unique_ptr<StatServer>> Open(Report report);
+  ~StatServer();
+
+  int fd() const { return listener_.get(); }  // -1 in a child of fork
+  // Answers those who have connected. Does not block.
+  void OnReadable();
+
+ private:
+  StatServer(UniqueFd listener, Report report);
+  void Answer();
+
+  // --- ForkGuard. The child does not answer in its parent's name.
+  void BeforeFork() override { descriptors_.lock(); }
+  void AfterForkInParent() override { descriptors_.unlock(); }
+  void AfterForkInChild() override;
+
+  const Report report_;
+  // Held for a moment only, by whoever opens or closes one of these.
+  std::mutex descriptors_;
+  UniqueFd listener_;
+  // While one is answered.
+  UniqueFd client_;
+  UniqueFd file_;
+};
+
+// --- The tool's side.
+
+// The sockets that there are, in the order of their process numbers; without
+// the '@'. FailedPrecondition without /proc.
+absl::StatusOr<std::vector<std::string>> ListStatSockets();
+
+struct StatReply {
+  pid_t pid = 0;  // of the listener, as this process sees it
+  std::string text;
+};
+
+// Asks the engine behind `name`. Waits for a second at most (a stopped process
+// does not answer). Errors: kNotFound (nobody listens), kPermissionDenied (it
+// is another user's, or takes us for one), kDeadlineExceeded, kInternal.
+absl::StatusOr<StatReply> AskForReport(const std::string& name);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBSERVE_STAT_SOCKET_H_

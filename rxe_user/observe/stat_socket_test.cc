@@ -1,0 +1,283 @@
+#include "rxe_user/observe/stat_socket.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace rxe_user {
+namespace {
+
+std::string Prefix(pid_t pid) {
+  return "rxe_user-stat-" + std::to_string(pid) + "-";
+}
+
+// Those of this process.
+std::vector<std::string> Ours() {
+  auto names = ListStatSockets();
+  EXPECT_TRUE(names.ok());
+  std::erase_if(*names, [](const std::string& name) {
+    return !name.starts_with(Prefix(::getpid()));
+  });
+  return *names;
+}
+
+// A descriptor connected to `name`, or -1.
+int Connect(const std::string& name, int type = SOCK_SEQPACKET) {
+  const int fd = ::socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), size) == 0) {
+    return fd;
+  }
+  ::close(fd);
+  return -1;
+}
+
+bool Readable(int fd, int timeout_ms) {
+  pollfd p = {fd, POLLIN, 0};
+  return ::poll(&p, 1, timeout_ms) == 1;
+}
+
+size_t OpenFiles() {
+  return static_cast<size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+// A server with a control thread.
+class Serving {
+ public:
+  explicit Serving(StatServer::Report report) {
+    auto server = StatServer::Open(std::move(report));
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    thread_ = std::thread([this] {
+      while (!stop_) {
+        if (Readable(server_->fd(), 10)) server_->OnReadable();
+      }
+    });
+  }
+  ~Serving() {
+    stop_ = true;
+    thread_.join();
+  }
+ private:
+  std::unique_ptr<StatServer> server_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+TEST(StatSocket, AnswersWhateverTheLength) {
+  for (const size_t bytes : {0u, 1u, 100'000u, 5'000'000u}) {
+    const std::string text(bytes, 'x');
+    Serving serving([&] { return text; });
+    ASSERT_EQ(Ours(), std::vector<std::string>{Prefix(::getpid()) + "0"});
+    const auto reply = AskForReport(Ours()[0]);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->pid, ::getpid());
+    EXPECT_EQ(reply->text, text);
+  }
+}
+
+TEST(StatSocket, EachEngineHasItsName) {
+  Serving one([] { return "one"; });
+  {
+    Serving two([] { return "two"; });
+    ASSERT_EQ(Ours().size(), 2u);
+    EXPECT_EQ(AskForReport(Ours()[0])->text, "one");
+    EXPECT_EQ(AskForReport(Ours()[1])->text, "two");
+  }
+  EXPECT_EQ(Ours().size(), 1u);
+  Serving again([] { return "again"; });
+  EXPECT_EQ(AskForReport(Prefix(::getpid()) + "1")->text, "again");
+}
+
+TEST(StatSocket, NobodyListens) {
+  EXPECT_EQ(AskForReport("rxe_user-stat-1-99").status().code(),
+            absl::StatusCode::kNotFound);
+  // A name that is longer than there are.
+  EXPECT_FALSE(AskForReport(std::string(1000, 'x')).ok());
+}
+
+// Clients that send, do not read or go away cost the server nothing.
+TEST(StatSocket, BadClientsDoNoHarm) {
+  Serving serving([] { return std::string(1'000'000, 'x'); });
+  const std::string name = Ours()[0];
+  const size_t before = OpenFiles();
+  for (int i = 0; i < 100; ++i) {
+    const int fd = Connect(name);
+    ASSERT_GE(fd, 0) << i;
+    if (i % 3 == 0) (void)!::send(fd, "garbage", 7, MSG_NOSIGNAL);
+    if (i % 3 == 1) ::shutdown(fd, SHUT_RDWR);
+    ::close(fd);
+  }
+  std::vector<int> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(Connect(name));
+  const auto reply = AskForReport(name);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->text.size(), 1'000'000u);
+  for (const int fd : silent) ::close(fd);
+  EXPECT_EQ(OpenFiles(), before);
+  EXPECT_EQ(Connect(name, SOCK_STREAM), -1);  // of another kind
+}
+
+TEST(StatSocket, OtherUsersAreRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  Serving serving([] { return "secret"; });
+  const std::string name = Ours()[0];
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(12345, 12345, 12345) != 0) ::_exit(90);
+    ::_exit(static_cast<int>(AskForReport(name).status().code()));
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status),
+            static_cast<int>(absl::StatusCode::kPermissionDenied));
+
+  // Neither by a client that asks all the same.
+  const pid_t bold = ::fork();
+  if (bold == 0) {
+    if (::setresuid(12345, 12345, 12345) != 0) ::_exit(90);
+    const int fd = Connect(name);
+    char byte;
+    ::_exit(fd >= 0 && ::recv(fd, &byte, 1, 0) <= 0 ? 0 : 1);
+  }
+  ASSERT_EQ(::waitpid(bold, &status, 0), bold);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// A child of fork has no part in it, and its parent answers on.
+TEST(StatSocket, AChildDoesNotAnswer) {
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  pid_t child = 0;
+  std::string name;
+  {
+    Serving serving([] { return "parent"; });
+    name = Ours()[0];
+    child = ::fork();
+    if (child == 0) {
+      char byte;
+      (void)!::read(pipe_ends[0], &byte, 1);
+      ::_exit(0);
+    }
+    EXPECT_EQ(AskForReport(name)->text, "parent");
+  }
+  // The parent's is gone, though the child lives.
+  EXPECT_EQ(AskForReport(name).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_EQ(::write(pipe_ends[1], "x", 1), 1);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+}
+
+// A process that is stopped does not hold the tool up.
+TEST(StatSocket, OneThatDoesNotAnswerIsGivenUp) {
+  auto server = StatServer::Open([] { return ""; });
+  ASSERT_TRUE(server.ok());
+  EXPECT_EQ(AskForReport(Ours()[0]).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+// Who poses as a server cannot make the tool wait, or read without end.
+class FakeServer {
+ public:
+  explicit FakeServer(int file) {
+    const std::string name = Name();
+    listener_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                            1 + name.size())),
+              0);
+    EXPECT_EQ(::listen(listener_, 1), 0);
+    thread_ = std::thread([this, file] {
+      const int client = ::accept(listener_, nullptr, nullptr);
+      char byte = 0;
+      iovec data = {&byte, 1};
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+      msghdr message{};
+      message.msg_iov = &data;
+      message.msg_iovlen = 1;
+      if (file >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        cmsghdr* const header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(header), &file, sizeof(file));
+      }
+      EXPECT_EQ(::sendmsg(client, &message, MSG_NOSIGNAL), 1);
+      ::close(client);
+    });
+  }
+  ~FakeServer() {
+    thread_.join();
+    ::close(listener_);
+  }
+  static std::string Name() { return Prefix(::getpid()) + "9"; }
+
+ private:
+  int listener_;
+  std::thread thread_;
+};
+
+TEST(StatSocket, WhatIsNoMemoryFileIsNotRead) {
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const int huge = ::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(huge, 1 << 30), 0);
+  for (const int file : {pipe_ends[0], huge, -1}) {
+    FakeServer server(file);
+    EXPECT_FALSE(AskForReport(FakeServer::Name()).ok()) << file;
+  }
+  ::close(huge);
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+}
+
+// Anyone can make any name.
+TEST(StatSocket, OddNamesAreNotListed) {
+  const std::string odd[] = {"rxe_user-stat-",     "rxe_user-stat-x-0",
+                             "rxe_user-stat-5",    "rxe_user-stat-5-",
+                             "rxe_user-stat-5-0x", "rxe_user-stat--5-0"};
+  std::vector<int> fds;
+  for (const std::string& name : odd) {
+    fds.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    ASSERT_EQ(::bind(fds.back(), reinterpret_cast<sockaddr*>(&address),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                            1 + name.size())),
+              0);
+  }
+  const auto names = ListStatSockets();
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : odd) {
+    EXPECT_EQ(std::ranges::count(*names, name), 0) << name;
+  }
+  for (const int fd : fds) ::close(fd);
+}
+
+}  // namespace
+}  // namespace rxe_user

@@ -1,0 +1,116 @@
+#include "tools/rxe_user_cli/stat.h"
+
+#include <time.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "tools/rxe_user_cli/stat_format.h"
+#include "tools/rxe_user_cli/stat_model.h"
+
+namespace rxe_user_cli {
+namespace {
+
+// Headers come again after so many lines.
+constexpr int kLinesPerHeader = 20;
+
+enum class Written { kOk, kNobodyReads, kFailed };
+
+Written Write(const std::string& text, std::FILE* out, std::FILE* err) {
+  if (std::fwrite(text.data(), 1, text.size(), out) == text.size() &&
+      std::fflush(out) == 0) {
+    return Written::kOk;
+  }
+  if (errno == EPIPE) return Written::kNobodyReads;
+  std::fprintf(err, "rxe-user stat: cannot write: %s\n", std::strerror(errno));
+  return Written::kFailed;
+}
+
+std::string TimeOfDay() {
+  const time_t now = ::time(nullptr);
+  tm parts{};
+  char text[16] = "";
+  if (::localtime_r(&now, &parts) != nullptr) {
+    strftime(text, sizeof(text), "%H:%M:%S", &parts);
+  }
+  return text;
+}
+
+// Since the last call, or the first, so that intervals do not add up.
+class Pacer {
+ public:
+  explicit Pacer(double seconds) : seconds_(seconds) {
+    ::clock_gettime(CLOCK_MONOTONIC, &next_);
+  }
+  void Wait() {
+    const double whole = std::floor(seconds_);
+    next_.tv_sec += static_cast<time_t>(whole);
+    next_.tv_nsec += static_cast<long>((seconds_ - whole) * 1e9);
+    if (next_.tv_nsec >= 1'000'000'000) {
+      next_.tv_nsec -= 1'000'000'000;
+      ++next_.tv_sec;
+    }
+    while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next_, nullptr) ==
+           EINTR) {
+    }
+  }
+
+ private:
+  const double seconds_;
+  timespec next_;
+};
+
+int Watch(const StatOptions& options, std::vector<StatProcess> before,
+          std::FILE* out, std::FILE* err) {
+  Pacer pacer(options.watch);
+  for (int lines = 0;;) {
+    pacer.Wait();
+    std::vector<StatProcess> now = AskAll(options.pid).processes;
+    // The one that was watched has ended.
+    if (options.pid != 0 && now.empty()) return 0;
+    const std::vector<StatProcess> changes = Changes(before, now);
+    before = std::move(now);
+    std::string text;
+    if (options.json) {
+      text = WatchJson(changes, TimeOfDay());
+    } else if (!changes.empty()) {
+      if (lines % kLinesPerHeader == 0) text = WatchHeader();
+      text += WatchLines(changes, TimeOfDay());
+      ++lines;
+    }
+    const Written written = Write(text, out, err);
+    if (written != Written::kOk) return written == Written::kFailed ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+int RunStat(const StatOptions& options, std::FILE* out, std::FILE* err) {
+  Stat stat = AskAll(options.pid);
+  if (!stat.missing.empty()) {
+    std::fprintf(err, "rxe-user stat: %s\n", stat.missing.c_str());
+    if (stat.processes.empty()) return 1;
+  }
+  if (stat.processes.empty()) {
+    if (options.pid != 0) {
+      std::fprintf(
+          err, "rxe-user stat: process %d has no queue pair on our device\n",
+          static_cast<int>(options.pid));
+    } else {
+      std::fputs(
+          "rxe-user stat: no process of yours has a queue pair on our device\n",
+          err);
+    }
+    return 1;
+  }
+  if (options.watch > 0) {
+    return Watch(options, std::move(stat.processes), out, err);
+  }
+  const std::string text =
+      options.json ? StatAsJson(stat.processes) : StatAsText(stat.processes);
+  return Write(text, out, err) == Written::kFailed ? 1 : 0;
+}
+
+}  // namespace rxe_user_cli

@@ -1,0 +1,221 @@
+#include "tools/rxe_user_cli/stat_format.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "rxe_user/observe/device_report.h"
+#include "tools/rxe_user_cli/table.h"
+
+namespace rxe_user_cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using rxe_user::ReportRecord;
+
+std::string Text(uint64_t number) { return std::to_string(number); }
+
+std::string Hex(uint64_t number) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%06llx",
+                static_cast<unsigned long long>(number));
+  return text;
+}
+
+std::string OrDash(const std::string& text) {
+  return text.empty() ? "-" : text;
+}
+
+// Counters that are not zero and not usual: "retrans_pkts=2 np_cnp_sent=1".
+std::string Unusual(const ReportRecord& record) {
+  std::string text;
+  for (const auto& [name, value] : record.counters) {
+    if (value == 0 || std::ranges::count(UsualCounters(), name) != 0) continue;
+    text += (text.empty() ? "" : " ") + name + "=" + Text(value);
+  }
+  return OrDash(text);
+}
+
+std::string Meaning(const std::string& name) {
+  static const auto known = rxe_user::CountersOf(rxe_user::LaneReport());
+  for (const rxe_user::CounterValue& value : known) {
+    if (value.counter->name == name) return std::string(value.counter->help);
+  }
+  return "";  // of a later version
+}
+
+std::string Rtt(const ReportRecord& qp) {
+  const uint64_t ns = qp.Number("smoothed_rtt_ns");
+  return ns == 0 ? "-" : Text((ns + 500) / 1000) + " us";
+}
+
+std::string LaneTable(const StatDevice& device) {
+  std::vector<Row> rows = {{"LANE", "QUEUE PAIRS", "SENT PKTS", "RCVD PKTS",
+                            "ROUNDS", "HELPER WAKES"}};
+  for (const ReportRecord& lane : device.lanes) {
+    rows.push_back({Text(lane.Number("index")),
+                    Text(lane.Number("queue_pair_count")),
+                    Text(CounterOf(lane, "port_xmit_packets")),
+                    Text(CounterOf(lane, "port_rcv_packets")),
+                    Text(CounterOf(lane, "lane_rounds")),
+                    Text(CounterOf(lane, "helper_wakes"))});
+  }
+  return Aligned(rows);
+}
+
+std::string QueuePairTable(const StatDevice& device) {
+  std::vector<Row> rows = {{"QPN", "TYPE", "STATE", "PEER QPN", "PEER ADDRESS",
+                            "SEND PSN", "UNACKED", "EXPECTED", "QUEUED",
+                            "IN FLIGHT", "WINDOW", "RTT", "SENT PKTS",
+                            "RCVD PKTS", "OTHER"}};
+  for (const ReportRecord& qp : device.queue_pairs) {
+    const std::string peer = qp.Word("peer_address");
+    const bool connected = !peer.empty();
+    const auto known = [&](std::string text) {
+      return connected ? text : std::string("-");
+    };
+    rows.push_back(
+        {Hex(qp.Number("qpn")), qp.Word("type"), qp.Word("state"),
+         known(Hex(qp.Number("peer_qpn"))), OrDash(peer),
+         Text(qp.Number("send_psn")), Text(qp.Number("unacked_psn")),
+         Text(qp.Number("expected_psn")), Text(qp.Number("send_queued")),
+         known(Text(qp.Number("in_flight"))), known(Text(qp.Number("window"))),
+         Rtt(qp), Text(CounterOf(qp, "sent_pkts")),
+         Text(CounterOf(qp, "rcvd_pkts")), Unusual(qp)});
+  }
+  return Aligned(rows);
+}
+
+std::string CounterTable(const ReportRecord& record) {
+  std::vector<Row> rows = {{"COUNTER", "VALUE", "MEANING"}};
+  for (const auto& [name, value] : record.counters) {
+    if (value != 0) rows.push_back({name, Text(value), Meaning(name)});
+  }
+  return Aligned(rows);
+}
+
+std::string DeviceText(const StatProcess& process, const StatDevice& device) {
+  const ReportRecord& record = device.device;
+  std::string text = Aligned(
+      {{"PROCESS", "COMMAND", "DEVICE", "NETDEV", "I/O", "SLOT", "LANES",
+        "QUEUE PAIRS"},
+       {Text(static_cast<uint64_t>(process.pid)), OrDash(process.command),
+        record.Word("name"), record.Word("netdev"), OrDash(record.Word("io")),
+        Text(record.Number("slot")), Text(device.lanes.size()),
+        Text(record.Number("queue_pair_count"))}});
+  text += "\n" + LaneTable(device);
+  if (!device.queue_pairs.empty()) text += "\n" + QueuePairTable(device);
+  if (const uint64_t more = record.Number("queue_pairs_left_out"); more != 0) {
+    text += "and " + Text(more) + " more queue pairs\n";
+  }
+  return text + "\n" + CounterTable(record);
+}
+
+Json AsJson(const ReportRecord& record) {
+  Json json = Json::object();
+  for (const auto& [name, value] : record.attributes) {
+    std::visit([&, &key = name](const auto& v) { json[key] = v; }, value);
+  }
+  json["counters"] = Json::object();
+  for (const auto& [name, value] : record.counters) {
+    json["counters"][name] = value;
+  }
+  return json;
+}
+
+Json AsJson(const std::vector<ReportRecord>& records) {
+  Json list = Json::array();
+  for (const ReportRecord& record : records) list.push_back(AsJson(record));
+  return list;
+}
+
+Json AsJson(const std::vector<StatProcess>& processes, bool whole) {
+  Json list = Json::array();
+  for (const StatProcess& process : processes) {
+    Json devices = Json::array();
+    for (const StatDevice& device : process.devices) {
+      Json json = AsJson(device.device);
+      if (whole) {
+        json["lanes"] = AsJson(device.lanes);
+        json["queue_pairs"] = AsJson(device.queue_pairs);
+      }
+      devices.push_back(std::move(json));
+    }
+    list.push_back({{"pid", process.pid},
+                    {"command", process.command},
+                    {"devices", std::move(devices)}});
+  }
+  return list;
+}
+
+constexpr char kWatchFormat[] =
+    "%-8s  %7s  %-15s  %-8s  %5s  %10s  %13s  %10s  %13s  %s\n";
+
+template <typename... Columns>
+std::string WatchLine(const Columns&... columns) {
+  char line[512];
+  std::snprintf(line, sizeof(line), kWatchFormat, columns.c_str()...);
+  return line;
+}
+
+}  // namespace
+
+const std::vector<std::string>& UsualCounters() {
+  static const std::vector<std::string> usual = {
+      "sent_pkts",         "sent_bytes",       "rcvd_pkts",
+      "rcvd_bytes",        "port_rcv_packets", "port_rcv_data",
+      "port_xmit_packets", "port_xmit_data",   "tx_bursts",
+      "rx_calls",          "rx_batches",       "tx_calls",
+      "tx_sends",          "lane_rounds",      "helper_wakes",
+      "polling_modes",    "posts_batched",   "poll_yields"};
+  return usual;
+}
+
+std::string StatAsText(const std::vector<StatProcess>& processes) {
+  std::string text;
+  for (const StatProcess& process : processes) {
+    for (const StatDevice& device : process.devices) {
+      if (!text.empty()) text += "\n\n";
+      text += DeviceText(process, device);
+    }
+  }
+  return text;
+}
+
+std::string StatAsJson(const std::vector<StatProcess>& processes) {
+  return Json{{"processes", AsJson(processes, true)}}.dump(2) + "\n";
+}
+
+std::string WatchHeader() {
+  using S = std::string;
+  return WatchLine(S("TIME"), S("PROCESS"), S("COMMAND"), S("DEVICE"), S("QPS"),
+                   S("SENT PKTS"), S("SENT BYTES"), S("RCVD PKTS"),
+                   S("RCVD BYTES"), S("OTHER"));
+}
+
+std::string WatchLines(const std::vector<StatProcess>& changes,
+                       const std::string& time) {
+  std::string text;
+  for (const StatProcess& process : changes) {
+    for (const StatDevice& device : process.devices) {
+      const ReportRecord& record = device.device;
+      const auto counter = [&](const char* name) {
+        return Text(CounterOf(record, name));
+      };
+      text += WatchLine(
+          time, Text(static_cast<uint64_t>(process.pid)), process.command,
+          record.Word("name"), Text(record.Number("queue_pair_count")),
+          counter("sent_pkts"), counter("sent_bytes"), counter("rcvd_pkts"),
+          counter("rcvd_bytes"), Unusual(record));
+    }
+  }
+  return text;
+}
+
+std::string WatchJson(const std::vector<StatProcess>& changes,
+                      const std::string& time) {
+  return Json{{"time", time}, {"processes", AsJson(changes, false)}}.dump() +
+         "\n";
+}
+
+}  // namespace rxe_user_cli

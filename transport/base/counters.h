@@ -1,0 +1,285 @@
+// What is counted, and how users read it: structs of plain integers that are
+// incremented on the way, and for each struct one table with the name, the unit
+// and the help text of every member (`rxe-user stat`). Guarded as their owners
+// are: by the lane's lock.
+//
+// Names are those that `rdma statistic`, `ethtool -S` and the files below
+// /sys/class/infiniband/*/ports/1/ have for the same thing, first of all with
+// the kernel's rxe, then with mlx5 and efa.
+#ifndef TRANSPORT_BASE_COUNTERS_H_
+#define TRANSPORT_BASE_COUNTERS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace transport {
+
+enum class CounterUnit : uint8_t {
+  kPackets,
+  kMessages,
+  kBytes,
+  kWords,   // counted in bytes, read in units of 4 bytes (IBA vol. 1, 16.1.3.5)
+  kEvents,  // everything else
+};
+
+// A member of a struct of counters, an uint64_t or an uint32_t.
+struct Counter {
+  std::string_view name;
+  CounterUnit unit;
+  std::string_view help;
+  size_t offset;  // in the struct
+  size_t size;
+
+  // What users read for the struct at `counters`.
+  uint64_t Read(const void* counters) const {
+    uint64_t value = 0;
+    if (size == sizeof(uint64_t)) {
+      std::memcpy(&value, static_cast<const char*>(counters) + offset, size);
+    } else {
+      uint32_t narrow;
+      std::memcpy(&narrow, static_cast<const char*>(counters) + offset,
+                  sizeof(narrow));
+      value = narrow;
+    }
+    return unit == CounterUnit::kWords ? value / 4 : value;
+  }
+};
+
+// The last two members of a Counter.
+#define TRANSPORT_COUNTER(type, member) \
+  offsetof(type, member), sizeof(type::member)
+
+// Whether `table` names every member of a struct of `bytes`, in their order,
+// and once.
+constexpr bool IsComplete(std::span<const Counter> table, size_t bytes) {
+  size_t end = 0;
+  for (const Counter& counter : table) {
+    if (counter.offset != end) return false;
+    if (counter.size != sizeof(uint64_t) && counter.size != sizeof(uint32_t)) {
+      return false;
+    }
+    end += counter.size;
+  }
+  return bytes - end < sizeof(uint64_t);  // padding
+}
+
+// How send work requests are counted.
+enum class CountedAs : uint8_t { kSend, kWrite, kRead, kAtomic, kOther };
+inline constexpr size_t kCountedKinds = 5;
+
+// Counters of one queue pair.
+struct QpCounters {
+  uint64_t tx_packets = 0;
+  uint64_t tx_bytes = 0;
+  uint64_t rx_packets = 0;
+  uint64_t rx_bytes = 0;
+  uint64_t requests[kCountedKinds] = {};  // completed, by CountedAs
+  uint64_t receives = 0;
+  // These are rare, and wrap around.
+  uint32_t retransmitted = 0;
+  uint32_t timeouts = 0;
+  uint32_t probes = 0;
+  uint32_t retries_exceeded = 0;
+  uint32_t rnr_retries_exceeded = 0;
+  uint32_t sequence_naks_sent = 0;
+  uint32_t sequence_naks_received = 0;
+  uint32_t fatal_naks_sent = 0;
+  uint32_t fatal_naks_received = 0;
+  uint32_t rnr_naks_sent = 0;
+  uint32_t rnr_naks_received = 0;
+  uint32_t duplicates = 0;
+  uint32_t out_of_order = 0;
+  uint32_t dropped_source = 0;
+  uint32_t dropped_state = 0;
+  uint32_t dropped_type = 0;
+  uint32_t dropped_pkey = 0;
+  uint32_t dropped_window = 0;
+  uint32_t dropped_message = 0;
+  uint32_t cnps_sent = 0;
+  uint32_t cnps_received = 0;
+  uint32_t ecn_marked = 0;
+  uint32_t send_errors = 0;
+  uint32_t send_flushes = 0;
+  uint32_t receive_errors = 0;
+  uint32_t receive_flushes = 0;
+};
+
+inline constexpr Counter kQpCounters[] = {
+    {"sent_pkts", CounterUnit::kPackets, "packets sent, the repeated included",
+     TRANSPORT_COUNTER(QpCounters, tx_packets)},
+    {"sent_bytes", CounterUnit::kBytes, "bytes sent, BTH to ICRC",
+     TRANSPORT_COUNTER(QpCounters, tx_bytes)},
+    {"rcvd_pkts", CounterUnit::kPackets, "packets received",
+     TRANSPORT_COUNTER(QpCounters, rx_packets)},
+    {"rcvd_bytes", CounterUnit::kBytes, "bytes received, BTH to ICRC",
+     TRANSPORT_COUNTER(QpCounters, rx_bytes)},
+    {"rdma_sends", CounterUnit::kMessages, "SENDs that were acknowledged",
+     TRANSPORT_COUNTER(QpCounters, requests[0])},
+    {"rdma_writes", CounterUnit::kMessages,
+     "RDMA WRITEs that were acknowledged",
+     TRANSPORT_COUNTER(QpCounters, requests[1])},
+    {"rdma_reads", CounterUnit::kMessages, "RDMA READs that were answered",
+     TRANSPORT_COUNTER(QpCounters, requests[2])},
+    {"rdma_atomics", CounterUnit::kMessages,
+     "atomic operations that were answered",
+     TRANSPORT_COUNTER(QpCounters, requests[3])},
+    {"other_wrs", CounterUnit::kMessages,
+     "other send work requests that succeeded",
+     TRANSPORT_COUNTER(QpCounters, requests[4])},
+    {"rdma_recvs", CounterUnit::kMessages,
+     "messages that took a receive, with errors or without",
+     TRANSPORT_COUNTER(QpCounters, receives)},
+    {"retrans_pkts", CounterUnit::kPackets, "request packets sent again",
+     TRANSPORT_COUNTER(QpCounters, retransmitted)},
+    {"local_ack_timeout_err", CounterUnit::kEvents,
+     "local ACK timeouts of the requester",
+     TRANSPORT_COUNTER(QpCounters, timeouts)},
+    {"loss_probes", CounterUnit::kEvents,
+     "probes of a tail that was not acknowledged",
+     TRANSPORT_COUNTER(QpCounters, probes)},
+    {"retry_exceeded_err", CounterUnit::kEvents,
+     "connections that ended because retry_cnt was used up",
+     TRANSPORT_COUNTER(QpCounters, retries_exceeded)},
+    {"retry_rnr_exceeded_err", CounterUnit::kEvents,
+     "connections that ended because rnr_retry was used up",
+     TRANSPORT_COUNTER(QpCounters, rnr_retries_exceeded)},
+    {"out_of_seq_request", CounterUnit::kPackets,
+     "NAKs sent: a request packet was missing",
+     TRANSPORT_COUNTER(QpCounters, sequence_naks_sent)},
+    {"rcvd_seq_err", CounterUnit::kPackets,
+     "NAKs received: the peer missed a request packet",
+     TRANSPORT_COUNTER(QpCounters, sequence_naks_received)},
+    {"send_fatal_nak", CounterUnit::kPackets,
+     "NAKs sent that end the connection: a request was refused",
+     TRANSPORT_COUNTER(QpCounters, fatal_naks_sent)},
+    {"rcvd_fatal_nak", CounterUnit::kPackets,
+     "NAKs received that end the connection: the peer refused a request",
+     TRANSPORT_COUNTER(QpCounters, fatal_naks_received)},
+    {"send_rnr_err", CounterUnit::kPackets,
+     "RNR NAKs sent: no receive was posted",
+     TRANSPORT_COUNTER(QpCounters, rnr_naks_sent)},
+    {"rcvd_rnr_err", CounterUnit::kPackets,
+     "RNR NAKs received: the peer had no receive posted",
+     TRANSPORT_COUNTER(QpCounters, rnr_naks_received)},
+    {"duplicate_request", CounterUnit::kPackets,
+     "request packets that came again",
+     TRANSPORT_COUNTER(QpCounters, duplicates)},
+    {"out_of_sequence", CounterUnit::kPackets,
+     "request packets that came before one that was missing",
+     TRANSPORT_COUNTER(QpCounters, out_of_order)},
+    {"rx_drop_source", CounterUnit::kPackets,
+     "dropped: not from the connected peer",
+     TRANSPORT_COUNTER(QpCounters, dropped_source)},
+    {"rx_drop_state", CounterUnit::kPackets,
+     "dropped: the queue pair's state takes no packets",
+     TRANSPORT_COUNTER(QpCounters, dropped_state)},
+    {"rx_drop_type", CounterUnit::kPackets,
+     "dropped: opcode of another transport service",
+     TRANSPORT_COUNTER(QpCounters, dropped_type)},
+    {"rx_drop_pkey", CounterUnit::kPackets, "dropped: wrong P_Key",
+     TRANSPORT_COUNTER(QpCounters, dropped_pkey)},
+    {"rx_drop_psn", CounterUnit::kPackets,
+     "dropped: PSN neither expected nor one that can be answered again",
+     TRANSPORT_COUNTER(QpCounters, dropped_window)},
+    {"rx_drop_message", CounterUnit::kPackets,
+     "dropped: part of a message that is not delivered (UC)",
+     TRANSPORT_COUNTER(QpCounters, dropped_message)},
+    {"np_cnp_sent", CounterUnit::kPackets,
+     "congestion notification packets sent",
+     TRANSPORT_COUNTER(QpCounters, cnps_sent)},
+    {"rp_cnp_handled", CounterUnit::kPackets,
+     "congestion notification packets received",
+     TRANSPORT_COUNTER(QpCounters, cnps_received)},
+    {"np_ecn_marked_roce_packets", CounterUnit::kPackets,
+     "packets received with a congestion mark",
+     TRANSPORT_COUNTER(QpCounters, ecn_marked)},
+    {"req_cqe_error", CounterUnit::kEvents,
+     "send work requests that completed with an error, flushed ones aside",
+     TRANSPORT_COUNTER(QpCounters, send_errors)},
+    {"req_cqe_flush_error", CounterUnit::kEvents,
+     "send work requests that were flushed",
+     TRANSPORT_COUNTER(QpCounters, send_flushes)},
+    {"resp_cqe_error", CounterUnit::kEvents,
+     "receives that completed with an error, flushed ones aside",
+     TRANSPORT_COUNTER(QpCounters, receive_errors)},
+    {"resp_cqe_flush_error", CounterUnit::kEvents, "receives that were flushed",
+     TRANSPORT_COUNTER(QpCounters, receive_flushes)},
+};
+static_assert(IsComplete(kQpCounters, sizeof(QpCounters)));
+
+// Sums over many queue pairs, in the order of kQpCounters.
+struct QpCounterTotals {
+  std::array<uint64_t, std::size(kQpCounters)> values{};
+
+  void Add(const QpCounters& counters) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] += kQpCounters[i].Read(&counters);
+    }
+  }
+  void Add(const QpCounterTotals& totals) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] += totals.values[i];
+  }
+};
+
+// What became of a datagram; each kind of drop has a counter. Whatever a queue
+// pair does with a packet of its own, this is kDelivered: see QpCounters.
+enum class Disposition : uint8_t {
+  kTooShort,
+  kUnknownOpcode,
+  kBadHeader,  // version, pad
+  kBadIcrc,
+  kUnknownQp,  // the caller may know another owner (stray, QP1)
+  kDelivered,
+};
+inline constexpr size_t kDropKinds =
+    static_cast<size_t>(Disposition::kDelivered);
+
+// Counters of one endpoint, whatever queue pair it was about.
+struct EndpointCounters {
+  uint64_t rx_datagrams = 0;
+  uint64_t rx_bytes = 0;
+  uint64_t tx_datagrams = 0;
+  uint64_t tx_bursts = 0;
+  uint64_t tx_bytes = 0;
+  uint64_t dropped[kDropKinds] = {};  // by Disposition
+};
+
+inline constexpr Counter kEndpointCounters[] = {
+    {"port_rcv_packets", CounterUnit::kPackets,
+     "packets received, good and bad",
+     TRANSPORT_COUNTER(EndpointCounters, rx_datagrams)},
+    {"port_rcv_data", CounterUnit::kWords,
+     "received, BTH to ICRC, in units of 4 bytes",
+     TRANSPORT_COUNTER(EndpointCounters, rx_bytes)},
+    {"port_xmit_packets", CounterUnit::kPackets, "packets sent",
+     TRANSPORT_COUNTER(EndpointCounters, tx_datagrams)},
+    {"tx_bursts", CounterUnit::kEvents, "bursts sent, of one or more packets",
+     TRANSPORT_COUNTER(EndpointCounters, tx_bursts)},
+    {"port_xmit_data", CounterUnit::kWords,
+     "sent, BTH to ICRC, in units of 4 bytes",
+     TRANSPORT_COUNTER(EndpointCounters, tx_bytes)},
+    {"rx_drop_too_short", CounterUnit::kPackets,
+     "dropped: shorter than its headers",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[0])},
+    {"rx_drop_opcode", CounterUnit::kPackets, "dropped: unknown opcode",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[1])},
+    {"rx_drop_header", CounterUnit::kPackets,
+     "dropped: wrong version or pad count",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[2])},
+    {"rx_icrc_encapsulated", CounterUnit::kPackets, "dropped: wrong ICRC",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[3])},
+    {"rx_drop_unknown_qp", CounterUnit::kPackets,
+     "no queue pair of this lane; forwarded if another process has it",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[4])},
+};
+static_assert(IsComplete(kEndpointCounters, sizeof(EndpointCounters)));
+static_assert(static_cast<size_t>(Disposition::kBadIcrc) == 3 &&
+              kDropKinds == 5);
+
+}  // namespace transport
+
+#endif  // TRANSPORT_BASE_COUNTERS_H_

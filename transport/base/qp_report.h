@@ -1,0 +1,45 @@
+// What people want to know of a queue pair: a copy, taken while its lane is
+// locked (`rxe-user stat`).
+#ifndef TRANSPORT_BASE_QP_REPORT_H_
+#define TRANSPORT_BASE_QP_REPORT_H_
+
+#include <cstdint>
+
+#include "transport/base/counters.h"
+#include "transport/base/types.h"
+#include "wire/address.h"
+
+namespace transport {
+
+struct QpReport {
+  uint32_t qpn = 0;
+  QpType type = QpType::kRc;
+  QpState state = QpState::kReset;
+
+  // The peer; meaningful from RTR on.
+  uint32_t dest_qpn = 0;
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t source_port = 0;  // UDP
+  uint32_t path_mtu = 0;     // bytes
+
+  // Requester: the PSN of the next new packet, and of the oldest that has not
+  // been acknowledged (the same if there is none).
+  uint32_t send_psn = 0;
+  uint32_t unacked_psn = 0;
+  uint32_t send_queued = 0;  // work requests that have not completed
+  // Responder.
+  uint32_t expected_psn = 0;
+  uint32_t recv_queued = 0;  // receives posted; 0 with an SRQ
+
+  // The path, which queue pairs to one destination share.
+  uint64_t window = 0;     // bytes
+  uint64_t in_flight = 0;  // bytes
+  Time smoothed_rtt = 0;   // ns; 0: none measured
+
+  QpCounters counters;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_BASE_QP_REPORT_H_
