@@ -26,7 +26,7 @@ LaneReport ReportLane(LaneImpl& lane) {
     const size_t end = std::min(done + kBatch, numbers.size());
     const Lane::Guard guard(lane);
     for (; done < end; ++done) {
-      const transport::QueuePair* qp = lane.endpoint().Find(numbers[done]);
+      const transport::EndpointQp* qp = lane.endpoint().Find(numbers[done]);
       if (qp != nullptr) all.push_back(qp->Report());
     }
   }

@@ -20,7 +20,7 @@ struct LaneCounters {
 
 inline constexpr transport::Counter kLaneCounters[] = {
     {"lane_rounds", transport::CounterUnit::kEvents,
-     "rounds of receive, timers and transmit",
+     "rounds of receive, timers and transmit by threads of the application",
      TRANSPORT_COUNTER(LaneCounters, rounds)},
     {"helper_wakes", transport::CounterUnit::kEvents,
      "times that unlocking the lane had to wake the helper thread",

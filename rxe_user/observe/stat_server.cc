@@ -85,7 +85,13 @@ StatServer::StatServer(UniqueFd listener, Report report)
   EnterForkGuard();
 }
 
-StatServer::~StatServer() { LeaveForkGuard(); }
+StatServer::~StatServer() {
+  {
+    const std::lock_guard<std::mutex> lock(descriptors_);
+    listener_.Reset();
+  }
+  LeaveForkGuard();
+}
 
 void StatServer::OnReadable() {
   for (int i = 0; i < kClientsAtOnce; ++i) {

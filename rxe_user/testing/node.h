@@ -49,6 +49,8 @@ class Node : public transport::EventSink {
   ~Node() override;
 
   EngineImpl& engine() { return *engine_; }
+  // To keep it open when this has gone.
+  std::shared_ptr<EngineImpl> shared_engine() const { return engine_; }
   LaneImpl& lane() { return engine_->lane(0); }
   uint32_t qpn() const { return qpn_; }
 

@@ -100,12 +100,12 @@ TEST_F(CliTest, HelpAndVersion) {
        {std::vector<std::string>{}, {"--help"}, {"-h"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 0);
-    for (const char* word : {"run", "devices", "decode"}) {
+    for (const char* word : {"run", "devices", "decode", "stat"}) {
       EXPECT_NE(r.out.find(word), std::string::npos) << r.out;
     }
     EXPECT_EQ(r.err, "");
   }
-  for (const char* command : {"run", "devices", "decode"}) {
+  for (const char* command : {"run", "devices", "decode", "stat"}) {
     const Result r = Execute({command, "--help"});
     EXPECT_EQ(r.exit_status, 0);
     EXPECT_NE(r.out.find(command), std::string::npos);
@@ -124,6 +124,13 @@ TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
         {"devices", "decode", "x"},
         {"run"},
         {"run", "--"},
+        {"stat", "0"},
+        {"stat", "-5"},
+        {"stat", "x"},
+        {"stat", "1", "2"},
+        {"stat", "1", "--all"},
+        {"stat", "--watch", "x"},
+        {"stat", "--watch", "0"},
         {"run", "-x", "true"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 2) << testing::PrintToString(arguments);
@@ -244,6 +251,21 @@ void FreshNamespace() {
   std::strcpy(request.ifr_name, "lo");
   request.ifr_flags = IFF_UP | IFF_RUNNING;
   if (ioctl(fd, SIOCSIFFLAGS, &request) != 0) _exit(97);
+}
+
+TEST_F(CliTest, StatSaysThatNothingRuns) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"stat"},
+        {"stat", "--all"},
+        {"stat", "--json"},
+        {"stat", "--watch"},
+        {"stat", "1"}}) {
+    const Result r = Execute(arguments, FreshNamespace);
+    EXPECT_EQ(r.exit_status, 1) << testing::PrintToString(arguments);
+    EXPECT_TRUE(OneLine(r.err)) << r.err;
+    EXPECT_EQ(r.out, "");
+  }
 }
 
 TEST_F(CliTest, DevicesListsWhatIsThere) {

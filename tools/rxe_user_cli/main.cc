@@ -109,7 +109,8 @@ int main(int argc, char** argv) {
     return rxe_user_cli::RunDecode(decode_options, stdout, stderr);
   }
   if (stat->parsed()) {
-    if (stat_watch->count() != 0 && stat_watch->results().empty()) {
+    // Without a number it comes as an empty one.
+    if (stat_watch->count() != 0 && stat_options.watch == 0) {
       stat_options.watch = 1;
     }
     return rxe_user_cli::RunStat(stat_options, stdout, stderr);
