@@ -11,7 +11,7 @@ namespace {
 // Longer than what the holder mostly does, a system call that wakes somebody
 // on another core included; about what being put to sleep and woken costs.
 constexpr int64_t kSpinNs = 20'000;
-constexpr int kPausesPerLook = 8;
+constexpr int kPausesPerProbe = 8;
 
 int64_t NowNs() {
   timespec t;
@@ -40,7 +40,7 @@ void AdaptiveLock::TakeSlowly() {
   bool locked = false;
   const int64_t limit = NowNs() + kSpinNs;
   do {
-    for (int i = 0; i < kPausesPerLook; ++i) Pause();
+    for (int i = 0; i < kPausesPerProbe; ++i) Pause();
     locked = Take();
   } while (!locked && NowNs() < limit);
   if (!locked) {

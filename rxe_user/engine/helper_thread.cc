@@ -36,18 +36,18 @@ int Control(int epoll_fd, int operation, int fd, uint32_t events,
 
 }  // namespace
 
-HelperThread::HelperThread(const char* name, Turn turn)
+HelperThread::HelperThread(const char* name, Work work)
     : name_(name),
-      turn_(std::move(turn)),
+      work_(std::move(work)),
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
 }
 
 absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
-    const char* name, Turn turn) {
+    const char* name, Work work) {
   auto helper =
-      std::unique_ptr<HelperThread>(new HelperThread(name, std::move(turn)));
+      std::unique_ptr<HelperThread>(new HelperThread(name, std::move(work)));
   // The timer by edges: it need not be read when it has gone off.
   if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 || helper->timer_fd_ < 0 ||
       Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
@@ -136,7 +136,7 @@ void HelperThread::Run() {
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
-    until = turn_();
+    until = work_();
   }
 }
 

@@ -34,15 +34,15 @@ namespace rxe_user {
 
 class HelperThread final : public LaneHelper {
  public:
-  // `turn` is the helper's work: called at every wake-up, it returns when it
-  // wants to be called again at the latest.
-  using Turn = std::function<transport::Time()>;
+  // Called at every wake-up, returns when it wants to be called again at the
+  // latest.
+  using Work = std::function<transport::Time()>;
 
   static constexpr int kMaxLanes = 8;
 
   // `name` is a literal of at most 15 characters.
   static absl::StatusOr<std::unique_ptr<HelperThread>> Create(const char* name,
-                                                              Turn turn);
+                                                              Work work);
   // Ends the thread, if it runs.
   ~HelperThread() override;
 
@@ -63,7 +63,7 @@ class HelperThread final : public LaneHelper {
   void AbandonInChild();
 
  private:
-  HelperThread(const char* name, Turn turn);
+  HelperThread(const char* name, Work work);
   static void* Main(void* self);
   void Run();
   int Sleep(transport::Time until);
@@ -72,7 +72,7 @@ class HelperThread final : public LaneHelper {
   bool ArmSocket(size_t lane, int fd);
 
   const char* const name_;
-  const Turn turn_;
+  const Work work_;
   const int epoll_fd_;
   const int wake_fd_;
   const int timer_fd_;
@@ -86,7 +86,7 @@ class HelperThread final : public LaneHelper {
   std::atomic<bool> stop_ = false;
   std::atomic<uint64_t> wakeups_ = 0;
   std::atomic<uint64_t> timers_set_ = 0;
-  // What the last Sleep found, and what the next turns are about.
+  // What the last Sleep found.
   static constexpr int kMaxEvents = 16;
   uint64_t events_[kMaxEvents];
 };

@@ -17,46 +17,46 @@ using transport::kNever;
 using transport::kSecond;
 using transport::Time;
 
-// A helper whose turns are noted; the test says when the next one is to come.
+// A helper whose runs are noted; the test says when the next one is to come.
 class HelperThreadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto helper = HelperThread::Create("test", [this] { return Turn(); });
+    auto helper = HelperThread::Create("test", [this] { return Work(); });
     ASSERT_TRUE(helper.ok());
     helper_ = *std::move(helper);
   }
   void TearDown() override { helper_.reset(); }
   void StartAnew() {
     TearDown();
-    turns_.clear();
+    runs_.clear();
     SetUp();
   }
 
-  Time Turn() {
+  Time Work() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    turns_.push_back(Lane::Now());
-    turned_.notify_all();
+    runs_.push_back(Lane::Now());
+    ran_.notify_all();
     return next_;
   }
   void SetNext(Time next) {
     const std::lock_guard<std::mutex> lock(mutex_);
     next_ = next;
   }
-  // When turn `count` began, counted from 1.
+  // When run `count` began, counted from 1.
   Time Await(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
-    turned_.wait(lock, [&] { return turns_.size() >= count; });
-    return turns_[count - 1];
+    ran_.wait(lock, [&] { return runs_.size() >= count; });
+    return runs_[count - 1];
   }
-  size_t turns() {
+  size_t runs() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return turns_.size();
+    return runs_.size();
   }
 
   std::mutex mutex_;
-  std::condition_variable turned_;
-  std::vector<Time> turns_;  // guarded by mutex_
-  Time next_ = kNever;       // guarded by mutex_
+  std::condition_variable ran_;
+  std::vector<Time> runs_;  // guarded by mutex_
+  Time next_ = kNever;      // guarded by mutex_
   std::unique_ptr<HelperThread> helper_;
 };
 
@@ -70,7 +70,7 @@ TEST_F(HelperThreadTest, ComesWhenItIsTime) {
 }
 
 // The timer that was set for a deadline which has moved away goes off, and is
-// set again without a turn.
+// set again without a run.
 TEST_F(HelperThreadTest, DoesNotComeForADeadlineThatHasMovedAway) {
   // Until it has moved before it came, which a busy machine may prevent.
   for (Time left = 10 * kMillisecond;; left *= 2) {
@@ -98,14 +98,14 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
   Await(1);
   for (int i = 0; i < 200; ++i) {
     SetNext(Lane::Now() + 1001 * kSecond);
-    const size_t before = turns();
+    const size_t before = runs();
     helper_->Wake();
     Await(before + 1);
   }
   EXPECT_EQ(helper_->timers_set(), 1u);
   // A nearer one is another matter.
   const Time nearer = Lane::Now() + 5 * kMillisecond;
-  const size_t before = turns();
+  const size_t before = runs();
   SetNext(nearer);
   helper_->Wake();
   Await(before + 1);
@@ -125,7 +125,7 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   for (size_t i = 2; i < 10; ++i) {
     helper_->Wake();
     Await(i);
-    EXPECT_EQ(turns(), i);
+    EXPECT_EQ(runs(), i);
   }
   EXPECT_TRUE(helper_->Arm(0, true));  // what is there already counts
   Await(20);
@@ -135,7 +135,7 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   char byte;
   ASSERT_EQ(::recv(ends[0], &byte, 1, 0), 1);
   helper_->Arm(0, true);
-  const size_t before = turns();
+  const size_t before = runs();
   helper_->Wake();
   Await(before + 1);
   ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);

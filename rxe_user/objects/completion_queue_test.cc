@@ -74,15 +74,15 @@ TEST_F(CompletionQueueTest, ProgressMayFillIt) {
 
 // Polls that find something make no progress; the engine is told that the
 // application is alive nevertheless, now and then.
-TEST_F(CompletionQueueTest, TakingManyIsASignOfLife) {
+TEST_F(CompletionQueueTest, TakingManyRenewsTheLease) {
   CompletionQueue cq(engine_, Config(100));
   for (uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(Add(cq, i));
   EXPECT_EQ(Drain(cq, 15).size(), 15u);
-  EXPECT_EQ(engine_.signs_of_life, 0);
+  EXPECT_EQ(engine_.leases_renewed, 0);
   EXPECT_EQ(Drain(cq, 1), Ids{15});
-  EXPECT_EQ(engine_.signs_of_life, 1);
+  EXPECT_EQ(engine_.leases_renewed, 1);
   EXPECT_EQ(Drain(cq, 24).size(), 24u);
-  EXPECT_EQ(engine_.signs_of_life, 2);
+  EXPECT_EQ(engine_.leases_renewed, 2);
   EXPECT_EQ(engine_.progressed, 0);
 }
 
@@ -107,7 +107,7 @@ TEST_F(CompletionQueueTest, AnEmptyPollBeginsTheCountAnew) {
     };
     EXPECT_EQ(Drain(cq).size(), 15u);
   }
-  EXPECT_EQ(engine_.signs_of_life, 0);
+  EXPECT_EQ(engine_.leases_renewed, 0);
   EXPECT_EQ(engine_.progressed, 20);
 }
 
@@ -118,7 +118,7 @@ TEST_F(CompletionQueueTest, ArmedTakingManySaysNothing) {
   cq.Arm(true);
   EXPECT_EQ(Drain(cq, 40).size(), 40u);
   EXPECT_EQ(Drain(cq, 560).size(), 560u);
-  EXPECT_EQ(engine_.signs_of_life, 0);
+  EXPECT_EQ(engine_.leases_renewed, 0);
   EXPECT_EQ(engine_.progressed, 0);
 }
 

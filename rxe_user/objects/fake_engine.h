@@ -15,7 +15,7 @@ class FakeEngine final : public Engine {
  public:
   std::function<void()> on_progress = [] {};
   int progressed = 0;
-  int signs_of_life = 0;
+  int leases_renewed = 0;
   int leases_dropped = 0;
 
   bool alive() const override { return true; }
@@ -40,7 +40,7 @@ class FakeEngine final : public Engine {
     on_progress();
     return false;
   }
-  void RenewLease() override { ++signs_of_life; }
+  void RenewLease() override { ++leases_renewed; }
   void DropLease() override { ++leases_dropped; }
   int WaitReadable(int fd) override {
     pollfd p = {fd, POLLIN, 0};
