@@ -62,14 +62,24 @@ _EVENTS = ("-e -s 1001 -n 50", "-e -s 65536 -n 50")
 _ATOMIC = tuple(f"-A {kind} {rest}"
                 for kind in ("FETCH_AND_ADD", "CMP_AND_SWAP")
                 for rest in ("-n 100", "-e -n 50"))
+# Nothing makes up for a loss on an unreliable connection: few messages, and no
+# more of them on their way than a slow guest's socket buffer takes.
+_UNRELIABLE_BANDWIDTH = tuple(
+    f"-c UC {rest} -t 4 -r 512" for rest in
+    ("-s 1 -n 50", "-s 3 -n 50", "-s 1001 -n 50 -b", "-s 4097 -n 50",
+     "-s 16384 -n 20"))
+_UNRELIABLE_LATENCY = tuple(f"-c UC {rest}" for rest in _LATENCY[:-1] +
+                            ("-s 16384 -n 20",))
 PROGRAMS = {
     "ibv_rc_pingpong": _PINGPONG,
+    "ibv_uc_pingpong": ("-n 200", "-c -s 1 -n 50", "-c -s 3 -n 50",
+                        "-c -s 1001 -n 50", "-c -s 4097 -n 50", "-e -n 100"),
     "ibv_srq_pingpong": ("-n 200", "-s 1 -n 50", "-s 1001 -n 50",
                          "-s 4097 -n 50", "-e -n 100", "-q 8 -n 200"),
-    "ib_send_bw": _BANDWIDTH + _EVENTS,
-    "ib_send_lat": _LATENCY + _EVENTS,
-    "ib_write_bw": _BANDWIDTH,
-    "ib_write_lat": _LATENCY,
+    "ib_send_bw": _BANDWIDTH + _UNRELIABLE_BANDWIDTH + _EVENTS,
+    "ib_send_lat": _LATENCY + _UNRELIABLE_LATENCY + _EVENTS,
+    "ib_write_bw": _BANDWIDTH + _UNRELIABLE_BANDWIDTH,
+    "ib_write_lat": _LATENCY + _UNRELIABLE_LATENCY,
     "ib_read_bw": _READ_BANDWIDTH + _EVENTS,
     "ib_read_lat": _READ_LATENCY + _EVENTS,
     "ib_atomic_bw": _ATOMIC + ("-A FETCH_AND_ADD -n 100 -q 8",

@@ -1,5 +1,5 @@
-// verbs_pair: two processes that do every operation of a reliable connection
-// with each other, compare what arrived, and provoke errors. One binary for any
+// verbs_pair: two processes that do every operation of a connection with each
+// other, compare what arrived, and provoke errors. One binary for any
 // device: only libibverbs is used. tests/kernel_peer/run runs one end on our
 // device and the other on the kernel's rxe in a guest.
 #include <getopt.h>
@@ -32,7 +32,8 @@ constexpr char kUsage[] =
 
 std::vector<Scenario> AllScenarios() {
   std::vector<Scenario> all;
-  for (auto part : {DataScenarios(), ConnectionScenarios(), ErrorScenarios()}) {
+  for (auto part : {DataScenarios(), ConnectionScenarios(), ErrorScenarios(),
+                    UnreliableScenarios()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -27,6 +27,13 @@ void FillPattern(uint8_t* bytes, size_t size, uint32_t seed) {
   for (size_t i = 0; i < size; ++i) bytes[i] = PatternByte(i, seed);
 }
 
+bool HoldsPattern(const uint8_t* bytes, size_t size, uint32_t seed) {
+  for (size_t i = 0; i < size; ++i) {
+    if (bytes[i] != PatternByte(i, seed)) return false;
+  }
+  return true;
+}
+
 void CheckPattern(const uint8_t* bytes, size_t size, uint32_t seed,
                   const char* what) {
   for (size_t i = 0; i < size; ++i) {
@@ -99,7 +106,7 @@ void Link::CreateQp() {
   attr.send_cq = cq_;
   attr.recv_cq = cq_;
   attr.srq = srq_;
-  attr.qp_type = IBV_QPT_RC;
+  attr.qp_type = options_.type;
   attr.cap.max_send_wr = options_.depth;
   attr.cap.max_recv_wr = srq_ != nullptr ? 0 : options_.depth;
   attr.cap.max_send_sge = options_.sges;
@@ -107,6 +114,13 @@ void Link::CreateQp() {
   attr.cap.max_inline_data = options_.inline_data;
   qp_ = ibv_create_qp(pd_, &attr);
   if (qp_ == nullptr) Fail("ibv_create_qp: %s", std::strerror(errno));
+}
+
+int Link::Masked(int mask) const {
+  constexpr int kReliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
+                            IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  return options_.type == IBV_QPT_RC ? mask : mask & ~kReliable;
 }
 
 void Link::Connect() {
@@ -148,10 +162,10 @@ void Link::Connect() {
   attr.ah_attr.grh.hop_limit = options_.hop_limit;
   attr.ah_attr.grh.traffic_class = options_.traffic_class;
   attr.ah_attr.grh.flow_label = options_.flow_label;
-  error = ibv_modify_qp(qp_, &attr,
-                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  error = ibv_modify_qp(
+      qp_, &attr,
+      Masked(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
   if (error != 0) Fail("to RTR: %s", std::strerror(error));
 
   attr.qp_state = IBV_QPS_RTS;
@@ -160,10 +174,10 @@ void Link::Connect() {
   attr.retry_cnt = options_.retry_cnt;
   attr.rnr_retry = options_.rnr_retry;
   attr.max_rd_atomic = 8;
-  error = ibv_modify_qp(qp_, &attr,
-                        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-                            IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                            IBV_QP_MAX_QP_RD_ATOMIC);
+  error = ibv_modify_qp(
+      qp_, &attr,
+      Masked(IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+             IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
   if (error != 0) Fail("to RTS: %s", std::strerror(error));
   rig_.wire_up->Barrier();
 }
@@ -263,15 +277,20 @@ void Link::Atomic(ibv_wr_opcode opcode, uint64_t id, size_t offset,
   Post(&wr);
 }
 
-ibv_wc Link::Next(int limit_ms) {
+bool Link::Poll(ibv_wc* wc, int limit_ms) {
   const int64_t end = NowMs() + limit_ms;
   do {
-    ibv_wc wc;
-    const int n = ibv_poll_cq(cq_, 1, &wc);
+    const int n = ibv_poll_cq(cq_, 1, wc);
     if (n < 0) Fail("ibv_poll_cq failed");
-    if (n == 1) return wc;
+    if (n == 1) return true;
   } while (NowMs() < end);
-  Fail("no completion within %d ms", limit_ms);
+  return false;
+}
+
+ibv_wc Link::Next(int limit_ms) {
+  ibv_wc wc;
+  if (!Poll(&wc, limit_ms)) Fail("no completion within %d ms", limit_ms);
+  return wc;
 }
 
 ibv_wc Link::Expect(uint64_t id, ibv_wc_status status) {
@@ -288,14 +307,11 @@ ibv_wc Link::Expect(uint64_t id, ibv_wc_status status) {
 }
 
 void Link::ExpectNone(int ms) {
-  const int64_t end = NowMs() + ms;
-  do {
-    ibv_wc wc;
-    if (ibv_poll_cq(cq_, 1, &wc) != 0) {
-      Fail("a completion where none was to come: '%s'",
-           ibv_wc_status_str(wc.status));
-    }
-  } while (NowMs() < end);
+  ibv_wc wc;
+  if (Poll(&wc, ms)) {
+    Fail("a completion where none was to come: '%s'",
+         ibv_wc_status_str(wc.status));
+  }
 }
 
 void Link::ExpectState(ibv_qp_state state) {

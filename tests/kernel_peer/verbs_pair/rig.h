@@ -24,6 +24,7 @@ int64_t NowMs();
 
 // Bytes that depend on their place and on `seed`.
 void FillPattern(uint8_t* bytes, size_t size, uint32_t seed);
+bool HoldsPattern(const uint8_t* bytes, size_t size, uint32_t seed);
 // Throws Failure naming the first byte that is not the pattern's.
 void CheckPattern(const uint8_t* bytes, size_t size, uint32_t seed,
                   const char* what);
@@ -55,6 +56,7 @@ constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 struct Options {
+  ibv_qp_type type = IBV_QPT_RC;  // or IBV_QPT_UC
   size_t memory = 64 * 1024;
   uint32_t depth = 64;       // of both queues
   uint32_t sges = 4;         // of a work request
@@ -111,6 +113,8 @@ class Link {
               uint64_t remote_address, uint32_t key, uint64_t compare_add,
               uint64_t swap);
 
+  // Whether a completion comes within `limit_ms`.
+  bool Poll(ibv_wc* wc, int limit_ms);
   // The next completion, whatever it is.
   ibv_wc Next(int limit_ms = kLimitMs);
   // The next completion, which must be this one.
@@ -139,6 +143,8 @@ class Link {
 
   void CreateQp();
   void Connect();
+  // The attributes of `mask` that queue pairs of this type have.
+  int Masked(int mask) const;
   bool NextEvent(ibv_async_event* event, int limit_ms);
 
   Rig rig_;

@@ -24,6 +24,9 @@ std::span<const Scenario> ConnectionScenarios();
 // What must fail, and how both ends learn of it.
 std::span<const Scenario> ErrorScenarios();
 
+// Unreliable connections: what arrives, and what is dropped without a word.
+std::span<const Scenario> UnreliableScenarios();
+
 }  // namespace verbs_pair
 
 #endif  // TESTS_KERNEL_PEER_VERBS_PAIR_SCENARIOS_H_
