@@ -11,6 +11,7 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -54,7 +55,7 @@ class Port final : private ForkGuard {
     const std::lock_guard lock(descriptors_);
     auto it = sockets_.find(local);
     if (it == sockets_.end()) {
-      UniqueFd fd = BindUdp(local, kRocePort, Sharing::kExclusive);
+      UniqueFd fd = BindUdp(local, wire::kRoceUdpPort, Sharing::kExclusive);
       if (!fd.valid() && errno == EADDRINUSE) {
         return absl::UnavailableError(PortTakenText(local));
       }

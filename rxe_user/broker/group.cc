@@ -11,6 +11,7 @@
 
 #include "rxe_user/base/random.h"
 #include "rxe_user/broker/prober.h"
+#include "wire/packet.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -28,9 +29,9 @@ absl::Status BindError(const LocalAddress& address, int error) {
   if (error == EADDRINUSE) {
     return absl::UnavailableError(PortTakenText(address));
   }
-  const std::string text = "cannot bind UDP port " + std::to_string(kRocePort) +
-                           " of " + address.ToString() + ": " +
-                           std::strerror(error);
+  const std::string text = "cannot bind UDP port " +
+                           std::to_string(wire::kRoceUdpPort) + " of " +
+                           address.ToString() + ": " + std::strerror(error);
   if (error == EADDRNOTAVAIL || error == ENODEV || error == EINVAL) {
     return absl::NotFoundError(text);
   }
@@ -55,10 +56,10 @@ Group::Group(const LocalAddress& address)
 
 absl::StatusOr<Group> Group::Create(const LocalAddress& address) {
   // Alone on the port? Joining others' group would give unknown positions.
-  if (!BindUdp(address, kRocePort, Sharing::kExclusive).valid()) {
+  if (!BindUdp(address, wire::kRoceUdpPort, Sharing::kExclusive).valid()) {
     const int error = errno;
     if (error == EADDRINUSE &&
-        BindUdp(address, kRocePort, Sharing::kReusePort).valid()) {
+        BindUdp(address, wire::kRoceUdpPort, Sharing::kReusePort).valid()) {
       return absl::AlreadyExistsError(PortTakenText(address));
     }
     return BindError(address, error);
@@ -132,7 +133,7 @@ Group::Member* Group::FindFree(uid_t uid) {
 }
 
 absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid) {
-  UniqueFd fd = BindUdp(address_, kRocePort, Sharing::kReusePort);
+  UniqueFd fd = BindUdp(address_, wire::kRoceUdpPort, Sharing::kReusePort);
   if (!fd.valid()) return BindError(address_, errno);
   RaiseReceiveBuffer(fd.get());
   const uint64_t cookie = SocketCookie(fd.get());
@@ -205,7 +206,7 @@ absl::Status Group::Install() {
                     SteeringProgram(map, probe_word_))) {
     return absl::InternalError(
         "cannot install the steering program of UDP port " +
-        std::to_string(kRocePort) + ": " + std::strerror(errno));
+        std::to_string(wire::kRoceUdpPort) + ": " + std::strerror(errno));
   }
   map_ = map;
   return absl::OkStatus();

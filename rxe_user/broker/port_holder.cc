@@ -14,6 +14,7 @@
 
 #include "rxe_user/base/service_thread.h"
 #include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -136,7 +137,8 @@ std::optional<std::vector<PortSocket>> ListPortSockets() {
           retransmit >> socket.uid >> timeout >> socket.inode;
       const size_t colon = local.find(':');
       if (!fields || colon == std::string::npos) continue;
-      if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) == kRocePort &&
+      if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) ==
+              wire::kRoceUdpPort &&
           ParseAddress(local.substr(0, colon), socket)) {
         sockets.push_back(socket);
       }
@@ -187,7 +189,7 @@ std::string PortTakenText(const LocalAddress& local) {
 
 std::string PortTakenText(const std::string& addresses,
                           const std::string& holder) {
-  std::string text = "UDP port " + std::to_string(kRocePort) + " of " +
+  std::string text = "UDP port " + std::to_string(wire::kRoceUdpPort) + " of " +
                      addresses + " is taken by " +
                      (holder.empty() ? "another socket" : holder);
   if (holder.starts_with("the kernel")) {

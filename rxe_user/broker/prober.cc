@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rxe_user/broker/steering.h"
+#include "wire/packet.h"
 
 #ifndef SO_MEMINFO
 #define SO_MEMINFO 55
@@ -49,7 +50,7 @@ Prober::Prober(std::vector<int> sockets, int sender,
                const LocalAddress& address, uint32_t probe_word)
     : sockets_(std::move(sockets)),
       sender_(sender),
-      to_(ToSocketAddress(address, kRocePort)),
+      to_(ToSocketAddress(address, wire::kRoceUdpPort)),
       probe_word_(probe_word) {}
 
 Prober::~Prober() {

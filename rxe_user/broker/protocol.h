@@ -36,8 +36,6 @@
 
 namespace rxe_user::broker {
 
-inline constexpr uint16_t kRocePort = 4791;
-
 // Raised with every change of this file or of ledger.h; stands in the name too,
 // so that libraries and brokers of different versions do not meet: the second
 // one finds the port taken, and says by what.

@@ -14,6 +14,7 @@
 #include "rxe_user/broker/exclusive_slot.h"
 #include "rxe_user/broker/shared_slot.h"
 #include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
@@ -56,9 +57,9 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
       use.foreign_holder = broker::ForeignHolder(*sockets, local.address,
                                                  broker.ok() ? &who : nullptr);
       // Some sockets are not in the way, such as those bound to a device.
-      if (!use.foreign_holder.empty()) error = bind(broker::kRocePort);
+      if (!use.foreign_holder.empty()) error = bind(wire::kRoceUdpPort);
     } else if (error == 0 && !broker.ok()) {
-      error = bind(broker::kRocePort);
+      error = bind(wire::kRoceUdpPort);
       if (error == EADDRINUSE) use.foreign_holder = "another socket";
     }
     if (error == EMFILE || error == ENFILE) {

@@ -19,6 +19,7 @@
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/message.h"
 #include "rxe_user/broker/test_peer.h"
+#include "wire/packet.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -333,7 +334,7 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
   for (const char* held : {"127.0.0.1", "0.0.0.0", "::"}) {
     UniqueFd foreign(socket(Ip(held).is_v4() ? AF_INET : AF_INET6,
                             SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    const SocketAddress a = ToSocketAddress({Ip(held), 0}, kRocePort);
+    const SocketAddress a = ToSocketAddress({Ip(held), 0}, wire::kRoceUdpPort);
     ASSERT_EQ(bind(foreign.get(), a.get(), a.size), 0);
     const absl::Status probe = PortAvailable({Ip("127.0.0.1")});
     EXPECT_TRUE(absl::IsUnavailable(probe)) << probe;

@@ -2,10 +2,12 @@
 
 #include <span>
 
+#include "wire/opcode.h"
+
 namespace rxe_user::broker {
 namespace {
 
-constexpr uint32_t kLeastPacket = 16;  // bytes: BTH and ICRC
+constexpr uint32_t kLeastPacket = wire::kBthSize + wire::kIcrcSize;
 static_assert(sizeof(Probe) < kLeastPacket);
 
 // Slots [first, next range's first) go to index.
@@ -56,7 +58,8 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
       BPF_STMT(BPF_RET | BPF_A, 0),
       BPF_STMT(BPF_RET | BPF_K, map[0]),
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 5),
+      // The upper byte of the destination queue pair: the slot.
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, wire::kBthDestQpnOffset),
   };
   EmitTree(RangesOf(map), p);
   return p;

@@ -20,6 +20,7 @@
 #include <map>
 
 #include "rxe_user/broker/connection.h"
+#include "wire/packet.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -234,7 +235,7 @@ void Peer::Kill() {
 }
 
 Asker::Asker(const wire::IpAddress& to, uint32_t scope_id)
-    : to_(ToSocketAddress({to, scope_id}, kRocePort)),
+    : to_(ToSocketAddress({to, scope_id}, wire::kRoceUdpPort)),
       fd_(socket(to.is_v4() ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC,
                  0)) {}
 

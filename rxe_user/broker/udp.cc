@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "wire/packet.h"
+
 namespace rxe_user::broker {
 namespace {
 
@@ -68,7 +70,7 @@ bool IsGroupSocket(int fd, const LocalAddress& local) {
                   &bound.size) != 0) {
     return false;
   }
-  const SocketAddress expected = ToSocketAddress(local, kRocePort);
+  const SocketAddress expected = ToSocketAddress(local, wire::kRoceUdpPort);
   return bound.size == expected.size &&
          std::memcmp(&bound.storage, &expected.storage, bound.size) == 0;
 }
