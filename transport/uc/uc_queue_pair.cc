@@ -30,6 +30,11 @@ void UcQueuePair::Resume(Time now) {
   RunLocalWork(now);
 }
 
+void UcQueuePair::ReportService(QpReport* report) const {
+  report->send_psn = report->unacked_psn = next_psn_;
+  report->expected_psn = expected_psn_;
+}
+
 void UcQueuePair::OnReset() {
   StopSending();
   dropping_ = false;

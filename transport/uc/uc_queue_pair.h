@@ -40,6 +40,7 @@ class UcQueuePair final : public QueuePair {
   bool Drained() const override { return draining_ && position_ == 0; }
   void OnError() override { StopSending(); }
   void OnReset() override;
+  void ReportService(QpReport* report) const override;
   void OnPosted(Time now) override { RunLocalWork(now); }
   void OnRequest(const Received& received, Time now) override;
   // UC has no responses.

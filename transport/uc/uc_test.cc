@@ -15,6 +15,7 @@
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
 #include "wire/packet.h"
+#include "wire/psn.h"
 
 namespace transport {
 namespace {
@@ -212,6 +213,10 @@ TEST_F(UcTest, EachOperation) {
   EXPECT_FALSE(b.endpoint.HasTransmit());
   EXPECT_EQ(b.endpoint.NextTimeout(), kNever);
   EXPECT_EQ(b.qp->state(), QpState::kRts);
+  const QpReport sent = a.qp->Report();
+  EXPECT_EQ(sent.send_psn, (kPsn + 11) & wire::kPsnMask);
+  EXPECT_EQ(sent.unacked_psn, sent.send_psn);
+  EXPECT_EQ(b.qp->Report().expected_psn, sent.send_psn);
 }
 
 // Whichever packet is lost, its message is, and no other; the receive that it
