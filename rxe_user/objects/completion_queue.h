@@ -11,6 +11,7 @@
 
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/progress/taken_completions.h"
 #include "transport/base/work.h"
 
 namespace rxe_user {
@@ -92,18 +93,12 @@ class CompletionQueue final : public transport::CompletionSink {
   Engine& engine_;
   const Config config_;
 
-  // So many completions taken are a sign of life, which takes a look at the
-  // clock; so many taken without a poll that found nothing make progress, since
-  // nobody else does meanwhile.
-  static constexpr uint32_t kManyTaken = 16;
-  static constexpr uint32_t kVeryManyTaken = 256;
-
   std::mutex mutex_;  // guards the next five, and count_
   Ring ring_;
   uint32_t capacity_;
   uint32_t head_ = 0;  // index of the oldest
   Armed armed_ = Armed::kNo;
-  uint32_t taken_ = 0;  // completions, since the last poll that found none
+  TakenCompletions taken_;
   EventAccount completion_account_;  // by the channel's lock
   EventAccount async_account_;       // by the async queue's lock
   std::atomic<uint32_t> count_{0};   // changed under mutex_
@@ -133,18 +128,15 @@ int CompletionQueue::Poll(int count, Take&& take) {
   }
   count_.store(have - taken, std::memory_order_release);
   if (armed_ == Armed::kNext && have > taken && taken > 1) Announce();
-  const uint32_t before = found_none ? 0 : taken_;
-  taken_ = before + taken;
-  const bool many = before / kManyTaken != taken_ / kManyTaken;
-  const bool very_many = taken_ >= kVeryManyTaken;
-  if (very_many) taken_ = 0;
+  const TakenCompletions::Next next = taken_.OnPoll(taken, found_none);
   // Who is to be told of the next one may be about to wait for it, and has left
   // progress to others.
   const bool waits = armed_ != Armed::kNo;
   lock.unlock();
-  if (very_many && !waits) {
+  if (waits) return static_cast<int>(taken);
+  if (next == TakenCompletions::Next::kProgress) {
     engine_.Progress();
-  } else if (many && !waits) {
+  } else if (next == TakenCompletions::Next::kRenewLease) {
     engine_.RenewLease();
   }
   return static_cast<int>(taken);

@@ -32,8 +32,9 @@ class AdaptiveArming {
   // application was back before anything came, and had but lost its core when
   // it was taken for one that stops.
   static constexpr int kSpurious = 16;
-  // Meanwhile an application counts as polling for so long after its last call.
-  static constexpr transport::Time kLease = transport::kMillisecond;
+  // Meanwhile an application counts as polling for so long after its last call:
+  // longer than the longest interval between checks.
+  static constexpr transport::Time kLease = 6 * transport::kMillisecond;
 
   bool active() const { return active_.load(kRelaxed); }
   bool armed() const { return armed_; }
