@@ -84,7 +84,7 @@ class EngineImpl final : public Engine {
   std::mutex mutex_;  // opening, addresses, numbers; before any lane's lock
   QpnAllocator numbers_;
   std::unique_ptr<Slot> slot_;
-  std::unique_ptr<HelperThread> helper_;  // makes progress
+  std::unique_ptr<HelperThread> helper_;     // makes progress
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
 
   // Started by the first queue pair or the first thread in WaitPassive.

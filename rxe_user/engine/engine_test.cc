@@ -220,7 +220,8 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   b_ = std::make_unique<Node>(
       slots_, Address(GetParam().address), make, [&](EngineImpl& engine) {
         early.emplace([&] { EXPECT_EQ(engine.WaitReadable(pipe_ends[0]), 0); });
-        passive.emplace([&] { EXPECT_EQ(engine.WaitPassive(pipe_ends[0]), 0); });
+        passive.emplace(
+            [&] { EXPECT_EQ(engine.WaitPassive(pipe_ends[0]), 0); });
         EXPECT_TRUE(early->AwaitSleep());
         EXPECT_TRUE(passive->AwaitSleep());
       });
