@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report) {
   for (int n = 0; n < kMaxNames && error == EADDRINUSE; ++n) {
     const AbstractAddress address(
         absl::StrCat(kStatSocketPrefix, ::getpid(), "-", n));
-    error = ::bind(listener.get(), address.get(), address.size) == 0 ? 0 : errno;
+    error =
+        ::bind(listener.get(), address.get(), address.size) == 0 ? 0 : errno;
   }
   if (error == 0 && ::listen(listener.get(), kBacklog) != 0) error = errno;
   if (error != 0) return ErrnoStatus(error, "stat socket");

@@ -76,6 +76,7 @@ class Serving {
     stop_ = true;
     thread_.join();
   }
+
  private:
   std::unique_ptr<StatServer> server_;
   std::atomic<bool> stop_ = false;
