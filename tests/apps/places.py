@@ -113,6 +113,17 @@ def veth_place(mtu):
                  Side(b, "veth0", "10.78.2.2", "fd78:2::2"), mtu, [a, b])
 
 
+def sink_place():
+    """An interface that takes whole segmented sends and frees them, as a
+    network card would whose driver costs nothing. Only who sends is there."""
+    ns = _namespace("sink")
+    sh("ip", "-n", ns, "link", "add", "sink0", "type", "ifb")
+    sh("ip", "-n", ns, "link", "set", "sink0", "mtu", "9000", "up")
+    sh("ip", "-n", ns, "addr", "add", "10.78.3.1/24", "dev", "sink0")
+    return Place("sink", Side(ns, "sink0", "10.78.3.2"),
+                 Side(ns, "sink0", "10.78.3.1"), 9000, [ns])
+
+
 @dataclass(frozen=True)
 class How:
     """Backend, user and address family of a run."""

@@ -37,15 +37,16 @@
 namespace {
 
 using reference::Die;
-using reference::InNamespace;
 using reference::Now;
+using reference::OpenUdp;
 using reference::SocketAddress;
+using reference::UdpSocket;
+using reference::WriteSegmentSize;
 
 constexpr size_t kHeader = 12;       // BTH
 constexpr size_t kTrailer = 4;       // ICRC
 constexpr size_t kMaxSend = 65507;   // bytes
 constexpr size_t kTarget = 1 << 20;  // bytes of memory that payload goes to
-constexpr int kBuffer = 8 << 20;
 
 struct Options {
   std::string mode = "bw";
@@ -77,39 +78,6 @@ struct Shared {
   alignas(64) std::atomic<uint32_t> ready{0};
 };
 
-struct Socket {
-  int fd = -1;
-  reference::Address address;
-};
-
-// A UDP socket at `text`, at a port that the kernel chooses.
-Socket Open(const std::string& text, const std::string& netns, bool gro) {
-  const InNamespace there(netns);
-  Socket s;
-  s.address = reference::Parse(text);
-  const bool v6 = s.address.is_v6();
-  s.fd = socket(s.address.at.any.sa_family, SOCK_DGRAM, 0);
-  if (s.fd < 0) Die("socket");
-  const int one = 1;
-  const int discover = v6 ? IPV6_PMTUDISC_DO : IP_PMTUDISC_DO;
-  setsockopt(s.fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
-             v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &discover,
-             sizeof(discover));
-  if (gro) setsockopt(s.fd, IPPROTO_UDP, UDP_GRO, &one, sizeof(one));
-  for (const int option : {SO_RCVBUFFORCE, SO_SNDBUFFORCE}) {
-    if (setsockopt(s.fd, SOL_SOCKET, option, &kBuffer, sizeof(kBuffer)) != 0) {
-      setsockopt(s.fd, SOL_SOCKET,
-                 option == SO_RCVBUFFORCE ? SO_RCVBUF : SO_SNDBUF, &kBuffer,
-                 sizeof(kBuffer));
-    }
-  }
-  if (bind(s.fd, &s.address.at.any, s.address.length) != 0) Die("bind");
-  if (getsockname(s.fd, &s.address.at.any, &s.address.length) != 0) {
-    Die("getsockname");
-  }
-  return s;
-}
-
 // One segmented send: packets of `size` bytes, the last of `last`.
 struct Send {
   size_t size;
@@ -118,16 +86,6 @@ struct Send {
   size_t payload;
   size_t bytes() const { return size * (packets - 1) + last; }
 };
-
-// Into the room that `message` has for control messages.
-void WriteSegmentSize(size_t bytes, msghdr* message) {
-  cmsghdr* header = CMSG_FIRSTHDR(message);
-  header->cmsg_level = IPPROTO_UDP;
-  header->cmsg_type = UDP_SEGMENT;
-  header->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-  const uint16_t size = static_cast<uint16_t>(bytes);
-  std::memcpy(CMSG_DATA(header), &size, sizeof(size));
-}
 
 // The sends that one message takes.
 std::vector<Send> Plan(const Options& o) {
@@ -157,8 +115,8 @@ std::vector<Send> Plan(const Options& o) {
   return sends;
 }
 
-void SendLoop(const Options& o, const Socket& to, Shared* shared) {
-  const Socket s = Open(o.peer_address, o.peer_netns, false);
+void SendLoop(const Options& o, const UdpSocket& to, Shared* shared) {
+  const UdpSocket s = OpenUdp(o.peer_address, o.peer_netns, false);
   uint8_t* const buffer = reference::SharedMemory(65536);
   const uint8_t* const source = reference::SharedMemory(kTarget + o.mtu);
   const std::vector<Send> sends = Plan(o);
@@ -211,7 +169,7 @@ void SendLoop(const Options& o, const Socket& to, Shared* shared) {
   }
 }
 
-double ReceiveLoop(const Options& o, const Socket& s, Shared* shared) {
+double ReceiveLoop(const Options& o, const UdpSocket& s, Shared* shared) {
   uint8_t* const buffer = reference::SharedMemory(65536);
   uint8_t* const target = reference::SharedMemory(kTarget + 65536);
   size_t at = 0;
@@ -272,7 +230,7 @@ double ReceiveLoop(const Options& o, const Socket& s, Shared* shared) {
 
 void Bandwidth(const Options& o, nlohmann::json* out) {
   auto* shared = new (reference::SharedMemory(sizeof(Shared))) Shared;
-  const Socket s = Open(o.address, o.netns, true);
+  const UdpSocket s = OpenUdp(o.address, o.netns, true);
   const pid_t child = reference::ForkChild();
   if (child == 0) {
     SendLoop(o, s, shared);
@@ -288,8 +246,8 @@ void Bandwidth(const Options& o, nlohmann::json* out) {
 // on memory that a blocked thread writes (the passive end of a WRITE).
 class Pinger {
  public:
-  Pinger(const std::string& wait, size_t size, size_t ack, const Socket& mine,
-         const Socket& peer)
+  Pinger(const std::string& wait, size_t size, size_t ack,
+         const UdpSocket& mine, const UdpSocket& peer)
       : wait_(wait), size_(size), ack_(ack), mine_(mine), peer_(peer) {
     const int one = 1;
     if (ack_ != 0)
@@ -373,15 +331,15 @@ class Pinger {
   const std::string wait_;
   const size_t size_;
   const size_t ack_;
-  const Socket mine_;
-  const Socket peer_;
+  const UdpSocket mine_;
+  const UdpSocket peer_;
   uint64_t expected_ = 0;
   std::atomic<uint64_t> arrived_{0};
 };
 
 void Latency(const Options& o, nlohmann::json* out) {
-  const Socket a = Open(o.address, o.netns, o.ack != 0);
-  const Socket b = Open(o.peer_address, o.peer_netns, o.ack != 0);
+  const UdpSocket a = OpenUdp(o.address, o.netns, o.ack != 0);
+  const UdpSocket b = OpenUdp(o.peer_address, o.peer_netns, o.ack != 0);
   const int total = o.iterations + o.iterations / 10;
   const pid_t child = reference::ForkChild();
   if (child == 0) {

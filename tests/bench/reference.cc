@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/udp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -16,6 +17,12 @@
 #include <cstring>
 
 namespace reference {
+namespace {
+
+constexpr int kBuffer = 8 << 20;  // bytes, of a socket
+
+}  // namespace
+
 double Now() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -60,6 +67,42 @@ InNamespace::~InNamespace() {
   if (home_ < 0) return;
   if (setns(home_, CLONE_NEWNET) != 0) Die("setns");
   close(home_);
+}
+
+UdpSocket OpenUdp(const std::string& text, const std::string& netns, bool gro) {
+  const InNamespace there(netns);
+  UdpSocket s;
+  s.address = Parse(text);
+  const bool v6 = s.address.is_v6();
+  s.fd = socket(s.address.at.any.sa_family, SOCK_DGRAM, 0);
+  if (s.fd < 0) Die("socket");
+  const int one = 1;
+  const int discover = v6 ? IPV6_PMTUDISC_DO : IP_PMTUDISC_DO;
+  setsockopt(s.fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+             v6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER, &discover,
+             sizeof(discover));
+  if (gro) setsockopt(s.fd, IPPROTO_UDP, UDP_GRO, &one, sizeof(one));
+  for (const int option : {SO_RCVBUFFORCE, SO_SNDBUFFORCE}) {
+    if (setsockopt(s.fd, SOL_SOCKET, option, &kBuffer, sizeof(kBuffer)) != 0) {
+      setsockopt(s.fd, SOL_SOCKET,
+                 option == SO_RCVBUFFORCE ? SO_RCVBUF : SO_SNDBUF, &kBuffer,
+                 sizeof(kBuffer));
+    }
+  }
+  if (bind(s.fd, &s.address.at.any, s.address.length) != 0) Die("bind");
+  if (getsockname(s.fd, &s.address.at.any, &s.address.length) != 0) {
+    Die("getsockname");
+  }
+  return s;
+}
+
+void WriteSegmentSize(size_t bytes, msghdr* message) {
+  cmsghdr* header = CMSG_FIRSTHDR(message);
+  header->cmsg_level = IPPROTO_UDP;
+  header->cmsg_type = UDP_SEGMENT;
+  header->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+  const uint16_t size = static_cast<uint16_t>(bytes);
+  std::memcpy(CMSG_DATA(header), &size, sizeof(size));
 }
 
 pid_t ForkChild() {

@@ -1,5 +1,5 @@
-// What the reference programs share: addresses, network namespaces, memory,
-// the clock, and figures on their way out.
+// What the reference programs share: addresses, sockets, network namespaces,
+// memory, the clock, and figures on their way out.
 #ifndef TESTS_BENCH_REFERENCE_H_
 #define TESTS_BENCH_REFERENCE_H_
 
@@ -49,6 +49,19 @@ class InNamespace {
  private:
   int home_ = -1;
 };
+
+struct UdpSocket {
+  int fd = -1;
+  Address address;
+};
+// A UDP socket at `text`, at a port that the kernel chooses, in the network
+// namespace `netns`: as the device's, unfragmented, with large buffers if
+// allowed, and with UDP_GRO if `gro`.
+UdpSocket OpenUdp(const std::string& text, const std::string& netns, bool gro);
+
+// UDP_SEGMENT of `bytes`, into the room that `message` has for control
+// messages.
+void WriteSegmentSize(size_t bytes, msghdr* message);
 
 // fork(2); the child does not outlive its parent.
 pid_t ForkChild();
