@@ -60,11 +60,7 @@ DeviceReport EngineImpl::Report() {
   report.name = device_->name;
   report.netdev = device_->netdev;
   report.slot = slot_->number();
-  for (auto& lane : lanes_) {
-    const Port* port = lane->port();
-    if (port != nullptr) report.io = port->name();
-    report.lanes.push_back(ReportLane(*lane));
-  }
+  for (auto& lane : lanes_) report.lanes.push_back(ReportLane(*lane));
   return report;
 }
 

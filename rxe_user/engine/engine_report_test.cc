@@ -11,7 +11,7 @@
 
 #include "rxe_user/observe/report_text.h"
 #include "rxe_user/observe/stat_socket.h"
-#include "rxe_user/ports/socket_port.h"
+#include "rxe_user/ports/udp_port.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
 
@@ -74,7 +74,7 @@ class EngineReportTest : public ::testing::Test {
  protected:
   std::unique_ptr<Node> MakeNode() {
     return std::make_unique<Node>(slots_, *wire::IpAddress::Parse("127.0.0.1"),
-                                  SocketPort::Create);
+                                  UdpPort::Create);
   }
   TestSlots slots_;
 };
@@ -95,7 +95,6 @@ TEST_F(EngineReportTest, TellsWhoAsksOfItsQueuePairs) {
             static_cast<uint64_t>(::getpid()));
   const ReportRecord& device = Find(*report, "device");
   EXPECT_EQ(device.Number("slot"), a->qpn() >> 16);
-  EXPECT_EQ(device.Word("io"), "socket");
   EXPECT_EQ(device.Number("queue_pair_count"), 1u);
   EXPECT_EQ(Counter(device, "rdma_writes"), 1u);
   const ReportRecord& qp = Find(*report, "queue_pair");

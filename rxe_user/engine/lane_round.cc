@@ -78,8 +78,8 @@ size_t LaneImpl::TransmitSome(Time now) {
   const ScopedFaultGuard guard;
   RoundBudget budget;
   while (!budget.spent()) {
-    transport::Burst* burst = port_->NextBurst();
-    if (burst == nullptr || !endpoint_.PollTransmit(now, burst)) break;
+    const transport::Burst* burst = endpoint_.PollTransmit(now, port_.get());
+    if (burst == nullptr) break;
     budget.Charge(burst->bytes().size());
     port_->Queue();
     if (budget.bytes() >= RoundBudget::kBytes / 4 && lock_.contended()) break;

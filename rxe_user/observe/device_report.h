@@ -29,7 +29,6 @@ struct LaneReport {
 struct DeviceReport {
   std::string name;    // "rxeu0"
   std::string netdev;  // "eth0"
-  std::string io;      // Port::name
   uint8_t slot = 0;
   std::vector<LaneReport> lanes;
 };

@@ -175,7 +175,6 @@ std::string ReportText(const DeviceReport& device) {
   out.Begin("device");
   out.Word("name", device.name);
   out.Word("netdev", device.netdev);
-  out.Word("io", device.io);
   out.Number("slot", device.slot);
   out.Number("queue_pair_count", queue_pairs);
   out.Number("queue_pairs_left_out", left_out);

@@ -26,7 +26,6 @@ DeviceReport Sample() {
   DeviceReport device;
   device.name = "rxeu0";
   device.netdev = "e th\"0\n";  // Linux forbids blanks, but who knows
-  device.io = "socket";
   device.slot = 5;
   device.lanes = {lane};
   return device;

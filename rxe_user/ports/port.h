@@ -1,6 +1,6 @@
 // The burst contract: how a lane speaks to the network (docs/architecture.md,
-// "I/O backends"). Behind it stand io_uring and plain sockets; a fault stage or
-// another medium can stand there too.
+// "I/O"). Behind it stand UDP sockets; a fault stage, or a medium that is
+// chosen by destination, can stand there too.
 //
 // Nothing here blocks. All calls are made with the lane's lock held, unless
 // they say otherwise.
@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,17 +17,14 @@
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/ports/port_counters.h"
 #include "transport/base/burst.h"
-#include "transport/endpoint/endpoint.h"
+#include "transport/endpoint/datagram.h"
 #include "wire/address.h"
 
 namespace rxe_user {
 
-class Port {
+class Port : public transport::BurstSink {
  public:
   virtual ~Port() = default;
-
-  // "uring" or "socket".
-  virtual const char* name() const = 0;
 
   // --- Sockets.
 
@@ -61,11 +57,10 @@ class Port {
 
   // --- Transmit.
 
-  // An empty burst to fill, or null while sends are blocked. Asked again
-  // without Queue it is the same one.
-  virtual transport::Burst* NextBurst() = 0;
-  // The burst of the last NextBurst is to be sent. It need not have been when
-  // this returns, but its flow may go away.
+  // As BurstSink::Begin; null while sends are blocked.
+  transport::Burst* Begin(const transport::Flow& flow) override = 0;
+  // The burst of the last Begin is to be sent. It need not have been when this
+  // returns, but its flow may go away.
   virtual void Queue() = 0;
   // Sends what is queued, and tries again what is blocked.
   virtual void Flush() = 0;
@@ -79,11 +74,6 @@ class Port {
   // nothing but the destructor may be called afterwards.
   virtual void AbandonInChild() = 0;
 };
-
-// A port as RXE_USER_IO says ("uring" or "socket"); without it, io_uring where
-// that is allowed, else plain sockets. One line on
-// stderr for a wrong value, or an io_uring that was asked for and is refused.
-absl::StatusOr<std::unique_ptr<Port>> MakePort();
 
 }  // namespace rxe_user
 

@@ -19,6 +19,8 @@ namespace rxe_user {
 
 // The largest UDP payload over IPv4, hence also of a segmented send.
 inline constexpr size_t kMaxUdpPayload = 65507;
+// A buffer for any datagram or merged ones, on pages of its own.
+inline constexpr size_t kDatagramBytes = 65536;
 
 union SocketAddress {
   sockaddr any;

@@ -28,7 +28,6 @@ inline transport::Time VirtualClock() { return virtual_now; }
 // Keeps what is sent, and hands it to `peer` if there is one.
 class FakePort final : public Port {
  public:
-  const char* name() const override { return "fake"; }
   absl::Status AddReceiver(const LocalAddress&, int) override {
     return absl::OkStatus();
   }
@@ -52,8 +51,10 @@ class FakePort final : public Port {
   }
   bool more() const override { return more_; }
   uint64_t TakeOverflow() override { return 0; }
-  transport::Burst* NextBurst() override {
-    return is_blocked ? nullptr : &burst_;
+  transport::Burst* Begin(const transport::Flow& flow) override {
+    if (is_blocked) return nullptr;
+    burst_.Begin(&flow);
+    return &burst_;
   }
   void Queue() override {
     calls += 's';

@@ -6,19 +6,17 @@
 
 #include <algorithm>
 
-#include "rxe_user/ports/socket_port.h"
+#include "rxe_user/ports/udp_port.h"
 #include "rxe_user/ports/udp_socket.h"
-#include "rxe_user/ports/uring_port.h"
 #include "rxe_user/testing/net_namespace.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
 
-void LoopbackPortTest::Open(const char* address, bool uring) {
+void LoopbackPortTest::Open(const char* address) {
   local_.address = *wire::IpAddress::Parse(address);
   if (!local_.address.is_v4() && !HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
-  if (uring && !UringPort::Create().ok()) GTEST_SKIP() << "no io_uring here";
-  port_ = *(uring ? UringPort::Create() : SocketPort::Create());
+  port_ = *UdpPort::Create();
   const int fd = Bind();
   ASSERT_GE(fd, 0);
   ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
@@ -40,10 +38,14 @@ int LoopbackPortTest::Bind() const {
 void LoopbackPortTest::Queue(const transport::Flow& flow,
                              const std::vector<size_t>& sizes, uint8_t fill,
                              uint8_t step) {
-  transport::Burst* burst = port_->NextBurst();
+  transport::Burst* burst = port_->Begin(flow);
   ASSERT_NE(burst, nullptr);
-  burst->Begin(&flow);
   for (const size_t size : sizes) {
+    if (burst->Room(size) == 0) {
+      port_->Queue();
+      burst = port_->Begin(flow);
+      ASSERT_NE(burst, nullptr);
+    }
     uint8_t* packet = burst->Reserve(size);
     ASSERT_NE(packet, nullptr);
     std::fill_n(packet, size, fill);

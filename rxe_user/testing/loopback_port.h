@@ -1,4 +1,4 @@
-// A port of either backend that sends to itself, over loopback.
+// A port that sends to itself, over loopback.
 #ifndef RXE_USER_TESTING_LOOPBACK_PORT_H_
 #define RXE_USER_TESTING_LOOPBACK_PORT_H_
 
@@ -21,13 +21,14 @@ class LoopbackPortTest : public ::testing::Test {
     transport::Train arrival;
   };
 
-  // Opens `port_` at `address`. Skips the test where there is no such backend
-  // or no IPv6, and fails it otherwise.
-  void Open(const char* address, bool uring);
+  // Opens `port_` at `address`, or fails the test; skips it where there is no
+  // IPv6.
+  void Open(const char* address);
   // A socket where a receiver has to be bound; -1 where that is not possible.
   int Bind() const;
-  // Queues a burst of packets of these sizes. All bytes but the ICRC are
-  // `fill` in the first, and `step` more in each that follows.
+  // Queues packets of these sizes, in one burst where it takes all of them. All
+  // bytes but the ICRC are `fill` in the first, and `step` more in each that
+  // follows.
   void Queue(const transport::Flow& flow, const std::vector<size_t>& sizes,
              uint8_t fill = 7, uint8_t step = 0);
   // The next `count` packets.

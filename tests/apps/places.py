@@ -126,15 +126,14 @@ def sink_place():
 
 @dataclass(frozen=True)
 class How:
-    """Backend, user and address family of a run."""
+    """User and address family of a run."""
 
-    io: str = "uring"
     user: str = "root"
     family: int = 4
     spin_us: int = 0  # RXE_USER_SPIN_US
 
     def __str__(self):
-        return f"{self.io}, {self.user}, IPv{self.family}"
+        return f"{self.user}, IPv{self.family}"
 
 
 def public_copy_of_out():
@@ -173,9 +172,8 @@ class Runner:
         if how.user != "root":
             out += ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}",
                     "--clear-groups"]
-        out += ["env", f"RXE_USER_IO={how.io}"]
         if how.spin_us:
-            out.append(f"RXE_USER_SPIN_US={how.spin_us}")
+            out += ["env", f"RXE_USER_SPIN_US={how.spin_us}"]
         return out + [self.rxe_user, "run", "--"] + list(argv)
 
     def start(self, side, how, argv):

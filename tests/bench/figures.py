@@ -139,9 +139,8 @@ class Turns:
 class Bench(Turns):
     """Places, programs and what they have in common for one run."""
 
-    def __init__(self, io, set_rmem_max=False):
+    def __init__(self, set_rmem_max=False):
         super().__init__()
-        self.io = io
         self.set_rmem_max = set_rmem_max
         self.root = os.geteuid() == 0 and shutil.which("ip") is not None
         self.prefix = places.public_copy_of_out()
@@ -153,7 +152,7 @@ class Bench(Turns):
         shutil.rmtree(self.prefix, ignore_errors=True)
 
     def how(self, user="root", spin_us=0):
-        return places.How(self.io, user, spin_us=spin_us)
+        return places.How(user, spin_us=spin_us)
 
     def place(self, name):
         """loopback (where we are), veth 1500, veth 9000, or a loopback of its

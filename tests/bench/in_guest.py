@@ -38,7 +38,7 @@ ROUND_TRIPS = 10000
 class GuestBench(figures.Turns):
     """A guest of kernel `version` with both devices."""
 
-    def __init__(self, version, io):
+    def __init__(self, version):
         super().__init__()
         why = guests.why_not()
         if why:
@@ -54,7 +54,7 @@ class GuestBench(figures.Turns):
             self.guest = guests.Guest(self.network, kernel, initramfs,
                                       self.work.name, mtu=LINK_MTU,
                                       cpus=PROCESSORS)
-            self._prepare(io)
+            self._prepare()
         except image.Unavailable as e:
             self.close()
             raise Skip(f"--kernel-peer: {e}") from e
@@ -62,7 +62,7 @@ class GuestBench(figures.Turns):
             self.close()
             raise
 
-    def _prepare(self, io):
+    def _prepare(self):
         # Its peer only gives it a carrier: traffic to an own address stays
         # inside.
         self.guest.check(
@@ -71,14 +71,13 @@ class GuestBench(figures.Turns):
             f"ip -n {NAMESPACE} link set own1 mtu {LINK_MTU} up && "
             f"ip -n {NAMESPACE} link set {NETDEV} mtu {LINK_MTU} up && "
             f"ip -n {NAMESPACE} addr add {ADDRESS}/24 dev {NETDEV}")
-        within = f"ip netns exec {NAMESPACE} env RXE_USER_IO="
+        within = f"ip netns exec {NAMESPACE}"
         program = f"/{image.OURS}/bin/rxe-user"
         found = json.loads(self.guest.check(
-            f"{within}{io or ''} {program} devices --json"))["devices"]
-        self.io = io or found[0]["io"]
+            f"{within} {program} devices --json"))["devices"]
         # Who it is -> what a command line begins with; device, GID, address.
         self.ends = {
-            "ours": (f"{within}{self.io} {program} run --",
+            "ours": (f"{within} {program} run --",
                      *places.find_gid(found, NETDEV, ADDRESS), ADDRESS),
             "rxe": ("", "rxe0", self.guest.gid_index(self.network.guest.ipv4),
                     self.network.guest.ipv4)}

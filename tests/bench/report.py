@@ -129,8 +129,8 @@ def steadiness(results):
 def machine_lines(results):
     m = results["machine"]
     return [f"{results['date']}, {m['cpu']}, {m['cores']} cores"
-            f"{', virtual' if m['virtual'] else ''}; {m['kernel']}; I/O by "
-            f"{m['io']}; {m['perftest']}; commit {m['commit']}"] + (
+            f"{', virtual' if m['virtual'] else ''}; {m['kernel']}; "
+            f"{m['perftest']}; commit {m['commit']}"] + (
                 [results["guest"]] if results.get("guest") else []) + (
                 [steadiness(results)] if results.get("core_to_core_ns") else [])
 

@@ -179,16 +179,17 @@ class End {
   // the packets.
   uint64_t SendTo(End& peer, Time now) {
     uint64_t packets = 0;
-    while (endpoint_.PollTransmit(now, &burst_)) {
+    while (const transport::Burst* burst =
+               endpoint_.PollTransmit(now, &sink_)) {
       transport::Train train;
-      train.bytes = burst_.bytes();
-      train.segment_size = burst_.segment_size();
+      train.bytes = burst->bytes();
+      train.segment_size = burst->segment_size();
       train.source = address_;
       train.destination = peer.address_;
-      train.source_port = burst_.flow()->av.source_port;
+      train.source_port = burst->flow()->av.source_port;
       train.hop_limit = 64;
       peer.endpoint_.OnTrain(train, now, nullptr);
-      packets += static_cast<uint64_t>(burst_.segments());
+      packets += static_cast<uint64_t>(burst->segments());
     }
     for (const uint64_t dropped : peer.endpoint_.counters().dropped) {
       if (dropped != 0) Die("a packet was not delivered");
@@ -212,7 +213,7 @@ class End {
   transport::Endpoint endpoint_;
   std::unique_ptr<transport::QueuePair> qp_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
-  transport::Burst burst_{buffer_, 64};
+  transport::OneBurst sink_{buffer_, 64};
 };
 
 struct Run {

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "rxe_user/broker/slot.h"
-#include "rxe_user/ports/port.h"
 #include "tools/rxe_user_cli/table.h"
 
 namespace rxe_user_cli {
@@ -61,8 +60,7 @@ std::string Speed(uint64_t mbps) {
 
 }  // namespace
 
-std::string DevicesAsText(const Devices& devices, const std::string& io,
-                          const PortTrouble& trouble) {
+std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
   std::vector<Row> rows = {
       {"DEVICE", "NETDEV", "STATE", "MTU", "ROCE MTU", "SPEED", "GUID"}};
   for (const auto& d : devices) {
@@ -80,18 +78,17 @@ std::string DevicesAsText(const Devices& devices, const std::string& io,
                       why.empty() ? "available" : why});
     }
   }
-  return text + "\n" + Aligned(rows) + "\nI/O by " + io + "\n";
+  return text + "\n" + Aligned(rows);
 }
 
-std::string DevicesAsJson(const Devices& devices, const std::string& io,
-                          const PortTrouble& trouble) {
+std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
   Json list = Json::array();
   for (const auto& d : devices) {
     Json device = {{"name", d->name},         {"netdev", d->netdev},
                    {"ifindex", d->ifindex},   {"state", d->up ? "up" : "down"},
                    {"mtu", d->mtu},           {"roce_mtu", d->roce_mtu},
                    {"loopback", d->loopback}, {"mac", Mac(d->mac)},
-                   {"guid", Guid(d->guid)},   {"io", io}};
+                   {"guid", Guid(d->guid)}};
     if (d->speed_mbps != 0) device["speed_mbps"] = d->speed_mbps;
     Json gids = Json::array();
     for (size_t i = 0; i < d->gids.size(); ++i) {
@@ -131,14 +128,11 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   const PortTrouble trouble = [](const LocalAddress& gid) {
     return std::string(rxe_user::PortAvailable(gid).message());
   };
-  const auto port = rxe_user::MakePort();
-  const std::string io =
-      port.ok() ? (*port)->name() : std::string(port.status().message());
   std::string text;
   if (json) {
-    text = DevicesAsJson(devices, io, trouble);
+    text = DevicesAsJson(devices, trouble);
   } else if (!devices.empty()) {
-    text = DevicesAsText(devices, io, trouble);
+    text = DevicesAsText(devices, trouble);
   }
   // Nothing is written for a reader who has gone (EPIPE), which is no error.
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||

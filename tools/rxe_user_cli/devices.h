@@ -17,18 +17,14 @@ using PortTrouble = std::function<std::string(const rxe_user::LocalAddress&)>;
 
 using Devices = std::vector<std::shared_ptr<const rxe_user::Device>>;
 
-// A table for people: a line per device, and one below it per GID; then `io`,
-// how datagrams would be sent (uring, socket).
-std::string DevicesAsText(const Devices& devices, const std::string& io,
-                          const PortTrouble& trouble);
+// A table for people: a line per device, and one below it per GID.
+std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble);
 
 // For programs: {"devices": [{"name", "netdev", "ifindex", "state" (up, down),
 // "mtu", "roce_mtu", "loopback", "speed_mbps" (absent: not known), "mac",
-// "guid", "io" (uring, socket), "gids": [{"index", "type", "gid", "address",
-// "scope" (of link-local ones), "port_available", "port_trouble" (if not
-// available)}]}]}.
-std::string DevicesAsJson(const Devices& devices, const std::string& io,
-                          const PortTrouble& trouble);
+// "guid", "gids": [{"index", "type", "gid", "address", "scope" (of link-local
+// ones), "port_available", "port_trouble" (if not available)}]}]}.
+std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble);
 
 // Lists the devices of this network namespace; the exit status.
 int RunDevices(bool json, std::FILE* out, std::FILE* err);

@@ -97,12 +97,11 @@ std::string CounterTable(const ReportRecord& record) {
 std::string DeviceText(const StatProcess& process, const StatDevice& device) {
   const ReportRecord& record = device.device;
   std::string text = Aligned(
-      {{"PROCESS", "COMMAND", "DEVICE", "NETDEV", "I/O", "SLOT", "LANES",
+      {{"PROCESS", "COMMAND", "DEVICE", "NETDEV", "SLOT", "LANES",
         "QUEUE PAIRS"},
        {Text(static_cast<uint64_t>(process.pid)), OrDash(process.command),
-        record.Word("name"), record.Word("netdev"), OrDash(record.Word("io")),
-        Text(record.Number("slot")), Text(device.lanes.size()),
-        Text(record.Number("queue_pair_count"))}});
+        record.Word("name"), record.Word("netdev"), Text(record.Number("slot")),
+        Text(device.lanes.size()), Text(record.Number("queue_pair_count"))}});
   text += "\n" + LaneTable(device);
   if (!device.queue_pairs.empty()) text += "\n" + QueuePairTable(device);
   if (const uint64_t more = record.Number("queue_pairs_left_out"); more != 0) {
@@ -167,7 +166,7 @@ const std::vector<std::string>& UsualCounters() {
       "port_xmit_packets", "port_xmit_data",   "tx_bursts",
       "rx_calls",          "rx_batches",       "tx_calls",
       "tx_sends",          "lane_rounds",      "helper_wakes",
-      "polling_modes",    "posts_batched",   "poll_yields"};
+      "polling_modes",     "posts_batched",    "poll_yields"};
   return usual;
 }
 

@@ -54,7 +54,6 @@ rxe_user::DeviceReport Sample(uint64_t packets) {
   rxe_user::DeviceReport device;
   device.name = "rxeu0";
   device.netdev = "eth0";
-  device.io = "uring";
   device.slot = 5;
   device.lanes = {lane};
   return device;
@@ -70,8 +69,8 @@ std::vector<StatProcess> Processes(uint64_t packets) {
 TEST(StatFormat, TextShowsDevicesLanesQueuePairsAndCounters) {
   EXPECT_EQ(
       StatAsText(Processes(5)),
-      "PROCESS  COMMAND      DEVICE  NETDEV  I/O    SLOT  LANES  QUEUE PAIRS\n"
-      "4711     ib_write_bw  rxeu0   eth0    uring  5     1      2\n"
+      "PROCESS  COMMAND      DEVICE  NETDEV  SLOT  LANES  QUEUE PAIRS\n"
+      "4711     ib_write_bw  rxeu0   eth0    5     1      2\n"
       "\n"
       "LANE  QUEUE PAIRS  SENT PKTS  RCVD PKTS  ROUNDS  HELPER WAKES\n"
       "0     2            5          0          8       0\n"
@@ -101,7 +100,6 @@ TEST(StatFormat, JsonHasEveryCounterAndAttribute) {
   EXPECT_EQ(process["command"], "ib_write_bw");
   const Json& device = process["devices"][0];
   EXPECT_EQ(device["name"], "rxeu0");
-  EXPECT_EQ(device["io"], "uring");
   EXPECT_EQ(device["queue_pair_count"], 2);
   EXPECT_EQ(device["counters"]["sent_pkts"], 5);
   EXPECT_EQ(device["counters"]["rx_icrc_encapsulated"], 0);

@@ -13,8 +13,8 @@
 
 namespace transport {
 
-// Collects the packets of one send. The caller (the port, the simulator) gives
-// the buffer; queue pairs fill it through Reserve and Commit.
+// Collects the packets of one send. A BurstSink gives the buffer; queue pairs
+// fill it through Reserve and Commit.
 class Burst {
  public:
   // `buffer` outlives the burst. `max_segments` of 1 sends every packet alone
@@ -67,6 +67,32 @@ class Burst {
   // last, and of the last one committed.
   uint32_t begun_icrc_ = 0;
   uint32_t last_icrc_ = 0;
+};
+
+// Where bursts go: a port, a simulated network. It is asked when the
+// destination of a burst is known, so it may choose the medium by that.
+class BurstSink {
+ public:
+  // An empty burst that was begun for `flow`; null: nothing can be sent now. It
+  // stays valid until the next call of the sink, and need not be filled.
+  virtual Burst* Begin(const Flow& flow) = 0;
+
+ protected:
+  ~BurstSink() = default;
+};
+
+// A sink of one burst, for those who take it away at once.
+class OneBurst final : public BurstSink {
+ public:
+  OneBurst(std::span<uint8_t> buffer, int max_segments)
+      : burst_(buffer, max_segments) {}
+  Burst* Begin(const Flow& flow) override {
+    burst_.Begin(&flow);
+    return &burst_;
+  }
+
+ private:
+  Burst burst_;
 };
 
 }  // namespace transport

@@ -184,15 +184,18 @@ void Endpoint::OnReceiveOverflow(Time now) {
 
 // --- Outputs.
 
-bool Endpoint::PollTransmit(Time now, Burst* burst) {
+Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
   TransmitScheduler& scheduler = impl_->scheduler;
   // A turn without output leaves the lists, so this ends; the bound is there
   // for those that are woken on the way.
   for (size_t turns = 4 * scheduler.size() + 16; turns > 0; --turns) {
-    const TransmitScheduler::Next next = scheduler.Take();
-    if (next.link == nullptr) return false;
+    const TransmitScheduler::Next next = scheduler.Peek();
     EndpointLink* const link = next.link;
-    burst->Begin(link->flow);
+    if (link == nullptr) return nullptr;
+    assert(link->flow != nullptr);
+    Burst* const burst = sink->Begin(*link->flow);
+    if (burst == nullptr) return nullptr;
+    scheduler.Take(next);
     Interests want = link->qp->Transmit(
         now, {.acks_only = next.acks_only, .bytes = impl_->TurnBytes(*link)},
         burst);
@@ -216,10 +219,10 @@ bool Endpoint::PollTransmit(Time now, Burst* burst) {
       counters_.tx_datagrams += burst->segments();
       counters_.tx_bytes += burst->bytes().size();
       if (observer_ != nullptr) ShowTransmitted(*burst, now);
-      return true;
+      return burst;
     }
   }
-  return false;
+  return nullptr;
 }
 
 Time Endpoint::NextTimeout() const {

@@ -53,9 +53,10 @@ class Endpoint {
   void OnReceiveOverflow(Time now);
 
   // --- Outputs.
-  // Fills `burst` with packets of one queue pair, the next in turn
-  // (TransmitScheduler). False when nothing can be sent now.
-  bool PollTransmit(Time now, Burst* burst);
+  // Fills a burst of `sink` with packets of one queue pair, the next in turn
+  // (TransmitScheduler). Null when nothing can be sent now, or the sink takes
+  // nothing: then the queue pair whose turn it is keeps it.
+  Burst* PollTransmit(Time now, BurstSink* sink);
   // When OnTimer wants to be called; kNever for not at all.
   Time NextTimeout() const;
   // Something is ready for PollTransmit.

@@ -43,8 +43,8 @@ inline constexpr size_t kPriorities = 4;
 
 struct EndpointLink {
   EndpointQp* qp = nullptr;
-  // Where its packets go, and the window they share; null while it has no
-  // single peer. The flow is the queue pair's.
+  // Where the packets that it sends next go, and the window they share; null
+  // while it has none to send. The flow is the queue pair's.
   const Flow* flow = nullptr;
   SharedPath* path = nullptr;
 

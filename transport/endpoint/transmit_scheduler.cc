@@ -67,20 +67,15 @@ void TransmitScheduler::Remove(EndpointLink* link) {
   link->woken = false;
 }
 
-TransmitScheduler::Next TransmitScheduler::Take() {
-  Next next = {.link = acks_.front()};
-  if (next.link == nullptr) {
-    next.link = active_.front();
-  } else if (!MayGoNow(*next.link)) {
-    next.acks_only = true;
-    RemoveAcks(next.link);
-    return next;
-  }
-  if (next.link != nullptr) {
-    Unlist(next.link);
-    RemoveAcks(next.link);
-  }
-  return next;
+TransmitScheduler::Next TransmitScheduler::Peek() const {
+  EndpointLink* const acks = acks_.front();
+  if (acks == nullptr) return {.link = active_.front()};
+  return {.link = acks, .acks_only = !MayGoNow(*acks)};
+}
+
+void TransmitScheduler::Take(const Next& next) {
+  if (!next.acks_only) Unlist(next.link);
+  RemoveAcks(next.link);
 }
 
 // It is the next one anyway, or as fresh as those before it.

@@ -54,12 +54,14 @@ class TransmitScheduler {
   // It has nothing to send. Idempotent.
   void Remove(EndpointLink* link);
 
-  // Takes out the one that is to transmit now; null: none.
+  // The one that is to transmit now; null: none.
   struct Next {
     EndpointLink* link = nullptr;
     bool acks_only = false;  // it is another one's turn to send data
   };
-  Next Take();
+  Next Peek() const;
+  // Takes out what Peek has returned, not null.
+  void Take(const Next& next);
   // It has transmitted `bytes` in its turn; `more`: it has more to send at
   // once. Not for a turn of acknowledgements only.
   void Transmitted(EndpointLink* link, size_t bytes, bool more);

@@ -31,8 +31,9 @@ class TransmitSchedulerTest : public ::testing::Test {
   }
   // Takes whose turn it is; '-': nobody's; a capital: answers only.
   char Take() {
-    const TransmitScheduler::Next next = scheduler.Take();
+    const TransmitScheduler::Next next = scheduler.Peek();
     if (next.link == nullptr) return '-';
+    scheduler.Take(next);
     const auto i = static_cast<char>(next.link - links.data());
     return static_cast<char>((next.acks_only ? 'A' : 'a') + i);
   }

@@ -204,9 +204,9 @@ uint32_t Network::NewPacket() {
 }
 
 void Network::Pump(Node& node) {
-  if (node.burst_ == nullptr) {
+  if (node.sink_ == nullptr) {
     node.burst_buffer_.resize(node.profile_.burst_bytes);
-    node.burst_ = std::make_unique<transport::Burst>(
+    node.sink_ = std::make_unique<transport::OneBurst>(
         node.burst_buffer_, node.profile_.max_segments);
   }
   for (uint64_t bursts = 0; now_ >= node.busy_until_; ++bursts) {
@@ -215,7 +215,8 @@ void Network::Pump(Node& node) {
       return;
     }
     const bool has = node.endpoint_->HasTransmit();
-    if (!node.endpoint_->PollTransmit(now_, node.burst_.get())) {
+    node.burst_ = node.endpoint_->PollTransmit(now_, node.sink_.get());
+    if (node.burst_ == nullptr) {
       if (node.endpoint_->HasTransmit()) {
         checker_->Fail(absl::StrCat(
             "node ", node.index(),

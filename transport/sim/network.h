@@ -126,7 +126,8 @@ class Node {
   SimMemory memory_;
   NodeProfile profile_;
   std::unique_ptr<transport::Endpoint> endpoint_;
-  std::unique_ptr<transport::Burst> burst_;
+  std::unique_ptr<transport::OneBurst> sink_;
+  const transport::Burst* burst_ = nullptr;  // the last one sent
   std::vector<uint8_t> burst_buffer_;
   Merge merge_;
   Time busy_until_ = 0;

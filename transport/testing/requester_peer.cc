@@ -25,7 +25,7 @@ void AddLine(const std::string& line, std::string* all) {
 }  // namespace
 
 RequesterPeer::RequesterPeer(const Options& options)
-    : buffer_(65507), burst_(buffer_, options.max_segments) {
+    : buffer_(65507), sink_(buffer_, options.max_segments) {
   local = &memory.Add(kVa, 1 << 20, kPd, kAccessLocalWrite);
   for (size_t i = 0; i < local->bytes.size(); ++i) {
     local->bytes[i] = static_cast<uint8_t>(i % 251);
@@ -142,14 +142,15 @@ std::string RequesterPeer::Describe(const wire::PacketView& packet) {
 }
 
 std::string RequesterPeer::TransmitOne() {
-  if (!endpoint.PollTransmit(now, &burst_)) return "";
+  const Burst* const burst = endpoint.PollTransmit(now, &sink_);
+  if (burst == nullptr) return "";
   std::string lines;
-  const std::span<const uint8_t> bytes = burst_.bytes();
-  for (int i = 0; i < burst_.segments(); ++i) {
-    const size_t at = i * burst_.segment_size();
+  const std::span<const uint8_t> bytes = burst->bytes();
+  for (int i = 0; i < burst->segments(); ++i) {
+    const size_t at = i * burst->segment_size();
     const auto datagram =
-        bytes.subspan(at, std::min(burst_.segment_size(), bytes.size() - at));
-    EXPECT_TRUE(burst_.flow()->icrc.Verify(datagram, static_cast<uint16_t>(i)));
+        bytes.subspan(at, std::min(burst->segment_size(), bytes.size() - at));
+    EXPECT_TRUE(burst->flow()->icrc.Verify(datagram, static_cast<uint16_t>(i)));
     wire::PacketView packet;
     EXPECT_EQ(wire::PacketView::Parse(datagram, &packet),
               wire::ParseError::kOk);

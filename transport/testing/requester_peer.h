@@ -131,7 +131,7 @@ class RequesterPeer {
   wire::Headers Response(wire::Operation operation, uint32_t psn) const;
 
   std::vector<uint8_t> buffer_;
-  Burst burst_;
+  OneBurst sink_;
 };
 
 }  // namespace transport

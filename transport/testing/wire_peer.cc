@@ -18,7 +18,7 @@ wire::IpAddress Address(const char* text) {
 }  // namespace
 
 WirePeer::WirePeer(const Options& options)
-    : buffer_(options.burst_bytes), burst_(buffer_, options.max_segments) {
+    : buffer_(options.burst_bytes), sink_(buffer_, options.max_segments) {
   target = &memory.Add(kVa, 64 * 1024, kPd, kAllAccess);
   QpConfig config;
   config.qpn = kQpn;
@@ -199,16 +199,17 @@ std::string WirePeer::Describe(const wire::PacketView& packet) {
 }
 
 std::string WirePeer::TransmitOne() {
-  if (!endpoint.PollTransmit(now, &burst_)) return "";
+  const Burst* const burst = endpoint.PollTransmit(now, &sink_);
+  if (burst == nullptr) return "";
   std::string lines;
-  EXPECT_FALSE(burst_.empty());
-  const std::span<const uint8_t> bytes = burst_.bytes();
-  for (int i = 0; i < burst_.segments(); ++i) {
-    const size_t at = i * burst_.segment_size();
+  EXPECT_FALSE(burst->empty());
+  const std::span<const uint8_t> bytes = burst->bytes();
+  for (int i = 0; i < burst->segments(); ++i) {
+    const size_t at = i * burst->segment_size();
     const auto datagram_bytes =
-        bytes.subspan(at, std::min(burst_.segment_size(), bytes.size() - at));
+        bytes.subspan(at, std::min(burst->segment_size(), bytes.size() - at));
     EXPECT_TRUE(
-        burst_.flow()->icrc.Verify(datagram_bytes, static_cast<uint16_t>(i)));
+        burst->flow()->icrc.Verify(datagram_bytes, static_cast<uint16_t>(i)));
     wire::PacketView packet;
     EXPECT_EQ(wire::PacketView::Parse(datagram_bytes, &packet),
               wire::ParseError::kOk);

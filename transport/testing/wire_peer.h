@@ -100,7 +100,7 @@ class WirePeer {
   std::string Describe(const wire::PacketView& packet);
 
   std::vector<uint8_t> buffer_;
-  Burst burst_;
+  OneBurst sink_;
 };
 
 }  // namespace transport

@@ -126,11 +126,13 @@ class UcTest : public ::testing::Test {
   std::vector<Bytes> Burst() {
     std::vector<Bytes> packets;
     std::vector<uint8_t> buffer(65507);
-    transport::Burst burst(buffer, 64);
-    if (!a.endpoint.PollTransmit(a.now, &burst)) return packets;
-    for (size_t at = 0; at < burst.bytes().size(); at += burst.segment_size()) {
-      const auto part = burst.bytes().subspan(
-          at, std::min(burst.segment_size(), burst.bytes().size() - at));
+    OneBurst sink(buffer, 64);
+    const transport::Burst* const burst = a.endpoint.PollTransmit(a.now, &sink);
+    if (burst == nullptr) return packets;
+    const std::span<const uint8_t> bytes = burst->bytes();
+    for (size_t at = 0; at < bytes.size(); at += burst->segment_size()) {
+      const auto part =
+          bytes.subspan(at, std::min(burst->segment_size(), bytes.size() - at));
       packets.emplace_back(part.begin(), part.end());
     }
     return packets;

@@ -1,0 +1,186 @@
+#include "rxe_user/ports/udp_receiver.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace rxe_user {
+namespace {
+
+// Batches smaller than this come several in a call: larger ones leave the
+// cache before they are looked at.
+constexpr size_t kSmallBatch = 16 << 10;
+// Quiet sockets are asked at every such call.
+constexpr uint32_t kQuietInterval = 8;
+
+}  // namespace
+
+absl::Status UdpReceiver::Open() {
+  memory_ = PrefaultedBuffer(kBuffers * kDatagramBytes);
+  if (memory_.bytes().empty()) {
+    return absl::ResourceExhaustedError("no memory for packet buffers");
+  }
+  arrivals_.reserve(kBuffers);
+  for (size_t i = 0; i < kBuffers; ++i) {
+    Incoming& incoming = incoming_[i];
+    incoming.buffer =
+        memory_.bytes().subspan(i * kDatagramBytes, kDatagramBytes);
+    incoming.vector = {incoming.buffer.data(), incoming.buffer.size()};
+    Prepare(i);
+  }
+  return absl::OkStatus();
+}
+
+UdpReceiver::~UdpReceiver() {
+  if (abandoned_) return;
+  for (size_t i = 0; i < socket_count_; ++i) ::close(sockets_[i].fd);
+}
+
+void UdpReceiver::AbandonInChild() {
+  abandoned_ = true;
+  for (size_t i = 0; i < socket_count_; ++i) ::close(sockets_[i].fd);
+  memory_.Release();
+}
+
+absl::Status UdpReceiver::Add(const LocalAddress& local, int fd) {
+  const std::lock_guard<std::mutex> lock(adding_);
+  absl::Status status = PrepareReceiver(fd, !local.address.is_v4());
+  const size_t count = socket_count_.load(std::memory_order_relaxed);
+  if (status.ok() && count == kMaxSockets) {
+    status = absl::ResourceExhaustedError("too many addresses");
+  }
+  if (status.ok()) {
+    Socket& socket = sockets_[count];
+    socket.fd = fd;
+    socket.local = local;
+    socket.overflow = DropCount(fd);  // under a former owner
+    socket_count_.store(count + 1, std::memory_order_release);
+  }
+  if (!status.ok()) ::close(fd);
+  return status;
+}
+
+bool UdpReceiver::Has(const wire::IpAddress& address) const {
+  const size_t count = socket_count_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < count; ++i) {
+    if (sockets_[i].local.address == address) return true;
+  }
+  return false;
+}
+
+std::vector<int> UdpReceiver::Descriptors() const {
+  const size_t count = socket_count_.load(std::memory_order_acquire);
+  std::vector<int> descriptors;
+  for (size_t i = 0; i < count; ++i) descriptors.push_back(sockets_[i].fd);
+  return descriptors;
+}
+
+std::span<const transport::Train> UdpReceiver::Receive(bool thorough) {
+  arrivals_.clear();
+  more_ = false;
+  const size_t count = socket_count_.load(std::memory_order_acquire);
+  if (count == 0) return {};
+  // The busy socket is asked at every call. Now and then another one comes
+  // first, so that a flood at one address does not silence the others.
+  const bool turn = ++tick_ % kQuietInterval == 0;
+  const size_t first = turn ? hot_ + 1 : hot_;
+  const size_t asked = thorough || turn ? count : 1;
+  for (size_t i = 0; i < asked; ++i) {
+    const size_t index = (first + i) % count;
+    if (ReceiveFrom(sockets_[index]) != 0) {
+      hot_ = index;
+      break;
+    }
+  }
+  return arrivals_;
+}
+
+size_t UdpReceiver::ReceiveFrom(Socket& socket) {
+  const size_t asked = socket.many ? kBuffers : 1;
+  const long received = Call(socket.fd, asked);
+  if (received < 0) {
+    socket.many = false;
+    // Another error is used up by being told.
+    more_ = errno != EAGAIN && errno != EWOULDBLOCK;
+    socket.had_more = more_;
+    return more_ ? 1 : 0;
+  }
+  const auto got = static_cast<size_t>(received);
+  size_t bytes = 0;
+  for (size_t i = 0; i < got; ++i) bytes += Deliver(socket, i);
+  more_ = got == asked;
+  // recvmmsg(2) for one takes a quarter longer than recvmsg(2), and in a
+  // ping-pong each comes alone: so not before two calls in a row were full.
+  const bool several = got > 1 || (more_ && socket.had_more);
+  socket.many = several && bytes < got * kSmallBatch;
+  socket.had_more = more_;
+  return got;
+}
+
+// By syscall(2): these functions of the C library are cancellation points,
+// which makes them look twice in each call whether to end the thread. Nobody is
+// cancelled under the lane's lock (adaptive_lock.h).
+long UdpReceiver::Call(int fd, size_t asked) {
+  ++counters_.rx_calls;
+  if (asked > 1) {
+    return ::syscall(SYS_recvmmsg, fd, messages_.data(), asked, MSG_DONTWAIT,
+                     nullptr);
+  }
+  const long bytes =
+      ::syscall(SYS_recvmsg, fd, &messages_[0].msg_hdr, MSG_DONTWAIT);
+  if (bytes < 0) return bytes;
+  messages_[0].msg_len = static_cast<unsigned>(bytes);
+  return 1;
+}
+
+size_t UdpReceiver::Deliver(Socket& socket, size_t index) {
+  ++counters_.rx_arrivals;
+  const Incoming& incoming = incoming_[index];
+  const size_t bytes = messages_[index].msg_len;
+  const ReceiveControl control = ReadReceiveControl(messages_[index].msg_hdr);
+  const bool truncated = messages_[index].msg_hdr.msg_flags & MSG_TRUNC;
+  Prepare(index);
+  if (control.has_overflow) {
+    const uint32_t fresh = control.overflow - socket.overflow;
+    socket.overflow = control.overflow;
+    counters_.rx_overflow += fresh;
+    new_overflow_ += fresh;
+  }
+  if (truncated) {
+    ++counters_.rx_truncated;
+    return 0;
+  }
+  transport::Train train;
+  train.bytes = incoming.buffer.first(bytes);
+  train.segment_size = control.segment_size != 0 ? control.segment_size
+                                                 : std::max<size_t>(bytes, 1);
+  train.source = FromSocketAddress(incoming.from);
+  train.destination = socket.local.address;
+  train.source_port = ntohs(incoming.from.any.sa_family == AF_INET
+                                ? incoming.from.v4.sin_port
+                                : incoming.from.v6.sin6_port);
+  train.traffic_class = control.traffic_class;
+  train.hop_limit = control.hop_limit;
+  arrivals_.push_back(train);
+  return bytes;
+}
+
+// A receive leaves in a message what came; all of it is asked for again.
+void UdpReceiver::Prepare(size_t index) {
+  Incoming& incoming = incoming_[index];
+  msghdr& message = messages_[index].msg_hdr;
+  message.msg_name = &incoming.from;
+  message.msg_namelen = sizeof(incoming.from);
+  message.msg_iov = &incoming.vector;
+  message.msg_iovlen = 1;
+  message.msg_control = incoming.control;
+  message.msg_controllen = sizeof(incoming.control);
+  message.msg_flags = 0;
+}
+
+uint64_t UdpReceiver::TakeOverflow() { return std::exchange(new_overflow_, 0); }
+
+}  // namespace rxe_user

@@ -1,0 +1,88 @@
+// The receiving half of the UDP port: the sockets of the device's addresses on
+// port 4791, and how many calls it takes to read them.
+//
+// Sockets are added under a mutex of their own, to a table that only grows, so
+// the lane need not be locked (or may be) while an address is opened.
+// Everything else is called under the lane's lock.
+#ifndef RXE_USER_PORTS_UDP_RECEIVER_H_
+#define RXE_USER_PORTS_UDP_RECEIVER_H_
+
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rxe_user/ports/port.h"
+#include "rxe_user/ports/prefaulted_buffer.h"
+#include "rxe_user/ports/udp_socket.h"
+
+namespace rxe_user {
+
+class UdpReceiver {
+ public:
+  explicit UdpReceiver(PortCounters* counters) : counters_(*counters) {}
+  ~UdpReceiver();
+  // To be called once, before anything else.
+  absl::Status Open();
+
+  // As those of Port.
+  absl::Status Add(const LocalAddress& local, int fd);
+  bool Has(const wire::IpAddress& address) const;
+  std::vector<int> Descriptors() const;
+  std::span<const transport::Train> Receive(bool thorough);
+  bool more() const { return more_; }
+  uint64_t TakeOverflow();
+  void AbandonInChild();
+
+ private:
+  static constexpr size_t kBuffers = 8;
+  static constexpr size_t kMaxSockets = 256;
+
+  struct Socket {
+    int fd = -1;
+    LocalAddress local;
+    bool many = false;      // to be asked for as many as there is room for
+    bool had_more = false;  // the last call brought as many as it asked for
+    uint32_t overflow = 0;  // what SO_RXQ_OVFL said last
+  };
+  // Where a datagram goes. The messages point into it, so it stays put.
+  struct Incoming {
+    std::span<uint8_t> buffer;
+    iovec vector{};
+    SocketAddress from{};
+    alignas(cmsghdr) uint8_t control[kControlBytes];
+  };
+
+  size_t ReceiveFrom(Socket& socket);
+  // Returns how many datagrams came; < 0: errno says why none.
+  long Call(int fd, size_t asked);
+  void Prepare(size_t index);
+  // Returns the bytes of message `index`; 0 if it was not kept.
+  size_t Deliver(Socket& socket, size_t index);
+
+  PortCounters& counters_;
+  bool abandoned_ = false;
+
+  std::mutex adding_;  // serialises growth of the table
+  std::array<Socket, kMaxSockets> sockets_;
+  std::atomic<size_t> socket_count_ = 0;
+
+  PrefaultedBuffer memory_;
+  std::array<Incoming, kBuffers> incoming_;
+  std::array<mmsghdr, kBuffers> messages_{};
+  std::vector<transport::Train> arrivals_;
+  size_t hot_ = 0;  // the socket that had something last
+  uint32_t tick_ = 0;
+  bool more_ = false;
+  uint64_t new_overflow_ = 0;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_UDP_RECEIVER_H_

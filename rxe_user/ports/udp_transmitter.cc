@@ -1,0 +1,291 @@
+#include "rxe_user/ports/udp_transmitter.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "absl/strings/str_cat.h"
+#include "rxe_user/base/errno_status.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+// Sends gather until they make a call worth while, and not longer: what was
+// just written is still in the cache.
+constexpr size_t kFlushBytes = 48 << 10;
+// Limits of the kernel: UDP_MAX_SEGMENTS since 6.9, and before.
+constexpr int kMaxSegments = 128;
+constexpr int kOldMaxSegments = 64;
+
+// The socket, or the system, has no room just now.
+bool IsFull(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS ||
+         error == ENOMEM || error == EINTR;
+}
+
+bool IsNoSegmentation(int error) {
+  return error == EINVAL || error == EMSGSIZE || error == EIO ||
+         error == EOPNOTSUPP;
+}
+
+}  // namespace
+
+absl::Status UdpTransmitter::Open() {
+  memory_ = PrefaultedBuffer(kBuffers * kDatagramBytes);
+  if (memory_.bytes().empty()) {
+    return absl::ResourceExhaustedError("no memory for packet buffers");
+  }
+  free_.reserve(kBuffers);
+  queued_.reserve(kBuffers);
+  for (size_t i = 0; i < kBuffers; ++i) {
+    outgoing_[i].buffer =
+        memory_.bytes().subspan(i * kDatagramBytes, kMaxUdpPayload);
+    free_.push_back(static_cast<uint8_t>(kBuffers - 1 - i));
+  }
+  const int probe = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return ErrnoStatus(errno, "UDP socket");
+  max_segments_ = SegmentationSupported(probe) ? kMaxSegments : 1;
+  ::close(probe);
+  return absl::OkStatus();
+}
+
+UdpTransmitter::~UdpTransmitter() {
+  if (abandoned_) return;
+  for (size_t i = 0; i < socket_count_; ++i) ::close(sockets_[i].fd);
+}
+
+void UdpTransmitter::AbandonInChild() {
+  abandoned_ = true;
+  for (size_t i = 0; i < socket_count_; ++i) ::close(sockets_[i].fd);
+  memory_.Release();
+}
+
+absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
+                                                    uint32_t choice) {
+  choice %= kSocketsPerAddress;
+  const std::lock_guard<std::mutex> lock(adding_);
+  const size_t count = socket_count_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < count; ++i) {
+    const Socket& socket = sockets_[i];
+    if (socket.choice == choice && socket.local.address == local.address) {
+      return socket.port;
+    }
+  }
+  if (count == kMaxSockets) {
+    return absl::ResourceExhaustedError("too many addresses");
+  }
+  Socket& socket = sockets_[count];
+  const absl::StatusOr<int> fd = OpenSender(local, &socket.port);
+  if (!fd.ok()) return fd.status();
+  socket.fd = *fd;
+  socket.local = local;
+  socket.choice = choice;
+  socket_count_.store(count + 1, std::memory_order_release);
+  return socket.port;
+}
+
+// Known destination, known limit: what goes in parts is only what was filled
+// before the limit was found.
+transport::Burst* UdpTransmitter::Begin(const transport::Flow& flow) {
+  if (blocked_ || free_.empty()) return nullptr;
+  Outgoing& outgoing = outgoing_[free_.back()];
+  outgoing.burst =
+      transport::Burst(outgoing.buffer, SegmentLimit(flow.av.destination));
+  outgoing.burst.Begin(&flow);
+  return &outgoing.burst;
+}
+
+UdpTransmitter::Socket* UdpTransmitter::FindSocket(
+    const transport::AddressVector& av) {
+  const size_t count = socket_count_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < count; ++i) {
+    Socket& socket = sockets_[i];
+    if (socket.port == av.source_port && socket.local.address == av.source) {
+      return &socket;
+    }
+  }
+  return nullptr;
+}
+
+void UdpTransmitter::Prepare(Outgoing& outgoing, Socket& socket) {
+  const transport::Flow& flow = *outgoing.burst.flow();
+  if (!socket.defaults) {
+    socket.defaults = SetSendDefaults(socket.fd, flow.av);
+  }
+  const size_t segment_size =
+      outgoing.burst.segments() > 1 ? outgoing.burst.segment_size() : 0;
+  outgoing.fd = socket.fd;
+  outgoing.sent = 0;
+  outgoing.destination = flow.av.destination;
+  outgoing.icrc = flow.icrc;
+  outgoing.vector = {outgoing.buffer.data(), outgoing.burst.bytes().size()};
+  outgoing.message = {};
+  outgoing.message.msg_name = &outgoing.to;
+  outgoing.message.msg_namelen =
+      ToSocketAddress(flow.av.destination, wire::kRoceUdpPort,
+                      socket.local.scope_id, &outgoing.to);
+  outgoing.message.msg_iov = &outgoing.vector;
+  outgoing.message.msg_iovlen = 1;
+  outgoing.message.msg_controllen = WriteSendControl(
+      flow.av, segment_size, *socket.defaults, outgoing.control);
+  outgoing.message.msg_control =
+      outgoing.message.msg_controllen != 0 ? outgoing.control : nullptr;
+}
+
+void UdpTransmitter::Queue() {
+  assert(!free_.empty());
+  const uint8_t index = free_.back();
+  Outgoing& outgoing = outgoing_[index];
+  Socket* const socket = FindSocket(outgoing.burst.flow()->av);
+  if (socket == nullptr) {
+    ++counters_.tx_errors;
+    return;
+  }
+  ++counters_.tx_bursts;
+  Prepare(outgoing, *socket);
+  free_.pop_back();
+  queued_.push_back(index);
+  queued_bytes_ += outgoing.burst.bytes().size();
+  if (free_.empty() || queued_bytes_ >= kFlushBytes) Flush();
+}
+
+void UdpTransmitter::Flush() {
+  const auto begin = queued_.begin();
+  const auto end = queued_.end();
+  auto kept = begin;  // those before it have to wait
+  for (auto next = begin; next != end;) {
+    Outgoing& outgoing = outgoing_[*next];
+    // There may be room again by now, but what is behind one that waits stays
+    // behind it: the peer would see a gap.
+    bool waits = std::any_of(begin, kept, [&](uint8_t index) {
+      return outgoing_[index].fd == outgoing.fd;
+    });
+    if (!waits && MustGoInParts(outgoing)) {
+      waits = !SendInParts(outgoing);
+    } else if (!waits) {
+      const auto last = std::find_if(next, end, [&](uint8_t index) {
+        return outgoing_[index].fd != outgoing.fd ||
+               MustGoInParts(outgoing_[index]);
+      });
+      const size_t sent = Send({next, last});
+      for (size_t i = 0; i < sent; ++i) free_.push_back(*next++);
+      if (sent != 0) continue;
+      const int error = errno;
+      if (outgoing.burst.segments() > 1 && IsNoSegmentation(error)) {
+        LowerSegmentLimit(outgoing, error);
+        continue;
+      }
+      waits = IsFull(error);
+      if (!waits) CountDrop(error);
+    }
+    if (waits) {
+      *kept++ = *next++;
+    } else {
+      free_.push_back(*next++);
+    }
+  }
+  blocked_ = kept != begin;
+  queued_.erase(kept, end);
+  queued_bytes_ = 0;
+  if (blocked_) ++counters_.tx_blocked;
+}
+
+size_t UdpTransmitter::Send(std::span<const uint8_t> indices) {
+  mmsghdr messages[kBuffers];
+  for (size_t i = 0; i < indices.size(); ++i) {
+    messages[i] = {outgoing_[indices[i]].message, 0};
+  }
+  return Call(outgoing_[indices[0]].fd, {messages, indices.size()});
+}
+
+bool UdpTransmitter::MustGoInParts(const Outgoing& outgoing) const {
+  return outgoing.burst.segments() > SegmentLimit(outgoing.destination);
+}
+
+// The kernel may be one that takes fewer segments; or the path takes none.
+void UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
+  if (SegmentLimit(outgoing.destination) > kOldMaxSegments &&
+      outgoing.burst.segments() > kOldMaxSegments && error == EINVAL) {
+    max_segments_ = kOldMaxSegments;
+  } else {
+    segment_limits_[outgoing.destination] = 1;
+  }
+}
+
+bool UdpTransmitter::SendInParts(Outgoing& outgoing) {
+  if (outgoing.sent == 0) ++counters_.tx_split;
+  const std::span<uint8_t> bytes =
+      outgoing.buffer.first(outgoing.burst.bytes().size());
+  const size_t segment_size = outgoing.burst.segment_size();
+  // Segments now have other places in their sends, hence other IP IDs. The
+  // control messages keep their order, UDP_SEGMENT first.
+  while (outgoing.sent < bytes.size()) {
+    const size_t room =
+        segment_size * static_cast<size_t>(SegmentLimit(outgoing.destination));
+    const std::span<uint8_t> part = bytes.subspan(
+        outgoing.sent, std::min(room, bytes.size() - outgoing.sent));
+    uint16_t id = 0;
+    for (size_t at = 0; at < part.size(); at += segment_size) {
+      outgoing.icrc->Store(
+          part.subspan(at, std::min(segment_size, part.size() - at)), id++);
+    }
+    outgoing.vector = {part.data(), part.size()};
+    mmsghdr message = {outgoing.message, 0};
+    if (id == 1) {
+      const size_t skip = CMSG_SPACE(sizeof(uint16_t));
+      message.msg_hdr.msg_controllen -= skip;
+      message.msg_hdr.msg_control = message.msg_hdr.msg_controllen != 0
+                                        ? outgoing.control + skip
+                                        : nullptr;
+    }
+    if (Call(outgoing.fd, {&message, 1}) == 0) {
+      const int error = errno;
+      if (IsFull(error)) return false;
+      if (id > 1 && IsNoSegmentation(error)) {
+        LowerSegmentLimit(outgoing, error);
+        continue;
+      }
+      CountDrop(error);
+    }
+    outgoing.sent += part.size();
+  }
+  return true;
+}
+
+void UdpTransmitter::CountDrop(int error) {
+  switch (error) {
+    case EMSGSIZE:
+      ++counters_.tx_too_long;
+      break;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EADDRNOTAVAIL:
+      ++counters_.tx_unreachable;
+      break;
+    default:
+      ++counters_.tx_errors;
+  }
+}
+
+int UdpTransmitter::SegmentLimit(const wire::IpAddress& destination) const {
+  if (segment_limits_.empty()) return max_segments_;
+  const auto found = segment_limits_.find(destination);
+  return found == segment_limits_.end() ? max_segments_ : found->second;
+}
+
+// By syscall(2): these functions of the C library are cancellation points,
+// which makes them look twice in each call whether to end the thread. Nobody is
+// cancelled under the lane's lock (adaptive_lock.h).
+size_t UdpTransmitter::Call(int fd, std::span<mmsghdr> messages) {
+  ++counters_.tx_calls;
+  const long sent = ::syscall(SYS_sendmmsg, fd, messages.data(),
+                              messages.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return static_cast<size_t>(std::max(sent, 0L));
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,108 @@
+// The transmitting half of the UDP port: the sockets that only send, bursts on
+// their way, and what is done where the system does not take them.
+//
+// Sockets are added under a mutex of their own, to a table that only grows, so
+// the lane need not be locked (or may be) while a flow begins. Everything else
+// is called under the lane's lock.
+#ifndef RXE_USER_PORTS_UDP_TRANSMITTER_H_
+#define RXE_USER_PORTS_UDP_TRANSMITTER_H_
+
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/ports/port.h"
+#include "rxe_user/ports/prefaulted_buffer.h"
+#include "rxe_user/ports/udp_socket.h"
+#include "wire/icrc.h"
+
+namespace rxe_user {
+
+class UdpTransmitter {
+ public:
+  explicit UdpTransmitter(PortCounters* counters) : counters_(*counters) {}
+  ~UdpTransmitter();
+  // To be called once, before anything else.
+  absl::Status Open();
+
+  // As those of Port.
+  absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
+                                      uint32_t choice);
+  transport::Burst* Begin(const transport::Flow& flow);
+  void Queue();
+  void Flush();
+  bool blocked() const { return blocked_; }
+  void AbandonInChild();
+
+ private:
+  static constexpr size_t kBuffers = 8;
+  static constexpr size_t kMaxSockets = 256;
+  static constexpr uint32_t kSocketsPerAddress = 8;
+
+  struct Socket {
+    int fd = -1;
+    LocalAddress local;
+    uint32_t choice = 0;
+    uint16_t port = 0;
+    // From the first send on, whose they are. Under the lane's lock.
+    std::optional<SendDefaults> defaults;
+  };
+  // A burst on its way. Messages point into it, so it stays put.
+  struct Outgoing {
+    std::span<uint8_t> buffer;
+    transport::Burst burst{{}, 1};
+    int fd = -1;
+    size_t sent = 0;  // bytes, of one that goes in parts
+    msghdr message{};
+    iovec vector{};
+    SocketAddress to{};
+    wire::IpAddress destination;
+    std::optional<wire::IcrcFlow> icrc;  // a copy: the flow may go away
+    alignas(cmsghdr) uint8_t control[kControlBytes];
+  };
+
+  Socket* FindSocket(const transport::AddressVector& av);
+  void Prepare(Outgoing& outgoing, Socket& socket);
+  // Sends the first of `indices`, all of one socket, in order. Returns how many
+  // the system took; if none, errno says why.
+  size_t Send(std::span<const uint8_t> indices);
+  size_t Call(int fd, std::span<mmsghdr> messages);
+  bool MustGoInParts(const Outgoing& outgoing) const;
+  // Sends what is left of one that must. False if it has to wait for more.
+  bool SendInParts(Outgoing& outgoing);
+  // A segmented send of it has failed for being one.
+  void LowerSegmentLimit(const Outgoing& outgoing, int error);
+  void CountDrop(int error);
+  int SegmentLimit(const wire::IpAddress& destination) const;
+
+  PortCounters& counters_;
+  bool abandoned_ = false;
+
+  std::mutex adding_;  // serialises growth of the table
+  std::array<Socket, kMaxSockets> sockets_;
+  std::atomic<size_t> socket_count_ = 0;
+
+  PrefaultedBuffer memory_;
+  std::array<Outgoing, kBuffers> outgoing_;
+  std::vector<uint8_t> free_;    // indices; the last one is used next
+  std::vector<uint8_t> queued_;  // indices, in order
+  size_t queued_bytes_ = 0;
+  bool blocked_ = false;
+  int max_segments_ = 1;
+  // Destinations to which segmented sends of more than this fail.
+  absl::flat_hash_map<wire::IpAddress, int> segment_limits_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_UDP_TRANSMITTER_H_
