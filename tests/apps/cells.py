@@ -154,6 +154,9 @@ def pingpong_cells():
         ("ibv_rc_pingpong", "-r", "1"),
         ("ibv_srq_pingpong",),
         ("ibv_srq_pingpong", "-e"),
+        ("ibv_uc_pingpong",),
+        ("ibv_uc_pingpong", "-e"),
+        ("ibv_uc_pingpong", "-c", "-s", "16384", "-n", "2000"),
     ]
     return [Cell(p[0], p[1:]) for p in plain]
 
@@ -167,4 +170,18 @@ def core_cells():
         Cell("ib_write_bw", ("-s", "1048576", "-n", "500")),
         Cell("ib_read_lat", ("-n", "500")),
         Cell("ib_atomic_bw", ("-q", "8", "-A", "CMP_AND_SWAP")),
+        Cell("ibv_uc_pingpong", ("-c",)),
+    ] + unreliable_cells()
+
+
+def unreliable_cells():
+    """On unreliable connections: what a receiver misses, nobody sends again."""
+    return [
+        Cell(program, ("-c", "UC") + options)
+        for program, options in (
+            ("ib_send_bw", ("-s", "4096", "-n", "2000")),
+            ("ib_send_lat", ("-s", "64", "-n", "1000")),
+            ("ib_write_bw", ("-s", "65536", "-n", "1000")),
+            ("ib_write_lat", ("-s", "4097", "-n", "1000")),
+        )
     ]

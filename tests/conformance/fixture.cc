@@ -132,7 +132,7 @@ void PairTest::MakeSide(Side* side, const QpOptions& options, int cqe,
     attr.recv_cq = side->cq;
     attr.srq = options.srq;
     attr.cap = options.cap;
-    attr.qp_type = IBV_QPT_RC;
+    attr.qp_type = options.type;
     attr.sq_sig_all = options.signal_all;
     attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     attr.pd = pd_;
@@ -144,7 +144,7 @@ void PairTest::MakeSide(Side* side, const QpOptions& options, int cqe,
     attr.recv_cq = side->cq;
     attr.srq = options.srq;
     attr.cap = options.cap;
-    attr.qp_type = IBV_QPT_RC;
+    attr.qp_type = options.type;
     attr.sq_sig_all = options.signal_all;
     side->qp = ibv_create_qp(pd_, &attr);
   }
@@ -203,11 +203,16 @@ ibv_qp_attr PairTest::RtrAttributes(uint32_t peer,
 
 int PairTest::ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options) {
   ToInit(qp, options);
+  int to_rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+               IBV_QP_RQ_PSN;
+  int to_rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (qp->qp_type == IBV_QPT_RC) {
+    to_rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    to_rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+              IBV_QP_MAX_QP_RD_ATOMIC;
+  }
   ibv_qp_attr attr = RtrAttributes(peer, options);
-  int error = ibv_modify_qp(
-      qp, &attr,
-      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  const int error = ibv_modify_qp(qp, &attr, to_rtr);
   if (error != 0) return error;
   attr = {};
   attr.qp_state = IBV_QPS_RTS;
@@ -216,10 +221,7 @@ int PairTest::ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options) {
   attr.rnr_retry = options.rnr_retry;
   attr.sq_psn = 0x123456;
   attr.max_rd_atomic = options.max_rd_atomic;
-  return ibv_modify_qp(qp, &attr,
-                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                           IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                           IBV_QP_MAX_QP_RD_ATOMIC);
+  return ibv_modify_qp(qp, &attr, to_rts);
 }
 
 void PairTest::Connect(Side* a, Side* b, const ConnectOptions& options) {

@@ -35,6 +35,7 @@ struct Side {
 };
 
 struct QpOptions {
+  ibv_qp_type type = IBV_QPT_RC;
   ibv_qp_cap cap = {64, 64, 4, 4, 128};
   bool signal_all = false;
   ibv_srq* srq = nullptr;
@@ -82,7 +83,8 @@ class PairTest : public DeviceTest {
   void DestroySide(Side* side);
   void DestroyQp(Side* side);
   void ToInit(ibv_qp* qp, const ConnectOptions& options = {});
-  // From RESET. Returns what the last ibv_modify_qp gave.
+  // From RESET, by the attributes that the type has. Returns what the last
+  // ibv_modify_qp gave.
   int ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options = {});
   void Connect(Side* a, Side* b, const ConnectOptions& options = {});
   ibv_qp_attr RtrAttributes(uint32_t peer, const ConnectOptions& options = {});
