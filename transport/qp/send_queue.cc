@@ -95,6 +95,7 @@ int SendQueue::Push(const SendRequest& request) {
       .imm_be_or_rkey = immediate ? request.imm_be : request.invalidate_rkey,
       .remote_srqn = request.remote_srqn,
       .message = 0,
+      .row = &operation,
       .opcode = request.opcode,
       .flags = static_cast<uint8_t>(request.flags),
       .num_sge = num_sge,
