@@ -24,6 +24,8 @@ class OutOfOrderPackets {
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
+  // No memory is taken: nothing has been held since Clear.
+  bool unused() const { return arena_ == nullptr; }
   bool Contains(uint64_t psn) const;
   // Only when not empty.
   uint64_t first_psn() const { return arena_->entries[head_].psn; }

@@ -68,7 +68,8 @@ void Responder::OnRequest(const wire::PacketView& packet, Time now) {
   } else if (psn > expected_) {
     OnGap(packet, psn);
   } else if (Execute(packet, now) == Outcome::kExecuted) {
-    ExecuteKept(now);
+    gap_deadline_ = kNever;
+    if (!out_of_order_.unused()) ExecuteKept(now);
   }
 }
 

@@ -141,7 +141,8 @@ class Responder {
 
   // --- responder_gap.cc
   void OnGap(const wire::PacketView& packet, uint64_t psn);
-  // Executes what was kept and is now in order.
+  // Executes what was kept and is now in order; waits for the gap behind that,
+  // if any.
   void ExecuteKept(Time now);
   void ReportGap();
   // How long after one gap has filled the next one is left unreported, unless

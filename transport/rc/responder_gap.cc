@@ -33,7 +33,6 @@ void Responder::OnGapTimer() {
 }
 
 void Responder::ExecuteKept(Time now) {
-  gap_deadline_ = kNever;
   while (!out_of_order_.empty() && out_of_order_.first_psn() <= expected_) {
     if (out_of_order_.first_psn() < expected_) {  // a later copy overtook it
       out_of_order_.PopFirst();
