@@ -112,7 +112,11 @@ class Requester {
   // --- requester_send.cc
   Source NextSource(Time now) const;
   bool ReplayIsDue() const;
-  bool NewIsDue() const;
+  // There is a packet never sent: of what has begun, or of what may begin.
+  bool NewIsQueued() const {
+    return snd_nxt_index_ != begun_ || (!draining_ && begun_ != queue_.tail());
+  }
+  bool NewIsDue() const;  // if it is queued
   // Finds the item that comes next, and whether the window permits it.
   Next Decide(Time now, Item* item) const;
   Next DecideReplay(Item* item) const;
@@ -181,7 +185,10 @@ class Requester {
   void OnAckTimeout(Time now);
   void OnProbe(Time now);
   void RunTimers(Time now);
-  Time NextTimeout() const;
+  Time NextTimeout() const {
+    return rnr_until_ != kNever || outstanding() ? ArmedTimeout() : kNever;
+  }
+  Time ArmedTimeout() const;
   Time AckDeadline() const;
   Time ProbeDeadline() const;
   void StopTimers();

@@ -172,10 +172,9 @@ Time Requester::ProbeDeadline() const {
   return probe_base_ + interval;
 }
 
-Time Requester::NextTimeout() const {
+Time Requester::ArmedTimeout() const {
   if (!running_) return kNever;
   if (rnr_until_ != kNever) return rnr_until_;
-  if (!outstanding()) return kNever;
   return std::min(AckDeadline(), ProbeDeadline());
 }
 

@@ -49,7 +49,7 @@ Requester::Source Requester::NextSource(Time now) const {
   if (snd_nxt_ < snd_max_) {
     return ReplayIsDue() ? Source::kReplay : Source::kNothing;
   }
-  return NewIsDue() ? Source::kNew : Source::kNothing;
+  return NewIsQueued() && NewIsDue() ? Source::kNew : Source::kNothing;
 }
 
 // A READ of which part has been answered has been executed as a whole, and the
@@ -66,7 +66,6 @@ bool Requester::ReplayIsDue() const {
 
 bool Requester::NewIsDue() const {
   const bool begins = snd_nxt_index_ == begun_;
-  if (begins && (draining_ || begun_ == queue_.tail())) return false;
   if (snd_max_ - snd_una_ >= kMaxOutstanding) return false;
   const SendWqe& wqe = queue_.at(snd_nxt_index_);
   const SendOperation& operation = wqe.operation();
