@@ -107,9 +107,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   uint8_t* out = burst->Reserve(header_bytes + bytes + headers.bth.pad_count +
                                 wire::kIcrcSize);
   if (out == nullptr) return false;
-  uint8_t header[wire::kMaxHeaderSize];
-  wire::EmitHeaders(headers, header);
-  std::memcpy(out, header, header_bytes);
+  wire::EmitHeaders(headers, out);
   std::optional<uint32_t> icrc;
   if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
@@ -177,11 +175,10 @@ bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
                       resource->first_psn);
   headers.aeth.msn = resource->msn & wire::kPsnMask;
   headers.atomic_ack.original = resource->original;
-  uint8_t header[wire::kMaxHeaderSize];
-  const size_t size = wire::EmitHeaders(headers, header);
-  uint8_t* out = burst->Reserve(size + wire::kIcrcSize);
+  uint8_t* out = burst->Reserve(
+      wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
   if (out == nullptr) return false;
-  std::memcpy(out, header, size);
+  wire::EmitHeaders(headers, out);
   burst->Commit();
   resource->pending = false;
   resource->answered = true;
@@ -194,11 +191,10 @@ bool Responder::TransmitAcknowledge(uint64_t psn, uint8_t syndrome,
   wire::Headers headers = ResponseHeaders(wire::Operation::kAcknowledge, psn);
   headers.aeth.syndrome = syndrome;
   headers.aeth.msn = ack_msn & wire::kPsnMask;
-  uint8_t header[wire::kMaxHeaderSize];
-  const size_t size = wire::EmitHeaders(headers, header);
-  uint8_t* out = burst->Reserve(size + wire::kIcrcSize);
+  uint8_t* out = burst->Reserve(
+      wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
   if (out == nullptr) return false;
-  std::memcpy(out, header, size);
+  wire::EmitHeaders(headers, out);
   burst->Commit();
   return true;
 }
