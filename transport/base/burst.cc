@@ -29,14 +29,6 @@ void Burst::Begin(const Flow* flow) {
   short_last_ = false;
 }
 
-uint8_t* Burst::Reserve(size_t bytes) {
-  assert(flow_ != nullptr && bytes >= wire::kBthSize + wire::kIcrcSize);
-  if (closed() || bytes > buffer_.size() - used_) return nullptr;
-  if (segments_ > 0 && bytes > segment_size_) return nullptr;
-  reserved_ = bytes;
-  return buffer_.data() + used_;
-}
-
 size_t Burst::Room(size_t bytes) const {
   if (closed() || (segments_ > 0 && bytes > segment_size_)) return 0;
   const size_t fit =
@@ -81,12 +73,5 @@ void Burst::Commit(std::optional<uint32_t> icrc) {
   reserved_ = 0;
   ++segments_;
 }
-
-bool Burst::closed() const {
-  return short_last_ || segments_ >= max_segments_ ||
-         buffer_.size() - used_ < wire::kBthSize + wire::kIcrcSize;
-}
-
-std::span<const uint8_t> Burst::bytes() const { return buffer_.first(used_); }
 
 }  // namespace transport

@@ -4,12 +4,14 @@
 #ifndef TRANSPORT_BASE_BURST_H_
 #define TRANSPORT_BASE_BURST_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 
 #include "transport/base/flow.h"
+#include "wire/opcode.h"
 
 namespace transport {
 
@@ -29,7 +31,13 @@ class Burst {
   // this burst: longer than the first, after a shorter one, or full. The
   // packet's bytes are written there and Commit called, or the reservation is
   // simply dropped.
-  uint8_t* Reserve(size_t bytes);
+  uint8_t* Reserve(size_t bytes) {
+    assert(flow_ != nullptr && bytes >= kShortest);
+    if (closed() || bytes > buffer_.size() - used_) return nullptr;
+    if (segments_ > 0 && bytes > segment_size_) return nullptr;
+    reserved_ = bytes;
+    return buffer_.data() + used_;
+  }
   // How many packets of `bytes` still fit, one behind the other.
   size_t Room(size_t bytes) const;
   // Finishes the packet of the last Reserve: stores its ICRC, for the IP ID
@@ -48,13 +56,18 @@ class Burst {
 
   bool empty() const { return segments_ == 0; }
   // No further packet of any length can be added.
-  bool closed() const;
+  bool closed() const {
+    return short_last_ || segments_ >= max_segments_ ||
+           buffer_.size() - used_ < kShortest;
+  }
   const Flow* flow() const { return flow_; }
-  std::span<const uint8_t> bytes() const;
+  std::span<const uint8_t> bytes() const { return buffer_.first(used_); }
   size_t segment_size() const { return segment_size_; }  // bytes of the first
   int segments() const { return segments_; }
 
  private:
+  static constexpr size_t kShortest = wire::kBthSize + wire::kIcrcSize;
+
   std::span<uint8_t> buffer_;
   int max_segments_;
   const Flow* flow_ = nullptr;
