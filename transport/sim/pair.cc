@@ -93,7 +93,8 @@ uint64_t Pair::Side::Word(uint64_t local) const {
   return word;
 }
 
-Pair::Pair(const PairOptions& options) : net(options.seed, &checker) {
+Pair::Pair(const PairOptions& options)
+    : net(options.seed, &checker), type_(options.type) {
   net.SetAllLinks(options.link);
   Create(a, options, 0x0a0001);
   Create(b, options, 0x0b0002);
@@ -132,6 +133,7 @@ void Pair::Create(Side& side, const PairOptions& options, uint32_t qpn) {
       0x700000000000 + (static_cast<uint64_t>(qpn) << 20), options.buffer_bytes,
       kAllAccess);
   transport::QpConfig config;
+  config.type = options.type;
   config.qpn = qpn;
   config.pd = kPd;
   config.capacity = options.capacity;
@@ -158,7 +160,9 @@ void Pair::ToInit(Side& side) {
 void Pair::ToRtr(Side& side) {
   transport::QpAttributes to = side.attributes;
   to.state = QpState::kRtr;
-  if (const int error = side.qp->Modify(to, kToRtr, net.now()); error != 0) {
+  const uint32_t mask =
+      type_ == transport::QpType::kUc ? kToRtr & ~kReliableOnly : kToRtr;
+  if (const int error = side.qp->Modify(to, mask, net.now()); error != 0) {
     checker.Fail(absl::StrCat("modify to RTR: ", std::strerror(error)));
   }
 }
@@ -166,7 +170,9 @@ void Pair::ToRtr(Side& side) {
 void Pair::ToRts(Side& side) {
   transport::QpAttributes to = side.attributes;
   to.state = QpState::kRts;
-  if (const int error = side.qp->Modify(to, kToRts, net.now()); error != 0) {
+  const uint32_t mask =
+      type_ == transport::QpType::kUc ? kToRts & ~kReliableOnly : kToRts;
+  if (const int error = side.qp->Modify(to, mask, net.now()); error != 0) {
     checker.Fail(absl::StrCat("modify to RTS: ", std::strerror(error)));
   }
   net.Touch(*side.node);

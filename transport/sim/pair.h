@@ -1,5 +1,5 @@
-// Two nodes with one reliable connection: what most tests of the transport
-// need.
+// Two nodes with one connection, reliable or unreliable: what most tests of the
+// transport need.
 //
 //   sim::Pair pair;
 //   pair.Connect();
@@ -28,6 +28,7 @@ inline constexpr uint32_t kAllAccess =
     transport::kAccessRemoteRead | transport::kAccessRemoteAtomic;
 
 struct PairOptions {
+  transport::QpType type = transport::QpType::kRc;  // or kUc
   uint64_t seed = 1;
   size_t buffer_bytes = 1 << 20;
   transport::QpCapacity capacity = {.max_send_wr = 256,
@@ -127,6 +128,8 @@ class Pair {
 
  private:
   void Create(Side& side, const PairOptions& options, uint32_t qpn);
+
+  const transport::QpType type_;
 };
 
 // The masks of the three transitions of a reliable connection.
@@ -140,6 +143,11 @@ inline constexpr uint32_t kToRtr =
 inline constexpr uint32_t kToRts =
     transport::kQpState | transport::kQpSqPsn | transport::kQpTimeout |
     transport::kQpRetryCnt | transport::kQpRnrRetry |
+    transport::kQpMaxQpRdAtomic;
+// What an unreliable connection has none of.
+inline constexpr uint32_t kReliableOnly =
+    transport::kQpMaxDestRdAtomic | transport::kQpMinRnrTimer |
+    transport::kQpTimeout | transport::kQpRetryCnt | transport::kQpRnrRetry |
     transport::kQpMaxQpRdAtomic;
 
 }  // namespace sim

@@ -84,6 +84,7 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
   if (bth.solicited && !TakesReceive(packet)) {
     return "solicited on a packet that ends no receive";
   }
+  if (!state.of.reliable) return OnUnreliable(state, packet);
   if (state.queue == Queue::kDrained) return "a request of a drained queue";
   const int32_t ahead = wire::PsnDiff(bth.psn, state.next_psn);
   if (ahead > 0) return "a PSN was left out";
@@ -115,9 +116,41 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
   return "";
 }
 
+// IBA vol. 1, 9.8.1: PSNs go up by one, and a message is sent without another
+// one in between.
+std::string WireRules::OnUnreliable(State& state,
+                                    const wire::PacketView& packet) {
+  using enum wire::Operation;
+  const wire::Bth& bth = packet.bth();
+  const wire::OpcodeInfo& info = packet.info();
+  if (packet.transport() != wire::Transport::kUc) return "not an opcode of UC";
+  if (bth.ack_req) return "AckReq on an unreliable connection";
+  if (bth.psn != state.next_psn) return "a PSN that is not the next";
+  state.next_psn = wire::PsnAdd(bth.psn, 1);
+  State::Open kind = State::Open::kWrite;
+  switch (packet.operation()) {
+    case kSendFirst:
+    case kSendMiddle:
+    case kSendLast:
+    case kSendLastImm:
+    case kSendOnly:
+    case kSendOnlyImm:
+      kind = State::Open::kSend;
+      break;
+    default:
+      break;
+  }
+  if (state.open != (info.starts_message ? State::Open::kNone : kind)) {
+    return "opcode out of sequence";
+  }
+  state.open = info.ends_message ? State::Open::kNone : kind;
+  return "";
+}
+
 std::string WireRules::OnResponse(const State& state,
                                   const wire::PacketView& packet) {
   const wire::Bth& bth = packet.bth();
+  if (!state.of.reliable) return "an answer on an unreliable connection";
   if (bth.solicited || bth.ack_req) return "solicited or AckReq in a response";
   const bool nak =
       packet.operation() == wire::Operation::kAcknowledge &&

@@ -1,6 +1,6 @@
-// Watches the packets of reliable connections for what no endpoint may send,
-// however the network behaves. A transport can break these rules and still
-// deliver everything to its own kind; another implementation would object.
+// Watches the packets of connections for what no endpoint may send, however the
+// network behaves. A transport can break these rules and still deliver
+// everything to its own kind; another implementation would object.
 #ifndef TRANSPORT_SIM_WIRE_RULES_H_
 #define TRANSPORT_SIM_WIRE_RULES_H_
 
@@ -25,6 +25,7 @@ class WireRules {
     uint32_t first_psn = 0;
     uint32_t path_mtu = 1024;
     uint32_t max_rd_atomic = 1;
+    bool reliable = true;  // RC; else UC, which says everything once
   };
   void Watch(const Requester& requester);
   // The requester's state: in SQD no message is begun (but one, which may have
@@ -44,11 +45,15 @@ class WireRules {
     uint32_t next_psn = 0;  // never sent before
     Queue queue = Queue::kRunning;
     int begun = 0;  // messages, since it drains
+    // UC: the kind of the message that has been begun and not ended.
+    enum class Open : uint8_t { kNone, kSend, kWrite };
+    Open open = Open::kNone;
     // The last PSNs of READs and atomics whose last answer has not arrived.
     std::deque<uint32_t> unanswered;
   };
 
   std::string OnRequest(State& state, const wire::PacketView& packet);
+  std::string OnUnreliable(State& state, const wire::PacketView& packet);
   std::string OnResponse(const State& state, const wire::PacketView& packet);
 
   // By host and queue pair that the packets go to.
