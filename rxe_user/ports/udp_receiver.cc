@@ -99,10 +99,10 @@ std::span<const transport::Train> UdpReceiver::Receive(bool thorough) {
 }
 
 size_t UdpReceiver::ReceiveFrom(Socket& socket) {
-  const size_t asked = socket.many ? kBuffers : 1;
+  const size_t asked = socket.ask;
   const long received = Call(socket.fd, asked);
   if (received < 0) {
-    socket.many = false;
+    socket.ask = 1;
     // Another error is used up by being told.
     more_ = errno != EAGAIN && errno != EWOULDBLOCK;
     socket.had_more = more_;
@@ -112,11 +112,15 @@ size_t UdpReceiver::ReceiveFrom(Socket& socket) {
   size_t bytes = 0;
   for (size_t i = 0; i < got; ++i) bytes += Deliver(socket, i);
   more_ = got == asked;
+  const bool small = bytes < got * kSmallBatch;
   // recvmmsg(2) for one takes a quarter longer than recvmsg(2), and in a
   // ping-pong each comes alone: so not before two calls in a row were full.
-  const bool several = got > 1 || (more_ && socket.had_more);
-  socket.many = several && bytes < got * kSmallBatch;
+  const bool again = more_ && socket.had_more;
   socket.had_more = more_;
+  socket.ask = !more_   ? std::max<size_t>(got, 1)
+               : !small ? 1
+               : again  ? std::min(asked * 2, kBuffers)
+                        : asked;
   return got;
 }
 

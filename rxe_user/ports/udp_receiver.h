@@ -47,7 +47,7 @@ class UdpReceiver {
   struct Socket {
     int fd = -1;
     LocalAddress local;
-    bool many = false;      // to be asked for as many as there is room for
+    size_t ask = 1;         // how many datagrams to ask for at once
     bool had_more = false;  // the last call brought as many as it asked for
     uint32_t overflow = 0;  // what SO_RXQ_OVFL said last
   };
