@@ -65,7 +65,7 @@ _ATOMIC = tuple(f"-A {kind} {rest}"
 # Nothing makes up for a loss on an unreliable connection: few messages, and no
 # more of them on their way than a slow guest's socket buffer takes.
 _UNRELIABLE_BANDWIDTH = tuple(
-    f"-c UC {rest} -t 4 -r 512" for rest in
+    f"-c UC {rest} -t 4" for rest in
     ("-s 1 -n 50", "-s 3 -n 50", "-s 1001 -n 50 -b", "-s 4097 -n 50",
      "-s 16384 -n 20"))
 _UNRELIABLE_LATENCY = tuple(f"-c UC {rest}" for rest in _LATENCY[:-1] +
@@ -76,7 +76,8 @@ PROGRAMS = {
                         "-c -s 1001 -n 50", "-c -s 4097 -n 50", "-e -n 100"),
     "ibv_srq_pingpong": ("-n 200", "-s 1 -n 50", "-s 1001 -n 50",
                          "-s 4097 -n 50", "-e -n 100", "-q 8 -n 200"),
-    "ib_send_bw": _BANDWIDTH + _UNRELIABLE_BANDWIDTH + _EVENTS,
+    "ib_send_bw": _BANDWIDTH + tuple(f"{options} -r 512" for options in
+                                     _UNRELIABLE_BANDWIDTH) + _EVENTS,
     "ib_send_lat": _LATENCY + _UNRELIABLE_LATENCY + _EVENTS,
     "ib_write_bw": _BANDWIDTH + _UNRELIABLE_BANDWIDTH,
     "ib_write_lat": _LATENCY + _UNRELIABLE_LATENCY,
