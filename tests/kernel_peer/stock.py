@@ -66,8 +66,8 @@ _ATOMIC = tuple(f"-A {kind} {rest}"
 # more of them on their way than a slow guest's socket buffer takes.
 _UNRELIABLE_BANDWIDTH = tuple(
     f"-c UC {rest} -t 4" for rest in
-    ("-s 1 -n 50", "-s 3 -n 50", "-s 1001 -n 50 -b", "-s 4097 -n 50",
-     "-s 16384 -n 20"))
+    ("-s 1 -n 50", "-s 3 -n 50", "-s 1001 -n 50 -b", "-s 4097 -n 20",
+     "-s 16384 -n 5"))
 _UNRELIABLE_LATENCY = tuple(f"-c UC {rest}" for rest in _LATENCY[:-1] +
                             ("-s 16384 -n 20",))
 PROGRAMS = {
