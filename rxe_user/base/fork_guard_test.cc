@@ -72,7 +72,7 @@ TEST(ForkGuard, ChildrenFindLocksFree) {
   std::atomic<bool> stop = false;
   std::thread other([&] {
     while (!stop) {
-      const std::lock_guard lock(*mutex);
+      { const std::lock_guard lock(*mutex); }
       SecureRandom32();
     }
   });

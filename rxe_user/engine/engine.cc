@@ -114,7 +114,8 @@ absl::Status EngineImpl::OpenParts() {
   open_ = true;
   // What follows may take its time, such as starting a new port broker: the
   // helper must not wait for it.
-  slot_->OnChange([this] { control_->Refresh(); });
+  // Not by control_, which is null while its thread is waited for.
+  slot_->OnChange([control = control_.get()] { control->Refresh(); });
   control_->Add({.fd = [this] { return slot_->fd(); },
                  .time = [this] { return slot_->retry_at(); },
                  .run = [this] { OnSlotReadable(); }});
