@@ -16,6 +16,7 @@
 #include "rxe_user/engine/lane_impl.h"
 #include "rxe_user/testing/node.h"
 #include "transport/queue_pairs.h"
+#include "transport/testing/bring_up.h"
 
 namespace rxe_user {
 
@@ -176,31 +177,12 @@ class LaneEnd : public transport::EventSink {
     const Lane::Guard guard(lane);
     if (qp != nullptr) others.push_back(std::move(qp));
     qp = transport::MakeQueuePair(lane.endpoint(), config);
-    transport::QpAttributes a;
-    using namespace transport;  // NOLINT: attribute masks
-    a.state = QpState::kInit;
-    a.access_flags = 0xf;
-    ASSERT_EQ(qp->Modify(a, kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags,
-                         virtual_now),
-              0);
-    a.state = QpState::kRtr;
-    a.path_mtu = 1024;
-    a.dest_qpn = peer_qpn;
-    a.av.source = *wire::IpAddress::Parse(address);
-    a.av.destination = *wire::IpAddress::Parse(peer_address);
-    ASSERT_EQ(qp->Modify(a,
-                         kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
-                             kQpMaxDestRdAtomic | kQpMinRnrTimer,
-                         virtual_now),
-              0);
-    a.state = QpState::kRts;
-    a.timeout = 20;  // 4 s: not within these tests
-    a.retry_cnt = 7;
-    ASSERT_EQ(qp->Modify(a,
-                         kQpState | kQpTimeout | kQpRetryCnt | kQpRnrRetry |
-                             kQpSqPsn | kQpMaxQpRdAtomic,
-                         virtual_now),
-              0);
+    transport::QpAttributes to =
+        transport::ConnectionTo(peer_qpn, *wire::IpAddress::Parse(address),
+                                *wire::IpAddress::Parse(peer_address));
+    to.path_mtu = 1024;
+    to.timeout = 20;  // 4 s: not within these tests
+    ASSERT_EQ(transport::BringUp(*qp, to, virtual_now), 0);
   }
   ~LaneEnd() override {
     {

@@ -3,10 +3,10 @@
 #ifndef RXE_USER_TESTING_WATCHED_THREAD_H_
 #define RXE_USER_TESTING_WATCHED_THREAD_H_
 
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -15,28 +15,33 @@
 
 namespace rxe_user {
 
-// Waits until the thread `id` of this process sleeps, twice in a row without
-// having run in between: it then waits for somebody else. False if it has ended
-// or still runs after 20 s.
-inline bool AwaitSleep(pid_t id) {
-  constexpr int kLooks = 20'000;
+// Waits until the thread `id` of this process sleeps, and has slept through
+// several looks: not for the moment of somebody else's lock. What it waits for
+// must not come by itself. False if it has ended, which `ended` tells earlier
+// than the system does, or still runs after 20 s.
+inline bool AwaitSleep(pid_t id, const std::atomic<bool>& ended = false) {
+  constexpr auto kLimit = std::chrono::seconds(20);
+  constexpr int kStill = 50;
+  const std::string path = "/proc/self/task/" + std::to_string(id) + "/status";
   std::string before;
-  for (int i = 0; i < kLooks; ++i) {
-    std::ifstream status("/proc/self/task/" + std::to_string(id) + "/status");
+  int still = 0;
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  while (!ended && std::chrono::steady_clock::now() < end) {
+    std::ifstream status(path);
     if (!status) return false;
+    // How often it has stopped running, of its own accord or not.
     std::string now;
     bool sleeps = false;
     for (std::string line; std::getline(status, line);) {
       if (line.starts_with("State:")) {
         sleeps = line.find('S', 6) != std::string::npos;
       }
-      // How often it has stopped running, of its own accord or not.
       if (line.find("ctxt_switches") != std::string::npos) now += line;
     }
-    if (sleeps && now == before) return true;
-    before = sleeps ? now : std::string();
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
+    still = sleeps && now == before ? still + 1 : 0;
+    if (still == kStill) return true;
+    before = std::move(now);
+    std::this_thread::yield();
   }
   return false;
 }
@@ -46,18 +51,24 @@ class WatchedThread {
   explicit WatchedThread(std::function<void()> body)
       : thread_([this, body = std::move(body)] {
           id_ = ::gettid();
+          // Also when it is cancelled.
+          struct End {
+            std::atomic<bool>& ended;
+            ~End() { ended = true; }
+          } end{ended_};
           body();
         }) {}
 
   bool AwaitSleep() const {
     while (id_ == 0) std::this_thread::yield();
-    return rxe_user::AwaitSleep(id_);
+    return rxe_user::AwaitSleep(id_, ended_);
   }
   pthread_t native_handle() { return thread_.native_handle(); }
   void join() { thread_.join(); }
 
  private:
   std::atomic<pid_t> id_{0};
+  std::atomic<bool> ended_{false};
   std::thread thread_;
 };
 

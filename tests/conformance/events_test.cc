@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "rxe_user/testing/watched_thread.h"
 #include "tests/conformance/fixture.h"
 
 namespace conformance {
@@ -154,7 +155,7 @@ TEST_F(EventTest, BlockingGetWaits) {
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   const int self = gettid();
   std::thread sender([this, self] {
-    EXPECT_TRUE(AwaitSleepOf(self, false));
+    EXPECT_TRUE(rxe_user::AwaitSleep(self));
     EXPECT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
   });
   ExpectEvent(b_.cq);
@@ -198,12 +199,12 @@ TEST_F(EventTest, ASignalThatRestartsDoesNotInterrupt) {
   const int tid = gettid();
   std::thread nudger([&] {
     for (int i = 0; i < 5; ++i) {
-      EXPECT_TRUE(AwaitSleepOf(tid, false));
+      EXPECT_TRUE(rxe_user::AwaitSleep(tid));
       const int before = signals;
       pthread_kill(self, SIGUSR1);
       while (signals == before) std::this_thread::yield();
     }
-    EXPECT_TRUE(AwaitSleepOf(tid, false));
+    EXPECT_TRUE(rxe_user::AwaitSleep(tid));
     EXPECT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
   });
   ExpectEvent(b_.cq);
@@ -218,21 +219,21 @@ TEST_F(EventTest, CancelledWaiters) {
   GTEST_SKIP() << "the sanitizer does not see atomics while a cancelled thread "
                   "unwinds out of a blocking call";
 #endif
-  SleepyThread waiter([this] {
+  rxe_user::WatchedThread waiter([this] {
     ibv_cq* cq;
     void* cq_context;
     ibv_get_cq_event(channel_, &cq, &cq_context);
   });
-  SleepyThread async([this] {
+  rxe_user::WatchedThread async([this] {
     ibv_async_event event;
     ibv_get_async_event(context_, &event);
   });
   EXPECT_TRUE(waiter.AwaitSleep());
   EXPECT_TRUE(async.AwaitSleep());
-  ASSERT_EQ(pthread_cancel(waiter.thread().native_handle()), 0);
-  ASSERT_EQ(pthread_cancel(async.thread().native_handle()), 0);
-  waiter.Join();
-  async.Join();
+  ASSERT_EQ(pthread_cancel(waiter.native_handle()), 0);
+  ASSERT_EQ(pthread_cancel(async.native_handle()), 0);
+  waiter.join();
+  async.join();
   // Nothing is lost or locked.
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
@@ -250,10 +251,11 @@ TEST_F(EventTest, DestroyingACqWaitsForAcks) {
   ASSERT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), 0);
   EXPECT_EQ(ibv_destroy_cq(b_.cq), EBUSY);  // the queue pair uses it
   DestroyQp(&b_);
-  SleepyThread destroyer([&] { EXPECT_EQ(ibv_destroy_cq(b_.cq), 0); });
+  rxe_user::WatchedThread destroyer(
+      [&] { EXPECT_EQ(ibv_destroy_cq(b_.cq), 0); });
   EXPECT_TRUE(destroyer.AwaitSleep()) << "it has not waited";
   ibv_ack_cq_events(cq, 1);
-  destroyer.Join();
+  destroyer.join();
   b_.cq = nullptr;
 }
 
@@ -408,10 +410,10 @@ TEST_F(EventTest, DestroyingAQueuePairWaitsForAcks) {
   ibv_async_event event;
   ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
   ASSERT_EQ(event.element.qp, b_.qp);
-  SleepyThread destroyer([&] { DestroyQp(&b_); });
+  rxe_user::WatchedThread destroyer([&] { DestroyQp(&b_); });
   EXPECT_TRUE(destroyer.AwaitSleep()) << "it has not waited";
   ibv_ack_async_event(&event);
-  destroyer.Join();
+  destroyer.join();
 }
 
 }  // namespace

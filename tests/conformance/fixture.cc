@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
-#include <string>
 
 namespace conformance {
 
@@ -14,45 +12,6 @@ int64_t NowMs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
-}
-
-bool AwaitSleepOf(int tid, const std::atomic<bool>& ended) {
-  const std::string path = "/proc/self/task/" + std::to_string(tid) + "/status";
-  // Asleep, and asleep still: not for the moment of somebody else's lock.
-  constexpr int kStill = 50;
-  std::string before;
-  int still = 0;
-  for (const int64_t limit = NowMs() + kTimeoutMs; NowMs() < limit;) {
-    std::ifstream status(path);
-    std::string line, state, switches;
-    while (std::getline(status, line)) {
-      if (line.rfind("State:", 0) == 0) state = line;
-      if (line.rfind("voluntary_ctxt_switches:", 0) == 0) switches = line;
-    }
-    if (ended) return false;
-    const bool sleeps = state.find('S', 6) != std::string::npos;
-    still = sleeps && switches == before ? still + 1 : 0;
-    if (still == kStill) return true;
-    before = switches;
-    std::this_thread::yield();
-  }
-  return false;
-}
-
-SleepyThread::SleepyThread(std::function<void()> body)
-    : thread_([this, body = std::move(body)] {
-        tid_ = gettid();
-        // Also when it is cancelled.
-        struct End {
-          std::atomic<bool>& ended;
-          ~End() { ended = true; }
-        } end{ended_};
-        body();
-      }) {}
-
-bool SleepyThread::AwaitSleep() {
-  while (tid_ == 0) std::this_thread::yield();
-  return AwaitSleepOf(tid_, ended_);
 }
 
 void FillPattern(uint8_t* bytes, size_t size, uint32_t seed) {

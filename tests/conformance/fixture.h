@@ -5,11 +5,8 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -123,24 +120,6 @@ void FillPattern(uint8_t* bytes, size_t size, uint32_t seed);
 bool HasPattern(const uint8_t* bytes, size_t size, uint32_t seed);
 
 int64_t NowMs();
-
-// A thread that runs `body` and can be waited for until it sleeps in a system
-// call. What it waits for then must not come by itself.
-class SleepyThread {
- public:
-  explicit SleepyThread(std::function<void()> body);
-  // True when it sleeps, false when it has ended (or after kTimeoutMs).
-  bool AwaitSleep();
-  void Join() { thread_.join(); }
-  std::thread& thread() { return thread_; }
-
- private:
-  std::atomic<int> tid_{0};
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
-// The same of any thread of this process.
-bool AwaitSleepOf(int tid, const std::atomic<bool>& ended);
 
 }  // namespace conformance
 

@@ -69,7 +69,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
   const wire::Reth reth = info.starts_message ? packet.reth() : target_;
   const uint64_t before = info.starts_message ? 0 : progress_.received;
   const uint64_t after = before + payload.size();
-  if (reth.length > kMaxMessage ||
+  if (reth.length > wire::kMaxMessage ||
       (info.ends_message ? after != reth.length : after >= reth.length)) {
     return kInvalidRequest;
   }
@@ -128,7 +128,7 @@ bool MessageReceiver::TakeReceive() {
 ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                                bool ends) {
   const uint64_t after = progress_.received + payload.size();
-  if (after > capacity_ || after > kMaxMessage) return kReceiveTooShort;
+  if (after > capacity_ || after > wire::kMaxMessage) return kReceiveTooShort;
   progress_.received = after;
   while (!payload.empty()) {
     const Sge& sge = receive_.sges[progress_.sge];

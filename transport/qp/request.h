@@ -8,9 +8,6 @@
 
 namespace transport {
 
-// IBA vol. 1, 9.7.1: the longest message, in bytes.
-inline constexpr uint64_t kMaxMessage = uint64_t{1} << 31;
-
 enum class RequestKind : uint8_t {
   kSend,
   kWrite,

@@ -9,8 +9,6 @@
 namespace transport {
 namespace {
 
-// IBA vol. 1, 9.7.1: the longest message.
-constexpr uint64_t kMaxMessage = uint64_t{1} << 31;
 constexpr uint32_t kKnownFlags =
     kSendFence | kSendSignaled | kSendSolicited | kSendInline;
 
@@ -49,7 +47,7 @@ int SendQueue::Check(const SendRequest& request) const {
   if (!is_inline && sges.size() > max_sge_) return EINVAL;
   uint64_t length = 0;
   for (const Sge& sge : sges) length += sge.length;
-  return length > (is_inline ? max_inline_ : kMaxMessage) ? EINVAL : 0;
+  return length > (is_inline ? max_inline_ : wire::kMaxMessage) ? EINVAL : 0;
 }
 
 int SendQueue::Push(const SendRequest& request) {

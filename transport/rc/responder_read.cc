@@ -33,7 +33,7 @@ Resource* Responder::NewResource() {
 
 Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
   const wire::Reth reth = packet.reth();
-  if (reth.length > kMaxMessage) return Invalid();
+  if (reth.length > wire::kMaxMessage) return Invalid();
   const MemoryAccess access = {.key = reth.rkey,
                                .remote = true,
                                .pd = core_.config.pd,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "transport/testing/bring_up.h"
 
 namespace sim {
 
@@ -149,32 +150,23 @@ void Pair::Create(Side& side, const PairOptions& options, uint32_t qpn) {
   side.qp = transport::MakeQueuePair(side.node->endpoint(), config);
 }
 
-void Pair::ToInit(Side& side) {
+void Pair::Modify(Side& side, QpState state) {
   transport::QpAttributes to = side.attributes;
-  to.state = QpState::kInit;
-  if (const int error = side.qp->Modify(to, kToInit, net.now()); error != 0) {
-    checker.Fail(absl::StrCat("modify to INIT: ", std::strerror(error)));
+  to.state = state;
+  const int error = side.qp->Modify(
+      to, transport::RequiredAttributes(type_, state), net.now());
+  if (error != 0) {
+    checker.Fail(absl::StrCat("modify to state ", static_cast<int>(state), ": ",
+                              std::strerror(error)));
   }
 }
 
-void Pair::ToRtr(Side& side) {
-  transport::QpAttributes to = side.attributes;
-  to.state = QpState::kRtr;
-  const uint32_t mask =
-      type_ == transport::QpType::kUc ? kToRtr & ~kReliableOnly : kToRtr;
-  if (const int error = side.qp->Modify(to, mask, net.now()); error != 0) {
-    checker.Fail(absl::StrCat("modify to RTR: ", std::strerror(error)));
-  }
-}
+void Pair::ToInit(Side& side) { Modify(side, QpState::kInit); }
+
+void Pair::ToRtr(Side& side) { Modify(side, QpState::kRtr); }
 
 void Pair::ToRts(Side& side) {
-  transport::QpAttributes to = side.attributes;
-  to.state = QpState::kRts;
-  const uint32_t mask =
-      type_ == transport::QpType::kUc ? kToRts & ~kReliableOnly : kToRts;
-  if (const int error = side.qp->Modify(to, mask, net.now()); error != 0) {
-    checker.Fail(absl::StrCat("modify to RTS: ", std::strerror(error)));
-  }
+  Modify(side, QpState::kRts);
   net.Touch(*side.node);
 }
 

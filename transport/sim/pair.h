@@ -128,27 +128,10 @@ class Pair {
 
  private:
   void Create(Side& side, const PairOptions& options, uint32_t qpn);
+  void Modify(Side& side, transport::QpState state);
 
   const transport::QpType type_;
 };
-
-// The masks of the three transitions of a reliable connection.
-inline constexpr uint32_t kToInit =
-    transport::kQpState | transport::kQpPkeyIndex | transport::kQpPort |
-    transport::kQpAccessFlags;
-inline constexpr uint32_t kToRtr =
-    transport::kQpState | transport::kQpAv | transport::kQpPathMtu |
-    transport::kQpDestQpn | transport::kQpRqPsn |
-    transport::kQpMaxDestRdAtomic | transport::kQpMinRnrTimer;
-inline constexpr uint32_t kToRts =
-    transport::kQpState | transport::kQpSqPsn | transport::kQpTimeout |
-    transport::kQpRetryCnt | transport::kQpRnrRetry |
-    transport::kQpMaxQpRdAtomic;
-// What an unreliable connection has none of.
-inline constexpr uint32_t kReliableOnly =
-    transport::kQpMaxDestRdAtomic | transport::kQpMinRnrTimer |
-    transport::kQpTimeout | transport::kQpRetryCnt | transport::kQpRnrRetry |
-    transport::kQpMaxQpRdAtomic;
 
 }  // namespace sim
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "transport/endpoint/path.h"
 #include "transport/sim/pair.h"
+#include "transport/testing/bring_up.h"
 
 namespace sim {
 
@@ -158,10 +159,10 @@ void SeedRun::Modify(End& end, QpState state) {
   to.timeout = s.timeout;
   to.retry_cnt = s.retry_cnt;
   to.rnr_retry = 7;
-  const uint32_t mask = state == QpState::kInit  ? kToInit
-                        : state == QpState::kRtr ? kToRtr
-                                                 : kToRts;
-  if (const int error = end.qp->Modify(to, mask, network_.now()); error != 0) {
+  const int error = end.qp->Modify(
+      to, transport::RequiredAttributes(transport::QpType::kRc, state),
+      network_.now());
+  if (error != 0) {
     Fail(end, absl::StrCat("modify to state ", static_cast<int>(state), ": ",
                            std::strerror(error)));
   }
