@@ -22,10 +22,10 @@ struct QpCapacity {
 // What is fixed at creation. Pointers are borrowed and outlive the queue pair.
 struct QpConfig {
   QpType type = QpType::kRc;
+  bool signal_all = false;  // sq_sig_all
   uint32_t qpn = 0;
   PdId pd = 0;
   QpCapacity capacity;
-  bool signal_all = false;  // sq_sig_all
   Memory* memory = nullptr;
   CompletionSink* send_cq = nullptr;
   CompletionSink* recv_cq = nullptr;

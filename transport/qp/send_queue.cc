@@ -20,12 +20,12 @@ static_assert(sizeof(SendWqe) % alignof(Sge) == 0);
 
 SendQueue::SendQueue(const QpCapacity& capacity)
     : max_wr_(capacity.max_send_wr),
-      mask_(std::bit_ceil(max_wr_ == 0 ? 1 : max_wr_) - 1),
+      mask_(std::bit_ceil(std::max(max_wr_, 1u)) - 1),
       max_sge_(capacity.max_send_sge),
       max_inline_(capacity.max_inline_data) {
   // Slots of the power of two beyond max_wr are never touched by more than
   // rotation; untouched memory of a large ring costs nothing.
-  const size_t slots = mask_ + 1;
+  const size_t slots = size_t{mask_} + 1;
   const size_t wqes = slots * sizeof(SendWqe);
   const size_t sges = slots * max_sge_ * sizeof(Sge);
   storage_ = std::make_unique_for_overwrite<std::byte[]>(wqes + sges +
@@ -35,46 +35,47 @@ SendQueue::SendQueue(const QpCapacity& capacity)
   inline_ = reinterpret_cast<uint8_t*>(storage_.get() + wqes + sges);
 }
 
-int SendQueue::Check(const SendRequest& request) const {
+int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
   const SendOperation& operation = GetSendOperation(request.opcode);
   if (operation.kind == SendKind::kUnsupported) return EINVAL;
   if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
-  const bool is_local = operation.kind == SendKind::kLocal;
-  const bool is_inline = (request.flags & kSendInline) != 0 && !is_local;
-  if (is_inline && !operation.sends_payload) return EINVAL;
-  const std::span<const Sge> sges =
-      is_local ? std::span<const Sge>() : request.sges;
-  if (!is_inline && sges.size() > max_sge_) return EINVAL;
-  uint64_t length = 0;
-  for (const Sge& sge : sges) length += sge.length;
-  return length > (is_inline ? max_inline_ : wire::kMaxMessage) ? EINVAL : 0;
+  shape->operation = &operation;
+  if (operation.kind == SendKind::kLocal) return 0;
+  shape->is_inline = (request.flags & kSendInline) != 0;
+  if (shape->is_inline && !operation.sends_payload) return EINVAL;
+  shape->sges = request.sges;
+  if (!shape->is_inline && shape->sges.size() > max_sge_) return EINVAL;
+  for (const Sge& sge : shape->sges) shape->length += sge.length;
+  const uint64_t most = shape->is_inline ? max_inline_ : wire::kMaxMessage;
+  return shape->length > most ? EINVAL : 0;
+}
+
+int SendQueue::Check(const SendRequest& request) const {
+  Shape shape;
+  return Examine(request, &shape);
 }
 
 int SendQueue::Push(const SendRequest& request) {
-  if (const int error = Check(request)) return error;
+  Shape shape;
+  if (const int error = Examine(request, &shape)) return error;
   if (full()) return ENOMEM;
-  const SendOperation& operation = GetSendOperation(request.opcode);
-  const bool is_local = operation.kind == SendKind::kLocal;
-  const bool is_inline = (request.flags & kSendInline) != 0 && !is_local;
-  const std::span<const Sge> sges =
-      is_local ? std::span<const Sge>() : request.sges;
-  uint64_t length = 0;
-  for (const Sge& sge : sges) length += sge.length;
+  const SendOperation& operation = *shape.operation;
+  uint64_t length = shape.length;
   // An atomic uses the first 8 bytes; too few is for the completion to tell.
   if (operation.kind == SendKind::kAtomic) {
     length = std::min<uint64_t>(length, kAtomicSize);
   }
 
   uint8_t num_sge = 0;
-  if (is_inline) {
+  if (shape.is_inline) {
     uint8_t* to = inline_of(tail_);
-    for (const Sge& sge : sges) {
+    for (const Sge& sge : shape.sges) {
       if (sge.length == 0) continue;
       std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
       to += sge.length;
     }
   } else {
-    for (const Sge& sge : sges) {
+    for (const Sge& sge : shape.sges) {
       if (sge.length != 0) sges_of(tail_)[num_sge++] = sge;
     }
   }

@@ -70,6 +70,16 @@ class SendQueue {
   void Clear() { head_ = tail_; }
 
  private:
+  // What a request asks for, once it is known to be allowed.
+  struct Shape {
+    const SendOperation* operation = nullptr;
+    std::span<const Sge> sges;  // none of a local operation
+    uint64_t length = 0;        // of all SGEs
+    bool is_inline = false;
+  };
+  // As Check, and fills `shape`, which is fresh.
+  int Examine(const SendRequest& request, Shape* shape) const;
+
   Sge* sges_of(uint64_t index) { return sges_ + (index & mask_) * max_sge_; }
   uint8_t* inline_of(uint64_t index) {
     return inline_ + (index & mask_) * max_inline_;
@@ -77,10 +87,10 @@ class SendQueue {
 
   uint64_t head_ = 0;
   uint64_t tail_ = 0;
-  const uint64_t max_wr_;
-  const uint64_t mask_;
-  const size_t max_sge_;
-  const size_t max_inline_;
+  const uint32_t max_wr_;
+  const uint32_t mask_;
+  const uint32_t max_sge_;
+  const uint32_t max_inline_;
   std::unique_ptr<std::byte[]> storage_;
   SendWqe* wqes_;
   Sge* sges_;
