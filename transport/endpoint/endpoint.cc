@@ -360,7 +360,7 @@ Path* Endpoint::Connect(EndpointQp* qp, const Flow* flow) {
     path = std::make_unique<SharedPath>();
     path->destination = flow->av.destination;
   }
-  ++path->users;
+  path->Join();
   SharedPath* const joined = path.get();  // the map may move its entries
   Disconnect(qp);
   link->flow = flow;
@@ -377,7 +377,7 @@ void Endpoint::Disconnect(EndpointQp* qp) {
   impl_->scheduler.StopWaiting(link);
   // It may have been woken for a window that it will not use.
   impl_->WakeWaiting(path);
-  if (--path->users == 0) {
+  if (path->Leave()) {
     // By value: the key must outlive what it names.
     const wire::IpAddress destination = path->destination;
     impl_->paths.erase(destination);

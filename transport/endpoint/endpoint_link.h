@@ -129,7 +129,6 @@ class ScheduleList {
 // A path, who shares it, and who waits for its window.
 struct SharedPath : Path {
   wire::IpAddress destination;
-  int users = 0;
   ScheduleList waiting;
 };
 

@@ -36,7 +36,28 @@ void Path::OnGone(uint64_t bytes) {
   opened_ = true;
 }
 
+void Path::OnGoneUnanswered(uint64_t bytes) {
+  unanswered_ -= std::min(bytes, unanswered_);
+  opened_ = true;
+}
+
+void Path::OnSilence(uint64_t bytes, bool news) {
+  OnGone(bytes);
+  unanswered_ += bytes;
+  if (news) CountSilence();
+}
+
+void Path::OnAnswer(uint64_t bytes) {
+  unanswered_ -= std::min(bytes, unanswered_);
+  in_flight_ += bytes;
+}
+
+void Path::CountSilence() {
+  if (++silences_ == 0) silences_ = 1;
+}
+
 void Path::OnAcknowledged(uint64_t bytes, Time now) {
+  last_answer_ = now;
   if (now < recovery_until_) return;
   // A window that was not used has not been tried: it does not grow.
   if (in_flight_ + bytes < window_ / 2) return;
@@ -70,7 +91,10 @@ void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
   window_ = std::min(window_ + kIncrement * bytes / window_, kInitialWindow);
 }
 
-void Path::OnLoss(Time now) { Reduce(window_ / 10 * 7, now); }
+void Path::OnLoss(Time now) {
+  last_loss_ = now;
+  Reduce(window_ / 10 * 7, now);
+}
 
 void Path::OnCongestionNotification(Time now) { Reduce(window_ / 4 * 3, now); }
 
@@ -86,6 +110,7 @@ void Path::OnTimeout(Time now) {
   }
   window_ = kLeastWindow;
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
+  CountSilence();
 }
 
 void Path::UndoTimeout() {

@@ -4,6 +4,7 @@
 #ifndef TRANSPORT_ENDPOINT_PATH_H_
 #define TRANSPORT_ENDPOINT_PATH_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -14,6 +15,10 @@ namespace transport {
 // Congestion window in bytes in flight, READ responses that were asked for
 // included. Starts within what default receive buffers hold, grows while
 // nothing is lost, and shrinks on loss and on congestion notification.
+//
+// One queue pair whose peer is silent must not keep the window from others. So
+// only what has a peer that answers counts in it; what has none (yet, or any
+// more) counts apart, and each queue pair may have a share of that.
 //
 // Every packet counts as its payload plus kPacketOverhead, since a socket's
 // receive buffer (212,992 bytes by default, doubled by SO_RCVBUF) is charged
@@ -29,20 +34,48 @@ class Path {
   // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
   // beyond 1 MiB there are only losses to be had from buffers of 416 KiB.
   static constexpr uint64_t kGreatestWindow = 1024 * 1024;
+  // First packets to peers that have not answered yet may leave beside a full
+  // window until so much is in flight: one of 4 KiB for each of 90 queue pairs.
+  static constexpr uint64_t kMostWithUnanswered = 3 * kInitialWindow;
 
   // --- Getters.
-  uint64_t window() const { return window_; }        // bytes
-  uint64_t in_flight() const { return in_flight_; }  // bytes
+  uint64_t window() const { return window_; }                      // bytes
+  uint64_t in_flight() const { return in_flight_ + unanswered_; }  // bytes
+  // What the window has left, in bytes.
+  uint64_t room() const {
+    return window_ > in_flight_ ? window_ - in_flight_ : 0;
+  }
+  // What one queue pair of all that share the path may have in flight without
+  // an answer. It may always have one packet.
+  uint64_t share() const {
+    return window_ / static_cast<uint64_t>(std::max(users_, 1));
+  }
+  // Changes when a queue pair whose peer has answered falls silent, or the
+  // window goes to its least: each other one is to be answered once more before
+  // it has more than its share. Never 0.
+  uint32_t silences() const { return silences_; }
+  bool answered() const { return last_answer_ >= 0; }  // a peer, ever
+  // Whether anything is in flight to peers that do not answer.
+  bool has_unanswered() const { return unanswered_ > 0; }
+  // Whether the peer of any queue pair has answered after `time`.
+  bool AnsweredSince(Time time) const { return last_answer_ > time; }
+  // Whether something is known to have been lost after `time`: a peer that
+  // answers misses it.
+  bool LostSince(Time time) const { return last_loss_ > time; }
   // One packet may always be in flight, however small the window.
   bool MaySend(uint64_t bytes) const {
     return in_flight_ == 0 || in_flight_ + bytes <= window_;
   }
   // How many packets of `bytes` may be sent now, one behind the other.
   uint64_t MaySendPackets(uint64_t bytes) const {
-    const uint64_t fit =
-        window_ > in_flight_ ? (window_ - in_flight_) / bytes : 0;
+    const uint64_t fit = room() / bytes;
     return fit == 0 && in_flight_ == 0 ? 1 : fit;
   }
+  // Whether `bytes` may be sent to a peer that does not answer.
+  bool MaySendUnanswered(uint64_t bytes) const {
+    return MaySend(bytes) || in_flight() + bytes <= kMostWithUnanswered;
+  }
+
   // --- Without acknowledgements (UC) nobody tells when bytes leave the
   // network. They are sent at a rate instead: a window in each kPaceInterval,
   // burst by burst. Congestion notification and others' losses shrink it with
@@ -63,9 +96,19 @@ class Path {
   bool TakeOpened() { return std::exchange(opened_, false); }
 
   // --- Inputs. Bytes include kPacketOverhead for every packet.
+  void Join() { ++users_; }               // a queue pair
+  bool Leave() { return --users_ == 0; }  // whether it was the last
   void OnSent(uint64_t bytes) { in_flight_ += bytes; }
   // `bytes` left the network: acknowledged, given up or to be sent again.
   void OnGone(uint64_t bytes);
+  // The same for a queue pair whose peer does not answer.
+  void OnSentUnanswered(uint64_t bytes) { unanswered_ += bytes; }
+  void OnGoneUnanswered(uint64_t bytes);
+  // A queue pair with `bytes` in flight has fallen silent. `news`: it had been
+  // answered since the last silence.
+  void OnSilence(uint64_t bytes, bool news);
+  // It is answered: what it has in flight counts in the window.
+  void OnAnswer(uint64_t bytes);
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
   void OnRttSample(Time rtt);
   // There was progress after so many probes, which gives no sample: nobody
@@ -73,22 +116,28 @@ class Path {
   // had become (RFC 6298, 5.5 to 5.7), or a slow peer would never give one.
   void OnProbesAnswered(int probes);
   // At most one reduction per round trip.
-  void OnLoss(Time now);
+  void OnLoss(Time now);  // of a peer that answers
   void OnCongestionNotification(Time now);
-  // A timeout: the window goes back to its least.
+  // A timeout, while nobody was answered: the window goes back to its least.
   void OnTimeout(Time now);
-  // The last timeout was too early: the window is what it was before the first
-  // in a row, unless there was another reduction since.
+  // The last timeout was too early, or not the path's: the window is what it
+  // was before the first in a row, unless there was another reduction since.
   void UndoTimeout();
 
  private:
   // Shrinks the window to `window`, unless it has just been shrunk.
   void Reduce(uint64_t window, Time now);
+  void CountSilence();
 
   // Slow start ends here until a loss has taught better.
   uint64_t threshold_ = 384 * 1024;
   uint64_t window_ = kInitialWindow;
-  uint64_t in_flight_ = 0;
+  uint64_t in_flight_ = 0;   // of queue pairs that are answered
+  uint64_t unanswered_ = 0;  // of others
+  int users_ = 0;
+  uint32_t silences_ = 1;
+  Time last_answer_ = -1;
+  Time last_loss_ = -1;
   uint64_t window_before_timeout_ = 0;  // 0: nothing to undo
   uint64_t threshold_before_timeout_ = 0;
   Time smoothed_rtt_ = 0;

@@ -14,9 +14,12 @@ void Requester::Start(Time now) {
 
 void Requester::Stop() {
   if (flight_ > 0) {
-    path()->OnGone(flight_);
+    standing_ == Standing::kUnanswered ? path()->OnGoneUnanswered(flight_)
+                                       : path()->OnGone(flight_);
     flight_ = 0;
   }
+  standing_ = Standing::kNew;
+  silences_seen_ = 0;
   past_window_ = end_turn_ = false;
   running_ = draining_ = drain_reported_ = peer_buffers_ooo_ = false;
   force_ack_req_ = rnr_probe_ = timed_out_ = false;

@@ -1,7 +1,8 @@
 // The requester half of a reliable connection (IBA vol. 1, 9.7.5): takes send
 // work requests, sends their packets, and completes them in order. One file per
 // kind of event: requester.cc (calls by the queue pair), requester_send.cc,
-// requester_ack.cc, requester_read.cc, requester_loss.cc.
+// requester_ack.cc, requester_read.cc, requester_loss.cc; and
+// requester_flight.cc for what is in flight.
 //
 // Sequence numbers are 64-bit and start at 0 with the first packet; the PSN on
 // the wire is the initial one plus the sequence number, modulo 2^24. A work
@@ -12,7 +13,8 @@
 //    |-- sent --->|-- to resend -->|-- never sent
 //
 // In flight (what Path counts) is always the cost of [snd_una, snd_nxt), so it
-// cannot leak: one function, SyncFlight, keeps it.
+// cannot leak: one function, SyncFlight, keeps it. Where it counts there is a
+// matter of Standing.
 #ifndef TRANSPORT_RC_REQUESTER_H_
 #define TRANSPORT_RC_REQUESTER_H_
 
@@ -100,6 +102,17 @@ class Requester {
     bool out_of_turn = false;  // leaves snd_nxt where it is
   };
   enum class SendResult : uint8_t { kSent, kNoRoom, kFailed };
+  // What the path makes of what is in flight.
+  enum class Standing : uint8_t {
+    kNew,       // there was nothing in flight yet
+    kAnswered,  // it counts in the path's window, and is limited by that alone
+    // It counts there, too, and is limited to a share: another queue pair fell
+    // silent before it began, and there was no answer since.
+    kDoubted,
+    // It counts in this queue pair's share only: the peer is silent, or nobody
+    // on the path has answered yet.
+    kUnanswered,
+  };
   // --- requester.cc
   // Completes the oldest work request with `status`; the queue pair goes to
   // the error state. Callers return at once.
@@ -117,6 +130,9 @@ class Requester {
     return snd_nxt_index_ != begun_ || (!draining_ && begun_ != queue_.tail());
   }
   bool NewIsDue() const;  // if it is queued
+  // Costs of the next packet never sent, and of the next item sent again.
+  uint64_t NewCost() const;
+  uint64_t ReplayCost() const;
   // Finds the item that comes next, and whether the window permits it.
   Next Decide(Time now, Item* item) const;
   Next DecideReplay(Item* item) const;
@@ -195,6 +211,26 @@ class Requester {
   // Moves the snd_nxt over what the peer is known to have.
   void SkipAcknowledged();
 
+  // --- requester_flight.cc
+  void SyncFlight();
+  // Nothing is in flight, and something may be sent: as what it counts then.
+  void BeginFlight();
+  // The peer answers; `good`: and not because it misses something.
+  void NoteAnswer(bool good);
+  void FallSilent();
+  bool LimitedToShare() const { return standing_ != Standing::kAnswered; }
+  // One packet may always be sent, however small the share.
+  bool ShareIsUsed(uint64_t cost) const {
+    return flight_ != 0 && cost > ShareRoom();
+  }
+  uint64_t ShareRoom() const;  // bytes
+  bool WindowAllows(uint64_t cost) const {
+    return standing_ == Standing::kUnanswered ? path()->MaySendUnanswered(cost)
+                                              : path()->MaySend(cost);
+  }
+  // How many packets share and window allow now.
+  uint64_t PacketsAllowed() const;
+
   // --- Interests.
   Interests InterestsWith(bool data) {
     Interests want;
@@ -232,7 +268,6 @@ class Requester {
   uint64_t IndexOf(uint64_t seq) const;
   bool outstanding() const { return snd_una_ < snd_nxt_; }
   Path* path() const { return core_.path; }
-  void SyncFlight();
 
   QpCore& core_;
   SendQueue& queue_;
@@ -255,6 +290,10 @@ class Requester {
   // After an RNR NAK: one packet at a time, until there is progress.
   bool rnr_probe_ = false;
 
+  Standing standing_ = Standing::kNew;
+  // Path::silences at the last answer; 0 when kNew or kUnanswered.
+  uint32_t silences_seen_ = 0;
+
   // Work requests [head, begun) have sequence numbers; `begun` may be next.
   uint64_t begun_ = 0;
   uint64_t snd_una_ = 0;        // oldest sequence number not acknowledged
@@ -265,7 +304,7 @@ class Requester {
   // unanswered.
   uint64_t acknowledged_ = 0;
   uint64_t next_cost_ = 0;  // bytes: cost of everything that has been begun
-  uint64_t flight_ = 0;     // bytes charged to the path
+  uint64_t flight_ = 0;     // bytes in flight, as the path counts them
   // To be sent again out of turn: from here up to `resend_end`, which keeps
   // where the last such run ended.
   uint64_t resend_ = kNone;

@@ -43,6 +43,10 @@ void Requester::TakeResponse(const wire::PacketView& packet, Time now) {
     return;
   }
   const auto known = static_cast<uint64_t>(seq);
+  if (silences_seen_ != path()->silences()) {
+    NoteAnswer(!explicit_ack || wire::AethKindOf(packet.aeth().syndrome) ==
+                                    wire::AethKind::kAck);
+  }
   switch (packet.operation()) {
     case wire::Operation::kAcknowledge:
       OnAcknowledge(known, packet.aeth(), now);
@@ -167,7 +171,9 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
   }
   const uint64_t cost_before = CostBeforeAt(queue_.head(), snd_una_);
   const uint64_t cost_after = CostBefore(queue_.at(IndexOf(to - 1)), to);
-  if (probes_ > 0) path()->OnProbesAnswered(probes_);
+  if (probes_ > 0 && !path()->AnsweredSince(timeout_base_)) {
+    path()->OnProbesAnswered(probes_);
+  }
   probes_ = 0;
   retries_ = 0;
   rnr_retries_ = 0;

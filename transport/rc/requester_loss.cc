@@ -118,9 +118,15 @@ void Requester::OnSequenceNak(Time now) {
 
 void Requester::OnRetransmitTimeout(Time now) {
   peer_buffers_ooo_ = false;
-  timed_out_ = true;
   // What the window has left is for those whose peers answer.
   end_turn_ = true;
+  // While others are answered and miss nothing, the silence is this peer's and
+  // not the path's.
+  if (path()->AnsweredSince(timeout_base_) &&
+      !path()->LostSince(timeout_base_)) {
+    return;
+  }
+  timed_out_ = true;
   path()->OnTimeout(now);
 }
 
@@ -132,6 +138,7 @@ void Requester::OnAckTimeout(Time now) {
     return;
   }
   ++retries_;
+  FallSilent();
   OnRetransmitTimeout(now);
   Rewind();
   StopTimers();  // until it is sent
@@ -145,6 +152,7 @@ void Requester::OnProbe(Time now) {
     Fail(fatal_status_, now);
     return;
   }
+  FallSilent();
   const bool waits_for_answer =
       queue_.at(queue_.head()).operation().takes_rd_atomic();
   if (probes_ > 1) OnRetransmitTimeout(now);

@@ -17,23 +17,20 @@ constexpr uint64_t kLeastRequest = 8;
 }  // namespace
 
 uint32_t Requester::ReadCount(uint64_t remaining, bool always) const {
-  const uint64_t window = path()->window();
-  const uint64_t in_flight = path()->in_flight();
-  const uint64_t room =
-      window > in_flight ? (window - in_flight) / PacketCost() : 0;
+  const uint64_t room = PacketsAllowed();
   const uint64_t requests = std::min(reads_.capacity(), kRequestsPerWindow);
-  const uint64_t packets = std::max<uint64_t>(1, window / PacketCost());
+  const uint64_t packets =
+      std::max<uint64_t>(1, path()->window() / PacketCost());
   const uint64_t target =
       std::max(packets / requests, std::min(packets, kLeastRequest));
   const uint64_t wanted = std::min(remaining, target);
   const uint64_t count = std::min(wanted, room);
   if (count == wanted) return static_cast<uint32_t>(count);
-  if (always || in_flight == 0) {
-    return static_cast<uint32_t>(std::max<uint64_t>(1, count));
-  }
+  if (always) return static_cast<uint32_t>(std::max<uint64_t>(1, count));
   // Many small requests would do, but badly: small ones are made only by who
-  // has nothing else to wait for.
-  const bool worthwhile = count * 2 >= target || flight_ == 0;
+  // has nothing else to wait for, or is waited for.
+  const bool worthwhile =
+      count * 2 >= target || flight_ == 0 || LimitedToShare();
   return worthwhile ? static_cast<uint32_t>(count) : 0;
 }
 

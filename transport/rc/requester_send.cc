@@ -27,18 +27,6 @@ uint64_t Requester::IndexOf(uint64_t seq) const {
   return low;
 }
 
-void Requester::SyncFlight() {
-  const uint64_t wanted = CostBeforeAt(snd_nxt_index_, snd_nxt_) -
-                          CostBeforeAt(queue_.head(), snd_una_);
-  if (wanted > flight_) {
-    path()->OnSent(wanted - flight_);
-    flight_ = wanted;
-  } else if (wanted < flight_) {
-    path()->OnGone(flight_ - wanted);
-    flight_ = wanted;
-  }
-}
-
 Requester::Source Requester::NextSource(Time now) const {
   if (!running_ || (rnr_until_ != kNever && now < rnr_until_)) {
     return Source::kNothing;
@@ -56,12 +44,24 @@ Requester::Source Requester::NextSource(Time now) const {
 // peer repeats any part: one part at a time.
 bool Requester::ReplayIsDue() const {
   if (!outstanding()) return true;
+  if (LimitedToShare() && ShareIsUsed(ReplayCost())) return false;
   if (queue_.at(snd_nxt_index_).operation().kind != SendKind::kRead) {
     return true;
   }
   const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
   assert(read != nullptr);
   return snd_nxt_ == read->first;
+}
+
+uint64_t Requester::ReplayCost() const {
+  const SendWqe& wqe = queue_.at(snd_nxt_index_);
+  uint64_t end = snd_nxt_ + 1;
+  if (wqe.operation().kind == SendKind::kRead) {
+    const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
+    assert(read != nullptr);
+    end = read->end;
+  }
+  return CostBefore(wqe, end) - CostBefore(wqe, snd_nxt_);
 }
 
 bool Requester::NewIsDue() const {
@@ -72,9 +72,19 @@ bool Requester::NewIsDue() const {
   if (operation.kind == SendKind::kLocal) return false;
   if (begins && (wqe.flags & kSendFence) != 0 && !reads_.empty()) return false;
   if (operation.takes_receive && !HasCreditFor(wqe, begins)) return false;
+  if (LimitedToShare() && ShareIsUsed(NewCost())) return false;
   // Where none may be outstanding, sending finds the error.
   return !operation.takes_rd_atomic() || !reads_.full() ||
          reads_.capacity() == 0;
+}
+
+// Of a READ, what one packet of its response costs.
+uint64_t Requester::NewCost() const {
+  const SendWqe& wqe = queue_.at(snd_nxt_index_);
+  if (wqe.operation().kind == SendKind::kRead) return PacketCost();
+  const uint64_t offset =
+      snd_nxt_index_ == begun_ ? 0 : (snd_max_ - wqe.first) * mtu_;
+  return std::min<uint64_t>(wqe.length - offset, mtu_) + Path::kPacketOverhead;
 }
 
 Requester::Next Requester::Decide(Time now, Item* item) const {
@@ -107,12 +117,10 @@ Requester::Next Requester::DecideReplay(Item* item) const {
   // The first packet of a replay does not wait for the window: others that
   // share the path could keep it full for ever.
   const bool always = !outstanding();
-  const SendKind kind = wqe.operation().kind;
-  uint64_t count = 1;
-  if (kind == SendKind::kRead) {
+  if (wqe.operation().kind == SendKind::kRead) {
     const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
     assert(read != nullptr);
-    count = read->end - snd_nxt_;
+    const uint64_t count = read->end - snd_nxt_;
     if (snd_nxt_ > read->first) {
       item->count = ReadCount(count, always);
       return Next::kPacket;
@@ -121,9 +129,7 @@ Requester::Next Requester::DecideReplay(Item* item) const {
     // ends: it ends where it did.
     item->count = static_cast<uint32_t>(count);
   }
-  const uint64_t cost =
-      CostBefore(wqe, snd_nxt_ + count) - CostBefore(wqe, snd_nxt_);
-  return always || path()->MaySend(cost) ? Next::kPacket : Next::kWindow;
+  return always || WindowAllows(ReplayCost()) ? Next::kPacket : Next::kWindow;
 }
 
 Requester::Next Requester::DecideNew(Item* item) const {
@@ -134,18 +140,14 @@ Requester::Next Requester::DecideNew(Item* item) const {
   if (operation.takes_rd_atomic() && reads_.capacity() == 0) {
     return Next::kPacket;
   }
-  const uint64_t offset = begins ? 0 : (snd_max_ - wqe.first) * mtu_;
-  const uint64_t remaining = wqe.length - offset;
   if (operation.kind == SendKind::kRead) {
     const uint64_t packets =
-        begins ? std::max<uint64_t>(1, (remaining + mtu_ - 1) / mtu_)
+        begins ? std::max<uint64_t>(1, (uint64_t{wqe.length} + mtu_ - 1) / mtu_)
                : wqe.end() - snd_max_;
     item->count = ReadCount(packets, false);
     return item->count > 0 ? Next::kPacket : Next::kWindow;
   }
-  const uint64_t cost =
-      std::min<uint64_t>(remaining, mtu_) + Path::kPacketOverhead;
-  return path()->MaySend(cost) ? Next::kPacket : Next::kWindow;
+  return WindowAllows(NewCost()) ? Next::kPacket : Next::kWindow;
 }
 
 // A message beyond the limit may be tried by its first packet when nothing
@@ -160,6 +162,7 @@ bool Requester::HasCreditFor(const SendWqe& wqe, bool begins) const {
 
 Interests Requester::Transmit(Time now, const TransmitTurn& turn,
                               Burst* burst) {
+  if (flight_ == 0) BeginFlight();
   Item item;
   Next next = Decide(now, &item);
   Packetizer packetizer(core_, burst);
@@ -214,8 +217,7 @@ uint32_t Requester::CountMiddlePackets(const SendWqe& wqe, const Item& item,
                                : 1;
   return static_cast<uint32_t>(std::min(
       {wqe.end() - 1 - item.seq, kMaxOutstanding - (snd_max_ - snd_una_),
-       path()->MaySendPackets(PacketCost()), unasked,
-       uint64_t{packetizer.room()}}));
+       PacketsAllowed(), unasked, uint64_t{packetizer.room()}}));
 }
 
 bool Requester::WantAckReq(const SendWqe& wqe, const Item& item,

@@ -1,0 +1,80 @@
+// What is in flight, and how much of the path's window it may have
+// (docs/architecture.md, "Loss and congestion"). A queue pair whose peer is
+// silent takes nothing from others that share the path: its packets do not
+// count in the window, and it may have a share of that size in flight and no
+// more. Whoever begins to send after another one has fallen silent has its
+// share, too, until there is an answer: those who have died with that one show
+// themselves before they have filled the window again.
+#include <algorithm>
+
+#include "transport/rc/requester.h"
+
+namespace transport {
+
+void Requester::SyncFlight() {
+  const uint64_t wanted = CostBeforeAt(snd_nxt_index_, snd_nxt_) -
+                          CostBeforeAt(queue_.head(), snd_una_);
+  if (wanted == flight_) return;
+  if (standing_ == Standing::kUnanswered) {
+    wanted > flight_ ? path()->OnSentUnanswered(wanted - flight_)
+                     : path()->OnGoneUnanswered(flight_ - wanted);
+  } else if (wanted > flight_) {
+    path()->OnSent(wanted - flight_);
+  } else {
+    path()->OnGone(flight_ - wanted);
+  }
+  flight_ = wanted;
+}
+
+void Requester::BeginFlight() {
+  if (!running_ || silences_seen_ == path()->silences()) return;
+  switch (standing_) {
+    case Standing::kNew:
+      if (!path()->answered()) {
+        standing_ = Standing::kUnanswered;
+      } else if (path()->has_unanswered()) {
+        standing_ = Standing::kDoubted;
+      } else {
+        standing_ = Standing::kAnswered;
+        silences_seen_ = path()->silences();
+      }
+      break;
+    case Standing::kAnswered:
+      standing_ = Standing::kDoubted;
+      break;
+    case Standing::kDoubted:
+    case Standing::kUnanswered:
+      break;
+  }
+}
+
+void Requester::NoteAnswer(bool good) {
+  if (standing_ == Standing::kUnanswered) path()->OnAnswer(flight_);
+  standing_ = Standing::kAnswered;
+  silences_seen_ = path()->silences();
+  // Others' timeouts were not the path's: what was sent since came through.
+  if (good && probes_ == 0 && !timed_out_) path()->UndoTimeout();
+}
+
+void Requester::FallSilent() {
+  if (standing_ == Standing::kUnanswered) return;
+  path()->OnSilence(flight_, standing_ == Standing::kAnswered);
+  standing_ = Standing::kUnanswered;
+  silences_seen_ = 0;
+}
+
+uint64_t Requester::ShareRoom() const {
+  const uint64_t share = std::max(path()->share(), PacketCost());
+  return share > flight_ ? share - flight_ : 0;
+}
+
+uint64_t Requester::PacketsAllowed() const {
+  if (!LimitedToShare()) return path()->MaySendPackets(PacketCost());
+  const uint64_t share = ShareRoom() / PacketCost();
+  if (standing_ != Standing::kUnanswered) {
+    return std::min(share, path()->MaySendPackets(PacketCost()));
+  }
+  return path()->MaySendUnanswered(PacketCost()) ? share : 0;
+}
+
+}  // namespace transport
