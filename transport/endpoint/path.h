@@ -34,8 +34,8 @@ class Path {
   // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
   // beyond 1 MiB there are only losses to be had from buffers of 416 KiB.
   static constexpr uint64_t kGreatestWindow = 1024 * 1024;
-  // First packets to peers that have not answered yet may leave beside a full
-  // window until so much is in flight: one of 4 KiB for each of 90 queue pairs.
+  // On a path where nobody has answered yet, queue pairs send their first
+  // packets until so much is in flight: one of 4 KiB for each of 90.
   static constexpr uint64_t kMostWithUnanswered = 3 * kInitialWindow;
 
   // --- Getters.
@@ -71,9 +71,9 @@ class Path {
     const uint64_t fit = room() / bytes;
     return fit == 0 && in_flight_ == 0 ? 1 : fit;
   }
-  // Whether `bytes` may be sent to a peer that does not answer.
+  // Whether a queue pair may send its first `bytes` while nobody has answered.
   bool MaySendUnanswered(uint64_t bytes) const {
-    return MaySend(bytes) || in_flight() + bytes <= kMostWithUnanswered;
+    return in_flight() + bytes <= std::max(window_, kMostWithUnanswered);
   }
 
   // --- Without acknowledgements (UC) nobody tells when bytes leave the

@@ -18,7 +18,7 @@ void Requester::Stop() {
                                        : path()->OnGone(flight_);
     flight_ = 0;
   }
-  standing_ = Standing::kNew;
+  standing_ = Standing::kUnanswered;
   silences_seen_ = 0;
   past_window_ = end_turn_ = false;
   running_ = draining_ = drain_reported_ = peer_buffers_ooo_ = false;

@@ -104,7 +104,6 @@ class Requester {
   enum class SendResult : uint8_t { kSent, kNoRoom, kFailed };
   // What the path makes of what is in flight.
   enum class Standing : uint8_t {
-    kNew,       // there was nothing in flight yet
     kAnswered,  // it counts in the path's window, and is limited by that alone
     // It counts there, too, and is limited to a share: another queue pair fell
     // silent before it began, and there was no answer since.
@@ -224,9 +223,10 @@ class Requester {
     return flight_ != 0 && cost > ShareRoom();
   }
   uint64_t ShareRoom() const;  // bytes
+  // Of what a share allows.
   bool WindowAllows(uint64_t cost) const {
-    return standing_ == Standing::kUnanswered ? path()->MaySendUnanswered(cost)
-                                              : path()->MaySend(cost);
+    if (standing_ != Standing::kUnanswered) return path()->MaySend(cost);
+    return flight_ != 0 || path()->MaySendUnanswered(cost);
   }
   // How many packets share and window allow now.
   uint64_t PacketsAllowed() const;
@@ -290,8 +290,8 @@ class Requester {
   // After an RNR NAK: one packet at a time, until there is progress.
   bool rnr_probe_ = false;
 
-  Standing standing_ = Standing::kNew;
-  // Path::silences at the last answer; 0 when kNew or kUnanswered.
+  Standing standing_ = Standing::kUnanswered;
+  // Path::silences at the last answer; 0 when unanswered.
   uint32_t silences_seen_ = 0;
 
   // Work requests [head, begun) have sequence numbers; `begun` may be next.

@@ -29,10 +29,10 @@ void Requester::SyncFlight() {
 void Requester::BeginFlight() {
   if (!running_ || silences_seen_ == path()->silences()) return;
   switch (standing_) {
-    case Standing::kNew:
-      if (!path()->answered()) {
-        standing_ = Standing::kUnanswered;
-      } else if (path()->has_unanswered()) {
+    case Standing::kUnanswered:
+      // New, and others on the path are answered.
+      if (snd_max_ != snd_una_ || !path()->answered()) break;
+      if (path()->has_unanswered()) {
         standing_ = Standing::kDoubted;
       } else {
         standing_ = Standing::kAnswered;
@@ -43,7 +43,6 @@ void Requester::BeginFlight() {
       standing_ = Standing::kDoubted;
       break;
     case Standing::kDoubted:
-    case Standing::kUnanswered:
       break;
   }
 }
@@ -64,7 +63,9 @@ void Requester::FallSilent() {
 }
 
 uint64_t Requester::ShareRoom() const {
-  const uint64_t share = std::max(path()->share(), PacketCost());
+  uint64_t share = std::max(path()->share(), PacketCost());
+  // Several packets that are sent again, and their answers, may be lost.
+  if (probes_ > 0 || retries_ > 0) share = std::max(share, Path::kLeastWindow);
   return share > flight_ ? share - flight_ : 0;
 }
 
@@ -74,7 +75,7 @@ uint64_t Requester::PacketsAllowed() const {
   if (standing_ != Standing::kUnanswered) {
     return std::min(share, path()->MaySendPackets(PacketCost()));
   }
-  return path()->MaySendUnanswered(PacketCost()) ? share : 0;
+  return WindowAllows(PacketCost()) ? share : 0;
 }
 
 }  // namespace transport
