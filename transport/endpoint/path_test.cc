@@ -104,6 +104,58 @@ TEST(PathTest, MoreGoneThanInFlightIsNone) {
   EXPECT_EQ(path.in_flight(), 0u);
 }
 
+TEST(PathTest, WhatIsNotAnsweredTakesNothingOfTheWindow) {
+  Path path;
+  path.OnSent(kBegin);
+  EXPECT_FALSE(path.MaySend(1));
+  path.TakeOpened();
+  const uint32_t before = path.silences();
+  path.OnSilence(kBegin, true);
+  EXPECT_TRUE(path.TakeOpened());  // for those who wait
+  EXPECT_NE(path.silences(), before);
+  EXPECT_EQ(path.in_flight(), kBegin);
+  EXPECT_EQ(path.room(), kBegin);
+  // What is sent again.
+  path.OnGoneUnanswered(kBegin);
+  path.OnSentUnanswered(5000);
+  EXPECT_EQ(path.in_flight(), 5000u);
+  EXPECT_TRUE(path.has_unanswered());
+  EXPECT_EQ(path.room(), kBegin);
+  path.OnAnswer(5000);
+  EXPECT_FALSE(path.has_unanswered());
+  EXPECT_EQ(path.in_flight(), 5000u);
+  EXPECT_EQ(path.room(), kBegin - 5000);
+  // Nothing new of one that was in doubt already.
+  const uint32_t after = path.silences();
+  path.OnSilence(5000, false);
+  EXPECT_EQ(path.silences(), after);
+}
+
+TEST(PathTest, AShareIsThatOfOneQueuePair) {
+  Path path;
+  EXPECT_EQ(path.share(), kBegin);
+  for (int i = 0; i < 4; ++i) path.Join();
+  EXPECT_EQ(path.share(), kBegin / 4);
+  EXPECT_FALSE(path.Leave());
+  EXPECT_EQ(path.share(), kBegin / 3);
+  path.Leave();
+  path.Leave();
+  EXPECT_TRUE(path.Leave());
+}
+
+TEST(PathTest, KnowsWhenItWasAnsweredAndLost) {
+  Path path;
+  EXPECT_FALSE(path.answered());
+  path.OnAcknowledged(1, 100);
+  EXPECT_TRUE(path.answered());
+  EXPECT_TRUE(path.AnsweredSince(99));
+  EXPECT_FALSE(path.AnsweredSince(100));
+  EXPECT_FALSE(path.LostSince(0));
+  path.OnLoss(200);
+  EXPECT_TRUE(path.LostSince(199));
+  EXPECT_FALSE(path.LostSince(200));
+}
+
 TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   Path path;
   EXPECT_EQ(path.ProbeTimeout(), 4 * kMillisecond);

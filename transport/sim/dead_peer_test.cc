@@ -410,6 +410,29 @@ TEST_P(DeadPeerTest, InTheMidstOfTraffic) {
   ExpectUnharmed(Dead(Death::kInTheMidst), 4096);
 }
 
+// First packets leave although nobody has answered, but not of any number.
+TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
+  Neighbors neighbors(4096);
+  std::vector<Neighbors::Connection*> pairs;
+  for (int i = 0; i < 500; ++i) {
+    pairs.push_back(&neighbors.Connect(14));
+    pairs.back()->traffic = {.opcode = SendOpcode::kRdmaWrite, .bytes = 65536};
+    neighbors.DestroyPeer(*pairs.back());
+  }
+  for (Neighbors::Connection* pair : pairs) neighbors.Post(*pair);
+  neighbors.RunTo(2 * kMillisecond);  // sent, and not yet probed
+  const uint64_t in_flight = pairs.front()->a.qp->path()->in_flight();
+  EXPECT_LE(in_flight, transport::Path::kMostWithUnanswered);
+  EXPECT_GT(in_flight, transport::Path::kMostWithUnanswered / 2);
+  // All of them fail in the end: nobody is forgotten.
+  neighbors.RunTo(60 * kSecond, [&] {
+    return std::all_of(pairs.begin(), pairs.end(),
+                       [](const auto* pair) { return pair->failed == 1; });
+  });
+  for (const Neighbors::Connection* pair : pairs) EXPECT_EQ(pair->failed, 1u);
+  EXPECT_FALSE(neighbors.checker().failed()) << neighbors.checker().ToString();
+}
+
 // Peers that answer again: what was posted to them is done, and nobody else
 // notices.
 TEST_P(DeadPeerTest, ThatComesBack) {
