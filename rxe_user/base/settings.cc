@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "rxe_user/base/lane_set.h"
 #include "rxe_user/base/warn_once.h"
 
 namespace rxe_user {
@@ -11,21 +12,29 @@ namespace {
 
 constexpr int kMostSpinUs = 1'000'000;
 
+// What `variable` says, a number of `what` from `least` to `most`; `unset`
+// without it, or if its value is wrong.
+int Number(const char* variable, const char* what, int least, int most,
+           int unset) {
+  const char* const value = ::getenv(variable);
+  if (value == nullptr || *value == '\0') return unset;
+  int number;
+  if (absl::SimpleAtoi(value, &number) && least <= number && number <= most) {
+    return number;
+  }
+  WarnOnceAbout(variable,
+                absl::StrCat(variable, " is '", value, "', not a number of ",
+                             what, " from ", least, " to ", most, ": ignored"));
+  return unset;
+}
+
 }  // namespace
 
 transport::Time HelperSpin() {
-  constexpr char kVariable[] = "RXE_USER_SPIN_US";
-  const char* const value = ::getenv(kVariable);
-  if (value == nullptr || *value == '\0') return 0;
-  int us;
-  if (!absl::SimpleAtoi(value, &us) || us < 0 || us > kMostSpinUs) {
-    WarnOnceAbout(kVariable,
-                  absl::StrCat(kVariable, " is '", value,
-                               "', not a number of microseconds from 0 to ",
-                               kMostSpinUs, ": ignored"));
-    return 0;
-  }
-  return us * transport::kMicrosecond;
+  return Number("RXE_USER_SPIN_US", "microseconds", 0, kMostSpinUs, 0) *
+         transport::kMicrosecond;
 }
+
+int LaneCount() { return Number("RXE_USER_LANES", "lanes", 1, kMaxLanes, 1); }
 
 }  // namespace rxe_user

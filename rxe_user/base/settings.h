@@ -6,12 +6,15 @@
 
 namespace rxe_user {
 
-// How long the helper thread goes on looking for more after it has taken
-// something in: nanoseconds, from the microseconds that RXE_USER_SPIN_US says.
-// 0 without the variable, or if its value is wrong, of which one line on stderr
-// warns.
+// 0 and 1 without the variables. Of a wrong value one line on stderr warns, and
+// it is as if there were none.
 // Thread: any, while nobody changes the environment.
+
+// RXE_USER_SPIN_US: how long the helper thread goes on looking for more after
+// it has taken something in; nanoseconds.
 transport::Time HelperSpin();
+// RXE_USER_LANES: how many lanes an engine has, up to kMaxLanes.
+int LaneCount();
 
 }  // namespace rxe_user
 

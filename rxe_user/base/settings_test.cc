@@ -11,11 +11,20 @@ namespace {
 using transport::kMicrosecond;
 using transport::kSecond;
 
+// What `setting` gives while `variable` is `value`.
+template <typename Setting>
+auto With(const char* variable, const char* value, Setting setting) {
+  ::setenv(variable, value, 1);
+  const auto result = setting();
+  ::unsetenv(variable);
+  return result;
+}
+
 transport::Time SpinWith(const char* value) {
-  ::setenv("RXE_USER_SPIN_US", value, 1);
-  const transport::Time spin = HelperSpin();
-  ::unsetenv("RXE_USER_SPIN_US");
-  return spin;
+  return With("RXE_USER_SPIN_US", value, HelperSpin);
+}
+int LanesWith(const char* value) {
+  return With("RXE_USER_LANES", value, LaneCount);
 }
 
 TEST(HelperSpin, FollowsTheEnvironment) {
@@ -36,6 +45,26 @@ TEST(HelperSpin, ComplainsOfAWrongValueOnce) {
   const std::string told = testing::internal::GetCapturedStderr();
   EXPECT_NE(told.find("RXE_USER_SPIN_US is 'soon'"), std::string::npos);
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1);
+}
+
+TEST(LaneCount, FollowsTheEnvironment) {
+  EXPECT_EQ(LaneCount(), 1);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(LanesWith(""), 1);
+  EXPECT_EQ(LanesWith("1"), 1);
+  EXPECT_EQ(LanesWith("4"), 4);
+  EXPECT_EQ(LanesWith("16"), 16);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(LaneCount, ComplainsOfAWrongValueOnce) {
+  testing::internal::CaptureStderr();
+  for (const char* wrong : {"0", "-1", "x", "1000", "2x", "17"}) {
+    EXPECT_EQ(LanesWith(wrong), 1) << wrong;
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "rxe_user: RXE_USER_LANES is '0', not a number of lanes from 1 to "
+            "16: ignored\n");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -9,18 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/qpn.h"
-#include "rxe_user/base/settings.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/engine/engine_impl.h"
 #include "rxe_user/observe/report_text.h"
-#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
 
-using transport::kNever;
 using transport::Time;
-
-constexpr int kLanes = 1;
 
 absl::Status ForkedStatus() {
   return absl::FailedPreconditionError(
@@ -43,18 +40,15 @@ uint16_t SourcePortOf(uint32_t flow_label) {
 }
 
 EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
-    : device_(std::move(device)), parts_(std::move(parts)) {
-  for (int i = 0; i < kLanes; ++i) {
-    lanes_.push_back(std::make_unique<LaneImpl>(&app_));
-  }
-}
+    : device_(std::move(device)),
+      parts_(std::move(parts)),
+      lanes_(static_cast<size_t>(parts_.lanes)) {}
 
 EngineImpl::~EngineImpl() {
   if (!alive_) return;  // every part has been abandoned
-  // The threads first: they use all the others.
+  // The thread first: it uses all the others.
   control_.reset();
-  helper_.reset();
-  for (auto& lane : lanes_) lane->Close();
+  for (EngineLane& lane : lanes_) lane.Close();
 }
 
 // --- Opening.
@@ -64,25 +58,30 @@ absl::Status EngineImpl::EnsureOpen() {
   if (open_) return absl::OkStatus();
   absl::Status status = OpenParts();
   if (!status.ok()) {
-    helper_.reset();
-    for (auto& lane : lanes_) lane->Close();
+    for (EngineLane& lane : lanes_) lane.Close();
     stat_server_.reset();
-    slot_.reset();
   }
   return status;
 }
 
-absl::Status EngineImpl::OpenParts() {
-  absl::StatusOr<std::unique_ptr<Slot>> slot = parts_.acquire_slot();
-  if (!slot.ok()) return slot.status();
-  slot_ = *std::move(slot);
-  absl::StatusOr<std::unique_ptr<Port>> port = parts_.make_port();
-  if (!port.ok()) return port.status();
+absl::Status EngineImpl::CreateLanes() {
+  for (EngineLane& lane : lanes_) {
+    absl::StatusOr<std::unique_ptr<Slot>> slot = parts_.acquire_slot();
+    if (!slot.ok()) return slot.status();
+    if (LaneOf(MakeQpn((*slot)->number(), 0)) != kNoLane) {
+      WarnOnce("there is no port broker, so there is one lane only");
+      break;  // a process has one slot then
+    }
+    absl::StatusOr<std::unique_ptr<Port>> port = parts_.make_port();
+    if (!port.ok()) return port.status();
+    absl::Status status = lane.Create(*std::move(slot), *std::move(port));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
 
-  absl::StatusOr<std::unique_ptr<HelperThread>> helper =
-      HelperThread::Create("rxe-user", [this] { return RunHelper(); });
-  if (!helper.ok()) return helper.status();
-  helper_ = *std::move(helper);
+absl::Status EngineImpl::OpenParts() {
+  if (absl::Status status = CreateLanes(); !status.ok()) return status;
 
   // One address that cannot be had (an IPv6 one that is still being checked
   // for duplicates, say) does not spoil the others.
@@ -90,9 +89,7 @@ absl::Status EngineImpl::OpenParts() {
   bool any = false;
   for (const LocalAddress& entry : device_->gids) {
     if (entry.address.is_unspecified()) continue;  // left out of the GID table
-    absl::StatusOr<int> fd = slot_->OpenAddress(entry);
-    absl::Status status =
-        fd.ok() ? (*port)->AddReceiver(entry, *fd) : fd.status();
+    const absl::Status status = OpenAddressLocked(entry);
     any = any || status.ok();
     first_error.Update(status);
   }
@@ -105,20 +102,29 @@ absl::Status EngineImpl::OpenParts() {
   auto stat_server = StatServer::Open([this] { return ReportText(Report()); });
   if (IsOutOfFiles(stat_server.status())) return stat_server.status();
   if (stat_server.ok()) stat_server_ = *std::move(stat_server);
-  if (absl::Status status = helper_->Start(); !status.ok()) return status;
+  for (EngineLane& lane : lanes_) {
+    if (lane.slot() == nullptr) continue;
+    if (absl::Status status = lane.StartHelper(); !status.ok()) return status;
+  }
   if (absl::Status status = StartControl(); !status.ok()) return status;
-  // The lane last: from then on threads may wait on its sockets, and count on
-  // them.
-  lanes_[0]->Open(*std::move(port), slot_.get(), helper_.get(), 0,
-                  HelperSpin());
+  for (EngineLane& lane : lanes_) {
+    if (lane.slot() != nullptr) lane.Open();
+  }
   open_ = true;
   // What follows may take its time, such as starting a new port broker: the
-  // helper must not wait for it.
-  // Not by control_, which is null while its thread is waited for.
-  slot_->OnChange([control = control_.get()] { control->Refresh(); });
-  control_->Add({.fd = [this] { return slot_->fd(); },
-                 .time = [this] { return slot_->retry_at(); },
-                 .run = [this] { OnSlotReadable(); }});
+  // helpers must not wait for it.
+  for (EngineLane& lane : lanes_) {
+    Slot* const slot = lane.slot();
+    if (slot == nullptr) continue;
+    // Not by control_, which is null while its thread is waited for.
+    slot->OnChange([control = control_.get()] { control->Refresh(); });
+    const auto deliver = [&lane](const Stray& stray) {
+      lane.lane().DeliverStray(stray);
+    };
+    control_->Add({.fd = [slot] { return slot->fd(); },
+                   .time = [slot] { return slot->retry_at(); },
+                   .run = [slot, deliver] { slot->OnReadable(deliver); }});
+  }
   if (stat_server_ != nullptr) {
     control_->Add({.fd = [this] { return stat_server_->fd(); },
                    .run = [this] { stat_server_->OnReadable(); }});
@@ -143,14 +149,14 @@ absl::Status EngineImpl::StartControl() {
   return absl::OkStatus();
 }
 
-absl::Status EngineImpl::OpenAddressLocked(const LocalAddress& entry) {
-  Port* port = lanes_[0]->port();
-  if (port->HasReceiver(entry.address)) return absl::OkStatus();
-  absl::StatusOr<int> fd = slot_->OpenAddress(entry);
-  if (!fd.ok()) return fd.status();
-  absl::Status status = port->AddReceiver(entry, *fd);
-  if (status.ok()) lanes_[0]->SocketAdded(*fd);
-  return status;
+absl::Status EngineImpl::OpenAddressLocked(const LocalAddress& local) {
+  for (EngineLane& lane : lanes_) {
+    if (lane.slot() == nullptr) continue;
+    if (absl::Status status = lane.OpenAddress(local); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status EngineImpl::OpenAddress(const wire::IpAddress& local) {
@@ -166,22 +172,32 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {
   if (!alive_) return ForkedStatus();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
-  const std::optional<uint16_t> number = numbers_.Allocate();
-  if (!number.has_value()) {
+  EngineLane* least = &lanes_[0];
+  for (EngineLane& lane : lanes_) {
+    if (lane.slot() != nullptr && lane.queue_pairs() < least->queue_pairs()) {
+      least = &lane;
+    }
+  }
+  const std::optional<uint32_t> qpn = least->AllocateQpn();
+  if (!qpn.has_value()) {
     return absl::ResourceExhaustedError(
         "all 65,534 queue pair numbers of this process are in use");
   }
-  return MakeQpn(slot_->number(), *number);
+  return *qpn;
 }
 
 void EngineImpl::ReleaseQpn(uint32_t qpn) {
   if (!alive_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  numbers_.Release(NumberOf(qpn));
+  if (const int lane = LaneOf(qpn); lane != kNoLane) At(lane).ReleaseQpn(qpn);
 }
 
-LaneImpl& EngineImpl::LaneOf(uint32_t qpn) {
-  return *lanes_[qpn % lanes_.size()];
+int EngineImpl::LaneOf(uint32_t qpn) {
+  for (int i = 0; i < lane_count(); ++i) {
+    const Slot* const slot = At(i).slot();
+    if (slot != nullptr && slot->number() == SlotOf(qpn)) return i;
+  }
+  return kNoLane;
 }
 
 absl::StatusOr<uint16_t> EngineImpl::SourcePort(const wire::IpAddress& local,
@@ -192,53 +208,54 @@ absl::StatusOr<uint16_t> EngineImpl::SourcePort(const wire::IpAddress& local,
       SourcePortOf(flow_label != 0 ? flow_label & 0xfffff
                                    : FlowLabelOf(local_qpn, remote_qpn));
   if (!alive_) return ForkedStatus();
-  if (!open_) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (absl::Status status = EnsureOpen(); !status.ok()) return status;
-  }
-  return lanes_[0]->port()->SourcePort(OnInterface(local, device_->ifindex),
-                                       ideal);
+  return lane(LaneOf(local_qpn))
+      .port()
+      ->SourcePort(OnInterface(local, device_->ifindex), ideal);
 }
 
 // --- Progress.
 
-bool EngineImpl::Progress() {
-  bool did = false;
-  for (auto& lane : lanes_) did |= lane->Progress();
-  return did;
+bool EngineImpl::Progress(LaneSet lanes) {
+  using Found = LaneImpl::Found;
+  Found found = Found::kNothingForLong;
+  ForEach(lanes,
+          [&](LaneImpl& lane) { found = std::min(found, lane.Progress()); });
+  // On a core of its own this is a system call that returns.
+  if (found == Found::kNothingForLong) ::sched_yield();
+  return found == Found::kSomething;
 }
 
-void EngineImpl::RenewLease() {
-  for (auto& lane : lanes_) lane->RenewLease();
+void EngineImpl::RenewLease(LaneSet lanes) {
+  ForEach(lanes, [](LaneImpl& lane) { lane.RenewLease(); });
 }
 
-void EngineImpl::DropLease() {
-  for (auto& lane : lanes_) lane->DropLease();
+void EngineImpl::DropLease(LaneSet lanes) {
+  ForEach(lanes, [](LaneImpl& lane) { lane.DropLease(); });
 }
 
-int EngineImpl::WaitReadable(int fd) {
+int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
   if (!alive_) return ENODEV;
   // Left by return, and by cancellation of the thread.
   struct Waiting {
-    explicit Waiting(EngineImpl& engine) {
-      for (auto& lane : engine.lanes_) {
-        if (lane->EnterWait()) lanes[count++] = lane.get();
-      }
+    Waiting(EngineImpl& engine, LaneSet lanes) {
+      engine.ForEach(lanes, [this](LaneImpl& lane) {
+        if (lane.EnterWait()) served[count++] = &lane;
+      });
     }
     ~Waiting() {
-      for (int i = 0; i < count; ++i) lanes[i]->LeaveWait();
+      for (int i = 0; i < count; ++i) served[i]->LeaveWait();
     }
-    LaneImpl* lanes[kLanes];
+    LaneImpl* served[kMaxLanes];
     int count = 0;
   };
-  const Waiting waiting(*this);
+  const Waiting waiting(*this, lanes);
   std::vector<pollfd> fds;
   for (;;) {
     fds.assign(1, {fd, POLLIN, 0});
     bool more = false;
     const Time now = Lane::Now();
     for (int i = 0; i < waiting.count; ++i) {
-      LaneImpl& lane = *waiting.lanes[i];
+      LaneImpl& lane = *waiting.served[i];
       more |= lane.PollOnce(now);
       if (const Port* port = lane.port(); port != nullptr) {
         for (const int socket : port->ReceiveDescriptors()) {
@@ -268,20 +285,7 @@ int EngineImpl::WaitPassive(int fd) {
   return ::poll(&readable, 1, -1) < 0 ? errno : 0;
 }
 
-// --- The threads.
-
-Time EngineImpl::RunHelper() {
-  Time wake = kNever;
-  for (auto& lane : lanes_) wake = std::min(wake, lane->RunHelper());
-  return wake;
-}
-
-void EngineImpl::OnSlotReadable() {
-  slot_->OnReadable([this](const Stray& stray) {
-    const std::optional<uint32_t> qpn = wire::PeekDestQpn(stray.bytes);
-    if (qpn.has_value()) LaneOf(*qpn).DeliverStray(stray);
-  });
-}
+// --- Links.
 
 void EngineImpl::NotifyOfLink(const std::vector<LinkChange>& changes) {
   for (const LinkChange change : changes) {
@@ -306,20 +310,16 @@ void EngineImpl::RemoveLinkListener(uint64_t id) {
 // --- fork.
 
 void EngineImpl::LockForFork() {
-  locked_for_fork_.clear();
-  for (auto& lane : lanes_) locked_for_fork_.push_back(lane->LockForFork());
+  for (EngineLane& lane : lanes_) lane.LockForFork();
 }
 
 void EngineImpl::UnlockInParent() {
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (locked_for_fork_[i]) lanes_[i]->UnlockAfterFork();
-  }
+  for (EngineLane& lane : lanes_) lane.UnlockInParent();
 }
 
 void EngineImpl::AbandonInChild() {
   alive_ = false;
-  for (auto& lane : lanes_) lane->AbandonInChild();
-  if (helper_ != nullptr) helper_->AbandonInChild();
+  for (EngineLane& lane : lanes_) lane.AbandonInChild();
   // The others see to themselves (base/fork_guard.h).
 }
 

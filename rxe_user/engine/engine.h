@@ -1,5 +1,5 @@
-// The engine of one device within this process: its lanes, its helper thread,
-// its sockets and its slot of the shared UDP port. Contexts that the program
+// The engine of one device within this process: its lanes, each with a helper
+// thread, sockets and a slot of the shared UDP port. Contexts that the program
 // opens on the same device share it.
 #ifndef RXE_USER_ENGINE_ENGINE_H_
 #define RXE_USER_ENGINE_ENGINE_H_
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/lane_set.h"
 #include "rxe_user/devices/device.h"
 #include "rxe_user/engine/lane.h"
 #include "wire/address.h"
@@ -28,46 +29,49 @@ class Engine {
   // or does nothing; none hangs.
   virtual bool alive() const = 0;
 
-  // A queue pair number nobody uses: slot bits on top (bits 23..16), sparse and
-  // random below, not one given back recently. The first call takes a slot,
-  // opens the sockets of every address of the device and starts the helper.
+  // A queue pair number nobody uses: the slot bits of a lane on top (bits
+  // 23..16), sparse and random below, not one given back recently. The lane is
+  // the one with the fewest queue pairs. The first call takes the slots, opens
+  // the sockets of every address of the device and starts the helpers.
   // Errors: kUnavailable (port 4791 taken, no broker), kPermissionDenied,
   // kResourceExhausted (numbers used up), and what the system refused
   // (errno_status.h); the message names cause and remedy.
   virtual absl::StatusOr<uint32_t> AllocateQpn() = 0;
   virtual void ReleaseQpn(uint32_t qpn) = 0;
 
-  // The lane that owns `qpn`; all of them, for a completion queue.
-  virtual Lane& LaneOf(uint32_t qpn) = 0;
+  // The index of the lane that `qpn` is of; kNoLane if it is none of ours.
+  virtual int LaneOf(uint32_t qpn) = 0;
   virtual int lane_count() const = 0;
   virtual Lane& lane(int index) = 0;
 
-  // Makes sure that `local`, an address of the device, has its sockets (an
-  // address may have come up after the first queue pair). May block for the
-  // port broker's answer: not to be called with a lane locked.
+  // Makes sure that `local`, an address of the device, has its sockets, one for
+  // each lane (an address may have come up after the first queue pair). May
+  // block for the port broker's answer: not to be called with a lane locked.
   virtual absl::Status OpenAddress(const wire::IpAddress& local) = 0;
 
-  // The UDP source port for a flow: the one of this process's transmit sockets
-  // that is chosen by `flow_label` when it is not 0, else by the queue pair
-  // numbers (their product, folded, as peers do). May be called with a lane
-  // locked once there is a queue pair. Fails when the socket cannot be had.
+  // The UDP source port for a flow of `local_qpn`, one of ours: that of its
+  // lane's transmit sockets which is chosen by `flow_label` when it is not 0,
+  // else by the queue pair numbers (their product, folded, as peers do). May be
+  // called with a lane locked. Fails when the socket cannot be had.
   virtual absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
                                               uint32_t flow_label,
                                               uint32_t local_qpn,
                                               uint32_t remote_qpn) = 0;
 
-  // Progress over all lanes; for empty polls of completion queues.
-  virtual bool Progress() = 0;
+  // Progress for empty polls of completion queues: `lanes` are those of their
+  // queue pairs (one lane is locked at a time).
+  virtual bool Progress(LaneSet lanes) = 0;
   // The application is at what polls have brought it before, and makes no
   // progress meanwhile: it has not stopped polling.
-  virtual void RenewLease() = 0;
-  virtual void DropLease() = 0;
+  virtual void RenewLease(LaneSet lanes) = 0;
+  virtual void DropLease(LaneSet lanes) = 0;
 
   // Blocks until `fd` (a completion or asynchronous channel's descriptor) is
-  // readable, making progress meanwhile on the sockets and `fd` together: one
-  // wake-up, not two. Returns 0, or EINTR when a signal handler ran. A
-  // cancellation point, left by unwinding (so callers must not be noexcept).
-  virtual int WaitReadable(int fd) = 0;
+  // readable, making progress meanwhile on the sockets of `lanes` and `fd`
+  // together: one wake-up, not two. Returns 0, or EINTR when a signal handler
+  // ran. A cancellation point, left by unwinding (so callers must not be
+  // noexcept).
+  virtual int WaitReadable(int fd, LaneSet lanes) = 0;
   // The same, but leaves progress to others: for a thread that waits for what
   // seldom comes, which packets meant for others should not wake.
   virtual int WaitPassive(int fd) = 0;

@@ -3,6 +3,7 @@
 #define RXE_USER_ENGINE_ENGINE_IMPL_H_
 
 #include <atomic>
+#include <bit>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,9 +14,9 @@
 #include "rxe_user/devices/link_monitor.h"
 #include "rxe_user/engine/control_thread.h"
 #include "rxe_user/engine/engine.h"
+#include "rxe_user/engine/engine_lane.h"
 #include "rxe_user/engine/helper_thread.h"
 #include "rxe_user/engine/lane_impl.h"
-#include "rxe_user/engine/qpn_allocator.h"
 #include "rxe_user/observe/device_report.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/ports/port.h"
@@ -27,6 +28,7 @@ class EngineImpl final : public Engine {
   struct Parts {
     std::function<absl::StatusOr<std::unique_ptr<Slot>>()> acquire_slot;
     std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port;
+    int lanes = 1;
   };
   EngineImpl(std::shared_ptr<const Device> device, Parts parts);
   ~EngineImpl() override;
@@ -34,19 +36,17 @@ class EngineImpl final : public Engine {
   bool alive() const override { return alive_; }
   absl::StatusOr<uint32_t> AllocateQpn() override;
   void ReleaseQpn(uint32_t qpn) override;
-  LaneImpl& LaneOf(uint32_t qpn) override;
+  int LaneOf(uint32_t qpn) override;
   int lane_count() const override { return static_cast<int>(lanes_.size()); }
-  LaneImpl& lane(int index) override {
-    return *lanes_[static_cast<size_t>(index)];
-  }
+  LaneImpl& lane(int index) override { return At(index).lane(); }
   absl::Status OpenAddress(const wire::IpAddress& local) override;
   absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
                                       uint32_t flow_label, uint32_t local_qpn,
                                       uint32_t remote_qpn) override;
-  bool Progress() override;
-  void RenewLease() override;
-  void DropLease() override;
-  int WaitReadable(int fd) override;
+  bool Progress(LaneSet lanes) override;
+  void RenewLease(LaneSet lanes) override;
+  void DropLease(LaneSet lanes) override;
+  int WaitReadable(int fd, LaneSet lanes) override;
   int WaitPassive(int fd) override;
   uint64_t AddLinkListener(LinkListener listener) override;
   void RemoveLinkListener(uint64_t id) override;
@@ -54,8 +54,8 @@ class EngineImpl final : public Engine {
   // From the first queue pair on. Locks each lane now and then, briefly.
   DeviceReport Report();
 
-  // Null before the first queue pair.
-  const HelperThread* helper() const { return helper_.get(); }
+  // That of a lane. Null before the first queue pair.
+  const HelperThread* helper(int index) { return At(index).helper(); }
 
   // --- fork (see engine_registry.cc).
   void LockForFork();
@@ -63,28 +63,35 @@ class EngineImpl final : public Engine {
   void AbandonInChild();
 
  private:
+  EngineLane& At(int index) { return lanes_[static_cast<size_t>(index)]; }
+  // Calls `call` with each of `lanes`.
+  template <typename Call>
+  void ForEach(LaneSet lanes, Call&& call) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+      call(lanes_[static_cast<size_t>(std::countr_zero(lanes))].lane());
+    }
+  }
+
   // The following: mutex_ held.
   absl::Status EnsureOpen();
   absl::Status OpenParts();
-  absl::Status OpenAddressLocked(const LocalAddress& entry);
+  absl::Status CreateLanes();
+  absl::Status OpenAddressLocked(const LocalAddress& local);
 
-  transport::Time RunHelper();
-  void OnSlotReadable();
   // Makes control_ if there is none.
   absl::Status StartControl();
   void NotifyOfLink(const std::vector<LinkChange>& changes);
 
   const std::shared_ptr<const Device> device_;
   const Parts parts_;
-  AppActivity app_;
-  std::vector<std::unique_ptr<LaneImpl>> lanes_;
   std::atomic<bool> alive_ = true;
-  std::atomic<bool> open_ = false;  // slot_, helper_, sockets are there
+  std::atomic<bool> open_ = false;  // lanes and sockets are there
 
-  std::mutex mutex_;  // opening, addresses, numbers; before any lane's lock
-  QpnAllocator numbers_;
-  std::unique_ptr<Slot> slot_;
-  std::unique_ptr<HelperThread> helper_;     // makes progress
+  // Opening, addresses, numbers. Before any lane's lock, of which nobody holds
+  // two.
+  std::mutex mutex_;
+  // As many as parts_ says, for ever. Those without a slot are not used.
+  std::vector<EngineLane> lanes_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
 
   // Started by the first queue pair or the first thread in WaitPassive.
@@ -95,8 +102,6 @@ class EngineImpl final : public Engine {
   std::mutex listeners_mutex_;
   uint64_t next_listener_ = 1;
   std::map<uint64_t, LinkListener> listeners_;
-
-  std::vector<bool> locked_for_fork_;  // by lane; only between fork's handlers
 };
 
 // The flow label that a queue pair without one of its own gets, and the UDP

@@ -60,7 +60,7 @@ TEST(EngineOpen, AThreadThatWaitsWhileOpeningFailsServesNothing) {
       std::atomic<pid_t> id = 0;
       waiter = std::thread([&] {
         id = ::gettid();
-        EXPECT_EQ(engine.WaitReadable(ends[0]), 0);
+        EXPECT_EQ(engine.WaitReadable(ends[0], OnlyLane(0)), 0);
       });
       while (id == 0 || !IsIn(id, SYS_ppoll)) std::this_thread::yield();
       return EAGAIN;

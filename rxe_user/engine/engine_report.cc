@@ -12,7 +12,10 @@ constexpr size_t kMaxQueuePairs = 10'000;
 // Copied while the lane is locked once: a few microseconds.
 constexpr size_t kBatch = 32;
 
-LaneReport ReportLane(LaneImpl& lane) {
+}  // namespace
+
+LaneReport EngineLane::Report() {
+  LaneImpl& lane = lane_;
   std::vector<uint32_t> numbers;
   {
     const Lane::Guard guard(lane);
@@ -20,6 +23,7 @@ LaneReport ReportLane(LaneImpl& lane) {
   }
   std::ranges::sort(numbers);
   LaneReport report;
+  report.slot = slot_->number();
   std::vector<transport::QpReport> all;
   all.reserve(numbers.size());
   for (size_t done = 0; done < numbers.size();) {
@@ -53,14 +57,13 @@ LaneReport ReportLane(LaneImpl& lane) {
   return report;
 }
 
-}  // namespace
-
 DeviceReport EngineImpl::Report() {
   DeviceReport report;
   report.name = device_->name;
   report.netdev = device_->netdev;
-  report.slot = slot_->number();
-  for (auto& lane : lanes_) report.lanes.push_back(ReportLane(*lane));
+  for (EngineLane& lane : lanes_) {
+    if (lane.slot() != nullptr) report.lanes.push_back(lane.Report());
+  }
   return report;
 }
 

@@ -99,8 +99,8 @@ TEST_P(EngineTest, MovesSendWriteAndReadByPolling) {
     std::optional<Completion> received;
     const transport::Time limit = Lane::Now() + 10 * transport::kSecond;
     while ((!sent || !received) && Lane::Now() < limit) {
-      a_->engine().Progress();
-      b_->engine().Progress();
+      a_->Progress();
+      b_->Progress();
       if (!sent) sent = a_->cq().Poll();
       if (!received) received = b_->cq().Poll();
     }
@@ -154,7 +154,7 @@ TEST_P(EngineTest, BlockedThreadsMakeProgress) {
       ExpectDone(b_->Wait(), i, WcOpcode::kReceive);
     }
   });
-  const uint64_t before = b_->engine().helper()->wakeups();
+  const uint64_t before = b_->helper()->wakeups();
   for (uint64_t i = 0; i < 200; ++i) {
     ASSERT_EQ(a_->Send(i, from.data(), 2000), 0);
     ExpectDone(a_->Wait(), i, WcOpcode::kSend);
@@ -163,7 +163,7 @@ TEST_P(EngineTest, BlockedThreadsMakeProgress) {
   EXPECT_EQ(from, to);
   // One wake-up per message, the blocked thread's: the helper slept through
   // most of them. (It may be woken by what comes between two waits.)
-  EXPECT_LT(b_->engine().helper()->wakeups() - before, 200u);
+  EXPECT_LT(b_->helper()->wakeups() - before, 200u);
 }
 
 TEST_P(EngineTest, WaitReadableEndsWithASignal) {
@@ -172,7 +172,7 @@ TEST_P(EngineTest, WaitReadableEndsWithASignal) {
   ASSERT_EQ(::sigaction(SIGUSR1, &action, nullptr), 0);
   std::atomic<int> result = -1;
   std::thread waiter(
-      [&] { result = a_->engine().WaitReadable(a_->cq().fd()); });
+      [&] { result = a_->engine().WaitReadable(a_->cq().fd(), a_->lanes()); });
   while (result == -1) {
     ::pthread_kill(waiter.native_handle(), SIGUSR1);
     std::this_thread::yield();
@@ -186,7 +186,7 @@ TEST_P(EngineTest, WaitReadableCanBeCancelled) {
   std::atomic<bool> waiting = false;
   std::thread waiter([&] {
     waiting = true;
-    a_->engine().WaitReadable(a_->cq().fd());
+    a_->engine().WaitReadable(a_->cq().fd(), a_->lanes());
   });
   while (!waiting) std::this_thread::yield();
   ASSERT_EQ(::pthread_cancel(waiter.native_handle()), 0);
@@ -208,7 +208,9 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   a_ = std::make_unique<Node>(slots_, Address(GetParam()), UdpPort::Create);
   b_ = std::make_unique<Node>(
       slots_, Address(GetParam()), UdpPort::Create, [&](EngineImpl& engine) {
-        early.emplace([&] { EXPECT_EQ(engine.WaitReadable(pipe_ends[0]), 0); });
+        early.emplace([&] {
+          EXPECT_EQ(engine.WaitReadable(pipe_ends[0], OnlyLane(0)), 0);
+        });
         passive.emplace(
             [&] { EXPECT_EQ(engine.WaitPassive(pipe_ends[0]), 0); });
         EXPECT_TRUE(early->AwaitSleep());
@@ -220,7 +222,7 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   ASSERT_EQ(::write(ready[1], "x", 1), 1);
-  ASSERT_EQ(b_->engine().WaitReadable(ready[0]), 0);
+  ASSERT_EQ(b_->engine().WaitReadable(ready[0], OnlyLane(0)), 0);
   // Now only b_'s helper is left to serve it.
   const std::vector<uint8_t> from = Pattern(100);
   std::vector<uint8_t> to(100);
@@ -255,7 +257,7 @@ TEST_P(EngineTest, IdleCostsNothing) {
   }
   WaitUntilQuiet();
   const auto wakeups = [&] {
-    return a_->engine().helper()->wakeups() + b_->engine().helper()->wakeups();
+    return a_->helper()->wakeups() + b_->helper()->wakeups();
   };
   // The helpers may still be on watch; and timers that went away are noticed
   // when they would have come.
@@ -275,7 +277,7 @@ TEST_P(EngineTest, TheHelperSpinsIfTheUserLetsIt) {
   const std::vector<uint8_t> from = Pattern(100);
   std::vector<uint8_t> to(100);
   const transport::Time limit = Lane::Now() + 10 * transport::kSecond;
-  const auto looks = [&] { return b_->engine().helper()->wakeups(); };
+  const auto looks = [&] { return b_->helper()->wakeups(); };
   while (looks() < 1000 && Lane::Now() < limit) {
     ASSERT_EQ(a_->Write(1, from.data(), 100, to.data()), 0);
     ExpectDone(a_->Poll(), 1, WcOpcode::kRdmaWrite);
@@ -304,13 +306,13 @@ TEST_P(EngineTest, ManyThreadsPost) {
                                   to[static_cast<size_t>(t)].data())) ==
                ENOMEM) {
           if (a_->cq().Poll()) ++done;
-          a_->engine().Progress();
+          a_->Progress();
         }
         ASSERT_EQ(error, 0);
       }
       while (done < kThreads * kEach) {
         if (a_->cq().Poll()) ++done;
-        if (t % 2 == 0) a_->engine().Progress();
+        if (t % 2 == 0) a_->Progress();
         std::this_thread::yield();
       }
     });
@@ -388,9 +390,9 @@ TEST_P(EngineTest, TheChildOfForkOwnsNothing) {
           absl::StatusCode::kFailedPrecondition) {
         wrong |= 2;
       }
-      if (engine.WaitReadable(0) != ENODEV) wrong |= 4;
-      if (engine.Progress()) wrong |= 8;
-      engine.DropLease();
+      if (engine.WaitReadable(0, OnlyLane(0)) != ENODEV) wrong |= 4;
+      if (engine.Progress(OnlyLane(0))) wrong |= 8;
+      engine.DropLease(OnlyLane(0));
       if (a_->lane().port() != nullptr) wrong |= 16;
       // Destroying what the parent made must neither hang nor crash.
       a_.reset();
@@ -459,7 +461,7 @@ TEST(Engine, SaysWhatIsWrongWithThePort) {
     EXPECT_EQ(qpn.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(qpn.status().message(), "taken by somebody");
   }
-  EXPECT_FALSE(engine->Progress());
+  EXPECT_FALSE(engine->Progress(OnlyLane(0)));
 }
 
 TEST(Engine, OpensAddressesThatComeLater) {

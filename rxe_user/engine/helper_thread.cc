@@ -19,18 +19,13 @@ namespace {
 using transport::kNever;
 using transport::Time;
 
-// What an event speaks of: its kind in the upper half, an index below.
-enum Kind : uint64_t { kWake = 0, kLane = 1, kTimer = 2 };
-constexpr uint64_t Token(Kind kind, size_t index) {
-  return static_cast<uint64_t>(kind) << 32 | index;
-}
-constexpr Kind KindOf(uint64_t token) { return static_cast<Kind>(token >> 32); }
+// What an event speaks of.
+enum Kind : uint64_t { kWake, kSocket, kTimer };
 
-int Control(int epoll_fd, int operation, int fd, uint32_t events,
-            uint64_t token) {
+int Control(int epoll_fd, int operation, int fd, uint32_t events, Kind kind) {
   epoll_event event{};
   event.events = events;
-  event.data.u64 = token;
+  event.data.u64 = kind;
   return ::epoll_ctl(epoll_fd, operation, fd, &event);
 }
 
@@ -51,9 +46,9 @@ absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
   // The timer by edges: it need not be read when it has gone off.
   if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 || helper->timer_fd_ < 0 ||
       Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
-              Token(kWake, 0)) != 0 ||
+              kWake) != 0 ||
       Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->timer_fd_,
-              EPOLLIN | EPOLLET, Token(kTimer, 0)) != 0) {
+              EPOLLIN | EPOLLET, kTimer) != 0) {
     return ErrnoStatus(errno, "helper thread");
   }
   helper->MeasureTimer();
@@ -85,20 +80,18 @@ void HelperThread::Wake() {
   (void)!::write(wake_fd_, &one, sizeof(one));
 }
 
-bool HelperThread::AddSocket(int index, int fd, bool armed) {
-  const auto lane = static_cast<size_t>(index);
-  sockets_[lane].push_back(fd);
-  return !armed || ArmSocket(lane, fd);
+bool HelperThread::AddSocket(int fd, bool armed) {
+  sockets_.push_back(fd);
+  return !armed || ArmSocket(fd);
 }
 
 // Sockets that do not wake the helper are not in the set at all: even with no
 // event asked for, the sender of each datagram would go through the set's lock.
-bool HelperThread::Arm(int index, bool on) {
-  const auto lane = static_cast<size_t>(index);
+bool HelperThread::Arm(bool on) {
   bool done = true;
-  for (const int fd : sockets_[lane]) {
+  for (const int fd : sockets_) {
     if (on) {
-      done &= ArmSocket(lane, fd);
+      done &= ArmSocket(fd);
     } else {
       (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
     }
@@ -106,9 +99,8 @@ bool HelperThread::Arm(int index, bool on) {
   return done;
 }
 
-bool HelperThread::ArmSocket(size_t lane, int fd) {
-  return Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, Token(kLane, lane)) ==
-             0 ||
+bool HelperThread::ArmSocket(int fd) {
+  return Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, kSocket) == 0 ||
          errno == EEXIST;
 }
 
@@ -130,7 +122,7 @@ void HelperThread::Run() {
   while (!stop_.load(std::memory_order_acquire)) {
     const int count = Sleep(until);
     for (int i = 0; i < count; ++i) {
-      if (KindOf(events_[i]) == kWake) {
+      if (events_[i] == kWake) {
         uint64_t ignored;
         (void)!::read(wake_fd_, &ignored, sizeof(ignored));
       }
@@ -150,7 +142,7 @@ int HelperThread::Sleep(Time until) {
     count = ::epoll_wait(epoll_fd_, events, kMaxEvents, due ? 0 : -1);
     awake = due || count < 0;
     for (int i = 0; i < count; ++i) {
-      if (KindOf(events[i].data.u64) == kTimer) {
+      if (events[i].data.u64 == kTimer) {
         timer_ = kNever;
       } else {
         awake = true;

@@ -1,9 +1,12 @@
 // The thread that makes progress when nobody else does (docs/architecture.md,
 // "Progress").
 //
-// It waits on one epoll set: the sockets of the lanes that are armed, a wake
-// descriptor and a timer. It waits itself rather than by an event library: data
-// sockets have to come and go from the set with one system call while the
+// Each lane has one of its own: what it waits for, and when, is the lane's, and
+// a lane that is busy holds up no other.
+//
+// It waits on one epoll set: the sockets of the lane while they are armed, a
+// wake descriptor and a timer. It waits itself rather than by an event library:
+// data sockets have to come and go from the set with one system call while the
 // application polls, which an edge-triggered reactor that keeps its descriptors
 // registered cannot do.
 //
@@ -19,7 +22,6 @@
 
 #include <pthread.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -38,8 +40,6 @@ class HelperThread final : public LaneHelper {
   // latest.
   using Work = std::function<transport::Time()>;
 
-  static constexpr int kMaxLanes = 8;
-
   // `name` is a literal of at most 15 characters.
   static absl::StatusOr<std::unique_ptr<HelperThread>> Create(const char* name,
                                                               Work work);
@@ -49,8 +49,8 @@ class HelperThread final : public LaneHelper {
   absl::Status Start();
 
   void Wake() override;
-  bool AddSocket(int index, int fd, bool armed) override;
-  bool Arm(int index, bool on) override;
+  bool AddSocket(int fd, bool armed) override;
+  bool Arm(bool on) override;
   transport::Time timer_cost() const override { return timer_cost_; }
 
   // Times that the thread has woken from sleep, and that it set its timer.
@@ -69,15 +69,14 @@ class HelperThread final : public LaneHelper {
   int Sleep(transport::Time until);
   void SetTimer(transport::Time when);
   void MeasureTimer();
-  bool ArmSocket(size_t lane, int fd);
+  bool ArmSocket(int fd);
 
   const char* const name_;
   const Work work_;
   const int epoll_fd_;
   const int wake_fd_;
   const int timer_fd_;
-  // The sockets of each lane, guarded by its lock.
-  std::array<std::vector<int>, kMaxLanes> sockets_;
+  std::vector<int> sockets_;  // guarded by the lane's lock
   pthread_t thread_{};
   bool running_ = false;
   bool abandoned_ = false;

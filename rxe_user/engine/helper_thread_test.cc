@@ -117,7 +117,7 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
 TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
-  ASSERT_TRUE(helper_->AddSocket(0, ends[0], /*armed=*/false));
+  ASSERT_TRUE(helper_->AddSocket(ends[0], /*armed=*/false));
   ASSERT_TRUE(helper_->Start().ok());
   Await(1);
   ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
@@ -127,14 +127,14 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
     Await(i);
     EXPECT_EQ(runs(), i);
   }
-  EXPECT_TRUE(helper_->Arm(0, true));  // what is there already counts
+  EXPECT_TRUE(helper_->Arm(true));  // what is there already counts
   Await(20);
-  EXPECT_TRUE(helper_->Arm(0, true));
-  EXPECT_TRUE(helper_->Arm(0, false));
-  EXPECT_TRUE(helper_->Arm(0, false));
+  EXPECT_TRUE(helper_->Arm(true));
+  EXPECT_TRUE(helper_->Arm(false));
+  EXPECT_TRUE(helper_->Arm(false));
   char byte;
   ASSERT_EQ(::recv(ends[0], &byte, 1, 0), 1);
-  helper_->Arm(0, true);
+  helper_->Arm(true);
   const size_t before = runs();
   helper_->Wake();
   Await(before + 1);
@@ -149,10 +149,10 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
 TEST_F(HelperThreadTest, TellsWhatCannotBeArmed) {
   const int file = ::memfd_create("x", MFD_CLOEXEC);
   ASSERT_GE(file, 0);
-  EXPECT_TRUE(helper_->AddSocket(0, file, /*armed=*/false));
-  EXPECT_FALSE(helper_->Arm(0, true));
-  EXPECT_TRUE(helper_->Arm(0, false));
-  EXPECT_FALSE(helper_->AddSocket(1, file, /*armed=*/true));
+  EXPECT_TRUE(helper_->AddSocket(file, /*armed=*/false));
+  EXPECT_FALSE(helper_->Arm(true));
+  EXPECT_TRUE(helper_->Arm(false));
+  EXPECT_FALSE(helper_->AddSocket(file, /*armed=*/true));
   ::close(file);
 }
 

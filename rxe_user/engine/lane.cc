@@ -1,6 +1,5 @@
 #include "rxe_user/engine/lane.h"
 
-#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -30,24 +29,23 @@ Time Lane::Now() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
-LaneImpl::LaneImpl(AppActivity* app, Clock clock) : clock_(clock), app_(*app) {}
+LaneImpl::LaneImpl(Clock clock) : clock_(clock) {}
 
 LaneImpl::~LaneImpl() = default;
 
 void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
-                    int index, Time spin) {
+                    Time spin) {
   lock_.Lock();
   port_ = std::move(port);
   slot_ = slot;
   slot_number_ = slot->number();
   helper_ = helper;
-  index_ = index;
   app_.SetScale(MeasureScale());
   batcher_.SetTimerCost(helper->timer_cost());
   busy_poll_.SetUserLimit(spin);
   open_.store(port_.get(), std::memory_order_release);
   for (const int fd : port_->ReceiveDescriptors()) {
-    helper_->AddSocket(index_, fd, false);
+    helper_->AddSocket(fd, false);
   }
   // Threads that already wait in WaitReadable wait for their descriptor alone,
   // and do not count as waiters.
@@ -72,7 +70,7 @@ void LaneImpl::SocketAdded(int fd) {
   if (port() == nullptr) return;
   // Threads that wait already do so on the sockets there were.
   const bool arm = armed_ || mode_.waiters() != 0;
-  if (!helper_->AddSocket(index_, fd, arm)) NoteArming(false);
+  if (!helper_->AddSocket(fd, arm)) NoteArming(false);
 }
 
 void LaneImpl::Close() {
@@ -114,25 +112,27 @@ void LaneImpl::Transmit(Time now) {
   if (port() != nullptr) TransmitSome(now);
 }
 
-bool LaneImpl::Progress() {
-  if (port() == nullptr) return false;
+LaneImpl::Found LaneImpl::Progress() {
+  if (port() == nullptr) return Found::kNothing;
   const Time now = Now();
   app_.OnPoll(now);
   if (lock_.contended() &&
       polls_without_lock_.fetch_add(1, std::memory_order_relaxed) <
           kPollsWithoutLock) {
-    return false;
+    return Found::kNothing;
   }
-  if (!lock_.TryLock()) return false;
+  if (!lock_.TryLock()) return Found::kNothing;
   polls_without_lock_.store(0, std::memory_order_relaxed);
-  const bool did = port() != nullptr && Round(now, Caller::kPoller);
-  if (did) app_.OnUsefulPoll(Now());
-  const bool yield = !did && app_.ShouldYield(now);
-  if (yield) ++counters_.yields;
+  Found found = Found::kNothing;
+  if (port() != nullptr && Round(now, Caller::kPoller)) {
+    found = Found::kSomething;
+    app_.OnUsefulPoll(Now());
+  } else if (app_.ShouldYield(now)) {
+    found = Found::kNothingForLong;
+    ++counters_.yields;
+  }
   Unlock();
-  // On a core of its own this is a system call that returns.
-  if (yield) ::sched_yield();
-  return did;
+  return found;
 }
 
 void LaneImpl::RenewLease() {
@@ -237,7 +237,7 @@ void LaneImpl::ApplyMode() {
   const bool settled = rearm_at_ == kNever || mode_.is(Mode::kWaiter);
   if (arm == armed_ && settled) return;
   armed_ = arm;
-  NoteArming(helper_->Arm(index_, arm));
+  NoteArming(helper_->Arm(arm));
 }
 
 // Where the system refuses, being short of memory or of what it lets a user

@@ -44,19 +44,6 @@ class Lane {
   // Lock held. Transmits what can be sent now.
   virtual void Transmit(transport::Time now) = 0;
 
-  // Lock not held. One non-blocking round of receive, timers and transmit if
-  // the lock is free; renews the lease that keeps the helper thread out of the
-  // way. True when anything was received, sent or timed out.
-  virtual bool Progress() = 0;
-
-  // Lock not held. Renews the lease without a round: the application is at what
-  // it was brought before.
-  virtual void RenewLease() = 0;
-
-  // Lock not held. The application stops polling (it asked for an event, or
-  // blocks): the helper thread takes over at once.
-  virtual void DropLease() = 0;
-
  protected:
   virtual void Lock() = 0;
   virtual void Unlock() = 0;

@@ -39,7 +39,7 @@ inline constexpr transport::Counter kLaneCounters[] = {
      "posts that were left to share a send with others",
      TRANSPORT_COUNTER(LaneCounters, posts_batched)},
     {"poll_yields", transport::CounterUnit::kEvents,
-     "polls that found nothing and left their core to others",
+     "polls that found nothing for long, and leave their core to others",
      TRANSPORT_COUNTER(LaneCounters, yields)},
 };
 static_assert(transport::IsComplete(kLaneCounters, sizeof(LaneCounters)));

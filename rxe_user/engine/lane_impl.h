@@ -41,36 +41,40 @@
 
 namespace rxe_user {
 
-// What a lane needs of the helper thread.
+// What a lane needs of its helper thread.
 class LaneHelper {
  public:
   virtual ~LaneHelper() = default;
-  // The helper is to run for every lane, soon. Any thread.
+  // The helper is to run, soon. Any thread.
   virtual void Wake() = 0;
-  // Lane `index` has one more socket. False if it should be armed, and the
-  // system refuses that. Lane locked.
-  virtual bool AddSocket(int index, int fd, bool armed) = 0;
-  // From now on the sockets of lane `index` wake the helper (at once, if there
-  // is something to receive), or do not. False if the system refuses: then some
-  // of them do not. Lane locked.
-  virtual bool Arm(int index, bool on) = 0;
+  // The lane has one more socket. False if it should be armed, and the system
+  // refuses that. Lane locked.
+  virtual bool AddSocket(int fd, bool armed) = 0;
+  // From now on the sockets wake the helper (at once, if there is something to
+  // receive), or do not. False if the system refuses: then some of them do not.
+  // Lane locked.
+  virtual bool Arm(bool on) = 0;
   // What setting its timer takes. Any thread.
   virtual transport::Time timer_cost() const = 0;
 };
 
 class LaneImpl final : public Lane, private transport::StraySink {
  public:
+  // What a poll has found to receive, to send or timed out; the most first.
+  enum class Found {
+    kSomething,
+    kNothing,
+    kNothingForLong,  // it should leave its core to others
+  };
   // Lane::Now, or a test's.
   using Clock = transport::Time (*)();
-  // `app` is shared with the engine's other lanes, and outlives this.
-  explicit LaneImpl(AppActivity* app, Clock clock = &Lane::Now);
+  explicit LaneImpl(Clock clock = &Lane::Now);
   ~LaneImpl() override;
 
-  // Gives the lane its sockets. `index` is its number at `helper`; `spin` is
-  // what the user lets the helper busy-poll. The borrowed things outlive it, or
-  // the Close that follows.
+  // Gives the lane its sockets. `spin` is what the user lets the helper
+  // busy-poll. The borrowed things outlive it, or the Close that follows.
   void Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
-            int index, transport::Time spin = 0);
+            transport::Time spin = 0);
   // `fd` has been added to port() and is to be waited on. Not locked.
   void SocketAdded(int fd);
   // Gives up what Open gave, and closes the sockets. The helper thread has
@@ -80,9 +84,18 @@ class LaneImpl final : public Lane, private transport::StraySink {
   transport::Endpoint& endpoint() override { return endpoint_; }
   void Posted(transport::Time now, const PostedWork& work) override;
   void Transmit(transport::Time now) override;
-  bool Progress() override;
-  void RenewLease() override;
-  void DropLease() override;
+
+  // --- The application, by its completion queues; lane not locked.
+
+  // One non-blocking round of receive, timers and transmit if the lane is free;
+  // renews the lease that keeps the helper thread out of the way.
+  Found Progress();
+  // Renews the lease without a round: the application is at what it was brought
+  // before.
+  void RenewLease();
+  // The application stops polling (it asked for an event, or blocks): the
+  // helper thread takes over at once.
+  void DropLease();
 
   // --- The helper thread; lane not locked.
 
@@ -170,7 +183,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   const Clock clock_;
   AdaptiveLock lock_;
-  AppActivity& app_;
+  AppActivity app_;
   std::atomic<Port*> open_ = nullptr;        // port_.get() once open
   std::atomic<int> polls_without_lock_ = 0;  // in a row, left to who waits
 
@@ -179,7 +192,6 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::unique_ptr<Port> port_;
   Slot* slot_ = nullptr;
   LaneHelper* helper_ = nullptr;
-  int index_ = 0;
   uint8_t slot_number_ = 0;
   ModeMachine mode_;
   AdaptiveArming arming_;

@@ -161,7 +161,7 @@ TEST_F(LaneTest, ACheckDoesNotTakeWhatPollingLeft) {
   EnterPollingMode();
   for (int i = 0; i < 5; ++i) lane_.Progress();
   peer.Post();
-  EXPECT_TRUE(lane_.Progress());
+  EXPECT_EQ(lane_.Progress(), LaneImpl::Found::kSomething);
   EXPECT_EQ(PacketsSent(), 0);
   now += 5 * kMicrosecond;
   EXPECT_LT(lane_.RunHelper(), now + kMillisecond);

@@ -171,7 +171,7 @@ TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   peer.Post();
   ASSERT_FALSE(port_->on_the_wire.empty());
   port_->send_cost = 40 * kMicrosecond;
-  ASSERT_TRUE(lane_.Progress());
+  ASSERT_EQ(lane_.Progress(), LaneImpl::Found::kSomething);
   lane_.Progress();
   EXPECT_EQ(lane_.counters().yields, 0u);
   now += 40 * kMicrosecond;
@@ -299,7 +299,7 @@ TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
   bytes[3 * 20 + 12] ^= 1;
   train.bytes = bytes;
   port_->arrivals = {&train, 1};
-  EXPECT_TRUE(lane_.Progress());
+  EXPECT_EQ(lane_.Progress(), LaneImpl::Found::kSomething);
   ASSERT_EQ(slot_.forwarded.size(), 2u);
   EXPECT_EQ(slot_.forwarded[0],
             std::vector<uint8_t>(bytes.begin(), bytes.begin() + 20));
@@ -316,9 +316,8 @@ TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
 }
 
 TEST_F(LaneTest, DoesNothingWhenClosed) {
-  AppActivity app;
-  LaneImpl closed{&app, VirtualClock};
-  EXPECT_FALSE(closed.Progress());
+  LaneImpl closed{VirtualClock};
+  EXPECT_EQ(closed.Progress(), LaneImpl::Found::kNothing);
   closed.DropLease();
   closed.EnterWait();
   EXPECT_FALSE(closed.PollOnce(0));

@@ -17,13 +17,17 @@ class QpnAllocator {
   // Empty when all are taken.
   std::optional<uint16_t> Allocate();
   void Release(uint16_t number);
+  // How many have been allocated and not released.
+  size_t in_use() const { return taken_count_ - kSpecial - resting_.size(); }
 
  private:
   // So many released numbers rest, the oldest is usable again first.
   static constexpr size_t kResting = 16384;
 
-  std::bitset<65536> taken_;  // or resting
-  size_t taken_count_ = 2;    // with 0 and 1
+  static constexpr size_t kSpecial = 2;  // 0 and 1
+
+  std::bitset<65536> taken_;       // or resting
+  size_t taken_count_ = kSpecial;  // with these
   std::deque<uint16_t> resting_;
 };
 

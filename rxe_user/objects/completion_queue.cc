@@ -76,7 +76,7 @@ void CompletionQueue::Arm(bool solicited_only) {
       armed_ = Armed::kSolicited;
     }
   }
-  engine_.DropLease();
+  engine_.DropLease(lanes_.lanes());
 }
 
 int CompletionQueue::Resize(uint32_t capacity) {
@@ -121,11 +121,15 @@ void CompletionQueue::FailQueuePairs() {
 void CompletionQueue::Attach(QueuePair* qp) {
   std::lock_guard<std::mutex> lock(users_mutex_);
   users_.push_back(qp);
+  lanes_.Add(qp->lane_index());
+  if (config_.channel != nullptr) config_.channel->AddLane(qp->lane_index());
 }
 
 void CompletionQueue::Detach(QueuePair* qp) {
   std::lock_guard<std::mutex> lock(users_mutex_);
   users_.erase(std::find(users_.begin(), users_.end(), qp));
+  lanes_.Remove(qp->lane_index());
+  if (config_.channel != nullptr) config_.channel->RemoveLane(qp->lane_index());
 }
 
 bool CompletionQueue::used() {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "rxe_user/base/lane_set.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/progress/taken_completions.h"
@@ -43,7 +44,7 @@ class CompletionQueue final : public transport::CompletionSink {
 
   // Takes up to `count` completions, oldest first, each given to
   // `take(index, completion)`, which must not call back. Makes progress when
-  // there is none. Returns how many.
+  // there is none, in the lanes of the queue's users. Returns how many.
   template <typename Take>
   int Poll(int count, Take&& take);
 
@@ -108,6 +109,7 @@ class CompletionQueue final : public transport::CompletionSink {
   // Taken outside the lanes' locks: FailQueuePairs takes those under it.
   std::mutex users_mutex_;
   std::vector<QueuePair*> users_;  // guarded by users_mutex_
+  LaneUse lanes_;                  // changed under users_mutex_
 };
 
 template <typename Take>
@@ -115,7 +117,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
   if (fail_pending_.load(std::memory_order_acquire)) FailQueuePairs();
   bool found_none = false;
   if (count_.load(std::memory_order_acquire) == 0) {
-    engine_.Progress();
+    engine_.Progress(lanes_.lanes());
     if (count_.load(std::memory_order_acquire) == 0) return 0;
     found_none = true;
   }
@@ -135,9 +137,9 @@ int CompletionQueue::Poll(int count, Take&& take) {
   lock.unlock();
   if (waits) return static_cast<int>(taken);
   if (next == TakenCompletions::Next::kProgress) {
-    engine_.Progress();
+    engine_.Progress(lanes_.lanes());
   } else if (next == TakenCompletions::Next::kRenewLease) {
-    engine_.RenewLease();
+    engine_.RenewLease(lanes_.lanes());
   }
   return static_cast<int>(taken);
 }

@@ -67,6 +67,16 @@ void EventQueue::Post(const Event& event) {
   if (was_empty) SetReadable(fd_);
 }
 
+void EventQueue::AddLane(int lane) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  lanes_.Add(lane);
+}
+
+void EventQueue::RemoveLane(int lane) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  lanes_.Remove(lane);
+}
+
 bool EventQueue::TryTake(Event* event) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (events_.empty()) return false;
@@ -79,13 +89,13 @@ bool EventQueue::TryTake(Event* event) {
 
 int EventQueue::Take(Engine& engine, Event* event) {
   if (TryTake(event)) return 0;
-  engine.Progress();
+  engine.Progress(lanes_.lanes());
   while (!TryTake(event)) {
     const int flags = fcntl(fd_, F_GETFL);
     if (flags < 0) return errno;
     if ((flags & O_NONBLOCK) != 0) return EAGAIN;
     const int error = waiter_ == Waiter::kMakesProgress
-                          ? engine.WaitReadable(fd_)
+                          ? engine.WaitReadable(fd_, lanes_.lanes())
                           : engine.WaitPassive(fd_);
     if (error != 0 && !(error == EINTR && SignalsRestart())) return error;
   }

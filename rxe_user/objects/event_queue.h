@@ -7,6 +7,8 @@
 #include <deque>
 #include <mutex>
 
+#include "rxe_user/base/lane_set.h"
+
 namespace rxe_user {
 
 class Engine;
@@ -50,6 +52,11 @@ class EventQueue {
 
   void Post(const Event& event);
 
+  // A queue pair in `lane` may bring events from now on, or no longer. Who
+  // takes events makes progress in these lanes.
+  void AddLane(int lane);
+  void RemoveLane(int lane);
+
   // Takes the oldest event. Without one: blocks while there is progress,
   // or gives EAGAIN when the descriptor is O_NONBLOCK. 0, EAGAIN, EBADF
   // (closed), or EINTR (unless every handler of the program has SA_RESTART).
@@ -67,6 +74,7 @@ class EventQueue {
   std::mutex mutex_;
   int fd_ = -1;               // written under mutex_
   std::deque<Event> events_;  // guarded by mutex_
+  LaneUse lanes_;             // changed under mutex_
 };
 
 }  // namespace rxe_user

@@ -23,7 +23,7 @@ class FakeEngine final : public Engine {
     return absl::UnavailableError("a fake has no numbers");
   }
   void ReleaseQpn(uint32_t /*qpn*/) override {}
-  Lane& LaneOf(uint32_t /*qpn*/) override { std::abort(); }
+  int LaneOf(uint32_t /*qpn*/) override { return kNoLane; }
   int lane_count() const override { return 0; }
   Lane& lane(int /*index*/) override { std::abort(); }
   absl::Status OpenAddress(const wire::IpAddress& /*local*/) override {
@@ -35,18 +35,18 @@ class FakeEngine final : public Engine {
                                       uint32_t /*remote_qpn*/) override {
     return uint16_t{0xc000};
   }
-  bool Progress() override {
+  bool Progress(LaneSet /*lanes*/) override {
     ++progressed;
     on_progress();
     return false;
   }
-  void RenewLease() override { ++leases_renewed; }
-  void DropLease() override { ++leases_dropped; }
-  int WaitReadable(int fd) override {
+  void RenewLease(LaneSet /*lanes*/) override { ++leases_renewed; }
+  void DropLease(LaneSet /*lanes*/) override { ++leases_dropped; }
+  int WaitReadable(int fd, LaneSet /*lanes*/) override {
     pollfd p = {fd, POLLIN, 0};
     return poll(&p, 1, 10'000) < 0 ? errno : 0;
   }
-  int WaitPassive(int fd) override { return WaitReadable(fd); }
+  int WaitPassive(int fd) override { return WaitReadable(fd, 0); }
   uint64_t AddLinkListener(LinkListener /*listener*/) override { return 1; }
   void RemoveLinkListener(uint64_t /*id*/) override {}
 };

@@ -13,7 +13,8 @@ using transport::QpAttributes;
 QueuePair::QueuePair(const Config& config, uint32_t qpn)
     : config_(config),
       qpn_(qpn),
-      lane_(config.pd->context.engine().LaneOf(qpn)) {
+      lane_index_(config.pd->context.engine().LaneOf(qpn)),
+      lane_(config.pd->context.engine().lane(lane_index_)) {
   transport::QpConfig inner;
   inner.type = config.type;
   inner.qpn = qpn;

@@ -42,6 +42,7 @@ class QueuePair final : public transport::EventSink {
   ~QueuePair() override;
 
   uint32_t qpn() const { return qpn_; }
+  int lane_index() const { return lane_index_; }
   const Config& config() const { return config_; }
 
   // ibv_modify_qp(3). In the address vectors, `destination`, `gid_index` and
@@ -93,6 +94,7 @@ class QueuePair final : public transport::EventSink {
 
   const Config config_;
   const uint32_t qpn_;
+  const int lane_index_;
   Lane& lane_;
   std::unique_ptr<transport::QueuePair>
       transport_;  // guarded by the lane's lock

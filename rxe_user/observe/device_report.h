@@ -16,6 +16,7 @@
 namespace rxe_user {
 
 struct LaneReport {
+  uint8_t slot = 0;
   transport::EndpointCounters endpoint;
   PortCounters port;
   LaneCounters lane;
@@ -29,7 +30,6 @@ struct LaneReport {
 struct DeviceReport {
   std::string name;    // "rxeu0"
   std::string netdev;  // "eth0"
-  uint8_t slot = 0;
   std::vector<LaneReport> lanes;
 };
 

@@ -175,13 +175,13 @@ std::string ReportText(const DeviceReport& device) {
   out.Begin("device");
   out.Word("name", device.name);
   out.Word("netdev", device.netdev);
-  out.Number("slot", device.slot);
   out.Number("queue_pair_count", queue_pairs);
   out.Number("queue_pairs_left_out", left_out);
   out.End(CountersOf(device));
   for (size_t i = 0; i < device.lanes.size(); ++i) {
     out.Begin("lane");
     out.Number("index", i);
+    out.Number("slot", device.lanes[i].slot);
     out.Number("queue_pair_count",
                device.lanes[i].queue_pairs.size() + device.lanes[i].left_out);
     out.End(CountersOf(device.lanes[i]));

@@ -1,7 +1,7 @@
 // Reports on their way from one process to another: lines of text, which
 // versions with more or fewer counters read as well.
 //
-//   rxe_user-stat 1                          the version of this format
+//   rxe_user-stat 2                          the version of this format
 //   process pid=12 command="ib_write_bw"
 //   device name="rxeu0" ... | sent_pkts=5 ...   counters are behind the bar
 //   lane index=0 | ...                       of the device before it
@@ -24,7 +24,7 @@
 
 namespace rxe_user {
 
-inline constexpr int kReportVersion = 1;
+inline constexpr int kReportVersion = 2;
 // What is read from another process is no longer than that, in bytes.
 inline constexpr size_t kMaxReportText = 32 << 20;
 

@@ -23,10 +23,10 @@ DeviceReport Sample() {
   lane.queue_pair_totals.Add(qp.counters);
   lane.queue_pairs = {qp};
   lane.left_out = 2;
+  lane.slot = 5;
   DeviceReport device;
   device.name = "rxeu0";
   device.netdev = "e th\"0\n";  // Linux forbids blanks, but who knows
-  device.slot = 5;
   device.lanes = {lane};
   return device;
 }
@@ -42,13 +42,13 @@ TEST(ReportText, IsReadAsItWasWritten) {
   EXPECT_EQ(device.kind, "device");
   EXPECT_EQ(device.Word("name"), "rxeu0");
   EXPECT_EQ(device.Word("netdev"), "e?th?0?");
-  EXPECT_EQ(device.Number("slot"), 5u);
   EXPECT_EQ(device.Number("queue_pair_count"), 3u);
   EXPECT_EQ(device.Number("queue_pairs_left_out"), 2u);
   EXPECT_EQ(device.counters.size(), CountersOf(Sample()).size());
   EXPECT_EQ(device.counters[0].first, "sent_pkts");
   EXPECT_EQ(device.counters[0].second, 5u);
   EXPECT_EQ((*records)[2].kind, "lane");
+  EXPECT_EQ((*records)[2].Number("slot"), 5u);
   const ReportRecord& qp = (*records)[3];
   EXPECT_EQ(qp.kind, "queue_pair");
   EXPECT_EQ(qp.Number("qpn"), 0x50011u);
@@ -71,25 +71,25 @@ TEST(ReportText, EveryPartOfOneIsRefused) {
 }
 
 TEST(ReportText, OtherVersionsAndNonsenseAreRefused) {
-  EXPECT_TRUE(ParseReport("rxe_user-stat 1\nend\n").has_value());
-  EXPECT_TRUE(ParseReport("rxe_user-stat 1\nx a=1 b=\"\" | c=2\nend\n"));
+  EXPECT_TRUE(ParseReport("rxe_user-stat 2\nend\n").has_value());
+  EXPECT_TRUE(ParseReport("rxe_user-stat 2\nx a=1 b=\"\" | c=2\nend\n"));
   for (const char* text : {
-           "rxe_user-stat 2\nend\n",
+           "rxe_user-stat 3\nend\n",
            "rxe_user-stat\nend\n",
            "rxe_user-stat x\nend\n",
-           "rxe_user-stat 1\nend\nmore\n",
-           "rxe_user-stat 1\nx a\nend\n",
-           "rxe_user-stat 1\nx a=\nend\n",
-           "rxe_user-stat 1\nx a=b\nend\n",
-           "rxe_user-stat 1\nx a=-1\nend\n",
-           "rxe_user-stat 1\nx a=99999999999999999999\nend\n",
-           "rxe_user-stat 1\nx a=\"\nend\n",
-           "rxe_user-stat 1\nx a=\"\x1b[2J\"\nend\n",
-           "rxe_user-stat 1\nx A=1\nend\n",
-           "rxe_user-stat 1\nx =1\nend\n",
-           "rxe_user-stat 1\nx | a=\"w\"\nend\n",
-           "rxe_user-stat 1\nx | a=1 | b=2\nend\n",
-           "rxe_user-stat 1\n\nend\n",
+           "rxe_user-stat 2\nend\nmore\n",
+           "rxe_user-stat 2\nx a\nend\n",
+           "rxe_user-stat 2\nx a=\nend\n",
+           "rxe_user-stat 2\nx a=b\nend\n",
+           "rxe_user-stat 2\nx a=-1\nend\n",
+           "rxe_user-stat 2\nx a=99999999999999999999\nend\n",
+           "rxe_user-stat 2\nx a=\"\nend\n",
+           "rxe_user-stat 2\nx a=\"\x1b[2J\"\nend\n",
+           "rxe_user-stat 2\nx A=1\nend\n",
+           "rxe_user-stat 2\nx =1\nend\n",
+           "rxe_user-stat 2\nx | a=\"w\"\nend\n",
+           "rxe_user-stat 2\nx | a=1 | b=2\nend\n",
+           "rxe_user-stat 2\n\nend\n",
        }) {
     EXPECT_FALSE(ParseReport(text).has_value()) << text;
   }

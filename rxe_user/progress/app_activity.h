@@ -1,5 +1,6 @@
-// What is known of how the application polls and posts. One for all lanes of an
-// engine: each would have to learn the same.
+// What is known of how the application polls and posts. One for each lane:
+// while one thread polls for its own queue pairs, those in other lanes may have
+// nobody but the helper.
 #ifndef RXE_USER_PROGRESS_APP_ACTIVITY_H_
 #define RXE_USER_PROGRESS_APP_ACTIVITY_H_
 

@@ -110,11 +110,11 @@ class FakePort final : public Port {
 class FakeHelper final : public LaneHelper {
  public:
   void Wake() override { ++wakes; }
-  bool AddSocket(int, int, bool on) override {
+  bool AddSocket(int, bool on) override {
     added_armed = on && !refuses;
     return !on || !refuses;
   }
-  bool Arm(int, bool on) override {
+  bool Arm(bool on) override {
     ++arms;
     armed = on && !refuses;
     return !on || !refuses;
@@ -158,7 +158,7 @@ class LaneEnd : public transport::EventSink {
     auto fake = std::make_unique<FakePort>();
     port = fake.get();
     port->receive_cost = poll_cost;
-    lane.Open(std::move(fake), &slot, &helper, 0, spin);
+    lane.Open(std::move(fake), &slot, &helper, spin);
     port->receive_cost = 0;
     port->calls.clear();
     Connect(qpn, peer_qpn, address, peer_address);
@@ -250,8 +250,7 @@ class LaneEnd : public transport::EventSink {
   SpyCq cq;
   FakeSlot slot;
   FakeHelper helper;
-  AppActivity app;
-  LaneImpl lane{&app, VirtualClock};
+  LaneImpl lane{VirtualClock};
   FakePort* port = nullptr;
   std::unique_ptr<transport::QueuePair> qp;
   std::vector<std::unique_ptr<transport::QueuePair>> others;

@@ -43,10 +43,8 @@ std::optional<Completion> EventCq::Poll() {
   return completion;
 }
 
-Node::Node(TestSlots& slots, const wire::IpAddress& address,
-           std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
-           const std::function<void(EngineImpl&)>& before_open)
-    : address_(address) {
+std::shared_ptr<EngineImpl> MakeLoopbackEngine(const wire::IpAddress& address,
+                                               EngineImpl::Parts parts) {
   auto device = std::make_shared<Device>();
   device->name = "test";
   device->netdev = "lo";
@@ -55,13 +53,30 @@ Node::Node(TestSlots& slots, const wire::IpAddress& address,
   device->mtu = 65536;
   device->roce_mtu = 4096;
   device->gids = {{address, 0}};
-  engine_ = MakeEngine(std::move(device), {[&slots] { return slots.Acquire(); },
-                                           std::move(make_port)});
+  return MakeEngine(std::move(device), std::move(parts));
+}
+
+Node::Node(TestSlots& slots, const wire::IpAddress& address,
+           std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
+           const std::function<void(EngineImpl&)>& before_open)
+    : address_(address),
+      engine_(MakeLoopbackEngine(address, {[&slots] { return slots.Acquire(); },
+                                           std::move(make_port)})) {
   if (before_open) before_open(*engine_);
+  MakeQueuePair();
+}
+
+Node::Node(std::shared_ptr<EngineImpl> engine, const wire::IpAddress& address)
+    : address_(address), engine_(std::move(engine)) {
+  MakeQueuePair();
+}
+
+void Node::MakeQueuePair() {
   const absl::StatusOr<uint32_t> qpn = engine_->AllocateQpn();
   EXPECT_TRUE(qpn.ok()) << qpn.status();
   if (!qpn.ok()) return;
   qpn_ = *qpn;
+  lane_ = engine_->LaneOf(qpn_);
   transport::QpConfig config;
   config.qpn = qpn_;
   config.capacity = {512, 512, 4, 4, 64};
@@ -138,7 +153,7 @@ std::optional<Completion> Node::Poll() {
   const auto limit = std::chrono::steady_clock::now() + kTimeout;
   do {
     if (auto completion = cq_.Poll()) return completion;
-    engine_->Progress();
+    Progress();
   } while (std::chrono::steady_clock::now() < limit);
   return cq_.Poll();
 }
@@ -153,10 +168,10 @@ std::optional<Completion> Node::Watch() {
 }
 
 std::optional<Completion> Node::Wait() {
-  engine_->DropLease();
+  engine_->DropLease(lanes());
   for (;;) {
     if (auto completion = cq_.Poll()) return completion;
-    const int error = engine_->WaitReadable(cq_.fd());
+    const int error = engine_->WaitReadable(cq_.fd(), lanes());
     if (error != 0 && error != EINTR) return std::nullopt;
   }
 }

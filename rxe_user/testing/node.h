@@ -39,19 +39,26 @@ class EventCq : public transport::CompletionSink {
   size_t tail_ = 0;  // and that have come
 };
 
+// The engine of a loopback device with `address`.
+std::shared_ptr<EngineImpl> MakeLoopbackEngine(const wire::IpAddress& address,
+                                               EngineImpl::Parts parts);
+
 class Node : public transport::EventSink {
  public:
-  // A loopback device with `address`. `before_open` sees the engine before it
-  // opens.
+  // With an engine of its own, which `before_open` sees before it opens.
   Node(TestSlots& slots, const wire::IpAddress& address,
        std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
        const std::function<void(EngineImpl&)>& before_open = nullptr);
+  // In an engine that is there already.
+  Node(std::shared_ptr<EngineImpl> engine, const wire::IpAddress& address);
   ~Node() override;
 
   EngineImpl& engine() { return *engine_; }
   // To keep it open when this has gone.
   std::shared_ptr<EngineImpl> shared_engine() const { return engine_; }
-  LaneImpl& lane() { return engine_->lane(0); }
+  LaneImpl& lane() { return engine_->lane(lane_); }
+  LaneSet lanes() const { return OnlyLane(lane_); }  // that one
+  const HelperThread* helper() { return engine_->helper(lane_); }
   uint32_t qpn() const { return qpn_; }
 
   // To RTS, towards `peer`.
@@ -65,6 +72,9 @@ class Node : public transport::EventSink {
   int Read(uint64_t id, void* data, uint32_t bytes, const void* remote);
   int Receive(uint64_t id, void* data, uint32_t bytes);
 
+  // As an empty poll of a completion queue does.
+  void Progress() { engine_->Progress(lanes()); }
+
   // The next completion: by polling, or without ever making progress here
   // (only the helper thread does), or by WaitReadable. Empty after 10 s.
   std::optional<transport::Completion> Poll();
@@ -75,6 +85,7 @@ class Node : public transport::EventSink {
   void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
 
  private:
+  void MakeQueuePair();
   int PostSend(transport::SendOpcode opcode, uint64_t id, const void* data,
                uint32_t bytes, const void* remote);
 
@@ -83,6 +94,7 @@ class Node : public transport::EventSink {
   OpenMemory memory_;
   EventCq cq_;
   uint32_t qpn_ = 0;
+  int lane_ = 0;  // of the queue pair
   std::unique_ptr<transport::QueuePair> qp_;
 };
 

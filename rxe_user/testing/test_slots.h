@@ -19,7 +19,7 @@ namespace rxe_user {
 
 class TestSlots {
  public:
-  static constexpr int kSlots = 3;  // numbers 1, 2, 3
+  static constexpr int kSlots = 9;  // numbers 1 to 9
 
   TestSlots();
   ~TestSlots();

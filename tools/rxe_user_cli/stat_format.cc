@@ -50,10 +50,10 @@ std::string Rtt(const ReportRecord& qp) {
 }
 
 std::string LaneTable(const StatDevice& device) {
-  std::vector<Row> rows = {{"LANE", "QUEUE PAIRS", "SENT PKTS", "RCVD PKTS",
-                            "ROUNDS", "HELPER WAKES"}};
+  std::vector<Row> rows = {{"LANE", "SLOT", "QUEUE PAIRS", "SENT PKTS",
+                            "RCVD PKTS", "ROUNDS", "HELPER WAKES"}};
   for (const ReportRecord& lane : device.lanes) {
-    rows.push_back({Text(lane.Number("index")),
+    rows.push_back({Text(lane.Number("index")), Text(lane.Number("slot")),
                     Text(lane.Number("queue_pair_count")),
                     Text(CounterOf(lane, "port_xmit_packets")),
                     Text(CounterOf(lane, "port_rcv_packets")),
@@ -97,11 +97,10 @@ std::string CounterTable(const ReportRecord& record) {
 std::string DeviceText(const StatProcess& process, const StatDevice& device) {
   const ReportRecord& record = device.device;
   std::string text = Aligned(
-      {{"PROCESS", "COMMAND", "DEVICE", "NETDEV", "SLOT", "LANES",
-        "QUEUE PAIRS"},
+      {{"PROCESS", "COMMAND", "DEVICE", "NETDEV", "LANES", "QUEUE PAIRS"},
        {Text(static_cast<uint64_t>(process.pid)), OrDash(process.command),
-        record.Word("name"), record.Word("netdev"), Text(record.Number("slot")),
-        Text(device.lanes.size()), Text(record.Number("queue_pair_count"))}});
+        record.Word("name"), record.Word("netdev"), Text(device.lanes.size()),
+        Text(record.Number("queue_pair_count"))}});
   text += "\n" + LaneTable(device);
   if (!device.queue_pairs.empty()) text += "\n" + QueuePairTable(device);
   if (const uint64_t more = record.Number("queue_pairs_left_out"); more != 0) {

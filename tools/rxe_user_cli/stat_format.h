@@ -14,8 +14,8 @@ namespace rxe_user_cli {
 std::string StatAsText(const std::vector<StatProcess>& processes);
 
 // For programs: {"processes": [{"pid", "command", "devices": [{"name",
-// "netdev", "slot", "queue_pair_count", "queue_pairs_left_out",
-// "counters": {...}, "lanes": [{"index", "queue_pair_count", "counters"}],
+// "netdev", "queue_pair_count", "queue_pairs_left_out", "counters": {...},
+// "lanes": [{"index", "slot", "queue_pair_count", "counters"}],
 // "queue_pairs": [{"lane", "qpn", "type", "state", "peer_qpn", "address",
 // "peer_address", "source_port", "path_mtu", "window", "in_flight",
 // "smoothed_rtt_ns", "send_psn", "unacked_psn", "expected_psn", "send_queued",

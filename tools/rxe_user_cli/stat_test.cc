@@ -51,10 +51,10 @@ rxe_user::DeviceReport Sample(uint64_t packets) {
   lane.queue_pairs = {qp, fresh};
   lane.endpoint.tx_datagrams = packets;
   lane.lane.rounds = 8;
+  lane.slot = 5;
   rxe_user::DeviceReport device;
   device.name = "rxeu0";
   device.netdev = "eth0";
-  device.slot = 5;
   device.lanes = {lane};
   return device;
 }
@@ -69,11 +69,11 @@ std::vector<StatProcess> Processes(uint64_t packets) {
 TEST(StatFormat, TextShowsDevicesLanesQueuePairsAndCounters) {
   EXPECT_EQ(
       StatAsText(Processes(5)),
-      "PROCESS  COMMAND      DEVICE  NETDEV  SLOT  LANES  QUEUE PAIRS\n"
-      "4711     ib_write_bw  rxeu0   eth0    5     1      2\n"
+      "PROCESS  COMMAND      DEVICE  NETDEV  LANES  QUEUE PAIRS\n"
+      "4711     ib_write_bw  rxeu0   eth0    1      2\n"
       "\n"
-      "LANE  QUEUE PAIRS  SENT PKTS  RCVD PKTS  ROUNDS  HELPER WAKES\n"
-      "0     2            5          0          8       0\n"
+      "LANE  SLOT  QUEUE PAIRS  SENT PKTS  RCVD PKTS  ROUNDS  HELPER WAKES\n"
+      "0     5     2            5          0          8       0\n"
       "\n"
       "QPN       TYPE  STATE  PEER QPN  PEER ADDRESS  SEND PSN  UNACKED  "
       "EXPECTED  QUEUED  IN FLIGHT  WINDOW  RTT    SENT PKTS  RCVD PKTS  "
@@ -146,8 +146,8 @@ TEST(StatFormat, UsualCountersExist) {
 
 TEST(StatModel, NonsenseIsNoReport) {
   EXPECT_FALSE(ReadReport(1, "").has_value());
-  EXPECT_FALSE(ReadReport(1, "rxe_user-stat 1\nlane index=0\nend\n"));
-  EXPECT_TRUE(ReadReport(1, "rxe_user-stat 1\nsomething new=1\nend\n") ==
+  EXPECT_FALSE(ReadReport(1, "rxe_user-stat 2\nlane index=0\nend\n"));
+  EXPECT_TRUE(ReadReport(1, "rxe_user-stat 2\nsomething new=1\nend\n") ==
               std::nullopt);
 }
 

@@ -1,0 +1,63 @@
+#include "rxe_user/engine/engine_lane.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/base/qpn.h"
+#include "rxe_user/base/settings.h"
+
+namespace rxe_user {
+
+absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
+                                std::unique_ptr<Port> port) {
+  auto helper =
+      HelperThread::Create("rxe-user", [this] { return lane_.RunHelper(); });
+  if (!helper.ok()) return helper.status();
+  helper_ = *std::move(helper);
+  slot_ = std::move(slot);
+  port_ = std::move(port);
+  return absl::OkStatus();
+}
+
+absl::Status EngineLane::OpenAddress(const LocalAddress& local) {
+  Port* const port = port_ != nullptr ? port_.get() : lane_.port();
+  if (port->HasReceiver(local.address)) return absl::OkStatus();
+  absl::StatusOr<int> fd = slot_->OpenAddress(local);
+  if (!fd.ok()) return fd.status();
+  absl::Status status = port->AddReceiver(local, *fd);
+  if (status.ok()) lane_.SocketAdded(*fd);
+  return status;
+}
+
+absl::Status EngineLane::StartHelper() { return helper_->Start(); }
+
+void EngineLane::Open() {
+  lane_.Open(std::move(port_), slot_.get(), helper_.get(), HelperSpin());
+}
+
+void EngineLane::Close() {
+  helper_.reset();
+  lane_.Close();
+  port_.reset();
+  slot_.reset();
+}
+
+std::optional<uint32_t> EngineLane::AllocateQpn() {
+  const std::optional<uint16_t> number = numbers_.Allocate();
+  if (!number.has_value()) return std::nullopt;
+  return MakeQpn(slot_->number(), *number);
+}
+
+void EngineLane::ReleaseQpn(uint32_t qpn) { numbers_.Release(NumberOf(qpn)); }
+
+void EngineLane::UnlockInParent() {
+  if (locked_for_fork_) lane_.UnlockAfterFork();
+}
+
+void EngineLane::AbandonInChild() {
+  lane_.AbandonInChild();
+  if (helper_ != nullptr) helper_->AbandonInChild();
+  // The others see to themselves (base/fork_guard.h).
+}
+
+}  // namespace rxe_user

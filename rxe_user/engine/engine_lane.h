@@ -1,0 +1,72 @@
+// A lane of an engine with what is its alone: a slot of the UDP port, and with
+// it the numbers of its queue pairs, sockets, a helper thread.
+#ifndef RXE_USER_ENGINE_ENGINE_LANE_H_
+#define RXE_USER_ENGINE_ENGINE_LANE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "rxe_user/base/local_address.h"
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/engine/helper_thread.h"
+#include "rxe_user/engine/lane_impl.h"
+#include "rxe_user/engine/qpn_allocator.h"
+#include "rxe_user/observe/device_report.h"
+#include "rxe_user/ports/port.h"
+
+namespace rxe_user {
+
+// Thread: lane() any; the rest by the engine's mutex, but where noted.
+class EngineLane {
+ public:
+  // Never null, and the same for as long as this lives.
+  LaneImpl& lane() { return lane_; }
+
+  // --- Opening, in this order. Close() is allowed at any time.
+
+  absl::Status Create(std::unique_ptr<Slot> slot, std::unique_ptr<Port> port);
+  // Makes sure that `local` has its socket. Also later on, then not with the
+  // lane locked.
+  absl::Status OpenAddress(const LocalAddress& local);
+  absl::Status StartHelper();
+  // The last: from now on threads may wait on the sockets, and count on them.
+  void Open();
+  // Ends the helper thread, closes the sockets, and gives the slot back. Nobody
+  // waits.
+  void Close();
+
+  // --- Once it is created.
+
+  // Null before. Thread: any, once the engine is open.
+  Slot* slot() { return slot_.get(); }
+  const HelperThread* helper() const { return helper_.get(); }
+
+  // Empty when all of the slot's are in use.
+  std::optional<uint32_t> AllocateQpn();
+  void ReleaseQpn(uint32_t qpn);
+  // How many numbers are in use.
+  size_t queue_pairs() const { return numbers_.in_use(); }
+
+  // Thread: any. Locks the lane now and then, briefly.
+  LaneReport Report();
+
+  // --- fork (engine_registry.cc).
+  void LockForFork() { locked_for_fork_ = lane_.LockForFork(); }
+  void UnlockInParent();
+  void AbandonInChild();
+
+ private:
+  LaneImpl lane_;
+  QpnAllocator numbers_;
+  std::unique_ptr<Slot> slot_;
+  std::unique_ptr<Port> port_;  // the lane's once that is open
+  std::unique_ptr<HelperThread> helper_;
+  bool locked_for_fork_ = false;  // only between fork's handlers
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_ENGINE_ENGINE_LANE_H_
