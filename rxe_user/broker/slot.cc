@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/exclusive_slot.h"
 #include "rxe_user/broker/shared_slot.h"
@@ -30,10 +30,9 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
                       broker::Start::kIfNeeded, failure);
   if (session.ok()) return broker::SharedSlot::Make(*std::move(session));
   if (failure != broker::Failure::kNoBroker) return session.status();
-  std::fprintf(stderr,
-               "rxe_user: %s; so this process owns UDP port 4791 exclusively, "
-               "and no other can use it meanwhile\n",
-               std::string(session.status().message()).c_str());
+  WarnOnce(std::string(session.status().message()) +
+           "; so this process owns UDP port 4791 exclusively, and no other can "
+           "use it meanwhile");
   return broker::MakeExclusiveSlot();
 }
 
