@@ -131,6 +131,7 @@ class How:
     user: str = "root"
     family: int = 4
     spin_us: int = 0  # RXE_USER_SPIN_US
+    lanes: int = 0  # RXE_USER_LANES; 0: as it is
 
     def __str__(self):
         return f"{self.user}, IPv{self.family}"
@@ -174,6 +175,8 @@ class Runner:
                     "--clear-groups"]
         if how.spin_us:
             out += ["env", f"RXE_USER_SPIN_US={how.spin_us}"]
+        if how.lanes:
+            out += ["env", f"RXE_USER_LANES={how.lanes}"]
         return out + [self.rxe_user, "run", "--"] + list(argv)
 
     def start(self, side, how, argv):

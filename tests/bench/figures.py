@@ -151,8 +151,8 @@ class Bench(Turns):
         places.remove_namespaces()
         shutil.rmtree(self.prefix, ignore_errors=True)
 
-    def how(self, user="root", spin_us=0):
-        return places.How(user, spin_us=spin_us)
+    def how(self, user="root", spin_us=0, lanes=1):
+        return places.How(user, spin_us=spin_us, lanes=lanes)
 
     def place(self, name):
         """loopback (where we are), veth 1500, veth 9000, or a loopback of its
@@ -425,14 +425,14 @@ def tcp_latency(size):
     return measure
 
 
-# --- Queue pairs, many or idle.
+# --- Queue pairs, many or idle; threads.
 
 
-def _start_verbs(bench, place, argv, **popen):
+def _start_verbs(bench, place, argv, program="verbs_bench", lanes=1, **popen):
     device, gid = bench.runner.device_and_gid(place.server, 4)
     return subprocess.Popen(
-        bench.runner.argv(place.server, bench.how(),
-                          [os.path.join(PROGRAMS, "verbs_bench"), "--device",
+        bench.runner.argv(place.server, bench.how(lanes=lanes),
+                          [os.path.join(PROGRAMS, program), "--device",
                            device, "--gid", str(gid)] + argv),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True, **popen)
@@ -448,6 +448,26 @@ def verbs(argv, field):
         finally:
             places.end(process)
         return Sample(json.loads(text.splitlines()[-1])[field])
+
+    return measure
+
+
+def threads(size, lanes, field, seconds=2):
+    """WRITEs of two threads at once, each with a queue pair of its own: what
+    threads_bench says."""
+    argv = ["--threads", "2", "--size", str(size), "--seconds", str(seconds)]
+
+    def measure(bench):
+        process = _start_verbs(bench, bench.place("loopback"), argv,
+                               "threads_bench", lanes,
+                               stdin=subprocess.DEVNULL)
+        try:
+            text = places.finish(process, "threads_bench", LIMIT)
+        finally:
+            places.end(process)
+        said = json.loads(text.splitlines()[-1])
+        messages = sum(said["messages"])
+        return Sample(said[field], messages, messages * size)
 
     return measure
 

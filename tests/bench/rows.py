@@ -12,7 +12,7 @@ from typing import Callable
 import figures
 from figures import (bandwidth, idle, latency, memory_per_queue_pair,
                      ordinary_user, raw_bandwidth, raw_latency, tcp_bandwidth,
-                     verbs)
+                     threads, verbs)
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -133,6 +133,13 @@ def all_rows():
         Reference("one QP from as much memory (64 MB messages)",
                   bandwidth(["ib_write_bw", "-s", str(64 * MB), "-t", "4"],
                             seconds=2)))
+    for size, name, unit, field in (
+            (64, "64 B", "M messages/s", "m_messages_per_s"),
+            (64 * KB, "64 KB", "Gbit/s", "gbit_per_s")):
+        rows.append(
+            Row(f"WRITEs of {name} by 2 threads, RXE_USER_LANES=2", unit,
+                threads(size, 2, field),
+                [Reference("one lane", threads(size, 1, field), 1.0)]))
     rows += [
         Row("ib_write_bw 64 KB, 8 processes to 8, total", "Gbit/s",
             bandwidth(["ib_write_bw", "-s", str(64 * KB)], pairs=8,

@@ -1,0 +1,41 @@
+// A device of ours for programs that measure, with what they all need: any
+// failure ends the program with a line on stderr.
+#ifndef TESTS_BENCH_VERBS_DEVICE_H_
+#define TESTS_BENCH_VERBS_DEVICE_H_
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <string>
+
+namespace verbs_bench {
+
+[[noreturn]] void Die(const std::string& what, int error = errno);
+
+double Seconds(clockid_t clock);
+
+class Device {
+ public:
+  // The first device if `name` is empty.
+  Device(const std::string& name, int gid_index);
+
+  ibv_mr* Register(void* memory, size_t bytes);
+  ibv_cq* CreateCq(int entries);
+  // Whose queues hold `depth` requests each.
+  ibv_qp* Create(ibv_cq* cq, uint32_t depth);
+  // To RTS, towards `peer` at our own address.
+  void Connect(ibv_qp* qp, uint32_t peer);
+
+ private:
+  const int gid_index_;
+  ibv_context* context_ = nullptr;
+  ibv_gid gid_ = {};
+  ibv_pd* pd_ = nullptr;
+};
+
+}  // namespace verbs_bench
+
+#endif  // TESTS_BENCH_VERBS_DEVICE_H_
