@@ -46,10 +46,10 @@ class OutOfOrderPackets {
 
   PacketArenaPool* const pool_;
   std::unique_ptr<PacketArena> arena_;
-  size_t slot_bytes_ = 0;
-  size_t free_ = 0;  // of free_slots
-  size_t head_ = 0;  // in entries
-  size_t size_ = 0;
+  uint32_t slot_bytes_ = 0;
+  uint32_t free_ = 0;  // of free_slots
+  uint32_t head_ = 0;  // in entries
+  uint32_t size_ = 0;
 };
 
 }  // namespace transport

@@ -314,9 +314,9 @@ class Requester {
 
   // Work request that failed here, and how.
   uint64_t failed_index_ = kNone;
-  WcStatus failed_status_ = WcStatus::kSuccess;
   // A NAK that ends the connection, for when what is before it is answered.
   uint64_t fatal_seq_ = kNone;
+  WcStatus failed_status_ = WcStatus::kSuccess;
   WcStatus fatal_status_ = WcStatus::kSuccess;
 
   // Credits: messages up to this number may be sent (IBA vol. 1, 9.7.7.2).
@@ -324,9 +324,7 @@ class Requester {
   uint32_t credit_limit_ = 0;
   uint64_t credit_seq_ = 0;  // of the response that said so
 
-  // Since the last AckReq.
-  uint32_t unasked_packets_ = 0;
-  uint64_t unasked_bytes_ = 0;
+  uint64_t unasked_bytes_ = 0;  // since the last AckReq
 
   // Loss.
   uint64_t nak_seq_ = kNone;  // of the last sequence NAK taken
@@ -343,6 +341,7 @@ class Requester {
   int probes_ = 0;           // since the last progress
   int retries_ = 0;
   int rnr_retries_ = 0;
+  uint32_t unasked_packets_ = 0;  // since the last AckReq
 
   // One round trip measured at a time, never over a resend.
   uint64_t rtt_seq_ = kNone;

@@ -188,10 +188,12 @@ class Responder {
   uint32_t msn_ = 0;       // messages completed, modulo 2^24
   // A NAK for `expected` has been made: silence until it arrives.
   bool nak_made_ = false;
+  bool executing_kept_ = false;  // failures are not the peer's for certain
+  bool ack_due_ = false;         // for all that has been executed
   OutOfOrderPackets out_of_order_;
   Time gap_deadline_ = kNever;  // when to report the gap that is open now
   int idle_reports_ = 0;
-  bool executing_kept_ = false;  // failures are not the peer's for certain
+  uint32_t repeated_ack_msn_ = 0;  // with repeated_ack_
 
   // --- Responses, in the order in which they go out: pending resources by
   // PSN, then the NAK, or else the ACK.
@@ -202,9 +204,7 @@ class Responder {
   uint64_t next_resource_ = 0;   // one past the newest
   uint64_t first_pending_ = 0;   // none before this one is pending
   std::optional<Nak> nak_;
-  bool ack_due_ = false;                  // for all that has been executed
   std::optional<uint64_t> repeated_ack_;  // for a duplicate, up to this PSN
-  uint32_t repeated_ack_msn_ = 0;
 };
 
 }  // namespace transport
