@@ -1,9 +1,8 @@
 #include "rxe_user/base/settings.h"
 
-#include <stdlib.h>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "rxe_user/base/environment.h"
 #include "rxe_user/base/lane_set.h"
 #include "rxe_user/base/warn_once.h"
 
@@ -16,7 +15,7 @@ constexpr int kMostSpinUs = 1'000'000;
 // without it, or if its value is wrong.
 int Number(const char* variable, const char* what, int least, int most,
            int unset) {
-  const char* const value = ::getenv(variable);
+  const char* const value = Environment(variable);
   if (value == nullptr || *value == '\0') return unset;
   int number;
   if (absl::SimpleAtoi(value, &number) && least <= number && number <= most) {

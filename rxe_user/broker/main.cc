@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "rxe_user/base/environment.h"
 #include "rxe_user/broker/server.h"
 #include "rxe_user/broker/spawn.h"
 
@@ -30,6 +31,9 @@ void ResetProcess() {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  // Of a setuid program: its caller may not signal us for having started it.
+  (void)!setresgid(getegid(), getegid(), getegid());
+  (void)!setresuid(geteuid(), geteuid(), geteuid());
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     // Root may raise it above what the starter was held to.
@@ -67,7 +71,7 @@ int main(int argc, char** argv) {
     }
   }
   ResetProcess();
-  const char* linger = std::getenv("RXE_USER_BROKER_LINGER_MS");
+  const char* linger = rxe_user::Environment("RXE_USER_BROKER_LINGER_MS");
   if (linger != nullptr && options.linger.count() >= 0) {
     options.linger = std::chrono::milliseconds(std::atoi(linger));
   }

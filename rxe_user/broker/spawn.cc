@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "rxe_user/base/environment.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/unique_fd.h"
 
@@ -114,7 +115,7 @@ std::string OwnFile() {
 }  // namespace
 
 std::string BrokerPath() {
-  const char* path = secure_getenv("RXE_USER_BROKER");
+  const char* path = Environment("RXE_USER_BROKER");
   if (path != nullptr && path[0] != 0) {
     std::error_code error;
     const auto absolute = std::filesystem::absolute(path, error);
@@ -143,7 +144,8 @@ absl::Status SpawnBroker() {
   std::string ready = kReadyArgument;
   std::array<char*, 3> argv = {name.data(), ready.data(), nullptr};
   std::vector<char*> envp;
-  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+  char** const ours = IsSecureProgram() ? nullptr : environ;
+  for (char** e = ours; e != nullptr && *e != nullptr; ++e) {
     if (std::strncmp(*e, "RXE_USER_", 9) == 0) envp.push_back(*e);
   }
   envp.push_back(nullptr);

@@ -1,7 +1,8 @@
 #include "rxe_user/devices/device.h"
 
-#include <stdlib.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -12,6 +13,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "rxe_user/base/environment.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device_list.h"
 #include "rxe_user/devices/netdev.h"
@@ -22,6 +25,7 @@ namespace {
 // IPv6, UDP, BTH, XRCETH, RETH, immediate, ICRC: what a packet with payload
 // can carry at most (facts of wire.md).
 constexpr uint32_t kMaxHeaders = 40 + 8 + 12 + 4 + 16 + 4 + 4;
+constexpr size_t kMostConfig = 1 << 20;
 constexpr size_t kMaxNameLength = 63;  // IBV_SYSFS_NAME_MAX with its zero
 
 uint64_t Mix(uint64_t h) {  // splitmix64's finaliser
@@ -90,26 +94,39 @@ std::shared_ptr<const Device> MakeDevice(const Interface& interface,
 struct Choice {
   std::string name;  // empty = rxeuN
   std::string netdev;
+  int line;
 };
 
-std::vector<Choice> ParseChoices(const std::string& config) {
+std::vector<Choice> ParseChoices(const std::string& entries) {
   std::vector<Choice> choices;
-  for (absl::string_view part :
-       absl::StrSplit(config, absl::ByAnyChar(",\n"))) {
-    part = part.substr(0, part.find('#'));
-    part = absl::StripAsciiWhitespace(part);
-    if (part.empty()) continue;
-    const std::pair<absl::string_view, absl::string_view> halves =
-        absl::StrSplit(part, absl::MaxSplits('=', 1));
-    if (part.find('=') == absl::string_view::npos) {
-      choices.push_back({"", std::string(part)});
-    } else {
-      choices.push_back(
-          {std::string(absl::StripAsciiWhitespace(halves.first)),
-           std::string(absl::StripAsciiWhitespace(halves.second))});
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(entries, '\n')) {
+    ++number;
+    for (absl::string_view part : absl::StrSplit(line, ',')) {
+      part = part.substr(0, part.find('#'));
+      part = absl::StripAsciiWhitespace(part);
+      if (part.empty()) continue;
+      const std::pair<absl::string_view, absl::string_view> halves =
+          absl::StrSplit(part, absl::MaxSplits('=', 1));
+      if (part.find('=') == absl::string_view::npos) {
+        choices.push_back({"", std::string(part), number});
+      } else {
+        choices.push_back(
+            {std::string(absl::StripAsciiWhitespace(halves.first)),
+             std::string(absl::StripAsciiWhitespace(halves.second)), number});
+      }
     }
   }
   return choices;
+}
+
+// What is wrong with an entry: in the words of the variable, or for people who
+// can look into the file, since what stands there may be secret.
+std::string Problem(const DeviceConfig& config, int line,
+                    absl::string_view quoted, absl::string_view unquoted) {
+  if (config.file.empty()) return absl::StrCat("RXE_USER_DEVICES: ", quoted);
+  return absl::StrCat("RXE_USER_DEVICES: line ", line, " of ", config.file,
+                      ": ", unquoted);
 }
 
 std::string ReadFile(const std::string& path) {
@@ -128,22 +145,35 @@ std::string HostIdentity() {
                       ReadFile("/proc/sys/kernel/random/boot_id"), ns.st_ino);
 }
 
-// The environment's value; one that starts with '/' names a file that holds
-// the entries, one a line.
-std::string ReadConfig(std::vector<std::string>* problems) {
-  const char* value = ::getenv("RXE_USER_DEVICES");
-  if (value == nullptr || value[0] != '/') return value ? value : "";
-  std::ifstream in(value);
-  if (!in) {
-    problems->push_back(absl::StrCat("RXE_USER_DEVICES: cannot read ", value));
-    return "";
+// All of a regular file of at most kMostConfig bytes; false if it is none.
+// Opens nothing that waits (a FIFO) or acts (a device).
+bool ReadRegularFile(const char* path, std::string* text) {
+  const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat file;
+  if (!fd.valid() || ::fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode)) {
+    return false;
   }
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
+  text->resize(kMostConfig + 1);
+  const ssize_t got = ::pread(fd.get(), text->data(), text->size(), 0);
+  if (got < 0 || static_cast<size_t>(got) > kMostConfig) return false;
+  text->resize(static_cast<size_t>(got));
+  return true;
 }
 
 }  // namespace
+
+DeviceConfig ReadDeviceConfig(const char* value,
+                              std::vector<std::string>* problems) {
+  if (value == nullptr) return {};
+  if (value[0] != '/') return {value, ""};
+  DeviceConfig config;
+  if (!ReadRegularFile(value, &config.entries)) {
+    problems->push_back(absl::StrCat("RXE_USER_DEVICES: cannot read ", value));
+    return {};
+  }
+  config.file = value;
+  return config;
+}
 
 uint32_t RoceMtu(uint32_t interface_mtu) {
   for (uint32_t mtu = 4096; mtu >= 256; mtu /= 2) {
@@ -153,7 +183,7 @@ uint32_t RoceMtu(uint32_t interface_mtu) {
 }
 
 Devices BuildDevices(const std::vector<Interface>& interfaces,
-                     const std::string& config,
+                     const DeviceConfig& config,
                      const std::string& host_identity,
                      std::vector<std::string>* problems) {
   // GUIDs follow from all interfaces, whichever of them are chosen.
@@ -167,32 +197,42 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
     return i.up && !i.addresses.empty() && RoceMtu(i.mtu) != 0;
   };
 
-  std::vector<std::pair<std::string, const Interface*>> chosen;
-  const std::vector<Choice> choices = ParseChoices(config);
+  struct Chosen {
+    std::string name;  // empty = rxeuN
+    const Interface* interface;
+    int line;
+  };
+  std::vector<Chosen> chosen;
+  const std::vector<Choice> choices = ParseChoices(config.entries);
   for (const Choice& choice : choices) {
     const auto found = std::find_if(
         interfaces.begin(), interfaces.end(),
         [&](const Interface& i) { return i.name == choice.netdev; });
     if (found == interfaces.end()) {
-      problems->push_back(absl::StrCat(
-          "RXE_USER_DEVICES: there is no interface '", choice.netdev, "'"));
+      problems->push_back(
+          Problem(config, choice.line,
+                  absl::StrCat("there is no interface '", choice.netdev, "'"),
+                  "there is no such interface"));
     } else if (!usable(*found)) {
-      problems->push_back(absl::StrCat("RXE_USER_DEVICES: interface '",
-                                       choice.netdev,
-                                       "' is down or has no address"));
+      problems->push_back(Problem(config, choice.line,
+                                  absl::StrCat("interface '", choice.netdev,
+                                               "' is down or has no address"),
+                                  "the interface is down or has no address"));
     } else if (choice.name.size() > kMaxNameLength ||
                choice.name.find('/') != std::string::npos) {
-      problems->push_back(absl::StrCat("RXE_USER_DEVICES: '", choice.name,
-                                       "' is no name for a device"));
+      problems->push_back(
+          Problem(config, choice.line,
+                  absl::StrCat("'", choice.name, "' is no name for a device"),
+                  "the name is none for a device"));
     } else {
-      chosen.emplace_back(choice.name, &*found);
+      chosen.push_back({choice.name, &*found, choice.line});
     }
   }
   if (choices.empty()) {
     for (const bool loopback : {false, true}) {
       for (const Interface& interface : interfaces) {
         if (interface.loopback == loopback && usable(interface)) {
-          chosen.emplace_back("", &interface);
+          chosen.push_back({"", &interface, 0});
         }
       }
     }
@@ -200,10 +240,10 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
 
   Devices devices;
   std::set<std::string> names;
-  for (const auto& [name, interface] : chosen) names.insert(name);
+  for (const Chosen& c : chosen) names.insert(c.name);
   std::set<std::string> given;
   int next = 0;
-  for (const auto& [name, interface] : chosen) {
+  for (const auto& [name, interface, line] : chosen) {
     std::string unique = name;
     if (unique.empty()) {
       do {
@@ -211,8 +251,9 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
       } while (names.count(unique) != 0);
     }
     if (!given.insert(unique).second) {
-      problems->push_back(
-          absl::StrCat("RXE_USER_DEVICES: two devices named '", unique, "'"));
+      problems->push_back(Problem(
+          config, line, absl::StrCat("two devices named '", unique, "'"),
+          "a device before it has the same name"));
       continue;
     }
     devices.push_back(
@@ -225,7 +266,8 @@ absl::StatusOr<Devices> ListDevices() {
   std::vector<std::string> problems;
   const auto interfaces = ReadInterfaces();
   if (!interfaces.ok()) return interfaces.status();
-  const std::string config = ReadConfig(&problems);
+  const DeviceConfig config =
+      ReadDeviceConfig(Environment("RXE_USER_DEVICES"), &problems);
   Devices devices =
       BuildDevices(*interfaces, config, HostIdentity(), &problems);
   for (const std::string& problem : problems) WarnOnce(problem);

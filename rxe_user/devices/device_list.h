@@ -16,13 +16,26 @@ namespace rxe_user {
 // the largest headers they may carry; 0 when not even 256 does.
 uint32_t RoceMtu(uint32_t interface_mtu);
 
-// `config` is the value of RXE_USER_DEVICES: comma separated entries `netdev`
-// or `name=netdev`; empty for every interface that is up and has an address.
+// What RXE_USER_DEVICES asks for.
+struct DeviceConfig {
+  // Entries `netdev` or `name=netdev`, separated by commas or newlines; empty
+  // for every interface that is up and has an address.
+  std::string entries;
+  // Where they come from, if not from the variable itself. What is wrong with
+  // them is then told by the line, without its text.
+  std::string file;
+};
+
+// The value of RXE_USER_DEVICES; one that begins with '/' names a regular file.
+// Appends to `*problems` why that cannot be read. Does not block.
+DeviceConfig ReadDeviceConfig(const char* value,
+                              std::vector<std::string>* problems);
+
 // `host_identity` tells this host and network namespace from all others; it
 // goes into the GUIDs of interfaces whose MAC address does not. What is wrong
 // with `config` is appended to `*problems`, one line each.
 Devices BuildDevices(const std::vector<Interface>& interfaces,
-                     const std::string& config,
+                     const DeviceConfig& config,
                      const std::string& host_identity,
                      std::vector<std::string>* problems);
 

@@ -1,12 +1,16 @@
 #include "rxe_user/devices/device.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <set>
 
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/devices/device_list.h"
 #include "rxe_user/devices/link_monitor.h"
 #include "rxe_user/devices/netdev.h"
@@ -51,7 +55,8 @@ class DeviceList : public ::testing::Test {
  protected:
   std::vector<std::string> Names(const std::string& config) {
     std::vector<std::string> names;
-    for (const auto& d : BuildDevices(Several(), config, "host", &problems_)) {
+    for (const auto& d :
+         BuildDevices(Several(), {config, ""}, "host", &problems_)) {
       names.push_back(d->name + "=" + d->netdev);
     }
     return names;
@@ -83,6 +88,52 @@ TEST_F(DeviceList, TellsWhatIsWrongWithTheConfiguration) {
                           HasSubstr("two devices named 'x'")));
 }
 
+// A program may be made to read a file that its caller may not.
+TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
+  char path[] = "/tmp/rxe_user_devices_XXXXXX";
+  const UniqueFd file(::mkstemp(path));
+  const std::string text = "a=eth0\nroot:secret\nsecret/=eth0,eth9\na=eth1\n";
+  ASSERT_EQ(::write(file.get(), text.data(), text.size()),
+            static_cast<ssize_t>(text.size()));
+  std::vector<std::string> problems;
+  const DeviceConfig config = ReadDeviceConfig(path, &problems);
+  ::unlink(path);
+  EXPECT_THAT(problems, IsEmpty());
+  const Devices devices = BuildDevices(Several(), config, "host", &problems);
+  ASSERT_EQ(devices.size(), 1u);
+  EXPECT_EQ(devices[0]->name, "a");
+  const std::string of = std::string(" of ") + path + ": ";
+  EXPECT_THAT(problems,
+              ElementsAre(HasSubstr("line 2" + of + "there is no"),
+                          HasSubstr("line 3" + of + "the name is none"),
+                          HasSubstr("line 3" + of + "the interface is down"),
+                          HasSubstr("line 4" + of + "a device before")));
+  for (const std::string& problem : problems) {
+    EXPECT_EQ(problem.find("secret"), std::string::npos) << problem;
+  }
+}
+
+TEST(DeviceConfig, ReadsNothingButAFileOfModestSize) {
+  char folder[] = "/tmp/rxe_user_devices_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string fifo = std::string(folder) + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::string large = std::string(folder) + "/large";
+  const UniqueFd file(
+      ::open(large.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_EQ(::ftruncate(file.get(), 1 << 30), 0);
+  for (const std::string& path :
+       {fifo, large, std::string(folder), std::string("/dev/zero"),
+        std::string("/nonexistent")}) {
+    std::vector<std::string> problems;
+    EXPECT_EQ(ReadDeviceConfig(path.c_str(), &problems).entries, "") << path;
+    EXPECT_THAT(problems, ElementsAre("RXE_USER_DEVICES: cannot read " + path));
+  }
+  ::unlink(fifo.c_str());
+  ::unlink(large.c_str());
+  ::rmdir(folder);
+}
+
 TEST(RoceMtu, IsTheLargestThatFits) {
   EXPECT_EQ(RoceMtu(1500), 1024u);
   EXPECT_EQ(RoceMtu(9000), 4096u);
@@ -97,7 +148,7 @@ TEST(Guid, IsTheEui64OfAMacAddress) {
   std::vector<std::string> problems;
   Interface eth = Make("eth0", 2, 0x55);
   eth.mac = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55};
-  const auto devices = BuildDevices({eth}, "", "host", &problems);
+  const auto devices = BuildDevices({eth}, {}, "host", &problems);
   EXPECT_EQ(devices.at(0)->guid, 0x021122fffe334455u);
 }
 
@@ -111,15 +162,15 @@ TEST(Guid, IsUniqueAndNeverZero) {
   interfaces.back().kind = "ipvlan";
   std::set<uint64_t> guids;
   for (const char* host : {"one", "two"}) {
-    for (const auto& d :
-         BuildDevices(interfaces, "lo,eth0.5,eth0.6,ipvl0", host, &problems)) {
+    for (const auto& d : BuildDevices(
+             interfaces, {"lo,eth0.5,eth0.6,ipvl0", ""}, host, &problems)) {
       EXPECT_NE(d->guid, 0u);
       EXPECT_TRUE(guids.insert(d->guid).second) << d->name << " on " << host;
     }
   }
   // The same at each reading, however the choice.
-  EXPECT_EQ(BuildDevices(interfaces, "lo", "one", &problems)[0]->guid,
-            BuildDevices(interfaces, "", "one", &problems).back()->guid);
+  EXPECT_EQ(BuildDevices(interfaces, {"lo", ""}, "one", &problems)[0]->guid,
+            BuildDevices(interfaces, {}, "one", &problems).back()->guid);
 }
 
 TEST(ListDevices, FindsLoopback) {
