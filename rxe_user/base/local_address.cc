@@ -21,6 +21,10 @@ bool IsLinkLocal(const wire::IpAddress& address) {
          (address.bytes[1] & 0xc0) == 0x80;
 }
 
+LocalAddress Normalized(const LocalAddress& local) {
+  return OnInterface(local.address, local.scope_id);
+}
+
 LocalAddress OnInterface(const wire::IpAddress& address, uint32_t ifindex) {
   return {address, IsLinkLocal(address) ? ifindex : 0};
 }

@@ -27,6 +27,10 @@ static_assert(std::is_trivially_copyable_v<LocalAddress> &&
 // fe80::/10.
 bool IsLinkLocal(const wire::IpAddress& address);
 
+// The one way to say `local`: an interface stands with a link-local address
+// only.
+LocalAddress Normalized(const LocalAddress& local);
+
 // `address` as it is on the interface `ifindex`.
 LocalAddress OnInterface(const wire::IpAddress& address, uint32_t ifindex);
 

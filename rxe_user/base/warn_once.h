@@ -6,7 +6,12 @@
 
 namespace rxe_user {
 
-// "rxe_user: LINE" on stderr, the first time that it is said: what is wrong is
+// "rxe_user: LINE" on stderr. It never waits, so it may be called with locks
+// held: a line that stderr (a full pipe) does not take at once is lost. No
+// cancellation point. Thread: any.
+void Warn(const std::string& line);
+
+// Warn, the first time that it is said: what is wrong is
 // found over and over. Thread: any.
 void WarnOnce(const std::string& line);
 

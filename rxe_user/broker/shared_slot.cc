@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/warn_once.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -117,11 +117,9 @@ bool SharedSlot::Recover(int64_t budget_ms) {
               lets_root ? Start::kNever : Start::kIfNeeded, failure);
   if (!session.ok() && failure == Failure::kRefused) {
     if (!complained_) {
-      std::fprintf(stderr,
-                   "rxe_user: the port broker has gone, and the next one will "
-                   "not do (%s); running traffic goes on, new addresses cannot "
-                   "be opened\n",
-                   std::string(session.status().message()).c_str());
+      Warn("the port broker has gone, and the next one will not do (" +
+           std::string(session.status().message()) +
+           "); running traffic goes on, new addresses cannot be opened");
     }
     complained_ = true;
     RetryAfter(kRetryRefused);

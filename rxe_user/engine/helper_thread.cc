@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,8 +77,9 @@ absl::Status HelperThread::Start() {
 
 void HelperThread::Wake() {
   const uint64_t one = 1;
-  // It can only fail when the counter is full, and then the thread is awake.
-  (void)!::write(wake_fd_, &one, sizeof(one));
+  // By syscall(2): write() is a cancellation point, and posting is none. It can
+  // only fail when the counter is full, and then the thread is awake.
+  (void)!::syscall(SYS_write, wake_fd_, &one, sizeof(one));
 }
 
 bool HelperThread::AddSocket(int fd, bool armed) {

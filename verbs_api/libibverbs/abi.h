@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
@@ -81,7 +82,7 @@ struct Mr : ibv_mr {
 
 struct Ah : ibv_ah {
   Context* owner;
-  std::shared_ptr<rxe_user::ProtectionDomain> domain;
+  rxe_user::ProtectionDomain* domain;  // counts it among its users
   transport::AddressVector av;
 };
 
@@ -213,14 +214,28 @@ auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
     return failed(ENOMEM);
   }
 }
-// For functions that return an errno value; sets errno as Refuse does.
+// For posting; returns an errno value, sets errno as Refuse does.
 template <typename Body>
-int ErrnoCall(Body&& body) noexcept {
+int PostCall(Body&& body) noexcept {
   const int error = NoThrow(body, [](int failed) { return failed; });
   return error == 0 ? 0 : Refuse(error);
 }
+
+// What every function of the C ABI does, by one of the next or by a
+// NoCancellation of its own, so that none is a cancellation point: but those
+// that wait for events, which programs cancel, and those that post and poll,
+// which make no system call other than under a lane's lock or by syscall(2).
+using rxe_user::NoCancellation;
+
+// For functions that return an errno value; sets errno as Refuse does.
+template <typename Body>
+int ErrnoCall(Body&& body) noexcept {
+  const NoCancellation no_cancellation;
+  return PostCall(body);
+}
 template <typename Body>
 auto PointerCall(Body&& body) noexcept -> decltype(body()) {
+  const NoCancellation no_cancellation;
   return NoThrow(body,
                  [](int error) -> decltype(body()) { return Fail(error); });
 }

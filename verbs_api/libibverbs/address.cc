@@ -58,19 +58,22 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
     ah->context = &pd->owner->context;
     ah->pd = pd;
     ah->owner = pd->owner;
-    ah->domain = pd->domain;
+    ah->domain = pd->domain.get();
     ah->handle = Handles<Ah>().Add(ah.get());
     if (ah->handle == 0) return Fail(ENOMEM);
+    ++ah->domain->users;
     Retain(ah->owner);
     return ah.release();
   });
 }
 
 VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
+  const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Ah* ah = Find(ibv);
   if (ah == nullptr) return Refuse(EINVAL);
   Handles<Ah>().Remove(ah->handle);
+  --ah->domain->users;
   Context* context = ah->owner;
   delete ah;
   Release(context);
@@ -81,6 +84,7 @@ VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
 // 20 an IPv4 header (A17).
 VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
                                      ibv_grh* grh, ibv_ah_attr* attr) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || port != 1 || wc == nullptr || attr == nullptr) {
     return FailMinusOne(EINVAL);

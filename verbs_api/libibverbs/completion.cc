@@ -91,6 +91,7 @@ VERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
+  const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Channel* channel = Find(ibv);
   if (channel == nullptr) return Refuse(EINVAL);
@@ -146,6 +147,7 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
 }
 
 VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
+  const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Cq* cq = Find(ibv);
   if (cq == nullptr) return Refuse(EINVAL);

@@ -21,6 +21,9 @@ ibv_pd* ShowPd(Context* context,
   return pd.release();
 }
 
+// Whether another ibv_pd is the same domain.
+bool HasOtherHandles(const Pd& pd) { return pd.domain.use_count() > 1; }
+
 void HidePd(Pd* pd) {
   Handles<Pd>().Remove(pd->handle);
   Context* context = pd->owner;
@@ -79,10 +82,11 @@ VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
+  const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Pd* pd = Find(ibv);
   if (pd == nullptr) return Refuse(EINVAL);
-  if (pd->domain->users > 0 || pd->domain.use_count() > 1) return Refuse(EBUSY);
+  if (pd->domain->users > 0 || HasOtherHandles(*pd)) return Refuse(EBUSY);
   HidePd(pd);
   return 0;
 }
@@ -100,7 +104,15 @@ VERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* ibv, uint32_t handle) {
 }
 
 VERBS_EXPORT void ibv_unimport_pd(ibv_pd* ibv) {
-  if (Pd* pd = Find(ibv)) HidePd(pd);
+  const NoCancellation no_cancellation;
+  Pd* pd = Find(ibv);
+  if (pd == nullptr) return;
+  // The last handle stays for as long as there is something in the domain.
+  if (pd->domain->users > 0 && !HasOtherHandles(*pd)) {
+    errno = EBUSY;
+    return;
+  }
+  HidePd(pd);
 }
 
 VERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length,
@@ -127,6 +139,7 @@ VERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* /*pd*/, uint64_t /*offset*/,
 
 VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
                               void* address, size_t length, int access) {
+  const NoCancellation no_cancellation;
   const auto input_error = [](int error) {
     errno = error;
     return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
@@ -172,6 +185,7 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
 }
 
 VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
+  const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Mr* mr = Find(ibv);
   if (mr == nullptr) return Refuse(EINVAL);
@@ -193,6 +207,7 @@ VERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* ibv, uint32_t handle) {
 }
 
 VERBS_EXPORT void ibv_unimport_mr(ibv_mr* ibv) {
+  const NoCancellation no_cancellation;
   if (Mr* mr = Find(ibv)) HideMr(mr);
 }
 
@@ -268,14 +283,15 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
 }
 
 VERBS_EXPORT void ibv_free_buf(Buffer* buffer) {
-  if (buffer == nullptr) return;
+  const NoCancellation no_cancellation;
+  if (!MayPoint(buffer)) return;
   if (buffer->owned) free(buffer->address);
   delete buffer;
 }
 
 VERBS_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, Buffer* buffer, void* address,
                                     size_t length, int access) {
-  if (buffer == nullptr) return Fail(EINVAL);
+  if (!MayPoint(buffer)) return Fail(EINVAL);
   return Register(pd, address, length, reinterpret_cast<uint64_t>(address),
                   static_cast<unsigned int>(access));
 }

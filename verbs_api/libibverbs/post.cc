@@ -72,7 +72,7 @@ int PostReceives(Posting* posting, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }  // namespace
 
 int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
-  return ErrnoCall([&]() -> int {
+  return PostCall([&]() -> int {
     Qp* qp = Find(ibv);
     if (qp == nullptr) {
       if (bad != nullptr) *bad = wr;
@@ -92,7 +92,7 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
 }
 
 int PostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  return ErrnoCall([&]() -> int {
+  return PostCall([&]() -> int {
     Qp* qp = Find(ibv);
     if (qp == nullptr) {
       if (bad != nullptr) *bad = wr;
@@ -104,7 +104,7 @@ int PostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }
 
 int PostSrqRecv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  return ErrnoCall([&]() -> int {
+  return PostCall([&]() -> int {
     Srq* srq = Find(ibv);
     if (srq == nullptr) {
       if (bad != nullptr) *bad = wr;

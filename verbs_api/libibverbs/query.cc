@@ -110,6 +110,7 @@ VERBS_EXPORT int ibv_query_device(ibv_context* ibv, ibv_device_attr* attr) {
 
 int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
                   ibv_device_attr_ex* attr, size_t size) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || attr == nullptr || size < sizeof(ibv_device_attr) ||
       (input != nullptr && input->comp_mask != 0)) {
@@ -129,6 +130,7 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
 }
 
 int QueryRtValues(ibv_context* ibv, ibv_values_ex* values) {
+  const NoCancellation no_cancellation;
   if (Find(ibv) == nullptr || values == nullptr) return EINVAL;
   const uint32_t wanted = values->comp_mask;
   values->comp_mask = 0;
@@ -143,6 +145,7 @@ int QueryRtValues(ibv_context* ibv, ibv_values_ex* values) {
 
 int QueryPort(ibv_context* ibv, uint8_t port, ibv_port_attr* attr,
               size_t size) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || attr == nullptr) return EINVAL;
   ibv_port_attr full;
@@ -162,6 +165,7 @@ VERBS_EXPORT int ibv_query_port(ibv_context* ibv, uint8_t port,
 
 VERBS_EXPORT int ibv_query_port_speed(ibv_context* ibv, uint32_t port,
                                       uint64_t* speed) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || speed == nullptr) return EINVAL;
   const uint64_t mbps = context->snapshot()->speed_mbps;
@@ -171,6 +175,7 @@ VERBS_EXPORT int ibv_query_port_speed(ibv_context* ibv, uint32_t port,
 
 VERBS_EXPORT int ibv_query_gid(ibv_context* ibv, uint8_t port, int index,
                                ibv_gid* gid) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || gid == nullptr || index < 0) {
     return FailMinusOne(EINVAL);
@@ -188,6 +193,7 @@ VERBS_EXPORT int ibv_query_gid(ibv_context* ibv, uint8_t port, int index,
 VERBS_EXPORT int _ibv_query_gid_ex(ibv_context* ibv, uint32_t port,
                                    uint32_t index, ibv_gid_entry* entry,
                                    uint32_t flags, size_t entry_size) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || entry == nullptr) return EINVAL;
   if (flags != 0) return EOPNOTSUPP;
@@ -205,6 +211,7 @@ VERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* ibv,
                                           ibv_gid_entry* entries,
                                           size_t max_entries, uint32_t flags,
                                           size_t entry_size) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || entries == nullptr) return -EINVAL;
   if (flags != 0) return -EOPNOTSUPP;
@@ -227,6 +234,7 @@ VERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* ibv,
 // A private symbol that ibv_devinfo is linked to. 1 is RoCE v2 there.
 VERBS_EXPORT int ibv_query_gid_type(ibv_context* ibv, uint8_t port,
                                     unsigned int index, int* type) {
+  const NoCancellation no_cancellation;
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || type == nullptr ||
       index >= context->snapshot()->gids.size()) {
@@ -238,6 +246,7 @@ VERBS_EXPORT int ibv_query_gid_type(ibv_context* ibv, uint8_t port,
 
 VERBS_EXPORT int ibv_query_pkey(ibv_context* ibv, uint8_t port, int index,
                                 __be16* pkey) {
+  const NoCancellation no_cancellation;
   if (Find(ibv) == nullptr || port != kPort || index != 0 || pkey == nullptr) {
     return FailMinusOne(EINVAL);
   }

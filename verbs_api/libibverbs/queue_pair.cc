@@ -174,6 +174,7 @@ VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
+  const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Qp* qp = FindEvenClosed(ibv);
   if (qp == nullptr) return Refuse(EINVAL);

@@ -82,6 +82,7 @@ VERBS_EXPORT int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int mask) {
 }
 
 VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
+  const NoCancellation no_cancellation;
   Srq* srq = Find(ibv);
   if (srq == nullptr || attr == nullptr) return Refuse(EINVAL);
   attr->max_wr = srq->queue->max_wr();
@@ -91,6 +92,7 @@ VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
+  const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Srq* srq = Find(ibv);
   if (srq == nullptr) return Refuse(EINVAL);

@@ -36,6 +36,7 @@ VERBS_EXPORT const char* ibv_get_sysfs_path() {
 // or -1.
 VERBS_EXPORT int ibv_read_sysfs_file(const char* directory, const char* file,
                                      char* buffer, size_t size) {
+  const NoCancellation no_cancellation;
   if (directory == nullptr || file == nullptr || buffer == nullptr ||
       size == 0) {
     return FailMinusOne(EINVAL);

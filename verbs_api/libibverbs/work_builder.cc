@@ -251,7 +251,7 @@ int Post(ExtendedQp* qp) {
 int WrComplete(ibv_qp_ex* ibv) {
   ExtendedQp* qp = Self(ibv);
   if (!qp->builder.active) return EINVAL;
-  const int error = ErrnoCall([qp] { return Post(qp); });
+  const int error = PostCall([qp] { return Post(qp); });
   Leave(qp->builder);
   return error;
 }
