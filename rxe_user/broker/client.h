@@ -18,6 +18,10 @@ namespace rxe_user::broker {
 
 using Clock = std::chrono::steady_clock;
 
+// How often positions are looked at again while sockets that we do not hold
+// stand among ours.
+inline constexpr std::chrono::milliseconds kSettleGaps{1000};
+
 // Handlers that wait for it hold a shared pointer: one that was dropped lives
 // on, closed, until the last of them has been called.
 struct Client {

@@ -65,7 +65,7 @@ absl::StatusOr<Group> Group::Create(const LocalAddress& address) {
     return BindError(address, error);
   }
   Group group(address);
-  const absl::StatusOr<Member*> first = group.Add(0, geteuid());
+  const absl::StatusOr<Member*> first = group.Add(0, geteuid(), true);
   if (!first.ok()) return first.status();
   const absl::Status status = group.Install();
   if (!status.ok()) return status;
@@ -77,40 +77,80 @@ Group Group::ForAdoption(const LocalAddress& address,
                          const LedgerGroup* former) {
   Group group(address);
   group.adopted_ = true;
-  if (former != nullptr) group.former_ = former->index;
+  if (former != nullptr) group.Believe(*former);
+  return group;
+}
+
+absl::StatusOr<Group> Group::Join(const LocalAddress& address) {
+  Group group(address);
+  group.adopted_ = true;
+  const absl::Status status = group.Settle();
+  if (!status.ok()) return status;
   return group;
 }
 
 bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
                   UniqueFd anchor) {
-  bool any = false;
   const auto take = [&](uint8_t for_slot, UniqueFd fd, uint16_t claimed) {
-    if (!fd.valid() || !IsGroupSocket(fd.get(), address_)) return;
-    any = true;
-    const uint64_t cookie = SocketCookie(fd.get());
-    for (const Member& m : members_) {
-      if (m.cookie == cookie || m.slot == for_slot) return;
+    if (!fd.valid() || Find(for_slot) != nullptr ||
+        !IsGroupSocket(fd.get(), address_)) {
+      return false;
     }
+    const uint64_t cookie = SocketCookie(fd.get());
+    for (Member& m : members_) {
+      if (m.cookie != cookie) continue;
+      // Its own, of a connection before this one.
+      if (m.slot.has_value() || m.uid != uid) return false;
+      m.slot = for_slot;
+      return true;
+    }
+    // Nobody has a socket of a created group that the group does not know.
+    if (!adopted_) return false;
     // What the last broker noted is newer than what it told its client.
     const uint16_t former = std::exchange(former_[for_slot], kNoIndex);
     members_.push_back({std::move(fd), cookie, for_slot,
                         former != kNoIndex ? former : claimed, uid});
+    return true;
   };
-  take(0, std::move(anchor), 0);
-  take(slot, std::move(socket), index);
-  if (any) settled_ = false;
-  return any;
+  const bool took_anchor = take(0, std::move(anchor), 0);
+  const bool took_socket = take(slot, std::move(socket), index);
+  if (!adopted_) return took_socket && Install().ok();
+  if (took_anchor || took_socket) settled_ = false;
+  return took_socket;
+}
+
+void Group::Believe(const LedgerGroup& former) {
+  former_ = former.index;
+  for (const Member& m : members_) {
+    if (m.slot.has_value()) former_[*m.slot] = kNoIndex;
+  }
+  probe_word_ = former.probe_word;
 }
 
 absl::Status Group::Settle() {
-  Locate();
   if (Find(0) == nullptr) {
-    const absl::StatusOr<Member*> added = Add(0, geteuid());
+    const absl::StatusOr<Member*> added = Add(0, geteuid(), true);
     if (!added.ok()) return added.status();
+  } else {
+    located_ = Locate();
   }
   const absl::Status status = Install();
   settled_ = status.ok();
   return status;
+}
+
+bool Group::unused() const {
+  return std::none_of(
+             members_.begin(), members_.end(),
+             [](const Member& m) { return m.slot.value_or(0) != 0; }) &&
+         std::all_of(former_.begin() + 1, former_.end(),
+                     [](uint16_t index) { return index == kNoIndex; });
+}
+
+size_t Group::LentTo(uid_t uid) const {
+  return static_cast<size_t>(std::count_if(
+      members_.begin(), members_.end(),
+      [uid](const Member& m) { return m.uid == uid && m.slot != uint8_t{0}; }));
 }
 
 bool Group::has_gaps() const {
@@ -132,19 +172,28 @@ Group::Member* Group::FindFree(uid_t uid) {
   return it == members_.end() ? nullptr : &*it;
 }
 
-absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid) {
+absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid,
+                                          bool trusted) {
   UniqueFd fd = BindUdp(address_, wire::kRoceUdpPort, Sharing::kReusePort);
   if (!fd.valid()) return BindError(address_, errno);
   RaiseReceiveBuffer(fd.get());
+  if (!trusted &&
+      (!AttachFilter(fd.get(), SO_ATTACH_FILTER,
+                     ProbeFilter(probe_word_, ProbeIdentity(fd.get()))) ||
+       !LockFilter(fd.get()))) {
+    return absl::InternalError("cannot lock a socket of UDP port 4791: " +
+                               std::string(std::strerror(errno)));
+  }
   const uint64_t cookie = SocketCookie(fd.get());
   const uint16_t index = static_cast<uint16_t>(members_.size());
   members_.push_back({std::move(fd), cookie, slot, index, uid});
   // Sockets that we do not know of may stand in an adopted group.
-  if (adopted_) Locate();
+  if (adopted_) located_ = Locate();
   return &members_.back();
 }
 
-absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot, uid_t uid) {
+absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot, uid_t uid,
+                                                   bool trusted) {
   Member* m = Find(slot);
   if (m == nullptr) {
     m = FindFree(uid);
@@ -153,7 +202,7 @@ absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot, uid_t uid) {
       Drain(m->fd.get(), kWholeQueue);
       m->slot = slot;
     } else {
-      const absl::StatusOr<Member*> added = Add(slot, uid);
+      const absl::StatusOr<Member*> added = Add(slot, uid, trusted);
       if (!added.ok()) return added.status();
       m = *added;
     }
@@ -201,9 +250,10 @@ absl::Status Group::Install() {
   for (const Member& m : members_) {
     if (m.slot.has_value()) map[*m.slot] = m.index;
   }
-  if (members_.empty() ||
-      !AttachFilter(members_[0].fd.get(), SO_ATTACH_REUSEPORT_CBPF,
-                    SteeringProgram(map, probe_word_))) {
+  // Through one that is not locked.
+  const Member* const own = Find(0);
+  if (own == nullptr || !AttachFilter(own->fd.get(), SO_ATTACH_REUSEPORT_CBPF,
+                                      SteeringProgram(map, probe_word_))) {
     return absl::InternalError(
         "cannot install the steering program of UDP port " +
         std::to_string(wire::kRoceUdpPort) + ": " + std::strerror(errno));

@@ -38,10 +38,17 @@ class Group {
   static Group ForAdoption(const LocalAddress& address,
                            const LedgerGroup* former);
 
-  // Takes over what a client hands back, which is `slot`'s socket and slot 0's;
-  // either may be missing. Refuses what is not a socket of this group.
+  // A group in which sockets of ours already stand whose holders did not hand
+  // them back: their positions have to be found, as after an adoption.
+  static absl::StatusOr<Group> Join(const LocalAddress& address);
+
+  // Takes over what a client hands back: `slot`'s socket, and slot 0's, which
+  // may be missing. Refuses what is not a socket of this group, another's, and
+  // what a created group does not know.
   bool Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
              UniqueFd anchor);
+  // What a dead broker noted of an adopted group, where it is news.
+  void Believe(const LedgerGroup& former);
   // Finds the positions, installs the program, adds slot 0's socket if none was
   // handed back. To be called again later: sockets that were not handed back
   // move others when they go. Blocks for some milliseconds.
@@ -55,8 +62,9 @@ class Group {
     uid_t uid = 0;  // who holds it, or did: that user may have kept a copy
   };
   // The socket of a slot that belongs to `uid`, made or reused as need be, and
-  // steered to. Valid until the next call of Assign or Adopt.
-  absl::StatusOr<const Member*> Assign(uint8_t slot, uid_t uid);
+  // steered to. Who is not `trusted` gets one that is locked. Valid until the
+  // next call of Assign or Adopt.
+  absl::StatusOr<const Member*> Assign(uint8_t slot, uid_t uid, bool trusted);
   // The slot was given back.
   void Release(uint8_t slot);
   // A slot whose owner did not come back: forget where its socket stood.
@@ -70,13 +78,20 @@ class Group {
   // Whether sockets that we do not hold stand among ours. When one of them
   // goes, ours move.
   bool has_gaps() const;
+  // Whether the last Settle found where the sockets stand.
+  bool located() const { return located_; }
+  // Whether no slot has a socket here, nor may come back to one.
+  bool unused() const;
+  // How many sockets were lent to `uid`, those given back included.
+  size_t LentTo(uid_t uid) const;
   const IndexMap& map() const { return map_; }
+  uint32_t probe_word() const { return probe_word_; }
 
  private:
   explicit Group(const LocalAddress& address);
   Member* Find(uint8_t slot);
   Member* FindFree(uid_t uid);
-  absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid);
+  absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid, bool trusted);
   absl::Status Install();
   bool Locate();
 
@@ -88,6 +103,7 @@ class Group {
   IndexMap map_;  // as installed
   bool adopted_ = false;
   bool settled_ = false;
+  bool located_ = true;
 };
 
 }  // namespace rxe_user::broker

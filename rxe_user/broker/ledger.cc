@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <new>
+
+#include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
 
@@ -26,6 +29,9 @@ Ledger::Ledger() {
     if (memory == MAP_FAILED) throw std::bad_alloc();
   }
   data_ = new (memory) LedgerData;
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  data_->made_at_ms = now.tv_sec * int64_t{1000} + now.tv_nsec / 1'000'000;
 }
 
 Ledger::~Ledger() { munmap(data_, sizeof(LedgerData)); }
@@ -33,7 +39,9 @@ Ledger::~Ledger() { munmap(data_, sizeof(LedgerData)); }
 std::optional<LedgerData> ReadLedger(int fd) {
   // Only a sealed memory file: reading anything else might block.
   const int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || !(seals & F_SEAL_FUTURE_WRITE)) return std::nullopt;
+  if (seals < 0 || !(seals & F_SEAL_FUTURE_WRITE) || !IsOurs(fd)) {
+    return std::nullopt;
+  }
   LedgerData d;
   if (pread(fd, &d, sizeof(d), 0) != ssize_t{sizeof(d)} || d.magic != kMagic ||
       d.version != kProtocolVersion || d.group_count > LedgerData::kGroups) {

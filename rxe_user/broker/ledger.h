@@ -17,6 +17,7 @@ namespace rxe_user::broker {
 
 struct LedgerGroup {
   LocalAddress address;
+  uint32_t probe_word = 0;  // what its locked sockets' filters know probes by
   IndexMap index{};
 };
 
@@ -26,6 +27,7 @@ struct LedgerData {
   static constexpr size_t kGroups = 64;
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
+  int64_t made_at_ms = 0;              // since the machine started
   std::array<uint8_t, kSlots> used{};  // 1: in use
   std::array<uint32_t, kSlots> uid{};  // by whom
   uint32_t group_count = 0;
@@ -49,7 +51,8 @@ class Ledger {
   LedgerData* data_;
 };
 
-// A copy of a ledger that somebody gave us; absent unless it is well formed.
+// A copy of a ledger that a client hands over; absent unless it is well formed
+// and was made by our own user.
 std::optional<LedgerData> ReadLedger(int fd);
 
 }  // namespace rxe_user::broker

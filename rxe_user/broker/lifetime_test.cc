@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -223,38 +222,11 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
   setenv("RXE_USER_BROKER", broker.c_str(), 1);
 }
 
-constexpr uid_t kSomebody = 12345;
-constexpr uid_t kAnother = 23456;
-
 uid_t UidOf(pid_t pid) {
   struct stat s {};
   return stat(("/proc/" + std::to_string(pid)).c_str(), &s) == 0 ? s.st_uid
                                                                  : ~uid_t{0};
 }
-
-void Become(uid_t uid) {
-  if (setgid(uid) != 0 || setuid(uid) != 0) _exit(9);
-}
-
-// The broker where every user may execute it.
-class PublicBroker {
- public:
-  PublicBroker() : before_(getenv("RXE_USER_BROKER")) {
-    char folder[] = "/tmp/rxe_user_lifetime_XXXXXX";
-    folder_ = mkdtemp(folder);
-    std::filesystem::copy_file(before_, folder_ / "rxe-user-port-broker");
-    std::filesystem::permissions(folder_, std::filesystem::perms(0755));
-    setenv("RXE_USER_BROKER", (folder_ / "rxe-user-port-broker").c_str(), 1);
-  }
-  ~PublicBroker() {
-    setenv("RXE_USER_BROKER", before_.c_str(), 1);
-    std::filesystem::remove_all(folder_);
-  }
-
- private:
-  const std::string before_;
-  std::filesystem::path folder_;
-};
 
 TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   if (!Root()) GTEST_SKIP() << "needs root";

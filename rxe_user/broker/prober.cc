@@ -40,6 +40,11 @@ std::optional<uint32_t> DropsOf(int fd) {
 
 }  // namespace
 
+uint32_t ProbeIdentity(int fd) {
+  // Cookies are counted up, so no two sockets of a group share these bits.
+  return static_cast<uint32_t>(SocketCookie(fd)) & ~(uint32_t{1} << 31);
+}
+
 bool AttachFilter(int fd, int option, std::vector<sock_filter> code) {
   const sock_fprog program{static_cast<unsigned short>(code.size()),
                            code.data()};
@@ -51,7 +56,13 @@ Prober::Prober(std::vector<int> sockets, int sender,
     : sockets_(std::move(sockets)),
       sender_(sender),
       to_(ToSocketAddress(address, wire::kRoceUdpPort)),
-      probe_word_(probe_word) {}
+      probe_word_(probe_word) {
+  for (const int fd : sockets_) {
+    // Refused by those that are locked.
+    (void)AttachFilter(fd, SO_ATTACH_FILTER,
+                       ProbeFilter(probe_word_, ProbeIdentity(fd)));
+  }
+}
 
 Prober::~Prober() {
   for (const int fd : sockets_) {
@@ -77,17 +88,10 @@ std::optional<std::vector<uint32_t>> Prober::Drops() const {
 }
 
 bool Prober::Verify(const std::vector<uint16_t>& indexes) const {
-  for (size_t i = 0; i < sockets_.size(); ++i) {
-    const auto identity = static_cast<uint32_t>(i);
-    if (!AttachFilter(sockets_[i], SO_ATTACH_FILTER,
-                      ProbeFilter(probe_word_, identity))) {
-      return false;
-    }
-  }
   const std::optional<std::vector<uint32_t>> before = Drops();
   if (!before.has_value()) return false;
   for (size_t i = 0; i < sockets_.size(); ++i) {
-    if (!SendProbe(indexes[i], static_cast<uint32_t>(i))) return false;
+    if (!SendProbe(indexes[i], ProbeIdentity(sockets_[i]))) return false;
   }
   const int64_t until = NowNs() + kVerifyWaitNs;
   for (size_t i = 0; i < sockets_.size(); ++i) {
@@ -99,9 +103,6 @@ bool Prober::Verify(const std::vector<uint16_t>& indexes) const {
 }
 
 std::optional<std::vector<uint16_t>> Prober::Search(int64_t wait_ns) const {
-  for (const int fd : sockets_) {
-    AttachFilter(fd, SO_ATTACH_FILTER, ProbeFilter(probe_word_, kAnyIdentity));
-  }
   std::optional<std::vector<uint32_t>> drops = Drops();
   if (!drops.has_value()) return std::nullopt;
   const size_t none = sockets_.size();

@@ -16,17 +16,18 @@ namespace rxe_user::broker {
 // A probe is a datagram with an index in it, which the group's program steers
 // to the socket at that index (steering.h). A filter on each socket drops
 // probes, which shows in that socket's drop counter, whoever reads its queue
-// meanwhile.
+// meanwhile. Sockets that are locked have had theirs since they were made.
 //
 // Other drops (a full queue) and probes that arrive late can mislead a search.
-// So what it finds is verified: then a socket's filter drops only the probes
-// that name this very socket.
+// So what it finds is verified by probes that name the very socket that is
+// thought to be there, which no other drops.
 class Prober {
  public:
-  // `sockets` of the group, and one to send from; they outlive the prober.
+  // Attaches the filters. `sockets` of the group, and one to send from; they
+  // outlive the prober.
   Prober(std::vector<int> sockets, int sender, const LocalAddress& address,
          uint32_t probe_word);
-  // Removes the filters.
+  // Removes the filters of those that are not locked.
   ~Prober();
 
   // Whether each socket stands at its index.
@@ -44,6 +45,9 @@ class Prober {
   const SocketAddress to_;
   const uint32_t probe_word_;
 };
+
+// How probes name a socket. It stays as long as the socket does.
+uint32_t ProbeIdentity(int fd);
 
 // Attaches a socket filter or a group's program.
 bool AttachFilter(int fd, int option, std::vector<sock_filter> code);

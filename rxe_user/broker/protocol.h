@@ -39,8 +39,8 @@ namespace rxe_user::broker {
 // Raised with every change of this file or of ledger.h; stands in the name too,
 // so that libraries and brokers of different versions do not meet: the second
 // one finds the port taken, and says by what.
-inline constexpr uint16_t kProtocolVersion = 1;
-inline constexpr std::string_view kSocketName = "rxe_user/port-broker/1";
+inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr std::string_view kSocketName = "rxe_user/port-broker/2";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
 
@@ -59,7 +59,7 @@ enum class Refusal : uint32_t {
   kNone = 0,
   kVersion = 1,    // another protocol version
   kUser = 2,       // the broker does not serve this user
-  kFull = 3,       // no slot is free
+  kFull = 3,       // no slot is free, or this user has its share
   kSlotTaken = 4,  // the slot reclaimed belongs to another by now
   kPortTaken = 5,  // something else holds the port at this address
   kNoAddress = 6,  // no such local address

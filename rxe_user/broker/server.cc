@@ -28,6 +28,8 @@ constexpr int kMaxClients = 1024;
 constexpr milliseconds kHelloTime{5000};
 // The first client has this long to come.
 constexpr milliseconds kFirstClientTime{1000};
+// Connections of a user who is not trusted.
+constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
 // Messages of one client before others have their turn.
 constexpr int kMessagesPerTurn = 64;
 
@@ -69,6 +71,7 @@ Server::Server(Options options, UniqueFd listener)
       leave_(io_),
       spare_(listener.Copy()),
       recovery_deadline_(io_),
+      settle_gaps_(kSettleGaps),
       settle_(io_) {
   listener_.assign(listener.Release());
   if (AnyoneOnPort()) StartRecovery();
@@ -128,13 +131,20 @@ void Server::Accept() {
                  "rxe-user-port-broker --stay as root to share it among users");
       continue;
     }
+    const bool trusted = peer.uid == uid_ || peer.uid == 0;
+    if (!trusted && std::count_if(clients_.begin(), clients_.end(),
+                                  [&](const ClientPtr& c) {
+                                    return c->uid == peer.uid;
+                                  }) >= kMaxClientsOfUser) {
+      continue;
+    }
     const auto client = std::make_shared<Client>(io_);
     error_code error;
     client->connection.assign(fd.get(), error);
     if (error) continue;
     (void)fd.Release();
     client->uid = peer.uid;
-    client->trusted = peer.uid == uid_ || peer.uid == 0;
+    client->trusted = trusted;
     client->hello_deadline.expires_after(kHelloTime);
     client->hello_deadline.async_wait([this, client](error_code ended) {
       if (ended || client->dropped()) return;
@@ -246,7 +256,25 @@ Server::Next Server::GrantFreeSlot(Client& client) {
            "programs that use it");
     return Next::kClose;
   }
+  if (!client.trusted && HasItsShare(client.uid, free.size())) {
+    Refuse(client.fd(), Refusal::kFull,
+           "user " + std::to_string(client.uid) +
+               " has its share of the 255 slots of UDP port 4791; end some of "
+               "this user's programs that use it");
+    return Next::kClose;
+  }
   return Grant(client, free[SecureRandom32() % free.size()]);
+}
+
+// With one more than this, a user would have more slots than all others can
+// still get.
+bool Server::HasItsShare(uid_t uid, size_t free_slots) const {
+  const auto held =
+      std::count_if(holders_.begin(), holders_.end(),
+                    [uid](const Client* c) { return c && c->uid == uid; }) +
+      std::count_if(absent_.begin(), absent_.end(),
+                    [uid](const auto& a) { return a.second.uid == uid; });
+  return static_cast<size_t>(held) + 1 > free_slots - 1;
 }
 
 Server::Next Server::Grant(Client& client, uint8_t slot) {
@@ -268,6 +296,7 @@ void Server::Drop(const ClientPtr& client) {
     }
     ledger_.data().used[slot] = 0;
     holders_[slot] = nullptr;
+    FreeUnusedGroups();
   }
   error_code ignored;
   client->connection.close(ignored);

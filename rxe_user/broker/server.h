@@ -5,11 +5,10 @@
 // SOCK_SEQPACKET nor descriptors. It never blocks but for the milliseconds of
 // probing after a recovery.
 //
-// A broker serves its own user; one that runs as root serves all. Users of one
-// broker are kept apart as far as sockets can be: a socket is never lent to a
-// second user, and slot 0's is lent to the broker's own user and root only. But
-// who holds a socket of a group can replace the group's program, so users who
-// do not trust each other need network namespaces of their own.
+// A broker serves its own user; one that runs as root serves all. Its own user
+// and root are trusted. docs/security.md says how others are kept apart: a
+// socket is never lent to a second user and is locked, slot 0's is not lent,
+// slots, connections and sockets are rationed.
 #ifndef RXE_USER_BROKER_SERVER_H_
 #define RXE_USER_BROKER_SERVER_H_
 
@@ -72,6 +71,7 @@ class Server {
   Next Grant(Client& client, uint8_t slot);
   void Drop(const ClientPtr& client);
   bool InUse(uint8_t slot) const;
+  bool HasItsShare(uid_t uid, size_t free_slots) const;
 
   // --- Sockets and datagrams (server_sockets.cc).
   Next OnOpen(const ClientPtr& client, Message& message);
@@ -82,10 +82,13 @@ class Server {
   void AwaitManagement(boost::asio::posix::stream_descriptor& socket);
   void Record(const Group& group);
   Group* Find(const LocalAddress& local);
+  bool MayHaveOneMore(const Client& client) const;
+  void FreeUnusedGroups();
 
   // --- Recovery after a dead broker (server_recovery.cc).
   void StartRecovery();
   Next Reclaim(Client& client, uint8_t slot, Message& message);
+  void NoteLedger(const LedgerData& former, bool trusted);
   void BelieveLedger(const LedgerData& former);
   Next OnRestore(Client& client, Message& message);
   void AwaitAbsent(uint8_t slot);
@@ -115,7 +118,8 @@ class Server {
   // Whether new clients wait for the old ones to come back.
   bool recovering_ = false;
   boost::asio::steady_timer recovery_deadline_;
-  std::optional<LedgerData> former_;
+  std::optional<LedgerData> former_;  // the latest that was handed over
+  bool former_trusted_ = false;       // by a trusted client
   // Processes that held a slot under the dead broker and have not come back.
   struct Absent {
     uid_t uid;  // who may come back to it
@@ -124,6 +128,8 @@ class Server {
   std::map<uint8_t, Absent> absent_;  // by slot
   std::optional<Clock::time_point> settle_at_;
   std::deque<Clock::time_point> settle_again_;
+  std::chrono::milliseconds
+      settle_gaps_;  // until positions are looked at again
   boost::asio::steady_timer settle_;
 };
 

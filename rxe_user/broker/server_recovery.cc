@@ -25,7 +25,9 @@ constexpr milliseconds kSettleDelay{20};
 // others when they go.
 constexpr milliseconds kSettleAgain[] = {milliseconds{60}, milliseconds{250},
                                          milliseconds{1000}};
-constexpr milliseconds kSettleGaps{1000};
+
+// Longer each time that they are not found, which takes a while of computing.
+constexpr milliseconds kSettleGapsMost{60'000};
 
 }  // namespace
 
@@ -38,16 +40,17 @@ void Server::StartRecovery() {
 }
 
 Server::Next Server::Reclaim(Client& client, uint8_t slot, Message& message) {
-  const UniqueFd ledger = message.TakeFd(0);
-  if (client.trusted && !former_.has_value()) {
-    former_ = ReadLedger(ledger.get());
-    if (former_.has_value()) BelieveLedger(*former_);
-  }
+  const UniqueFd fd = message.TakeFd(0);
+  const std::optional<LedgerData> ledger = ReadLedger(fd.get());
+  if (ledger.has_value()) NoteLedger(*ledger, client.trusted);
   const auto absent = absent_.find(slot);
+  bool had_it = ledger.has_value() && ledger->used[slot] == 1 &&
+                ledger->uid[slot] == client.uid;
   if (absent != absent_.end() && absent->second.uid == client.uid) {
     absent_.erase(absent);
+    had_it = true;
   }
-  if (InUse(slot)) {
+  if (InUse(slot) || !(had_it || client.trusted)) {
     Refuse(client.fd(), Refusal::kSlotTaken,
            "slot " + std::to_string(slot) +
                " of UDP port 4791 was given to another process meanwhile");
@@ -55,6 +58,26 @@ Server::Next Server::Reclaim(Client& client, uint8_t slot, Message& message) {
   }
   client.restoring = true;
   return Grant(client, slot);
+}
+
+// Whoever hands it over: a ledger of ours says what a broker of ours knew. But
+// it may be an old one, of a broker before the last.
+void Server::NoteLedger(const LedgerData& former, bool trusted) {
+  if (former_.has_value() && former.made_at_ms <= former_->made_at_ms) {
+    former_trusted_ |= trusted && former.made_at_ms == former_->made_at_ms;
+    return;
+  }
+  former_ = former;
+  former_trusted_ = trusted;
+  if (!recovering_) return;
+  for (const auto& [slot, absent] : absent_) ledger_.data().used[slot] = 0;
+  absent_.clear();
+  BelieveLedger(*former_);
+  for (uint32_t i = 0; i < former_->group_count; ++i) {
+    Group* const group = Find(former_->groups[i].address);
+    if (group != nullptr && group->adopted())
+      group->Believe(former_->groups[i]);
+  }
 }
 
 // Written down anew at once: we may be killed before all have come back.
@@ -89,6 +112,7 @@ void Server::OnAbsentTooLong(uint8_t slot) {
   if (AnyGaps()) return AwaitAbsent(slot);
   absent_.erase(absent);
   for (auto& [local, group] : groups_) group.Forget(slot);
+  FreeUnusedGroups();
   ledger_.data().used[slot] = 0;
   EndRecoveryIfDone();
 }
@@ -96,7 +120,7 @@ void Server::OnAbsentTooLong(uint8_t slot) {
 Server::Next Server::OnRestore(Client& client, Message& message) {
   const std::optional<Restore> restore = message.As<Restore>();
   if (!restore.has_value() || !client.restoring) return Next::kClose;
-  const LocalAddress& local = restore->address;
+  const LocalAddress local = Normalized(restore->address);
   UniqueFd socket = message.TakeFd(0);
   UniqueFd anchor = message.TakeFd(1);
   if (!client.trusted) anchor.Reset();
@@ -119,6 +143,7 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
                            std::move(anchor))) {
     return Next::kClose;
   }
+  settle_gaps_ = kSettleGaps;
   if (!settle_at_.has_value()) SettleAt(Clock::now() + kSettleDelay);
   return Next::kKeep;
 }
@@ -132,7 +157,7 @@ void Server::EndRecoveryIfDone() {
   if (!recovering_) return;
   // Without a ledger, others may be on their way.
   const bool in_time = Clock::now() < recovery_deadline_.expiry();
-  if (in_time && !(all_back && former_.has_value())) return;
+  if (in_time && !(all_back && former_trusted_)) return;
   recovering_ = false;
   recovery_deadline_.cancel();
   std::vector<ClientPtr> refused;
@@ -176,18 +201,22 @@ void Server::OnSettleTime() {
     SettleGroups();
   }
   if (settle_again_.empty() && AnyGaps()) {
-    settle_again_.push_back(now + kSettleGaps);
+    settle_again_.push_back(now + settle_gaps_);
   }
   AwaitSettling();
 }
 
 void Server::SettleGroups() {
+  bool located = true;
   for (auto& [local, group] : groups_) {
     if (!group.adopted()) continue;
     (void)group.Settle();
+    located &= group.located();
     WatchManagement(group);
     Record(group);
   }
+  settle_gaps_ =
+      located ? kSettleGaps : std::min(2 * settle_gaps_, kSettleGapsMost);
   // Requests for a group wait until it has settled.
   const std::vector<ClientPtr> clients(clients_.begin(), clients_.end());
   for (const ClientPtr& client : clients) {

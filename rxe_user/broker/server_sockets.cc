@@ -1,8 +1,10 @@
 // The sockets that a broker lends, and the datagrams that pass through it.
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string_view>
@@ -26,6 +28,10 @@ constexpr milliseconds kOwnPortWait{1500};
 constexpr milliseconds kForeignPortWait{100};
 // The kernel does not say when a port becomes free.
 constexpr milliseconds kOpenRetry{10};
+// What one user may be lent who is not trusted: sockets, and the part of what
+// we may open that these are at most. Each may cost two more, for its group.
+constexpr size_t kMaxSocketsOfUser = 1024;
+constexpr size_t kPartOfDescriptors = 16;
 constexpr int kManagementBatch = 64;
 constexpr int kMaxStrayBacklog = 64 << 10;
 
@@ -34,6 +40,7 @@ Refusal RefusalOf(const absl::Status& status) {
   if (absl::IsUnavailable(status) || absl::IsAlreadyExists(status)) {
     return Refusal::kPortTaken;
   }
+  if (absl::IsResourceExhausted(status)) return Refusal::kFull;
   return Refusal::kOther;
 }
 
@@ -70,10 +77,10 @@ void Server::RetryOpen(const ClientPtr& client) {
 
 // Answers the request, or returns false: it has to wait.
 bool Server::TryOpen(Client& client) {
-  const LocalAddress& local = client.open->local;
+  const LocalAddress local = Normalized(client.open->local);
   const Clock::duration waited = Clock::now() - client.open->since;
   OpenReply reply;
-  reply.address = local;
+  reply.address = client.open->local;  // as the client says it
   const auto refuse = [&](const absl::Status& status) {
     reply.refusal = RefusalOf(status);
     reply.text = MakeText(
@@ -81,31 +88,83 @@ bool Server::TryOpen(Client& client) {
     Send(client.fd(), reply);
     return true;
   };
+  // A group of such an address would take what is meant for others.
+  if (local.address.is_unspecified() || local.address.is_multicast()) {
+    return refuse(
+        absl::NotFoundError("no address of this machine: " + local.ToString()));
+  }
   Group* group = Find(local);
   if (group != nullptr && !group->settled() && waited < kOwnPortWait) {
     return false;
   }
+  if (!MayHaveOneMore(client)) {
+    return refuse(absl::ResourceExhaustedError(
+        "user " + std::to_string(client.uid) +
+        " has as many sockets of UDP port 4791 as one user may; end some of "
+        "this user's programs that use it"));
+  }
   if (group == nullptr) {
     absl::StatusOr<Group> created = Group::Create(local);
+    if (absl::IsAlreadyExists(created.status())) {
+      if (waited < (recovering_ ? kOwnPortWait : kForeignPortWait))
+        return false;
+      // Somebody has kept copies of what was lent.
+      created = Group::Join(local);
+      if (created.ok() && !settle_at_.has_value()) {
+        SettleAt(Clock::now() + kSettleGaps);
+      }
+    }
     if (!created.ok()) {
-      const absl::Status& status = created.status();
-      const bool wait =
-          (absl::IsAlreadyExists(status) && waited < kOwnPortWait) ||
-          (absl::IsUnavailable(status) && waited < kForeignPortWait);
-      return wait ? false : refuse(status);
+      return absl::IsUnavailable(created.status()) && waited < kForeignPortWait
+                 ? false
+                 : refuse(created.status());
     }
     group = &groups_.emplace(local, *std::move(created)).first->second;
   }
   WatchManagement(*group);
   const absl::StatusOr<const Group::Member*> member =
-      group->Assign(*client.slot, client.uid);
+      group->Assign(*client.slot, client.uid, client.trusted);
   Record(*group);
-  if (!member.ok()) return refuse(member.status());
+  if (!member.ok()) {
+    FreeUnusedGroups();
+    return refuse(member.status());
+  }
   reply.index = (*member)->index;
   // A client that does not read its replies loses them, and gives up.
   Send(client.fd(), reply,
        {(*member)->fd.get(), client.trusted ? group->management_fd() : -1});
   return true;
+}
+
+bool Server::MayHaveOneMore(const Client& client) const {
+  if (client.trusted) return true;
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const size_t most =
+      std::min<size_t>(kMaxSocketsOfUser, files.rlim_cur / kPartOfDescriptors);
+  size_t lent = 0;
+  for (const auto& [local, group] : groups_) lent += group.LentTo(client.uid);
+  return lent < most;
+}
+
+// Those that nobody uses any more: an address costs descriptors, and a user
+// could open all of 127.0.0.0/8.
+void Server::FreeUnusedGroups() {
+  for (auto it = groups_.begin(); it != groups_.end();) {
+    if (!it->second.unused()) {
+      ++it;
+      continue;
+    }
+    LedgerData& d = ledger_.data();
+    for (uint32_t i = 0; i < d.group_count; ++i) {
+      if (d.groups[i].address == it->first) {
+        d.groups[i] = d.groups[--d.group_count];
+        break;
+      }
+    }
+    management_.erase(it->first);
+    it = groups_.erase(it);
+  }
 }
 
 void Server::Record(const Group& group) {
@@ -117,6 +176,7 @@ void Server::Record(const Group& group) {
     }
     if (d.groups[i].address == group.address()) {
       d.groups[i].index = group.map();
+      d.groups[i].probe_word = group.probe_word();
       return;
     }
   }

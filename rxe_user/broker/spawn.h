@@ -20,9 +20,9 @@ std::string BrokerPath();
 // Starts a broker and waits until it, or one that was faster, serves. The
 // application sees no SIGCHLD, no child to wait for and no descriptor; the
 // broker inherits nothing: own session, folder /, descriptors closed, of the
-// environment RXE_USER_* only, and nothing of a secure program's. (An application that adopts orphans, being
-// process 1 or a subreaper, adopts the broker too.) kNotFound or
-// kPermissionDenied when it cannot be started.
+// environment RXE_USER_* only, and nothing of a secure program's. (An
+// application that adopts orphans, being process 1 or a subreaper, adopts the
+// broker too.) kNotFound or kPermissionDenied when it cannot be started.
 absl::Status SpawnBroker();
 
 }  // namespace rxe_user::broker

@@ -66,19 +66,13 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
 }
 
 std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity) {
-  const sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
-  const sock_filter accept = BPF_STMT(BPF_RET | BPF_K, 0xffffffff);
-  if (identity == kAnyIdentity) {
-    return {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 8),
-            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 1), drop,
-            accept};
-  }
   return {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 8),
-          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 3),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 4),
           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 16),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kAnyIdentity, 1, 0),
           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, identity, 0, 1),
-          drop,
-          accept};
+          BPF_STMT(BPF_RET | BPF_K, 0),            // dropped
+          BPF_STMT(BPF_RET | BPF_K, 0xffffffff)};  // accepted whole
 }
 
 }  // namespace rxe_user::broker

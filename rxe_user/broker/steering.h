@@ -34,8 +34,8 @@ struct Probe {
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word);
 
-// A socket filter that drops the group's probes: those of one identity, or all.
-// Sees the UDP header first.
+// A socket filter that drops those of the group's probes that name this socket,
+// or any (kAnyIdentity). Sees the UDP header first.
 std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity);
 
 }  // namespace rxe_user::broker

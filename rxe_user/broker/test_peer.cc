@@ -270,6 +270,23 @@ bool Asker::AskOnce(uint8_t slot) {
   return Ask(slot, std::chrono::seconds(20), std::chrono::seconds(20));
 }
 
+void Become(uid_t uid) {
+  if (setgid(uid) != 0 || setuid(uid) != 0) _exit(9);
+}
+
+PublicBroker::PublicBroker() : before_(getenv("RXE_USER_BROKER")) {
+  char folder[] = "/tmp/rxe_user_broker_XXXXXX";
+  folder_ = mkdtemp(folder);
+  std::filesystem::copy_file(before_, folder_ / "rxe-user-port-broker");
+  std::filesystem::permissions(folder_, std::filesystem::perms(0755));
+  setenv("RXE_USER_BROKER", (folder_ / "rxe-user-port-broker").c_str(), 1);
+}
+
+PublicBroker::~PublicBroker() {
+  setenv("RXE_USER_BROKER", before_.c_str(), 1);
+  std::filesystem::remove_all(folder_);
+}
+
 bool BrokerTest::Root() { return geteuid() == 0; }
 
 void BrokerTest::SetUp() {

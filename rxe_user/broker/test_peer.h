@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -82,6 +83,22 @@ class Asker {
   UniqueFd fd_;
   uint32_t tag_ = 0;
   int asked_ = 0;
+};
+
+// Users that tests by root become.
+inline constexpr uid_t kSomebody = 12345;
+inline constexpr uid_t kAnother = 23456;
+void Become(uid_t uid);
+
+// The broker where every user may execute it, as long as this lives.
+class PublicBroker {
+ public:
+  PublicBroker();
+  ~PublicBroker();
+
+ private:
+  const std::string before_;
+  std::filesystem::path folder_;
 };
 
 // A fresh network namespace with loopback for each test when we are root. Else

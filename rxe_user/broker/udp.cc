@@ -1,6 +1,8 @@
 #include "rxe_user/broker/udp.h"
 
 #include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,6 +16,25 @@ int IntOption(int fd, int level, int name) {
   int value = -1;
   socklen_t size = sizeof(value);
   return getsockopt(fd, level, name, &value, &size) == 0 ? value : -1;
+}
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
+
+// Where the kernel does not say (before Linux 5.14), it is taken for granted.
+bool InOurNamespace(int fd) {
+  const UniqueFd own(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  uint64_t its = 0;
+  uint64_t ours = 0;
+  socklen_t size = sizeof(its);
+  if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &its, &size) != 0) {
+    return true;
+  }
+  size = sizeof(ours);
+  return getsockopt(own.get(), SOL_SOCKET, SO_NETNS_COOKIE, &ours, &size) ==
+             0 &&
+         its == ours;
 }
 
 }  // namespace
@@ -58,7 +79,24 @@ UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing) {
   return fd;
 }
 
+bool IsOurs(int fd) {
+  // The inode of a socket or a memory file belongs to who made it, and only its
+  // owner or the administrator can give it away.
+  struct stat file;
+  return fstat(fd, &file) == 0 && file.st_uid == geteuid();
+}
+
+bool LockFilter(int fd) {
+  const int one = 1;
+  return setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &one, sizeof(one)) == 0;
+}
+
+bool IsFilterLocked(int fd) {
+  return IntOption(fd, SOL_SOCKET, SO_LOCK_FILTER) == 1;
+}
+
 bool IsGroupSocket(int fd, const LocalAddress& local) {
+  if (!IsOurs(fd) || !InOurNamespace(fd)) return false;
   if (IntOption(fd, SOL_SOCKET, SO_TYPE) != SOCK_DGRAM ||
       IntOption(fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_UDP ||
       IntOption(fd, SOL_SOCKET, SO_REUSEPORT) != 1) {

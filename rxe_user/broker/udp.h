@@ -31,8 +31,19 @@ enum class Sharing { kExclusive, kReusePort };
 // Invalid on failure, errno says why.
 UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing);
 
-// Whether fd is a UDP socket that shares `address` on the RoCE port.
+// Whether a process of our own user made the file behind a descriptor, whoever
+// holds it.
+bool IsOurs(int fd);
+
+// Whether fd is a UDP socket of ours that shares `address` on the RoCE port in
+// this network namespace: then it is in the group that our sockets there are
+// in.
 bool IsGroupSocket(int fd, const LocalAddress& local);
+
+// No holder of the socket can change or remove its filter any more, or replace
+// the program of its group through it (SO_LOCK_FILTER). False if refused.
+bool LockFilter(int fd);
+bool IsFilterLocked(int fd);
 
 // The kernel's name of the socket behind a descriptor; 0 on failure.
 uint64_t SocketCookie(int fd);

@@ -1,0 +1,432 @@
+// A user of a shared broker who means ill: speaks the protocol by hand, and
+// does with what is lent whatever the system lets him.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <vector>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/message.h"
+#include "rxe_user/broker/test_peer.h"
+#include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
+
+namespace rxe_user::broker {
+namespace {
+
+constexpr int kPatienceMs = 20'000;
+const LocalAddress kLoopback = {Ip("127.0.0.1"), 0};
+
+// A connection to the broker without the library behind it.
+class RawClient {
+ public:
+  RawClient() : fd_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+    const socklen_t size = static_cast<socklen_t>(
+        offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
+    connected_ =
+        connect(fd_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0;
+  }
+  bool connected() const { return connected_; }
+
+  // The slot; 0 if it was refused, `refusal()` says why.
+  uint8_t Greet(uint8_t slot = 0, int ledger = -1) {
+    Hello hello;
+    hello.slot = slot;
+    Send(fd_.get(), hello, {ledger});
+    Message message;
+    const auto reply = Next<HelloReply>(message);
+    if (!reply.has_value()) return 0;
+    refusal_ = reply->refusal;
+    ledger_ = message.TakeFd(0);
+    return static_cast<uint8_t>(reply->slot);
+  }
+  Refusal refusal() const { return refusal_; }
+  int ledger() const { return ledger_.get(); }
+
+  UniqueFd OpenAddress(const LocalAddress& address) {
+    Open open;
+    open.address = address;
+    Send(fd_.get(), open);
+    Message message;
+    const auto reply = Next<OpenReply>(message);
+    refusal_ = reply.has_value() ? reply->refusal : Refusal::kOther;
+    return message.TakeFd(0);
+  }
+
+  void HandBack(const LocalAddress& address, int socket, int anchor = -1) {
+    Restore restore;
+    restore.address = address;
+    Send(fd_.get(), restore, {socket, anchor});
+  }
+  void EndOfHandingBack() { Send(fd_.get(), RestoreEnd{}); }
+  bool Closed() {
+    Message message;
+    return Await(fd_.get(), MonotonicMs() + kPatienceMs, message) ==
+           Message::Outcome::kClosed;
+  }
+  void HangUp() { fd_.Reset(); }
+
+ private:
+  template <typename T>
+  std::optional<T> Next(Message& message) {
+    if (Await(fd_.get(), MonotonicMs() + kPatienceMs, message) !=
+        Message::Outcome::kMessage) {
+      return std::nullopt;
+    }
+    return message.As<T>();
+  }
+
+  UniqueFd fd_;
+  bool connected_ = false;
+  Refusal refusal_ = Refusal::kNone;
+  UniqueFd ledger_;
+};
+
+UniqueFd SelfBound(const LocalAddress& address) {
+  return BindUdp(address, wire::kRoceUdpPort, Sharing::kReusePort);
+}
+
+// Whether the system refuses it because the socket is locked.
+bool Refused(int fd, int option) {
+  sock_filter to_me = BPF_STMT(BPF_RET | BPF_K, 1);
+  const sock_fprog program = {1, &to_me};
+  return setsockopt(fd, SOL_SOCKET, option, &program, sizeof(program)) != 0 &&
+         errno == EPERM;
+}
+
+// Clock ticks of computing that a process has used.
+long CpuTicks(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(in, text);
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  long user = 0, system = 0;
+  fields >> user >> system;
+  return user + system;
+}
+
+class HostileTest : public BrokerTest {
+ protected:
+  void SetUp() override {
+    if (!Root()) GTEST_SKIP() << "needs root";
+    BrokerTest::SetUp();
+    broker_.emplace();
+    victim_.emplace();
+    ASSERT_EQ(victim_->Start(), "");
+  }
+  void TearDown() override {
+    victim_.reset();
+    broker_.reset();
+    if (Root()) BrokerTest::TearDown();
+  }
+
+  // Runs `attack` as another user: in a child, which says what went wrong by
+  // what it returns (empty: nothing) and stays, with all that it holds, until
+  // EndAttack.
+  void Attack(const std::function<std::string()>& attack) {
+    int said[2];
+    ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+    attacker_ = fork();
+    if (attacker_ == 0) {
+      Become(kSomebody);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const std::string wrong = attack() + "\n";
+      (void)!write(said[1], wrong.data(), wrong.size());
+      for (;;) pause();
+    }
+    close(said[1]);
+    const UniqueFd answer(said[0]);
+    std::string wrong;
+    char byte;
+    while (read(answer.get(), &byte, 1) == 1 && byte != '\n') wrong += byte;
+    EXPECT_EQ(byte, '\n') << "the attacker died";
+    EXPECT_EQ(wrong, "");
+  }
+  void EndAttack() {
+    kill(attacker_, SIGKILL);
+    waitpid(attacker_, nullptr, 0);
+  }
+  // Not one datagram for the victim is lost.
+  void ExpectVictimUnharmed() {
+    Asker asker;
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(asker.AskOnce(victim_->slot())) << i;
+    }
+    EXPECT_EQ(asker.asked(), 50);
+  }
+
+  std::optional<PublicBroker> broker_;
+  std::optional<Peer> victim_;
+  pid_t attacker_ = 0;
+};
+
+// An address that is said in two ways was two groups, whose programs replaced
+// each other.
+TEST_F(HostileTest, OneAddressInTwoWordsIsOneGroup) {
+  Attack([]() -> std::string {
+    RawClient client;
+    if (client.Greet() == 0) return "no slot";
+    UniqueFd lent = client.OpenAddress({Ip("127.0.0.1"), 7});
+    return lent.valid() ? "" : "no socket";
+  });
+  ExpectVictimUnharmed();
+  EndAttack();
+  ExpectVictimUnharmed();
+}
+
+TEST_F(HostileTest, HandingASocketBackHarmsNobodyElse) {
+  Attack([]() -> std::string {
+    RawClient client;
+    const uint8_t slot = client.Greet();
+    const UniqueFd lent = client.OpenAddress(kLoopback);
+    if (!lent.valid()) return "no socket";
+    const uint8_t other = slot == 1 ? 2 : 1;
+    for (const uint8_t wanted : {slot, other}) {
+      for (const uint32_t scope : {0u, 7u}) {
+        RawClient again;
+        if (again.Greet(wanted, client.ledger()) != 0) {
+          again.HandBack({Ip("127.0.0.1"), scope}, lent.get(), lent.get());
+          again.EndOfHandingBack();
+          return "a slot that was never held";
+        }
+        if (again.refusal() != Refusal::kSlotTaken) return "another refusal";
+      }
+    }
+    return "";
+  });
+  ExpectVictimUnharmed();
+  EndAttack();
+}
+
+// The same by a client that is trusted, whose mistakes matter as much. The
+// broker searched for positions for ever, at more than half of a core.
+TEST_F(HostileTest, ASocketHandedBackUnderAnotherNameIsRefused) {
+  RawClient client;
+  ASSERT_NE(client.Greet(), 0);
+  const UniqueFd lent = client.OpenAddress(kLoopback);
+  ASSERT_TRUE(lent.valid());
+  RawClient again;
+  uint8_t slot = 1;
+  while (again.Greet(slot) == 0) {
+    again = RawClient();
+    ++slot;
+  }
+  again.HandBack({Ip("127.0.0.1"), 7}, lent.get());
+  EXPECT_TRUE(again.Closed());
+  ExpectVictimUnharmed();
+  // Its searches came once in a second.
+  const long before = CpuTicks(BrokerPid());
+  const int64_t start = MonotonicMs();
+  while (MonotonicMs() < start + 2500) {
+    Asker asker;
+    ASSERT_TRUE(asker.AskOnce(victim_->slot()));
+    const timespec pause{0, 20'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  const double used = static_cast<double>(CpuTicks(BrokerPid()) - before) /
+                      static_cast<double>(sysconf(_SC_CLK_TCK));
+  EXPECT_LT(used, 0.25) << "seconds of computing in 2.5";
+}
+
+TEST_F(HostileTest, WhatIsLentTakesNoProgramAndNoFilter) {
+  Attack([]() -> std::string {
+    RawClient client;
+    client.Greet();
+    const UniqueFd lent = client.OpenAddress(kLoopback);
+    if (!lent.valid()) return "no socket";
+    if (!Refused(lent.get(), SO_ATTACH_REUSEPORT_CBPF)) return "program";
+    if (!Refused(lent.get(), SO_ATTACH_FILTER)) return "filter";
+    const int off = 0;
+    if (setsockopt(lent.get(), SOL_SOCKET, SO_LOCK_FILTER, &off, sizeof(off)) ==
+        0) {
+      return "unlocked";
+    }
+    return "";
+  });
+  ExpectVictimUnharmed();
+  EndAttack();
+}
+
+TEST_F(HostileTest, NobodyOpensAddressesWithoutEnd) {
+  const int before = PortSockets();
+  Attack([]() -> std::string {
+    RawClient client;
+    client.Greet();
+    std::vector<UniqueFd> lent;
+    for (int i = 0; i < 3000; ++i) {
+      const std::string address = "127.1." + std::to_string(i / 250) + "." +
+                                  std::to_string(1 + i % 250);
+      UniqueFd fd = client.OpenAddress({Ip(address), 0});
+      if (client.refusal() == Refusal::kFull) return "";
+      if (client.refusal() != Refusal::kNone) return "refused otherwise";
+      lent.push_back(std::move(fd));
+      if (lent.size() % 64 == 0) lent.clear();  // not to run out ourselves
+    }
+    return "3000 addresses";
+  });
+  ExpectVictimUnharmed();
+  // Others still open theirs, and nothing stays when the client has gone.
+  Peer other({{Ip("127.2.0.1"), 0}});
+  EXPECT_EQ(other.Start(), "");
+  other.Kill();
+  EndAttack();
+  EXPECT_TRUE(Eventually([&] { return PortSockets() == before; }))
+      << PortSockets() << " sockets, " << before << " before";
+}
+
+TEST_F(HostileTest, WildcardsAndGroupsAreNoAddresses) {
+  Attack([]() -> std::string {
+    RawClient client;
+    client.Greet();
+    for (const char* address : {"0.0.0.0", "::", "224.0.0.1", "ff02::1"}) {
+      client.OpenAddress({Ip(address), 0});
+      if (client.refusal() != Refusal::kNoAddress) return address;
+    }
+    return "";
+  });
+  Peer other({{Ip("127.0.0.2"), 0}});
+  EXPECT_EQ(other.Start(), "");
+  EndAttack();
+}
+
+TEST_F(HostileTest, NobodyTakesAllSlots) {
+  Attack([]() -> std::string {
+    static std::vector<RawClient> clients;
+    for (int i = 0; i < 300; ++i) {
+      clients.emplace_back();
+      if (!clients.back().connected()) return "not connected";
+      if (clients.back().Greet() != 0) continue;
+      return clients.back().refusal() == Refusal::kFull && i > 100
+                 ? ""
+                 : "refused at " + std::to_string(i);
+    }
+    return "300 slots";
+  });
+  std::vector<Peer> others;
+  for (int i = 0; i < 10; ++i) {
+    others.emplace_back(std::vector<LocalAddress>(), [] { Become(kAnother); });
+    EXPECT_EQ(others.back().Start(), "");
+  }
+  ExpectVictimUnharmed();
+  EndAttack();
+}
+
+TEST_F(HostileTest, NobodyTakesAllConnections) {
+  Attack([]() -> std::string {
+    static std::vector<RawClient> clients;
+    for (int i = 0; i < 900; ++i) clients.emplace_back();
+    return "";
+  });
+  Peer other({}, [] { Become(kAnother); });
+  EXPECT_EQ(other.Start(), "");
+  EndAttack();
+}
+
+// Whoever made the socket: it is none of the broker's.
+TEST_F(HostileTest, ASelfBoundSocketHandedBackDoesNotBlockThePort) {
+  const LocalAddress address = {Ip("127.0.0.9"), 0};
+  KillBroker();  // one that recovers takes sockets back
+  Attack([&]() -> std::string {
+    const UniqueFd own = SelfBound(address);
+    if (!own.valid()) return "cannot bind";
+    RawClient client;
+    while (!client.connected()) client = RawClient();
+    client.Greet(9);
+    client.HandBack(address, own.get(), own.get());
+    client.EndOfHandingBack();
+    return client.Closed() ? "" : "taken";
+  });
+  EndAttack();
+  Peer other({address});
+  EXPECT_EQ(other.Start(), "");
+  Asker asker(address.address);
+  EXPECT_TRUE(asker.AskOnce(other.slot()));
+}
+
+// A copy of what was lent keeps its place in the group.
+TEST_F(HostileTest, ACopyThatIsKeptDoesNotBlockThePort) {
+  const LocalAddress address = {Ip("127.0.0.9"), 0};
+  Attack([&]() -> std::string {
+    RawClient client;
+    client.Greet();
+    static UniqueFd lent = client.OpenAddress(address);
+    return lent.valid() ? "" : "no socket";
+  });
+  for (int round = 0; round < 2; ++round) {
+    Peer other({address});
+    ASSERT_EQ(other.Start(), "");
+    Asker asker(address.address);
+    EXPECT_TRUE(asker.Ask(other.slot()));
+    // The place moves when the copy goes.
+    if (round == 0) EndAttack();
+    EXPECT_TRUE(asker.Ask(other.slot()));
+  }
+}
+
+// Root's broker has died, and only users come back, whose sockets are locked.
+TEST_F(HostileTest, LockedSocketsAreFoundAgainByTheNextBroker) {
+  std::vector<Peer> users;
+  for (const uid_t uid : {kSomebody, kAnother, kSomebody, kAnother}) {
+    users.emplace_back(std::vector<LocalAddress>(), [uid] { Become(uid); });
+    ASSERT_EQ(users.back().Start(), "");
+  }
+  // Then all positions change.
+  users[0].Kill();
+  users.erase(users.begin());
+  victim_->Kill();
+  KillBroker();
+  Peer root;  // starts the next one, which users leave to root
+  ASSERT_EQ(root.Start(), "");
+  Asker asker;
+  for (const Peer& user : users) EXPECT_TRUE(asker.Ask(user.slot()));
+  EXPECT_TRUE(asker.Ask(root.slot()));
+  Peer next({}, [] { Become(kSomebody); });
+  ASSERT_EQ(next.Start(), "");
+  EXPECT_TRUE(asker.Ask(next.slot()));
+  for (const Peer& user : users) {
+    EXPECT_NE(user.slot(), next.slot());
+    EXPECT_TRUE(asker.AskOnce(user.slot()));
+  }
+}
+
+// While a broker recovers, a slot is given back to its user only.
+TEST_F(HostileTest, NobodyReclaimsAnothersSlot) {
+  const uint8_t slot = victim_->slot();
+  victim_->Signal(SIGSTOP);  // it comes back late
+  Peer other;                // somebody starts the next broker
+  ASSERT_EQ(other.Start(), "");
+  const pid_t old = KillBroker();
+  ASSERT_TRUE(Eventually([&] {
+    const pid_t now = BrokerPid();
+    return now != 0 && now != old;
+  }));
+  Attack([&]() -> std::string {
+    RawClient client;
+    if (client.Greet(slot) != 0) return "has it";
+    return client.refusal() == Refusal::kSlotTaken ? "" : "another refusal";
+  });
+  victim_->Signal(SIGCONT);
+  Asker asker;
+  EXPECT_TRUE(asker.Ask(slot));
+  EndAttack();
+}
+
+}  // namespace
+}  // namespace rxe_user::broker
