@@ -46,7 +46,8 @@ int RunAsSecureProgram() {
   std::fflush(stdout);
   char byte;
   (void)!read(0, &byte, 1);  // until the test has looked at the broker
-  return 0;
+  // A leak check cannot look into a secure program.
+  _exit(0);
 }
 
 class SecureProgramTest : public BrokerTest {
