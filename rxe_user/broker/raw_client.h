@@ -1,0 +1,92 @@
+// A client that speaks the broker's protocol by hand, for tests of what the
+// library would never say.
+#ifndef RXE_USER_BROKER_RAW_CLIENT_H_
+#define RXE_USER_BROKER_RAW_CLIENT_H_
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/message.h"
+
+namespace rxe_user::broker {
+
+// A connection to the broker without the library behind it.
+class RawClient {
+ public:
+  RawClient() : fd_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+    const socklen_t size = static_cast<socklen_t>(
+        offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
+    connected_ =
+        connect(fd_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0;
+  }
+  bool connected() const { return connected_; }
+
+  // The slot; 0 if it was refused, `refusal()` says why.
+  uint8_t Greet(uint8_t slot = 0, int ledger = -1) {
+    Hello hello;
+    hello.slot = slot;
+    Send(fd_.get(), hello, {ledger});
+    Message message;
+    const auto reply = Next<HelloReply>(message);
+    if (!reply.has_value()) return 0;
+    refusal_ = reply->refusal;
+    ledger_ = message.TakeFd(0);
+    return static_cast<uint8_t>(reply->slot);
+  }
+  Refusal refusal() const { return refusal_; }
+  int ledger() const { return ledger_.get(); }
+
+  UniqueFd OpenAddress(const LocalAddress& address) {
+    Open open;
+    open.address = address;
+    Send(fd_.get(), open);
+    Message message;
+    const auto reply = Next<OpenReply>(message);
+    refusal_ = reply.has_value() ? reply->refusal : Refusal::kOther;
+    return message.TakeFd(0);
+  }
+
+  void HandBack(const LocalAddress& address, int socket, int anchor = -1) {
+    Restore restore;
+    restore.address = address;
+    Send(fd_.get(), restore, {socket, anchor});
+  }
+  void EndOfHandingBack() { Send(fd_.get(), RestoreEnd{}); }
+  bool Closed() {
+    Message message;
+    return Await(fd_.get(), MonotonicMs() + kPatienceMs, message) ==
+           Message::Outcome::kClosed;
+  }
+  void HangUp() { fd_.Reset(); }
+
+ private:
+  static constexpr int kPatienceMs = 20'000;
+
+  template <typename T>
+  std::optional<T> Next(Message& message) {
+    if (Await(fd_.get(), MonotonicMs() + kPatienceMs, message) !=
+        Message::Outcome::kMessage) {
+      return std::nullopt;
+    }
+    return message.As<T>();
+  }
+
+  UniqueFd fd_;
+  bool connected_ = false;
+  Refusal refusal_ = Refusal::kNone;
+  UniqueFd ledger_;
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_RAW_CLIENT_H_
