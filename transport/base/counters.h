@@ -94,10 +94,14 @@ struct QpCounters {
   uint32_t duplicates = 0;
   uint32_t out_of_order = 0;
   uint32_t dropped_source = 0;
+  uint32_t dropped_port = 0;
   uint32_t dropped_state = 0;
   uint32_t dropped_type = 0;
   uint32_t dropped_pkey = 0;
   uint32_t dropped_window = 0;
+  uint32_t dropped_response = 0;
+  uint32_t dropped_conflict = 0;
+  uint32_t dropped_held = 0;
   uint32_t dropped_message = 0;
   uint32_t cnps_sent = 0;
   uint32_t cnps_received = 0;
@@ -174,6 +178,9 @@ inline constexpr Counter kQpCounters[] = {
     {"rx_drop_source", CounterUnit::kPackets,
      "dropped: not from the connected peer",
      TRANSPORT_COUNTER(QpCounters, dropped_source)},
+    {"rx_drop_port", CounterUnit::kPackets,
+     "dropped: from the peer's address, but not its UDP source port",
+     TRANSPORT_COUNTER(QpCounters, dropped_port)},
     {"rx_drop_state", CounterUnit::kPackets,
      "dropped: the queue pair's state takes no packets",
      TRANSPORT_COUNTER(QpCounters, dropped_state)},
@@ -185,6 +192,15 @@ inline constexpr Counter kQpCounters[] = {
     {"rx_drop_psn", CounterUnit::kPackets,
      "dropped: PSN neither expected nor one that can be answered again",
      TRANSPORT_COUNTER(QpCounters, dropped_window)},
+    {"rx_drop_response", CounterUnit::kPackets,
+     "dropped: response to nothing that is outstanding",
+     TRANSPORT_COUNTER(QpCounters, dropped_response)},
+    {"rx_drop_conflict", CounterUnit::kPackets,
+     "dropped: two packets with one PSN and different contents, beyond a gap",
+     TRANSPORT_COUNTER(QpCounters, dropped_conflict)},
+    {"rx_drop_held", CounterUnit::kPackets,
+     "dropped: kept beyond a gap that did not fill",
+     TRANSPORT_COUNTER(QpCounters, dropped_held)},
     {"rx_drop_message", CounterUnit::kPackets,
      "dropped: part of a message that is not delivered (UC)",
      TRANSPORT_COUNTER(QpCounters, dropped_message)},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -133,10 +134,10 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   const bool from_peer = flow != nullptr &&
                          datagram.source == flow->av.destination &&
                          datagram.destination == flow->av.source;
-  if (from_peer ? !qp->link().peer_icrc.Verify(datagram, now)
-                : !PeerIcrc::VerifyUnknown(datagram)) {
-    return Drop(Disposition::kBadIcrc);
-  }
+  const std::optional<uint16_t> ip_id =
+      from_peer ? qp->link().peer_icrc.Verify(datagram, now)
+                : PeerIcrc::VerifyUnknown(datagram);
+  if (!ip_id) return Drop(Disposition::kBadIcrc);
   if (qp == nullptr) {
     if (strays != nullptr) strays->OnStray(datagram, packet.bth().dest_qpn);
     return Drop(Disposition::kUnknownQp);
@@ -152,7 +153,9 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
     FinishUpdate(now);
     impl_->to_update = qp;
   }
-  qp->OnPacket(received, now);
+  if (qp->OnPacket(received, now)) {
+    qp->link().peer_icrc.Learn(datagram, *ip_id, now);
+  }
   return Disposition::kDelivered;
 }
 

@@ -62,8 +62,9 @@ class EndpointQp {
   virtual QpReport Report() const = 0;
 
   // --- Inputs. TakeInterests is called after one or several of them.
-  // A packet whose destination is this queue pair.
-  virtual void OnPacket(const Received& received, Time now) = 0;
+  // A packet whose destination is this queue pair. True if it is the peer's, as
+  // far as can be told, and its PSN within the window.
+  virtual bool OnPacket(const Received& received, Time now) = 0;
   // `deadline` has come; harmless when early.
   virtual void OnTimer(Time now) = 0;
   // The receive socket has dropped datagrams, and this one's may be among them.

@@ -203,6 +203,52 @@ TEST_F(EndpointTest, AnotherSourceDoesNotMoveTheIpId) {
   EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
 }
 
+// Nor does whoever has a socket at the peer's address, or knows even its port,
+// but not which packet is next: of a peer that counts, nothing would be
+// believed any more.
+TEST_F(EndpointTest, NothingIsLearnedOfWhatIsNotBelieved) {
+  const auto deliver = [this](const wire::Headers& headers, uint16_t ip_id) {
+    Bytes packet = peer.Build(headers, 4);
+    Sign(&packet, ip_id);
+    return peer.Deliver(packet);
+  };
+  uint32_t psn = 100;
+  uint16_t id = 5000;
+  const auto peer_goes_on = [&] {
+    EXPECT_EQ(deliver(peer.Write(kWriteOnly, psn++, 0, 4), id++),
+              Disposition::kDelivered);
+  };
+  peer_goes_on();
+  const uint16_t right = peer.datagram.source_port;
+  for (const uint16_t ip_id : {20000, 40000, 60000}) {
+    // Another port; it has a memory of its own, if any.
+    peer.datagram.source_port = 0x8888;
+    EXPECT_EQ(deliver(peer.Write(kWriteOnly, psn, 0, 4), ip_id),
+              Disposition::kDelivered);
+    peer.datagram.source_port = right;
+    peer_goes_on();
+    // The right one, and packets that need not be the peer's. Their IDs are
+    // near enough to be good, and would move the window.
+    for (uint16_t step = 1; step <= 40; ++step) {
+      const auto near = static_cast<uint16_t>(id + 900);
+      deliver(peer.Write(kWriteOnly, psn + 0x100000, 0, 4), near);
+      deliver(peer.Write(kWriteOnly, psn - 0x100000, 0, 4), near);
+      deliver(peer.Request(kAcknowledge, 7000), near);
+      wire::Headers member = peer.Write(kWriteOnly, psn, 0, 4);
+      member.bth.pkey = 0x8001;
+      deliver(member, near);
+      peer.now += kMicrosecond;
+    }
+    // 1024 IDs, and 16 for each microsecond of silence.
+    EXPECT_EQ(deliver(peer.Write(kWriteOnly, psn, 0, 4),
+                      static_cast<uint16_t>(id + 1024 + 40 * 16 + 10)),
+              Disposition::kBadIcrc);
+    peer_goes_on();
+  }
+  EXPECT_EQ(peer.qp->counters().dropped_port, 3u);
+  EXPECT_EQ(peer.qp->counters().dropped_pkey, 120u);
+}
+
 // --- TransmitScheduler.
 
 // More queue pairs at the endpoint of a WirePeer, with the same peer.

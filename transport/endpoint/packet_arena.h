@@ -35,6 +35,7 @@ class PacketArenaPool {
   // Null when as many are out as may be.
   std::unique_ptr<PacketArena> Take();
   void Give(std::unique_ptr<PacketArena> arena);  // null is welcome
+  size_t in_use() const { return out_; }
 
  private:
   size_t out_ = 0;

@@ -18,33 +18,35 @@ wire::IcrcFlow FlowOf(const Datagram& datagram) {
 
 }  // namespace
 
-bool PeerIcrc::VerifyUnknown(const Datagram& datagram) {
+std::optional<uint16_t> PeerIcrc::VerifyUnknown(const Datagram& datagram) {
   return wire::VerifyAnyId(FlowOf(datagram), datagram.bytes,
-                           datagram.segment_index, std::nullopt)
-      .has_value();
+                           datagram.segment_index, std::nullopt);
 }
 
-bool PeerIcrc::Verify(const Datagram& datagram, Time now) {
+std::optional<uint16_t> PeerIcrc::Verify(const Datagram& datagram,
+                                         Time now) const {
   if (!flow_ || source_port_ != datagram.source_port) {
-    flow_ = FlowOf(datagram);
-    source_port_ = datagram.source_port;
-    last_ip_id_.reset();
+    return VerifyUnknown(datagram);
   }
   // The window that is believed begins kOvertaken before the last ID.
-  std::optional<uint16_t> from = last_ip_id_;
-  if (from) *from = static_cast<uint16_t>(*from - kOvertaken);
-  const std::optional<uint16_t> id = wire::VerifyAnyId(
-      *flow_, datagram.bytes, datagram.segment_index, from,
+  return wire::VerifyAnyId(
+      *flow_, datagram.bytes, datagram.segment_index,
+      static_cast<uint16_t>(last_ip_id_ - kOvertaken),
       std::min<uint32_t>(
           wire::IpIdForwardWindow(now - last_ip_id_time_) + kOvertaken,
           0x10000));
-  if (!id) return false;
+}
+
+void PeerIcrc::Learn(const Datagram& datagram, uint16_t id, Time now) {
   last_ip_id_time_ = now;
-  // One that was overtaken does not take the window back.
-  if (!last_ip_id_ || static_cast<uint16_t>(*last_ip_id_ - *id) > kOvertaken) {
+  if (!flow_ || source_port_ != datagram.source_port) {
+    flow_ = FlowOf(datagram);
+    source_port_ = datagram.source_port;
     last_ip_id_ = id;
+    return;
   }
-  return true;
+  // One that was overtaken does not take the window back.
+  if (static_cast<uint16_t>(last_ip_id_ - id) > kOvertaken) last_ip_id_ = id;
 }
 
 }  // namespace transport

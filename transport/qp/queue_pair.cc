@@ -99,7 +99,7 @@ void QueuePair::OnCqError(Time now) {
 
 // --- Inputs.
 
-bool QueuePair::Admit(const Received& received) {
+bool QueuePair::Admit(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   QpCounters& counters = core_.counters;
   if (packet.transport() != wire::Transport::kCnp &&
@@ -121,30 +121,56 @@ bool QueuePair::Admit(const Received& received) {
     ++counters.dropped_pkey;
     return false;
   }
+  return peer_port_.Is(received.datagram->source_port) ||
+         AdmitPort(received, now);
+}
+
+bool QueuePair::AdmitPort(const Received& received, Time now) {
+  const wire::PacketView& packet = *received.packet;
+  const uint16_t port = received.datagram->source_port;
+  const bool notification = packet.opcode() == wire::kOpcodeCnp;
+  const bool expected = !notification && IsExpected(packet);
+  if (peer_port_.known()) {
+    const bool may_change = !notification && peer_port_.MayChange(now);
+    if (may_change && !expected) peer_port_.Refuse(now);
+    if (!may_change || !expected) {
+      ++core_.counters.dropped_port;
+      return false;
+    }
+  }
+  if (!expected) {
+    if (packet.info().is_request && peer_port_.Precede(port)) {
+      ForgetOutOfOrder();
+    }
+    return true;
+  }
+  if (peer_port_.known() || peer_port_.Precede(port)) ForgetOutOfOrder();
+  peer_port_.Pin(port, now);
   return true;
 }
 
-void QueuePair::OnPacket(const Received& received, Time now) {
+bool QueuePair::OnPacket(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
-  if (!Admit(received)) return;
+  if (!Admit(received, now)) return false;
   ++core_.counters.rx_packets;
   core_.counters.rx_bytes += packet.udp_payload().size();
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++core_.counters.cnps_received;
     if (state() != QpState::kRtr) core_.path->OnCongestionNotification(now);
-    return;
+    return false;
   }
-  NoteCongestion(received, now);
-  if (packet.info().is_request) {
+  const bool in_window = packet.info().is_request ? OnRequest(received, now)
+                                                  : OnResponse(received, now);
+  if (in_window) {
+    peer_port_.Heard(now);
+    NoteCongestion(received, now);
     if (state() == QpState::kRtr && !communication_established_) {
       communication_established_ = true;
       RaiseEvent(QpEvent::kCommEstablished);
     }
-    OnRequest(received, now);
-  } else {
-    OnResponse(received, now);
   }
   ActOnFindings(now);
+  return in_window;
 }
 
 void QueuePair::NoteCongestion(const Received& received, Time now) {

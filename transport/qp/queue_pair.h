@@ -25,6 +25,7 @@
 #include "transport/endpoint/endpoint_qp.h"
 #include "transport/qp/attributes.h"
 #include "transport/qp/message_receiver.h"
+#include "transport/qp/peer_port.h"
 #include "transport/qp/qp_core.h"
 
 namespace transport {
@@ -64,7 +65,7 @@ class QueuePair : public EndpointQp {
   void OnCqError(Time now);
 
   // --- EndpointQp.
-  void OnPacket(const Received& received, Time now) final;
+  bool OnPacket(const Received& received, Time now) final;
   void OnTimer(Time now) final;
   void OnReceiveOverflow(Time now) final;
   Interests TakeInterests(Time now) final;
@@ -102,9 +103,17 @@ class QueuePair : public EndpointQp {
 
   // A work request has been queued, in RTS or SQD.
   virtual void OnPosted(Time now) = 0;
-  // Packets whose source and P_Key have been checked.
-  virtual void OnRequest(const Received& received, Time now) = 0;
-  virtual void OnResponse(const Received& received, Time now) = 0;
+  // Packets whose source and P_Key have been checked. True if their PSN is
+  // within the window: a request that is expected or a little ahead, a response
+  // to something outstanding. Only of such a packet anything is learned that
+  // goes beyond its own answer.
+  virtual bool OnRequest(const Received& received, Time now) = 0;
+  virtual bool OnResponse(const Received& received, Time now) = 0;
+  // Whether the peer would send this now: the request that is next, or a
+  // response to something outstanding.
+  virtual bool IsExpected(const wire::PacketView& packet) const = 0;
+  // The port that packets beyond a gap came from is not the peer's.
+  virtual void ForgetOutOfOrder() {}
   virtual void OnServiceTimer(Time now) = 0;
   // As TakeInterests, but for what the queue pair knows itself.
   virtual Interests TakeServiceInterests(Time now) = 0;
@@ -154,7 +163,9 @@ class QueuePair : public EndpointQp {
   void JoinPath();
   void LeavePath();
 
-  bool Admit(const Received& received);
+  bool Admit(const Received& received, Time now);
+  // From another port than the one that is known to be the peer's.
+  bool AdmitPort(const Received& received, Time now);
   void NoteCongestion(const Received& received, Time now);
   // A CNP is due to the peer, unless one was sent just now.
   void RequestCnp(Time now);
@@ -164,6 +175,7 @@ class QueuePair : public EndpointQp {
   QpCore core_;
   MessageReceiver receiver_;
   std::optional<Flow> flow_;  // from RTR on
+  PeerPort peer_port_;
   bool communication_established_ = false;
   bool last_wqe_reported_ = false;
   bool flushing_sends_ = false;

@@ -143,6 +143,7 @@ void QueuePair::EnterReset() {
 }
 
 void QueuePair::JoinPath() {
+  peer_port_.Forget();
   flow_.emplace(attributes().av);
   core_.path = endpoint_.Connect(this, &*flow_);
 }

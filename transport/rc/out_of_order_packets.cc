@@ -4,7 +4,23 @@
 #include <cstring>
 #include <utility>
 
+#include "wire/opcode.h"
+
 namespace transport {
+namespace {
+
+// Whether `b` is `a` sent again: all but BTH's congestion bits and AckReq, and
+// the ICRC, which covers the IP identification.
+bool SaysTheSame(std::span<const uint8_t> a, std::span<const uint8_t> b) {
+  constexpr size_t kCongestion = 4;  // then destination and AckReq
+  constexpr size_t kPsn = 9;
+  if (a.size() != b.size()) return false;
+  return std::equal(a.begin(), a.begin() + kCongestion, b.begin()) &&
+         std::equal(a.begin() + kPsn, a.end() - wire::kIcrcSize,
+                    b.begin() + kPsn);
+}
+
+}  // namespace
 
 size_t OutOfOrderPackets::LowerBound(uint64_t psn) const {
   if (size_ == 0) return 0;
@@ -16,24 +32,14 @@ size_t OutOfOrderPackets::LowerBound(uint64_t psn) const {
          begin;
 }
 
-bool OutOfOrderPackets::Contains(uint64_t psn) const {
-  const size_t index = LowerBound(psn);
-  return index < size_ && arena_->entries[head_ + index].psn == psn;
-}
-
-std::span<const uint8_t> OutOfOrderPackets::first() const {
-  const PacketArena::Entry& entry = arena_->entries[head_];
-  return {arena_->bytes + entry.slot * slot_bytes_, entry.size};
-}
-
-bool OutOfOrderPackets::Insert(uint64_t psn, std::span<const uint8_t> packet,
-                               size_t max_packet) {
+OutOfOrderPackets::Inserted OutOfOrderPackets::Insert(
+    uint64_t psn, std::span<const uint8_t> packet, size_t max_packet) {
   if (packet.size() > max_packet || max_packet > PacketArena::kBytes) {
-    return false;
+    return Inserted::kNoRoom;
   }
   if (arena_ == nullptr) {
     arena_ = pool_->Take();
-    if (arena_ == nullptr) return false;
+    if (arena_ == nullptr) return Inserted::kNoRoom;
     slot_bytes_ = max_packet;
     free_ =
         std::min(PacketArena::kBytes / max_packet, PacketArena::kMaxPackets);
@@ -42,20 +48,33 @@ bool OutOfOrderPackets::Insert(uint64_t psn, std::span<const uint8_t> packet,
     }
     head_ = 0;
   }
-  if (packet.size() > slot_bytes_ || free_ == 0 || Contains(psn)) return false;
   PacketArena::Entry* entries = arena_->entries;
+  const size_t index = LowerBound(psn);
+  if (index < size_ && entries[head_ + index].psn == psn) {
+    if (SaysTheSame(Bytes(head_ + index), packet)) return Inserted::kCopy;
+    Erase(head_ + index);
+    return Inserted::kConflict;
+  }
+  if (packet.size() > slot_bytes_ || free_ == 0) return Inserted::kNoRoom;
   if (head_ + size_ == PacketArena::kMaxPackets) {
     std::copy(entries + head_, entries + head_ + size_, entries);
     head_ = 0;
   }
-  PacketArena::Entry* place = entries + head_ + LowerBound(psn);
+  PacketArena::Entry* place = entries + head_ + index;
   std::copy_backward(place, entries + head_ + size_,
                      entries + head_ + size_ + 1);
   const uint16_t slot = arena_->free_slots[--free_];
   *place = {psn, slot, static_cast<uint16_t>(packet.size())};
   std::memcpy(arena_->bytes + slot * slot_bytes_, packet.data(), packet.size());
   ++size_;
-  return true;
+  return Inserted::kKept;
+}
+
+void OutOfOrderPackets::Erase(size_t place) {
+  PacketArena::Entry* entries = arena_->entries;
+  arena_->free_slots[free_++] = entries[place].slot;
+  std::copy(entries + place + 1, entries + head_ + size_, entries + place);
+  --size_;
 }
 
 void OutOfOrderPackets::PopFirst() {

@@ -26,16 +26,21 @@ class OutOfOrderPackets {
   size_t size() const { return size_; }
   // No memory is taken: nothing has been held since Clear.
   bool unused() const { return arena_ == nullptr; }
-  bool Contains(uint64_t psn) const;
   // Only when not empty.
   uint64_t first_psn() const { return arena_->entries[head_].psn; }
   // Valid until the next call of a method that is not const.
-  std::span<const uint8_t> first() const;
+  std::span<const uint8_t> first() const { return Bytes(head_); }
 
+  enum class Inserted : uint8_t {
+    kKept,
+    kCopy,      // the same is held already
+    kConflict,  // another one with this PSN was held; now neither is
+    kNoRoom,    // or it is too long
+  };
   // Copies `packet` (BTH to ICRC). `max_packet` is the longest packet of this
-  // queue pair; it does not change while anything is held. False when there is
-  // no room, when it is too long, or when `psn` is held already.
-  bool Insert(uint64_t psn, std::span<const uint8_t> packet, size_t max_packet);
+  // queue pair; it does not change while anything is held.
+  Inserted Insert(uint64_t psn, std::span<const uint8_t> packet,
+                  size_t max_packet);
   void PopFirst();
   // Gives the memory back.
   void Clear();
@@ -43,6 +48,12 @@ class OutOfOrderPackets {
  private:
   // The first entry whose PSN is not below `psn`, as an index from head_.
   size_t LowerBound(uint64_t psn) const;
+  // Of an entry, by its place in entries.
+  std::span<const uint8_t> Bytes(size_t place) const {
+    const PacketArena::Entry& entry = arena_->entries[place];
+    return {arena_->bytes + entry.slot * slot_bytes_, entry.size};
+  }
+  void Erase(size_t place);
 
   PacketArenaPool* const pool_;
   std::unique_ptr<PacketArena> arena_;

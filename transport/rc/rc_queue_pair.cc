@@ -29,12 +29,17 @@ void RcQueuePair::ReportService(QpReport* report) const {
   report->expected_psn = responder_.expected_psn();
 }
 
-void RcQueuePair::OnRequest(const Received& received, Time now) {
-  responder_.OnRequest(*received.packet, now);
+bool RcQueuePair::OnRequest(const Received& received, Time now) {
+  return responder_.OnRequest(*received.packet, now);
 }
 
-void RcQueuePair::OnResponse(const Received& received, Time now) {
-  requester_.OnResponse(*received.packet, now);
+bool RcQueuePair::OnResponse(const Received& received, Time now) {
+  return requester_.OnResponse(*received.packet, now);
+}
+
+bool RcQueuePair::IsExpected(const wire::PacketView& packet) const {
+  return packet.info().is_request ? responder_.IsExpected(packet)
+                                  : requester_.Answers(packet);
 }
 
 void RcQueuePair::OnServiceTimer(Time now) {

@@ -28,8 +28,10 @@ class RcQueuePair final : public QueuePair {
   void OnReset() override;
   void ReportService(QpReport* report) const override;
   void OnPosted(Time now) override { requester_.OnPosted(now); }
-  void OnRequest(const Received& received, Time now) override;
-  void OnResponse(const Received& received, Time now) override;
+  bool OnRequest(const Received& received, Time now) override;
+  bool OnResponse(const Received& received, Time now) override;
+  bool IsExpected(const wire::PacketView& packet) const override;
+  void ForgetOutOfOrder() override { responder_.ForgetOutOfOrder(); }
   void OnServiceTimer(Time now) override;
   Interests TakeServiceInterests(Time now) override;
   Interests TransmitService(Time now, const TransmitTurn& turn,

@@ -52,12 +52,13 @@ void Requester::Resume(Time now) {
   RunLocalWork(now);
 }
 
-void Requester::OnResponse(const wire::PacketView& packet, Time now) {
-  if (!running_) return;
+bool Requester::OnResponse(const wire::PacketView& packet, Time now) {
+  if (!running_) return false;
   busy_ = true;
-  TakeResponse(packet, now);
+  const bool answers = TakeResponse(packet, now);
   busy_ = false;
   RunLocalWork(now);
+  return answers;
 }
 
 void Requester::OnTimer(Time now) {

@@ -62,8 +62,10 @@ class Requester {
   void OnPosted(Time now) { RunLocalWork(now); }
 
   // --- Inputs: response packets (ACK, NAK, RNR NAK, READ response, atomic ACK)
-  // whose source and P_Key have been checked.
-  void OnResponse(const wire::PacketView& packet, Time now);
+  // whose source and P_Key have been checked. True if it answers something
+  // that is outstanding.
+  bool OnResponse(const wire::PacketView& packet, Time now);
+  bool Answers(const wire::PacketView& packet) const;
   void OnTimer(Time now);
 
   // --- Outputs.
@@ -157,7 +159,7 @@ class Requester {
   void FailLocally(uint64_t index, WcStatus status);
 
   // --- requester_ack.cc
-  void TakeResponse(const wire::PacketView& packet, Time now);
+  bool TakeResponse(const wire::PacketView& packet, Time now);
   void OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now);
   void OnNak(uint64_t seq, wire::NakCode code, Time now);
   void OnRnrNak(uint64_t seq, uint8_t timer, Time now);

@@ -28,11 +28,19 @@ constexpr uint8_t kRnrRetryForEver = 7;
 
 }  // namespace
 
-void Requester::TakeResponse(const wire::PacketView& packet, Time now) {
+bool Requester::Answers(const wire::PacketView& packet) const {
+  const int64_t seq = SeqOf(packet.bth().psn);
+  return running_ && seq >= static_cast<int64_t>(snd_una_) &&
+         seq < static_cast<int64_t>(snd_max_) &&
+         (packet.operation() == wire::Operation::kAcknowledge ||
+          reads_.Find(static_cast<uint64_t>(seq)) != nullptr);
+}
+
+bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   const int64_t seq = SeqOf(packet.bth().psn);
   if (seq >= static_cast<int64_t>(snd_max_)) {  // ghost
     ++core_.counters.dropped_window;
-    return;
+    return false;
   }
   const bool explicit_ack = packet.operation() == wire::Operation::kAcknowledge;
   if (seq < static_cast<int64_t>(snd_una_)) {  // stale
@@ -40,29 +48,26 @@ void Requester::TakeResponse(const wire::PacketView& packet, Time now) {
     if (explicit_ack && seq + 1 == static_cast<int64_t>(snd_una_) && seq >= 0) {
       UpdateCredits(static_cast<uint64_t>(seq), packet.aeth());
     }
-    return;
+    return false;
   }
   const auto known = static_cast<uint64_t>(seq);
+  // No READ or atomic is outstanding there.
+  if (!explicit_ack && reads_.Find(known) == nullptr) {
+    ++core_.counters.dropped_response;
+    return false;
+  }
   if (silences_seen_ != path()->silences()) {
     NoteAnswer(!explicit_ack || wire::AethKindOf(packet.aeth().syndrome) ==
                                     wire::AethKind::kAck);
   }
-  switch (packet.operation()) {
-    case wire::Operation::kAcknowledge:
-      OnAcknowledge(known, packet.aeth(), now);
-      break;
-    case wire::Operation::kAtomicAcknowledge:
-      OnAtomicResponse(known, packet, now);
-      break;
-    case wire::Operation::kReadResponseFirst:
-    case wire::Operation::kReadResponseMiddle:
-    case wire::Operation::kReadResponseLast:
-    case wire::Operation::kReadResponseOnly:
-      OnReadResponse(known, packet, now);
-      break;
-    default:
-      break;
+  if (explicit_ack) {
+    OnAcknowledge(known, packet.aeth(), now);
+  } else if (packet.operation() == wire::Operation::kAtomicAcknowledge) {
+    OnAtomicResponse(known, packet, now);
+  } else {
+    OnReadResponse(known, packet, now);
   }
+  return true;
 }
 
 void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {

@@ -61,20 +61,22 @@ uint64_t Responder::Extend(uint32_t psn) const {
   return expected_ + static_cast<int64_t>(wire::PsnDiff(psn, low));
 }
 
-void Responder::OnRequest(const wire::PacketView& packet, Time now) {
+bool Responder::OnRequest(const wire::PacketView& packet, Time now) {
   const uint64_t psn = Extend(packet.bth().psn);
   if (psn < expected_) {
     OnDuplicate(packet, psn);
-  } else if (psn > expected_) {
-    OnGap(packet, psn);
-  } else if (Execute(packet, now) == Outcome::kExecuted) {
+    return false;
+  }
+  if (psn > expected_) return OnGap(packet, psn, now);
+  if (Execute(packet, now) == Outcome::kExecuted) {
     gap_deadline_ = kNever;
     if (!out_of_order_.unused()) ExecuteKept(now);
   }
+  return true;
 }
 
 void Responder::OnTimer(Time now) {
-  if (now >= gap_deadline_) OnGapTimer();
+  if (now >= gap_deadline_) OnGapTimer(now);
 }
 
 }  // namespace transport

@@ -78,8 +78,14 @@ class Responder {
   void ResizeResources();
 
   // --- Inputs: request packets whose source and P_Key have been checked.
-  void OnRequest(const wire::PacketView& packet, Time now);
+  // True if its PSN is the expected one, or one of kWindow beyond.
+  bool OnRequest(const wire::PacketView& packet, Time now);
+  bool IsExpected(const wire::PacketView& packet) const {
+    return Extend(packet.bth().psn) == expected_;
+  }
   void OnTimer(Time now);
+  // What is kept beyond a gap is not the peer's.
+  void ForgetOutOfOrder();
 
   // --- Outputs.
   // Adds response packets, up to the first READ response if `acks_only`;
@@ -140,22 +146,31 @@ class Responder {
   uint64_t ReadPackets(uint64_t length) const;
 
   // --- responder_gap.cc
-  void OnGap(const wire::PacketView& packet, uint64_t psn);
+  bool OnGap(const wire::PacketView& packet, uint64_t psn, Time now);
+  void Keep(const wire::PacketView& packet, uint64_t psn, Time now);
   // Executes what was kept and is now in order; waits for the gap behind that,
   // if any.
   void ExecuteKept(Time now);
-  void ReportGap();
+  void ReportGap(Time now);
   // How long after one gap has filled the next one is left unreported, unless
   // packets show that it is not about to fill as well.
   static constexpr Time kGapTimeout = 50 * kMicrosecond;
-  // Only packets this close are kept: what is further away was not sent by a
-  // peer that waits for acknowledgements.
-  static constexpr uint64_t kKeepWindow = 1 << 16;  // PSNs
+  // Only packets this close are looked at: with large READs before it, a peer
+  // may be so far ahead.
+  static constexpr uint64_t kWindow = 1 << 16;  // PSNs
+  // And only those this close are kept, which is as many as the greatest window
+  // of a path (Path::kGreatestWindow) has room for.
+  static constexpr uint64_t kKeepWindow =
+      Path::kGreatestWindow / Path::kPacketOverhead;
+  // What is kept is given up, and its memory with it, when for so long nothing
+  // was added, nor anything came into order.
+  static constexpr Time kKeepTime = 250 * kMillisecond;
   // So often in a row may a gap be reported by the timer without anything kept
   // coming into order. Then it is given up: something was kept that the peer
   // never sent there.
   static constexpr int kMaxIdleReports = 64;
-  void OnGapTimer();
+  void OnGapTimer(Time now);
+  void GiveUpKept();
 
   // --- responder_replay.cc
   void OnDuplicate(const wire::PacketView& packet, uint64_t psn);
@@ -191,7 +206,9 @@ class Responder {
   bool executing_kept_ = false;  // failures are not the peer's for certain
   bool ack_due_ = false;         // for all that has been executed
   OutOfOrderPackets out_of_order_;
-  Time gap_deadline_ = kNever;  // when to report the gap that is open now
+  // When to report the gap that is open now; after that (`nak_made`), when to
+  // give up what is kept.
+  Time gap_deadline_ = kNever;
   int idle_reports_ = 0;
   uint32_t repeated_ack_msn_ = 0;  // with repeated_ack_
 

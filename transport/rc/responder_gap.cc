@@ -4,32 +4,61 @@
 
 namespace transport {
 
-void Responder::OnGap(const wire::PacketView& packet, uint64_t psn) {
-  ++core_.counters.out_of_order;
-  const size_t longest =
-      wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
-  if (psn - expected_ < kKeepWindow) {
-    out_of_order_.Insert(psn, packet.udp_payload(), longest);
+bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
+  if (psn - expected_ >= kWindow) {
+    ++core_.counters.dropped_window;
+    return false;
   }
-  ReportGap();
+  ++core_.counters.out_of_order;
+  ReportGap(now);
+  if (psn - expected_ < kKeepWindow) Keep(packet, psn, now);
+  return true;
 }
 
-void Responder::ReportGap() {
-  gap_deadline_ = kNever;
+// Who sends one packet ahead of the peer's own has it kept, and executed in
+// that one's place, unless the peer's own comes while it is kept. Then nobody
+// can say which one is the peer's, and it has to send it again.
+void Responder::Keep(const wire::PacketView& packet, uint64_t psn, Time now) {
+  const size_t longest =
+      wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
+  switch (out_of_order_.Insert(psn, packet.udp_payload(), longest)) {
+    case OutOfOrderPackets::Inserted::kKept:
+      if (nak_made_) gap_deadline_ = now + kKeepTime;
+      break;
+    case OutOfOrderPackets::Inserted::kConflict:
+      ++core_.counters.dropped_conflict;
+      break;
+    case OutOfOrderPackets::Inserted::kCopy:
+    case OutOfOrderPackets::Inserted::kNoRoom:
+      break;
+  }
+}
+
+void Responder::ReportGap(Time now) {
   if (nak_made_) return;
+  gap_deadline_ = out_of_order_.unused() ? kNever : now + kKeepTime;
   nak_made_ = true;
   nak_ =
       Nak{wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), expected_, false};
 }
 
-void Responder::OnGapTimer() {
-  if (++idle_reports_ <= kMaxIdleReports) {
-    ReportGap();
-    return;
+void Responder::OnGapTimer(Time now) {
+  if (!nak_made_ && ++idle_reports_ <= kMaxIdleReports) {
+    ReportGap(now);
+  } else {
+    GiveUpKept();
   }
+}
+
+void Responder::GiveUpKept() {
+  core_.counters.dropped_held += static_cast<uint32_t>(out_of_order_.size());
   idle_reports_ = 0;
-  gap_deadline_ = kNever;
+  ForgetOutOfOrder();
+}
+
+void Responder::ForgetOutOfOrder() {
   out_of_order_.Clear();
+  gap_deadline_ = kNever;
 }
 
 void Responder::ExecuteKept(Time now) {
@@ -51,12 +80,15 @@ void Responder::ExecuteKept(Time now) {
       // again, and if it was the peer, it will be in order.
       receiver_.Restore(before);
       out_of_order_.Clear();
-      ReportGap();
+      ReportGap(now);
       return;
     }
     out_of_order_.PopFirst();
     // Its sender comes again after the RNR timer; what follows waits for that.
-    if (outcome == Outcome::kNotReady) return;
+    if (outcome == Outcome::kNotReady) {
+      gap_deadline_ = now + kKeepTime;
+      return;
+    }
     idle_reports_ = 0;
     // Tells the sender that it need not send these again.
     ack_due_ = true;

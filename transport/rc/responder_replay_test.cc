@@ -152,9 +152,23 @@ TEST_F(ReplayTest, RepeatedReadGoesBeforeLaterResponses) {
             "READ_ONLY 100 msn 1 [8] | READ_ONLY 101 msn 2 [16]");
 }
 
+// A copy of a READ that comes when the application, which knows that it was
+// answered, has taken its memory back: no reason to end the connection.
 TEST_F(ReplayTest, RepeatedReadChecksTheKeyAgain) {
-  peer.Deliver(peer.Read(100, 0, 8));
+  peer.Deliver(peer.Read(100, 0, 600));
   peer.Transmit();
+  peer.target->valid = false;
+  peer.Deliver(peer.Read(100, 0, 600));
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  EXPECT_EQ(peer.qp->counters().dropped_window, 1u);
+  peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "ACK 103 msn 2");
+}
+
+// One that was never answered is refused.
+TEST_F(ReplayTest, RepeatedReadOfWhatWasNeverSent) {
+  peer.Deliver(peer.Read(100, 0, 8));
   peer.target->valid = false;
   peer.Deliver(peer.Read(100, 0, 8));
   EXPECT_EQ(peer.Transmit(), "NAK access 100 msn 1");
@@ -264,11 +278,14 @@ TEST_F(ReplayTest, GapThatClosesBeforeTheNakLeft) {
 // Gaps at 100 and 102; 101 and 103 are held, and 100 comes again.
 class TwoGapsTest : public ReplayTest {
  protected:
+  // So long what is beyond a gap is kept, while nothing happens.
+  static constexpr Time kKept = 250 * kMillisecond;
+
   TwoGapsTest() {
     peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
     peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));
     EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
-    EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+    EXPECT_EQ(peer.endpoint.NextTimeout(), peer.now + kKept);
     peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
     EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
     EXPECT_EQ(peer.endpoint.NextTimeout(), peer.now + 50 * kMicrosecond);
@@ -288,7 +305,7 @@ TEST_F(TwoGapsTest, PeerGoesBackToTheFirst) {
 TEST_F(TwoGapsTest, PeerGoesOn) {
   peer.Deliver(peer.Write(kWriteOnly, 104, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
-  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  EXPECT_EQ(peer.endpoint.NextTimeout(), peer.now + kKept);
   peer.Deliver(peer.Write(kWriteOnly, 105, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "");
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0));
@@ -307,7 +324,7 @@ TEST_F(TwoGapsTest, PeerIsSilent) {
   peer.now += 1;
   peer.endpoint.OnTimer(peer.now);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
-  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  EXPECT_EQ(peer.endpoint.NextTimeout(), peer.now + kKept);
 }
 
 TEST_F(TwoGapsTest, ErrorStopsTheTimer) {
@@ -470,18 +487,20 @@ TEST_F(ReplayTest, GapAcrossTheEndOfPsns) {
 
 // --- The store itself.
 
+using enum OutOfOrderPackets::Inserted;
+
 TEST(OutOfOrderPacketsTest, OrderCapacityAndReturn) {
   PacketArenaPool pool;
   OutOfOrderPackets held(&pool);
   const Bytes packet(100, 1);
-  EXPECT_FALSE(held.Insert(1, Bytes(101), 100));
+  EXPECT_EQ(held.Insert(1, Bytes(101), 100), kNoRoom);
   // Descending, with odd ones missing at first.
   for (uint64_t psn = 100; psn > 0; psn -= 2) {
-    EXPECT_TRUE(held.Insert(psn, packet, 100));
-    EXPECT_FALSE(held.Insert(psn, packet, 100));
+    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(psn, packet, 100), kCopy);
   }
   for (uint64_t psn = 1; psn < 100; psn += 2) {
-    EXPECT_TRUE(held.Insert(psn, packet, 100));
+    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
   }
   for (uint64_t psn = 1; psn <= 60; ++psn) {
     EXPECT_EQ(held.first_psn(), psn);
@@ -490,15 +509,43 @@ TEST(OutOfOrderPacketsTest, OrderCapacityAndReturn) {
   }
   // Freed places are used again, however often.
   uint64_t next = 101;
-  while (held.Insert(next, packet, 100)) ++next;
+  while (held.Insert(next, packet, 100) == kKept) ++next;
   EXPECT_EQ(held.size(), PacketArena::kMaxPackets);
   for (int round = 0; round < 2000; ++round) {
     held.PopFirst();
-    EXPECT_TRUE(held.Insert(next++, packet, 100));
+    EXPECT_EQ(held.Insert(next++, packet, 100), kKept);
   }
   EXPECT_EQ(held.first_psn(), next - PacketArena::kMaxPackets);
   held.Clear();
   EXPECT_TRUE(held.empty());
+}
+
+// Two with one PSN that do not say the same: neither stays, and its place is
+// free again.
+TEST(OutOfOrderPacketsTest, Conflict) {
+  PacketArenaPool pool;
+  OutOfOrderPackets held(&pool);
+  const Bytes packet(100, 1);
+  for (uint64_t psn = 1; psn <= 3; ++psn) held.Insert(psn, packet, 100);
+  Bytes again = packet;
+  again[4] ^= 0x80;   // FECN
+  again[8] ^= 0x80;   // AckReq
+  again[99] ^= 0xff;  // ICRC
+  EXPECT_EQ(held.Insert(2, again, 100), kCopy);
+  for (const size_t at : {0u, 1u, 2u, 12u, 95u}) {
+    Bytes other = packet;
+    other[at] ^= 1;
+    EXPECT_EQ(held.Insert(2, other, 100), kConflict) << at;
+    EXPECT_EQ(held.size(), 2u);
+    EXPECT_EQ(held.Insert(2, packet, 100), kKept);
+  }
+  EXPECT_EQ(held.Insert(2, Bytes(99, 1), 100), kConflict);
+  held.PopFirst();
+  EXPECT_EQ(held.first_psn(), 3u);
+  for (uint64_t psn = 4; psn < 4 + PacketArena::kMaxPackets - 1; ++psn) {
+    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+  }
+  EXPECT_EQ(held.Insert(600, packet, 100), kNoRoom);
 }
 
 TEST(OutOfOrderPacketsTest, PoolIsBounded) {
@@ -506,12 +553,12 @@ TEST(OutOfOrderPacketsTest, PoolIsBounded) {
   std::vector<std::unique_ptr<OutOfOrderPackets>> all;
   for (size_t i = 0; i < PacketArenaPool::kMaxArenas; ++i) {
     all.push_back(std::make_unique<OutOfOrderPackets>(&pool));
-    EXPECT_TRUE(all.back()->Insert(1, Bytes(16), 300));
+    EXPECT_EQ(all.back()->Insert(1, Bytes(16), 300), kKept);
   }
   OutOfOrderPackets one_more(&pool);
-  EXPECT_FALSE(one_more.Insert(1, Bytes(16), 300));
+  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kNoRoom);
   all.pop_back();
-  EXPECT_TRUE(one_more.Insert(1, Bytes(16), 300));
+  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kKept);
 }
 
 }  // namespace

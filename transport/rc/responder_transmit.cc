@@ -112,7 +112,14 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
   if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr)) {
-    FailResponse(psn);
+    // The application may take its memory back when it knows that the peer has
+    // what it asked for; a copy of the request may come later.
+    if (resource->answered) {
+      resource->pending = false;
+      ++core_.counters.dropped_window;
+    } else {
+      FailResponse(psn);
+    }
     return true;
   }
   uint8_t* const pad = payload + bytes;

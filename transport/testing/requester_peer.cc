@@ -9,7 +9,6 @@
 namespace transport {
 namespace {
 
-constexpr uint16_t kPeerPort = 0xc123;
 constexpr uint32_t kFirstModify =
     kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags;
 constexpr uint32_t kRtrModify = kQpState | kQpAv | kQpPathMtu | kQpDestQpn |
@@ -203,9 +202,9 @@ void RequesterPeer::Deliver(const wire::Headers& headers, size_t payload_bytes,
   Datagram datagram;
   datagram.source = attributes.av.destination;
   datagram.destination = attributes.av.source;
-  datagram.source_port = kPeerPort;
+  datagram.source_port = source_port;
   datagram.hop_limit = 64;
-  wire::IcrcFlow(datagram.source, datagram.destination, kPeerPort,
+  wire::IcrcFlow(datagram.source, datagram.destination, source_port,
                  wire::kRoceUdpPort)
       .Store(packet, 0);
   datagram.bytes = packet;

@@ -91,7 +91,8 @@ class RequesterPeer {
   std::vector<uint8_t> payload;  // theirs, joined
   int bursts = 0;                // in the last Transmit
 
-  // --- Answers.
+  // --- Answers, from here.
+  uint16_t source_port = 0xc123;
   void Deliver(const wire::Headers& headers, size_t payload = 0,
                uint8_t first = 1);
   void Ack(uint32_t psn, uint8_t credit_code = wire::kCreditNone,

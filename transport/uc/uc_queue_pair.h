@@ -31,6 +31,9 @@ class UcQueuePair final : public QueuePair {
   // overtaken: its message has been delivered or dropped. What is further
   // behind comes after as many losses as make the PSN wrap around.
   static constexpr int32_t kLatePsns = 1 << 16;
+  // Nor does it tell the port of the peer if it is further ahead of the
+  // expected one: what was lost between two packets is rarely more.
+  static constexpr int32_t kAheadPsns = 1 << 10;
 
   // --- QueuePair.
   void StartReceiving() override;
@@ -42,9 +45,10 @@ class UcQueuePair final : public QueuePair {
   void OnReset() override;
   void ReportService(QpReport* report) const override;
   void OnPosted(Time now) override { RunLocalWork(now); }
-  void OnRequest(const Received& received, Time now) override;
+  bool OnRequest(const Received& received, Time now) override;
   // UC has no responses.
-  void OnResponse(const Received&, Time) override {}
+  bool OnResponse(const Received&, Time) override { return false; }
+  bool IsExpected(const wire::PacketView& packet) const override;
   void OnServiceTimer(Time) override {}
   Interests TakeServiceInterests(Time now) override;
   Interests TransmitService(Time now, const TransmitTurn& turn,

@@ -10,13 +10,18 @@ void UcQueuePair::Drop() {
   dropping_ = true;
 }
 
-void UcQueuePair::OnRequest(const Received& received, Time now) {
+bool UcQueuePair::IsExpected(const wire::PacketView& packet) const {
+  const int32_t distance = wire::PsnDiff(packet.bth().psn, expected_psn_);
+  return packet.info().is_request && distance >= 0 && distance < kAheadPsns;
+}
+
+bool UcQueuePair::OnRequest(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   const uint32_t psn = packet.bth().psn;
   const int32_t distance = wire::PsnDiff(psn, expected_psn_);
   if (distance < 0 && distance >= -kLatePsns) {
     ++core().counters.duplicates;
-    return;
+    return false;
   }
   expected_psn_ = wire::PsnAdd(psn, 1);
   if (distance != 0) {
@@ -31,7 +36,7 @@ void UcQueuePair::OnRequest(const Received& received, Time now) {
   }
   if (dropping_) {
     ++core().counters.dropped_message;
-    return;
+    return true;
   }
   switch (receiver().Receive(packet, KindOf(packet.operation()), now)) {
     case ReceiveOutcome::kPlaced:
@@ -51,6 +56,7 @@ void UcQueuePair::OnRequest(const Received& received, Time now) {
       core().Fail();
       break;
   }
+  return true;
 }
 
 }  // namespace transport

@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "transport/endpoint/path.h"
+#include "transport/qp/peer_port.h"
 #include "transport/queue_pairs.h"
 #include "transport/testing/bring_up.h"
 #include "transport/testing/fake_memory.h"
@@ -164,6 +165,16 @@ class UcTest : public ::testing::Test {
       }
     }
     FAIL() << "ICRC";
+  }
+  // As if a had sent it from `port`.
+  void DeliverFrom(uint16_t port, Bytes packet) {
+    wire::IcrcFlow(a.source, a.destination, port, wire::kRoceUdpPort)
+        .Store(packet, 0);
+    const Datagram datagram = {.bytes = packet,
+                               .source = a.source,
+                               .destination = a.destination,
+                               .source_port = port};
+    EXPECT_EQ(b.endpoint.OnDatagram(datagram, b.now), Disposition::kDelivered);
   }
   void Deliver(const std::vector<Bytes>& packets) {
     for (const Bytes& packet : packets) Deliver(packet);
@@ -367,9 +378,46 @@ TEST_F(UcTest, ThePathSetsThePace) {
   Bytes packet(wire::kBthSize + wire::kCnpPayloadSize + wire::kIcrcSize);
   wire::EmitHeaders(cnp, packet.data());
   ASSERT_EQ(wire::PacketView::Parse(packet, &view), wire::ParseError::kOk);
-  a.qp->OnPacket({.packet = &view, .from_peer = true}, a.now);
+  const Datagram datagram;
+  a.qp->OnPacket({.packet = &view, .datagram = &datagram, .from_peer = true},
+                 a.now);
   EXPECT_LT(a.qp->path()->window(), interval_before);
   EXPECT_EQ(a.qp->counters().cnps_received, 1u);
+}
+
+// What comes from the peer's address, but not its port, is dropped: unless the
+// peer has been silent for a while, and it might be what comes next.
+TEST_F(UcTest, AnotherPort) {
+  constexpr uint16_t kPort = 0xc001;
+  constexpr uint16_t kOther = 0x8888;
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(Receive(i, 100, i * 100), 0);
+  for (int i = 0; i < 64; ++i) ASSERT_EQ(Send(0, 4), 0);
+  const std::vector<Bytes> packets = All();
+  ASSERT_EQ(packets.size(), 64u);
+  Deliver(packets[0]);
+  EXPECT_EQ(b.Received(), "0 ok 4");
+  for (int i = 1; i < 64; ++i) DeliverFrom(kOther, packets[i]);
+  EXPECT_EQ(b.qp->counters().dropped_port, 63u);
+  EXPECT_EQ(b.Received(), "");
+  DeliverFrom(kPort, packets[1]);
+  EXPECT_EQ(b.Received(), "1 ok 4");
+
+  // Too far ahead, and late.
+  b.now += PeerPort::kSilence;
+  Bytes ahead = packets[2];
+  wire::StoreBe24(ahead.data() + 9, wire::PsnAdd(kPsn, 2 + 1024));
+  DeliverFrom(kOther, ahead);
+  b.now += 2 * PeerPort::kSilence;
+  DeliverFrom(kOther, packets[0]);
+  EXPECT_EQ(b.qp->counters().dropped_port, 65u);
+  b.now += 4 * PeerPort::kSilence - 1;
+  DeliverFrom(kOther, packets[5]);
+  EXPECT_EQ(b.Received(), "");
+  b.now += 1;
+  DeliverFrom(kOther, packets[5]);
+  EXPECT_EQ(b.Received(), "2 ok 4");
+  DeliverFrom(kPort, packets[6]);
+  EXPECT_EQ(b.Received(), "");
 }
 
 // Every message comes whole, in order, at most once, or not at all.

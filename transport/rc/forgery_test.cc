@@ -1,0 +1,343 @@
+// Packets that somebody else sends in the peer's name: from its address, with a
+// good ICRC and the right queue pair number, but not from its UDP port, or
+// without knowing which PSNs are in flight. Nothing may come of them.
+#include <algorithm>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "transport/endpoint/packet_arena.h"
+#include "transport/qp/peer_port.h"
+#include "transport/testing/requester_peer.h"
+#include "transport/testing/responder_fixture.h"
+
+namespace transport {
+namespace {
+
+using enum wire::Operation;
+
+constexpr uint16_t kPeerPort = 0xc123;
+constexpr uint16_t kForger = 0x8888;
+
+// --- The responder.
+
+class ForgedRequestTest : public ResponderTest {
+ protected:
+  const QpCounters& counters() const { return peer.qp->counters(); }
+  template <typename Do>
+  void FromPort(uint16_t port, Do deliver) {
+    peer.datagram.source_port = port;
+    deliver();
+    peer.datagram.source_port = kPeerPort;
+  }
+  // One packet of the peer: its port is known from here on.
+  void PinPort() {
+    peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+    EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
+  }
+  void ExpectPeerGoesOn(uint32_t psn, uint32_t msn) {
+    peer.Deliver(peer.Write(kWriteOnly, psn, 64, 4, true), 4);
+    EXPECT_EQ(peer.Transmit(),
+              "ACK " + std::to_string(psn) + " msn " + std::to_string(msn));
+    EXPECT_EQ(Target(64, 4), WirePeer::Pattern(4));
+    EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  }
+  void Wait(Time time) {
+    peer.now += time;
+    peer.endpoint.OnTimer(peer.now);
+  }
+};
+
+TEST_F(ForgedRequestTest, AnotherPortDoesNothing) {
+  PinPort();
+  peer.PostReceive(7, {8});
+  FromPort(kForger, [&] {
+    for (uint32_t psn = 90; psn < 200; ++psn) {
+      peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4, true), 4);
+      peer.Deliver(peer.Request(kSendOnly, psn, true), 4);
+      peer.Deliver(peer.Request(kSendLast, psn, true), 4);  // invalid
+      peer.Deliver(peer.Read(psn, 0, 8));
+      peer.Deliver(peer.Read(psn, 1 << 20, 8));  // no access
+      peer.Deliver(peer.Atomic(kFetchAdd, psn, 0, 1));
+    }
+  });
+  EXPECT_EQ(counters().dropped_port, 660u);
+  EXPECT_EQ(counters().rx_packets, 1u);
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.TakeReceives(), "");
+  EXPECT_TRUE(Untouched());
+  ExpectPeerGoesOn(101, 2);
+}
+
+// A peer that sends again from another port, as after a failover.
+TEST_F(ForgedRequestTest, SilentPeerMayChangeItsPort) {
+  PinPort();
+  const auto next = [&] {
+    peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
+  };
+  Wait(PeerPort::kSilence - 1);
+  FromPort(kForger, next);
+  EXPECT_EQ(peer.Transmit(), "");
+  Wait(1);
+  FromPort(kForger, next);
+  EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
+  // From there on that is its port.
+  peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(counters().dropped_port, 2u);
+}
+
+// While the peer is idle, somebody tries one PSN after the other: each wrong
+// one makes the next one wait longer.
+TEST_F(ForgedRequestTest, GuessesAreFew) {
+  PinPort();
+  const Time start = peer.now;
+  uint32_t wrong = 0;
+  FromPort(kForger, [&] {
+    for (uint32_t psn = 102; psn < 102 + 100'000; ++psn) {
+      // A right one in between hardly ever comes at the right time.
+      for (uint32_t guess : {psn, 101u}) {
+        if (wrong < 8 || psn % 2 == 0) guess = psn;
+        peer.Deliver(peer.Write(kWriteOnly, guess, 0, 0, true));
+        ++wrong;
+      }
+      Wait(kMillisecond);
+    }
+  });
+  EXPECT_EQ(peer.now - start, 100 * kSecond);
+  EXPECT_EQ(counters().dropped_port, wrong);
+  EXPECT_EQ(peer.Transmit(), "");
+  // The peer itself is heard at once, and starts the reckoning anew.
+  ExpectPeerGoesOn(101, 2);
+  Wait(PeerPort::kSilence);
+  FromPort(kForger,
+           [&] { peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0, true)); });
+  EXPECT_EQ(peer.Transmit(), "ACK 102 msn 3");
+}
+
+TEST_F(ForgedRequestTest, NewConnectionMayHaveAnotherPort) {
+  PinPort();
+  ASSERT_EQ(peer.Modify(QpState::kReset), 0);
+  peer.Connect();
+  FromPort(kForger,
+           [&] { peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true)); });
+  EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
+}
+
+// --- Held packets.
+
+// Executed in the place of the peer's own, and acknowledged before that was
+// sent.
+TEST_F(ForgedRequestTest, AheadOfThePeerNothingIsKept) {
+  PinPort();
+  FromPort(kForger, [&] {
+    for (uint32_t psn = 101; psn < 400; ++psn) {
+      peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4), 4, 0x66);
+    }
+  });
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
+  ExpectPeerGoesOn(101, 2);
+  EXPECT_EQ(Target(0, 4), Bytes(4));
+}
+
+TEST_F(ForgedRequestTest, NorBeforeTheFirstPacketOfThePeer) {
+  for (uint16_t port : {kForger, kPeerPort, kForger}) {
+    FromPort(port,
+             [&] { peer.Deliver(peer.Write(kWriteOnly, 101, 0, 4), 4, 0x66); });
+  }
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
+  ExpectPeerGoesOn(101, 2);
+  EXPECT_EQ(Target(0, 4), Bytes(4));
+}
+
+// Who forges the port as well is found out when the peer's own packet comes
+// while the forged one is kept: neither is executed.
+TEST_F(ForgedRequestTest, TwoPacketsWithOnePsn) {
+  PinPort();
+  peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4, 0x66);
+  peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4, 1);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
+  ExpectPeerGoesOn(101, 2);
+  EXPECT_EQ(Target(0, 4), Bytes(4));
+  EXPECT_EQ(counters().dropped_conflict, 1u);
+  peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4, true), 4, 1);
+  EXPECT_EQ(peer.Transmit(), "ACK 102 msn 3");
+  EXPECT_EQ(Target(0, 4), WirePeer::Pattern(4));
+}
+
+// No peer has so much in flight.
+TEST_F(ForgedRequestTest, FarAheadNothingIsKept) {
+  PinPort();
+  peer.Deliver(peer.Write(kWriteOnly, 101 + 4096, 0, 4), 4);
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
+  peer.Deliver(peer.Write(kWriteOnly, 100 + 4096, 0, 4), 4);
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 1u);
+}
+
+TEST_F(ForgedRequestTest, FurtherAheadNothingIsSaid) {
+  PinPort();
+  wire::Headers headers = peer.Write(kWriteOnly, 101 + 65536, 0, 4, true);
+  headers.bth.fecn = true;
+  peer.Deliver(headers, 4);
+  headers.bth.psn = 99 - 65536 + 0x1000000;
+  headers.bth.ack_req = false;
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(counters().dropped_window, 1u);
+  EXPECT_EQ(counters().ecn_marked, 0u);
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  ExpectPeerGoesOn(101, 2);
+}
+
+// What is kept beyond a gap that does not fill is memory that others need.
+TEST_F(ForgedRequestTest, NothingIsKeptForEver) {
+  PinPort();
+  for (uint32_t psn = 102; psn < 112; ++psn) {
+    peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4), 4);
+    Wait(200 * kMillisecond);
+  }
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 1u);
+  Wait(50 * kMillisecond);
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
+  EXPECT_EQ(counters().dropped_held, 10u);
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  EXPECT_EQ(peer.Transmit(), "");
+  ExpectPeerGoesOn(101, 2);
+  // They come again.
+  ExpectPeerGoesOn(102, 3);
+}
+
+TEST_F(ForgedRequestTest, NorForAPeerThatWaitsForAReceive) {
+  PinPort();
+  peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
+  peer.Deliver(peer.Write(kWriteOnly, 103, 0, 4), 4);
+  peer.Transmit();
+  peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "RNR 12 102 msn 2");
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 1u);
+  Wait(250 * kMillisecond);
+  EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
+  peer.PostReceive(7, {8});
+  peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
+  EXPECT_EQ(peer.TakeReceives(), "7 ok 8");
+  EXPECT_EQ(peer.Transmit(), "ACK 102 msn 3");
+}
+
+// --- The requester.
+
+class ForgedResponseTest : public ::testing::Test {
+ protected:
+  ForgedResponseTest() {
+    peer.Connect();
+    peer.Send(1, 1);
+    peer.Transmit();
+    peer.Ack(100);  // its port is known from here on
+    EXPECT_EQ(peer.Completions(), "1 ok");
+  }
+  // All that could harm, at PSNs around those in flight.
+  void Forge() {
+    for (uint32_t psn = 95; psn < 120; ++psn) {
+      peer.Ack(psn);
+      peer.Ack(psn, /*credit_code=*/0);
+      peer.Nak(psn);
+      for (const wire::NakCode code :
+           {wire::NakCode::kInvalidRequest, wire::NakCode::kRemoteAccess,
+            wire::NakCode::kRemoteOperational, wire::NakCode::kInvalidRd}) {
+        peer.Nak(psn, code);
+      }
+      peer.RnrNak(psn, 1);
+      peer.ReadResponse(kReadResponseOnly, psn, 8, 0x66);
+      peer.ReadResponse(kReadResponseMiddle, psn, 256, 0x66);
+      peer.AtomicAck(psn, 666);
+    }
+    wire::Headers cnp;
+    cnp.bth.opcode = wire::kOpcodeCnp;
+    cnp.bth.dest_qpn = RequesterPeer::kQpn;
+    peer.Deliver(cnp, wire::kCnpPayloadSize);
+  }
+  void PostEachKind() {
+    peer.Send(2, 1);      // 101
+    peer.Read(3, 8);      // 102
+    peer.FetchAdd(4, 1);  // 103
+    peer.Write(5, 1000);  // 104 to 107
+    peer.Transmit();
+  }
+
+  RequesterPeer peer;
+};
+
+TEST_F(ForgedResponseTest, AnotherPortDoesNothing) {
+  PostEachKind();
+  const uint64_t window = peer.path().window();
+  const Time timer = peer.NextTimer();
+  peer.source_port = kForger;
+  Forge();
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.NextTimer(), timer);
+  EXPECT_EQ(peer.path().window(), window);
+  EXPECT_EQ(peer.qp->counters().dropped_port, 25u * 11 + 1);
+  peer.source_port = kPeerPort;
+  peer.Ack(101);
+  peer.ReadResponse(kReadResponseOnly, 102, 8);
+  peer.AtomicAck(103, 5);
+  peer.Ack(107);
+  EXPECT_EQ(peer.Completions(), "2 ok; 3 ok 8; 4 ok 8; 5 ok");
+}
+
+// The guesses that a silent peer leaves to others do not help where nothing is
+// outstanding.
+TEST_F(ForgedResponseTest, NothingIsOutstanding) {
+  peer.source_port = kForger;
+  for (int i = 0; i < 100; ++i) {
+    peer.At((i + 1) * kSecond);
+    Forge();
+  }
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  peer.source_port = kPeerPort;
+  peer.Send(2, 1);
+  peer.Transmit();
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "2 ok");
+}
+
+TEST_F(ForgedResponseTest, SilentPeerMayChangeItsPort) {
+  peer.At(PeerPort::kSilence);
+  peer.Send(2, 1);
+  peer.Transmit();
+  peer.source_port = kForger;
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "2 ok");
+  peer.Send(3, 1);
+  peer.Transmit();
+  peer.source_port = kPeerPort;
+  peer.Ack(102);
+  EXPECT_EQ(peer.Completions(), "");
+}
+
+// From the right port, but for PSNs that were answered, or never sent.
+TEST_F(ForgedResponseTest, PsnsThatAreNotInFlight) {
+  peer.Send(2, 1);
+  peer.Transmit();
+  const Time timer = peer.NextTimer();
+  for (uint32_t psn = 0; psn < 0x1000000; psn += psn % 4096 == 100 ? 2 : 1) {
+    if (psn == 101) continue;
+    if (psn > 2000 && psn % 256 != 0) continue;
+    peer.Nak(psn);
+    peer.Nak(psn, wire::NakCode::kRemoteAccess);
+    peer.RnrNak(psn, 1);
+    peer.ReadResponse(kReadResponseOnly, psn, 1);
+  }
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.NextTimer(), timer);
+  EXPECT_EQ(peer.qp->counters().sequence_naks_received, 0u);
+  EXPECT_EQ(peer.qp->counters().fatal_naks_received, 0u);
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "2 ok");
+}
+
+}  // namespace
+}  // namespace transport
