@@ -36,12 +36,20 @@ struct Datagram {
   uint16_t segment_index = 0;
 };
 
+// Who has sent a packet, as far as its addresses tell.
+enum class Origin : uint8_t {
+  kElsewhere,
+  // From the address, and to the one, of the queue pair's flow;
+  kPeerAddress,
+  // and from the UDP port of what it has believed before.
+  kPeerPort,
+};
+
 // A packet for a queue pair, ICRC verified.
 struct Received {
   const wire::PacketView* packet = nullptr;
   const Datagram* datagram = nullptr;
-  // From the address, and to the one, of the queue pair's flow.
-  bool from_peer = false;
+  Origin origin = Origin::kElsewhere;
   bool congestion_experienced = false;  // ECN CE
 };
 

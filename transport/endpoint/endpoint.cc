@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -131,13 +130,20 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   // Looked up before, judged after the ICRC: its peer's last IP ID helps there.
   EndpointQp* const qp = Find(packet.bth().dest_qpn);
   const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
-  const bool from_peer = flow != nullptr &&
-                         datagram.source == flow->av.destination &&
-                         datagram.destination == flow->av.source;
-  const std::optional<uint16_t> ip_id =
-      from_peer ? qp->link().peer_icrc.Verify(datagram, now)
-                : PeerIcrc::VerifyUnknown(datagram);
-  if (!ip_id) return Drop(Disposition::kBadIcrc);
+  Origin origin = Origin::kElsewhere;
+  bool good;
+  if (flow == nullptr || datagram.source != flow->av.destination ||
+      datagram.destination != flow->av.source) {
+    good = PeerIcrc::VerifyUnknown(datagram);
+  } else if (PeerIcrc& icrc = qp->link().peer_icrc;
+             icrc.Knows(datagram.source_port)) {
+    origin = Origin::kPeerPort;
+    good = icrc.Verify(datagram, now);
+  } else {
+    origin = Origin::kPeerAddress;
+    good = icrc.VerifyOther(datagram);
+  }
+  if (!good) return Drop(Disposition::kBadIcrc);
   if (qp == nullptr) {
     if (strays != nullptr) strays->OnStray(datagram, packet.bth().dest_qpn);
     return Drop(Disposition::kUnknownQp);
@@ -145,7 +151,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   const Received received = {
       .packet = &packet,
       .datagram = &datagram,
-      .from_peer = from_peer,
+      .origin = origin,
       .congestion_experienced =
           (datagram.traffic_class & 3) == kCongestionExperienced,
   };
@@ -154,7 +160,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
     impl_->to_update = qp;
   }
   if (qp->OnPacket(received, now)) {
-    qp->link().peer_icrc.Learn(datagram, *ip_id, now);
+    qp->link().peer_icrc.Learn(datagram, now);
   }
   return Disposition::kDelivered;
 }

@@ -63,7 +63,8 @@ class EndpointQp {
 
   // --- Inputs. TakeInterests is called after one or several of them.
   // A packet whose destination is this queue pair. True if it is the peer's, as
-  // far as can be told, and its PSN within the window.
+  // far as can be told, and its PSN within the window: from here on its port is
+  // the peer's.
   virtual bool OnPacket(const Received& received, Time now) = 0;
   // `deadline` has come; harmless when early.
   virtual void OnTimer(Time now) = 0;

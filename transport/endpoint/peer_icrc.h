@@ -13,25 +13,43 @@
 namespace transport {
 
 // Of one peer: all datagrams have the same addresses. See wire::VerifyAnyId.
-// Anybody can send a datagram with a good ICRC, so verifying one changes
-// nothing here: Learn does, of those that the queue pair has believed.
+// Anybody can send a datagram with a good ICRC, so what is found out of one is
+// remembered (Learn) only when the queue pair has believed it.
 class PeerIcrc {
  public:
-  // The IP identification for which the ICRC is right, if the peer may have
-  // used it.
-  std::optional<uint16_t> Verify(const Datagram& datagram, Time now) const;
+  // The UDP source port of what was learned last.
+  bool Knows(uint16_t port) const { return source_port_ == port; }
+  // Whether the ICRC is right for an IP identification that the peer may have
+  // used: a datagram from the port that is known, or from another one.
+  bool Verify(const Datagram& datagram, Time now);
+  bool VerifyOther(const Datagram& datagram);
   // The same of a peer that nothing is remembered of.
-  static std::optional<uint16_t> VerifyUnknown(const Datagram& datagram);
-  // `datagram` is the peer's; `id`: what Verify has found.
-  void Learn(const Datagram& datagram, uint16_t id, Time now);
+  static bool VerifyUnknown(const Datagram& datagram);
+  // The datagram that was verified last is the peer's.
+  void Learn(const Datagram& datagram, Time now) {
+    if (!Knows(datagram.source_port)) Adopt(datagram);
+    last_ip_id_time_ = now;
+    // One that was overtaken does not take the window back.
+    if (static_cast<uint16_t>(last_ip_id_ - found_) > kOvertaken) {
+      last_ip_id_ = found_;
+    }
+  }
   // The addresses change.
-  void Reset() { flow_.reset(); }
+  void Reset() { source_port_ = kNoPort; }
 
  private:
-  std::optional<wire::IcrcFlow> flow_;  // for source_port_; none: no peer yet
-  uint16_t source_port_ = 0;
+  static constexpr uint32_t kNoPort = 0x10000;
+  // By how many packets one may be overtaken and its IP ID still be believed:
+  // twice what a peer puts into bursts. wire::VerifyAnyId alone allows for 64.
+  static constexpr uint16_t kOvertaken = 512;
+
+  void Adopt(const Datagram& datagram);
+
+  uint32_t source_port_ = kNoPort;
   uint16_t last_ip_id_ = 0;
+  uint16_t found_ = 0;  // of the datagram that was verified last
   Time last_ip_id_time_ = 0;
+  std::optional<wire::IcrcFlow> flow_;  // for source_port_
 };
 
 }  // namespace transport

@@ -15,13 +15,14 @@
 #ifndef TRANSPORT_QP_PEER_PORT_H_
 #define TRANSPORT_QP_PEER_PORT_H_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "transport/base/types.h"
 
 namespace transport {
 
+// Which port is pinned is known to the endpoint (Origin::kPeerPort); this is
+// about when it may be another one.
 class PeerPort {
  public:
   // Shorter than the seven retries of 67 ms that peers usually have: one that
@@ -29,19 +30,15 @@ class PeerPort {
   static constexpr Time kSilence = 100 * kMillisecond;
   static constexpr uint8_t kMaxRefused = 7;  // 12.8 s
 
-  bool known() const { return pinned_ != kNone; }
-  bool Is(uint16_t port) const { return pinned_ == port; }
+  bool known() const { return refused_ != kUnknown; }
   // Another port than the pinned one may be the peer's, if its packet is
   // expected.
   bool MayChange(Time now) const {
-    return now - heard_ >= kSilence << std::min(refused_, kMaxRefused);
+    return now - heard_ >= kSilence << refused_;
   }
 
-  void Pin(uint16_t port, Time now) {
-    pinned_ = port;
-    Heard(now);
-  }
-  // A packet from the pinned port was within the window.
+  // A packet from the pinned port was within the window, or one from another
+  // port, which thereby is pinned.
   void Heard(Time now) {
     heard_ = now;
     refused_ = 0;
@@ -63,11 +60,12 @@ class PeerPort {
 
  private:
   static constexpr uint32_t kNone = 0x10000;
+  static constexpr uint8_t kUnknown = 0xff;
 
-  uint32_t pinned_ = kNone;
-  uint32_t preceding_ = kNone;
   Time heard_ = 0;
-  uint8_t refused_ = 0;
+  uint32_t preceding_ = kNone;
+  // While it is silent; kUnknown: none is pinned.
+  uint8_t refused_ = kUnknown;
 };
 
 }  // namespace transport

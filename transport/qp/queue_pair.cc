@@ -102,18 +102,19 @@ void QueuePair::OnCqError(Time now) {
 bool QueuePair::Admit(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   QpCounters& counters = core_.counters;
-  if (packet.transport() != wire::Transport::kCnp &&
-      packet.transport() != core_.transport) {
+  if (packet.transport() != core_.transport &&
+      packet.transport() != wire::Transport::kCnp) {
     ++counters.dropped_type;
     return false;
   }
   const QpState at = state();
-  if (at == QpState::kReset || at == QpState::kInit || at == QpState::kErr ||
-      (at == QpState::kRtr && packet.info().is_response)) {
+  if (at != QpState::kRts &&
+      (at == QpState::kReset || at == QpState::kInit || at == QpState::kErr ||
+       (at == QpState::kRtr && packet.info().is_response))) {
     ++counters.dropped_state;
     return false;
   }
-  if (!received.from_peer) {
+  if (received.origin == Origin::kElsewhere) {
     ++counters.dropped_source;
     return false;
   }
@@ -121,8 +122,7 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_pkey;
     return false;
   }
-  return peer_port_.Is(received.datagram->source_port) ||
-         AdmitPort(received, now);
+  return received.origin == Origin::kPeerPort || AdmitPort(received, now);
 }
 
 bool QueuePair::AdmitPort(const Received& received, Time now) {
@@ -145,7 +145,11 @@ bool QueuePair::AdmitPort(const Received& received, Time now) {
     return true;
   }
   if (peer_port_.known() || peer_port_.Precede(port)) ForgetOutOfOrder();
-  peer_port_.Pin(port, now);
+  peer_port_.Heard(now);
+  if (state() == QpState::kRtr && !communication_established_) {
+    communication_established_ = true;
+    RaiseEvent(QpEvent::kCommEstablished);
+  }
   return true;
 }
 
@@ -153,21 +157,20 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (!Admit(received, now)) return false;
   ++core_.counters.rx_packets;
-  core_.counters.rx_bytes += packet.udp_payload().size();
+  core_.counters.rx_bytes += received.datagram->bytes.size();
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++core_.counters.cnps_received;
     if (state() != QpState::kRtr) core_.path->OnCongestionNotification(now);
     return false;
   }
-  const bool in_window = packet.info().is_request ? OnRequest(received, now)
-                                                  : OnResponse(received, now);
+  // Before the port is known, only what is expected is the peer's for certain.
+  const bool in_window =
+      (packet.info().is_request ? OnRequest(received, now)
+                                : OnResponse(received, now)) &&
+      peer_port_.known();
   if (in_window) {
     peer_port_.Heard(now);
     NoteCongestion(received, now);
-    if (state() == QpState::kRtr && !communication_established_) {
-      communication_established_ = true;
-      RaiseEvent(QpEvent::kCommEstablished);
-    }
   }
   ActOnFindings(now);
   return in_window;

@@ -26,6 +26,12 @@ class OutstandingReads {
   bool full() const { return size_ == capacity_; }
   Entry& front() { return entries_[head_]; }
   const Entry& front() const { return entries_[head_]; }
+  // Whether one contains `seq`; mostly it is the first.
+  bool Contains(uint64_t seq) const {
+    if (empty()) return false;
+    const Entry& first = front();
+    return (first.first <= seq && seq < first.end) || Find(seq) != nullptr;
+  }
   // The one that contains `seq`, or null.
   Entry* Find(uint64_t seq);
   const Entry* Find(uint64_t seq) const;

@@ -33,7 +33,7 @@ bool Requester::Answers(const wire::PacketView& packet) const {
   return running_ && seq >= static_cast<int64_t>(snd_una_) &&
          seq < static_cast<int64_t>(snd_max_) &&
          (packet.operation() == wire::Operation::kAcknowledge ||
-          reads_.Find(static_cast<uint64_t>(seq)) != nullptr);
+          reads_.Contains(static_cast<uint64_t>(seq)));
 }
 
 bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
@@ -42,7 +42,8 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
     ++core_.counters.dropped_window;
     return false;
   }
-  const bool explicit_ack = packet.operation() == wire::Operation::kAcknowledge;
+  const wire::Operation operation = packet.operation();
+  const bool explicit_ack = operation == wire::Operation::kAcknowledge;
   if (seq < static_cast<int64_t>(snd_una_)) {  // stale
     // The last ACK may come again with more credits.
     if (explicit_ack && seq + 1 == static_cast<int64_t>(snd_una_) && seq >= 0) {
@@ -52,7 +53,7 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   }
   const auto known = static_cast<uint64_t>(seq);
   // No READ or atomic is outstanding there.
-  if (!explicit_ack && reads_.Find(known) == nullptr) {
+  if (!explicit_ack && !reads_.Contains(known)) {
     ++core_.counters.dropped_response;
     return false;
   }
@@ -62,7 +63,7 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   }
   if (explicit_ack) {
     OnAcknowledge(known, packet.aeth(), now);
-  } else if (packet.operation() == wire::Operation::kAtomicAcknowledge) {
+  } else if (operation == wire::Operation::kAtomicAcknowledge) {
     OnAtomicResponse(known, packet, now);
   } else {
     OnReadResponse(known, packet, now);

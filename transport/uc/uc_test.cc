@@ -379,8 +379,9 @@ TEST_F(UcTest, ThePathSetsThePace) {
   wire::EmitHeaders(cnp, packet.data());
   ASSERT_EQ(wire::PacketView::Parse(packet, &view), wire::ParseError::kOk);
   const Datagram datagram;
-  a.qp->OnPacket({.packet = &view, .datagram = &datagram, .from_peer = true},
-                 a.now);
+  a.qp->OnPacket(
+      {.packet = &view, .datagram = &datagram, .origin = Origin::kPeerAddress},
+      a.now);
   EXPECT_LT(a.qp->path()->window(), interval_before);
   EXPECT_EQ(a.qp->counters().cnps_received, 1u);
 }
