@@ -7,8 +7,8 @@
 // - The first packet that is expected pins its port: the request that is next,
 //   or a response to something outstanding.
 // - What comes from another port is dropped. A change is believed only after
-//   the pinned port was silent (no packet within the window) for kSilence, and
-//   only with a packet that is expected. One that is not begins the silence
+//   the pinned port was silent for kSilence, and only with a packet that is
+//   expected. One that is not begins the silence
 //   anew, and doubles it, up to kSilence << kMaxRefused: while the peer is
 //   idle, somebody who guesses PSNs has so few guesses.
 // - A new path (RTR, or another address vector in SQD) forgets the port.
@@ -37,8 +37,8 @@ class PeerPort {
     return now - heard_ >= kSilence << refused_;
   }
 
-  // A packet from the pinned port was within the window, or one from another
-  // port, which thereby is pinned.
+  // A packet came from the pinned port, or one from another port that is pinned
+  // thereby.
   void Heard(Time now) {
     heard_ = now;
     refused_ = 0;

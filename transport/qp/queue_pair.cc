@@ -122,7 +122,9 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_pkey;
     return false;
   }
-  return received.origin == Origin::kPeerPort || AdmitPort(received, now);
+  if (received.origin != Origin::kPeerPort) return AdmitPort(received, now);
+  peer_port_.Heard(now);
+  return true;
 }
 
 bool QueuePair::AdmitPort(const Received& received, Time now) {
@@ -168,10 +170,7 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
       (packet.info().is_request ? OnRequest(received, now)
                                 : OnResponse(received, now)) &&
       peer_port_.known();
-  if (in_window) {
-    peer_port_.Heard(now);
-    NoteCongestion(received, now);
-  }
+  if (in_window) NoteCongestion(received, now);
   ActOnFindings(now);
   return in_window;
 }

@@ -22,6 +22,11 @@ constexpr Time kMergeTime = 10 * transport::kMicrosecond;
 constexpr int kMostMerged = 64;
 // A run of losses is over by then: it is to take a burst, not every retry.
 constexpr Time kLossRunTime = 100 * transport::kMicrosecond;
+// What the port of a forger differs by.
+constexpr uint16_t kForgedPort = 0x100;
+// Less than transport::PeerPort::kSilence, after which a peer may change its
+// port.
+constexpr Time kHeardLately = 20 * transport::kMillisecond;
 
 std::string Describe(std::span<const uint8_t> bytes) {
   wire::PacketView view;
@@ -328,7 +333,7 @@ void Network::SendTrain(Node& from, Node& to, const transport::Flow& flow) {
   packet.source_port = flow.av.source_port;
   packet.traffic_class = flow.av.traffic_class;
   packet.ip_id = 0;
-  packet.corrupted = packet.forged = false;
+  packet.corrupted = packet.forged = packet.forged_port = false;
   link.sent += from.burst_->segments();
   link.last_arrival = std::max(now_ + link.profile.delay, link.last_arrival);
   Push(link.last_arrival, Kind::kDeliver, to.index(), index);
@@ -414,7 +419,7 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
     packet.source_port = flow.av.source_port;
     packet.traffic_class = traffic_class;
     packet.ip_id = ip_id;
-    packet.corrupted = packet.forged = false;
+    packet.corrupted = packet.forged = packet.forged_port = false;
     if (from.profile_.ip_id != IpIdMode::kSegment) {
       flow.icrc.Store(packet.bytes, ip_id);
     }
@@ -462,8 +467,12 @@ void Network::Forge(Node& to, const Packet& packet) {
   Packet& forged = *packet_pool_[index];
   forged = packet;
   forged.forged = true;
-  // Of the same family.
-  forged.source.bytes[15] ^= 0x80;
+  if (random_.Percent(50)) {
+    forged.source.bytes[15] ^= 0x80;  // of the same family
+  } else {
+    forged.source_port ^= kForgedPort;
+    forged.forged_port = true;
+  }
   forged.ip_id = 0;
   wire::PacketView view;
   wire::PacketView::Parse(forged.bytes, &view);
@@ -484,7 +493,18 @@ void Network::Forge(Node& to, const Packet& packet) {
 
 // --- Receiving.
 
+bool Network::KnowsPeer(const Node& node, const Packet& forged) const {
+  wire::PacketView view;
+  wire::PacketView::Parse(forged.bytes, &view);
+  transport::EndpointQp* const qp = node.endpoint_->Find(view.bth().dest_qpn);
+  const auto heard = heard_.find({node.index(), view.bth().dest_qpn});
+  return qp != nullptr &&
+         qp->link().peer_icrc.Knows(forged.source_port ^ kForgedPort) &&
+         heard != heard_.end() && now_ - heard->second < kHeardLately;
+}
+
 void Network::Deliver(Node& node, const Packet& packet) {
+  if (packet.forged && packet.forged_port && !KnowsPeer(node, packet)) return;
   uint16_t id = packet.ip_id;
   const std::span<const uint8_t> bytes = packet.bytes;
   for (size_t at = 0; at < bytes.size(); at += packet.segment_size, ++id) {
@@ -541,6 +561,7 @@ void Network::DeliverOne(Node& node, const Packet& packet,
   wire::PacketView view;
   wire::PacketView::Parse(bytes, &view);
   rules_.OnDelivered(node.index(), view);
+  heard_[{node.index(), view.bth().dest_qpn}] = now_;
   if (disposition != transport::Disposition::kDelivered &&
       disposition != transport::Disposition::kUnknownQp) {
     // A counted ID is believed only near the last one: what was overtaken by

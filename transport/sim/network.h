@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/base/burst.h"
@@ -35,8 +37,9 @@ struct LinkProfile {
   uint32_t duplicate = 0;
   uint32_t reorder = 0;  // held back by up to reorder_delay
   uint32_t corrupt = 0;  // one to three bits flipped
-  // Somebody else sends the same with other contents: another host in its own
-  // name, so with a good ICRC and the wrong address.
+  // Somebody else sends the same with other contents and a good ICRC: another
+  // host in its own name, or one who has a socket on the peer's host, so from
+  // another port.
   uint32_t forge = 0;
   Time delay = 5 * transport::kMicrosecond;
   Time jitter = 0;  // added to the delay; keeps the order
@@ -152,6 +155,7 @@ struct Packet {
   uint16_t ip_id = 0;  // of the first segment; each next has one more
   bool corrupted = false;
   bool forged = false;
+  bool forged_port = false;  // in the peer's name, but from another port
 };
 
 class Network {
@@ -241,6 +245,9 @@ class Network {
   void CheckBurst(Node& node);
   // A forged copy of `packet`, soon.
   void Forge(Node& to, const Packet& packet);
+  // Whether the receiver of a forged packet knows its peer's port, and has
+  // heard of it so lately that no other one might be.
+  bool KnowsPeer(const Node& node, const Packet& forged) const;
   void Deliver(Node& node, const Packet& packet);
   void DeliverOne(Node& node, const Packet& packet,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
@@ -265,6 +272,8 @@ class Network {
   uint64_t bytes_ = 0;
   uint64_t undetected_ = 0;
   uint64_t refused_ = 0;
+  // When a queue pair was last given a good packet, by node and number.
+  std::map<std::pair<int, uint32_t>, Time> heard_;
   WireRules rules_;
 };
 
