@@ -91,20 +91,16 @@ TEST_F(ForgedRequestTest, SilentPeerMayChangeItsPort) {
 TEST_F(ForgedRequestTest, GuessesAreFew) {
   PinPort();
   const Time start = peer.now;
-  uint32_t wrong = 0;
   FromPort(kForger, [&] {
+    // The right one is always among those that come too soon after a wrong one.
     for (uint32_t psn = 102; psn < 102 + 100'000; ++psn) {
-      // A right one in between hardly ever comes at the right time.
-      for (uint32_t guess : {psn, 101u}) {
-        if (wrong < 8 || psn % 2 == 0) guess = psn;
-        peer.Deliver(peer.Write(kWriteOnly, guess, 0, 0, true));
-        ++wrong;
-      }
+      peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0, true));
+      peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
       Wait(kMillisecond);
     }
   });
   EXPECT_EQ(peer.now - start, 100 * kSecond);
-  EXPECT_EQ(counters().dropped_port, wrong);
+  EXPECT_EQ(counters().dropped_port, 200'000u);
   EXPECT_EQ(peer.Transmit(), "");
   // The peer itself is heard at once, and starts the reckoning anew.
   ExpectPeerGoesOn(101, 2);
@@ -182,8 +178,6 @@ TEST_F(ForgedRequestTest, FurtherAheadNothingIsSaid) {
   wire::Headers headers = peer.Write(kWriteOnly, 101 + 65536, 0, 4, true);
   headers.bth.fecn = true;
   peer.Deliver(headers, 4);
-  headers.bth.psn = 99 - 65536 + 0x1000000;
-  headers.bth.ack_req = false;
   EXPECT_EQ(peer.Transmit(), "");
   EXPECT_EQ(counters().dropped_window, 1u);
   EXPECT_EQ(counters().ecn_marked, 0u);
