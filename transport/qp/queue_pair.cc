@@ -118,7 +118,8 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_source;
     return false;
   }
-  if (!wire::PkeysMatch(packet.bth().pkey, wire::kDefaultPkey)) {
+  if (packet.bth().pkey != wire::kDefaultPkey &&
+      !wire::PkeysMatch(packet.bth().pkey, wire::kDefaultPkey)) {
     ++counters.dropped_pkey;
     return false;
   }
