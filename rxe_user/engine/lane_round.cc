@@ -41,13 +41,14 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   RoundBudget budget;
   bool more = true;
   while (more && !budget.spent()) {
-    const std::span<const transport::Train> batches = port_->Receive(thorough);
+    const std::span<const transport::GroBatch> batches =
+        port_->Receive(thorough);
     if (batches.empty()) break;
     const ScopedFaultGuard guard;
-    for (const transport::Train& batch : batches) {
+    for (const transport::GroBatch& batch : batches) {
       // An empty datagram has come in, too.
       budget.Charge(std::max<size_t>(batch.bytes.size(), 1));
-      endpoint_.OnTrain(batch, now, this);
+      endpoint_.OnGroBatch(batch, now, this);
     }
     const bool bulk = budget.bytes() >= BusyPoll::kBulkBytes;
     // A poll looks again only behind bulk. A helper that the sockets wake

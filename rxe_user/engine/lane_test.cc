@@ -276,15 +276,15 @@ TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
 }
 
 TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
-  transport::Train train;
-  train.source = *wire::IpAddress::Parse("10.0.0.2");
-  train.destination = *wire::IpAddress::Parse("10.0.0.1");
-  train.source_port = 77;
-  train.segment_size = 20;  // BTH, four bytes and ICRC
+  transport::GroBatch batch;
+  batch.source = *wire::IpAddress::Parse("10.0.0.2");
+  batch.destination = *wire::IpAddress::Parse("10.0.0.1");
+  batch.source_port = 77;
+  batch.segment_size = 20;  // BTH, four bytes and ICRC
   // Slot 7; the broker's slot 0; ours, but nobody's; slot 7, but damaged; and
   // too short.
   std::vector<uint8_t> bytes(4 * 20 + 5);
-  const wire::IcrcFlow flow(train.source, train.destination, 77,
+  const wire::IcrcFlow flow(batch.source, batch.destination, 77,
                             wire::kRoceUdpPort);
   uint16_t id = 0;
   for (const uint32_t qpn : {0x070001, 0x000001, 0x05ffff, 0x070002}) {
@@ -297,8 +297,8 @@ TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
     flow.Store(packet, id++);
   }
   bytes[3 * 20 + 12] ^= 1;
-  train.bytes = bytes;
-  port_->arrivals = {&train, 1};
+  batch.bytes = bytes;
+  port_->arrivals = {&batch, 1};
   EXPECT_EQ(lane_.Progress(), LaneImpl::Found::kSomething);
   ASSERT_EQ(slot_.forwarded.size(), 2u);
   EXPECT_EQ(slot_.forwarded[0],

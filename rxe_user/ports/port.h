@@ -45,11 +45,11 @@ class Port : public transport::BurstSink {
 
   // --- Receive.
 
-  // Brings up to as many trains as it thinks are waiting, one for each receive
-  // call. They stay valid until the next call of this. Empty: nothing there.
-  // `thorough`: every socket is asked, else those that seem quiet are only
-  // asked now and then.
-  virtual std::span<const transport::Train> Receive(bool thorough) = 0;
+  // Brings up to as many GRO batches as it thinks are waiting, one for each
+  // receive call. They stay valid until the next call of this. Empty: nothing
+  // there. `thorough`: every socket is asked, else those that seem quiet are
+  // only asked now and then.
+  virtual std::span<const transport::GroBatch> Receive(bool thorough) = 0;
   // Whether the last Receive left things behind, as far as it knows.
   virtual bool more() const = 0;
   // Datagrams that full receive buffers dropped since the last call of this.

@@ -37,7 +37,7 @@ TEST_P(PortTest, CarriesOnePacket) {
   EXPECT_EQ(packets[0].bytes.size(), 64u);
   EXPECT_EQ(packets[0].bytes[0], 7);
   EXPECT_TRUE(flow.icrc.Verify(packets[0].bytes, 0));
-  const transport::Train& arrival = packets[0].arrival;
+  const transport::GroBatch& arrival = packets[0].arrival;
   EXPECT_EQ(arrival.source, local_.address);
   EXPECT_EQ(arrival.destination, local_.address);
   EXPECT_EQ(arrival.source_port, av_.source_port);
@@ -285,7 +285,7 @@ TEST_P(PortTest, IgnoresWhatIsNotOurs) {
   size_t arrivals = 0;
   size_t total = 0;
   while (arrivals < 2) {
-    for (const transport::Train& arrival : port_->Receive(true)) {
+    for (const transport::GroBatch& arrival : port_->Receive(true)) {
       ++arrivals;
       total += arrival.bytes.size();
       EXPECT_GT(arrival.segment_size, 0u);

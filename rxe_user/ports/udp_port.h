@@ -27,7 +27,7 @@ class UdpPort final : public Port {
   std::vector<int> ReceiveDescriptors() const override {
     return receiver_.Descriptors();
   }
-  std::span<const transport::Train> Receive(bool thorough) override {
+  std::span<const transport::GroBatch> Receive(bool thorough) override {
     return receiver_.Receive(thorough);
   }
   bool more() const override { return receiver_.more(); }

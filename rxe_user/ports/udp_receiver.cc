@@ -78,7 +78,7 @@ std::vector<int> UdpReceiver::Descriptors() const {
   return descriptors;
 }
 
-std::span<const transport::Train> UdpReceiver::Receive(bool thorough) {
+std::span<const transport::GroBatch> UdpReceiver::Receive(bool thorough) {
   arrivals_.clear();
   more_ = false;
   const size_t count = socket_count_.load(std::memory_order_acquire);
@@ -157,18 +157,18 @@ size_t UdpReceiver::Deliver(Socket& socket, size_t index) {
     ++counters_.rx_truncated;
     return 0;
   }
-  transport::Train train;
-  train.bytes = incoming.buffer.first(bytes);
-  train.segment_size = control.segment_size != 0 ? control.segment_size
+  transport::GroBatch batch;
+  batch.bytes = incoming.buffer.first(bytes);
+  batch.segment_size = control.segment_size != 0 ? control.segment_size
                                                  : std::max<size_t>(bytes, 1);
-  train.source = FromSocketAddress(incoming.from);
-  train.destination = socket.local.address;
-  train.source_port = ntohs(incoming.from.any.sa_family == AF_INET
+  batch.source = FromSocketAddress(incoming.from);
+  batch.destination = socket.local.address;
+  batch.source_port = ntohs(incoming.from.any.sa_family == AF_INET
                                 ? incoming.from.v4.sin_port
                                 : incoming.from.v6.sin6_port);
-  train.traffic_class = control.traffic_class;
-  train.hop_limit = control.hop_limit;
-  arrivals_.push_back(train);
+  batch.traffic_class = control.traffic_class;
+  batch.hop_limit = control.hop_limit;
+  arrivals_.push_back(batch);
   return bytes;
 }
 

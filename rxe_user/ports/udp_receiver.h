@@ -35,7 +35,7 @@ class UdpReceiver {
   absl::Status Add(const LocalAddress& local, int fd);
   bool Has(const wire::IpAddress& address) const;
   std::vector<int> Descriptors() const;
-  std::span<const transport::Train> Receive(bool thorough);
+  std::span<const transport::GroBatch> Receive(bool thorough);
   bool more() const { return more_; }
   uint64_t TakeOverflow();
   void AbandonInChild();
@@ -76,7 +76,7 @@ class UdpReceiver {
   PrefaultedBuffer memory_;
   std::array<Incoming, kBuffers> incoming_;
   std::array<mmsghdr, kBuffers> messages_{};
-  std::vector<transport::Train> arrivals_;
+  std::vector<transport::GroBatch> arrivals_;
   size_t hot_ = 0;  // the socket that had something last
   uint32_t tick_ = 0;
   bool more_ = false;

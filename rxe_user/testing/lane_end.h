@@ -37,7 +37,7 @@ class FakePort final : public Port {
     return 0xc000;
   }
   std::vector<int> ReceiveDescriptors() const override { return {}; }
-  std::span<const transport::Train> Receive(bool) override {
+  std::span<const transport::GroBatch> Receive(bool) override {
     calls += 'r';
     virtual_now += receive_cost;
     more_ = says_more && !on_the_wire.empty();
@@ -86,7 +86,7 @@ class FakePort final : public Port {
     uint16_t source_port;
   };
 
-  std::span<const transport::Train> arrivals;
+  std::span<const transport::GroBatch> arrivals;
   FakePort* peer = nullptr;           // gets what is sent here
   std::deque<Datagrams> on_the_wire;  // what the peer has sent
   std::vector<int> packets;           // of each burst that was sent
@@ -100,7 +100,7 @@ class FakePort final : public Port {
  private:
   bool more_ = false;
   std::deque<Datagrams> received_;
-  std::vector<transport::Train> received_arrivals_;
+  std::vector<transport::GroBatch> received_arrivals_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
   transport::Burst burst_{buffer_, 128};
   PortCounters counters_;

@@ -60,7 +60,7 @@ std::vector<LoopbackPortTest::Packet> LoopbackPortTest::Receive(size_t count) {
   while (packets.size() < count) {
     pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
     if (::poll(&fd, 1, 10'000) != 1) break;
-    for (const transport::Train& arrival : port_->Receive(true)) {
+    for (const transport::GroBatch& arrival : port_->Receive(true)) {
       uint16_t index = 0;
       for (size_t at = 0; at < arrival.bytes.size();
            at += arrival.segment_size) {

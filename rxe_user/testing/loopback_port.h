@@ -18,7 +18,7 @@ class LoopbackPortTest : public ::testing::Test {
   struct Packet {
     std::vector<uint8_t> bytes;
     uint16_t index;  // in its arrival
-    transport::Train arrival;
+    transport::GroBatch arrival;
   };
 
   // Opens `port_` at `address`, or fails the test; skips it where there is no

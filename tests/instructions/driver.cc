@@ -181,14 +181,14 @@ class End {
     uint64_t packets = 0;
     while (const transport::Burst* burst =
                endpoint_.PollTransmit(now, &sink_)) {
-      transport::Train train;
-      train.bytes = burst->bytes();
-      train.segment_size = burst->segment_size();
-      train.source = address_;
-      train.destination = peer.address_;
-      train.source_port = burst->flow()->av.source_port;
-      train.hop_limit = 64;
-      peer.endpoint_.OnTrain(train, now, nullptr);
+      transport::GroBatch batch;
+      batch.bytes = burst->bytes();
+      batch.segment_size = burst->segment_size();
+      batch.source = address_;
+      batch.destination = peer.address_;
+      batch.source_port = burst->flow()->av.source_port;
+      batch.hop_limit = 64;
+      peer.endpoint_.OnGroBatch(batch, now, nullptr);
       packets += static_cast<uint64_t>(burst->segments());
     }
     for (const uint64_t dropped : peer.endpoint_.counters().dropped) {

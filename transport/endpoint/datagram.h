@@ -13,7 +13,7 @@ namespace transport {
 
 // What one receive call brings: a UDP datagram, or several that GRO merged,
 // one after the other.
-struct Train {
+struct GroBatch {
   std::span<const uint8_t> bytes;  // UDP payloads
   size_t segment_size = 0;         // bytes of each but the last; > 0
   wire::IpAddress source;

@@ -74,23 +74,23 @@ Disposition Endpoint::Drop(Disposition why) {
   return why;
 }
 
-void Endpoint::OnTrain(const Train& train, Time now, StraySink* strays) {
+void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
   Datagram datagram;
-  datagram.source = train.source;
-  datagram.destination = train.destination;
-  datagram.source_port = train.source_port;
-  datagram.traffic_class = train.traffic_class;
-  datagram.hop_limit = train.hop_limit;
+  datagram.source = batch.source;
+  datagram.destination = batch.destination;
+  datagram.source_port = batch.source_port;
+  datagram.traffic_class = batch.traffic_class;
+  datagram.hop_limit = batch.hop_limit;
   const auto take = [&](size_t index, std::span<const uint8_t> bytes) {
     datagram.segment_index = static_cast<uint16_t>(index);
     datagram.bytes = bytes;
     const Disposition disposition = Take(datagram, now, strays);
     if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   };
-  std::span<const uint8_t> rest = train.bytes;
-  if (rest.size() > train.segment_size) {
-    const size_t last = (rest.size() - 1) / train.segment_size;
-    const size_t before = last * train.segment_size;
+  std::span<const uint8_t> rest = batch.bytes;
+  if (rest.size() > batch.segment_size) {
+    const size_t last = (rest.size() - 1) / batch.segment_size;
+    const size_t before = last * batch.segment_size;
     // It comes last, being the shortest, but was due before them. A program
     // that answers what it receives expects to hear of its former answer first.
     if (rest[before] == kAcknowledgement) {
@@ -100,7 +100,7 @@ void Endpoint::OnTrain(const Train& train, Time now, StraySink* strays) {
   }
   size_t index = 0;
   do {  // an empty datagram is one, too
-    const size_t bytes = std::min(rest.size(), train.segment_size);
+    const size_t bytes = std::min(rest.size(), batch.segment_size);
     take(index++, rest.first(bytes));
     rest = rest.subspan(bytes);
   } while (!rest.empty());

@@ -42,9 +42,9 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
 
   // --- Inputs.
-  // All packets of a train. An acknowledgement that ends it is heard of before
+  // All packets of a batch. An acknowledgement that ends it is heard of before
   // the requests that it shares it with. `strays` may be null.
-  void OnTrain(const Train& train, Time now, StraySink* strays);
+  void OnGroBatch(const GroBatch& batch, Time now, StraySink* strays);
   Disposition OnDatagram(const Datagram& datagram, Time now);
   // Runs every timer that is due.
   void OnTimer(Time now);

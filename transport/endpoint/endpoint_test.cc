@@ -309,9 +309,9 @@ TEST_F(CrowdTest, SixteenThousand) {
   EXPECT_EQ(peer.endpoint.counters().tx_datagrams, kCount);
 }
 
-// Packets of one train may be for several queue pairs, in any order, and all of
-// them are told to transmit.
-TEST_F(CrowdTest, ATrainForSeveral) {
+// Packets of one GRO batch may be for several queue pairs, in any order, and
+// all of them are told to transmit.
+TEST_F(CrowdTest, ABatchForSeveral) {
   Add(1000);
   Add(1001);
   struct Strays : StraySink {
@@ -336,13 +336,13 @@ TEST_F(CrowdTest, ATrainForSeveral) {
         .Store(packet, id++);
     bytes.insert(bytes.end(), packet.begin(), packet.end());
   }
-  Train train;
-  train.bytes = bytes;
-  train.segment_size = bytes.size() / 6;
-  train.source = peer.datagram.source;
-  train.destination = peer.datagram.destination;
-  train.source_port = peer.datagram.source_port;
-  peer.endpoint.OnTrain(train, peer.now, &strays);
+  GroBatch batch;
+  batch.bytes = bytes;
+  batch.segment_size = bytes.size() / 6;
+  batch.source = peer.datagram.source;
+  batch.destination = peer.datagram.destination;
+  batch.source_port = peer.datagram.source_port;
+  peer.endpoint.OnGroBatch(batch, peer.now, &strays);
   using Seen = std::pair<uint32_t, uint16_t>;
   EXPECT_EQ(strays.seen, std::vector<Seen>{Seen(77, 3)});
   EXPECT_EQ(peer.TransmitOne(), "ACK 102 msn 3");

@@ -63,13 +63,13 @@ TEST_F(PacketObserverTest, SeesEachSegmentOfWhatGroMerged) {
         peer.Build(peer.Request(kSendOnly, WirePeer::kPsn + i), 8);
     all.insert(all.end(), one.begin(), one.end());
   }
-  Train train;
-  train.bytes = all;
-  train.segment_size = all.size() / 3;
-  train.source = peer.datagram.source;
-  train.destination = peer.datagram.destination;
-  train.source_port = peer.datagram.source_port;
-  peer.endpoint.OnTrain(train, 5, nullptr);
+  GroBatch batch;
+  batch.bytes = all;
+  batch.segment_size = all.size() / 3;
+  batch.source = peer.datagram.source;
+  batch.destination = peer.datagram.destination;
+  batch.source_port = peer.datagram.source_port;
+  peer.endpoint.OnGroBatch(batch, 5, nullptr);
   ASSERT_EQ(recorder.seen.size(), 3u);
   for (uint16_t i = 0; i < 3; ++i) {
     EXPECT_EQ(recorder.seen[i].packet.segment_index, i);

@@ -54,7 +54,7 @@ void Requester::NoteLoss(Time now) {
   path()->OnLoss(now);
 }
 
-// What gets lost mostly is a packet train, or several.
+// What gets lost mostly is a packet batch, or several.
 void Requester::ResendGap() {
   constexpr uint32_t kGrowth = 4;
   const uint64_t limit = path()->window() / 2 / PacketCost();

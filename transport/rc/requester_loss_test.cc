@@ -138,7 +138,7 @@ std::string RunOf(const RequesterPeer& peer) {
          std::to_string(peer.sent.back().psn);
 }
 
-// Packets get lost in trains: a gap that goes on behind what has filled it is
+// Packets get lost in bursts: a gap that goes on behind what has filled it is
 // filled in ever longer runs, each of which takes a round trip.
 TEST(RequesterLossTest, ALongGapIsFilledInLongerAndLongerRuns) {
   RequesterPeer::Options options;

@@ -304,7 +304,7 @@ void Network::SendBurst(Node& node) {
   Node* to = FindNode(flow.av.destination);
   if (!link(node, *to).profile.impaired() && pcap_ == nullptr && !trace_ &&
       !filter && node.profile_.ip_id == IpIdMode::kSegment) {
-    SendTrain(node, *to, flow);
+    SendGroBatch(node, *to, flow);
     return;
   }
   const size_t size = burst.segment_size();
@@ -322,7 +322,7 @@ void Network::SendBurst(Node& node) {
   }
 }
 
-void Network::SendTrain(Node& from, Node& to, const transport::Flow& flow) {
+void Network::SendGroBatch(Node& from, Node& to, const transport::Flow& flow) {
   Link& link = this->link(from, to);
   const uint32_t index = NewPacket();
   Packet& packet = *packet_pool_[index];

@@ -144,7 +144,7 @@ class Node {
   uint64_t timers_at_once_ = 0;
 };
 
-// A packet (or a train of equal ones, the last perhaps shorter) on its way.
+// A packet (or a GRO batch of equal ones, the last perhaps shorter) on its way.
 struct Packet {
   std::vector<uint8_t> bytes;
   size_t segment_size = 0;  // bytes; a single packet has bytes.size()
@@ -241,7 +241,7 @@ class Network {
   // One packet onto the link; `bytes` are copied.
   void SendPacket(Node& from, Node& to, const transport::Flow& flow,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
-  void SendTrain(Node& from, Node& to, const transport::Flow& flow);
+  void SendGroBatch(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
   // A forged copy of `packet`, soon.
   void Forge(Node& to, const Packet& packet);

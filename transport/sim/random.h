@@ -45,7 +45,7 @@ class Random {
       __builtin_memcpy(data, &v, 8);
     }
     const uint64_t v = Next();
-    __builtin_memcpy(data, &v, bytes);
+    if (bytes > 0) __builtin_memcpy(data, &v, bytes);  // none of null, either
   }
 
  private:
