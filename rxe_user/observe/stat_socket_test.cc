@@ -172,27 +172,30 @@ TEST(StatSocket, OtherUsersAreRefused) {
 
 // A child of fork has no part in it, and its parent answers on.
 TEST(StatSocket, AChildDoesNotAnswer) {
-  int pipe_ends[2];
-  ASSERT_EQ(::pipe(pipe_ends), 0);
+  int ends[2];  // one for each
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   pid_t child = 0;
+  char byte = 'x';
   std::string name;
   {
     Serving serving([] { return "parent"; });
     name = Ours()[0];
     child = ::fork();
     if (child == 0) {
-      char byte;
-      (void)!::read(pipe_ends[0], &byte, 1);
+      (void)!::write(ends[1], &byte, 1);
+      (void)!::read(ends[1], &byte, 1);
       ::_exit(0);
     }
+    // It has left what fork gave it.
+    ASSERT_EQ(::read(ends[0], &byte, 1), 1);
     EXPECT_EQ(AskForReport(name)->text, "parent");
   }
   // The parent's is gone, though the child lives.
   EXPECT_EQ(AskForReport(name).status().code(), absl::StatusCode::kNotFound);
-  ASSERT_EQ(::write(pipe_ends[1], "x", 1), 1);
+  ASSERT_EQ(::write(ends[0], &byte, 1), 1);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  ::close(pipe_ends[0]);
-  ::close(pipe_ends[1]);
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 // A process that is stopped does not hold the tool up.
