@@ -58,6 +58,10 @@ def rxe_reads_badly(setting, kind):
 def scenarios(setting, kind):
     """The scenarios of verbs_pair that must end right."""
     out = [name for name in pair.scenarios() if name not in NAKED]
+    # rxe that has missed a packet of an unreliable WRITE takes no other any
+    # more, and of a SEND some others neither.
+    if setting.server == "guest":
+        out = [name for name in out if not name.startswith("uc_")]
     # 6.12 does not survive a READ that is asked for again around one of no
     # bytes: it refuses it (rxe_mr_copy warns of a memory region that is none)
     # or is silent.
