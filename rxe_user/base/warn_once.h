@@ -11,8 +11,8 @@ namespace rxe_user {
 // cancellation point. Thread: any.
 void Warn(const std::string& line);
 
-// Warn, the first time that it is said: what is wrong is
-// found over and over. Thread: any.
+// Warn, the first time that it is said: what is wrong is found over and over.
+// Thread: any.
 void WarnOnce(const std::string& line);
 
 // The same, once for each `topic`, whatever the line.

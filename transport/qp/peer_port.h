@@ -8,9 +8,9 @@
 //   or a response to something outstanding.
 // - What comes from another port is dropped. A change is believed only after
 //   the pinned port was silent for kSilence, and only with a packet that is
-//   expected. One that is not begins the silence
-//   anew, and doubles it, up to kSilence << kMaxRefused: while the peer is
-//   idle, somebody who guesses PSNs has so few guesses.
+//   expected. One that is not begins the silence anew, and doubles it, up to
+//   kSilence << kMaxRefused: while the peer is idle, somebody who guesses PSNs
+//   has so few guesses.
 // - A new path (RTR, or another address vector in SQD) forgets the port.
 #ifndef TRANSPORT_QP_PEER_PORT_H_
 #define TRANSPORT_QP_PEER_PORT_H_
