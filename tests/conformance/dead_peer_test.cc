@@ -79,30 +79,38 @@ class ManySides : public PairTest {
   Introduction theirs_ = {};
 };
 
-// --- The other process: this program, run for this test alone.
+// --- The other process: this program, which then has one test more.
 
 class PeerProcess : public ManySides {
- protected:
+ public:
   PeerProcess() { make_pair_ = false; }
+
+ private:
+  void TestBody() override {
+    const char* text = std::getenv(kPeerSocket);
+    ASSERT_NE(text, nullptr);
+    const int socket = std::atoi(text);
+    MakeSides();
+    Hear(socket);
+    ConnectSides(14);
+    Tell(socket);
+    // Asked to, destroys its queue pairs and says so; goes on until the test
+    // has closed its end.
+    char byte;
+    while (recv(socket, &byte, 1, 0) == 1) {
+      for (Side& side : sides_) DestroyQp(&side);
+      ASSERT_EQ(send(socket, &byte, 1, 0), 1);
+    }
+    DestroySides();
+  }
 };
 
-TEST_F(PeerProcess, DISABLED_Serves) {
-  const char* text = std::getenv(kPeerSocket);
-  ASSERT_NE(text, nullptr);
-  const int socket = std::atoi(text);
-  MakeSides();
-  Hear(socket);
-  ConnectSides(14);
-  Tell(socket);
-  // Asked to, destroys its queue pairs and says so; goes on until the test has
-  // closed its end.
-  char byte;
-  while (recv(socket, &byte, 1, 0) == 1) {
-    for (Side& side : sides_) DestroyQp(&side);
-    ASSERT_EQ(send(socket, &byte, 1, 0), 1);
-  }
-  DestroySides();
-}
+[[maybe_unused]] const testing::TestInfo* const kPeerProcess =
+    std::getenv(kPeerSocket) == nullptr
+        ? nullptr
+        : testing::RegisterTest(
+              "PeerProcess", "Serves", nullptr, nullptr, __FILE__, __LINE__,
+              []() -> PeerProcess* { return new PeerProcess; });
 
 // --- The test.
 
@@ -150,9 +158,8 @@ class DeadPeerTest
     std::vector<char*> environment;
     for (std::string& text : texts) environment.push_back(text.data());
     environment.push_back(nullptr);
-    std::string arguments[] = {
-        "peer", "--gtest_filter=PeerProcess.DISABLED_Serves",
-        "--gtest_also_run_disabled_tests", "--gtest_brief=1"};
+    std::string arguments[] = {"peer", "--gtest_filter=PeerProcess.Serves",
+                               "--gtest_brief=1"};
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
