@@ -1,5 +1,6 @@
 // What engines tell those who ask (rxe-user stat).
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -134,19 +135,22 @@ TEST_F(EngineReportTest, AForkedChildHasNoPartInIt) {
   auto node = MakeNode();
   const std::vector<std::string> names = Names();
   ASSERT_EQ(names.size(), 1u);
-  int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
+  int ends[2];  // one for each
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  char byte = 'x';
   const pid_t child = ::fork();
   if (child == 0) {
-    char byte;
-    (void)!::read(ends[0], &byte, 1);
+    (void)!::write(ends[1], &byte, 1);
+    (void)!::read(ends[1], &byte, 1);
     ::_exit(0);
   }
+  // It has left what fork gave it.
+  ASSERT_EQ(::read(ends[0], &byte, 1), 1);
   EXPECT_TRUE(AskForReport(names[0]).ok());
   node.reset();
   EXPECT_EQ(AskForReport(names[0]).status().code(),
             absl::StatusCode::kNotFound);
-  ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  ASSERT_EQ(::write(ends[0], &byte, 1), 1);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   ::close(ends[0]);
   ::close(ends[1]);
