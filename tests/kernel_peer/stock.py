@@ -15,7 +15,7 @@ from guest import GuestGone
 from places import Failure, How
 
 PORT = 18515
-LIMIT = 60  # seconds: emulation is slow, and this machine may be busy
+LIMIT = 300  # seconds: emulation is slow, and this machine may be busy
 
 
 @dataclass(frozen=True)
