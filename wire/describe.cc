@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "wire/aeth.h"
+#include "wire/describe_cm.h"
 
 namespace wire {
 namespace {
@@ -138,6 +139,7 @@ void VisitFields(const PacketView& packet, const Visitor& visit) {
   VisitBth(packet, visit);
   VisitExtended(packet, visit);
   visit(Decimal("payload", packet.payload().size()));
+  VisitCmFields(packet, visit);
 }
 
 std::string FieldText(const Field& field) {

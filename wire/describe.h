@@ -33,7 +33,8 @@ struct Field {
 };
 
 // Calls `visit` for each field in the order of the wire: opcode name first,
-// then BTH, extended headers, payload length.
+// then BTH, extended headers, payload length, and what a MAD of communication
+// management says.
 void VisitFields(const PacketView& packet,
                  const std::function<void(const Field&)>& visit);
 

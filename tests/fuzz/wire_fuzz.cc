@@ -4,7 +4,8 @@
 //
 // Bazel builds it with mutate_main.cc, as a short test. To fuzz for real:
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I.
-//     tests/fuzz/wire_fuzz.cc wire/{address,aeth,describe,frame,gf2}.cc
+//     tests/fuzz/wire_fuzz.cc wire/{address,aeth,cm,cm_names,describe}.cc
+//     wire/{describe_cm,frame,gf2,rdma_cm}.cc
 //     wire/{icrc,opcode,packet}.cc -lisal -o wire_fuzz
 
 #include <cstdint>

@@ -330,5 +330,24 @@ TEST(DecodeTest, StandardInput) {
   EXPECT_GT(result.lines().size(), 10u);
 }
 
+TEST(DecodeTest, MessagesOfTheConnectionManagerAreNamed) {
+  const Result text = Decode({.path = std::string(kGolden) + "cm_reject.pcap"});
+  ASSERT_EQ(text.lines().size(), 3u);
+  EXPECT_NE(text.lines()[0].find(" mad=CM_REQ "), std::string::npos);
+  EXPECT_NE(text.lines()[0].find(" port_space=0x06 "), std::string::npos);
+  EXPECT_NE(text.lines()[0].find(" cm_src=10.77.0.3 "), std::string::npos);
+  EXPECT_NE(text.lines()[1].find(" mad=CM_REJ "), std::string::npos);
+  EXPECT_NE(text.lines()[1].find(
+                " answered=REQ reason_code=8 reason=INVALID_SERVICE_ID "),
+            std::string::npos);
+
+  const Result json =
+      Decode({.path = std::string(kGolden) + "cm_reject.pcap", .json = true});
+  const auto req = nlohmann::json::parse(json.lines()[0]);
+  const auto rej = nlohmann::json::parse(json.lines()[1]);
+  EXPECT_EQ(req["mad"], "CM_REQ");
+  EXPECT_EQ(rej["remote_comm_id"], req["local_comm_id"]);
+}
+
 }  // namespace
 }  // namespace rxe_user_cli

@@ -1,0 +1,78 @@
+// How the RDMA CM names IP endpoints in CM messages (annex A11, RDMA IP CM
+// service): service IDs made of port space and port, and the header with the IP
+// addresses with which the private data of REQ and SIDR_REQ begins.
+
+#ifndef WIRE_RDMA_CM_H_
+#define WIRE_RDMA_CM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "wire/address.h"
+
+namespace wire {
+
+// What stands above the port in a service ID: an IP protocol number for TCP and
+// UDP, rdma_port_space's low byte for the others.
+enum class RdmaPortSpace : uint8_t {
+  kIpoib = 0x02,
+  kTcp = 0x06,
+  kUdp = 0x11,
+  kIb = 0x3f,
+};
+
+// 0x0000000001pppppp: the port space, then the port (A11.2).
+constexpr uint64_t RdmaServiceId(uint8_t port_space, uint16_t port) {
+  return uint64_t{1} << 24 | uint64_t{port_space} << 16 | port;
+}
+constexpr uint64_t RdmaServiceId(RdmaPortSpace port_space, uint16_t port) {
+  return RdmaServiceId(static_cast<uint8_t>(port_space), port);
+}
+// For listeners on all ports of a port space.
+inline constexpr uint64_t kRdmaPortSpaceMask = 0xffffffffffff0000;
+
+struct RdmaService {
+  uint8_t port_space = 0;
+  uint16_t port = 0;
+
+  bool operator==(const RdmaService&) const = default;
+};
+// Absent if the service ID is none of the RDMA IP CM service.
+constexpr std::optional<RdmaService> ParseRdmaServiceId(uint64_t service_id) {
+  if (service_id >> 24 != 1) return std::nullopt;
+  return RdmaService{.port_space = static_cast<uint8_t>(service_id >> 16),
+                     .port = static_cast<uint16_t>(service_id)};
+}
+
+// The Q_Key of queue pairs in port space UDP (RDMA_UDP_QKEY).
+inline constexpr uint32_t kRdmaUdpQkey = 0x01234567;
+
+inline constexpr size_t kRdmaCmHeaderSize = 36;
+
+// The header of the private data (A11.3). IPv4 addresses stand in the last four
+// of 16 bytes, behind zeros.
+struct RdmaCmHeader {
+  uint8_t major_version = 0;  // 4 bits
+  uint8_t minor_version = 0;  // 4 bits
+  uint8_t ip_version = 4;     // 4 bits: 4 or 6
+  uint16_t source_port = 0;
+  // Mapped into IPv6 when `ip_version` is 4.
+  IpAddress source;
+  IpAddress destination;
+
+  bool operator==(const RdmaCmHeader&) const = default;
+};
+
+// From the beginning of private data. Absent if it is too short, or if major
+// version or IP version are unknown.
+std::optional<RdmaCmHeader> ParseRdmaCmHeader(
+    std::span<const uint8_t> private_data);
+
+// Writes kRdmaCmHeaderSize bytes.
+void EmitRdmaCmHeader(const RdmaCmHeader& header, uint8_t* out);
+
+}  // namespace wire
+
+#endif  // WIRE_RDMA_CM_H_
