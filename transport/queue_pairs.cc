@@ -2,6 +2,7 @@
 
 #include "transport/rc/rc_queue_pair.h"
 #include "transport/uc/uc_queue_pair.h"
+#include "transport/ud/ud_queue_pair.h"
 
 namespace transport {
 
@@ -17,6 +18,7 @@ std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
     case QpType::kUc:
       return std::make_unique<UcQueuePair>(endpoint, config);
     case QpType::kUd:
+      return std::make_unique<UdQueuePair>(endpoint, config);
     case QpType::kXrcTarget:
       break;
   }

@@ -98,6 +98,8 @@ struct QpCounters {
   uint32_t dropped_state = 0;
   uint32_t dropped_type = 0;
   uint32_t dropped_pkey = 0;
+  uint32_t dropped_qkey = 0;
+  uint32_t out_of_buffer = 0;
   uint32_t dropped_window = 0;
   uint32_t dropped_response = 0;
   uint32_t dropped_conflict = 0;
@@ -121,7 +123,8 @@ inline constexpr Counter kQpCounters[] = {
      TRANSPORT_COUNTER(QpCounters, rx_packets)},
     {"rcvd_bytes", CounterUnit::kBytes, "bytes received, BTH to ICRC",
      TRANSPORT_COUNTER(QpCounters, rx_bytes)},
-    {"rdma_sends", CounterUnit::kMessages, "SENDs that were acknowledged",
+    {"rdma_sends", CounterUnit::kMessages,
+     "SENDs that were acknowledged, or sent (UC, UD)",
      TRANSPORT_COUNTER(QpCounters, requests[0])},
     {"rdma_writes", CounterUnit::kMessages,
      "RDMA WRITEs that were acknowledged",
@@ -189,6 +192,11 @@ inline constexpr Counter kQpCounters[] = {
      TRANSPORT_COUNTER(QpCounters, dropped_type)},
     {"rx_drop_pkey", CounterUnit::kPackets, "dropped: wrong P_Key",
      TRANSPORT_COUNTER(QpCounters, dropped_pkey)},
+    {"rx_drop_qkey", CounterUnit::kPackets, "dropped: wrong Q_Key (UD)",
+     TRANSPORT_COUNTER(QpCounters, dropped_qkey)},
+    {"out_of_buffer", CounterUnit::kPackets,
+     "dropped: no receive was posted (UD)",
+     TRANSPORT_COUNTER(QpCounters, out_of_buffer)},
     {"rx_drop_psn", CounterUnit::kPackets,
      "dropped: PSN neither expected nor one that can be answered again",
      TRANSPORT_COUNTER(QpCounters, dropped_window)},
@@ -202,7 +210,7 @@ inline constexpr Counter kQpCounters[] = {
      "dropped: kept beyond a gap that did not fill",
      TRANSPORT_COUNTER(QpCounters, dropped_held)},
     {"rx_drop_message", CounterUnit::kPackets,
-     "dropped: part of a message that is not delivered (UC)",
+     "dropped: part of a message that is not delivered (UC, UD)",
      TRANSPORT_COUNTER(QpCounters, dropped_message)},
     {"np_cnp_sent", CounterUnit::kPackets,
      "congestion notification packets sent",

@@ -148,6 +148,8 @@ struct AddressVector {
   uint8_t gid_index = 0;
   uint8_t service_level = 0;
   uint16_t dlid = 0;
+
+  bool operator==(const AddressVector&) const = default;
 };
 
 }  // namespace transport

@@ -28,7 +28,7 @@ struct SendRequest {
   uint32_t rkey = 0;
   uint64_t compare_add = 0;  // atomics
   uint64_t swap = 0;
-  // UD only. Null for connected types.
+  // UD only: where it goes, complete; copied. Null for connected types.
   const AddressVector* ah = nullptr;
   uint32_t remote_qpn = 0;
   uint32_t remote_qkey = 0;

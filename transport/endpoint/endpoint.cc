@@ -49,6 +49,10 @@ struct Endpoint::Impl {
   // a time: the next one follows when that has had its turn.
   void WakeWaiting(SharedPath* path);
   size_t TurnBytes(const EndpointLink& link) const;
+  // One queue pair more, or less, sends to it: made and erased with the first
+  // and the last.
+  SharedPath* Join(const wire::IpAddress& destination);
+  void Leave(SharedPath* path);
   void NoteReceivedData(EndpointLink* link, Time now);
   void RemoveFromRecent(EndpointLink* link);
 
@@ -364,13 +368,7 @@ void Endpoint::Unregister(EndpointQp* qp, const QpCounters& counters) {
 
 Path* Endpoint::Connect(EndpointQp* qp, const Flow* flow) {
   EndpointLink* const link = &qp->link();
-  std::unique_ptr<SharedPath>& path = impl_->paths[flow->av.destination];
-  if (path == nullptr) {
-    path = std::make_unique<SharedPath>();
-    path->destination = flow->av.destination;
-  }
-  path->Join();
-  SharedPath* const joined = path.get();  // the map may move its entries
+  SharedPath* const joined = impl_->Join(flow->av.destination);
   Disconnect(qp);
   link->flow = flow;
   link->path = joined;
@@ -386,11 +384,36 @@ void Endpoint::Disconnect(EndpointQp* qp) {
   impl_->scheduler.StopWaiting(link);
   // It may have been woken for a window that it will not use.
   impl_->WakeWaiting(path);
-  if (path->Leave()) {
-    // By value: the key must outlive what it names.
-    const wire::IpAddress destination = path->destination;
-    impl_->paths.erase(destination);
+  impl_->Leave(path);
+}
+
+void Endpoint::Direct(EndpointQp* qp, const Flow* flow) {
+  qp->link().flow = flow;
+}
+
+Path* Endpoint::JoinPath(const wire::IpAddress& destination) {
+  return impl_->Join(destination);
+}
+
+void Endpoint::LeavePath(Path* path) {
+  impl_->Leave(static_cast<SharedPath*>(path));
+}
+
+SharedPath* Endpoint::Impl::Join(const wire::IpAddress& destination) {
+  std::unique_ptr<SharedPath>& path = paths[destination];
+  if (path == nullptr) {
+    path = std::make_unique<SharedPath>();
+    path->destination = destination;
   }
+  path->Join();
+  return path.get();  // the map may move its entries
+}
+
+void Endpoint::Impl::Leave(SharedPath* path) {
+  if (!path->Leave()) return;
+  // By value: the key must outlive what it names.
+  const wire::IpAddress destination = path->destination;
+  paths.erase(destination);
 }
 
 // --- Those that received data.

@@ -85,6 +85,13 @@ class Endpoint {
   // until Disconnect. Queue pairs that speak with one address share its path.
   Path* Connect(EndpointQp* qp, const Flow* flow);
   void Disconnect(EndpointQp* qp);  // harmless when not connected
+  // A queue pair without a peer: what it sends next goes by `flow`, which stays
+  // until the next call, and until the burst that was begun for it is sent. It
+  // knows the paths itself, each from JoinPath to LeavePath, and never waits
+  // for a window.
+  void Direct(EndpointQp* qp, const Flow* flow);
+  Path* JoinPath(const wire::IpAddress& destination);
+  void LeavePath(Path* path);
   // After a call by the application: what `qp` wants may have changed.
   void Update(EndpointQp* qp, Time now);
   PacketArenaPool* arena_pool();

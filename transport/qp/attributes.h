@@ -22,7 +22,8 @@ struct QpCapacity {
 // What is fixed at creation. Pointers are borrowed and outlive the queue pair.
 struct QpConfig {
   QpType type = QpType::kRc;
-  bool signal_all = false;  // sq_sig_all
+  bool signal_all = false;   // sq_sig_all
+  uint16_t port_mtu = 4096;  // bytes; the longest message of UD
   uint32_t qpn = 0;
   PdId pd = 0;
   QpCapacity capacity;

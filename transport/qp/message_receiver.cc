@@ -62,6 +62,30 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
   return Complete(completion, now);
 }
 
+ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
+                                                std::span<const uint8_t> header,
+                                                Time now) {
+  const std::span<const uint8_t> payload = packet.payload();
+  if (!TakeReceive()) return kNoReceive;
+  progress_.received = 0;
+  // Nothing is placed of what does not fit whole.
+  if (header.size() + payload.size() > capacity_) return kReceiveTooShort;
+  ReceiveOutcome placed = PlaceInReceive(header, false);
+  if (placed == kPlaced) placed = PlaceInReceive(payload, true);
+  if (placed != kPlaced) return placed;
+  Completion completion;
+  completion.opcode = WcOpcode::kReceive;
+  completion.flags = kWcGrh;
+  if (packet.info().Has(wire::kImmDt)) {
+    completion.flags |= kWcWithImm;
+    completion.imm_be_or_rkey = packet.imm_be();
+  }
+  completion.byte_len = static_cast<uint32_t>(progress_.received);
+  completion.src_qpn = packet.deth().src_qpn;
+  completion.solicited = packet.bth().solicited;
+  return Complete(completion, now);
+}
+
 ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
                                              Time now) {
   const wire::OpcodeInfo& info = packet.info();
@@ -120,15 +144,17 @@ bool MessageReceiver::TakeReceive() {
   has_receive_ = true;
   progress_.sge = 0;
   progress_.sge_offset = 0;
-  capacity_ = 0;
-  for (const Sge& sge : receive_.sges) capacity_ += sge.length;
+  uint64_t capacity = 0;
+  for (const Sge& sge : receive_.sges) capacity += sge.length;
+  capacity_ =
+      static_cast<uint32_t>(std::min<uint64_t>(capacity, wire::kMaxMessage));
   return true;
 }
 
 ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                                bool ends) {
   const uint64_t after = progress_.received + payload.size();
-  if (after > capacity_ || after > wire::kMaxMessage) return kReceiveTooShort;
+  if (after > capacity_) return kReceiveTooShort;
   progress_.received = after;
   while (!payload.empty()) {
     const Sge& sge = receive_.sges[progress_.sge];

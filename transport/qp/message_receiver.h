@@ -55,6 +55,10 @@ class MessageReceiver {
   // Executes the next packet of a SEND or WRITE (`kind`).
   ReceiveOutcome Receive(const wire::PacketView& packet, RequestKind kind,
                          Time now);
+  // Executes a datagram: `header`, then its payload, go into one receive.
+  // kNoReceive, kReceiveTooShort, kReceiveNotWritable, kCompleted, kCqLost.
+  ReceiveOutcome ReceiveDatagram(const wire::PacketView& packet,
+                                 std::span<const uint8_t> header, Time now);
   // The receive in use ends with `status`, and the message with it.
   void FailReceive(WcStatus status, Time now);
   // Gives up the message. Its receive, if it has taken one, is the next one's.
@@ -82,8 +86,9 @@ class MessageReceiver {
   QpCore& core_;
   Progress progress_;
   bool has_receive_ = false;
+  // Bytes that `receive_` has room for, up to the longest message.
+  uint32_t capacity_ = 0;
   ReceiveWqe receive_;
-  uint64_t capacity_ = 0;  // bytes of `receive_`
   // WRITE: where the message began, and how long it is.
   wire::Reth target_;
 };

@@ -31,7 +31,7 @@ bool Packetizer::Begin(uint64_t index, uint64_t position, uint32_t count,
   const size_t pad = wire::PadCount(payload_);
   bth_ = {};
   bth_.opcode = wire::MakeOpcode(core_.transport, of_position);
-  bth_.dest_qpn = core_.attributes.dest_qpn;
+  bth_.dest_qpn = dest_qpn_;
   bth_.psn = psn;
   bth_.pad_count = static_cast<uint8_t>(pad);
   bth_.solicited =
@@ -57,6 +57,7 @@ void Packetizer::EmitHeaders() {
   const bool swaps = wqe.opcode == SendOpcode::kCompareSwap;
   wire::Headers headers;
   headers.bth = bth_;
+  headers.deth = {.qkey = qkey_, .src_qpn = core_.config.qpn};
   headers.xrc_srqn = wqe.remote_srqn;
   headers.imm_be = wqe.imm_be_or_rkey;
   headers.invalidate_rkey = wqe.imm_be_or_rkey;

@@ -24,8 +24,15 @@ class Packetizer {
   Packetizer(QpCore& core, Burst* burst)
       : core_(core),
         burst_(burst),
+        dest_qpn_(core.attributes.dest_qpn),
         buffer_(*core.config.memory, core.config.pd, core.config.qpn,
                 kAccessLocalRead) {}
+
+  // UD: the queue pair that the next ones go to, and its Q_Key.
+  void SetDestination(uint32_t qpn, uint32_t qkey) {
+    dest_qpn_ = qpn;
+    qkey_ = qkey;
+  }
 
   // Which packet: `position` counts those of work request `index`, whose
   // `packets` has been set. `count`: how many response packets a READ asks for,
@@ -64,6 +71,8 @@ class Packetizer {
 
   QpCore& core_;
   Burst* const burst_;
+  uint32_t dest_qpn_;
+  uint32_t qkey_ = 0;
 
   // --- The packet that was begun.
   uint64_t index_ = 0;

@@ -50,15 +50,14 @@ QpReport QueuePair::Report() const {
 
 int QueuePair::PostSend(const SendRequest& request, Time now) {
   const Posting posting = PostingSend(config().type, state());
-  if (posting == Posting::kRefused ||
-      !IsOffered(config().type, request.opcode)) {
-    return EINVAL;
-  }
+  if (posting == Posting::kRefused) return EINVAL;
+  if (const int error = CheckRequest(request)) return error;
   if (const int error = core_.send_queue.Push(request)) return error;
   if (posting == Posting::kFlushed) {
     FlushSends(now);
     return 0;
   }
+  if (is_datagram()) TakeAddress(request);
   OnPosted(now);
   ActOnFindings(now);
   // A request that is held makes no turn: Resume finds it. One that has a turn
@@ -70,11 +69,16 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
 }
 
 int QueuePair::CheckSend(const SendRequest& request) const {
-  if (PostingSend(config().type, state()) == Posting::kRefused ||
-      !IsOffered(config().type, request.opcode)) {
-    return EINVAL;
-  }
+  if (PostingSend(config().type, state()) == Posting::kRefused) return EINVAL;
+  if (const int error = CheckRequest(request)) return error;
   return core_.send_queue.Check(request);
+}
+
+int QueuePair::CheckRequest(const SendRequest& request) const {
+  if (!IsOffered(config().type, request.opcode)) return EINVAL;
+  const bool addressed =
+      request.ah != nullptr && request.remote_qpn <= wire::kQpnMask;
+  return is_datagram() && !addressed ? EINVAL : 0;
 }
 
 uint32_t QueuePair::SendRoom() const {
@@ -114,7 +118,11 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_state;
     return false;
   }
-  if (received.origin == Origin::kElsewhere) {
+  // A congestion notification is about a way that was taken, so it comes from
+  // there also to those who have no peer.
+  const bool from_anybody =
+      is_datagram() && packet.transport() == wire::Transport::kUd;
+  if (received.origin == Origin::kElsewhere && !from_anybody) {
     ++counters.dropped_source;
     return false;
   }
@@ -123,6 +131,7 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_pkey;
     return false;
   }
+  if (is_datagram()) return true;
   if (received.origin != Origin::kPeerPort) return AdmitPort(received, now);
   peer_port_.Heard(now);
   return true;
@@ -163,7 +172,9 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
   core_.counters.rx_bytes += received.datagram->bytes.size();
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++core_.counters.cnps_received;
-    if (state() != QpState::kRtr) core_.path->OnCongestionNotification(now);
+    if (state() != QpState::kRtr && core_.path != nullptr) {
+      core_.path->OnCongestionNotification(now);
+    }
     return false;
   }
   // Before the port is known, only what is expected is the peer's for certain.
@@ -258,7 +269,7 @@ Interests QueuePair::TakeInterests(Time now) {
 
 Interests QueuePair::Transmit(Time now, const TransmitTurn& turn,
                               Burst* burst) {
-  if (!flow_) return TakeInterests(now);
+  if (link().flow == nullptr) return TakeInterests(now);
   if (cnp_due_) TransmitCnp(burst);
   Interests want = TransmitService(now, turn, burst);
   core_.counters.tx_packets += burst->segments();

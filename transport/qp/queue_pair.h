@@ -1,6 +1,6 @@
 // A queue pair: what all transport services have in common. Attributes and the
 // state machine, send and receive queue, admission of packets, congestion
-// notification, events. A service (rc/, uc/) derives from it;
+// notification, events. A service (rc/, uc/, ud/) derives from it;
 // transport/queue_pairs.h makes one by type.
 //
 // Nothing here does I/O, reads a clock or takes a lock: see Endpoint. The calls
@@ -101,12 +101,14 @@ class QueuePair : public EndpointQp {
   // Its part of the report: PSNs.
   virtual void ReportService(QpReport* report) const = 0;
 
+  // A datagram service: `request`, which has an address, has just been queued.
+  virtual void TakeAddress(const SendRequest& /*request*/) {}
   // A work request has been queued, in RTS or SQD.
   virtual void OnPosted(Time now) = 0;
   // Packets whose source and P_Key have been checked. True if their PSN is
   // within the window: a request that is expected or a little ahead, a response
   // to something outstanding. Only of such a packet anything is learned that
-  // goes beyond its own answer.
+  // goes beyond its own answer. A datagram's source is anybody.
   virtual bool OnRequest(const Received& received, Time now) = 0;
   virtual bool OnResponse(const Received& received, Time now) = 0;
   // Whether the peer would send this now: the request that is next, or a
@@ -125,6 +127,8 @@ class QueuePair : public EndpointQp {
   bool sends() const {
     return state() == QpState::kRts || state() == QpState::kSqd;
   }
+  // Without a connection: packets come from everywhere.
+  bool is_datagram() const { return core_.transport == wire::Transport::kUd; }
   Endpoint& endpoint() { return endpoint_; }
   QpCore& core() { return core_; }
   const QpCore& core() const { return core_; }
@@ -163,6 +167,8 @@ class QueuePair : public EndpointQp {
   void JoinPath();
   void LeavePath();
 
+  // What PostSend and CheckSend answer that no send queue knows. 0 or EINVAL.
+  int CheckRequest(const SendRequest& request) const;
   bool Admit(const Received& received, Time now);
   // From another port than the one that is known to be the peer's.
   bool AdmitPort(const Received& received, Time now);
@@ -174,7 +180,7 @@ class QueuePair : public EndpointQp {
   Endpoint& endpoint_;
   QpCore core_;
   MessageReceiver receiver_;
-  std::optional<Flow> flow_;  // from RTR on
+  std::optional<Flow> flow_;  // to the peer, from RTR on
   PeerPort peer_port_;
   bool communication_established_ = false;
   bool last_wqe_reported_ = false;

@@ -96,7 +96,10 @@ constexpr SendOperation kUnknown;
 }  // namespace
 
 bool IsOffered(QpType type, SendOpcode opcode) {
-  if (type != QpType::kUc) return true;
+  if (type != QpType::kUc && type != QpType::kUd) return true;
+  if (type == QpType::kUd) {
+    return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm;
+  }
   const SendKind kind = GetSendOperation(opcode).kind;
   return kind == SendKind::kLocal ||
          (kind == SendKind::kMessage &&

@@ -3,6 +3,11 @@
 namespace transport {
 
 uint32_t RequiredAttributes(QpType type, QpState to) {
+  if (type == QpType::kUd) {
+    return kQpState | (to == QpState::kInit  ? kQpPkeyIndex | kQpPort | kQpQkey
+                       : to == QpState::kRts ? kQpSqPsn
+                                             : 0u);
+  }
   const bool reliable = type != QpType::kUc;
   switch (to) {
     case QpState::kInit:

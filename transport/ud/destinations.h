@@ -1,0 +1,59 @@
+// The destinations that a queue pair of datagrams sends to: each with its flow
+// on the wire and its path.
+#ifndef TRANSPORT_UD_DESTINATIONS_H_
+#define TRANSPORT_UD_DESTINATIONS_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "transport/base/flow.h"
+#include "transport/base/types.h"
+#include "transport/endpoint/endpoint.h"
+#include "transport/endpoint/path.h"
+
+namespace transport {
+
+// It stays where it is, and on its path, as long as it is known.
+struct Destination {
+  explicit Destination(const AddressVector& av) : flow(av) {}
+  const Flow flow;
+  Path* path = nullptr;
+  bool in_use = false;  // while Destinations tidies up
+};
+
+class Destinations {
+ public:
+  // Is not forgotten while there are fewer: applications come back to those to
+  // which they have sent before.
+  static constexpr size_t kKept = 256;
+
+  // `endpoint` outlives it.
+  explicit Destinations(Endpoint& endpoint) : endpoint_(endpoint) {}
+  ~Destinations() { Clear(); }
+
+  // The one that `av` names; made if it is not known.
+  Destination* Find(const AddressVector& av);
+  // More are known than are worth keeping: those for which `for_each_in_use`
+  // does not call its argument are forgotten.
+  bool full() const { return known_.size() >= limit_; }
+  void Tidy(const std::function<void(const std::function<void(Destination*)>&)>&
+                for_each_in_use);
+  void Clear();
+  size_t size() const { return known_.size(); }
+
+ private:
+  struct Hash {
+    size_t operator()(const AddressVector& av) const;
+  };
+
+  Endpoint& endpoint_;
+  absl::flat_hash_map<AddressVector, std::unique_ptr<Destination>, Hash> known_;
+  Destination* last_ = nullptr;  // that Find has returned
+  size_t limit_ = kKept;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_UD_DESTINATIONS_H_

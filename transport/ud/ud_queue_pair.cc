@@ -1,0 +1,178 @@
+#include "transport/ud/ud_queue_pair.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "wire/grh.h"
+#include "wire/psn.h"
+
+namespace transport {
+
+UdQueuePair::UdQueuePair(Endpoint& endpoint, const QpConfig& config)
+    : QueuePair(endpoint, config, wire::Transport::kUd),
+      mask_(std::bit_ceil(std::max(config.capacity.max_send_wr, 1u)) - 1),
+      addresses_(mask_ + 1),
+      destinations_(endpoint) {}
+
+UdQueuePair::~UdQueuePair() { EnterReset(); }
+
+// --- States.
+
+void UdQueuePair::StartReceiving() {
+  core().attributes.path_mtu = config().port_mtu;
+}
+
+void UdQueuePair::StartSending(Time /*now*/) {
+  next_psn_ = core().attributes.sq_psn;
+  sending_ = true;
+}
+
+// A message is one packet, so none is ever in the midst of being sent.
+void UdQueuePair::Drain(Time /*now*/) {
+  draining_ = true;
+  core().NoteDrained();
+}
+
+void UdQueuePair::Resume(Time /*now*/) {
+  draining_ = false;
+  sending_ = true;
+}
+
+void UdQueuePair::OnReset() {
+  StopSending();
+  endpoint().Direct(this, nullptr);
+  core().path = nullptr;
+  current_ = nullptr;
+  destinations_.Clear();
+}
+
+void UdQueuePair::ReportService(QpReport* report) const {
+  report->send_psn = report->unacked_psn = next_psn_;
+  if (current_ == nullptr) return;
+  report->source = current_->flow.av.source;
+  report->destination = current_->flow.av.destination;
+  report->source_port = current_->flow.av.source_port;
+}
+
+// --- Sending (IBA vol. 1, 9.8.3.1).
+
+void UdQueuePair::TakeAddress(const SendRequest& request) {
+  const SendQueue& queue = core().send_queue;
+  if (destinations_.full()) {
+    destinations_.Tidy([this, &queue](const auto& in_use) {
+      for (uint64_t i = queue.head(); i + 1 < queue.tail(); ++i) {
+        in_use(AddressOf(i).to);
+      }
+      if (current_ != nullptr) in_use(current_);
+    });
+  }
+  AddressOf(queue.tail() - 1) = {.to = destinations_.Find(*request.ah),
+                                 .qpn = request.remote_qpn,
+                                 .qkey = request.remote_qkey};
+}
+
+void UdQueuePair::Direct() {
+  Destination* const to = AddressOf(core().send_queue.head()).to;
+  if (to == current_) return;
+  current_ = to;
+  core().path = to->path;
+  endpoint().Direct(this, &to->flow);
+}
+
+Interests UdQueuePair::TakeServiceInterests(Time now) {
+  Interests want;
+  if (!HasPackets()) return want;
+  Direct();
+  if (core().path->MaySendUnacknowledged(now)) {
+    want.wants = Interests::kData;
+  } else {
+    want.deadline = core().path->paced_until();
+  }
+  return want;
+}
+
+Interests UdQueuePair::TransmitService(Time now, const TransmitTurn& turn,
+                                       Burst* burst) {
+  if (!turn.acks_only && core().path->MaySendUnacknowledged(now)) {
+    Packetizer packetizer(core(), burst);
+    // A burst has one destination.
+    while (HasPackets() && AddressOf(core().send_queue.head()).to == current_ &&
+           burst->bytes().size() < turn.bytes && SendNext(now, &packetizer)) {
+    }
+    core().path->OnSentUnacknowledged(
+        burst->bytes().size() + burst->segments() * Path::kPacketOverhead, now);
+  }
+  return TakeServiceInterests(now);
+}
+
+bool UdQueuePair::SendNext(Time now, Packetizer* packetizer) {
+  SendQueue& queue = core().send_queue;
+  const uint64_t index = queue.head();
+  SendWqe& wqe = queue.at(index);
+  if (wqe.length > config().port_mtu) {
+    FailSend(WcStatus::kLocalLengthError, now);
+    return false;
+  }
+  wqe.packets = 1;
+  const Address& address = AddressOf(index);
+  packetizer->SetDestination(address.qpn, (address.qkey & kOwnQkey) != 0
+                                              ? core().attributes.qkey
+                                              : address.qkey);
+  if (!packetizer->Begin(index, 0, 1, next_psn_)) return false;
+  if (packetizer->Fill(1, true) != MemoryStatus::kOk) {
+    FailSend(WcStatus::kLocalProtectionError, now);
+    return false;
+  }
+  packetizer->Commit();
+  next_psn_ = wire::PsnAdd(next_psn_, 1);
+  core().CompleteSend(WcStatus::kSuccess, now);
+  if (!core().send_cq_lost) return true;
+  StopSending();
+  core().Fail();
+  return false;
+}
+
+void UdQueuePair::FailSend(WcStatus status, Time now) {
+  StopSending();
+  core().CompleteSend(status, now);
+  core().FailSends();
+}
+
+// --- Receiving (9.8.3.2).
+
+bool UdQueuePair::OnRequest(const Received& received, Time now) {
+  const wire::PacketView& packet = *received.packet;
+  QpCounters& counters = core().counters;
+  if (packet.deth().qkey != core().attributes.qkey) {
+    ++counters.dropped_qkey;
+    return false;
+  }
+  if (packet.payload().size() > config().port_mtu) {
+    ++counters.dropped_message;
+    return false;
+  }
+  const Datagram& datagram = *received.datagram;
+  uint8_t header[wire::kGrhSize];
+  wire::EmitGrh({.source = datagram.source,
+                 .destination = datagram.destination,
+                 .traffic_class = datagram.traffic_class,
+                 .hop_limit = datagram.hop_limit},
+                datagram.bytes.size(), header);
+  switch (receiver().ReceiveDatagram(packet, header, now)) {
+    case ReceiveOutcome::kNoReceive:
+      ++counters.out_of_buffer;
+      break;
+    case ReceiveOutcome::kReceiveTooShort:
+      receiver().FailReceive(WcStatus::kLocalLengthError, now);
+      break;
+    case ReceiveOutcome::kReceiveNotWritable:
+      receiver().FailReceive(WcStatus::kLocalProtectionError, now);
+      core().Fail();
+      break;
+    default:
+      break;
+  }
+  return false;  // there is no peer of whom to learn anything
+}
+
+}  // namespace transport

@@ -1,0 +1,91 @@
+// A queue pair of unreliable datagrams (IBA vol. 1, 9.8.3; annex A17): SEND,
+// with immediate or without, each in one packet, to any queue pair that has the
+// same Q_Key. Nothing is acknowledged and nothing sent again.
+//
+// A work request names its destination. It completes when its packet has been
+// given to the wire, and in order: what the path to its destination holds up
+// holds up those behind it (Path, "without acknowledgements"). A message that
+// is longer than the port's MTU ends with kLocalLengthError, and the send queue
+// with it: state SQE (IBA vol. 1, 10.3.1.7; 11.6.2).
+//
+// What cannot be taken is dropped and counted: a wrong Q_Key or P_Key, a packet
+// for which no receive is posted. A receive that is too short ends with
+// kLocalLengthError (11.6.2) and the queue pair goes on (9.9.3, class E), since
+// anybody may send. Only a receive whose memory is not there ends it.
+//
+// Congestion marks are not answered by CNPs; those that come from the
+// destination in use slow its path down.
+#ifndef TRANSPORT_UD_UD_QUEUE_PAIR_H_
+#define TRANSPORT_UD_UD_QUEUE_PAIR_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/qp/packetizer.h"
+#include "transport/qp/queue_pair.h"
+#include "transport/ud/destinations.h"
+
+namespace transport {
+
+class UdQueuePair final : public QueuePair {
+ public:
+  UdQueuePair(Endpoint& endpoint, const QpConfig& config);
+  ~UdQueuePair() override;
+
+ private:
+  // A remote Q_Key with this bit is replaced by the queue pair's own (IBA vol.
+  // 1, 10.2.5, "controlled Q_Keys").
+  static constexpr uint32_t kOwnQkey = 0x80000000;
+
+  // Where a queued work request goes.
+  struct Address {
+    Destination* to = nullptr;
+    uint32_t qpn = 0;
+    uint32_t qkey = 0;
+  };
+
+  // --- QueuePair.
+  void StartReceiving() override;
+  void StartSending(Time now) override;
+  void Drain(Time now) override;
+  void Resume(Time now) override;
+  bool Drained() const override { return draining_; }
+  void OnError() override { StopSending(); }
+  void OnReset() override;
+  void ReportService(QpReport* report) const override;
+  void TakeAddress(const SendRequest& request) override;
+  void OnPosted(Time) override {}
+  bool OnRequest(const Received& received, Time now) override;
+  // UD has no responses.
+  bool OnResponse(const Received&, Time) override { return false; }
+  bool IsExpected(const wire::PacketView&) const override { return false; }
+  void OnServiceTimer(Time) override {}
+  Interests TakeServiceInterests(Time now) override;
+  Interests TransmitService(Time now, const TransmitTurn& turn,
+                            Burst* burst) override;
+
+  void StopSending() { sending_ = draining_ = false; }
+  bool HasPackets() const {
+    return sending_ && !draining_ && !core().send_queue.empty();
+  }
+  Address& AddressOf(uint64_t index) { return addresses_[index & mask_]; }
+  // The oldest work request's destination is where packets go from here on.
+  void Direct();
+  // Sends the oldest work request. False when the burst has no room, or the
+  // send queue has failed.
+  bool SendNext(Time now, Packetizer* packetizer);
+  // The oldest work request ends with `status`; to SQE.
+  void FailSend(WcStatus status, Time now);
+
+  bool sending_ = false;   // from RTS to SQE, ERR or RESET
+  bool draining_ = false;  // SQD
+  uint32_t next_psn_ = 0;
+  const uint64_t mask_;
+  std::vector<Address> addresses_;  // a ring, as the send queue is
+  Destinations destinations_;
+  Destination* current_ = nullptr;  // of the packets that go next
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_UD_UD_QUEUE_PAIR_H_

@@ -1,0 +1,612 @@
+// Unreliable datagrams: queue pairs on hosts, with the test as the network in
+// between.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/endpoint/path.h"
+#include "transport/queue_pairs.h"
+#include "transport/testing/bring_up.h"
+#include "transport/testing/fake_memory.h"
+#include "transport/testing/recorders.h"
+#include "transport/ud/destinations.h"
+#include "wire/grh.h"
+#include "wire/packet.h"
+#include "wire/psn.h"
+
+namespace transport {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+constexpr PdId kPd = 7;
+constexpr uint64_t kVa = 0x10000;
+constexpr size_t kMemory = 1 << 20;
+constexpr uint32_t kMtu = 1024;
+constexpr uint32_t kPsn = 0xfffffe;  // wraps around soon
+constexpr uint32_t kQkey = 0x11111111;
+constexpr uint64_t kReceives = kMemory / 2;  // where they are in memory
+
+// A host with a queue pair.
+struct Host {
+  Host(uint32_t qpn, const char* address)
+      : address(*wire::IpAddress::Parse(address)) {
+    region = &memory.Add(kVa, kMemory, kPd, kAccessLocalWrite);
+    config.type = QpType::kUd;
+    config.qpn = qpn;
+    config.pd = kPd;
+    config.capacity = {.max_send_wr = 1024,
+                       .max_recv_wr = 64,
+                       .max_send_sge = 2,
+                       .max_recv_sge = 2,
+                       .max_inline_data = 64};
+    config.port_mtu = kMtu;
+    config.memory = &memory;
+    config.send_cq = &sends;
+    config.recv_cq = &receives;
+    config.events = &events;
+    qp = MakeQueuePair(endpoint, config);
+    attributes.qkey = kQkey;
+    attributes.sq_psn = kPsn;
+  }
+
+  // "7 ok 56 from 17", "7 status 4"; joined by "; ".
+  static std::string Describe(const std::vector<Completion>& all) {
+    std::string text;
+    for (const Completion& c : all) {
+      if (!text.empty()) text += "; ";
+      text += std::to_string(c.wr_id);
+      if (c.status != WcStatus::kSuccess) {
+        text += " status " + std::to_string(static_cast<int>(c.status));
+        continue;
+      }
+      text += " ok";
+      if (c.opcode != WcOpcode::kReceive) continue;
+      text += " " + std::to_string(c.byte_len) + " from " +
+              std::to_string(c.src_qpn);
+      EXPECT_TRUE(c.flags & kWcGrh);
+      if ((c.flags & kWcWithImm) != 0) {
+        text += " imm " + std::to_string(c.imm_be_or_rkey);
+      }
+    }
+    return text;
+  }
+  std::string Sent() { return Describe(sends.Take()); }
+  std::string Received() { return Describe(receives.Take()); }
+  int Modify(QpState to, uint32_t mask = 0) {
+    attributes.state = to;
+    return qp->Modify(attributes, kQpState | mask, now);
+  }
+  int Receive(uint64_t wr_id, uint32_t length) {
+    const Sge sge = {kVa + kReceives + wr_id * 2048, length, region->lkey};
+    return qp->PostReceive({wr_id, {&sge, 1}}, now);
+  }
+  std::span<const uint8_t> At(uint64_t wr_id) const {
+    return std::span<const uint8_t>(region->bytes)
+        .subspan(kReceives + wr_id * 2048, 2048);
+  }
+
+  AddressVector To(const Host& other) const {
+    AddressVector av;
+    av.source = address;
+    av.destination = other.address;
+    av.source_port = 0xc001;
+    return av;
+  }
+  int Post(SendRequest request, const AddressVector& to, uint32_t length,
+           uint64_t offset = 0) {
+    const Sge sge = {kVa + offset, length, region->lkey};
+    request.flags |= kSendSignaled;
+    request.ah = &to;
+    request.sges = {&sge, 1};
+    return qp->PostSend(request, now);
+  }
+  int Send(uint64_t wr_id, const Host& to, uint32_t length) {
+    return Post({.wr_id = wr_id,
+                 .opcode = SendOpcode::kSend,
+                 .remote_qpn = to.qp->qpn(),
+                 .remote_qkey = kQkey},
+                To(to), length);
+  }
+
+  Time now = kSecond;
+  wire::IpAddress address;
+  FakeMemory memory;
+  FakeMemory::Region* region = nullptr;
+  RecordingCq sends;
+  RecordingCq receives;
+  RecordingEvents events;
+  Endpoint endpoint;
+  QpConfig config;
+  QpAttributes attributes;
+  std::unique_ptr<QueuePair> qp;
+};
+
+struct Sent {
+  Bytes bytes;
+  AddressVector av;
+  uint16_t segment_index;
+};
+
+class UdTest : public ::testing::Test {
+ protected:
+  UdTest() {
+    for (Host* host : {&a, &b, &c}) {
+      EXPECT_EQ(BringUp(*host->qp, host->attributes, host->now), 0);
+      for (size_t i = 0; i < kReceives; ++i) {
+        host->region->bytes[i] = static_cast<uint8_t>(i % 251);
+      }
+    }
+  }
+
+  // One burst of `from`'s; empty: it sends nothing now.
+  static std::vector<Sent> Burst(Host& from) {
+    std::vector<Sent> packets;
+    std::vector<uint8_t> buffer(65507);
+    OneBurst sink(buffer, 64);
+    const transport::Burst* const burst =
+        from.endpoint.PollTransmit(from.now, &sink);
+    if (burst == nullptr) return packets;
+    const std::span<const uint8_t> bytes = burst->bytes();
+    uint16_t index = 0;
+    for (size_t at = 0; at < bytes.size(); at += burst->segment_size()) {
+      const auto part =
+          bytes.subspan(at, std::min(burst->segment_size(), bytes.size() - at));
+      packets.push_back(
+          {{part.begin(), part.end()}, burst->flow()->av, index++});
+    }
+    return packets;
+  }
+  // The next one, waiting for its path's pace; empty: there is nothing to send.
+  static std::vector<Sent> NextBurst(Host& from) {
+    for (;;) {
+      std::vector<Sent> packets = Burst(from);
+      const Time next = from.endpoint.NextTimeout();
+      if (!packets.empty() || next == kNever) return packets;
+      from.now = std::max(from.now, next);
+      from.endpoint.OnTimer(from.now);
+    }
+  }
+  static std::vector<Sent> All(Host& from) {
+    std::vector<Sent> packets;
+    for (;;) {
+      const std::vector<Sent> some = NextBurst(from);
+      if (some.empty()) return packets;
+      packets.insert(packets.end(), some.begin(), some.end());
+    }
+  }
+  static Disposition Deliver(Host& to, const Sent& sent) {
+    const Datagram datagram = {.bytes = sent.bytes,
+                               .source = sent.av.source,
+                               .destination = sent.av.destination,
+                               .source_port = sent.av.source_port,
+                               .traffic_class = sent.av.traffic_class,
+                               .hop_limit = sent.av.hop_limit,
+                               .segment_index = sent.segment_index};
+    return to.endpoint.OnDatagram(datagram, to.now);
+  }
+  void Deliver(const std::vector<Sent>& packets) {
+    for (const Sent& sent : packets) {
+      for (Host* host : {&a, &b, &c}) {
+        if (host->address != sent.av.destination) continue;
+        EXPECT_EQ(Deliver(*host, sent), Disposition::kDelivered);
+      }
+    }
+  }
+  void Exchange() {
+    for (Host* host : {&a, &b, &c}) Deliver(All(*host));
+  }
+
+  Host a{17, "10.0.0.1"};
+  Host b{34, "10.0.0.2"};
+  Host c{51, "10.0.0.3"};
+};
+
+TEST_F(UdTest, EachOperation) {
+  ASSERT_EQ(b.Receive(1, 1064), 0);
+  ASSERT_EQ(b.Receive(2, 1064), 0);
+  ASSERT_EQ(b.Receive(3, 40), 0);
+  ASSERT_EQ(a.Send(10, b, 1000), 0);
+  const AddressVector to = a.To(b);
+  ASSERT_EQ(a.Post({.wr_id = 11,
+                    .opcode = SendOpcode::kSendWithImm,
+                    .flags = kSendSolicited,
+                    .imm_be = 5,
+                    .remote_qpn = b.qp->qpn(),
+                    .remote_qkey = kQkey},
+                   to, 101, 7),
+            0);
+  ASSERT_EQ(a.Send(12, b, 0), 0);
+  const std::vector<Sent> packets = All(a);
+  ASSERT_EQ(packets.size(), 3u);
+  uint32_t psn = kPsn;
+  for (const Sent& sent : packets) {
+    wire::PacketView view;
+    ASSERT_EQ(wire::PacketView::Parse(sent.bytes, &view),
+              wire::ParseError::kOk);
+    EXPECT_EQ(view.transport(), wire::Transport::kUd);
+    EXPECT_EQ(view.bth().dest_qpn, 34u);
+    EXPECT_EQ(view.bth().psn, psn);
+    EXPECT_FALSE(view.bth().ack_req);
+    EXPECT_EQ(view.deth().qkey, kQkey);
+    EXPECT_EQ(view.deth().src_qpn, 17u);
+    psn = wire::PsnAdd(psn, 1);
+  }
+  EXPECT_EQ(a.Sent(), "10 ok; 11 ok; 12 ok");
+  Deliver(packets);
+  EXPECT_EQ(b.Received(),
+            "1 ok 1040 from 17; 2 ok 141 from 17 imm 5; 3 ok 40 from 17");
+  EXPECT_TRUE(std::equal(a.region->bytes.begin(),
+                         a.region->bytes.begin() + 1000,
+                         b.At(1).begin() + wire::kGrhSize));
+  EXPECT_TRUE(std::equal(a.region->bytes.begin() + 7,
+                         a.region->bytes.begin() + 108,
+                         b.At(2).begin() + wire::kGrhSize));
+  EXPECT_EQ(b.At(2)[141], 0);
+  // Nobody answers.
+  EXPECT_FALSE(b.endpoint.HasTransmit());
+  EXPECT_EQ(b.endpoint.NextTimeout(), kNever);
+  EXPECT_EQ(a.qp->counters().requests[0], 3u);
+  const QpReport report = a.qp->Report();
+  EXPECT_EQ(report.type, QpType::kUd);
+  EXPECT_EQ(report.destination, b.address);
+  EXPECT_EQ(report.send_psn, psn);
+}
+
+TEST_F(UdTest, TheIpHeaderStandsBeforeThePayload) {
+  ASSERT_EQ(b.Receive(1, 200), 0);
+  AddressVector to = a.To(b);
+  to.traffic_class = 0x2c;
+  to.hop_limit = 9;
+  ASSERT_EQ(a.Post({.remote_qpn = 34, .remote_qkey = kQkey}, to, 100), 0);
+  Exchange();
+  EXPECT_EQ(b.Received(), "1 ok 140 from 17");
+  wire::Grh grh;
+  ASSERT_TRUE(wire::ParseGrh(b.At(1).data(), &grh));
+  EXPECT_EQ(grh.source, a.address);
+  EXPECT_EQ(grh.destination, b.address);
+  EXPECT_EQ(grh.traffic_class, 0x2c);
+  EXPECT_EQ(grh.hop_limit, 9);
+}
+
+TEST_F(UdTest, TheHeaderAndThePayloadGoThroughTheList) {
+  const uint32_t key = b.region->lkey;
+  const Sge sges[] = {{kVa + kReceives + 2048, 30, key},
+                      {kVa + kReceives + 4096, 1000, key}};
+  ASSERT_EQ(b.qp->PostReceive({1, sges}, b.now), 0);
+  ASSERT_EQ(a.Send(10, b, 100), 0);
+  Exchange();
+  EXPECT_EQ(b.Received(), "1 ok 140 from 17");
+  EXPECT_EQ(b.At(1)[20], 0x45);
+  EXPECT_EQ(b.At(1)[30], 0);
+  EXPECT_EQ(std::memcmp(b.At(2).data() + 10, a.region->bytes.data(), 100), 0);
+}
+
+TEST_F(UdTest, QKeys) {
+  for (uint64_t i = 1; i <= 3; ++i) ASSERT_EQ(b.Receive(i, 200), 0);
+  const AddressVector to = a.To(b);
+  const auto send = [&](uint64_t wr_id, uint32_t qkey) {
+    EXPECT_EQ(a.Post({.wr_id = wr_id, .remote_qpn = 34, .remote_qkey = qkey},
+                     to, 100),
+              0);
+    Exchange();
+  };
+  send(10, kQkey + 1);
+  EXPECT_EQ(b.Received(), "");
+  EXPECT_EQ(b.qp->counters().dropped_qkey, 1u);
+  // With the high bit the queue pair's own goes out.
+  send(11, 0xffffffff);
+  EXPECT_EQ(b.Received(), "1 ok 140 from 17");
+  a.attributes.qkey = 0x22222222;
+  ASSERT_EQ(a.Modify(QpState::kRts, kQpQkey), 0);
+  send(12, 0x80000000);
+  EXPECT_EQ(b.Received(), "");
+  send(13, kQkey);
+  EXPECT_EQ(b.Received(), "2 ok 140 from 17");
+  // Not even one with the high bit is anything special on the wire.
+  b.attributes.qkey = 0x80010000;
+  ASSERT_EQ(b.Modify(QpState::kRts, kQpQkey), 0);
+  a.attributes.qkey = 0x80010000;
+  ASSERT_EQ(a.Modify(QpState::kRts, kQpQkey), 0);
+  send(14, 0x80010000);
+  EXPECT_EQ(b.Received(), "3 ok 140 from 17");
+  EXPECT_EQ(a.Sent(), "10 ok; 11 ok; 12 ok; 13 ok; 14 ok");
+}
+
+TEST_F(UdTest, WhatIsNotForUsIsDropped) {
+  ASSERT_EQ(b.Receive(1, 200), 0);
+  ASSERT_EQ(a.Send(10, b, 100), 0);
+  const Sent good = All(a).at(0);
+  const auto changed = [&good](size_t at, uint8_t value) {
+    Sent sent = good;
+    sent.bytes[at] = value;
+    wire::IcrcFlow(sent.av.source, sent.av.destination, sent.av.source_port,
+                   wire::kRoceUdpPort)
+        .Store(sent.bytes, 0);
+    return sent;
+  };
+  EXPECT_EQ(Deliver(b, changed(0, 0x24)), Disposition::kDelivered);  // UC
+  EXPECT_EQ(b.qp->counters().dropped_type, 1u);
+  EXPECT_EQ(Deliver(b, changed(3, 0xfe)), Disposition::kDelivered);
+  EXPECT_EQ(b.qp->counters().dropped_pkey, 1u);
+  Sent damaged = good;
+  damaged.bytes[30] ^= 1;
+  EXPECT_EQ(Deliver(b, damaged), Disposition::kBadIcrc);
+  EXPECT_EQ(b.Received(), "");
+  EXPECT_EQ(Deliver(b, good), Disposition::kDelivered);
+  EXPECT_EQ(b.Received(), "1 ok 140 from 17");
+  EXPECT_EQ(Deliver(b, good), Disposition::kDelivered);
+  EXPECT_EQ(b.qp->counters().out_of_buffer, 1u);
+  // Longer than the port takes.
+  ASSERT_EQ(b.Receive(2, 2048), 0);
+  Host jumbo(99, "10.0.0.9");
+  jumbo.config.qpn = 100;
+  jumbo.config.port_mtu = 4096;
+  const auto large = MakeQueuePair(jumbo.endpoint, jumbo.config);
+  ASSERT_EQ(BringUp(*large, jumbo.attributes, jumbo.now), 0);
+  const AddressVector to = jumbo.To(b);
+  const Sge sge = {kVa, kMtu + 1, jumbo.region->lkey};
+  ASSERT_EQ(large->PostSend({.sges = {&sge, 1},
+                             .ah = &to,
+                             .remote_qpn = 34,
+                             .remote_qkey = kQkey},
+                            jumbo.now),
+            0);
+  Deliver(All(jumbo));
+  EXPECT_EQ(b.qp->counters().dropped_message, 1u);
+  EXPECT_EQ(b.Received(), "");
+  EXPECT_EQ(b.qp->state(), QpState::kRts);
+}
+
+TEST_F(UdTest, ReceivesThatAreTooShort) {
+  ASSERT_EQ(b.Receive(1, 139), 0);
+  ASSERT_EQ(b.Receive(2, 39), 0);
+  ASSERT_EQ(b.Receive(3, 140), 0);
+  for (uint64_t i = 10; i < 13; ++i) ASSERT_EQ(a.Send(i, b, 100), 0);
+  Exchange();
+  EXPECT_EQ(b.Received(), "1 status 1; 2 status 1; 3 ok 140 from 17");
+  EXPECT_EQ(b.At(1)[20], 0) << "nothing of it is placed";
+  EXPECT_EQ(b.qp->state(), QpState::kRts);
+  EXPECT_EQ(b.qp->counters().receive_errors, 2u);
+}
+
+TEST_F(UdTest, ReceiveThatCannotBeWrittenEndsTheQueuePair) {
+  const Sge bad = {kVa, 200, 0x999};
+  ASSERT_EQ(b.qp->PostReceive({1, {&bad, 1}}, b.now), 0);
+  ASSERT_EQ(b.Receive(2, 200), 0);
+  ASSERT_EQ(a.Send(10, b, 100), 0);
+  Exchange();
+  EXPECT_EQ(b.Received(), "1 status 4; 2 status 5");
+  EXPECT_EQ(b.qp->state(), QpState::kErr);
+}
+
+TEST_F(UdTest, ErrorsOfSendsStopTheSendQueueOnly) {
+  const Sge bad = {kVa, 600, 0x999};
+  const AddressVector to = a.To(b);
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(a.Send(10, b, kMtu), 0);
+    if (round == 0) {
+      ASSERT_EQ(a.Send(11, b, kMtu + 1), 0);
+    } else {
+      ASSERT_EQ(a.qp->PostSend({.wr_id = 11,
+                                .sges = {&bad, 1},
+                                .ah = &to,
+                                .remote_qpn = 34,
+                                .remote_qkey = kQkey},
+                               a.now),
+                0);
+    }
+    ASSERT_EQ(a.Send(12, b, 100), 0);
+    ASSERT_EQ(b.Receive(1, 2048), 0);
+    ASSERT_EQ(b.Receive(2, 2048), 0);
+    ASSERT_EQ(a.Receive(5, 2048), 0);
+    Exchange();
+    EXPECT_EQ(a.Sent(), round == 0 ? "10 ok; 11 status 1; 12 status 5"
+                                   : "10 ok; 11 status 4; 12 status 5");
+    EXPECT_EQ(a.qp->state(), QpState::kSqe);
+    EXPECT_TRUE(a.events.Take().empty());
+    ASSERT_EQ(a.Send(13, b, 100), 0);
+    EXPECT_EQ(a.Sent(), "13 status 5");
+    // It still receives.
+    ASSERT_EQ(b.Send(20, a, 10), 0);
+    Exchange();
+    EXPECT_EQ(a.Received(), "5 ok 50 from 34");
+    ASSERT_EQ(a.Modify(QpState::kRts), 0);
+    ASSERT_EQ(a.Send(14, b, 100), 0);
+    Exchange();
+    EXPECT_EQ(a.Sent(), "14 ok");
+    EXPECT_EQ(b.Received(), "1 ok 1064 from 17; 2 ok 140 from 17");
+  }
+}
+
+TEST_F(UdTest, RefusesWhatItLacks) {
+  const AddressVector to = a.To(b);
+  for (const SendOpcode opcode :
+       {SendOpcode::kRdmaWrite, SendOpcode::kRdmaWriteWithImm,
+        SendOpcode::kRdmaRead, SendOpcode::kCompareSwap, SendOpcode::kFetchAdd,
+        SendOpcode::kSendWithInvalidate, SendOpcode::kLocalInvalidate,
+        SendOpcode::kAtomicWrite}) {
+    EXPECT_EQ(a.Post({.opcode = opcode, .remote_qpn = 34}, to, 8), EINVAL);
+    EXPECT_EQ(a.qp->CheckSend({.opcode = opcode, .ah = &to}), EINVAL);
+  }
+  EXPECT_EQ(a.qp->PostSend({.remote_qpn = 34}, a.now), EINVAL);  // no address
+  EXPECT_EQ(a.qp->CheckSend({.remote_qpn = 34}), EINVAL);
+  EXPECT_EQ(a.Post({.remote_qpn = 1 << 24}, to, 8), EINVAL);
+  EXPECT_TRUE(All(a).empty());
+}
+
+TEST_F(UdTest, ItsOwnDestination) {
+  ASSERT_EQ(a.Receive(1, 200), 0);
+  ASSERT_EQ(a.Send(10, a, 100), 0);
+  Exchange();
+  EXPECT_EQ(a.Received(), "1 ok 140 from 17");
+}
+
+TEST_F(UdTest, SeveralSenders) {
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(b.Receive(i, 200), 0);
+  ASSERT_EQ(a.Send(10, b, 100), 0);
+  ASSERT_EQ(c.Send(11, b, 90), 0);
+  ASSERT_EQ(b.Send(12, b, 80), 0);
+  ASSERT_EQ(a.Send(13, b, 70), 0);
+  Exchange();
+  EXPECT_EQ(b.Received(),
+            "0 ok 140 from 17; 1 ok 110 from 17; 2 ok 120 from 34; 3 ok 130 "
+            "from 51");
+}
+
+// A burst has one destination; messages to several go in order.
+TEST_F(UdTest, SeveralDestinations) {
+  const Host* const to[] = {&b, &b, &c, &b, &a, &c, &c};
+  for (uint64_t i = 0; i < std::size(to); ++i) {
+    ASSERT_EQ(a.Send(i, *to[i], 100), 0);
+  }
+  std::string bursts;
+  for (;;) {
+    const std::vector<Sent> packets = NextBurst(a);
+    if (packets.empty()) break;
+    const AddressVector& av = packets[0].av;
+    bursts += std::to_string(packets.size()) + " to " +
+              av.destination.ToString() + "; ";
+    for (const Sent& sent : packets) {
+      EXPECT_EQ(sent.av, av);
+    }
+  }
+  EXPECT_EQ(bursts,
+            "2 to 10.0.0.2; 1 to 10.0.0.3; 1 to 10.0.0.2; 1 to 10.0.0.1; 2 to "
+            "10.0.0.3; ");
+  EXPECT_EQ(a.Sent(), "0 ok; 1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok");
+}
+
+// More than are kept: each message arrives where it was sent to.
+TEST_F(UdTest, ManyDestinations) {
+  constexpr uint32_t kHosts = 3 * Destinations::kKept;
+  uint32_t psn = kPsn;
+  for (int round = 0; round < 3; ++round) {
+    for (uint32_t i = 0; i < kHosts; ++i) {
+      AddressVector to = a.To(b);
+      to.destination =
+          wire::IpAddress::FromV4(static_cast<uint32_t>(0x0a | (i + 256) << 8));
+      ASSERT_EQ(a.Post({.wr_id = i, .remote_qpn = i, .remote_qkey = i}, to, 8),
+                0);
+    }
+    const std::vector<Sent> packets = All(a);
+    ASSERT_EQ(packets.size(), kHosts);
+    for (uint32_t i = 0; i < kHosts; ++i) {
+      wire::PacketView view;
+      ASSERT_EQ(wire::PacketView::Parse(packets[i].bytes, &view),
+                wire::ParseError::kOk);
+      EXPECT_EQ(view.bth().dest_qpn, i);
+      EXPECT_EQ(view.deth().qkey, i);
+      EXPECT_EQ(view.bth().psn, psn);
+      psn = wire::PsnAdd(psn, 1);
+      EXPECT_EQ(packets[i].av.destination.v4_be(), 0x0au | (i + 256) << 8);
+      EXPECT_TRUE(wire::IcrcFlow(a.address, packets[i].av.destination, 0xc001,
+                                 wire::kRoceUdpPort)
+                      .Verify(packets[i].bytes, packets[i].segment_index));
+    }
+    EXPECT_EQ(a.sends.Take().size(), kHosts);
+  }
+}
+
+TEST(DestinationsTest, ForgetsThoseThatAreNotInUse) {
+  Endpoint endpoint;
+  Destinations destinations(endpoint);
+  std::vector<AddressVector> avs(Destinations::kKept);
+  for (size_t i = 0; i < avs.size(); ++i) {
+    EXPECT_FALSE(destinations.full());
+    avs[i].destination = *wire::IpAddress::Parse("10.0.0.2");
+    avs[i].source_port = static_cast<uint16_t>(i);
+    EXPECT_EQ(destinations.Find(avs[i])->flow.av, avs[i]);
+  }
+  EXPECT_TRUE(destinations.full());
+  Destination* const kept = destinations.Find(avs[3]);
+  destinations.Tidy([kept](const auto& in_use) { in_use(kept); });
+  EXPECT_EQ(destinations.size(), 1u);
+  EXPECT_EQ(destinations.Find(avs[3]), kept);
+  // All have one path.
+  EXPECT_EQ(destinations.Find(avs[4])->path, kept->path);
+}
+
+TEST_F(UdTest, Drains) {
+  ASSERT_EQ(a.Send(10, b, 100), 0);
+  a.attributes.en_sqd_async_notify = true;
+  ASSERT_EQ(a.Modify(QpState::kSqd, kQpEnSqdAsyncNotify), 0);
+  EXPECT_EQ(a.events.Take(), std::vector<QpEvent>{QpEvent::kSqDrained});
+  EXPECT_FALSE(a.qp->attributes().sq_draining);
+  ASSERT_EQ(a.Send(11, c, 100), 0);
+  EXPECT_TRUE(All(a).empty());
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  EXPECT_EQ(All(a).size(), 2u);
+  EXPECT_EQ(a.Sent(), "10 ok; 11 ok");
+}
+
+TEST_F(UdTest, StatesThatTakeNothing) {
+  ASSERT_EQ(a.Send(9, b, 1), 0);
+  const Sent sent = All(a).at(0);
+  EXPECT_EQ(a.Sent(), "9 ok");
+  for (const QpState state : {QpState::kErr, QpState::kReset}) {
+    ASSERT_EQ(b.Modify(state), 0);
+    EXPECT_EQ(Deliver(b, sent), Disposition::kDelivered);
+  }
+  EXPECT_EQ(b.qp->counters().dropped_state, 2u);
+  // From RTR on it receives, and the Q_Key may change on the way.
+  b.attributes.qkey = kQkey + 1;
+  ASSERT_EQ(b.Modify(QpState::kInit, kQpPkeyIndex | kQpPort | kQpQkey), 0);
+  ASSERT_EQ(b.Receive(1, 200), 0);
+  b.attributes.qkey = kQkey;
+  ASSERT_EQ(b.Modify(QpState::kRtr, kQpQkey), 0);
+  EXPECT_EQ(Deliver(b, sent), Disposition::kDelivered);
+  EXPECT_EQ(b.Received(), "1 ok 41 from 17");
+  EXPECT_EQ(b.Send(1, a, 1), EINVAL);
+  // With work queued, in SQD.
+  ASSERT_EQ(a.Modify(QpState::kSqd), 0);
+  ASSERT_EQ(a.Send(10, b, 1), 0);
+  ASSERT_EQ(a.Modify(QpState::kErr), 0);
+  EXPECT_EQ(a.Sent(), "10 status 5");
+  EXPECT_TRUE(All(a).empty());
+  ASSERT_EQ(a.Modify(QpState::kReset), 0);
+  ASSERT_EQ(BringUp(*a.qp, a.attributes, a.now), 0);
+  ASSERT_EQ(a.Send(11, b, 1), 0);
+  EXPECT_EQ(All(a).size(), 1u);
+}
+
+// The completion queue overruns: no more completions, state ERR.
+TEST_F(UdTest, LostCompletions) {
+  a.sends.capacity = 0;
+  ASSERT_EQ(a.Send(10, b, 1), 0);
+  ASSERT_EQ(a.Send(11, b, 1), 0);
+  All(a);
+  EXPECT_EQ(a.qp->state(), QpState::kErr);
+}
+
+TEST_F(UdTest, ACongestionNotificationSlowsItsPath) {
+  ASSERT_EQ(a.Send(10, b, 1), 0);
+  EXPECT_EQ(All(a).size(), 1u);
+  const uint64_t before = a.qp->path()->window();
+  wire::Headers cnp;
+  cnp.bth.opcode = wire::kOpcodeCnp;
+  cnp.bth.becn = true;
+  cnp.bth.dest_qpn = a.qp->qpn();
+  Bytes packet(wire::kBthSize + wire::kCnpPayloadSize + wire::kIcrcSize);
+  wire::EmitHeaders(cnp, packet.data());
+  const auto from = [&](const Host& host) {
+    Sent sent = {.bytes = packet, .av = host.To(a), .segment_index = 0};
+    wire::IcrcFlow(sent.av.source, sent.av.destination, sent.av.source_port,
+                   wire::kRoceUdpPort)
+        .Store(sent.bytes, 0);
+    EXPECT_EQ(Deliver(a, sent), Disposition::kDelivered);
+  };
+  from(c);
+  EXPECT_EQ(a.qp->path()->window(), before);
+  EXPECT_EQ(a.qp->counters().dropped_source, 1u);
+  from(b);
+  EXPECT_LT(a.qp->path()->window(), before);
+}
+
+}  // namespace
+}  // namespace transport
