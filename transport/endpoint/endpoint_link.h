@@ -51,11 +51,13 @@ struct EndpointLink {
   // --- The transmit scheduler's.
   Schedule schedule = Schedule::kIdle;
   Priority priority = Priority::kFresh;
-  bool woken = false;    // no longer kWaiting, and has not had its turn since
-  bool acks = false;     // in the list of those with acknowledgements
-  int32_t deficit = 0;   // bytes that it may still send in this turn
-  ListHook in_schedule;  // while kActive or kWaiting
-  ListHook in_acks;      // while `acks`
+  // No longer kWaiting, and has not had its turn since.
+  bool woken : 1 = false;
+  bool acks : 1 = false;           // in the list of those with acknowledgements
+  bool received_data : 1 = false;  // in the list of those that did
+  int32_t deficit = 0;             // bytes that it may still send in this turn
+  ListHook in_schedule;            // while kActive or kWaiting
+  ListHook in_acks;                // while `acks`
   ScheduleList* waiting = nullptr;  // that it is in, while kWaiting
   uint32_t turn_since = 0;  // how many turns had ended when it got this one
 
@@ -67,7 +69,6 @@ struct EndpointLink {
   PeerIcrc peer_icrc;
 
   // --- Those that received data, newest first.
-  bool received_data = false;  // in that list
   EndpointLink* newer = nullptr;
   EndpointLink* older = nullptr;
   Time last_data = 0;
