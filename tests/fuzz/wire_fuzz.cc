@@ -1,12 +1,6 @@
 // A libFuzzer target: whatever bytes arrive, as a UDP payload or as a frame of
 // any link type, they are refused or decoded, without a read outside of them;
 // and what is decoded is emitted again as it was, reserved bits aside.
-//
-// Bazel builds it with mutate_main.cc, as a short test. To fuzz for real:
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -I.
-//     tests/fuzz/wire_fuzz.cc wire/{address,aeth,cm,cm_names,describe}.cc
-//     wire/{describe_cm,frame,gf2,rdma_cm}.cc
-//     wire/{icrc,opcode,packet}.cc -lisal -o wire_fuzz
 
 #include <cstdint>
 #include <cstdlib>

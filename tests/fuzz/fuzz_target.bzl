@@ -1,0 +1,55 @@
+"""Targets for libFuzzer, which are tests without it."""
+
+def fuzz_target(
+        name,
+        srcs,
+        deps,
+        inputs,
+        seeds = "no_seeds.cc",
+        seeds_deps = [],
+        **test_arguments):
+    """A fuzz target, twice.
+
+    NAME_test runs it without libFuzzer, with any compiler: over the stored
+    corpus and over mutations of it from a fixed seed. NAME is the fuzzer, which
+    tools/dev fuzz builds with --config=fuzz.
+
+    Args:
+      name: the stored corpus is corpus/NAME.
+      srcs: sources, with LLVMFuzzerTestOneInput.
+      deps: what they need.
+      inputs: how many mutations the test runs.
+      seeds: a source that defines MadeSeeds (seeds.h).
+      seeds_deps: what that needs.
+      **test_arguments: of the cc_test.
+    """
+    native.cc_library(
+        name = name + "_target",
+        testonly = True,
+        srcs = srcs,
+        alwayslink = True,
+        deps = deps,
+    )
+    native.cc_binary(
+        name = name,
+        testonly = True,
+        # It has a main() only with --config=fuzz.
+        tags = ["manual"],
+        deps = [":%s_target" % name],
+    )
+    corpus = native.glob(["corpus/%s/*" % name])
+    native.cc_test(
+        name = name + "_test",
+        srcs = [
+            "mutate_main.cc",
+            "seeds.h",
+            seeds,
+        ],
+        args = ["--inputs=%d" % inputs] + ["$(rootpath %s)" % f for f in corpus],
+        data = corpus,
+        deps = [
+            ":%s_target" % name,
+            "@gtest",
+        ] + seeds_deps,
+        **test_arguments
+    )

@@ -1,0 +1,7 @@
+#include "tests/fuzz/seeds.h"
+
+namespace fuzz {
+
+std::vector<Bytes> MadeSeeds() { return {}; }
+
+}  // namespace fuzz

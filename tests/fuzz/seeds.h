@@ -1,0 +1,17 @@
+// What the test of a fuzz target begins with, beside its stored corpus.
+#ifndef TESTS_FUZZ_SEEDS_H_
+#define TESTS_FUZZ_SEEDS_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace fuzz {
+
+using Bytes = std::vector<uint8_t>;
+
+// Inputs that are made rather than stored; may be none.
+std::vector<Bytes> MadeSeeds();
+
+}  // namespace fuzz
+
+#endif  // TESTS_FUZZ_SEEDS_H_
