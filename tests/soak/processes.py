@@ -1,0 +1,122 @@
+"""The processes of the soak test: each is a soak_peer that is told what to do
+by lines of JSON and answers by such."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..")
+PEER = os.path.join(ROOT, "bazel-bin", "tests", "soak", "soak_peer")
+RXE_USER = os.path.join(ROOT, "out", "bin", "rxe-user")
+
+
+class Process:
+    """One that may be killed and started again; `life` counts how often."""
+
+    def __init__(self, name, side, mode, seed, environment):
+        self.name = name
+        self.side = side  # places.Side
+        self.mode = mode  # poll, wait
+        self.seed = seed
+        self.environment = environment  # beside ours
+        self.life = 0
+        self.child = None
+        self.statistics = {}  # what it said last
+        self.stopped = False
+
+    def start(self):
+        self.life += 1
+        self.statistics = {}
+        self.pending = b""
+        argv = self.side.prefix() + [RXE_USER, "run", "--", PEER,
+                                     str(self.seed + self.life), self.mode]
+        self.child = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=dict(os.environ, **self.environment), start_new_session=True)
+        os.set_blocking(self.child.stdout.fileno(), False)
+
+    def running(self):
+        return self.child is not None
+
+    def tell(self, **command):
+        """False if it is gone."""
+        try:
+            self.child.stdin.write((json.dumps(command) + "\n").encode())
+            self.child.stdin.flush()
+            return True
+        except BrokenPipeError:
+            return False
+
+    def hear(self):
+        """What it has said since the last call; None if it has ended."""
+        out = []
+        while True:
+            try:
+                got = os.read(self.child.stdout.fileno(), 1 << 16)
+            except BlockingIOError:
+                break
+            if not got:
+                return out or None
+            self.pending += got
+        *lines, self.pending = self.pending.split(b"\n")
+        return out + [json.loads(line) for line in lines]
+
+    def signal(self, number):
+        os.kill(self.child.pid, number)
+        if number == signal.SIGSTOP:
+            self.stopped = True
+        elif number == signal.SIGCONT:
+            self.stopped = False
+
+    def reap(self, limit=20):
+        """Its exit status, when it has ended; it is killed after `limit`."""
+        try:
+            status = self.child.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return "none: it did not end"
+        self.forget()
+        return status
+
+    def kill(self):
+        if self.child is None:
+            return
+        os.kill(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+        self.forget()
+
+    def forget(self):
+        self.child.stdout.close()
+        try:
+            self.child.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.child = None
+        self.stopped = False
+
+
+class Ears:
+    """Listens to all processes at once."""
+
+    def __init__(self):
+        self.selector = selectors.DefaultSelector()
+
+    def add(self, process):
+        self.selector.register(process.child.stdout, selectors.EVENT_READ,
+                               process)
+
+    def remove(self, process):
+        self.selector.unregister(process.child.stdout)
+
+    def hear(self, seconds):
+        """(process, what it said) as they come; None when it has ended."""
+        for key, _ in self.selector.select(max(seconds, 0)):
+            said = key.data.hear()
+            if said is None:
+                yield key.data, None
+            else:
+                for each in said:
+                    yield key.data, each
