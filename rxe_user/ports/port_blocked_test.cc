@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <future>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -212,6 +213,87 @@ TEST_F(PortBlockedTest, PartsWaitInOrder) {
   EXPECT_EQ(port_->counters().tx_split, 1u);
   EXPECT_EQ(port_->counters().tx_blocked, 2u);
   EXPECT_EQ(port_->counters().tx_errors, 0u);
+}
+
+// What the system refuses is lost, as on the way, and is told by its reason. It
+// holds up nothing.
+TEST_F(PortBlockedTest, WhatIsRefusedIsLostAlone) {
+  const transport::Flow flow(av_);
+  const PortCounters& counters = port_->counters();
+  const struct {
+    int error;
+    const uint64_t& count;
+  } kCases[] = {
+      {EPERM, counters.tx_errors},  // a packet filter
+      {ECONNREFUSED, counters.tx_errors},
+      {EINVAL, counters.tx_errors},  // the source address has gone
+      {ENETDOWN, counters.tx_unreachable},
+      {ENETUNREACH, counters.tx_unreachable},
+      {EHOSTUNREACH, counters.tx_unreachable},
+      {EADDRNOTAVAIL, counters.tx_unreachable},
+      {EMSGSIZE, counters.tx_too_long},
+  };
+  for (const auto& each : kCases) {
+    SCOPED_TRACE(each.error);
+    const uint64_t before = each.count;
+    Run({-each.error, std::nullopt}, [&] {
+      QueueNumbers(flow, 1);
+      QueueNumbers(flow, 2);
+      port_->Flush();
+      EXPECT_FALSE(port_->blocked());
+    });
+    if (IsSkipped()) return;
+    EXPECT_EQ(each.count, before + 1);
+    EXPECT_EQ(ReceiveNumbers(1), std::vector<int>{2});
+  }
+  EXPECT_EQ(counters.tx_errors + counters.tx_unreachable + counters.tx_too_long,
+            std::size(kCases));
+}
+
+// A destination that took no segmented sends for a while, since the interface
+// had another MTU, say, or the source address had gone, takes them again.
+TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
+  const transport::Flow flow(av_);
+  Run({-EINVAL, -EINVAL, -EINVAL, -EINVAL}, [&] {
+    QueueNumbers(flow, 1, 3);
+    port_->Flush();
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(port_->counters().tx_errors, 3u);
+  EXPECT_EQ(port_->Begin(flow)->Room(1000), 1u);
+  int packets = 0;
+  for (; port_->Begin(flow)->Room(1000) == 1 && packets < 10'000; ++packets) {
+    QueueNumbers(flow, 7);
+    port_->Flush();
+    ASSERT_EQ(ReceiveNumbers(1), std::vector<int>{7});
+  }
+  EXPECT_LT(packets, 1000);
+
+  // They do not go yet: it takes longer until the next try.
+  Run({-EMSGSIZE}, [&] {
+    QueueNumbers(flow, 1, 3);
+    port_->Flush();
+  });
+  EXPECT_EQ(ReceiveNumbers(3), (std::vector<int>{1, 2, 3}));
+  const int before = packets;
+  for (packets = 0; port_->Begin(flow)->Room(1000) == 1 && packets < 10'000;
+       ++packets) {
+    QueueNumbers(flow, 7);
+    port_->Flush();
+    ASSERT_EQ(ReceiveNumbers(1), std::vector<int>{7});
+  }
+  EXPECT_GT(packets, before);
+  EXPECT_LT(packets, 10'000);
+
+  // They do.
+  EXPECT_EQ(port_->counters().tx_split, 2u);
+  for (int i = 0; i < 2; ++i) {
+    QueueNumbers(flow, 1, 3);
+    port_->Flush();
+    EXPECT_EQ(ReceiveNumbers(3), (std::vector<int>{1, 2, 3}));
+    EXPECT_GT(port_->Begin(flow)->Room(1000), 1u);
+  }
+  EXPECT_EQ(port_->counters().tx_split, 2u);
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ constexpr size_t kFlushBytes = 48 << 10;
 // Limits of the kernel: UDP_MAX_SEGMENTS since 6.9, and before.
 constexpr int kMaxSegments = 128;
 constexpr int kOldMaxSegments = 64;
+// Bursts to a destination that takes no segmented sends until one is tried
+// again: at first, and at most.
+constexpr uint32_t kFirstRetry = 256;
+constexpr uint32_t kLastRetry = 64 << 10;
 
 // The socket, or the system, has no room just now.
 bool IsFull(int error) {
@@ -146,6 +150,7 @@ void UdpTransmitter::Queue() {
     return;
   }
   ++counters_.tx_bursts;
+  if (!unsegmented_.empty()) CountBurst(outgoing.burst.flow()->av.destination);
   Prepare(outgoing, *socket);
   free_.pop_back();
   queued_.push_back(index);
@@ -172,7 +177,10 @@ void UdpTransmitter::Flush() {
                MustGoInParts(outgoing_[index]);
       });
       const size_t sent = Send({next, last});
-      for (size_t i = 0; i < sent; ++i) free_.push_back(*next++);
+      for (size_t i = 0; i < sent; ++i) {
+        if (!unsegmented_.empty()) RaiseSegmentLimit(outgoing_[*next]);
+        free_.push_back(*next++);
+      }
       if (sent != 0) continue;
       const int error = errno;
       if (outgoing.burst.segments() > 1 && IsNoSegmentation(error)) {
@@ -212,7 +220,23 @@ void UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
       outgoing.burst.segments() > kOldMaxSegments && error == EINVAL) {
     max_segments_ = kOldMaxSegments;
   } else {
-    segment_limits_[outgoing.destination] = 1;
+    const auto [found, fresh] = unsegmented_.try_emplace(
+        outgoing.destination, Unsegmented{kFirstRetry, kFirstRetry});
+    Unsegmented& limit = found->second;
+    if (fresh || limit.left != 0) return;  // it was known
+    limit.interval = std::min(limit.interval * 2, kLastRetry);
+    limit.left = limit.interval;
+  }
+}
+
+void UdpTransmitter::RaiseSegmentLimit(const Outgoing& outgoing) {
+  if (outgoing.burst.segments() > 1) unsegmented_.erase(outgoing.destination);
+}
+
+void UdpTransmitter::CountBurst(const wire::IpAddress& destination) {
+  const auto found = unsegmented_.find(destination);
+  if (found != unsegmented_.end() && found->second.left != 0) {
+    --found->second.left;
   }
 }
 
@@ -273,9 +297,10 @@ void UdpTransmitter::CountDrop(int error) {
 }
 
 int UdpTransmitter::SegmentLimit(const wire::IpAddress& destination) const {
-  if (segment_limits_.empty()) return max_segments_;
-  const auto found = segment_limits_.find(destination);
-  return found == segment_limits_.end() ? max_segments_ : found->second;
+  if (unsegmented_.empty()) return max_segments_;
+  const auto found = unsegmented_.find(destination);
+  return found == unsegmented_.end() || found->second.left == 0 ? max_segments_
+                                                                : 1;
 }
 
 // By syscall(2): these functions of the C library are cancellation points,

@@ -71,6 +71,15 @@ class UdpTransmitter {
     alignas(cmsghdr) uint8_t control[kControlBytes];
   };
 
+  // A destination to which segmented sends have failed. The reason may be one
+  // that goes away (the interface's MTU was less for a while, the source
+  // address was gone), so after some bursts one is tried again, each time after
+  // twice as many.
+  struct Unsegmented {
+    uint32_t interval;  // bursts between tries
+    uint32_t left;      // until the next one
+  };
+
   Socket* FindSocket(const transport::AddressVector& av);
   void Prepare(Outgoing& outgoing, Socket& socket);
   // Sends the first of `indices`, all of one socket, in order. Returns how many
@@ -82,6 +91,9 @@ class UdpTransmitter {
   bool SendInParts(Outgoing& outgoing);
   // A segmented send of it has failed for being one.
   void LowerSegmentLimit(const Outgoing& outgoing, int error);
+  // A segmented send of it was taken.
+  void RaiseSegmentLimit(const Outgoing& outgoing);
+  void CountBurst(const wire::IpAddress& destination);
   void CountDrop(int error);
   int SegmentLimit(const wire::IpAddress& destination) const;
 
@@ -99,8 +111,7 @@ class UdpTransmitter {
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
   int max_segments_ = 1;
-  // Destinations to which segmented sends of more than this fail.
-  absl::flat_hash_map<wire::IpAddress, int> segment_limits_;
+  absl::flat_hash_map<wire::IpAddress, Unsegmented> unsegmented_;
 };
 
 }  // namespace rxe_user
