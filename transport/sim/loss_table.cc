@@ -1,0 +1,145 @@
+// The table of docs/reliability.md: what loss, reordering and outages leave of
+// the goodput of long transfers, beside a plain go-back-N.
+//
+//   bazel run //transport/sim:loss_table [-- --json]
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "transport/sim/go_back_n.h"
+#include "transport/sim/transfer.h"
+
+namespace sim {
+namespace {
+
+constexpr uint64_t kSeeds = 5;  // each row is their mean
+
+struct Row {
+  const char* operation;
+  uint32_t path_mtu;
+  std::string network;
+  double goodput = 0;  // Gb/s
+  double lossless = 0;
+  double go_back_n = 0;  // Gb/s
+  double spurious = 0;
+  double window = 0;         // KiB
+  double longest_pause = 0;  // ms
+  double timeouts = 0;
+  double probes = 0;
+  bool done = true;
+};
+
+struct Network {
+  const char* name;
+  uint32_t loss;
+  uint32_t reorder;
+  Time outage;
+};
+
+Row Measure(transport::SendOpcode opcode, uint32_t path_mtu,
+            const Network& network) {
+  Row row;
+  row.operation = opcode == transport::SendOpcode::kRdmaRead ? "READ" : "WRITE";
+  row.path_mtu = path_mtu;
+  row.network = network.name;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    TransferOptions options;
+    options.opcode = opcode;
+    options.seed = seed;
+    options.path_mtu = path_mtu;
+    options.messages = 256;
+    options.link = TransferLink();
+    options.link.loss = network.loss;
+    options.link.reorder = network.reorder;
+    options.outage_start = 20 * transport::kMillisecond;
+    options.outage = network.outage;
+    const TransferResult result = RunTransfer(options);
+    const GoBackNResult other = RunGoBackN(options, result.mean_in_flight);
+    row.done = row.done && result.done;
+    if (!result.done) std::fprintf(stderr, "%s\n", result.failed.c_str());
+    const double share = 1.0 / kSeeds;
+    row.goodput += result.goodput() * 8 / 1000 * share;
+    row.go_back_n += other.goodput * 8 / 1000 * share;
+    row.spurious += result.spurious() * share;
+    row.window += static_cast<double>(result.mean_in_flight) / 1024 * share;
+    row.longest_pause = std::max(
+        row.longest_pause, static_cast<double>(result.longest_pause) / 1e6);
+    row.timeouts += result.requester.timeouts * share;
+    row.probes += result.requester.probes * share;
+  }
+  return row;
+}
+
+void PrintText(const std::vector<Row>& rows) {
+  std::printf("%-5s %5s %-14s %9s %9s %9s %9s %9s %8s %8s %7s\n", "", "MTU",
+              "network", "Gb/s", "of it all", "GBN Gb/s", "times GBN",
+              "spurious", "KiB", "pause", "timeout");
+  for (const Row& row : rows) {
+    std::printf(
+        "%-5s %5u %-14s %9.2f %9.3f %9.2f %9.2f %8.2f%% %8.0f %5.1f ms %7.1f "
+        "%.0f%s\n",
+        row.operation, row.path_mtu, row.network.c_str(), row.goodput,
+        row.goodput / row.lossless, row.go_back_n, row.goodput / row.go_back_n,
+        row.spurious * 100, row.window, row.longest_pause, row.timeouts,
+        row.probes, row.done ? "" : "  FAILED");
+  }
+}
+
+void PrintJson(const std::vector<Row>& rows) {
+  std::printf("[");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Row& row = rows[i];
+    std::printf(
+        "%s\n  {\"operation\": \"%s\", \"path_mtu\": %u, \"network\": \"%s\", "
+        "\"gbps\": %.3f, \"of_lossless\": %.4f, \"go_back_n_gbps\": %.3f, "
+        "\"spurious\": %.5f, \"mean_window_kib\": %.1f, "
+        "\"longest_pause_ms\": %.3f, \"timeouts\": %.1f, \"probes\": %.1f, "
+        "\"done\": %s}",
+        i == 0 ? "" : ",", row.operation, row.path_mtu, row.network.c_str(),
+        row.goodput, row.goodput / row.lossless, row.go_back_n, row.spurious,
+        row.window, row.longest_pause, row.timeouts, row.probes,
+        row.done ? "true" : "false");
+  }
+  std::printf("\n]\n");
+}
+
+std::vector<Row> MeasureAll() {
+  const Network networks[] = {{"no loss", 0, 0, 0},
+                              {"0.1 % loss", 1'000, 0, 0},
+                              {"1 % loss", 10'000, 0, 0},
+                              {"5 % loss", 50'000, 0, 0},
+                              {"5 % reordered", 0, 50'000, 0},
+                              {"100 ms outage", 0, 0, 100'000'000}};
+  std::vector<Row> rows;
+  for (const auto opcode :
+       {transport::SendOpcode::kRdmaWrite, transport::SendOpcode::kRdmaRead}) {
+    for (const uint32_t path_mtu : {1024u, 4096u}) {
+      double lossless = 0;
+      for (const Network& network : networks) {
+        Row row = Measure(opcode, path_mtu, network);
+        if (lossless == 0) lossless = row.goodput;
+        row.lossless = lossless;
+        rows.push_back(row);
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+}  // namespace sim
+
+int main(int argc, char** argv) {
+  const bool json = argc == 2 && std::strcmp(argv[1], "--json") == 0;
+  if (argc > 1 && !json) {
+    std::fprintf(stderr, "usage: loss_table [--json]\n");
+    return 2;
+  }
+  const std::vector<sim::Row> rows = sim::MeasureAll();
+  json ? sim::PrintJson(rows) : sim::PrintText(rows);
+  for (const sim::Row& row : rows) {
+    if (!row.done) return 1;
+  }
+  return 0;
+}

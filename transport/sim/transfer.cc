@@ -1,0 +1,114 @@
+#include "transport/sim/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "transport/sim/pair.h"
+
+namespace sim {
+namespace {
+
+// Of virtual time: no transfer takes so long, however much is lost.
+constexpr Time kLimit = 60 * transport::kSecond;
+
+}  // namespace
+
+double TransferResult::goodput() const {
+  if (elapsed == 0) return 0;
+  return static_cast<double>(bytes) * 1000 / static_cast<double>(elapsed);
+}
+
+double TransferResult::spurious() const {
+  const uint64_t sent = data_packets - std::min(data_packets, lost);
+  if (needed_packets == 0 || sent <= needed_packets) return 0;
+  return static_cast<double>(sent - needed_packets) /
+         static_cast<double>(needed_packets);
+}
+
+LinkProfile TransferLink() {
+  LinkProfile link;
+  link.delay = 25 * transport::kMicrosecond;
+  link.bytes_per_us = 1250;
+  return link;
+}
+
+TransferResult RunTransfer(const TransferOptions& options) {
+  const bool read = options.opcode == transport::SendOpcode::kRdmaRead;
+  TransferResult result;
+  PairOptions pair_options;
+  pair_options.seed = options.seed;
+  pair_options.path_mtu = options.path_mtu;
+  pair_options.buffer_bytes = options.message_bytes;
+  pair_options.link = TransferLink();
+  Pair pair(pair_options);
+  Node& from = read ? *pair.b.node : *pair.a.node;
+  Node& to = read ? *pair.a.node : *pair.b.node;
+  pair.net.link(from, to).profile = options.link;
+  const uint32_t packets =
+      (options.message_bytes + options.path_mtu - 1) / options.path_mtu;
+  result.needed_packets = uint64_t{packets} * options.messages;
+  uint64_t in_flight = 0;
+  uint64_t samples = 0;
+  pair.net.filter = [&](const Node& sender, const wire::PacketView& packet) {
+    if (&sender == &from && !packet.payload().empty()) ++result.data_packets;
+    if (&sender == pair.a.node) {
+      in_flight += pair.a.qp->Report().in_flight;
+      ++samples;
+    }
+    return true;
+  };
+  pair.Connect();
+  const Time start = pair.now();
+  if (options.outage > 0) {
+    const auto set_down = [&](bool down) {
+      pair.net.link(from, to).profile.down = down;
+      pair.net.link(to, from).profile.down = down;
+    };
+    pair.net.At(start + options.outage_start, from, [=] { set_down(true); });
+    pair.net.At(start + options.outage_start + options.outage, from,
+                [=] { set_down(false); });
+  }
+  uint32_t posted = 0;
+  uint32_t completed = 0;
+  Time last = start;
+  const auto post = [&] {
+    if (posted == options.messages) return;
+    const int error = read ? pair.a.Read(posted, 0, 0, options.message_bytes)
+                           : pair.a.Write(posted, 0, 0, options.message_bytes);
+    if (error != 0) pair.checker.Fail("cannot post");
+    ++posted;
+  };
+  for (uint32_t i = 0; i < options.depth; ++i) post();
+  const auto step = [&] {
+    for (const transport::Completion& wc : pair.a.TakeSend()) {
+      if (wc.status != transport::WcStatus::kSuccess) {
+        pair.checker.Fail(absl::StrCat("message ", wc.wr_id, " ended with ",
+                                       static_cast<int>(wc.status)));
+        continue;
+      }
+      ++completed;
+      result.longest_pause = std::max(result.longest_pause, pair.now() - last);
+      last = pair.now();
+      post();
+    }
+    return completed == options.messages;
+  };
+  const bool all = pair.net.RunUntil(step, start + kLimit);
+  result.elapsed = last - start;
+  result.bytes = uint64_t{completed} * options.message_bytes;
+  if (!all) result.failed = absl::StrCat(completed, " messages completed");
+  if (pair.checker.failed()) result.failed = pair.checker.ToString();
+  if (all && std::memcmp(pair.a.buffer.get(), pair.b.buffer.get(),
+                         options.message_bytes) != 0) {
+    result.failed = "the bytes differ";
+  }
+  result.done = result.failed.empty();
+  result.lost = pair.net.link(from, to).lost;
+  result.mean_in_flight = samples == 0 ? 0 : in_flight / samples;
+  result.requester = pair.a.qp->Report().counters;
+  result.responder = pair.b.qp->Report().counters;
+  return result;
+}
+
+}  // namespace sim
