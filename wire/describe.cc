@@ -9,7 +9,7 @@
 namespace wire {
 namespace {
 
-using Visitor = std::function<void(const Field&)>;
+using Visitor = FieldVisitor;
 
 Field Decimal(std::string_view name, uint64_t number) {
   return {.name = name, .number = number, .text = {}};
@@ -162,8 +162,13 @@ std::string FieldText(const Field& field) {
 }
 
 std::string DescribePacket(const PacketView& packet) {
+  return DescribeFields(
+      [&packet](const FieldVisitor& visit) { VisitFields(packet, visit); });
+}
+
+std::string DescribeFields(const FieldSource& visit_all) {
   std::string line;
-  VisitFields(packet, [&line](const Field& field) {
+  visit_all([&line](const Field& field) {
     if (field.name == "opcode") {
       line.append(field.text);
     } else if (!field.ordinary) {

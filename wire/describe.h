@@ -32,11 +32,12 @@ struct Field {
   bool ordinary = false;
 };
 
+using FieldVisitor = std::function<void(const Field&)>;
+
 // Calls `visit` for each field in the order of the wire: opcode name first,
 // then BTH, extended headers, payload length, and what a MAD of communication
 // management says.
-void VisitFields(const PacketView& packet,
-                 const std::function<void(const Field&)>& visit);
+void VisitFields(const PacketView& packet, const FieldVisitor& visit);
 
 // "name=0x000011", "name=4", "name=word", or "name" alone for a flag.
 std::string FieldText(const Field& field);
@@ -44,6 +45,10 @@ std::string FieldText(const Field& field);
 // One line, for instance "RC_RDMA_WRITE_ONLY qp=0x000011 ack_req psn=42
 // va=0x00007f0000001000 rkey=0x00000204 dma_length=64 payload=64".
 std::string DescribePacket(const PacketView& packet);
+
+// The same of any fields: `visit_all` shows them to the visitor that it gets.
+using FieldSource = std::function<void(const FieldVisitor&)>;
+std::string DescribeFields(const FieldSource& visit_all);
 
 // "PSN_SEQUENCE_ERROR" and so on; "RESERVED" for codes without a meaning.
 const char* NakCodeName(uint8_t code);

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "tools/rxe_user_cli/dc_packet.h"
+#include "tools/rxe_user_cli/source_port.h"
 #include "wire/describe.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
@@ -42,12 +44,32 @@ struct Item {
   size_t segments = 1;
 };
 
+// What is known of a packet's ICRC.
+struct Icrc {
+  enum class Verdict : uint8_t { kGood, kBad, kUnknown };
+  Verdict verdict = Verdict::kUnknown;
+  // That it was sent from, if the capture says another one.
+  std::optional<uint16_t> source_port;
+};
+
+const char* NameOf(Icrc::Verdict verdict) {
+  switch (verdict) {
+    case Icrc::Verdict::kGood:
+      return "good";
+    case Icrc::Verdict::kBad:
+      return "bad";
+    case Icrc::Verdict::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
 // Takes items one by one. False: the output takes no more.
 class Output {
  public:
   virtual ~Output() = default;
-  virtual bool Packet(const Item& item, const wire::PacketView& packet,
-                      const char* icrc) = 0;
+  virtual bool Packet(const Item& item, const wire::FieldSource& fields,
+                      const Icrc& icrc) = 0;
   virtual bool Malformed(const Item& item, const std::string& error) = 0;
   virtual bool Summary(const Counts& counts) = 0;
 };
@@ -72,11 +94,17 @@ class TextOutput : public Output {
  public:
   explicit TextOutput(std::FILE* out) : out_(out) {}
 
-  bool Packet(const Item& item, const wire::PacketView& packet,
-              const char* icrc) override {
-    std::string line = Start(item) + wire::DescribePacket(packet);
+  bool Packet(const Item& item, const wire::FieldSource& fields,
+              const Icrc& icrc) override {
+    std::string line = Start(item) + wire::DescribeFields(fields);
     if ((item.headers->tos & 3) == 3) line += " ecn=CE";
-    line += std::string(" icrc=") + icrc;
+    line += std::string(" icrc=") + NameOf(icrc.verdict);
+    if (icrc.source_port) {
+      char text[64];
+      std::snprintf(text, sizeof(text), " with source port 0x%04x in place of ",
+                    *icrc.source_port);
+      line += text + std::to_string(item.headers->src_port);
+    }
     if (item.segments > 1) {
       line += " segment=" + std::to_string(item.segment) + "/" +
               std::to_string(item.segments);
@@ -119,13 +147,14 @@ class JsonOutput : public Output {
  public:
   explicit JsonOutput(std::FILE* out) : out_(out) {}
 
-  bool Packet(const Item& item, const wire::PacketView& packet,
-              const char* icrc) override {
+  bool Packet(const Item& item, const wire::FieldSource& fields,
+              const Icrc& icrc) override {
     Json object = Start("packet", item);
-    wire::VisitFields(packet, [&object](const wire::Field& field) {
+    fields([&object](const wire::Field& field) {
       object[std::string(field.name)] = Value(field);
     });
-    object["icrc"] = icrc;
+    object["icrc"] = NameOf(icrc.verdict);
+    if (icrc.source_port) object["icrc_src_port"] = *icrc.source_port;
     return WriteLine(out_, object.dump());
   }
 
@@ -221,13 +250,24 @@ class Decoder {
   const Counts& counts() const { return counts_; }
 
  private:
+  static Icrc::Verdict IsGood(bool good) {
+    return good ? Icrc::Verdict::kGood : Icrc::Verdict::kBad;
+  }
+
   bool OnRoce(const Item& item, const wire::Frame& frame) {
     if (frame.is_truncated()) return OnTruncated(item, frame);
     const wire::FrameHeaders& h = frame.headers;
     const std::optional<size_t> size =
         wire::FindSegmentSize(h.icrc_flow(), frame.udp_payload, h.ip_id, h.df);
-    if (!size || *size == frame.udp_payload.size()) {
-      return OnPacket(item, frame.udp_payload, size ? "good" : "bad");
+    if (!size) {
+      const std::optional<uint16_t> port =
+          source_ports_.Find(h, frame.udp_payload);
+      return OnPacket(item, frame.udp_payload,
+                      {IsGood(port.has_value()), port});
+    }
+    source_ports_.Note(h, frame.udp_payload);
+    if (*size == frame.udp_payload.size()) {
+      return OnPacket(item, frame.udp_payload, {Icrc::Verdict::kGood, {}});
     }
     return OnSegments(item, frame, *size);
   }
@@ -242,8 +282,10 @@ class Decoder {
           rest.first(std::min(size, rest.size()));
       rest = rest.subspan(packet.size());
       const uint16_t id = static_cast<uint16_t>(h.ip_id + item.segment);
-      const char* icrc = flow.Verify(packet, id, h.df) ? "good" : "bad";
-      if (!OnPacket(item, packet, icrc)) return false;
+      if (!OnPacket(item, packet,
+                    {IsGood(flow.Verify(packet, id, h.df)), {}})) {
+        return false;
+      }
     }
     return true;
   }
@@ -259,11 +301,18 @@ class Decoder {
       return Malformed(item, "headers cut off by the capture");
     }
     packet.resize(frame.udp_payload_size);
-    return OnPacket(item, packet, "unknown");
+    return OnPacket(item, packet, {});
   }
 
   bool OnPacket(const Item& item, std::span<const uint8_t> bytes,
-                const char* icrc) {
+                const Icrc& icrc) {
+    if (!bytes.empty() && IsDc(bytes[0])) {
+      DcPacket packet;
+      const std::string error = packet.Parse(bytes);
+      if (!error.empty()) return NotParsed(item, error, bytes.size());
+      return OnFields(
+          item, [&](const auto& visit) { packet.VisitFields(visit); }, icrc);
+    }
     wire::PacketView packet;
     const wire::ParseError error = wire::PacketView::Parse(bytes, &packet);
     if (error != wire::ParseError::kOk) {
@@ -273,21 +322,32 @@ class Decoder {
         std::snprintf(opcode, sizeof(opcode), " 0x%02x", bytes[0]);
         text += opcode;
       }
-      return Malformed(item,
-                       text + ", " + std::to_string(bytes.size()) + " bytes");
+      return NotParsed(item, text, bytes.size());
     }
+    return OnFields(
+        item, [&](const auto& visit) { wire::VisitFields(packet, visit); },
+        icrc);
+  }
+
+  bool NotParsed(const Item& item, const std::string& why, size_t bytes) {
+    return Malformed(item, why + ", " + std::to_string(bytes) + " bytes");
+  }
+
+  bool OnFields(const Item& item, const wire::FieldSource& fields,
+                const Icrc& icrc) {
     ++counts_.packets;
-    switch (icrc[0]) {
-      case 'g':
+    switch (icrc.verdict) {
+      case Icrc::Verdict::kGood:
         ++counts_.icrc_good;
         break;
-      case 'b':
+      case Icrc::Verdict::kBad:
         ++counts_.icrc_bad;
         break;
-      default:
+      case Icrc::Verdict::kUnknown:
         ++counts_.icrc_unknown;
+        break;
     }
-    return output_->Packet(item, packet, icrc);
+    return output_->Packet(item, fields, icrc);
   }
 
   bool Malformed(const Item& item, const std::string& error) {
@@ -299,6 +359,7 @@ class Decoder {
   Output* const output_;
   uint64_t frame_number_ = 0;
   Counts counts_;
+  SourcePorts source_ports_;
 };
 
 // Opens the capture, or says why not.

@@ -201,6 +201,116 @@ TEST(DecodeTest, EveryGoldenCaptureIsGood) {
   EXPECT_GT(files, 0);
 }
 
+// A capturing device has put 4791 in the place of the source port.
+std::vector<uint8_t> OverwrittenFrame(uint16_t sent_from, uint32_t qpn,
+                                      size_t payload) {
+  wire::FrameHeaders frame = FrameTo();
+  frame.src_port = sent_from;
+  wire::Headers headers = Send();
+  headers.bth.dest_qpn = qpn;
+  const std::vector<uint8_t> packet =
+      wire::BuildPacket(headers, std::vector<uint8_t>(payload, 'x'),
+                        frame.icrc_flow(), frame.ip_id);
+  frame.src_port = wire::kRoceUdpPort;
+  return wire::BuildFrame(frame, packet);
+}
+
+TEST(DecodeTest, SourcePortThatWasOverwritten) {
+  Capture capture("overwritten.pcap");
+  capture.Add(OverwrittenFrame(0xd0b3, 0x11, 5));
+  capture.Add(OverwrittenFrame(0xd0b3, 0x11, 1024));
+  capture.Add(OverwrittenFrame(0xc001, 0x12, 0));
+  // Another port than the flow's is an error like any other.
+  capture.Add(OverwrittenFrame(0xc001, 0x11, 5));
+  std::vector<uint8_t> damaged = OverwrittenFrame(0xd0b3, 0x11, 5);
+  damaged[60] ^= 1;
+  capture.Add(damaged);
+  // One that really was sent from there.
+  capture.Add(OverwrittenFrame(wire::kRoceUdpPort, 0x13, 5));
+  capture.Add(OverwrittenFrame(0xc001, 0x13, 5));
+  const auto lines = Decode({.path = capture.path()}).lines();
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_NE(
+      lines[0].find("qp=0x000011 ack_req psn=100 payload=5 icrc=good with "
+                    "source port 0xd0b3 in place of 4791"),
+      std::string::npos)
+      << lines[0];
+  EXPECT_NE(lines[1].find("icrc=good with source port 0xd0b3"),
+            std::string::npos);
+  EXPECT_NE(lines[2].find("icrc=good with source port 0xc001"),
+            std::string::npos);
+  EXPECT_TRUE(lines[3].ends_with("icrc=bad")) << lines[3];
+  EXPECT_TRUE(lines[4].ends_with("icrc=bad")) << lines[4];
+  EXPECT_TRUE(lines[5].ends_with("icrc=good")) << lines[5];
+  EXPECT_TRUE(lines[6].ends_with("icrc=bad")) << lines[6];
+  EXPECT_TRUE(lines[7].starts_with("7 RoCEv2 packets: ICRC 4 good, 3 bad"))
+      << lines[7];
+
+  const auto json = nlohmann::json::parse(
+      Decode({.path = capture.path(), .json = true}).lines()[0]);
+  EXPECT_EQ(json["icrc"], "good");
+  EXPECT_EQ(json["src_port"], 4791);
+  EXPECT_EQ(json["icrc_src_port"], 0xd0b3);
+}
+
+// --- The dynamically connected transport.
+
+std::vector<uint8_t> FromHex(const std::string& text) {
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(
+        static_cast<uint8_t>(std::stoul(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+std::vector<uint8_t> DcFrame(const std::string& bth_to_pad) {
+  wire::FrameHeaders frame = FrameTo();
+  std::vector<uint8_t> packet = FromHex(bth_to_pad);
+  packet.resize(packet.size() + wire::kIcrcSize);
+  frame.icrc_flow().Store(packet, frame.ip_id);
+  return wire::BuildFrame(frame, packet);
+}
+
+// Bytes as ConnectX cards send them.
+TEST(DecodeTest, DynamicallyConnected) {
+  Capture capture("dc.pcap");
+  const std::string to_target = "110090350071500400ffffff0000c0de00000000";
+  const std::string open = "11009035007150040061e97d0000c0de00000000";
+  const std::string back = "10807ff4007150040061e97d0000c0de00000000";
+  capture.Add(DcFrame("5540ffff00ffffff80a9454d" + to_target +
+                      "200000000000000000000000ffeeddcc"));
+  capture.Add(
+      DcFrame("5140ffff0000903500a9454d" + back + "640000001000000000000000"));
+  capture.Add(DcFrame("4a40ffff00807ff480a9454e" + open +
+                      "00007f69f03840000005382a00000008" + "0102030405060708"));
+  capture.Add(DcFrame("5140ffff0000903500a9454e" + back + "1f000000"));
+  capture.Add(DcFrame("4e40ffff0000903500a9454e" + back + "01020304"));
+  capture.Add(DcFrame("5840ffff0000903500a9454e" + back));  // none of them
+  capture.Add(DcFrame("5540ffff00ffffff80a9454d" + to_target));
+  const Result result = Decode({.path = capture.path()});
+  const auto lines = result.lines();
+  ASSERT_EQ(lines.size(), 8u);
+  const auto has = [&lines](size_t line, const std::string& text) {
+    EXPECT_NE(lines[line].find(text), std::string::npos) << lines[line];
+  };
+  has(0,
+      "DC_CONNECT qp=0xffffff ack_req psn=11093325 initiator src_qp=0x009035 "
+      "initiator_session=0x715004 responder_session=0xffffff dct=0x00c0de "
+      "dc_key=0x00000000ffeeddcc payload=0 icrc=good");
+  has(1, "DC_CONNECT_ANSWER qp=0x009035 psn=11093325 src_qp=0x807ff4 ");
+  has(2, "DC_RDMA_WRITE_ONLY qp=0x807ff4 ack_req psn=11093326 initiator ");
+  has(2,
+      "dct=0x00c0de va=0x00007f69f0384000 rkey=0x0005382a dma_length=8 "
+      "payload=8 icrc=good");
+  has(3, "DC_ACKNOWLEDGE qp=0x009035 ");
+  has(3, "aeth=ACK msn=0 payload=0 icrc=good");
+  has(4, "DC_RDMA_READ_RESPONSE_MIDDLE");
+  has(5, "malformed: unknown opcode 0x58");
+  has(6, "malformed: too short");
+  has(7, "5 RoCEv2 packets: ICRC 5 good, 0 bad, 0 unknown; 2 malformed");
+}
+
 TEST(DecodeTest, WhatOffloadLeftInOneFrameIsTakenApart) {
   const wire::FrameHeaders frame = FrameTo();
   std::vector<uint8_t> together;

@@ -1,0 +1,47 @@
+// Packets of the dynamically connected transport (DC) of ConnectX cards, which
+// no public specification describes: laid out as captures show them. The
+// operations of RC, at opcodes 0x40 to 0x57, with a header of 20 bytes between
+// BTH and what follows in RC; and two of its own that open a connection.
+#ifndef TOOLS_RXE_USER_CLI_DC_PACKET_H_
+#define TOOLS_RXE_USER_CLI_DC_PACKET_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "wire/describe.h"
+#include "wire/packet.h"
+
+namespace rxe_user_cli {
+
+// Opcode block of DC, the one that InfiniBand has for reliable datagrams.
+constexpr bool IsDc(uint8_t opcode) { return opcode >= 0x40 && opcode <= 0x57; }
+
+class DcPacket {
+ public:
+  // Takes `udp_payload` apart, whose opcode is one of DC. Empty, or why it
+  // cannot be taken apart.
+  std::string Parse(std::span<const uint8_t> udp_payload);
+  // As wire::VisitFields: those of DC after those of BTH.
+  void VisitFields(const wire::FieldVisitor& visit) const;
+
+ private:
+  void VisitDcHeader(const wire::FieldVisitor& visit) const;
+
+  std::string name_;
+  std::vector<uint8_t> as_rc_;  // what RC would have sent
+  wire::PacketView packet_;     // into it
+  bool connects_ = false;
+  // --- From DC's headers.
+  bool from_initiator_ = false;
+  uint32_t source_qpn_ = 0;
+  uint32_t initiator_session_ = 0;
+  uint32_t responder_session_ = 0;
+  uint32_t dct_ = 0;
+  uint64_t access_key_ = 0;  // of a connect
+};
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_DC_PACKET_H_
