@@ -48,6 +48,14 @@ constexpr NakCode NakCodeOf(uint8_t syndrome) {
   return static_cast<NakCode>(syndrome & 0x1f);
 }
 
+// Kinds and NAK codes that the specification keeps for later: whoever receives
+// one drops the packet. Credit and timer codes all have a meaning.
+constexpr bool IsReserved(uint8_t syndrome) {
+  const AethKind kind = AethKindOf(syndrome);
+  return kind == AethKind::kReserved ||
+         (kind == AethKind::kNak && NakCodeOf(syndrome) > NakCode::kInvalidRd);
+}
+
 // How long an RNR NAK asks to wait, in ns: 10 us to 655.36 ms. Only
 // the low five bits of `code` count.
 int64_t RnrTimerNanos(uint8_t code);

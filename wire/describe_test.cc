@@ -72,7 +72,7 @@ TEST(DescribeTest, EveryOpcodeHasItsFieldsOnce) {
   for (int opcode = 0; opcode < 256; ++opcode) {
     const OpcodeInfo& info = GetOpcodeInfo(static_cast<uint8_t>(opcode));
     if (!info.known) continue;
-    std::vector<uint8_t> packet(kMaxHeaderSize + kIcrcSize);
+    std::vector<uint8_t> packet(info.header_length + kIcrcSize);
     packet[0] = static_cast<uint8_t>(opcode);
     PacketView view;
     ASSERT_EQ(PacketView::Parse(packet, &view), ParseError::kOk);

@@ -1,5 +1,7 @@
 #include "wire/packet.h"
 
+#include "wire/aeth.h"
+
 namespace wire {
 namespace {
 
@@ -17,6 +19,13 @@ Bth LoadBth(const uint8_t* p) {
       .ack_req = (p[8] & 0x80) != 0,
       .psn = LoadBe24(p + 9),
   };
+}
+
+// What answers with data is never a NAK.
+bool IsDefined(uint8_t opcode, uint8_t syndrome) {
+  return AethKindOf(syndrome) == AethKind::kAck ||
+         (OperationOf(opcode) == Operation::kAcknowledge &&
+          !IsReserved(syndrome));
 }
 
 }  // namespace
@@ -88,6 +97,10 @@ const char* ParseErrorName(ParseError error) {
       return "bad transport version";
     case ParseError::kBadPad:
       return "bad pad count";
+    case ParseError::kBadLength:
+      return "bad length";
+    case ParseError::kBadSyndrome:
+      return "reserved AETH syndrome";
   }
   return "?";
 }
@@ -100,10 +113,17 @@ ParseError PacketView::Parse(std::span<const uint8_t> udp_payload,
   const OpcodeInfo& info = GetOpcodeInfo(data[0]);
   if (!info.known) return ParseError::kUnknownOpcode;
   if (size < info.header_length + kIcrcSize) return ParseError::kTooShort;
-  if ((data[1] & 0xf) != 0) return ParseError::kBadVersion;
   const size_t after_headers = size - info.header_length - kIcrcSize;
+  if (size % 4 != 0 ||
+      (after_headers != 0 && info.is_response && !info.carries_payload)) {
+    return ParseError::kBadLength;
+  }
+  if ((data[1] & 0xf) != 0) return ParseError::kBadVersion;
   const size_t pad = data[1] >> 4 & 3;
   if (pad > after_headers) return ParseError::kBadPad;
+  if (info.Has(kAeth) && !IsDefined(data[0], data[info.aeth_offset])) {
+    return ParseError::kBadSyndrome;
+  }
 
   out->data_ = data;
   out->info_ = &info;

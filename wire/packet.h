@@ -66,8 +66,14 @@ enum class ParseError : uint8_t {
   kOk,
   kTooShort,       // for BTH and ICRC, or for the headers of its opcode
   kUnknownOpcode,  // or one that RoCEv2 does not have
-  kBadVersion,     // transport header version other than 0
-  kBadPad,         // the pad is larger than what stands before the ICRC
+  // No multiple of 4 bytes, the pad included; or a response that has bytes
+  // where its opcode has none, as an acknowledgement.
+  kBadLength,
+  kBadVersion,  // transport header version other than 0
+  kBadPad,      // the pad is larger than what stands before the ICRC
+  // AETH with a reserved kind or NAK code (9.7.5.2), or with a NAK where only
+  // an acknowledge packet has one.
+  kBadSyndrome,
 };
 // A name such as "unknown opcode".
 const char* ParseErrorName(ParseError error);

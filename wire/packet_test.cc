@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace wire {
@@ -116,8 +117,13 @@ TEST(PacketTest, EveryOpcodeComesBackAsItWasEmitted) {
   std::mt19937_64 random(1);
   for (const uint8_t opcode : KnownOpcodes()) {
     for (int i = 0; i < 20; ++i) {
-      const Headers h = RandomHeaders(opcode, random);
-      const size_t payload_size = random() % 40;
+      Headers h = RandomHeaders(opcode, random);
+      const OpcodeInfo& info = GetOpcodeInfo(opcode);
+      size_t payload_size = random() % 40;
+      if (info.is_response && !info.carries_payload) payload_size = 0;
+      h.bth.pad_count = PadCount(payload_size);
+      // A READ response is no NAK.
+      if (info.Has(kAeth)) h.aeth.syndrome &= 0x9f;
       std::vector<uint8_t> packet(kMaxHeaderSize);
       packet.resize(EmitHeaders(h, packet.data()));
       const size_t header_size = packet.size();
@@ -149,8 +155,13 @@ TEST(PacketTest, TooShortAtEveryLength) {
       PacketView view;
       std::unique_ptr<uint8_t[]> keep;
       const ParseError error = ParseExact(packet, size, &view, &keep);
-      EXPECT_EQ(error, size < least ? ParseError::kTooShort : ParseError::kOk)
-          << GetOpcodeInfo(opcode).name << " of " << size;
+      const OpcodeInfo& info = GetOpcodeInfo(opcode);
+      const bool is_bare = info.is_response && !info.carries_payload;
+      EXPECT_EQ(error, size < least ? ParseError::kTooShort
+                       : size % 4 != 0 || (is_bare && size > least)
+                           ? ParseError::kBadLength
+                           : ParseError::kOk)
+          << info.name << " of " << size;
       if (error == ParseError::kOk) UseAll(view);
     }
   }
@@ -178,8 +189,64 @@ TEST(PacketTest, OtherTransportVersions) {
   }
 }
 
+TEST(PacketTest, LengthIsAMultipleOfFour) {
+  for (size_t payload = 0; payload < 20; ++payload) {
+    std::vector<uint8_t> packet(kBthSize + payload + kIcrcSize);
+    packet[0] = 0x04;
+    PacketView view;
+    EXPECT_EQ(PacketView::Parse(packet, &view),
+              payload % 4 == 0 ? ParseError::kOk : ParseError::kBadLength)
+        << payload;
+  }
+}
+
+TEST(PacketTest, AcknowledgementsHaveNoPayload) {
+  for (const Operation operation :
+       {Operation::kAcknowledge, Operation::kAtomicAcknowledge}) {
+    for (const Transport transport : {Transport::kRc, Transport::kXrc}) {
+      const uint8_t opcode = MakeOpcode(transport, operation);
+      const size_t headers = GetOpcodeInfo(opcode).header_length;
+      std::vector<uint8_t> packet(headers + kIcrcSize);
+      packet[0] = opcode;
+      PacketView view;
+      EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kOk);
+      for (const uint8_t pad : {0, 1, 3}) {
+        packet.assign(headers + 4 + kIcrcSize, 0);
+        packet[0] = opcode;
+        packet[1] = static_cast<uint8_t>(pad << 4);
+        EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kBadLength);
+      }
+    }
+  }
+}
+
+// Whatever carries an AETH; a READ response and an atomic acknowledgement are
+// no NAK.
+TEST(PacketTest, ReservedSyndromes) {
+  const std::set<uint8_t> naks = {0x60, 0x61, 0x62, 0x63, 0x64};
+  for (int opcode = 0; opcode < 256; ++opcode) {
+    const OpcodeInfo& info = GetOpcodeInfo(static_cast<uint8_t>(opcode));
+    if (!info.Has(kAeth)) continue;
+    for (int syndrome = 0; syndrome < 256; ++syndrome) {
+      std::vector<uint8_t> packet(info.header_length + kIcrcSize);
+      packet[0] = static_cast<uint8_t>(opcode);
+      packet[info.aeth_offset] = static_cast<uint8_t>(syndrome);
+      const uint8_t said = syndrome & 0x7f;  // bit 7 is ignored
+      const bool is_ack = said < 0x20;
+      const bool is_nak = said < 0x40 || naks.contains(said);
+      const bool may_nak =
+          OperationOf(static_cast<uint8_t>(opcode)) == Operation::kAcknowledge;
+      PacketView view;
+      EXPECT_EQ(PacketView::Parse(packet, &view),
+                is_ack || (is_nak && may_nak) ? ParseError::kOk
+                                              : ParseError::kBadSyndrome)
+          << opcode << " " << syndrome;
+    }
+  }
+}
+
 TEST(PacketTest, PadLargerThanPayload) {
-  for (size_t payload = 0; payload < 4; ++payload) {
+  for (size_t payload = 0; payload <= 8; payload += 4) {
     for (uint8_t pad = 0; pad < 4; ++pad) {
       std::vector<uint8_t> packet(kBthSize + payload + kIcrcSize);
       packet[0] = 0x04;
@@ -206,6 +273,9 @@ TEST(PacketTest, OrderOfChecks) {
   packet[0] = 0x0c;  // needs RETH
   EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kTooShort);
   packet[0] = 0x04;
+  packet.push_back(0xff);
+  EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kBadLength);
+  packet.pop_back();
   EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kBadVersion);
   packet[1] = 0xf0;
   EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kBadPad);
@@ -230,7 +300,9 @@ TEST(PacketTest, RandomBytesAreParsedOrRefused) {
   std::mt19937_64 random(2);
   int parsed = 0;
   for (int i = 0; i < 200'000; ++i) {
-    std::vector<uint8_t> bytes(random() % 80);
+    size_t size = random() % 80;
+    if (random() % 8 != 0) size &= ~size_t{3};
+    std::vector<uint8_t> bytes(size);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     if (bytes.size() > 1 && i % 2 == 0) bytes[1] &= 0xf0;
     PacketView view;

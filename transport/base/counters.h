@@ -254,7 +254,9 @@ struct QpCounterTotals {
 enum class Disposition : uint8_t {
   kTooShort,
   kUnknownOpcode,
-  kBadHeader,  // version, pad
+  kBadLength,
+  kBadHeader,    // version, pad
+  kBadSyndrome,  // of an AETH
   kBadIcrc,
   kUnknownQp,  // the caller may know another owner (stray, QP1)
   kDelivered,
@@ -291,18 +293,24 @@ inline constexpr Counter kEndpointCounters[] = {
      TRANSPORT_COUNTER(EndpointCounters, dropped[0])},
     {"rx_drop_opcode", CounterUnit::kPackets, "dropped: unknown opcode",
      TRANSPORT_COUNTER(EndpointCounters, dropped[1])},
+    {"rx_drop_length", CounterUnit::kPackets,
+     "dropped: length no multiple of 4, or an acknowledgement with payload",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[2])},
     {"rx_drop_header", CounterUnit::kPackets,
      "dropped: wrong version or pad count",
-     TRANSPORT_COUNTER(EndpointCounters, dropped[2])},
-    {"rx_icrc_encapsulated", CounterUnit::kPackets, "dropped: wrong ICRC",
      TRANSPORT_COUNTER(EndpointCounters, dropped[3])},
+    {"rx_drop_syndrome", CounterUnit::kPackets,
+     "dropped: response with an AETH syndrome that is reserved, or another's",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[4])},
+    {"rx_icrc_encapsulated", CounterUnit::kPackets, "dropped: wrong ICRC",
+     TRANSPORT_COUNTER(EndpointCounters, dropped[5])},
     {"rx_drop_unknown_qp", CounterUnit::kPackets,
      "no queue pair of this lane; forwarded if another process has it",
-     TRANSPORT_COUNTER(EndpointCounters, dropped[4])},
+     TRANSPORT_COUNTER(EndpointCounters, dropped[6])},
 };
 static_assert(IsComplete(kEndpointCounters, sizeof(EndpointCounters)));
-static_assert(static_cast<size_t>(Disposition::kBadIcrc) == 3 &&
-              kDropKinds == 5);
+static_assert(static_cast<size_t>(Disposition::kBadIcrc) == 5 &&
+              kDropKinds == 7);
 
 }  // namespace transport
 

@@ -31,6 +31,10 @@ Disposition DispositionOf(wire::ParseError error) {
       return Disposition::kTooShort;
     case wire::ParseError::kUnknownOpcode:
       return Disposition::kUnknownOpcode;
+    case wire::ParseError::kBadLength:
+      return Disposition::kBadLength;
+    case wire::ParseError::kBadSyndrome:
+      return Disposition::kBadSyndrome;
     case wire::ParseError::kBadVersion:
     case wire::ParseError::kBadPad:
       break;

@@ -53,6 +53,9 @@ TEST_F(EndpointTest, EveryLengthOfEveryOpcode) {
         EXPECT_EQ(disposition, Disposition::kUnknownOpcode);
       } else if (bytes < info.header_length + wire::kIcrcSize) {
         EXPECT_EQ(disposition, Disposition::kTooShort);
+      } else if (bytes % 4 != 0 || (info.is_response && !info.carries_payload &&
+                                    bytes > info.header_length + 4u)) {
+        EXPECT_EQ(disposition, Disposition::kBadLength);
       } else {
         EXPECT_EQ(disposition, Disposition::kDelivered);
       }
@@ -94,6 +97,19 @@ TEST_F(EndpointTest, OtherTransportVersion) {
   EXPECT_EQ(peer.Deliver(packet), Disposition::kBadHeader);
 }
 
+TEST_F(EndpointTest, LengthNoMultipleOfFour) {
+  Bytes packet = peer.Build(peer.Write(kWriteOnly, 100, 0, 8, true), 8);
+  for (size_t more = 1; more <= 3; ++more) {
+    packet.push_back(0);
+    Sign(&packet);
+    EXPECT_EQ(peer.Deliver(packet), Disposition::kBadLength);
+  }
+  EXPECT_EQ(dropped(Disposition::kBadLength), 3u);
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.qp->counters().rx_packets, 0u);
+  EXPECT_EQ(peer.target->bytes[0], 0);
+}
+
 TEST_F(EndpointTest, DamagedPacket) {
   Bytes packet = peer.Build(peer.Write(kWriteOnly, 100, 0, 8, true), 8);
   packet[31] ^= 4;
@@ -101,6 +117,36 @@ TEST_F(EndpointTest, DamagedPacket) {
   EXPECT_EQ(peer.Deliver(packet), Disposition::kBadIcrc);
   EXPECT_EQ(dropped(Disposition::kBadIcrc), 1u);
   EXPECT_EQ(peer.target->bytes[0], 0);
+}
+
+// Whoever is not a connected peer gets no answer to anything, so nobody can be
+// made the target of more than he sent.
+TEST_F(EndpointTest, StrangersAreNeverAnswered) {
+  peer.PostReceive(7, {8});
+  for (const char* address : {"10.0.0.3", "127.0.0.1", "fd00::2"}) {
+    peer.datagram.source = *wire::IpAddress::Parse(address);
+    if (!peer.datagram.source.is_v4()) {
+      peer.datagram.destination = *wire::IpAddress::Parse("fd00::1");
+    }
+    for (const uint32_t qpn : {WirePeer::kQpn, 0x12u, 0u, 1u, 0xffffffu}) {
+      for (int opcode = 0; opcode < 256; ++opcode) {
+        for (uint32_t psn = 98; psn < 103; ++psn) {
+          wire::Headers headers = peer.Write(kWriteOnly, psn, 0, 8, true);
+          headers.bth.opcode = static_cast<uint8_t>(opcode);
+          headers.bth.dest_qpn = qpn;
+          peer.Deliver(headers);
+          peer.Deliver(headers, 8);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.now += kSecond;
+  peer.endpoint.OnTimer(peer.now);
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.endpoint.counters().tx_datagrams, 0u);
+  EXPECT_EQ(peer.TakeReceives(), "");
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
 TEST_F(EndpointTest, UnknownQueuePair) {

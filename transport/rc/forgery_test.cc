@@ -312,6 +312,47 @@ TEST_F(ForgedResponseTest, SilentPeerMayChangeItsPort) {
   EXPECT_EQ(peer.Completions(), "");
 }
 
+// From a peer that is right in everything else, and to what is in flight: what
+// they mean is not known, so nothing may follow from them.
+TEST_F(ForgedResponseTest, ReservedSyndromesDoNothing) {
+  PostEachKind();
+  const Time timer = peer.NextTimer();
+  for (const wire::Operation operation :
+       {kAcknowledge, kReadResponseOnly, kAtomicAcknowledge}) {
+    for (uint32_t syndrome = 0x40; syndrome < 0x80; ++syndrome) {
+      if (operation == kAcknowledge && syndrome >= 0x60 && syndrome <= 0x64) {
+        continue;
+      }
+      for (uint32_t psn = 101; psn <= 107; ++psn) {
+        EXPECT_EQ(
+            peer.Acknowledge(operation, psn, static_cast<uint8_t>(syndrome)),
+            Disposition::kBadSyndrome);
+      }
+    }
+  }
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.NextTimer(), timer);
+  peer.Ack(101);
+  peer.ReadResponse(kReadResponseOnly, 102, 8);
+  peer.AtomicAck(103, 5);
+  peer.Ack(107);
+  EXPECT_EQ(peer.Completions(), "2 ok; 3 ok 8; 4 ok 8; 5 ok");
+}
+
+TEST_F(ForgedResponseTest, AcknowledgementsWithPayloadDoNothing) {
+  PostEachKind();
+  for (const wire::Operation operation : {kAcknowledge, kAtomicAcknowledge}) {
+    for (const size_t payload : {1, 4, 256}) {
+      EXPECT_EQ(peer.Acknowledge(operation, 103, wire::MakeAckSyndrome(0x1f),
+                                 payload),
+                Disposition::kBadLength);
+    }
+  }
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.Transmit(), "");
+}
+
 // From the right port, but for PSNs that were answered, or never sent.
 TEST_F(ForgedResponseTest, PsnsThatAreNotInFlight) {
   peer.Send(2, 1);

@@ -37,9 +37,9 @@ namespace transport {
 
 // The local ACK timeout T of a queue pair allows the requester to wait for T to
 // 4 T (IBA vol. 1, 9.7.6.1.3). A peer in software may have to wait for a core,
-// and what is lost is found by probes much sooner: so it waits for 3 T, and is
-// not late even when it has to wait itself.
-inline constexpr int kAckTimeoutFactor = 3;
+// and what is lost is found by probes much sooner: so it waits for 2 T, but
+// only for a peer that has answered once.
+inline constexpr int kAckTimeoutFactor = 2;
 
 // A failure of its own is reported by QpCore::Fail; from then on it is stopped.
 class Requester {
@@ -200,6 +200,11 @@ class Requester {
   // Silence: what was in flight counts as lost until the peer shows otherwise.
   void OnRetransmitTimeout(Time now);
   void OnAckTimeout(Time now);
+  // What is at snd_una is about to be sent once more without progress since the
+  // last time. False: retry_cnt does not allow it, the queue pair has failed.
+  bool CountRetry(Time now);
+  // The same, of a gap that the peer reports, in so many words or not.
+  bool CountGap(Time now);
   void OnProbe(Time now);
   void RunTimers(Time now);
   Time NextTimeout() const {
@@ -335,14 +340,15 @@ class Requester {
   uint64_t gap_seq_ = kNone;  // snd_una when loss was last acted upon
   uint64_t lost_until_ = 0;   // snd_max when loss last shrank the window
   Time gap_time_ = 0;
+  Time gap_counted_ = 0;  // when the gap last counted as a retry, or began
 
   // Times. kNever: not running.
   Time timeout_base_ = kNever;  // since when the local ACK timeout counts
   Time probe_base_ = kNever;
   Time rnr_until_ = kNever;  // waiting after an RNR NAK
-  int probes_ = 0;           // since the last progress
-  int retries_ = 0;
-  int rnr_retries_ = 0;
+  uint8_t probes_ = 0;       // since the last progress, at most kMaxBackoff
+  uint8_t retries_ = 0;
+  uint8_t rnr_retries_ = 0;
   uint32_t unasked_packets_ = 0;  // since the last AckReq
 
   // One round trip measured at a time, never over a resend.

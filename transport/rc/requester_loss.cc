@@ -6,8 +6,13 @@
 // the peer's answer tells; or the first, if it is known to be missing. A second
 // one in a row, and every further one, replays from snd_una. Probes back off
 // and cost no retry. The *local ACK timeout* of the queue pair (times
-// kAckTimeoutFactor) counts from the last progress, replays, and ends the
-// connection when it has come retry_cnt + 1 times.
+// kAckTimeoutFactor, if the peer has ever answered) counts from the last
+// progress, replays, and ends the connection when it has come retry_cnt + 1
+// times.
+//
+// A gap that the peer reports again, though what is missing was sent again,
+// costs a retry as well. The first report of a gap costs none: loss is normal
+// here, also for programs that ask for no retries.
 #include <algorithm>
 
 #include "transport/rc/requester.h"
@@ -17,7 +22,7 @@ namespace {
 
 // Between probes of a queue pair that has no ACK timeout.
 constexpr Time kLongestProbe = kSecond;
-constexpr int kMaxBackoff = 16;
+constexpr uint8_t kMaxBackoff = 16;  // doublings
 
 }  // namespace
 
@@ -92,8 +97,7 @@ bool Requester::JustHandled(Time now) const {
 void Requester::OnGap(Time now, bool by_ack) {
   if (!outstanding()) return;  // about to be sent again
   if ((by_ack || gap_seq_ == snd_una_) && JustHandled(now)) return;
-  gap_seq_ = snd_una_;
-  gap_time_ = now;
+  if (!CountGap(now)) return;
   NoteLoss(now);
   Rewind();
 }
@@ -101,8 +105,7 @@ void Requester::OnGap(Time now, bool by_ack) {
 void Requester::OnSequenceNak(Time now) {
   if (!outstanding()) return;
   if (gap_seq_ == snd_una_ && JustHandled(now)) return;
-  gap_seq_ = snd_una_;
-  gap_time_ = now;
+  if (!CountGap(now)) return;
   NoteLoss(now);
   if (peer_buffers_ooo_ && snd_nxt_ == snd_max_) {
     ResendGap();
@@ -130,14 +133,31 @@ void Requester::OnRetransmitTimeout(Time now) {
   path()->OnTimeout(now);
 }
 
-void Requester::OnAckTimeout(Time now) {
-  ++core_.counters.timeouts;
+bool Requester::CountRetry(Time now) {
   if (retries_ >= core_.attributes.retry_cnt) {
     ++core_.counters.retries_exceeded;
     Fail(fatal_seq_ != kNone ? fatal_status_ : WcStatus::kRetryExceeded, now);
-    return;
+    return false;
   }
   ++retries_;
+  return true;
+}
+
+// A long answer that has lost its beginning shows the gap again and again, a
+// round trip apart, while what was asked for again is still behind it: one
+// probe's time apart they are not of one answer.
+bool Requester::CountGap(Time now) {
+  const bool again = gap_seq_ == snd_una_;
+  gap_seq_ = snd_una_;
+  gap_time_ = now;
+  if (again && now - gap_counted_ < path()->ProbeTimeout()) return true;
+  gap_counted_ = now;
+  return !again || CountRetry(now);
+}
+
+void Requester::OnAckTimeout(Time now) {
+  ++core_.counters.timeouts;
+  if (!CountRetry(now)) return;
   FallSilent();
   OnRetransmitTimeout(now);
   Rewind();
@@ -146,7 +166,7 @@ void Requester::OnAckTimeout(Time now) {
 
 void Requester::OnProbe(Time now) {
   ++core_.counters.probes;
-  ++probes_;
+  if (probes_ < kMaxBackoff) ++probes_;
   probe_base_ = now;
   if (fatal_seq_ != kNone) {
     Fail(fatal_status_, now);
@@ -167,14 +187,14 @@ void Requester::OnProbe(Time now) {
 Time Requester::AckDeadline() const {
   const Time timeout = wire::AckTimeoutNanos(core_.attributes.timeout);
   if (timeout == 0 || timeout_base_ == kNever) return kNever;
-  return timeout_base_ + kAckTimeoutFactor * timeout;
+  return timeout_base_ + (snd_una_ > 0 ? kAckTimeoutFactor * timeout : timeout);
 }
 
 // When the interval has grown past the ACK timeout, that comes first and
 // replays as well as a probe does.
 Time Requester::ProbeDeadline() const {
   if (probe_base_ == kNever) return kNever;
-  Time interval = path()->ProbeTimeout() << std::min(probes_, kMaxBackoff);
+  Time interval = path()->ProbeTimeout() << probes_;
   if (core_.attributes.timeout == 0)
     interval = std::min(interval, kLongestProbe);
   return probe_base_ + interval;

@@ -8,10 +8,21 @@
 namespace transport {
 namespace {
 
-constexpr Time kTimeout14 =
-    kAckTimeoutFactor * (int64_t{4096} << 14);                        // 201 ms
-constexpr Time kTimeout8 = kAckTimeoutFactor * (int64_t{4096} << 8);  // 3.1 ms
+// The local ACK timeouts, of a peer that has not answered yet.
+constexpr Time kTimeout14 = int64_t{4096} << 14;  // 67.1 ms
+constexpr Time kTimeout8 = int64_t{4096} << 8;    // 1.05 ms
+// NAKs so far apart are not of one flight, nor does a probe come with one.
+constexpr Time kApart = 11 * kMillisecond;
 constexpr Time kFirstProbe = 4 * kMillisecond;  // without a round trip known
+
+// Up to `time` after the start, sending what timers ask for.
+void RunTo(RequesterPeer* peer, Time time) {
+  while (peer->NextTimer() < time) {
+    peer->At(peer->NextTimer());
+    peer->Transmit();
+  }
+  peer->At(time);
+}
 
 // One round trip of `rtt`, ending at `rtt` after the start.
 void Measure(RequesterPeer* peer, Time rtt) {
@@ -326,7 +337,9 @@ TEST(RequesterLossTest, ReservedAndGhostNaksAreNothing) {
   peer.Connect();
   peer.Send(1, 1);
   peer.Transmit();
-  peer.Nak(100, static_cast<wire::NakCode>(17));
+  EXPECT_EQ(peer.Acknowledge(wire::Operation::kAcknowledge, 100,
+                             wire::MakeNakSyndrome(wire::NakCode{17})),
+            Disposition::kBadSyndrome);
   peer.Nak(101, wire::NakCode::kRemoteAccess);  // never sent
   peer.Nak(99, wire::NakCode::kRemoteAccess);   // before the first
   EXPECT_EQ(peer.Completions(), "");
@@ -475,13 +488,33 @@ TEST(RequesterLossTest, DeadPeer) {
     }
     EXPECT_EQ(peer.now - peer.kStart, kTimeout14 * (retry_cnt + 1));
     EXPECT_EQ(peer.qp->counters().timeouts, retry_cnt + 1u);
-    // 4, 12, 28, 60 and 124 ms after the beginning, and 128 ms after the first
+    // 4, 12, 28 and 60 ms after the beginning, and 64 ms after the first
     // timeout.
-    EXPECT_EQ(peer.qp->counters().probes, retry_cnt == 0 ? 5u : 6u);
+    EXPECT_EQ(peer.qp->counters().probes, retry_cnt == 0 ? 4u : 5u);
     EXPECT_EQ(peer.Completions(), "1 status 12; 2 status 5");
     EXPECT_EQ(peer.in_flight(), 0u);
     EXPECT_EQ(peer.NextTimer(), kNever);
   }
+}
+
+// A peer that has answered before, whatever it is that is lost: twice the time,
+// which the specification allows.
+TEST(RequesterLossTest, PeerThatDies) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Transmit();
+  peer.Ack(100);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  peer.Send(2, 1);
+  peer.Transmit();
+  while (peer.qp->state() == QpState::kRts) {
+    ASSERT_NE(peer.NextTimer(), kNever);
+    peer.At(peer.NextTimer());
+    peer.Transmit();
+  }
+  EXPECT_EQ(peer.now - peer.kStart, 2 * kTimeout14 * 8);
+  EXPECT_EQ(peer.Completions(), "2 status 12");
 }
 
 TEST(RequesterLossTest, TimeoutReplaysEverything) {
@@ -509,14 +542,14 @@ TEST(RequesterLossTest, ProgressForgivesRetries) {
   for (int i = 0; i < 10; ++i) peer.Send(i, 1);
   peer.Transmit();
   for (int i = 0; i < 9; ++i) {
-    peer.At((i + 1) * kTimeout8);
+    peer.At((2 * i + 1) * kTimeout8);
     peer.Transmit();
     peer.Ack(100 + i);
     EXPECT_EQ(peer.Completions(), std::to_string(i) + " ok");
   }
-  peer.At(10 * kTimeout8);
+  peer.At(19 * kTimeout8);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 109 A [1]");
-  peer.At(11 * kTimeout8);
+  peer.At(21 * kTimeout8);
   EXPECT_EQ(peer.Completions(), "9 status 12");
 }
 
@@ -623,6 +656,87 @@ TEST(RequesterLossTest, ASlowPeerIsNotProbedForEver) {
   }
   // The first, and two before later requests have given a sample.
   EXPECT_EQ(peer.qp->counters().probes, 3u);
+}
+
+// Each report of a gap that was sent again is a retry: without a timeout, too,
+// there is an end.
+TEST(RequesterLossTest, NaksWithoutProgressAreCounted) {
+  for (const uint8_t retry_cnt : {0, 1, 7}) {
+    RequesterPeer peer;
+    peer.attributes.retry_cnt = retry_cnt;
+    peer.attributes.timeout = 0;
+    peer.Connect();
+    peer.Send(1, 1);
+    peer.Send(2, 1);
+    peer.Transmit();
+    for (int nak = 0; nak <= retry_cnt; ++nak) {
+      RunTo(&peer, nak * kApart);
+      peer.Nak(100);
+      EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]; SEND_ONLY 101 A [1]");
+    }
+    EXPECT_EQ(peer.Completions(), "");
+    RunTo(&peer, (retry_cnt + 1) * kApart);
+    peer.Nak(100);
+    EXPECT_EQ(peer.Completions(), "1 status 12; 2 status 5");
+    EXPECT_EQ(peer.qp->counters().retries_exceeded, 1u);
+    EXPECT_EQ(peer.in_flight(), 0u);
+    EXPECT_EQ(peer.Transmit(), "");
+  }
+}
+
+TEST(RequesterLossTest, ProgressBetweenNaksForgives) {
+  RequesterPeer peer;
+  peer.attributes.retry_cnt = 1;
+  peer.attributes.timeout = 0;
+  peer.Connect();
+  for (int i = 0; i < 20; ++i) peer.Send(i, 1, 0);
+  peer.Transmit();
+  for (int i = 0; i < 20; ++i) {
+    for (int again = 0; again < 2; ++again) {
+      RunTo(&peer, (2 * i + again) * kApart);
+      peer.Nak(100 + i);
+      peer.Transmit();
+    }
+  }
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  EXPECT_EQ(peer.qp->counters().sequence_naks_received, 40u);
+}
+
+// The peer acknowledges what comes behind a READ, and never answers that.
+TEST(RequesterLossTest, ImpliedNaksWithoutProgressAreCounted) {
+  RequesterPeer peer;
+  peer.attributes.retry_cnt = 2;
+  peer.attributes.timeout = 0;
+  peer.Connect();
+  peer.Read(1, 8);
+  peer.Send(2, 1);
+  peer.Transmit();
+  for (int ack = 0; ack <= 2; ++ack) {
+    RunTo(&peer, ack * kApart);
+    peer.Ack(101);
+    EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 8");
+  }
+  RunTo(&peer, 3 * kApart);
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "1 status 12; 2 status 5");
+}
+
+// The rest of one long answer, whose beginning was lost, is one report.
+TEST(RequesterLossTest, ALongAnswerIsNotManyGaps) {
+  RequesterPeer peer;
+  peer.attributes.retry_cnt = 0;
+  peer.Connect();
+  Measure(&peer, 10 * kMicrosecond);
+  peer.Read(2, 64 * 256);
+  peer.Transmit();
+  for (uint32_t i = 1; i < 64; ++i) {
+    peer.At((10 + 15 * i) * kMicrosecond);
+    peer.ReadResponse(i < 63 ? wire::Operation::kReadResponseMiddle
+                             : wire::Operation::kReadResponseLast,
+                      101 + i, 256);
+    peer.Transmit();
+  }
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
 // NAKs alone do not keep a connection alive.

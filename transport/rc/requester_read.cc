@@ -58,9 +58,7 @@ bool Requester::IsExpectedPosition(const OutstandingReads::Entry& read,
 void Requester::OnReadResponse(uint64_t seq, const wire::PacketView& packet,
                                Time now) {
   if (packet.info().Has(wire::kAeth)) {
-    const wire::Aeth aeth = packet.aeth();
-    if (wire::AethKindOf(aeth.syndrome) != wire::AethKind::kAck) return;
-    UpdateCredits(seq, aeth);
+    UpdateCredits(seq, packet.aeth());
   }
   Acknowledge(seq, now);
   if (snd_una_ < seq) {
@@ -97,9 +95,7 @@ void Requester::OnReadResponse(uint64_t seq, const wire::PacketView& packet,
 
 void Requester::OnAtomicResponse(uint64_t seq, const wire::PacketView& packet,
                                  Time now) {
-  const wire::Aeth aeth = packet.aeth();
-  if (wire::AethKindOf(aeth.syndrome) != wire::AethKind::kAck) return;
-  UpdateCredits(seq, aeth);
+  UpdateCredits(seq, packet.aeth());
   Acknowledge(seq, now);
   if (snd_una_ < seq) {
     OnGap(now, /*by_ack=*/false);

@@ -192,6 +192,11 @@ wire::Headers RequesterPeer::Response(wire::Operation operation,
 void RequesterPeer::Deliver(const wire::Headers& headers, size_t payload_bytes,
                             uint8_t first) {
   wire::Headers padded = headers;
+  EXPECT_EQ(TryDeliver(headers, payload_bytes, first), Disposition::kDelivered);
+}
+
+Disposition RequesterPeer::TryDeliver(const wire::Headers& headers,
+                                      size_t payload_bytes, uint8_t first) {
   padded.bth.pad_count = wire::PadCount(payload_bytes);
   std::vector<uint8_t> packet(wire::kMaxHeaderSize);
   packet.resize(wire::EmitHeaders(padded, packet.data()));
@@ -208,7 +213,7 @@ void RequesterPeer::Deliver(const wire::Headers& headers, size_t payload_bytes,
                  wire::kRoceUdpPort)
       .Store(packet, 0);
   datagram.bytes = packet;
-  EXPECT_EQ(endpoint.OnDatagram(datagram, now), Disposition::kDelivered);
+  return endpoint.OnDatagram(datagram, now);
 }
 
 void RequesterPeer::Ack(uint32_t psn, uint8_t credit_code, uint32_t msn) {
@@ -224,6 +229,13 @@ void RequesterPeer::Nak(uint32_t psn, wire::NakCode code) {
 }
 
 void RequesterPeer::RnrNak(uint32_t psn, uint8_t timer) {
+Disposition RequesterPeer::Acknowledge(wire::Operation operation, uint32_t psn,
+                                       uint8_t syndrome, size_t payload_bytes) {
+  wire::Headers headers = Response(operation, psn);
+  headers.aeth.syndrome = syndrome;
+  return TryDeliver(headers, payload_bytes, 1);
+}
+
   wire::Headers headers = Response(wire::Operation::kAcknowledge, psn);
   headers.aeth.syndrome = wire::MakeRnrSyndrome(timer);
   Deliver(headers);

@@ -96,6 +96,11 @@ class RequesterPeer {
   void Deliver(const wire::Headers& headers, size_t payload = 0,
                uint8_t first = 1);
   void Ack(uint32_t psn, uint8_t credit_code = wire::kCreditNone,
+  Disposition TryDeliver(const wire::Headers& headers, size_t payload,
+                         uint8_t first);
+  // Any AETH, and bytes behind it that may not belong there.
+  Disposition Acknowledge(wire::Operation operation, uint32_t psn,
+                          uint8_t syndrome, size_t payload = 0);
            uint32_t msn = 0);
   void Nak(uint32_t psn, wire::NakCode code = wire::NakCode::kPsnSequence);
   void RnrNak(uint32_t psn, uint8_t timer);
