@@ -118,6 +118,51 @@ TEST_F(ErrorTest, MisalignedAtomic) {
       << ibv_wc_status_str(wc.status);
 }
 
+// Only windows of type 2 are invalidated from afar. The message has come and is
+// not confirmed; its receive tells that the invalidation failed.
+TEST_F(ErrorTest, InvalidatingARegion) {
+  const auto invalidate = [this](uint32_t rkey) {
+    ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+    ASSERT_EQ(Receive(b_, 2, 0, 64), 0);
+    ibv_sge sge = a_.Sge(0, 8);
+    ibv_send_wr wr = {};
+    wr.wr_id = 3;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND_WITH_INV;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.invalidate_rkey = rkey;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(a_.qp, &wr, &bad), 0);
+    ExpectStatus(a_.cq, 3, IBV_WC_REM_ACCESS_ERR);
+    ExpectStatus(b_.cq, 1, IBV_WC_LOC_ACCESS_ERR);
+    ExpectStatus(b_.cq, 2, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(StateOf(a_.qp), IBV_QPS_ERR);
+    EXPECT_EQ(StateOf(b_.qp), IBV_QPS_ERR);
+  };
+  invalidate(b_.mr->rkey);
+  // The region is what it was.
+  Side c;
+  MakeSide(&c);
+  DestroyQp(&a_);
+  DestroyQp(&b_);
+  ASSERT_EQ(ToRts(c.qp, c.qp->qp_num), 0);
+  ASSERT_EQ(Send(c, IBV_WR_RDMA_WRITE, 4, 0, 8, IBV_SEND_SIGNALED, b_.address(),
+                 b_.mr->rkey),
+            0);
+  ExpectSuccess(c.cq, 4);
+  DestroySide(&c);
+  Again();
+  invalidate(b_.mr->rkey + 1);  // nobody's
+}
+
+// The device does not say that it has it.
+TEST_F(ErrorTest, AtomicWriteIsNotThere) {
+  EXPECT_EQ(Send(a_, IBV_WR_ATOMIC_WRITE, 1, 0, 8, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            EINVAL);
+}
+
 TEST_F(ErrorTest, DeregisteredRegion) {
   const uint32_t rkey = b_.mr->rkey;
   ASSERT_EQ(ibv_dereg_mr(b_.mr), 0);

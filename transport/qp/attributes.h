@@ -22,7 +22,10 @@ struct QpCapacity {
 // What is fixed at creation. Pointers are borrowed and outlive the queue pair.
 struct QpConfig {
   QpType type = QpType::kRc;
-  bool signal_all = false;   // sq_sig_all
+  bool signal_all : 1 = false;  // sq_sig_all
+  // The device has ATOMIC WRITE (annex A19), and says so to its users: else it
+  // is neither sent nor executed.
+  bool atomic_write : 1 = false;
   uint16_t port_mtu = 4096;  // bytes; the longest message of UD
   uint32_t qpn = 0;
   PdId pd = 0;

@@ -48,6 +48,11 @@ QpReport QueuePair::Report() const {
 
 // --- Calls by the application.
 
+bool QueuePair::Offers(SendOpcode opcode) const {
+  return IsOffered(config().type, opcode) &&
+         (opcode != SendOpcode::kAtomicWrite || config().atomic_write);
+}
+
 int QueuePair::PostSend(const SendRequest& request, Time now) {
   const Posting posting = PostingSend(config().type, state());
   if (posting == Posting::kRefused) return EINVAL;
@@ -75,7 +80,7 @@ int QueuePair::CheckSend(const SendRequest& request) const {
 }
 
 int QueuePair::CheckRequest(const SendRequest& request) const {
-  if (!IsOffered(config().type, request.opcode)) return EINVAL;
+  if (!Offers(request.opcode)) return EINVAL;
   const bool addressed =
       request.ah != nullptr && request.remote_qpn <= wire::kQpnMask;
   return is_datagram() && !addressed ? EINVAL : 0;

@@ -144,6 +144,7 @@ class QueuePair : public EndpointQp {
     return core_.has_findings && ActOnFindingsNow(now);
   }
   bool ActOnFindingsNow(Time now);
+  bool Offers(SendOpcode opcode) const;
   // What the queue pair itself wants.
   void AddInterests(Interests* want) {
     if (cnp_due_) want->wants |= Interests::kAcks;

@@ -383,6 +383,16 @@ TEST(RequesterTest, LocalErrorWaitsForWhatIsBeforeIt) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
+TEST(RequesterTest, AtomicWriteOnlyIfTheDeviceHasIt) {
+  RequesterPeer::Options options;
+  options.atomic_write = false;
+  RequesterPeer peer(options);
+  peer.Connect();
+  EXPECT_EQ(peer.Post({.wr_id = 1, .opcode = SendOpcode::kAtomicWrite},
+                      {peer.Local(0, 8)}),
+            EINVAL);
+}
+
 TEST(RequesterTest, LocalErrorInMidMessage) {
   RequesterPeer peer;
   peer.Connect();

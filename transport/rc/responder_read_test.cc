@@ -251,6 +251,18 @@ TEST_F(ResponderReadTest, AtomicWrite) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
 }
 
+TEST(ResponderAtomicWriteTest, OnlyIfTheDeviceHasIt) {
+  WirePeer::Options options;
+  options.atomic_write = false;
+  WirePeer peer(options);
+  peer.Connect();
+  peer.Deliver(peer.Write(kAtomicWrite, 100, 8, 8), 8);
+  EXPECT_EQ(peer.Transmit(), "NAK invalid-request 100 msn 0");
+  EXPECT_EQ(peer.TakeEvents(), kRequestErrorEvent);
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.target->bytes[8], 0);
+}
+
 TEST_F(ResponderReadTest, AtomicWriteOfAnotherLength) {
   peer.Deliver(peer.Write(kAtomicWrite, 100, 8, 8), 4);
   EXPECT_TRUE(Untouched());

@@ -29,6 +29,7 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
       outcome = ExecuteAtomic(packet);
       break;
     case RequestKind::kAtomicWrite:
+      if (!core_.config.atomic_write) return Invalid();
       outcome = ExecuteAtomicWrite(packet);
       break;
     case RequestKind::kSend:

@@ -35,6 +35,7 @@ RequesterPeer::RequesterPeer(const Options& options)
   config.capacity = options.capacity;
   config.signal_all = options.signal_all;
   config.memory = &memory;
+  config.atomic_write = options.atomic_write;
   config.send_cq = &send_cq;
   config.recv_cq = &recv_cq;
   config.events = &events;
@@ -191,12 +192,12 @@ wire::Headers RequesterPeer::Response(wire::Operation operation,
 
 void RequesterPeer::Deliver(const wire::Headers& headers, size_t payload_bytes,
                             uint8_t first) {
-  wire::Headers padded = headers;
   EXPECT_EQ(TryDeliver(headers, payload_bytes, first), Disposition::kDelivered);
 }
 
 Disposition RequesterPeer::TryDeliver(const wire::Headers& headers,
                                       size_t payload_bytes, uint8_t first) {
+  wire::Headers padded = headers;
   padded.bth.pad_count = wire::PadCount(payload_bytes);
   std::vector<uint8_t> packet(wire::kMaxHeaderSize);
   packet.resize(wire::EmitHeaders(padded, packet.data()));
@@ -228,7 +229,6 @@ void RequesterPeer::Nak(uint32_t psn, wire::NakCode code) {
   Deliver(headers);
 }
 
-void RequesterPeer::RnrNak(uint32_t psn, uint8_t timer) {
 Disposition RequesterPeer::Acknowledge(wire::Operation operation, uint32_t psn,
                                        uint8_t syndrome, size_t payload_bytes) {
   wire::Headers headers = Response(operation, psn);
@@ -236,6 +236,7 @@ Disposition RequesterPeer::Acknowledge(wire::Operation operation, uint32_t psn,
   return TryDeliver(headers, payload_bytes, 1);
 }
 
+void RequesterPeer::RnrNak(uint32_t psn, uint8_t timer) {
   wire::Headers headers = Response(wire::Operation::kAcknowledge, psn);
   headers.aeth.syndrome = wire::MakeRnrSyndrome(timer);
   Deliver(headers);

@@ -49,6 +49,7 @@ class RequesterPeer {
                            .max_recv_sge = 4,
                            .max_inline_data = 64};
     bool signal_all = false;
+    bool atomic_write = true;
     int max_segments = 64;
   };
 
@@ -95,12 +96,12 @@ class RequesterPeer {
   uint16_t source_port = 0xc123;
   void Deliver(const wire::Headers& headers, size_t payload = 0,
                uint8_t first = 1);
-  void Ack(uint32_t psn, uint8_t credit_code = wire::kCreditNone,
   Disposition TryDeliver(const wire::Headers& headers, size_t payload,
                          uint8_t first);
   // Any AETH, and bytes behind it that may not belong there.
   Disposition Acknowledge(wire::Operation operation, uint32_t psn,
                           uint8_t syndrome, size_t payload = 0);
+  void Ack(uint32_t psn, uint8_t credit_code = wire::kCreditNone,
            uint32_t msn = 0);
   void Nak(uint32_t psn, wire::NakCode code = wire::NakCode::kPsnSequence);
   void RnrNak(uint32_t psn, uint8_t timer);

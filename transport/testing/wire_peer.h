@@ -32,6 +32,7 @@ class WirePeer {
 
   struct Options {
     bool srq = false;
+    bool atomic_write = true;
     int max_segments = 16;
     size_t burst_bytes = 65507;
   };
