@@ -290,6 +290,26 @@ TEST(RequesterReadTest, TargetIsCheckedBeforeAsking) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
+// All of it, though it would be asked for in several requests.
+TEST(RequesterReadTest, TargetOfALongReadIsCheckedBeforeAsking) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Post({.wr_id = 1, .opcode = SendOpcode::kRdmaRead},
+            {peer.Local(0, 512 * 1024), {peer.kVa, 8, 0xbad}});
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.Completions(), "1 status 4");
+}
+
+TEST(RequesterReadTest, TargetOfAnAtomicIsCheckedBeforeAsking) {
+  RequesterPeer peer;
+  FakeMemory::Region& read_only = peer.memory.Add(0x900000, 64, peer.kPd, 0);
+  peer.Connect();
+  peer.Post({.wr_id = 1, .opcode = SendOpcode::kFetchAdd},
+            {{read_only.va, 8, read_only.lkey}});
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.Completions(), "1 status 4");
+}
+
 TEST(RequesterReadTest, TargetIsCheckedWhenPlacing) {
   RequesterPeer peer;
   peer.Connect();

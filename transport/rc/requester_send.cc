@@ -285,8 +285,9 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   }
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
-    status =
-        CheckTarget(sent.index, position * mtu_, packetizer->read_length());
+    // Nothing is asked for if there is not a place for all of it.
+    status = CheckTarget(sent.index, position * mtu_,
+                         sent.begins ? wqe.length : packetizer->read_length());
   } else if (operation.response_bytes > 0) {
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }
