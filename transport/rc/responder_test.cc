@@ -102,6 +102,29 @@ TEST_F(ResponderTest, SendWithInvalidate) {
   ExpectRefused("NAK access 101 msn 1", "");
 }
 
+// The queue pair ends, so its own receives are flushed. Those of an SRQ are for
+// other queue pairs: none is taken.
+TEST(ResponderImmediateTest, WriteThatIsRefusedTakesNoReceive) {
+  for (const bool shared : {false, true}) {
+    WirePeer::Options options;
+    options.srq = shared;
+    WirePeer peer(options);
+    peer.Connect();
+    if (shared) {
+      peer.srq.queue.push_back({.wr_id = 7, .sges = {}});
+    } else {
+      peer.PostReceive(7, {100});
+    }
+    wire::Headers headers = peer.Write(kWriteOnlyImm, 100, 0, 8, true);
+    headers.reth.rkey ^= 1;
+    peer.Deliver(headers, 8);
+    EXPECT_EQ(peer.Transmit(), "NAK access 100 msn 0");
+    EXPECT_EQ(peer.TakeReceives(), shared ? "" : "7 status 5");
+    EXPECT_EQ(peer.qp->counters().receives, 0u);
+    EXPECT_EQ(peer.srq.queue.size(), shared ? 1u : 0u);
+  }
+}
+
 TEST_F(ResponderTest, NoReceiveIsRnrAndNothingMoves) {
   peer.Deliver(peer.Request(kSendOnly, 100, true), 8);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
