@@ -173,15 +173,18 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
   EngineLane* least = &lanes_[0];
+  size_t queue_pairs = 0;
   for (EngineLane& lane : lanes_) {
+    queue_pairs += lane.queue_pairs();
     if (lane.slot() != nullptr && lane.queue_pairs() < least->queue_pairs()) {
       least = &lane;
     }
   }
-  const std::optional<uint32_t> qpn = least->AllocateQpn();
+  const std::optional<uint32_t> qpn =
+      queue_pairs < kMaxOpenQueuePairs ? least->AllocateQpn() : std::nullopt;
   if (!qpn.has_value()) {
     return absl::ResourceExhaustedError(
-        "all 65,534 queue pair numbers of this process are in use");
+        "a device has at most 32,768 queue pairs in a process");
   }
   return *qpn;
 }

@@ -17,6 +17,10 @@
 
 namespace rxe_user {
 
+// Queue pairs of an engine at once: half of the numbers that a lane has, so
+// that they stay sparse and rest before they are used again.
+inline constexpr uint32_t kMaxOpenQueuePairs = 32768;
+
 class Engine {
  public:
   // The engine of `device`, made when new. Cheap: sockets, slot and threads
@@ -34,8 +38,8 @@ class Engine {
   // the one with the fewest queue pairs. The first call takes the slots, opens
   // the sockets of every address of the device and starts the helpers.
   // Errors: kUnavailable (port 4791 taken, no broker), kPermissionDenied,
-  // kResourceExhausted (numbers used up), and what the system refused
-  // (errno_status.h); the message names cause and remedy.
+  // kResourceExhausted (kMaxOpenQueuePairs are there), and what the system
+  // refused (errno_status.h); the message names cause and remedy.
   virtual absl::StatusOr<uint32_t> AllocateQpn() = 0;
   virtual void ReleaseQpn(uint32_t qpn) = 0;
 

@@ -7,11 +7,12 @@
 #include <bit>
 #include <cstdint>
 
+#include "rxe_user/engine/engine.h"
 #include "transport/base/work.h"
 
 namespace rxe_user {
 
-inline constexpr uint32_t kMaxQp = 32768;
+inline constexpr uint32_t kMaxQp = kMaxOpenQueuePairs;
 inline constexpr uint32_t kMaxQpWr = 32768;
 inline constexpr uint32_t kMaxSge = transport::kMaxSge;
 inline constexpr uint32_t kMaxInlineData = 1024;  // bytes

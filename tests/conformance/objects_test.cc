@@ -5,6 +5,8 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "tests/conformance/fixture.h"
 
@@ -562,3 +564,33 @@ TEST_F(ObjectTest, ManyConnections) {
 
 }  // namespace
 }  // namespace conformance
+// As many at once as the device says, and no more.
+TEST_F(ObjectTest, AsManyQueuePairsAsPromised) {
+  ibv_device_attr device;
+  ASSERT_EQ(ibv_query_device(context_, &device), 0);
+  ibv_cq* cq = ibv_create_cq(context_, 16, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  const auto create = [&] {
+    ibv_qp_init_attr attr = {};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap = {1, 1, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    return ibv_create_qp(pd_, &attr);
+  };
+  std::vector<ibv_qp*> qps;
+  for (int i = 0; i < device.max_qp; ++i) {
+    qps.push_back(create());
+    ASSERT_NE(qps.back(), nullptr) << i << ": " << strerror(errno);
+  }
+  errno = 0;
+  EXPECT_EQ(create(), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+  // The last one works as any, and another one has room when it has gone.
+  ASSERT_EQ(ToRts(qps.back(), qps.back()->qp_num), 0);
+  EXPECT_EQ(ibv_destroy_qp(qps.back()), 0);
+  qps.back() = create();
+  EXPECT_NE(qps.back(), nullptr);
+  for (ibv_qp* qp : qps) EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
