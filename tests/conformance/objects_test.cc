@@ -464,6 +464,58 @@ TEST_F(ObjectTest, ADomainThatNamesAnotherContext) {
   EXPECT_EQ(ibv_close_device(other), 0);
 }
 
+// Objects of two contexts of one device do not go together.
+TEST_F(ObjectTest, ObjectsOfAnotherContext) {
+  ibv_context* other = ibv_open_device(context_->device);
+  ASSERT_NE(other, nullptr);
+  ibv_pd* pd = ibv_alloc_pd(other);
+  ASSERT_NE(pd, nullptr);
+  ibv_cq* cq = ibv_create_cq(other, 16, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  ibv_srq_init_attr srq_init = {};
+  srq_init.attr = {4, 1, 0};
+  ibv_srq* srq = ibv_create_srq(pd, &srq_init);
+  ASSERT_NE(srq, nullptr);
+  MakeSide(&a_);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  const auto create = [](ibv_pd* of, ibv_cq* send, ibv_cq* receive,
+                         ibv_srq* shared) {
+    ibv_qp_init_attr init = {};
+    init.send_cq = send;
+    init.recv_cq = receive;
+    init.srq = shared;
+    init.cap = {4, 4, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    errno = 0;
+    ibv_qp* qp = ibv_create_qp(of, &init);
+    if (qp == nullptr) return errno;
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    return 0;
+  };
+  EXPECT_EQ(create(pd, a_.cq, a_.cq, nullptr), EINVAL);
+  EXPECT_EQ(create(pd_, cq, a_.cq, nullptr), EINVAL);
+  EXPECT_EQ(create(pd_, a_.cq, cq, nullptr), EINVAL);
+  EXPECT_EQ(create(pd_, a_.cq, a_.cq, srq), EINVAL);
+  EXPECT_EQ(create(pd, cq, cq, srq), 0);
+  EXPECT_EQ(ibv_rereg_mr(a_.mr, IBV_REREG_MR_CHANGE_PD, pd, nullptr, 0, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  // Its keys are no keys here.
+  ibv_mr* mr = ibv_reg_mr(pd, a_.memory.data(), 64, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  ibv_mr* const mine = std::exchange(a_.mr, mr);
+  EXPECT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 8, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            0);
+  a_.mr = mine;
+  ExpectStatus(a_.cq, 1, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  EXPECT_EQ(ibv_close_device(other), 0);
+}
+
 // --- What there is not.
 
 TEST_F(ObjectTest, WhatIsMissingSaysSo) {
@@ -541,29 +593,6 @@ TEST_F(ObjectTest, ImportedObjectsAreTheSame) {
   EXPECT_EQ(ibv_import_device(-1), nullptr);
 }
 
-// A thousand connections, one after the other.
-TEST_F(ObjectTest, ManyConnections) {
-  std::set<uint32_t> numbers;
-  ibv_cq* cq = ibv_create_cq(context_, 16, nullptr, nullptr, 0);
-  ASSERT_NE(cq, nullptr);
-  uint32_t last = 0;
-  for (int i = 0; i < 1000; ++i) {
-    ibv_qp_init_attr attr = {};
-    attr.send_cq = attr.recv_cq = cq;
-    attr.cap = {4, 4, 1, 1, 0};
-    attr.qp_type = IBV_QPT_RC;
-    ibv_qp* qp = ibv_create_qp(pd_, &attr);
-    ASSERT_NE(qp, nullptr) << i;
-    EXPECT_NE(qp->qp_num, last);
-    last = qp->qp_num;
-    ASSERT_EQ(ToRts(qp, qp->qp_num), 0);
-    ASSERT_EQ(ibv_destroy_qp(qp), 0);
-  }
-  EXPECT_EQ(ibv_destroy_cq(cq), 0);
-}
-
-}  // namespace
-}  // namespace conformance
 // As many at once as the device says, and no more.
 TEST_F(ObjectTest, AsManyQueuePairsAsPromised) {
   ibv_device_attr device;
@@ -594,3 +623,26 @@ TEST_F(ObjectTest, AsManyQueuePairsAsPromised) {
   EXPECT_EQ(ibv_destroy_cq(cq), 0);
 }
 
+// A thousand connections, one after the other.
+TEST_F(ObjectTest, ManyConnections) {
+  std::set<uint32_t> numbers;
+  ibv_cq* cq = ibv_create_cq(context_, 16, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  uint32_t last = 0;
+  for (int i = 0; i < 1000; ++i) {
+    ibv_qp_init_attr attr = {};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap = {4, 4, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    ASSERT_NE(qp, nullptr) << i;
+    EXPECT_NE(qp->qp_num, last);
+    last = qp->qp_num;
+    ASSERT_EQ(ToRts(qp, qp->qp_num), 0);
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
+  }
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+}
+
+}  // namespace
+}  // namespace conformance
