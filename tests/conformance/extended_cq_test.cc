@@ -1,6 +1,8 @@
 // ibv_create_cq_ex(3) and its iterator.
 #include <time.h>
 
+#include <set>
+
 #include "tests/conformance/fixture.h"
 
 namespace conformance {
@@ -102,6 +104,33 @@ TEST_F(ExtendedCqTest, ReadsEveryField) {
     } while (ibv_next_poll(cq) == 0);
     ibv_end_poll(cq);
   }
+  DestroyQp(&a_);
+  DestroyQp(&b_);
+  EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
+// Both clocks of a completion tell the same, however often and when they are
+// read.
+TEST_F(ExtendedCqTest, WallClockKeepsOrderAndDistances) {
+  ibv_cq_ex* cq =
+      Create(uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP} |
+             uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK});
+  ASSERT_NE(cq, nullptr);
+  MakePairOn(cq);
+  std::set<uint64_t> between;
+  for (uint64_t i = 0; i < 20; ++i) {
+    ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
+                   b_.address(), b_.mr->rkey),
+              0);
+    ASSERT_EQ(StartWithin(cq, kTimeoutMs), 0);
+    for (int again = 0; again < 100; ++again) {
+      between.insert(ibv_wc_read_completion_wallclock_ns(cq) -
+                     ibv_wc_read_completion_ts(cq));
+    }
+    ibv_end_poll(cq);
+  }
+  // More only if somebody sets the clock meanwhile.
+  EXPECT_EQ(between.size(), 1u);
   DestroyQp(&a_);
   DestroyQp(&b_);
   EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);

@@ -2,6 +2,9 @@
 
 #include <time.h>
 
+#include <atomic>
+#include <cstdint>
+
 #include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
@@ -54,12 +57,48 @@ uint16_t ReadCvlan(ibv_cq_ex* /*cq*/) { return 0; }
 uint32_t ReadFlowTag(ibv_cq_ex* /*cq*/) { return 0; }
 void ReadTmInfo(ibv_cq_ex* /*cq*/, ibv_wc_tm_info* info) { *info = {}; }
 
-uint64_t ReadWallclock(ibv_cq_ex* cq) {
+// What lies between Lane::Now and the wall clock, in ns.
+struct ClockDistance {
+  int64_t least = 0;
+  int64_t most = 0;
+};
+ClockDistance MeasureClocks() {
   timespec wall;
+  const transport::Time before = rxe_user::Lane::Now();
   clock_gettime(CLOCK_REALTIME, &wall);
+  const transport::Time after = rxe_user::Lane::Now();
   const int64_t now = wall.tv_sec * transport::kSecond + wall.tv_nsec;
-  return static_cast<uint64_t>(
-      now - (rxe_user::Lane::Now() - Self(cq)->current.time));
+  return {now - after, now - before};
+}
+
+// Narrow enough that its middle is right to kAccuracy, unless threads are
+// always interrupted between two clocks.
+constexpr int64_t kAccuracy = transport::kMicrosecond;
+int64_t MeasureClocksWell() {
+  ClockDistance best = MeasureClocks();
+  for (int i = 0; i < 100 && best.most - best.least > kAccuracy; ++i) {
+    const ClockDistance next = MeasureClocks();
+    if (next.most - next.least < best.most - best.least) best = next;
+  }
+  return best.least + (best.most - best.least) / 2;
+}
+
+// The distance changes only when somebody sets the wall clock; but the clocks
+// cannot be read at once. So what was found before is kept for as long as it
+// can be right: times of completions keep their order and their distances.
+int64_t ToWallClock(transport::Time time) {
+  static std::atomic<int64_t> distance{INT64_MIN};
+  const ClockDistance now = MeasureClocks();
+  int64_t known = distance.load(std::memory_order_relaxed);
+  if (known < now.least - kAccuracy || known > now.most + kAccuracy) {
+    const int64_t found = MeasureClocksWell();
+    // Of threads that find out at the same time, the first one counts.
+    if (distance.compare_exchange_strong(known, found)) known = found;
+  }
+  return time + known;
+}
+uint64_t ReadWallclock(ibv_cq_ex* cq) {
+  return static_cast<uint64_t>(ToWallClock(Self(cq)->current.time));
 }
 
 }  // namespace
