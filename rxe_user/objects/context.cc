@@ -85,8 +85,7 @@ void Context::WaitForLanes() {
   }
 }
 
-int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
-                         transport::AddressVector* av) {
+int Context::ResolveAddress(transport::AddressVector* av) {
   const std::shared_ptr<const Device> now = device();
   if (av->gid_index >= now->gids.size()) return EINVAL;
   av->source = now->gids[av->gid_index].address;
@@ -100,6 +99,12 @@ int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
   if (absl::Status status = engine_->OpenAddress(av->source); !status.ok()) {
     return ReportedErrno(status);
   }
+  return 0;
+}
+
+int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
+                         transport::AddressVector* av) {
+  if (const int error = ResolveAddress(av)) return error;
   const absl::StatusOr<uint16_t> source_port =
       engine_->SourcePort(av->source, av->flow_label, local_qpn, remote_qpn);
   if (!source_port.ok()) return ReportedErrno(source_port.status());

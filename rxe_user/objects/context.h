@@ -37,9 +37,11 @@ class Context {
   void WaitForLanes();
 
   // Completes an address vector in which `destination`, `gid_index` and the
-  // fields of the GRH are set: the source address and UDP port, a hop limit
-  // that leaves this link. 0, or EINVAL (GID index, address family), or what
-  // opening the address gave.
+  // fields of the GRH are set, but for the UDP port: the source address, a hop
+  // limit that leaves this link. 0, or EINVAL (GID index, address family), or
+  // what opening the address gave.
+  int ResolveAddress(transport::AddressVector* av);
+  // The UDP source port, too.
   int ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
                   transport::AddressVector* av);
 

@@ -20,6 +20,7 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   inner.qpn = qpn;
   inner.pd = config.pd->id;
   inner.capacity = config.capacity;
+  inner.port_mtu = static_cast<uint16_t>(context().device()->roce_mtu);
   inner.signal_all = config.signal_all;
   inner.memory = &context().regions();
   inner.send_cq = config.send_cq;
@@ -54,9 +55,13 @@ QueuePair::~QueuePair() {
 }
 
 int QueuePair::Create(const Config& config, std::unique_ptr<QueuePair>* out) {
-  if (config.type != transport::QpType::kRc &&
-      config.type != transport::QpType::kUc) {
-    return EOPNOTSUPP;
+  switch (config.type) {
+    case transport::QpType::kRc:
+    case transport::QpType::kUc:
+    case transport::QpType::kUd:
+      break;
+    default:
+      return EOPNOTSUPP;
   }
   const transport::QpCapacity& capacity = config.capacity;
   if (capacity.max_send_wr > kMaxQpWr || capacity.max_recv_wr > kMaxQpWr ||
@@ -144,7 +149,29 @@ transport::Time QueuePair::Posting::Now() {
   return *now_;
 }
 
+int QueuePair::ChoosePort(uint32_t remote_qpn, transport::AddressVector* av) {
+  ChosenPort& last = chosen_port_;
+  if (last.port == 0 || last.remote_qpn != remote_qpn ||
+      last.flow_label != av->flow_label || last.source != av->source) {
+    const absl::StatusOr<uint16_t> port = context().engine().SourcePort(
+        av->source, av->flow_label, qpn_, remote_qpn);
+    if (!port.ok()) return ReportedErrno(port.status());
+    last = {av->source, av->flow_label, remote_qpn, *port};
+  }
+  av->source_port = last.port;
+  return 0;
+}
+
 int QueuePair::Posting::Send(const transport::SendRequest& request) {
+  if (request.ah == nullptr) return SendComplete(request);
+  transport::AddressVector av = *request.ah;
+  if (const int error = qp_.ChoosePort(request.remote_qpn, &av)) return error;
+  transport::SendRequest complete = request;
+  complete.ah = &av;
+  return SendComplete(complete);
+}
+
+int QueuePair::Posting::SendComplete(const transport::SendRequest& request) {
   const int error = (request.flags & transport::kSendInline) != 0
                         ? SendInline(request)
                         : qp_.transport_->PostSend(request, Now());
@@ -187,6 +214,9 @@ int QueuePair::Posting::SendAll(
   if (requests.size() > qp_.transport_->SendRoom()) return ENOMEM;
   for (const transport::SendRequest& request : requests) {
     if (const int error = qp_.transport_->CheckSend(request)) return error;
+    if (request.ah == nullptr) continue;
+    transport::AddressVector av = *request.ah;
+    if (const int error = qp_.ChoosePort(request.remote_qpn, &av)) return error;
   }
   for (const transport::SendRequest& request : requests) {
     if (const int error = Send(request)) return error;

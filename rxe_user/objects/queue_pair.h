@@ -64,12 +64,14 @@ class QueuePair final : public transport::EventSink {
     Posting& operator=(const Posting&) = delete;
 
     // 0 or errno, as transport::QueuePair; EFAULT: inline data is not readable.
+    // A datagram's address has no UDP port yet; what choosing one gave.
     int Send(const transport::SendRequest& request);
     // All of them or none.
     int SendAll(std::span<const transport::SendRequest> requests);
     int Receive(const transport::ReceiveRequest& request);
 
    private:
+    int SendComplete(const transport::SendRequest& request);
     int SendInline(const transport::SendRequest& request);
     // When the first of it was posted that a time matters to: receives need
     // none, and reading the clock is a good part of what one takes.
@@ -89,6 +91,8 @@ class QueuePair final : public transport::EventSink {
 
   // Lane's lock held.
   void ForgetCompletions();
+  // Completes the address of a datagram to `remote_qpn`. 0 or errno.
+  int ChoosePort(uint32_t remote_qpn, transport::AddressVector* av);
 
   Context& context() { return config_.pd->context; }
 
@@ -96,8 +100,16 @@ class QueuePair final : public transport::EventSink {
   const uint32_t qpn_;
   const int lane_index_;
   Lane& lane_;
-  std::unique_ptr<transport::QueuePair>
-      transport_;  // guarded by the lane's lock
+  // --- Guarded by the lane's lock.
+  std::unique_ptr<transport::QueuePair> transport_;
+  // The last one that ChoosePort has found; port 0: none.
+  struct ChosenPort {
+    wire::IpAddress source;
+    uint32_t flow_label = 0;
+    uint32_t remote_qpn = 0;
+    uint16_t port = 0;
+  };
+  ChosenPort chosen_port_;
 };
 
 }  // namespace rxe_user

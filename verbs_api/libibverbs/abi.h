@@ -120,6 +120,8 @@ struct WorkBuilder {
     size_t num_sge = 0;
     size_t first_inline = 0;
     bool is_set = false;
+    bool is_addressed = false;
+    transport::AddressVector av;  // of a datagram
   };
   std::mutex critical;  // held from start to complete or abort
   bool active = false;

@@ -1,13 +1,11 @@
 // Address handles: ibv_create_ah(3), ibv_init_ah_from_wc(3).
-#include <arpa/inet.h>
-#include <netinet/ip.h>
-
 #include <cstring>
 #include <optional>
 
 #include "rxe_user/devices/netdev.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "wire/grh.h"
 
 namespace verbs_api {
 namespace {
@@ -52,8 +50,8 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
     if (const int error = ToAddressVector(*pd->owner, *attr, &ah->av)) {
       return Fail(error);
     }
-    if (ah->av.source.is_v4() != ah->av.destination.is_v4()) {
-      return Fail(EINVAL);
+    if (const int error = pd->owner->device->ResolveAddress(&ah->av)) {
+      return Fail(error);
     }
     ah->context = &pd->owner->context;
     ah->pd = pd;
@@ -80,8 +78,6 @@ VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
   return 0;
 }
 
-// The 40 bytes in front of a UD payload hold an IPv6 header, or in their last
-// 20 an IPv4 header (A17).
 VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
                                      ibv_grh* grh, ibv_ah_attr* attr) {
   const NoCancellation no_cancellation;
@@ -96,28 +92,17 @@ VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
   attr->port_num = port;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
   if (grh == nullptr) return FailMinusOne(EINVAL);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(grh);
-  wire::IpAddress source, destination;
-  if (bytes[0] >> 4 == 6) {
-    source = wire::IpAddress::FromGid(grh->sgid.raw);
-    destination = wire::IpAddress::FromGid(grh->dgid.raw);
-    const uint32_t first = ntohl(grh->version_tclass_flow);
-    attr->grh.flow_label = first & 0xfffff;
-    attr->grh.traffic_class = (first >> 20) & 0xff;
-    attr->grh.hop_limit = grh->hop_limit;
-  } else {
-    iphdr ip;
-    std::memcpy(&ip, bytes + 20, sizeof(ip));
-    if (ip.version != 4) return FailMinusOne(EINVAL);
-    source = wire::IpAddress::FromV4(ip.saddr);
-    destination = wire::IpAddress::FromV4(ip.daddr);
-    attr->grh.traffic_class = ip.tos;
-    attr->grh.hop_limit = ip.ttl;
+  wire::Grh header;
+  if (!wire::ParseGrh(reinterpret_cast<const uint8_t*>(grh), &header)) {
+    return FailMinusOne(EINVAL);
   }
-  const auto index = GidIndexOf(*context->snapshot(), destination);
+  const auto index = GidIndexOf(*context->snapshot(), header.destination);
   if (!index.has_value()) return FailMinusOne(EADDRNOTAVAIL);
   attr->is_global = 1;
-  std::memcpy(attr->grh.dgid.raw, source.bytes.data(), 16);
+  attr->grh.flow_label = header.flow_label;
+  attr->grh.traffic_class = header.traffic_class;
+  attr->grh.hop_limit = header.hop_limit;
+  std::memcpy(attr->grh.dgid.raw, header.source.bytes.data(), 16);
   attr->grh.sgid_index = *index;
   return 0;
 }

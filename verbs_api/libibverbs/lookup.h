@@ -110,6 +110,13 @@ inline ObjectOf<Ibv>* Find(Ibv* ibv) {
                                                              : NotFound(ibv);
 }
 
+// The address handle that a datagram of `qp` names; null if it is none, or of
+// another protection domain (IBA vol. 1, 10.2.2.2).
+inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
+  Ah* const ah = Find(ibv);
+  return ah != nullptr && ah->domain == qp.pair->config().pd ? ah : nullptr;
+}
+
 // --- Contexts and channels have no handle: they are looked up by address.
 
 Context* Find(ibv_context* context);  // open ones only

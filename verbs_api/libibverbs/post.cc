@@ -7,7 +7,7 @@ namespace {
 
 // 0, or EINVAL for what cannot even be said to the transport. The request
 // points into `*sges`.
-int ToSendRequest(const ibv_send_wr& wr, SgeCopy* sges,
+int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
                   transport::SendRequest* request) {
   if (const int error = sges->Read(wr.sg_list, ReadOnce(wr.num_sge))) {
     return error;
@@ -46,6 +46,13 @@ int ToSendRequest(const ibv_send_wr& wr, SgeCopy* sges,
       return EINVAL;
   }
   request->opcode = static_cast<transport::SendOpcode>(opcode);
+  if (qp.pair->config().type == transport::QpType::kUd) {
+    const Ah* const ah = FindAddress(qp, wr.wr.ud.ah);
+    if (ah == nullptr) return EINVAL;
+    request->ah = &ah->av;
+    request->remote_qpn = wr.wr.ud.remote_qpn;
+    request->remote_qkey = wr.wr.ud.remote_qkey;
+  }
   return 0;
 }
 
@@ -83,7 +90,7 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
     for (; wr != nullptr; wr = wr->next) {
       if (bad != nullptr) *bad = wr;  // until it is posted
       transport::SendRequest request;
-      int error = ToSendRequest(*wr, &sges, &request);
+      int error = ToSendRequest(*qp, *wr, &sges, &request);
       if (error == 0) error = posting.Send(request);
       if (error != 0) return error;
     }

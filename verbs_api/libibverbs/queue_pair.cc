@@ -10,15 +10,23 @@ namespace verbs_api {
 namespace {
 
 // What ibv_wr_* can do here, by queue pair type.
-constexpr uint64_t kUcSendOps =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+constexpr uint64_t kUdSendOps =
     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+constexpr uint64_t kUcSendOps =
+    kUdSendOps | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 constexpr uint64_t kRcSendOps =
     kUcSendOps | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 uint64_t SendOps(ibv_qp_type type) {
-  return type == IBV_QPT_UC ? kUcSendOps : kRcSendOps;
+  switch (type) {
+    case IBV_QPT_UD:
+      return kUdSendOps;
+    case IBV_QPT_UC:
+      return kUcSendOps;
+    default:
+      return kRcSendOps;
+  }
 }
 
 // 0 for a type that we have.
@@ -26,8 +34,8 @@ int CheckType(const ibv_qp_type& type) {
   switch (Raw(type)) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
-      return 0;
     case IBV_QPT_UD:
+      return 0;
     case IBV_QPT_RAW_PACKET:
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_XRC_RECV:

@@ -147,14 +147,25 @@ void WrFlush(ibv_qp_ex* qp, uint32_t /*rkey*/, uint64_t /*remote_addr*/,
              size_t /*length*/, uint8_t /*type*/, uint8_t /*level*/) {
   Unsupported(qp);
 }
-// For UD and XRC, which there are not yet.
-void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* /*ah*/, uint32_t /*qpn*/,
-                 uint32_t /*qkey*/) {
-  Unsupported(qp);
-}
+// For XRC, which there is not yet.
 void WrSetXrcSrqn(ibv_qp_ex* qp, uint32_t /*srqn*/) { Unsupported(qp); }
 
-// --- Data.
+// --- Address and data.
+
+void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
+  Build(qp, [&](WorkBuilder& builder) {
+    const rxe_user::QueuePair& pair = *Self(qp)->pair;
+    const Ah* const ah = FindAddress(*Self(qp), ibv_ah);
+    if (!builder.active || builder.data.empty() || ah == nullptr ||
+        pair.config().type != transport::QpType::kUd) {
+      return Wrong(builder, EINVAL);
+    }
+    builder.data.back().is_addressed = true;
+    builder.data.back().av = ah->av;
+    builder.requests.back().remote_qpn = qpn;
+    builder.requests.back().remote_qkey = qkey;
+  });
+}
 
 void WrSetSgeList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   Build(qp, [&](WorkBuilder& builder) {
@@ -243,6 +254,7 @@ int Post(ExtendedQp* qp) {
           builder.inline_bytes.data() + data.first_inline);
     }
     request.sges = {builder.sges.data() + data.first_sge, data.num_sge};
+    if (data.is_addressed) request.ah = &data.av;
   }
   rxe_user::QueuePair::Posting posting(*qp->pair);
   return posting.SendAll(builder.requests);
