@@ -157,6 +157,9 @@ def pingpong_cells():
         ("ibv_uc_pingpong",),
         ("ibv_uc_pingpong", "-e"),
         ("ibv_uc_pingpong", "-c", "-s", "16384", "-n", "2000"),
+        ("ibv_ud_pingpong",),
+        ("ibv_ud_pingpong", "-e"),
+        ("ibv_ud_pingpong", "-c", "-s", "1000", "-n", "2000"),
     ]
     return [Cell(p[0], p[1:]) for p in plain]
 
@@ -171,18 +174,23 @@ def core_cells():
         Cell("ib_read_lat", ("-n", "500")),
         Cell("ib_atomic_bw", ("-q", "8", "-A", "CMP_AND_SWAP")),
         Cell("ibv_uc_pingpong", ("-c",)),
+        Cell("ibv_ud_pingpong", ("-c", "-s", "1000")),
     ] + unreliable_cells()
 
 
 def unreliable_cells():
-    """On unreliable connections: what a receiver misses, nobody sends again, and
-    ib_send_bw waits for it; so no more than a socket's buffer takes."""
+    """On unreliable connections, and datagrams: what a receiver misses, nobody
+    sends again, and ib_send_bw waits for it; so no more than a socket's buffer
+    takes."""
     return [
-        Cell(program, ("-c", "UC") + options)
-        for program, options in (
-            ("ib_send_bw", ("-s", "4096", "-n", "20")),
-            ("ib_send_lat", ("-s", "64", "-n", "1000")),
-            ("ib_write_bw", ("-s", "65536", "-n", "1000")),
-            ("ib_write_lat", ("-s", "4097", "-n", "1000")),
+        Cell(program, ("-c", service) + options)
+        for program, service, options in (
+            ("ib_send_bw", "UC", ("-s", "4096", "-n", "20")),
+            ("ib_send_lat", "UC", ("-s", "64", "-n", "1000")),
+            ("ib_write_bw", "UC", ("-s", "65536", "-n", "1000")),
+            ("ib_write_lat", "UC", ("-s", "4097", "-n", "1000")),
+            ("ib_send_bw", "UD", ("-s", "1024", "-n", "50")),
+            ("ib_send_lat", "UD", ("-s", "64", "-n", "1000")),
+            ("ib_send_lat", "UD", ("-e", "-s", "1024", "-n", "1000")),
         )
     ]

@@ -90,6 +90,17 @@ def all_rows():
              Reference("raw 64-byte segmented sends",
                        raw_bandwidth(small + ["--work"], 64,
                                      messages_per_s=True))]),
+        # Of the sender: what is lost nobody sends again.
+        Row("ib_send_bw -c UD 64 B", "M messages/s",
+            bandwidth(["ib_send_bw", "-c", "UD", "-s", "64"],
+                      messages_per_s=True),
+            [Reference("raw 64-byte segmented sends, without copy and CRC",
+                       raw_bandwidth(small, 64, messages_per_s=True), 0.1)]),
+        Row("ib_send_lat -c UD 64 B, both ends poll", "us",
+            latency(["ib_send_lat", "-c", "UD", "-s", "64"]),
+            [Reference("ib_send_lat 64 B, both ends poll",
+                       latency(["ib_send_lat", "-s", "64"]), 1.0)],
+            less=True),
         # 64 bytes and BTH, ICRC; RETH; AETH.
         Row("ib_send_lat 64 B, both ends poll", "us",
             latency(["ib_send_lat", "-s", "64"]),

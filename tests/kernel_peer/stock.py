@@ -70,15 +70,27 @@ _UNRELIABLE_BANDWIDTH = tuple(
      "-s 16384 -n 5"))
 _UNRELIABLE_LATENCY = tuple(f"-c UC {rest}" for rest in _LATENCY[:-1] +
                             ("-s 16384 -n 20",))
+# A datagram fits the path MTU, which is 1024 at a link MTU of 1500.
+_DATAGRAM_BANDWIDTH = tuple(
+    f"-c UD {rest} -t 4 -r 512" for rest in
+    ("-s 1 -n 50", "-s 3 -n 50", "-s 64 -n 50 -b", "-s 1001 -n 50",
+     "-s 1024 -n 20"))
+_DATAGRAM_LATENCY = tuple(
+    f"-c UD {rest}" for rest in
+    ("-s 1 -n 50", "-s 3 -n 50", "-s 64 -n 50", "-s 1001 -n 50",
+     "-s 1024 -n 50"))
 PROGRAMS = {
     "ibv_rc_pingpong": _PINGPONG,
     "ibv_uc_pingpong": ("-n 200", "-c -s 1 -n 50", "-c -s 3 -n 50",
                         "-c -s 1001 -n 50", "-c -s 4097 -n 50", "-e -n 100"),
+    "ibv_ud_pingpong": ("-n 200", "-c -s 1 -n 50", "-c -s 3 -n 50",
+                        "-c -s 1001 -n 50", "-e -n 100"),
     "ibv_srq_pingpong": ("-n 200", "-s 1 -n 50", "-s 1001 -n 50",
                          "-s 4097 -n 50", "-e -n 100", "-q 8 -n 200"),
     "ib_send_bw": _BANDWIDTH + tuple(f"{options} -r 512" for options in
-                                     _UNRELIABLE_BANDWIDTH) + _EVENTS,
-    "ib_send_lat": _LATENCY + _UNRELIABLE_LATENCY + _EVENTS,
+                                     _UNRELIABLE_BANDWIDTH) +
+                  _DATAGRAM_BANDWIDTH + _EVENTS,
+    "ib_send_lat": _LATENCY + _UNRELIABLE_LATENCY + _DATAGRAM_LATENCY + _EVENTS,
     "ib_write_bw": _BANDWIDTH + _UNRELIABLE_BANDWIDTH,
     "ib_write_lat": _LATENCY + _UNRELIABLE_LATENCY,
     "ib_read_bw": _READ_BANDWIDTH + _EVENTS,

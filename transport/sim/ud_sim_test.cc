@@ -15,7 +15,7 @@
 namespace sim {
 namespace {
 
-constexpr int kBlocks = 20;
+constexpr int kBlocks = 40;
 constexpr int kSeedsPerBlock = 25;
 
 void Print(const UdStatistics& sum) {
