@@ -11,7 +11,7 @@ namespace transport {
 UdQueuePair::UdQueuePair(Endpoint& endpoint, const QpConfig& config)
     : QueuePair(endpoint, config, wire::Transport::kUd),
       mask_(std::bit_ceil(std::max(config.capacity.max_send_wr, 1u)) - 1),
-      addresses_(mask_ + 1),
+      addresses_(std::make_unique_for_overwrite<Address[]>(mask_ + 1)),
       destinations_(endpoint) {}
 
 UdQueuePair::~UdQueuePair() { EnterReset(); }

@@ -19,7 +19,7 @@
 #define TRANSPORT_UD_UD_QUEUE_PAIR_H_
 
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "transport/qp/packetizer.h"
 #include "transport/qp/queue_pair.h"
@@ -39,9 +39,9 @@ class UdQueuePair final : public QueuePair {
 
   // Where a queued work request goes.
   struct Address {
-    Destination* to = nullptr;
-    uint32_t qpn = 0;
-    uint32_t qkey = 0;
+    Destination* to;
+    uint32_t qpn;
+    uint32_t qkey;
   };
 
   // --- QueuePair.
@@ -81,7 +81,9 @@ class UdQueuePair final : public QueuePair {
   bool draining_ = false;  // SQD
   uint32_t next_psn_ = 0;
   const uint64_t mask_;
-  std::vector<Address> addresses_;  // a ring, as the send queue is
+  // A ring, as the send queue is: untouched memory of a large one costs
+  // nothing.
+  const std::unique_ptr<Address[]> addresses_;
   Destinations destinations_;
   Destination* current_ = nullptr;  // of the packets that go next
 };

@@ -50,6 +50,8 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
     if (const int error = ToAddressVector(*pd->owner, *attr, &ah->av)) {
       return Fail(error);
     }
+    // Groups cannot be joined, nor sent to, yet.
+    if (ah->av.destination.is_multicast()) return Fail(EOPNOTSUPP);
     if (const int error = pd->owner->device->ResolveAddress(&ah->av)) {
       return Fail(error);
     }
