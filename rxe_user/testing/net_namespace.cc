@@ -1,5 +1,6 @@
 #include "rxe_user/testing/net_namespace.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -49,6 +50,27 @@ bool SetLoopbackMtu(int mtu) {
   std::strcpy(ifr.ifr_name, "lo");
   ifr.ifr_mtu = mtu;
   const bool ok = ::ioctl(fd, SIOCSIFMTU, &ifr) == 0;
+  ::close(fd);
+  return ok;
+}
+
+bool SetLoopbackAddress(const char* address, bool there) {
+  const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  ifreq ifr{};
+  std::strcpy(ifr.ifr_name, "lo:1");  // a label, which stands for the address
+  bool ok;
+  if (there) {
+    sockaddr_in ip{};
+    ip.sin_family = AF_INET;
+    ok = ::inet_pton(AF_INET, address, &ip.sin_addr) == 1;
+    std::memcpy(&ifr.ifr_addr, &ip, sizeof(ip));
+    ok = ok && ::ioctl(fd, SIOCSIFADDR, &ifr) == 0;
+  } else {
+    ok = ::ioctl(fd, SIOCGIFFLAGS, &ifr) == 0;
+    ifr.ifr_flags = static_cast<short>(ifr.ifr_flags & ~IFF_UP);
+    ok = ok && ::ioctl(fd, SIOCSIFFLAGS, &ifr) == 0;
+  }
   ::close(fd);
   return ok;
 }

@@ -143,13 +143,15 @@ class Faults:
         return seconds, go_on
 
     def broker(self, several):
-        """Nobody but who connects just then notices."""
+        """Nobody but who connects just then notices: sometimes one does."""
         side = self.side()
         pid = broker(side)
         self.say(f"kill the port broker of {side.ipv4}")
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
-        return self.random.uniform(0, 0.5), lambda: None
+        if several or self.random.random() < 0.5:
+            return self.random.uniform(0, 0.5), lambda: None
+        return self.kill(several)
 
     def interface(self, several):
         side = self.side()

@@ -105,7 +105,7 @@ class Links:
         link.enter("dropping")
         for end in (0, 1):
             if link.at[end] not in ("refused", "gone"):
-                self.tell(link, end, "drop")
+                self.tell(link, end, "drop", generation=link.generation)
         self.see_whether_down(link)
 
     def see_whether_down(self, link):
@@ -163,9 +163,8 @@ class Links:
                             f"{said['error']}")
             if link.phase == "connecting":
                 link.at[end] = "made"  # there is one to drop
-            link.enter("making")
             self.drop(link)
-            link.again_at += 0.2
+            self.see_whether_down(link)
         elif what == "broke":
             self.on_broke(link, process, said)
         elif what == "dropped":

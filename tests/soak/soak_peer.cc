@@ -157,6 +157,13 @@ class Peer {
       return;
     }
     const auto found = links_.find(id);
+    if (found == links_.end() && what == "drop") {
+      // It was refused, which whoever tells us did not know yet.
+      Say({{"is", "dropped"},
+           {"id", id},
+           {"generation", command["generation"]}});
+      return;
+    }
     if (found == links_.end()) Die("there is no link " + std::to_string(id), 0);
     Link& link = *found->second;
     if (what == "connect") {
