@@ -22,6 +22,7 @@ class Link:
         self.phase = "down"  # making, connecting, up, dropping, quiet
         self.at = [None, None]  # what each end has said last
         self.introductions = [None, None]
+        self.was_quiet = False  # at both ends, when it was dropped
         self.since = 0.0  # of the phase
         self.again_at = 0.0  # when it may be made anew
         self.work = [0, 0]  # what each end has done in this generation
@@ -62,6 +63,7 @@ class Links:
     def __init__(self, links, timeout, report, random):
         self.links = links
         self.timeout = timeout
+        self.time_out = 4.096e-6 * 2 ** timeout  # seconds
         self.report = report
         self.random = random
         self.ending = False
@@ -102,6 +104,7 @@ class Links:
     def drop(self, link):
         if link.phase in ("down", "dropping", "failed"):
             return
+        link.was_quiet = link.at == ["quiet", "quiet"]
         link.enter("dropping")
         for end in (0, 1):
             if link.at[end] not in ("refused", "gone"):
@@ -192,7 +195,7 @@ class Links:
     def on_dropped(self, link, end, said):
         link.introductions[end] = said
         self.see_whether_down(link)
-        if not self.ending or link.phase != "down":
+        if not link.was_quiet or link.phase != "down":
             return
         a, b = link.introductions
         if link.reliable and "sent" in a and "sent" in b:

@@ -1,11 +1,13 @@
 """The processes of the soak test: each is a soak_peer that is told what to do
 by lines of JSON and answers by such."""
 
+import collections
 import json
 import os
 import selectors
 import signal
 import subprocess
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
@@ -26,10 +28,23 @@ class Process:
         self.child = None
         self.statistics = {}  # what it said last
         self.stopped = False
+        self.waited = 0.0  # for a processor, in all
+        self.waits = collections.deque(maxlen=200)  # (when, seconds)
+
+    def note_wait(self, waited):
+        """It says that it has waited so long for a processor in its life."""
+        self.waits.append((time.monotonic(), waited - self.waited))
+        self.waited = waited
+
+    def longest_wait(self, since):
+        """Seconds for which it waited between two reports."""
+        return max((wait for when, wait in self.waits if when > since),
+                   default=0.0)
 
     def start(self):
         self.life += 1
         self.statistics = {}
+        self.waited = 0.0
         self.pending = b""
         argv = self.side.prefix() + [RXE_USER, "run", "--", PEER,
                                      str(self.seed + self.life), self.mode]

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -74,6 +75,20 @@ size_t ResidentKiB() {
   }
   std::fclose(file);
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) / 1024;
+}
+
+// How long this thread has waited for a processor, in all.
+uint64_t WaitedMs() {
+  uint64_t ran = 0;
+  uint64_t waited = 0;
+  // Both in ns. There is none in kernels without CONFIG_SCHED_INFO.
+  if (std::FILE* file = std::fopen("/proc/thread-self/schedstat", "re")) {
+    if (std::fscanf(file, "%" SCNu64 " %" SCNu64, &ran, &waited) != 2) {
+      waited = 0;
+    }
+    std::fclose(file);
+  }
+  return waited / 1'000'000;
 }
 
 // Gives the sockets that the library receives from buffers of `bytes`. How many
@@ -296,6 +311,7 @@ class Peer {
     json links = json::array();
     for (const auto& [id, link] : links_) links.push_back(link->Statistics());
     Say({{"is", "statistics"},
+         {"waited_ms", WaitedMs()},
          {"resident_kib", ResidentKiB()},
          {"descriptors", others},
          {"senders", senders},
