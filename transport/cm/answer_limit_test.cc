@@ -1,0 +1,42 @@
+#include "transport/cm/answer_limit.h"
+
+#include <gtest/gtest.h>
+
+namespace transport::cm {
+namespace {
+
+const wire::IpAddress kA = *wire::IpAddress::Parse("10.0.0.1");
+const wire::IpAddress kB = *wire::IpAddress::Parse("10.0.0.2");
+
+int Allowed(AnswerLimit& limit, const wire::IpAddress& address, Time now) {
+  int count = 0;
+  while (count < 1000 && limit.Allow(address, now)) ++count;
+  return count;
+}
+
+TEST(AnswerLimitTest, ABurstThenTheRate) {
+  AnswerLimit limit(1, 100, 5);
+  EXPECT_EQ(Allowed(limit, kA, 0), 5);
+  EXPECT_EQ(Allowed(limit, kA, 9 * kMillisecond), 0);
+  EXPECT_EQ(Allowed(limit, kA, 10 * kMillisecond), 1);
+  // A part of a token is not lost.
+  EXPECT_EQ(Allowed(limit, kA, 25 * kMillisecond), 1);
+  EXPECT_EQ(Allowed(limit, kA, 30 * kMillisecond), 1);
+  // No more than a burst is saved.
+  EXPECT_EQ(Allowed(limit, kA, 3600 * kSecond), 5);
+}
+
+TEST(AnswerLimitTest, AddressesAreLimitedOneByOne) {
+  AnswerLimit limit(1, 100, 5);
+  EXPECT_EQ(Allowed(limit, kA, 0), 5);
+  EXPECT_EQ(Allowed(limit, kB, 0), 5);
+}
+
+TEST(AnswerLimitTest, ARateOfNoneLeavesTheBurst) {
+  AnswerLimit limit(1, 0, 2);
+  EXPECT_EQ(Allowed(limit, kA, 0), 2);
+  EXPECT_EQ(Allowed(limit, kA, kSecond), 0);
+}
+
+}  // namespace
+}  // namespace transport::cm

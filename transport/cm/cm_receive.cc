@@ -1,0 +1,425 @@
+// MADs of connections that arrive, by state: 12.9.7.
+#include <algorithm>
+
+#include "transport/cm/connection_manager.h"
+#include "wire/bytes.h"
+
+namespace transport::cm {
+
+using wire::CmAnswered;
+using wire::CmRejectReason;
+
+void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
+  ++counters_.received;
+  wire::CmView mad;
+  if (wire::CmView::Parse(in.bytes, &mad) != wire::CmParseError::kOk) {
+    ++counters_.malformed;
+    return;
+  }
+  switch (mad.attribute()) {
+    case wire::CmAttribute::kReq:
+      return OnReq(in, mad, now);
+    case wire::CmAttribute::kMra:
+      return OnMra(in, mad, now);
+    case wire::CmAttribute::kRej:
+      return OnRej(in, mad, now);
+    case wire::CmAttribute::kRep:
+      return OnRep(in, mad, now);
+    case wire::CmAttribute::kRtu:
+      return OnRtu(in, mad, now);
+    case wire::CmAttribute::kDreq:
+      return OnDreq(in, mad, now);
+    case wire::CmAttribute::kDrep:
+      return OnDrep(in, mad, now);
+    case wire::CmAttribute::kSidrReq:
+      return OnSidrReq(in, mad, now);
+    case wire::CmAttribute::kSidrRep:
+      return OnSidrRep(in, mad);
+    case wire::CmAttribute::kLap:
+      return OnLap(in, mad);
+    case wire::CmAttribute::kApr:
+      ++counters_.wrong_state;  // no LAP is ever sent
+      return;
+  }
+}
+
+Connection* ConnectionManager::FindFor(const IncomingMad& in,
+                                       const wire::CmView& mad) {
+  Connection* const c = Find(mad.remote_comm_id());
+  if (c == nullptr || c->state == State::kIdle) {
+    ++counters_.unknown_id;
+    return nullptr;
+  }
+  if (c->remote != in.remote || c->local != in.local ||
+      (c->remote_comm_id != 0 && c->remote_comm_id != mad.local_comm_id())) {
+    ++counters_.wrong_peer;
+    return nullptr;
+  }
+  return c;
+}
+
+// --- REQ.
+
+void ConnectionManager::OnReq(const IncomingMad& in, const wire::CmView& mad,
+                              Time now) {
+  const wire::CmReq req = mad.req();
+  const auto known =
+      by_remote_id_.find({in.remote, req.local_ca_guid, req.local_comm_id});
+  if (known != by_remote_id_.end()) {
+    return OnDuplicateReq(*Find(known->second), in, mad, req, now);
+  }
+  const bool is_service = req.service == wire::CmService::kRc ||
+                          req.service == wire::CmService::kUc ||
+                          (req.service == wire::CmService::kExtended &&
+                           req.extended_transport == 1);
+  if (!is_service) {
+    return AnswerRej(in, mad, CmAnswered::kReq,
+                     CmRejectReason::kInvalidServiceType, now);
+  }
+  const auto qp =
+      by_remote_qp_.find({in.remote, req.local_ca_guid, req.local_qpn});
+  if (qp != by_remote_qp_.end()) {
+    // The peer has forgotten an older connection of this queue pair (12.9.8.3).
+    ++counters_.stale;
+    AnswerRej(in, mad, CmAnswered::kReq, CmRejectReason::kStaleConnection, now);
+    Connection& old = *Find(qp->second);
+    if (old.state == State::kEstablished) SendDreq(old, {}, now);
+    return;
+  }
+  OnNewReq(in, mad, req, now);
+}
+
+void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
+                                       const wire::CmView& mad,
+                                       const wire::CmReq& req, Time now) {
+  if (c.remote_qpn != req.local_qpn) {
+    return AnswerRej(in, mad, CmAnswered::kReq,
+                     CmRejectReason::kDuplicateLocalCommId, now);
+  }
+  ++counters_.duplicates;
+  switch (c.state) {
+    case State::kReqReceived:
+      c.service_timeout = config_.mra_service_timeout;
+      Enter(c, State::kMraReqSent);
+      return SendMra(c);
+    case State::kMraReqSent:
+      return SendMra(c);
+    case State::kRepSent:
+      return SendAgain(c);
+    case State::kTimeWait:
+      if (c.has_sent && c.sent_attribute == wire::CmAttribute::kRej) {
+        if (MayAnswer(in.remote, now)) SendAgain(c);
+        return;
+      }
+      return AnswerRej(in, mad, CmAnswered::kReq,
+                       CmRejectReason::kStaleConnection, now);
+    default:
+      return;  // the peer is further than this
+  }
+}
+
+bool ConnectionManager::HasRoom(Listener& listener,
+                                const wire::IpAddress& remote) {
+  if (listener.waiting >= listener.options.backlog) {
+    ++counters_.backlog_full;
+    return false;
+  }
+  const auto peer = half_open_by_peer_.find(remote);
+  if (peer != half_open_by_peer_.end() &&
+      peer->second >= config_.max_half_open_for_peer) {
+    ++counters_.half_open_full;
+    return false;
+  }
+  if (half_open_ < config_.max_half_open) return true;
+  if (silent_.empty()) {
+    ++counters_.half_open_full;
+    return false;
+  }
+  ++counters_.half_open_given_up;
+  Connection& oldest = *Find(silent_.begin()->second);
+  SendTimeoutRej(oldest, CmAnswered::kOther);
+  Emit(EventKind::kUnreachable, oldest, nullptr);
+  End(oldest);
+  return true;
+}
+
+void ConnectionManager::OnNewReq(const IncomingMad& in, const wire::CmView& mad,
+                                 const wire::CmReq& req, Time now) {
+  Listener* const listener = listeners_.Match(req.service_id, in.local);
+  if (listener == nullptr) {
+    ++counters_.no_listener;
+    return AnswerRej(in, mad, CmAnswered::kReq,
+                     CmRejectReason::kInvalidServiceId, now);
+  }
+  // The peer asks again, by when there may be room.
+  if (!HasRoom(*listener, in.remote)) return;
+  Connection& c = New(in.local, in.remote, now);
+  c.listener = listener->id;
+  c.transaction_id = mad.transaction_id();
+  c.remote_comm_id = req.local_comm_id;
+  c.remote_ca_guid = req.local_ca_guid;
+  c.remote_qpn = req.local_qpn;
+  c.service_id = req.service_id;
+  // The peer's ACK timeout is a round trip and what it takes it to answer.
+  const Time ack_timeout = wire::CmTimeNanos(req.primary.local_ack_timeout);
+  c.round_trip = std::min(ack_timeout, config_.longest_wait);
+  c.wait =
+      std::clamp(wire::CmTimeNanos(req.local_cm_response_timeout) + ack_timeout,
+                 config_.shortest_wait, config_.longest_wait);
+  c.time_wait = std::min(ack_timeout, config_.longest_time_wait);
+  c.max_retries = req.max_cm_retries;
+  c.refused_hold = std::min(
+      (c.max_retries + 1) *
+          (wire::CmTimeNanos(req.remote_cm_response_timeout) + ack_timeout),
+      config_.longest_refused_hold);
+  KeepRemoteId(c);
+  KeepRemoteQp(c);
+  Enter(c, State::kReqReceived);
+  Emit(EventKind::kRequest, c, &mad);
+}
+
+// --- MRA.
+
+void ConnectionManager::OnMra(const IncomingMad& in, const wire::CmView& mad,
+                              Time now) {
+  Connection* const c = FindFor(in, mad);
+  if (c == nullptr) return;
+  const wire::CmMra mra = mad.mra();
+  // Once for each try, so that the tries bound the wait.
+  if (c->state == State::kReqSent && mra.answered == CmAnswered::kReq) {
+    Enter(*c, State::kRepWait);
+  } else if (c->state == State::kRepSent && mra.answered == CmAnswered::kRep) {
+    Enter(*c, State::kRtuWait);
+  } else {
+    ++counters_.wrong_state;
+    return;
+  }
+  const Time service = std::min(wire::CmTimeNanos(mra.service_timeout),
+                                config_.longest_service_wait);
+  SetDeadline(*c, now + std::max(service + c->round_trip, c->wait));
+}
+
+// --- REJ.
+
+void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
+                              Time now) {
+  const wire::CmRej rej = mad.rej();
+  Connection* c = nullptr;
+  if (rej.reason == CmRejectReason::kTimeout && rej.remote_comm_id == 0 &&
+      rej.info_length >= 8) {
+    // The sender has never heard our communication ID (12.6.7.2).
+    const auto found = by_remote_id_.find(
+        {in.remote, wire::LoadBe64(rej.additional_info.data()),
+         rej.local_comm_id});
+    if (found == by_remote_id_.end()) {
+      ++counters_.unknown_id;
+      return;
+    }
+    c = Find(found->second);
+    if (c->local != in.local) {
+      ++counters_.wrong_peer;
+      return;
+    }
+  } else {
+    c = Find(rej.remote_comm_id);
+    if (c == nullptr || c->state == State::kIdle) {
+      ++counters_.unknown_id;
+      return;
+    }
+    // A peer that does not know the connection has no ID for it.
+    if (c->remote != in.remote || c->local != in.local ||
+        (c->remote_comm_id != 0 && rej.local_comm_id != 0 &&
+         rej.local_comm_id != c->remote_comm_id)) {
+      ++counters_.wrong_peer;
+      return;
+    }
+  }
+  switch (c->state) {
+    case State::kReqSent:
+    case State::kRepWait:
+    case State::kRepReceived:
+    case State::kMraRepSent:
+      Emit(EventKind::kRejected, *c, &mad);
+      return End(*c);
+    case State::kReqReceived:
+    case State::kMraReqSent:
+      // A REQ that comes after it is not taken for a new one.
+      Emit(EventKind::kRejected, *c, &mad);
+      ForgetQps(*c);
+      return EnterTimeWait(*c, c->time_wait, now);
+    case State::kRepSent:
+    case State::kRtuWait:
+      Emit(EventKind::kRejected, *c, &mad);
+      return EnterTimeWait(*c, c->time_wait, now);
+    case State::kEstablished:
+    case State::kDreqSent:
+      Emit(EventKind::kDisconnected, *c, &mad);
+      return EnterTimeWait(*c, c->time_wait, now);
+    default:
+      ++counters_.wrong_state;
+      return;
+  }
+}
+
+// --- REP, RTU.
+
+void ConnectionManager::OnRep(const IncomingMad& in, const wire::CmView& mad,
+                              Time now) {
+  Connection* const found = Find(mad.remote_comm_id());
+  if (found == nullptr || found->state == State::kIdle) {
+    ++counters_.unknown_id;
+    return AnswerRej(in, mad, CmAnswered::kRep, CmRejectReason::kInvalidCommId,
+                     now);
+  }
+  Connection* const c = FindFor(in, mad);
+  if (c == nullptr) return;
+  switch (c->state) {
+    case State::kReqSent:
+    case State::kRepWait:
+      return OnFirstRep(*c, in, mad, now);
+    case State::kRepReceived:
+      ++counters_.duplicates;
+      c->service_timeout = config_.mra_service_timeout;
+      Enter(*c, State::kMraRepSent);
+      return SendMra(*c);
+    case State::kMraRepSent:
+      ++counters_.duplicates;
+      return SendMra(*c);
+    case State::kEstablished:
+      if (!c->active) break;
+      ++counters_.duplicates;
+      return SendAgain(*c);  // the RTU
+    case State::kTimeWait:
+      if (!c->active) break;
+      ++counters_.duplicates;
+      if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
+        if (MayAnswer(in.remote, now)) SendAgain(*c);
+        return;
+      }
+      return AnswerRej(in, mad, CmAnswered::kRep,
+                       CmRejectReason::kStaleConnection, now);
+    default:
+      break;
+  }
+  ++counters_.wrong_state;
+}
+
+void ConnectionManager::OnFirstRep(Connection& c, const IncomingMad& in,
+                                   const wire::CmView& mad, Time now) {
+  const wire::CmRep rep = mad.rep();
+  c.remote_comm_id = rep.local_comm_id;
+  c.remote_ca_guid = rep.local_ca_guid;
+  c.remote_qpn = rep.local_qpn;
+  if (!KeepRemoteId(c) || !KeepRemoteQp(c)) {
+    // Another connection has this queue pair, or has had it till just now.
+    ++counters_.stale;
+    AnswerRej(in, mad, CmAnswered::kRep, CmRejectReason::kStaleConnection, now);
+    Emit(EventKind::kRejected, c, &mad);
+    return End(c);
+  }
+  Enter(c, State::kRepReceived);
+  SetDeadline(c, kNever);
+  Emit(EventKind::kReply, c, &mad);
+}
+
+void ConnectionManager::OnRtu(const IncomingMad& in, const wire::CmView& mad,
+                              Time now) {
+  Connection* const c = FindFor(in, mad);
+  if (c == nullptr) return;
+  switch (c->state) {
+    case State::kRepSent:
+    case State::kRtuWait:
+      Enter(*c, State::kEstablished);
+      SetDeadline(*c, kNever);
+      return Emit(EventKind::kEstablished, *c, &mad);
+    case State::kEstablished:
+      ++counters_.duplicates;
+      return;
+    case State::kTimeWait:
+      // Given up before: the peer is to know.
+      if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
+        if (MayAnswer(in.remote, now)) SendAgain(*c);
+        return;
+      }
+      break;
+    default:
+      break;
+  }
+  ++counters_.wrong_state;
+}
+
+// --- DREQ, DREP, LAP.
+
+void ConnectionManager::OnDreq(const IncomingMad& in, const wire::CmView& mad,
+                               Time now) {
+  const Connection* const found = Find(mad.remote_comm_id());
+  if (found == nullptr || found->state == State::kIdle) {
+    ++counters_.unknown_id;
+    return AnswerDrep(in, mad, now);
+  }
+  Connection* const c = FindFor(in, mad);
+  if (c == nullptr) return;
+  if (mad.dreq().remote_qpn != c->local_qpn) {
+    ++counters_.wrong_peer;
+    return;
+  }
+  switch (c->state) {
+    case State::kRepSent:
+    case State::kRtuWait:
+    case State::kRepReceived:
+    case State::kMraRepSent:
+    case State::kEstablished:
+      c->mad_transaction_id = mad.transaction_id();
+      Enter(*c, State::kDreqReceived);
+      SetDeadline(*c, kNever);
+      return Emit(EventKind::kDisconnected, *c, &mad);
+    case State::kDreqSent:
+      // Both have asked at once.
+      c->mad_transaction_id = mad.transaction_id();
+      SendDrep(*c, {});
+      Emit(EventKind::kDisconnected, *c, &mad);
+      return EnterTimeWait(*c, c->time_wait, now);
+    case State::kDreqReceived:
+      ++counters_.duplicates;
+      return;
+    case State::kTimeWait:
+      ++counters_.duplicates;
+      if (c->has_sent && c->sent_attribute == wire::CmAttribute::kDrep) {
+        return SendAgain(*c);
+      }
+      return AnswerDrep(in, mad, now);
+    default:
+      ++counters_.wrong_state;
+      return;
+  }
+}
+
+void ConnectionManager::OnDrep(const IncomingMad& in, const wire::CmView& mad,
+                               Time now) {
+  Connection* const c = FindFor(in, mad);
+  if (c == nullptr) return;
+  if (c->state != State::kDreqSent) {
+    ++counters_.wrong_state;
+    return;
+  }
+  Emit(EventKind::kDisconnected, *c, &mad);
+  EnterTimeWait(*c, c->time_wait, now);
+}
+
+void ConnectionManager::OnLap(const IncomingMad& in, const wire::CmView& mad) {
+  Connection* const c = FindFor(in, mad);
+  if (c == nullptr) return;
+  if (c->state != State::kEstablished) {
+    ++counters_.wrong_state;
+    return;
+  }
+  Mad out;
+  wire::EmitCm({.id = mad.transaction_id()},
+               wire::CmApr{.local_comm_id = c->id,
+                           .remote_comm_id = c->remote_comm_id,
+                           .status = wire::CmAprStatus::kUnsupported},
+               out);
+  Queue(c->local, c->remote, out);
+}
+
+}  // namespace transport::cm

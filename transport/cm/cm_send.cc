@@ -1,0 +1,115 @@
+// Messages that are made by the connection manager itself.
+#include <algorithm>
+
+#include "transport/cm/connection_manager.h"
+#include "wire/bytes.h"
+
+namespace transport::cm {
+
+void ConnectionManager::Queue(const wire::IpAddress& local,
+                              const wire::IpAddress& remote, const Mad& mad) {
+  outgoing_.push_back({.local = local, .remote = remote, .bytes = mad});
+  ++counters_.sent;
+}
+
+void ConnectionManager::SendAgain(Connection& c) {
+  Queue(c.local, c.remote, c.sent);
+  ++counters_.retransmitted;
+}
+
+void ConnectionManager::SendMra(Connection& c) {
+  const bool to_req = c.state == State::kMraReqSent;
+  Mad mad;
+  wire::EmitCm({.id = c.transaction_id},
+               wire::CmMra{.local_comm_id = c.id,
+                           .remote_comm_id = c.remote_comm_id,
+                           .answered = to_req ? wire::CmAnswered::kReq
+                                              : wire::CmAnswered::kRep,
+                           .service_timeout = c.service_timeout},
+               mad);
+  Queue(c.local, c.remote, mad);
+}
+
+void ConnectionManager::SendRej(Connection& c, wire::CmAnswered answered,
+                                const RejectOptions& options) {
+  wire::CmRej rej = {
+      .local_comm_id = c.id,
+      .remote_comm_id = c.remote_comm_id,
+      .answered = answered,
+      .info_length = static_cast<uint8_t>(options.additional_info.size()),
+      .reason = options.reason};
+  FillData(options.additional_info, &rej.additional_info);
+  FillData(options.private_data, &rej.private_data);
+  Send(c, c.transaction_id, rej);
+}
+
+void ConnectionManager::SendTimeoutRej(Connection& c,
+                                       wire::CmAnswered answered) {
+  uint8_t guid[8];
+  wire::StoreBe64(guid, c.local_ca_guid);
+  SendRej(c, answered,
+          {.reason = wire::CmRejectReason::kTimeout,
+           .additional_info = guid,
+           .private_data = {}});
+}
+
+void ConnectionManager::SendDrep(Connection& c,
+                                 std::span<const uint8_t> private_data) {
+  wire::CmDrep drep = {.local_comm_id = c.id,
+                       .remote_comm_id = c.remote_comm_id};
+  FillData(private_data, &drep.private_data);
+  Send(c, c.mad_transaction_id, drep);
+}
+
+void ConnectionManager::SendDreq(Connection& c,
+                                 std::span<const uint8_t> private_data,
+                                 Time now) {
+  wire::CmDreq dreq = {.local_comm_id = c.id,
+                       .remote_comm_id = c.remote_comm_id,
+                       .remote_qpn = c.remote_qpn};
+  FillData(private_data, &dreq.private_data);
+  Enter(c, State::kDreqSent);
+  Send(c, uint64_t{random_->Next32()} << 32 | c.id, dreq);
+  StartRetries(c, now);
+}
+
+void ConnectionManager::StartRetries(Connection& c, Time now) {
+  c.retries_left = c.max_retries;
+  SetDeadline(c, now + c.wait);
+}
+
+bool ConnectionManager::MayAnswer(const wire::IpAddress& remote, Time now) {
+  if (answers_.Allow(remote, now)) return true;
+  ++counters_.answers_limited;
+  return false;
+}
+
+void ConnectionManager::AnswerRej(const IncomingMad& in,
+                                  const wire::CmView& mad,
+                                  wire::CmAnswered answered,
+                                  wire::CmRejectReason reason, Time now) {
+  if (!MayAnswer(in.remote, now)) return;
+  // What the peer calls ours, which a REQ does not.
+  const bool is_req = mad.attribute() == wire::CmAttribute::kReq;
+  Mad out;
+  wire::EmitCm({.id = mad.transaction_id()},
+               wire::CmRej{.local_comm_id = is_req ? 0 : mad.remote_comm_id(),
+                           .remote_comm_id = mad.local_comm_id(),
+                           .answered = answered,
+                           .reason = reason},
+               out);
+  Queue(in.local, in.remote, out);
+}
+
+void ConnectionManager::AnswerDrep(const IncomingMad& in,
+                                   const wire::CmView& mad, Time now) {
+  if (!MayAnswer(in.remote, now)) return;
+  Mad out;
+  wire::EmitCm({.id = mad.transaction_id()},
+               wire::CmDrep{.local_comm_id = mad.remote_comm_id(),
+                            .remote_comm_id = mad.local_comm_id()},
+               out);
+  Queue(in.local, in.remote, out);
+}
+
+}  // namespace transport::cm

@@ -1,0 +1,51 @@
+// What happens when nothing comes.
+#include "transport/cm/connection_manager.h"
+
+namespace transport::cm {
+
+void ConnectionManager::OnTimer(Time now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    Connection& c = *Find(deadlines_.begin()->second);
+    SetDeadline(c, kNever);
+    OnDeadline(c, now);
+  }
+}
+
+void ConnectionManager::OnDeadline(Connection& c, Time now) {
+  if (c.state == State::kTimeWait) {
+    if (c.qp_used) Emit(EventKind::kTimeWaitExit, c, nullptr);
+    return End(c);
+  }
+  if (c.retries_left == 0) return GiveUp(c, now);
+  --c.retries_left;
+  if (c.state == State::kRepWait) Enter(c, State::kReqSent);
+  if (c.state == State::kRtuWait) Enter(c, State::kRepSent);
+  if (c.state == State::kRepSent) silent_.insert({c.started, c.id});
+  SendAgain(c);
+  SetDeadline(c, now + c.wait);
+}
+
+void ConnectionManager::GiveUp(Connection& c, Time now) {
+  switch (c.state) {
+    case State::kReqSent:
+    case State::kRepWait:
+      SendTimeoutRej(c, wire::CmAnswered::kReq);
+      Emit(EventKind::kUnreachable, c, nullptr);
+      return End(c);
+    case State::kRepSent:
+    case State::kRtuWait:
+      SendTimeoutRej(c, wire::CmAnswered::kOther);
+      Emit(EventKind::kUnreachable, c, nullptr);
+      return EnterTimeWait(c, c.time_wait, now);
+    case State::kDreqSent:
+      Emit(EventKind::kDisconnected, c, nullptr);
+      return EnterTimeWait(c, c.time_wait, now);
+    case State::kSidrReqSent:
+      Emit(EventKind::kUnreachable, c, nullptr);
+      return End(c);
+    default:
+      return;  // no other state has a deadline
+  }
+}
+
+}  // namespace transport::cm

@@ -1,0 +1,56 @@
+// What the connection manager knows of one connection, or of one service ID
+// resolution. ConnectionManager is the only user.
+#ifndef TRANSPORT_CM_CONNECTION_H_
+#define TRANSPORT_CM_CONNECTION_H_
+
+#include <cstdint>
+
+#include "transport/cm/types.h"
+
+namespace transport::cm {
+
+struct Connection {
+  CmId id = 0;
+  State state = State::kIdle;
+  bool active = false;
+  bool owned = true;        // the application has not destroyed it
+  bool half_open = false;   // counts against the caps
+  bool waiting = false;     // counts against its listener's backlog
+  bool remembered = false;  // an answer kept for duplicates
+  bool qp_used = false;     // the peer may have sent to the queue pair
+  bool in_remote_ids = false;
+  bool in_remote_qps = false;
+  bool in_local_qpns = false;
+  ListenerId listener = 0;
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  uint64_t transaction_id = 0;
+  // 0 while it is unknown. Of SIDR: the peer's request ID.
+  uint32_t remote_comm_id = 0;
+  uint64_t local_ca_guid = 0;
+  uint64_t remote_ca_guid = 0;
+  uint32_t local_qpn = 0;
+  uint32_t remote_qpn = 0;
+  uint64_t service_id = 0;
+  uint64_t mad_transaction_id = 0;  // of the last DREQ received
+
+  Time started = 0;
+  Time round_trip = 0;  // added to an MRA's service timeout
+  Time wait = 0;        // for an answer, before the message is sent again
+  Time time_wait = 0;
+  Time refused_hold = 0;  // for how long the peer may ask again
+  uint8_t max_retries = 0;
+  uint8_t retries_left = 0;
+  uint8_t service_timeout = 0;  // of the MRA that was sent
+  Time deadline = kNever;
+
+  // The last message sent, for retransmission and for duplicates of what it
+  // answered. MRAs are made anew.
+  bool has_sent = false;
+  wire::CmAttribute sent_attribute = wire::CmAttribute::kReq;
+  Mad sent{};
+};
+
+}  // namespace transport::cm
+
+#endif  // TRANSPORT_CM_CONNECTION_H_

@@ -1,0 +1,199 @@
+// What the parts share: connections, where they are found, and how they end.
+// The application's calls are in cm_calls.cc.
+#include "transport/cm/connection_manager.h"
+
+#include <algorithm>
+
+namespace transport::cm {
+namespace {
+
+bool IsHalfOpen(State state) {
+  return state == State::kReqReceived || state == State::kMraReqSent ||
+         state == State::kRepSent || state == State::kRtuWait ||
+         state == State::kSidrReqReceived;
+}
+
+bool WaitsForApplication(State state) {
+  return state == State::kReqReceived || state == State::kMraReqSent ||
+         state == State::kSidrReqReceived;
+}
+
+}  // namespace
+
+ConnectionManager::ConnectionManager(const Config& config, RandomSource* random)
+    : config_(config),
+      random_(random),
+      answers_(uint64_t{random->Next32()} << 32 | random->Next32(),
+               config.answers_per_second, config.answer_burst) {}
+
+Connection* ConnectionManager::Find(CmId id) const {
+  const auto found = connections_.find(id);
+  return found == connections_.end() ? nullptr : found->second.get();
+}
+
+Connection* ConnectionManager::FindOwned(CmId id) const {
+  Connection* const c = Find(id);
+  return c != nullptr && c->owned ? c : nullptr;
+}
+
+std::optional<State> ConnectionManager::state(CmId id) const {
+  const Connection* const c = FindOwned(id);
+  if (c == nullptr) return std::nullopt;
+  return c->state;
+}
+
+Connection& ConnectionManager::New(const wire::IpAddress& local,
+                                   const wire::IpAddress& remote, Time now) {
+  CmId id;
+  do {
+    id = random_->Next32();
+  } while (id == 0 || connections_.contains(id));
+  auto c = std::make_unique<Connection>();
+  c->id = id;
+  c->local = local;
+  c->remote = remote;
+  c->started = now;
+  c->transaction_id = uint64_t{random_->Next32()} << 32 | id;
+  return *(connections_[id] = std::move(c));
+}
+
+void ConnectionManager::Enter(Connection& c, State state) {
+  if (c.state == State::kRepSent || c.state == State::kRtuWait) {
+    if (state != State::kRepSent && state != State::kRtuWait) {
+      silent_.erase({c.started, c.id});
+    }
+  }
+  c.state = state;
+  SetHalfOpen(c, IsHalfOpen(state));
+  if (c.waiting != WaitsForApplication(state)) {
+    c.waiting = !c.waiting;
+    // The listener may be gone.
+    if (Listener* const listener = listeners_.Find(c.listener)) {
+      listener->waiting += c.waiting ? 1 : -1;
+    }
+  }
+}
+
+void ConnectionManager::SetHalfOpen(Connection& c, bool half_open) {
+  if (c.half_open == half_open) return;
+  c.half_open = half_open;
+  if (half_open) {
+    ++half_open_;
+    ++half_open_by_peer_[c.remote];
+    return;
+  }
+  --half_open_;
+  const auto peer = half_open_by_peer_.find(c.remote);
+  if (--peer->second == 0) half_open_by_peer_.erase(peer);
+}
+
+void ConnectionManager::SetRemembered(Connection& c, bool remembered) {
+  if (c.remembered == remembered) return;
+  c.remembered = remembered;
+  remembered_ += remembered ? 1 : -1;
+}
+
+void ConnectionManager::SetDeadline(Connection& c, Time deadline) {
+  if (c.deadline != kNever) deadlines_.erase({c.deadline, c.id});
+  c.deadline = deadline;
+  if (deadline != kNever) deadlines_.insert({deadline, c.id});
+}
+
+Time ConnectionManager::NextTimeout() const {
+  return deadlines_.empty() ? kNever : deadlines_.begin()->first;
+}
+
+bool ConnectionManager::KeepRemoteId(Connection& c) {
+  c.in_remote_ids =
+      by_remote_id_
+          .try_emplace({c.remote, c.remote_ca_guid, c.remote_comm_id}, c.id)
+          .second;
+  return c.in_remote_ids;
+}
+
+bool ConnectionManager::KeepRemoteQp(Connection& c) {
+  if (c.remote_qpn == 0) return true;
+  c.in_remote_qps =
+      by_remote_qp_
+          .try_emplace({c.remote, c.remote_ca_guid, c.remote_qpn}, c.id)
+          .second;
+  return c.in_remote_qps;
+}
+
+bool ConnectionManager::KeepLocalQpn(Connection& c, uint32_t qpn) {
+  qpn &= wire::kQpnMask;
+  c.local_qpn = qpn;
+  if (qpn == 0) return true;
+  c.in_local_qpns = by_local_qpn_.try_emplace(qpn, c.id).second;
+  return c.in_local_qpns;
+}
+
+void ConnectionManager::ForgetQps(Connection& c) {
+  if (c.in_remote_qps) {
+    by_remote_qp_.erase({c.remote, c.remote_ca_guid, c.remote_qpn});
+  }
+  if (c.in_local_qpns) by_local_qpn_.erase(c.local_qpn);
+  c.in_remote_qps = c.in_local_qpns = false;
+}
+
+void ConnectionManager::ForgetAll(Connection& c) {
+  ForgetQps(c);
+  if (c.in_remote_ids) {
+    by_remote_id_.erase({c.remote, c.remote_ca_guid, c.remote_comm_id});
+    c.in_remote_ids = false;
+  }
+  const auto sidr = by_sidr_.find({c.remote, c.remote_comm_id, c.service_id});
+  if (sidr != by_sidr_.end() && sidr->second == c.id) by_sidr_.erase(sidr);
+}
+
+void ConnectionManager::Emit(EventKind kind, const Connection& c,
+                             const wire::CmView* mad) {
+  if (!c.owned) return;
+  Event& event = events_.emplace_back();
+  event.kind = kind;
+  event.id = c.id;
+  event.listener = c.listener;
+  event.local = c.local;
+  event.remote = c.remote;
+  if (mad != nullptr) {
+    event.has_mad = true;
+    std::copy(mad->bytes().begin(), mad->bytes().end(), event.mad.begin());
+  }
+}
+
+void ConnectionManager::End(Connection& c) {
+  Enter(c, State::kIdle);
+  SetDeadline(c, kNever);
+  SetRemembered(c, false);
+  ForgetAll(c);
+  c.has_sent = false;
+  if (!c.owned) connections_.erase(c.id);
+}
+
+void ConnectionManager::EnterTimeWait(Connection& c, Time hold, Time now) {
+  Enter(c, State::kTimeWait);
+  SetDeadline(c, now + hold);
+}
+
+void ConnectionManager::EnterRefused(Connection& c, Time now) {
+  if (remembered_ >= config_.max_half_open) return End(c);
+  SetRemembered(c, true);
+  ForgetQps(c);
+  EnterTimeWait(c, c.refused_hold, now);
+}
+
+bool ConnectionManager::PollTransmit(OutgoingMad* out) {
+  if (outgoing_.empty()) return false;
+  *out = outgoing_.front();
+  outgoing_.pop_front();
+  return true;
+}
+
+bool ConnectionManager::PollEvent(Event* out) {
+  if (events_.empty()) return false;
+  *out = events_.front();
+  events_.pop_front();
+  return true;
+}
+
+}  // namespace transport::cm

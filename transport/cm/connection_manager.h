@@ -1,0 +1,227 @@
+// The communication manager (InfiniBand specification chapter 12): connections
+// are set up and released, and service IDs resolved, by MADs between queue
+// pairs 1. The state machine is that of 12.9.
+//
+// It does no I/O and reads no clock. Methods come in four kinds: calls of the
+// application, inputs (OnMad, OnTimer), outputs (PollTransmit, PollEvent,
+// NextTimeout: drained after calls and inputs), and getters. One thread at a
+// time. It allocates for each connection, not for each packet of data: nothing
+// here is on the data path.
+//
+// Trust: what comes for a connection counts if it comes from the address of its
+// peer and carries the communication IDs of both, which are random. What comes
+// from others is answered with one MAD of the same size, and not often.
+#ifndef TRANSPORT_CM_CONNECTION_MANAGER_H_
+#define TRANSPORT_CM_CONNECTION_MANAGER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "transport/cm/answer_limit.h"
+#include "transport/cm/connection.h"
+#include "transport/cm/listeners.h"
+#include "transport/cm/types.h"
+#include "wire/cm.h"
+
+namespace transport::cm {
+
+class ConnectionManager {
+ public:
+  // `random` must outlive it.
+  ConnectionManager(const Config& config, RandomSource* random);
+  ConnectionManager(const ConnectionManager&) = delete;
+  ConnectionManager& operator=(const ConnectionManager&) = delete;
+
+  // --- Calls of the application: listeners.
+  // kServiceInUse: another one has the same service ID, mask and address.
+  Result Listen(const ListenOptions& options, ListenerId* id);
+  // What it has brought stays the application's.
+  Result StopListening(ListenerId id);
+
+  // --- Connections. Private data that is shorter than the message's is filled
+  // up with zeros; what is longer is kInvalid.
+  // Active side: sends a REQ. kQpnInUse: the queue pair is in a connection.
+  Result Connect(const ConnectOptions& options, Time now, CmId* id);
+  // Passive side, after kRequest: sends the REP; communication IDs are filled
+  // in.
+  Result Accept(CmId id, const wire::CmRep& rep, Time now);
+  // After kRequest or kReply.
+  Result Reject(CmId id, const RejectOptions& options, Time now);
+  // After kRequest or kReply: the answer will take up to this long (5-bit
+  // exponent). Sends an MRA; without, one is sent when the peer asks again.
+  Result Delay(CmId id, uint8_t service_timeout, Time now);
+  // Active side, after kReply: sends the RTU.
+  Result Establish(CmId id, std::span<const uint8_t> private_data, Time now);
+  // Passive side: data has come, so the peer is established though its RTU was
+  // lost (12.9.6, COMM_EST).
+  Result NotifyEstablished(CmId id);
+  // When established sends a DREQ; after the peer's, the DREP.
+  Result Disconnect(CmId id, std::span<const uint8_t> private_data, Time now);
+  // In any state: rejects, disconnects or gives up what is under way. There
+  // will be no more events for it; what is kept for timewait is none of the
+  // application's business. Events that were not polled yet still come.
+  Result Destroy(CmId id, Time now);
+
+  // --- Service ID resolution (12.11).
+  Result Resolve(const ResolveOptions& options, Time now, CmId* id);
+  // After kServiceRequest; request ID and service ID are filled in.
+  Result AnswerService(CmId id, const wire::CmSidrRep& rep, Time now);
+
+  // --- Inputs. `now` does not go backwards.
+  void OnMad(const IncomingMad& mad, Time now);
+  // What is due by `now`. Early calls are harmless.
+  void OnTimer(Time now);
+
+  // --- Outputs.
+  bool PollTransmit(OutgoingMad* out);
+  bool PollEvent(Event* out);
+  // When OnTimer is to be called next; kNever if not.
+  Time NextTimeout() const;
+
+  // --- Getters.
+  // Absent for ids that are not the application's.
+  std::optional<State> state(CmId id) const;
+  // Connections and resolutions that take memory, those in timewait and those
+  // that are destroyed but not over included.
+  size_t size() const { return connections_.size(); }
+  size_t half_open() const { return half_open_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  // Address, CA GUID, and communication ID or queue pair number.
+  using RemoteKey = std::tuple<wire::IpAddress, uint64_t, uint32_t>;
+  // Address, request ID, service ID.
+  using SidrKey = std::tuple<wire::IpAddress, uint32_t, uint64_t>;
+
+  // --- connection_manager.cc
+  Connection* Find(CmId id) const;
+  // Only the application's.
+  Connection* FindOwned(CmId id) const;
+  Connection& New(const wire::IpAddress& local, const wire::IpAddress& remote,
+                  Time now);
+  // Changes the state and what is counted by it.
+  void Enter(Connection& c, State state);
+  void SetDeadline(Connection& c, Time deadline);
+  void SetHalfOpen(Connection& c, bool half_open);
+  void SetRemembered(Connection& c, bool remembered);
+  // Where it is found by what the peer says.
+  bool KeepRemoteId(Connection& c);
+  bool KeepRemoteQp(Connection& c);
+  bool KeepLocalQpn(Connection& c, uint32_t qpn);
+  void ForgetQps(Connection& c);
+  void ForgetAll(Connection& c);
+  void Emit(EventKind kind, const Connection& c, const wire::CmView* mad);
+  // To kIdle, and out of memory if nobody owns it: `c` may be gone.
+  void End(Connection& c);
+  // Keeps what duplicates are answered with, for `hold`.
+  void EnterTimeWait(Connection& c, Time hold, Time now);
+  // A request that was refused: its REJ is kept for duplicates if there is
+  // room.
+  void EnterRefused(Connection& c, Time now);
+
+  // --- cm_send.cc
+  void Queue(const wire::IpAddress& local, const wire::IpAddress& remote,
+             const Mad& mad);
+  // Sends, and keeps for duplicates.
+  template <typename M>
+  void Send(Connection& c, uint64_t transaction_id, const M& message);
+  void SendAgain(Connection& c);
+  void SendMra(Connection& c);
+  void SendRej(Connection& c, wire::CmAnswered answered,
+               const RejectOptions& options);
+  // With reason kTimeout and the CA GUID by which the peer finds it.
+  void SendTimeoutRej(Connection& c, wire::CmAnswered answered);
+  void SendDrep(Connection& c, std::span<const uint8_t> private_data);
+  void SendDreq(Connection& c, std::span<const uint8_t> private_data, Time now);
+  // The first try of a message that wants an answer.
+  void StartRetries(Connection& c, Time now);
+  // Answers to what belongs to no connection: limited.
+  bool MayAnswer(const wire::IpAddress& remote, Time now);
+  void AnswerRej(const IncomingMad& in, const wire::CmView& mad,
+                 wire::CmAnswered answered, wire::CmRejectReason reason,
+                 Time now);
+  void AnswerDrep(const IncomingMad& in, const wire::CmView& mad, Time now);
+
+  // --- cm_receive.cc
+  // The connection that a message names; null (and counted) if it is not there
+  // or not this peer's. kIdle counts as not there.
+  Connection* FindFor(const IncomingMad& in, const wire::CmView& mad);
+  void OnReq(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnDuplicateReq(Connection& c, const IncomingMad& in,
+                      const wire::CmView& mad, const wire::CmReq& req,
+                      Time now);
+  void OnNewReq(const IncomingMad& in, const wire::CmView& mad,
+                const wire::CmReq& req, Time now);
+  void OnMra(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnRej(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnRep(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnFirstRep(Connection& c, const IncomingMad& in, const wire::CmView& mad,
+                  Time now);
+  void OnRtu(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnDreq(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnDrep(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnLap(const IncomingMad& in, const wire::CmView& mad);
+  // Whether one more request may be kept; gives up an older one if need be.
+  bool HasRoom(Listener& listener, const wire::IpAddress& remote);
+
+  // --- cm_sidr.cc
+  void OnSidrReq(const IncomingMad& in, const wire::CmView& mad, Time now);
+  void OnSidrRep(const IncomingMad& in, const wire::CmView& mad);
+  void AnswerSidr(const IncomingMad& in, const wire::CmSidrReq& req,
+                  uint64_t transaction_id, wire::CmSidrStatus status, Time now);
+  void SendSidrRep(Connection& c, wire::CmSidrRep rep, Time now);
+
+  // --- cm_timer.cc
+  void OnDeadline(Connection& c, Time now);
+  void GiveUp(Connection& c, Time now);
+
+  const Config config_;
+  RandomSource* const random_;
+  AnswerLimit answers_;
+  Listeners listeners_;
+  std::map<CmId, std::unique_ptr<Connection>> connections_;
+  std::map<RemoteKey, CmId> by_remote_id_;
+  std::map<RemoteKey, CmId> by_remote_qp_;
+  std::map<uint32_t, CmId> by_local_qpn_;
+  std::map<SidrKey, CmId> by_sidr_;
+  std::set<std::pair<Time, CmId>> deadlines_;
+  // Connections whose REP was sent more than once, the oldest first.
+  std::set<std::pair<Time, CmId>> silent_;
+  size_t half_open_ = 0;
+  std::map<wire::IpAddress, size_t> half_open_by_peer_;
+  size_t remembered_ = 0;
+  std::deque<OutgoingMad> outgoing_;
+  std::deque<Event> events_;
+  Counters counters_;
+};
+
+// Copies private data or additional information into a message, zeros behind.
+// False if it does not fit.
+template <size_t kSize>
+bool FillData(std::span<const uint8_t> from, std::array<uint8_t, kSize>* to) {
+  if (from.size() > kSize) return false;
+  to->fill(0);
+  for (size_t i = 0; i < from.size(); ++i) (*to)[i] = from[i];
+  return true;
+}
+
+template <typename M>
+void ConnectionManager::Send(Connection& c, uint64_t transaction_id,
+                             const M& message) {
+  wire::EmitCm({.id = transaction_id}, message, c.sent);
+  c.has_sent = true;
+  c.sent_attribute = M::kAttribute;
+  Queue(c.local, c.remote, c.sent);
+}
+
+}  // namespace transport::cm
+
+#endif  // TRANSPORT_CM_CONNECTION_MANAGER_H_

@@ -1,0 +1,899 @@
+// Connections between two hosts, as transcripts.
+#include "transport/cm/connection_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "transport/cm/test_host.h"
+
+namespace transport::cm {
+namespace {
+
+using Kinds = std::vector<EventKind>;
+using wire::CmRejectReason;
+
+// What TestHost's exponents make.
+constexpr Time kUnit = wire::CmTimeNanos(10);
+constexpr Time kReqWait = 3 * kUnit;
+constexpr Time kRepWait = 3 * kUnit;
+constexpr Time kTimeWait = 2 * kUnit;
+
+class ConnectionManagerTest : public testing::Test {
+ protected:
+  // Up to the point where b's application has the request.
+  void Request(uint32_t qpn = 0x11) {
+    if (listener_ == 0) listener_ = b_.Listen();
+    active_ = a_.Connect(b_, qpn, now_);
+    ASSERT_EQ(a_.SendTo(b_, now_), "CM_REQ ");
+    const auto event = b_.NextEvent();
+    ASSERT_TRUE(event);
+    ASSERT_EQ(event->kind, EventKind::kRequest);
+    ASSERT_EQ(event->listener, listener_);
+    passive_ = event->id;
+  }
+  void Reply(uint32_t qpn = 0x22) {
+    ASSERT_EQ(b_.Accept(passive_, qpn, now_), Result::kOk);
+    ASSERT_EQ(b_.SendTo(a_, now_), "CM_REP ");
+    ASSERT_EQ(a_.Events(), Kinds{EventKind::kReply});
+  }
+  void Establish(uint32_t qpn_a = 0x11, uint32_t qpn_b = 0x22) {
+    Request(qpn_a);
+    Reply(qpn_b);
+    ASSERT_EQ(a_->Establish(active_, {}, now_), Result::kOk);
+    ASSERT_EQ(a_.SendTo(b_, now_), "CM_RTU ");
+    ASSERT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+  }
+  // `count` tries that nobody hears, each after the wait.
+  void LetRetry(TestHost& host, const std::string& name, int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ = host->NextTimeout();
+      ASSERT_NE(now_, kNever);
+      host->OnTimer(now_);
+      ASSERT_EQ(host.Drop(), name) << i;
+      ASSERT_EQ(host.Events(), Kinds{});
+    }
+    now_ = host->NextTimeout();
+    host->OnTimer(now_);
+  }
+  // Everything is over and given back.
+  void ExpectNothingLeft() {
+    a_->Destroy(active_, now_);
+    b_->Destroy(passive_, now_);
+    for (int i = 0; i < 100; ++i) {
+      a_.SendTo(b_, now_);
+      b_.SendTo(a_, now_);
+      const Time next = std::min(a_->NextTimeout(), b_->NextTimeout());
+      if (next == kNever) break;
+      now_ = next;
+      a_->OnTimer(now_);
+      b_->OnTimer(now_);
+    }
+    EXPECT_EQ(a_->size(), 0u);
+    EXPECT_EQ(b_->size(), 0u);
+    EXPECT_EQ(b_->half_open(), 0u);
+  }
+
+  TestHost a_{1};
+  TestHost b_{2};
+  ListenerId listener_ = 0;
+  CmId active_ = 0;
+  CmId passive_ = 0;
+  Time now_ = 0;
+};
+
+TEST_F(ConnectionManagerTest, ConnectAndDisconnect) {
+  Establish();
+  EXPECT_EQ(a_->state(active_), State::kEstablished);
+  EXPECT_EQ(b_->state(passive_), State::kEstablished);
+  EXPECT_EQ(a_->NextTimeout(), kNever);
+  EXPECT_EQ(b_->NextTimeout(), kNever);
+
+  EXPECT_EQ(a_->Disconnect(active_, {}, now_), Result::kOk);
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_DREQ ");
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+  EXPECT_EQ(b_->Disconnect(passive_, {}, now_), Result::kOk);
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_DREP ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+
+  EXPECT_EQ(a_->NextTimeout(), kTimeWait);
+  EXPECT_EQ(b_->NextTimeout(), kTimeWait);
+  a_->OnTimer(kTimeWait - 1);
+  EXPECT_EQ(a_.Events(), Kinds{});
+  a_->OnTimer(kTimeWait);
+  b_->OnTimer(kTimeWait);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kTimeWaitExit});
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kTimeWaitExit});
+  EXPECT_EQ(a_->state(active_), State::kIdle);
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, MessagesCarryWhatBelongsTogether) {
+  b_.Listen();
+  ConnectOptions options = a_.OptionsFor(b_, 0x11);
+  options.req.private_data[0] = 0x77;
+  a_->Connect(options, 0, &active_);
+  const auto sent = a_.Sent();
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(sent->local, a_.address());
+  EXPECT_EQ(sent->remote, b_.address());
+  wire::CmView req;
+  ASSERT_EQ(wire::CmView::Parse(sent->bytes, &req), wire::CmParseError::kOk);
+  EXPECT_EQ(req.req().local_comm_id, active_);
+  b_.Receive(*sent, 0);
+  const auto event = b_.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->mad, sent->bytes);
+  EXPECT_EQ(event->mad[wire::kMadHeaderSize + 140], 0x77);
+
+  b_.Accept(event->id, 0x22, 0);
+  const auto answer = b_.Sent();
+  ASSERT_TRUE(answer);
+  wire::CmView rep;
+  ASSERT_EQ(wire::CmView::Parse(answer->bytes, &rep), wire::CmParseError::kOk);
+  EXPECT_EQ(rep.rep().local_comm_id, event->id);
+  EXPECT_EQ(rep.rep().remote_comm_id, active_);
+  EXPECT_EQ(rep.transaction_id(), req.transaction_id());
+  a_.Receive(*answer, 0);
+  const uint8_t data[] = {1, 2, 3};
+  a_->Establish(active_, data, 0);
+  const auto last = a_.Sent();
+  ASSERT_TRUE(last);
+  wire::CmView rtu;
+  ASSERT_EQ(wire::CmView::Parse(last->bytes, &rtu), wire::CmParseError::kOk);
+  EXPECT_EQ(rtu.transaction_id(), req.transaction_id());
+  EXPECT_EQ(rtu.rtu().private_data[2], 3);
+  EXPECT_EQ(rtu.remote_comm_id(), event->id);
+}
+
+// --- Loss and duplicates.
+
+TEST_F(ConnectionManagerTest, LostMessagesAreSentAgain) {
+  b_.Listen();
+  active_ = a_.Connect(b_, 0x11, 0);
+  EXPECT_EQ(a_.Drop(), "CM_REQ ");
+  EXPECT_EQ(a_->NextTimeout(), kReqWait);
+  a_->OnTimer(kReqWait);
+  EXPECT_EQ(a_.SendTo(b_, kReqWait), "CM_REQ ");
+  passive_ = b_.NextEvent()->id;
+  b_.Accept(passive_, 0x22, kReqWait);
+  EXPECT_EQ(b_.Drop(), "CM_REP ");
+  EXPECT_EQ(b_->NextTimeout(), kReqWait + kRepWait);
+  b_->OnTimer(kReqWait + kRepWait);
+  EXPECT_EQ(b_.SendTo(a_, kReqWait + kRepWait), "CM_REP ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
+  a_->Establish(active_, {}, kReqWait + kRepWait);
+  EXPECT_EQ(a_.Drop(), "CM_RTU ");
+  // The RTU has no answer: a REP that comes again asks for it.
+  now_ = b_->NextTimeout();
+  b_->OnTimer(now_);
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_REP ");
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_RTU ");
+  EXPECT_EQ(a_.Events(), Kinds{});
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, DuplicatesAreAnsweredFromState) {
+  b_.Listen();
+  active_ = a_.Connect(b_, 0x11, 0);
+  const OutgoingMad req = *a_.Sent();
+  b_.Receive(req, 0);
+  passive_ = b_.NextEvent()->id;
+  // The application has not answered: it needs more time.
+  b_.Receive(req, 0);
+  EXPECT_EQ(b_.Drop(), "CM_MRA ");
+  b_.Accept(passive_, 0x22, 0);
+  const OutgoingMad rep = *b_.Sent();
+  b_.Receive(req, 0);
+  EXPECT_EQ(b_.Drop(), "CM_REP ");
+
+  a_.Receive(rep, 0);
+  a_.Receive(rep, 0);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
+  EXPECT_EQ(a_.Drop(), "CM_MRA ");
+  a_->Establish(active_, {}, 0);
+  const OutgoingMad rtu = *a_.Sent();
+  b_.Receive(rtu, 0);
+  b_.Receive(rtu, 0);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+  b_.Receive(req, 0);
+  EXPECT_EQ(b_.Drop(), "");
+
+  a_->Disconnect(active_, {}, 0);
+  const OutgoingMad dreq = *a_.Sent();
+  b_.Receive(dreq, 0);
+  b_.Receive(dreq, 0);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+  b_->Disconnect(passive_, {}, 0);
+  const OutgoingMad drep = *b_.Sent();
+  b_.Receive(dreq, 0);
+  EXPECT_EQ(b_.Drop(), "CM_DREP ");
+  a_.Receive(drep, 0);
+  a_.Receive(drep, 0);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+  ExpectNothingLeft();
+  // When nothing is known any more, a DREQ still has its answer.
+  b_.Receive(dreq, now_);
+  EXPECT_EQ(b_.Drop(), "CM_DREP ");
+}
+
+TEST_F(ConnectionManagerTest, ARequestThatNobodyHearsIsGivenUp) {
+  active_ = a_.Connect(b_, 0x11, 0);
+  a_.Drop();
+  LetRetry(a_, "CM_REQ ", 15);
+  const OutgoingMad rej = *a_.Sent();
+  EXPECT_EQ(RejOf(rej.bytes).reason, CmRejectReason::kTimeout);
+  EXPECT_EQ(RejOf(rej.bytes).info_length, 8);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kUnreachable});
+  EXPECT_EQ(a_->NextTimeout(), kNever);
+  EXPECT_EQ(now_, 16 * kReqWait);
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, TheOtherEndHearsOfAGivenUpRequestByItsGuid) {
+  Request();
+  LetRetry(a_, "CM_REQ ", 15);
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_REJ ");
+  const auto event = b_.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, EventKind::kRejected);
+  EXPECT_EQ(event->id, passive_);
+  EXPECT_EQ(b_->half_open(), 0u);
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, ARequestThatComesAfterItsEndIsNotNew) {
+  b_.Listen();
+  active_ = a_.Connect(b_, 0x11, 0);
+  const OutgoingMad req = *a_.Sent();
+  b_.Receive(req, 0);
+  a_->Destroy(active_, 0);
+  EXPECT_EQ(a_.SendTo(b_, 0), "CM_REJ ");
+  EXPECT_EQ(b_.Events(), (Kinds{EventKind::kRequest, EventKind::kRejected}));
+  b_.Receive(req, 0);
+  EXPECT_EQ(b_.Events(), Kinds{});
+  EXPECT_EQ(RejOf(b_.Sent()->bytes).reason, CmRejectReason::kStaleConnection);
+}
+
+TEST_F(ConnectionManagerTest, AReplyThatNobodyHearsIsGivenUp) {
+  Request();
+  b_.Accept(passive_, 0x22, now_);
+  b_.Drop();
+  LetRetry(b_, "CM_REP ", 15);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kUnreachable});
+  EXPECT_EQ(b_->state(passive_), State::kTimeWait);
+  // The peer got the first one: it hears that it was too late.
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_REJ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+  now_ += kTimeWait;
+  b_->OnTimer(now_);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kTimeWaitExit});
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, AnEstablishedEndHearsThatTheOtherHasGivenUp) {
+  Request();
+  Reply();
+  a_->Establish(active_, {}, now_);
+  const OutgoingMad rtu = *a_.Sent();
+  LetRetry(b_, "CM_REP ", 15);
+  EXPECT_EQ(b_.Drop(), "CM_REJ ");
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kUnreachable});
+  // The REJ was lost, the RTU comes late: it is told again.
+  b_.Receive(rtu, now_);
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_REJ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, ADisconnectThatNobodyHearsEnds) {
+  Establish();
+  a_->Disconnect(active_, {}, now_);
+  a_.Drop();
+  LetRetry(a_, "CM_DREQ ", 15);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+  EXPECT_EQ(a_->state(active_), State::kTimeWait);
+}
+
+TEST_F(ConnectionManagerTest, FewerRetriesIfTheRequestSaysSo) {
+  ConnectOptions options = a_.OptionsFor(b_, 0x11);
+  options.req.max_cm_retries = 2;
+  a_->Connect(options, 0, &active_);
+  a_.Drop();
+  LetRetry(a_, "CM_REQ ", 2);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kUnreachable});
+}
+
+// --- MRA.
+
+TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
+  Request();
+  EXPECT_EQ(b_->Delay(passive_, 14, now_), Result::kOk);
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_MRA ");
+  EXPECT_EQ(a_->state(active_), State::kRepWait);
+  EXPECT_EQ(a_->NextTimeout(), wire::CmTimeNanos(14) + 2 * kUnit);
+  // Then it asks again, as often as before.
+  now_ = a_->NextTimeout();
+  a_->OnTimer(now_);
+  EXPECT_EQ(a_->state(active_), State::kReqSent);
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_REQ ");
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_MRA ");
+  EXPECT_EQ(a_->state(active_), State::kRepWait);
+  Reply();
+  // And so does the REP's sender.
+  EXPECT_EQ(a_->Delay(active_, 14, now_), Result::kOk);
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_MRA ");
+  EXPECT_EQ(b_->state(passive_), State::kRtuWait);
+  EXPECT_EQ(b_->NextTimeout(), now_ + wire::CmTimeNanos(14) + 2 * kUnit);
+  a_->Establish(active_, {}, now_);
+  a_.SendTo(b_, now_);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, WhatAPeerMayAskUsToWaitIsBounded) {
+  Request();
+  b_->Delay(passive_, 31, now_);
+  b_.SendTo(a_, now_);
+  EXPECT_EQ(a_->NextTimeout(), Config{}.longest_service_wait + 2 * kUnit);
+
+  TestHost c(3);
+  ConnectOptions options = c.OptionsFor(b_, 0x31);
+  options.req.local_cm_response_timeout = 31;
+  options.req.primary.local_ack_timeout = 31;
+  CmId id;
+  c->Connect(options, 0, &id);
+  c.SendTo(b_, 0);
+  b_.Accept(b_.NextEvent()->id, 0x32, 0);
+  EXPECT_EQ(b_->NextTimeout(), Config{}.longest_wait);
+  TestHost d(4);
+  options = d.OptionsFor(b_, 0x41);
+  options.req.local_cm_response_timeout = 0;
+  options.req.primary.local_ack_timeout = 0;
+  d->Connect(options, 0, &id);
+  d.SendTo(b_, 0);
+  b_.Accept(b_.NextEvent()->id, 0x42, 0);
+  EXPECT_EQ(b_->NextTimeout(), Config{}.shortest_wait);
+}
+
+// --- REJ.
+
+TEST_F(ConnectionManagerTest, NobodyListens) {
+  active_ = a_.Connect(b_, 0x11, 0);
+  a_.SendTo(b_, 0);
+  EXPECT_EQ(b_->size(), 0u);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_REJ ");
+  const auto event = a_.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, EventKind::kRejected);
+  EXPECT_EQ(RejOf(event->mad).reason, CmRejectReason::kInvalidServiceId);
+  EXPECT_EQ(RejOf(event->mad).answered, wire::CmAnswered::kReq);
+  EXPECT_EQ(a_->state(active_), State::kIdle);
+  // The queue pair is free at once.
+  EXPECT_NE(a_.Connect(b_, 0x11, 0), 0u);
+}
+
+TEST_F(ConnectionManagerTest, TheApplicationRejectsWithEveryReason) {
+  b_.Listen();
+  for (int reason = 1; reason <= 33; ++reason) {
+    const CmId id = a_.Connect(b_, 0x100 + reason, now_);
+    a_.SendTo(b_, now_);
+    const uint8_t info[] = {0x11, 0x12};
+    const uint8_t data[] = {0x21};
+    const CmId request = b_.NextEvent()->id;
+    ASSERT_EQ(b_->Reject(request,
+                         {.reason = static_cast<CmRejectReason>(reason),
+                          .additional_info = info,
+                          .private_data = data},
+                         now_),
+              Result::kOk);
+    b_.SendTo(a_, now_);
+    const auto event = a_.NextEvent();
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->id, id);
+    const wire::CmRej rej = RejOf(event->mad);
+    EXPECT_EQ(static_cast<int>(rej.reason), reason);
+    EXPECT_EQ(rej.info_length, 2);
+    EXPECT_EQ(rej.additional_info[1], 0x12);
+    EXPECT_EQ(rej.private_data[0], 0x21);
+    b_->Destroy(request, now_);
+    a_->Destroy(id, now_);
+  }
+  EXPECT_EQ(a_->size(), 0u);
+  EXPECT_EQ(b_->half_open(), 0u);
+  b_->OnTimer(b_->NextTimeout());
+  EXPECT_EQ(b_->size(), 0u);
+}
+
+TEST_F(ConnectionManagerTest, ARejectThatIsLostIsSentAgain) {
+  b_.Listen();
+  active_ = a_.Connect(b_, 0x11, 0);
+  const OutgoingMad req = *a_.Sent();
+  b_.Receive(req, 0);
+  passive_ = b_.NextEvent()->id;
+  b_->Reject(passive_, {}, 0);
+  EXPECT_EQ(b_.Drop(), "CM_REJ ");
+  // Until the peer has asked for the last time.
+  EXPECT_EQ(b_->NextTimeout(), 16 * kReqWait);
+  b_.Receive(req, 15 * kReqWait);
+  EXPECT_EQ(b_.SendTo(a_, 15 * kReqWait), "CM_REJ ");
+  EXPECT_EQ(b_.Events(), Kinds{});
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, TheReplyIsRejected) {
+  Request();
+  Reply();
+  EXPECT_EQ(a_->Reject(active_, {}, now_), Result::kOk);
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_REJ ");
+  const auto event = b_.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, EventKind::kRejected);
+  EXPECT_EQ(RejOf(event->mad).answered, wire::CmAnswered::kRep);
+  EXPECT_EQ(b_->state(passive_), State::kTimeWait);
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, AReplyToNobodyIsRejected) {
+  Request();
+  a_->Destroy(active_, now_);
+  EXPECT_EQ(a_.Drop(), "CM_REJ ");  // lost
+  b_.Accept(passive_, 0x22, now_);
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_REP ");
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_REJ ");
+  const auto event = b_.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, EventKind::kRejected);
+  EXPECT_EQ(RejOf(event->mad).reason, CmRejectReason::kInvalidCommId);
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, ReliableDatagramsAreRefused) {
+  b_.Listen();
+  ConnectOptions options = a_.OptionsFor(b_, 0x11);
+  options.req.service = wire::CmService::kRd;
+  a_->Connect(options, 0, &active_);
+  a_.SendTo(b_, 0);
+  b_.SendTo(a_, 0);
+  EXPECT_EQ(RejOf(a_.NextEvent()->mad).reason,
+            CmRejectReason::kInvalidServiceType);
+}
+
+TEST_F(ConnectionManagerTest, ACommunicationIdWithAnotherQueuePairIsRefused) {
+  Request();
+  Mad mad;
+  wire::CmReq req = a_.OptionsFor(b_, 0x99).req;
+  req.local_comm_id = active_;
+  wire::EmitCm({}, req, mad);
+  b_.Receive({.local = a_.address(), .remote = b_.address(), .bytes = mad}, 0);
+  EXPECT_EQ(RejOf(b_.Sent()->bytes).reason,
+            CmRejectReason::kDuplicateLocalCommId);
+  EXPECT_EQ(b_.Events(), Kinds{});
+}
+
+TEST_F(ConnectionManagerTest, LoadAlternatePathIsRefused) {
+  Establish();
+  Mad mad;
+  wire::EmitCm(
+      {}, wire::CmRtu{.local_comm_id = active_, .remote_comm_id = passive_},
+      mad);
+  mad[17] = static_cast<uint8_t>(wire::CmAttribute::kLap);
+  b_.Receive({.local = a_.address(), .remote = b_.address(), .bytes = mad}, 0);
+  const OutgoingMad sent = *b_.Sent();
+  wire::CmView view;
+  ASSERT_EQ(wire::CmView::Parse(sent.bytes, &view), wire::CmParseError::kOk);
+  ASSERT_EQ(view.attribute(), wire::CmAttribute::kApr);
+  EXPECT_EQ(view.apr().status, wire::CmAprStatus::kUnsupported);
+  EXPECT_EQ(b_->state(passive_), State::kEstablished);
+}
+
+// --- Both at once.
+
+TEST_F(ConnectionManagerTest, DisconnectsCross) {
+  Establish();
+  a_->Disconnect(active_, {}, now_);
+  b_->Disconnect(passive_, {}, now_);
+  const OutgoingMad from_a = *a_.Sent();
+  const OutgoingMad from_b = *b_.Sent();
+  b_.Receive(from_a, now_);
+  a_.Receive(from_b, now_);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_DREP ");
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_DREP ");
+  EXPECT_EQ(a_.Events(), Kinds{});
+  ExpectNothingLeft();
+}
+
+TEST_F(ConnectionManagerTest, RequestsCross) {
+  a_.Listen();
+  b_.Listen();
+  const CmId a_to_b = a_.Connect(b_, 0x11, 0);
+  const CmId b_to_a = b_.Connect(a_, 0x22, 0);
+  const OutgoingMad from_a = *a_.Sent();
+  const OutgoingMad from_b = *b_.Sent();
+  b_.Receive(from_a, 0);
+  a_.Receive(from_b, 0);
+  const CmId at_b = b_.NextEvent()->id;
+  const CmId at_a = a_.NextEvent()->id;
+  // The queue pair of one's own request is taken.
+  EXPECT_EQ(b_.Accept(at_b, 0x22, 0), Result::kQpnInUse);
+  EXPECT_EQ(b_.Accept(at_b, 0x23, 0), Result::kOk);
+  EXPECT_EQ(a_.Accept(at_a, 0x12, 0), Result::kOk);
+  a_.SendTo(b_, 0);
+  b_.SendTo(a_, 0);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kReply});
+  a_->Establish(a_to_b, {}, 0);
+  b_->Establish(b_to_a, {}, 0);
+  a_.SendTo(b_, 0);
+  b_.SendTo(a_, 0);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kEstablished});
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+}
+
+TEST_F(ConnectionManagerTest, AHostConnectsToItself) {
+  a_.Listen();
+  active_ = a_.Connect(a_, 0x11, 0);
+  EXPECT_EQ(a_.SendTo(a_, 0), "CM_REQ ");
+  passive_ = a_.NextEvent()->id;
+  EXPECT_EQ(a_.Accept(passive_, 0x12, 0), Result::kOk);
+  a_.SendTo(a_, 0);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
+  a_->Establish(active_, {}, 0);
+  a_.SendTo(a_, 0);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kEstablished});
+  a_->Disconnect(passive_, {}, 0);
+  a_.SendTo(a_, 0);
+  const auto event = a_.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->id, active_);
+  EXPECT_EQ(event->kind, EventKind::kDisconnected);
+  a_->Disconnect(active_, {}, 0);
+  a_.SendTo(a_, 0);
+  EXPECT_EQ(a_.NextEvent()->id, passive_);
+  a_->Destroy(active_, 0);
+  a_->Destroy(passive_, 0);
+  a_->OnTimer(kTimeWait);
+  EXPECT_EQ(a_->size(), 0u);
+}
+
+TEST_F(ConnectionManagerTest, DataBeforeTheRtuEstablishes) {
+  Request();
+  Reply();
+  EXPECT_EQ(b_->NotifyEstablished(passive_), Result::kOk);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+  EXPECT_EQ(b_->NextTimeout(), kNever);
+  a_->Establish(active_, {}, now_);
+  a_.SendTo(b_, now_);
+  EXPECT_EQ(b_.Events(), Kinds{});
+  EXPECT_EQ(b_->NotifyEstablished(passive_), Result::kWrongState);
+}
+
+TEST_F(ConnectionManagerTest, ADisconnectOvertakesTheRtu) {
+  Request();
+  Reply();
+  a_->Establish(active_, {}, now_);
+  const OutgoingMad rtu = *a_.Sent();
+  a_->Disconnect(active_, {}, now_);
+  a_.SendTo(b_, now_);
+  b_.Receive(rtu, now_);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+  b_->Disconnect(passive_, {}, now_);
+  b_.SendTo(a_, now_);
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+  ExpectNothingLeft();
+}
+
+// --- Timewait and stale connections.
+
+TEST_F(ConnectionManagerTest, AQueuePairIsNotUsedAgainBeforeTimewaitIsOver) {
+  Establish();
+  a_->Disconnect(active_, {}, 0);
+  a_.SendTo(b_, 0);
+  b_->Disconnect(passive_, {}, 0);
+  b_.SendTo(a_, 0);
+  CmId id;
+  EXPECT_EQ(a_->Connect(a_.OptionsFor(b_, 0x11), 0, &id), Result::kQpnInUse);
+  // Nor does the other end take it, should the peer have forgotten.
+  a_->Destroy(active_, 0);
+  a_->OnTimer(kTimeWait);
+  ASSERT_EQ(a_->Connect(a_.OptionsFor(b_, 0x11), 0, &id), Result::kOk);
+  a_.SendTo(b_, kTimeWait - 1);
+  EXPECT_EQ(RejOf(b_.Sent()->bytes).reason, CmRejectReason::kStaleConnection);
+  b_->OnTimer(kTimeWait);
+  a_->Destroy(id, kTimeWait);
+  a_.Drop();
+  now_ = kTimeWait;
+  b_.Events();
+  ASSERT_NO_FATAL_FAILURE(Request());
+}
+
+TEST_F(ConnectionManagerTest, AQueuePairInAConnectionIsInUse) {
+  Establish();
+  CmId id;
+  EXPECT_EQ(a_->Connect(a_.OptionsFor(b_, 0x11), 0, &id), Result::kQpnInUse);
+  ASSERT_NO_FATAL_FAILURE(Request(0x33));
+  EXPECT_EQ(b_.Accept(passive_, 0x22, 0), Result::kQpnInUse);
+  EXPECT_EQ(b_.Accept(passive_, 0x44, 0), Result::kOk);
+}
+
+TEST_F(ConnectionManagerTest, APeerThatHasForgottenIsDisconnected) {
+  Establish();
+  // The same host after a crash.
+  TestHost reborn(1);
+  CmId id;
+  // Its communication IDs are others.
+  for (int i = 0; i < 10; ++i) {
+    reborn->Resolve({.local = reborn.address(), .remote = {}, .req = {}}, 0,
+                    &id);
+    reborn->Destroy(id, 0);
+  }
+  reborn.Drop();
+  id = reborn.Connect(b_, 0x11, 0);
+  EXPECT_EQ(reborn.SendTo(b_, 0), "CM_REQ ");
+  EXPECT_EQ(b_.SendTo(reborn, 0), "CM_REJ CM_DREQ ");
+  const auto rejected = reborn.NextEvent();
+  ASSERT_TRUE(rejected);
+  EXPECT_EQ(RejOf(rejected->mad).reason, CmRejectReason::kStaleConnection);
+  EXPECT_EQ(reborn.SendTo(b_, 0), "CM_DREP ");
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+  reborn->Destroy(id, 0);
+  b_->OnTimer(kTimeWait);
+  b_.Events();
+  reborn.Connect(b_, 0x11, kTimeWait);
+  reborn.SendTo(b_, kTimeWait);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
+}
+
+TEST_F(ConnectionManagerTest, AReplyWithAQueuePairInUseIsStale) {
+  Establish();
+  TestHost reborn(2);
+  reborn.Listen();
+  const CmId id = a_.Connect(reborn, 0x55, 0);
+  a_.SendTo(reborn, 0);
+  const CmId request = reborn.NextEvent()->id;
+  // The queue pair of the old connection.
+  reborn.Accept(request, 0x22, 0);
+  reborn.SendTo(a_, 0);
+  const auto event = a_.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->id, id);
+  EXPECT_EQ(event->kind, EventKind::kRejected);
+  a_.SendTo(reborn, 0);
+  EXPECT_EQ(RejOf(reborn.NextEvent()->mad).reason,
+            CmRejectReason::kStaleConnection);
+}
+
+// --- Caps.
+
+TEST_F(ConnectionManagerTest, RequestsBeyondTheBacklogComeAgain) {
+  b_.Listen(TestHost::kService, 2);
+  const CmId first = a_.Connect(b_, 1, 0);
+  a_.Connect(b_, 2, 0);
+  a_.Connect(b_, 3, 0);
+  a_.SendTo(b_, 0);
+  const CmId request = b_.NextEvent()->id;
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
+  EXPECT_EQ(b_.Drop(), "");
+  EXPECT_EQ(b_->counters().backlog_full, 1u);
+  b_.Accept(request, 0x22, 0);
+  EXPECT_EQ(b_.Drop(), "CM_REP ");
+  a_->Destroy(first, 0);
+  a_.Drop();
+  a_->OnTimer(kReqWait);
+  a_.SendTo(b_, kReqWait);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
+}
+
+TEST(ConnectionManagerCapsTest, HalfOpenRequestsOfAPeer) {
+  TestHost a(1), c(3);
+  TestHost b(2, {.max_half_open_for_peer = 2});
+  b.Listen();
+  for (uint32_t qpn = 1; qpn <= 3; ++qpn) a.Connect(b, qpn, 0);
+  a.SendTo(b, 0);
+  EXPECT_EQ(b->half_open(), 2u);
+  EXPECT_EQ(b->counters().half_open_full, 1u);
+  c.Connect(b, 1, 0);
+  c.SendTo(b, 0);
+  EXPECT_EQ(b->half_open(), 3u);
+}
+
+TEST(ConnectionManagerCapsTest, TheOldestSilentPeerMakesRoom) {
+  TestHost b(2, {.max_half_open = 3});
+  b.Listen();
+  std::vector<CmId> ids;
+  for (int i = 0; i < 3; ++i) {
+    TestHost peer(10 + i);
+    peer.Connect(b, 1, i);
+    peer.SendTo(b, i);
+    ids.push_back(b.NextEvent()->id);
+  }
+  TestHost next(20);
+  next.Connect(b, 1, 10);
+  const OutgoingMad req = *next.Sent();
+  // Nobody has been asked twice.
+  b.Receive(req, 10);
+  EXPECT_EQ(b->counters().half_open_full, 1u);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    b.Accept(ids[i], 0x20 + static_cast<uint32_t>(i), 10);
+  }
+  b.Drop();
+  b->OnTimer(10 + kRepWait);
+  EXPECT_EQ(b.Drop(), "CM_REP CM_REP CM_REP ");
+  b.Receive(req, 10 + kRepWait);
+  const auto gone = b.NextEvent();
+  ASSERT_TRUE(gone);
+  EXPECT_EQ(gone->kind, EventKind::kUnreachable);
+  EXPECT_EQ(gone->id, ids[0]);
+  EXPECT_EQ(b.Events(), Kinds{EventKind::kRequest});
+  EXPECT_EQ(b->half_open(), 3u);
+}
+
+TEST(ConnectionManagerCapsTest, AFloodFromNowhereIsAnsweredLittle) {
+  TestHost b(2, {.answers_per_second = 10, .answer_burst = 5});
+  TestHost a(1);
+  for (uint32_t qpn = 1; qpn <= 10'000; ++qpn) {
+    const CmId id = a.Connect(b, qpn, 0);
+    b.Receive(*a.Sent(), 0);
+    a->Destroy(id, 0);
+    a.Drop();
+  }
+  EXPECT_EQ(b->size(), 0u);
+  EXPECT_EQ(b->counters().sent, 5u);
+  EXPECT_EQ(b->counters().answers_limited, 9'995u);
+}
+
+TEST(ConnectionManagerCapsTest, RejectedRequestsAreRememberedToALimit) {
+  TestHost b(2, {.max_half_open = 10});
+  TestHost a(1);
+  b.Listen();
+  for (uint32_t qpn = 1; qpn <= 100; ++qpn) {
+    a.Connect(b, qpn, 0);
+    a.SendTo(b, 0);
+    const auto event = b.NextEvent();
+    ASSERT_TRUE(event) << qpn;
+    b->Reject(event->id, {}, 0);
+    b->Destroy(event->id, 0);
+    b.SendTo(a, 0);
+  }
+  EXPECT_EQ(b->size(), 10u);
+  b->OnTimer(b->NextTimeout());
+  EXPECT_EQ(b->size(), 0u);
+}
+
+// --- Hostile and wrong.
+
+TEST_F(ConnectionManagerTest, WhatOthersSendIsNotBelieved) {
+  Establish();
+  TestHost other(3);
+  const auto send = [&](const wire::IpAddress& from, const auto& message) {
+    Mad mad;
+    wire::EmitCm({}, message, mad);
+    b_.Receive({.local = from, .remote = b_.address(), .bytes = mad}, 0);
+  };
+  const wire::CmDreq dreq = {
+      .local_comm_id = active_, .remote_comm_id = passive_, .remote_qpn = 0x22};
+  send(other.address(), dreq);
+  wire::CmDreq wrong = dreq;
+  wrong.local_comm_id ^= 1;
+  send(a_.address(), wrong);
+  wrong = dreq;
+  wrong.remote_qpn = 0x23;
+  send(a_.address(), wrong);
+  send(other.address(),
+       wire::CmRej{.local_comm_id = active_, .remote_comm_id = passive_});
+  send(a_.address(),
+       wire::CmRej{.local_comm_id = active_ ^ 1, .remote_comm_id = passive_});
+  EXPECT_EQ(b_->counters().wrong_peer, 5u);
+  EXPECT_EQ(b_->state(passive_), State::kEstablished);
+  EXPECT_EQ(b_.Events(), Kinds{});
+  EXPECT_EQ(b_.Drop(), "");
+  send(a_.address(), dreq);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+}
+
+TEST_F(ConnectionManagerTest, GarbageIsCounted) {
+  const uint8_t few[10] = {};
+  b_->OnMad({.local = b_.address(), .remote = a_.address(), .bytes = few}, 0);
+  EXPECT_EQ(b_->counters().malformed, 1u);
+  // Every state is shown random messages with good headers; IDs often match.
+  Establish();
+  std::mt19937_64 random(3);
+  uint64_t sent = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    Mad mad;
+    for (uint8_t& byte : mad) byte = static_cast<uint8_t>(random());
+    wire::EmitMadHeader(
+        {.management_class = wire::kMadClassCm,
+         .class_version = wire::kCmClassVersion,
+         .method = wire::kMadMethodSend,
+         .attribute_id = static_cast<uint16_t>(0x10 + random() % 12)},
+        mad.data());
+    if (random() % 2 == 0) {
+      wire::StoreBe32(mad.data() + wire::kMadHeaderSize, active_);
+    }
+    if (random() % 2 == 0) {
+      wire::StoreBe32(mad.data() + wire::kMadHeaderSize + 4, passive_);
+    }
+    b_.Receive({.local = a_.address(), .remote = b_.address(), .bytes = mad},
+               i * kMicrosecond);
+    // Never more than what came.
+    b_.Drop();
+    ASSERT_LE(b_->counters().sent, sent + 1);
+    sent = b_->counters().sent;
+    b_.Events();
+  }
+  b_->Destroy(passive_, kSecond);
+}
+
+TEST_F(ConnectionManagerTest, CallsInTheWrongStateAreRefused) {
+  EXPECT_EQ(a_.Accept(1, 1, 0), Result::kUnknownId);
+  EXPECT_EQ(a_->Destroy(1, 0), Result::kUnknownId);
+  EXPECT_EQ(a_->StopListening(1), Result::kUnknownId);
+  Request();
+  EXPECT_EQ(a_.Accept(active_, 0x22, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Establish(active_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Disconnect(active_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Reject(active_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Delay(active_, 1, 0), Result::kWrongState);
+  EXPECT_EQ(b_->NotifyEstablished(passive_), Result::kWrongState);
+  EXPECT_EQ(b_->AnswerService(passive_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(b_->Delay(passive_, 32, 0), Result::kInvalid);
+  const std::vector<uint8_t> long_data(149);
+  EXPECT_EQ(b_->Reject(passive_,
+                       {.additional_info = {}, .private_data = long_data}, 0),
+            Result::kInvalid);
+  EXPECT_EQ(b_->state(passive_), State::kReqReceived);
+  EXPECT_EQ(b_->Destroy(passive_, 0), Result::kOk);
+  EXPECT_EQ(b_->Destroy(passive_, 0), Result::kUnknownId);
+  EXPECT_EQ(b_->state(passive_), std::nullopt);
+}
+
+TEST_F(ConnectionManagerTest, DestroyingSaysGoodbyeInEveryState) {
+  active_ = a_.Connect(b_, 1, 0);
+  a_.Drop();
+  a_->Destroy(active_, 0);
+  EXPECT_EQ(a_.Drop(), "CM_REJ ");
+  EXPECT_EQ(a_->size(), 0u);
+
+  ASSERT_NO_FATAL_FAILURE(Request(2));
+  b_->Destroy(passive_, 0);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_REJ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+
+  ASSERT_NO_FATAL_FAILURE(Request(3));
+  ASSERT_NO_FATAL_FAILURE(Reply(0x23));
+  a_->Destroy(active_, 0);
+  EXPECT_EQ(a_.SendTo(b_, 0), "CM_REJ ");
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kRejected});
+
+  ASSERT_NO_FATAL_FAILURE(Request(4));
+  ASSERT_NO_FATAL_FAILURE(Reply(0x24));
+  b_->Destroy(passive_, 0);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_REJ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+
+  ASSERT_NO_FATAL_FAILURE(Establish(5, 0x25));
+  b_->Destroy(passive_, 0);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_DREQ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+  a_->Destroy(active_, 0);
+  EXPECT_EQ(a_.SendTo(b_, 0), "CM_DREP ");
+  EXPECT_EQ(b_.Events(), Kinds{});
+}
+
+TEST_F(ConnectionManagerTest, RequestsOutliveTheirListener) {
+  Request();
+  EXPECT_EQ(b_->StopListening(listener_), Result::kOk);
+  Reply();
+  a_->Establish(active_, {}, 0);
+  a_.SendTo(b_, 0);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+  ExpectNothingLeft();
+}
+
+}  // namespace
+}  // namespace transport::cm

@@ -1,0 +1,45 @@
+#include "transport/cm/listeners.h"
+
+namespace transport::cm {
+
+ListenerId Listeners::Add(const ListenOptions& options) {
+  auto& same_mask = by_mask_[options.mask];
+  const auto [at, added] = same_mask.try_emplace(
+      {options.service_id & options.mask, options.local}, 0);
+  if (!added) return 0;
+  do {
+    ++last_id_;
+  } while (last_id_ == 0 || listeners_.contains(last_id_));
+  at->second = last_id_;
+  listeners_[last_id_] = {.id = last_id_, .options = options};
+  return last_id_;
+}
+
+bool Listeners::Remove(ListenerId id) {
+  const auto found = listeners_.find(id);
+  if (found == listeners_.end()) return false;
+  const ListenOptions& options = found->second.options;
+  const auto same_mask = by_mask_.find(options.mask);
+  same_mask->second.erase({options.service_id & options.mask, options.local});
+  if (same_mask->second.empty()) by_mask_.erase(same_mask);
+  listeners_.erase(found);
+  return true;
+}
+
+Listener* Listeners::Find(ListenerId id) {
+  const auto found = listeners_.find(id);
+  return found == listeners_.end() ? nullptr : &found->second;
+}
+
+Listener* Listeners::Match(uint64_t service_id, const wire::IpAddress& local) {
+  for (const auto& [mask, same_mask] : by_mask_) {
+    auto found = same_mask.find({service_id & mask, local});
+    if (found == same_mask.end()) {
+      found = same_mask.find({service_id & mask, wire::IpAddress{}});
+    }
+    if (found != same_mask.end()) return Find(found->second);
+  }
+  return nullptr;
+}
+
+}  // namespace transport::cm

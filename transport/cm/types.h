@@ -1,0 +1,190 @@
+// What users of the connection manager see: options, events, results.
+#ifndef TRANSPORT_CM_TYPES_H_
+#define TRANSPORT_CM_TYPES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/base/types.h"
+#include "wire/address.h"
+#include "wire/cm.h"
+
+namespace transport::cm {
+
+// Names a connection, or one service ID resolution; its communication ID on
+// this side. Never 0. Owned by the application until it calls Destroy.
+using CmId = uint32_t;
+using ListenerId = uint32_t;
+
+// Where communication IDs come from: nobody outside may be able to guess them.
+class RandomSource {
+ public:
+  virtual ~RandomSource() = default;
+  virtual uint32_t Next32() = 0;
+};
+
+using Mad = std::array<uint8_t, wire::kMadSize>;
+
+// A MAD for queue pair 1 of `remote`, to be sent from queue pair 1 of `local`.
+struct OutgoingMad {
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  Mad bytes;
+};
+
+// A MAD that queue pair 1 of `local` received. `bytes` are looked at during the
+// call only.
+struct IncomingMad {
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  std::span<const uint8_t> bytes;
+};
+
+// The states of 12.9.5 and 12.9.6, with those of service ID resolution.
+enum class State : uint8_t {
+  kIdle,
+  kReqSent,
+  kRepWait,      // MRA for the REQ received
+  kReqReceived,  // the application is to answer
+  kMraReqSent,
+  kRepSent,
+  kRtuWait,      // MRA for the REP received
+  kRepReceived,  // the application is to send the RTU
+  kMraRepSent,
+  kEstablished,
+  kDreqSent,
+  kDreqReceived,  // the application is to send the DREP
+  kTimeWait,
+  kSidrReqSent,
+  kSidrReqReceived,  // the application is to answer
+};
+
+enum class EventKind : uint8_t {
+  // Passive: a REQ for a listener, with a new id. Accept, Reject or Delay.
+  kRequest,
+  // Active: the REP. Establish, Reject or Delay.
+  kReply,
+  // Passive: the RTU, or NotifyEstablished.
+  kEstablished,
+  // A REJ before the connection was established: it will not be.
+  kRejected,
+  // The peer did not answer as often as it was asked.
+  kUnreachable,
+  // The connection is no more: a DREQ (Disconnect sends the DREP), the DREP, no
+  // answer to the DREQ, or a REJ from a peer that had not heard of its being
+  // established. Passive, it may come in place of kEstablished.
+  kDisconnected,
+  // The queue pair may be used again. After kDisconnected, or after a failure
+  // for which the peer may have used it.
+  kTimeWaitExit,
+  // A SIDR_REQ for a listener, with a new id. AnswerService.
+  kServiceRequest,
+  kServiceReply,
+};
+
+// Something for the application to know. Each comes once, in order.
+struct Event {
+  EventKind kind;
+  CmId id = 0;
+  // Of kRequest and kServiceRequest.
+  ListenerId listener = 0;
+  // The addresses of the MAD or of the connection.
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  // The MAD that brought it, if one did: wire::CmView reads it.
+  bool has_mad = false;
+  Mad mad{};
+};
+
+// What became of a call.
+enum class Result : uint8_t {
+  kOk,
+  kUnknownId,
+  kWrongState,
+  kQpnInUse,      // in another connection, or not out of timewait
+  kServiceInUse,  // by another listener
+  kInvalid,       // an argument
+};
+
+struct ListenOptions {
+  uint64_t service_id = 0;
+  // Bits that count. All of them: this service ID alone.
+  uint64_t mask = ~uint64_t{0};
+  // Unspecified: all local addresses.
+  wire::IpAddress local;
+  // Requests that the application has not answered yet; more are dropped, and
+  // come again by the peer's retransmission.
+  size_t backlog = 128;
+};
+
+struct ConnectOptions {
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  // Of the path, one way, 5-bit exponent. With the REQ's remote CM response
+  // timeout it makes the time after which the REQ is sent again.
+  uint8_t packet_life_time = 16;
+  // Communication ID and transaction ID are filled in.
+  wire::CmReq req;
+};
+
+struct RejectOptions {
+  wire::CmRejectReason reason = wire::CmRejectReason::kConsumer;
+  std::span<const uint8_t> additional_info;
+  std::span<const uint8_t> private_data;
+};
+
+struct ResolveOptions {
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  Time timeout = 4 * kSecond;  // for each try
+  uint8_t max_retries = 15;
+  // The request ID is filled in.
+  wire::CmSidrReq req;
+};
+
+struct Config {
+  // Passive connections, and service ID resolutions, that are not established
+  // or over: in all, and for each peer. Beyond that requests are dropped.
+  size_t max_half_open = 4096;
+  size_t max_half_open_for_peer = 1024;
+  // Bounds of what a peer may ask us to wait, whatever its exponents say.
+  Time shortest_wait = 10 * kMillisecond;
+  Time longest_wait = 60 * kSecond;
+  Time longest_service_wait = 300 * kSecond;  // MRA
+  Time longest_time_wait = 60 * kSecond;
+  // For how long the REJ of a request is kept for its duplicates.
+  Time longest_refused_hold = 120 * kSecond;
+  // The service timeout of MRAs that the connection manager sends by itself,
+  // for an application that has not answered when the peer asks again: 4.3 s.
+  // Longer, and an RTU that is lost after one is missed for as long.
+  uint8_t mra_service_timeout = 20;
+  // For how long the answer of a SIDR_REQ is kept for its duplicates.
+  Time sidr_hold = 10 * kSecond;
+  // Answers to an address about what we know nothing of.
+  uint32_t answers_per_second = 1000;
+  uint32_t answer_burst = 200;
+};
+
+// Everything that was received ends in one of these or in a state's change.
+struct Counters {
+  uint64_t received = 0;
+  uint64_t sent = 0;
+  uint64_t retransmitted = 0;
+  uint64_t duplicates = 0;   // of REQ, REP, DREQ, SIDR_REQ
+  uint64_t malformed = 0;    // no CM message
+  uint64_t unknown_id = 0;   // no such connection
+  uint64_t wrong_peer = 0;   // from another address or id than the peer's
+  uint64_t wrong_state = 0;  // what the state does not expect
+  uint64_t no_listener = 0;
+  uint64_t backlog_full = 0;
+  uint64_t half_open_full = 0;
+  uint64_t half_open_given_up = 0;  // for a newer request
+  uint64_t stale = 0;
+  uint64_t answers_limited = 0;  // not sent
+};
+
+}  // namespace transport::cm
+
+#endif  // TRANSPORT_CM_TYPES_H_
