@@ -97,6 +97,7 @@ void LaneImpl::Posted(Time now, const PostedWork& work) {
       .senders = endpoint_.Transmitters()};
   const bool left = batcher_.OnPost(now, work, app_, situation);
   app_.OnPost(now);
+  ThreadActivity::OnUseful();
   if (left) {
     ++counters_.posts_batched;
     return;
@@ -119,20 +120,30 @@ LaneImpl::Found LaneImpl::Progress() {
   if (lock_.contended() &&
       polls_without_lock_.fetch_add(1, std::memory_order_relaxed) <
           kPollsWithoutLock) {
-    return Found::kNothing;
+    return NothingFor(now);
   }
-  if (!lock_.TryLock()) return Found::kNothing;
+  if (!lock_.TryLock()) return NothingFor(now);
   polls_without_lock_.store(0, std::memory_order_relaxed);
-  Found found = Found::kNothing;
+  Found found;
   if (port() != nullptr && Round(now, Caller::kPoller)) {
     found = Found::kSomething;
     app_.OnUsefulPoll(Now());
-  } else if (app_.ShouldYield(now)) {
-    found = Found::kNothingForLong;
-    ++counters_.yields;
+    ThreadActivity::OnUseful();
+  } else {
+    found = NothingFor(now);
+    if (found == Found::kNothing && app_.ShouldYield(now)) {
+      found = Found::kNothingForLong;
+    }
+    if (found == Found::kNothingForLong) ++counters_.yields;
   }
   Unlock();
   return found;
+}
+
+LaneImpl::Found LaneImpl::NothingFor(Time now) const {
+  return ThreadActivity::IdleFor(app_.yield_after(), now)
+             ? Found::kNothingForLong
+             : Found::kNothing;
 }
 
 void LaneImpl::RenewLease() {

@@ -38,6 +38,7 @@
 #include "rxe_user/progress/mode.h"
 #include "rxe_user/progress/post_batcher.h"
 #include "rxe_user/progress/send_retry.h"
+#include "rxe_user/progress/thread_activity.h"
 
 namespace rxe_user {
 
@@ -134,6 +135,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void AbandonInChild();
 
  private:
+  // The calling thread has found nothing; for long?
+  Found NothingFor(transport::Time now) const;
   // Who makes a round: the application by polling may leave small things for
   // its next call; others finish.
   enum class Caller { kPoller, kFinisher };

@@ -13,6 +13,7 @@
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/progress/taken_completions.h"
+#include "rxe_user/progress/thread_activity.h"
 #include "transport/base/work.h"
 
 namespace rxe_user {
@@ -130,6 +131,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
   }
   count_.store(have - taken, std::memory_order_release);
   if (armed_ == Armed::kNext && have > taken && taken > 1) Announce();
+  ThreadActivity::OnUseful();
   const TakenCompletions::Next next = taken_.OnPoll(taken, found_none);
   // Who is to be told of the next one may be about to wait for it, and has left
   // progress to others.

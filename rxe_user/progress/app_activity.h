@@ -86,12 +86,13 @@ class AppActivity {
     return poll_age < kPollsAtAll ? std::min(poll_age, PostAge(now)) : poll_age;
   }
   transport::Time lease() const { return scale()(kLease); }
+  transport::Time yield_after() const { return scale()(kYieldAfter); }
   transport::Time checked_lease() const { return scale()(kCheckedLease); }
 
   // To be asked after a poll that found nothing. One that posts is at work,
   // however long that keeps it (or another thread of it) from polling.
   bool ShouldYield(transport::Time now) const {
-    const transport::Time limit = scale()(kYieldAfter);
+    const transport::Time limit = yield_after();
     return now - last_useful_poll_.load(kRelaxed) > limit &&
            PostAge(now) > limit;
   }
