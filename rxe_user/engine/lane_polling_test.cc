@@ -288,6 +288,39 @@ TEST_F(LaneTest, TakingCompletionsIsNotStayingAway) {
   EXPECT_FALSE(helper_.armed);
 }
 
+// Two threads poll, and one of them finds something every microsecond. The
+// other one leaves its core all the same when it has found nothing for long.
+TEST_F(LaneTest, AThreadThatFindsNothingLeavesItsCoreToThoseThatDo) {
+  using Found = LaneImpl::Found;
+  LaneEnd peer;
+  Join(&peer);
+  EnterPollingMode();
+  constexpr int kTurns = 40;
+  std::vector<Found> found;
+  std::atomic<int> turn = 0;  // even: this thread's
+  std::thread other([&] {
+    for (int i = 0; i < kTurns; ++i) {
+      while (turn != 2 * i + 1) std::this_thread::yield();
+      found.push_back(lane_.Progress());
+      turn = 2 * i + 2;
+    }
+  });
+  for (int i = 0; i < kTurns; ++i) {
+    peer.Post();
+    EXPECT_EQ(lane_.Progress(), Found::kSomething);
+    while (lane_.Progress() == Found::kSomething) {  // the acknowledgement
+    }
+    EXPECT_EQ(lane_.Progress(), Found::kNothing);
+    now += kMicrosecond;
+    turn = 2 * i + 1;
+    while (turn != 2 * i + 2) std::this_thread::yield();
+  }
+  other.join();
+  for (int i = 0; i < kTurns; ++i) {
+    EXPECT_EQ(found[i] == Found::kNothingForLong, i > 30) << i;
+  }
+}
+
 // An application that waits for its memory to change, and answers: from the
 // fifth time on, the acknowledgement goes out with the answer. Alone it would
 // wake the peer, for nothing.
