@@ -1,0 +1,593 @@
+// Two processes exchange messages over the loopback interface, and this one
+// forges: as an ordinary user of the same host, from the peer's address with
+// another port and from a third address; as the superuser, from the peer's port
+// as well, without a PSN that is expected. Traffic goes on, right to the byte;
+// what is dropped is counted under its own name; nothing goes back to a
+// stranger; descriptors and memory stay.
+//
+// Each attack lasts a moment, or RXE_USER_ATTACK_SECONDS.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "rxe_user/testing/net_namespace.h"
+#include "tests/attacks/forger.h"
+#include "tests/attacks/victim.h"
+#include "tools/rxe_user_cli/stat_model.h"
+#include "wire/aeth.h"
+#include "wire/icrc.h"
+#include "wire/opcode.h"
+
+namespace attacks {
+namespace {
+
+using rxe_user_cli::CounterOf;
+using rxe_user_cli::StatDevice;
+using wire::Headers;
+using wire::IpAddress;
+using enum wire::Operation;
+
+// So long anything may take; the machine may be slow.
+constexpr int64_t kTimeoutNs = 20'000'000'000;
+// An attack that lasts a moment: so many packets to each victim, and so many
+// rounds of theirs meanwhile.
+constexpr uint64_t kPackets = 2'000;
+constexpr uint64_t kRounds = 20;
+constexpr uint64_t kWarmUp = 50;
+constexpr int kBatch = 50;  // packets, of an attack that is no flood
+constexpr long kPauseNs = 500'000;
+// What a victim does under attack, at least, of what it does without. A moment
+// on a machine that does other things as well tells too little of it.
+constexpr double kShare = 0.1;
+constexpr uint64_t kMoreMemory = 32 << 20;  // bytes, with 64 MiB of its bounds
+
+// Each attack lasts; 0: a moment.
+const int seconds = [] {
+  const char* const text = std::getenv("RXE_USER_ATTACK_SECONDS");
+  return text != nullptr ? std::atoi(text) : 0;
+}();
+
+int64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+void Pause(long ns) {
+  const timespec time = {0, ns};
+  nanosleep(&time, nullptr);
+}
+
+template <typename T>
+T* Shared() {
+  void* const memory = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : new (memory) T();
+}
+
+enum class Who : uint8_t {
+  kThird,      // an ordinary user, from an address that is nobody's peer
+  kOtherPort,  // the same, from the peer's address
+  kPeerPort,   // the superuser, from the peer's port
+};
+
+struct Victim {
+  pid_t pid = 0;
+  VictimStatus* status = nullptr;
+  // As it was when the attack began.
+  uint32_t qpn = 0;
+  uint32_t peer_port = 0;
+  uint32_t expected_psn = 0;
+  uint32_t send_psn = 0;
+};
+
+// What a packet is made of.
+struct Target {
+  const Victim& victim;
+  std::mt19937& random;
+  uint32_t number;  // of the packet, from 0
+
+  Headers Header(wire::Operation operation, uint32_t psn) const {
+    Headers headers;
+    headers.bth.opcode = wire::MakeOpcode(wire::Transport::kRc, operation);
+    headers.bth.dest_qpn = victim.qpn;
+    headers.bth.psn = psn & 0xffffff;
+    headers.reth = {victim.status->address, victim.status->rkey, 8};
+    return headers;
+  }
+  // Just before, at and after what is expected next, and far from it.
+  uint32_t AnyPsn(uint32_t base) const {
+    return number % 2 == 0 ? base + number / 2 : random();
+  }
+  // Beyond everything that could be under way, or has been.
+  uint32_t FarPsn(uint32_t base) const {
+    return base + (1 << 18) + random() % (1 << 21);
+  }
+};
+
+struct Forged {
+  Headers headers;
+  size_t payload = 0;
+  // Done to the finished packet.
+  std::function<void(Bytes*)> damage = nullptr;
+};
+
+struct Attack {
+  std::string_view name;
+  std::vector<Who> who;
+  // Each packet is counted by one of these. (The sum has grown.)
+  std::vector<std::string_view> counters;
+  std::function<Forged(const Target&)> forge;
+  bool flood = false;  // as fast as it goes
+};
+
+std::vector<Attack> Attacks() {
+  using enum Who;
+  const auto strangers = std::vector{kThird, kOtherPort};
+  const std::vector<std::string_view> stranger = {"rx_drop_source",
+                                                  "rx_drop_port"};
+  return {
+      {"writes at every PSN", strangers, stranger,
+       [](const Target& t) {
+         return Forged{t.Header(kWriteOnly, t.AnyPsn(t.victim.expected_psn)),
+                       8};
+       }},
+      {"a flood of writes", strangers, stranger,
+       [](const Target& t) {
+         return Forged{t.Header(kWriteOnly, t.AnyPsn(t.victim.expected_psn)),
+                       8};
+       },
+       true},
+      {"a sweep of R_Keys", strangers, stranger,
+       [](const Target& t) {
+         Forged forged = {
+             t.Header(kReadRequest, t.victim.expected_psn + t.number)};
+         forged.headers.reth.rkey = t.random();
+         return forged;
+       }},
+      {"a sweep of queue pair numbers",
+       strangers,
+       {"rx_drop_unknown_qp"},
+       [](const Target& t) {
+         Forged forged = {t.Header(kSendOnly, t.random()), 16};
+         // Those of the same slot, which the kernel steers to it.
+         forged.headers.bth.dest_qpn =
+             (t.victim.qpn & 0xff0000) | (t.random() & 0xffff);
+         return forged;
+       }},
+      {"NAKs that end a connection", strangers, stranger,
+       [](const Target& t) {
+         Forged forged = {t.Header(kAcknowledge, t.AnyPsn(t.victim.send_psn))};
+         forged.headers.aeth.syndrome =
+             wire::MakeNakSyndrome(static_cast<wire::NakCode>(t.number % 5));
+         return forged;
+       }},
+      {"an RNR NAK storm", strangers, stranger,
+       [](const Target& t) {
+         Forged forged = {t.Header(kAcknowledge, t.AnyPsn(t.victim.send_psn))};
+         forged.headers.aeth.syndrome = wire::MakeRnrSyndrome(0);
+         return forged;
+       }},
+      {"acknowledgements", strangers, stranger,
+       [](const Target& t) {
+         Forged forged = {t.Header(kAcknowledge, t.AnyPsn(t.victim.send_psn))};
+         forged.headers.aeth = {wire::MakeAckSyndrome(wire::kCreditNone),
+                                static_cast<uint32_t>(t.random())};
+         return forged;
+       }},
+      {"READ responses", strangers, stranger,
+       [](const Target& t) {
+         return Forged{t.Header(t.number % 3 == 0 ? kAtomicAcknowledge
+                                                  : kReadResponseOnly,
+                                t.AnyPsn(t.victim.send_psn)),
+                       t.number % 3 == 0 ? 0u : 1024u};
+       }},
+      {"congestion notifications", strangers, stranger,
+       [](const Target& t) {
+         Forged forged = {t.Header({}, 0), wire::kCnpPayloadSize};
+         forged.headers.bth.opcode = wire::kOpcodeCnp;
+         forged.headers.bth.becn = true;
+         return forged;
+       }},
+      {"garbage",
+       {kThird, kOtherPort, kPeerPort},
+       {"rx_drop_too_short", "rx_drop_opcode", "rx_drop_header",
+        "rx_icrc_encapsulated"},
+       [](const Target& t) {
+         return Forged{t.Header(kWriteOnly, t.random()), 64,
+                       [&random = t.random](Bytes* packet) {
+                         packet->resize(random() % packet->size());
+                         for (uint8_t& byte : *packet) {
+                           if (random() % 2 == 0) {
+                             byte = static_cast<uint8_t>(random());
+                           }
+                         }
+                       }};
+       }},
+      {"truncated packets",
+       {kThird, kOtherPort, kPeerPort},
+       {"rx_drop_too_short", "rx_drop_header", "rx_icrc_encapsulated"},
+       [](const Target& t) {
+         return Forged{t.Header(kWriteOnly, t.FarPsn(t.victim.expected_psn)),
+                       64, [&random = t.random](Bytes* packet) {
+                         packet->resize(random() % packet->size());
+                       }};
+       }},
+      {"wrong ICRCs",
+       {kThird, kOtherPort, kPeerPort},
+       {"rx_icrc_encapsulated"},
+       [](const Target& t) {
+         return Forged{t.Header(kWriteOnly, t.FarPsn(t.victim.expected_psn)), 8,
+                       [&random = t.random](Bytes* packet) {
+                         for (int i = 1; i <= 4; ++i) {
+                           (*packet)[packet->size() - i] ^=
+                               static_cast<uint8_t>(random() | 1);
+                         }
+                       }};
+       }},
+      {"wrong versions",
+       {kThird, kOtherPort, kPeerPort},
+       {"rx_drop_header"},
+       [](const Target& t) {
+         Forged forged = {t.Header(kWriteOnly, t.FarPsn(t.victim.expected_psn)),
+                          8};
+         forged.headers.bth.transport_version = 1 + t.random() % 15;
+         return forged;
+       }},
+      {"wrong P_Keys",
+       {kOtherPort, kPeerPort},
+       {"rx_drop_pkey"},
+       [](const Target& t) {
+         Forged forged = {t.Header(kWriteOnly, t.AnyPsn(t.victim.expected_psn)),
+                          8};
+         forged.headers.bth.pkey = t.random() % 0x7fff;
+         return forged;
+       }},
+      {"another transport service",
+       {kThird, kOtherPort, kPeerPort},
+       {"rx_drop_type"},
+       [](const Target& t) {
+         Forged forged = {t.Header(kWriteOnly, t.AnyPsn(t.victim.expected_psn)),
+                          8};
+         forged.headers.bth.opcode =
+             wire::MakeOpcode(wire::Transport::kUc, kWriteOnly);
+         return forged;
+       }},
+      {"requests far ahead",
+       {kPeerPort},
+       {"rx_drop_psn"},
+       [](const Target& t) {
+         return Forged{t.Header(kWriteOnly, t.FarPsn(t.victim.expected_psn)),
+                       8};
+       }},
+      {"responses to nothing",
+       {kPeerPort},
+       {"rx_drop_psn", "rx_drop_response"},
+       [](const Target& t) {
+         Forged forged = {
+             t.Header(t.number % 2 == 0 ? kAcknowledge : kReadResponseOnly,
+                      t.FarPsn(t.victim.send_psn))};
+         forged.headers.aeth.syndrome =
+             wire::MakeNakSyndrome(wire::NakCode::kRemoteAccess);
+         return forged;
+       }},
+  };
+}
+
+class AttackTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (ipv6() && !rxe_user::HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
+    // Nothing of the test before is there.
+    rxe_user::EnterFreshNetNamespace();
+    home_ = *IpAddress::Parse(ipv6() ? "::1" : "127.0.0.1");
+    const IpAddress third =
+        *IpAddress::Parse(ipv6() ? "fd00:3::3" : "127.0.0.3");
+    if (ipv6() && !AddLoopbackAddress(third)) {
+      GTEST_SKIP() << "addresses cannot be added here";
+    }
+    raw_ = std::make_unique<RawSocket>(ipv6());
+    if (!raw_->ok()) GTEST_SKIP() << "raw sockets are not allowed here";
+    // An address that was just added may have to wait.
+    ASSERT_TRUE(Await([&] { return UserSocket(third).ok(); }));
+    for (const IpAddress& address : {third, home_}) {
+      senders_.push_back(std::make_unique<UserSocket>(address));
+    }
+    ASSERT_TRUE(senders_[0]->ok() && senders_[1]->ok());
+
+    int link[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, link), 0);
+    orders_ = Shared<VictimOrders>();
+    for (int i = 0; i < 2; ++i) {
+      victims_[i].status = Shared<VictimStatus>();
+      victims_[i].pid =
+          StartVictim(ipv6(), link[i], victims_[i].status, orders_);
+      ASSERT_GT(victims_[i].pid, 0);
+    }
+    close(link[0]);
+    close(link[1]);
+    ASSERT_TRUE(Await([&] { return Rounds() >= kWarmUp; }));
+    answers_ = std::make_unique<PacketsTo>(third);
+    ASSERT_TRUE(answers_->ok());
+    const int64_t begin = NowNs();
+    const uint64_t before = Rounds();
+    ASSERT_TRUE(Await([&] { return Rounds() >= before + kWarmUp; }));
+    undisturbed_ = RoundsPerSecond(before, begin);
+    for (int i = 0; i < 2; ++i) {
+      Stat(victims_[i]);  // which has descriptors of its own
+      descriptors_[i] = Descriptors(victims_[i].pid);
+      memory_[i] = Memory(victims_[i].pid);
+    }
+  }
+
+  void TearDown() override {
+    for (Victim& victim : victims_) {
+      if (victim.pid == 0) continue;
+      kill(victim.pid, SIGKILL);
+      waitpid(victim.pid, nullptr, 0);
+    }
+  }
+
+  bool ipv6() const { return GetParam(); }
+  uint64_t Rounds() const {  // of the slower one
+    return std::min(victims_[0].status->rounds.load(),
+                    victims_[1].status->rounds.load());
+  }
+  double RoundsPerSecond(uint64_t before, int64_t since) const {
+    return static_cast<double>(Rounds() - before) * 1e9 /
+           static_cast<double>(NowNs() - since);
+  }
+  bool Failed() const {
+    for (const Victim& victim : victims_) {
+      if (victim.status != nullptr && victim.status->failed) {
+        ADD_FAILURE() << victim.status->message;
+        return true;
+      }
+    }
+    return false;
+  }
+  bool Await(const std::function<bool()>& done) {
+    const int64_t end = NowNs() + kTimeoutNs;
+    while (!done()) {
+      if (Failed() || NowNs() > end) return false;
+      Pause(1'000'000);
+    }
+    return true;
+  }
+
+  static size_t Descriptors(pid_t pid) {
+    const auto all = std::filesystem::directory_iterator(
+        "/proc/" + std::to_string(pid) + "/fd");
+    return static_cast<size_t>(std::distance(begin(all), end(all)));
+  }
+  static uint64_t Memory(pid_t pid) {  // resident, in bytes
+    std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
+    uint64_t size = 0;
+    uint64_t resident = 0;
+    file >> size >> resident;
+    return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  }
+
+  StatDevice Stat(const Victim& victim) {
+    StatDevice found;
+    std::string missing;
+    // One that has no time does not answer at once.
+    EXPECT_TRUE(Await([&] {
+      const rxe_user_cli::Stat stat = rxe_user_cli::AskAll(victim.pid);
+      missing = stat.missing;
+      for (const rxe_user_cli::StatProcess& process : stat.processes) {
+        for (const StatDevice& device : process.devices) {
+          if (device.queue_pairs.empty()) continue;
+          found = device;
+          return true;
+        }
+      }
+      return false;
+    })) << missing;
+    return found;
+  }
+  static uint64_t Sum(const StatDevice& device,
+                      const std::vector<std::string_view>& counters) {
+    uint64_t sum = 0;
+    for (std::string_view counter : counters) {
+      sum += CounterOf(device.device, counter);
+    }
+    return sum;
+  }
+
+  bool Send(Who who, const Victim& victim, const Bytes& packet) {
+    if (who == Who::kPeerPort) {
+      return raw_->Send(home_, static_cast<uint16_t>(victim.peer_port), home_,
+                        packet);
+    }
+    return senders_[static_cast<int>(who)]->Send(home_, packet);
+  }
+  IpAddress AddressOf(Who who) const {
+    return who == Who::kThird ? senders_[0]->address() : home_;
+  }
+  uint16_t PortOf(Who who, const Victim& victim) const {
+    return who == Who::kPeerPort ? static_cast<uint16_t>(victim.peer_port)
+                                 : senders_[static_cast<int>(who)]->port();
+  }
+
+  // Where the connections are, for packets that are near.
+  void Locate(std::vector<StatDevice>* reports) {
+    reports->clear();
+    for (const Victim& victim : victims_) reports->push_back(Stat(victim));
+    ASSERT_FALSE(HasFailure());
+    for (int i = 0; i < 2; ++i) {
+      const rxe_user::ReportRecord& own = (*reports)[i].queue_pairs[0];
+      victims_[i].qpn = static_cast<uint32_t>(own.Number("qpn"));
+      victims_[i].expected_psn =
+          static_cast<uint32_t>(own.Number("expected_psn"));
+      victims_[i].send_psn = static_cast<uint32_t>(own.Number("send_psn"));
+      victims_[1 - i].peer_port =
+          static_cast<uint32_t>(own.Number("source_port"));
+    }
+  }
+
+  // `send` sends one packet to a victim, its number given, until there was
+  // enough of it, and of the victims' traffic.
+  void Attack(std::string_view name, bool flood,
+              const std::vector<std::string_view>& counters,
+              const std::function<bool(const Victim&, uint32_t)>& send) {
+    SCOPED_TRACE(name);
+    std::vector<StatDevice> before;
+    Locate(&before);
+    if (HasFatalFailure()) return;
+    const int64_t begin = NowNs();
+    const uint64_t rounds = Rounds();
+    uint32_t sent = 0;
+    const auto enough = [&] {
+      return sent >= kPackets && Rounds() >= rounds + kRounds &&
+             NowNs() - begin >= seconds * int64_t{1'000'000'000};
+    };
+    while (!enough()) {
+      ASSERT_LT(NowNs() - begin, kTimeoutNs + seconds * int64_t{1'000'000'000})
+          << Rounds() - rounds << " rounds";
+      ASSERT_FALSE(Failed());
+      for (int i = 0; i < kBatch; ++i, ++sent) {
+        for (const Victim& victim : victims_) send(victim, sent);
+      }
+      if (!flood) Pause(kPauseNs);
+    }
+    const double share = RoundsPerSecond(rounds, begin) / undisturbed_;
+    if (seconds > 0) {
+      EXPECT_GE(share, kShare);
+    }
+    std::printf("%-42.*s %7u packets to each, %3.0f %% of the traffic\n",
+                static_cast<int>(name.size()), name.data(), sent, 100 * share);
+    for (int i = 0; i < 2; ++i) {
+      CheckVictim(i, before[i], counters);
+    }
+    EXPECT_EQ(answers_->Take(), 0u) << "an answer to a third address";
+    for (const auto& sender : senders_) EXPECT_EQ(sender->Take(), 0u);
+  }
+
+  void CheckVictim(int i, const StatDevice& before,
+                   const std::vector<std::string_view>& counters) {
+    const StatDevice after = Stat(victims_[i]);
+    ASSERT_FALSE(after.queue_pairs.empty());
+    EXPECT_EQ(after.queue_pairs[0].Word("state"), "RTS");
+    EXPECT_GT(Sum(after, counters), Sum(before, counters))
+        << "not counted: " << counters[0];
+    for (std::string_view counter :
+         {"rcvd_fatal_nak", "send_fatal_nak", "retry_exceeded_err",
+          "retry_rnr_exceeded_err", "req_cqe_error", "resp_cqe_error"}) {
+      EXPECT_EQ(CounterOf(after.device, counter),
+                CounterOf(before.device, counter))
+          << counter;
+    }
+    EXPECT_TRUE(
+        Await([&] { return Descriptors(victims_[i].pid) <= descriptors_[i]; }));
+    EXPECT_LT(Memory(victims_[i].pid), memory_[i] + kMoreMemory);
+  }
+
+  // All that came was taken for the peer's, or dropped under a name.
+  void CheckNothingUncounted() {
+    orders_->stop = true;
+    ASSERT_TRUE(Await([&] {
+      return victims_[0].status->stopped && victims_[1].status->stopped;
+    }));
+    for (const Victim& victim : victims_) {
+      const StatDevice device = Stat(victim);
+      EXPECT_EQ(
+          CounterOf(device.device, "port_rcv_packets"),
+          Sum(device, {"rcvd_pkts", "rx_drop_too_short", "rx_drop_opcode",
+                       "rx_drop_header", "rx_icrc_encapsulated",
+                       "rx_drop_unknown_qp", "rx_drop_source", "rx_drop_port",
+                       "rx_drop_state", "rx_drop_type", "rx_drop_pkey"}));
+    }
+  }
+
+  IpAddress home_;
+  std::unique_ptr<RawSocket> raw_;
+  std::vector<std::unique_ptr<UserSocket>> senders_;  // by Who
+  std::unique_ptr<PacketsTo> answers_;
+  VictimOrders* orders_ = nullptr;
+  Victim victims_[2];
+  size_t descriptors_[2] = {};
+  uint64_t memory_[2] = {};
+  double undisturbed_ = 0;  // rounds a second
+  std::mt19937 random_{1};
+};
+
+TEST_P(AttackTest, ForgeriesChangeNothing) {
+  for (const struct Attack& attack : Attacks()) {
+    for (const Who who : attack.who) {
+      constexpr std::string_view kFrom[] = {", third address", ", other port",
+                                            ", peer's port"};
+      Attack(
+          std::string(attack.name) + std::string(kFrom[static_cast<int>(who)]),
+          attack.flood, attack.counters,
+          [&](const Victim& victim, uint32_t number) {
+            const Forged forged = attack.forge({victim, random_, number});
+            Bytes packet =
+                BuildPacket(forged.headers, forged.payload, AddressOf(who),
+                            PortOf(who, victim), home_);
+            if (forged.damage) forged.damage(&packet);
+            return Send(who, victim, packet);
+          });
+      if (HasFatalFailure()) return;
+    }
+  }
+  CheckNothingUncounted();
+}
+
+// What was seen on the wire, once more.
+TEST_P(AttackTest, ReplaysChangeNothing) {
+  const std::vector<Captured> captured = Capture(ipv6(), 2'000);
+  ASSERT_GE(captured.size(), 2'000u);
+  Attack("replays, other port", false, {"rx_drop_port"},
+         [&](const Victim&, uint32_t number) {
+           Bytes packet = captured[number % captured.size()].bytes;
+           wire::IcrcFlow(home_, home_, senders_[1]->port(), wire::kRoceUdpPort)
+               .Store(packet, 0);
+           return senders_[1]->Send(home_, packet);
+         });
+  if (HasFatalFailure()) return;
+  Attack("replays, third address", false, {"rx_drop_source"},
+         [&](const Victim&, uint32_t number) {
+           Bytes packet = captured[number % captured.size()].bytes;
+           wire::IcrcFlow(senders_[0]->address(), home_, senders_[0]->port(),
+                          wire::kRoceUdpPort)
+               .Store(packet, 0);
+           return senders_[0]->Send(home_, packet);
+         });
+  if (HasFatalFailure()) return;
+  // Just as they were: late copies, which a network makes, too.
+  Attack("replays, peer's port", false,
+         {"duplicate_request", "rx_drop_psn", "rx_drop_response"},
+         [&](const Victim&, uint32_t number) {
+           const Captured& packet = captured[number % captured.size()];
+           return raw_->Send(home_, packet.source_port, home_, packet.bytes,
+                             packet.ip_id);
+         });
+  if (HasFatalFailure()) return;
+  CheckNothingUncounted();
+}
+
+INSTANTIATE_TEST_SUITE_P(, AttackTest, testing::Bool(), [](const auto& info) {
+  return info.param ? "Ipv6" : "Ipv4";
+});
+
+}  // namespace
+}  // namespace attacks
