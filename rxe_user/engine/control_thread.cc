@@ -125,6 +125,9 @@ class ControlThread::Impl final : private ForkGuard {
  private:
   // What is destroyed in a child of fork().
   struct State {
+    // Not defaulted: clang 14 sees too late that there is one.
+    State() {}
+
     boost::asio::io_context io{1};
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type>
         work{io.get_executor()};

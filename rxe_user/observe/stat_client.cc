@@ -102,8 +102,10 @@ absl::StatusOr<std::vector<std::string>> ListStatSockets() {
   // A socket that is connected bears its listener's name as well.
   const auto key = [](const Name& n) { return std::tie(n.pid, n.index); };
   std::ranges::sort(found, {}, key);
-  const auto [first, last] = std::ranges::unique(found, {}, &Name::text);
-  found.erase(first, last);
+  const auto same = [](const Name& a, const Name& b) {
+    return a.text == b.text;
+  };
+  found.erase(std::unique(found.begin(), found.end(), same), found.end());
   std::vector<std::string> names;
   for (Name& name : found) names.push_back(std::move(name.text));
   return names;

@@ -7,6 +7,7 @@ def fuzz_target(
         inputs,
         seeds = "no_seeds.cc",
         seeds_deps = [],
+        test_srcs = [],
         **test_arguments):
     """A fuzz target, twice.
 
@@ -21,6 +22,7 @@ def fuzz_target(
       inputs: how many mutations the test runs.
       seeds: a source that defines MadeSeeds (seeds.h).
       seeds_deps: what that needs.
+      test_srcs: what else the test is linked with.
       **test_arguments: of the cc_test.
     """
     native.cc_library(
@@ -44,7 +46,7 @@ def fuzz_target(
             "mutate_main.cc",
             "seeds.h",
             seeds,
-        ],
+        ] + test_srcs,
         args = ["--inputs=%d" % inputs] + ["$(rootpath %s)" % f for f in corpus],
         data = corpus,
         deps = [

@@ -1,0 +1,350 @@
+// A libFuzzer target: the port broker, in a thread, and clients that speak its
+// protocol by hand: messages in any order, descriptors of any kind beside them,
+// bytes that are no message. In a network namespace of its own.
+//
+// Whatever they say, the broker answers who behaves, is idle when nobody says
+// anything, ends when all have gone, and has closed all descriptors then.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/broker/message.h"
+#include "rxe_user/broker/raw_client.h"
+#include "rxe_user/broker/server.h"
+#include "rxe_user/broker/udp.h"
+#include "rxe_user/testing/net_namespace.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace fuzz {
+namespace {
+
+using rxe_user::LocalAddress;
+using rxe_user::UniqueFd;
+using rxe_user::broker::BindUdp;
+using rxe_user::broker::Header;
+using rxe_user::broker::Hello;
+using rxe_user::broker::HelloReply;
+using rxe_user::broker::kMaxMessageFds;
+using rxe_user::broker::kSocketName;
+using rxe_user::broker::Message;
+using rxe_user::broker::Open;
+using rxe_user::broker::OpenReply;
+using rxe_user::broker::RawClient;
+using rxe_user::broker::Refusal;
+using rxe_user::broker::Restore;
+using rxe_user::broker::RestoreEnd;
+using rxe_user::broker::Send;
+using rxe_user::broker::SendRecord;
+using rxe_user::broker::Server;
+using rxe_user::broker::Sharing;
+using rxe_user::broker::StrayHead;
+using rxe_user::broker::Type;
+
+constexpr int kMaxSteps = 40;
+constexpr size_t kClients = 4;
+// While nobody says anything, and what it may compute then.
+constexpr long kIdleNs = 10'000'000;
+constexpr long kIdleCpuNs = 5'000'000;
+
+void Require(bool condition, std::string_view what) {
+  if (condition) return;
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(what.size()), what.data());
+  std::abort();
+}
+
+size_t OpenDescriptors() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+LocalAddress Loopback() { return {*wire::IpAddress::Parse("127.0.0.1"), 0}; }
+
+// One of those that there are, or none.
+LocalAddress AnyAddress(FuzzInput& input) {
+  LocalAddress local = Loopback();
+  switch (input.Below(8)) {
+    case 0:
+      return {*wire::IpAddress::Parse("::1"), input.Below(3)};
+    case 1:
+      return {*wire::IpAddress::Parse("fe80::1"), input.Below(3)};
+    case 2:
+      local.scope_id = input.Byte();
+      break;
+    case 3:
+      local.address.bytes[15] = input.Byte();
+      break;
+    case 4:
+      return {wire::IpAddress(), 0};
+    case 5:
+      for (uint8_t& byte : local.address.bytes) byte = input.Byte();
+      break;
+    default:
+      break;
+  }
+  return local;
+}
+
+struct Talker {
+  std::optional<UniqueFd> connection;
+  UniqueFd ledger;
+  std::vector<UniqueFd> lent;
+};
+
+class Run {
+ public:
+  explicit Run(FuzzInput& input) : input_(input) {
+    auto server = Server::Create({.linger = std::chrono::milliseconds(1)});
+    Require(server.ok(), "no broker");
+    server_ = std::move(*server);
+    // Is there until the end, so that the broker is.
+    keeper_.emplace();
+    Require(keeper_->connected(), "no connection");
+    thread_ = std::thread([this] { server_->Run(); });
+    Require(keeper_->Greet() != 0, "no slot");
+  }
+
+  void Steps() {
+    for (int i = 0; i < kMaxSteps && !input_.empty(); ++i) Step();
+  }
+
+  void Finish() {
+    UniqueFd socket = keeper_->OpenAddress(Loopback());
+    Require(socket.valid() || keeper_->refusal() == Refusal::kPortTaken,
+            "who behaves is not served");
+    socket.Reset();
+    for (Talker& talker : talkers_) talker = Talker();
+    self_bound_.clear();
+    RequireIdle();
+    keeper_.reset();
+    thread_.join();
+    server_.reset();
+  }
+
+ private:
+  static UniqueFd Connect() {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                             1 + kSocketName.size());
+    Require(
+        connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0,
+        "connections are refused");
+    return fd;
+  }
+
+  // A descriptor to go with a message; -1: none. It stays ours.
+  int AnyDescriptor(Talker& talker) {
+    switch (input_.Below(8)) {
+      case 0:
+        return -1;
+      case 1:
+        return talker.ledger.get();
+      case 2:
+        self_bound_.push_back(BindUdp(AnyAddress(input_),
+                                      input_.Byte() & 1 ? 4791 : 0,
+                                      Sharing::kReusePort));
+        return self_bound_.back().get();
+      case 3:
+        self_bound_.emplace_back(memfd_create("fuzz", MFD_CLOEXEC));
+        {
+          const auto bytes = input_.Bytes(64);
+          (void)!write(self_bound_.back().get(), bytes.data(), bytes.size());
+        }
+        return self_bound_.back().get();
+      case 4:
+        return talker.connection ? talker.connection->get() : -1;
+      case 5:
+        return keeper_->ledger();
+      default:
+        if (talker.lent.empty()) return -1;
+        return talker.lent[input_.Byte() % talker.lent.size()].get();
+    }
+  }
+
+  void Step() {
+    const uint8_t step = input_.Byte();
+    Talker& talker = talkers_[step / 16 % kClients];
+    if (!talker.connection) {
+      talker.connection = Connect();
+      // Mostly it does as it should at first.
+      if (step & 0x80) return SendHello(talker, 0);
+    }
+    switch (step % 16) {
+      case 0:
+      case 1:
+        return SendHello(talker, input_.Byte());
+      case 2:
+      case 3:
+      case 4: {
+        Open open;
+        open.address = AnyAddress(input_);
+        Send(talker.connection->get(), open);
+        return;
+      }
+      case 5:
+      case 6:
+      case 7: {
+        Restore restore;
+        restore.index = input_.Byte();
+        restore.address = AnyAddress(input_);
+        const int socket = AnyDescriptor(talker);
+        Send(talker.connection->get(), restore,
+             {socket, AnyDescriptor(talker)});
+        return;
+      }
+      case 8:
+        Send(talker.connection->get(), RestoreEnd{});
+        return;
+      case 9: {
+        StrayHead head;
+        head.length = input_.Byte();
+        head.source[0] = input_.Byte();
+        SendParts(talker, head);
+        return;
+      }
+      case 10:
+        return SendGarbage(talker);
+      case 11:
+        talker.connection.reset();
+        return;
+      case 12:
+      case 13:
+        return Receive(talker);
+      case 14:
+        if (!talker.lent.empty()) talker.lent.pop_back();
+        return;
+      case 15:
+        return MisuseLent(talker);
+    }
+  }
+
+  void SendHello(Talker& talker, uint32_t slot) {
+    Hello hello;
+    hello.slot = slot;
+    Send(talker.connection->get(), hello,
+         {slot == 0 ? -1 : AnyDescriptor(talker)});
+  }
+
+  template <typename T>
+  void SendParts(Talker& talker, const T& head) {
+    const std::span<const uint8_t> parts[] = {
+        {reinterpret_cast<const uint8_t*>(&head), sizeof(head)},
+        input_.Bytes(input_.Byte())};
+    SendRecord(talker.connection->get(), parts);
+  }
+
+  void SendGarbage(Talker& talker) {
+    Header header;
+    header.type = static_cast<Type>(input_.Below(10));
+    if (input_.Byte() & 1) header.version = input_.Byte();
+    const std::span<const uint8_t> parts[] = {
+        {reinterpret_cast<const uint8_t*>(&header), sizeof(header)},
+        input_.Bytes(input_.Byte())};
+    const bool bare = input_.Byte() & 1;
+    SendRecord(talker.connection->get(),
+               bare ? std::span(parts).subspan(1) : std::span(parts),
+               {AnyDescriptor(talker)});
+  }
+
+  // What has been answered so far.
+  void Receive(Talker& talker) {
+    Message message;
+    if (message.Receive(talker.connection->get()) !=
+        Message::Outcome::kMessage) {
+      return;
+    }
+    if (message.As<HelloReply>()) talker.ledger = message.TakeFd(0);
+    if (message.As<OpenReply>()) {
+      for (int i = 0; i < kMaxMessageFds; ++i) {
+        UniqueFd fd = message.TakeFd(i);
+        if (fd.valid()) talker.lent.push_back(std::move(fd));
+      }
+    }
+  }
+
+  void MisuseLent(Talker& talker) {
+    if (talker.lent.empty()) return;
+    const int fd = talker.lent.back().get();
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(4791);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    switch (input_.Below(4)) {
+      case 0:
+        (void)!connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to));
+        return;
+      case 1:
+        shutdown(fd, SHUT_RDWR);
+        return;
+      case 2: {
+        const auto bytes = input_.Bytes(input_.Byte());
+        (void)!sendto(fd, bytes.data(), bytes.size(), MSG_DONTWAIT,
+                      reinterpret_cast<sockaddr*>(&to), sizeof(to));
+        return;
+      }
+      case 3:
+        setsockopt(fd, SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &to, sizeof(int));
+        return;
+    }
+  }
+
+  void RequireIdle() {
+    clockid_t clock;
+    if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0) return;
+    // It may have something to do at first: hundreds of ms of looking for
+    // sockets that were handed back.
+    for (int tries = 0;; ++tries) {
+      timespec before;
+      timespec after;
+      clock_gettime(clock, &before);
+      const timespec idle = {0, kIdleNs};
+      nanosleep(&idle, nullptr);
+      clock_gettime(clock, &after);
+      const long used = (after.tv_sec - before.tv_sec) * 1'000'000'000 +
+                        after.tv_nsec - before.tv_nsec;
+      if (used < kIdleCpuNs) return;
+      Require(tries < 500, "the broker is busy though nobody asks");
+    }
+  }
+
+  FuzzInput& input_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+  std::optional<RawClient> keeper_;
+  std::array<Talker, kClients> talkers_;
+  std::vector<UniqueFd> self_bound_;
+};
+
+}  // namespace
+}  // namespace fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const bool kNamespace = rxe_user::EnterFreshNetNamespace();
+  if (!kNamespace) return 0;
+  const size_t before = fuzz::OpenDescriptors();
+  fuzz::FuzzInput input(data, size);
+  {
+    fuzz::Run run(input);
+    run.Steps();
+    run.Finish();
+  }
+  fuzz::Require(fuzz::OpenDescriptors() == before, "descriptors are left open");
+  return 0;
+}
