@@ -40,8 +40,8 @@ constexpr int64_t CmTimeNanos(uint8_t exponent) {
 // The transport service type of REQ (12.7.18).
 enum class CmService : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 
-// Which message an MRA or a REJ answers (12.7.30, 12.7.33). The third is LAP for
-// an MRA, and none for a REJ.
+// Which message an MRA or a REJ answers (12.7.30, 12.7.33). The third is LAP
+// for an MRA, and none for a REJ.
 enum class CmAnswered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
 // Why a REJ (12.6.7.2). Those marked with what the sender would have accepted

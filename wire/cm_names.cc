@@ -1,8 +1,8 @@
 // Names of what CM messages say.
 
-#include "wire/cm.h"
-
 #include <iterator>
+
+#include "wire/cm.h"
 
 namespace wire {
 

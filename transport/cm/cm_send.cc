@@ -28,6 +28,7 @@ void ConnectionManager::SendMra(Connection& c) {
                            .service_timeout = c.service_timeout},
                mad);
   Queue(c.local, c.remote, mad);
+  c.mra_wait = wire::CmTimeNanos(c.service_timeout) + c.round_trip;
 }
 
 void ConnectionManager::SendRej(Connection& c, wire::CmAnswered answered,

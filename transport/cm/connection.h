@@ -39,6 +39,7 @@ struct Connection {
   Time wait = 0;        // for an answer, before the message is sent again
   Time time_wait = 0;
   Time refused_hold = 0;  // for how long the peer may ask again
+  Time mra_wait = 0;      // for how long an MRA has made the peer wait
   uint8_t max_retries = 0;
   uint8_t retries_left = 0;
   uint8_t service_timeout = 0;  // of the MRA that was sent

@@ -179,7 +179,9 @@ void ConnectionManager::EnterRefused(Connection& c, Time now) {
   if (remembered_ >= config_.max_half_open) return End(c);
   SetRemembered(c, true);
   ForgetQps(c);
-  EnterTimeWait(c, c.refused_hold, now);
+  EnterTimeWait(
+      c, std::min(c.refused_hold + c.mra_wait, config_.longest_refused_hold),
+      now);
 }
 
 bool ConnectionManager::PollTransmit(OutgoingMad* out) {

@@ -423,6 +423,27 @@ TEST_F(ConnectionManagerTest, ARejectThatIsLostIsSentAgain) {
   ExpectNothingLeft();
 }
 
+TEST_F(ConnectionManagerTest, ARejectAfterAnMraIsKeptUntilThePeerAsks) {
+  b_.Listen();
+  ConnectOptions options = a_.OptionsFor(b_, 0x11);
+  options.req.max_cm_retries = 1;
+  a_->Connect(options, 0, &active_);
+  a_.SendTo(b_, 0);
+  passive_ = b_.NextEvent()->id;
+  b_->Delay(passive_, 20, 0);
+  b_.SendTo(a_, 0);
+  b_->Reject(passive_, {}, 0);
+  EXPECT_EQ(b_.Drop(), "CM_REJ ");
+  now_ = a_->NextTimeout();
+  EXPECT_GT(now_, 4 * kSecond);
+  b_->OnTimer(now_);
+  a_->OnTimer(now_);
+  EXPECT_EQ(a_.SendTo(b_, now_), "CM_REQ ");
+  EXPECT_EQ(b_.Events(), Kinds{});
+  EXPECT_EQ(b_.SendTo(a_, now_), "CM_REJ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+}
+
 TEST_F(ConnectionManagerTest, TheReplyIsRejected) {
   Request();
   Reply();

@@ -1,0 +1,165 @@
+// One seed: a few hosts whose applications connect, accept, reject, disconnect,
+// resolve services, and die, over a network that loses, duplicates and
+// reorders, on a virtual clock. Checked:
+//  - the events of each id come once and in an order that makes sense;
+//  - a REQ makes one kRequest, whatever the network does to it;
+//  - once the network is good and everybody has had the time to try, both ends
+//    of a connection say the same, but where one could not know: its last
+//    messages were all lost, which is not believed where little is lost;
+//  - where little is lost, nobody is given up who is there;
+//  - queue pairs are not in two connections;
+//  - when the applications have destroyed everything, nothing is left.
+#ifndef TRANSPORT_CM_CM_SIM_H_
+#define TRANSPORT_CM_CM_SIM_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/cm/connection_manager.h"
+#include "transport/sim/random.h"
+
+namespace transport::cm {
+
+struct SimStatistics {
+  uint64_t mads = 0;
+  uint64_t lost = 0;
+  uint64_t retransmitted = 0;
+  uint64_t connects = 0;
+  uint64_t established = 0;  // both ends
+  uint64_t rejected = 0;
+  uint64_t unreachable = 0;
+  uint64_t disconnected = 0;
+  uint64_t resolved = 0;
+  uint64_t deaths = 0;
+  uint64_t disagreed = 0;  // for which there was a reason
+  uint64_t stale = 0;
+};
+
+class CmSim {
+ public:
+  explicit CmSim(uint64_t seed, bool trace = false);
+  ~CmSim();
+
+  // False if anything was wrong: see failure().
+  bool Run();
+  const std::string& failure() const { return failure_; }
+  void AddTo(SimStatistics* sum) const;
+
+ private:
+  struct Host;
+  // What an application knows of an id.
+  enum class Phase : uint8_t {
+    kAsked,      // Connect was called
+    kRequested,  // kRequest came
+    kReplied,    // kReply came
+    kAccepted,   // Accept was called
+    kEstablished,
+    kDisconnected,
+    kFailed,   // kRejected or kUnreachable; kTimeWaitExit may follow
+    kRefused,  // rejected by this application
+    kOver,     // after kTimeWaitExit
+    kResolving,
+    kServing,  // kServiceRequest came
+  };
+  struct Id {
+    Phase phase;
+    bool active = false;
+    uint32_t qpn = 0;
+    uint64_t pair = 0;  // which connection it is an end of
+    bool exited = false;
+  };
+  // What each end of a connection came to, for the comparison.
+  struct End {
+    bool exists = false;
+    bool established = false;  // now
+    bool was_established = false;
+    // It ended without having heard from the other: no answer, or it was
+    // destroyed, or its host died.
+    bool unheard = false;
+  };
+  struct Pair {
+    End active;
+    End passive;
+    int passive_host = -1;
+    CmId passive_id = 0;
+    int requests = 0;
+    bool may_request_again = false;
+    // One lost message, or few, may leave one end without the news; or an
+    // application does not answer.
+    bool fragile = false;
+  };
+  struct Event_ {
+    Time time;
+    uint64_t order;
+    std::function<void()> what;
+    bool operator>(const Event_& other) const {
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+
+  void At(Time when, std::function<void()> what);
+  // Calls `what` unless the host dies before.
+  void Later(Host& host, Time delay, std::function<void(Host&)> what);
+  void RunUntil(Time limit);
+  void Fail(const std::string& what);
+  void Trace(const Host& host, const std::string& what);
+
+  void AddHost();
+  void Boot(Host& host);
+  void Die(Host& host);
+  void Pump(Host& host);
+  void Transmit(Host& from, const OutgoingMad& mad);
+  void Arm(Host& host);
+  // --- Applications.
+  void StartSomething(Host& host);
+  void Connect(Host& host);
+  void Resolve(Host& host);
+  void OnEvent(Host& host, const Event& event);
+  void OnRequest(Host& host, const Event& event);
+  void Answer(Host& host, CmId id);
+  void OnReply(Host& host, const Event& event, Id& id);
+  void AnswerReply(Host& host, CmId id);
+  // Data of the active end has come before its RTU.
+  void NotifyEstablished(uint64_t pair);
+  void Disconnect(Host& host, CmId id);
+  void Destroy(Host& host, CmId id);
+  void DestroyLater(Host& host, CmId id);
+  uint32_t PickQpn();
+  void TakeQpn(Host& host, Id& id, uint32_t qpn);
+  void ReturnQpn(Host& host, Id& id);
+  End& EndOf(const Id& id);
+
+  // Whether sixteen tries are enough for everything.
+  bool IsReliable() const;
+  void CompareEnds();
+  void CheckNothingLeft();
+
+  sim::Random random_;
+  const bool trace_;
+  std::string failure_;
+  Time now_ = 0;
+  uint64_t order_ = 0;
+  std::vector<Event_> heap_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::map<uint64_t, Pair> pairs_;
+  // Pairs by the active side's incarnation and communication ID.
+  std::map<std::pair<uint64_t, CmId>, uint64_t> pair_of_;
+  uint64_t incarnations_ = 0;
+  SimStatistics statistics_;
+  // What this seed is like; chances in percent.
+  uint32_t loss_ = 0;
+  bool little_loss_ = false;
+  uint32_t duplicate_ = 0;
+  Time jitter_ = 0;
+  bool small_caps_ = false;
+  bool closing_ = false;  // no application begins anything
+};
+
+}  // namespace transport::cm
+
+#endif  // TRANSPORT_CM_CM_SIM_H_
