@@ -16,6 +16,29 @@ constexpr uint64_t kIncrement = 4096 + Path::kPacketOverhead;
 // Shortest time between reductions: round trips of a spinning loopback are
 // shorter than the bursts that are lost together.
 constexpr Time kLeastRecovery = 100 * kMicrosecond;
+// An early probe is at least so late: several round trips within a rack.
+constexpr Time kLeastEarlyProbe = 100 * kMicrosecond;
+// And only so long after a loss: on a path without any, silence is a peer that
+// has not been scheduled.
+constexpr Time kLossIsRecent = 100 * kMillisecond;
+// How long the least round trip counts: routes change.
+constexpr Time kBaseRttLife = 10 * kSecond;
+// The rate is measured over so many round trips, and at least so long: answers
+// come in batches.
+constexpr Time kRateRoundTrips = 2;
+constexpr Time kLeastRateInterval = 200 * kMicrosecond;
+// What the network itself can hold is its rate times its least round trip. A
+// loss leaves so many times that: losses that a link makes by chance are no
+// sign of a queue, and filling the gaps of a window takes some round trips
+// more, one for each.
+constexpr uint64_t kRoundTripsInWindow = 2;
+// But no more than a peer can keep behind a gap (PacketArena::kBytes).
+constexpr uint64_t kMostAfterLoss = 256 * 1024;
+// And only while less than one byte in so many is lost. More is no chance.
+constexpr uint64_t kSeldomLost = 16;
+// Over at least so many acknowledged bytes, and so many lost.
+constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
+constexpr uint64_t kFewLost = 64 * 1024;
 
 }  // namespace
 
@@ -25,6 +48,14 @@ Time Path::ProbeTimeout() const {
           ? kProbeTimeoutWithoutSample
           : std::max(kLeastProbeTimeout, smoothed_rtt_ + 4 * rtt_variation_);
   return std::max(timeout, std::min(timeout << backoff_, kMostBackedOff));
+}
+
+Time Path::EarlyProbeTimeout(Time now) const {
+  if (smoothed_rtt_ == 0 || last_loss_ < 0 ||
+      now - last_loss_ > kLossIsRecent) {
+    return kNever;
+  }
+  return std::max(kLeastEarlyProbe, smoothed_rtt_ + 4 * rtt_variation_);
 }
 
 void Path::OnProbesAnswered(int probes) {
@@ -58,6 +89,8 @@ void Path::CountSilence() {
 
 void Path::OnAcknowledged(uint64_t bytes, Time now) {
   last_answer_ = now;
+  rate_bytes_ += bytes;
+  if (now - rate_since_ >= kLeastRateInterval) MeasureRate(now);
   if (now < recovery_until_) return;
   // A window that was not used has not been tried: it does not grow.
   if (in_flight_ + bytes < window_ / 2) return;
@@ -70,9 +103,36 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   window_ = std::min(window_, kGreatestWindow);
 }
 
-void Path::OnRttSample(Time rtt) {
+void Path::MeasureRate(Time now) {
+  const Time interval = now - rate_since_;
+  if (interval < kRateRoundTrips * smoothed_rtt_) return;
+  const uint64_t rate = rate_bytes_ * static_cast<uint64_t>(kMillisecond) /
+                        static_cast<uint64_t>(interval);
+  bytes_per_ms_ = rate_since_ == 0 ? rate : (3 * bytes_per_ms_ + rate) / 4;
+  acknowledged_bytes_ += rate_bytes_;
+  if (acknowledged_bytes_ > kLossMemory) {
+    acknowledged_bytes_ /= 2;
+    lost_bytes_ /= 2;
+  }
+  rate_bytes_ = 0;
+  rate_since_ = now;
+}
+
+uint64_t Path::LeastAfterLoss() const {
+  if (lost_bytes_ > kFewLost &&
+      lost_bytes_ * kSeldomLost > acknowledged_bytes_) {
+    return kLeastWindow;
+  }
+  return std::min(kRoundTripsInWindow * round_trip_bytes(), kMostAfterLoss);
+}
+
+void Path::OnRttSample(Time rtt, Time now) {
   rtt = std::clamp<Time>(rtt, 1, 60 * kSecond);
   backoff_ = 0;
+  if (base_rtt_ == 0 || rtt <= base_rtt_ || now >= base_rtt_until_) {
+    base_rtt_ = rtt;
+    base_rtt_until_ = now + kBaseRttLife;
+  }
   if (smoothed_rtt_ == 0) {
     smoothed_rtt_ = rtt;
     rtt_variation_ = rtt / 2;
@@ -93,8 +153,10 @@ void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
 
 void Path::OnLoss(Time now) {
   last_loss_ = now;
-  Reduce(window_ / 10 * 7, now);
+  Reduce(std::max(window_ / 10 * 7, std::min(window_, LeastAfterLoss())), now);
 }
+
+void Path::OnLost(uint64_t bytes) { lost_bytes_ += bytes; }
 
 void Path::OnCongestionNotification(Time now) { Reduce(window_ / 4 * 3, now); }
 

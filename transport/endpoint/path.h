@@ -87,9 +87,19 @@ class Path {
   void OnSentUnacknowledged(uint64_t bytes, Time now);
 
   Time smoothed_rtt() const { return smoothed_rtt_; }  // ns; 0 = no sample yet
+  Time base_rtt() const { return base_rtt_; }          // ns; the least lately
+  // What the network itself holds: its rate, as measured, times its least
+  // round trip. In bytes.
+  uint64_t round_trip_bytes() const {
+    return bytes_per_ms_ * static_cast<uint64_t>(base_rtt_) / kMillisecond;
+  }
   // How long after the last sign of life an unanswered tail is probed (RFC
   // 6298's timeout, with a floor of a millisecond).
   Time ProbeTimeout() const;
+  // The same for what is known or likely to be lost, on a path that has lost
+  // something just now: only one packet is sent, so it need not be so late as
+  // to allow for a peer that waits for a core. kNever on other paths.
+  Time EarlyProbeTimeout(Time now) const;
 
   // Whether bytes have left the network since the last call: those who wait for
   // the window may have room.
@@ -110,11 +120,13 @@ class Path {
   // It is answered: what it has in flight counts in the window.
   void OnAnswer(uint64_t bytes);
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
-  void OnRttSample(Time rtt);
+  void OnRttSample(Time rtt, Time now);
   // There was progress after so many probes, which gives no sample: nobody
   // knows what was answered. Until there is one, timeouts stay as long as they
   // had become (RFC 6298, 5.5 to 5.7), or a slow peer would never give one.
   void OnProbesAnswered(int probes);
+  // `bytes` are known to have been lost, of a peer that answers.
+  void OnLost(uint64_t bytes);
   // At most one reduction per round trip.
   void OnLoss(Time now);  // of a peer that answers
   void OnCongestionNotification(Time now);
@@ -128,6 +140,9 @@ class Path {
   // Shrinks the window to `window`, unless it has just been shrunk.
   void Reduce(uint64_t window, Time now);
   void CountSilence();
+  void MeasureRate(Time now);
+  // What a loss leaves of the window at least, in bytes.
+  uint64_t LeastAfterLoss() const;
 
   // Slow start ends here until a loss has taught better.
   uint64_t threshold_ = 384 * 1024;
@@ -142,6 +157,16 @@ class Path {
   uint64_t threshold_before_timeout_ = 0;
   Time smoothed_rtt_ = 0;
   Time rtt_variation_ = 0;
+  Time base_rtt_ = 0;        // 0: no sample
+  Time base_rtt_until_ = 0;  // then it is measured anew
+  // Bytes that were acknowledged since rate_since_, and how many were in an
+  // interval before that, smoothed.
+  uint64_t rate_bytes_ = 0;
+  Time rate_since_ = 0;
+  uint64_t bytes_per_ms_ = 0;
+  // How much was lost of how much, lately.
+  uint64_t lost_bytes_ = 0;
+  uint64_t acknowledged_bytes_ = 0;
   int backoff_ = 0;  // doublings
   bool opened_ = false;
   Time recovery_until_ = 0;  // no reduction before

@@ -46,7 +46,7 @@ TEST(PathTest, AnUnusedWindowDoesNotGrow) {
 
 TEST(PathTest, LossShrinksOncePerRoundTrip) {
   Path path;
-  path.OnRttSample(kMillisecond);
+  path.OnRttSample(kMillisecond, 0);
   path.OnLoss(10 * kMillisecond);
   const uint64_t once = path.window();
   EXPECT_NEAR(once, kBegin * 0.7, 16);
@@ -159,9 +159,9 @@ TEST(PathTest, KnowsWhenItWasAnsweredAndLost) {
 TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   Path path;
   EXPECT_EQ(path.ProbeTimeout(), 4 * kMillisecond);
-  path.OnRttSample(8 * kMillisecond);
+  path.OnRttSample(8 * kMillisecond, 0);
   EXPECT_EQ(path.ProbeTimeout(), (8 + 4 * 4) * kMillisecond);
-  path.OnRttSample(16 * kMillisecond);
+  path.OnRttSample(16 * kMillisecond, 0);
   // Variation 4 + (8 - 4) / 4 = 5; smoothed 8 + 8 / 8 = 9.
   EXPECT_EQ(path.ProbeTimeout(), (9 + 4 * 5) * kMillisecond);
   // 5.7: as long as it had to become, until there is a sample.
@@ -169,12 +169,12 @@ TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   EXPECT_EQ(path.ProbeTimeout(), 4 * (9 + 4 * 5) * kMillisecond);
   for (int i = 0; i < 20; ++i) path.OnProbesAnswered(1);
   EXPECT_EQ(path.ProbeTimeout(), kSecond);
-  path.OnRttSample(9 * kMillisecond);
+  path.OnRttSample(9 * kMillisecond, 0);
   EXPECT_LT(path.ProbeTimeout(), 29 * kMillisecond);
   Path near;
-  near.OnRttSample(10 * kMicrosecond);
+  near.OnRttSample(10 * kMicrosecond, 0);
   EXPECT_EQ(near.ProbeTimeout(), kMillisecond);
-  near.OnRttSample(-5);  // a clock that went back
+  near.OnRttSample(-5, 0);  // a clock that went back
   EXPECT_GT(near.smoothed_rtt(), 0);
 }
 

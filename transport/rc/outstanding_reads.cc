@@ -10,7 +10,7 @@ void OutstandingReads::Allocate(uint32_t capacity) {
   head_ = 0;
   if (capacity == capacity_) return;
   entries_ = std::make_unique<Entry[]>(capacity);
-  capacity_ = capacity;
+  capacity_ = static_cast<uint16_t>(capacity);
 }
 
 const OutstandingReads::Entry* OutstandingReads::Find(uint64_t seq) const {
@@ -33,7 +33,7 @@ void OutstandingReads::Push(uint64_t first, uint64_t end) {
 
 void OutstandingReads::PopFront() {
   assert(!empty());
-  head_ = (head_ + 1) % capacity_;
+  head_ = static_cast<uint16_t>((head_ + 1) % capacity_);
   --size_;
 }
 

@@ -42,9 +42,10 @@ class OutstandingReads {
 
  private:
   std::unique_ptr<Entry[]> entries_;
-  uint32_t capacity_ = 0;
-  uint32_t head_ = 0;
-  uint32_t size_ = 0;
+  // An attribute of eight bits says how many there may be.
+  uint16_t capacity_ = 0;
+  uint16_t head_ = 0;
+  uint16_t size_ = 0;
 };
 
 }  // namespace transport

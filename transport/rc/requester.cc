@@ -21,7 +21,8 @@ void Requester::Stop() {
   standing_ = Standing::kUnanswered;
   silences_seen_ = 0;
   past_window_ = end_turn_ = false;
-  running_ = draining_ = drain_reported_ = peer_buffers_ooo_ = false;
+  running_ = draining_ = drain_reported_ = false;
+  peer_keeps_ = PeerKeeps::kUnknown;
   force_ack_req_ = rnr_probe_ = timed_out_ = false;
   begun_ = snd_nxt_index_ = queue_.head();
   snd_una_ = snd_nxt_ = snd_max_ = acknowledged_ = next_cost_ = 0;
@@ -37,7 +38,9 @@ void Requester::Stop() {
   reads_.Clear();
   StopTimers();
   rnr_until_ = kNever;
-  probes_ = retries_ = rnr_retries_ = 0;
+  probes_ = 0;
+  early_probes_ = retries_ = rnr_retries_ = 0;
+  kept_ = 0;
 }
 
 void Requester::Drain(Time now) {

@@ -12,9 +12,9 @@
 //   snd_una      snd_nxt        snd_max
 //    |-- sent --->|-- to resend -->|-- never sent
 //
-// In flight (what Path counts) is always the cost of [snd_una, snd_nxt), so it
-// cannot leak: one function, SyncFlight, keeps it. Where it counts there is a
-// matter of Standing.
+// In flight (what Path counts) is always the cost of [snd_una, snd_nxt), less
+// what the peer keeps beyond a gap, so it cannot leak: one function,
+// SyncFlight, keeps it. Where it counts there is a matter of Standing.
 #ifndef TRANSPORT_RC_REQUESTER_H_
 #define TRANSPORT_RC_REQUESTER_H_
 
@@ -114,6 +114,10 @@ class Requester {
     // on the path has answered yet.
     kUnanswered,
   };
+  // Whether the peer keeps what comes after a gap. What it answers tells, if
+  // not everything has been sent again by then: so until it is known a replay
+  // after a NAK waits for an answer after some packets.
+  enum class PeerKeeps : uint8_t { kUnknown, kYes, kNo };
   // --- requester.cc
   // Completes the oldest work request with `status`; the queue pair goes to
   // the error state. Callers return at once.
@@ -126,6 +130,7 @@ class Requester {
   // --- requester_send.cc
   Source NextSource(Time now) const;
   bool ReplayIsDue() const;
+  bool TriesWhatPeerKeeps() const;
   // There is a packet never sent: of what has begun, or of what may begin.
   bool NewIsQueued() const {
     return snd_nxt_index_ != begun_ || (!draining_ && begun_ != queue_.tail());
@@ -206,6 +211,7 @@ class Requester {
   // The same, of a gap that the peer reports, in so many words or not.
   bool CountGap(Time now);
   void OnProbe(Time now);
+  void OnEarlyProbe(Time now);
   void RunTimers(Time now);
   Time NextTimeout() const {
     return rnr_until_ != kNever || outstanding() ? ArmedTimeout() : kNever;
@@ -213,6 +219,9 @@ class Requester {
   Time ArmedTimeout() const;
   Time AckDeadline() const;
   Time ProbeDeadline() const;
+  Time EarlyProbeDeadline() const;
+  bool GapIsKnown() const { return gap_seq_ == snd_una_; }
+  void SetKept();
   void StopTimers();
   // Moves the snd_nxt over what the peer is known to have.
   void SkipAcknowledged();
@@ -285,7 +294,7 @@ class Requester {
   bool draining_ = false;  // SQD
   bool drain_reported_ = false;
   bool busy_ = false;  // inside an event that ends with RunLocalWork
-  bool peer_buffers_ooo_ = false;  // seen to keep packets beyond a gap
+  PeerKeeps peer_keeps_ = PeerKeeps::kUnknown;
   // For TakeInterests: what is sent again does not wait for the window; others
   // come first.
   bool past_window_ = false;
@@ -296,6 +305,7 @@ class Requester {
   bool timed_out_ = false;
   // After an RNR NAK: one packet at a time, until there is progress.
   bool rnr_probe_ = false;
+  bool credit_limited_ = false;
 
   Standing standing_ = Standing::kUnanswered;
   // Path::silences at the last answer; 0 when unanswered.
@@ -326,9 +336,12 @@ class Requester {
   WcStatus failed_status_ = WcStatus::kSuccess;
   WcStatus fatal_status_ = WcStatus::kSuccess;
 
-  // Credits: messages up to this number may be sent (IBA vol. 1, 9.7.7.2).
-  bool credit_limited_ = false;
+  // Credits, if limited: messages up to this number may be sent (IBA vol. 1,
+  // 9.7.7.2).
   uint32_t credit_limit_ = 0;
+  // Bytes beyond snd_una that count as in flight no longer: the peer keeps
+  // them.
+  uint32_t kept_ = 0;
   uint64_t credit_seq_ = 0;  // of the response that said so
 
   uint64_t unasked_bytes_ = 0;  // since the last AckReq
@@ -346,7 +359,10 @@ class Requester {
   Time timeout_base_ = kNever;  // since when the local ACK timeout counts
   Time probe_base_ = kNever;
   Time rnr_until_ = kNever;  // waiting after an RNR NAK
-  uint8_t probes_ = 0;       // since the last progress, at most kMaxBackoff
+  // Since the last progress; probes_ at most kMaxBackoff.
+  uint8_t probes_ = 0;
+  uint8_t early_probes_ = 0;
+  uint8_t naks_as_no_ = 0;  // since peer_keeps_ became kNo
   uint8_t retries_ = 0;
   uint8_t rnr_retries_ = 0;
   uint32_t unasked_packets_ = 0;  // since the last AckReq

@@ -149,7 +149,10 @@ void Requester::UpdateCredits(uint64_t seq, const wire::Aeth& aeth) {
 void Requester::LearnFromAck(uint64_t until) {
   if (nak_seq_ == kNone) return;
   if (until > nak_seq_ + 1 && until > replayed_to_ && until <= nak_snd_max_) {
-    peer_buffers_ooo_ = true;
+    peer_keeps_ = PeerKeeps::kYes;
+  } else if (peer_keeps_ == PeerKeeps::kUnknown && until > nak_seq_ &&
+             replayed_to_ < nak_snd_max_) {
+    peer_keeps_ = PeerKeeps::kNo;
   }
 }
 
@@ -181,8 +184,10 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
     path()->OnProbesAnswered(probes_);
   }
   probes_ = 0;
+  early_probes_ = 0;
   retries_ = 0;
   rnr_retries_ = 0;
+  kept_ = 0;
   rnr_until_ = kNever;
   rnr_probe_ = false;
   acknowledged_ = std::max(acknowledged_, to);
@@ -206,7 +211,7 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
   timeout_base_ = outstanding() ? now : kNever;
   probe_base_ = timeout_base_;
   if (rtt_seq_ != kNone && snd_una_ > rtt_seq_) {
-    path()->OnRttSample(now - rtt_sent_);
+    path()->OnRttSample(now - rtt_sent_, now);
     rtt_seq_ = kNone;
   }
   SyncFlight();

@@ -1,14 +1,16 @@
 // Loss: replay after NAKs, gaps and timeouts, and the timers (IBA vol. 1,
 // 9.7.5.1.3 and 9.9; docs/architecture.md, "Loss and congestion").
 //
-// Two timers watch what is outstanding. The *probe*, some round trips after the
-// last progress, sends the last packet again: whether that or its ACK was lost,
-// the peer's answer tells; or the first, if it is known to be missing. A second
-// one in a row, and every further one, replays from snd_una. Probes back off
-// and cost no retry. The *local ACK timeout* of the queue pair (times
-// kAckTimeoutFactor, if the peer has ever answered) counts from the last
-// progress, replays, and ends the connection when it has come retry_cnt + 1
-// times.
+// Three timers watch what is outstanding. The *probe*, some round trips after
+// the last progress, sends the last packet again: whether that or its ACK was
+// lost, the peer's answer tells; or the first, if it is known to be missing. A
+// second one in a row, and every further one, replays from snd_una. Probes back
+// off and cost no retry. On a path that loses packets they are preceded by
+// *early probes*, of what is known to be missing or of the last packet: what
+// was sent again may be lost again, and so may be the NAK. The *local ACK
+// timeout* of the queue pair (times kAckTimeoutFactor, if the peer has ever
+// answered) counts from the last progress, replays, and ends the connection
+// when it has come retry_cnt + 1 times.
 //
 // A gap that the peer reports again, though what is missing was sent again,
 // costs a retry as well. The first report of a gap costs none: loss is normal
@@ -23,6 +25,10 @@ namespace {
 // Between probes of a queue pair that has no ACK timeout.
 constexpr Time kLongestProbe = kSecond;
 constexpr uint8_t kMaxBackoff = 16;  // doublings
+// Before the first probe.
+constexpr int kMostEarlyProbes = 2;
+// After so many NAKs a peer that kept nothing is tried again.
+constexpr int kTriedAgain = 8;
 
 }  // namespace
 
@@ -45,6 +51,7 @@ void Requester::Rewind() {
   snd_nxt_index_ = queue_.head();
   reads_.MarkReplayed();
   resend_ = kNone;
+  kept_ = 0;
   rtt_seq_ = kNone;
   force_ack_req_ = true;
   unasked_packets_ = 0;
@@ -59,12 +66,23 @@ void Requester::NoteLoss(Time now) {
   path()->OnLoss(now);
 }
 
+// Nothing tells how much of what was sent after a gap has arrived, but while it
+// is being filled, which takes a round trip, that much leaves the network.
+// Counting it as in flight all the while would leave the network idle for as
+// long.
+void Requester::SetKept() {
+  kept_ = static_cast<uint32_t>(
+      std::min(3 * path()->round_trip_bytes(), path()->window()));
+  SyncFlight();
+}
+
 // What gets lost mostly is a packet batch, or several.
 void Requester::ResendGap() {
   constexpr uint32_t kGrowth = 4;
   const uint64_t limit = path()->window() / 2 / PacketCost();
   resend_run_ = snd_una_ == resend_end_ ? resend_run_ * kGrowth : 1;
   resend_run_ = std::min<uint64_t>(resend_run_, std::max<uint64_t>(limit, 1));
+  path()->OnLost(resend_run_ * PacketCost());
   Resend(snd_una_, snd_una_ + resend_run_);
 }
 
@@ -107,9 +125,14 @@ void Requester::OnSequenceNak(Time now) {
   if (gap_seq_ == snd_una_ && JustHandled(now)) return;
   if (!CountGap(now)) return;
   NoteLoss(now);
-  if (peer_buffers_ooo_ && snd_nxt_ == snd_max_) {
+  if (peer_keeps_ == PeerKeeps::kYes && snd_nxt_ == snd_max_) {
+    SetKept();
     ResendGap();
     return;
+  }
+  // It may have missed two in a row.
+  if (peer_keeps_ == PeerKeeps::kNo && ++naks_as_no_ % kTriedAgain == 0) {
+    peer_keeps_ = PeerKeeps::kUnknown;
   }
   if (nak_seq_ == kNone || snd_una_ > nak_seq_) {
     nak_seq_ = snd_una_;
@@ -120,7 +143,7 @@ void Requester::OnSequenceNak(Time now) {
 }
 
 void Requester::OnRetransmitTimeout(Time now) {
-  peer_buffers_ooo_ = false;
+  peer_keeps_ = PeerKeeps::kUnknown;
   // What the window has left is for those whose peers answer.
   end_turn_ = true;
   // While others are answered and miss nothing, the silence is this peer's and
@@ -181,7 +204,14 @@ void Requester::OnProbe(Time now) {
     return;
   }
   // A peer that has reported a gap is silent until that is filled.
-  ResendOne(gap_seq_ == snd_una_ ? snd_una_ : snd_nxt_ - 1);
+  ResendOne(GapIsKnown() ? snd_una_ : snd_nxt_ - 1);
+}
+
+void Requester::OnEarlyProbe(Time now) {
+  ++core_.counters.probes;
+  ++early_probes_;
+  if (GapIsKnown()) gap_time_ = now;
+  ResendOne(GapIsKnown() ? snd_una_ : snd_nxt_ - 1);
 }
 
 Time Requester::AckDeadline() const {
@@ -200,10 +230,22 @@ Time Requester::ProbeDeadline() const {
   return probe_base_ + interval;
 }
 
+Time Requester::EarlyProbeDeadline() const {
+  if (early_probes_ >= kMostEarlyProbes || probes_ > 0 ||
+      probe_base_ == kNever || LimitedToShare() || fatal_seq_ != kNone ||
+      failed_index_ != kNone) {
+    return kNever;
+  }
+  const Time since =
+      GapIsKnown() ? std::max(probe_base_, gap_time_) : probe_base_;
+  const Time timeout = path()->EarlyProbeTimeout(since);
+  return timeout == kNever ? kNever : since + (timeout << early_probes_);
+}
+
 Time Requester::ArmedTimeout() const {
   if (!running_) return kNever;
   if (rnr_until_ != kNever) return rnr_until_;
-  return std::min(AckDeadline(), ProbeDeadline());
+  return std::min({AckDeadline(), ProbeDeadline(), EarlyProbeDeadline()});
 }
 
 void Requester::RunTimers(Time now) {
@@ -216,6 +258,8 @@ void Requester::RunTimers(Time now) {
     OnAckTimeout(now);
   } else if (now >= ProbeDeadline()) {
     OnProbe(now);
+  } else if (now >= EarlyProbeDeadline()) {
+    OnEarlyProbe(now);
   }
 }
 

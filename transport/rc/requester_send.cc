@@ -14,6 +14,8 @@ constexpr uint32_t kMaxUnaskedMessages = 16;
 // to wait for. The turn's last packet asks, since the next one may be long in
 // coming, and would keep what is in flight from others.
 constexpr uint64_t kManyQueued = 8;
+// Sent again after a NAK before an answer has to show what the peer keeps.
+constexpr uint64_t kTriedPackets = 16;
 
 }  // namespace
 
@@ -45,12 +47,18 @@ Requester::Source Requester::NextSource(Time now) const {
 bool Requester::ReplayIsDue() const {
   if (!outstanding()) return true;
   if (LimitedToShare() && ShareIsUsed(ReplayCost())) return false;
+  if (TriesWhatPeerKeeps()) return false;
   if (queue_.at(snd_nxt_index_).operation().kind != SendKind::kRead) {
     return true;
   }
   const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
   assert(read != nullptr);
   return snd_nxt_ == read->first;
+}
+
+bool Requester::TriesWhatPeerKeeps() const {
+  return peer_keeps_ == PeerKeeps::kUnknown && nak_seq_ == snd_una_ &&
+         snd_nxt_ >= snd_una_ + kTriedPackets;
 }
 
 uint64_t Requester::ReplayCost() const {

@@ -16,6 +16,8 @@ void Responder::Start() {
 void Responder::Reset() {
   msn_ = 0;
   nak_made_ = false;
+  reorder_wait_ = 0;
+  reported_gap_ = kNoPsn;
   out_of_order_.Clear();
   gap_deadline_ = kNever;
   idle_reports_ = 0;

@@ -55,8 +55,8 @@ struct Resource {
 };
 
 struct Nak {
-  uint8_t syndrome = 0;
   uint64_t psn = 0;
+  uint8_t syndrome = 0;
   // The queue pair is in error and this is its last word.
   bool fatal = false;
 };
@@ -152,6 +152,12 @@ class Responder {
   // if any.
   void ExecuteKept(Time now);
   void ReportGap(Time now);
+  static constexpr uint32_t kNoPsn = ~uint32_t{0};
+  // A request has come again that a gap was reported for: it was only late.
+  void OnLateForNak();
+  // Packets overtake others by less than this, or count as lost.
+  static constexpr uint32_t kLeastReorderWait = 16 * kMicrosecond;
+  static constexpr uint32_t kMostReorderWait = 500 * kMicrosecond;
   // How long after one gap has filled the next one is left unreported, unless
   // packets show that it is not about to fill as well.
   static constexpr Time kGapTimeout = 50 * kMicrosecond;
@@ -205,11 +211,17 @@ class Responder {
   bool nak_made_ = false;
   bool executing_kept_ = false;  // failures are not the peer's for certain
   bool ack_due_ = false;         // for all that has been executed
+  uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;
   // When to report the gap that is open now; after that (`nak_made`), when to
   // give up what is kept.
   Time gap_deadline_ = kNever;
-  int idle_reports_ = 0;
+  // How long a gap is left unreported: longer where packets overtake others.
+  uint32_t reorder_wait_ = 0;  // ns
+  // PSN of one that was reported lately, until it has come twice; and when that
+  // was, in ms.
+  uint32_t reported_gap_ = kNoPsn;
+  uint32_t reported_at_ = 0;
   uint32_t repeated_ack_msn_ = 0;  // with repeated_ack_
 
   // --- Responses, in the order in which they go out: pending resources by

@@ -1,8 +1,19 @@
 // Packets beyond a gap: kept until it fills (docs/architecture.md, "Loss and
 // congestion"), and one NAK for each gap (IBA vol. 1, 9.7.5.2.8).
+#include <algorithm>
+
 #include "transport/rc/responder.h"
 
 namespace transport {
+namespace {
+
+// A gap that was reported makes the next one's wait shorter by one part in so
+// many.
+constexpr uint32_t kReorderDecay = 64;
+// What was asked for in vain comes within so many ms, or never.
+constexpr uint32_t kAnsweredWithin = 10;
+
+}  // namespace
 
 bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
   if (psn - expected_ >= kWindow) {
@@ -10,9 +21,23 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
     return false;
   }
   ++core_.counters.out_of_order;
-  ReportGap(now);
+  if (reorder_wait_ == 0) {
+    ReportGap(now);
+  } else if (!nak_made_) {
+    // From when the gap was noticed: kGapTimeout may have been running.
+    gap_deadline_ = std::min(gap_deadline_, now + Time{reorder_wait_});
+  }
   if (psn - expected_ < kKeepWindow) Keep(packet, psn, now);
   return true;
+}
+
+// The NAK was too early: it was not lost but overtaken, so the peer has sent it
+// twice. The wait grows until that seldom happens, and shrinks with every gap
+// that was a loss.
+void Responder::OnLateForNak() {
+  reported_gap_ = kNoPsn;
+  reorder_wait_ =
+      std::clamp(reorder_wait_ * 2, kLeastReorderWait, kMostReorderWait);
 }
 
 // Who sends one packet ahead of the peer's own has it kept, and executed in
@@ -29,6 +54,12 @@ void Responder::Keep(const wire::PacketView& packet, uint64_t psn, Time now) {
       ++core_.counters.dropped_conflict;
       break;
     case OutOfOrderPackets::Inserted::kCopy:
+      // Who asks so about what is kept has not heard of the gap.
+      if (packet.bth().ack_req && nak_made_) {
+        nak_made_ = false;
+        ReportGap(now);
+      }
+      break;
     case OutOfOrderPackets::Inserted::kNoRoom:
       break;
   }
@@ -38,8 +69,16 @@ void Responder::ReportGap(Time now) {
   if (nak_made_) return;
   gap_deadline_ = out_of_order_.unused() ? kNever : now + kKeepTime;
   nak_made_ = true;
+  const auto ms = static_cast<uint32_t>(now / kMillisecond);
+  if (reported_gap_ == kNoPsn || ms - reported_at_ > kAnsweredWithin) {
+    reported_gap_ = static_cast<uint32_t>(expected_) & wire::kPsnMask;
+    reported_at_ = ms;
+  }
+  // Learnt anew now and then: what overtook others may do so no longer.
+  reorder_wait_ -= reorder_wait_ / kReorderDecay;
+  if (reorder_wait_ < kLeastReorderWait / 2) reorder_wait_ = 0;
   nak_ =
-      Nak{wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), expected_, false};
+      Nak{expected_, wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), false};
 }
 
 void Responder::OnGapTimer(Time now) {
@@ -100,7 +139,7 @@ void Responder::ExecuteKept(Time now) {
   // Another gap. A peer that goes back to the first one sends what fills this
   // one right behind: a NAK now would make it go back once more. If it does
   // not come, the next packet beyond the gap, or the timer, tells.
-  gap_deadline_ = now + kGapTimeout;
+  gap_deadline_ = now + std::max(kGapTimeout, Time{reorder_wait_});
 }
 
 }  // namespace transport

@@ -8,6 +8,9 @@ namespace transport {
 
 void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn) {
   ++core_.counters.duplicates;
+  if ((static_cast<uint32_t>(psn) & wire::kPsnMask) == reported_gap_) {
+    OnLateForNak();
+  }
   switch (KindOf(packet.operation())) {
     case RequestKind::kSend:
     case RequestKind::kWrite:

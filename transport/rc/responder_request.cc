@@ -74,14 +74,14 @@ Responder::Outcome Responder::ExecuteMessagePacket(
 
 Responder::Outcome Responder::NotReady() {
   nak_ =
-      Nak{wire::MakeRnrSyndrome(attributes().min_rnr_timer), expected_, false};
+      Nak{expected_, wire::MakeRnrSyndrome(attributes().min_rnr_timer), false};
   nak_made_ = true;
   return Outcome::kNotReady;
 }
 
 Responder::Outcome Responder::Fail(wire::NakCode code, QpEvent event) {
   if (executing_kept_) return Outcome::kRefused;
-  nak_ = Nak{wire::MakeNakSyndrome(code), expected_, true};
+  nak_ = Nak{expected_, wire::MakeNakSyndrome(code), true};
   core_.Fail(event);
   return Outcome::kFailed;
 }
@@ -89,7 +89,7 @@ Responder::Outcome Responder::Fail(wire::NakCode code, QpEvent event) {
 Responder::Outcome Responder::FailReceive(wire::NakCode code, WcStatus status,
                                           Time now) {
   if (executing_kept_) return Outcome::kRefused;
-  nak_ = Nak{wire::MakeNakSyndrome(code), expected_, true};
+  nak_ = Nak{expected_, wire::MakeNakSyndrome(code), true};
   receiver_.FailReceive(status, now);
   core_.Fail();
   return Outcome::kFailed;

@@ -169,7 +169,7 @@ void Responder::FailResponse(uint64_t psn) {
   for (Resource& resource : resources_) resource.pending = false;
   ack_due_ = false;
   repeated_ack_.reset();
-  nak_ = Nak{wire::MakeNakSyndrome(kAccessNak), psn, true};
+  nak_ = Nak{psn, wire::MakeNakSyndrome(kAccessNak), true};
   core_.Fail(QpEvent::kAccessError);
 }
 

@@ -1,8 +1,10 @@
 // The table of docs/reliability.md: what loss, reordering and outages leave of
 // the goodput of long transfers, beside a plain go-back-N.
 //
-//   bazel run //transport/sim:loss_table [-- --json]
+//   bazel run //transport/sim:loss_table [-- --json] [--only=READ] [--seeds=N]
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -13,7 +15,8 @@
 namespace sim {
 namespace {
 
-constexpr uint64_t kSeeds = 5;  // each row is their mean
+uint64_t seeds = 5;  // each row is their mean
+std::string only;    // WRITE or READ
 
 struct Row {
   const char* operation;
@@ -43,7 +46,7 @@ Row Measure(transport::SendOpcode opcode, uint32_t path_mtu,
   row.operation = opcode == transport::SendOpcode::kRdmaRead ? "READ" : "WRITE";
   row.path_mtu = path_mtu;
   row.network = network.name;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     TransferOptions options;
     options.opcode = opcode;
     options.seed = seed;
@@ -58,7 +61,7 @@ Row Measure(transport::SendOpcode opcode, uint32_t path_mtu,
     const GoBackNResult other = RunGoBackN(options, result.mean_in_flight);
     row.done = row.done && result.done;
     if (!result.done) std::fprintf(stderr, "%s\n", result.failed.c_str());
-    const double share = 1.0 / kSeeds;
+    const double share = 1.0 / static_cast<double>(seeds);
     row.goodput += result.goodput() * 8 / 1000 * share;
     row.go_back_n += other.goodput * 8 / 1000 * share;
     row.spurious += result.spurious() * share;
@@ -114,6 +117,8 @@ std::vector<Row> MeasureAll() {
   std::vector<Row> rows;
   for (const auto opcode :
        {transport::SendOpcode::kRdmaWrite, transport::SendOpcode::kRdmaRead}) {
+    const bool read = opcode == transport::SendOpcode::kRdmaRead;
+    if (!only.empty() && only != (read ? "READ" : "WRITE")) continue;
     for (const uint32_t path_mtu : {1024u, 4096u}) {
       double lossless = 0;
       for (const Network& network : networks) {
@@ -131,10 +136,19 @@ std::vector<Row> MeasureAll() {
 }  // namespace sim
 
 int main(int argc, char** argv) {
-  const bool json = argc == 2 && std::strcmp(argv[1], "--json") == 0;
-  if (argc > 1 && !json) {
-    std::fprintf(stderr, "usage: loss_table [--json]\n");
-    return 2;
+  bool json = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0) {
+      json = true;
+    } else if (std::strncmp(argv[i], "--only=", 7) == 0) {
+      sim::only = argv[i] + 7;
+    } else if (std::strncmp(argv[i], "--seeds=", 8) == 0) {
+      sim::seeds = std::strtoull(argv[i] + 8, nullptr, 10);
+    } else {
+      std::fprintf(stderr,
+                   "usage: loss_table [--json] [--only=READ] [--seeds=N]\n");
+      return 2;
+    }
   }
   const std::vector<sim::Row> rows = sim::MeasureAll();
   json ? sim::PrintJson(rows) : sim::PrintText(rows);

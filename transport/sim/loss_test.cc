@@ -1,0 +1,136 @@
+// What long transfers keep of their goodput on a link that loses or reorders
+// packets, and how the last packet of one is recovered (docs/reliability.md;
+// loss_table has all of it).
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "transport/sim/go_back_n.h"
+#include "transport/sim/pair.h"
+#include "transport/sim/transfer.h"
+
+namespace sim {
+namespace {
+
+using transport::kMicrosecond;
+using transport::kMillisecond;
+using transport::SendOpcode;
+
+TransferOptions WriteOver(uint32_t loss, uint32_t reorder) {
+  TransferOptions options;
+  options.link = TransferLink();
+  options.link.loss = loss;
+  options.link.reorder = reorder;
+  return options;
+}
+
+double Lossless() {
+  static const double goodput = RunTransfer(WriteOver(0, 0)).goodput();
+  return goodput;
+}
+
+// Mean of some seeds, of the lossless goodput.
+double Kept(uint32_t loss, uint64_t seeds) {
+  double sum = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    TransferOptions options = WriteOver(loss, 0);
+    options.seed = seed;
+    options.messages = 128;
+    const TransferResult result = RunTransfer(options);
+    EXPECT_TRUE(result.done) << result.failed;
+    EXPECT_EQ(result.requester.timeouts, 0u);
+    sum += result.goodput() / Lossless();
+  }
+  return sum / static_cast<double>(seeds);
+}
+
+TEST(LossTest, OneInAThousand) { EXPECT_GE(Kept(1'000, 3), 0.97); }
+
+TEST(LossTest, OneInAHundred) { EXPECT_GE(Kept(10'000, 3), 0.80); }
+
+TEST(LossTest, OneInAHundredIsFarFromAGoBackN) {
+  TransferOptions options = WriteOver(10'000, 0);
+  options.messages = 128;
+  const TransferResult result = RunTransfer(options);
+  ASSERT_TRUE(result.done) << result.failed;
+  const GoBackNResult other = RunGoBackN(options, result.mean_in_flight);
+  EXPECT_GE(result.goodput(), 1.5 * other.goodput);
+}
+
+TEST(LossTest, WhatWasOnlyOvertakenIsSeldomSentAgain) {
+  TransferOptions options = WriteOver(0, 50'000);
+  options.messages = 128;
+  const TransferResult result = RunTransfer(options);
+  ASSERT_TRUE(result.done) << result.failed;
+  EXPECT_LT(result.spurious(), 0.01);
+  EXPECT_GE(result.goodput(), 0.97 * Lossless());
+}
+
+TEST(LossTest, AnOutageEndsNothing) {
+  for (const SendOpcode opcode :
+       {SendOpcode::kRdmaWrite, SendOpcode::kRdmaRead}) {
+    TransferOptions options = WriteOver(0, 0);
+    options.opcode = opcode;
+    options.outage_start = 5 * kMillisecond;
+    options.outage = 100 * kMillisecond;
+    const TransferResult result = RunTransfer(options);
+    ASSERT_TRUE(result.done) << result.failed;
+    // Probes find its end before the queue pair's own time-out, 201 ms.
+    EXPECT_EQ(result.requester.timeouts, 0u);
+    EXPECT_LT(result.longest_pause, 150 * kMillisecond);
+  }
+}
+
+// The model loses nothing where the transport does not, either.
+TEST(LossTest, AGoBackNWithoutLossIsAsFast) {
+  const GoBackNResult other = RunGoBackN(WriteOver(0, 0), 256 * 1024);
+  EXPECT_NEAR(other.goodput, Lossless(), Lossless() / 100);
+}
+
+// One packet of a message of four is lost: by number, of all those that the
+// node sends once it has the first request.
+struct Tail {
+  SendOpcode opcode;
+  bool from_a;  // who sends it
+  int number;
+};
+
+class LostTail : public ::testing::TestWithParam<Tail> {};
+
+TEST_P(LostTail, IsRecoveredBeforeTheTimeout) {
+  const Tail& tail = GetParam();
+  PairOptions options;
+  options.link = TransferLink();
+  Pair pair(options);
+  pair.Connect();
+  int seen = 0;
+  bool lost = false;
+  pair.net.filter = [&](const Node& from, const wire::PacketView&) {
+    if ((&from == pair.a.node) != tail.from_a || ++seen != tail.number) {
+      return true;
+    }
+    lost = true;
+    return false;
+  };
+  ASSERT_EQ(tail.opcode == SendOpcode::kRdmaRead
+                ? pair.a.Read(1, 0, 0, 4 * 1024)
+                : pair.a.Write(1, 0, 0, 4 * 1024),
+            0);
+  ASSERT_TRUE(pair.RunUntilSent(pair.a, 1));
+  EXPECT_TRUE(lost);
+  EXPECT_EQ(pair.a.TakeSend()[0].status, transport::WcStatus::kSuccess);
+  EXPECT_EQ(pair.a.qp->Report().counters.timeouts, 0u);
+  EXPECT_LT(pair.now(), 20 * kMillisecond);
+  EXPECT_FALSE(pair.checker.failed()) << pair.checker.ToString();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Packets, LostTail,
+    ::testing::Values(Tail{SendOpcode::kRdmaWrite, true, 4},   // last data
+                      Tail{SendOpcode::kRdmaWrite, false, 1},  // its ACK
+                      Tail{SendOpcode::kRdmaRead, true, 1},    // the request
+                      Tail{SendOpcode::kRdmaRead, false, 4},   // last response
+                      Tail{SendOpcode::kRdmaRead, false, 1}));
+
+}  // namespace
+}  // namespace sim
