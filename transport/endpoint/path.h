@@ -62,6 +62,7 @@ class Path {
   // Whether something is known to have been lost after `time`: a peer that
   // answers misses it.
   bool LostSince(Time time) const { return last_loss_ > time; }
+  bool has_lost() const { return last_loss_ >= 0; }  // anything, ever
   // One packet may always be in flight, however small the window.
   bool MaySend(uint64_t bytes) const {
     return in_flight_ == 0 || in_flight_ + bytes <= window_;

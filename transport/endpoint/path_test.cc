@@ -57,6 +57,48 @@ TEST(PathTest, LossShrinksOncePerRoundTrip) {
   EXPECT_NEAR(path.window(), once * 0.75, 16);
 }
 
+// 1,250 bytes in each microsecond, with a round trip of 50 us.
+void Flow(Path* path, Time from, Time until) {
+  for (Time now = from; now <= until; now += 50 * kMicrosecond) {
+    path->OnRttSample(50 * kMicrosecond, now);
+    path->OnSent(62'500);
+    path->OnGone(62'500);
+    path->OnAcknowledged(62'500, now);
+  }
+}
+
+TEST(PathTest, LossLeavesWhatTwoRoundTripsHold) {
+  Path path;
+  for (int ms = 1; ms < 100; ++ms) {
+    Flow(&path, ms * kMillisecond, (ms + 1) * kMillisecond - 1);
+    path.OnLost(1280);
+    path.OnLoss((ms + 1) * kMillisecond - 1);
+  }
+  EXPECT_NEAR(path.round_trip_bytes(), 62'500, 6'000);
+  EXPECT_GE(path.window(), 2 * path.round_trip_bytes());
+  EXPECT_LT(path.window(), 3 * path.round_trip_bytes());
+}
+
+TEST(PathTest, ButNotIfMuchIsLost) {
+  Path path;
+  for (int ms = 1; ms < 100; ++ms) {
+    Flow(&path, ms * kMillisecond, (ms + 1) * kMillisecond - 1);
+    path.OnLost(125'000);  // a tenth
+    path.OnLoss((ms + 1) * kMillisecond - 1);
+  }
+  EXPECT_LT(path.window(), 2 * path.round_trip_bytes());
+}
+
+TEST(PathTest, EarlyProbesAfterALoss) {
+  Path path;
+  EXPECT_EQ(path.EarlyProbeTimeout(kSecond), kNever);
+  path.OnRttSample(50 * kMicrosecond, kSecond);
+  EXPECT_EQ(path.EarlyProbeTimeout(kSecond), kNever);
+  path.OnLoss(kSecond);
+  EXPECT_EQ(path.EarlyProbeTimeout(kSecond), 150 * kMicrosecond);
+  EXPECT_EQ(path.EarlyProbeTimeout(kSecond + 101 * kMillisecond), kNever);
+}
+
 TEST(PathTest, NeverBelowItsLeast) {
   Path path;
   for (int i = 1; i < 100; ++i) path.OnLoss(i * kSecond);

@@ -14,7 +14,8 @@ namespace transport {
 void Requester::SyncFlight() {
   const uint64_t sent = CostBeforeAt(snd_nxt_index_, snd_nxt_) -
                         CostBeforeAt(queue_.head(), snd_una_);
-  const uint64_t wanted = sent - std::min<uint64_t>(kept_, sent / 4 * 3);
+  const uint64_t wanted =
+      kept_ == 0 ? sent : sent - std::min<uint64_t>(kept_, sent / 4 * 3);
   if (wanted == flight_) return;
   if (standing_ == Standing::kUnanswered) {
     wanted > flight_ ? path()->OnSentUnanswered(wanted - flight_)

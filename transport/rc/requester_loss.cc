@@ -245,7 +245,9 @@ Time Requester::EarlyProbeDeadline() const {
 Time Requester::ArmedTimeout() const {
   if (!running_) return kNever;
   if (rnr_until_ != kNever) return rnr_until_;
-  return std::min({AckDeadline(), ProbeDeadline(), EarlyProbeDeadline()});
+  const Time deadline = std::min(AckDeadline(), ProbeDeadline());
+  if (!path()->has_lost()) return deadline;
+  return std::min(deadline, EarlyProbeDeadline());
 }
 
 void Requester::RunTimers(Time now) {

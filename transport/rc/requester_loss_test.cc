@@ -839,5 +839,73 @@ TEST(RequesterLossTest, CongestionNotificationShrinksTheWindow) {
   EXPECT_EQ(peer.path().window(), once);  // of the same round trip
 }
 
+// On a path that loses packets what was sent again, and is not answered, is
+// sent once more before the probe; that counts as no silence.
+TEST(RequesterLossTest, EarlyProbesOnAPathThatLoses) {
+  RequesterPeer peer;
+  peer.Connect();
+  Measure(&peer, 40 * kMicrosecond);
+  for (int i = 2; i <= 4; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  EXPECT_EQ(peer.NextTimer(), 40 * kMicrosecond + peer.path().ProbeTimeout());
+  peer.Nak(101);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 101 A [1]; SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
+  const Time early =
+      40 * kMicrosecond + peer.path().EarlyProbeTimeout(40 * kMicrosecond);
+  ASSERT_LT(early, 40 * kMicrosecond + peer.path().ProbeTimeout());
+  EXPECT_EQ(peer.NextTimer(), early);
+  const uint64_t in_flight = peer.path().in_flight();
+  const uint32_t silences = peer.path().silences();
+  peer.At(early);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
+  EXPECT_EQ(peer.path().in_flight(), in_flight);
+  EXPECT_EQ(peer.path().silences(), silences);
+  EXPECT_EQ(peer.qp->counters().probes, 1u);
+  peer.Ack(103);
+  EXPECT_EQ(peer.Completions(), "2 ok; 3 ok; 4 ok");
+}
+
+// A long replay after the first NAK waits for an answer, which shows that the
+// peer has kept the rest.
+TEST(RequesterLossTest, AReplayTriesWhatThePeerKeeps) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 1; i <= 40; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(100);
+  peer.Transmit();
+  EXPECT_EQ(peer.qp->counters().retransmitted, 16u);
+  peer.Ack(139);
+  EXPECT_EQ(peer.Transmit(), "");
+  // From now on the gap alone is sent again.
+  peer.At(kSecond);
+  for (int i = 41; i <= 60; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(145);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 145 A [1]");
+}
+
+// One that keeps nothing answers what it was sent, and gets the rest.
+TEST(RequesterLossTest, APeerThatKeepsNothingGetsTheRest) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 1; i <= 40; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(100);
+  peer.Transmit();
+  peer.Ack(115);
+  peer.Transmit();
+  EXPECT_EQ(peer.qp->counters().retransmitted, 40u);
+  // Nor is it tried at the next loss.
+  peer.Ack(139);
+  peer.At(kSecond);
+  for (int i = 41; i <= 80; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(140);
+  peer.Transmit();
+  EXPECT_EQ(peer.qp->counters().retransmitted, 80u);
+}
+
 }  // namespace
 }  // namespace transport

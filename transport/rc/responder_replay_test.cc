@@ -256,6 +256,39 @@ TEST_F(ReplayTest, OneNakForAGap) {
   EXPECT_EQ(counters().sequence_naks_sent, 1u);
 }
 
+// Its sender probes with what is held: it has not heard of the gap.
+TEST_F(ReplayTest, LostNakIsSaidAgainWhenAsked) {
+  peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+  peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+}
+
+// What was sent again for a NAK came twice: it had only been overtaken. The
+// next gap is given some time, and closes before it is reported.
+TEST_F(ReplayTest, EarlyNaksMakeTheNextOneWait) {
+  peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
+  EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
+  peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.endpoint.NextTimeout(), peer.now + 16 * kMicrosecond);
+  peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0));
+  EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
+  EXPECT_EQ(counters().sequence_naks_sent, 1u);
+  // One that does not close is reported when the time has passed.
+  peer.Deliver(peer.Write(kWriteOnly, 105, 0, 0));
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.now += 16 * kMicrosecond;
+  peer.endpoint.OnTimer(peer.now);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 104 msn 4");
+}
+
 TEST_F(ReplayTest, HeldPacketsWaitForTheirTurn) {
   peer.Deliver(peer.Write(kWriteOnly, 102, 8, 4, true), 4, 30);
   peer.Deliver(peer.Write(kWriteOnly, 101, 4, 4), 4, 20);
