@@ -209,8 +209,8 @@ std::vector<Attack> Attacks() {
        }},
       {"garbage",
        {kThird, kOtherPort, kPeerPort},
-       {"rx_drop_too_short", "rx_drop_opcode", "rx_drop_header",
-        "rx_icrc_encapsulated"},
+       {"rx_drop_too_short", "rx_drop_opcode", "rx_drop_length",
+        "rx_drop_header", "rx_drop_syndrome", "rx_icrc_encapsulated"},
        [](const Target& t) {
          return Forged{t.Header(kWriteOnly, t.random()), 64,
                        [&random = t.random](Bytes* packet) {
@@ -224,7 +224,8 @@ std::vector<Attack> Attacks() {
        }},
       {"truncated packets",
        {kThird, kOtherPort, kPeerPort},
-       {"rx_drop_too_short", "rx_drop_header", "rx_icrc_encapsulated"},
+       {"rx_drop_too_short", "rx_drop_length", "rx_drop_header",
+        "rx_icrc_encapsulated"},
        [](const Target& t) {
          return Forged{t.Header(kWriteOnly, t.FarPsn(t.victim.expected_psn)),
                        64, [&random = t.random](Bytes* packet) {
@@ -512,9 +513,10 @@ class AttackTest : public testing::TestWithParam<bool> {
       EXPECT_EQ(
           CounterOf(device.device, "port_rcv_packets"),
           Sum(device, {"rcvd_pkts", "rx_drop_too_short", "rx_drop_opcode",
-                       "rx_drop_header", "rx_icrc_encapsulated",
-                       "rx_drop_unknown_qp", "rx_drop_source", "rx_drop_port",
-                       "rx_drop_state", "rx_drop_type", "rx_drop_pkey"}));
+                       "rx_drop_length", "rx_drop_header", "rx_drop_syndrome",
+                       "rx_icrc_encapsulated", "rx_drop_unknown_qp",
+                       "rx_drop_source", "rx_drop_port", "rx_drop_state",
+                       "rx_drop_type", "rx_drop_pkey"}));
     }
   }
 
