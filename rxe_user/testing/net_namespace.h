@@ -16,8 +16,8 @@ bool SetLoopback(bool up);
 // Gives the loopback interface another MTU, in bytes. Whether that was allowed.
 bool SetLoopbackMtu(int mtu);
 
-// Gives the loopback interface an IPv4 address more (in text), or takes it away.
-// Whether that was allowed. One at a time.
+// Gives the loopback interface an IPv4 address more (in text), or takes it
+// away. Whether that was allowed. One at a time.
 bool SetLoopbackAddress(const char* address, bool there);
 
 // Whether sockets can be bound to ::1.
