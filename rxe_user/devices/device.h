@@ -34,6 +34,7 @@ enum class LinkChange : uint8_t {
   kUp,
   kDown,       // no carrier, set down, or gone
   kAddresses,  // an address came or went
+  kMtu,
 };
 
 // The devices of this network namespace as configured by the environment

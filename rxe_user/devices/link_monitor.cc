@@ -24,24 +24,6 @@ constexpr int kReceiveBuffer = 256 << 10;
 // Messages for one Read: under a storm the rest waits for the next one.
 constexpr int kMessagesPerRead = 64;
 
-bool IsUp(rtnl_link* link) {
-  const unsigned flags = rtnl_link_get_flags(link);
-  return (flags & IFF_UP) && (flags & IFF_RUNNING);
-}
-
-// Whether the interface is up and has carrier; absent if the kernel cannot be
-// asked. The lock is held.
-std::optional<bool> ReadUp(uint32_t ifindex) {
-  if (ifindex == 0) return false;  // libnl ends the program on this one
-  const absl::StatusOr<netlink::Socket> socket = netlink::Connect("rtnetlink");
-  if (!socket.ok()) return std::nullopt;
-  rtnl_link* found = nullptr;
-  const int error = rtnl_link_get_kernel(
-      socket->get(), static_cast<int>(ifindex), nullptr, &found);
-  const netlink::Link link(found);
-  return error == 0 && IsUp(link.get());
-}
-
 // A socket that is told of changes.
 absl::StatusOr<netlink::Socket> Subscribe() {
   absl::StatusOr<netlink::Socket> connected =
@@ -61,22 +43,40 @@ absl::StatusOr<netlink::Socket> Subscribe() {
 
 }  // namespace
 
+LinkMonitor::State LinkMonitor::StateOf(rtnl_link* link) {
+  const unsigned flags = rtnl_link_get_flags(link);
+  return {.up = (flags & IFF_UP) && (flags & IFF_RUNNING),
+          .mtu = rtnl_link_get_mtu(link)};
+}
+
+// As it is now; absent if the kernel cannot be asked. The lock is held.
+std::optional<LinkMonitor::State> LinkMonitor::ReadState(uint32_t ifindex) {
+  if (ifindex == 0) return State();  // libnl ends the program on this one
+  const absl::StatusOr<netlink::Socket> socket = netlink::Connect("rtnetlink");
+  if (!socket.ok()) return std::nullopt;
+  rtnl_link* found = nullptr;
+  const int error = rtnl_link_get_kernel(
+      socket->get(), static_cast<int>(ifindex), nullptr, &found);
+  const netlink::Link link(found);
+  return error == 0 ? StateOf(link.get()) : State();
+}
+
 absl::StatusOr<std::unique_ptr<LinkMonitor>> LinkMonitor::Open(
     uint32_t ifindex) {
   std::unique_lock lock(netlink::Lock());
   absl::StatusOr<netlink::Socket> socket = Subscribe();
   if (!socket.ok()) return socket.status();
-  const bool up = ReadUp(ifindex).value_or(false);
+  const State state = ReadState(ifindex).value_or(State());
   lock.unlock();  // guards are entered without it
   return std::unique_ptr<LinkMonitor>(
-      new LinkMonitor(socket->release(), ifindex, up));
+      new LinkMonitor(socket->release(), ifindex, state));
 }
 
-LinkMonitor::LinkMonitor(nl_sock* socket, uint32_t ifindex, bool up)
+LinkMonitor::LinkMonitor(nl_sock* socket, uint32_t ifindex, State state)
     : ForkGuard(ForkLevel::kDescriptors),
       socket_(socket),
       ifindex_(ifindex),
-      up_(up) {
+      state_(state) {
   nl_socket_modify_cb(socket_, NL_CB_VALID, NL_CB_CUSTOM, OnMessage, this);
   EnterForkGuard();
 }
@@ -111,7 +111,7 @@ std::vector<LinkChange> LinkMonitor::Read() {
 
 // Reads the state anew, and assumes that addresses have changed too.
 void LinkMonitor::Resync() {
-  if (const std::optional<bool> up = ReadUp(ifindex_)) SetUp(*up);
+  if (const std::optional<State> state = ReadState(ifindex_)) SetState(*state);
   changes_.push_back(LinkChange::kAddresses);
 }
 
@@ -132,7 +132,9 @@ void LinkMonitor::OnObject(nl_object* object, void* self) {
         rtnl_link_get_family(link) != AF_UNSPEC) {
       return;
     }
-    monitor.SetUp(nl_object_get_msgtype(object) == RTM_NEWLINK && IsUp(link));
+    State state = StateOf(link);
+    if (nl_object_get_msgtype(object) != RTM_NEWLINK) state.up = false;
+    monitor.SetState(state);
   } else if (type == "route/addr") {
     auto* const address = reinterpret_cast<rtnl_addr*>(object);
     if (rtnl_addr_get_ifindex(address) != index) return;
@@ -140,9 +142,12 @@ void LinkMonitor::OnObject(nl_object* object, void* self) {
   }
 }
 
-void LinkMonitor::SetUp(bool up) {
-  if (up == std::exchange(up_, up)) return;
-  changes_.push_back(up ? LinkChange::kUp : LinkChange::kDown);
+void LinkMonitor::SetState(State state) {
+  const State before = std::exchange(state_, state);
+  if (state.mtu != before.mtu) changes_.push_back(LinkChange::kMtu);
+  if (state.up != before.up) {
+    changes_.push_back(state.up ? LinkChange::kUp : LinkChange::kDown);
+  }
 }
 
 }  // namespace rxe_user

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 struct nl_msg;
 struct nl_object;
 struct nl_sock;
+struct rtnl_link;
 
 namespace rxe_user {
 
@@ -30,18 +32,26 @@ class LinkMonitor final : private ForkGuard {
   std::vector<LinkChange> Read();
 
  private:
-  LinkMonitor(nl_sock* socket, uint32_t ifindex, bool up);
+  // What is compared to tell of changes.
+  struct State {
+    bool up = false;   // set up, and has carrier
+    uint32_t mtu = 0;  // bytes
+  };
+
+  LinkMonitor(nl_sock* socket, uint32_t ifindex, State state);
   void BeforeFork() override {}
   void AfterForkInParent() override {}
   void AfterForkInChild() override;
   static int OnMessage(nl_msg* message, void* self);
   static void OnObject(nl_object* object, void* self);
+  static State StateOf(rtnl_link* link);
+  static std::optional<State> ReadState(uint32_t ifindex);
   void Resync();
-  void SetUp(bool up);
+  void SetState(State state);
 
   nl_sock* socket_;  // null in a child
   const uint32_t ifindex_;
-  bool up_;
+  State state_;
   std::vector<LinkChange> changes_;  // since the last Read
 };
 

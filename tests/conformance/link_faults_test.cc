@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "rxe_user/testing/net_namespace.h"
 #include "tests/conformance/fixture.h"
@@ -213,6 +214,29 @@ TEST_F(LinkFaultTest, MtuLessForTooLong) {
   Write(3);
   ASSERT_TRUE(rxe_user::SetLoopbackMtu(2200));
   Write(4);
+}
+
+// Who looked while it was less must not be left with that: a path MTU that the
+// port no longer seems to have is refused.
+TEST_F(LinkFaultTest, ThePortsMtuFollows) {
+  const auto await = [&](ibv_mtu wanted) {
+    ibv_port_attr port = {};
+    const int64_t limit = NowMs() + kTimeoutMs;
+    while (port.active_mtu != wanted && NowMs() < limit) {
+      ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(port.active_mtu, wanted);
+  };
+  await(IBV_MTU_4096);
+  if (!rxe_user::SetLoopbackMtu(1500)) GTEST_SKIP() << "not allowed to";
+  await(IBV_MTU_1024);
+  ASSERT_TRUE(rxe_user::SetLoopbackMtu(65536));
+  await(IBV_MTU_4096);
+  ConnectOptions greatest = Patient();
+  greatest.mtu = IBV_MTU_4096;
+  Connect(&a_, &b_, greatest);
+  Write(1);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <optional>
 
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
@@ -25,16 +26,19 @@ int CloseXrcd(ibv_xrcd* /*xrcd*/) { return EOPNOTSUPP; }
 
 constexpr int kPort = 1;
 
-int EventOf(rxe_user::LinkChange change) {
+// What programs are told of a change; of the MTU's, nothing.
+std::optional<int> EventOf(rxe_user::LinkChange change) {
   switch (change) {
     case rxe_user::LinkChange::kUp:
       return IBV_EVENT_PORT_ACTIVE;
     case rxe_user::LinkChange::kDown:
       return IBV_EVENT_PORT_ERR;
     case rxe_user::LinkChange::kAddresses:
+      return IBV_EVENT_GID_CHANGE;
+    case rxe_user::LinkChange::kMtu:
       break;
   }
-  return IBV_EVENT_GID_CHANGE;
+  return std::nullopt;
 }
 
 ibv_context* Open(ibv_device* device,
@@ -62,7 +66,9 @@ ibv_context* Open(ibv_device* device,
   context->link_listener = changed->engine().AddLinkListener(
       [changed, async](rxe_user::LinkChange change) {
         changed->DeviceChanged();
-        async->Post({EventOf(change), nullptr, kPort, nullptr});
+        if (const std::optional<int> event = EventOf(change)) {
+          async->Post({*event, nullptr, kPort, nullptr});
+        }
       });
   SetLive(&base, true);
   return &context.release()->context;
