@@ -1,15 +1,11 @@
 // Seeds of unreliable connections through the simulator. See uc_run.h for what
 // is checked.
-//
-//   uc_sim_test                                      all that CI runs
-//   uc_sim_test --seed=N [--pcap=FILE] [--trace]     this seed only
+// Arguments: seeds.h.
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
 
+#include "transport/sim/seeds.h"
 #include "transport/sim/uc_run.h"
 
 namespace sim {
@@ -31,18 +27,8 @@ class UcSeeds : public ::testing::TestWithParam<int> {};
 
 TEST_P(UcSeeds, WholeInOrderOrNotAtAll) {
   UcStatistics sum;
-  int failed = 0;
-  for (int i = 0; i < kSeedsPerBlock && failed < 3; ++i) {
-    const uint64_t seed = 1 + GetParam() * kSeedsPerBlock + i;
-    UcRun run(seed);
-    if (!run.Execute()) {
-      ++failed;
-      ADD_FAILURE() << "seed " << seed << "\n"
-                    << run.checker().ToString()
-                    << "replay: uc_sim_test --trace --seed=" << seed;
-    }
-    run.AddTo(&sum);
-  }
+  RunSeeds<UcRun>("uc_sim_test", 1 + GetParam() * kSeedsPerBlock,
+                  kSeedsPerBlock, &sum);
   Print(sum);
   // One damaged packet in some millions may pass the ICRC (wire/icrc.h).
   EXPECT_LE(sum.undetected, 1u);
@@ -52,41 +38,9 @@ TEST_P(UcSeeds, WholeInOrderOrNotAtAll) {
 }
 INSTANTIATE_TEST_SUITE_P(Block, UcSeeds, ::testing::Range(0, kBlocks));
 
-int RunByHand(uint64_t seed, const std::string& pcap, bool trace) {
-  UcRun run(seed);
-  if (!pcap.empty()) run.network().WritePcap(pcap);
-  run.network().set_trace(trace);
-  const bool good = run.Execute();
-  if (!good) std::printf("FAILED\n%s", run.checker().ToString().c_str());
-  UcStatistics sum;
-  run.AddTo(&sum);
-  Print(sum);
-  return good ? 0 : 1;
-}
-
 }  // namespace
 }  // namespace sim
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  uint64_t seed = 0;
-  bool by_hand = false;
-  bool trace = false;
-  std::string pcap;
-  for (int i = 1; i < argc; ++i) {
-    const char* const argument = argv[i];
-    if (std::strncmp(argument, "--seed=", 7) == 0) {
-      seed = std::strtoull(argument + 7, nullptr, 0);
-      by_hand = true;
-    } else if (std::strncmp(argument, "--pcap=", 7) == 0) {
-      pcap = argument + 7;
-    } else if (std::strcmp(argument, "--trace") == 0) {
-      trace = true;
-    } else {
-      std::fprintf(stderr, "unknown argument: %s\n", argument);
-      return 2;
-    }
-  }
-  if (by_hand) return sim::RunByHand(seed, pcap, trace);
-  return RUN_ALL_TESTS();
+  return sim::SeedMain<sim::UcRun>(argc, argv, sim::Print);
 }
