@@ -1,0 +1,241 @@
+// Floods, forgeries, garbage, and calls that are wrong.
+#include <random>
+
+#include "transport/cm/connection_fixture.h"
+#include "transport/cm/connection_manager.h"
+
+namespace transport::cm {
+namespace {
+
+using HostileTest = ConnectionManagerTest;
+
+// --- Caps.
+
+TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
+  b_.Listen(TestHost::kService, 2);
+  const CmId first = a_.Connect(b_, 1, 0);
+  a_.Connect(b_, 2, 0);
+  a_.Connect(b_, 3, 0);
+  a_.SendTo(b_, 0);
+  const CmId request = b_.NextEvent()->id;
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
+  EXPECT_EQ(b_.Drop(), "");
+  EXPECT_EQ(b_->counters().backlog_full, 1u);
+  b_.Accept(request, 0x22, 0);
+  EXPECT_EQ(b_.Drop(), "CM_REP ");
+  a_->Destroy(first, 0);
+  a_.Drop();
+  a_->OnTimer(kReqWait);
+  a_.SendTo(b_, kReqWait);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
+}
+
+TEST(CapsTest, HalfOpenRequestsOfAPeer) {
+  TestHost a(1), c(3);
+  TestHost b(2, {.max_half_open_for_peer = 2});
+  b.Listen();
+  for (uint32_t qpn = 1; qpn <= 3; ++qpn) a.Connect(b, qpn, 0);
+  a.SendTo(b, 0);
+  EXPECT_EQ(b->half_open(), 2u);
+  EXPECT_EQ(b->counters().half_open_full, 1u);
+  c.Connect(b, 1, 0);
+  c.SendTo(b, 0);
+  EXPECT_EQ(b->half_open(), 3u);
+}
+
+TEST(CapsTest, TheOldestSilentPeerMakesRoom) {
+  TestHost b(2, {.max_half_open = 3});
+  b.Listen();
+  std::vector<CmId> ids;
+  for (int i = 0; i < 3; ++i) {
+    TestHost peer(10 + i);
+    peer.Connect(b, 1, i);
+    peer.SendTo(b, i);
+    ids.push_back(b.NextEvent()->id);
+  }
+  TestHost next(20);
+  next.Connect(b, 1, 10);
+  const OutgoingMad req = *next.Sent();
+  // Nobody has been asked twice.
+  b.Receive(req, 10);
+  EXPECT_EQ(b->counters().half_open_full, 1u);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    b.Accept(ids[i], 0x20 + static_cast<uint32_t>(i), 10);
+  }
+  b.Drop();
+  b->OnTimer(10 + kRepWait);
+  EXPECT_EQ(b.Drop(), "CM_REP CM_REP CM_REP ");
+  b.Receive(req, 10 + kRepWait);
+  const auto gone = b.NextEvent();
+  ASSERT_TRUE(gone);
+  EXPECT_EQ(gone->kind, EventKind::kUnreachable);
+  EXPECT_EQ(gone->id, ids[0]);
+  EXPECT_EQ(b.Events(), Kinds{EventKind::kRequest});
+  EXPECT_EQ(b->half_open(), 3u);
+}
+
+TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
+  TestHost b(2, {.answers_per_second = 10, .answer_burst = 5});
+  TestHost a(1);
+  for (uint32_t qpn = 1; qpn <= 10'000; ++qpn) {
+    const CmId id = a.Connect(b, qpn, 0);
+    b.Receive(*a.Sent(), 0);
+    a->Destroy(id, 0);
+    a.Drop();
+  }
+  EXPECT_EQ(b->size(), 0u);
+  EXPECT_EQ(b->counters().sent, 5u);
+  EXPECT_EQ(b->counters().answers_limited, 9'995u);
+}
+
+TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
+  TestHost b(2, {.max_half_open = 10});
+  TestHost a(1);
+  b.Listen();
+  for (uint32_t qpn = 1; qpn <= 100; ++qpn) {
+    a.Connect(b, qpn, 0);
+    a.SendTo(b, 0);
+    const auto event = b.NextEvent();
+    ASSERT_TRUE(event) << qpn;
+    b->Reject(event->id, {}, 0);
+    b->Destroy(event->id, 0);
+    b.SendTo(a, 0);
+  }
+  EXPECT_EQ(b->size(), 10u);
+  b->OnTimer(b->NextTimeout());
+  EXPECT_EQ(b->size(), 0u);
+}
+
+// --- Hostile and wrong.
+
+TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
+  Establish();
+  TestHost other(3);
+  const auto send = [&](const wire::IpAddress& from, const auto& message) {
+    Mad mad;
+    wire::EmitCm({}, message, mad);
+    b_.Receive({.local = from, .remote = b_.address(), .bytes = mad}, 0);
+  };
+  const wire::CmDreq dreq = {
+      .local_comm_id = active_, .remote_comm_id = passive_, .remote_qpn = 0x22};
+  send(other.address(), dreq);
+  wire::CmDreq wrong = dreq;
+  wrong.local_comm_id ^= 1;
+  send(a_.address(), wrong);
+  wrong = dreq;
+  wrong.remote_qpn = 0x23;
+  send(a_.address(), wrong);
+  send(other.address(),
+       wire::CmRej{.local_comm_id = active_, .remote_comm_id = passive_});
+  send(a_.address(),
+       wire::CmRej{.local_comm_id = active_ ^ 1, .remote_comm_id = passive_});
+  EXPECT_EQ(b_->counters().wrong_peer, 5u);
+  EXPECT_EQ(b_->state(passive_), State::kEstablished);
+  EXPECT_EQ(b_.Events(), Kinds{});
+  EXPECT_EQ(b_.Drop(), "");
+  send(a_.address(), dreq);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+}
+
+TEST_F(HostileTest, GarbageIsCounted) {
+  const uint8_t few[10] = {};
+  b_->OnMad({.local = b_.address(), .remote = a_.address(), .bytes = few}, 0);
+  EXPECT_EQ(b_->counters().malformed, 1u);
+  // Every state is shown random messages with good headers; IDs often match.
+  Establish();
+  std::mt19937_64 random(3);
+  uint64_t sent = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    Mad mad;
+    for (uint8_t& byte : mad) byte = static_cast<uint8_t>(random());
+    wire::EmitMadHeader(
+        {.management_class = wire::kMadClassCm,
+         .class_version = wire::kCmClassVersion,
+         .method = wire::kMadMethodSend,
+         .attribute_id = static_cast<uint16_t>(0x10 + random() % 12)},
+        mad.data());
+    if (random() % 2 == 0) {
+      wire::StoreBe32(mad.data() + wire::kMadHeaderSize, active_);
+    }
+    if (random() % 2 == 0) {
+      wire::StoreBe32(mad.data() + wire::kMadHeaderSize + 4, passive_);
+    }
+    b_.Receive({.local = a_.address(), .remote = b_.address(), .bytes = mad},
+               i * kMicrosecond);
+    // Never more than what came.
+    b_.Drop();
+    ASSERT_LE(b_->counters().sent, sent + 1);
+    sent = b_->counters().sent;
+    b_.Events();
+  }
+  b_->Destroy(passive_, kSecond);
+}
+
+TEST_F(HostileTest, CallsInTheWrongStateAreRefused) {
+  EXPECT_EQ(a_.Accept(1, 1, 0), Result::kUnknownId);
+  EXPECT_EQ(a_->Destroy(1, 0), Result::kUnknownId);
+  EXPECT_EQ(a_->StopListening(1), Result::kUnknownId);
+  Request();
+  EXPECT_EQ(a_.Accept(active_, 0x22, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Establish(active_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Disconnect(active_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Reject(active_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Delay(active_, 1, 0), Result::kWrongState);
+  EXPECT_EQ(b_->NotifyEstablished(passive_), Result::kWrongState);
+  EXPECT_EQ(b_->AnswerService(passive_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(b_->Delay(passive_, 32, 0), Result::kInvalid);
+  const std::vector<uint8_t> long_data(149);
+  EXPECT_EQ(b_->Reject(passive_,
+                       {.additional_info = {}, .private_data = long_data}, 0),
+            Result::kInvalid);
+  EXPECT_EQ(b_->state(passive_), State::kReqReceived);
+  EXPECT_EQ(b_->Destroy(passive_, 0), Result::kOk);
+  EXPECT_EQ(b_->Destroy(passive_, 0), Result::kUnknownId);
+  EXPECT_EQ(b_->state(passive_), std::nullopt);
+}
+
+TEST_F(HostileTest, DestroyingSaysGoodbyeInEveryState) {
+  active_ = a_.Connect(b_, 1, 0);
+  a_.Drop();
+  a_->Destroy(active_, 0);
+  EXPECT_EQ(a_.Drop(), "CM_REJ ");
+  EXPECT_EQ(a_->size(), 0u);
+
+  ASSERT_NO_FATAL_FAILURE(Request(2));
+  b_->Destroy(passive_, 0);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_REJ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+
+  ASSERT_NO_FATAL_FAILURE(Request(3));
+  ASSERT_NO_FATAL_FAILURE(Reply(0x23));
+  a_->Destroy(active_, 0);
+  EXPECT_EQ(a_.SendTo(b_, 0), "CM_REJ ");
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kRejected});
+
+  ASSERT_NO_FATAL_FAILURE(Request(4));
+  ASSERT_NO_FATAL_FAILURE(Reply(0x24));
+  b_->Destroy(passive_, 0);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_REJ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+
+  ASSERT_NO_FATAL_FAILURE(Establish(5, 0x25));
+  b_->Destroy(passive_, 0);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_DREQ ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
+  a_->Destroy(active_, 0);
+  EXPECT_EQ(a_.SendTo(b_, 0), "CM_DREP ");
+  EXPECT_EQ(b_.Events(), Kinds{});
+}
+
+TEST_F(HostileTest, RequestsOutliveTheirListener) {
+  Request();
+  EXPECT_EQ(b_->StopListening(listener_), Result::kOk);
+  Reply();
+  a_->Establish(active_, {}, 0);
+  a_.SendTo(b_, 0);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
+  ExpectNothingLeft();
+}
+
+}  // namespace
+}  // namespace transport::cm

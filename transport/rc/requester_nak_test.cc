@@ -1,0 +1,463 @@
+// NAKs and RNR NAKs, and the replay that follows, to the nanosecond.
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/rc/requester.h"
+#include "transport/testing/requester_peer.h"
+
+namespace transport {
+namespace {
+
+// The local ACK timeouts, of a peer that has not answered yet.
+constexpr Time kTimeout14 = int64_t{4096} << 14;  // 67.1 ms
+constexpr Time kFirstProbe = 4 * kMillisecond;    // without a round trip known
+
+// One round trip of `rtt`, ending at `rtt` after the start.
+void Measure(RequesterPeer* peer, Time rtt) {
+  peer->Send(1, 1);
+  EXPECT_EQ(peer->Transmit(), "SEND_ONLY 100 A [1]");
+  peer->At(rtt);
+  peer->Ack(100);
+  EXPECT_EQ(peer->Completions(), "1 ok");
+  EXPECT_EQ(peer->path().smoothed_rtt(), rtt);
+}
+
+TEST(RequesterNakTest, NakGoesBack) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 1; i <= 4; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(101);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 101 A [1]; SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
+  EXPECT_EQ(peer.qp->counters().retransmitted, 3u);
+  EXPECT_EQ(peer.qp->counters().sequence_naks_received, 1u);
+  peer.Ack(103);
+  EXPECT_EQ(peer.Completions(), "2 ok; 3 ok; 4 ok");
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+TEST(RequesterNakTest, RepeatedNaksOfOneRoundTripAreOne) {
+  RequesterPeer peer;
+  peer.Connect();
+  Measure(&peer, kMillisecond);
+  for (int i = 2; i <= 4; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(101);
+  peer.Nak(101);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 101 A [1]; SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
+  peer.Nak(101);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.At(2 * kMillisecond - 1);
+  peer.Nak(101);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.At(2 * kMillisecond);
+  peer.Nak(101);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 101 A [1]; SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
+}
+
+TEST(RequesterNakTest, ReplayIsCutIntoTheSamePackets) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Write(1, 1000);
+  peer.Transmit();
+  const std::vector<uint8_t> all = peer.payload;
+  peer.Nak(102);
+  EXPECT_EQ(peer.Transmit(),
+            "WRITE_MIDDLE 102 A [256]; WRITE_LAST 103 A [232]");
+  EXPECT_EQ(peer.payload, std::vector<uint8_t>(all.begin() + 512, all.end()));
+  peer.At(kTimeout14 * 2);
+  peer.Transmit();
+}
+
+TEST(RequesterNakTest, AnAckMovesTheReplayForward) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  peer.Connect();
+  for (int i = 1; i <= 6; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(100);
+  EXPECT_EQ(peer.TransmitOne(), "SEND_ONLY 100 A [1]");
+  peer.Ack(103);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 ok; 3 ok; 4 ok");
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 104 [1]; SEND_ONLY 105 A [1]");
+}
+
+TEST(RequesterNakTest, APeerThatKeepsGetsOnlyWhatIsMissing) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  peer.Connect();
+  for (int i = 1; i <= 6; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(101);
+  EXPECT_EQ(peer.TransmitOne(), "SEND_ONLY 101 A [1]");
+  peer.Ack(105);  // it had kept the others
+  EXPECT_EQ(peer.Transmit(), "");
+  for (int i = 7; i <= 10; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(107);
+  peer.Send(11, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 107 A [1]; SEND_ONLY 110 A [1]");
+  peer.Ack(108);
+  peer.Nak(109);  // another gap
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 109 A [1]");
+  peer.Ack(110);
+  peer.Completions();
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+// A peer with one message of one packet for each number from 2 on outstanding,
+// and seen to keep what comes beyond a gap. Packet `n` is message n - 99.
+void ConnectToOneThatKeeps(RequesterPeer* peer, int messages) {
+  peer->Connect();
+  Measure(peer, kMillisecond);
+  for (int i = 2; i <= 4; ++i) peer->Send(i, 1);
+  peer->Transmit();
+  peer->Nak(101);
+  EXPECT_EQ(peer->TransmitOne(), "SEND_ONLY 101 A [1]");
+  peer->Ack(103);
+  peer->Completions();
+  peer->At(kSecond);
+  for (int i = 5; i < 5 + messages; ++i) peer->Send(i, 1);
+  peer->Transmit();
+}
+
+// The PSNs of `sent`, the last of which asks for an ACK.
+std::string RunOf(const RequesterPeer& peer) {
+  for (size_t i = 0; i + 1 < peer.sent.size(); ++i) {
+    EXPECT_EQ(peer.sent[i].psn + 1, peer.sent[i + 1].psn);
+  }
+  EXPECT_TRUE(peer.sent.back().ack_req);
+  return std::to_string(peer.sent.front().psn) + " to " +
+         std::to_string(peer.sent.back().psn);
+}
+
+// Packets get lost in bursts: a gap that goes on behind what has filled it is
+// filled in ever longer runs, each of which takes a round trip.
+TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 100);
+  const auto nak = [&peer](uint32_t psn) {
+    peer.Nak(psn);
+    peer.Transmit();
+    return RunOf(peer);
+  };
+  EXPECT_EQ(nak(110), "110 to 110");
+  EXPECT_EQ(nak(111), "111 to 114");
+  EXPECT_EQ(nak(115), "115 to 130");
+  // At most what half the window holds: 62 packets of 256 bytes.
+  EXPECT_EQ(nak(131), "131 to 192");
+  // It ended in the middle of that one. The next gap is another one.
+  EXPECT_EQ(nak(190), "190 to 190");
+  EXPECT_EQ(nak(191), "191 to 194");
+  // Not beyond what has been sent.
+  EXPECT_EQ(nak(195), "195 to 203");
+  peer.Ack(203);
+  peer.Completions();
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+// What a probe has sent is a run of one, however long the last gap's were.
+TEST(RequesterNakTest, AProbeBeginsRunsAnew) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 100);
+  for (const uint32_t psn : {110, 111, 115}) {
+    peer.Nak(psn);
+    peer.Transmit();
+  }
+  EXPECT_EQ(RunOf(peer), "115 to 130");
+  peer.Ack(150);
+  peer.At(peer.NextTimer());
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 203 A [1]");
+  peer.Ack(203);
+  peer.Completions();
+  for (int i = 0; i < 100; ++i) peer.Send(200 + i, 1);
+  peer.Transmit();
+  peer.Nak(204);
+  peer.Transmit();
+  EXPECT_EQ(RunOf(peer), "204 to 207");
+}
+
+TEST(RequesterNakTest, AnAckStopsARunShort) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 30);
+  peer.Nak(110);
+  peer.Transmit();
+  peer.Nak(111);
+  EXPECT_EQ(peer.TransmitOne(), "SEND_ONLY 111 [1]");
+  peer.Ack(112);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 113 [1]; SEND_ONLY 114 A [1]");
+  peer.Nak(115);
+  EXPECT_EQ(peer.TransmitOne(), "SEND_ONLY 115 [1]");
+  peer.Ack(133);
+  EXPECT_EQ(peer.Transmit(), "");
+}
+
+TEST(RequesterNakTest, ARunEndsBeforeARead) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 5);  // 104 to 108
+  peer.Read(20, 256);
+  peer.Send(21, 1);
+  peer.Transmit();
+  peer.Nak(105);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 105 A [1]");
+  peer.Nak(106);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 106 [1]; SEND_ONLY 107 [1]; SEND_ONLY 108 A [1]");
+}
+
+// What was lost of one flight is one loss, though it left several gaps.
+TEST(RequesterNakTest, TheWindowShrinksOncePerFlight) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  ConnectToOneThatKeeps(&peer, 100);
+  const uint64_t before = peer.path().window();
+  Time time = kSecond;
+  for (const uint32_t psn : {110, 120, 130, 140, 150}) {
+    time += 10 * kMillisecond;
+    peer.now = RequesterPeer::kStart + time;
+    peer.Nak(psn);
+    EXPECT_EQ(peer.Transmit(), "SEND_ONLY " + std::to_string(psn) + " A [1]");
+  }
+  const uint64_t after = peer.path().window();
+  EXPECT_GE(after, before / 10 * 7);
+  EXPECT_LT(after, before);
+  peer.Ack(203);
+  peer.Completions();
+  // The next flight is another one.
+  for (int i = 0; i < 20; ++i) peer.Send(200 + i, 1);
+  peer.Transmit();
+  peer.Nak(210);
+  EXPECT_LT(peer.path().window(), after);
+}
+
+TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToKeep) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 1; i <= 4; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(100);
+  peer.Transmit();
+  peer.Ack(103);
+  peer.At(kSecond);
+  for (int i = 5; i <= 7; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(104);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
+}
+
+TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheSecondProbe) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  peer.Connect();
+  for (int i = 1; i <= 3; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(100);
+  peer.TransmitOne();
+  peer.Ack(102);
+  for (int i = 4; i <= 7; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(103);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");  // kept nothing
+  peer.Ack(103);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.At(kFirstProbe);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 106 A [1]");
+  peer.Nak(104);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 104 A [1]");
+  peer.At(3 * kFirstProbe);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
+  peer.Ack(106);
+  peer.Completions();
+  EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+struct FatalNak {
+  wire::NakCode code;
+  int status;
+};
+class RequesterFatalNak : public ::testing::TestWithParam<FatalNak> {};
+
+TEST_P(RequesterFatalNak, EndsTheConnection) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1, 0);
+  peer.Send(2, 1);
+  peer.Send(3, 600, 0);
+  peer.Send(4, 1);
+  peer.Transmit();
+  peer.Send(5, 1, 0);
+  peer.Nak(103, GetParam().code);
+  EXPECT_EQ(peer.Completions(), "2 ok; 3 status " +
+                                    std::to_string(GetParam().status) +
+                                    "; 4 status 5; 5 status 5");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.in_flight(), 0u);
+  EXPECT_EQ(peer.NextTimer(), kNever);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Codes, RequesterFatalNak,
+    ::testing::Values(FatalNak{wire::NakCode::kInvalidRequest, 9},
+                      FatalNak{wire::NakCode::kRemoteAccess, 10},
+                      FatalNak{wire::NakCode::kRemoteOperational, 11}));
+
+TEST(RequesterNakTest, ReservedAndGhostNaksAreNothing) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Transmit();
+  EXPECT_EQ(peer.Acknowledge(wire::Operation::kAcknowledge, 100,
+                             wire::MakeNakSyndrome(wire::NakCode{17})),
+            Disposition::kBadSyndrome);
+  peer.Nak(101, wire::NakCode::kRemoteAccess);  // never sent
+  peer.Nak(99, wire::NakCode::kRemoteAccess);   // before the first
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+}
+
+// The peer's last word came, the answer to the READ before it did not: it is
+// asked for once more, and then given up.
+TEST(RequesterNakTest, FatalNakBeyondAReadThatWasNotAnswered) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 1);
+  peer.Send(2, 1);
+  peer.Transmit();
+  peer.Nak(101, wire::NakCode::kRemoteAccess);
+  EXPECT_EQ(peer.Completions(), "");
+  EXPECT_EQ(peer.Transmit(),
+            "READ_REQUEST 100 A va 0 len 1; SEND_ONLY 101 A [1]");
+  peer.At(kFirstProbe);
+  EXPECT_EQ(peer.Completions(), "1 status 10; 2 status 5");
+}
+
+TEST(RequesterNakTest, FatalNakThatOvertookTheAnswerToARead) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Read(1, 1);
+  peer.Send(2, 1);
+  peer.Transmit();
+  peer.Nak(101, wire::NakCode::kRemoteAccess);
+  peer.ReadResponse(wire::Operation::kReadResponseOnly, 100, 1);
+  EXPECT_EQ(peer.Completions(), "1 ok 1; 2 status 10");
+}
+
+TEST(RequesterNakTest, RnrNakWaitsItsTime) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 1; i <= 3; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.RnrNak(101, 12);  // 0.64 ms
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  EXPECT_EQ(peer.in_flight(), 0u);
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.NextTimer(), 640 * kMicrosecond);
+  peer.At(300 * kMicrosecond);
+  peer.RnrNak(101, 12);  // a copy: counts for nothing
+  peer.Nak(101);
+  EXPECT_EQ(peer.NextTimer(), 640 * kMicrosecond);
+  peer.At(640 * kMicrosecond - 1);
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.At(640 * kMicrosecond);
+  // One packet tries, the rest follows.
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
+  peer.Ack(101);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 102 A [1]");
+  peer.Ack(102);
+  EXPECT_EQ(peer.Completions(), "2 ok; 3 ok");
+  EXPECT_EQ(peer.qp->counters().rnr_naks_received, 2u);
+}
+
+// Code 0 is the longest time of all.
+TEST(RequesterNakTest, RnrTimerCodeZero) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Transmit();
+  peer.RnrNak(100, 0);
+  EXPECT_EQ(peer.NextTimer(), 655360 * kMicrosecond);
+}
+
+TEST(RequesterNakTest, RnrRetriesAreCounted) {
+  RequesterPeer peer;
+  peer.attributes.rnr_retry = 2;
+  peer.Connect();
+  peer.Send(1, 1, 0);
+  peer.Send(2, 1);
+  Time at = 0;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NE(peer.Transmit(), "");
+    peer.RnrNak(100, 1);
+    at += 10 * kMicrosecond;
+    peer.At(at);
+  }
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  peer.RnrNak(100, 1);
+  EXPECT_EQ(peer.Completions(), "1 status 13; 2 status 5");
+}
+
+TEST(RequesterNakTest, RnrRetryZeroFailsAtOnce) {
+  RequesterPeer peer;
+  peer.attributes.rnr_retry = 0;
+  peer.Connect();
+  peer.Send(1, 1);
+  peer.Transmit();
+  peer.RnrNak(100, 1);
+  EXPECT_EQ(peer.Completions(), "1 status 13");
+}
+
+TEST(RequesterNakTest, RnrRetrySevenIsForEver) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.Send(1, 1);
+  for (int i = 1; i <= 300; ++i) {
+    EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+    peer.RnrNak(100, 31);
+    peer.At(i * (491520 * kMicrosecond));
+  }
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  peer.Ack(100);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+}
+
+TEST(RequesterNakTest, ProgressForgivesRnrRetries) {
+  RequesterPeer peer;
+  peer.attributes.rnr_retry = 1;
+  peer.Connect();
+  Time at = 0;
+  for (uint32_t i = 0; i < 5; ++i) {
+    peer.Send(i, 1);
+    peer.Transmit();
+    peer.RnrNak(100 + i, 1);
+    at += 10 * kMicrosecond;
+    peer.At(at);
+    peer.Transmit();
+    peer.Ack(100 + i);
+    EXPECT_EQ(peer.Completions(), std::to_string(i) + " ok");
+  }
+}
+
+}  // namespace
+}  // namespace transport
