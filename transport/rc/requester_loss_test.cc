@@ -24,16 +24,6 @@ void RunTo(RequesterPeer* peer, Time time) {
   peer->At(time);
 }
 
-// One round trip of `rtt`, ending at `rtt` after the start.
-void Measure(RequesterPeer* peer, Time rtt) {
-  peer->Send(1, 1);
-  EXPECT_EQ(peer->Transmit(), "SEND_ONLY 100 A [1]");
-  peer->At(rtt);
-  peer->Ack(100);
-  EXPECT_EQ(peer->Completions(), "1 ok");
-  EXPECT_EQ(peer->path().smoothed_rtt(), rtt);
-}
-
 // ibv_modify_qp(3): retry_cnt resends, an error at the timeout after them.
 // Probes in between cost none.
 TEST(RequesterLossTest, DeadPeer) {
@@ -138,7 +128,7 @@ TEST(RequesterLossTest, TimeoutZeroProbesForEver) {
 TEST(RequesterLossTest, ProbesTheTailThenReplays) {
   RequesterPeer peer;
   peer.Connect();
-  Measure(&peer, 100 * kMicrosecond);
+  peer.MeasureRoundTrip(100 * kMicrosecond);
   for (int i = 2; i <= 4; ++i) peer.Send(i, 1);
   peer.Transmit();
   const Time begin = 100 * kMicrosecond;
@@ -290,7 +280,7 @@ TEST(RequesterLossTest, ALongAnswerIsNotManyGaps) {
   RequesterPeer peer;
   peer.attributes.retry_cnt = 0;
   peer.Connect();
-  Measure(&peer, 10 * kMicrosecond);
+  peer.MeasureRoundTrip(10 * kMicrosecond);
   peer.Read(2, 64 * 256);
   peer.Transmit();
   for (uint32_t i = 1; i < 64; ++i) {
@@ -344,7 +334,7 @@ TEST(RequesterLossTest, ReplayThatFailsLocallyIsForgivenByAnAck) {
 TEST(RequesterLossTest, ProbesAreAsLongAsTheRoundTrip) {
   RequesterPeer peer;
   peer.Connect();
-  Measure(&peer, 2 * kMillisecond);
+  peer.MeasureRoundTrip(2 * kMillisecond);
   peer.Send(2, 1);
   peer.Transmit();
   // RFC 6298: rtt + 4 * rtt / 2.
@@ -408,7 +398,7 @@ TEST(RequesterLossTest, CongestionNotificationShrinksTheWindow) {
 TEST(RequesterLossTest, EarlyProbesOnAPathThatLoses) {
   RequesterPeer peer;
   peer.Connect();
-  Measure(&peer, 40 * kMicrosecond);
+  peer.MeasureRoundTrip(40 * kMicrosecond);
   for (int i = 2; i <= 4; ++i) peer.Send(i, 1);
   peer.Transmit();
   EXPECT_EQ(peer.NextTimer(), 40 * kMicrosecond + peer.path().ProbeTimeout());

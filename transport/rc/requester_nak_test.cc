@@ -13,16 +13,6 @@ namespace {
 constexpr Time kTimeout14 = int64_t{4096} << 14;  // 67.1 ms
 constexpr Time kFirstProbe = 4 * kMillisecond;    // without a round trip known
 
-// One round trip of `rtt`, ending at `rtt` after the start.
-void Measure(RequesterPeer* peer, Time rtt) {
-  peer->Send(1, 1);
-  EXPECT_EQ(peer->Transmit(), "SEND_ONLY 100 A [1]");
-  peer->At(rtt);
-  peer->Ack(100);
-  EXPECT_EQ(peer->Completions(), "1 ok");
-  EXPECT_EQ(peer->path().smoothed_rtt(), rtt);
-}
-
 TEST(RequesterNakTest, NakGoesBack) {
   RequesterPeer peer;
   peer.Connect();
@@ -42,7 +32,7 @@ TEST(RequesterNakTest, NakGoesBack) {
 TEST(RequesterNakTest, RepeatedNaksOfOneRoundTripAreOne) {
   RequesterPeer peer;
   peer.Connect();
-  Measure(&peer, kMillisecond);
+  peer.MeasureRoundTrip(kMillisecond);
   for (int i = 2; i <= 4; ++i) peer.Send(i, 1);
   peer.Transmit();
   peer.Nak(101);
@@ -116,7 +106,7 @@ TEST(RequesterNakTest, APeerThatKeepsGetsOnlyWhatIsMissing) {
 // and seen to keep what comes beyond a gap. Packet `n` is message n - 99.
 void ConnectToOneThatKeeps(RequesterPeer* peer, int messages) {
   peer->Connect();
-  Measure(peer, kMillisecond);
+  peer->MeasureRoundTrip(kMillisecond);
   for (int i = 2; i <= 4; ++i) peer->Send(i, 1);
   peer->Transmit();
   peer->Nak(101);

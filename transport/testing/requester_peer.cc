@@ -263,6 +263,15 @@ void RequesterPeer::At(Time time) {
   now = kStart + time;
 }
 
+void RequesterPeer::MeasureRoundTrip(Time rtt) {
+  Send(1, 1);
+  EXPECT_EQ(Transmit(), "SEND_ONLY 100 A [1]");
+  At(rtt);
+  Ack(100);
+  EXPECT_EQ(Completions(), "1 ok");
+  EXPECT_EQ(path().smoothed_rtt(), rtt);
+}
+
 Time RequesterPeer::NextTimer() const {
   const Time next = endpoint.NextTimeout();
   return next == kNever ? kNever : next - kStart;

@@ -113,6 +113,9 @@ class RequesterPeer {
   // Moves the clock to `time` after the start, running timers on the way, and
   // nothing else.
   void At(Time time);
+  // Has the path measure one round trip: a message of one byte, answered at
+  // `rtt` after the start. Before anything else is sent.
+  void MeasureRoundTrip(Time rtt);
   // When the next timer is due, after the start; kNever.
   Time NextTimer() const;
 
