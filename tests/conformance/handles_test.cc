@@ -17,6 +17,21 @@ T* Garbage(uintptr_t number) {
   return reinterpret_cast<T*>(number);
 }
 
+// Nothing outside of what is passed is read (AddressSanitizer).
+TEST_F(HandleTest, ObjectsOfAnotherKindAreRefused) {
+  const auto as_others = [](void* object) {
+    EXPECT_EQ(ibv_destroy_qp(static_cast<ibv_qp*>(object)), EINVAL);
+    EXPECT_EQ(ibv_destroy_srq(static_cast<ibv_srq*>(object)), EINVAL);
+    EXPECT_EQ(ibv_destroy_ah(static_cast<ibv_ah*>(object)), EINVAL);
+  };
+  as_others(pd_);
+  as_others(a_.mr);
+  as_others(a_.cq);
+  EXPECT_EQ(ibv_dealloc_pd(reinterpret_cast<ibv_pd*>(a_.qp)), EINVAL);
+  EXPECT_EQ(ibv_dereg_mr(reinterpret_cast<ibv_mr*>(pd_)), EINVAL);
+  EXPECT_EQ(ibv_destroy_cq(reinterpret_cast<ibv_cq*>(pd_)), EINVAL);
+}
+
 TEST_F(HandleTest, SmallNumbersAreRefused) {
   for (const uintptr_t number : {0, 1, 8, 100, 4095, 4096, 65535}) {
     SCOPED_TRACE(number);

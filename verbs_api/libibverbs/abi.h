@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -69,7 +70,15 @@ struct Context : verbs_context {
   }
 };
 
-struct Pd : ibv_pd {
+// A program may pass an object of one kind as one of another, which is refused
+// by the handle that seems to be in it: so each is as long as that takes.
+inline constexpr size_t kLeastObject =
+    std::max({offsetof(ibv_pd, handle), offsetof(ibv_mr, handle),
+              offsetof(ibv_ah, handle), offsetof(ibv_cq, handle),
+              offsetof(ibv_srq, handle), offsetof(ibv_qp, handle)}) +
+    sizeof(uint32_t);
+
+struct alignas(64) Pd : ibv_pd {  // for kLeastObject
   Context* owner;
   // Shared with imported handles.
   std::shared_ptr<rxe_user::ProtectionDomain> domain;
@@ -110,6 +119,10 @@ struct Srq : ibv_srq {
   Context* owner;
   std::unique_ptr<rxe_user::SharedReceiveQueue> queue;
 };
+
+static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Ah), sizeof(Channel),
+                        sizeof(Cq), sizeof(Srq), sizeof(ibv_qp)}) >=
+              kLeastObject);
 
 // What ibv_wr_start .. ibv_wr_complete gather. The vectors keep their memory
 // from one critical region to the next.

@@ -77,22 +77,12 @@ inline bool MayPoint(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) >= 65536;
 }
 
-// The handle in what should be an object of this type. Programs pass others and
-// dead ones, too, which are found out by it: the address sanitizer is not to
-// end the program before that.
-template <typename Ibv>
-__attribute__((no_sanitize("address", "alignment"))) inline uint32_t
-ClaimedHandle(const Ibv* ibv) {
-  return ibv->handle;
-}
-
 // A child of fork inherits pointers to its parent's objects, but not the
 // objects (fork.cc). Destroying them there does nothing; any other use is
 // refused, with one line on stderr.
 template <typename Ibv>
 bool IsInherited(Ibv* ibv) {
-  return MayPoint(ibv) &&
-         Handles<ObjectOf<Ibv>>().IsInherited(ClaimedHandle(ibv));
+  return MayPoint(ibv) && Handles<ObjectOf<Ibv>>().IsInherited(ibv->handle);
 }
 bool IsInherited(ibv_context* context);
 bool IsInherited(ibv_comp_channel* channel);
@@ -102,7 +92,7 @@ void WarnInherited();
 template <typename Ibv>
 inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
   if (!MayPoint(ibv)) return nullptr;
-  auto* const found = Handles<ObjectOf<Ibv>>().Find(ClaimedHandle(ibv));
+  auto* const found = Handles<ObjectOf<Ibv>>().Find(ibv->handle);
   return found != nullptr && ObjectTrait<Ibv>::Base(found) == ibv ? found
                                                                   : nullptr;
 }
