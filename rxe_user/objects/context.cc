@@ -15,9 +15,40 @@ namespace rxe_user {
 
 namespace {
 
-absl::StatusOr<Devices> ListUsableDevices() {
+bool Has(const Device& device, const LocalAddress& address) {
+  return std::any_of(
+      device.gids.begin(), device.gids.end(),
+      [&](const LocalAddress& g) { return g.address == address.address; });
+}
+
+// The device of `before` as it is now; null if it is not there: down, or
+// without an address. What was its address stays, whoever may seem to hold the
+// port there: our own sockets do, and those of a process that is being killed
+// have no owner for a moment. Only new addresses are looked at.
+absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
   const absl::StatusOr<Devices> present = ListDevices();
-  return present.ok() ? KeepUsable(*present) : present;
+  if (!present.ok()) return present.status();
+  for (const std::shared_ptr<const Device>& now : *present) {
+    if (now->netdev != before.netdev || now->name != before.name) continue;
+    Device found = *now;
+    std::erase_if(found.gids,
+                  [&](const LocalAddress& g) { return !Has(before, g); });
+    Device fresh = *now;
+    std::erase_if(fresh.gids,
+                  [&](const LocalAddress& g) { return Has(before, g); });
+    if (!fresh.gids.empty()) {
+      const absl::StatusOr<Devices> usable =
+          KeepUsable({std::make_shared<const Device>(std::move(fresh))});
+      if (!usable.ok()) return usable.status();
+      for (const std::shared_ptr<const Device>& device : *usable) {
+        found.gids.insert(found.gids.end(), device->gids.begin(),
+                          device->gids.end());
+      }
+    }
+    if (found.gids.empty()) return nullptr;
+    return std::make_shared<const Device>(std::move(found));
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -28,21 +59,14 @@ Context::Context(std::shared_ptr<const Device> device)
 std::shared_ptr<const Device> Context::device() {
   std::lock_guard<std::mutex> lock(device_mutex_);
   if (stale_.exchange(false, std::memory_order_acq_rel)) {
-    const absl::StatusOr<Devices> present = ListUsableDevices();
-    if (!present.ok()) {  // it stays as it was, and is looked at again
+    const auto now = LookAgain(*device_);
+    if (!now.ok()) {  // it stays as it was, and is looked at again
       stale_.store(true, std::memory_order_release);
       return device_;
     }
-    bool found = false;
-    for (const std::shared_ptr<const Device>& now : *present) {
-      if (now->netdev != device_->netdev || now->name != device_->name) {
-        continue;
-      }
-      device_ = WithStableGids(*device_, *now);
-      found = true;
-      break;
-    }
-    if (!found) {  // not listed: down, or without an address
+    if (*now != nullptr) {
+      device_ = WithStableGids(*device_, **now);
+    } else {
       Device down = *device_;
       down.up = false;
       device_ = std::make_shared<const Device>(std::move(down));

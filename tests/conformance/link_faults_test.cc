@@ -4,6 +4,9 @@
 // are exceeded, and else end with the right completion.
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <optional>
@@ -93,6 +96,15 @@ class LinkFaultTest : public PairTest {
     ibv_port_attr port;
     EXPECT_EQ(ibv_query_port(context_, 1, &port), 0);
     return port.state;
+  }
+  void AwaitMtu(ibv_mtu wanted) {
+    ibv_port_attr port = {};
+    const int64_t limit = NowMs() + kTimeoutMs;
+    while (port.active_mtu != wanted && NowMs() < limit) {
+      ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(port.active_mtu, wanted);
   }
   // Posts a WRITE to the other end, of a pattern of its own.
   void PostWrite(uint64_t wr_id) {
@@ -219,24 +231,56 @@ TEST_F(LinkFaultTest, MtuLessForTooLong) {
 // Who looked while it was less must not be left with that: a path MTU that the
 // port no longer seems to have is refused.
 TEST_F(LinkFaultTest, ThePortsMtuFollows) {
-  const auto await = [&](ibv_mtu wanted) {
-    ibv_port_attr port = {};
-    const int64_t limit = NowMs() + kTimeoutMs;
-    while (port.active_mtu != wanted && NowMs() < limit) {
-      ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
-      std::this_thread::yield();
-    }
-    EXPECT_EQ(port.active_mtu, wanted);
-  };
-  await(IBV_MTU_4096);
+  AwaitMtu(IBV_MTU_4096);
   if (!rxe_user::SetLoopbackMtu(1500)) GTEST_SKIP() << "not allowed to";
-  await(IBV_MTU_1024);
+  AwaitMtu(IBV_MTU_1024);
   ASSERT_TRUE(rxe_user::SetLoopbackMtu(65536));
-  await(IBV_MTU_4096);
+  AwaitMtu(IBV_MTU_4096);
   ConnectOptions greatest = Patient();
   greatest.mtu = IBV_MTU_4096;
   Connect(&a_, &b_, greatest);
   Write(1);
+}
+
+// A program that binds the port of all addresses takes nothing from who has a
+// device open: the sockets are there.
+TEST_F(LinkFaultTest, AddressesStayThoughTheirPortIsShared) {
+  int ready[2];
+  int finish[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(finish), 0);
+  Connect(&a_, &b_, Patient());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const int fd = socket(AF_INET6, SOCK_DGRAM, 0);
+    const int on = 1;
+    sockaddr_in6 all = {};
+    all.sin6_family = AF_INET6;
+    all.sin6_port = htons(4791);
+    const bool bound =
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) == 0 &&
+        bind(fd, reinterpret_cast<const sockaddr*>(&all), sizeof(all)) == 0;
+    char c = bound ? 1 : 0;
+    (void)!write(ready[1], &c, 1);
+    (void)!read(finish[0], &c, 1);
+    _exit(0);
+  }
+  char bound = 0;
+  EXPECT_EQ(read(ready[0], &bound, 1), 1);
+  EXPECT_EQ(bound, 1);
+  const bool changed = rxe_user::SetLoopbackMtu(1500);
+  if (changed) {
+    AwaitMtu(IBV_MTU_1024);
+    ibv_gid gid = {};
+    EXPECT_EQ(ibv_query_gid(context_, 1, gid_index_, &gid), 0);
+    EXPECT_EQ(std::memcmp(gid.raw, gid_.raw, sizeof(gid.raw)), 0);
+    EXPECT_EQ(PortState(), IBV_PORT_ACTIVE);
+  }
+  EXPECT_EQ(write(finish[1], "", 1), 1);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  for (const int fd : {ready[0], ready[1], finish[0], finish[1]}) close(fd);
+  if (!changed) GTEST_SKIP() << "not allowed to";
 }
 
 }  // namespace
