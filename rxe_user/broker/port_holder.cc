@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -112,6 +113,25 @@ std::string Describe(const PortSocket& socket, const std::string& process) {
   return "a process of user " + std::to_string(socket.uid);
 }
 
+// As ProcessOf; nullopt if the socket has gone. What nobody has may have been
+// closed since it was listed, belong to a process that is just ending, or be on
+// its way from one to another. Nothing tells when that is over, so it is looked
+// at again, for an eighth of a second in all.
+std::optional<std::string> LastingProcessOf(const PortSocket& socket) {
+  for (useconds_t wait_ms = 1;; wait_ms *= 2) {
+    std::string process = ProcessOf(socket.inode);
+    if (!process.empty() || socket.inode == 0) return process;
+    const auto now = ListPortSockets();
+    if (!now.has_value()) return process;
+    const bool gone = std::none_of(
+        now->begin(), now->end(),
+        [&](const PortSocket& s) { return s.inode == socket.inode; });
+    if (gone) return std::nullopt;
+    if (wait_ms > 64) return process;
+    usleep(wait_ms * 1000);
+  }
+}
+
 bool MayConflict(const PortSocket& socket, const wire::IpAddress& ip) {
   // An IPv6 wildcard may hold IPv4 as well.
   return socket.local == ip ||
@@ -162,9 +182,10 @@ std::string ForeignHolder(const std::vector<PortSocket>& sockets,
       if (has.value_or(socket.uid == broker->uid)) continue;
     }
     // A broker's successor gets the sockets from their owners, in a moment.
-    const std::string process = ProcessOf(socket.inode);
-    if (!process.empty() && HasEngine(process)) continue;
-    return Describe(socket, process);
+    const std::optional<std::string> process = LastingProcessOf(socket);
+    if (!process.has_value()) continue;
+    if (!process->empty() && HasEngine(*process)) continue;
+    return Describe(socket, *process);
   }
   return "";
 }

@@ -1,0 +1,78 @@
+// Who is said to hold the port, while sockets come and go.
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "rxe_user/broker/test_peer.h"
+#include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
+
+namespace rxe_user::broker {
+namespace {
+
+class PortHolderTest : public BrokerTest {
+ protected:
+  const LocalAddress local_ = {Ip("127.0.0.1"), 0};
+  UniqueFd Bound() {
+    return BindUdp(local_, wire::kRoceUdpPort, Sharing::kExclusive);
+  }
+  std::string Holder() {
+    return ForeignHolder(*ListPortSockets(), local_.address, nullptr);
+  }
+};
+
+TEST_F(PortHolderTest, AProcessIsNamed) {
+  const UniqueFd socket = Bound();
+  ASSERT_TRUE(socket.valid());
+  EXPECT_NE(Holder().find("process " + std::to_string(getpid())),
+            std::string::npos)
+      << Holder();
+}
+
+// As when the broker closes those of a client that was killed.
+TEST_F(PortHolderTest, WhatWasClosedSinceItWasListedIsNobodys) {
+  UniqueFd socket = Bound();
+  ASSERT_TRUE(socket.valid());
+  const std::vector<PortSocket> listed = *ListPortSockets();
+  ASSERT_EQ(listed.size(), 1u);
+  socket.Reset();
+  EXPECT_EQ(ForeignHolder(listed, local_.address, nullptr), "");
+}
+
+// As when clients give theirs to the next broker.
+TEST_F(PortHolderTest, OnItsWayFromOneProcessToAnother) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+  const UniqueFd from(ends[0]);
+  UniqueFd to(ends[1]);
+  {
+    const UniqueFd socket = Bound();
+    ASSERT_TRUE(socket.valid());
+    const int fd = socket.get();
+    char byte = 0;
+    iovec data = {&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fd))] = {};
+    msghdr m = {};
+    m.msg_iov = &data;
+    m.msg_iovlen = 1;
+    m.msg_control = control;
+    m.msg_controllen = sizeof(control);
+    cmsghdr* const c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(fd));
+    std::memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+    ASSERT_EQ(sendmsg(from.get(), &m, 0), 1);
+  }
+  // It stays there: then somebody has it, though nobody can say who.
+  EXPECT_NE(Holder().find("a process of user "), std::string::npos) << Holder();
+  to.Reset();
+  EXPECT_EQ(Holder(), "");
+}
+
+}  // namespace
+}  // namespace rxe_user::broker
