@@ -6,7 +6,7 @@
 // probing after a recovery.
 //
 // A broker serves its own user; one that runs as root serves all. Its own user
-// and root are trusted. docs/security.md says how others are kept apart: a
+// and root are trusted. SECURITY.md says how others are kept apart: a
 // socket is never lent to a second user and is locked, slot 0's is not lent,
 // slots, connections and sockets are rationed.
 #ifndef RXE_USER_BROKER_SERVER_H_

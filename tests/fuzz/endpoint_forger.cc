@@ -171,7 +171,7 @@ ForgedBatch Forge(FuzzInput& input, Sender sender,
   const uint8_t shape = input.Byte();
   // A sender with an IP identification of its own choice. Who has the peer's
   // port, and hits its window, could say where the peer's are
-  // (docs/security.md), and the network takes none for bad that is good.
+  // (SECURITY.md), and the network takes none for bad that is good.
   uint16_t ip_id = shape & 1 ? input.Take<uint16_t>() : 0;
   if (sender == Sender::kPeer) ip_id %= 32;
   forged.icrc_right = (shape & 0x0e) != 0x0e;
