@@ -3,6 +3,8 @@
 #include "transport/rc/rc_queue_pair.h"
 #include "transport/uc/uc_queue_pair.h"
 #include "transport/ud/ud_queue_pair.h"
+#include "transport/xrc/xrc_initiator.h"
+#include "transport/xrc/xrc_target.h"
 
 namespace transport {
 
@@ -10,17 +12,15 @@ std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
                                          const QpConfig& config) {
   switch (config.type) {
     case QpType::kRc:
-      return std::make_unique<RcQueuePair>(endpoint, config,
-                                           wire::Transport::kRc);
-    case QpType::kXrcInitiator:
-      return std::make_unique<RcQueuePair>(endpoint, config,
-                                           wire::Transport::kXrc);
+      return std::make_unique<RcQueuePair>(endpoint, config);
     case QpType::kUc:
       return std::make_unique<UcQueuePair>(endpoint, config);
     case QpType::kUd:
       return std::make_unique<UdQueuePair>(endpoint, config);
+    case QpType::kXrcInitiator:
+      return std::make_unique<XrcInitiator>(endpoint, config);
     case QpType::kXrcTarget:
-      break;
+      return std::make_unique<XrcTarget>(endpoint, config);
   }
   return nullptr;
 }

@@ -27,7 +27,6 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   inner.recv_cq = config.recv_cq;
   inner.srq = config.srq;
   inner.events = this;
-  inner.user = this;
   {
     Lane::Guard guard(lane_);
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner);

@@ -33,6 +33,12 @@ enum class QpType : uint8_t {
   kXrcTarget = 10,
 };
 
+// XRC has no receive queues: initiators receive nothing, targets take receives
+// from the SRQs of their domain.
+constexpr bool IsXrc(QpType type) {
+  return type == QpType::kXrcInitiator || type == QpType::kXrcTarget;
+}
+
 // IBA vol. 1, 10.3.1: the queue pair state machine.
 enum class QpState : uint8_t {
   kReset = 0,

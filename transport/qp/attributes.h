@@ -7,6 +7,7 @@
 #include "transport/base/memory.h"
 #include "transport/base/types.h"
 #include "transport/base/work.h"
+#include "transport/qp/xrc_domain.h"
 
 namespace transport {
 
@@ -20,6 +21,10 @@ struct QpCapacity {
 };
 
 // What is fixed at creation. Pointers are borrowed and outlive the queue pair.
+//
+// An XRC target has no protection domain, receives and completion queue of its
+// own: `pd`, `srq` and `recv_cq` are those of the SRQ that the last request has
+// named (MessageReceiver::UseSrq), or unset.
 struct QpConfig {
   QpType type = QpType::kRc;
   bool signal_all : 1 = false;  // sq_sig_all
@@ -35,7 +40,7 @@ struct QpConfig {
   CompletionSink* recv_cq = nullptr;
   ReceiveSource* srq = nullptr;  // null: the queue pair's own receive queue
   EventSink* events = nullptr;
-  void* user = nullptr;  // the owner's; the transport ignores it
+  XrcDomain* xrc = nullptr;  // of an XRC target
 };
 
 // Attributes that ibv_modify_qp sets (struct ibv_qp_attr).

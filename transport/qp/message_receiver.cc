@@ -21,6 +21,29 @@ bool MessageReceiver::IsNext(const wire::PacketView& packet,
   return false;
 }
 
+bool MessageReceiver::UseSrq(uint32_t srqn, Time now) {
+  XrcSrq found;
+  if (!core_.config.xrc->FindSrq(srqn, &found)) return false;
+  // A receive that was taken for a packet that was then refused, since it had
+  // come before its time: the peer now wants another SRQ in its place.
+  if (has_receive_ && core_.config.srq != found.receives) {
+    has_receive_ = false;
+    PushFlushed(now);
+  }
+  core_.config.pd = found.pd;
+  core_.config.srq = found.receives;
+  core_.config.recv_cq = found.cq;
+  return true;
+}
+
+void MessageReceiver::ForgetSrq(const ReceiveSource* srq) {
+  if (core_.config.srq != srq) return;
+  core_.config.srq = nullptr;
+  core_.config.recv_cq = nullptr;
+  has_receive_ = false;
+  progress_.kind = Progress::Kind::kNone;
+}
+
 ReceiveOutcome MessageReceiver::Receive(const wire::PacketView& packet,
                                         RequestKind kind, Time now) {
   if (!IsNext(packet, kind) ||

@@ -49,6 +49,13 @@ class MessageReceiver {
   // Back to what it was before the last packet, which is to come again.
   void Restore(const Progress& progress) { progress_ = progress; }
 
+  // XRC: the message that begins now is for the SRQ of this number. False if
+  // there is none.
+  bool UseSrq(uint32_t srqn, Time now);
+  // XRC: the SRQ goes. A message for it ends as if it had never begun: what
+  // else there is of it is out of sequence.
+  void ForgetSrq(const ReceiveSource* srq);
+
   // Between messages.
   bool idle() const { return progress_.kind == Progress::Kind::kNone; }
 

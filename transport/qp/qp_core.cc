@@ -4,7 +4,7 @@ namespace transport {
 
 QpCore::QpCore(const QpConfig& config, wire::Transport transport)
     : config(config), transport(transport), send_queue(config.capacity) {
-  if (config.srq == nullptr) {
+  if (config.srq == nullptr && !IsXrc(config.type)) {
     receive_queue = std::make_unique<ReceiveQueue>(
         config.pd, config.capacity.max_recv_wr, config.capacity.max_recv_sge);
   }

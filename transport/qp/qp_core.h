@@ -31,7 +31,7 @@ struct QpCore {
   // it, unless it has succeeded and is unsignaled.
   void CompleteSend(WcStatus status, Time now);
 
-  const QpConfig config;
+  QpConfig config;
   const wire::Transport transport;  // that its packets name in BTH
   QpAttributes attributes;
   QpCounters counters;

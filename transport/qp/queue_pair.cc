@@ -258,7 +258,9 @@ void QueuePair::FlushSends(Time now) {
 
 void QueuePair::FlushReceives(Time now) {
   receiver_.Flush(now);
-  if (config().srq != nullptr && !last_wqe_reported_) {
+  const bool shared =
+      config().srq != nullptr || config().type == QpType::kXrcTarget;
+  if (shared && !last_wqe_reported_) {
     last_wqe_reported_ = true;
     RaiseEvent(QpEvent::kLastWqeReached);
   }

@@ -61,6 +61,8 @@ class QueuePair : public EndpointQp {
   // Queues one receive. EINVAL, ENOMEM; EINVAL when an SRQ is attached. `now`
   // counts in the error state only, where it completes at once.
   int PostReceive(const ReceiveRequest& request, Time now);
+  // An SRQ of the domain of this XRC target goes, and is not found any more.
+  void ForgetSrq(const ReceiveSource* srq) { receiver_.ForgetSrq(srq); }
   // A CQ of this queue pair has overrun or been lost: to the error state.
   void OnCqError(Time now);
 
@@ -157,7 +159,7 @@ class QueuePair : public EndpointQp {
   void EnterError(Time now, std::optional<QpEvent> event = std::nullopt);
   void RaiseEvent(QpEvent event);
   void FlushSends(Time now);
-  // With an SRQ raises kLastWqeReached, once.
+  // With an SRQ, or SRQs (XRC target), raises kLastWqeReached, once.
   void FlushReceives(Time now);
 
   // Modify, in parts (queue_pair_modify.cc).

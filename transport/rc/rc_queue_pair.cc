@@ -8,9 +8,8 @@ namespace transport {
 // the objects around this one have the rest.
 static_assert(sizeof(RcQueuePair) <= 1352);
 
-RcQueuePair::RcQueuePair(Endpoint& endpoint, const QpConfig& config,
-                         wire::Transport transport)
-    : QueuePair(endpoint, config, transport),
+RcQueuePair::RcQueuePair(Endpoint& endpoint, const QpConfig& config)
+    : QueuePair(endpoint, config, wire::Transport::kRc),
       requester_(core()),
       responder_(core(), receiver(), endpoint.arena_pool()) {}
 

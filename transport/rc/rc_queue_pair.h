@@ -12,9 +12,7 @@ namespace transport {
 
 class RcQueuePair final : public QueuePair {
  public:
-  // `transport`: RC, or XRC, whose initiators are requesters of this kind.
-  RcQueuePair(Endpoint& endpoint, const QpConfig& config,
-              wire::Transport transport);
+  RcQueuePair(Endpoint& endpoint, const QpConfig& config);
   ~RcQueuePair() override;
 
  private:

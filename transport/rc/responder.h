@@ -41,6 +41,7 @@ struct Resource {
   uint64_t first_psn = 0;  // of the original request's responses
   uint64_t last_psn = 0;
   uint32_t msn = 0;  // after this request
+  PdId pd = 0;       // of the R_Key: an XRC target's changes
   uint64_t va = 0;
   uint32_t rkey = 0;
   uint32_t length = 0;    // bytes; READ

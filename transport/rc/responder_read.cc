@@ -28,6 +28,7 @@ Resource* Responder::NewResource() {
   *resource = Resource{};
   resource->first_psn = resource->last_psn = expected_;
   resource->start_psn = resource->next_psn = expected_;
+  resource->pd = core_.config.pd;
   return resource;
 }
 

@@ -10,6 +10,11 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
     nak_.reset();
     ack_due_ = true;
   }
+  const wire::OpcodeInfo& info = packet.info();
+  if (info.Has(wire::kXrcEth) && info.starts_message && receiver_.idle() &&
+      !receiver_.UseSrq(packet.xrc_srqn(), now)) {
+    return Invalid();
+  }
   const RequestKind kind = KindOf(packet.operation());
   if (kind == RequestKind::kSend || kind == RequestKind::kWrite) {
     return ExecuteMessagePacket(packet, kind, now);

@@ -140,7 +140,7 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
   if (bytes == 0) return true;
   const MemoryAccess access = {.key = resource.rkey,
                                .remote = true,
-                               .pd = core_.config.pd,
+                               .pd = resource.pd,
                                .qpn = core_.config.qpn,
                                .access = kAccessRemoteRead,
                                .va = resource.va + offset,

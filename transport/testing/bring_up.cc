@@ -8,18 +8,18 @@ uint32_t RequiredAttributes(QpType type, QpState to) {
                        : to == QpState::kRts ? kQpSqPsn
                                              : 0u);
   }
-  const bool reliable = type != QpType::kUc;
+  const bool requests = type == QpType::kRc || type == QpType::kXrcInitiator;
+  const bool responds = type == QpType::kRc || type == QpType::kXrcTarget;
   switch (to) {
     case QpState::kInit:
       return kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags;
     case QpState::kRtr:
       return kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
-             (reliable ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0u);
+             (responds ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0u);
     case QpState::kRts:
       return kQpState | kQpSqPsn |
-             (reliable
-                  ? kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic
-                  : 0u);
+             (requests || responds ? uint32_t{kQpTimeout} : 0u) |
+             (requests ? kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic : 0u);
     default:
       return kQpState;
   }

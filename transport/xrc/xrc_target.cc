@@ -1,0 +1,41 @@
+#include "transport/xrc/xrc_target.h"
+
+namespace transport {
+
+XrcTarget::XrcTarget(Endpoint& endpoint, const QpConfig& config)
+    : QueuePair(endpoint, config, wire::Transport::kXrc),
+      responder_(core(), receiver(), endpoint.arena_pool()) {}
+
+XrcTarget::~XrcTarget() { EnterReset(); }
+
+// There is never anything to drain.
+void XrcTarget::Drain(Time /*now*/) { core().NoteDrained(); }
+
+void XrcTarget::ReportService(QpReport* report) const {
+  report->expected_psn = responder_.expected_psn();
+}
+
+bool XrcTarget::OnRequest(const Received& received, Time now) {
+  return responder_.OnRequest(*received.packet, now);
+}
+
+bool XrcTarget::OnResponse(const Received& /*received*/, Time /*now*/) {
+  ++core().counters.dropped_type;
+  return false;
+}
+
+bool XrcTarget::IsExpected(const wire::PacketView& packet) const {
+  return packet.info().is_request && responder_.IsExpected(packet);
+}
+
+Interests XrcTarget::TakeServiceInterests(Time /*now*/) {
+  return responder_.GetInterests();
+}
+
+Interests XrcTarget::TransmitService(Time /*now*/, const TransmitTurn& turn,
+                                     Burst* burst) {
+  responder_.Transmit(burst, turn.acks_only);
+  return responder_.GetInterests();
+}
+
+}  // namespace transport

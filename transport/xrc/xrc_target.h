@@ -1,0 +1,44 @@
+// The receiving queue pair of an extended reliable connection (IBA vol. 1,
+// annex A14): the responder of a reliable connection. Each request names an SRQ
+// of the domain, which gives the receives, the completion queue, and the
+// protection domain of remote keys (XrcDomain). It sends nothing but answers.
+#ifndef TRANSPORT_XRC_XRC_TARGET_H_
+#define TRANSPORT_XRC_XRC_TARGET_H_
+
+#include "transport/qp/queue_pair.h"
+#include "transport/rc/responder.h"
+
+namespace transport {
+
+class XrcTarget final : public QueuePair {
+ public:
+  XrcTarget(Endpoint& endpoint, const QpConfig& config);
+  ~XrcTarget() override;
+
+ private:
+  void StartReceiving() override { responder_.Start(); }
+  void StartSending(Time /*now*/) override {}
+  void Drain(Time now) override;
+  void Resume(Time /*now*/) override {}
+  bool Drained() const override { return true; }
+  void ResizeReadResources() override { responder_.ResizeResources(); }
+  void OnError() override { responder_.OnError(); }
+  void OnReset() override { responder_.Reset(); }
+  void ReportService(QpReport* report) const override;
+  // Nothing can be posted.
+  void OnPosted(Time /*now*/) override {}
+  bool OnRequest(const Received& received, Time now) override;
+  bool OnResponse(const Received& received, Time now) override;
+  bool IsExpected(const wire::PacketView& packet) const override;
+  void ForgetOutOfOrder() override { responder_.ForgetOutOfOrder(); }
+  void OnServiceTimer(Time now) override { responder_.OnTimer(now); }
+  Interests TakeServiceInterests(Time now) override;
+  Interests TransmitService(Time now, const TransmitTurn& turn,
+                            Burst* burst) override;
+
+  Responder responder_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_XRC_XRC_TARGET_H_
