@@ -45,29 +45,64 @@ int ProbeMappings(uintptr_t begin, uintptr_t end, bool write) {
 
 }  // namespace internal
 
-int ProbeMemory(const void* address, size_t bytes, bool write) {
-  if (bytes == 0) return 0;
-  static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~(page - 1);
+namespace {
+
+struct Pages {
+  uintptr_t begin;
   uintptr_t end;
+};
+
+// The pages that hold `bytes` from `address` on. EFAULT: it wraps around.
+int ToPages(const void* address, size_t bytes, Pages* out) {
+  static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  out->begin = reinterpret_cast<uintptr_t>(address) & ~(page - 1);
   if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(address),
-                             bytes + (page - 1), &end) ||
+                             bytes + (page - 1), &out->end) ||
       bytes + (page - 1) < bytes) {
     return EFAULT;
   }
-  end &= ~(page - 1);
-  if (end - begin <= kPopulateLimit) {
-    int done;
-    do {
-      done = madvise(reinterpret_cast<void*>(begin), end - begin,
-                     write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-    } while (done != 0 && (errno == EINTR || errno == EAGAIN));
-    if (done == 0) return 0;
-    if (errno == EFAULT || errno == EHWPOISON) return EFAULT;
+  out->end &= ~(page - 1);
+  return 0;
+}
+
+// 0 or errno of madvise(2).
+int FaultIn(const Pages& pages, bool write) {
+  int done;
+  do {
+    done =
+        madvise(reinterpret_cast<void*>(pages.begin), pages.end - pages.begin,
+                write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  } while (done != 0 && (errno == EINTR || errno == EAGAIN));
+  return done == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+int ProbeMemory(const void* address, size_t bytes, bool write) {
+  if (bytes == 0) return 0;
+  Pages pages;
+  if (const int error = ToPages(address, bytes, &pages)) return error;
+  if (pages.end - pages.begin <= kPopulateLimit) {
+    const int error = FaultIn(pages, write);
+    if (error == 0) return 0;
+    if (error == EFAULT || error == EHWPOISON) return EFAULT;
     // ENOMEM: a hole, or truly out of memory. EINVAL: an old kernel, no
     // permission, or a device's memory. The list of mappings decides.
   }
-  return internal::ProbeMappings(begin, end, write);
+  return internal::ProbeMappings(pages.begin, pages.end, write);
+}
+
+int PopulateMemory(const void* address, size_t bytes, bool write) {
+  if (bytes == 0) return 0;
+  Pages pages;
+  if (const int error = ToPages(address, bytes, &pages)) return error;
+  const int error = FaultIn(pages, write);
+  if (error == 0) return 0;
+  if (error == EFAULT || error == EHWPOISON ||
+      internal::ProbeMappings(pages.begin, pages.end, write) != 0) {
+    return EFAULT;
+  }
+  return error == ENOMEM ? ENOMEM : 0;
 }
 
 }  // namespace rxe_user

@@ -13,6 +13,11 @@ namespace rxe_user {
 // larger ranges are only looked up.
 int ProbeMemory(const void* address, size_t bytes, bool write);
 
+// Faults the pages of [address, address + bytes) in, for reading or for writing
+// as well: ibv_advise_mr(3). 0; EFAULT: some of it is not mapped, or not so;
+// ENOMEM.
+int PopulateMemory(const void* address, size_t bytes, bool write);
+
 inline constexpr size_t kPopulateLimit = size_t{256} << 20;  // bytes
 
 namespace internal {

@@ -1,5 +1,6 @@
 #include "rxe_user/memory/region_table.h"
 
+#include <cstring>
 #include <mutex>
 
 #include "rxe_user/base/random.h"
@@ -11,6 +12,10 @@ namespace {
 // Bytes: twice what a core's own cache holds nowadays. What belongs to less is
 // mostly there when it is used again, and asking for it would only take time.
 constexpr uint64_t kColdRegion = 4 << 20;
+
+bool IsNullMemory(const uint8_t* bytes) {
+  return reinterpret_cast<uint64_t>(bytes) >= kNullMemory;
+}
 
 }  // namespace
 
@@ -101,23 +106,34 @@ MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
   if ((region.access & access.access) != access.access) {
     return MemoryStatus::kNoRight;
   }
-  out->push_back(
-      {region.host + offset, access.length, region.length >= kColdRegion});
+  // In numbers: the whole address space begins at a null pointer.
+  auto* const bytes = reinterpret_cast<uint8_t*>(
+      reinterpret_cast<uintptr_t>(region.host) + offset);
+  out->push_back({bytes, access.length, region.length >= kColdRegion});
   return MemoryStatus::kOk;
 }
 
 bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
                            bool more) {
+  if (IsNullMemory(from)) [[unlikely]] {
+    std::memset(to, 0, bytes);
+    return true;
+  }
   return GuardedCopyFrom(to, from, bytes, more);
 }
 
 bool RegionTable::CopyFromWithIcrc(uint8_t* to, const uint8_t* from,
                                    size_t bytes, bool more, uint32_t* icrc) {
+  if (IsNullMemory(from)) [[unlikely]] {
+    return Memory::CopyFromWithIcrc(to, from, bytes, more, icrc);
+  }
   return GuardedCopyFromWithIcrc(to, from, bytes, more, icrc);
 }
 
 bool RegionTable::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
                          bool more) {
+  if (IsNullMemory(to)) [[unlikely]]
+    return true;
   return GuardedCopyTo(to, from, bytes, more);
 }
 

@@ -15,6 +15,10 @@
 
 namespace rxe_user {
 
+// Where the bytes of a null region (ibv_alloc_null_mr(3)) seem to be: no
+// application has memory in the upper half of the address space.
+inline constexpr uint64_t kNullMemory = uint64_t{1} << 63;
+
 // A registered region. L_Key and R_Key are one number.
 struct Region {
   uint32_t key = 0;
@@ -42,8 +46,11 @@ class RegionTable final : public transport::Memory {
   // False when there is no such key. Uses that had begun go on: whoever gives
   // the memory back waits for the lanes first (Context::WaitForLanes).
   bool Remove(uint32_t key);
+  // False when there is no such key.
+  bool Find(uint32_t key, Region* out);
 
-  // --- transport::Memory
+  // --- transport::Memory. What is copied out of null memory is 0; what is
+  // copied there is gone.
   transport::MemoryStatus Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) override;
   bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
@@ -75,7 +82,6 @@ class RegionTable final : public transport::Memory {
     void Write(const Region& region);
   };
   Recent& RecentOf(uint32_t key) { return recent_[key % recent_.size()]; }
-  bool Find(uint32_t key, Region* out);
   // mutex_ held exclusively.
   void Forget(uint32_t key);
 

@@ -192,5 +192,32 @@ TEST_F(RegionTableTest, RegionsAreNotInvalidated) {
   EXPECT_EQ(Translate(0x1000, 1), MemoryStatus::kOk);
 }
 
+TEST_F(RegionTableTest, NullMemoryReadsAsZeroAndForgetsWhatIsWritten) {
+  Region null;
+  null.pd = 7;
+  null.access = transport::kAccessLocalWrite;
+  null.host = reinterpret_cast<uint8_t*>(kNullMemory);
+  null.length = kNullMemory;
+  const uint32_t key = table_.Add(null);
+  for (const uint64_t va : {uint64_t{0}, uint64_t{0x7fff'ffff'0000}}) {
+    ASSERT_EQ(Translate(va, 64, transport::kAccessLocalWrite, 7, key),
+              MemoryStatus::kOk);
+    std::array<uint8_t, 64> bytes;
+    bytes.fill(5);
+    EXPECT_TRUE(table_.CopyTo(spans_[0].data, bytes.data(), 64, false));
+    EXPECT_TRUE(table_.CopyFrom(bytes.data(), spans_[0].data, 64, false));
+    EXPECT_EQ(bytes, (std::array<uint8_t, 64>{}));
+    bytes.fill(5);
+    uint32_t icrc = 1;
+    EXPECT_TRUE(table_.CopyFromWithIcrc(bytes.data(), spans_[0].data, 64, false,
+                                        &icrc));
+    EXPECT_EQ(bytes, (std::array<uint8_t, 64>{}));
+    EXPECT_EQ(icrc, wire::IcrcFlow::Extend(1, bytes));
+  }
+  EXPECT_EQ(Translate(kNullMemory, 1, 0, 7, key), MemoryStatus::kOutOfRange);
+  EXPECT_EQ(Translate(0, 1, transport::kAccessRemoteRead, 7, key),
+            MemoryStatus::kNoRight);
+}
+
 }  // namespace
 }  // namespace rxe_user

@@ -9,6 +9,7 @@
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/usable_devices.h"
+#include "rxe_user/objects/limits.h"
 #include "wire/headers.h"
 
 namespace rxe_user {
@@ -107,6 +108,14 @@ void Context::WaitForLanes() {
   for (int i = 0; i < engine_->lane_count(); ++i) {
     Lane::Guard guard(engine_->lane(i));
   }
+}
+
+bool Context::TakeDeviceMemory(uint64_t bytes) {
+  uint64_t used = device_memory_.load();
+  do {
+    if (bytes > kMaxDeviceMemory - used) return false;
+  } while (!device_memory_.compare_exchange_weak(used, used + bytes));
+  return true;
 }
 
 int Context::ResolveAddress(transport::AddressVector* av) {

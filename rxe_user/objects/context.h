@@ -36,6 +36,10 @@ class Context {
   // over. The caller holds no lane's lock.
   void WaitForLanes();
 
+  // Of what ibv_alloc_dm(3) may have, kMaxDeviceMemory. False: not so much.
+  bool TakeDeviceMemory(uint64_t bytes);
+  void ReturnDeviceMemory(uint64_t bytes) { device_memory_ -= bytes; }
+
   // Completes an address vector in which `destination`, `gid_index` and the
   // fields of the GRH are set, but for the UDP port: the source address, a hop
   // limit that leaves this link. 0, or EINVAL (GID index, address family), or
@@ -52,6 +56,7 @@ class Context {
   const std::shared_ptr<Engine> engine_;
   RegionTable regions_;
   std::atomic<transport::PdId> next_pd_{1};
+  std::atomic<uint64_t> device_memory_{0};  // bytes in use
 };
 
 // A protection domain, and how many objects are in it: it cannot go before

@@ -29,6 +29,8 @@ inline constexpr uint32_t kMaxSrqWr = 32768;
 inline constexpr uint32_t kMaxObjects = 1u << 20;  // of each other kind
 inline constexpr uint32_t kMaxRdAtomic = 128;      // each direction, per QP
 inline constexpr uint64_t kMaxRegion = uint64_t{1} << 47;  // bytes
+inline constexpr uint64_t kMaxDeviceMemory = 64 << 20;     // bytes, per context
+inline constexpr uint32_t kMaxLogDeviceMemoryAlign = 21;   // 2 MiB
 inline constexpr uint16_t kDefaultPkey = 0xffff;
 inline constexpr int kCompletionVectors = 1;
 

@@ -1,6 +1,7 @@
 #include "rxe_user/objects/memory_region.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/memory/probe.h"
@@ -18,32 +19,66 @@ using transport::kAccessRemoteRead;
 using transport::kAccessRemoteWrite;
 using transport::kAccessZeroBased;
 
-constexpr uint32_t kKnownAccess =
-    kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
-    kAccessRemoteAtomic | kAccessMwBind | kAccessZeroBased | kAccessHugeTlb;
+constexpr uint32_t kKnownAccess = kAccessLocalWrite | kAccessRemoteWrite |
+                                  kAccessRemoteRead | kAccessRemoteAtomic |
+                                  kAccessMwBind | kAccessZeroBased |
+                                  kAccessOnDemand | kAccessHugeTlb;
 
-int Check(const Region& region) {
-  if ((region.access & kAccessOnDemand) != 0) return EOPNOTSUPP;
-  if ((region.access & ~kKnownAccess) != 0) return EINVAL;
-  if ((region.access & (kAccessRemoteWrite | kAccessRemoteAtomic)) != 0 &&
-      (region.access & kAccessLocalWrite) == 0) {
+bool IsWholeAddressSpace(const void* address, uint64_t length,
+                         uint32_t access) {
+  return (access & kAccessOnDemand) != 0 && address == nullptr &&
+         length == UINT64_MAX;
+}
+
+// 0 or EINVAL.
+int CheckAccess(uint32_t access) {
+  if ((access & ~kKnownAccess) != 0) return EINVAL;
+  if ((access & (kAccessRemoteWrite | kAccessRemoteAtomic)) != 0 &&
+      (access & kAccessLocalWrite) == 0) {
     return EINVAL;
+  }
+  return 0;
+}
+
+// Whether `address`, `length`, `iova` and `access` can be registered, and as
+// what: fills all of `region` but its key and domain. 0, EINVAL or EFAULT.
+int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
+            Region* region) {
+  if (const int error = CheckAccess(access)) return error;
+  region->access = access;
+  region->host = static_cast<uint8_t*>(address);
+  region->length = length;
+  region->iova = (access & kAccessZeroBased) != 0 ? 0 : iova;
+  if (IsWholeAddressSpace(address, length, access)) {
+    // Of some address space nobody can promise huge pages (ibv_reg_mr(3)).
+    if ((access & kAccessHugeTlb) != 0 || region->iova != 0) return EINVAL;
+    region->length = kNullMemory;
+    return 0;
   }
   uint64_t end;
-  if (region.length > kMaxRegion ||
-      __builtin_add_overflow(reinterpret_cast<uint64_t>(region.host),
-                             region.length, &end) ||
-      __builtin_add_overflow(region.iova, region.length, &end)) {
+  if (length > kMaxRegion ||
+      __builtin_add_overflow(reinterpret_cast<uint64_t>(address), length,
+                             &end) ||
+      __builtin_add_overflow(region->iova, length, &end)) {
     return EINVAL;
   }
-  return ProbeMemory(region.host, region.length,
-                     (region.access & kAccessLocalWrite) != 0);
+  if ((access & kAccessOnDemand) != 0) {
+    return reinterpret_cast<uint64_t>(address) + length > kNullMemory ? EFAULT
+                                                                      : 0;
+  }
+  return ProbeMemory(address, length, (access & kAccessLocalWrite) != 0);
 }
 
 }  // namespace
 
-MemoryRegion::MemoryRegion(ProtectionDomain& pd, const Region& region)
-    : pd_(&pd), region_(region) {
+MemoryRegion::MemoryRegion(ProtectionDomain& pd, Kind kind,
+                           const Region& region, void* address, uint64_t length)
+    : pd_(&pd),
+      kind_(kind),
+      region_(region),
+      address_(address),
+      length_(length) {
+  region_.pd = pd.id;
   region_.key = pd.context.regions().Add(region_);
   ++pd.users;
 }
@@ -58,30 +93,63 @@ int MemoryRegion::Register(ProtectionDomain& pd, void* address, uint64_t length,
                            uint64_t iova, uint32_t access,
                            std::unique_ptr<MemoryRegion>* out) {
   Region region;
-  region.pd = pd.id;
-  region.access = access;
-  region.host = static_cast<uint8_t*>(address);
-  region.length = length;
-  region.iova = (access & kAccessZeroBased) != 0 ? 0 : iova;
-  if (const int error = Check(region); error != 0) return error;
+  if (const int error = Examine(address, length, iova, access, &region)) {
+    return error;
+  }
   PrepareGuardedAccess();
-  out->reset(new MemoryRegion(pd, region));
+  out->reset(new MemoryRegion(pd, Kind::kMemory, region, address, length));
+  return 0;
+}
+
+std::unique_ptr<MemoryRegion> MemoryRegion::Null(ProtectionDomain& pd) {
+  Region region;
+  region.access = kAccessLocalWrite;
+  region.host = reinterpret_cast<uint8_t*>(kNullMemory);
+  region.length = kNullMemory;
+  return std::unique_ptr<MemoryRegion>(
+      new MemoryRegion(pd, Kind::kNull, region, nullptr, UINT64_MAX));
+}
+
+int MemoryRegion::RegisterDeviceMemory(ProtectionDomain& pd,
+                                       std::shared_ptr<DeviceMemory> memory,
+                                       uint64_t offset, uint64_t length,
+                                       uint32_t access,
+                                       std::unique_ptr<MemoryRegion>* out) {
+  constexpr uint32_t kNotOfDeviceMemory = kAccessOnDemand | kAccessHugeTlb;
+  if (const int error = CheckAccess(access)) return error;
+  if ((access & kNotOfDeviceMemory) != 0 || (access & kAccessZeroBased) == 0 ||
+      !memory->Contains(offset, length)) {
+    return EINVAL;
+  }
+  Region region;
+  region.access = access;
+  region.host = memory->bytes() + offset;
+  region.length = length;
+  out->reset(new MemoryRegion(pd, Kind::kDevice, region, nullptr, length));
+  (*out)->device_memory_ = std::move(memory);
   return 0;
 }
 
 int MemoryRegion::Reregister(const Change& change) {
-  Region region = region_;
-  if (change.translation) {
-    region.host = static_cast<uint8_t*>(change.address);
-    region.length = change.length;
-    region.iova = reinterpret_cast<uint64_t>(change.address);
+  if (kind_ != Kind::kMemory) return EINVAL;
+  if (users > 0) return EBUSY;
+  void* const address = change.translation ? change.address : address_;
+  const uint64_t length = change.translation ? change.length : length_;
+  const uint64_t iova = change.translation
+                            ? reinterpret_cast<uint64_t>(change.address)
+                            : region_.iova;
+  Region region;
+  if (const int error =
+          Examine(address, length, iova,
+                  change.rights ? change.access : region_.access, &region)) {
+    return error;
   }
-  if (change.rights) region.access = change.access;
-  if ((region.access & kAccessZeroBased) != 0) region.iova = 0;
-  if (const int error = Check(region); error != 0) return error;
-  if (change.pd != nullptr) region.pd = change.pd->id;
+  region.key = region_.key;
+  region.pd = change.pd != nullptr ? change.pd->id : pd_->id;
   pd_->context.regions().Replace(region);
   region_ = region;
+  address_ = address;
+  length_ = length;
   // The old memory may be given back, the old rights be relied upon to be gone.
   pd_->context.WaitForLanes();
   if (change.pd != nullptr) {

@@ -8,6 +8,7 @@
 
 #include "rxe_user/memory/region_table.h"
 #include "rxe_user/objects/context.h"
+#include "rxe_user/objects/device_memory.h"
 
 namespace rxe_user {
 
@@ -17,16 +18,29 @@ class MemoryRegion {
   // `access` is of transport::Access. With kAccessZeroBased, `iova` is ignored
   // and 0. Fails with EINVAL (remote write or atomic without local write, a
   // range that wraps around, unknown access), EFAULT (not mapped, or not
-  // writable while writing is asked for), EOPNOTSUPP (on demand paging).
+  // writable while writing is asked for).
+  //
+  // With kAccessOnDemand nothing need be mapped yet: uses of the region tell.
+  // If the address is 0 and the length UINT64_MAX, too, it is the whole address
+  // space (implicit on-demand paging).
   static int Register(ProtectionDomain& pd, void* address, uint64_t length,
                       uint64_t iova, uint32_t access,
                       std::unique_ptr<MemoryRegion>* out);
+  // ibv_alloc_null_mr(3): any address, of the upper half excepted; no R_Key.
+  static std::unique_ptr<MemoryRegion> Null(ProtectionDomain& pd);
+  // ibv_reg_dm_mr(3): zero-based, as `access` has to say. Keeps `memory`.
+  static int RegisterDeviceMemory(ProtectionDomain& pd,
+                                  std::shared_ptr<DeviceMemory> memory,
+                                  uint64_t offset, uint64_t length,
+                                  uint32_t access,
+                                  std::unique_ptr<MemoryRegion>* out);
 
   // Withdraws the key. When it returns, nothing reaches the memory any more.
   ~MemoryRegion();
 
   // ibv_rereg_mr(3). Each null or negative part stays as it is. The key stays
-  // the same. Errors as Register; then the region is as it was.
+  // the same. Errors as Register; then the region is as it was. EINVAL also for
+  // null regions and device memory, EBUSY while a window is bound.
   struct Change {
     ProtectionDomain* pd = nullptr;
     bool translation = false;
@@ -40,15 +54,26 @@ class MemoryRegion {
   uint32_t key() const { return region_.key; }
   ProtectionDomain& domain() const { return *pd_; }
   const Region& region() const { return region_; }
+  // As the application registered it: null for null regions and device memory.
+  void* address() const { return address_; }
+  uint64_t length() const { return length_; }
+  bool is_null() const { return kind_ == Kind::kNull; }
 
   // Windows that are bound to it, and imported handles of it.
   std::atomic<int> users{0};
 
  private:
-  MemoryRegion(ProtectionDomain& pd, const Region& region);
+  enum class Kind { kMemory, kNull, kDevice };
+
+  MemoryRegion(ProtectionDomain& pd, Kind kind, const Region& region,
+               void* address, uint64_t length);
 
   ProtectionDomain* pd_;
+  const Kind kind_;
   Region region_;
+  void* address_;
+  uint64_t length_;
+  std::shared_ptr<DeviceMemory> device_memory_;
 };
 
 }  // namespace rxe_user

@@ -67,7 +67,12 @@ TEST_F(QueryTest, TheDevice) {
   EXPECT_EQ(std::memcmp(&extended.orig_attr, &attr, sizeof(attr)), 0);
   EXPECT_NE(extended.completion_timestamp_mask, 0u);
   EXPECT_GT(extended.hca_core_clock, 0u);
-  EXPECT_EQ(extended.odp_caps.general_caps, 0u);
+  EXPECT_EQ(extended.odp_caps.general_caps,
+            uint64_t{IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT});
+  EXPECT_EQ(extended.odp_caps.per_transport_caps.rc_odp_caps, 0x3fu);
+  EXPECT_EQ(extended.odp_caps.per_transport_caps.uc_odp_caps, 0x27u);
+  EXPECT_EQ(extended.odp_caps.per_transport_caps.ud_odp_caps, 0x23u);
+  EXPECT_GT(extended.max_dm_size, 0u);
   EXPECT_EQ(ibv_query_device(nullptr, &attr), EINVAL);
 }
 

@@ -23,6 +23,7 @@
 #include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
+#include "rxe_user/objects/device_memory.h"
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/memory_region.h"
 #include "rxe_user/objects/queue_pair.h"
@@ -74,8 +75,9 @@ struct Context : verbs_context {
 // by the handle that seems to be in it: so each is as long as that takes.
 inline constexpr size_t kLeastObject =
     std::max({offsetof(ibv_pd, handle), offsetof(ibv_mr, handle),
-              offsetof(ibv_ah, handle), offsetof(ibv_cq, handle),
-              offsetof(ibv_srq, handle), offsetof(ibv_qp, handle)}) +
+              offsetof(ibv_dm, handle), offsetof(ibv_ah, handle),
+              offsetof(ibv_cq, handle), offsetof(ibv_srq, handle),
+              offsetof(ibv_qp, handle)}) +
     sizeof(uint32_t);
 
 struct alignas(64) Pd : ibv_pd {  // for kLeastObject
@@ -87,6 +89,12 @@ struct alignas(64) Pd : ibv_pd {  // for kLeastObject
 struct Mr : ibv_mr {
   Context* owner;
   std::shared_ptr<rxe_user::MemoryRegion> region;
+};
+
+struct Dm : ibv_dm {
+  Context* owner;
+  // Shared with regions and imported handles.
+  std::shared_ptr<rxe_user::DeviceMemory> memory;
 };
 
 struct Ah : ibv_ah {
@@ -120,9 +128,9 @@ struct Srq : ibv_srq {
   std::unique_ptr<rxe_user::SharedReceiveQueue> queue;
 };
 
-static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Ah), sizeof(Channel),
-                        sizeof(Cq), sizeof(Srq), sizeof(ibv_qp)}) >=
-              kLeastObject);
+static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Dm), sizeof(Ah),
+                        sizeof(Channel), sizeof(Cq), sizeof(Srq),
+                        sizeof(ibv_qp)}) >= kLeastObject);
 
 // What ibv_wr_start .. ibv_wr_complete gather. The vectors keep their memory
 // from one critical region to the next.
@@ -265,6 +273,15 @@ int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
 ibv_srq* CreateSrqEx(ibv_context* context, ibv_srq_init_attr_ex* attr);
+// A handle of `region`; null and ENOMEM if there are too many.
+ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region);
+ibv_mr* AllocNullMr(ibv_pd* pd);
+int AdviseMr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
+             ibv_sge* list, uint32_t count);
+ibv_dm* AllocDm(ibv_context* context, ibv_alloc_dm_attr* attr);
+int FreeDm(ibv_dm* dm);
+ibv_mr* RegDmMr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
+                unsigned int access);
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr,
               size_t size);
 int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input* input,

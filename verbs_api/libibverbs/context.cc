@@ -93,6 +93,11 @@ void InitContextOps(Context* context) {
   context->create_cq_ex = CreateCqEx;
   context->create_qp_ex = CreateQpEx;
   context->create_srq_ex = CreateSrqEx;
+  context->alloc_null_mr = AllocNullMr;
+  context->advise_mr = AdviseMr;
+  context->alloc_dm = AllocDm;
+  context->free_dm = FreeDm;
+  context->reg_dm_mr = RegDmMr;
   context->close_xrcd = CloseXrcd;
 }
 

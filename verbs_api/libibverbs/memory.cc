@@ -1,7 +1,9 @@
 // Protection domains and memory regions: ibv_alloc_pd(3), ibv_reg_mr(3),
-// ibv_rereg_mr(3), ibv_import_pd(3), ibv_import_mr(3).
+// ibv_rereg_mr(3), ibv_alloc_null_mr(3), ibv_advise_mr(3), ibv_import_pd(3),
+// ibv_import_mr(3).
 #include <stdlib.h>
 
+#include "rxe_user/memory/probe.h"
 #include "rxe_user/objects/memory_region.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
@@ -31,22 +33,6 @@ void HidePd(Pd* pd) {
   Release(context);
 }
 
-ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region) {
-  auto mr = std::make_unique<Mr>();
-  mr->context = &pd->owner->context;
-  mr->pd = pd;
-  mr->addr = region->region().host;
-  mr->length = region->region().length;
-  mr->lkey = region->key();
-  mr->rkey = region->key();
-  mr->owner = pd->owner;
-  mr->region = std::move(region);
-  mr->handle = Handles<Mr>().Add(mr.get());
-  if (mr->handle == 0) return Fail(ENOMEM);
-  Retain(mr->owner);
-  return mr.release();
-}
-
 void HideMr(Mr* mr) {
   Handles<Mr>().Remove(mr->handle);
   Context* context = mr->owner;
@@ -70,7 +56,82 @@ ibv_mr* Register(ibv_pd* ibv, void* address, size_t length, uint64_t iova,
   });
 }
 
+// One SGE of ibv_advise_mr. 0 or its errno value.
+int CheckAdvice(Pd* pd, const rxe_user::Region& region, bool write,
+                const ibv_sge& sge) {
+  if (region.pd != pd->domain->id) return EPERM;
+  if ((region.access & IBV_ACCESS_ON_DEMAND) == 0) return EINVAL;
+  if (write && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
+  const uint64_t offset = sge.addr - region.iova;
+  if (sge.addr < region.iova || offset > region.length ||
+      sge.length > region.length - offset) {
+    return EFAULT;
+  }
+  return 0;
+}
+
 }  // namespace
+
+ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region) {
+  auto mr = std::make_unique<Mr>();
+  mr->context = &pd->owner->context;
+  mr->pd = pd;
+  mr->addr = region->address();
+  mr->length = region->length();
+  mr->lkey = region->key();
+  mr->rkey = region->is_null() ? 0 : region->key();
+  mr->owner = pd->owner;
+  mr->region = std::move(region);
+  mr->handle = Handles<Mr>().Add(mr.get());
+  if (mr->handle == 0) return Fail(ENOMEM);
+  Retain(mr->owner);
+  return mr.release();
+}
+
+ibv_mr* AllocNullMr(ibv_pd* ibv) {
+  return PointerCall([&]() -> ibv_mr* {
+    Pd* pd = Find(ibv);
+    if (pd == nullptr) return Fail(EINVAL);
+    return ShowMr(pd, rxe_user::MemoryRegion::Null(*pd->domain));
+  });
+}
+
+// Pages are where the processor has them, so to prefetch is to fault them in:
+// at once, whether the caller wants to wait for it (IBV_ADVISE_MR_FLAG_FLUSH)
+// or not.
+int AdviseMr(ibv_pd* ibv, ibv_advise_mr_advice advice, uint32_t flags,
+             ibv_sge* list, uint32_t count) {
+  return ErrnoCall([&]() -> int {
+    Pd* pd = Find(ibv);
+    if (pd == nullptr || (flags & ~IBV_ADVISE_MR_FLAG_FLUSH) != 0) {
+      return EINVAL;
+    }
+    const int wanted = Raw(advice);
+    if (wanted != IBV_ADVISE_MR_ADVICE_PREFETCH &&
+        wanted != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
+        wanted != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
+      return ENOTSUP;
+    }
+    if (list == nullptr || count == 0) return EINVAL;
+    const bool write = wanted == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    rxe_user::RegionTable& regions = pd->domain->context.regions();
+    for (uint32_t i = 0; i < count; ++i) {
+      rxe_user::Region region;
+      if (!regions.Find(list[i].lkey, &region)) return EFAULT;
+      if (const int error = CheckAdvice(pd, region, write, list[i])) {
+        return error;
+      }
+      if (wanted == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) continue;
+      const uint64_t address = reinterpret_cast<uint64_t>(region.host) +
+                               (list[i].addr - region.iova);
+      if (const int error = rxe_user::PopulateMemory(
+              reinterpret_cast<const void*>(address), list[i].length, write)) {
+        return error;
+      }
+    }
+    return 0;
+  });
+}
 
 VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
   return PointerCall([&]() -> ibv_pd* {
@@ -177,8 +238,8 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
           return input_error(error);
         }
         if (pd != nullptr) mr->pd = pd;
-        mr->addr = mr->region->region().host;
-        mr->length = mr->region->region().length;
+        mr->addr = mr->region->address();
+        mr->length = mr->region->length();
         return 0;
       },
       input_error);
@@ -210,12 +271,6 @@ VERBS_EXPORT void ibv_unimport_mr(ibv_mr* ibv) {
   const NoCancellation no_cancellation;
   if (Mr* mr = Find(ibv)) HideMr(mr);
 }
-
-VERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* /*context*/,
-                                   uint32_t /*handle*/) {
-  return Fail(EOPNOTSUPP);
-}
-VERBS_EXPORT void ibv_unimport_dm(ibv_dm* /*dm*/) {}
 
 // --- Version nodes 1.15 to 1.18, which Debian's header does not have yet
 // (manual pages ibv_reg_mr_ex(3), ibv_alloc_buf(3), ibv_alloc_user_buf(3)).
@@ -262,10 +317,6 @@ VERBS_EXPORT void* ibv_alloc_dmah(ibv_context* /*context*/, void* /*attr*/) {
   return Fail(EOPNOTSUPP);
 }
 VERBS_EXPORT int ibv_dealloc_dmah(void* /*dmah*/) { return EOPNOTSUPP; }
-
-VERBS_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm* /*dm*/) {
-  return FailMinusOne(EOPNOTSUPP);
-}
 
 VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
   return PointerCall([&]() -> void* {

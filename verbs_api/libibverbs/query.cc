@@ -56,6 +56,18 @@ void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
   attr->phys_port_cnt = 1;
 }
 
+// The processor's own page faults are taken wherever memory is used.
+void FillOdp(ibv_odp_caps* caps) {
+  constexpr uint32_t kUd =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  constexpr uint32_t kUc = kUd | IBV_ODP_SUPPORT_WRITE;
+  caps->general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  caps->per_transport_caps.ud_odp_caps = kUd;
+  caps->per_transport_caps.uc_odp_caps = kUc;
+  caps->per_transport_caps.rc_odp_caps =
+      kUc | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+}
+
 // The InfiniBand width and speed that stand for an Ethernet speed.
 struct Rate {
   uint64_t mbps;
@@ -124,6 +136,8 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   full.hca_core_clock = 1'000'000;  // kHz: time stamps are nanoseconds
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
   full.phys_port_cnt_ex = 1;
+  FillOdp(&full.odp_caps);
+  full.max_dm_size = rxe_user::kMaxDeviceMemory;
   // Newer programs pass a larger structure.
   std::memset(attr, 0, size);
   std::memcpy(attr, &full, std::min(size, sizeof(full)));

@@ -1,0 +1,117 @@
+// Device memory: ibv_alloc_dm(3), ibv_reg_dm_mr(3), ibv_import_dm(3).
+#include "rxe_user/objects/device_memory.h"
+
+#include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
+
+namespace verbs_api {
+namespace {
+
+int MemcpyToDm(ibv_dm* ibv, uint64_t offset, const void* host, size_t length) {
+  const NoCancellation no_cancellation;
+  Dm* dm = Find(ibv);
+  if (dm == nullptr) return Refuse(EINVAL);
+  const int error = dm->memory->CopyIn(offset, host, length);
+  return error == 0 ? 0 : Refuse(error);
+}
+
+int MemcpyFromDm(void* host, ibv_dm* ibv, uint64_t offset, size_t length) {
+  const NoCancellation no_cancellation;
+  Dm* dm = Find(ibv);
+  if (dm == nullptr) return Refuse(EINVAL);
+  const int error = dm->memory->CopyOut(host, offset, length);
+  return error == 0 ? 0 : Refuse(error);
+}
+
+ibv_dm* ShowDm(Context* context,
+               std::shared_ptr<rxe_user::DeviceMemory> memory) {
+  auto dm = std::make_unique<Dm>();
+  dm->context = &context->context;
+  dm->memcpy_to_dm = MemcpyToDm;
+  dm->memcpy_from_dm = MemcpyFromDm;
+  dm->comp_mask = IBV_DM_MASK_HANDLE;
+  dm->owner = context;
+  dm->memory = std::move(memory);
+  dm->handle = Handles<Dm>().Add(dm.get());
+  if (dm->handle == 0) return Fail(ENOMEM);
+  Retain(context);
+  return dm.release();
+}
+
+void HideDm(Dm* dm) {
+  Handles<Dm>().Remove(dm->handle);
+  Context* context = dm->owner;
+  delete dm;
+  Release(context);
+}
+
+}  // namespace
+
+ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
+  return PointerCall([&]() -> ibv_dm* {
+    Context* context = Find(ibv);
+    if (context == nullptr || attr == nullptr || attr->comp_mask != 0) {
+      return Fail(EINVAL);
+    }
+    std::shared_ptr<rxe_user::DeviceMemory> memory;
+    if (const int error = rxe_user::DeviceMemory::Allocate(
+            *context->device, attr->length, attr->log_align_req, &memory)) {
+      return Fail(error);
+    }
+    return ShowDm(context, std::move(memory));
+  });
+}
+
+int FreeDm(ibv_dm* ibv) {
+  const NoCancellation no_cancellation;
+  if (IsInherited(ibv)) return 0;
+  Dm* dm = Find(ibv);
+  if (dm == nullptr) return Refuse(EINVAL);
+  // By regions, or by handles that were imported.
+  if (dm->memory.use_count() > 1) return Refuse(EBUSY);
+  HideDm(dm);
+  return 0;
+}
+
+ibv_mr* RegDmMr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, uint64_t offset, size_t length,
+                unsigned int access) {
+  return PointerCall([&]() -> ibv_mr* {
+    Pd* pd = Find(ibv_pd);
+    Dm* dm = Find(ibv_dm);
+    if (pd == nullptr || dm == nullptr ||
+        &dm->memory->context() != &pd->domain->context) {
+      return Fail(EINVAL);
+    }
+    access &= ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
+    std::unique_ptr<rxe_user::MemoryRegion> region;
+    if (const int error = rxe_user::MemoryRegion::RegisterDeviceMemory(
+            *pd->domain, dm->memory, offset, length, access, &region)) {
+      return Fail(error);
+    }
+    return ShowMr(pd, std::move(region));
+  });
+}
+
+VERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* ibv, uint32_t handle) {
+  return PointerCall([&]() -> ibv_dm* {
+    Context* context = Find(ibv);
+    if (context == nullptr) return Fail(EINVAL);
+    Dm* dm = Handles<Dm>().Find(handle);
+    if (dm == nullptr || &dm->memory->context() != context->device.get()) {
+      return Fail(ENOENT);
+    }
+    return ShowDm(context, dm->memory);
+  });
+}
+
+VERBS_EXPORT void ibv_unimport_dm(ibv_dm* ibv) {
+  const NoCancellation no_cancellation;
+  if (Dm* dm = Find(ibv)) HideDm(dm);
+}
+
+// Of a version node that Debian's header does not have yet.
+VERBS_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm* /*dm*/) {
+  return FailMinusOne(EOPNOTSUPP);
+}
+
+}  // namespace verbs_api
