@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/broker/mad_queue.h"
 #include "rxe_user/broker/token_bucket.h"
 
 namespace rxe_user::broker {
@@ -21,6 +22,10 @@ using Clock = std::chrono::steady_clock;
 // How often positions are looked at again while sockets that we do not hold
 // stand among ours.
 inline constexpr std::chrono::milliseconds kSettleGaps{1000};
+
+// What the broker may have said to a client that has not read it: bytes, with
+// what the kernel needs for each message.
+inline constexpr int kClientSendBuffer = 212'992;
 
 // Handlers that wait for it hold a shared pointer: one that was dropped lives
 // on, closed, until the last of them has been called.
@@ -50,6 +55,9 @@ struct Client {
   boost::asio::steady_timer open_retry;
 
   TokenBucket strays{kStraysPerSecond, kStrayBurst};
+
+  // MADs that wait for room in its connection.
+  MadQueue mads;
 };
 
 }  // namespace rxe_user::broker

@@ -98,6 +98,8 @@ absl::Status StatusOf(Refusal refusal, const Text& text) {
       return absl::UnavailableError(line);
     case Refusal::kNoAddress:
       return absl::NotFoundError(line);
+    case Refusal::kServiceTaken:
+      return absl::AlreadyExistsError(line);
     case Refusal::kOther:
       break;
   }

@@ -11,11 +11,16 @@
 //   Open(address)                        ->
 //                                        <-  OpenReply(index) + socket, anchor
 //   Stray(datagram of another slot)      ->
-//                                        <-  Stray(datagram of this slot)
+//                                        <-  Stray(datagram of this slot, or
+//                                            for its queue pair 1)
+//   Reserve(token, service ID)           ->
+//                                        <-  ReserveReply(token)
+//   Unreserve(token)                     ->
 // After the broker has died, to its successor, which grants the slot again:
 //   Hello(own slot) + ledger             ->
 //                                        <-  HelloReply(slot) + new ledger
 //   Restore(address, index) + socket, anchor   (once per address)
+//   Reserve(token, service ID)                 (once per service ID)
 //   RestoreEnd                           ->
 //
 // The *anchor socket* is a copy of slot 0's, which stands first in its group:
@@ -33,14 +38,15 @@
 
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/qpn.h"
+#include "rxe_user/broker/service_table.h"
 
 namespace rxe_user::broker {
 
 // Raised with every change of this file or of ledger.h; stands in the name too,
 // so that libraries and brokers of different versions do not meet: the second
 // one finds the port taken, and says by what.
-inline constexpr uint16_t kProtocolVersion = 2;
-inline constexpr std::string_view kSocketName = "rxe_user/port-broker/2";
+inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr std::string_view kSocketName = "rxe_user/port-broker/3";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
 
@@ -52,6 +58,9 @@ enum class Type : uint16_t {
   kRestore = 5,
   kRestoreEnd = 6,
   kStray = 7,
+  kReserve = 8,
+  kReserveReply = 9,
+  kUnreserve = 10,
 };
 
 // Why a request was refused. `text` of the reply says it to people.
@@ -64,6 +73,7 @@ enum class Refusal : uint32_t {
   kPortTaken = 5,  // something else holds the port at this address
   kNoAddress = 6,  // no such local address
   kOther = 7,
+  kServiceTaken = 8,  // the service ID is another's
 };
 
 struct Header {
@@ -111,6 +121,29 @@ struct RestoreEnd {
   Header header{.type = Type::kRestoreEnd};
 };
 
+// A service ID that the client keeps from others and, if it listens, gets
+// requests for. With the token of an earlier one, changes that.
+struct Reserve {
+  Header header{.type = Type::kReserve};
+  uint32_t token = 0;  // the client's name for it
+  // For the reply. 0: none is wanted but a refusal.
+  uint32_t sequence = 0;
+  Service service;
+};
+
+struct ReserveReply {
+  Header header{.type = Type::kReserveReply};
+  Refusal refusal = Refusal::kNone;
+  uint32_t token = 0;
+  uint32_t sequence = 0;
+  Text text;
+};
+
+struct Unreserve {
+  Header header{.type = Type::kUnreserve};
+  uint32_t token = 0;
+};
+
 // Followed by `length` bytes of UDP payload. The slot that it is meant for is
 // told by the destination queue pair in there.
 struct StrayHead {
@@ -131,7 +164,9 @@ inline constexpr int kMaxMessageFds = 2;
 static_assert(std::is_trivially_copyable_v<HelloReply> &&
               std::is_trivially_copyable_v<OpenReply> &&
               std::is_trivially_copyable_v<Restore> &&
-              std::is_trivially_copyable_v<StrayHead>);
+              std::is_trivially_copyable_v<StrayHead> &&
+              std::is_trivially_copyable_v<Reserve> &&
+              std::is_trivially_copyable_v<ReserveReply>);
 static_assert(sizeof(StrayHead) + kMaxStrayBytes <= kMaxMessageBytes);
 
 }  // namespace rxe_user::broker

@@ -143,6 +143,8 @@ void Server::Accept() {
     client->connection.assign(fd.get(), error);
     if (error) continue;
     (void)fd.Release();
+    const int half = kClientSendBuffer / 2;  // the kernel doubles it
+    (void)setsockopt(client->fd(), SOL_SOCKET, SO_SNDBUF, &half, sizeof(half));
     client->uid = peer.uid;
     client->trusted = trusted;
     client->hello_deadline.expires_after(kHelloTime);
@@ -214,6 +216,10 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
       client->restoring = false;
       EndRecoveryIfDone();
       return Next::kKeep;
+    case Type::kReserve:
+      return OnReserve(*client, message);
+    case Type::kUnreserve:
+      return OnUnreserve(*client, message);
     case Type::kStray: {
       const std::optional<Message::StrayView> stray = message.AsStray();
       if (!stray.has_value()) return Next::kClose;
@@ -296,6 +302,7 @@ void Server::Drop(const ClientPtr& client) {
     }
     ledger_.data().used[slot] = 0;
     holders_[slot] = nullptr;
+    qp1_.Forget(slot);
     FreeUnusedGroups();
   }
   error_code ignored;

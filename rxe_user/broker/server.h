@@ -33,6 +33,7 @@
 #include "rxe_user/broker/client.h"
 #include "rxe_user/broker/group.h"
 #include "rxe_user/broker/ledger.h"
+#include "rxe_user/broker/management.h"
 #include "rxe_user/broker/message.h"
 
 namespace rxe_user::broker {
@@ -78,12 +79,25 @@ class Server {
   void RetryOpen(const ClientPtr& client);
   bool TryOpen(Client& client);
   void OnStray(Client& client, const Message::StrayView& stray);
-  void WatchManagement(const Group& group);
-  void AwaitManagement(boost::asio::posix::stream_descriptor& socket);
   void Record(const Group& group);
   Group* Find(const LocalAddress& local);
   bool MayHaveOneMore(const Client& client) const;
   void FreeUnusedGroups();
+
+  // --- Queue pair 1 (server_management.cc).
+  Next OnReserve(Client& client, Message& message);
+  Next OnUnreserve(Client& client, Message& message);
+  void WatchManagement(const Group& group);
+  void AwaitManagement(const LocalAddress& local,
+                       boost::asio::posix::stream_descriptor& socket);
+  void ReadManagement(const LocalAddress& local, int fd);
+  void OnStrayMad(const Client& client, const Message::StrayView& stray);
+  Management::Verdict Route(const Management::Datagram& datagram);
+  // Null if the slot is nobody's.
+  Client* HolderOf(uint8_t slot) const { return holders_[slot]; }
+  void HandOn(const Management::Datagram& datagram,
+              const Management::Verdict& verdict);
+  void SendMads(const ClientPtr& client);
 
   // --- Recovery after a dead broker (server_recovery.cc).
   void StartRecovery();
@@ -113,7 +127,7 @@ class Server {
   std::map<LocalAddress, Group> groups_;
   // Slot 0's sockets, copies of the groups' descriptors.
   std::map<LocalAddress, boost::asio::posix::stream_descriptor> management_;
-  uint64_t management_dropped_ = 0;
+  Management qp1_;
 
   // Whether new clients wait for the old ones to come back.
   bool recovering_ = false;

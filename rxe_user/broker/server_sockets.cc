@@ -32,7 +32,6 @@ constexpr milliseconds kOpenRetry{10};
 // we may open that these are at most. Each may cost two more, for its group.
 constexpr size_t kMaxSocketsOfUser = 1024;
 constexpr size_t kPartOfDescriptors = 16;
-constexpr int kManagementBatch = 64;
 constexpr int kMaxStrayBacklog = 64 << 10;
 
 Refusal RefusalOf(const absl::Status& status) {
@@ -186,10 +185,7 @@ void Server::OnStray(Client& client, const Message::StrayView& stray) {
   const std::optional<uint32_t> qpn = wire::PeekDestQpn(stray.bytes);
   if (!qpn.has_value() || !client.strays.Take(MonotonicMs())) return;
   const uint8_t slot = SlotOf(*qpn);
-  if (slot == 0) {
-    ++management_dropped_;
-    return;
-  }
+  if (slot == 0) return OnStrayMad(client, stray);
   Client* const other = holders_[slot];
   if (other == nullptr || other == &client) return;
   // The sender could forge the source address.
@@ -204,31 +200,6 @@ void Server::OnStray(Client& client, const Message::StrayView& stray) {
       {reinterpret_cast<const uint8_t*>(&stray.head), sizeof(stray.head)},
       stray.bytes};
   SendRecord(other->fd(), parts);
-}
-
-void Server::WatchManagement(const Group& group) {
-  if (group.management_fd() < 0 || management_.contains(group.address())) {
-    return;
-  }
-  UniqueFd copy(fcntl(group.management_fd(), F_DUPFD_CLOEXEC, 3));
-  stream_descriptor socket(io_);
-  error_code error;
-  if (copy.valid()) socket.assign(copy.get(), error);
-  if (!copy.valid() || error) return;  // with the next request, perhaps
-  (void)copy.Release();
-  AwaitManagement(
-      management_.emplace(group.address(), std::move(socket)).first->second);
-}
-
-// QP1: connection management belongs here.
-void Server::AwaitManagement(stream_descriptor& socket) {
-  socket.async_wait(stream_descriptor::wait_read, [this,
-                                                   &socket](error_code error) {
-    if (error) return;
-    management_dropped_ +=
-        static_cast<uint64_t>(Drain(socket.native_handle(), kManagementBatch));
-    AwaitManagement(socket);
-  });
 }
 
 }  // namespace rxe_user::broker

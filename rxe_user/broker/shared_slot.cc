@@ -1,5 +1,6 @@
 #include "rxe_user/broker/shared_slot.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,24 @@ constexpr std::chrono::milliseconds kRetryRefused{1000};
 // How long clients of root's broker leave it to root to start the next one.
 constexpr int64_t kLetRootMs = 1500;
 constexpr int kMessagesPerCall = 64;
+// What is kept of what comes while an answer is awaited.
+constexpr size_t kMostEarly = 256;
+constexpr char kForked[] =
+    "the device was opened before fork(); open it in the child";
+constexpr char kNoAnswer[] =
+    "the port broker of this network namespace does not answer";
+
+// Waits for room until the deadline.
+template <typename T>
+bool SendSoon(int socket, const T& message, int64_t deadline_ms) {
+  while (!Send(socket, message)) {
+    const int64_t left = deadline_ms - MonotonicMs();
+    if (errno != EAGAIN || left <= 0) return false;
+    pollfd p{socket, POLLOUT, 0};
+    poll(&p, 1, static_cast<int>(left));
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -90,7 +109,7 @@ void SharedSlot::RetryAfter(std::chrono::milliseconds pause) {
   if (changed_) changed_();
 }
 
-bool SharedSlot::RestoreAll(const Session& session) {
+bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
   for (const Held& h : held_) {
     Restore message;
     message.index = h.index;
@@ -100,7 +119,13 @@ bool SharedSlot::RestoreAll(const Session& session) {
       return false;
     }
   }
-  return Send(session.socket.get(), RestoreEnd{});
+  for (const auto& [token, service] : services_) {
+    broker::Reserve message;
+    message.token = token;
+    message.service = service;
+    if (!SendSoon(session.socket.get(), message, deadline_ms)) return false;
+  }
+  return SendSoon(session.socket.get(), RestoreEnd{}, deadline_ms);
 }
 
 // The broker has gone: finds or starts another and hands the sockets back.
@@ -125,7 +150,7 @@ bool SharedSlot::Recover(int64_t budget_ms) {
     RetryAfter(kRetryRefused);
     return false;
   }
-  if (!session.ok() || !RestoreAll(*session)) {
+  if (!session.ok() || !RestoreAll(*session, now + budget_ms)) {
     RetryAfter(kRetry);
     return false;
   }
@@ -138,15 +163,23 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
   for (int i = 0; i < kMessagesPerCall && !dead_; ++i) {
     {
       const std::lock_guard lock(requests_);
-      const Message::Outcome outcome = connection_.valid()
-                                           ? message.Receive(connection_.get())
-                                           : Message::Outcome::kClosed;
-      if (outcome == Message::Outcome::kNothing) return;
-      if (outcome == Message::Outcome::kClosed) {
-        if (!connection_.valid() && Clock::now() < retry_at()) return;
-        if (!Recover(kRecoverMs)) return;
-        continue;
+      if (!TakeEarly(message)) {
+        const Message::Outcome outcome =
+            connection_.valid() ? message.Receive(connection_.get())
+                                : Message::Outcome::kClosed;
+        if (outcome == Message::Outcome::kNothing) return;
+        if (outcome == Message::Outcome::kClosed) {
+          if (!connection_.valid() && Clock::now() < retry_at()) return;
+          if (!Recover(kRecoverMs)) return;
+          continue;
+        }
       }
+    }
+    const std::optional<ReserveReply> refused = message.As<ReserveReply>();
+    if (refused.has_value() && refused->sequence == 0) {
+      Warn(
+          "a service ID that this process listens on has become another's "
+          "while the port broker was gone");
     }
     const std::optional<Message::StrayView> view = message.AsStray();
     if (!view.has_value()) continue;
@@ -161,6 +194,48 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
   }
 }
 
+void SharedSlot::KeepEarly(Message& message) {
+  if (early_.size() < kMostEarly && message.AsStray().has_value()) {
+    early_.push_back(std::move(message));
+    message = Message();
+  }
+}
+
+bool SharedSlot::TakeEarly(Message& message) {
+  if (early_.empty()) return false;
+  message = std::move(early_.front());
+  early_.pop_front();
+  if (early_.empty() && connection_.valid()) {
+    retry_at_ = Clock::time_point::max();
+  }
+  return true;
+}
+
+void SharedSlot::AnnounceEarly() {
+  if (early_.empty()) return;
+  retry_at_ = Clock::now();
+  if (changed_) changed_();
+}
+
+template <typename T>
+bool SharedSlot::Ask(const T& request, Message& message,
+                     const std::function<bool()>& answered) {
+  const int64_t deadline = MonotonicMs() + kRequestMs;
+  while (MonotonicMs() < deadline) {
+    Message::Outcome outcome = Message::Outcome::kClosed;
+    if (connection_.valid() && Send(connection_.get(), request)) {
+      do {
+        outcome = Await(connection_.get(), deadline, message);
+        if (outcome == Message::Outcome::kMessage && answered()) return true;
+        if (outcome == Message::Outcome::kMessage) KeepEarly(message);
+      } while (outcome == Message::Outcome::kMessage);
+    }
+    if (outcome == Message::Outcome::kNothing) break;
+    if (!Recover(deadline - MonotonicMs())) break;
+  }
+  return false;
+}
+
 const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {
   const auto it = std::find_if(held_.begin(), held_.end(),
                                [&](const Held& h) { return h.local == local; });
@@ -169,12 +244,12 @@ const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {
 
 absl::StatusOr<int> SharedSlot::OpenAddress(const LocalAddress& local) {
   if (dead_) {
-    return absl::FailedPreconditionError(
-        "the device was opened before fork(); open it in the child");
+    return absl::FailedPreconditionError(kForked);
   }
   const std::lock_guard lock(requests_);
   if (Find(local) == nullptr) {
     const absl::Status status = Request(local);
+    AnnounceEarly();
     if (!status.ok()) return status;
   }
   const int copy = Find(local)->socket.Copy().Release();
@@ -182,44 +257,59 @@ absl::StatusOr<int> SharedSlot::OpenAddress(const LocalAddress& local) {
   return copy;
 }
 
-// Asks the broker for a socket, and the next one should this one die.
 absl::Status SharedSlot::Request(const LocalAddress& local) {
-  const int64_t deadline = MonotonicMs() + kRequestMs;
   Open open;
   open.address = local;
   Message message;
-  while (MonotonicMs() < deadline) {
-    if (!connection_.valid() || !Send(connection_.get(), open)) {
-      if (!Recover(deadline - MonotonicMs())) break;
-      continue;
-    }
-    std::optional<OpenReply> reply;
-    Message::Outcome outcome = Message::Outcome::kMessage;
-    // A stray that arrives meanwhile is dropped, as datagrams may be.
-    while (!reply.has_value() && outcome == Message::Outcome::kMessage) {
-      outcome = Await(connection_.get(), deadline, message);
-      reply = outcome == Message::Outcome::kMessage ? message.As<OpenReply>()
-                                                    : std::nullopt;
-    }
-    if (outcome == Message::Outcome::kNothing) break;
-    if (outcome == Message::Outcome::kClosed) {
-      if (!Recover(deadline - MonotonicMs())) break;
-      continue;
-    }
-    if (reply->address != local) continue;
-    const absl::Status status = StatusOf(reply->refusal, reply->text);
-    if (!status.ok()) return status;
-    Held held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
-              message.TakeFd(1)};
-    if (message.lost_fds() || !held.socket.valid()) {
-      return ErrnoStatus(EMFILE, "cannot take a socket from the port broker");
-    }
-    const std::lock_guard guard(descriptors_);
-    held_.push_back(std::move(held));
-    return absl::OkStatus();
+  std::optional<OpenReply> reply;
+  if (!Ask(open, message, [&] {
+        reply = message.As<OpenReply>();
+        return reply.has_value() && reply->address == local;
+      })) {
+    return absl::UnavailableError(kNoAnswer);
   }
-  return absl::UnavailableError(
-      "the port broker of this network namespace does not answer");
+  const absl::Status status = StatusOf(reply->refusal, reply->text);
+  if (!status.ok()) return status;
+  Held held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
+            message.TakeFd(1)};
+  if (message.lost_fds() || !held.socket.valid()) {
+    return ErrnoStatus(EMFILE, "cannot take a socket from the port broker");
+  }
+  const std::lock_guard guard(descriptors_);
+  held_.push_back(std::move(held));
+  return absl::OkStatus();
+}
+
+absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
+  if (dead_) return absl::FailedPreconditionError(kForked);
+  const std::lock_guard lock(requests_);
+  broker::Reserve reserve;
+  reserve.token = token;
+  reserve.sequence = ++sequence_ == 0 ? ++sequence_ : sequence_;
+  reserve.service = service;
+  Message message;
+  std::optional<ReserveReply> reply;
+  const bool answered = Ask(reserve, message, [&] {
+    reply = message.As<ReserveReply>();
+    return reply.has_value() && reply->sequence == reserve.sequence;
+  });
+  AnnounceEarly();
+  if (!answered) return absl::UnavailableError(kNoAnswer);
+  const absl::Status status = StatusOf(reply->refusal, reply->text);
+  if (status.ok()) services_[token] = service;
+  return status;
+}
+
+void SharedSlot::Unreserve(uint32_t token) {
+  if (dead_) return;
+  const std::lock_guard lock(requests_);
+  services_.erase(token);
+  broker::Unreserve unreserve;
+  unreserve.token = token;
+  // A broker that has died has forgotten it.
+  if (connection_.valid()) {
+    SendSoon(connection_.get(), unreserve, MonotonicMs() + kRequestMs);
+  }
 }
 
 void SharedSlot::Forward(const Stray& stray) {

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -29,6 +31,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   Clock::time_point retry_at() const override { return retry_at_; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override;
   void OnChange(std::function<void()> changed) override;
+  absl::Status Reserve(uint32_t token, const Service& service) override;
+  void Unreserve(uint32_t token) override;
   void Forward(const Stray& stray) override;
 
  private:
@@ -42,10 +46,21 @@ class SharedSlot final : public Slot, private ForkGuard {
   explicit SharedSlot(Session session);
   // These hold requests_.
   bool Recover(int64_t budget_ms);
-  bool RestoreAll(const Session& session);
+  bool RestoreAll(const Session& session, int64_t deadline_ms);
   void Use(Session session);
   void RetryAfter(std::chrono::milliseconds pause);
+  // Asks the broker for a socket.
   absl::Status Request(const LocalAddress& local);
+  // Sends a request, to the next broker if this one dies, until `answered` says
+  // that `message` is the answer; strays before it are kept. False if none
+  // comes.
+  template <typename T>
+  bool Ask(const T& request, Message& message,
+           const std::function<bool()>& answered);
+  void KeepEarly(Message& message);
+  bool TakeEarly(Message& message);
+  // Has OnReadable called for what was kept.
+  void AnnounceEarly();
   const Held* Find(const LocalAddress& local) const;
 
   // The child closes its copies: the broker learns from the end of a connection
@@ -63,7 +78,10 @@ class SharedSlot final : public Slot, private ForkGuard {
   std::atomic<Clock::time_point> retry_at_{Clock::time_point::max()};
   // One request at a time; whoever holds it may wait for the broker.
   std::mutex requests_;
-  TokenBucket strays_;             // under requests_
+  TokenBucket strays_;  // under requests_
+  // What came while an answer was awaited, for the next OnReadable.
+  std::deque<Message> early_;      // under requests_
+  uint32_t sequence_ = 0;          // under requests_, of the last Reserve
   std::function<void()> changed_;  // under requests_
   // Under requests_, while there is no broker:
   int64_t lost_since_ms_ = 0;
@@ -76,6 +94,7 @@ class SharedSlot final : public Slot, private ForkGuard {
   UniqueFd connection_;
   UniqueFd ledger_;
   std::vector<Held> held_;
+  std::map<uint32_t, Service> services_;  // under requests_, by token
 };
 
 }  // namespace rxe_user::broker

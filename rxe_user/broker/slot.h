@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/broker/service_table.h"
 #include "wire/address.h"
 
 namespace rxe_user {
@@ -73,6 +74,19 @@ class Slot {
   // made it change, which may hold locks of the slot. Set once, before the slot
   // is served.
   virtual void OnChange(std::function<void()> changed) { (void)changed; }
+
+  // --- Queue pair 1, whose datagrams come as strays to whom they are for.
+
+  // Keeps a service ID from other processes and, if it listens, asks for its
+  // requests. `token` is the caller's name for it, not 0; with one of before
+  // changes that one. kAlreadyExists: it is another's. May wait for the broker
+  // for some seconds. A slot that shares the port with nobody has nobody to
+  // keep it from.
+  virtual absl::Status Reserve(uint32_t token, const Service& service) {
+    (void)token, (void)service;
+    return absl::OkStatus();
+  }
+  virtual void Unreserve(uint32_t token) { (void)token; }
 
   // Hands a datagram for a foreign slot to the broker. Never blocks; drops
   // what it cannot pass on.

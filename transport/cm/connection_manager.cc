@@ -47,6 +47,9 @@ Connection& ConnectionManager::New(const wire::IpAddress& local,
   CmId id;
   do {
     id = random_->Next32();
+    if (config_.id_prefix.has_value()) {
+      id = uint32_t{*config_.id_prefix} << 24 | (id & 0xffffff);
+    }
   } while (id == 0 || connections_.contains(id));
   auto c = std::make_unique<Connection>();
   c->id = id;

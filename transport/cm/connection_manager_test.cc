@@ -459,5 +459,21 @@ TEST_F(ConnectionManagerTest, AReplyWithAQueuePairInUseIsStale) {
             CmRejectReason::kStaleConnection);
 }
 
+TEST(CommunicationIds, BeginWithThePrefixAndDiffer) {
+  TestHost a(1, {.id_prefix = 0x5a});
+  TestHost b(2, {.id_prefix = 0});
+  b.Listen();
+  const CmId first = a.Connect(b, 0x11, 0);
+  const CmId second = a.Connect(b, 0x12, 0);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(PrefixOf(first), 0x5a);
+  EXPECT_EQ(PrefixOf(second), 0x5a);
+  a.SendTo(b, 0);
+  const auto event = b.NextEvent();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(PrefixOf(event->id), 0);
+  EXPECT_NE(event->id, 0u);
+}
+
 }  // namespace
 }  // namespace transport::cm

@@ -32,12 +32,21 @@ Listener* Listeners::Find(ListenerId id) {
 }
 
 Listener* Listeners::Match(uint64_t service_id, const wire::IpAddress& local) {
+  const auto find = [&](const auto& same_mask, uint64_t mask,
+                        const wire::IpAddress& address) -> Listener* {
+    const auto found = same_mask.find({service_id & mask, address});
+    return found == same_mask.end() ? nullptr : Find(found->second);
+  };
   for (const auto& [mask, same_mask] : by_mask_) {
-    auto found = same_mask.find({service_id & mask, local});
-    if (found == same_mask.end()) {
-      found = same_mask.find({service_id & mask, wire::IpAddress{}});
+    if (Listener* const l = find(same_mask, mask, local)) return l;
+    if (local.is_v4()) {
+      if (Listener* const l =
+              find(same_mask, mask, wire::IpAddress::FromV4(0))) {
+        return l;
+      }
     }
-    if (found != same_mask.end()) return Find(found->second);
+    Listener* const l = find(same_mask, mask, wire::IpAddress{});
+    if (l != nullptr && !(local.is_v4() && l->options.ipv6_only)) return l;
   }
   return nullptr;
 }

@@ -27,7 +27,8 @@ class Listeners {
   // Null if there is none.
   Listener* Find(ListenerId id);
   // The one for a request: that with the most bits in its mask, and among these
-  // the one of this address rather than of all.
+  // the one of this address rather than of its family, and that rather than of
+  // all.
   Listener* Match(uint64_t service_id, const wire::IpAddress& local);
 
   size_t size() const { return listeners_.size(); }

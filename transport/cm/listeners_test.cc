@@ -27,6 +27,22 @@ TEST(ListenersTest, NarrowMasksAndAddressesComeFirst) {
   EXPECT_FALSE(listeners.Remove(all));
 }
 
+TEST(ListenersTest, WildcardsOfAFamily) {
+  const wire::IpAddress v6 = *wire::IpAddress::Parse("2001:db8::1");
+  Listeners listeners;
+  const ListenerId six =
+      listeners.Add({.service_id = 7, .local = {}, .ipv6_only = true});
+  EXPECT_EQ(listeners.Match(7, kA), nullptr);
+  EXPECT_EQ(listeners.Match(7, v6)->id, six);
+  const ListenerId four =
+      listeners.Add({.service_id = 7, .local = wire::IpAddress::FromV4(0)});
+  EXPECT_EQ(listeners.Match(7, kA)->id, four);
+  EXPECT_EQ(listeners.Match(7, v6)->id, six);
+  const ListenerId here = listeners.Add({.service_id = 7, .local = kA});
+  EXPECT_EQ(listeners.Match(7, kA)->id, here);
+  EXPECT_EQ(listeners.Match(7, kB)->id, four);
+}
+
 TEST(ListenersTest, TheSameTwiceIsRefused) {
   Listeners listeners;
   const ListenerId first = listeners.Add({.service_id = 7, .local = {}});

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "transport/base/types.h"
@@ -16,6 +17,9 @@ namespace transport::cm {
 // Names a connection, or one service ID resolution; its communication ID on
 // this side. Never 0. Owned by the application until it calls Destroy.
 using CmId = uint32_t;
+
+// Who gave an ID out, where several managers share an address (Config).
+constexpr uint8_t PrefixOf(CmId id) { return static_cast<uint8_t>(id >> 24); }
 using ListenerId = uint32_t;
 
 // Where communication IDs come from: nobody outside may be able to guess them.
@@ -112,8 +116,10 @@ struct ListenOptions {
   uint64_t service_id = 0;
   // Bits that count. All of them: this service ID alone.
   uint64_t mask = ~uint64_t{0};
-  // Unspecified: all local addresses.
+  // Unspecified: all local addresses; 0.0.0.0 (mapped): those of IPv4.
   wire::IpAddress local;
+  // With ::, those of IPv6 only.
+  bool ipv6_only = false;
   // Requests that the application has not answered yet; more are dropped, and
   // come again by the peer's retransmission.
   size_t backlog = 128;
@@ -145,6 +151,9 @@ struct ResolveOptions {
 };
 
 struct Config {
+  // The upper 8 bits of all communication IDs that are given out. Empty: they
+  // are as random as the others.
+  std::optional<uint8_t> id_prefix = std::nullopt;
   // Passive connections, and service ID resolutions, that are not established
   // or over: in all, and for each peer. Beyond that requests are dropped.
   size_t max_half_open = 4096;

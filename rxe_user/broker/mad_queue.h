@@ -1,0 +1,66 @@
+// What a process has not taken yet of the MADs that are for it. Bounded, and so
+// that what belongs to connections finds room when requests flood.
+#ifndef RXE_USER_BROKER_MAD_QUEUE_H_
+#define RXE_USER_BROKER_MAD_QUEUE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+
+#include "rxe_user/broker/protocol.h"
+#include "transport/cm/mad_packet.h"
+#include "wire/address.h"
+
+namespace rxe_user::broker {
+
+class MadQueue {
+ public:
+  static constexpr size_t kMost = 2048;
+  // Of these, requests that nobody has answered, in all and from one address.
+  static constexpr size_t kMostInitial = kMost * 3 / 4;
+  static constexpr size_t kMostInitialOfSource = kMost / 2;
+
+  struct Entry {
+    StrayHead head;
+    std::array<uint8_t, transport::cm::kMadPacketSize> bytes;
+    wire::IpAddress source;
+    bool initial = false;
+  };
+
+  // False: there is no room for it.
+  bool Push(const Entry& entry) {
+    if (entries_.size() >= kMost) return false;
+    if (entry.initial) {
+      if (initial_ >= kMostInitial) return false;
+      size_t& of_source = initial_of_[entry.source];
+      if (of_source >= kMostInitialOfSource) return false;
+      ++of_source;
+      ++initial_;
+    }
+    entries_.push_back(entry);
+    return true;
+  }
+  bool empty() const { return entries_.empty(); }
+  size_t size() const { return entries_.size(); }
+  const Entry& front() const { return entries_.front(); }
+  void Pop() {
+    const Entry& entry = entries_.front();
+    if (entry.initial) {
+      --initial_;
+      const auto of_source = initial_of_.find(entry.source);
+      if (--of_source->second == 0) initial_of_.erase(of_source);
+    }
+    entries_.pop_front();
+  }
+
+ private:
+  std::deque<Entry> entries_;
+  size_t initial_ = 0;
+  std::map<wire::IpAddress, size_t> initial_of_;
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_MAD_QUEUE_H_

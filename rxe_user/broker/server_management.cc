@@ -1,0 +1,234 @@
+// Queue pair 1: its sockets, and what it hands on to processes.
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/server.h"
+#include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
+
+namespace rxe_user::broker {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+using What = Management::Verdict::What;
+
+// Datagrams of one address before others have their turn.
+constexpr int kManagementBatch = 64;
+// More than a MAD's is no MAD's.
+constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
+constexpr size_t kMostServicesOfProcess = 1024;
+// What may wait in a client's connection, of kClientSendBuffer. A connection is
+// writable again when a quarter of that is in use.
+constexpr int kMaxMadBacklog = kClientSendBuffer * 5 / 8;
+
+transport::Time Now() {
+  return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+}
+
+// So that answers leave with the identification that their ICRC is made for,
+// and peers are heard that send no UDP checksum over IPv6, as RoCE allows.
+void Prepare(int fd, const LocalAddress& local) {
+  const auto set = [fd](int level, int option, int value) {
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+  };
+  if (local.address.is_v4()) {
+    set(IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  } else {
+    set(IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+    set(IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+  }
+}
+
+struct Sender {
+  wire::IpAddress address;
+  uint16_t port;
+};
+Sender SenderOf(const SocketAddress& from) {
+  if (from.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(from.storage);
+    return {wire::IpAddress::FromV4(v4.sin_addr.s_addr), ntohs(v4.sin_port)};
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from.storage);
+  return {wire::IpAddress::FromGid(v6.sin6_addr.s6_addr), ntohs(v6.sin6_port)};
+}
+
+}  // namespace
+
+Server::Next Server::OnReserve(Client& client, Message& message) {
+  const std::optional<Reserve> reserve = message.As<Reserve>();
+  if (!reserve.has_value()) return Next::kClose;
+  ReserveReply reply;
+  reply.token = reserve->token;
+  reply.sequence = reserve->sequence;
+  Service service = reserve->service;
+  service.local = Normalized(service.local);
+  if (qp1_.services().CountOf(*client.slot) >= kMostServicesOfProcess) {
+    reply.refusal = Refusal::kFull;
+    reply.text = MakeText("a process may reserve 1024 service IDs");
+  } else if (!qp1_.services().Set(*client.slot, reserve->token, service)) {
+    reply.refusal = Refusal::kServiceTaken;
+    reply.text = MakeText("the service ID is in use");
+  }
+  if (reply.sequence != 0 || reply.refusal != Refusal::kNone) {
+    // A client that does not read its replies loses them, and gives up.
+    Send(client.fd(), reply);
+  }
+  return Next::kKeep;
+}
+
+Server::Next Server::OnUnreserve(Client& client, Message& message) {
+  const std::optional<Unreserve> unreserve = message.As<Unreserve>();
+  if (!unreserve.has_value()) return Next::kClose;
+  qp1_.services().Remove(*client.slot, unreserve->token);
+  return Next::kKeep;
+}
+
+void Server::WatchManagement(const Group& group) {
+  if (group.management_fd() < 0 || management_.contains(group.address())) {
+    return;
+  }
+  UniqueFd copy(fcntl(group.management_fd(), F_DUPFD_CLOEXEC, 3));
+  stream_descriptor socket(io_);
+  error_code error;
+  if (copy.valid()) socket.assign(copy.get(), error);
+  if (!copy.valid() || error) return;  // with the next request, perhaps
+  Prepare(copy.Release(), group.address());
+  AwaitManagement(
+      group.address(),
+      management_.emplace(group.address(), std::move(socket)).first->second);
+}
+
+void Server::AwaitManagement(const LocalAddress& local,
+                             stream_descriptor& socket) {
+  socket.async_wait(stream_descriptor::wait_read,
+                    [this, local, &socket](error_code error) {
+                      if (error) return;
+                      ReadManagement(local, socket.native_handle());
+                      AwaitManagement(local, socket);
+                    });
+}
+
+void Server::ReadManagement(const LocalAddress& local, int fd) {
+  for (int i = 0; i < kManagementBatch; ++i) {
+    std::array<uint8_t, kReadBytes> bytes;
+    SocketAddress from;
+    from.size = sizeof(from.storage);
+    const ssize_t n =
+        recvfrom(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_TRUNC,
+                 reinterpret_cast<sockaddr*>(&from.storage), &from.size);
+    if (n < 0) return;
+    const Sender sender = SenderOf(from);
+    const Management::Datagram datagram = {
+        .local = local,
+        .source = sender.address,
+        .source_port = sender.port,
+        .bytes = std::span(bytes).first(
+            std::min(static_cast<size_t>(n), bytes.size()))};
+    const Management::Verdict verdict = Route(datagram);
+    if (verdict.what == What::kHandOn) HandOn(datagram, verdict);
+    if (verdict.what != What::kAnswer) continue;
+    std::array<uint8_t, transport::cm::kMadPacketSize> answer;
+    transport::cm::EmitMadPacket({.source = local.address,
+                                  .destination = sender.address,
+                                  .source_port = wire::kRoceUdpPort},
+                                 /*psn=*/0, verdict.answer, answer);
+    const SocketAddress to =
+        ToSocketAddress({sender.address, local.scope_id}, wire::kRoceUdpPort);
+    // The peer asks again.
+    (void)!sendto(fd, answer.data(), answer.size(), MSG_DONTWAIT, to.get(),
+                  to.size);
+  }
+}
+
+Management::Verdict Server::Route(const Management::Datagram& datagram) {
+  return qp1_.Route(
+      datagram,
+      [this](uint8_t slot) {
+        if (HolderOf(slot) != nullptr) return Management::Holder::kProcess;
+        return recovering_ || absent_.contains(slot)
+                   ? Management::Holder::kMayComeBack
+                   : Management::Holder::kNobody;
+      },
+      !recovering_ && absent_.empty() &&
+          std::none_of(clients_.begin(), clients_.end(),
+                       [](const ClientPtr& c) { return c->restoring; }),
+      Now());
+}
+
+// A MAD that GRO brought to a client's socket. The client could forge the
+// source address, so it reaches only processes of its own user.
+void Server::OnStrayMad(const Client& client, const Message::StrayView& stray) {
+  const Management::Datagram datagram = {
+      .local = {wire::IpAddress::FromGid(stray.head.destination), 0},
+      .source = wire::IpAddress::FromGid(stray.head.source),
+      .source_port = stray.head.source_port,
+      .bytes = stray.bytes};
+  const Management::Verdict verdict = Route(datagram);
+  if (verdict.what != What::kHandOn) return;
+  const Client* const holder = HolderOf(verdict.slot);
+  if (holder != nullptr && (client.uid == holder->uid || client.uid == 0)) {
+    HandOn(datagram, verdict);
+  }
+}
+
+void Server::HandOn(const Management::Datagram& datagram,
+                    const Management::Verdict& verdict) {
+  const auto holder = std::find_if(
+      clients_.begin(), clients_.end(),
+      [&](const ClientPtr& c) { return c.get() == HolderOf(verdict.slot); });
+  if (holder == clients_.end()) return;
+  MadQueue::Entry entry;
+  const wire::IpAddress& destination = datagram.local.address;
+  std::memcpy(entry.head.source, datagram.source.bytes.data(),
+              sizeof(entry.head.source));
+  std::memcpy(entry.head.destination, destination.bytes.data(),
+              sizeof(entry.head.destination));
+  entry.head.source_port = datagram.source_port;
+  entry.head.length = static_cast<uint32_t>(entry.bytes.size());
+  // Its size was checked.
+  std::memcpy(entry.bytes.data(), datagram.bytes.data(), entry.bytes.size());
+  entry.source = datagram.source;
+  entry.initial = verdict.initial;
+  const bool waits = !(*holder)->mads.empty();
+  if (!(*holder)->mads.Push(entry)) {
+    ++qp1_.counters().queue_full;
+    return;
+  }
+  if (!waits) SendMads(*holder);
+}
+
+// As many as the client's connection has room for, now and when it has again.
+void Server::SendMads(const ClientPtr& client) {
+  // Replies need room too.
+  int waiting = 0;
+  while (!client->mads.empty() &&
+         ioctl(client->fd(), SIOCOUTQ, &waiting) == 0 &&
+         waiting < kMaxMadBacklog) {
+    const MadQueue::Entry& entry = client->mads.front();
+    const std::span<const uint8_t> parts[] = {
+        {reinterpret_cast<const uint8_t*>(&entry.head), sizeof(entry.head)},
+        entry.bytes};
+    if (!SendRecord(client->fd(), parts)) break;
+    client->mads.Pop();
+  }
+  if (client->mads.empty()) return;
+  client->connection.async_wait(stream_descriptor::wait_write,
+                                [this, client](error_code error) {
+                                  if (error || client->dropped()) return;
+                                  SendMads(client);
+                                });
+}
+
+}  // namespace rxe_user::broker

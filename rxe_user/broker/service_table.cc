@@ -1,0 +1,103 @@
+#include "rxe_user/broker/service_table.h"
+
+#include <algorithm>
+
+namespace rxe_user {
+namespace {
+
+bool HasV4(const Service& s) {
+  return s.local.address.is_unspecified()
+             ? s.local.address.is_v4() || s.ipv6_only == 0
+             : s.local.address.is_v4();
+}
+bool HasV6(const Service& s) { return !s.local.address.is_v4(); }
+
+bool Overlap(const Service& a, const Service& b) {
+  if (!a.local.address.is_unspecified() && !b.local.address.is_unspecified()) {
+    return a.local == b.local;
+  }
+  return (HasV4(a) && HasV4(b)) || (HasV6(a) && HasV6(b));
+}
+
+bool MayStandTogether(const Service& a, const Service& b) {
+  return !Overlap(a, b) || (a.reuse == 1 && b.reuse == 1 &&
+                            !(a.listening == 1 && b.listening == 1));
+}
+
+// How well a service fits: 0 is not at all.
+int Fit(const Service& s, const LocalAddress& local) {
+  if (s.listening != 1) return 0;
+  if (s.local == local) return 3;
+  if (!s.local.address.is_unspecified()) return 0;
+  if (!(local.address.is_v4() ? HasV4(s) : HasV6(s))) return 0;
+  return HasV4(s) && HasV6(s) ? 1 : 2;
+}
+
+}  // namespace
+
+bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service) {
+  const Name name(holder, token);
+  const uint64_t counts = service.service_id & service.mask;
+  if (const auto same_mask = by_mask_.find(service.mask);
+      same_mask != by_mask_.end()) {
+    if (const auto same = same_mask->second.find(counts);
+        same != same_mask->second.end()) {
+      for (const Name& other : same->second) {
+        if (other != name && !MayStandTogether(services_.at(other), service)) {
+          return false;
+        }
+      }
+    }
+  }
+  Remove(holder, token);
+  services_[name] = service;
+  by_mask_[service.mask][counts].push_back(name);
+  return true;
+}
+
+void ServiceTable::Remove(uint8_t holder, uint32_t token) {
+  const auto found = services_.find({holder, token});
+  if (found == services_.end()) return;
+  const Service& service = found->second;
+  const auto same_mask = by_mask_.find(service.mask);
+  const auto same = same_mask->second.find(service.service_id & service.mask);
+  std::erase(same->second, found->first);
+  if (same->second.empty()) same_mask->second.erase(same);
+  if (same_mask->second.empty()) by_mask_.erase(same_mask);
+  services_.erase(found);
+}
+
+void ServiceTable::RemoveAll(uint8_t holder) {
+  for (;;) {
+    const auto first = services_.lower_bound({holder, 0});
+    if (first == services_.end() || first->first.first != holder) return;
+    Remove(holder, first->first.second);
+  }
+}
+
+size_t ServiceTable::CountOf(uint8_t holder) const {
+  const auto first = services_.lower_bound({holder, 0});
+  const auto last = services_.upper_bound({holder, ~uint32_t{0}});
+  return static_cast<size_t>(std::distance(first, last));
+}
+
+std::optional<uint8_t> ServiceTable::Match(uint64_t service_id,
+                                           const LocalAddress& local) const {
+  for (const auto& [mask, same_mask] : by_mask_) {
+    const auto same = same_mask.find(service_id & mask);
+    if (same == same_mask.end()) continue;
+    int best = 0;
+    uint8_t holder = 0;
+    for (const Name& name : same->second) {
+      const int fit = Fit(services_.at(name), local);
+      if (fit > best) {
+        best = fit;
+        holder = name.first;
+      }
+    }
+    if (best > 0) return holder;
+  }
+  return std::nullopt;
+}
+
+}  // namespace rxe_user

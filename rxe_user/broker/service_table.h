@@ -1,0 +1,67 @@
+// Which service IDs the processes of a host have reserved, and who listens.
+#ifndef RXE_USER_BROKER_SERVICE_TABLE_H_
+#define RXE_USER_BROKER_SERVICE_TABLE_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "rxe_user/base/local_address.h"
+
+namespace rxe_user {
+
+// A service ID that a process reserves. It stands in messages as it lies in
+// memory.
+struct Service {
+  uint64_t service_id = 0;
+  uint64_t mask = ~uint64_t{0};  // the bits that count
+  // Where requests come to: an address; 0.0.0.0 (mapped): all of IPv4; ::, all
+  // of both families, or all of IPv6.
+  LocalAddress local;
+  uint8_t ipv6_only = 0;  // 1: as said
+  // 1: others that say so too may reserve the same, if one at most listens.
+  uint8_t reuse = 0;
+  uint8_t listening = 0;  // 1: requests are handed on
+  uint8_t reserved = 0;
+};
+static_assert(std::is_trivially_copyable_v<Service>);
+
+class ServiceTable {
+ public:
+  // Adds `holder`'s service `token`, or changes it. False, and all is as it
+  // was, if one that it overlaps stands against it: same service ID and mask,
+  // an address in common.
+  bool Set(uint8_t holder, uint32_t token, const Service& service);
+  void Remove(uint8_t holder, uint32_t token);
+  void RemoveAll(uint8_t holder);
+  size_t CountOf(uint8_t holder) const;
+
+  // Who listens for a request: the one with the most bits in its mask, and
+  // among these that of the address rather than of its family or of all.
+  std::optional<uint8_t> Match(uint64_t service_id,
+                               const LocalAddress& local) const;
+
+ private:
+  using Name = std::pair<uint8_t, uint32_t>;  // holder, token
+  struct NarrowFirst {
+    bool operator()(uint64_t a, uint64_t b) const {
+      const int bits_a = std::popcount(a);
+      const int bits_b = std::popcount(b);
+      return bits_a != bits_b ? bits_a > bits_b : a < b;
+    }
+  };
+
+  std::map<Name, Service> services_;
+  // By mask, then by the bits of the service ID that count.
+  std::map<uint64_t, std::map<uint64_t, std::vector<Name>>, NarrowFirst>
+      by_mask_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_BROKER_SERVICE_TABLE_H_
