@@ -119,22 +119,46 @@ void CompletionQueue::FailQueuePairs() {
 }
 
 void CompletionQueue::Attach(QueuePair* qp) {
-  std::lock_guard<std::mutex> lock(users_mutex_);
-  users_.push_back(qp);
-  lanes_.Add(qp->lane_index());
-  if (config_.channel != nullptr) config_.channel->AddLane(qp->lane_index());
+  {
+    std::lock_guard<std::mutex> lock(users_mutex_);
+    users_.push_back(qp);
+  }
+  AddLane(qp->lane_index());
 }
 
 void CompletionQueue::Detach(QueuePair* qp) {
+  {
+    std::lock_guard<std::mutex> lock(users_mutex_);
+    users_.erase(std::find(users_.begin(), users_.end(), qp));
+  }
+  RemoveLane(qp->lane_index());
+}
+
+void CompletionQueue::AttachSrq() {
   std::lock_guard<std::mutex> lock(users_mutex_);
-  users_.erase(std::find(users_.begin(), users_.end(), qp));
-  lanes_.Remove(qp->lane_index());
-  if (config_.channel != nullptr) config_.channel->RemoveLane(qp->lane_index());
+  ++srqs_;
+}
+
+void CompletionQueue::DetachSrq() {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  --srqs_;
+}
+
+void CompletionQueue::AddLane(int lane) {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  lanes_.Add(lane);
+  if (config_.channel != nullptr) config_.channel->AddLane(lane);
+}
+
+void CompletionQueue::RemoveLane(int lane) {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  lanes_.Remove(lane);
+  if (config_.channel != nullptr) config_.channel->RemoveLane(lane);
 }
 
 bool CompletionQueue::used() {
   std::lock_guard<std::mutex> lock(users_mutex_);
-  return !users_.empty();
+  return !users_.empty() || srqs_ > 0;
 }
 
 uint32_t CompletionQueue::WithdrawCompletionEvents() {

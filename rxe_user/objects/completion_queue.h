@@ -76,6 +76,13 @@ class CompletionQueue final : public transport::CompletionSink {
   void Detach(QueuePair* qp);
   bool used();
 
+  // --- XRC SRQs that complete here, and the lanes of the targets that may fill
+  // those.
+  void AttachSrq();
+  void DetachSrq();
+  void AddLane(int lane);
+  void RemoveLane(int lane);
+
   // Events of this queue that were taken from the channel, and from the async
   // queue. None is posted after no queue pair uses it.
   uint32_t WithdrawCompletionEvents();
@@ -110,6 +117,7 @@ class CompletionQueue final : public transport::CompletionSink {
   // Taken outside the lanes' locks: FailQueuePairs takes those under it.
   std::mutex users_mutex_;
   std::vector<QueuePair*> users_;  // guarded by users_mutex_
+  uint32_t srqs_ = 0;              // guarded by users_mutex_
   LaneUse lanes_;                  // changed under users_mutex_
 };
 

@@ -12,7 +12,9 @@
 #include "rxe_user/devices/device.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/memory/region_table.h"
+#include "rxe_user/objects/xrc_domain.h"
 #include "transport/base/types.h"
+#include "wire/headers.h"
 
 namespace rxe_user {
 
@@ -27,6 +29,9 @@ class Context {
   Engine& engine() { return *engine_; }
   RegionTable& regions() { return regions_; }
   transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
+  XrcDomainTable& xrc_domains() { return xrc_domains_; }
+  // Numbers for XRC SRQs; each again after 2^24 others.
+  uint32_t NewSrqn() { return next_srqn_.fetch_add(1) & wire::kQpnMask; }
 
   // Reads the device anew at the next call of device(). From any thread, at any
   // time.
@@ -57,6 +62,8 @@ class Context {
   RegionTable regions_;
   std::atomic<transport::PdId> next_pd_{1};
   std::atomic<uint64_t> device_memory_{0};  // bytes in use
+  std::atomic<uint32_t> next_srqn_{1};
+  XrcDomainTable xrc_domains_;
 };
 
 // A protection domain, and how many objects are in it: it cannot go before

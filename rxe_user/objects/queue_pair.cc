@@ -13,12 +13,12 @@ using transport::QpAttributes;
 QueuePair::QueuePair(const Config& config, uint32_t qpn)
     : config_(config),
       qpn_(qpn),
-      lane_index_(config.pd->context.engine().LaneOf(qpn)),
-      lane_(config.pd->context.engine().lane(lane_index_)) {
+      lane_index_(ContextOf(config).engine().LaneOf(qpn)),
+      lane_(ContextOf(config).engine().lane(lane_index_)) {
   transport::QpConfig inner;
   inner.type = config.type;
   inner.qpn = qpn;
-  inner.pd = config.pd->id;
+  inner.pd = config.pd != nullptr ? config.pd->id : 0;
   inner.capacity = config.capacity;
   inner.port_mtu = static_cast<uint16_t>(context().device()->roce_mtu);
   inner.signal_all = config.signal_all;
@@ -27,10 +27,12 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   inner.recv_cq = config.recv_cq;
   inner.srq = config.srq;
   inner.events = this;
+  inner.xrc = config.xrc;
   {
     Lane::Guard guard(lane_);
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner);
   }
+  if (config_.xrc != nullptr) return;
   ++config_.pd->users;
   if (config_.srq != nullptr) ++config_.srq->users;
   config_.send_cq->Attach(this);
@@ -38,8 +40,12 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
 }
 
 QueuePair::~QueuePair() {
-  config_.send_cq->Detach(this);
-  if (config_.recv_cq != config_.send_cq) config_.recv_cq->Detach(this);
+  if (config_.xrc != nullptr) {
+    config_.xrc->RemoveTarget(this);
+  } else {
+    config_.send_cq->Detach(this);
+    if (config_.recv_cq != config_.send_cq) config_.recv_cq->Detach(this);
+  }
   {
     Lane::Guard guard(lane_);
     // What the peer waits for, the acknowledgement of its last message above
@@ -50,14 +56,16 @@ QueuePair::~QueuePair() {
   }
   context().engine().ReleaseQpn(qpn_);
   if (config_.srq != nullptr) --config_.srq->users;
-  --config_.pd->users;
+  if (config_.pd != nullptr) --config_.pd->users;
 }
 
-int QueuePair::Create(const Config& config, std::unique_ptr<QueuePair>* out) {
+int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
   switch (config.type) {
     case transport::QpType::kRc:
     case transport::QpType::kUc:
     case transport::QpType::kUd:
+    case transport::QpType::kXrcInitiator:
+    case transport::QpType::kXrcTarget:
       break;
     default:
       return EOPNOTSUPP;
@@ -69,7 +77,7 @@ int QueuePair::Create(const Config& config, std::unique_ptr<QueuePair>* out) {
     return EINVAL;
   }
   PrepareGuardedAccess();
-  Engine& engine = config.pd->context.engine();
+  Engine& engine = ContextOf(config).engine();
   absl::StatusOr<uint32_t> qpn = engine.AllocateQpn();
   if (!qpn.ok()) return ReportedErrno(qpn.status());
   try {
@@ -78,6 +86,7 @@ int QueuePair::Create(const Config& config, std::unique_ptr<QueuePair>* out) {
     engine.ReleaseQpn(*qpn);
     throw;
   }
+  if (config.xrc != nullptr) config.xrc->AddTarget(*out);
   return 0;
 }
 
@@ -112,7 +121,9 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   return error;
 }
 
+// Those of an XRC target are of the SRQs that others post to.
 void QueuePair::ForgetCompletions() {
+  if (config_.xrc != nullptr) return;
   config_.send_cq->Forget(qpn_);
   if (config_.recv_cq != config_.send_cq) config_.recv_cq->Forget(qpn_);
 }
@@ -129,12 +140,40 @@ void QueuePair::OnCqError() {
 
 void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
                           transport::QpEvent event) {
-  config_.async->Post(
-      {static_cast<int>(event), config_.element, 0, config_.account});
+  const int type = static_cast<int>(event);
+  if (config_.async != nullptr) {
+    config_.async->Post({type, config_.element, 0, config_.account});
+  }
+  if (listeners_ == nullptr) return;
+  for (const Listener& listener : *listeners_) {
+    listener.async->Post({type, listener.element, 0, listener.account});
+  }
+}
+
+void QueuePair::Listen(const Listener& listener) {
+  Lane::Guard guard(lane_);
+  if (listeners_ == nullptr) {
+    listeners_ = std::make_unique<std::vector<Listener>>();
+  }
+  listeners_->push_back(listener);
+}
+
+void QueuePair::StopListening(const EventAccount* account) {
+  Lane::Guard guard(lane_);
+  if (listeners_ == nullptr) return;
+  std::erase_if(*listeners_, [account](const Listener& listener) {
+    return listener.account == account;
+  });
+}
+
+void QueuePair::ForgetSrq(const transport::ReceiveSource* srq) {
+  Lane::Guard guard(lane_);
+  transport_->ForgetSrq(srq);
 }
 
 QueuePair::Posting::Posting(QueuePair& qp) : qp_(qp), guard_(qp.lane_) {
-  if (qp_.config_.send_cq->overrun() || qp_.config_.recv_cq->overrun()) {
+  if (qp_.config_.send_cq != nullptr &&
+      (qp_.config_.send_cq->overrun() || qp_.config_.recv_cq->overrun())) {
     qp_.transport_->OnCqError(Now());
   }
 }

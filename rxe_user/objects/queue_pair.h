@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "rxe_user/engine/lane.h"
 #include "rxe_user/objects/completion_queue.h"
@@ -23,12 +24,14 @@ class QueuePair final : public transport::EventSink {
  public:
   struct Config {
     transport::QpType type = transport::QpType::kRc;
-    ProtectionDomain* pd = nullptr;
-    CompletionQueue* send_cq = nullptr;
-    CompletionQueue* recv_cq = nullptr;
-    SharedReceiveQueue* srq = nullptr;  // may be null
+    ProtectionDomain* pd = nullptr;      // null: XRC target
+    CompletionQueue* send_cq = nullptr;  // null: XRC target
+    CompletionQueue* recv_cq = nullptr;  // null: XRC target
+    SharedReceiveQueue* srq = nullptr;   // may be null
+    XrcDomain* xrc = nullptr;            // of an XRC target
     transport::QpCapacity capacity;
     bool signal_all = false;
+    // Who is told of events: of an XRC target nobody, see Listen.
     EventQueue* async = nullptr;
     void* element = nullptr;          // what events name
     EventAccount* account = nullptr;  // the owner's, since events outlive us
@@ -36,7 +39,7 @@ class QueuePair final : public transport::EventSink {
 
   // Everything borrowed outlives the queue pair. 0; EINVAL (capacity beyond
   // limits.h); EOPNOTSUPP (type); what AllocateQpn gave, told on stderr.
-  static int Create(const Config& config, std::unique_ptr<QueuePair>* out);
+  static int Create(const Config& config, std::shared_ptr<QueuePair>* out);
   // Ends all traffic; nothing is completed any more, and completions that were
   // not polled are gone, as with most hardware.
   ~QueuePair() override;
@@ -50,6 +53,18 @@ class QueuePair final : public transport::EventSink {
   // drops completions that were not polled. 0 or errno.
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
   transport::QpAttributes Query();
+
+  // --- XRC targets, which several handles may share.
+  struct Listener {
+    EventQueue* async = nullptr;
+    void* element = nullptr;
+    EventAccount* account = nullptr;
+  };
+  // Events go to each listener.
+  void Listen(const Listener& listener);
+  void StopListening(const EventAccount* account);
+  // An SRQ of the domain goes, and is not found there any more.
+  void ForgetSrq(const transport::ReceiveSource* srq);
 
   // The CQ has overrun. No lane's lock held.
   void OnCqError();
@@ -94,7 +109,10 @@ class QueuePair final : public transport::EventSink {
   // Completes the address of a datagram to `remote_qpn`. 0 or errno.
   int ChoosePort(uint32_t remote_qpn, transport::AddressVector* av);
 
-  Context& context() { return config_.pd->context; }
+  static Context& ContextOf(const Config& config) {
+    return config.pd != nullptr ? config.pd->context : config.xrc->context();
+  }
+  Context& context() { return ContextOf(config_); }
 
   const Config config_;
   const uint32_t qpn_;
@@ -110,6 +128,7 @@ class QueuePair final : public transport::EventSink {
     uint16_t port = 0;
   };
   ChosenPort chosen_port_;
+  std::unique_ptr<std::vector<Listener>> listeners_;  // of an XRC target
 };
 
 }  // namespace rxe_user

@@ -11,6 +11,16 @@ SharedReceiveQueue::SharedReceiveQueue(const Config& config)
       entries_(config.max_wr),
       sges_(size_t{config.max_wr} * config.max_sge) {
   ++config_.pd->users;
+  if (config_.xrc == nullptr) return;
+  do {
+    number_ = config_.pd->context.NewSrqn();
+  } while (number_ == 0 ||
+           !config_.xrc->AddSrq(number_, {config_.pd->id, this, config_.cq},
+                                config_.cq));
+}
+
+void SharedReceiveQueue::Retire() {
+  if (config_.xrc != nullptr) config_.xrc->RemoveSrq(number_);
 }
 
 SharedReceiveQueue::~SharedReceiveQueue() { --config_.pd->users; }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
 #include "transport/base/work.h"
@@ -23,10 +24,19 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
     EventQueue* async = nullptr;  // for the limit event
     void* element = nullptr;      // what events name
     int limit_event = 0;          // the type of the limit event
+    // An XRC SRQ: its domain, and where its receives complete.
+    XrcDomain* xrc = nullptr;
+    CompletionQueue* cq = nullptr;
   };
 
   explicit SharedReceiveQueue(const Config& config);
   ~SharedReceiveQueue() override;
+
+  // Of an XRC SRQ: the number that peers name it by; else 0.
+  uint32_t number() const { return number_; }
+  // An XRC SRQ leaves its domain: nobody uses it any more when this returns.
+  // Before it is destroyed.
+  void Retire();
 
   // Posts receives under one hold of the lock.
   class Posting {
@@ -58,7 +68,8 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
 
   // Queue pairs that use it.
   std::atomic<int> users{0};
-  // Limit events taken. None is posted when no queue pair uses the queue.
+  // Limit events taken. None is posted when no queue pair uses the queue, and
+  // an XRC SRQ is retired.
   uint32_t WithdrawAsyncEvents();
 
  private:
@@ -68,6 +79,7 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
   };
 
   const Config config_;
+  uint32_t number_ = 0;
   EventAccount account_;  // by the async queue's lock
 
   std::mutex mutex_;                  // guards all below

@@ -154,6 +154,8 @@ def pingpong_cells():
         ("ibv_rc_pingpong", "-r", "1"),
         ("ibv_srq_pingpong",),
         ("ibv_srq_pingpong", "-e"),
+        ("ibv_xsrq_pingpong",),
+        ("ibv_xsrq_pingpong", "-e"),
         ("ibv_uc_pingpong",),
         ("ibv_uc_pingpong", "-e"),
         ("ibv_uc_pingpong", "-c", "-s", "16384", "-n", "2000"),
@@ -173,9 +175,29 @@ def core_cells():
         Cell("ib_write_bw", ("-s", "1048576", "-n", "500")),
         Cell("ib_read_lat", ("-n", "500")),
         Cell("ib_atomic_bw", ("-q", "8", "-A", "CMP_AND_SWAP")),
+        Cell("ibv_xsrq_pingpong", ("-n", "200")),
         Cell("ibv_uc_pingpong", ("-c",)),
         Cell("ibv_ud_pingpong", ("-c", "-s", "1000")),
-    ] + unreliable_cells()
+    ] + unreliable_cells() + xrc_cells()
+
+
+def xrc_cells():
+    """Extended reliable connections: what perftest has for them."""
+    return [
+        Cell(program, ("-c", "XRC") + options)
+        for program, options in (
+            ("ib_send_bw", ("-s", "4096", "-n", "1000")),
+            ("ib_send_bw", ("-q", "4", "-e", "-s", "65536", "-n", "500")),
+            ("ib_send_bw", ("-b", "-s", "8192", "-n", "500")),
+            ("ib_send_lat", ("-s", "64", "-n", "1000")),
+            ("ib_write_bw", ("-s", "65536", "-n", "1000")),
+            ("ib_write_lat", ("-s", "64", "-n", "500")),
+            ("ib_read_bw", ("-s", "65536", "-n", "1000")),
+            ("ib_read_lat", ("-s", "64", "-n", "500")),
+            ("ib_atomic_bw", ("-n", "500")),
+            ("ib_atomic_lat", ("-A", "CMP_AND_SWAP", "-n", "500")),
+        )
+    ]
 
 
 def unreliable_cells():

@@ -165,7 +165,9 @@ int PairTest::ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options) {
   int to_rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                IBV_QP_RQ_PSN;
   int to_rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  if (qp->qp_type == IBV_QPT_RC) {
+  // Of XRC, each type overlooks what only the other one takes.
+  if (qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_SEND ||
+      qp->qp_type == IBV_QPT_XRC_RECV) {
     to_rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     to_rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
               IBV_QP_MAX_QP_RD_ATOMIC;

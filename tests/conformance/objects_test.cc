@@ -538,14 +538,10 @@ TEST_F(ObjectTest, WhatIsMissingSaysSo) {
   EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
   errno = 0;
-  ibv_xrcd_init_attr xrcd = {};
-  EXPECT_EQ(ibv_open_xrcd(context_, &xrcd), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
-  errno = 0;
   ibv_srq_init_attr_ex srq = {};
   srq.attr = {4, 1, 0};
   srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  srq.srq_type = IBV_SRQT_XRC;
+  srq.srq_type = IBV_SRQT_TM;
   srq.pd = pd_;
   EXPECT_EQ(ibv_create_srq_ex(context_, &srq), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
@@ -553,8 +549,6 @@ TEST_F(ObjectTest, WhatIsMissingSaysSo) {
   ibv_wq_init_attr wq = {};
   EXPECT_EQ(ibv_create_wq(context_, &wq), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
-  ibv_xrcd none = {context_};
-  EXPECT_EQ(ibv_close_xrcd(&none), EOPNOTSUPP);
 }
 
 // --- Imported objects, within the process.

@@ -28,6 +28,7 @@
 #include "rxe_user/objects/memory_region.h"
 #include "rxe_user/objects/queue_pair.h"
 #include "rxe_user/objects/shared_receive_queue.h"
+#include "rxe_user/objects/xrc_domain.h"
 
 // Macros of the header that hide the functions that we define.
 #undef ibv_query_port
@@ -123,8 +124,15 @@ struct Cq : ibv_cq_ex {
   ibv_cq* base() { return reinterpret_cast<ibv_cq*>(this); }
 };
 
+struct Xrcd : ibv_xrcd {
+  Context* owner;
+  std::shared_ptr<rxe_user::XrcDomain> domain;
+  std::atomic<int> users{0};  // SRQs and queue pairs that were made with it
+};
+
 struct Srq : ibv_srq {
   Context* owner;
+  Xrcd* xrcd = nullptr;  // of an XRC SRQ
   std::unique_ptr<rxe_user::SharedReceiveQueue> queue;
 };
 
@@ -162,7 +170,9 @@ struct Qp {
 
   ibv_qp* const base;
   Context* owner = nullptr;
-  std::unique_ptr<rxe_user::QueuePair> pair;  // null after its context closed
+  // Null after its context closed. Of an XRC target shared by its handles.
+  std::shared_ptr<rxe_user::QueuePair> pair;
+  Xrcd* xrcd = nullptr;  // of an XRC target
   rxe_user::EventAccount account;
 };
 
@@ -282,6 +292,10 @@ ibv_dm* AllocDm(ibv_context* context, ibv_alloc_dm_attr* attr);
 int FreeDm(ibv_dm* dm);
 ibv_mr* RegDmMr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
                 unsigned int access);
+int GetSrqNum(ibv_srq* srq, uint32_t* number);
+ibv_xrcd* OpenXrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
+int CloseXrcd(ibv_xrcd* xrcd);
+ibv_qp* OpenQp(ibv_context* context, ibv_qp_open_attr* attr);
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr,
               size_t size);
 int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input* input,

@@ -22,7 +22,6 @@ int BindMw(ibv_qp* /*qp*/, ibv_mw* /*mw*/, ibv_mw_bind* /*bind*/) {
   return EOPNOTSUPP;
 }
 int DeallocMw(ibv_mw* /*mw*/) { return EOPNOTSUPP; }
-int CloseXrcd(ibv_xrcd* /*xrcd*/) { return EOPNOTSUPP; }
 
 constexpr int kPort = 1;
 
@@ -98,7 +97,10 @@ void InitContextOps(Context* context) {
   context->alloc_dm = AllocDm;
   context->free_dm = FreeDm;
   context->reg_dm_mr = RegDmMr;
+  context->open_xrcd = OpenXrcd;
   context->close_xrcd = CloseXrcd;
+  context->get_srq_num = GetSrqNum;
+  context->open_qp = OpenQp;
 }
 
 VERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
@@ -139,7 +141,10 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
     qps.swap(context->qps);
   }
   context->device->engine().RemoveLinkListener(context->link_listener);
-  for (Qp* qp : qps) qp->pair.reset();
+  for (Qp* qp : qps) {
+    if (qp->xrcd != nullptr) qp->pair->StopListening(&qp->account);
+    qp->pair.reset();
+  }
   context->async.Close();
   if (ibv->cmd_fd >= 0) close(ibv->cmd_fd);
   bool last;

@@ -7,7 +7,7 @@
 namespace verbs_api {
 namespace {
 
-// Contexts or channels, by address.
+// Contexts, channels or XRC domains, by address.
 class Registry {
  public:
   bool IsLive(const void* object) {
@@ -55,6 +55,10 @@ Registry& Channels() {
   static auto* const registry = new Registry;
   return *registry;
 }
+Registry& Xrcds() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
 
 Context* FromIbv(ibv_context* context) {
   return static_cast<Context*>(reinterpret_cast<verbs_context*>(
@@ -72,6 +76,10 @@ Channel* Find(ibv_comp_channel* channel) {
              ? static_cast<Channel*>(channel)
              : nullptr;
 }
+Xrcd* Find(ibv_xrcd* xrcd) {
+  return xrcd != nullptr && Xrcds().IsLive(xrcd) ? static_cast<Xrcd*>(xrcd)
+                                                 : nullptr;
+}
 
 bool IsInherited(ibv_context* context) {
   return Contexts().IsInherited(context);
@@ -79,6 +87,7 @@ bool IsInherited(ibv_context* context) {
 bool IsInherited(ibv_comp_channel* channel) {
   return Channels().IsInherited(channel);
 }
+bool IsInherited(ibv_xrcd* xrcd) { return Xrcds().IsInherited(xrcd); }
 
 void SetLive(ibv_context* context, bool live) {
   Contexts().SetLive(context, live);
@@ -86,6 +95,7 @@ void SetLive(ibv_context* context, bool live) {
 void SetLive(ibv_comp_channel* channel, bool live) {
   Channels().SetLive(channel, live);
 }
+void SetLive(ibv_xrcd* xrcd, bool live) { Xrcds().SetLive(xrcd, live); }
 
 std::vector<Context*> LiveContexts() {
   std::vector<Context*> contexts;
@@ -99,12 +109,15 @@ std::vector<Context*> LiveContexts() {
 void LockRegistriesForFork() {
   Contexts().LockForFork();
   Channels().LockForFork();
+  Xrcds().LockForFork();
 }
 void UnlockRegistriesInParent() {
+  Xrcds().UnlockInParent();
   Channels().UnlockInParent();
   Contexts().UnlockInParent();
 }
 void AbandonRegistriesInChild() {
+  Xrcds().AbandonInChild();
   Channels().AbandonInChild();
   Contexts().AbandonInChild();
 }

@@ -89,6 +89,7 @@ bool IsInherited(Ibv* ibv) {
 }
 bool IsInherited(ibv_context* context);
 bool IsInherited(ibv_comp_channel* channel);
+bool IsInherited(ibv_xrcd* xrcd);
 void WarnInherited();
 
 // One that may have outlived its context: only good for destroying.
@@ -120,12 +121,15 @@ inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
   return ah != nullptr && ah->domain == qp.pair->config().pd ? ah : nullptr;
 }
 
-// --- Contexts and channels have no handle: they are looked up by address.
+// --- Contexts, channels and XRC domains have no handle: they are looked up by
+// address.
 
 Context* Find(ibv_context* context);  // open ones only
 Channel* Find(ibv_comp_channel* channel);
+Xrcd* Find(ibv_xrcd* xrcd);
 void SetLive(ibv_context* context, bool live);
 void SetLive(ibv_comp_channel* channel, bool live);
+void SetLive(ibv_xrcd* xrcd, bool live);
 std::vector<Context*> LiveContexts();
 
 // --- Devices, which are never freed (device_list.cc).

@@ -46,7 +46,10 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
       return EINVAL;
   }
   request->opcode = static_cast<transport::SendOpcode>(opcode);
-  if (qp.pair->config().type == transport::QpType::kUd) {
+  const transport::QpType type = qp.pair->config().type;
+  if (type == transport::QpType::kXrcInitiator) {
+    request->remote_srqn = wr.qp_type.xrc.remote_srqn;
+  } else if (type == transport::QpType::kUd) {
     const Ah* const ah = FindAddress(qp, wr.wr.ud.ah);
     if (ah == nullptr) return EINVAL;
     request->ah = &ah->av;

@@ -33,7 +33,7 @@ void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
   attr->max_qp_wr = rxe_user::kMaxQpWr;
   attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD |
                            IBV_DEVICE_UD_AV_PORT_ENFORCE |
-                           IBV_DEVICE_SYS_IMAGE_GUID |
+                           IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_XRC |
                            IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
   attr->max_sge = rxe_user::kMaxSge;
   attr->max_sge_rd = rxe_user::kMaxSge;

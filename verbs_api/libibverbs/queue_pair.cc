@@ -35,68 +35,31 @@ int CheckType(const ibv_qp_type& type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_UD:
-      return 0;
-    case IBV_QPT_RAW_PACKET:
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_XRC_RECV:
+      return 0;
+    case IBV_QPT_RAW_PACKET:
     case IBV_QPT_DRIVER:
       return EOPNOTSUPP;
   }
   return EINVAL;
 }
 
-Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
-           bool extended, uint64_t send_ops) {
-  Pd* pd = Find(ibv_pd);
-  if (pd == nullptr) return Fail(EINVAL);
-  if (const int error = CheckType(attr.qp_type)) return Fail(error);
-  Cq* send_cq = Find(attr.send_cq);
-  Cq* recv_cq = Find(attr.recv_cq);
-  Srq* srq = Find(attr.srq);
-  Context* context = pd->owner;
-  // The application may have written into what it was given.
-  if (pd->context != &context->context || send_cq == nullptr ||
-      recv_cq == nullptr || (attr.srq != nullptr && srq == nullptr) ||
-      send_cq->owner != context || recv_cq->owner != context ||
-      (srq != nullptr && srq->owner != context)) {
-    return Fail(EINVAL);
-  }
-  std::unique_ptr<Qp> qp;
-  if (extended) {
-    qp = std::make_unique<ExtendedQp>(send_ops);
-  } else {
-    qp = std::make_unique<PlainQp>();
-  }
+std::unique_ptr<Qp> NewQp(bool extended, uint64_t send_ops) {
+  if (extended) return std::make_unique<ExtendedQp>(send_ops);
+  return std::make_unique<PlainQp>();
+}
+
+// `qp` is complete, but for what the application sees of it beside its number
+// and type.
+Qp* Show(std::unique_ptr<Qp> qp, Context* context, void* qp_context,
+         ibv_qp_type type) {
   ibv_qp* const base = qp->base;
-  rxe_user::QueuePair::Config config;
-  config.type = static_cast<transport::QpType>(attr.qp_type);
-  config.pd = pd->domain.get();
-  config.send_cq = send_cq->queue.get();
-  config.recv_cq = recv_cq->queue.get();
-  config.srq = srq != nullptr ? srq->queue.get() : nullptr;
-  config.capacity.max_send_wr = attr.cap.max_send_wr;
-  config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
-  config.capacity.max_inline_data = attr.cap.max_inline_data;
-  if (srq == nullptr) {
-    config.capacity.max_recv_wr = attr.cap.max_recv_wr;
-    config.capacity.max_recv_sge = std::max(attr.cap.max_recv_sge, 1u);
-  }
-  config.signal_all = attr.sq_sig_all != 0;
-  config.async = &context->async;
-  config.element = base;
-  config.account = &qp->account;
-  if (const int error = rxe_user::QueuePair::Create(config, &qp->pair)) {
-    return Fail(error);
-  }
-  base->context = pd->context;
-  base->qp_context = attr.qp_context;
-  base->pd = pd;
-  base->send_cq = attr.send_cq;
-  base->recv_cq = attr.recv_cq;
-  base->srq = attr.srq;
+  base->context = &context->context;
+  base->qp_context = qp_context;
   base->qp_num = qp->pair->qpn();
-  base->state = IBV_QPS_RESET;
-  base->qp_type = attr.qp_type;
+  base->state = static_cast<ibv_qp_state>(qp->pair->Query().state);
+  base->qp_type = type;
   qp->owner = context;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
@@ -110,12 +73,94 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   }
   pthread_mutex_init(&base->mutex, nullptr);
   pthread_cond_init(&base->cond, nullptr);
+  return qp.release();
+}
+
+Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
+           bool extended, uint64_t send_ops) {
+  Pd* pd = Find(ibv_pd);
+  if (pd == nullptr) return Fail(EINVAL);
+  if (const int error = CheckType(attr.qp_type)) return Fail(error);
+  // An XRC target has an XRC domain instead of a PD; an initiator receives
+  // nothing.
+  if (attr.qp_type == IBV_QPT_XRC_RECV) return Fail(EINVAL);
+  const bool receives = attr.qp_type != IBV_QPT_XRC_SEND;
+  Cq* send_cq = Find(attr.send_cq);
+  Cq* recv_cq = receives ? Find(attr.recv_cq) : send_cq;
+  ibv_srq* const ibv_srq = receives ? attr.srq : nullptr;
+  Srq* srq = Find(ibv_srq);
+  Context* context = pd->owner;
+  // The application may have written into what it was given.
+  if (pd->context != &context->context || send_cq == nullptr ||
+      recv_cq == nullptr || (ibv_srq != nullptr && srq == nullptr) ||
+      send_cq->owner != context || recv_cq->owner != context ||
+      (srq != nullptr && (srq->owner != context || srq->xrcd != nullptr))) {
+    return Fail(EINVAL);
+  }
+  std::unique_ptr<Qp> qp = NewQp(extended, send_ops);
+  ibv_qp* const base = qp->base;
+  rxe_user::QueuePair::Config config;
+  config.type = static_cast<transport::QpType>(attr.qp_type);
+  config.pd = pd->domain.get();
+  config.send_cq = send_cq->queue.get();
+  config.recv_cq = recv_cq->queue.get();
+  config.srq = srq != nullptr ? srq->queue.get() : nullptr;
+  config.capacity.max_send_wr = attr.cap.max_send_wr;
+  config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
+  config.capacity.max_inline_data = attr.cap.max_inline_data;
+  if (srq == nullptr && receives) {
+    config.capacity.max_recv_wr = attr.cap.max_recv_wr;
+    config.capacity.max_recv_sge = std::max(attr.cap.max_recv_sge, 1u);
+  }
+  config.signal_all = attr.sq_sig_all != 0;
+  config.async = &context->async;
+  config.element = base;
+  config.account = &qp->account;
+  if (const int error = rxe_user::QueuePair::Create(config, &qp->pair)) {
+    return Fail(error);
+  }
+  base->pd = pd;
+  base->send_cq = attr.send_cq;
+  base->recv_cq = receives ? attr.recv_cq : nullptr;
+  base->srq = ibv_srq;
   cap->max_send_wr = config.capacity.max_send_wr;
   cap->max_recv_wr = config.capacity.max_recv_wr;
   cap->max_send_sge = config.capacity.max_send_sge;
   cap->max_recv_sge = config.capacity.max_recv_sge;
   cap->max_inline_data = config.capacity.max_inline_data;
-  return qp.release();
+  return Show(std::move(qp), context, attr.qp_context, attr.qp_type);
+}
+
+// A handle of the target that `find` gives, which may fail.
+template <typename Find>
+ibv_qp* ShowTarget(Xrcd* xrcd, void* qp_context, Find&& find) {
+  std::unique_ptr<Qp> qp = NewQp(false, 0);
+  ibv_qp* const base = qp->base;
+  if (const int error = find(&qp->pair)) return Fail(error);
+  qp->pair->Listen({&xrcd->owner->async, base, &qp->account});
+  qp->xrcd = xrcd;
+  // Kept until it cannot fail any more.
+  const std::shared_ptr<rxe_user::QueuePair> pair = qp->pair;
+  const rxe_user::EventAccount* const account = &qp->account;
+  if (Show(std::move(qp), xrcd->owner, qp_context, IBV_QPT_XRC_RECV) ==
+      nullptr) {
+    pair->StopListening(account);
+    return nullptr;
+  }
+  ++xrcd->users;
+  return base;
+}
+
+ibv_qp* CreateTarget(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
+  Xrcd* xrcd = Find(attr->xrcd);
+  if (xrcd == nullptr || xrcd->context != ibv) return Fail(EINVAL);
+  rxe_user::QueuePair::Config config;
+  config.type = transport::QpType::kXrcTarget;
+  config.xrc = xrcd->domain.get();
+  attr->cap = {};
+  return ShowTarget(xrcd, attr->qp_context, [&](auto* pair) {
+    return rxe_user::QueuePair::Create(config, pair);
+  });
 }
 
 void FromAddressVector(const transport::AddressVector& av, uint8_t port,
@@ -133,6 +178,20 @@ void FromAddressVector(const transport::AddressVector& av, uint8_t port,
 }
 
 constexpr int kKnownMask = (IBV_QP_DEST_QPN << 1) - 1;
+
+// What the other half of an RC queue pair takes is overlooked, as the kernel
+// does: programs set up both ends of an XRC connection as they do for RC.
+int WithoutOtherHalf(ibv_qp_type type, int mask) {
+  switch (type) {
+    case IBV_QPT_XRC_SEND:
+      return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    case IBV_QPT_XRC_RECV:
+      return mask &
+             ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    default:
+      return mask;
+  }
+}
 
 }  // namespace
 
@@ -153,6 +212,14 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     constexpr uint32_t kKnown = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
     if ((attr->comp_mask & ~kKnown) != 0) return Fail(EINVAL);
     if (const int error = CheckType(attr->qp_type)) return Fail(error);
+    if (attr->qp_type == IBV_QPT_XRC_RECV) {
+      // A PD that is given as well says nothing.
+      return attr->comp_mask == IBV_QP_INIT_ATTR_XRCD ||
+                     attr->comp_mask ==
+                         (IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD)
+                 ? CreateTarget(ibv, attr)
+                 : Fail(EINVAL);
+    }
     if ((attr->comp_mask & ~kSupported) != 0) return Fail(EOPNOTSUPP);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
         attr->create_flags != 0) {
@@ -176,6 +243,27 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   });
 }
 
+ibv_qp* OpenQp(ibv_context* ibv, ibv_qp_open_attr* attr) {
+  return PointerCall([&]() -> ibv_qp* {
+    constexpr uint32_t kRequired =
+        IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    if (attr == nullptr || attr->comp_mask >= IBV_QP_OPEN_ATTR_RESERVED ||
+        (attr->comp_mask & kRequired) != kRequired ||
+        Raw(attr->qp_type) != IBV_QPT_XRC_RECV) {
+      return Fail(EINVAL);
+    }
+    Xrcd* xrcd = Find(attr->xrcd);
+    if (xrcd == nullptr || xrcd->context != ibv) return Fail(EINVAL);
+    void* const qp_context = (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0
+                                 ? attr->qp_context
+                                 : nullptr;
+    return ShowTarget(xrcd, qp_context, [&](auto* pair) {
+      *pair = xrcd->domain->FindTarget(attr->qp_num);
+      return *pair != nullptr ? 0 : EINVAL;
+    });
+  });
+}
+
 VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
   Qp* qp = Find(ibv);
   return qp != nullptr ? qp->extended() : nullptr;
@@ -191,12 +279,16 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
     std::lock_guard<std::mutex> lock(context->mutex);
     context->qps.erase(qp);
   }
+  if (qp->xrcd != nullptr && qp->pair != nullptr) {
+    qp->pair->StopListening(&qp->account);
+  }
   qp->pair.reset();
   const uint32_t events = context->async.Withdraw(&qp->account);
   WaitForAcks(&ibv->mutex, &ibv->cond, &ibv->events_completed, events);
   Handles<Qp>().Remove(ibv->handle);
   pthread_cond_destroy(&ibv->cond);
   pthread_mutex_destroy(&ibv->mutex);
+  if (qp->xrcd != nullptr) --qp->xrcd->users;
   delete qp;
   Release(context);
   return 0;
@@ -206,6 +298,7 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
   return ErrnoCall([&]() -> int {
     Qp* qp = Find(ibv);
     if (qp == nullptr || attr == nullptr) return EINVAL;
+    mask = WithoutOtherHalf(ibv->qp_type, mask);
     if ((mask & IBV_QP_RATE_LIMIT) != 0) return EOPNOTSUPP;
     if ((mask & ~kKnownMask) != 0 || (mask & IBV_QP_CAP) != 0) return EINVAL;
     const auto has = [mask](int bit) { return (mask & bit) != 0; };

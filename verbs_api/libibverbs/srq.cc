@@ -8,53 +8,102 @@
 
 namespace verbs_api {
 
-VERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* ibv, ibv_srq_init_attr* attr) {
-  return PointerCall([&]() -> ibv_srq* {
-    Pd* pd = Find(ibv);
-    if (pd == nullptr || attr == nullptr || attr->attr.max_wr == 0 ||
-        attr->attr.max_wr > rxe_user::kMaxSrqWr ||
-        attr->attr.max_sge > rxe_user::kMaxSge) {
-      return Fail(EINVAL);
+namespace {
+
+// `xrcd` and `cq`: of an XRC SRQ, else null.
+ibv_srq* Create(ibv_pd* ibv, void* srq_context, ibv_srq_attr* attr, Xrcd* xrcd,
+                Cq* cq) {
+  Pd* pd = Find(ibv);
+  if (pd == nullptr || attr->max_wr == 0 ||
+      attr->max_wr > rxe_user::kMaxSrqWr || attr->max_sge > rxe_user::kMaxSge) {
+    return Fail(EINVAL);
+  }
+  Context* context = pd->owner;
+  if (xrcd != nullptr && (xrcd->owner != context || cq->owner != context)) {
+    return Fail(EINVAL);
+  }
+  auto srq = std::make_unique<Srq>();
+  std::memset(static_cast<ibv_srq*>(srq.get()), 0, sizeof(ibv_srq));
+  srq->context = &context->context;
+  srq->srq_context = srq_context;
+  srq->pd = pd;
+  srq->owner = context;
+  srq->xrcd = xrcd;
+  rxe_user::SharedReceiveQueue::Config config;
+  config.pd = pd->domain.get();
+  config.max_wr = attr->max_wr;
+  config.max_sge = std::max(attr->max_sge, 1u);
+  config.async = &context->async;
+  config.element = static_cast<ibv_srq*>(srq.get());
+  config.limit_event = IBV_EVENT_SRQ_LIMIT_REACHED;
+  srq->handle = Handles<Srq>().Add(srq.get());
+  if (srq->handle == 0) return Fail(ENOMEM);
+  try {
+    if (xrcd != nullptr) {
+      config.xrc = xrcd->domain.get();
+      config.cq = cq->queue.get();
     }
-    Context* context = pd->owner;
-    auto srq = std::make_unique<Srq>();
-    std::memset(static_cast<ibv_srq*>(srq.get()), 0, sizeof(ibv_srq));
-    srq->context = &context->context;
-    srq->srq_context = attr->srq_context;
-    srq->pd = pd;
-    srq->owner = context;
-    rxe_user::SharedReceiveQueue::Config config;
-    config.pd = pd->domain.get();
-    config.max_wr = attr->attr.max_wr;
-    config.max_sge = std::max(attr->attr.max_sge, 1u);
-    config.async = &context->async;
-    config.element = static_cast<ibv_srq*>(srq.get());
-    config.limit_event = IBV_EVENT_SRQ_LIMIT_REACHED;
     srq->queue = std::make_unique<rxe_user::SharedReceiveQueue>(config);
-    srq->handle = Handles<Srq>().Add(srq.get());
-    if (srq->handle == 0) return Fail(ENOMEM);
-    pthread_mutex_init(&srq->mutex, nullptr);
-    pthread_cond_init(&srq->cond, nullptr);
-    attr->attr.max_sge = config.max_sge;
-    Retain(context);
-    return srq.release();
+  } catch (...) {
+    Handles<Srq>().Remove(srq->handle);
+    throw;
+  }
+  if (xrcd != nullptr) ++xrcd->users;
+  pthread_mutex_init(&srq->mutex, nullptr);
+  pthread_cond_init(&srq->cond, nullptr);
+  attr->max_sge = config.max_sge;
+  Retain(context);
+  return srq.release();
+}
+
+}  // namespace
+
+VERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  return PointerCall([&]() -> ibv_srq* {
+    if (attr == nullptr) return Fail(EINVAL);
+    return Create(pd, attr->srq_context, &attr->attr, nullptr, nullptr);
   });
 }
 
-// Basic queues with a PD go to ibv_create_srq in the header already.
-ibv_srq* CreateSrqEx(ibv_context* /*context*/, ibv_srq_init_attr_ex* attr) {
-  if (attr == nullptr) return Fail(EINVAL);
-  const bool typed = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
-  if ((attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED) ||
-      (typed && (Raw(attr->srq_type) < IBV_SRQT_BASIC ||
-                 Raw(attr->srq_type) > IBV_SRQT_TM)) ||
-      (attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) {
-    return Fail(EINVAL);
+// Basic queues with a PD alone go to ibv_create_srq in the header already.
+ibv_srq* CreateSrqEx(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
+  return PointerCall([&]() -> ibv_srq* {
+    if (attr == nullptr) return Fail(EINVAL);
+    const auto has = [attr](uint32_t bit) {
+      return (attr->comp_mask & bit) != 0;
+    };
+    const int type =
+        has(IBV_SRQ_INIT_ATTR_TYPE) ? Raw(attr->srq_type) : IBV_SRQT_BASIC;
+    if (attr->comp_mask >= IBV_SRQ_INIT_ATTR_RESERVED ||
+        type < IBV_SRQT_BASIC || type > IBV_SRQT_TM ||
+        !has(IBV_SRQ_INIT_ATTR_PD)) {
+      return Fail(EINVAL);
+    }
+    if (type == IBV_SRQT_TM) return Fail(EOPNOTSUPP);
+    Xrcd* xrcd = nullptr;
+    Cq* cq = nullptr;
+    if (type == IBV_SRQT_XRC) {
+      if (!has(IBV_SRQ_INIT_ATTR_XRCD) || !has(IBV_SRQ_INIT_ATTR_CQ)) {
+        return Fail(EINVAL);
+      }
+      xrcd = Find(attr->xrcd);
+      cq = Find(attr->cq);
+      if (xrcd == nullptr || cq == nullptr || xrcd->context != ibv) {
+        return Fail(EINVAL);
+      }
+    }
+    return Create(attr->pd, attr->srq_context, &attr->attr, xrcd, cq);
+  });
+}
+
+int GetSrqNum(ibv_srq* ibv, uint32_t* number) {
+  const NoCancellation no_cancellation;
+  Srq* srq = Find(ibv);
+  if (srq == nullptr || number == nullptr || srq->xrcd == nullptr) {
+    return Refuse(EINVAL);
   }
-  if (!typed || attr->srq_type == IBV_SRQT_BASIC) {
-    return ibv_create_srq(attr->pd, reinterpret_cast<ibv_srq_init_attr*>(attr));
-  }
-  return Fail(EOPNOTSUPP);
+  *number = srq->queue->number();
+  return 0;
 }
 
 VERBS_EXPORT int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int mask) {
@@ -97,13 +146,16 @@ VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
   Srq* srq = Find(ibv);
   if (srq == nullptr) return Refuse(EINVAL);
   if (srq->queue->users > 0) return Refuse(EBUSY);
+  srq->queue->Retire();
   const uint32_t events = srq->queue->WithdrawAsyncEvents();
   WaitForAcks(&srq->mutex, &srq->cond, &srq->events_completed, events);
   Handles<Srq>().Remove(srq->handle);
   pthread_cond_destroy(&srq->cond);
   pthread_mutex_destroy(&srq->mutex);
   Context* context = srq->owner;
+  Xrcd* xrcd = srq->xrcd;
   delete srq;
+  if (xrcd != nullptr) --xrcd->users;
   Release(context);
   return 0;
 }

@@ -147,8 +147,6 @@ void WrFlush(ibv_qp_ex* qp, uint32_t /*rkey*/, uint64_t /*remote_addr*/,
              size_t /*length*/, uint8_t /*type*/, uint8_t /*level*/) {
   Unsupported(qp);
 }
-// For XRC, which there is not yet.
-void WrSetXrcSrqn(ibv_qp_ex* qp, uint32_t /*srqn*/) { Unsupported(qp); }
 
 // --- Address and data.
 
@@ -164,6 +162,17 @@ void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
     builder.data.back().av = ah->av;
     builder.requests.back().remote_qpn = qpn;
     builder.requests.back().remote_qkey = qkey;
+  });
+}
+
+void WrSetXrcSrqn(ibv_qp_ex* qp, uint32_t srqn) {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (!builder.active || builder.data.empty() ||
+        Self(qp)->pair->config().type != transport::QpType::kXrcInitiator) {
+      return Wrong(builder, EINVAL);
+    }
+    builder.data.back().is_addressed = true;
+    builder.requests.back().remote_srqn = srqn;
   });
 }
 
@@ -246,6 +255,7 @@ void Leave(WorkBuilder& builder) {
 int Post(ExtendedQp* qp) {
   WorkBuilder& builder = qp->builder;
   if (builder.error != 0) return builder.error;
+  const bool xrc = qp->pair->config().type == transport::QpType::kXrcInitiator;
   for (size_t i = 0; i < builder.requests.size(); ++i) {
     transport::SendRequest& request = builder.requests[i];
     const WorkBuilder::Data& data = builder.data[i];
@@ -254,7 +264,15 @@ int Post(ExtendedQp* qp) {
           builder.inline_bytes.data() + data.first_inline);
     }
     request.sges = {builder.sges.data() + data.first_sge, data.num_sge};
-    if (data.is_addressed) request.ah = &data.av;
+    if (xrc) {
+      if (!data.is_addressed &&
+          request.opcode != SendOpcode::kLocalInvalidate &&
+          request.opcode != SendOpcode::kBindMw) {
+        return EINVAL;
+      }
+    } else if (data.is_addressed) {
+      request.ah = &data.av;
+    }
   }
   rxe_user::QueuePair::Posting posting(*qp->pair);
   return posting.SendAll(builder.requests);

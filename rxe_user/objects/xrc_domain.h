@@ -1,0 +1,94 @@
+// XRC domains: ibv_open_xrcd(3), ibv_open_qp(3).
+#ifndef RXE_USER_OBJECTS_XRC_DOMAIN_H_
+#define RXE_USER_OBJECTS_XRC_DOMAIN_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "rxe_user/base/unique_fd.h"
+#include "transport/qp/xrc_domain.h"
+
+namespace rxe_user {
+
+class CompletionQueue;
+class Context;
+class QueuePair;
+
+// The SRQs and the targets (receiving queue pairs) that belong together. Its
+// SRQs complete in queues of their own, which whoever polls has to make
+// progress for: in the lanes of the domain's targets.
+//
+// Thread: any. Outlives its SRQs and targets.
+class XrcDomain final : public transport::XrcDomain {
+ public:
+  explicit XrcDomain(Context& context) : context_(context) {}
+
+  Context& context() const { return context_; }
+
+  // --- SRQs, by number. False: the number is taken. `cq` is that of `srq.cq`.
+  // When RemoveSrq returns, no target uses it any more. The caller holds no
+  // lane's lock.
+  bool AddSrq(uint32_t srqn, const transport::XrcSrq& srq, CompletionQueue* cq);
+  void RemoveSrq(uint32_t srqn);
+
+  // --- Targets.
+  void AddTarget(const std::shared_ptr<QueuePair>& target);
+  void RemoveTarget(QueuePair* target);
+  // Null: there is none with that number.
+  std::shared_ptr<QueuePair> FindTarget(uint32_t qpn);
+
+  // --- transport::XrcDomain
+  bool FindSrq(uint32_t srqn, transport::XrcSrq* out) override;
+
+ private:
+  struct Srq {
+    transport::XrcSrq srq;
+    CompletionQueue* cq;
+  };
+  struct Target {
+    QueuePair* qp;
+    std::weak_ptr<QueuePair> shared;
+  };
+
+  Context& context_;
+  // Taken outside of lanes' and completion queues' locks.
+  std::mutex targets_mutex_;
+  std::vector<Target> targets_;  // guarded by targets_mutex_
+  // Taken inside lanes' locks; changed with targets_mutex_ held as well.
+  std::shared_mutex srqs_mutex_;
+  absl::flat_hash_map<uint32_t, Srq> srqs_;
+};
+
+// The XRC domains of a device context that are associated with files.
+//
+// Thread: any; a lock of its own.
+class XrcDomainTable {
+ public:
+  // `fd` -1: a domain of its own, which `create` has to be set for. Else the
+  // domain of the file that `fd` is open on. EINVAL (no file and not `create`;
+  // `exclusive`, and there is one), EAGAIN (not `create`, and there is none),
+  // EBADF, EMFILE: as the kernel answers.
+  int Open(Context& context, int fd, bool create, bool exclusive,
+           std::shared_ptr<XrcDomain>* out);
+
+ private:
+  using Inode = std::pair<dev_t, ino_t>;
+  struct File {
+    UniqueFd fd;  // the inode is not another file's as long as it is open
+    std::weak_ptr<XrcDomain> domain;
+  };
+  std::mutex mutex_;
+  absl::flat_hash_map<Inode, File> files_;  // guarded by mutex_
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_XRC_DOMAIN_H_
