@@ -1,16 +1,25 @@
 #include "rxe_user/broker/exclusive_slot.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/broker/udp.h"
+#include "wire/mad.h"
 #include "wire/packet.h"
 
 namespace rxe_user::broker {
@@ -20,6 +29,12 @@ uint8_t RandomSlot() {
   return static_cast<uint8_t>(1 + SecureRandom32() % (kSlots - 1));
 }
 
+// A stray with bytes of its own.
+struct KeptStray {
+  Stray stray;
+  std::vector<uint8_t> bytes;
+};
+
 // All exclusive slots of a process are one: the port cannot be bound twice.
 // Kept by weak pointers, so that the port is free when the last of them has
 // gone.
@@ -28,7 +43,7 @@ class Port final : private ForkGuard {
   Port() : ForkGuard(ForkLevel::kDescriptors) { EnterForkGuard(); }
   ~Port() {
     {
-      const std::lock_guard lock(descriptors_);
+      const std::lock_guard lock(mutex_);
       sockets_.clear();
     }
     LeaveForkGuard();
@@ -52,7 +67,7 @@ class Port final : private ForkGuard {
       return absl::FailedPreconditionError(
           "the device was opened before fork(); open it in the child");
     }
-    const std::lock_guard lock(descriptors_);
+    const std::lock_guard lock(mutex_);
     auto it = sockets_.find(local);
     if (it == sockets_.end()) {
       UniqueFd fd = BindUdp(local, wire::kRoceUdpPort, Sharing::kExclusive);
@@ -74,33 +89,118 @@ class Port final : private ForkGuard {
     return copy;
   }
 
+  // A slot that reads the address's socket comes or goes.
+  void AddReader(const LocalAddress& local) {
+    const std::lock_guard lock(mutex_);
+    ++readers_[local];
+    Ring();
+  }
+  void RemoveReader(const LocalAddress& local) {
+    const std::lock_guard lock(mutex_);
+    if (--readers_[local] == 0) readers_.erase(local);
+    Ring();
+  }
+  bool HasReader(const LocalAddress& local) const {
+    const std::lock_guard lock(mutex_);
+    return readers_.contains(local);
+  }
+
+  // --- What is for queue pair 1.
+  void OpenManagement() {
+    const std::lock_guard lock(mutex_);
+    if (!dead_) bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  }
+  void CloseManagement() {
+    const std::lock_guard lock(mutex_);
+    bell_.Reset();
+    kept_.clear();
+  }
+  int bell() const {
+    const std::lock_guard lock(mutex_);
+    return bell_.get();
+  }
+  void Keep(const Stray& stray) {
+    const std::lock_guard lock(mutex_);
+    if (!bell_.valid() || kept_.size() >= kMostKept) return;
+    kept_.push_back({stray, {stray.bytes.begin(), stray.bytes.end()}});
+    Ring();
+  }
+  std::deque<KeptStray> TakeKept() {
+    const std::lock_guard lock(mutex_);
+    uint64_t count;
+    (void)!read(bell_.get(), &count, sizeof(count));
+    return std::exchange(kept_, {});
+  }
+
  private:
-  void BeforeFork() override { descriptors_.lock(); }
-  void AfterForkInParent() override { descriptors_.unlock(); }
+  static constexpr size_t kMostKept = 1024;
+
+  void Ring() {
+    const uint64_t one = 1;
+    if (bell_.valid()) (void)!write(bell_.get(), &one, sizeof(one));
+  }
+
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
   void AfterForkInChild() override {
     dead_ = true;
     sockets_.clear();
-    descriptors_.unlock();
+    bell_.Reset();
+    mutex_.unlock();
   }
 
   const uint8_t number_ = RandomSlot();
   std::atomic<bool> dead_ = false;
-  std::mutex descriptors_;                    // held during fork()
-  std::map<LocalAddress, UniqueFd> sockets_;  // under descriptors_
+  mutable std::mutex mutex_;  // held during fork()
+  // Under mutex_:
+  std::map<LocalAddress, UniqueFd> sockets_;
+  std::map<LocalAddress, int> readers_;  // how many slots
+  UniqueFd bell_;  // readable when there is something for queue pair 1
+  std::deque<KeptStray> kept_;
 };
 
 class ExclusiveSlot final : public Slot {
  public:
+  ~ExclusiveSlot() override {
+    for (const LocalAddress& local : read_) port_->RemoveReader(local);
+    if (management_) port_->CloseManagement();
+  }
+
   uint8_t number() const override { return port_->number(); }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
-    return port_->Open(local);
+    const absl::StatusOr<int> fd = port_->Open(local);
+    const std::lock_guard lock(mutex_);
+    if (fd.ok() && !management_ && read_.insert(local).second) {
+      port_->AddReader(local);
+    }
+    return fd;
   }
-  int fd() const override { return -1; }
-  void OnReadable(const std::function<void(const Stray&)>&) override {}
-  void Forward(const Stray&) override {}
+  int fd() const override { return management_ ? port_->bell() : -1; }
+  void OnReadable(const std::function<void(const Stray&)>& deliver) override {
+    if (!management_) return;
+    for (KeptStray& kept : port_->TakeKept()) {
+      kept.stray.bytes = kept.bytes;
+      deliver(kept.stray);
+    }
+  }
+  void TakeManagement() override {
+    port_->OpenManagement();
+    management_ = true;
+  }
+  Management ManagementOf(const LocalAddress& local) const override {
+    return port_->HasReader(local) ? Management::kOtherSlot
+                                   : Management::kSocket;
+  }
+  void Forward(const Stray& stray) override {
+    const std::optional<uint32_t> qpn = wire::PeekDestQpn(stray.bytes);
+    if (qpn == wire::kGsiQpn) port_->Keep(stray);
+  }
 
  private:
   const std::shared_ptr<Port> port_ = Port::Get();
+  std::atomic<bool> management_ = false;
+  std::mutex mutex_;
+  std::set<LocalAddress> read_;  // under mutex_
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 namespace rxe_user::broker {
 
 // Its sockets are bound exclusively, so nothing has to be steered, and a second
-// process gets a clear error instead of half of the datagrams. QP1 is served by
-// nobody.
+// process gets a clear error instead of half of the datagrams. What comes to
+// queue pair 1 is for this process alone.
 std::unique_ptr<Slot> MakeExclusiveSlot();
 
 }  // namespace rxe_user::broker

@@ -16,6 +16,7 @@
 //   Reserve(token, service ID)           ->
 //                                        <-  ReserveReply(token)
 //   Unreserve(token)                     ->
+//                                        <-  ReserveReply(token)
 // After the broker has died, to its successor, which grants the slot again:
 //   Hello(own slot) + ledger             ->
 //                                        <-  HelloReply(slot) + new ledger
@@ -142,6 +143,7 @@ struct ReserveReply {
 struct Unreserve {
   Header header{.type = Type::kUnreserve};
   uint32_t token = 0;
+  uint32_t sequence = 0;
 };
 
 // Followed by `length` bytes of UDP payload. The slot that it is meant for is

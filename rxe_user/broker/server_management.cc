@@ -92,6 +92,10 @@ Server::Next Server::OnUnreserve(Client& client, Message& message) {
   const std::optional<Unreserve> unreserve = message.As<Unreserve>();
   if (!unreserve.has_value()) return Next::kClose;
   qp1_.services().Remove(*client.slot, unreserve->token);
+  ReserveReply reply;
+  reply.token = unreserve->token;
+  reply.sequence = unreserve->sequence;
+  Send(client.fd(), reply);
   return Next::kKeep;
 }
 

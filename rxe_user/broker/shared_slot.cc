@@ -280,21 +280,27 @@ absl::Status SharedSlot::Request(const LocalAddress& local) {
   return absl::OkStatus();
 }
 
+template <typename T>
+std::optional<ReserveReply> SharedSlot::AskForService(T& request) {
+  request.sequence = ++sequence_ == 0 ? ++sequence_ : sequence_;
+  Message message;
+  std::optional<ReserveReply> reply;
+  const bool answered = Ask(request, message, [&] {
+    reply = message.As<ReserveReply>();
+    return reply.has_value() && reply->sequence == request.sequence;
+  });
+  AnnounceEarly();
+  return answered ? reply : std::nullopt;
+}
+
 absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
   if (dead_) return absl::FailedPreconditionError(kForked);
   const std::lock_guard lock(requests_);
   broker::Reserve reserve;
   reserve.token = token;
-  reserve.sequence = ++sequence_ == 0 ? ++sequence_ : sequence_;
   reserve.service = service;
-  Message message;
-  std::optional<ReserveReply> reply;
-  const bool answered = Ask(reserve, message, [&] {
-    reply = message.As<ReserveReply>();
-    return reply.has_value() && reply->sequence == reserve.sequence;
-  });
-  AnnounceEarly();
-  if (!answered) return absl::UnavailableError(kNoAnswer);
+  const std::optional<ReserveReply> reply = AskForService(reserve);
+  if (!reply.has_value()) return absl::UnavailableError(kNoAnswer);
   const absl::Status status = StatusOf(reply->refusal, reply->text);
   if (status.ok()) services_[token] = service;
   return status;
@@ -304,12 +310,11 @@ void SharedSlot::Unreserve(uint32_t token) {
   if (dead_) return;
   const std::lock_guard lock(requests_);
   services_.erase(token);
+  // A broker that has died has forgotten it.
+  if (!connection_.valid()) return;
   broker::Unreserve unreserve;
   unreserve.token = token;
-  // A broker that has died has forgotten it.
-  if (connection_.valid()) {
-    SendSoon(connection_.get(), unreserve, MonotonicMs() + kRequestMs);
-  }
+  (void)AskForService(unreserve);
 }
 
 void SharedSlot::Forward(const Stray& stray) {

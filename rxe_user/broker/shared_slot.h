@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "rxe_user/base/fork_guard.h"
@@ -57,6 +58,9 @@ class SharedSlot final : public Slot, private ForkGuard {
   template <typename T>
   bool Ask(const T& request, Message& message,
            const std::function<bool()>& answered);
+  // The reply to a Reserve or Unreserve; absent if none comes.
+  template <typename T>
+  std::optional<ReserveReply> AskForService(T& request);
   void KeepEarly(Message& message);
   bool TakeEarly(Message& message);
   // Has OnReadable called for what was kept.

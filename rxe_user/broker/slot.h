@@ -77,6 +77,23 @@ class Slot {
 
   // --- Queue pair 1, whose datagrams come as strays to whom they are for.
 
+  // This slot is the one for queue pair 1 of this process: its others hand on
+  // to it (Forward) where there is no broker. To be called before addresses are
+  // opened; by one slot of a process at a time.
+  virtual void TakeManagement() {}
+  // Where such a slot finds what comes to queue pair 1 of an address that it
+  // has opened. May change; it is asked again after OnReadable.
+  enum class Management : uint8_t {
+    kBroker,     // all as strays; nothing of use comes to its socket
+    kSocket,     // in its socket, which it has to read
+    kOtherSlot,  // as strays, by another slot of this process, whose socket is
+                 // the same and is not to be read by two
+  };
+  virtual Management ManagementOf(const LocalAddress& local) const {
+    (void)local;
+    return Management::kBroker;
+  }
+
   // Keeps a service ID from other processes and, if it listens, asks for its
   // requests. `token` is the caller's name for it, not 0; with one of before
   // changes that one. kAlreadyExists: it is another's. May wait for the broker
@@ -86,6 +103,7 @@ class Slot {
     (void)token, (void)service;
     return absl::OkStatus();
   }
+  // When it returns others may have it.
   virtual void Unreserve(uint32_t token) { (void)token; }
 
   // Hands a datagram for a foreign slot to the broker. Never blocks; drops

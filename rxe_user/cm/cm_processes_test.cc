@@ -1,0 +1,331 @@
+// Connections between processes, of which one dies, or the broker; between
+// hosts; and under load.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rxe_user/broker/test_peer.h"
+#include "rxe_user/broker/udp.h"
+#include "rxe_user/cm/test_end.h"
+#include "transport/cm/mad_packet.h"
+#include "wire/cm.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::cm::CmId;
+using transport::cm::EventKind;
+using transport::cm::State;
+
+const LocalAddress kLoopback = Local("127.0.0.1");
+
+// A process that listens, accepts and disconnects whatever comes, until it is
+// killed. Made
+// before there are other threads.
+class ListenerProcess {
+ public:
+  // `before` runs there first.
+  explicit ListenerProcess(const std::function<void()>& before = {}) {
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_), 0);
+    pid_ = fork();
+    if (pid_ != 0) {
+      close(ends_[1]);
+      return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(ends_[0]);
+    if (before) before();
+    Say(ends_[1]);
+    char address[64] = {};
+    if (read(ends_[1], address, sizeof(address) - 1) <= 0) _exit(0);
+    Serve(Local(address), ends_[1]);
+  }
+  ~ListenerProcess() { Kill(); }
+
+  pid_t pid() const { return pid_; }
+  // Waits until it has run that.
+  bool Ready() {
+    char said;
+    pollfd p{ends_[0], POLLIN, 0};
+    return poll(&p, 1, 60'000) > 0 && read(ends_[0], &said, 1) == 1;
+  }
+  // Has it listen; true once it does.
+  bool Listen(const std::string& address) {
+    return write(ends_[0], address.data(), address.size()) > 0 && Ready();
+  }
+  void Kill() {
+    if (pid_ == 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    close(ends_[0]);
+    pid_ = 0;
+  }
+
+ private:
+  static void Say(int fd) { (void)!write(fd, "R", 1); }
+  [[noreturn]] static void Serve(const LocalAddress& local, int control) {
+    TestEnd end(7);
+    if (end.Listen(local) != 0) _exit(1);
+    Say(control);
+    uint32_t qpn = 0x1000;
+    for (;;) {
+      const auto event = end.recorder()->Next(std::chrono::hours(1));
+      if (event->kind == EventKind::kRequest) end.Accept(event->id, ++qpn);
+      if (event->kind == EventKind::kDisconnected) {
+        end->Disconnect(event->id, {});
+      }
+    }
+  }
+
+  int ends_[2] = {-1, -1};
+  pid_t pid_ = 0;
+};
+
+class CmProcessesTest : public broker::BrokerTest {
+ protected:
+  void TearDown() override {
+    a_.Close();
+    b_.Close();
+    BrokerTest::TearDown();
+  }
+  // From the request of `a_` on, to the established connection.
+  std::pair<CmId, CmId> Establish(uint32_t qpn) {
+    const CmId active = a_.Connect(kLoopback, kLoopback, qpn);
+    const CmId passive = b_.Expect(EventKind::kRequest);
+    EXPECT_EQ(b_.Accept(passive, qpn + 0x10000), 0);
+    EXPECT_EQ(a_.Expect(EventKind::kReply), active);
+    EXPECT_EQ(a_->Establish(active, {}), 0);
+    EXPECT_EQ(b_.Expect(EventKind::kEstablished), passive);
+    return {active, passive};
+  }
+
+  TestEnd a_{1};
+  TestEnd b_{2};
+};
+
+TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
+  ListenerProcess listener;
+  ASSERT_TRUE(listener.Ready() && listener.Listen("127.0.0.1"));
+  const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
+  ASSERT_EQ(a_.Expect(EventKind::kReply), id);
+  ASSERT_EQ(a_->Establish(id, {}), 0);
+  listener.Kill();
+  // Nobody listens any more, as soon as the broker has noticed.
+  EXPECT_TRUE(broker::Eventually([&] {
+    ServiceHandle handle = 0;
+    if (b_.Listen(kLoopback, kTestService, &handle) != 0) return false;
+    return b_->Release(handle) == 0;
+  }));
+  const CmId late = a_.Connect(kLoopback, kLoopback, 0x12);
+  EXPECT_EQ(a_.Expect(EventKind::kRejected), late);
+  EXPECT_EQ(a_.LastMad().rej().reason, wire::CmRejectReason::kInvalidServiceId);
+  // The broker answers the DREQ for who is gone.
+  EXPECT_EQ(a_->Disconnect(id, {}), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kDisconnected), id);
+  EXPECT_TRUE(a_.last().has_mad);
+}
+
+TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  const auto [old_active, old_passive] = Establish(0x11);
+  // In the middle of three handshakes.
+  const CmId asked = a_.Connect(kLoopback, kLoopback, 0x12);
+  const CmId request = b_.Expect(EventKind::kRequest);
+  broker::KillBroker();
+  EXPECT_EQ(b_.Accept(request, 0x22), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kReply), asked);
+  EXPECT_EQ(a_->Establish(asked, {}), 0);
+  EXPECT_EQ(b_.Expect(EventKind::kEstablished), request);
+  broker::KillBroker();
+  const CmId fresh = a_.Connect(kLoopback, kLoopback, 0x13);
+  EXPECT_EQ(b_.Expect(EventKind::kRequest) != 0, true);
+  broker::KillBroker();
+  EXPECT_EQ(b_.Accept(b_.last().id, 0x23), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kReply), fresh);
+  broker::KillBroker();
+  // The established ones are still known to both.
+  EXPECT_EQ(a_->Disconnect(old_active, {}), 0);
+  EXPECT_EQ(b_.Expect(EventKind::kDisconnected), old_passive);
+  EXPECT_EQ(b_->Disconnect(old_passive, {}), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kDisconnected), old_active);
+  EXPECT_TRUE(a_.last().has_mad);
+  // And who listens, to the broker: the service ID is taken.
+  TestEnd other(3);
+  EXPECT_EQ(other.Listen(kLoopback), EADDRINUSE);
+}
+
+// None lost, none doubled.
+TEST_F(CmProcessesTest, TwoHundredAtOnce) {
+  constexpr uint32_t kMany = 200;
+  ASSERT_EQ(b_.Listen(kLoopback, kTestService, nullptr, kMany), 0);
+  std::map<CmId, bool> active;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    active[a_.Connect(kLoopback, kLoopback, 0x100 + i)] = false;
+  }
+  ASSERT_EQ(active.size(), kMany);
+  std::set<uint8_t> qpns;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    const CmId id = b_.Expect(EventKind::kRequest);
+    ASSERT_NE(id, 0u);
+    EXPECT_TRUE(qpns.insert(b_.LastMad().req().private_data[0]).second);
+    EXPECT_EQ(b_.Accept(id, 0x10000 + i), 0);
+  }
+  for (uint32_t i = 0; i < kMany; ++i) {
+    const CmId id = a_.Expect(EventKind::kReply);
+    ASSERT_TRUE(active.contains(id));
+    EXPECT_FALSE(std::exchange(active[id], true));
+    EXPECT_EQ(a_->Establish(id, {}), 0);
+  }
+  for (uint32_t i = 0; i < kMany; ++i) {
+    ASSERT_NE(b_.Expect(EventKind::kEstablished), 0u);
+  }
+  EXPECT_TRUE(a_.recorder()->empty());
+  EXPECT_TRUE(b_.recorder()->empty());
+  EXPECT_EQ(b_->size(), kMany);
+}
+
+size_t ResidentKb(pid_t pid) {
+  std::ifstream in("/proc/" + std::to_string(pid) + "/status");
+  std::string word;
+  while (in >> word) {
+    if (word == "VmRSS:") break;
+  }
+  size_t kb = 0;
+  in >> kb;
+  return kb;
+}
+
+// Sends REQs by hand, from addresses that are not connected.
+class Flooder {
+ public:
+  explicit Flooder(const std::string& from)
+      : from_(*wire::IpAddress::Parse(from)),
+        to_(broker::ToSocketAddress(kLoopback, wire::kRoceUdpPort)) {
+    fd_.Reset(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const int discover = IP_PMTUDISC_DO;
+    setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover,
+               sizeof(discover));
+    // The port that answers go to.
+    const auto name = broker::ToSocketAddress({from_, 0}, wire::kRoceUdpPort);
+    EXPECT_EQ(bind(fd_.get(), name.get(), name.size), 0);
+  }
+  void Send(uint32_t id, uint64_t service_id) {
+    wire::CmReq req;
+    req.local_comm_id = id;
+    req.service_id = service_id;
+    req.local_ca_guid = 99;
+    req.local_qpn = id & 0xffffff;
+    transport::cm::Mad mad;
+    wire::EmitCm({.id = id}, req, mad);
+    std::array<uint8_t, transport::cm::kMadPacketSize> packet;
+    transport::cm::EmitMadPacket({.source = from_,
+                                  .destination = kLoopback.address,
+                                  .source_port = wire::kRoceUdpPort},
+                                 id, mad, packet);
+    sendto(fd_.get(), packet.data(), packet.size(), 0, to_.get(), to_.size);
+    ++sent;
+  }
+  void Hear() {
+    uint8_t bytes[512];
+    ssize_t n;
+    while ((n = recv(fd_.get(), bytes, sizeof(bytes), MSG_DONTWAIT)) >= 0) {
+      EXPECT_EQ(static_cast<size_t>(n), transport::cm::kMadPacketSize);
+      ++heard;
+    }
+  }
+  size_t sent = 0;
+  size_t heard = 0;
+
+ private:
+  const wire::IpAddress from_;
+  const broker::SocketAddress to_;
+  UniqueFd fd_;
+};
+
+TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
+  constexpr uint32_t kFlood = 50'000;
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  const auto [active, passive] = Establish(0x11);
+  const pid_t broker = broker::BrokerPid();
+  const size_t before_kb = ResidentKb(broker);
+  // Nobody answers the application's requests; half of them are for nobody.
+  Flooder flooder("127.0.0.2");
+  for (uint32_t i = 1; i <= kFlood; ++i) {
+    flooder.Send(i, i % 2 == 0 ? kTestService : kTestService + 1);
+    if (i % 64 == 0) flooder.Hear();
+  }
+  // What was established goes on: the backlog's requests, then the DREQ.
+  EXPECT_EQ(a_->Disconnect(active, {}), 0);
+  for (;;) {
+    const auto event = b_.recorder()->Next();
+    ASSERT_TRUE(event.has_value());
+    if (event->kind == EventKind::kDisconnected) break;
+  }
+  EXPECT_EQ(b_->Disconnect(passive, {}), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kDisconnected), active);
+  flooder.Hear();
+  EXPECT_LE(flooder.heard, flooder.sent);
+  EXPECT_GT(flooder.heard, 0u);
+  // The backlog, and what was established.
+  EXPECT_LE(b_->size(), 130u);
+  EXPECT_LE(ResidentKb(broker), before_kb + 16 * 1024);
+}
+
+// Two hosts, each with a broker of its own.
+TEST_F(CmProcessesTest, ConnectsOverAnInterface) {
+  if (!Root()) GTEST_SKIP() << "needs a network namespace";
+  ListenerProcess listener([] {
+    if (unshare(CLONE_NEWNET) != 0) _exit(1);
+  });
+  ASSERT_TRUE(listener.Ready());
+  const std::string pid = std::to_string(listener.pid());
+  const auto run = [](const std::string& command) {
+    return system(command.c_str()) == 0;
+  };
+  if (!run("ip link add rxeu_a type veth peer name rxeu_b netns " + pid)) {
+    GTEST_SKIP() << "needs ip and veth";
+  }
+  const std::string there = "nsenter --net=/proc/" + pid + "/ns/net ip ";
+  ASSERT_TRUE(
+      run("ip addr add 10.9.0.1/24 dev rxeu_a && "
+          "ip addr add fd09::1/64 dev rxeu_a nodad && "
+          "ip link set rxeu_a up"));
+  ASSERT_TRUE(run(there + "link set lo up && " + there +
+                  "addr add 10.9.0.2/24 dev rxeu_b && " + there +
+                  "addr add fd09::2/64 dev rxeu_b nodad && " + there +
+                  "link set rxeu_b up"));
+  ASSERT_TRUE(listener.Listen("::"));
+  uint32_t qpn = 0x11;
+  for (const auto& [from, to] :
+       std::vector<std::pair<const char*, const char*>>{
+           {"10.9.0.1", "10.9.0.2"}, {"fd09::1", "fd09::2"}}) {
+    SCOPED_TRACE(to);
+    const CmId id = a_.Connect(Local(from), Local(to), qpn++);
+    ASSERT_EQ(a_.Expect(EventKind::kReply), id);
+    EXPECT_EQ(a_.last().remote, Local(to).address);
+    EXPECT_EQ(a_->Establish(id, {}), 0);
+    EXPECT_EQ(a_->Disconnect(id, {}), 0);
+    EXPECT_EQ(a_.Expect(EventKind::kDisconnected), id);
+    EXPECT_TRUE(a_.last().has_mad);
+    EXPECT_EQ(a_.Expect(EventKind::kTimeWaitExit), id);
+  }
+}
+
+}  // namespace
+}  // namespace rxe_user

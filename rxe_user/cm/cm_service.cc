@@ -1,0 +1,30 @@
+#include "rxe_user/cm/cm_service.h"
+
+#include <mutex>
+
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/cm/cm_service_impl.h"
+
+namespace rxe_user {
+
+std::shared_ptr<CmService> CmService::Get() {
+  static ForkSafeMutex& mutex = *new ForkSafeMutex;
+  static std::weak_ptr<CmServiceImpl>& current =
+      *new std::weak_ptr<CmServiceImpl>;
+  // Made before it is known to be needed: it is cheap, and nothing may be
+  // locked under the mutex.
+  auto fresh = std::make_shared<CmServiceImpl>(Slot::Acquire);
+  std::shared_ptr<CmServiceImpl> service;
+  {
+    const std::lock_guard lock(mutex);
+    service = current.lock();
+    if (service == nullptr || service->dead()) {
+      service = fresh;
+      current = fresh;
+    }
+  }
+  return service;
+}
+
+}  // namespace rxe_user

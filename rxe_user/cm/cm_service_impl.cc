@@ -1,0 +1,317 @@
+// The calls of the application.
+#include "rxe_user/cm/cm_service_impl.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "rxe_user/base/random.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::cm::CmId;
+using transport::cm::Event;
+using transport::cm::EventKind;
+using transport::cm::Result;
+
+// Whose services are the table's: there is nobody else in it.
+constexpr uint8_t kUs = 0;
+// IANA's range of dynamic ports, from which ports are chosen, and how many of
+// them are tried before the system is taken to have none.
+constexpr uint32_t kFirstDynamicPort = 49152;
+constexpr uint32_t kDynamicPorts = 65536 - kFirstDynamicPort;
+constexpr int kPortTries = 256;
+
+int ErrnoFor(Result result) {
+  switch (result) {
+    case Result::kOk:
+      return 0;
+    case Result::kUnknownId:
+      return ENOENT;
+    case Result::kQpnInUse:
+      return EBUSY;
+    case Result::kServiceInUse:
+      return EADDRINUSE;
+    case Result::kWrongState:
+    case Result::kInvalid:
+      break;
+  }
+  return EINVAL;
+}
+
+bool IsRequest(const Event& event) {
+  return event.kind == EventKind::kRequest ||
+         event.kind == EventKind::kServiceRequest;
+}
+
+}  // namespace
+
+template <typename F>
+int CmServiceImpl::Call(F&& call) {
+  if (dead_) return ENODEV;
+  if (!open_) return ENOENT;
+  const std::lock_guard lock(mutex_);
+  const Result result = call(*manager_, Now());
+  Drain();
+  if (!events_.empty()) sockets_.Ring();
+  return ErrnoFor(result);
+}
+
+void CmServiceImpl::WaitForHandler(std::unique_lock<std::mutex>& lock,
+                                   const std::function<bool()>& running) {
+  if (dispatcher_ == std::this_thread::get_id()) return;
+  done_->wait(lock, [&] { return !running_.has_value() || !running(); });
+}
+
+// --- Services.
+
+int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
+                           uint64_t* service_id) {
+  const LocalAddress local = Normalized(options.local);
+  {
+    const std::lock_guard lock(opening_);
+    if (const int error = Open(); error != 0) return error;
+    if (!local.address.is_unspecified()) {
+      if (const int error = OpenLocked(local); error != 0) return error;
+    }
+  }
+  ServiceHandle mine;
+  {
+    const std::lock_guard lock(mutex_);
+    do {
+      mine = ++last_handle_;
+    } while (mine == 0 || services_.contains(mine));
+  }
+  Service service = {.service_id = options.service_id,
+                     .mask = options.mask,
+                     .local = local,
+                     .ipv6_only = options.ipv6_only,
+                     .reuse = options.reuse};
+  int error = EADDRINUSE;
+  if (options.choose_port) {
+    // One that nobody else has, though he would share it.
+    Service alone = service;
+    alone.reuse = 0;
+    const uint32_t start = SecureRandom32();
+    for (int i = 0; i < kPortTries && error == EADDRINUSE; ++i) {
+      const uint32_t port =
+          kFirstDynamicPort +
+          (start + static_cast<uint32_t>(i) * 0x9e5) % kDynamicPorts;
+      alone.service_id = (options.service_id & ~uint64_t{0xffff}) | port;
+      error = ReserveOne(mine, alone);
+    }
+    service.service_id = alone.service_id;
+  }
+  if (!options.choose_port || (error == 0 && options.reuse)) {
+    error = ReserveOne(mine, service);
+  }
+  if (error != 0) return error;
+  const std::lock_guard lock(mutex_);
+  services_[mine].service = service;
+  *handle = mine;
+  if (service_id != nullptr) *service_id = service.service_id;
+  return 0;
+}
+
+int CmServiceImpl::ReserveOne(ServiceHandle handle, const Service& service) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!own_services_.Set(kUs, handle, service)) return EADDRINUSE;
+  }
+  const absl::Status status = slot_->Reserve(handle, service);
+  if (status.ok()) return 0;
+  const std::lock_guard lock(mutex_);
+  own_services_.Remove(kUs, handle);
+  return absl::IsAlreadyExists(status)       ? EADDRINUSE
+         : absl::IsResourceExhausted(status) ? ENOBUFS
+                                             : ENODEV;
+}
+
+int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
+                          std::shared_ptr<CmEventHandler> handler) {
+  if (dead_) return ENODEV;
+  Service service;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = services_.find(handle);
+    if (found == services_.end()) return ENOENT;
+    if (found->second.listener != 0) return EINVAL;
+    service = found->second.service;
+  }
+  if (service.local.address.is_unspecified()) {
+    const std::lock_guard lock(opening_);
+    if (!std::exchange(watching_, true)) {
+      sockets_.OpenWatch();
+      control_->Refresh();
+    }
+    OpenAll();
+  }
+  // Before the broker hands requests on.
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = services_.find(handle);
+    if (found == services_.end()) return ENOENT;
+    ServiceEntry& entry = found->second;
+    Service listening = service;
+    listening.listening = 1;
+    if (!own_services_.Set(kUs, handle, listening)) return EADDRINUSE;
+    const Result result = manager_->Listen({.service_id = service.service_id,
+                                            .mask = service.mask,
+                                            .local = service.local.address,
+                                            .ipv6_only = service.ipv6_only == 1,
+                                            .backlog = backlog},
+                                           &entry.listener);
+    if (result != Result::kOk) return ErrnoFor(result);
+    listening_[entry.listener] = handle;
+    entry.handler = std::move(handler);
+    service = listening;
+  }
+  const absl::Status status = slot_->Reserve(handle, service);
+  Handler refused;  // goes without a lock held
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = services_.find(handle);
+    if (found != services_.end() && status.ok()) return 0;
+    if (found != services_.end()) {
+      service.listening = 0;
+      (void)own_services_.Set(kUs, handle, service);
+      listening_.erase(found->second.listener);
+      (void)manager_->StopListening(std::exchange(found->second.listener, 0));
+      refused = std::move(found->second.handler);
+      return absl::IsAlreadyExists(status) ? EADDRINUSE : ENODEV;
+    }
+  }
+  slot_->Unreserve(handle);  // it was released meanwhile
+  return ENOENT;
+}
+
+int CmServiceImpl::Release(ServiceHandle handle) {
+  if (dead_) return ENODEV;
+  ServiceEntry entry;  // whose handler goes without a lock held
+  {
+    std::unique_lock lock(mutex_);
+    const auto found = services_.find(handle);
+    if (found == services_.end()) return ENOENT;
+    entry = std::move(found->second);
+    services_.erase(found);
+    own_services_.Remove(kUs, handle);
+    if (entry.listener != 0) {
+      listening_.erase(entry.listener);
+      (void)manager_->StopListening(entry.listener);
+      WaitForHandler(lock, [&] {
+        return IsRequest(*running_) && running_->listener == entry.listener;
+      });
+    }
+  }
+  slot_->Unreserve(handle);
+  return 0;
+}
+
+// --- Connections.
+
+int CmServiceImpl::Connect(const transport::cm::ConnectOptions& options,
+                           std::shared_ptr<CmEventHandler> handler, CmId* id) {
+  if (const int error = OpenAddress({options.local, 0}); error != 0) {
+    return error;
+  }
+  return Call([&](Manager& manager, Time now) {
+    const Result result = manager.Connect(options, now, id);
+    if (result == Result::kOk) handlers_[*id] = std::move(handler);
+    return result;
+  });
+}
+
+int CmServiceImpl::Resolve(const transport::cm::ResolveOptions& options,
+                           std::shared_ptr<CmEventHandler> handler, CmId* id) {
+  if (const int error = OpenAddress({options.local, 0}); error != 0) {
+    return error;
+  }
+  return Call([&](Manager& manager, Time now) {
+    const Result result = manager.Resolve(options, now, id);
+    if (result == Result::kOk) handlers_[*id] = std::move(handler);
+    return result;
+  });
+}
+
+int CmServiceImpl::SetHandler(CmId id,
+                              std::shared_ptr<CmEventHandler> handler) {
+  if (dead_) return ENODEV;
+  const std::lock_guard lock(mutex_);
+  const auto found = handlers_.find(id);
+  if (found == handlers_.end()) return ENOENT;
+  // The former one goes without a lock held, with the caller's variable.
+  found->second.swap(handler);
+  return 0;
+}
+
+int CmServiceImpl::Accept(CmId id, const wire::CmRep& rep) {
+  return Call([&](Manager& m, Time now) { return m.Accept(id, rep, now); });
+}
+
+int CmServiceImpl::Reject(CmId id,
+                          const transport::cm::RejectOptions& options) {
+  return Call([&](Manager& m, Time now) { return m.Reject(id, options, now); });
+}
+
+int CmServiceImpl::Delay(CmId id, uint8_t service_timeout) {
+  return Call(
+      [&](Manager& m, Time now) { return m.Delay(id, service_timeout, now); });
+}
+
+int CmServiceImpl::Establish(CmId id, std::span<const uint8_t> private_data) {
+  return Call(
+      [&](Manager& m, Time now) { return m.Establish(id, private_data, now); });
+}
+
+int CmServiceImpl::NotifyEstablished(CmId id) {
+  return Call([&](Manager& m, Time) { return m.NotifyEstablished(id); });
+}
+
+int CmServiceImpl::Disconnect(CmId id, std::span<const uint8_t> private_data) {
+  return Call([&](Manager& m, Time now) {
+    return m.Disconnect(id, private_data, now);
+  });
+}
+
+int CmServiceImpl::AnswerService(CmId id, const wire::CmSidrRep& rep) {
+  return Call(
+      [&](Manager& m, Time now) { return m.AnswerService(id, rep, now); });
+}
+
+int CmServiceImpl::Destroy(CmId id) {
+  Handler handler;  // goes without a lock held
+  const int error = Call([&](Manager& manager, Time now) {
+    const auto found = handlers_.find(id);
+    if (found == handlers_.end()) return Result::kUnknownId;
+    handler = std::move(found->second);
+    handlers_.erase(found);
+    std::erase_if(events_, [id](const Event& event) { return event.id == id; });
+    return manager.Destroy(id, now);
+  });
+  if (error != 0) return error;
+  std::unique_lock lock(mutex_);
+  WaitForHandler(lock, [&] { return running_->id == id; });
+  return 0;
+}
+
+// --- Getters.
+
+std::optional<transport::cm::State> CmServiceImpl::state(CmId id) const {
+  if (dead_ || !open_) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return manager_->state(id);
+}
+
+size_t CmServiceImpl::size() const {
+  if (dead_ || !open_) return 0;
+  const std::lock_guard lock(mutex_);
+  return manager_->size();
+}
+
+transport::cm::Counters CmServiceImpl::counters() const {
+  if (dead_ || !open_) return {};
+  const std::lock_guard lock(mutex_);
+  return manager_->counters();
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,161 @@
+// The connection manager service (cm_service.h).
+//
+// Locks: `opening_` serialises the start and new addresses, and is held while
+// the port broker is waited for; `mutex_` guards the rest, is held for moments,
+// also by fork(), and is taken after `opening_`. Handlers are called with
+// neither.
+#ifndef RXE_USER_CM_CM_SERVICE_IMPL_H_
+#define RXE_USER_CM_CM_SERVICE_IMPL_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/broker/service_table.h"
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/cm/cm_service.h"
+#include "rxe_user/cm/cm_sockets.h"
+#include "rxe_user/engine/control_thread.h"
+#include "transport/cm/connection_manager.h"
+
+namespace rxe_user {
+
+class CmServiceImpl final : public CmService, private ForkGuard {
+ public:
+  using AcquireSlot = std::function<absl::StatusOr<std::unique_ptr<Slot>>()>;
+  CmServiceImpl(AcquireSlot acquire_slot,
+                const transport::cm::Config& config = {});
+  ~CmServiceImpl() override;
+
+  // In a child of fork(): it was made before.
+  bool dead() const { return dead_; }
+
+  int OpenAddress(const LocalAddress& local) override;
+  int Reserve(const ServiceOptions& options, ServiceHandle* handle,
+              uint64_t* service_id) override;
+  int Listen(ServiceHandle handle, size_t backlog,
+             std::shared_ptr<CmEventHandler> handler) override;
+  int Release(ServiceHandle handle) override;
+  int Connect(const transport::cm::ConnectOptions& options,
+              std::shared_ptr<CmEventHandler> handler,
+              transport::cm::CmId* id) override;
+  int SetHandler(transport::cm::CmId id,
+                 std::shared_ptr<CmEventHandler> handler) override;
+  int Accept(transport::cm::CmId id, const wire::CmRep& rep) override;
+  int Reject(transport::cm::CmId id,
+             const transport::cm::RejectOptions& options) override;
+  int Delay(transport::cm::CmId id, uint8_t service_timeout) override;
+  int Establish(transport::cm::CmId id,
+                std::span<const uint8_t> private_data) override;
+  int NotifyEstablished(transport::cm::CmId id) override;
+  int Disconnect(transport::cm::CmId id,
+                 std::span<const uint8_t> private_data) override;
+  int Destroy(transport::cm::CmId id) override;
+  int Resolve(const transport::cm::ResolveOptions& options,
+              std::shared_ptr<CmEventHandler> handler,
+              transport::cm::CmId* id) override;
+  int AnswerService(transport::cm::CmId id,
+                    const wire::CmSidrRep& rep) override;
+  std::optional<transport::cm::State> state(
+      transport::cm::CmId id) const override;
+  size_t size() const override;
+  transport::cm::Counters counters() const override;
+
+ private:
+  using Handler = std::shared_ptr<CmEventHandler>;
+  using Manager = transport::cm::ConnectionManager;
+  using Time = transport::Time;
+
+  class Random final : public transport::cm::RandomSource {
+   public:
+    uint32_t Next32() override;
+  };
+  struct ServiceEntry {
+    Service service;
+    transport::cm::ListenerId listener = 0;  // 0: does not listen
+    Handler handler;
+  };
+
+  static Time Now();
+
+  // --- Start (cm_service_open.cc). These hold opening_.
+  int Open();
+  absl::Status Start();
+  int OpenLocked(const LocalAddress& local);
+  // All addresses of all devices: those that cannot be had are left out.
+  void OpenAll();
+
+  // --- Calls.
+  // Runs `call` on the manager, and does what it wants done.
+  template <typename F>
+  int Call(F&& call);
+  int ReserveOne(ServiceHandle handle, const Service& service);
+  void WaitForHandler(std::unique_lock<std::mutex>& lock,
+                      const std::function<bool()>& running);
+
+  // --- Control thread (cm_service_events.cc).
+  void OnBell();
+  void OnBroker();
+  void OnAddresses();
+  void OnSocket(const LocalAddress& local);
+  void OnDatagram(const transport::cm::MadFlow& flow,
+                  std::span<const uint8_t> bytes);
+  // Sends, and takes events, of the manager. Holds mutex_.
+  void Drain();
+  void Dispatch();
+  // Whom the event at the front is for; null: nobody.
+  Handler HandlerOf(const transport::cm::Event& event);
+
+  // --- ForkGuard.
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
+  void AfterForkInChild() override;
+
+  const AcquireSlot acquire_slot_;
+  transport::cm::Config config_;
+  std::atomic<bool> dead_ = false;
+  Random random_;
+
+  std::mutex opening_;
+  bool watching_ = false;  // addresses that come; under opening_
+  // What is made by Start stays until the end, and may be used without a lock
+  // from then on.
+  std::atomic<bool> open_ = false;
+  CmSockets sockets_;
+  std::unique_ptr<Slot> slot_;
+  std::unique_ptr<ControlThread> control_;
+
+  mutable std::mutex mutex_;
+  // All that follows is under mutex_.
+  std::optional<Manager> manager_;
+  std::map<transport::cm::CmId, Handler> handlers_;
+  ServiceTable own_services_;  // all of holder 0
+  std::map<ServiceHandle, ServiceEntry> services_;
+  std::map<transport::cm::ListenerId, ServiceHandle> listening_;
+  ServiceHandle last_handle_ = 0;
+  std::deque<transport::cm::Event> events_;
+  // The event whose handler is being called.
+  std::optional<transport::cm::Event> running_;
+  std::thread::id dispatcher_;
+  // running_ has ended.
+  std::unique_ptr<std::condition_variable> done_ =
+      std::make_unique<std::condition_variable>();
+
+  // When the control thread is to look at the manager. Read without a lock.
+  std::atomic<Time> deadline_{transport::kNever};
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_CM_CM_SERVICE_IMPL_H_

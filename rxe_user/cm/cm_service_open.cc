@@ -1,0 +1,143 @@
+// How the service starts, and the addresses that it serves.
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/random.h"
+#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/base/warn_once.h"
+#include "rxe_user/cm/cm_service_impl.h"
+#include "rxe_user/devices/device.h"
+
+namespace rxe_user {
+namespace {
+
+int ErrnoFor(const absl::Status& status) {
+  if (status.ok()) return 0;
+  if (const int error = ErrnoOf(status); error != 0) return error;
+  if (absl::IsNotFound(status)) return EADDRNOTAVAIL;
+  return ENODEV;
+}
+
+}  // namespace
+
+uint32_t CmServiceImpl::Random::Next32() { return SecureRandom32(); }
+
+CmServiceImpl::CmServiceImpl(AcquireSlot acquire_slot,
+                             const transport::cm::Config& config)
+    : ForkGuard(ForkLevel::kEngines),
+      acquire_slot_(std::move(acquire_slot)),
+      config_(config) {
+  EnterForkGuard();
+}
+
+CmServiceImpl::~CmServiceImpl() {
+  control_.reset();
+  if (open_ && !dead_) {
+    // Peers hear of it, once.
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, handler] : handlers_) {
+      (void)manager_->Destroy(id, Now());
+    }
+    Drain();
+  }
+  slot_.reset();
+  LeaveForkGuard();
+}
+
+void CmServiceImpl::AfterForkInChild() {
+  dead_ = true;
+  // Its destructor would wait for threads that are not here.
+  (void)done_.release();
+  mutex_.unlock();
+}
+
+transport::Time CmServiceImpl::Now() {
+  return std::chrono::nanoseconds(
+             ControlThread::Clock::now().time_since_epoch())
+      .count();
+}
+
+int CmServiceImpl::Open() {
+  if (dead_) return ENODEV;
+  if (open_) return 0;
+  const absl::Status status = Start();
+  if (status.ok()) return 0;
+  WarnOnce("no connection manager: " + std::string(status.message()));
+  return ErrnoFor(status);
+}
+
+absl::Status CmServiceImpl::Start() {
+  absl::StatusOr<std::unique_ptr<Slot>> slot = acquire_slot_();
+  if (!slot.ok()) return slot.status();
+  if (absl::Status bell = sockets_.OpenBell(); !bell.ok()) return bell;
+  absl::StatusOr<std::unique_ptr<ControlThread>> control =
+      ControlThread::Start();
+  if (!control.ok()) return control.status();
+  slot_ = *std::move(slot);
+  slot_->TakeManagement();
+  control_ = *std::move(control);
+  config_.id_prefix = slot_->number();
+  {
+    const std::lock_guard lock(mutex_);
+    manager_.emplace(config_, &random_);
+  }
+  // Not by control_, which is null while its thread is waited for.
+  slot_->OnChange([control = control_.get()] { control->Refresh(); });
+  control_->Add({.fd = [this] { return slot_->fd(); },
+                 .time = [this] { return slot_->retry_at(); },
+                 .run = [this] { OnBroker(); }});
+  control_->Add({.fd = [this] { return sockets_.bell(); },
+                 .time =
+                     [this] {
+                       const Time deadline = deadline_;
+                       return deadline == transport::kNever
+                                  ? ControlThread::Clock::time_point::max()
+                                  : ControlThread::Clock::time_point(
+                                        std::chrono::nanoseconds(deadline));
+                     },
+                 .run = [this] { OnBell(); }});
+  control_->Add({.fd = [this] { return sockets_.watch(); },
+                 .run = [this] { OnAddresses(); }});
+  open_ = true;
+  return absl::OkStatus();
+}
+
+int CmServiceImpl::OpenAddress(const LocalAddress& local) {
+  if (dead_) return ENODEV;
+  if (open_ && sockets_.Has(local)) return 0;
+  const std::lock_guard lock(opening_);
+  if (const int error = Open(); error != 0) return error;
+  return OpenLocked(Normalized(local));
+}
+
+int CmServiceImpl::OpenLocked(const LocalAddress& local) {
+  if (sockets_.Has(local)) return 0;
+  if (local.address.is_unspecified()) return EINVAL;
+  absl::StatusOr<int> socket = slot_->OpenAddress(local);
+  if (!socket.ok()) return ErrnoFor(socket.status());
+  const absl::Status status = sockets_.Add(local, UniqueFd(*socket));
+  if (!status.ok()) return ErrnoFor(status);
+  control_->Add({.fd =
+                     [this, local] {
+                       return slot_->ManagementOf(local) ==
+                                      Slot::Management::kOtherSlot
+                                  ? -1
+                                  : sockets_.Received(local);
+                     },
+                 .run = [this, local] { OnSocket(local); }});
+  return 0;
+}
+
+void CmServiceImpl::OpenAll() {
+  const absl::StatusOr<Devices> devices = ListDevices();
+  if (!devices.ok()) return;
+  for (const auto& device : *devices) {
+    for (const LocalAddress& local : device->gids) {
+      if (!local.address.is_unspecified()) (void)OpenLocked(Normalized(local));
+    }
+  }
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,318 @@
+// Two services of one host, as two processes have them, over the real broker.
+#include "rxe_user/cm/cm_service.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <semaphore>
+#include <set>
+#include <thread>
+
+#include "rxe_user/broker/test_peer.h"
+#include "rxe_user/cm/test_end.h"
+#include "rxe_user/testing/net_namespace.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::cm::CmId;
+using transport::cm::Event;
+using transport::cm::EventKind;
+using transport::cm::State;
+
+const LocalAddress kLoopback = Local("127.0.0.1");
+const LocalAddress kAllV4 = Local("::ffff:0.0.0.0");
+const LocalAddress kAll = Local("::");
+
+class CmServiceTest : public broker::BrokerTest {
+ protected:
+  void TearDown() override {
+    a_.Close();
+    b_.Close();
+    BrokerTest::TearDown();
+  }
+
+  // The whole life of a connection between two ends.
+  void ConnectAndDisconnect(TestEnd& a, TestEnd& b, const LocalAddress& from,
+                            const LocalAddress& to) {
+    const CmId active = a.Connect(from, to, 0x11);
+    const CmId passive = b.Expect(EventKind::kRequest);
+    EXPECT_EQ(b.last().local, to.address);
+    EXPECT_EQ(b.last().remote, from.address);
+    EXPECT_EQ(b.LastMad().req().private_data[0], 0x11);
+    EXPECT_EQ(b.Accept(passive, 0x22), 0);
+    EXPECT_EQ(a.Expect(EventKind::kReply), active);
+    EXPECT_EQ(a.LastMad().rep().local_qpn, 0x22u);
+    EXPECT_EQ(a->Establish(active, {}), 0);
+    EXPECT_EQ(b.Expect(EventKind::kEstablished), passive);
+    EXPECT_EQ(a->state(active), State::kEstablished);
+    EXPECT_EQ(b->state(passive), State::kEstablished);
+    EXPECT_EQ(b->Disconnect(passive, {}), 0);
+    EXPECT_EQ(a.Expect(EventKind::kDisconnected), active);
+    EXPECT_EQ(a->Disconnect(active, {}), 0);
+    EXPECT_EQ(b.Expect(EventKind::kDisconnected), passive);
+    EXPECT_EQ(a.Expect(EventKind::kTimeWaitExit), active);
+    EXPECT_EQ(b.Expect(EventKind::kTimeWaitExit), passive);
+    EXPECT_EQ(a->Destroy(active), 0);
+    EXPECT_EQ(b->Destroy(passive), 0);
+    EXPECT_EQ(a->size(), 0u);
+    EXPECT_EQ(b->size(), 0u);
+  }
+
+  TestEnd a_{1};
+  TestEnd b_{2};
+};
+
+TEST_F(CmServiceTest, ConnectsAndDisconnectsOverIpv4AndIpv6) {
+  for (const char* to : {"127.0.0.1", "::1"}) {
+    if (std::string(to) == "::1" && !HaveIpv6()) continue;
+    SCOPED_TRACE(to);
+    ServiceHandle handle = 0;
+    ASSERT_EQ(b_.Listen(Local(to), kTestService, &handle), 0);
+    ConnectAndDisconnect(a_, b_, Local(to), Local(to));
+    EXPECT_EQ(b_.last().listener, handle);
+    EXPECT_EQ(b_->Release(handle), 0);
+  }
+}
+
+TEST_F(CmServiceTest, ConnectsToItself) {
+  ASSERT_EQ(a_.Listen(kLoopback), 0);
+  const CmId active = a_.Connect(kLoopback, kLoopback, 0x11);
+  const CmId passive = a_.Expect(EventKind::kRequest);
+  EXPECT_EQ(a_.Accept(passive, 0x22), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kReply), active);
+  EXPECT_EQ(a_->Establish(active, {}), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kEstablished), passive);
+}
+
+TEST_F(CmServiceTest, WildcardsListenOnEveryAddress) {
+  ASSERT_EQ(b_.Listen(kAll), 0);
+  ConnectAndDisconnect(a_, b_, kLoopback, kLoopback);
+  if (HaveIpv6()) ConnectAndDisconnect(a_, b_, Local("::1"), Local("::1"));
+}
+
+// An address that comes later is served as well.
+TEST_F(CmServiceTest, WildcardsListenOnAddressesThatCome) {
+  if (!Root()) GTEST_SKIP() << "needs a network namespace";
+  ASSERT_EQ(b_.Listen(kAllV4), 0);
+  ASSERT_TRUE(SetLoopbackAddress("192.0.2.77", true));
+  const LocalAddress late = Local("192.0.2.77");
+  // The REQ is sent again until the address is served.
+  ConnectAndDisconnect(a_, b_, late, late);
+}
+
+TEST_F(CmServiceTest, RequestsAreRejectedByTheApplicationAndByNobody) {
+  ServiceHandle handle = 0;
+  ASSERT_EQ(b_.Listen(kLoopback, kTestService, &handle), 0);
+  const CmId first = a_.Connect(kLoopback, kLoopback, 0x11);
+  const CmId request = b_.Expect(EventKind::kRequest);
+  const uint8_t data[] = {1, 2, 3};
+  EXPECT_EQ(b_->Reject(request, {.reason = wire::CmRejectReason::kConsumer,
+                                 .additional_info = {},
+                                 .private_data = data}),
+            0);
+  EXPECT_EQ(a_.Expect(EventKind::kRejected), first);
+  EXPECT_EQ(a_.LastMad().rej().reason, wire::CmRejectReason::kConsumer);
+  EXPECT_EQ(a_.LastMad().rej().private_data[2], 3);
+  EXPECT_EQ(a_->Destroy(first), 0);
+  EXPECT_EQ(b_->Destroy(request), 0);
+
+  // Nobody has heard of the service: the broker says so.
+  const CmId second = a_.Connect(kLoopback, kLoopback, 0x11, kTestService + 1);
+  EXPECT_EQ(a_.Expect(EventKind::kRejected), second);
+  EXPECT_EQ(a_.LastMad().rej().reason, wire::CmRejectReason::kInvalidServiceId);
+  // Somebody keeps the service ID without listening.
+  ServiceHandle reserved = 0;
+  ASSERT_EQ(b_->Reserve({.service_id = kTestService + 1, .local = kLoopback},
+                        &reserved, nullptr),
+            0);
+  const CmId third = a_.Connect(kLoopback, kLoopback, 0x12, kTestService + 1);
+  EXPECT_EQ(a_.Expect(EventKind::kRejected), third);
+  // Nobody listens any more.
+  EXPECT_EQ(b_->Release(handle), 0);
+  EXPECT_EQ(b_->Release(handle), ENOENT);
+  const CmId fourth = a_.Connect(kLoopback, kLoopback, 0x13);
+  EXPECT_EQ(a_.Expect(EventKind::kRejected), fourth);
+  EXPECT_TRUE(b_.recorder()->empty());
+}
+
+TEST_F(CmServiceTest, AServiceIdIsOneProcesss) {
+  ServiceHandle handle = 0;
+  ASSERT_EQ(a_.Listen(kLoopback, kTestService, &handle), 0);
+  EXPECT_EQ(b_.Listen(kLoopback), EADDRINUSE);
+  EXPECT_EQ(b_.Listen(kAllV4), EADDRINUSE);
+  EXPECT_EQ(a_.Listen(kAll), EADDRINUSE);
+  EXPECT_EQ(a_->Listen(handle, 1, a_.recorder()), EINVAL);
+  EXPECT_EQ(a_->Listen(handle + 1000, 1, a_.recorder()), ENOENT);
+  EXPECT_EQ(b_.Listen(Local("198.51.100.77")), EADDRNOTAVAIL);
+  EXPECT_EQ(a_->Release(handle), 0);
+  EXPECT_EQ(b_.Listen(kAllV4), 0);
+  EXPECT_EQ(a_.Listen(kLoopback), EADDRINUSE);
+  // With the process goes what it has reserved.
+  b_.Close();
+  EXPECT_TRUE(broker::Eventually([&] { return a_.Listen(kLoopback) == 0; }));
+}
+
+TEST_F(CmServiceTest, ServiceIdsAreSharedByThoseWhoSaySo) {
+  const ServiceOptions options = {
+      .service_id = kTestService, .local = kLoopback, .reuse = true};
+  ServiceHandle a = 0, b = 0;
+  ASSERT_EQ(a_->Reserve(options, &a, nullptr), 0);
+  ASSERT_EQ(b_->Reserve(options, &b, nullptr), 0);
+  ASSERT_EQ(b_->Listen(b, 1, b_.recorder()), 0);
+  EXPECT_EQ(a_->Listen(a, 1, a_.recorder()), EADDRINUSE);
+  ASSERT_EQ(b_->Release(b), 0);
+  EXPECT_EQ(a_->Listen(a, 1, a_.recorder()), 0);
+}
+
+TEST_F(CmServiceTest, PortsAreChosenThatNobodyHas) {
+  std::set<uint64_t> chosen;
+  for (int i = 0; i < 20; ++i) {
+    for (TestEnd* end : {&a_, &b_}) {
+      ServiceHandle handle = 0;
+      uint64_t service_id = 0;
+      ASSERT_EQ((*end)->Reserve({.service_id = 0x0000000001060000,
+                                 .local = kLoopback,
+                                 .reuse = i % 2 == 1,
+                                 .choose_port = true},
+                                &handle, &service_id),
+                0);
+      EXPECT_EQ(service_id >> 16, 0x106u);
+      EXPECT_GE(service_id & 0xffff, 49152u);
+      EXPECT_TRUE(chosen.insert(service_id).second);
+    }
+  }
+}
+
+TEST_F(CmServiceTest, ServiceIdsAreResolved) {
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  transport::cm::ResolveOptions options;
+  options.local = options.remote = kLoopback.address;
+  options.timeout = transport::kSecond;
+  options.req.service_id = kTestService;
+  CmId id = 0;
+  ASSERT_EQ(a_->Resolve(options, a_.recorder(), &id), 0);
+  const CmId request = b_.Expect(EventKind::kServiceRequest);
+  EXPECT_EQ(b_->AnswerService(request, {.qpn = 0x123, .qkey = 0x456}), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kServiceReply), id);
+  EXPECT_EQ(a_.LastMad().sidr_rep().qpn, 0x123u);
+  options.req.service_id = kTestService + 1;
+  ASSERT_EQ(a_->Resolve(options, a_.recorder(), &id), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kServiceReply), id);
+  EXPECT_EQ(a_.LastMad().sidr_rep().status,
+            wire::CmSidrStatus::kInvalidServiceId);
+}
+
+TEST_F(CmServiceTest, WrongCallsAreRefused) {
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  EXPECT_EQ(a_->Destroy(0x1234), ENOENT);
+  EXPECT_EQ(a_->Accept(1, {}), ENOENT);
+  EXPECT_EQ(a_->state(1), std::nullopt);
+  const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
+  EXPECT_EQ(a_->Establish(id, {}), EINVAL);
+  EXPECT_EQ(a_->Disconnect(id, {}), EINVAL);
+  transport::cm::ConnectOptions again;
+  again.local = again.remote = kLoopback.address;
+  again.req.local_qpn = 0x11;
+  CmId other = 0;
+  EXPECT_EQ(a_->Connect(again, a_.recorder(), &other), EBUSY);
+  again.local = Local("198.51.100.77").address;
+  EXPECT_EQ(a_->Connect(again, a_.recorder(), &other), EADDRNOTAVAIL);
+  again.local = {};
+  EXPECT_EQ(a_->Connect(again, a_.recorder(), &other), EINVAL);
+  EXPECT_EQ(a_->SetHandler(id + 1, a_.recorder()), ENOENT);
+  EXPECT_EQ(a_->Destroy(id), 0);
+  EXPECT_EQ(a_->Destroy(id), ENOENT);
+}
+
+// A handler that keeps the control thread until it is let go.
+class Gate final : public CmEventHandler {
+ public:
+  void OnCmEvent(const Event& event) override {
+    id = event.id;
+    entered.release();
+    left.acquire();
+    done = true;
+  }
+  CmId id = 0;
+  std::binary_semaphore entered{0};
+  std::binary_semaphore left{0};
+  std::atomic<bool> done = false;
+};
+
+TEST_F(CmServiceTest, DestroyAndReleaseWaitForTheHandler) {
+  const auto gate = std::make_shared<Gate>();
+  ServiceHandle handle = 0;
+  ASSERT_EQ(b_->Reserve({.service_id = kTestService, .local = kLoopback},
+                        &handle, nullptr),
+            0);
+  ASSERT_EQ(b_->Listen(handle, 8, gate), 0);
+  a_.Connect(kLoopback, kLoopback, 0x11);
+  gate->entered.acquire();
+  // It did not return before the handler did.
+  const auto waits_for_handler = [&](const std::function<int()>& call) {
+    std::thread letting_go([&] { gate->left.release(); });
+    EXPECT_EQ(call(), 0);
+    EXPECT_TRUE(gate->done);
+    letting_go.join();
+  };
+  waits_for_handler([&] { return b_->Destroy(gate->id); });
+  EXPECT_EQ(a_.Expect(EventKind::kRejected) != 0, true);
+  gate->done = false;
+  a_.Connect(kLoopback, kLoopback, 0x12);
+  gate->entered.acquire();
+  waits_for_handler([&] { return b_->Release(handle); });
+}
+
+// A handler that destroys the id that it is told of.
+class Destroyer final : public CmEventHandler {
+ public:
+  explicit Destroyer(CmService* service) : service_(service) {}
+  void OnCmEvent(const Event& event) override {
+    result = service_->Destroy(event.id);
+    called.release();
+  }
+  int result = -1;
+  std::binary_semaphore called{0};
+
+ private:
+  CmService* const service_;
+};
+
+TEST_F(CmServiceTest, HandlersMayDestroy) {
+  const auto destroyer = std::make_shared<Destroyer>(&*b_.operator->());
+  ServiceHandle handle = 0;
+  ASSERT_EQ(b_->Reserve({.service_id = kTestService, .local = kLoopback},
+                        &handle, nullptr),
+            0);
+  ASSERT_EQ(b_->Listen(handle, 8, destroyer), 0);
+  a_.Connect(kLoopback, kLoopback, 0x11);
+  destroyer->called.acquire();
+  EXPECT_EQ(destroyer->result, 0);
+  a_.Expect(EventKind::kRejected);
+}
+
+TEST_F(CmServiceTest, AChildOfForkHasNothingButMayBegin) {
+  const std::shared_ptr<CmService> ours = CmService::Get();
+  EXPECT_EQ(CmService::Get(), ours);
+  ASSERT_EQ(ours->OpenAddress(kLoopback), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (ours->OpenAddress(kLoopback) != ENODEV) _exit(1);
+    if (ours->Destroy(1) != ENODEV) _exit(2);
+    const std::shared_ptr<CmService> its = CmService::Get();
+    if (its == ours) _exit(3);
+    if (its->OpenAddress(kLoopback) != 0) _exit(4);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ours->OpenAddress(kLoopback), 0);
+}
+
+}  // namespace
+}  // namespace rxe_user

@@ -1,0 +1,152 @@
+#include "rxe_user/cm/cm_sockets.h"
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/random.h"
+#include "rxe_user/ports/udp_socket.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+constexpr int kReadBatch = 64;
+// More than a MAD's is no MAD's.
+constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
+
+}  // namespace
+
+CmSockets::CmSockets()
+    : ForkGuard(ForkLevel::kDescriptors), psn_(SecureRandom32()) {
+  EnterForkGuard();
+}
+
+CmSockets::~CmSockets() { LeaveForkGuard(); }
+
+void CmSockets::AfterForkInChild() {
+  bell_.Reset();
+  watch_.Reset();
+  addresses_.clear();
+  mutex_.unlock();
+}
+
+absl::Status CmSockets::OpenBell() {
+  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) return ErrnoStatus(errno, "eventfd");
+  const std::lock_guard lock(mutex_);
+  bell_ = std::move(fd);
+  return absl::OkStatus();
+}
+
+void CmSockets::Ring() {
+  const uint64_t one = 1;
+  (void)!::write(bell_.get(), &one, sizeof(one));
+}
+
+void CmSockets::Silence() {
+  uint64_t count;
+  (void)!::read(bell_.get(), &count, sizeof(count));
+}
+
+void CmSockets::OpenWatch() {
+  UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                       NETLINK_ROUTE));
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  name.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name),
+                            sizeof(name)) != 0) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  watch_ = std::move(fd);
+}
+
+void CmSockets::ClearWatch() {
+  uint8_t ignored[1];
+  // An overflow is news, too, and is reported once.
+  while (::recv(watch_.get(), ignored, sizeof(ignored), MSG_DONTWAIT) >= 0 ||
+         errno == EINTR || errno == ENOBUFS) {
+  }
+}
+
+absl::Status CmSockets::Add(const LocalAddress& local, UniqueFd received) {
+  uint16_t port = 0;
+  absl::StatusOr<int> sender = OpenSender(local, &port);
+  if (!sender.ok()) return sender.status();
+  Address address = {local, std::move(received), UniqueFd(*sender), port};
+  const std::lock_guard lock(mutex_);
+  addresses_.try_emplace(local.address, std::move(address));
+  return absl::OkStatus();
+}
+
+bool CmSockets::Has(const LocalAddress& local) const {
+  const std::lock_guard lock(mutex_);
+  return addresses_.contains(local.address);
+}
+
+int CmSockets::Received(const LocalAddress& local) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = addresses_.find(local.address);
+  return found == addresses_.end() ? -1 : found->second.received.get();
+}
+
+bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
+  const std::lock_guard lock(mutex_);
+  const auto found = addresses_.find(mad.local);
+  if (found == addresses_.end() || mad.local.is_v4() != mad.remote.is_v4()) {
+    return false;
+  }
+  const Address& from = found->second;
+  std::array<uint8_t, transport::cm::kMadPacketSize> packet;
+  transport::cm::EmitMadPacket({.source = mad.local,
+                                .destination = mad.remote,
+                                .source_port = from.port},
+                               ++psn_, mad.bytes, packet);
+  SocketAddress to;
+  const socklen_t size =
+      ToSocketAddress(mad.remote, wire::kRoceUdpPort, from.local.scope_id, &to);
+  // A first failure may be an ICMP error of an earlier one.
+  for (int i = 0; i < 2; ++i) {
+    if (::sendto(from.sender.get(), packet.data(), packet.size(), MSG_DONTWAIT,
+                 &to.any, size) >= 0) {
+      return true;
+    }
+    if (errno == EAGAIN) return false;
+  }
+  return false;
+}
+
+void CmSockets::Read(const LocalAddress& local, int fd,
+                     const OnDatagram& on_datagram) {
+  for (int i = 0; i < kReadBatch; ++i) {
+    std::array<uint8_t, kReadBytes> bytes;
+    SocketAddress from;
+    socklen_t size = sizeof(from);
+    const ssize_t n = ::recvfrom(fd, bytes.data(), bytes.size(),
+                                 MSG_DONTWAIT | MSG_TRUNC, &from.any, &size);
+    if (n < 0) return;
+    const transport::cm::MadFlow flow = {
+        .source = FromSocketAddress(from),
+        .destination = local.address,
+        .source_port =
+            ntohs(from.any.sa_family == AF_INET ? from.v4.sin_port
+                                                : from.v6.sin6_port)};
+    on_datagram(flow, std::span(bytes).first(
+                          std::min(static_cast<size_t>(n), bytes.size())));
+  }
+}
+
+}  // namespace rxe_user

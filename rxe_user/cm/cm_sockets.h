@@ -1,0 +1,81 @@
+// The descriptors of the connection manager service: for each local address a
+// socket that sends MADs and the one of the process's slot; a bell; a watch on
+// the addresses of this host.
+#ifndef RXE_USER_CM_CM_SOCKETS_H_
+#define RXE_USER_CM_CM_SOCKETS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/local_address.h"
+#include "rxe_user/base/unique_fd.h"
+#include "transport/cm/mad_packet.h"
+#include "transport/cm/types.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+// Thread: any. In a child of fork() all descriptors are closed, and nothing
+// else happens any more.
+class CmSockets final : private ForkGuard {
+ public:
+  CmSockets();
+  ~CmSockets();
+
+  // The bell, which wakes the control thread.
+  absl::Status OpenBell();
+  int bell() const { return bell_.get(); }
+  void Ring();
+  void Silence();
+
+  // Readable when an address or interface of this host came or went. -1 where
+  // the system refuses to tell.
+  void OpenWatch();
+  int watch() const { return watch_.get(); }
+  // Reads all there is.
+  void ClearWatch();
+
+  // Takes `received`, the slot's socket of `local`, and opens one that sends.
+  // Of a link-local address that two interfaces have, the first is used.
+  absl::Status Add(const LocalAddress& local, UniqueFd received);
+  bool Has(const LocalAddress& local) const;
+  // The slot's socket; -1 if there is none.
+  int Received(const LocalAddress& local) const;
+
+  // Sends to queue pair 1 of `mad.remote`. False if it could not be sent; the
+  // peer, or a time-out, asks again.
+  bool Send(const transport::cm::OutgoingMad& mad);
+
+  // Reads up to some datagrams that came to `fd`, the slot's socket of `local`.
+  using OnDatagram = std::function<void(const transport::cm::MadFlow&,
+                                        std::span<const uint8_t>)>;
+  static void Read(const LocalAddress& local, int fd,
+                   const OnDatagram& on_datagram);
+
+ private:
+  struct Address {
+    LocalAddress local;
+    UniqueFd received;
+    UniqueFd sender;
+    uint16_t port = 0;
+  };
+
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
+  void AfterForkInChild() override;
+
+  mutable std::mutex mutex_;
+  UniqueFd bell_;                                 // set once
+  UniqueFd watch_;                                // set once
+  std::map<wire::IpAddress, Address> addresses_;  // under mutex_
+  uint32_t psn_;                                  // under mutex_
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_CM_CM_SOCKETS_H_
