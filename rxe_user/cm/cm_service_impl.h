@@ -134,7 +134,9 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   std::atomic<bool> open_ = false;
   CmSockets sockets_;
   std::unique_ptr<Slot> slot_;
-  std::unique_ptr<ControlThread> control_;
+  std::unique_ptr<ControlThread> owned_control_;
+  // The same, also while its end is waited for.
+  ControlThread* control_ = nullptr;
 
   mutable std::mutex mutex_;
   // All that follows is under mutex_.

@@ -33,7 +33,7 @@ CmServiceImpl::CmServiceImpl(AcquireSlot acquire_slot,
 }
 
 CmServiceImpl::~CmServiceImpl() {
-  control_.reset();
+  owned_control_.reset();
   if (open_ && !dead_) {
     // Peers hear of it, once.
     const std::lock_guard lock(mutex_);
@@ -77,14 +77,14 @@ absl::Status CmServiceImpl::Start() {
   if (!control.ok()) return control.status();
   slot_ = *std::move(slot);
   slot_->TakeManagement();
-  control_ = *std::move(control);
+  owned_control_ = *std::move(control);
+  control_ = owned_control_.get();
   config_.id_prefix = slot_->number();
   {
     const std::lock_guard lock(mutex_);
     manager_.emplace(config_, &random_);
   }
-  // Not by control_, which is null while its thread is waited for.
-  slot_->OnChange([control = control_.get()] { control->Refresh(); });
+  slot_->OnChange([this] { control_->Refresh(); });
   control_->Add({.fd = [this] { return slot_->fd(); },
                  .time = [this] { return slot_->retry_at(); },
                  .run = [this] { OnBroker(); }});
