@@ -25,6 +25,14 @@ OutstandingReads::Entry* OutstandingReads::Find(uint64_t seq) {
   return const_cast<Entry*>(std::as_const(*this).Find(seq));
 }
 
+const OutstandingReads::Entry* OutstandingReads::FindFrom(uint64_t seq) const {
+  for (uint32_t i = 0; i < size_; ++i) {
+    const Entry& entry = entries_[(head_ + i) % capacity_];
+    if (entry.end > seq) return &entry;
+  }
+  return nullptr;
+}
+
 void OutstandingReads::Push(uint64_t first, uint64_t end) {
   assert(!full());
   entries_[(head_ + size_) % capacity_] = {.first = first, .end = end};

@@ -35,6 +35,8 @@ class OutstandingReads {
   // The one that contains `seq`, or null.
   Entry* Find(uint64_t seq);
   const Entry* Find(uint64_t seq) const;
+  // The first one that ends beyond `seq`, or null.
+  const Entry* FindFrom(uint64_t seq) const;
   void Push(uint64_t first, uint64_t end);
   void PopFront();
   void MarkReplayed();  // all

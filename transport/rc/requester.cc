@@ -36,6 +36,7 @@ void Requester::Stop() {
   unasked_packets_ = 0;
   unasked_bytes_ = 0;
   reads_.Clear();
+  missing_.reset();
   StopTimers();
   rnr_until_ = kNever;
   probes_ = 0;

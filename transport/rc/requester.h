@@ -1,8 +1,8 @@
 // The requester half of a reliable connection (IBA vol. 1, 9.7.5): takes send
 // work requests, sends their packets, and completes them in order. One file per
 // kind of event: requester.cc (calls by the queue pair), requester_send.cc,
-// requester_ack.cc, requester_read.cc, requester_loss.cc; and
-// requester_flight.cc for what is in flight.
+// requester_ack.cc, requester_read.cc, requester_missing.cc, requester_loss.cc;
+// and requester_flight.cc for what is in flight.
 //
 // Sequence numbers are 64-bit and start at 0 with the first packet; the PSN on
 // the wire is the initial one plus the sequence number, modulo 2^24. A work
@@ -13,13 +13,15 @@
 //    |-- sent --->|-- to resend -->|-- never sent
 //
 // In flight (what Path counts) is always the cost of [snd_una, snd_nxt), less
-// what the peer keeps beyond a gap, so it cannot leak: one function,
-// SyncFlight, keeps it. Where it counts there is a matter of Standing.
+// what has come, or is kept by the peer, beyond a gap, so it cannot leak: one
+// function, SyncFlight, keeps it. Where it counts there is a matter of
+// Standing.
 #ifndef TRANSPORT_RC_REQUESTER_H_
 #define TRANSPORT_RC_REQUESTER_H_
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "transport/base/burst.h"
@@ -28,6 +30,7 @@
 #include "transport/endpoint/path.h"
 #include "transport/qp/packetizer.h"
 #include "transport/qp/qp_core.h"
+#include "transport/rc/missing_responses.h"
 #include "transport/rc/outstanding_reads.h"
 #include "wire/aeth.h"
 #include "wire/packet.h"
@@ -85,6 +88,7 @@ class Requester {
   enum class Source : uint8_t {
     kNothing,  // until something else happens
     kResend,   // out of turn: what is missing at the peer
+    kMissing,  // out of turn: what is missing here
     kReplay,   // from snd_nxt on, before snd_max
     kNew,
   };
@@ -144,6 +148,7 @@ class Requester {
   Next DecideReplay(Item* item) const;
   Next DecideNew(Item* item) const;
   Next DecideResend(Item* item) const;
+  Next DecideMissing(Item* item) const;
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
   // Sends `*item`, and those in the middle of the message that follow; then
   // decides what is next: an ACK is asked for if nothing is.
@@ -180,17 +185,50 @@ class Requester {
   // --- requester_read.cc
   // How many of `remaining` packets to ask for now; 0 to wait for the window.
   uint32_t ReadCount(uint64_t remaining, bool always) const;
-  void OnReadResponse(uint64_t seq, const wire::PacketView& packet, Time now);
-  void OnAtomicResponse(uint64_t seq, const wire::PacketView& packet, Time now);
+  // The answer to a READ or an atomic that is outstanding.
+  void OnAnswer(uint64_t seq, const wire::PacketView& packet, Time now);
+  // Places it in the buffers of work request `index`, if it is what its number
+  // asks for: kSuccess, or how the work request is to end.
+  WcStatus Place(uint64_t index, const OutstandingReads::Entry& read,
+                 uint64_t seq, const wire::PacketView& packet);
   bool IsExpectedPosition(const OutstandingReads::Entry& slot, uint64_t seq,
                           wire::Operation operation) const;
   MemoryStatus CheckTarget(uint64_t index, uint64_t offset, uint64_t bytes);
 
+  // --- requester_missing.cc
+  // Whether anything is known to be missing, or has come ahead.
+  bool HasMissing() const {
+    return missing_ != nullptr && missing_->known_to() > snd_una_;
+  }
+  // What of READs and atomics before `until` is not answered is missing. False
+  // if it cannot be noted.
+  bool NoteMissing(uint64_t until, Time now);
+  // An answer beyond snd_una: whether it is to be taken.
+  bool AdmitAhead(uint64_t seq, const wire::PacketView& packet, Time now);
+  // Whether what was placed for `seq` is what `packet` says.
+  bool IsSame(uint64_t seq, const wire::PacketView& packet);
+  // It has been placed, with something missing before or behind it.
+  void TakeAhead(uint64_t seq, Time now);
+  // What is due has been lost, and is asked for.
+  void AskForDue(Time now);
+  // The next range to ask for; null: none.
+  const MissingResponses::Range* DueRange() const;
+  // How many more packets may be asked for again now.
+  uint64_t MissingRoom() const;
+  // `seq` is of a READ or an atomic, and is not answered: one past the last
+  // that is missing with it.
+  uint64_t MissingEnd(uint64_t seq, const OutstandingReads::Entry& read) const;
+  // The same for a replay, which leaves nothing out: one past the last missing
+  // of `read`.
+  uint64_t ReplayEnd(const OutstandingReads::Entry& read) const;
+  // The first of `read` that is missing.
+  uint64_t FirstMissing(const OutstandingReads::Entry& read) const;
+
   // --- requester_loss.cc
   void Rewind();
-  // The peer has answered beyond snd_una, a READ or atomic, so its response was
-  // lost. `by_ack`: an ACK says so, which may be late news.
-  void OnGap(Time now, bool by_ack);
+  // The peer has said no beyond snd_una, a READ or atomic, so its response was
+  // lost.
+  void OnGap(Time now);
   bool JustHandled(Time now) const;
   void OnSequenceNak(Time now);
   // The window shrinks once for what was lost of one flight, however many gaps
@@ -212,6 +250,7 @@ class Requester {
   bool CountGap(Time now);
   void OnProbe(Time now);
   void OnEarlyProbe(Time now);
+  void ResendProbe();
   void RunTimers(Time now);
   Time NextTimeout() const {
     return rnr_until_ != kNever || outstanding() ? ArmedTimeout() : kNever;
@@ -288,7 +327,8 @@ class Requester {
   QpCore& core_;
   SendQueue& queue_;
   OutstandingReads reads_;
-  uint32_t mtu_ = 1024;  // bytes
+  std::unique_ptr<MissingResponses> missing_;  // null until a gap is found
+  uint32_t mtu_ = 1024;                        // bytes
   uint32_t initial_psn_ = 0;
   bool running_ = false;   // from RTS to ERR or RESET
   bool draining_ = false;  // SQD
@@ -339,9 +379,6 @@ class Requester {
   // Credits, if limited: messages up to this number may be sent (IBA vol. 1,
   // 9.7.7.2).
   uint32_t credit_limit_ = 0;
-  // Bytes beyond snd_una that count as in flight no longer: the peer keeps
-  // them.
-  uint32_t kept_ = 0;
   uint64_t credit_seq_ = 0;  // of the response that said so
 
   uint64_t unasked_bytes_ = 0;  // since the last AckReq
@@ -366,6 +403,9 @@ class Requester {
   uint8_t retries_ = 0;
   uint8_t rnr_retries_ = 0;
   uint32_t unasked_packets_ = 0;  // since the last AckReq
+  // Bytes beyond snd_una that count as in flight no longer: the peer keeps
+  // them.
+  uint32_t kept_ = 0;
 
   // One round trip measured at a time, never over a resend.
   uint64_t rtt_seq_ = kNone;

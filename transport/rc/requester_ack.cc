@@ -49,6 +49,9 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
     if (explicit_ack && seq + 1 == static_cast<int64_t>(snd_una_) && seq >= 0) {
       UpdateCredits(static_cast<uint64_t>(seq), packet.aeth());
     }
+    if (!explicit_ack && seq >= 0 && missing_ != nullptr) {
+      missing_->NoteCopy(static_cast<uint64_t>(seq), now);
+    }
     return false;
   }
   const auto known = static_cast<uint64_t>(seq);
@@ -63,10 +66,8 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   }
   if (explicit_ack) {
     OnAcknowledge(known, packet.aeth(), now);
-  } else if (operation == wire::Operation::kAtomicAcknowledge) {
-    OnAtomicResponse(known, packet, now);
   } else {
-    OnReadResponse(known, packet, now);
+    OnAnswer(known, packet, now);
   }
   return true;
 }
@@ -77,7 +78,12 @@ void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {
     case wire::AethKind::kAck:
       UpdateCredits(seq, aeth);
       Acknowledge(seq + 1, now);
-      if (snd_una_ <= seq) OnGap(now, /*by_ack=*/true);
+      if (snd_una_ <= seq) {
+        NoteMissing(seq + 1, now);
+        // Sooner it may be late news.
+        if (!JustHandled(now)) missing_->GiveUpAsked(seq + 1, now);
+        AskForDue(now);
+      }
       break;
     case wire::AethKind::kRnrNak:
       OnRnrNak(seq, value, now);
@@ -98,7 +104,7 @@ void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
   Acknowledge(seq, now);
   const bool answered = snd_una_ == seq;
   if (!fatal) {
-    answered ? OnSequenceNak(now) : OnGap(now, /*by_ack=*/true);
+    answered ? OnSequenceNak(now) : OnGap(now);
   } else if (answered) {
     Fail(*fatal, now);
   } else {
@@ -106,7 +112,7 @@ void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
     // the next probe ends the waiting.
     fatal_seq_ = seq;
     fatal_status_ = *fatal;
-    OnGap(now, /*by_ack=*/true);
+    OnGap(now);
   }
 }
 
@@ -114,7 +120,7 @@ void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
   ++core_.counters.rnr_naks_received;
   Acknowledge(seq, now);
   if (snd_una_ < seq) {
-    OnGap(now, /*by_ack=*/true);
+    OnGap(now);
     return;
   }
   if (!outstanding()) return;  // not sent again since the last one
@@ -163,6 +169,9 @@ void Requester::Acknowledge(uint64_t until, Time now) {
 }
 
 void Requester::Proceed(Time now) {
+  if (HasMissing() && missing_->first() > snd_una_) {
+    AdvanceTo(missing_->first(), now);
+  }
   const uint64_t to = reads_.empty()
                           ? acknowledged_
                           : std::min(acknowledged_, reads_.front().first);

@@ -12,8 +12,14 @@
 namespace transport {
 
 void Requester::SyncFlight() {
-  const uint64_t sent = CostBeforeAt(snd_nxt_index_, snd_nxt_) -
-                        CostBeforeAt(queue_.head(), snd_una_);
+  const uint64_t sent_to = CostBeforeAt(snd_nxt_index_, snd_nxt_);
+  uint64_t sent = sent_to - CostBeforeAt(queue_.head(), snd_una_);
+  if (HasMissing() && snd_nxt_ >= missing_->known_to()) {
+    const uint64_t known = missing_->known_to();
+    const uint64_t beyond =
+        sent_to - CostBefore(queue_.at(IndexOf(known - 1)), known);
+    sent = std::min(sent, beyond + missing_->missing() * PacketCost());
+  }
   const uint64_t wanted =
       kept_ == 0 ? sent : sent - std::min<uint64_t>(kept_, sent / 4 * 3);
   if (wanted == flight_) return;

@@ -35,8 +35,13 @@ constexpr int kTriedAgain = 8;
 void Requester::SkipAcknowledged() {
   while (snd_nxt_ < snd_max_ && snd_nxt_ < acknowledged_) {
     const SendWqe& wqe = queue_.at(snd_nxt_index_);
-    if (wqe.operation().takes_rd_atomic()) return;
-    snd_nxt_ = std::min(acknowledged_, wqe.end());
+    uint64_t next = acknowledged_;
+    if (wqe.operation().takes_rd_atomic()) {
+      if (!HasMissing()) return;
+      next = missing_->NextMissing(snd_nxt_);
+      if (next == snd_nxt_) return;
+    }
+    snd_nxt_ = std::min(next, wqe.end());
     if (snd_nxt_ == wqe.end()) ++snd_nxt_index_;
   }
 }
@@ -96,7 +101,7 @@ void Requester::Resend(uint64_t first, uint64_t end) {
 void Requester::ResendOne(uint64_t seq) {
   const OutstandingReads::Entry* read = reads_.Find(seq);
   resend_run_ = 1;
-  Resend(read != nullptr ? read->first : seq, seq + 1);
+  Resend(read != nullptr ? FirstMissing(*read) : seq, seq + 1);
 }
 
 // A READ or an atomic ends a run: the peer, which keeps it, would answer twice.
@@ -112,9 +117,9 @@ bool Requester::JustHandled(Time now) const {
   return now - gap_time_ < (rtt != 0 ? rtt : path()->ProbeTimeout());
 }
 
-void Requester::OnGap(Time now, bool by_ack) {
+void Requester::OnGap(Time now) {
   if (!outstanding()) return;  // about to be sent again
-  if ((by_ack || gap_seq_ == snd_una_) && JustHandled(now)) return;
+  if (JustHandled(now)) return;
   if (!CountGap(now)) return;
   NoteLoss(now);
   Rewind();
@@ -203,15 +208,20 @@ void Requester::OnProbe(Time now) {
     Rewind();
     return;
   }
-  // A peer that has reported a gap is silent until that is filled.
-  ResendOne(GapIsKnown() ? snd_una_ : snd_nxt_ - 1);
+  ResendProbe();
 }
 
 void Requester::OnEarlyProbe(Time now) {
   ++core_.counters.probes;
   ++early_probes_;
   if (GapIsKnown()) gap_time_ = now;
-  ResendOne(GapIsKnown() ? snd_una_ : snd_nxt_ - 1);
+  ResendProbe();
+}
+
+// A peer that has reported a gap is silent until that is filled.
+void Requester::ResendProbe() {
+  const bool known = GapIsKnown() || HasMissing();
+  ResendOne(known ? snd_una_ : snd_nxt_ - 1);
 }
 
 Time Requester::AckDeadline() const {
@@ -245,7 +255,10 @@ Time Requester::EarlyProbeDeadline() const {
 Time Requester::ArmedTimeout() const {
   if (!running_) return kNever;
   if (rnr_until_ != kNever) return rnr_until_;
-  const Time deadline = std::min(AckDeadline(), ProbeDeadline());
+  Time deadline = std::min(AckDeadline(), ProbeDeadline());
+  if (missing_ != nullptr) {
+    deadline = std::min(deadline, missing_->NextDeadline());
+  }
   if (!path()->has_lost()) return deadline;
   return std::min(deadline, EarlyProbeDeadline());
 }
@@ -256,6 +269,8 @@ void Requester::RunTimers(Time now) {
     return;
   }
   if (!outstanding()) return;
+  AskForDue(now);
+  if (!running_) return;
   if (now >= AckDeadline()) {
     OnAckTimeout(now);
   } else if (now >= ProbeDeadline()) {

@@ -55,70 +55,60 @@ bool Requester::IsExpectedPosition(const OutstandingReads::Entry& read,
   return operation == wire::Operation::kReadResponseMiddle;
 }
 
-void Requester::OnReadResponse(uint64_t seq, const wire::PacketView& packet,
-                               Time now) {
-  if (packet.info().Has(wire::kAeth)) {
-    UpdateCredits(seq, packet.aeth());
-  }
-  Acknowledge(seq, now);
-  if (snd_una_ < seq) {
-    OnGap(now, /*by_ack=*/false);
-    return;
-  }
-  const uint64_t head = queue_.head();
-  const SendWqe& wqe = queue_.at(head);
+WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
+                          uint64_t seq, const wire::PacketView& packet) {
+  const SendWqe& wqe = queue_.at(index);
   const SendOperation& operation = wqe.operation();
-  const bool takes_read_response =
-      operation.kind == SendKind::kRead ||
-      (operation.kind == SendKind::kAtomic && operation.response_bytes == 0);
-  const uint64_t offset = (seq - wqe.first) * mtu_;
-  const uint64_t expected = operation.kind == SendKind::kRead
-                                ? std::min<uint64_t>(wqe.length - offset, mtu_)
-                                : 0;
-  if (!takes_read_response || packet.payload().size() != expected ||
-      !IsExpectedPosition(reads_.front(), seq, packet.operation())) {
-    Fail(WcStatus::kBadResponse, now);
-    return;
-  }
-  if (expected > 0) {
-    LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
-                       kAccessLocalWrite, expected);
-    target.Seek(queue_.sges(head), offset);
-    if (target.Write(packet.payload().data(), expected) != MemoryStatus::kOk) {
-      Fail(WcStatus::kLocalProtectionError, now);
-      return;
+  const bool atomic = operation.kind == SendKind::kAtomic;
+  uint8_t result[kAtomicSize];  // host order, as the verbs want it
+  const uint8_t* from = packet.payload().data();
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  if (packet.operation() == wire::Operation::kAtomicAcknowledge) {
+    if (!atomic || operation.response_bytes == 0) return WcStatus::kBadResponse;
+    const uint64_t original = packet.atomic_ack().original;
+    std::memcpy(result, &original, sizeof(result));
+    from = result;
+    bytes = sizeof(result);
+  } else {
+    if (atomic && operation.response_bytes != 0) return WcStatus::kBadResponse;
+    if (!atomic) {
+      offset = (seq - wqe.first) * mtu_;
+      bytes = std::min<uint64_t>(wqe.length - offset, mtu_);
+    }
+    if (packet.payload().size() != bytes ||
+        !IsExpectedPosition(read, seq, packet.operation())) {
+      return WcStatus::kBadResponse;
     }
   }
-  AdvanceTo(seq + 1, now);
-  Proceed(now);
+  if (bytes == 0) return WcStatus::kSuccess;
+  LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
+                     kAccessLocalWrite, bytes);
+  target.Seek(queue_.sges(index), offset);
+  return target.Write(from, bytes) == MemoryStatus::kOk
+             ? WcStatus::kSuccess
+             : WcStatus::kLocalProtectionError;
 }
 
-void Requester::OnAtomicResponse(uint64_t seq, const wire::PacketView& packet,
-                                 Time now) {
-  UpdateCredits(seq, packet.aeth());
+void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
+                         Time now) {
+  if (packet.info().Has(wire::kAeth)) UpdateCredits(seq, packet.aeth());
   Acknowledge(seq, now);
-  if (snd_una_ < seq) {
-    OnGap(now, /*by_ack=*/false);
-    return;
+  const bool ahead = snd_una_ < seq;
+  if (ahead && !AdmitAhead(seq, packet, now)) return;
+  const WcStatus status =
+      ahead ? Place(IndexOf(seq), *reads_.Find(seq), seq, packet)
+            : Place(queue_.head(), reads_.front(), seq, packet);
+  if (status != WcStatus::kSuccess) {
+    // Ahead of its turn nothing ends the work request; when that comes, it is
+    // asked for again.
+    ahead ? void(++core_.counters.dropped_response) : Fail(status, now);
+  } else if (ahead || HasMissing()) {
+    TakeAhead(seq, now);
+  } else {
+    AdvanceTo(seq + 1, now);
+    Proceed(now);
   }
-  const uint64_t head = queue_.head();
-  const SendOperation& operation = queue_.at(head).operation();
-  if (operation.kind != SendKind::kAtomic || operation.response_bytes == 0) {
-    Fail(WcStatus::kBadResponse, now);
-    return;
-  }
-  const uint64_t original = packet.atomic_ack().original;
-  uint8_t bytes[kAtomicSize];  // host order, as the verbs want it
-  std::memcpy(bytes, &original, sizeof(bytes));
-  LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
-                     kAccessLocalWrite, sizeof(bytes));
-  target.Seek(queue_.sges(head), 0);
-  if (target.Write(bytes, sizeof(bytes)) != MemoryStatus::kOk) {
-    Fail(WcStatus::kLocalProtectionError, now);
-    return;
-  }
-  AdvanceTo(seq + 1, now);
-  Proceed(now);
 }
 
 }  // namespace transport

@@ -34,6 +34,7 @@ Requester::Source Requester::NextSource(Time now) const {
     return Source::kNothing;
   }
   if (resend_ != kNone) return Source::kResend;
+  if (missing_ != nullptr && DueRange() != nullptr) return Source::kMissing;
   if (snd_nxt_index_ >= failed_index_) return Source::kNothing;
   if (rnr_probe_ && outstanding()) return Source::kNothing;
   if (snd_nxt_ < snd_max_) {
@@ -43,7 +44,7 @@ Requester::Source Requester::NextSource(Time now) const {
 }
 
 // A READ of which part has been answered has been executed as a whole, and the
-// peer repeats any part: one part at a time.
+// peer repeats any part: one part at a time, from the first one on.
 bool Requester::ReplayIsDue() const {
   if (!outstanding()) return true;
   if (LimitedToShare() && ShareIsUsed(ReplayCost())) return false;
@@ -53,7 +54,7 @@ bool Requester::ReplayIsDue() const {
   }
   const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
   assert(read != nullptr);
-  return snd_nxt_ == read->first;
+  return snd_nxt_ == FirstMissing(*read);
 }
 
 bool Requester::TriesWhatPeerKeeps() const {
@@ -67,7 +68,7 @@ uint64_t Requester::ReplayCost() const {
   if (wqe.operation().kind == SendKind::kRead) {
     const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
     assert(read != nullptr);
-    end = read->end;
+    end = ReplayEnd(*read);
   }
   return CostBefore(wqe, end) - CostBefore(wqe, snd_nxt_);
 }
@@ -101,6 +102,8 @@ Requester::Next Requester::Decide(Time now, Item* item) const {
       break;
     case Source::kResend:
       return DecideResend(item);
+    case Source::kMissing:
+      return DecideMissing(item);
     case Source::kReplay:
       return DecideReplay(item);
     case Source::kNew:
@@ -111,11 +114,12 @@ Requester::Next Requester::Decide(Time now, Item* item) const {
 
 Requester::Next Requester::DecideResend(Item* item) const {
   const OutstandingReads::Entry* read = reads_.Find(resend_);
-  *item = {
-      .index = IndexOf(resend_),
-      .seq = resend_,
-      .count = read != nullptr ? static_cast<uint32_t>(read->end - resend_) : 1,
-      .out_of_turn = true};
+  *item = {.index = IndexOf(resend_),
+           .seq = resend_,
+           .count = read != nullptr ? static_cast<uint32_t>(
+                                          MissingEnd(resend_, *read) - resend_)
+                                    : 1,
+           .out_of_turn = true};
   return Next::kPacket;
 }
 
@@ -128,10 +132,10 @@ Requester::Next Requester::DecideReplay(Item* item) const {
   if (wqe.operation().kind == SendKind::kRead) {
     const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
     assert(read != nullptr);
-    const uint64_t count = read->end - snd_nxt_;
+    const uint64_t count = ReplayEnd(*read) - snd_nxt_;
     if (snd_nxt_ > read->first) {
       item->count = ReadCount(count, always);
-      return Next::kPacket;
+      return item->count > 0 ? Next::kPacket : Next::kWindow;
     }
     // It may be new to the peer, whose later answers then depend on where it
     // ends: it ends where it did.
@@ -244,8 +248,11 @@ void Requester::NoteSent(Time now, const Item& item, uint32_t packets,
   const SendWqe& wqe = queue_.at(item.index);
   const bool again = item.seq < snd_max_;
   if (again) ++core_.counters.retransmitted;
+  if (again && HasMissing()) {
+    missing_->NoteAsked(item.seq, item.seq + item.count, snd_max_, now);
+  }
   if (item.out_of_turn) {
-    ContinueResend(item.seq + item.count);
+    if (resend_ == item.seq) ContinueResend(item.seq + item.count);
     OutstandingReads::Entry* read = reads_.Find(item.seq);
     if (read != nullptr) read->replayed = true;
     rtt_seq_ = kNone;

@@ -38,21 +38,25 @@ inline constexpr wire::NakCode kAccessNak = wire::NakCode::kRemoteAccess;
 // 9.7.4.4).
 struct Resource {
   wire::Operation operation = wire::Operation::kReadRequest;
+  // The response that is to be sent: none, the first, or one of a replay.
+  bool pending = false;
+  bool answered = false;   // in full, at least once
+  uint32_t msn = 0;        // after this request
   uint64_t first_psn = 0;  // of the original request's responses
   uint64_t last_psn = 0;
-  uint32_t msn = 0;  // after this request
-  PdId pd = 0;       // of the R_Key: an XRC target's changes
+  PdId pd = 0;  // of the R_Key: an XRC target's changes
   uint64_t va = 0;
   uint32_t rkey = 0;
   uint32_t length = 0;    // bytes; READ
   uint64_t original = 0;  // what an atomic found
 
-  // The response that is to be sent: none, the first, or one of a replay.
-  bool pending = false;
-  bool answered = false;   // in full, at least once
   uint64_t start_psn = 0;  // of this response's first packet
   uint64_t next_psn = 0;   // of its next packet
-  uint64_t stop = 0;       // where it ends, in bytes from `va`; READ
+  uint32_t stop = 0;       // where it ends, in bytes from `va`; READ
+  // The rest of a response that a replay of an earlier part has interrupted:
+  // from so many packets after first_psn on, up to `rest_stop`. 0: none.
+  uint32_t rest = 0;
+  uint32_t rest_stop = 0;
 };
 
 struct Nak {
@@ -184,7 +188,10 @@ class Responder {
   void AcknowledgeAgain(uint64_t psn);
   void RepeatRead(const wire::PacketView& packet, uint64_t psn);
   void RepeatAtomic(const wire::PacketView& packet, uint64_t psn);
-  void Repeat(Resource* resource, uint64_t psn, uint64_t stop);
+  void Repeat(Resource* resource, uint64_t psn, uint32_t stop);
+  // A part of a READ: it comes before what the response that is under way has
+  // left, unless that contains it.
+  void RepeatPart(Resource* resource, uint64_t psn, uint32_t stop);
   Resource* FindResource(uint64_t psn);
 
   // --- responder_transmit.cc

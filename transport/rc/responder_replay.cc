@@ -73,7 +73,7 @@ void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
       (reth.length == 0 && resource->length != 0)) {
     return drop();
   }
-  Repeat(resource, psn, offset + reth.length);
+  RepeatPart(resource, psn, static_cast<uint32_t>(offset + reth.length));
 }
 
 void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
@@ -91,9 +91,24 @@ void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
   Repeat(resource, psn, 0);
 }
 
-// A response that is under way starts again at the PSN that is asked for: more
-// duplicates do not make more work than the last of them.
-void Responder::Repeat(Resource* resource, uint64_t psn, uint64_t stop) {
+// A requester that misses some packets asks for them while the rest is still on
+// its way; one that asks for everything from there on has what is before, or
+// drops what comes meanwhile. More duplicates do not make more work than the last of them.
+void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
+  if (resource->pending) {
+    if (psn >= resource->next_psn && stop < resource->stop) return;
+    if (resource->rest == 0 && stop < resource->stop) {
+      const uint64_t end = (uint64_t{stop} + mtu() - 1) / mtu();
+      resource->rest = static_cast<uint32_t>(
+          std::max(end, resource->next_psn - resource->first_psn));
+      resource->rest_stop = resource->stop;
+    }
+    if (resource->rest_stop <= stop) resource->rest = 0;
+  }
+  Repeat(resource, psn, stop);
+}
+
+void Responder::Repeat(Resource* resource, uint64_t psn, uint32_t stop) {
   resource->pending = true;
   resource->start_psn = resource->next_psn = psn;
   resource->stop = stop;

@@ -143,6 +143,51 @@ TEST_F(ReplayTest, DuplicateRestartsAStreamAndDoesNotDoubleIt) {
             "READ_LAST 103 msn 1 [256]");
 }
 
+// A part that was missed goes out first, then what the response has left.
+TEST_F(ReplayTest, PartIsRepeatedAndTheStreamGoesOn) {
+  peer.Deliver(peer.Read(100, 0, 256 * 20));
+  peer.TransmitOne();
+  peer.TransmitOne();  // up to 117
+  peer.Deliver(peer.Read(102, 512, 512));
+  EXPECT_EQ(peer.Transmit(),
+            "READ_FIRST 102 msn 1 [256]; READ_LAST 103 msn 1 [256]; "
+            "READ_MIDDLE 118 [256] | READ_LAST 119 msn 1 [256]");
+  // That was all of it.
+  peer.Deliver(peer.Read(105, 5 * 256, 256));
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 105 msn 1 [256]");
+}
+
+TEST_F(ReplayTest, AnotherPartDoesNotLoseTheStream) {
+  peer.Deliver(peer.Read(100, 0, 256 * 20));
+  peer.TransmitOne();
+  peer.TransmitOne();
+  peer.Deliver(peer.Read(102, 512, 256));
+  peer.Deliver(peer.Read(104, 1024, 256 * 14));  // to 117
+  peer.Deliver(peer.Read(102, 512, 256));
+  EXPECT_EQ(peer.Transmit(),
+            "READ_ONLY 102 msn 1 [256]; READ_MIDDLE 118 [256] | "
+            "READ_LAST 119 msn 1 [256]");
+}
+
+TEST_F(ReplayTest, PartThatReachesIntoTheStreamIsNotSentTwice) {
+  peer.Deliver(peer.Read(100, 0, 256 * 20));
+  peer.TransmitOne();
+  peer.TransmitOne();
+  peer.Deliver(peer.Read(117, 17 * 256, 2 * 256));
+  EXPECT_EQ(peer.Transmit(),
+            "READ_FIRST 117 msn 1 [256]; READ_LAST 118 msn 1 [256]; "
+            "READ_LAST 119 msn 1 [256]");
+}
+
+TEST_F(ReplayTest, PartThatIsStillToComeIsNotRepeated) {
+  peer.Deliver(peer.Read(100, 0, 256 * 20));
+  peer.TransmitOne();
+  peer.TransmitOne();
+  peer.Deliver(peer.Read(118, 18 * 256, 256));
+  EXPECT_EQ(peer.Transmit(),
+            "READ_MIDDLE 118 [256] | READ_LAST 119 msn 1 [256]");
+}
+
 TEST_F(ReplayTest, RepeatedReadGoesBeforeLaterResponses) {
   peer.Deliver(peer.Read(100, 0, 8));
   peer.Transmit();

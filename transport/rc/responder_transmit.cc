@@ -116,6 +116,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
     // what it asked for; a copy of the request may come later.
     if (resource->answered) {
       resource->pending = false;
+      resource->rest = 0;
       ++core_.counters.dropped_window;
     } else {
       FailResponse(psn);
@@ -127,7 +128,12 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {pad, headers.bth.pad_count});
   burst->Commit(icrc);
   ++resource->next_psn;
-  if (last) {
+  if (last && resource->rest != 0) {
+    resource->start_psn = resource->first_psn;
+    resource->next_psn = resource->first_psn + resource->rest;
+    resource->stop = resource->rest_stop;
+    resource->rest = 0;
+  } else if (last) {
     resource->pending = false;
     resource->answered = true;
     if (resource->last_psn + 1 == expected_) ack_due_ = false;

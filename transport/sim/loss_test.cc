@@ -16,24 +16,30 @@ using transport::kMicrosecond;
 using transport::kMillisecond;
 using transport::SendOpcode;
 
-TransferOptions WriteOver(uint32_t loss, uint32_t reorder) {
+TransferOptions Over(SendOpcode opcode, uint32_t loss, uint32_t reorder) {
   TransferOptions options;
+  options.opcode = opcode;
   options.link = TransferLink();
   options.link.loss = loss;
   options.link.reorder = reorder;
   return options;
 }
 
+TransferOptions WriteOver(uint32_t loss, uint32_t reorder) {
+  return Over(SendOpcode::kRdmaWrite, loss, reorder);
+}
+
+// Of WRITEs; that of READs is the same.
 double Lossless() {
   static const double goodput = RunTransfer(WriteOver(0, 0)).goodput();
   return goodput;
 }
 
 // Mean of some seeds, of the lossless goodput.
-double Kept(uint32_t loss, uint64_t seeds) {
+double Kept(SendOpcode opcode, uint32_t loss, uint64_t seeds) {
   double sum = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    TransferOptions options = WriteOver(loss, 0);
+    TransferOptions options = Over(opcode, loss, 0);
     options.seed = seed;
     options.messages = 128;
     const TransferResult result = RunTransfer(options);
@@ -44,12 +50,20 @@ double Kept(uint32_t loss, uint64_t seeds) {
   return sum / static_cast<double>(seeds);
 }
 
-TEST(LossTest, OneInAThousand) { EXPECT_GE(Kept(1'000, 3), 0.97); }
+TEST(LossTest, OneInAThousand) {
+  EXPECT_GE(Kept(SendOpcode::kRdmaWrite, 1'000, 3), 0.97);
+  EXPECT_GE(Kept(SendOpcode::kRdmaRead, 1'000, 2), 0.98);
+}
 
-TEST(LossTest, OneInAHundred) { EXPECT_GE(Kept(10'000, 3), 0.80); }
+TEST(LossTest, OneInAHundred) {
+  EXPECT_GE(Kept(SendOpcode::kRdmaWrite, 10'000, 3), 0.80);
+  EXPECT_GE(Kept(SendOpcode::kRdmaRead, 10'000, 2), 0.93);
+}
 
-TEST(LossTest, OneInAHundredIsFarFromAGoBackN) {
-  TransferOptions options = WriteOver(10'000, 0);
+class EachWay : public ::testing::TestWithParam<SendOpcode> {};
+
+TEST_P(EachWay, OneInAHundredIsFarFromAGoBackN) {
+  TransferOptions options = Over(GetParam(), 10'000, 0);
   options.messages = 128;
   const TransferResult result = RunTransfer(options);
   ASSERT_TRUE(result.done) << result.failed;
@@ -57,14 +71,18 @@ TEST(LossTest, OneInAHundredIsFarFromAGoBackN) {
   EXPECT_GE(result.goodput(), 1.5 * other.goodput);
 }
 
-TEST(LossTest, WhatWasOnlyOvertakenIsSeldomSentAgain) {
-  TransferOptions options = WriteOver(0, 50'000);
+TEST_P(EachWay, WhatWasOnlyOvertakenIsSeldomSentAgain) {
+  TransferOptions options = Over(GetParam(), 0, 50'000);
   options.messages = 128;
   const TransferResult result = RunTransfer(options);
   ASSERT_TRUE(result.done) << result.failed;
   EXPECT_LT(result.spurious(), 0.01);
   EXPECT_GE(result.goodput(), 0.97 * Lossless());
 }
+
+INSTANTIATE_TEST_SUITE_P(Operations, EachWay,
+                         ::testing::Values(SendOpcode::kRdmaWrite,
+                                           SendOpcode::kRdmaRead));
 
 TEST(LossTest, AnOutageEndsNothing) {
   for (const SendOpcode opcode :

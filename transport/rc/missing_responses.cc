@@ -1,0 +1,211 @@
+#include "transport/rc/missing_responses.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace transport {
+namespace {
+
+// Packets overtake others by less than this, or count as lost.
+constexpr Time kLeastReorderWait = 16 * kMicrosecond;
+constexpr Time kMostReorderWait = 500 * kMicrosecond;
+// What is asked for makes the next wait shorter by one part in so many: what
+// overtook others may do so no longer.
+constexpr int kReorderDecay = 64;
+// What was asked for in vain comes twice within this time, or never.
+constexpr Time kAnsweredWithin = 10 * kMillisecond;
+
+}  // namespace
+
+size_t MissingResponses::Find(uint64_t seq) const {
+  const auto all = ranges();
+  return std::partition_point(
+             all.begin(), all.end(),
+             [seq](const Range& range) { return range.end <= seq; }) -
+         all.begin();
+}
+
+bool MissingResponses::IsMissing(uint64_t seq) const {
+  const size_t i = Find(seq);
+  return i < size_ && ranges_[i].first <= seq;
+}
+
+uint64_t MissingResponses::NextMissing(uint64_t seq) const {
+  if (seq >= known_to_) return seq;
+  const size_t i = Find(seq);
+  return i < size_ ? std::max(seq, ranges_[i].first) : known_to_;
+}
+
+uint64_t MissingResponses::MissingEnd(uint64_t seq) const {
+  const size_t i = Find(seq);
+  assert(i < size_ && ranges_[i].first <= seq);
+  return ranges_[i].end;
+}
+
+uint64_t MissingResponses::LastMissingEnd(uint64_t end) const {
+  const size_t i = Find(end - 1);
+  if (i < size_ && ranges_[i].first < end) return end;
+  return i == 0 ? 0 : ranges_[i - 1].end;
+}
+
+uint64_t MissingResponses::missing() const {
+  uint64_t packets = 0;
+  for (const Range& range : ranges()) packets += range.end - range.first;
+  return packets;
+}
+
+uint64_t MissingResponses::asked() const {
+  uint64_t packets = 0;
+  for (const Range& range : ranges()) {
+    if (range.state == State::kAsked) packets += range.end - range.first;
+  }
+  return packets;
+}
+
+const MissingResponses::Range* MissingResponses::NextDue() const {
+  uint64_t before = kNone;
+  for (const Range& range : ranges()) {
+    if (range.state == State::kDue && range.request != before) return &range;
+    before = range.request;
+  }
+  return nullptr;
+}
+
+Time MissingResponses::NextDeadline() const {
+  Time next = kNever;
+  for (const Range& range : ranges()) {
+    if (range.state == State::kWaiting) next = std::min(next, range.due);
+  }
+  return next;
+}
+
+void MissingResponses::Insert(size_t index, const Range& range) {
+  assert(size_ < kMostRanges);
+  std::move_backward(ranges_.begin() + index, ranges_.begin() + size_,
+                     ranges_.begin() + size_ + 1);
+  ranges_[index] = range;
+  ++size_;
+}
+
+void MissingResponses::Erase(size_t index) {
+  std::move(ranges_.begin() + index + 1, ranges_.begin() + size_,
+            ranges_.begin() + index);
+  --size_;
+}
+
+void MissingResponses::Wait(Range* range, Time now) const {
+  range->state = State::kWaiting;
+  range->due = now + reorder_wait_;
+}
+
+bool MissingResponses::AddMissing(uint64_t first, uint64_t end,
+                                  uint64_t request, Time now) {
+  assert(first >= known_to_ && first < end);
+  if (size_ == kMostRanges) return false;
+  Range range = {.first = first, .end = end, .request = request};
+  Wait(&range, now);
+  Insert(size_, range);
+  known_to_ = end;
+  return true;
+}
+
+bool MissingResponses::HasRoomFor(uint64_t seq) const {
+  if (size_ < kMostRanges) return true;
+  const Range& range = ranges_[Find(seq)];
+  return range.first == seq || range.end == seq + 1;
+}
+
+void MissingResponses::Take(uint64_t seq, Time now) {
+  const size_t i = Find(seq);
+  Range& range = ranges_[i];
+  assert(i < size_ && range.first <= seq);
+  // An answer comes in order: what is before this was lost.
+  for (size_t j = i; j-- > 0 && ranges_[j].request == range.request;) {
+    if (ranges_[j].state == State::kAsked && range.state == State::kAsked &&
+        ranges_[j].marker == range.marker) {
+      Wait(&ranges_[j], now);
+    }
+  }
+  Range after = range;
+  after.first = seq + 1;
+  if (range.first == seq) {
+    after.first < after.end ? void(range = after) : Erase(i);
+    return;
+  }
+  range.end = seq;
+  if (range.state == State::kAsked) Wait(&range, now);
+  if (after.first < after.end) Insert(i + 1, after);
+}
+
+bool MissingResponses::Unbelieve(uint64_t seq, uint64_t request, Time now) {
+  assert(seq < known_to_ && !IsMissing(seq));
+  if (size_ == kMostRanges) return false;
+  Range range = {.first = seq, .end = seq + 1, .request = request};
+  Wait(&range, now);
+  Insert(Find(seq), range);
+  return true;
+}
+
+void MissingResponses::NoteAnswered(uint64_t seq, Time now) {
+  if (seq < least_marker_) return;
+  least_marker_ = kNone;
+  for (size_t i = 0; i < size_; ++i) {
+    Range& range = ranges_[i];
+    if (range.state != State::kAsked) continue;
+    if (range.marker <= seq) {
+      Wait(&range, now);
+    } else {
+      least_marker_ = std::min(least_marker_, range.marker);
+    }
+  }
+}
+
+void MissingResponses::GiveUpAsked(uint64_t until, Time now) {
+  for (size_t i = 0; i < size_ && ranges_[i].first < until; ++i) {
+    if (ranges_[i].state == State::kAsked) Wait(&ranges_[i], now);
+  }
+}
+
+void MissingResponses::NoteCopy(uint64_t seq, Time now) {
+  if (seq != sample_) return;
+  sample_ = kNone;
+  if (now - sampled_at_ > kAnsweredWithin) return;
+  reorder_wait_ =
+      std::clamp(reorder_wait_ * 2, kLeastReorderWait, kMostReorderWait);
+}
+
+uint64_t MissingResponses::Expire(Time now) {
+  uint64_t packets = 0;
+  for (size_t i = 0; i < size_; ++i) {
+    Range& range = ranges_[i];
+    if (range.state != State::kWaiting || range.due > now) continue;
+    range.state = State::kDue;
+    packets += range.end - range.first;
+  }
+  return packets;
+}
+
+void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
+                                 Time now) {
+  for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
+    Range& range = ranges_[i];
+    // Of a part the rest stays what it was, if there is room to say so.
+    if (range.end > end && size_ < kMostRanges) {
+      Range rest = range;
+      rest.first = end;
+      range.end = end;
+      Insert(i + 1, rest);
+    }
+    range.state = State::kAsked;
+    range.marker = marker;
+    least_marker_ = std::min(least_marker_, marker);
+  }
+  if (sample_ == kNone || now - sampled_at_ > kAnsweredWithin) {
+    sample_ = first;
+    sampled_at_ = now;
+  }
+  reorder_wait_ -= reorder_wait_ / kReorderDecay;
+  if (reorder_wait_ < kLeastReorderWait / 2) reorder_wait_ = 0;
+}
+
+}  // namespace transport

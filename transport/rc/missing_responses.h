@@ -1,0 +1,120 @@
+// What is missing of the answers to READs and atomics while later ones have
+// come (IBA vol. 1, 9.7.5.1.1: a retried READ may ask for the part that was not
+// answered). What comes beyond a gap is placed at once, since a completion
+// alone shows it to the application; here is kept which parts are to be asked
+// for again, and when.
+//
+// - A range that is found missing is asked for after a wait that allows for
+//   reordering: none, until something comes that had been asked for too early.
+// - It is asked for once more when something has come that the peer can only
+//   have sent later: what else was asked for by the same request, or what was
+//   requested after it. Silence is for the requester's timers.
+// - Of one READ, only the first range is asked for at a time: a peer (the
+//   kernel's rxe) may forget what is before the last part that it has repeated.
+#ifndef TRANSPORT_RC_MISSING_RESPONSES_H_
+#define TRANSPORT_RC_MISSING_RESPONSES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "transport/base/types.h"
+
+namespace transport {
+
+// In sequence numbers of the requester. Everything before known_to() has been
+// answered, but for the ranges. Allocated when the first gap is found.
+class MissingResponses {
+ public:
+  // Beyond these nothing more is noted, and what comes ahead is to be dropped.
+  static constexpr size_t kMostRanges = 64;
+
+  enum class State : uint8_t {
+    kWaiting,  // until `due`: it may only be late
+    kDue,      // to be asked for
+    kAsked,
+  };
+  struct Range {
+    uint64_t first = 0;
+    uint64_t end = 0;
+    uint64_t request = 0;  // first of the READ or atomic that it belongs to
+    // kAsked: what has this number or a later one was requested afterwards.
+    uint64_t marker = 0;
+    Time due = 0;
+    State state = State::kWaiting;
+  };
+
+  // --- Getters.
+  uint64_t known_to() const { return known_to_; }
+  bool empty() const { return size_ == 0; }
+  std::span<const Range> ranges() const { return {ranges_.data(), size_}; }
+  // The first that is missing, or known_to().
+  uint64_t first() const { return size_ == 0 ? known_to_ : ranges_[0].first; }
+  // `seq`, if it is missing or not known yet; else the next one that is.
+  uint64_t NextMissing(uint64_t seq) const;
+  // One past the last missing of those that follow `seq` without a break, which
+  // is missing.
+  uint64_t MissingEnd(uint64_t seq) const;
+  // One past the last missing before `end`; 0: there is none.
+  uint64_t LastMissingEnd(uint64_t end) const;
+  bool IsMissing(uint64_t seq) const;  // and known to be
+  uint64_t missing() const;            // packets
+  uint64_t asked() const;              // of them, packets in ranges kAsked
+  // The range to ask for next; null: none.
+  const Range* NextDue() const;
+  Time NextDeadline() const;                           // of Expire; kNever
+  Time reorder_wait() const { return reorder_wait_; }  // ns
+
+  // --- Inputs.
+  // Everything from known_to() to `seq` is answered.
+  void AnsweredTo(uint64_t seq) {
+    if (known_to_ < seq) known_to_ = seq;
+  }
+  // [known_to, first) is answered and [first, end), of the READ or atomic that
+  // begins at `request`, is missing. False if there is no room.
+  bool AddMissing(uint64_t first, uint64_t end, uint64_t request, Time now);
+  // Whether Take has room: it may break a range in two.
+  bool HasRoomFor(uint64_t seq) const;
+  // `seq`, which was missing, has come.
+  void Take(uint64_t seq, Time now);
+  // `seq` had come and is not believed any more: it is missing again. False if
+  // there is no room.
+  bool Unbelieve(uint64_t seq, uint64_t request, Time now);
+  // Something with this number has been answered.
+  void NoteAnswered(uint64_t seq, Time now);
+  // What was asked for before `until` has not come in the time that it takes.
+  void GiveUpAsked(uint64_t until, Time now);
+  // What has come already has come again.
+  void NoteCopy(uint64_t seq, Time now);
+  // Ranges whose time has come are due. How many packets are in those that were
+  // not before.
+  uint64_t Expire(Time now);
+  // [first, end) has been asked for; `marker` has not been requested yet.
+  void NoteAsked(uint64_t first, uint64_t end, uint64_t marker, Time now);
+
+ private:
+  static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+
+  // Index of the first range that ends beyond `seq`.
+  size_t Find(uint64_t seq) const;
+  void Insert(size_t index, const Range& range);
+  void Erase(size_t index);
+  // It is missing, and not asked for since that is known.
+  void Wait(Range* range, Time now) const;
+
+  uint64_t known_to_ = 0;
+  uint64_t least_marker_ = kNone;  // of all that are kAsked
+  // A number that was asked for again lately, until it has come twice, and when
+  // that was.
+  uint64_t sample_ = kNone;
+  Time sampled_at_ = 0;
+  Time reorder_wait_ = 0;
+  size_t size_ = 0;
+  std::array<Range, kMostRanges> ranges_;  // in order
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RC_MISSING_RESPONSES_H_

@@ -1,0 +1,180 @@
+#include "transport/rc/missing_responses.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace transport {
+namespace {
+
+using State = MissingResponses::State;
+
+// "10-12 asked, 15-16 due".
+std::string Text(const MissingResponses& missing) {
+  std::string text;
+  for (const MissingResponses::Range& range : missing.ranges()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", range.first, "-",
+                    range.end,
+                    range.state == State::kWaiting ? " waiting"
+                    : range.state == State::kDue   ? " due"
+                                                   : " asked");
+  }
+  return text;
+}
+
+class MissingResponsesTest : public ::testing::Test {
+ protected:
+  // [10, 20) of the request at 10 is missing, and is asked for.
+  void AskForTen() {
+    missing.AnsweredTo(10);
+    ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
+    missing.AnsweredTo(30);
+    EXPECT_EQ(missing.Expire(0), 10u);
+    missing.NoteAsked(10, 20, 100, 0);
+  }
+  // Learns that packets overtake others.
+  void BeLate() {
+    AskForTen();
+    for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
+    missing.NoteCopy(10, 0);
+    ASSERT_EQ(missing.reorder_wait(), 16 * kMicrosecond);
+  }
+
+  MissingResponses missing;
+};
+
+TEST_F(MissingResponsesTest, KnowsWhatIsMissing) {
+  missing.AnsweredTo(10);
+  EXPECT_TRUE(missing.empty());
+  EXPECT_EQ(missing.first(), 10u);
+  ASSERT_TRUE(missing.AddMissing(12, 15, 10, 0));
+  missing.AnsweredTo(20);
+  EXPECT_EQ(missing.first(), 12u);
+  EXPECT_EQ(missing.known_to(), 20u);
+  EXPECT_EQ(missing.missing(), 3u);
+  EXPECT_FALSE(missing.IsMissing(11));
+  EXPECT_TRUE(missing.IsMissing(12));
+  EXPECT_TRUE(missing.IsMissing(14));
+  EXPECT_FALSE(missing.IsMissing(15));
+  EXPECT_EQ(missing.NextMissing(10), 12u);
+  EXPECT_EQ(missing.NextMissing(13), 13u);
+  EXPECT_EQ(missing.NextMissing(15), 20u);
+  EXPECT_EQ(missing.NextMissing(25), 25u);
+  EXPECT_EQ(missing.MissingEnd(13), 15u);
+  EXPECT_EQ(missing.LastMissingEnd(12), 0u);
+  EXPECT_EQ(missing.LastMissingEnd(14), 14u);
+  EXPECT_EQ(missing.LastMissingEnd(20), 15u);
+  for (uint64_t seq = 12; seq < 15; ++seq) missing.Take(seq, 0);
+  EXPECT_TRUE(missing.empty());
+  EXPECT_EQ(missing.first(), 20u);
+}
+
+TEST_F(MissingResponsesTest, TakingBreaksRanges) {
+  AskForTen();
+  missing.Take(10, 0);
+  missing.Take(19, 0);
+  EXPECT_EQ(Text(missing), "11-19 waiting");  // 19 comes behind it
+  missing.Expire(0);
+  missing.NoteAsked(11, 19, 100, 0);
+  missing.Take(14, 0);
+  EXPECT_EQ(Text(missing), "11-14 waiting, 15-19 asked");
+}
+
+TEST_F(MissingResponsesTest, SeveralRangesAskedForAtOnce) {
+  AskForTen();
+  missing.Take(15, 0);
+  missing.NoteAsked(10, 20, 200, 0);
+  EXPECT_EQ(Text(missing), "10-15 asked, 16-20 asked");
+  missing.Take(16, 0);
+  EXPECT_EQ(Text(missing), "10-15 waiting, 17-20 asked");
+}
+
+TEST_F(MissingResponsesTest, LaterAnswersShowALoss) {
+  AskForTen();
+  missing.NoteAnswered(99, 0);
+  EXPECT_EQ(Text(missing), "10-20 asked");
+  missing.NoteAnswered(100, 0);
+  EXPECT_EQ(Text(missing), "10-20 waiting");
+}
+
+TEST_F(MissingResponsesTest, OneRangeOfARequestAtATime) {
+  missing.AnsweredTo(10);
+  ASSERT_TRUE(missing.AddMissing(10, 11, 10, 0));
+  ASSERT_TRUE(missing.AddMissing(12, 13, 10, 0));
+  ASSERT_TRUE(missing.AddMissing(20, 21, 20, 0));
+  missing.Expire(0);
+  ASSERT_NE(missing.NextDue(), nullptr);
+  EXPECT_EQ(missing.NextDue()->first, 10u);
+  missing.NoteAsked(10, 11, 100, 0);
+  ASSERT_NE(missing.NextDue(), nullptr);
+  EXPECT_EQ(missing.NextDue()->first, 20u);
+  missing.NoteAsked(20, 21, 100, 0);
+  EXPECT_EQ(missing.NextDue(), nullptr);
+  missing.Take(10, 0);
+  ASSERT_NE(missing.NextDue(), nullptr);
+  EXPECT_EQ(missing.NextDue()->first, 12u);
+  EXPECT_EQ(missing.asked(), 1u);
+}
+
+TEST_F(MissingResponsesTest, PartOfARangeIsAskedFor) {
+  missing.AnsweredTo(10);
+  ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
+  missing.Expire(0);
+  missing.NoteAsked(10, 14, 100, 0);
+  EXPECT_EQ(Text(missing), "10-14 asked, 14-20 due");
+  EXPECT_EQ(missing.NextDue(), nullptr);
+}
+
+TEST_F(MissingResponsesTest, WaitsWherePacketsAreOvertaken) {
+  BeLate();
+  missing.AnsweredTo(30);
+  ASSERT_TRUE(missing.AddMissing(30, 31, 30, 1000));
+  EXPECT_EQ(missing.NextDeadline(), 1000 + 16 * kMicrosecond);
+  EXPECT_EQ(missing.Expire(999 + 16 * kMicrosecond), 0u);
+  EXPECT_EQ(missing.Expire(1000 + 16 * kMicrosecond), 1u);
+  EXPECT_EQ(missing.NextDeadline(), kNever);
+}
+
+TEST_F(MissingResponsesTest, TheWaitIsBoundedAndForgotten) {
+  BeLate();
+  Time now = 0;
+  for (int i = 0; i < 10; ++i) {
+    missing.NoteAsked(10, 11, 100, now);
+    missing.NoteCopy(10, now);
+  }
+  EXPECT_EQ(missing.reorder_wait(), 500 * kMicrosecond);
+  for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, now);
+  EXPECT_EQ(missing.reorder_wait(), 0);
+  // Long after it was asked for, a copy tells nothing.
+  now += 11 * kMillisecond;
+  missing.NoteCopy(10, now);
+  EXPECT_EQ(missing.reorder_wait(), 0);
+}
+
+TEST_F(MissingResponsesTest, RoomIsBounded) {
+  missing.AnsweredTo(0);
+  for (uint64_t i = 0; i < MissingResponses::kMostRanges; ++i) {
+    ASSERT_TRUE(missing.AddMissing(10 * i, 10 * i + 3, 0, 0));
+  }
+  const uint64_t known = missing.known_to();
+  EXPECT_FALSE(missing.AddMissing(known + 1, known + 2, 0, 0));
+  EXPECT_EQ(missing.known_to(), known);
+  EXPECT_FALSE(missing.Unbelieve(5, 0, 0));
+  EXPECT_FALSE(missing.HasRoomFor(11));
+  EXPECT_TRUE(missing.HasRoomFor(10));
+  EXPECT_TRUE(missing.HasRoomFor(12));
+  for (uint64_t seq = 0; seq < 3; ++seq) missing.Take(seq, 0);
+  EXPECT_TRUE(missing.HasRoomFor(11));
+  missing.Take(11, 0);
+  EXPECT_EQ(missing.ranges().size(), MissingResponses::kMostRanges);
+}
+
+TEST_F(MissingResponsesTest, WhatIsNotBelievedIsMissingAgain) {
+  AskForTen();
+  ASSERT_TRUE(missing.Unbelieve(25, 10, 0));
+  EXPECT_EQ(Text(missing), "10-20 asked, 25-26 waiting");
+}
+
+}  // namespace
+}  // namespace transport

@@ -1,0 +1,157 @@
+// Answers to READs and atomics that come ahead of one that is missing, and what
+// is asked for again (missing_responses.h).
+//
+// What comes ahead is placed at once. If it comes twice and says different
+// things, one of the two is not the peer's: neither counts, and it is asked for
+// again. The same may follow from a peer whose memory has changed meanwhile,
+// and does no harm.
+#include <algorithm>
+#include <array>
+
+#include "transport/base/local_buffer.h"
+#include "transport/rc/requester.h"
+
+namespace transport {
+namespace {
+
+constexpr size_t kGreatestMtu = 4096;  // bytes
+
+}  // namespace
+
+bool Requester::NoteMissing(uint64_t until, Time now) {
+  if (missing_ == nullptr) missing_ = std::make_unique<MissingResponses>();
+  missing_->AnsweredTo(snd_una_);
+  while (missing_->known_to() < until) {
+    const uint64_t known = missing_->known_to();
+    const OutstandingReads::Entry* read = reads_.FindFrom(known);
+    if (read == nullptr || read->first >= until) {
+      missing_->AnsweredTo(until);
+      break;
+    }
+    if (!missing_->AddMissing(std::max(known, read->first),
+                              std::min(until, read->end), read->first, now)) {
+      return false;
+    }
+  }
+  missing_->NoteAnswered(until - 1, now);
+  return true;
+}
+
+bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
+                           Time now) {
+  if (missing_ == nullptr || seq >= missing_->known_to()) {
+    // If there is no room, those that are known come first.
+    const bool noted = NoteMissing(seq, now);
+    AskForDue(now);
+    return noted && running_;
+  }
+  if (missing_->IsMissing(seq)) return missing_->HasRoomFor(seq);
+  missing_->NoteCopy(seq, now);
+  if (!IsSame(seq, packet)) {
+    ++core_.counters.dropped_conflict;
+    missing_->Unbelieve(seq, reads_.Find(seq)->first, now);
+    AskForDue(now);
+  }
+  return false;
+}
+
+bool Requester::IsSame(uint64_t seq, const wire::PacketView& packet) {
+  const uint64_t index = IndexOf(seq);
+  const SendWqe& wqe = queue_.at(index);
+  const std::span<const uint8_t> payload = packet.payload();
+  if (wqe.operation().kind != SendKind::kRead || payload.empty()) return true;
+  const uint64_t offset = (seq - wqe.first) * mtu_;
+  if (payload.size() != std::min<uint64_t>(wqe.length - offset, mtu_)) {
+    return true;  // it answers nothing
+  }
+  LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
+                     kAccessLocalRead, payload.size());
+  target.Seek(queue_.sges(index), offset);
+  std::array<uint8_t, kGreatestMtu> placed;
+  return target.Read(placed.data(), payload.size()) == MemoryStatus::kOk &&
+         std::equal(payload.begin(), payload.end(), placed.begin());
+}
+
+void Requester::TakeAhead(uint64_t seq, Time now) {
+  if (missing_->IsMissing(seq)) {
+    missing_->Take(seq, now);
+  } else {
+    missing_->AnsweredTo(seq + 1);
+  }
+  missing_->NoteAnswered(seq, now);
+  acknowledged_ = std::max(acknowledged_, seq + 1);
+  if (rtt_seq_ == seq) {
+    path()->OnRttSample(now - rtt_sent_, now);
+    rtt_seq_ = kNone;
+  }
+  // The peer is alive; how long it may leave something out is limited by what
+  // may be outstanding.
+  if (outstanding()) probe_base_ = now;
+  Proceed(now);
+  AskForDue(now);
+}
+
+void Requester::AskForDue(Time now) {
+  if (missing_ == nullptr) return;
+  const uint64_t lost = missing_->Expire(now);
+  if (lost > 0) {
+    rtt_seq_ = kNone;
+    NoteLoss(now);
+    path()->OnLost(lost * PacketCost());
+    if (missing_->ranges()[0].state == MissingResponses::State::kDue &&
+        !CountGap(now)) {
+      return;
+    }
+  }
+  if (DueRange() != nullptr) past_window_ = true;
+}
+
+// As much as would be sent again of a gap at the peer. More would have been
+// lost for want of room, and would be again.
+uint64_t Requester::MissingRoom() const {
+  const uint64_t asked = missing_->asked();
+  const uint64_t limit =
+      std::max<uint64_t>(path()->window() / 2 / PacketCost(), 1);
+  return limit > asked ? limit - asked : 0;
+}
+
+const MissingResponses::Range* Requester::DueRange() const {
+  if (!HasMissing() || snd_nxt_ != snd_max_) return nullptr;
+  const MissingResponses::Range* range = missing_->NextDue();
+  if (range == nullptr || MissingRoom() == 0) return nullptr;
+  return failed_index_ == kNone || IndexOf(range->first) < failed_index_
+             ? range
+             : nullptr;
+}
+
+Requester::Next Requester::DecideMissing(Item* item) const {
+  const MissingResponses::Range* range = DueRange();
+  *item = {.index = IndexOf(range->first),
+           .seq = range->first,
+           .count = static_cast<uint32_t>(
+               std::min(range->end - range->first, MissingRoom())),
+           .out_of_turn = true};
+  return Next::kPacket;
+}
+
+uint64_t Requester::MissingEnd(uint64_t seq,
+                               const OutstandingReads::Entry& read) const {
+  return HasMissing() && missing_->IsMissing(seq) ? missing_->MissingEnd(seq)
+                                                  : read.end;
+}
+
+// A peer that was silent may not have got the last request: one that is long is
+// answered in part more likely than one of many short ones in full.
+uint64_t Requester::ReplayEnd(const OutstandingReads::Entry& read) const {
+  return HasMissing() && missing_->known_to() >= read.end
+             ? missing_->LastMissingEnd(read.end)
+             : read.end;
+}
+
+uint64_t Requester::FirstMissing(const OutstandingReads::Entry& read) const {
+  const uint64_t first = std::max(read.first, snd_una_);
+  return HasMissing() ? std::min(missing_->NextMissing(first), read.end)
+                      : first;
+}
+
+}  // namespace transport
