@@ -8,9 +8,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/system/system_error.hpp>
+#include <chrono>
 #include <list>
+#include <new>
 #include <optional>
 #include <semaphore>
+#include <thread>
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
@@ -111,14 +114,23 @@ class ControlThread::Impl final : private ForkGuard {
     return absl::OkStatus();
   }
 
+  // The caller is the one who can be told that there is no memory for it.
   void Add(Source source) {
-    Post([this, source = std::move(source)]() mutable {
-      Arm(state_->waits.emplace_back(state_->io, std::move(source)));
+    gate_.Beside([&] {
+      if (!state_.has_value()) return;
+      std::list<Wait> added;
+      added.emplace_back(state_->io, std::move(source));
+      boost::asio::post(state_->io, [this, added = std::move(added)]() mutable {
+        Wait& wait = added.front();
+        state_->waits.splice(state_->waits.end(), added);
+        Arm(wait);
+      });
     });
   }
   void Refresh() {
-    Post([this] {
-      for (Wait& wait : state_->waits) Arm(wait);
+    gate_.Beside([this] {
+      if (!state_.has_value()) return;
+      boost::asio::post(state_->io, [this] { ArmAll(); });
     });
   }
 
@@ -137,20 +149,29 @@ class ControlThread::Impl final : private ForkGuard {
     boost::asio::steady_timer first{io};
   };
 
-  template <typename F>
-  void Post(F handler) {
-    gate_.Beside([&] {
-      if (state_.has_value()) {
-        boost::asio::post(state_->io, std::move(handler));
-      }
-    });
-  }
+  // The thread is outside of the loop for as long as this lives.
+  class Outside {
+   public:
+    explicit Outside(LoopGate& gate) : gate_(gate) { gate_.LeaveLoop(); }
+    ~Outside() { gate_.EnterLoop(); }
+    Outside(const Outside&) = delete;
+    Outside& operator=(const Outside&) = delete;
+
+   private:
+    LoopGate& gate_;
+  };
 
   void Run(Wait& wait) {
-    gate_.LeaveLoop();
-    wait.source.run();
-    gate_.EnterLoop();
+    {
+      const Outside outside(gate_);
+      wait.source.run();
+    }
     Arm(wait);
+  }
+
+  // May be called again after it has thrown: bad_alloc.
+  void ArmAll() {
+    for (Wait& wait : state_->waits) Arm(wait);
   }
 
   void Arm(Wait& wait) {
@@ -167,18 +188,18 @@ class ControlThread::Impl final : private ForkGuard {
     error_code error;
     if (!wait.readable.is_open()) wait.readable.assign(fd, error);
     if (error) return;  // tried again with the next Refresh
-    wait.awaited = true;
     wait.readable.async_wait(stream_descriptor::wait_read,
                              [this, &wait, fd](error_code ended) {
                                if (ended || wait.source.fd() != fd) return;
                                wait.awaited = false;
                                Run(wait);
                              });
+    wait.awaited = true;
   }
   void ArmTimer(Wait& wait) {
     const Clock::time_point time = wait.source.time();
     if (time == wait.time) return;
-    wait.time = time;
+    wait.time = Clock::time_point::max();
     wait.timer.expires_at(time);  // ends the wait for another time
     if (time == Clock::time_point::max()) return;
     wait.timer.async_wait([this, &wait](error_code ended) {
@@ -186,6 +207,7 @@ class ControlThread::Impl final : private ForkGuard {
       wait.time = Clock::time_point::max();
       Run(wait);
     });
+    wait.time = time;
   }
 
   static void* Main(void* self) {
@@ -195,8 +217,23 @@ class ControlThread::Impl final : private ForkGuard {
   void Main() {
     ::pthread_setname_np(::pthread_self(), kControlThreadName);
     gate_.EnterLoop();
-    state_->io.run();
+    while (!Loop()) {
+      // Nothing tells when there is memory again.
+      const Outside outside(gate_);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     gate_.LeaveLoop();
+  }
+  // False when it found no memory: a source, or what waits for it. Then all
+  // sources are as before, or are waited for again with the next call.
+  bool Loop() {
+    try {
+      ArmAll();
+      state_->io.run();
+      return true;
+    } catch (const std::bad_alloc&) {
+      return state_->io.stopped();
+    }
   }
 
   // Descriptors stay with their sources.

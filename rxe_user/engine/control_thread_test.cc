@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <new>
 #include <semaphore>
 #include <set>
 #include <string>
@@ -108,6 +109,42 @@ TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
   time = Clock::now();
   control->Refresh();
   EXPECT_TRUE(ran.try_acquire_for(20s));
+}
+
+// A source that finds no memory is run again; others do not notice.
+TEST(ControlThread, GoesOnWhenThereWasNoMemory) {
+  Bell starved, other;
+  int runs = 0;
+  const auto control = Start();
+  control->Add({.fd = [&] { return starved.fd(); },
+                .run =
+                    [&] {
+                      if (++runs <= 2) throw std::bad_alloc();
+                      starved.Answer();
+                    }});
+  control->Add(SourceOf(other));
+  starved.Ring();
+  other.Ring();
+  EXPECT_TRUE(other.Answered());
+  EXPECT_TRUE(starved.Answered());
+  EXPECT_EQ(runs, 3);
+}
+
+// Its time was used up by the run that failed: it says when to come again.
+TEST(ControlThread, GoesOnWithATimerWhenThereWasNoMemory) {
+  std::atomic<int> runs = 0;
+  std::binary_semaphore done{0};
+  const auto control = Start();
+  control->Add(
+      {.fd = [] { return -1; },
+       .time =
+           [&] { return runs < 2 ? Clock::now() : Clock::time_point::max(); },
+       .run =
+           [&] {
+             if (++runs == 1) throw std::bad_alloc();
+             done.release();
+           }});
+  EXPECT_TRUE(done.try_acquire_for(20s));
 }
 
 TEST(ControlThread, FollowsADescriptorThatChanges) {
