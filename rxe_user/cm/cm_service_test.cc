@@ -265,6 +265,8 @@ TEST_F(CmServiceTest, DestroyAndReleaseWaitForTheHandler) {
   a_.Connect(kLoopback, kLoopback, 0x12);
   gate->entered.acquire();
   waits_for_handler([&] { return b_->Release(handle); });
+  // Else it would be told of the end of `a_`, and wait.
+  EXPECT_EQ(b_->Destroy(gate->id), 0);
 }
 
 // A handler that destroys the id that it is told of.
