@@ -71,8 +71,21 @@ class Context {
 struct ProtectionDomain {
   explicit ProtectionDomain(Context& context)
       : context(context), id(context.NewPdId()) {}
+  // A parent domain: `of` by another name, which has users of its own. It is
+  // one of `of` itself, and outlives neither.
+  explicit ProtectionDomain(ProtectionDomain& of)
+      : context(of.context), id(of.id), of(&of) {
+    ++of.users;
+  }
+  ~ProtectionDomain() {
+    if (of != nullptr) --of->users;
+  }
+  ProtectionDomain(const ProtectionDomain&) = delete;
+  ProtectionDomain& operator=(const ProtectionDomain&) = delete;
+
   Context& context;
-  const transport::PdId id;
+  const transport::PdId id;  // what makes two of them the same
+  ProtectionDomain* const of = nullptr;
   std::atomic<int> users{0};
 };
 

@@ -531,10 +531,6 @@ TEST_F(ObjectTest, WhatIsMissingSaysSo) {
   EXPECT_EQ(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
   errno = 0;
-  ibv_td_init_attr td = {};
-  EXPECT_EQ(ibv_alloc_td(context_, &td), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
-  errno = 0;
   EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
   errno = 0;

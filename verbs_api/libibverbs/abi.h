@@ -81,10 +81,20 @@ inline constexpr size_t kLeastObject =
               offsetof(ibv_qp, handle)}) +
     sizeof(uint32_t);
 
+// A thread domain: its objects are used by one thread at a time, as the
+// application promises.
+struct alignas(64) Td : ibv_td {  // for kLeastObject
+  Context* owner;
+  std::atomic<int> users{0};  // parent domains
+};
+
 struct alignas(64) Pd : ibv_pd {  // for kLeastObject
   Context* owner;
   // Shared with imported handles.
   std::shared_ptr<rxe_user::ProtectionDomain> domain;
+  Td* td = nullptr;  // of a parent domain that has one
+
+  bool is_parent() const { return domain->of != nullptr; }
 };
 
 struct Mr : ibv_mr {
@@ -115,6 +125,7 @@ struct Channel : ibv_comp_channel {
 // ibv_cq_ex begins as ibv_cq does.
 struct Cq : ibv_cq_ex {
   Context* owner;
+  rxe_user::ProtectionDomain* domain;  // the parent domain, or null
   std::unique_ptr<rxe_user::CompletionQueue> queue;
   // ibv_start_poll .. ibv_end_poll; not held when single_threaded.
   bool single_threaded;
@@ -124,7 +135,7 @@ struct Cq : ibv_cq_ex {
   ibv_cq* base() { return reinterpret_cast<ibv_cq*>(this); }
 };
 
-struct Xrcd : ibv_xrcd {
+struct alignas(64) Xrcd : ibv_xrcd {  // for kLeastObject
   Context* owner;
   std::shared_ptr<rxe_user::XrcDomain> domain;
   std::atomic<int> users{0};  // SRQs and queue pairs that were made with it
@@ -138,7 +149,8 @@ struct Srq : ibv_srq {
 
 static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Dm), sizeof(Ah),
                         sizeof(Channel), sizeof(Cq), sizeof(Srq),
-                        sizeof(ibv_qp)}) >= kLeastObject);
+                        sizeof(ibv_qp), sizeof(Td), sizeof(Xrcd)}) >=
+              kLeastObject);
 
 // What ibv_wr_start .. ibv_wr_complete gather. The vectors keep their memory
 // from one critical region to the next.
@@ -293,6 +305,10 @@ int FreeDm(ibv_dm* dm);
 ibv_mr* RegDmMr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length,
                 unsigned int access);
 int GetSrqNum(ibv_srq* srq, uint32_t* number);
+ibv_td* AllocTd(ibv_context* context, ibv_td_init_attr* attr);
+int DeallocTd(ibv_td* td);
+ibv_pd* AllocParentDomain(ibv_context* context,
+                          ibv_parent_domain_init_attr* attr);
 ibv_xrcd* OpenXrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
 int CloseXrcd(ibv_xrcd* xrcd);
 ibv_qp* OpenQp(ibv_context* context, ibv_qp_open_attr* attr);

@@ -32,6 +32,7 @@ Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
   cq->cq_context = cq_context;
   cq->cqe = static_cast<int>(rxe_user::CqCapacity(cqe));
   cq->owner = context;
+  cq->domain = nullptr;
   cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   rxe_user::CompletionQueue::Config config;
   config.capacity = rxe_user::CqCapacity(cqe);
@@ -119,16 +120,32 @@ VERBS_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int cqe,
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   return PointerCall([&]() -> ibv_cq_ex* {
     if (attr == nullptr) return Fail(EINVAL);
-    const uint32_t flags =
+    uint32_t flags =
         (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
     constexpr uint32_t kFlags =
         IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-    if ((attr->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
+    constexpr uint32_t kMask =
+        IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    if ((attr->comp_mask & ~kMask) != 0 ||
         (attr->wc_flags & ~kSupportedWcFlags) != 0 || (flags & ~kFlags) != 0) {
       return Fail(EOPNOTSUPP);
     }
-    return Create(context, attr->cqe, attr->cq_context, attr->channel,
-                  attr->comp_vector, flags);
+    Pd* parent = nullptr;
+    if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+      parent = Find(attr->parent_domain);
+      if (parent == nullptr || parent->context != context ||
+          !parent->is_parent()) {
+        return Fail(EINVAL);
+      }
+      if (parent->td != nullptr) flags |= IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    }
+    Cq* cq = Create(context, attr->cqe, attr->cq_context, attr->channel,
+                    attr->comp_vector, flags);
+    if (cq != nullptr && parent != nullptr) {
+      cq->domain = parent->domain.get();
+      ++cq->domain->users;
+    }
+    return cq;
   });
 }
 
@@ -165,6 +182,7 @@ VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
   }
   pthread_cond_destroy(&cq->cond);
   pthread_mutex_destroy(&cq->mutex);
+  if (cq->domain != nullptr) --cq->domain->users;
   Context* context = cq->owner;
   delete cq;
   Release(context);

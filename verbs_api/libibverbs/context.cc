@@ -97,6 +97,9 @@ void InitContextOps(Context* context) {
   context->alloc_dm = AllocDm;
   context->free_dm = FreeDm;
   context->reg_dm_mr = RegDmMr;
+  context->alloc_td = AllocTd;
+  context->dealloc_td = DeallocTd;
+  context->alloc_parent_domain = AllocParentDomain;
   context->open_xrcd = OpenXrcd;
   context->close_xrcd = CloseXrcd;
   context->get_srq_num = GetSrqNum;

@@ -7,7 +7,7 @@
 namespace verbs_api {
 namespace {
 
-// Contexts, channels or XRC domains, by address.
+// Objects of one kind without a handle, by address.
 class Registry {
  public:
   bool IsLive(const void* object) {
@@ -59,6 +59,10 @@ Registry& Xrcds() {
   static auto* const registry = new Registry;
   return *registry;
 }
+Registry& Tds() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
 
 Context* FromIbv(ibv_context* context) {
   return static_cast<Context*>(reinterpret_cast<verbs_context*>(
@@ -80,6 +84,9 @@ Xrcd* Find(ibv_xrcd* xrcd) {
   return xrcd != nullptr && Xrcds().IsLive(xrcd) ? static_cast<Xrcd*>(xrcd)
                                                  : nullptr;
 }
+Td* Find(ibv_td* td) {
+  return td != nullptr && Tds().IsLive(td) ? static_cast<Td*>(td) : nullptr;
+}
 
 bool IsInherited(ibv_context* context) {
   return Contexts().IsInherited(context);
@@ -87,6 +94,7 @@ bool IsInherited(ibv_context* context) {
 bool IsInherited(ibv_comp_channel* channel) {
   return Channels().IsInherited(channel);
 }
+bool IsInherited(ibv_td* td) { return Tds().IsInherited(td); }
 bool IsInherited(ibv_xrcd* xrcd) { return Xrcds().IsInherited(xrcd); }
 
 void SetLive(ibv_context* context, bool live) {
@@ -95,6 +103,7 @@ void SetLive(ibv_context* context, bool live) {
 void SetLive(ibv_comp_channel* channel, bool live) {
   Channels().SetLive(channel, live);
 }
+void SetLive(ibv_td* td, bool live) { Tds().SetLive(td, live); }
 void SetLive(ibv_xrcd* xrcd, bool live) { Xrcds().SetLive(xrcd, live); }
 
 std::vector<Context*> LiveContexts() {
@@ -110,13 +119,16 @@ void LockRegistriesForFork() {
   Contexts().LockForFork();
   Channels().LockForFork();
   Xrcds().LockForFork();
+  Tds().LockForFork();
 }
 void UnlockRegistriesInParent() {
+  Tds().UnlockInParent();
   Xrcds().UnlockInParent();
   Channels().UnlockInParent();
   Contexts().UnlockInParent();
 }
 void AbandonRegistriesInChild() {
+  Tds().AbandonInChild();
   Xrcds().AbandonInChild();
   Channels().AbandonInChild();
   Contexts().AbandonInChild();

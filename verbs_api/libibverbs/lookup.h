@@ -90,6 +90,7 @@ bool IsInherited(Ibv* ibv) {
 bool IsInherited(ibv_context* context);
 bool IsInherited(ibv_comp_channel* channel);
 bool IsInherited(ibv_xrcd* xrcd);
+bool IsInherited(ibv_td* td);
 void WarnInherited();
 
 // One that may have outlived its context: only good for destroying.
@@ -118,18 +119,21 @@ inline ObjectOf<Ibv>* Find(Ibv* ibv) {
 // another protection domain (IBA vol. 1, 10.2.2.2).
 inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
   Ah* const ah = Find(ibv);
-  return ah != nullptr && ah->domain == qp.pair->config().pd ? ah : nullptr;
+  return ah != nullptr && ah->domain->id == qp.pair->config().pd->id ? ah
+                                                                     : nullptr;
 }
 
-// --- Contexts, channels and XRC domains have no handle: they are looked up by
-// address.
+// --- Contexts, channels, XRC domains and thread domains have no handle: they
+// are looked up by address.
 
 Context* Find(ibv_context* context);  // open ones only
 Channel* Find(ibv_comp_channel* channel);
 Xrcd* Find(ibv_xrcd* xrcd);
+Td* Find(ibv_td* td);
 void SetLive(ibv_context* context, bool live);
 void SetLive(ibv_comp_channel* channel, bool live);
 void SetLive(ibv_xrcd* xrcd, bool live);
+void SetLive(ibv_td* td, bool live);
 std::vector<Context*> LiveContexts();
 
 // --- Devices, which are never freed (device_list.cc).

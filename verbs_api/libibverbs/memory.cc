@@ -142,12 +142,42 @@ VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
   });
 }
 
+ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
+  return PointerCall([&]() -> ibv_pd* {
+    Context* context = Find(ibv);
+    constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+                                IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    if (context == nullptr || attr == nullptr ||
+        (attr->comp_mask & ~kKnown) != 0) {
+      return Fail(EINVAL);
+    }
+    Pd* of = Find(attr->pd);
+    Td* td = Find(attr->td);
+    if (of == nullptr || of->context != ibv ||
+        (attr->td != nullptr && (td == nullptr || td->context != ibv))) {
+      return Fail(EINVAL);
+    }
+    // Nothing that a device reads stands in memory of its own here: there is
+    // nothing to ask an allocator for.
+    if ((attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0) {
+      return Fail(EOPNOTSUPP);
+    }
+    ibv_pd* pd = ShowPd(
+        context, std::make_shared<rxe_user::ProtectionDomain>(*of->domain));
+    if (pd == nullptr) return nullptr;
+    static_cast<Pd*>(pd)->td = td;
+    if (td != nullptr) ++td->users;
+    return pd;
+  });
+}
+
 VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Pd* pd = Find(ibv);
   if (pd == nullptr) return Refuse(EINVAL);
   if (pd->domain->users > 0 || HasOtherHandles(*pd)) return Refuse(EBUSY);
+  if (pd->td != nullptr) --pd->td->users;
   HidePd(pd);
   return 0;
 }
