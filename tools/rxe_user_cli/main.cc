@@ -9,6 +9,7 @@
 #include "tools/rxe_user_cli/devices.h"
 #include "tools/rxe_user_cli/run.h"
 #include "tools/rxe_user_cli/stat.h"
+#include "tools/rxe_user_cli/view.h"
 
 namespace {
 
@@ -28,16 +29,25 @@ int PrintOut(const std::string& text) {
 }
 
 constexpr char kRunHelp[] =
-    "usage: rxe-user run [--] COMMAND [ARGS...]\n"
+    "usage: rxe-user run [--no-view] [--] COMMAND [ARGS...]\n"
     "\n"
     "Runs an RDMA program, unmodified, on our device: our libraries stand\n"
     "before the system's in its LD_LIBRARY_PATH. The command takes the place\n"
     "of rxe-user, so exit status, signals and terminal are its own. Exit\n"
     "status 127: there is no such command; 126: it cannot be executed; 125:\n"
-    "our libraries are missing.\n";
+    "our libraries are missing.\n"
+    "\n"
+    "The command and its children find our devices in /sys/class/infiniband,\n"
+    "/sys/class/infiniband_verbs and /dev/infiniband, and no others, by a\n"
+    "library in LD_PRELOAD. With --no-view they see what the system has.\n";
 
 // By hand, since the command's options are not ours to parse.
 int RunCommand(char** argv) {
+  bool view = true;
+  if (argv[0] != nullptr && std::strcmp(argv[0], "--no-view") == 0) {
+    view = false;
+    ++argv;
+  }
   if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
     ++argv;
   } else if (argv[0] != nullptr && argv[0][0] == '-') {
@@ -46,7 +56,7 @@ int RunCommand(char** argv) {
     return WrongUse("run: unknown option " + option);
   }
   if (argv[0] == nullptr) return WrongUse("run: which command?");
-  return rxe_user_cli::Run(argv);
+  return rxe_user_cli::Run(argv, view);
 }
 
 }  // namespace
@@ -93,6 +103,19 @@ int main(int argc, char** argv) {
           ->type_name("[SECONDS]")
           ->check(CLI::Range(0.01, 86400.0));
 
+  rxe_user_cli::ViewOptions view_options;
+  CLI::App* view = app.add_subcommand(
+      "view",
+      "Print a folder with what programs under run find in /sys and /dev, "
+      "written anew");
+  view->add_option("--for", view_options.user,
+                   "The process that uses it, instead of the one that asks; "
+                   "once it has ended, the folder may be removed")
+      ->type_name("PID")
+      ->check(CLI::Range(1, std::numeric_limits<pid_t>::max()));
+  view->add_flag("--leave", view_options.leave,
+                 "The process uses it no longer; who is the last removes it");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -114,6 +137,9 @@ int main(int argc, char** argv) {
       stat_options.watch = 1;
     }
     return rxe_user_cli::RunStat(stat_options, stdout, stderr);
+  }
+  if (view->parsed()) {
+    return rxe_user_cli::RunView(view_options, stdout, stderr);
   }
   return PrintOut(app.help());
 }

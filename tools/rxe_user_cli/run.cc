@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kLibrary[] = "libibverbs.so.1";
+constexpr char kView[] = "librxe_user_view.so";
 
 // ../lib as seen from this executable, wherever it was copied and through
 // whatever links it was called. Empty where there is no /proc to ask.
@@ -38,12 +39,44 @@ std::string Find(const std::string& command) {
   return "";
 }
 
+// Has the command load the library of the view, if it is installed. False, with
+// errno, if the environment cannot be set.
+bool PreloadView(const fs::path& library) {
+  std::error_code error;
+  if (!fs::exists(library, error)) return true;
+  if (library.string().find(' ') != std::string::npos) {
+    std::fprintf(stderr,
+                 "rxe-user run: LD_PRELOAD cannot hold %s, which has a blank "
+                 "in its name: programs find nothing of our devices in /sys "
+                 "and /dev\n",
+                 library.c_str());
+    return true;
+  }
+  const std::string preload = PreloadList(library, std::getenv("LD_PRELOAD"));
+  const std::string asan = AsanOptions(std::getenv("ASAN_OPTIONS"));
+  return setenv("LD_PRELOAD", preload.c_str(), 1) == 0 &&
+         setenv("ASAN_OPTIONS", asan.c_str(), 1) == 0;
+}
+
 }  // namespace
 
 std::string LibraryPath(const std::string& folder, const char* before) {
   // An empty element would mean the current folder.
   if (before == nullptr || before[0] == 0) return folder;
   return folder + ":" + before;
+}
+
+std::string PreloadList(const std::string& library, const char* before) {
+  if (before == nullptr || before[0] == 0) return library;
+  return std::string(before) + ":" + library;
+}
+
+std::string AsanOptions(const char* before) {
+  const std::string options = before != nullptr ? before : "";
+  if (options.find("verify_asan_link_order") != std::string::npos) {
+    return options;
+  }
+  return options + (options.empty() ? "" : ":") + "verify_asan_link_order=0";
 }
 
 std::optional<std::string> WhySecure(const std::string& file) {
@@ -61,7 +94,7 @@ std::optional<std::string> WhySecure(const std::string& file) {
   return std::nullopt;
 }
 
-int Run(char** argv) {
+int Run(char** argv, bool view) {
   const char* const command = argv[0];
   const fs::path folder = LibraryFolder();
   if (folder.empty()) {
@@ -93,7 +126,8 @@ int Run(char** argv) {
                  command, secure->c_str());
   }
   const std::string path = LibraryPath(folder, std::getenv("LD_LIBRARY_PATH"));
-  if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0) {
+  if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0 ||
+      (view && !PreloadView(folder / kView))) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }

@@ -13,12 +13,20 @@ inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitNotFound = 127;
 
 // Replaces this process by the command, with our libraries in front of the
-// system's. Returns only on failure, after one line on stderr: the exit status.
-// `argv` ends with a null pointer and is not empty.
-int Run(char** argv);
+// system's; with `view`, it finds our devices in /sys and /dev (tools/view).
+// Returns only on failure, after one line on stderr: the exit status. `argv`
+// ends with a null pointer and is not empty.
+int Run(char** argv, bool view);
 
 // What LD_LIBRARY_PATH has to be: `folder` first, then what it was.
 std::string LibraryPath(const std::string& folder, const char* before);
+
+// What LD_PRELOAD has to be: what it was, and then `library`.
+std::string PreloadList(const std::string& library, const char* before);
+
+// What ASAN_OPTIONS has to be, so that programs with AddressSanitizer start
+// though a library is loaded before its runtime.
+std::string AsanOptions(const char* before);
 
 // Why the dynamic linker will not heed LD_LIBRARY_PATH for the program `file`
 // when this process starts it ("is setuid"); absent if it will.

@@ -32,7 +32,9 @@ void SetText(char* field, size_t size, const std::string& text) {
   std::memcpy(field, text.data(), std::min(size - 1, text.size()));
 }
 
-Device* Show(std::shared_ptr<const rxe_user::Device> snapshot) {
+// `index`: its place among the devices, which is its number where programs look
+// into /sys and /dev (tools/view).
+Device* Show(std::shared_ptr<const rxe_user::Device> snapshot, size_t index) {
   Devices& devices = AllDevices();
   std::lock_guard<std::mutex> lock(devices.mutex);
   Device*& device = devices.by_name[snapshot->name];
@@ -42,11 +44,10 @@ Device* Show(std::shared_ptr<const rxe_user::Device> snapshot) {
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     SetText(device->name, sizeof(device->name), snapshot->name);
-    // UCX wants a readable and writable character device at
-    // /dev/infiniband/<dev_name>.
-    SetText(device->dev_name, sizeof(device->dev_name), "../null");
+    const std::string uverbs = "uverbs" + std::to_string(index);
+    SetText(device->dev_name, sizeof(device->dev_name), uverbs);
     SetText(device->dev_path, sizeof(device->dev_path),
-            "/sys/class/infiniband_verbs/" + snapshot->name);
+            "/sys/class/infiniband_verbs/" + uverbs);
     SetText(device->ibdev_path, sizeof(device->ibdev_path),
             "/sys/class/infiniband/" + snapshot->name);
   }
@@ -80,7 +81,9 @@ VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
     if (present.ok()) present = rxe_user::KeepUsable(*present);
     if (!present.ok()) return Fail(rxe_user::ReportedErrno(present.status()));
     std::vector<Device*> devices;
-    for (const auto& device : *present) devices.push_back(Show(device));
+    for (const auto& device : *present) {
+      devices.push_back(Show(device, devices.size()));
+    }
     auto** list = new ibv_device*[devices.size() + 1];
     std::copy(devices.begin(), devices.end(), list);
     list[devices.size()] = nullptr;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rxe_user/devices/link_rate.h"
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
@@ -68,19 +69,6 @@ void FillOdp(ibv_odp_caps* caps) {
       kUc | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
 }
 
-// The InfiniBand width and speed that stand for an Ethernet speed.
-struct Rate {
-  uint64_t mbps;
-  uint8_t width;  // 1: 1X, 2: 4X
-  uint8_t speed;  // 1: 2.5, 2: 5, 4: 10, 8: 10 (FDR10), 16: 14, 32: 25, 64: 50,
-                  // 128: 100 Gbit/s a lane
-};
-constexpr Rate kRates[] = {
-    {400000, 2, 128}, {200000, 2, 64}, {100000, 2, 32}, {56000, 2, 16},
-    {50000, 1, 64},   {40000, 2, 8},   {25000, 1, 32},  {20000, 2, 2},
-    {10000, 1, 8},    {0, 1, 1},
-};
-
 void FillPort(const rxe_user::Device& device, ibv_port_attr* attr) {
   std::memset(attr, 0, sizeof(*attr));
   attr->state = device.up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
@@ -91,12 +79,9 @@ void FillPort(const rxe_user::Device& device, ibv_port_attr* attr) {
   attr->max_msg_sz = wire::kMaxMessage;
   attr->pkey_tbl_len = 1;
   attr->max_vl_num = 1;
-  // A virtual interface does not tell its speed.
-  const uint64_t mbps = device.speed_mbps != 0 ? device.speed_mbps : 10000;
-  const Rate* rate = kRates;
-  while (rate->mbps > mbps) ++rate;
-  attr->active_width = rate->width;
-  attr->active_speed = rate->speed;
+  const rxe_user::LinkRate rate = rxe_user::LinkRateOf(device.speed_mbps);
+  attr->active_width = rate.width;
+  attr->active_speed = rate.speed;
   attr->phys_state = device.up ? 5 : 3;  // LinkUp, Disabled
   attr->link_layer = IBV_LINK_LAYER_ETHERNET;
   attr->flags = IBV_QPF_GRH_REQUIRED;

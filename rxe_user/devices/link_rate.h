@@ -1,0 +1,26 @@
+// The InfiniBand width and speed that stand for the speed of an interface.
+#ifndef RXE_USER_DEVICES_LINK_RATE_H_
+#define RXE_USER_DEVICES_LINK_RATE_H_
+
+#include <cstdint>
+#include <string>
+
+namespace rxe_user {
+
+// In the encodings of ibv_query_port(3).
+struct LinkRate {
+  uint8_t width;  // 1: 1X, 2: 4X
+  uint8_t speed;  // 1: 2.5, 2: 5, 4: 10, 8: 10 (FDR10), 16: 14, 32: 25, 64: 50,
+                  // 128: 100 Gbit/s a lane
+};
+
+// The highest one that is not above `mbps`; 0, as a virtual interface tells no
+// speed, stands for 10 Gbit/s.
+LinkRate LinkRateOf(uint64_t mbps);
+
+// As the file ports/N/rate in sysfs has it: "100 Gb/sec (4X EDR)".
+std::string LinkRateText(LinkRate rate);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_DEVICES_LINK_RATE_H_

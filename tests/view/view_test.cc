@@ -1,0 +1,288 @@
+// Programs under rxe-user run look into /sys and /dev.
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kNobody = 65534;
+
+struct Result {
+  int exit_status = -1;  // -1: ended by a signal
+  int signal = 0;
+  std::string text;  // of both stdout and stderr
+};
+
+std::string ReadAll(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+fs::path FromEnvironment(const char* variable) {
+  const char* value = getenv(variable);
+  EXPECT_NE(value, nullptr) << variable;
+  return value != nullptr ? fs::absolute(value) : "";
+}
+
+// The parameter: as an ordinary user, or as who runs the test.
+class ViewTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "programs that are not instrumented would load the library";
+#endif
+    if (GetParam() && geteuid() != 0) GTEST_SKIP() << "needs root";
+    char name[] = "/tmp/view_test_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    root_ = name;
+    fs::permissions(root_, fs::perms(0755));
+    Install("bin", "CLI");
+    Install("lib", "VIEW");
+    Install("lib", "VERBS");
+    Install("libexec", "BROKER");
+    Install("bin", "EVERY_FUNCTION");
+    Install("bin", "VERBS_AGREE");
+    base_ = root_ / "run";
+    ASSERT_EQ(mkdir(base_.c_str(), 0700), 0);
+    if (GetParam()) {
+      ASSERT_EQ(chown(base_.c_str(), kNobody, kNobody), 0);
+    }
+  }
+  void TearDown() override {
+    if (!root_.empty()) fs::remove_all(root_);
+  }
+
+  void Install(const char* folder, const char* variable) {
+    const fs::path file = FromEnvironment(variable);
+    fs::create_directories(root_ / folder);
+    fs::copy_file(file, root_ / folder / file.filename());
+    fs::permissions(root_ / folder / file.filename(), fs::perms(0755));
+  }
+
+  // Starts `rxe-user` with these arguments; what it says goes to file `output`.
+  pid_t Start(std::vector<std::string> argv, const std::string& output,
+              const std::vector<std::string>& environment = {}) {
+    argv.insert(argv.begin(), "rxe-user");
+    const fs::path cli = root_ / "bin/rxe-user", text = root_ / output;
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    dup2(open(text.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0644), 1);
+    dup2(1, 2);
+    if (GetParam() && (setgroups(0, nullptr) != 0 || setgid(kNobody) != 0 ||
+                       setuid(kNobody) != 0)) {
+      _exit(98);
+    }
+    setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
+    setenv("LD_LIBRARY_PATH", "", 1);
+    unsetenv("LD_PRELOAD");
+    // Those that are tests themselves are not Bazel's.
+    unsetenv("TEST_PREMATURE_EXIT_FILE");
+    unsetenv("XML_OUTPUT_FILE");
+    for (const std::string& e : environment) putenv(strdup(e.c_str()));
+    std::vector<char*> pointers;
+    for (std::string& s : argv) pointers.push_back(s.data());
+    pointers.push_back(nullptr);
+    execv(cli.c_str(), pointers.data());
+    _exit(99);
+  }
+  Result Finish(pid_t pid, const std::string& output) {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    Result r;
+    if (WIFEXITED(status)) r.exit_status = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) r.signal = WTERMSIG(status);
+    r.text = ReadAll(root_ / output);
+    return r;
+  }
+  Result Execute(std::vector<std::string> argv,
+                 const std::vector<std::string>& environment = {}) {
+    return Finish(Start(std::move(argv), "out", environment), "out");
+  }
+  Result Shell(const std::string& script,
+               const std::vector<std::string>& environment = {}) {
+    return Execute({"run", "sh", "-c", script}, environment);
+  }
+
+  std::string Left() {
+    std::string names;
+    for (const auto& item : fs::directory_iterator(base_)) {
+      names += item.path().filename().string() + "\n";
+    }
+    return names;
+  }
+
+  fs::path root_, base_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Users, ViewTest, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& info) {
+                           return info.param ? "Ordinary" : "Self";
+                         });
+
+TEST_P(ViewTest, ShellPrograms) {
+  Result r = Shell(
+      "set -e; cd /; d=/sys/class/infiniband/rxeu0\n"
+      "ls /sys/class/infiniband; ls $d/device/net/\n"
+      "cat $d/ports/1/state $d/ports/1/gids/0 $d/ports/1/gid_attrs/types/0\n"
+      "cat $d/ports/1/gid_attrs/ndevs/0 /sys/class/infiniband_verbs/*/ibdev\n"
+      "readlink -f $d/device; ls -l $d/ >/dev/null\n"
+      "test -e /dev/infiniband/uverbs0; test -d $d; ! test -e $d/x\n"
+      "find /sys/class/infiniband/rxeu0/ports -name link_layer\n"
+      "cat $d/device/numa_node; cat $d/device/local_cpulist");
+  EXPECT_EQ(r.text,
+            "rxeu0\nlo\n"
+            "4: ACTIVE\n0000:0000:0000:0000:0000:ffff:7f00:0001\nRoCE v2\n"
+            "lo\nrxeu0\n"
+            "/sys/devices/virtual/infiniband/rxeu0/device\n"
+            "/sys/class/infiniband/rxeu0/ports/1/link_layer\n"
+            "-1\n" +
+                ReadAll("/sys/devices/system/cpu/online"));
+  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_EQ(Left(), "");
+}
+
+TEST_P(ViewTest, Python) {
+  if (access("/usr/bin/python3", X_OK) != 0) GTEST_SKIP() << "no python3";
+  const Result r = Execute(
+      {"run", "python3", "-c",
+       "import glob, os, pathlib, subprocess\n"
+       "c = '/sys/class/infiniband'\n"
+       "print(os.listdir(c), os.path.exists('/dev/infiniband/rdma_cm'))\n"
+       "print(glob.glob(c + '/*/ports/*/gids/0'))\n"
+       "print(open(c + '/rxeu0/node_type').read(), end='')\n"
+       "print(sorted(e.name for e in os.scandir(c + '/rxeu0/ports')))\n"
+       "print(pathlib.Path(c + '/rxeu0').resolve())\n"
+       "print(subprocess.check_output(['ls', c + '/rxeu0/device/net/']))\n"});
+  EXPECT_EQ(r.text,
+            "['rxeu0'] True\n['/sys/class/infiniband/rxeu0/ports/1/gids/0']\n"
+            "1: CA\n['1']\n/sys/devices/virtual/infiniband/rxeu0\nb'lo\\n'\n");
+  EXPECT_EQ(Left(), "");
+}
+
+TEST_P(ViewTest, EveryFunction) {
+  const Result r =
+      Execute({"run", (root_ / "bin/every_function").string(), "rxeu0"});
+  EXPECT_EQ(r.text, "");
+  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_EQ(Left(), "");
+}
+
+TEST_P(ViewTest, VerbsAgree) {
+  const Result r = Execute({"run", (root_ / "bin/verbs_agree").string()});
+  EXPECT_EQ(r.exit_status, 0) << r.text;
+  EXPECT_NE(r.text.find("[  PASSED  ] 4 tests"), std::string::npos) << r.text;
+}
+
+TEST_P(ViewTest, ManyAtOnce) {
+  constexpr int kPrograms = 20;
+  std::vector<pid_t> pids;
+  for (int i = 0; i < kPrograms; ++i) {
+    pids.push_back(
+        Start({"run", "sh", "-c",
+               "for i in 1 2; do cat /sys/class/infiniband/rxeu0/node_type "
+               "/sys/class/infiniband/rxeu0/ports/1/*/port_xmit_data; done"},
+              "out" + std::to_string(i)));
+  }
+  for (int i = 0; i < kPrograms; ++i) {
+    const Result r =
+        Finish(pids[static_cast<size_t>(i)], "out" + std::to_string(i));
+    EXPECT_EQ(r.text, "1: CA\n0\n1: CA\n0\n");
+    EXPECT_EQ(r.exit_status, 0);
+  }
+  EXPECT_EQ(Left(), "");
+}
+
+TEST_P(ViewTest, EndsAreTheCommandsOwn) {
+  EXPECT_EQ(Shell("test -e /sys/class/infiniband/rxeu0; exit 42").exit_status,
+            42);
+  const Result r = Shell("test -e /sys/class/infiniband/rxeu0; kill -KILL $$");
+  EXPECT_EQ(r.signal, SIGKILL);
+  // It could not clean up; who makes the next tree does.
+  EXPECT_NE(Left(), "");
+  EXPECT_EQ(
+      Shell("test -e /sys/class/infiniband/mine", {"RXE_USER_DEVICES=mine=lo"})
+          .exit_status,
+      0);
+  EXPECT_EQ(Left(), "");
+}
+
+TEST_P(ViewTest, NamesFollowTheSetting) {
+  EXPECT_EQ(Shell("ls /sys/class/infiniband; "
+                  "export RXE_USER_DEVICES=other=lo; ls /sys/class/infiniband",
+                  {"RXE_USER_DEVICES=mlx5_0=lo"})
+                .text,
+            "mlx5_0\nother\n");
+  EXPECT_EQ(Left(), "");
+}
+
+TEST_P(ViewTest, CanBeLeftOut) {
+  if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";
+  EXPECT_NE(
+      Execute({"run", "--no-view", "ls", "/sys/class/infiniband"}).exit_status,
+      0);
+  EXPECT_EQ(
+      Execute({"run", "--no-view", "--", "sh", "-c", "echo $LD_PRELOAD"}).text,
+      "\n");
+}
+
+TEST_P(ViewTest, WithoutItsPartsTheCommandRuns) {
+  if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";
+  fs::rename(root_ / "lib/librxe_user_view.so", root_ / "away");
+  EXPECT_EQ(Shell("echo hello").text, "hello\n");
+  fs::rename(root_ / "away", root_ / "lib/librxe_user_view.so");
+  fs::permissions(root_ / "bin", fs::perms(0777));
+  EXPECT_EQ(Shell("cd " + (root_ / "bin").string() +
+                  "; mv rxe-user away; test -e /sys/class/infiniband; echo $?")
+                .text,
+            "1\n");
+}
+
+TEST_P(ViewTest, OtherPreloadedLibrariesStay) {
+  const Result r = Shell("echo $LD_PRELOAD; cat /sys/class/infiniband/*/hw_rev",
+                         {"LD_PRELOAD=libm.so.6"});
+  EXPECT_EQ(r.text, "libm.so.6:" +
+                        (root_ / "lib/librxe_user_view.so").string() + "\n0\n");
+}
+
+TEST_P(ViewTest, ProgramsWithAddressSanitizer) {
+  const fs::path source = root_ / "asan.c", program = root_ / "asan";
+  std::ofstream(source) << "#include <unistd.h>\nint main(void) { return "
+                           "access(\"/sys/class/infiniband/rxeu0\", F_OK); }\n";
+  if (system(("gcc -fsanitize=address -o " + program.string() + " " +
+              source.string() + " 2>/dev/null")
+                 .c_str()) != 0) {
+    GTEST_SKIP() << "no gcc with AddressSanitizer";
+  }
+  const Result r = Shell(program.string());
+  EXPECT_EQ(r.text, "");
+  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_EQ(Execute({"run", program.string()}, {"ASAN_OPTIONS=detect_leaks=0"})
+                .exit_status,
+            0);
+}
+
+TEST_P(ViewTest, ViewPrintsTheFolder) {
+  const Result r = Execute({"view"});
+  ASSERT_EQ(r.exit_status, 0) << r.text;
+  const fs::path root = r.text.substr(0, r.text.size() - 1);
+  EXPECT_EQ(root.parent_path(), base_);
+  EXPECT_EQ(ReadAll(root / "sys/class/infiniband/rxeu0/node_type"), "1: CA\n");
+  EXPECT_EQ(Execute({"view", "--leave"}).exit_status, 0);
+  EXPECT_EQ(Left(), "");
+}
+
+}  // namespace

@@ -1,0 +1,34 @@
+// `rxe-user view`: what programs find of our devices in /sys and /dev.
+#ifndef TOOLS_RXE_USER_CLI_VIEW_H_
+#define TOOLS_RXE_USER_CLI_VIEW_H_
+
+#include <sys/types.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/rxe_user_cli/stat_model.h"
+#include "tools/view/sysfs_files.h"
+
+namespace rxe_user_cli {
+
+struct ViewOptions {
+  pid_t user = 0;  // the process that looks; 0: the one that started us
+  bool leave = false;
+};
+
+// Writes the folder (tools/view/tree.h) anew and prints its name; or, with
+// `leave`, removes it if nobody else uses it. The exit status.
+int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err);
+
+// The sums of each device's counters over all `processes`, by its name. What
+// processes call by one name but have on another interface is another device.
+std::map<std::string, view::Counters> SumByDevice(
+    const rxe_user::Devices& devices,
+    const std::vector<StatProcess>& processes);
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_VIEW_H_

@@ -1,0 +1,232 @@
+#include "tools/view/sysfs_files.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "rxe_user/devices/link_rate.h"
+#include "rxe_user/observe/device_report.h"
+
+namespace view {
+namespace {
+
+namespace fs = std::filesystem;
+using rxe_user::Device;
+
+// IBA vol. 1, 14.2.5.6; the same that ibv_query_port tells.
+constexpr uint32_t kIpBasedGids = 1u << 26;
+constexpr int kUverbsMajor = 231;  // of the kernel's character devices
+constexpr int kUverbsFirstMinor = 192;
+
+__attribute__((format(printf, 1, 2))) std::string Format(const char* format,
+                                                         ...) {
+  char buffer[256];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(buffer, sizeof(buffer), format, arguments);
+  va_end(arguments);
+  return buffer;
+}
+
+// Without the newline; empty if it cannot be read.
+std::string ReadLine(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::string GuidText(uint64_t guid) {
+  return Format("%04x:%04x:%04x:%04x", static_cast<unsigned>(guid >> 48),
+                static_cast<unsigned>(guid >> 32 & 0xffff),
+                static_cast<unsigned>(guid >> 16 & 0xffff),
+                static_cast<unsigned>(guid & 0xffff));
+}
+
+std::string GidText(const wire::IpAddress& address) {
+  std::string text;
+  for (size_t i = 0; i < address.bytes.size(); i += 2) {
+    text += Format("%s%02x%02x", i == 0 ? "" : ":", address.bytes[i],
+                   address.bytes[i + 1]);
+  }
+  return text;
+}
+
+// "0-3,8" as a mask in words of 32 bits, the highest first: "0000010f".
+std::string CpuMask(const std::string& list) {
+  std::vector<uint32_t> words(1);
+  std::istringstream ranges(list);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    unsigned first = 0, last = 0;
+    const int got = std::sscanf(range.c_str(), "%u-%u", &first, &last);
+    if (got < 1) continue;
+    if (got == 1) last = first;
+    for (unsigned cpu = first; cpu <= last && cpu < 65536; ++cpu) {
+      if (words.size() <= cpu / 32) words.resize(cpu / 32 + 1);
+      words[cpu / 32] |= 1u << cpu % 32;
+    }
+  }
+  std::string text;
+  for (size_t i = words.size(); i-- > 0;) {
+    text += Format("%08x%s", words[i], i != 0 ? "," : "");
+  }
+  return text;
+}
+
+// Files that are made one after the other in a folder.
+class Folder {
+ public:
+  Folder(Files* files, std::string path)
+      : files_(files), path_(std::move(path)) {}
+
+  Folder In(const std::string& name) const {
+    return Folder(files_, path_ + "/" + name);
+  }
+  // Attributes end with a newline.
+  void File(const std::string& name, const std::string& text) const {
+    (*files_)[path_ + "/" + name] = {false, text.empty() ? "" : text + "\n"};
+  }
+  void Link(const std::string& name, const std::string& target) const {
+    (*files_)[path_ + "/" + name] = {true, target};
+  }
+
+ private:
+  Files* files_;
+  std::string path_;
+};
+
+// What stands behind the link `device`: the interface's own device if it has
+// one, and what programs look for there.
+void AddParent(const Device& device, const std::string& uverbs,
+               const fs::path& sysfs, const Folder& folder) {
+  const fs::path interface = sysfs / "class/net" / device.netdev;
+  std::error_code error;
+  const fs::path parent = fs::canonical(interface / "device", error);
+  if (!error) {
+    for (const char* name :
+         {"vendor", "device", "subsystem_vendor", "subsystem_device", "class",
+          "revision", "modalias", "driver", "subsystem", "current_link_speed",
+          "current_link_width", "max_link_speed", "max_link_width"}) {
+      if (Exists(parent / name)) folder.Link(name, parent / name);
+    }
+  }
+  folder.File("uevent", "");
+
+  // A virtio interface is a child of the PCI function that knows its node.
+  std::string node, cpus;
+  for (const fs::path& p : {parent, parent.parent_path()}) {
+    if (error || !node.empty()) break;
+    node = ReadLine(p / "numa_node");
+    cpus = ReadLine(p / "local_cpulist");
+  }
+  if (cpus.empty()) cpus = ReadLine(sysfs / "devices/system/cpu/online");
+  folder.File("numa_node", node.empty() ? "-1" : node);
+  folder.File("local_cpulist", cpus);
+  folder.File("local_cpus", CpuMask(cpus));
+
+  folder.In("net").Link(device.netdev, interface);
+  // From .../infiniband/NAME/device/infiniband.
+  folder.In("infiniband").Link(device.name, "../../../" + device.name);
+  folder.In("infiniband_verbs")
+      .Link(uverbs, "../../../../infiniband_verbs/" + uverbs);
+}
+
+void AddPort(const Device& device, const Counters& counters,
+             const Folder& port) {
+  port.File("state", device.up ? "4: ACTIVE" : "1: DOWN");
+  port.File("phys_state", device.up ? "5: LinkUp" : "3: Disabled");
+  port.File("rate",
+            rxe_user::LinkRateText(rxe_user::LinkRateOf(device.speed_mbps)));
+  port.File("link_layer", "Ethernet");
+  port.File("lid", "0x0");
+  port.File("lid_mask_count", "0");
+  port.File("sm_lid", "0x0");
+  port.File("sm_sl", "0");
+  port.File("cap_mask", Format("0x%08x", kIpBasedGids));
+  port.In("pkeys").File("0", "0xffff");
+  for (size_t i = 0; i < device.gids.size(); ++i) {
+    const std::string index = std::to_string(i);
+    port.In("gids").File(index, GidText(device.gids[i].address));
+    // The kernel fails to read those of an empty GID.
+    if (device.gids[i].address.is_unspecified()) continue;
+    port.In("gid_attrs/types").File(index, "RoCE v2");
+    port.In("gid_attrs/ndevs").File(index, device.netdev);
+  }
+  for (const auto& [name, value] : counters) {
+    port.In(name.starts_with("port_") ? "counters" : "hw_counters")
+        .File(name, std::to_string(value));
+  }
+  // Milliseconds for which the kernel keeps values.
+  port.In("hw_counters").File("lifespan", "0");
+}
+
+}  // namespace
+
+Counters NoCounters() {
+  rxe_user::DeviceReport report;
+  report.lanes.resize(1);
+  Counters counters;
+  for (const rxe_user::CounterValue& value : CountersOf(report)) {
+    counters.emplace_back(value.counter->name, value.value);
+  }
+  return counters;
+}
+
+Files SysfsFiles(const rxe_user::Devices& devices,
+                 const std::map<std::string, Counters>& counters,
+                 const std::string& sysfs) {
+  Files files;
+  const Folder classes(&files, "sys/class");
+  const Folder virtuals(&files, "sys/devices/virtual");
+  const Folder nodes(&files, "dev/infiniband");
+  // Programs want a character device that opens, and use libibverbs for the
+  // rest; an ioctl that they try on this one fails with ENOTTY.
+  nodes.Link("rdma_cm", "/dev/null");
+  classes.In("infiniband_verbs").File("abi_version", "6");
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const Device& device = *devices[i];
+    if (device.name == "." || device.name == "..") continue;
+    const std::string uverbs = "uverbs" + std::to_string(i);
+    nodes.Link(uverbs, "/dev/null");
+
+    classes.In("infiniband")
+        .Link(device.name, "../../devices/virtual/infiniband/" + device.name);
+    const Folder folder = virtuals.In("infiniband").In(device.name);
+    folder.File("node_type", "1: CA");
+    folder.File("node_guid", GuidText(device.guid));
+    folder.File("sys_image_guid", GuidText(device.guid));
+    folder.File("node_desc", "rxe_user");
+    folder.File("fw_ver", "rxe_user");
+    folder.File("hw_rev", "0");
+    folder.File("hca_type", "rxe_user");
+    folder.File("board_id", "rxe_user");
+    folder.File("uevent", "NAME=" + device.name);
+    folder.Link("subsystem", "../../../../class/infiniband");
+    AddParent(device, uverbs, sysfs, folder.In("device"));
+    const auto values = counters.find(device.name);
+    AddPort(device, values != counters.end() ? values->second : NoCounters(),
+            folder.In("ports/1"));
+
+    classes.In("infiniband_verbs")
+        .Link(uverbs, "../../devices/virtual/infiniband_verbs/" + uverbs);
+    const Folder verbs = virtuals.In("infiniband_verbs").In(uverbs);
+    verbs.File("ibdev", device.name);
+    verbs.File("abi_version", "1");
+    const int minor = kUverbsFirstMinor + static_cast<int>(i);
+    verbs.File("dev", Format("%d:%d", kUverbsMajor, minor));
+    verbs.File("uevent", Format("MAJOR=%d\nMINOR=%d\nDEVNAME=infiniband/%s",
+                                kUverbsMajor, minor, uverbs.c_str()));
+    verbs.Link("device", "../../infiniband/" + device.name + "/device");
+    verbs.Link("subsystem", "../../../../class/infiniband_verbs");
+  }
+  return files;
+}
+
+}  // namespace view

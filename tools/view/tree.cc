@@ -1,0 +1,251 @@
+#include "tools/view/tree.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "rxe_user/base/errno_status.h"
+
+namespace view {
+namespace {
+
+namespace fs = std::filesystem;
+using rxe_user::ErrnoStatus;
+using rxe_user::UniqueFd;
+
+// So many names are tried where somebody else has taken the first ones.
+constexpr int kMostNames = 64;
+
+std::string Prefix() { return absl::StrCat("rxe_user-view-", geteuid(), "-"); }
+
+bool IsPlain(const std::string& path) {
+  return std::all_of(path.begin(), path.end(), [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("/_.-", c) != nullptr;
+  });
+}
+
+// A folder, no link, of this user, into which nobody else may write or look.
+bool IsOurs(const struct stat& s) {
+  return S_ISDIR(s.st_mode) && s.st_uid == geteuid() && (s.st_mode & 077) == 0;
+}
+
+std::string Read(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+unsigned long long NamespaceNumber(const char* path) {
+  struct stat s {};
+  return stat(path, &s) == 0 ? s.st_ino : 0;
+}
+
+// When a process started, in ticks (proc(5)); empty if there is none.
+std::string StartTime(const std::string& pid) {
+  const std::string text = Read("/proc/" + pid + "/stat");
+  const size_t end = text.rfind(')');  // of its name, which may hold anything
+  if (end == std::string::npos) return "";
+  std::istringstream fields(text.substr(end + 1));
+  std::string field;
+  // Field 22; the one behind the name is the third.
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return field;
+}
+
+std::string UserFile(pid_t pid) {
+  const std::string number = std::to_string(pid);
+  const std::string start = StartTime(number);
+  if (start.empty()) return "";
+  return absl::StrCat(NamespaceNumber("/proc/self/ns/pid"), "-", number, "-",
+                      start);
+}
+
+bool Lives(const std::string& user_file) {
+  std::istringstream parts(user_file);
+  std::string space, pid, start;
+  std::getline(parts, space, '-');
+  std::getline(parts, pid, '-');
+  std::getline(parts, start);
+  if (space != std::to_string(NamespaceNumber("/proc/self/ns/pid"))) {
+    return true;
+  }
+  return StartTime(pid) == start;
+}
+
+// The folder behind `path`, locked; nothing if it is not ours, or gone before
+// it was locked (errno is ENOENT then).
+UniqueFd Lock(const std::string& path, int operation) {
+  UniqueFd fd(
+      open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat opened {
+  }, named{};
+  if (!fd.valid() || fstat(fd.get(), &opened) != 0) return {};
+  if (!IsOurs(opened)) {
+    errno = EPERM;
+    return {};
+  }
+  int locked;
+  do {
+    locked = flock(fd.get(), operation);
+  } while (locked != 0 && errno == EINTR);
+  if (locked != 0 || lstat(path.c_str(), &named) != 0) return {};
+  if (named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) {
+    errno = ENOENT;
+    return {};
+  }
+  return fd;
+}
+
+// What stands at `path`; nothing if that is neither a file nor a link.
+std::optional<Entry> Present(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (fs::is_symlink(status)) {
+    return Entry{true, fs::read_symlink(path, error).string()};
+  }
+  if (fs::is_regular_file(status)) return Entry{false, Read(path)};
+  return std::nullopt;
+}
+
+bool Make(const Entry& entry, const std::string& path) {
+  if (entry.link) return symlink(entry.text.c_str(), path.c_str()) == 0;
+  const UniqueFd fd(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
+  const auto size = static_cast<ssize_t>(entry.text.size());
+  return fd.valid() &&
+         write(fd.get(), entry.text.data(), entry.text.size()) == size;
+}
+
+// Removes what is below `root`/`folder` and is not in `files`.
+void RemoveOthers(const std::string& root, const std::string& folder,
+                  const Files& files) {
+  std::error_code error;
+  for (const auto& item :
+       fs::directory_iterator(fs::path(root) / folder, error)) {
+    const std::string path = folder + "/" + item.path().filename().string();
+    const bool is_folder = item.is_directory(error) && !item.is_symlink(error);
+    const auto first = files.lower_bound(path + "/");
+    if (is_folder && first != files.end() &&
+        first->first.starts_with(path + "/")) {
+      RemoveOthers(root, path, files);
+    } else if (is_folder || !files.contains(path)) {
+      fs::remove_all(item.path(), error);
+    }
+  }
+}
+
+}  // namespace
+
+std::string BaseFolder(const char* xdg_runtime_dir) {
+  struct stat s {};
+  if (xdg_runtime_dir != nullptr && xdg_runtime_dir[0] == '/' &&
+      std::strlen(xdg_runtime_dir) < kLongestRoot / 2 &&
+      IsPlain(xdg_runtime_dir) && lstat(xdg_runtime_dir, &s) == 0 &&
+      IsOurs(s)) {
+    return xdg_runtime_dir;
+  }
+  return "/tmp";
+}
+
+std::string TreeKey(const char* rxe_user_devices) {
+  const std::string devices =
+      rxe_user_devices != nullptr ? rxe_user_devices : "";
+  return absl::StrCat(NamespaceNumber("/proc/self/ns/net"), "-",
+                      absl::Hex(std::hash<std::string>()(devices)));
+}
+
+absl::StatusOr<Tree> Tree::Open(const std::string& base,
+                                const std::string& key) {
+  const std::string name = base + "/" + Prefix() + key;
+  for (int i = 0; i < kMostNames;) {
+    const std::string root = i == 0 ? name : absl::StrCat(name, "-", i);
+    const bool made = mkdir(root.c_str(), 0700) == 0;
+    if (!made && errno != EEXIST) return ErrnoStatus(errno, root);
+    UniqueFd lock = Lock(root, LOCK_EX);
+    if (lock.valid()) {
+      Tree tree(root, std::move(lock));
+      tree.made_ = made;
+      return tree;
+    }
+    // Whoever was the last has just removed it: once more.
+    if (errno != ENOENT) ++i;
+  }
+  return ErrnoStatus(EPERM, name);
+}
+
+absl::Status Tree::Join(pid_t pid) {
+  const std::string name = UserFile(pid);
+  if (name.empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no process ", pid));
+  }
+  const std::string users = root_ + "/.users";
+  if (mkdir(users.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, users);
+  }
+  const std::string file = users + "/" + name;
+  const UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  return fd.valid() ? absl::OkStatus() : ErrnoStatus(errno, file);
+}
+
+absl::Status Tree::Write(const Files& files) {
+  RemoveOthers(root_, "sys", files);
+  RemoveOthers(root_, "dev", files);
+  const std::string fresh = root_ + "/.new";
+  for (const auto& [path, entry] : files) {
+    const fs::path place = fs::path(root_) / path;
+    if (Present(place) == entry) continue;
+    std::error_code error;
+    fs::create_directories(place.parent_path(), error);
+    unlink(fresh.c_str());
+    if (!Make(entry, fresh) || rename(fresh.c_str(), place.c_str()) != 0) {
+      return ErrnoStatus(errno, place.string());
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool Tree::Used() {
+  bool used = false;
+  std::error_code error;
+  for (const auto& user : fs::directory_iterator(root_ + "/.users", error)) {
+    if (Lives(user.path().filename())) {
+      used = true;
+    } else {
+      fs::remove(user.path(), error);
+    }
+  }
+  return used;
+}
+
+void Tree::Leave(pid_t pid) {
+  std::error_code error;
+  const std::string name = UserFile(pid);
+  if (!name.empty()) fs::remove(root_ + "/.users/" + name, error);
+  if (!Used()) fs::remove_all(root_, error);
+}
+
+void Tree::RemoveUnused(const std::string& base) {
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(base, error)) {
+    if (!item.path().filename().string().starts_with(Prefix())) continue;
+    UniqueFd lock = Lock(item.path(), LOCK_EX | LOCK_NB);
+    if (!lock.valid()) continue;
+    Tree tree(item.path(), std::move(lock));
+    if (!tree.Used()) fs::remove_all(tree.root_, error);
+  }
+}
+
+}  // namespace view

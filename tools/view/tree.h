@@ -1,0 +1,71 @@
+// The folder in which a view stands, shared by the processes of a user that
+// see the same devices: in $XDG_RUNTIME_DIR or /tmp, and there only as long as
+// one of them lives or until the next of them looks.
+//
+//   ROOT/sys, ROOT/dev       what programs find there (sysfs_files.h)
+//   ROOT/.users/NS-PID-TIME  an empty file for each process that uses it: its
+//                            PID namespace, number, and start time
+//
+// Nobody else can prepare it: it is taken only if it is a folder of this user
+// that no other may enter. Who reads or changes it holds its lock (flock).
+#ifndef TOOLS_VIEW_TREE_H_
+#define TOOLS_VIEW_TREE_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/base/unique_fd.h"
+#include "tools/view/sysfs_files.h"
+
+namespace view {
+
+// Longer names, in bytes, are not used: the preload library keeps one.
+inline constexpr size_t kLongestRoot = 200;
+
+// Where trees stand: $XDG_RUNTIME_DIR if it is this user's alone and its name
+// is plain (it becomes part of patterns, glob(3)), or else /tmp.
+std::string BaseFolder(const char* xdg_runtime_dir);
+
+// What tells trees apart: the network namespace and what RXE_USER_DEVICES says.
+std::string TreeKey(const char* rxe_user_devices);
+
+// Locked as long as it lives. Errors: errno_status.h.
+class Tree {
+ public:
+  // Makes the folder if it is not there, and waits for its lock.
+  static absl::StatusOr<Tree> Open(const std::string& base,
+                                   const std::string& key);
+
+  const std::string& root() const { return root_; }
+  bool made() const { return made_; }  // by Open; else it was there
+
+  // Notes that process `pid` uses the tree. NotFound if there is none.
+  absl::Status Join(pid_t pid);
+  // Makes everything below sys and dev as `files` says. A file that changes is
+  // replaced: who has the old one open goes on reading it.
+  absl::Status Write(const Files& files);
+  // `pid` uses it no longer. Who is the last removes the tree.
+  void Leave(pid_t pid);
+
+  // Removes the trees below `base` that belong to this user and that no living
+  // process uses, those that are locked aside. Processes of other PID
+  // namespaces cannot be told, and count as living.
+  static void RemoveUnused(const std::string& base);
+
+ private:
+  Tree(std::string root, rxe_user::UniqueFd lock)
+      : root_(std::move(root)), lock_(std::move(lock)) {}
+  // Whether a process uses it; forgets those that have ended.
+  bool Used();
+
+  std::string root_;
+  rxe_user::UniqueFd lock_;  // the folder itself
+  bool made_ = false;
+};
+
+}  // namespace view
+
+#endif  // TOOLS_VIEW_TREE_H_
