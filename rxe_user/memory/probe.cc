@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+
+#include "rxe_user/memory/mappings.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -20,27 +18,9 @@ namespace rxe_user {
 namespace internal {
 
 int ProbeMappings(uintptr_t begin, uintptr_t end, bool write) {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(
-      std::fopen("/proc/self/maps", "re"), std::fclose);
-  if (maps == nullptr) return 0;  // no /proc: uses of the region will tell
-  // Lines ascend; `begin` advances over what is covered.
-  char line[512];
-  bool at_start = true;  // paths may be longer than `line`
-  while (begin < end && std::fgets(line, sizeof(line), maps.get()) != nullptr) {
-    uintptr_t low, high;
-    char read, writable;
-    const bool parse = at_start;
-    at_start = std::strchr(line, '\n') != nullptr;
-    if (!parse || std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &low,
-                              &high, &read, &writable) != 4) {
-      continue;
-    }
-    if (high <= begin) continue;
-    if (low > begin) return EFAULT;  // a hole
-    if (read != 'r' || (write && writable != 'w')) return EFAULT;
-    begin = high;
-  }
-  return begin < end ? EFAULT : 0;
+  return CheckMappings(begin, end, [write](const Mapping& mapping) {
+    return mapping.readable && (mapping.writable || !write);
+  });
 }
 
 }  // namespace internal

@@ -5,6 +5,7 @@
 
 #include "rxe_user/base/random.h"
 #include "rxe_user/memory/guarded_copy.h"
+#include "rxe_user/memory/persistence.h"
 
 namespace rxe_user {
 namespace {
@@ -95,6 +96,36 @@ bool RegionTable::Remove(uint32_t key) {
 MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) {
   Region region;
+  const MemoryStatus status = Check(access, &region);
+  if (status != MemoryStatus::kOk) return status;
+  // In numbers: the whole address space begins at a null pointer.
+  auto* const bytes = reinterpret_cast<uint8_t*>(
+      reinterpret_cast<uintptr_t>(region.host) + (access.va - region.iova));
+  out->push_back({bytes, access.length, region.length >= kColdRegion});
+  return MemoryStatus::kOk;
+}
+
+MemoryStatus RegionTable::Flush(const transport::MemoryAccess& access,
+                                bool whole_region) {
+  Region region;
+  if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
+  transport::MemoryAccess range = access;
+  if (whole_region) {
+    range.va = region.iova;
+    range.length = region.length;
+  }
+  const MemoryStatus status = Check(range, &region);
+  if (status != MemoryStatus::kOk) return status;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if ((access.access & transport::kAccessFlushPersistent) == 0) return status;
+  return WriteToMedium(region.host + (range.va - region.iova), range.length)
+             ? MemoryStatus::kOk
+             : MemoryStatus::kFault;
+}
+
+inline MemoryStatus RegionTable::Check(const transport::MemoryAccess& access,
+                                       Region* out) {
+  Region& region = *out;
   if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
   if (region.pd != access.pd) return MemoryStatus::kBadKey;
   // Unsigned differences: right for every va and length.
@@ -106,10 +137,6 @@ MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
   if ((region.access & access.access) != access.access) {
     return MemoryStatus::kNoRight;
   }
-  // In numbers: the whole address space begins at a null pointer.
-  auto* const bytes = reinterpret_cast<uint8_t*>(
-      reinterpret_cast<uintptr_t>(region.host) + offset);
-  out->push_back({bytes, access.length, region.length >= kColdRegion});
   return MemoryStatus::kOk;
 }
 

@@ -62,6 +62,10 @@ class RegionTable final : public transport::Memory {
   bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
                    uint64_t* original) override;
   bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
+  // kAccessFlushPersistent: by msync(2), which returns when the pages of a
+  // mapped file are on their medium.
+  transport::MemoryStatus Flush(const transport::MemoryAccess& access,
+                                bool whole_region) override;
   // Regions that ibv_reg_mr made do not permit invalidation; windows will.
   transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
                                      uint32_t qpn) override;
@@ -82,6 +86,9 @@ class RegionTable final : public transport::Memory {
     void Write(const Region& region);
   };
   Recent& RecentOf(uint32_t key) { return recent_[key % recent_.size()]; }
+  // Whether the key permits it; fills `*out` if it does.
+  transport::MemoryStatus Check(const transport::MemoryAccess& access,
+                                Region* out);
   // mutex_ held exclusively.
   void Forget(uint32_t key);
 

@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "rxe_user/memory/guarded_copy.h"
+#include "rxe_user/memory/persistence.h"
 #include "rxe_user/memory/probe.h"
 #include "rxe_user/objects/limits.h"
 
 namespace rxe_user {
 namespace {
 
+using transport::kAccessFlushGlobal;
+using transport::kAccessFlushPersistent;
 using transport::kAccessHugeTlb;
 using transport::kAccessLocalWrite;
 using transport::kAccessMwBind;
@@ -19,10 +22,10 @@ using transport::kAccessRemoteRead;
 using transport::kAccessRemoteWrite;
 using transport::kAccessZeroBased;
 
-constexpr uint32_t kKnownAccess = kAccessLocalWrite | kAccessRemoteWrite |
-                                  kAccessRemoteRead | kAccessRemoteAtomic |
-                                  kAccessMwBind | kAccessZeroBased |
-                                  kAccessOnDemand | kAccessHugeTlb;
+constexpr uint32_t kKnownAccess =
+    kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
+    kAccessRemoteAtomic | kAccessMwBind | kAccessZeroBased | kAccessOnDemand |
+    kAccessHugeTlb | kAccessFlushGlobal | kAccessFlushPersistent;
 
 bool IsWholeAddressSpace(const void* address, uint64_t length,
                          uint32_t access) {
@@ -51,7 +54,10 @@ int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
   region->iova = (access & kAccessZeroBased) != 0 ? 0 : iova;
   if (IsWholeAddressSpace(address, length, access)) {
     // Of some address space nobody can promise huge pages (ibv_reg_mr(3)).
-    if ((access & kAccessHugeTlb) != 0 || region->iova != 0) return EINVAL;
+    if ((access & (kAccessHugeTlb | kAccessFlushPersistent)) != 0 ||
+        region->iova != 0) {
+      return EINVAL;
+    }
     region->length = kNullMemory;
     return 0;
   }
@@ -62,11 +68,18 @@ int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
       __builtin_add_overflow(region->iova, length, &end)) {
     return EINVAL;
   }
-  if ((access & kAccessOnDemand) != 0) {
+  if ((access & kAccessOnDemand) != 0 &&
+      (access & kAccessFlushPersistent) == 0) {
     return reinterpret_cast<uint64_t>(address) + length > kNullMemory ? EFAULT
                                                                       : 0;
   }
-  return ProbeMemory(address, length, (access & kAccessLocalWrite) != 0);
+  if (const int error =
+          ProbeMemory(address, length, (access & kAccessLocalWrite) != 0)) {
+    return error;
+  }
+  return (access & kAccessFlushPersistent) != 0
+             ? CheckPersistent(address, length)
+             : 0;
 }
 
 }  // namespace
@@ -115,7 +128,8 @@ int MemoryRegion::RegisterDeviceMemory(ProtectionDomain& pd,
                                        uint64_t offset, uint64_t length,
                                        uint32_t access,
                                        std::unique_ptr<MemoryRegion>* out) {
-  constexpr uint32_t kNotOfDeviceMemory = kAccessOnDemand | kAccessHugeTlb;
+  constexpr uint32_t kNotOfDeviceMemory =
+      kAccessOnDemand | kAccessHugeTlb | kAccessFlushPersistent;
   if (const int error = CheckAccess(access)) return error;
   if ((access & kNotOfDeviceMemory) != 0 || (access & kAccessZeroBased) == 0 ||
       !memory->Contains(offset, length)) {

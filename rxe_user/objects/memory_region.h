@@ -18,7 +18,8 @@ class MemoryRegion {
   // `access` is of transport::Access. With kAccessZeroBased, `iova` is ignored
   // and 0. Fails with EINVAL (remote write or atomic without local write, a
   // range that wraps around, unknown access), EFAULT (not mapped, or not
-  // writable while writing is asked for).
+  // writable while writing is asked for). EINVAL also for
+  // kAccessFlushPersistent of memory that has no medium (memory/persistence.h).
   //
   // With kAccessOnDemand nothing need be mapped yet: uses of the region tell.
   // If the address is 0 and the length UINT64_MAX, too, it is the whole address

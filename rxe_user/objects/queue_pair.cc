@@ -22,6 +22,7 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   inner.capacity = config.capacity;
   inner.port_mtu = static_cast<uint16_t>(context().device()->roce_mtu);
   inner.signal_all = config.signal_all;
+  inner.memory_placement = true;
   inner.memory = &context().regions();
   inner.send_cq = config.send_cq;
   inner.recv_cq = config.recv_cq;

@@ -72,6 +72,7 @@ TEST_F(QueryTest, TheDevice) {
   EXPECT_EQ(extended.odp_caps.per_transport_caps.rc_odp_caps, 0x3fu);
   EXPECT_EQ(extended.odp_caps.per_transport_caps.uc_odp_caps, 0x27u);
   EXPECT_EQ(extended.odp_caps.per_transport_caps.ud_odp_caps, 0x23u);
+  EXPECT_EQ(extended.xrc_odp_caps, 0x3fu);
   EXPECT_GT(extended.max_dm_size, 0u);
   EXPECT_EQ(ibv_query_device(nullptr, &attr), EINVAL);
 }

@@ -79,6 +79,16 @@ class Memory {
                            uint64_t* original) = 0;
   virtual bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) = 0;
 
+  // FLUSH (annex A19): before it returns, the bytes that `access` names, or
+  // with `whole_region` those of their region, are globally visible, and with
+  // kAccessFlushPersistent on their medium. `access.length` may be 0. kFault:
+  // the medium failed, or the memory is gone. Blocks as long as the medium
+  // takes.
+  virtual MemoryStatus Flush(const MemoryAccess& /*access*/,
+                             bool /*whole_region*/) {
+    return MemoryStatus::kNoRight;
+  }
+
   // Invalidates the region or window of `rkey` (SEND with invalidate, local
   // invalidate). The key must belong to `pd` and permit invalidation; a window
   // bound to another queue pair is refused.

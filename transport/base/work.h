@@ -26,14 +26,39 @@ struct SendRequest {
   uint32_t invalidate_rkey = 0;  // kSendWithInvalidate, kLocalInvalidate
   uint64_t remote_addr = 0;      // RDMA and atomics
   uint32_t rkey = 0;
-  uint64_t compare_add = 0;  // atomics
-  uint64_t swap = 0;
+  uint64_t compare_add = 0;  // atomics; kFlush: bytes of the range
+  uint64_t swap = 0;         // atomics; kFlush: FlushOperand
   // UD only: where it goes, complete; copied. Null for connected types.
   const AddressVector* ah = nullptr;
   uint32_t remote_qpn = 0;
   uint32_t remote_qkey = 0;
   uint32_t remote_srqn = 0;  // XRC only
 };
+
+// What FLUSH is to reach, and of what (annex A19).
+constexpr uint64_t FlushOperand(wire::Feth feth) {
+  return feth.placement_type | uint64_t{feth.selectivity} << 8;
+}
+constexpr wire::Feth FethOf(uint64_t operand) {
+  return {.placement_type = static_cast<uint8_t>(operand),
+          .selectivity = static_cast<uint8_t>(operand >> 8)};
+}
+// Whether there is such a FLUSH.
+constexpr bool IsValid(wire::Feth feth) {
+  return feth.placement_type != 0 &&
+         (feth.placement_type & ~(wire::kPlacementGlobalVisibility |
+                                  wire::kPlacementPersistence)) == 0 &&
+         feth.selectivity <= wire::kSelectivityWholeMr;
+}
+// The rights to it.
+constexpr uint32_t AccessOf(wire::Feth feth) {
+  return ((feth.placement_type & wire::kPlacementGlobalVisibility) != 0
+              ? uint32_t{kAccessFlushGlobal}
+              : 0) |
+         ((feth.placement_type & wire::kPlacementPersistence) != 0
+              ? uint32_t{kAccessFlushPersistent}
+              : 0);
+}
 
 // Of a send or a receive.
 inline constexpr int kMaxSge = 32;

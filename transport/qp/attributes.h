@@ -28,9 +28,9 @@ struct QpCapacity {
 struct QpConfig {
   QpType type = QpType::kRc;
   bool signal_all : 1 = false;  // sq_sig_all
-  // The device has ATOMIC WRITE (annex A19), and says so to its users: else it
-  // is neither sent nor executed.
-  bool atomic_write : 1 = false;
+  // The device has ATOMIC WRITE and FLUSH (annex A19), and says so to its
+  // users: else they are neither sent nor executed.
+  bool memory_placement : 1 = false;
   uint16_t port_mtu = 4096;  // bytes; the longest message of UD
   uint32_t qpn = 0;
   PdId pd = 0;

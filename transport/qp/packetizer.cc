@@ -66,6 +66,10 @@ void Packetizer::EmitHeaders() {
                     .rkey = wqe.rkey,
                     .swap_or_add = swaps ? wqe.swap : wqe.compare_add,
                     .compare = swaps ? wqe.compare_add : 0};
+  if (wqe.opcode == SendOpcode::kFlush) {
+    headers.reth.length = static_cast<uint32_t>(wqe.compare_add);
+    headers.feth = FethOf(wqe.swap);
+  }
   wire::EmitHeaders(headers, out_);
 }
 

@@ -50,7 +50,7 @@ QpReport QueuePair::Report() const {
 
 bool QueuePair::Offers(SendOpcode opcode) const {
   return IsOffered(config().type, opcode) &&
-         (opcode != SendOpcode::kAtomicWrite || config().atomic_write);
+         (opcode < SendOpcode::kFlush || config().memory_placement);
 }
 
 int QueuePair::PostSend(const SendRequest& request, Time now) {

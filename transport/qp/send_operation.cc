@@ -85,8 +85,9 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
              true, 0);
   row(SendOpcode::kLocalInvalidate) = {.kind = SendKind::kLocal,
                                        .wc_opcode = WcOpcode::kLocalInvalidate};
-  // kBindMw is a local operation of the device; kFlush needs placement type
-  // and selectivity in SendRequest.
+  row(SendOpcode::kFlush) =
+      Single(SendKind::kFlush, WcOpcode::kFlush, Operation::kFlush, false, 0);
+  // kBindMw is a local operation of the device.
   return table;
 }
 

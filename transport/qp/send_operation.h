@@ -1,5 +1,6 @@
 // What each send opcode means to a requester: one
-// row of one table (IBA vol. 1, 9.4; annex A19 for ATOMIC WRITE).
+// row of one table (IBA vol. 1, 9.4; annex A19 for ATOMIC WRITE and
+// FLUSH).
 #ifndef TRANSPORT_QP_SEND_OPERATION_H_
 #define TRANSPORT_QP_SEND_OPERATION_H_
 
@@ -19,6 +20,7 @@ enum class SendKind : uint8_t {
   kMessage,  // SEND or RDMA WRITE: segmented, acknowledged
   kRead,     // answered by as many packets as it has PSNs
   kAtomic,   // one packet, answered by one
+  kFlush,    // the same, without a local buffer
   kLocal,    // no packet
 };
 
@@ -36,7 +38,7 @@ struct SendOperation {
 
   // Is one of the max_rd_atomic that may be outstanding until it is answered.
   bool takes_rd_atomic() const {
-    return kind == SendKind::kRead || kind == SendKind::kAtomic;
+    return kind >= SendKind::kRead && kind <= SendKind::kFlush;
   }
 };
 

@@ -35,12 +35,24 @@ SendQueue::SendQueue(const QpCapacity& capacity)
   inline_ = reinterpret_cast<uint8_t*>(storage_.get() + wqes + sges);
 }
 
+namespace {
+
+bool IsValidFlush(const SendRequest& request) {
+  return IsValid(FethOf(request.swap)) &&
+         request.compare_add <= wire::kMaxMessage;
+}
+
+}  // namespace
+
 int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
   const SendOperation& operation = GetSendOperation(request.opcode);
   if (operation.kind == SendKind::kUnsupported) return EINVAL;
   if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
   shape->operation = &operation;
-  if (operation.kind == SendKind::kLocal) return 0;
+  if (operation.kind >= SendKind::kFlush) {  // without data
+    return operation.kind == SendKind::kLocal || IsValidFlush(request) ? 0
+                                                                       : EINVAL;
+  }
   shape->is_inline = (request.flags & kSendInline) != 0;
   if (shape->is_inline && !operation.sends_payload) return EINVAL;
   shape->sges = request.sges;

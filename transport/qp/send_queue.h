@@ -19,7 +19,7 @@ namespace transport {
 struct SendWqe {
   uint64_t wr_id;
   uint64_t remote_addr;
-  uint64_t compare_add;
+  uint64_t compare_add;  // as in SendRequest
   uint64_t swap;
   uint64_t first;    // sequence number of its first packet
   uint64_t cost;     // bytes (as Path counts) of all packets before it

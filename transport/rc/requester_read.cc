@@ -72,7 +72,7 @@ WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
     bytes = sizeof(result);
   } else {
     if (atomic && operation.response_bytes != 0) return WcStatus::kBadResponse;
-    if (!atomic) {
+    if (operation.kind == SendKind::kRead) {
       offset = (seq - wqe.first) * mtu_;
       bytes = std::min<uint64_t>(wqe.length - offset, mtu_);
     }

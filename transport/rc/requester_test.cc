@@ -94,6 +94,50 @@ TEST(RequesterTest, SendsEveryOperation) {
   EXPECT_EQ(original, 17u);
 }
 
+TEST(RequesterTest, Flush) {
+  RequesterPeer peer;
+  peer.Connect();
+  const auto flush = [&peer](uint8_t placement, uint8_t selectivity,
+                             uint64_t length) {
+    return peer.Post({.wr_id = 1,
+                      .opcode = SendOpcode::kFlush,
+                      .flags = kSignaled,
+                      .compare_add = length,
+                      .swap = FlushOperand({.placement_type = placement,
+                                            .selectivity = selectivity})},
+                     {});
+  };
+  ASSERT_EQ(flush(2, 1, 5000), 0);
+  EXPECT_EQ(peer.Transmit(), "FLUSH 100 A type 2 level 1 va 0 len 5000");
+  ASSERT_EQ(flush(3, 0, 0), 0);
+  EXPECT_EQ(peer.Transmit(), "FLUSH 101 A type 3 level 0 va 0 len 0");
+  EXPECT_EQ(peer.Completions(), "");
+  peer.ReadResponse(wire::Operation::kReadResponseOnly, 100, 0);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  // Nobody has answered it.
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "");
+  peer.ReadResponse(wire::Operation::kReadResponseOnly, 101, 0);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  EXPECT_EQ(flush(0, 0, 8), EINVAL);
+  EXPECT_EQ(flush(4, 0, 8), EINVAL);
+  EXPECT_EQ(flush(1, 2, 8), EINVAL);
+  EXPECT_EQ(flush(1, 0, uint64_t{wire::kMaxMessage} + 1), EINVAL);
+}
+
+TEST(RequesterTest, FlushAnsweredWithData) {
+  RequesterPeer peer;
+  peer.Connect();
+  ASSERT_EQ(peer.Post({.wr_id = 1,
+                       .opcode = SendOpcode::kFlush,
+                       .swap = FlushOperand({1, 0})},
+                      {}),
+            0);
+  peer.Transmit();
+  peer.ReadResponse(wire::Operation::kReadResponseOnly, 100, 4);
+  EXPECT_EQ(peer.Completions(), "1 status 7");
+}
+
 TEST(RequesterTest, ZeroLengthNeedsNoKey) {
   RequesterPeer peer;
   peer.Connect();
@@ -383,13 +427,18 @@ TEST(RequesterTest, LocalErrorWaitsForWhatIsBeforeIt) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-TEST(RequesterTest, AtomicWriteOnlyIfTheDeviceHasIt) {
+TEST(RequesterTest, AtomicWriteAndFlushOnlyIfTheDeviceHasThem) {
   RequesterPeer::Options options;
-  options.atomic_write = false;
+  options.memory_placement = false;
   RequesterPeer peer(options);
   peer.Connect();
   EXPECT_EQ(peer.Post({.wr_id = 1, .opcode = SendOpcode::kAtomicWrite},
                       {peer.Local(0, 8)}),
+            EINVAL);
+  EXPECT_EQ(peer.Post({.wr_id = 1,
+                       .opcode = SendOpcode::kFlush,
+                       .swap = FlushOperand({1, 0})},
+                      {}),
             EINVAL);
 }
 

@@ -142,6 +142,7 @@ class Responder {
   Outcome ExecuteRead(const wire::PacketView& packet);
   Outcome ExecuteAtomic(const wire::PacketView& packet);
   Outcome ExecuteAtomicWrite(const wire::PacketView& packet);
+  Outcome ExecuteFlush(const wire::PacketView& packet);
   // The aligned word at `va`, or null: then the request has failed, as
   // `*outcome` says.
   uint8_t* AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,

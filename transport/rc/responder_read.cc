@@ -1,5 +1,5 @@
-// Execution of READs and atomics: what is answered by more than an ACK (IBA
-// vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE).
+// Execution of READs, atomics and FLUSH: what is answered by more than an ACK
+// (IBA vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE and FLUSH).
 #include <algorithm>
 #include <cstring>
 
@@ -138,6 +138,42 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
   resource->msn = ++msn_;
   resource->pending = true;
   return outcome;
+}
+
+// All that was executed before is reached, too: stores happen in order.
+Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
+  const wire::Feth feth = packet.feth();
+  const wire::Reth reth = packet.reth();
+  const uint32_t needed = AccessOf(feth);
+  if (!IsValid(feth) || reth.length > wire::kMaxMessage ||
+      (attributes().access_flags & needed) != needed) {
+    return Invalid();
+  }
+  Resource* resource = NewResource();
+  if (resource == nullptr) return Invalid();
+  const bool whole_region = feth.selectivity == wire::kSelectivityWholeMr;
+  switch (core_.config.memory->Flush({.key = reth.rkey,
+                                      .remote = true,
+                                      .pd = core_.config.pd,
+                                      .qpn = core_.config.qpn,
+                                      .access = needed,
+                                      .va = reth.va,
+                                      .length = reth.length},
+                                     whole_region)) {
+    case MemoryStatus::kOk:
+      break;
+    case MemoryStatus::kFault:
+      return Fail(wire::NakCode::kRemoteOperational, QpEvent::kFatal);
+    default:
+      return AccessDenied();
+  }
+  ++next_resource_;
+  resource->operation = packet.operation();
+  resource->va = reth.va;
+  resource->rkey = reth.rkey;
+  resource->msn = ++msn_;
+  resource->pending = true;
+  return Outcome::kExecuted;
 }
 
 }  // namespace transport

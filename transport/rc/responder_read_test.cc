@@ -253,7 +253,7 @@ TEST_F(ResponderReadTest, AtomicWrite) {
 
 TEST(ResponderAtomicWriteTest, OnlyIfTheDeviceHasIt) {
   WirePeer::Options options;
-  options.atomic_write = false;
+  options.memory_placement = false;
   WirePeer peer(options);
   peer.Connect();
   peer.Deliver(peer.Write(kAtomicWrite, 100, 8, 8), 8);
@@ -280,9 +280,113 @@ TEST_F(ResponderReadTest, AtomicWriteMisaligned) {
   ExpectRefused("NAK invalid-request 100 msn 0", kRequestErrorEvent);
 }
 
-TEST_F(ResponderReadTest, FlushIsNotOffered) {
-  peer.Deliver(peer.Write(kFlush, 100, 0, 8));
-  ExpectRefused("NAK invalid-request 100 msn 0", kRequestErrorEvent);
+// --- FLUSH (annex A19).
+
+class ResponderFlushTest : public ResponderTest {
+ protected:
+  static constexpr uint32_t kFlushes =
+      kAccessFlushGlobal | kAccessFlushPersistent;
+
+  ResponderFlushTest() {
+    peer.target->access |= kFlushes;
+    Allow(kFlushes);
+  }
+  // Rights of the queue pair beyond the usual.
+  void Allow(uint32_t access) {
+    QpAttributes attributes;
+    attributes.access_flags = WirePeer::kAllAccess | access;
+    ASSERT_EQ(peer.qp->Modify(attributes, kQpAccessFlags, peer.now), 0);
+  }
+  wire::Headers Flush(uint32_t psn, uint8_t placement, uint8_t selectivity,
+                      uint64_t offset = 0, uint32_t length = 8) {
+    wire::Headers headers = peer.Write(kFlush, psn, offset, length);
+    headers.feth = {placement, selectivity};
+    return headers;
+  }
+};
+
+TEST_F(ResponderFlushTest, FollowsWhatWasWrittenBefore) {
+  peer.Deliver(peer.Write(kWriteOnly, 100, 16, 8), 8);
+  peer.Deliver(
+      Flush(101, wire::kPlacementPersistence, wire::kSelectivityRange, 16, 8));
+  ASSERT_EQ(peer.memory.flushes().size(), 1u);
+  const MemoryAccess& flushed = peer.memory.flushes()[0];
+  EXPECT_EQ(flushed.va, WirePeer::kVa + 16);
+  EXPECT_EQ(flushed.length, 8u);
+  EXPECT_EQ(flushed.access, uint32_t{kAccessFlushPersistent});
+  EXPECT_EQ(Target(16, 8), WirePeer::Pattern(8));
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 2 [0]");
+}
+
+TEST_F(ResponderFlushTest, OfAWholeRegionLooksAtNoRange) {
+  peer.Deliver(Flush(100, 3, wire::kSelectivityWholeMr, 1u << 30, 1u << 30));
+  ASSERT_EQ(peer.memory.flushes().size(), 1u);
+  EXPECT_EQ(peer.memory.flushes()[0].va, WirePeer::kVa);
+  EXPECT_EQ(peer.memory.flushes()[0].length, peer.target->bytes.size());
+  EXPECT_EQ(peer.memory.flushes()[0].access, kFlushes);
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+}
+
+TEST_F(ResponderFlushTest, IsExecutedOnceAndAnsweredAgain) {
+  peer.Deliver(Flush(100, 1, 0));
+  peer.Deliver(peer.Write(kWriteOnly, 101, 0, 8), 8);
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+  peer.Deliver(Flush(100, 1, 0));
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+  EXPECT_EQ(peer.memory.flushes().size(), 1u);
+}
+
+TEST_F(ResponderFlushTest, UnknownKindsAreInvalid) {
+  for (const wire::Feth feth :
+       {wire::Feth{0, 0}, wire::Feth{4, 0}, wire::Feth{1, 2}}) {
+    WirePeer other;
+    other.attributes.access_flags |= kFlushes;
+    other.Connect();
+    wire::Headers headers = other.Write(kFlush, 100, 0, 8);
+    headers.feth = feth;
+    other.Deliver(headers);
+    EXPECT_EQ(other.Transmit(), "NAK invalid-request 100 msn 0");
+  }
+}
+
+TEST_F(ResponderFlushTest, NeedsTheRightsOfTheQueuePair) {
+  Allow(kAccessFlushGlobal);
+  peer.Deliver(Flush(100, 1, 0));
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+  peer.Deliver(Flush(101, 3, 0));
+  ExpectRefused("NAK invalid-request 101 msn 1", kRequestErrorEvent);
+}
+
+TEST_F(ResponderFlushTest, NeedsTheRightsOfTheRegion) {
+  peer.target->access &= ~uint32_t{kAccessFlushPersistent};
+  peer.Deliver(Flush(100, 1, 0));
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+  peer.Deliver(Flush(101, 2, 0));
+  ExpectRefused("NAK access 101 msn 1", kAccessErrorEvent);
+}
+
+TEST_F(ResponderFlushTest, BeyondTheRegion) {
+  peer.Deliver(Flush(100, 1, 0,
+                     static_cast<uint32_t>(peer.target->bytes.size()) - 4, 8));
+  ExpectRefused("NAK access 100 msn 0", kAccessErrorEvent);
+}
+
+TEST_F(ResponderFlushTest, AMediumThatFails) {
+  peer.target->faulty = true;
+  peer.Deliver(Flush(100, 2, 0));
+  ExpectRefused("NAK operational 100 msn 0", kFatalEvent);
+}
+
+TEST(ResponderFlushOfferTest, OnlyIfTheDeviceHasIt) {
+  WirePeer::Options options;
+  options.memory_placement = false;
+  WirePeer peer(options);
+  peer.attributes.access_flags |= kAccessFlushGlobal;
+  peer.Connect();
+  wire::Headers headers = peer.Write(kFlush, 100, 0, 8);
+  headers.feth = {1, 0};
+  peer.Deliver(headers);
+  EXPECT_EQ(peer.Transmit(), "NAK invalid-request 100 msn 0");
 }
 
 }  // namespace

@@ -34,13 +34,16 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
       outcome = ExecuteAtomic(packet);
       break;
     case RequestKind::kAtomicWrite:
-      if (!core_.config.atomic_write) return Invalid();
+      if (!core_.config.memory_placement) return Invalid();
       outcome = ExecuteAtomicWrite(packet);
+      break;
+    case RequestKind::kFlush:
+      if (!core_.config.memory_placement) return Invalid();
+      outcome = ExecuteFlush(packet);
       break;
     case RequestKind::kSend:
     case RequestKind::kWrite:
-    case RequestKind::kFlush:
-      return Invalid();  // FLUSH is not offered to peers yet
+      return Invalid();  // not reached
   }
   // They are acknowledged by their responses.
   if (outcome == Outcome::kExecuted) expected_ += psns;

@@ -180,10 +180,11 @@ void Responder::FailResponse(uint64_t psn) {
 }
 
 bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
-  // ATOMIC WRITE is answered by a READ response without payload.
-  const bool write = resource->operation == wire::Operation::kAtomicWrite;
+  // ATOMIC WRITE and FLUSH are answered by a READ response without payload.
+  const bool empty = resource->operation == wire::Operation::kAtomicWrite ||
+                     resource->operation == wire::Operation::kFlush;
   wire::Headers headers =
-      ResponseHeaders(write ? wire::Operation::kReadResponseOnly
+      ResponseHeaders(empty ? wire::Operation::kReadResponseOnly
                             : wire::Operation::kAtomicAcknowledge,
                       resource->first_psn);
   headers.aeth.msn = resource->msn & wire::kPsnMask;

@@ -25,7 +25,8 @@ namespace sim {
 
 inline constexpr uint32_t kAllAccess =
     transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
-    transport::kAccessRemoteRead | transport::kAccessRemoteAtomic;
+    transport::kAccessRemoteRead | transport::kAccessRemoteAtomic |
+    transport::kAccessFlushGlobal | transport::kAccessFlushPersistent;
 
 struct PairOptions {
   transport::QpType type = transport::QpType::kRc;  // or kUc

@@ -57,8 +57,12 @@ class Planner {
         PlanWrite();
       } else if (kind < 72) {
         PlanRead();
-      } else if (kind < 86) {
+      } else if (kind < 82) {
         PlanAtomic();
+      } else if (kind < 84) {
+        PlanAtomicWrite();
+      } else if (kind < 86) {
+        PlanWriteThenFlush();
       } else if (kind < 87) {
         PlanLocalInvalidate();
       } else if (kind < 90) {
@@ -296,6 +300,30 @@ class Planner {
     Write(target);
     Read(target);
   }
+  void PlanAtomicWrite() {
+    const Piece target = {theirs_.arena.Allocate(random_, 8), 8};
+    Op& op = Add(SendOpcode::kAtomicWrite);
+    SetSource(&op, 8);
+    SetRemote(&op, target,
+              transport::kAccessRemoteWrite | transport::kAccessLocalWrite);
+    Scatter(theirs_, {target}, op.content);
+  }
+  // When FLUSH is done, what was written before is there.
+  void PlanWriteThenFlush() {
+    const Piece target = Target(1 + Length());
+    Write(target);
+    const std::vector<uint8_t> content = end_.ops.back().content;
+    Op& op = Add(SendOpcode::kFlush);
+    op.length = 0;
+    op.content = content;
+    const wire::Feth feth = {
+        .placement_type = static_cast<uint8_t>(1 + random_.Below(3)),
+        .selectivity = static_cast<uint8_t>(random_.Below(2))};
+    SetRemote(&op, target,
+              transport::AccessOf(feth) | transport::kAccessLocalWrite);
+    op.compare_add = target.length;
+    op.swap = transport::FlushOperand(feth);
+  }
   // A fenced WRITE after a READ does not change what is read (10.8.3.3: without
   // the fence it may).
   void PlanReadThenFencedWrite() {
@@ -459,7 +487,9 @@ void PlanWorkload(Random& random, const Scenario& scenario,
           end->scenario->pd, host.arena.actual(),
           (random.Next() >> 3) & ~uint64_t{4095}, host.arena.capacity(),
           transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
-              transport::kAccessRemoteRead | transport::kAccessRemoteAtomic);
+              transport::kAccessRemoteRead | transport::kAccessRemoteAtomic |
+              transport::kAccessFlushGlobal |
+              transport::kAccessFlushPersistent);
     }
   }
   for (const auto& end : ends) Planner(random, scenario, *end).Plan();

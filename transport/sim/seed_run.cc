@@ -130,6 +130,7 @@ void SeedRun::CreateQueuePair(End& end, Random& random) {
   config.pd = end.scenario->pd;
   config.capacity = end.scenario->capacity;
   config.signal_all = end.scenario->signal_all;
+  config.memory_placement = true;
   config.memory = &end.host->node->memory();
   config.send_cq = end.host->cqs[end.scenario->send_cq].get();
   config.recv_cq = end.host->cqs[end.scenario->recv_cq].get();

@@ -26,6 +26,10 @@ WcOpcode SendWcOpcode(SendOpcode opcode) {
       return WcOpcode::kCompareSwap;
     case SendOpcode::kFetchAdd:
       return WcOpcode::kFetchAdd;
+    case SendOpcode::kAtomicWrite:
+      return WcOpcode::kAtomicWrite;
+    case SendOpcode::kFlush:
+      return WcOpcode::kFlush;
     case SendOpcode::kLocalInvalidate:
       return WcOpcode::kLocalInvalidate;
     default:

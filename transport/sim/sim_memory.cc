@@ -226,6 +226,19 @@ bool SimMemory::FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) {
   return true;
 }
 
+MemoryStatus SimMemory::Flush(const transport::MemoryAccess& access,
+                              bool whole_region) {
+  const Region* region = FindByRkey(access.key);
+  if (region == nullptr) return MemoryStatus::kBadKey;
+  transport::MemoryAccess range = access;
+  if (whole_region) {
+    range.va = region->va;
+    range.length = region->length;
+  }
+  transport::SpanList spans;
+  return Translate(range, &spans);
+}
+
 MemoryStatus SimMemory::Invalidate(uint32_t rkey, transport::PdId pd,
                                    uint32_t qpn) {
   Region* region = FindByRkey(rkey);

@@ -109,6 +109,8 @@ class SimMemory : public transport::Memory {
   bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
                    uint64_t* original) override;
   bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
+  transport::MemoryStatus Flush(const transport::MemoryAccess& access,
+                                bool whole_region) override;
   transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
                                      uint32_t qpn) override;
 

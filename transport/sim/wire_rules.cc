@@ -25,6 +25,21 @@ bool TakesReceive(const wire::PacketView& packet) {
   }
 }
 
+// By more than an ACK.
+bool IsAnswered(const wire::PacketView& packet) {
+  using enum wire::Operation;
+  switch (packet.operation()) {
+    case kReadRequest:
+    case kCompareSwap:
+    case kFetchAdd:
+    case kAtomicWrite:
+    case kFlush:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string CheckPayload(const wire::PacketView& packet, uint32_t mtu) {
   const size_t bytes = packet.payload().size();
   const wire::OpcodeInfo& info = packet.info();
@@ -106,8 +121,7 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
     return "a message begun by a queue that drains";
   }
   state.next_psn = end;
-  if (packet.info().Has(wire::kAtomicEth) ||
-      packet.operation() == wire::Operation::kReadRequest) {
+  if (IsAnswered(packet)) {
     state.unanswered.push_back(wire::PsnAdd(end, -1));
     if (state.unanswered.size() > state.of.max_rd_atomic) {
       return "more READs and atomics outstanding than agreed";

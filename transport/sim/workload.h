@@ -62,7 +62,7 @@ struct Op {
   uint32_t invalidate_rkey = 0;
   uint64_t remote_addr = 0;
   uint32_t rkey = 0;
-  uint64_t compare_add = 0;
+  uint64_t compare_add = 0;  // as in SendRequest
   uint64_t swap = 0;
 
   uint32_t length = 0;

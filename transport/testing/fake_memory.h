@@ -97,6 +97,26 @@ class FakeMemory : public Memory {
     std::memcpy(word, &sum, 8);
     return true;
   }
+  MemoryStatus Flush(const MemoryAccess& access, bool whole_region) override {
+    for (Region& region : regions_) {
+      if (region.rkey != access.key) continue;
+      MemoryAccess range = access;
+      if (whole_region) {
+        range.va = region.va;
+        range.length = region.length();
+      }
+      SpanList spans;
+      const MemoryStatus status = Translate(range, &spans);
+      if (status != MemoryStatus::kOk) return status;
+      if (region.faulty) return MemoryStatus::kFault;
+      flushes_.push_back(range);
+      return MemoryStatus::kOk;
+    }
+    return MemoryStatus::kBadKey;
+  }
+  // What was flushed; of whole regions, the range.
+  const std::vector<MemoryAccess>& flushes() const { return flushes_; }
+
   // The `more` of each copy, since the last ForgetMore.
   const std::vector<bool>& more() const { return more_; }
   void ForgetMore() { more_.clear(); }
@@ -123,6 +143,7 @@ class FakeMemory : public Memory {
 
   std::deque<Region> regions_;
   std::vector<bool> more_;
+  std::vector<MemoryAccess> flushes_;
   uint32_t next_key_ = 0x1000;
 };
 

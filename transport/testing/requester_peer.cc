@@ -35,7 +35,7 @@ RequesterPeer::RequesterPeer(const Options& options)
   config.capacity = options.capacity;
   config.signal_all = options.signal_all;
   config.memory = &memory;
-  config.atomic_write = options.atomic_write;
+  config.memory_placement = options.memory_placement;
   config.send_cq = &send_cq;
   config.recv_cq = &recv_cq;
   config.events = &events;
@@ -121,6 +121,10 @@ std::string RequesterPeer::Describe(const wire::PacketView& packet) {
     line += std::string(" ") + name + " " + std::to_string(value);
   };
   if (info.Has(wire::kXrcEth)) number("srqn", packet.xrc_srqn());
+  if (info.Has(wire::kFeth)) {
+    number("type", packet.feth().placement_type);
+    number("level", packet.feth().selectivity);
+  }
   if (info.Has(wire::kReth)) {
     number("va", packet.reth().va - kRemoteVa);
     number("len", packet.reth().length);

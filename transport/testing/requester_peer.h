@@ -49,7 +49,7 @@ class RequesterPeer {
                            .max_recv_sge = 4,
                            .max_inline_data = 64};
     bool signal_all = false;
-    bool atomic_write = true;
+    bool memory_placement = true;
     int max_segments = 64;
   };
 

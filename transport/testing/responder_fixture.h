@@ -50,6 +50,7 @@ class ResponderTest : public ::testing::Test {
 };
 
 // The numbers in TakeEvents.
+inline constexpr char kFatalEvent[] = "1";
 inline constexpr char kRequestErrorEvent[] = "2";
 inline constexpr char kAccessErrorEvent[] = "3";
 

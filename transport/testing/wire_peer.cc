@@ -29,7 +29,7 @@ WirePeer::WirePeer(const Options& options)
                      .max_recv_sge = 4,
                      .max_inline_data = 64};
   config.memory = &memory;
-  config.atomic_write = options.atomic_write;
+  config.memory_placement = options.memory_placement;
   config.send_cq = &send_cq;
   config.recv_cq = &recv_cq;
   config.events = &events;

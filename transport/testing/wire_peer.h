@@ -32,7 +32,7 @@ class WirePeer {
 
   struct Options {
     bool srq = false;
-    bool atomic_write = true;
+    bool memory_placement = true;
     int max_segments = 16;
     size_t burst_bytes = 65507;
   };

@@ -42,6 +42,13 @@
 
 namespace verbs_api {
 
+// --- What newer headers have for FLUSH; the numbers are those of the kernel's
+// ABI.
+inline constexpr uint64_t kQpExWithFlush = 1 << 11;
+inline constexpr uint64_t kDeviceFlushGlobal = uint64_t{1} << 38;
+inline constexpr uint64_t kDeviceFlushPersistent = uint64_t{1} << 39;
+inline constexpr uint64_t kDeviceAtomicWrite = uint64_t{1} << 40;
+
 struct Context;
 
 // A device as ibv_get_device_list shows it. Never freed: applications keep

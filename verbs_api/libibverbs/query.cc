@@ -119,9 +119,12 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   FillDevice(*context->snapshot(), &full.orig_attr);
   full.completion_timestamp_mask = UINT64_MAX;
   full.hca_core_clock = 1'000'000;  // kHz: time stamps are nanoseconds
-  full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+  full.device_cap_flags_ex = full.orig_attr.device_cap_flags |
+                             kDeviceFlushGlobal | kDeviceFlushPersistent |
+                             kDeviceAtomicWrite;
   full.phys_port_cnt_ex = 1;
   FillOdp(&full.odp_caps);
+  full.xrc_odp_caps = full.odp_caps.per_transport_caps.rc_odp_caps;
   full.max_dm_size = rxe_user::kMaxDeviceMemory;
   // Newer programs pass a larger structure.
   std::memset(attr, 0, size);

@@ -16,7 +16,8 @@ constexpr uint64_t kUcSendOps =
     kUdSendOps | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 constexpr uint64_t kRcSendOps =
     kUcSendOps | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
+    IBV_QP_EX_WITH_ATOMIC_WRITE | kQpExWithFlush;
 
 uint64_t SendOps(ibv_qp_type type) {
   switch (type) {
@@ -108,6 +109,11 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   config.capacity.max_send_wr = attr.cap.max_send_wr;
   config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
   config.capacity.max_inline_data = attr.cap.max_inline_data;
+  // ibv_wr_atomic_write(3) is given its data, not a place of it.
+  if ((send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
+    config.capacity.max_inline_data =
+        std::max(config.capacity.max_inline_data, transport::kAtomicSize);
+  }
   if (srq == nullptr && receives) {
     config.capacity.max_recv_wr = attr.cap.max_recv_wr;
     config.capacity.max_recv_sge = std::max(attr.cap.max_recv_sge, 1u);

@@ -58,6 +58,20 @@ WorkBuilder::Data* ForData(WorkBuilder& builder) {
   return &builder.data.back();
 }
 
+// Begins the inline data of the last request.
+void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
+  builder.requests.back().flags |= transport::kSendInline;
+  data->is_set = true;
+  data->first_inline = builder.inline_bytes.size();
+  data->first_sge = builder.sges.size();
+  data->num_sge = 1;
+}
+// Ends it: `total` bytes. Its address follows when the bytes have stopped
+// moving.
+void EndInlineData(WorkBuilder& builder, size_t total) {
+  builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
+}
+
 void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
           uint64_t remote_addr, uint32_t imm) {
   Build(qp, [&](WorkBuilder&) {
@@ -106,6 +120,37 @@ void WrFetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
          remote_addr, add, 0);
 }
 
+// Eight bytes at `data`, which are copied now.
+void WrAtomicWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
+                   const void* data) {
+  Build(qp, [&](WorkBuilder& builder) {
+    auto* request =
+        Begin(qp, SendOpcode::kAtomicWrite, IBV_QP_EX_WITH_ATOMIC_WRITE);
+    if (request == nullptr) return;
+    request->rkey = rkey;
+    request->remote_addr = remote_addr;
+    BeginInlineData(builder, &builder.data.back());
+    const auto* bytes = static_cast<const uint8_t*>(data);
+    builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
+                                bytes + transport::kAtomicSize);
+    EndInlineData(builder, transport::kAtomicSize);
+  });
+}
+
+void WrFlush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length,
+             uint8_t type, uint8_t level) {
+  Build(qp, [&](WorkBuilder& builder) {
+    auto* request = Begin(qp, SendOpcode::kFlush, kQpExWithFlush);
+    if (request == nullptr) return;
+    request->rkey = rkey;
+    request->remote_addr = remote_addr;
+    request->compare_add = length;
+    request->swap =
+        transport::FlushOperand({.placement_type = type, .selectivity = level});
+    builder.data.back().is_set = true;  // it has none
+  });
+}
+
 void WrSend(ibv_qp_ex* qp) {
   Build(qp, [&](WorkBuilder&) {
     Begin(qp, SendOpcode::kSend, IBV_QP_EX_WITH_SEND);
@@ -137,14 +182,6 @@ void WrBindMw(ibv_qp_ex* qp, ibv_mw* /*mw*/, uint32_t /*rkey*/,
 }
 void WrSendTso(ibv_qp_ex* qp, void* /*header*/, uint16_t /*size*/,
                uint16_t /*mss*/) {
-  Unsupported(qp);
-}
-void WrAtomicWrite(ibv_qp_ex* qp, uint32_t /*rkey*/, uint64_t /*remote_addr*/,
-                   const void* /*data*/) {
-  Unsupported(qp);
-}
-void WrFlush(ibv_qp_ex* qp, uint32_t /*rkey*/, uint64_t /*remote_addr*/,
-             size_t /*length*/, uint8_t /*type*/, uint8_t /*level*/) {
   Unsupported(qp);
 }
 
@@ -202,10 +239,7 @@ void WrSetInlineDataList(ibv_qp_ex* qp, size_t count,
     WorkBuilder::Data* data = ForData(builder);
     if (data == nullptr) return;
     const size_t limit = Self(qp)->pair->config().capacity.max_inline_data;
-    builder.requests.back().flags |= transport::kSendInline;
-    data->first_inline = builder.inline_bytes.size();
-    data->first_sge = builder.sges.size();
-    data->num_sge = 1;
+    BeginInlineData(builder, data);
     size_t total = 0;
     for (size_t i = 0; i < count; ++i) {
       const size_t length = ReadOnce(list[i].length);
@@ -215,8 +249,7 @@ void WrSetInlineDataList(ibv_qp_ex* qp, size_t count,
       builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
                                   bytes + length);
     }
-    // Its address follows when the bytes have stopped moving.
-    builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
+    EndInlineData(builder, total);
   });
 }
 

@@ -1,0 +1,27 @@
+// What this process has mapped (/proc/self/maps, proc(5)).
+#ifndef RXE_USER_MEMORY_MAPPINGS_H_
+#define RXE_USER_MEMORY_MAPPINGS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace rxe_user {
+
+struct Mapping {
+  bool readable = false;
+  bool writable = false;
+  bool shared = false;
+  unsigned device_major = 0;
+  uint64_t inode = 0;  // 0: no file
+  std::string path;    // as it was when the file was opened
+};
+
+// 0 when every byte of [begin, end) is mapped, by mappings that all are
+// `accepted`; else EFAULT. 0, too, where there is no /proc.
+int CheckMappings(uintptr_t begin, uintptr_t end,
+                  const std::function<bool(const Mapping&)>& accepted);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_MEMORY_MAPPINGS_H_
