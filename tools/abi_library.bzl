@@ -1,6 +1,12 @@
 """The shared libraries that take the place of the system's."""
 
-def abi_library(name, version_script, deps, linkopts = [], visibility = None):
+def abi_library(
+        name,
+        version_script,
+        deps,
+        linkopts = [],
+        linked_libraries = [],
+        visibility = None):
     """Links a shared library that shows its C ABI and nothing else.
 
     C++ runtime, Abseil and our own code go in statically and stay hidden, so
@@ -15,12 +21,14 @@ def abi_library(name, version_script, deps, linkopts = [], visibility = None):
       deps: cc_library targets. One whose symbols only the outside refers to
         needs alwayslink = True.
       linkopts: more of them.
+      linked_libraries: other libraries of ours whose C ABI it calls. The
+        loader finds them as it finds this one: there is no run path.
       visibility: as usual.
     """
     native.cc_binary(
         name = name,
-        additional_linker_inputs = [version_script],
-        linkopts = linkopts + [
+        additional_linker_inputs = [version_script] + linked_libraries,
+        linkopts = linkopts + ["$(location %s)" % l for l in linked_libraries] + [
             # GNU ld, since symbol versions are its invention.
             "-fuse-ld=bfd",
             "-Wl,-soname," + name,

@@ -175,7 +175,8 @@ TEST_P(AbiTest, LoadsAndResolves) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Libraries, AbiTest,
-                         testing::Values("libibverbs", "libmlx5", "libefa"),
+                         testing::Values("libibverbs", "librdmacm", "libmlx5",
+                                         "libefa"),
                          [](const auto& info) { return info.param; });
 
 TEST(StubTest, SaysNo) {

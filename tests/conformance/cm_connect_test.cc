@@ -1,0 +1,513 @@
+// Connections between ids of one process: rdma_connect(3), rdma_accept(3),
+// rdma_reject(3), rdma_disconnect(3), rdma_create_ep(3).
+#include <arpa/inet.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "tests/conformance/cm_fixture.h"
+
+namespace conformance {
+namespace {
+
+// Bytes of private data (rdma_connect(3), rdma_accept(3)).
+constexpr size_t kMostOfConnect = 56;
+constexpr size_t kMostOfAccept = 196;
+constexpr size_t kMostOfReject = 148;
+constexpr size_t kMostOfDatagramConnect = 180;
+constexpr size_t kMostOfDatagramAccept = 136;
+// Why a REJ (IBA 12.6.7.2).
+constexpr int kNoSuchService = 8;
+constexpr int kConsumerReject = 28;
+
+std::string Text(size_t size, char first) {
+  std::string text;
+  for (size_t i = 0; i < size; ++i) {
+    text.push_back(static_cast<char>(first + i % 26));
+  }
+  return text;
+}
+
+rdma_conn_param Saying(const std::string& text) {
+  rdma_conn_param param = {};
+  param.private_data = text.data();
+  param.private_data_len = static_cast<uint8_t>(text.size());
+  param.responder_resources = 1;
+  param.initiator_depth = 1;
+  param.retry_count = 7;
+  param.rnr_retry_count = 7;
+  return param;
+}
+
+class ConnectTest : public CmPairTest {
+ protected:
+  // The next completion of either queue; a failure of the test if it is none.
+  void ExpectSent(rdma_cm_id* id, void* context) {
+    ibv_wc wc = {};
+    ASSERT_EQ(rdma_get_send_comp(id, &wc), 1);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc.wr_id, reinterpret_cast<uint64_t>(context));
+  }
+  void ExpectReceived(rdma_cm_id* id, uint32_t length) {
+    ibv_wc wc = {};
+    ASSERT_EQ(rdma_get_recv_comp(id, &wc), 1);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc.byte_len, length);
+  }
+  ibv_qp_attr Query(ibv_qp* qp) {
+    ibv_qp_attr attr = {};
+    ibv_qp_init_attr init;
+    EXPECT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+    return attr;
+  }
+  // Until the REQ is there, without a queue pair at the server.
+  CmEvent Request(const rdma_conn_param& param) {
+    listener_ = NewListener(GetParam());
+    client_ = NewClient(GetParam(), listener_);
+    MakeQp(client_);
+    rdma_conn_param copy = param;
+    EXPECT_EQ(rdma_connect(client_, &copy), 0) << std::strerror(errno);
+    CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    server_ = request->id;
+    return request;
+  }
+};
+
+TEST_P(ConnectTest, CarriesMessagesByTheHelpersOfTheHeader) {
+  Connect();
+  std::vector<char> sent(4096, 'x'), received(4096);
+  ibv_mr* from = rdma_reg_msgs(client_, sent.data(), sent.size());
+  ibv_mr* to = rdma_reg_write(server_, received.data(), received.size());
+  ASSERT_NE(from, nullptr);
+  ASSERT_NE(to, nullptr);
+  ASSERT_EQ(rdma_post_recv(server_, this, received.data(), received.size(), to),
+            0);
+  ASSERT_EQ(rdma_post_send(client_, &sent, sent.data(), sent.size(), from, 0),
+            0);
+  ExpectSent(client_, &sent);
+  ExpectReceived(server_, 4096);
+  EXPECT_EQ(received, sent);
+
+  std::fill(sent.begin(), sent.end(), 'w');
+  ASSERT_EQ(
+      rdma_post_write(client_, &received, sent.data(), sent.size(), from, 0,
+                      reinterpret_cast<uint64_t>(received.data()), to->rkey),
+      0);
+  ExpectSent(client_, &received);
+  EXPECT_EQ(received, sent);
+  Disconnect();
+  EXPECT_EQ(Query(client_->qp).qp_state, IBV_QPS_ERR);
+  EXPECT_EQ(Query(server_->qp).qp_state, IBV_QPS_ERR);
+  rdma_dereg_mr(from);
+  rdma_dereg_mr(to);
+}
+
+TEST_P(ConnectTest, BothEndsKnowTheAddresses) {
+  Connect();
+  EXPECT_EQ(rdma_get_src_port(server_), rdma_get_src_port(listener_));
+  EXPECT_EQ(rdma_get_dst_port(server_), rdma_get_src_port(client_));
+  EXPECT_EQ(rdma_get_dst_port(client_), rdma_get_src_port(listener_));
+  EXPECT_EQ(rdma_get_peer_addr(server_)->sa_family, GetParam());
+  EXPECT_EQ(server_->context, this);
+  EXPECT_EQ(server_->verbs, client_->verbs);
+  EXPECT_EQ(server_->route.num_paths, 1);
+}
+
+// What one side asks for, the other is told that it has to answer.
+TEST_P(ConnectTest, ReadLimitsAreTheOtherWayRoundAtThePeer) {
+  rdma_conn_param param = {};
+  param.responder_resources = 3;
+  param.initiator_depth = 5;
+  param.retry_count = 6;
+  param.rnr_retry_count = 4;
+  param.flow_control = 1;
+  {
+    CmEvent request = Request(param);
+    EXPECT_EQ(request->param.conn.responder_resources, 5);
+    EXPECT_EQ(request->param.conn.initiator_depth, 3);
+    EXPECT_EQ(request->param.conn.retry_count, 6);
+    EXPECT_EQ(request->param.conn.rnr_retry_count, 4);
+    EXPECT_EQ(request->param.conn.flow_control, 1);
+    EXPECT_EQ(request->param.conn.qp_num, client_->qp->qp_num);
+  }
+  MakeQp(server_);
+  rdma_conn_param answer = {};
+  answer.responder_resources = 4;
+  answer.initiator_depth = 2;
+  answer.rnr_retry_count = 3;
+  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
+  {
+    CmEvent established = Next(RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(established->param.conn.responder_resources, 2);
+    EXPECT_EQ(established->param.conn.initiator_depth, 4);
+    EXPECT_EQ(established->param.conn.qp_num, server_->qp->qp_num);
+  }
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  const ibv_qp_attr server = Query(server_->qp);
+  EXPECT_EQ(server.max_dest_rd_atomic, 4);
+  EXPECT_EQ(server.max_rd_atomic, 2);
+  EXPECT_EQ(server.retry_cnt, 6);
+  EXPECT_EQ(server.rnr_retry, 4);
+  const ibv_qp_attr client = Query(client_->qp);
+  EXPECT_EQ(client.max_dest_rd_atomic, 2);
+  EXPECT_EQ(client.max_rd_atomic, 4);
+  EXPECT_EQ(client.rnr_retry, 3);
+  EXPECT_EQ(client.rq_psn, server.sq_psn);
+  EXPECT_EQ(client.sq_psn, server.rq_psn);
+}
+
+TEST_P(ConnectTest, CarriesPrivateDataOfEveryLength) {
+  const std::string said = Text(kMostOfConnect, 'a');
+  const std::string answered = Text(kMostOfAccept, 'A');
+  {
+    CmEvent request = Request(Saying(said));
+    EXPECT_EQ(PrivateData(request.get()), said);
+  }
+  MakeQp(server_);
+  rdma_conn_param too_long = Saying(Text(kMostOfAccept + 1, 'A'));
+  EXPECT_EQ(rdma_accept(server_, &too_long), -1);
+  EXPECT_EQ(errno, EINVAL);
+  rdma_destroy_qp(server_);
+  MakeQp(server_);
+  rdma_conn_param answer = Saying(answered);
+  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
+  EXPECT_EQ(PrivateData(Next(RDMA_CM_EVENT_ESTABLISHED).get()), answered);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+}
+
+TEST_P(ConnectTest, PrivateDataThatIsTooLongIsRefused) {
+  listener_ = NewListener(GetParam());
+  client_ = NewClient(GetParam(), listener_);
+  MakeQp(client_);
+  const std::string text = Text(kMostOfConnect + 1, 'a');
+  rdma_conn_param param = Saying(text);
+  EXPECT_EQ(rdma_connect(client_, &param), -1);
+  EXPECT_EQ(errno, EINVAL);
+  param.private_data_len = 3;
+  EXPECT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
+  CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  server_ = request->id;
+  // Zeros behind it.
+  EXPECT_EQ(PrivateData(request.get()),
+            "abc" + std::string(kMostOfConnect - 3, '\0'));
+}
+
+TEST_P(ConnectTest, ARejectionSaysWhy) {
+  const std::string why = Text(kMostOfReject, 'r');
+  const std::string nothing;
+  Request(Saying(nothing)).Acknowledge();
+  ASSERT_EQ(rdma_reject(server_, why.data(), static_cast<uint8_t>(why.size())),
+            0)
+      << std::strerror(errno);
+  CmEvent rejected = Next(RDMA_CM_EVENT_REJECTED, kConsumerReject);
+  EXPECT_EQ(rejected->id, client_);
+  EXPECT_EQ(PrivateData(rejected.get()), why);
+  EXPECT_EQ(Query(client_->qp).qp_state, IBV_QPS_ERR);
+}
+
+TEST_P(ConnectTest, NobodyListens) {
+  rdma_cm_id* bound = NewId();
+  ASSERT_EQ(rdma_bind_addr(bound, CmAddress::Loopback(GetParam()).get()), 0);
+  client_ = NewClient(GetParam(), bound);
+  MakeQp(client_);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client_, &param), 0);
+  Next(RDMA_CM_EVENT_REJECTED, kNoSuchService);
+  EXPECT_EQ(rdma_destroy_id(bound), 0);
+}
+
+TEST_P(ConnectTest, AListenerOnAllAddressesIsFound) {
+  listener_ = NewId();
+  ASSERT_EQ(rdma_bind_addr(listener_, CmAddress::Any(GetParam()).get()), 0);
+  ASSERT_EQ(rdma_listen(listener_, 4), 0);
+  client_ = NewClient(GetParam(), listener_);
+  MakeQp(client_);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
+  CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  server_ = request->id;
+  EXPECT_EQ(server_->verbs, client_->verbs);
+}
+
+TEST_P(ConnectTest, RequestsThatNobodyHasSeenGoWithTheirListener) {
+  listener_ = NewListener(GetParam());
+  client_ = NewClient(GetParam(), listener_);
+  rdma_event_channel* other = rdma_create_event_channel();
+  ASSERT_EQ(rdma_migrate_id(client_, other), 0);
+  MakeQp(client_);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client_, &param), 0);
+  pollfd fd = {.fd = channel_->fd, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&fd, 1, 20'000), 1);
+  EXPECT_EQ(rdma_destroy_id(listener_), 0);
+  listener_ = nullptr;
+  EXPECT_FALSE(IsReadable(channel_));
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(other, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  rdma_destroy_qp(client_);
+  EXPECT_EQ(rdma_destroy_id(client_), 0);
+  client_ = nullptr;
+  rdma_destroy_event_channel(other);
+}
+
+// An application that drives queue pairs of its own.
+TEST_P(ConnectTest, IdsWithoutQueuePairs) {
+  listener_ = NewListener(GetParam());
+  client_ = NewClient(GetParam(), listener_);
+  // Others for each test: they are in timewait afterwards.
+  const uint32_t client_qpn = 0x112200u + static_cast<uint32_t>(GetParam());
+  const uint32_t server_qpn = 0x445500u + static_cast<uint32_t>(GetParam());
+  rdma_conn_param param = {};
+  param.qp_num = client_qpn;
+  ASSERT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
+  {
+    CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    server_ = request->id;
+    EXPECT_EQ(request->param.conn.qp_num, client_qpn);
+  }
+  rdma_conn_param answer = {};
+  answer.qp_num = server_qpn;
+  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_CONNECT_RESPONSE)->param.conn.qp_num,
+            server_qpn);
+  ibv_qp_attr attr = {};
+  int mask = 0;
+  attr.qp_state = IBV_QPS_RTR;
+  ASSERT_EQ(rdma_init_qp_attr(client_, &attr, &mask), 0);
+  EXPECT_EQ(attr.dest_qp_num, server_qpn);
+  EXPECT_NE(mask & IBV_QP_AV, 0);
+  attr.qp_state = IBV_QPS_SQD;
+  EXPECT_EQ(rdma_init_qp_attr(client_, &attr, &mask), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(rdma_establish(client_), 0) << std::strerror(errno);
+  EXPECT_EQ(rdma_establish(client_), -1);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, server_);
+  EXPECT_EQ(rdma_notify(server_, IBV_EVENT_COMM_EST), -1);
+  EXPECT_EQ(errno, EISCONN);
+  Disconnect();
+}
+
+TEST_P(ConnectTest, AQueuePairIsFreeAfterItsTimewait) {
+  uint8_t ack_timeout = 8;  // 1 ms, so that timewait is short
+  listener_ = NewListener(GetParam());
+  client_ = NewId();
+  ASSERT_EQ(rdma_set_option(client_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+                            &ack_timeout, 1),
+            0);
+  CmAddress to =
+      CmAddress::Loopback(GetParam(), ntohs(rdma_get_src_port(listener_)));
+  ASSERT_EQ(rdma_resolve_addr(client_, nullptr, to.get(), 2000), 0);
+  Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(rdma_resolve_route(client_, 2000), 0);
+  Next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  MakeQp(client_);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client_, &param), 0);
+  server_ = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  MakeQp(server_);
+  ASSERT_EQ(rdma_accept(server_, nullptr), 0);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  Disconnect();
+  Next(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+  Next(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+}
+
+TEST_P(ConnectTest, ManyAtOnce) {
+  constexpr size_t kMany = 100;
+  listener_ = NewListener(GetParam());
+  std::vector<rdma_cm_id*> ids;
+  for (size_t i = 0; i < kMany; ++i) {
+    ids.push_back(NewClient(GetParam(), listener_));
+    MakeQp(ids.back());
+  }
+  rdma_conn_param param = {};
+  for (rdma_cm_id* id : std::vector(ids)) {
+    ASSERT_EQ(rdma_connect(id, &param), 0) << std::strerror(errno);
+  }
+  size_t established = 0;
+  while (established < 2 * kMany) {
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      ids.push_back(event->id);
+      MakeQp(event->id);
+      ASSERT_EQ(rdma_accept(event->id, nullptr), 0) << std::strerror(errno);
+    } else {
+      ASSERT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+      ++established;
+    }
+    ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  }
+  for (rdma_cm_id* id : ids) {
+    rdma_destroy_qp(id);
+    ASSERT_EQ(rdma_destroy_id(id), 0);
+  }
+}
+
+// Both ends by calls that wait, as rdma_server and rdma_client do it.
+TEST_P(ConnectTest, EndpointsThatWait) {
+  CmAddress local = CmAddress::Loopback(GetParam());
+  rdma_addrinfo here = {};
+  here.ai_flags = RAI_PASSIVE;
+  here.ai_family = GetParam();
+  here.ai_port_space = RDMA_PS_TCP;
+  here.ai_qp_type = IBV_QPT_RC;
+  here.ai_src_addr = local.get();
+  here.ai_src_len = sizeof(sockaddr_in6);
+  ibv_qp_init_attr attr = {};
+  attr.cap = {4, 4, 1, 1, 0};
+  attr.sq_sig_all = 1;
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_ep(&listener, &here, nullptr, &attr), 0)
+      << std::strerror(errno);
+  ASSERT_EQ(rdma_listen(listener, 1), 0) << std::strerror(errno);
+
+  CmAddress to =
+      CmAddress::Loopback(GetParam(), ntohs(rdma_get_src_port(listener)));
+  std::thread client_thread([&] {
+    rdma_addrinfo there = {};
+    there.ai_family = GetParam();
+    there.ai_port_space = RDMA_PS_TCP;
+    there.ai_qp_type = IBV_QPT_RC;
+    there.ai_dst_addr = to.get();
+    there.ai_dst_len = sizeof(sockaddr_in6);
+    ibv_qp_init_attr client_attr = attr;
+    rdma_cm_id* client = nullptr;
+    ASSERT_EQ(rdma_create_ep(&client, &there, nullptr, &client_attr), 0)
+        << std::strerror(errno);
+    char text[16] = "";
+    ibv_mr* mr = rdma_reg_msgs(client, text, sizeof(text));
+    ASSERT_EQ(rdma_post_recv(client, nullptr, text, sizeof(text), mr), 0);
+    ASSERT_EQ(rdma_connect(client, nullptr), 0) << std::strerror(errno);
+    EXPECT_EQ(client->event->event, RDMA_CM_EVENT_ESTABLISHED);
+    ExpectReceived(client, 16);
+    EXPECT_STREQ(text, "from the server");
+    EXPECT_EQ(rdma_disconnect(client), 0) << std::strerror(errno);
+    rdma_dereg_mr(mr);
+    rdma_destroy_ep(client);
+  });
+
+  rdma_cm_id* server = nullptr;
+  ASSERT_EQ(rdma_get_request(listener, &server), 0) << std::strerror(errno);
+  ASSERT_NE(server->qp, nullptr);
+  ASSERT_NE(server->event, nullptr);
+  EXPECT_EQ(server->event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_EQ(rdma_accept(server, nullptr), 0) << std::strerror(errno);
+  char text[16] = "from the server";
+  ibv_mr* mr = rdma_reg_msgs(server, text, sizeof(text));
+  ASSERT_EQ(rdma_post_send(server, text, text, sizeof(text), mr, 0), 0);
+  ExpectSent(server, text);
+  EXPECT_EQ(rdma_disconnect(server), 0) << std::strerror(errno);
+  client_thread.join();
+  rdma_dereg_mr(mr);
+  rdma_destroy_ep(server);
+  rdma_destroy_ep(listener);
+}
+
+TEST_P(ConnectTest, ASynchronousConnectIsRefused) {
+  rdma_cm_id* bound = NewId();
+  ASSERT_EQ(rdma_bind_addr(bound, CmAddress::Loopback(GetParam()).get()), 0);
+  client_ = NewClient(GetParam(), bound);
+  ASSERT_EQ(rdma_migrate_id(client_, nullptr), 0);
+  MakeQp(client_);
+  EXPECT_EQ(rdma_connect(client_, nullptr), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  EXPECT_EQ(client_->event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(rdma_destroy_id(bound), 0);
+}
+
+// --- Datagrams.
+
+class DatagramTest : public ConnectTest {
+ protected:
+  CmEvent Ask(const std::string& said) {
+    listener_ = NewListener(GetParam(), RDMA_PS_UDP);
+    client_ = NewClient(GetParam(), listener_);
+    MakeQp(client_);
+    rdma_conn_param param = Saying(said);
+    EXPECT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
+    CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    server_ = request->id;
+    return request;
+  }
+  static std::string Said(const rdma_cm_event* event) {
+    return {static_cast<const char*>(event->param.ud.private_data),
+            event->param.ud.private_data_len};
+  }
+};
+
+TEST_P(DatagramTest, TheQueuePairOfAServiceIsFound) {
+  const std::string said = Text(kMostOfDatagramConnect, 'a');
+  const std::string answered = Text(kMostOfDatagramAccept, 'A');
+  {
+    CmEvent request = Ask(said);
+    EXPECT_EQ(Said(request.get()), said);
+  }
+  MakeQp(server_);
+  std::vector<char> received(40 + 64);
+  ibv_mr* to = rdma_reg_msgs(server_, received.data(), received.size());
+  ASSERT_EQ(rdma_post_recv(server_, this, received.data(), received.size(), to),
+            0);
+  rdma_conn_param answer = Saying(answered);
+  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
+  CmEvent found = Next(RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(Said(found.get()), answered);
+  EXPECT_EQ(found->param.ud.qp_num, server_->qp->qp_num);
+  EXPECT_EQ(found->param.ud.qkey, static_cast<uint32_t>(RDMA_UDP_QKEY));
+  ibv_ah* ah = ibv_create_ah(client_->pd, &found->param.ud.ah_attr);
+  ASSERT_NE(ah, nullptr) << std::strerror(errno);
+  char text[64] = "datagram";
+  ibv_mr* from = rdma_reg_msgs(client_, text, sizeof(text));
+  ASSERT_EQ(rdma_post_ud_send(client_, text, text, sizeof(text), from, 0, ah,
+                              found->param.ud.qp_num),
+            0);
+  ExpectSent(client_, text);
+  ExpectReceived(server_, 40 + 64);
+  EXPECT_STREQ(received.data() + 40, text);
+  ibv_destroy_ah(ah);
+  rdma_dereg_mr(from);
+  rdma_dereg_mr(to);
+}
+
+TEST_P(DatagramTest, AServiceMayRefuse) {
+  constexpr int kSidrRejected = 2;  // IBA 12.11.2
+  Ask("please").Acknowledge();
+  const std::string why = Text(kMostOfDatagramAccept, 'r');
+  EXPECT_EQ(rdma_reject(server_, why.data(), 137), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(rdma_reject(server_, why.data(), static_cast<uint8_t>(why.size())),
+            0);
+  CmEvent refused = Next(RDMA_CM_EVENT_UNREACHABLE, kSidrRejected);
+  EXPECT_EQ(Said(refused.get()), why);
+}
+
+TEST_P(DatagramTest, NobodyListens) {
+  constexpr int kSidrNoSuchService = 1;
+  rdma_cm_id* bound = NewId(RDMA_PS_UDP);
+  ASSERT_EQ(rdma_bind_addr(bound, CmAddress::Loopback(GetParam()).get()), 0);
+  client_ = NewClient(GetParam(), bound);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client_, &param), 0);
+  Next(RDMA_CM_EVENT_UNREACHABLE, kSidrNoSuchService);
+  EXPECT_EQ(rdma_destroy_id(bound), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ConnectTest,
+                         testing::Values(AF_INET, AF_INET6),
+                         [](const auto& info) {
+                           return info.param == AF_INET ? "IPv4" : "IPv6";
+                         });
+INSTANTIATE_TEST_SUITE_P(Families, DatagramTest,
+                         testing::Values(AF_INET, AF_INET6),
+                         [](const auto& info) {
+                           return info.param == AF_INET ? "IPv4" : "IPv6";
+                         });
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,489 @@
+// Event channels and ids by themselves: rdma_create_id(3), rdma_bind_addr(3),
+// rdma_resolve_addr(3), rdma_migrate_id(3), rdma_set_option(3),
+// rdma_getaddrinfo(3).
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "rxe_user/testing/watched_thread.h"
+#include "tests/conformance/cm_fixture.h"
+
+namespace conformance {
+namespace {
+
+using rxe_user::WatchedThread;
+
+class IdTest : public CmTest {
+ protected:
+  // An id with an event that nobody has taken.
+  rdma_cm_id* NewResolved(rdma_event_channel* channel) {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0);
+    EXPECT_EQ(rdma_resolve_addr(id, nullptr,
+                                CmAddress::Loopback(AF_INET, 7174).get(), 2000),
+              0)
+        << std::strerror(errno);
+    return id;
+  }
+};
+
+TEST_F(IdTest, ChannelIsReadableWhileEventsWait) {
+  EXPECT_FALSE(IsReadable(channel_));
+  rdma_cm_id* a = NewResolved(channel_);
+  rdma_cm_id* b = NewResolved(channel_);
+  EXPECT_TRUE(IsReadable(channel_));
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_RESOLVED)->id, a);
+  EXPECT_TRUE(IsReadable(channel_));
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_RESOLVED)->id, b);
+  EXPECT_FALSE(IsReadable(channel_));
+  EXPECT_EQ(rdma_destroy_id(a), 0);
+  EXPECT_EQ(rdma_destroy_id(b), 0);
+}
+
+TEST_F(IdTest, NonBlockingChannelSaysThatThereIsNone) {
+  ASSERT_EQ(fcntl(channel_->fd, F_SETFL, O_NONBLOCK), 0);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(channel_, &event), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  rdma_cm_id* id = NewResolved(channel_);
+  Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  EXPECT_EQ(rdma_get_cm_event(channel_, &event), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, GettingAnEventWaitsForOne) {
+  rdma_cm_event* event = nullptr;
+  WatchedThread getter(
+      [&] { EXPECT_EQ(rdma_get_cm_event(channel_, &event), 0); });
+  EXPECT_TRUE(getter.AwaitSleep());
+  rdma_cm_id* id = NewResolved(channel_);
+  getter.join();
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->id, id);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, DestroyTakesEventsBackThatNobodyHasSeen) {
+  rdma_cm_id* a = NewResolved(channel_);
+  rdma_cm_id* b = NewResolved(channel_);
+  EXPECT_EQ(rdma_destroy_id(a), 0);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_RESOLVED)->id, b);
+  EXPECT_FALSE(IsReadable(channel_));
+  EXPECT_EQ(rdma_destroy_id(b), 0);
+}
+
+TEST_F(IdTest, DestroyWaitsForAcknowledgement) {
+  rdma_cm_id* id = NewResolved(channel_);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  std::atomic<bool> destroyed = false;
+  WatchedThread destroyer([&] {
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+    destroyed = true;
+  });
+  EXPECT_TRUE(destroyer.AwaitSleep());
+  EXPECT_FALSE(destroyed);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  destroyer.join();
+  EXPECT_EQ(rdma_ack_cm_event(event), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(IdTest, WhatIsNoObjectIsRefused) {
+  rdma_cm_id garbage = {};
+  rdma_cm_id* gone = NewId();
+  ASSERT_EQ(rdma_destroy_id(gone), 0);
+  rdma_conn_param param = {};
+  for (rdma_cm_id* id : {static_cast<rdma_cm_id*>(nullptr), &garbage, gone}) {
+    EXPECT_EQ(rdma_destroy_id(id), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(rdma_bind_addr(id, CmAddress::Any(AF_INET).get()), -1);
+    EXPECT_EQ(rdma_connect(id, &param), -1);
+    EXPECT_EQ(rdma_accept(id, &param), -1);
+    EXPECT_EQ(rdma_listen(id, 1), -1);
+    EXPECT_EQ(rdma_reject(id, nullptr, 0), -1);
+    EXPECT_EQ(rdma_disconnect(id), -1);
+    EXPECT_EQ(rdma_migrate_id(id, channel_), -1);
+    rdma_destroy_qp(id);
+    rdma_destroy_ep(id);
+  }
+  rdma_event_channel no_channel = {};
+  rdma_cm_id* id = nullptr;
+  EXPECT_EQ(rdma_create_id(&no_channel, &id, nullptr, RDMA_PS_TCP), -1);
+  EXPECT_EQ(errno, EINVAL);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&no_channel, &event), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_create_id(channel_, &id, nullptr,
+                           static_cast<rdma_port_space>(0x7777)),
+            -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(IdTest, CallsInTheWrongStateAreRefused) {
+  rdma_cm_id* id = NewId();
+  rdma_conn_param param = {};
+  EXPECT_EQ(rdma_resolve_route(id, 2000), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_connect(id, &param), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_accept(id, &param), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_disconnect(id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_establish(id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_notify(id, IBV_EVENT_COMM_EST), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ibv_qp_init_attr attr = {};
+  EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(rdma_listen(id, 1), 0) << std::strerror(errno);
+  EXPECT_NE(rdma_get_src_port(id), 0);
+  EXPECT_EQ(rdma_listen(id, 1), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_bind_addr(id, CmAddress::Any(AF_INET).get()), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, BindToAnAddressGivesItsDevice) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    rdma_cm_id* id = NewId();
+    ASSERT_EQ(rdma_bind_addr(id, CmAddress::Loopback(family).get()), 0)
+        << std::strerror(errno);
+    ASSERT_NE(id->verbs, nullptr);
+    EXPECT_EQ(id->port_num, 1);
+    EXPECT_NE(rdma_get_src_port(id), 0);
+    EXPECT_EQ(rdma_get_local_addr(id)->sa_family, family);
+    ibv_gid gid;
+    bool found = false;
+    for (int i = 0; ibv_query_gid(id->verbs, 1, i, &gid) == 0; ++i) {
+      found |= std::memcmp(gid.raw, id->route.addr.addr.ibaddr.sgid.raw,
+                           sizeof(gid.raw)) == 0;
+    }
+    EXPECT_TRUE(found);
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+  }
+}
+
+TEST_F(IdTest, BindToAllAddressesGivesNoDevice) {
+  rdma_cm_id* id = NewId();
+  ASSERT_EQ(rdma_bind_addr(id, CmAddress::Any(AF_INET6).get()), 0)
+      << std::strerror(errno);
+  EXPECT_EQ(id->verbs, nullptr);
+  EXPECT_NE(rdma_get_src_port(id), 0);
+  EXPECT_EQ(rdma_get_dst_port(id), 0);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, BindToAnotherHostsAddressFails) {
+  rdma_cm_id* id = NewId();
+  EXPECT_EQ(rdma_bind_addr(id, CmAddress::Of("192.0.2.1").get()), -1);
+  EXPECT_EQ(errno, EADDRNOTAVAIL);
+  sockaddr none = {};
+  EXPECT_EQ(rdma_bind_addr(id, &none), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_bind_addr(id, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, APortIsTakenInItsPortSpace) {
+  CmAddress address = CmAddress::Loopback(AF_INET, 7471);
+  CmAddress all = CmAddress::Any(AF_INET, 7471);
+  rdma_cm_id* first = NewId();
+  rdma_cm_id* second = NewId();
+  rdma_cm_id* datagrams = NewId(RDMA_PS_UDP);
+  ASSERT_EQ(rdma_bind_addr(first, address.get()), 0) << std::strerror(errno);
+  EXPECT_EQ(ntohs(rdma_get_src_port(first)), 7471);
+  EXPECT_EQ(rdma_bind_addr(second, address.get()), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  EXPECT_EQ(rdma_bind_addr(second, all.get()), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  EXPECT_EQ(rdma_bind_addr(datagrams, address.get()), 0);
+  EXPECT_EQ(rdma_destroy_id(first), 0);
+  EXPECT_EQ(rdma_bind_addr(second, address.get()), 0) << std::strerror(errno);
+  EXPECT_EQ(rdma_destroy_id(second), 0);
+  EXPECT_EQ(rdma_destroy_id(datagrams), 0);
+}
+
+TEST_F(IdTest, APortMayBeShared) {
+  CmAddress address = CmAddress::Loopback(AF_INET, 7472);
+  rdma_cm_id* ids[2];
+  int yes = 1;
+  for (rdma_cm_id*& id : ids) {
+    id = NewId();
+    ASSERT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR,
+                              &yes, sizeof(yes)),
+              0);
+    EXPECT_EQ(rdma_bind_addr(id, address.get()), 0) << std::strerror(errno);
+  }
+  EXPECT_EQ(rdma_listen(ids[0], 1), 0) << std::strerror(errno);
+  EXPECT_EQ(rdma_listen(ids[1], 1), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  for (rdma_cm_id* id : ids) EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, AnIpv6OnlyIdLeavesIpv4Alone) {
+  rdma_cm_id* v6 = NewId();
+  rdma_cm_id* v4 = NewId();
+  int yes = 1;
+  ASSERT_EQ(rdma_set_option(v6, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes,
+                            sizeof(yes)),
+            0);
+  EXPECT_EQ(rdma_bind_addr(v6, CmAddress::Any(AF_INET6, 7473).get()), 0);
+  EXPECT_EQ(rdma_bind_addr(v4, CmAddress::Any(AF_INET, 7473).get()), 0)
+      << std::strerror(errno);
+  EXPECT_EQ(rdma_destroy_id(v6), 0);
+  EXPECT_EQ(rdma_destroy_id(v4), 0);
+}
+
+TEST_F(IdTest, OptionsAreChecked) {
+  rdma_cm_id* id = NewId();
+  uint8_t tos = 0x20;
+  int word = 1;
+  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1),
+            0);
+  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &word, 4),
+            -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR,
+                            nullptr, sizeof(int)),
+            -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, 77, &word, 4), -1);
+  EXPECT_EQ(errno, ENOSYS);
+  EXPECT_EQ(rdma_set_option(id, 77, 0, &word, 4), -1);
+  EXPECT_EQ(errno, ENOSYS);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, ResolvingFindsDeviceAndPath) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    rdma_cm_id* id = NewId();
+    uint8_t tos = 0x68;
+    uint8_t ack_timeout = 12;
+    ASSERT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1),
+              0);
+    ASSERT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+                              &ack_timeout, 1),
+              0);
+    ASSERT_EQ(rdma_resolve_addr(id, nullptr,
+                                CmAddress::Loopback(family, 7474).get(), 2000),
+              0)
+        << std::strerror(errno);
+    Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+    ASSERT_NE(id->verbs, nullptr);
+    EXPECT_EQ(ntohs(rdma_get_dst_port(id)), 7474);
+    EXPECT_NE(rdma_get_src_port(id), 0);
+    EXPECT_EQ(std::memcmp(id->route.addr.addr.ibaddr.sgid.raw,
+                          id->route.addr.addr.ibaddr.dgid.raw, 16),
+              0);
+    ASSERT_EQ(rdma_resolve_route(id, 2000), 0);
+    Next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    ASSERT_EQ(id->route.num_paths, 1);
+    const ibv_sa_path_rec& path = *id->route.path_rec;
+    ibv_port_attr port;
+    ASSERT_EQ(ibv_query_port(id->verbs, id->port_num, &port), 0);
+    EXPECT_EQ(path.mtu, port.active_mtu);
+    EXPECT_EQ(path.traffic_class, tos);
+    EXPECT_EQ(path.packet_life_time, ack_timeout - 1);
+    EXPECT_EQ(
+        std::memcmp(path.dgid.raw, id->route.addr.addr.ibaddr.dgid.raw, 16), 0);
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+  }
+}
+
+TEST_F(IdTest, ResolvingWithoutARouteFails) {
+  rdma_cm_id* id = NewId();
+  EXPECT_EQ(rdma_resolve_addr(id, nullptr,
+                              CmAddress::Of("192.0.2.1", 7471).get(), 2000),
+            -1);
+  EXPECT_EQ(errno, ENETUNREACH);
+  EXPECT_EQ(rdma_resolve_addr(id, CmAddress::Loopback(AF_INET6).get(),
+                              CmAddress::Loopback(AF_INET, 7471).get(), 2000),
+            -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// 127.0.0.2 is this host's, but no device has it.
+TEST_F(IdTest, ResolvingFromAnAddressWithoutADeviceIsAnEvent) {
+  rdma_cm_id* id = NewId();
+  EXPECT_EQ(rdma_bind_addr(id, CmAddress::Of("127.0.0.2").get()), -1);
+  EXPECT_EQ(errno, ENODEV);
+  ASSERT_EQ(rdma_bind_addr(id, CmAddress::Any(AF_INET).get()), 0);
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr,
+                              CmAddress::Of("127.0.0.2", 7471).get(), 2000),
+            0)
+      << std::strerror(errno);
+  // The source is 127.0.0.1 or what the system takes for an own address.
+  CmEvent event(nullptr);
+  rdma_cm_event* raw = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel_, &raw), 0);
+  event = CmEvent(raw);
+  if (id->verbs == nullptr) {
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_ADDR_ERROR);
+    EXPECT_EQ(event->status, -ENODEV);
+  } else {
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+  }
+  event.Acknowledge();
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, ASynchronousIdWaitsInItsCalls) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
+  ASSERT_NE(id->channel, nullptr);
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr,
+                              CmAddress::Loopback(AF_INET, 7471).get(), 2000),
+            0);
+  ASSERT_NE(id->event, nullptr);
+  EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(rdma_resolve_route(id, 2000), 0);
+  EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, EventsMoveWithTheirId) {
+  rdma_event_channel* other = rdma_create_event_channel();
+  rdma_cm_id* stays = NewResolved(channel_);
+  rdma_cm_id* moves = NewResolved(channel_);
+  ASSERT_EQ(rdma_migrate_id(moves, other), 0) << std::strerror(errno);
+  EXPECT_EQ(moves->channel, other);
+  EXPECT_EQ(Next(other, RDMA_CM_EVENT_ADDR_RESOLVED)->id, moves);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_RESOLVED)->id, stays);
+  EXPECT_FALSE(IsReadable(channel_));
+  // To itself, so that calls wait, and back.
+  ASSERT_EQ(rdma_migrate_id(moves, nullptr), 0);
+  EXPECT_EQ(rdma_resolve_route(moves, 2000), 0);
+  EXPECT_EQ(moves->event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  ASSERT_EQ(rdma_migrate_id(moves, other), 0);
+  EXPECT_EQ(moves->event, nullptr);
+  EXPECT_FALSE(IsReadable(other));
+  EXPECT_EQ(rdma_destroy_id(moves), 0);
+  EXPECT_EQ(rdma_destroy_id(stays), 0);
+  rdma_destroy_event_channel(other);
+}
+
+TEST_F(IdTest, QueuePairsGetWhatTheApplicationLeavesOut) {
+  rdma_cm_id* id = NewResolved(channel_);
+  Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  MakeQp(id);
+  ASSERT_NE(id->qp, nullptr);
+  EXPECT_NE(id->pd, nullptr);
+  EXPECT_NE(id->send_cq, nullptr);
+  EXPECT_NE(id->recv_cq_channel, nullptr);
+  EXPECT_EQ(id->send_cq->cq_context, id);
+  EXPECT_EQ(id->qp->state, IBV_QPS_INIT);
+  ibv_qp_init_attr again = {};
+  EXPECT_EQ(rdma_create_qp(id, nullptr, &again), -1);
+  EXPECT_EQ(errno, EINVAL);
+  rdma_destroy_qp(id);
+  EXPECT_EQ(id->qp, nullptr);
+  EXPECT_EQ(id->send_cq, nullptr);
+  EXPECT_EQ(id->recv_cq_channel, nullptr);
+
+  ibv_srq_init_attr srq = {};
+  srq.attr.max_wr = 4;
+  srq.attr.max_sge = 1;
+  ASSERT_EQ(rdma_create_srq(id, nullptr, &srq), 0) << std::strerror(errno);
+  MakeQp(id);
+  EXPECT_EQ(id->qp->srq, id->srq);
+  rdma_destroy_qp(id);
+  rdma_destroy_srq(id);
+  EXPECT_EQ(id->srq, nullptr);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, ADatagramQueuePairIsReadyAtOnce) {
+  rdma_cm_id* id = NewId(RDMA_PS_UDP);
+  ASSERT_EQ(rdma_bind_addr(id, CmAddress::Loopback(AF_INET).get()), 0);
+  EXPECT_EQ(id->qp_type, IBV_QPT_UD);
+  MakeQp(id);
+  ibv_qp_attr attr;
+  ibv_qp_init_attr init;
+  ASSERT_EQ(ibv_query_qp(id->qp, &attr, IBV_QP_STATE | IBV_QP_QKEY, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(attr.qkey, static_cast<uint32_t>(RDMA_UDP_QKEY));
+  rdma_destroy_qp(id);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST_F(IdTest, DevicesAreListed) {
+  int count = 0;
+  ibv_context** list = rdma_get_devices(&count);
+  ASSERT_NE(list, nullptr);
+  ASSERT_GT(count, 0);
+  EXPECT_EQ(list[count], nullptr);
+  rdma_cm_id* id = NewId();
+  ASSERT_EQ(rdma_bind_addr(id, CmAddress::Loopback(AF_INET).get()), 0);
+  bool found = false;
+  for (int i = 0; i < count; ++i) found |= list[i] == id->verbs;
+  EXPECT_TRUE(found);
+  rdma_free_devices(list);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+TEST(AddrinfoTest, FollowsTheHints) {
+  rdma_addrinfo hints = {};
+  rdma_addrinfo* info = nullptr;
+  hints.ai_port_space = RDMA_PS_TCP;
+  hints.ai_flags = RAI_NUMERICHOST;
+  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info), 0);
+  EXPECT_EQ(info->ai_family, AF_INET);
+  EXPECT_EQ(info->ai_qp_type, IBV_QPT_RC);
+  ASSERT_NE(info->ai_dst_addr, nullptr);
+  EXPECT_EQ(ntohs(reinterpret_cast<sockaddr_in*>(info->ai_dst_addr)->sin_port),
+            7471);
+  rdma_freeaddrinfo(info);
+
+  hints.ai_port_space = RDMA_PS_UDP;
+  hints.ai_flags = RAI_PASSIVE;
+  ASSERT_EQ(rdma_getaddrinfo(nullptr, "7471", &hints, &info), 0);
+  EXPECT_EQ(info->ai_qp_type, IBV_QPT_UD);
+  EXPECT_NE(info->ai_src_addr, nullptr);
+  EXPECT_EQ(info->ai_dst_addr, nullptr);
+  rdma_freeaddrinfo(info);
+
+  hints.ai_qp_type = IBV_QPT_RC;
+  EXPECT_EQ(rdma_getaddrinfo(nullptr, "7471", &hints, &info), EAI_SOCKTYPE);
+  hints = {};
+  hints.ai_flags = 1 << 20;
+  EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info), EAI_BADFLAGS);
+  hints.ai_flags = RAI_NUMERICHOST;
+  EXPECT_EQ(rdma_getaddrinfo("no.number", "7471", &hints, &info), EAI_NONAME);
+  EXPECT_EQ(rdma_getaddrinfo(nullptr, nullptr, nullptr, &info), -1);
+  EXPECT_EQ(errno, EINVAL);
+
+  // From addresses alone.
+  hints = {};
+  CmAddress source = CmAddress::Loopback(AF_INET6);
+  hints.ai_src_addr = source.get();
+  hints.ai_src_len = sizeof(sockaddr_in6);
+  hints.ai_family = AF_INET6;
+  ASSERT_EQ(rdma_getaddrinfo(nullptr, nullptr, &hints, &info), 0);
+  EXPECT_EQ(info->ai_src_len, sizeof(sockaddr_in6));
+  EXPECT_NE(info->ai_src_addr, source.get());
+  rdma_freeaddrinfo(info);
+}
+
+TEST(EventNameTest, NamesAreThoseOfTheHeader) {
+  EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_ADDR_RESOLVED),
+               "RDMA_CM_EVENT_ADDR_RESOLVED");
+  EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_TIMEWAIT_EXIT),
+               "RDMA_CM_EVENT_TIMEWAIT_EXIT");
+  EXPECT_STREQ(rdma_event_str(static_cast<rdma_cm_event_type>(99)),
+               "UNKNOWN EVENT");
+}
+
+}  // namespace
+}  // namespace conformance

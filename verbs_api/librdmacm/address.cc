@@ -1,0 +1,168 @@
+// rdma_bind_addr(3), rdma_resolve_addr(3).
+#include "verbs_api/librdmacm/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "verbs_api/librdmacm/source_address.h"
+
+namespace librdmacm {
+namespace {
+
+void CopyGid(const wire::IpAddress& address, ibv_gid* gid) {
+  std::memcpy(gid->raw, address.bytes.data(), sizeof(gid->raw));
+}
+
+// Keeps the port of `source` from others; 0 becomes one that is free.
+int Reserve(Id& id, EndpointAddress* source) {
+  const rxe_user::ServiceOptions options = {
+      .service_id = wire::RdmaServiceId(id.port_space(), source->port),
+      .local = source->local(),
+      .ipv6_only = id.options.ipv6_only,
+      .reuse = id.options.reuse_address,
+      .choose_port = source->port == 0};
+  rxe_user::ServiceHandle handle = 0;
+  uint64_t service_id = 0;
+  if (const int error = id.service->Reserve(options, &handle, &service_id)) {
+    return error;
+  }
+  source->port = static_cast<uint16_t>(service_id);
+  std::lock_guard<std::mutex> lock(id.mutex);
+  id.reserved = handle;
+  return 0;
+}
+
+// A device for a local address. 0, or an errno value: ENODEV if the address is
+// this host's but no device has it.
+int FindDeviceOf(const EndpointAddress& address, DeviceAddress* device) {
+  const std::optional<DeviceAddress> found = FindDevice(address.local());
+  if (found.has_value()) {
+    *device = *found;
+    return 0;
+  }
+  const int error = CheckLocal(address);
+  return error != 0 ? error : ENODEV;
+}
+
+// Whether `id` is in `state`. For calls that come one at a time.
+bool IsIn(Id& id, IdState state) {
+  std::lock_guard<std::mutex> lock(id.mutex);
+  return id.state == state;
+}
+
+int Resolve(Id& id, const sockaddr* source_address,
+            const sockaddr* destination_address) {
+  EndpointAddress destination;
+  if (const int error = FromSockaddr(destination_address, &destination)) {
+    return error;
+  }
+  if (IsIn(id, IdState::kIdle) && source_address != nullptr) {
+    EndpointAddress wanted;
+    if (const int error = FromSockaddr(source_address, &wanted)) return error;
+    if (wanted.family != destination.family) return EINVAL;
+    if (const int error = Bind(id, wanted)) return error;
+  }
+  const bool bound = IsIn(id, IdState::kBound);
+  if (!bound && !IsIn(id, IdState::kIdle)) return EINVAL;
+  EndpointAddress wanted = id.source;
+  if (!bound) wanted.family = destination.family;
+  if (wanted.family != destination.family) return EINVAL;
+
+  EndpointAddress source;
+  if (const int error = FindSource(destination, wanted, &source)) return error;
+  // As connect(2): what is unspecified is this host.
+  if (destination.is_wildcard()) {
+    destination.address = source.address;
+    destination.scope_id = source.scope_id;
+  }
+  const std::optional<DeviceAddress> device = FindDevice(source.local());
+  source.port = wanted.port;
+  if (!bound) {
+    if (const int error = Reserve(id, &source)) return error;
+  }
+  std::lock_guard<std::mutex> lock(id.mutex);
+  if (!device.has_value()) {
+    id.state = IdState::kBound;
+    id.source = source;
+    id.Push(RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
+    return 0;
+  }
+  SetSource(id, source, *device);
+  SetDestination(id, destination);
+  id.state = IdState::kAddrResolved;
+  id.Push(RDMA_CM_EVENT_ADDR_RESOLVED);
+  return 0;
+}
+
+// In network order.
+__be16 Port(const sockaddr& address) {
+  EndpointAddress endpoint;
+  if (FromSockaddr(&address, &endpoint) != 0) return 0;
+  return htons(endpoint.port);
+}
+
+}  // namespace
+
+void SetSource(Id& id, const EndpointAddress& source,
+               const DeviceAddress& device) {
+  id.source = source;
+  ToSockaddr(source, &id.part.route.addr.src_storage);
+  if (device.verbs == nullptr) return;
+  id.part.verbs = device.verbs;
+  id.part.port_num = kPort;
+  id.attributes.gid_index = device.gid_index;
+  rdma_ib_addr& gids = id.part.route.addr.addr.ibaddr;
+  CopyGid(source.address, &gids.sgid);
+  gids.pkey = htons(0xffff);
+}
+
+void SetDestination(Id& id, const EndpointAddress& destination) {
+  id.destination = destination;
+  ToSockaddr(destination, &id.part.route.addr.dst_storage);
+  id.attributes.remote_gid = destination.address;
+  CopyGid(destination.address, &id.part.route.addr.addr.ibaddr.dgid);
+}
+
+int Bind(Id& id, const EndpointAddress& address) {
+  if (!IsIn(id, IdState::kIdle)) return EINVAL;
+  EndpointAddress source = address;
+  DeviceAddress device;
+  if (!source.is_wildcard()) {
+    if (const int error = FindDeviceOf(source, &device)) return error;
+  }
+  if (const int error = Reserve(id, &source)) return error;
+  std::lock_guard<std::mutex> lock(id.mutex);
+  SetSource(id, source, device);
+  id.state = IdState::kBound;
+  return 0;
+}
+
+CM_EXPORT int rdma_bind_addr(rdma_cm_id* pointer, sockaddr* addr) {
+  return IdCall(pointer, [&](Id& id) -> int {
+    EndpointAddress address;
+    if (const int error = FromSockaddr(addr, &address)) return error;
+    return Bind(id, address);
+  });
+}
+
+// The time-out is for asking other hosts, which takes nothing but the routes
+// here: who does not answer ARP is found out by connecting.
+CM_EXPORT int rdma_resolve_addr(rdma_cm_id* pointer, sockaddr* source,
+                                sockaddr* destination, int /*timeout_ms*/) {
+  const int result =
+      IdCall(pointer, [&](Id& id) { return Resolve(id, source, destination); });
+  return result != 0 ? result : Complete(pointer);
+}
+
+CM_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) {
+  return id == nullptr ? 0 : Port(id->route.addr.src_addr);
+}
+
+CM_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) {
+  return id == nullptr ? 0 : Port(id->route.addr.dst_addr);
+}
+
+}  // namespace librdmacm

@@ -1,0 +1,26 @@
+// Which address and device an id has.
+#ifndef VERBS_API_LIBRDMACM_ADDRESS_H_
+#define VERBS_API_LIBRDMACM_ADDRESS_H_
+
+#include "verbs_api/librdmacm/devices.h"
+#include "verbs_api/librdmacm/id.h"
+
+namespace librdmacm {
+
+// Sets what the application sees of the local address, and of its device unless
+// `device.verbs` is null. `id.mutex` is held.
+void SetSource(Id& id, const EndpointAddress& source,
+               const DeviceAddress& device);
+// The peer's address. `id.mutex` is held.
+void SetDestination(Id& id, const EndpointAddress& destination);
+
+// rdma_bind_addr; `id.calls` is held. 0 or an errno value.
+int Bind(Id& id, const EndpointAddress& address);
+
+// Fills in the path record of what `id.attributes` say, and shows it to the
+// application. `id.mutex` is held. (route.cc)
+void ShowRoute(Id& id);
+
+}  // namespace librdmacm
+
+#endif  // VERBS_API_LIBRDMACM_ADDRESS_H_

@@ -1,0 +1,339 @@
+// Connections: rdma_connect(3), rdma_listen(3), rdma_accept(3), rdma_reject(3),
+// rdma_establish(3), rdma_disconnect(3), rdma_notify(3). What a datagram id
+// does instead is in datagram.cc.
+#include "verbs_api/librdmacm/connect.h"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+
+#include "verbs_api/librdmacm/address.h"
+#include "verbs_api/librdmacm/datagram.h"
+#include "verbs_api/librdmacm/id.h"
+#include "verbs_api/librdmacm/private_data.h"
+#include "verbs_api/librdmacm/queue_pair.h"
+#include "wire/cm.h"
+
+namespace librdmacm {
+namespace {
+
+namespace cm = transport::cm;
+
+// What the kernel's rdma_cm sends, too: 4.3 s, 15 times.
+constexpr uint8_t kResponseTimeout = 20;
+constexpr uint8_t kMaxCmRetries = 15;
+constexpr uint8_t kMostRetries = 7;  // 3 bits
+constexpr uint16_t kDefaultPkey = 0xffff;
+// RoCE has none (A17).
+constexpr uint16_t kPermissiveLid = 0xffff;
+// Of enhanced connection establishment (IBA 12.6.7.2).
+constexpr auto kVendorOptionNotSupported =
+    static_cast<wire::CmRejectReason>(35);
+
+uint64_t GuidOf(const Id& id) {
+  return be64toh(ibv_get_device_guid(id.part.verbs->device));
+}
+
+// The number of the id's queue pair, or what the application says is its own.
+uint32_t QpnOf(const Id& id, const rdma_conn_param& param) {
+  return (id.part.qp != nullptr ? id.part.qp->qp_num : param.qp_num) & 0xffffff;
+}
+
+bool HasSrq(const Id& id, const rdma_conn_param& param) {
+  return id.part.qp != nullptr ? id.part.qp->srq != nullptr : param.srq != 0;
+}
+
+// RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH: as many as the device can.
+int Resolve(uint8_t asked, uint8_t limit, uint8_t* out) {
+  static_assert(RDMA_MAX_RESP_RES == 0xff && RDMA_MAX_INIT_DEPTH == 0xff);
+  *out = asked == 0xff ? limit : asked;
+  return *out <= limit ? 0 : EINVAL;
+}
+
+// Checks what the application asks for and puts it into the id's attributes.
+int TakeReadLimits(Id& id, const rdma_conn_param& param) {
+  const ReadLimits limits = LimitsOf(id);
+  ConnectionAttributes& a = id.attributes;
+  const int error = Resolve(param.responder_resources,
+                            limits.responder_resources, &a.responder_resources);
+  if (error != 0) return error;
+  return Resolve(param.initiator_depth, limits.initiator_depth,
+                 &a.initiator_depth);
+}
+
+// `id.mutex` is held.
+wire::CmReq RequestOf(const Id& id, const rdma_conn_param& param) {
+  const ConnectionAttributes& a = id.attributes;
+  wire::CmReq req;
+  req.service_id = wire::RdmaServiceId(id.port_space(), id.destination.port);
+  req.local_ca_guid = GuidOf(id);
+  req.local_qpn = QpnOf(id, param);
+  req.responder_resources = a.responder_resources;
+  req.initiator_depth = a.initiator_depth;
+  req.remote_cm_response_timeout = kResponseTimeout;
+  if (id.part.qp != nullptr && id.part.qp->qp_type == IBV_QPT_UC) {
+    req.service = wire::CmService::kUc;
+  }
+  req.end_to_end_flow_control = param.flow_control != 0;
+  req.starting_psn = a.local_psn;
+  req.local_cm_response_timeout = kResponseTimeout;
+  req.retry_count = a.retry_count;
+  req.pkey = kDefaultPkey;
+  req.path_mtu = static_cast<uint8_t>(a.path_mtu);
+  req.rnr_retry_count = a.rnr_retry_count;
+  req.max_cm_retries = kMaxCmRetries;
+  req.srq = HasSrq(id, param);
+  req.primary = {.local_lid = kPermissiveLid,
+                 .remote_lid = kPermissiveLid,
+                 .local_gid = id.source.address,
+                 .remote_gid = id.destination.address,
+                 .flow_label = a.flow_label,
+                 .packet_rate = id.path.rate,
+                 .traffic_class = a.traffic_class,
+                 .hop_limit = a.hop_limit,
+                 .sl = a.sl,
+                 .local_ack_timeout = a.ack_timeout};
+  return req;
+}
+
+int Connect(Id& id, const rdma_conn_param* given) {
+  rdma_conn_param param = {};
+  if (given != nullptr) {
+    param = *given;
+  } else {
+    param.responder_resources = RDMA_MAX_RESP_RES;
+    param.initiator_depth = RDMA_MAX_INIT_DEPTH;
+    param.retry_count = param.rnr_retry_count = kMostRetries;
+  }
+  cm::ConnectOptions options;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.state != IdState::kRouteResolved) return EINVAL;
+    if (const int error = TakeReadLimits(id, param)) return error;
+    id.attributes.retry_count = std::min(param.retry_count, kMostRetries);
+    id.attributes.rnr_retry_count =
+        std::min(param.rnr_retry_count, kMostRetries);
+    options.local = id.source.address;
+    options.remote = id.destination.address;
+    options.packet_life_time = id.path.packet_life_time;
+    options.req = RequestOf(id, param);
+    if (!FillRequestData(id, param, options.req.private_data)) return EINVAL;
+    id.state = IdState::kConnecting;
+  }
+  if (const int error = id.service->OpenAddress(id.source.local())) {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    id.state = IdState::kRouteResolved;
+    return error;
+  }
+  cm::CmId connection = 0;
+  const int error =
+      id.service->Connect(options, id.shared_from_this(), &connection);
+  std::lock_guard<std::mutex> lock(id.mutex);
+  if (error != 0) {
+    id.state = IdState::kRouteResolved;
+  } else {
+    id.connection = connection;
+  }
+  return error;
+}
+
+int Listen(Id& id, int backlog) {
+  // As many as the kernel's rdma_cm takes.
+  constexpr int kMaxBacklog = 1024;
+  IdState state;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    state = id.state;
+  }
+  if (state == IdState::kIdle) {
+    // All addresses, a port that is free.
+    if (const int error =
+            Bind(id, EndpointAddress::Of({wire::IpAddress::FromV4(0)}))) {
+      return error;
+    }
+  } else if (state != IdState::kBound) {
+    return EINVAL;
+  }
+  if (backlog <= 0 || backlog > kMaxBacklog) backlog = kMaxBacklog;
+  if (const int error = id.service->Listen(
+          id.reserved, static_cast<size_t>(backlog), id.shared_from_this())) {
+    return error;
+  }
+  std::lock_guard<std::mutex> lock(id.mutex);
+  id.state = IdState::kListening;
+  return 0;
+}
+
+// `param`: what the application gives, or what the peer has asked for.
+int AcceptWith(Id& id, const rdma_conn_param& param) {
+  wire::CmRep rep;
+  if (!FillAnswerData(param.private_data, param.private_data_len,
+                      rep.private_data)) {
+    return EINVAL;
+  }
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (const int error = TakeReadLimits(id, param)) return error;
+    rep.responder_resources = id.attributes.responder_resources;
+    rep.initiator_depth = id.attributes.initiator_depth;
+    rep.starting_psn = id.attributes.local_psn;
+  }
+  rep.local_qpn = QpnOf(id, param);
+  rep.end_to_end_flow_control = param.flow_control != 0;
+  rep.rnr_retry_count = std::min(param.rnr_retry_count, kMostRetries);
+  rep.srq = HasSrq(id, param);
+  rep.local_ca_guid = GuidOf(id);
+  // It has to be ready for what the peer sends with its RTU.
+  if (id.part.qp != nullptr) {
+    if (const int error = MakeReady(id)) return error;
+  }
+  {
+    // The RTU may be here before Accept has returned.
+    std::lock_guard<std::mutex> lock(id.mutex);
+    id.state = IdState::kAccepted;
+  }
+  return id.service->Accept(id.connection, rep);
+}
+
+int Accept(Id& id, const rdma_conn_param* given) {
+  rdma_conn_param param;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.state != IdState::kRequested) return EINVAL;
+    param = id.requested;
+  }
+  if (given != nullptr) {
+    param = *given;
+  } else {
+    const ReadLimits limits = LimitsOf(id);
+    param.responder_resources =
+        std::min(param.responder_resources, limits.responder_resources);
+    param.initiator_depth =
+        std::min(param.initiator_depth, limits.initiator_depth);
+  }
+  const int error = AcceptWith(id, param);
+  if (error != 0) MakeFailed(id);
+  return error;
+}
+
+int Reject(Id& id, wire::CmRejectReason reason, const void* private_data,
+           uint8_t length) {
+  if (id.connection == 0) return EINVAL;
+  if (private_data == nullptr && length != 0) return EINVAL;
+  if (id.is_datagram()) return RejectDatagram(id, private_data, length);
+  cm::RejectOptions options;
+  options.reason = reason;
+  options.private_data = {static_cast<const uint8_t*>(private_data), length};
+  return id.service->Reject(id.connection, options);
+}
+
+int Establish(Id& id) {
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.state != IdState::kReplied) return EINVAL;
+  }
+  if (const int error = id.service->Establish(id.connection, {})) return error;
+  std::lock_guard<std::mutex> lock(id.mutex);
+  // What the peer has said meanwhile is later.
+  if (id.state == IdState::kReplied) id.state = IdState::kConnected;
+  return 0;
+}
+
+int Disconnect(Id& id) {
+  if (id.connection == 0 || id.is_datagram()) return EINVAL;
+  MakeFailed(id);
+  const int error = id.service->Disconnect(id.connection, {});
+  // Nothing is left to release: that is what the application wants.
+  return error == EINVAL || error == ENOENT ? 0 : error;
+}
+
+int Notify(Id& id, ibv_event_type event) {
+  if (event != IBV_EVENT_COMM_EST || id.connection == 0) return EINVAL;
+  if (id.service->state(id.connection) == cm::State::kEstablished) {
+    return EISCONN;
+  }
+  return id.service->NotifyEstablished(id.connection);
+}
+
+// The REP with a queue pair on the id: the application sees nothing of it but
+// that the connection is there.
+void FinishConnecting(Id& id, Event& event) {
+  int error = MakeReady(id);
+  if (error == 0) error = Establish(id);
+  if (error == 0) {
+    event.part.event = RDMA_CM_EVENT_ESTABLISHED;
+    return;
+  }
+  MakeFailed(id);
+  id.service->Reject(id.connection, {});
+  event.part.event = RDMA_CM_EVENT_CONNECT_ERROR;
+  event.part.status = -error;
+}
+
+}  // namespace
+
+void BeforeReport(Event& event) {
+  Id& id = *event.owner;
+  std::lock_guard<std::mutex> lock(id.calls);
+  if (id.destroyed || id.part.qp == nullptr) return;
+  if (event.part.event == RDMA_CM_EVENT_CONNECT_RESPONSE) {
+    FinishConnecting(id, event);
+  } else if (event.part.event == RDMA_CM_EVENT_REJECTED) {
+    MakeFailed(id);
+  }
+}
+
+CM_EXPORT int rdma_connect(rdma_cm_id* pointer, rdma_conn_param* param) {
+  const int result = IdCall(pointer, [&](Id& id) {
+    return id.is_datagram() ? ResolveDatagram(id, param) : Connect(id, param);
+  });
+  return result != 0 ? result : Complete(pointer);
+}
+
+CM_EXPORT int rdma_listen(rdma_cm_id* pointer, int backlog) {
+  return IdCall(pointer, [&](Id& id) { return Listen(id, backlog); });
+}
+
+CM_EXPORT int rdma_accept(rdma_cm_id* pointer, rdma_conn_param* param) {
+  bool waits = false;
+  const int result = IdCall(pointer, [&](Id& id) {
+    waits = !id.is_datagram();
+    return id.is_datagram() ? AcceptDatagram(id, param) : Accept(id, param);
+  });
+  return result != 0 || !waits ? result : Complete(pointer);
+}
+
+CM_EXPORT int rdma_reject(rdma_cm_id* pointer, const void* private_data,
+                          uint8_t length) {
+  return IdCall(pointer, [&](Id& id) {
+    return Reject(id, wire::CmRejectReason::kConsumer, private_data, length);
+  });
+}
+
+CM_EXPORT int rdma_reject_ece(rdma_cm_id* pointer, const void* private_data,
+                              uint8_t length) {
+  return IdCall(pointer, [&](Id& id) {
+    return Reject(id, kVendorOptionNotSupported, private_data, length);
+  });
+}
+
+CM_EXPORT int rdma_establish(rdma_cm_id* pointer) {
+  return IdCall(pointer, [](Id& id) -> int {
+    // With a queue pair on the id that has been done for the application.
+    if (id.part.qp != nullptr) return EINVAL;
+    return Establish(id);
+  });
+}
+
+CM_EXPORT int rdma_disconnect(rdma_cm_id* pointer) {
+  const int result = IdCall(pointer, [](Id& id) { return Disconnect(id); });
+  return result != 0 ? result : Complete(pointer);
+}
+
+CM_EXPORT int rdma_notify(rdma_cm_id* pointer, ibv_event_type event) {
+  return IdCall(pointer, [&](Id& id) { return Notify(id, event); });
+}
+
+}  // namespace librdmacm

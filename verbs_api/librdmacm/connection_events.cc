@@ -1,0 +1,215 @@
+// From what the connection manager tells to events of ids. The service's thread
+// runs all of this.
+#include <algorithm>
+#include <cerrno>
+
+#include "verbs_api/librdmacm/address.h"
+#include "verbs_api/librdmacm/id.h"
+#include "verbs_api/librdmacm/queue_pair.h"
+#include "wire/cm.h"
+
+namespace librdmacm {
+namespace {
+
+namespace cm = transport::cm;
+
+constexpr uint8_t kDefaultHopLimit = 64;
+
+wire::CmView ViewOf(const cm::Event& event) {
+  wire::CmView view;
+  // The service has read it already.
+  wire::CmView::Parse(event.mad, &view);
+  return view;
+}
+
+// Behind the header of the RDMA CM.
+template <size_t kSize>
+std::span<const uint8_t> ConsumerData(
+    const std::array<uint8_t, kSize>& private_data) {
+  return std::span<const uint8_t>(private_data)
+      .subspan(wire::kRdmaCmHeaderSize);
+}
+
+// What a REQ asks of the queue pair that is to be its peer.
+void TakeReq(const wire::CmReq& req, Id& id) {
+  ConnectionAttributes& a = id.attributes;
+  a.traffic_class = req.primary.traffic_class;
+  a.flow_label = req.primary.flow_label;
+  a.hop_limit = std::max(req.primary.hop_limit, kDefaultHopLimit);
+  a.sl = req.primary.sl;
+  a.ack_timeout = req.primary.local_ack_timeout;
+  a.path_mtu = static_cast<ibv_mtu>(req.path_mtu);
+  a.remote_qpn = req.local_qpn;
+  a.remote_psn = req.starting_psn;
+  // What one side answers is what the other asks.
+  a.responder_resources = req.initiator_depth;
+  a.initiator_depth = req.responder_resources;
+  a.retry_count = req.retry_count;
+  a.rnr_retry_count = req.rnr_retry_count;
+  id.requested.responder_resources = a.responder_resources;
+  id.requested.initiator_depth = a.initiator_depth;
+  id.requested.flow_control = req.end_to_end_flow_control;
+  id.requested.retry_count = a.retry_count;
+  id.requested.rnr_retry_count = a.rnr_retry_count;
+  id.requested.srq = req.srq;
+  id.requested.qp_num = a.remote_qpn;
+}
+
+}  // namespace
+
+std::shared_ptr<Id> Id::NewRequest(const cm::Event& event,
+                                   const wire::RdmaCmHeader& header,
+                                   uint64_t service_id) {
+  const std::optional<wire::RdmaService> wanted =
+      wire::ParseRdmaServiceId(service_id);
+  if (!wanted.has_value()) return nullptr;
+  // Link-local addresses are known by the interface that the listener is on.
+  const rxe_user::LocalAddress local =
+      rxe_user::OnInterface(event.local, source.scope_id);
+  const std::optional<DeviceAddress> device = FindDevice(local);
+  if (!device.has_value()) return nullptr;
+
+  auto id = std::make_shared<Id>(part.ps, part.qp_type);
+  id->part.channel = channel->part();
+  id->part.context = part.context;
+  id->channel = channel;
+  id->service = service;
+  id->options = options;
+  id->connection = event.id;
+  id->state = IdState::kRequested;
+  SetSource(*id, EndpointAddress::Of(local, wanted->port), *device);
+  SetDestination(*id, EndpointAddress::Of(
+                          rxe_user::OnInterface(event.remote, local.scope_id),
+                          header.source_port));
+  return id;
+}
+
+void Id::OnRequest(const cm::Event& event) {
+  const wire::CmView mad = ViewOf(event);
+  const bool datagram = event.kind == cm::EventKind::kServiceRequest;
+  wire::CmReq req;
+  wire::CmSidrReq sidr;
+  std::optional<wire::RdmaCmHeader> header;
+  if (datagram) {
+    sidr = mad.sidr_req();
+    header = wire::ParseRdmaCmHeader(sidr.private_data);
+  } else {
+    req = mad.req();
+    header = wire::ParseRdmaCmHeader(req.private_data);
+  }
+  std::shared_ptr<Id> request;
+  if (header.has_value() && datagram == is_datagram() && !destroyed) {
+    request =
+        NewRequest(event, *header, datagram ? sidr.service_id : req.service_id);
+  }
+  if (request == nullptr ||
+      service->SetHandler(event.id, request->shared_from_this()) != 0) {
+    service->Destroy(event.id);
+    return;
+  }
+  std::unique_ptr<Event> out = NewEvent(RDMA_CM_EVENT_CONNECT_REQUEST);
+  if (datagram) {
+    ShowRoute(*request);
+    out->SetUdData(ConsumerData(sidr.private_data));
+  } else {
+    TakeReq(req, *request);
+    request->remote_ece = {.vendor_id = req.vendor_id,
+                           .options = mad.header().attribute_modifier,
+                           .comp_mask = 0};
+    ShowRoute(*request);
+    out->part.param.conn = request->requested;
+    out->SetConnData(ConsumerData(req.private_data));
+  }
+  out->part.id = &request->part;
+  out->part.listen_id = &part;
+  PublishId(request);
+  out->request = std::move(request);
+  Push(std::move(out));
+}
+
+void Id::OnReply(const cm::Event& event) {
+  const wire::CmView mad = ViewOf(event);
+  const wire::CmRep rep = mad.rep();
+  attributes.remote_qpn = rep.local_qpn;
+  attributes.remote_psn = rep.starting_psn;
+  attributes.responder_resources = rep.initiator_depth;
+  attributes.initiator_depth = rep.responder_resources;
+  attributes.rnr_retry_count = rep.rnr_retry_count;
+  remote_ece = {.vendor_id = rep.vendor_id,
+                .options = mad.header().attribute_modifier,
+                .comp_mask = 0};
+  state = IdState::kReplied;
+  std::unique_ptr<Event> out = NewEvent(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  rdma_conn_param& param = out->part.param.conn;
+  param.responder_resources = rep.initiator_depth;
+  param.initiator_depth = rep.responder_resources;
+  param.flow_control = rep.end_to_end_flow_control;
+  param.rnr_retry_count = rep.rnr_retry_count;
+  param.srq = rep.srq;
+  param.qp_num = rep.local_qpn;
+  out->SetConnData(rep.private_data);
+  Push(std::move(out));
+}
+
+void Id::OnRejected(const cm::Event& event) {
+  state = IdState::kFailed;
+  const wire::CmRej rej = ViewOf(event).rej();
+  std::unique_ptr<Event> out =
+      NewEvent(RDMA_CM_EVENT_REJECTED, static_cast<int>(rej.reason));
+  out->SetConnData(rej.private_data);
+  Push(std::move(out));
+}
+
+void Id::OnServiceReply(const cm::Event& event) {
+  const wire::CmSidrRep rep = ViewOf(event).sidr_rep();
+  const bool found = rep.status == wire::CmSidrStatus::kOk;
+  state = found ? IdState::kConnected : IdState::kFailed;
+  std::unique_ptr<Event> out =
+      NewEvent(found ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,
+               static_cast<int>(rep.status));
+  if (found) {
+    rdma_ud_param& param = out->part.param.ud;
+    param.ah_attr = PathTo(*this);
+    param.qp_num = rep.qpn;
+    param.qkey = rep.qkey;
+  }
+  out->SetUdData(rep.private_data);
+  Push(std::move(out));
+}
+
+void Id::OnCmEvent(const cm::Event& event) {
+  std::lock_guard<std::mutex> lock(mutex);
+  switch (event.kind) {
+    case cm::EventKind::kRequest:
+    case cm::EventKind::kServiceRequest:
+      OnRequest(event);
+      return;
+    default:
+      break;
+  }
+  if (destroyed) return;
+  switch (event.kind) {
+    case cm::EventKind::kRequest:
+    case cm::EventKind::kServiceRequest:
+      return;
+    case cm::EventKind::kReply:
+      return OnReply(event);
+    case cm::EventKind::kEstablished:
+      state = IdState::kConnected;
+      return Push(RDMA_CM_EVENT_ESTABLISHED);
+    case cm::EventKind::kRejected:
+      return OnRejected(event);
+    case cm::EventKind::kUnreachable:
+      state = IdState::kFailed;
+      return Push(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+    case cm::EventKind::kDisconnected:
+      state = IdState::kDisconnected;
+      return Push(RDMA_CM_EVENT_DISCONNECTED);
+    case cm::EventKind::kTimeWaitExit:
+      return Push(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+    case cm::EventKind::kServiceReply:
+      return OnServiceReply(event);
+  }
+}
+
+}  // namespace librdmacm

@@ -1,0 +1,81 @@
+#include "verbs_api/librdmacm/datagram.h"
+
+#include <cerrno>
+
+#include "verbs_api/librdmacm/private_data.h"
+#include "verbs_api/librdmacm/queue_pair.h"
+
+namespace librdmacm {
+namespace {
+
+namespace cm = transport::cm;
+
+constexpr uint16_t kDefaultPkey = 0xffff;
+
+int Answer(Id& id, wire::CmSidrRep rep, const void* private_data,
+           uint8_t length) {
+  if (!FillAnswerData(private_data, length, rep.private_data)) return EINVAL;
+  const IdState after = rep.status == wire::CmSidrStatus::kOk
+                            ? IdState::kConnected
+                            : IdState::kFailed;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.state != IdState::kRequested) return EINVAL;
+    id.state = after;
+  }
+  return id.service->AnswerService(id.connection, rep);
+}
+
+}  // namespace
+
+int ResolveDatagram(Id& id, const rdma_conn_param* param) {
+  cm::ResolveOptions options;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.state != IdState::kRouteResolved) return EINVAL;
+    options.local = id.source.address;
+    options.remote = id.destination.address;
+    options.req.pkey = kDefaultPkey;
+    options.req.service_id =
+        wire::RdmaServiceId(id.port_space(), id.destination.port);
+    if (!FillRequestData(id, param != nullptr ? *param : rdma_conn_param{},
+                         options.req.private_data)) {
+      return EINVAL;
+    }
+    id.state = IdState::kConnecting;
+  }
+  int error = id.service->OpenAddress(id.source.local());
+  cm::CmId connection = 0;
+  if (error == 0) {
+    error = id.service->Resolve(options, id.shared_from_this(), &connection);
+  }
+  std::lock_guard<std::mutex> lock(id.mutex);
+  if (error != 0) {
+    id.state = IdState::kRouteResolved;
+  } else {
+    id.connection = connection;
+  }
+  return error;
+}
+
+int AcceptDatagram(Id& id, const rdma_conn_param* param) {
+  wire::CmSidrRep rep;
+  if (id.part.qp != nullptr) {
+    rep.qpn = id.part.qp->qp_num;
+  } else if (param != nullptr) {
+    rep.qpn = param->qp_num & 0xffffff;
+  } else {
+    return EINVAL;
+  }
+  rep.qkey = QkeyOf(id);
+  return Answer(id, rep, param != nullptr ? param->private_data : nullptr,
+                param != nullptr ? param->private_data_len : 0);
+}
+
+int RejectDatagram(Id& id, const void* private_data, uint8_t length) {
+  wire::CmSidrRep rep;
+  rep.status = wire::CmSidrStatus::kRejected;
+  return Answer(id, rep, private_data, length);
+}
+
+}  // namespace librdmacm

@@ -1,0 +1,126 @@
+// rdma_get_devices(3), and which device an address is of.
+#include "verbs_api/librdmacm/devices.h"
+
+#include <rdma/rdma_cma.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "verbs_api/librdmacm/abi.h"
+#include "wire/address.h"
+
+namespace librdmacm {
+namespace {
+
+struct Opened {
+  ibv_context* verbs = nullptr;
+  ibv_pd* pd = nullptr;
+};
+
+// Never destroyed: threads may still be there when the process ends.
+struct Devices {
+  std::mutex mutex;  // guards all
+  // Whose the contexts are: those of the parent are of no use after fork().
+  pid_t owner = 0;
+  std::map<ibv_device*, Opened> opened;
+};
+
+Devices& All() {
+  static auto* const devices = new Devices;
+  return *devices;
+}
+
+// `devices.mutex` is held.
+std::vector<ibv_context*> Open(Devices& devices) {
+  if (devices.owner != getpid()) {
+    devices.opened.clear();
+    devices.owner = getpid();
+  }
+  int count = 0;
+  const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> list(
+      ibv_get_device_list(&count), &ibv_free_device_list);
+  std::vector<ibv_context*> out;
+  if (list == nullptr) return out;
+  for (int i = 0; i < count; ++i) {
+    Opened& opened = devices.opened[list.get()[i]];
+    if (opened.verbs == nullptr) {
+      opened.verbs = ibv_open_device(list.get()[i]);
+    }
+    if (opened.verbs != nullptr) out.push_back(opened.verbs);
+  }
+  if (out.empty() && count == 0) errno = ENODEV;
+  return out;
+}
+
+// Absent if `verbs` has it not.
+std::optional<uint8_t> GidIndex(ibv_context* verbs,
+                                const rxe_user::LocalAddress& local) {
+  ibv_port_attr port;
+  if (ibv_query_port(verbs, kPort, &port) != 0) return std::nullopt;
+  std::vector<ibv_gid_entry> table(port.gid_tbl_len);
+  const ssize_t count =
+      ibv_query_gid_table(verbs, table.data(), table.size(), 0);
+  for (ssize_t i = 0; i < count; ++i) {
+    const ibv_gid_entry& entry = table[i];
+    if (entry.port_num == kPort && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+        wire::IpAddress::FromGid(entry.gid.raw) == local.address &&
+        (local.scope_id == 0 || entry.ndev_ifindex == local.scope_id)) {
+      return static_cast<uint8_t>(entry.gid_index);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<ibv_context*> OpenDevices() {
+  Devices& devices = All();
+  std::lock_guard<std::mutex> lock(devices.mutex);
+  return Open(devices);
+}
+
+std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
+  Devices& devices = All();
+  std::lock_guard<std::mutex> lock(devices.mutex);
+  for (ibv_context* verbs : Open(devices)) {
+    if (const std::optional<uint8_t> index = GidIndex(verbs, local)) {
+      return DeviceAddress{.verbs = verbs, .gid_index = *index};
+    }
+  }
+  return std::nullopt;
+}
+
+ibv_pd* DefaultPd(ibv_context* verbs) {
+  Devices& devices = All();
+  std::lock_guard<std::mutex> lock(devices.mutex);
+  for (auto& [device, opened] : devices.opened) {
+    if (opened.verbs != verbs) continue;
+    if (opened.pd == nullptr) opened.pd = ibv_alloc_pd(verbs);
+    return opened.pd;
+  }
+  errno = EINVAL;
+  return nullptr;
+}
+
+CM_EXPORT ibv_context** rdma_get_devices(int* num_devices) {
+  if (num_devices != nullptr) *num_devices = 0;
+  return PointerCall([&]() -> ibv_context** {
+    const std::vector<ibv_context*> contexts = OpenDevices();
+    if (contexts.empty()) return nullptr;
+    auto** list = new ibv_context*[contexts.size() + 1];
+    std::copy(contexts.begin(), contexts.end(), list);
+    list[contexts.size()] = nullptr;
+    if (num_devices != nullptr) {
+      *num_devices = static_cast<int>(contexts.size());
+    }
+    return list;
+  });
+}
+
+CM_EXPORT void rdma_free_devices(ibv_context** list) { delete[] list; }
+
+}  // namespace librdmacm

@@ -1,0 +1,138 @@
+// rdma_create_ep(3), rdma_destroy_ep(3), rdma_get_request(3): ids whose calls
+// wait, made of what rdma_getaddrinfo found.
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "verbs_api/librdmacm/connect.h"
+#include "verbs_api/librdmacm/id.h"
+#include "verbs_api/librdmacm/queue_pair.h"
+
+namespace librdmacm {
+namespace {
+
+// For both sides; how long it waits no longer matters, since nobody is asked.
+constexpr int kResolveTimeoutMs = 2000;
+
+// All but the queue pair of the active side. 0 or an errno value.
+int PreparePassive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
+                   const ibv_qp_init_attr* attr) {
+  if (info.ai_src_addr != nullptr &&
+      rdma_bind_addr(pointer, info.ai_src_addr) != 0) {
+    return errno;
+  }
+  const std::shared_ptr<Id> id = FindId(pointer);
+  std::lock_guard<std::mutex> calls(id->calls);
+  id->endpoint.pd = pd;
+  if (attr != nullptr) {
+    id->endpoint.qp = *attr;
+    id->endpoint.qp->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
+  }
+  return 0;
+}
+
+int PrepareActive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
+                  ibv_qp_init_attr* attr) {
+  if (rdma_resolve_addr(pointer, info.ai_src_addr, info.ai_dst_addr,
+                        kResolveTimeoutMs) != 0 ||
+      rdma_resolve_route(pointer, kResolveTimeoutMs) != 0) {
+    return errno;
+  }
+  if (attr != nullptr) {
+    attr->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
+    if (rdma_create_qp(pointer, pd, attr) != 0) return errno;
+  }
+  if (info.ai_connect_len != 0 && info.ai_connect != nullptr) {
+    const auto* bytes = static_cast<const uint8_t*>(info.ai_connect);
+    const std::shared_ptr<Id> id = FindId(pointer);
+    std::lock_guard<std::mutex> lock(id->mutex);
+    id->endpoint.connect_data.assign(bytes, bytes + info.ai_connect_len);
+  }
+  return 0;
+}
+
+// The queue pair that the listener's endpoint asks for.
+int CreateRequestedQp(const std::shared_ptr<Id>& listener,
+                      rdma_cm_id* request) {
+  std::optional<ibv_qp_init_attr> attr;
+  ibv_pd* pd;
+  {
+    std::lock_guard<std::mutex> calls(listener->calls);
+    attr = listener->endpoint.qp;
+    pd = listener->endpoint.pd;
+  }
+  if (!attr.has_value()) return 0;
+  return rdma_create_qp(request, pd, &*attr) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+CM_EXPORT int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* info, ibv_pd* pd,
+                             ibv_qp_init_attr* attr) {
+  std::shared_ptr<Id> id;
+  const int result = Call([&]() -> int {
+    if (out == nullptr || info == nullptr) return EINVAL;
+    return CreateId(nullptr, nullptr,
+                    static_cast<rdma_port_space>(info->ai_port_space),
+                    static_cast<ibv_qp_type>(info->ai_qp_type), &id);
+  });
+  if (result != 0) return result;
+  rdma_cm_id* const pointer = &id->part;
+  id.reset();
+  const int error = (info->ai_flags & RAI_PASSIVE) != 0
+                        ? PreparePassive(pointer, *info, pd, attr)
+                        : PrepareActive(pointer, *info, pd, attr);
+  if (error != 0) {
+    rdma_destroy_ep(pointer);
+    return Return(error);
+  }
+  *out = pointer;
+  return 0;
+}
+
+CM_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
+  if (FindId(id) == nullptr) return;
+  if (id->qp != nullptr) rdma_destroy_qp(id);
+  if (id->srq != nullptr) rdma_destroy_srq(id);
+  rdma_destroy_id(id);
+}
+
+CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
+  std::shared_ptr<Id> listener;
+  std::shared_ptr<EventChannel> channel;
+  const int result = IdCall(listen, [&](Id& id) -> int {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (out == nullptr || !id.synchronous) return EINVAL;
+    if (id.state != IdState::kListening) return EINVAL;
+    listener = id.shared_from_this();
+    channel = id.channel;
+    return 0;
+  });
+  if (result != 0) return result;
+  if (listen->event != nullptr) {
+    rdma_ack_cm_event(listen->event);
+    listen->event = nullptr;
+  }
+  rdma_cm_event* event = nullptr;
+  if (TakeEvent(*channel, &event) != 0) return -1;
+  if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+    rdma_ack_cm_event(event);
+    return Return(EINVAL);
+  }
+  rdma_cm_id* const request = event->id;
+  int error = CreateRequestedQp(listener, request);
+  if (error == 0 && rdma_migrate_id(request, nullptr) != 0) error = errno;
+  if (error != 0) {
+    rdma_ack_cm_event(event);
+    rdma_destroy_ep(request);
+    return Return(error);
+  }
+  // Until the next call on it: the application may look at what the peer says.
+  request->event = event;
+  *out = request;
+  return 0;
+}
+
+}  // namespace librdmacm

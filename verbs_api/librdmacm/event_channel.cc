@@ -1,0 +1,152 @@
+#include "verbs_api/librdmacm/event_channel.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "verbs_api/librdmacm/abi.h"
+#include "verbs_api/librdmacm/connect.h"
+#include "verbs_api/librdmacm/id.h"
+#include "verbs_api/librdmacm/registry.h"
+
+namespace librdmacm {
+namespace {
+
+using rxe_user::NoCancellation;
+
+Registry<rdma_event_channel, EventChannel>& Channels() {
+  static auto* const channels = new Registry<rdma_event_channel, EventChannel>;
+  return *channels;
+}
+
+// Those that the application has and has not acknowledged.
+Registry<rdma_cm_event, Event>& Reported() {
+  static auto* const events = new Registry<rdma_cm_event, Event>;
+  return *events;
+}
+
+// Takes one of the counter without waiting, whatever the descriptor's flags.
+void TakeToken(int fd) {
+  uint64_t one;
+  const iovec to = {.iov_base = &one, .iov_len = sizeof(one)};
+  // If somebody has taken it who has not come to the queue yet, he finds one
+  // event less and looks again.
+  while (preadv2(fd, &to, 1, -1, RWF_NOWAIT) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<EventChannel> EventChannel::Create() {
+  rxe_user::UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+  if (!fd.valid()) return nullptr;
+  std::shared_ptr<EventChannel> channel(new EventChannel);
+  channel->part_.fd = fd.get();
+  channel->fd_ = std::move(fd);
+  return channel;
+}
+
+void EventChannel::Push(std::unique_ptr<Event> event) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!fd_.valid()) return;
+  events_.push_back(std::move(event));
+  const uint64_t one = 1;
+  while (write(fd_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+std::unique_ptr<Event> EventChannel::Take() {
+  for (;;) {
+    uint64_t one;
+    // Without the lock. The descriptor stays open meanwhile, unless the
+    // application destroys the channel that it waits for.
+    if (read(part_.fd, &one, sizeof(one)) < 0) return nullptr;
+    const NoCancellation no_cancellation;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (events_.empty()) continue;  // it was withdrawn
+    std::unique_ptr<Event> event = std::move(events_.front());
+    events_.pop_front();
+    event->owner->CountReported();
+    return event;
+  }
+}
+
+std::deque<std::unique_ptr<Event>> EventChannel::Withdraw(const Id* owner) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::deque<std::unique_ptr<Event>> withdrawn, others;
+  for (std::unique_ptr<Event>& event : events_) {
+    (event->owner.get() == owner ? withdrawn : others)
+        .push_back(std::move(event));
+  }
+  events_ = std::move(others);
+  if (fd_.valid()) {
+    for (size_t i = 0; i < withdrawn.size(); ++i) TakeToken(fd_.get());
+  }
+  return withdrawn;
+}
+
+std::deque<std::unique_ptr<Event>> EventChannel::Close() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  fd_.Reset();
+  return std::exchange(events_, {});
+}
+
+std::shared_ptr<EventChannel> FindChannel(const rdma_event_channel* channel) {
+  return Channels().Find(channel);
+}
+
+CM_EXPORT rdma_event_channel* rdma_create_event_channel() {
+  return PointerCall([]() -> rdma_event_channel* {
+    std::shared_ptr<EventChannel> channel = EventChannel::Create();
+    if (channel == nullptr) return nullptr;
+    rdma_event_channel* const part = channel->part();
+    Channels().Add(part, std::move(channel));
+    return part;
+  });
+}
+
+CM_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  const NoCancellation no_cancellation;
+  const std::shared_ptr<EventChannel> found = Channels().Remove(channel);
+  if (found == nullptr) return;
+  for (std::unique_ptr<Event>& event : found->Close()) Discard(*event);
+}
+
+CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
+                                rdma_cm_event** event) {
+  std::shared_ptr<EventChannel> found;
+  {
+    const NoCancellation no_cancellation;
+    found = FindChannel(channel);
+  }
+  if (found == nullptr || event == nullptr) return Return(EINVAL);
+  return TakeEvent(*found, event);
+}
+
+int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
+  std::unique_ptr<Event> event = channel.Take();
+  if (event == nullptr) return -1;
+  return Call([&] {
+    BeforeReport(*event);
+    rdma_cm_event* const part = &event->part;
+    Reported().Add(part, std::move(event));
+    *out = part;
+    return 0;
+  });
+}
+
+CM_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
+  return Call([&] {
+    const std::shared_ptr<Event> found = Reported().Remove(event);
+    if (found == nullptr) return EINVAL;
+    found->owner->CountAcknowledged();
+    return 0;
+  });
+}
+
+}  // namespace librdmacm

@@ -1,0 +1,54 @@
+// Event channels: rdma_create_event_channel(3).
+#ifndef VERBS_API_LIBRDMACM_EVENT_CHANNEL_H_
+#define VERBS_API_LIBRDMACM_EVENT_CHANNEL_H_
+
+#include <rdma/rdma_cma.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "rxe_user/base/unique_fd.h"
+#include "verbs_api/librdmacm/event.h"
+
+namespace librdmacm {
+
+// A queue of events behind a descriptor that is readable as long as one waits:
+// an eventfd that counts them, of which each taker takes one. So it is the
+// descriptor's own flags that say whether taking blocks, and signals interrupt
+// it as they do any read(2).
+//
+// Thread: any. The lock of a channel is taken after that of an id (id.h).
+class EventChannel {
+ public:
+  // Null, with errno.
+  static std::shared_ptr<EventChannel> Create();
+
+  rdma_event_channel* part() { return &part_; }
+
+  // Dropped if the channel was closed.
+  void Push(std::unique_ptr<Event> event);
+  // Waits for an event as the descriptor's flags say: a cancellation point.
+  // Counts it to those of its owner that are to be acknowledged. Null, with
+  // errno: EAGAIN, EINTR, ...
+  std::unique_ptr<Event> Take();
+  // Takes the events of `owner` back.
+  std::deque<std::unique_ptr<Event>> Withdraw(const Id* owner);
+  // Closes the descriptor. Returns what nobody has taken.
+  std::deque<std::unique_ptr<Event>> Close();
+
+ private:
+  EventChannel() = default;
+
+  rdma_event_channel part_ = {};
+  std::mutex mutex_;  // guards what follows
+  rxe_user::UniqueFd fd_;
+  std::deque<std::unique_ptr<Event>> events_;
+};
+
+// The channel of an application's pointer; null if it is none.
+std::shared_ptr<EventChannel> FindChannel(const rdma_event_channel* channel);
+
+}  // namespace librdmacm
+
+#endif  // VERBS_API_LIBRDMACM_EVENT_CHANNEL_H_

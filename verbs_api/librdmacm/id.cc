@@ -1,0 +1,219 @@
+#include "verbs_api/librdmacm/id.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <deque>
+#include <utility>
+
+#include "rxe_user/base/random.h"
+#include "verbs_api/librdmacm/connect.h"
+#include "verbs_api/librdmacm/registry.h"
+
+namespace librdmacm {
+namespace {
+
+Registry<rdma_cm_id, Id>& Ids() {
+  static auto* const ids = new Registry<rdma_cm_id, Id>;
+  return *ids;
+}
+
+// Of the port spaces that there are; absent for others.
+std::optional<ibv_qp_type> QpTypeOf(rdma_port_space ps) {
+  switch (ps) {
+    case RDMA_PS_TCP:
+    case RDMA_PS_IB:
+      return IBV_QPT_RC;
+    case RDMA_PS_UDP:
+    case RDMA_PS_IPOIB:
+      return IBV_QPT_UD;
+  }
+  return std::nullopt;
+}
+
+void AcknowledgeOwn(rdma_cm_id* part) {
+  if (part->event == nullptr) return;
+  rdma_ack_cm_event(part->event);
+  part->event = nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<rxe_user::CmService> Service() {
+  // A share that is never given up. The one of the parent stays after fork().
+  static std::mutex mutex;
+  static pid_t owner = 0;
+  static std::shared_ptr<rxe_user::CmService>* kept = nullptr;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (owner != getpid()) {
+    kept = new auto(rxe_user::CmService::Get());
+    owner = getpid();
+  }
+  return *kept;
+}
+
+Id::Id(rdma_port_space ps, ibv_qp_type type) {
+  part.ps = ps;
+  part.qp_type = type;
+  attributes.local_psn = rxe_user::SecureRandom32() & 0xffffff;
+}
+
+void Id::CountReported() {
+  std::lock_guard<std::mutex> lock(ack_mutex_);
+  ++unacknowledged_;
+}
+
+void Id::CountAcknowledged() {
+  std::lock_guard<std::mutex> lock(ack_mutex_);
+  --unacknowledged_;
+  acknowledged_.notify_all();
+}
+
+void Id::AwaitAcknowledged() {
+  std::unique_lock<std::mutex> lock(ack_mutex_);
+  acknowledged_.wait(lock, [&] { return unacknowledged_ == 0; });
+}
+
+std::unique_ptr<Event> Id::NewEvent(rdma_cm_event_type type, int status) {
+  auto event = std::make_unique<Event>();
+  event->part.id = &part;
+  event->part.event = type;
+  event->part.status = status;
+  event->owner = shared_from_this();
+  return event;
+}
+
+std::shared_ptr<Id> FindId(const rdma_cm_id* id) { return Ids().Find(id); }
+
+void PublishId(const std::shared_ptr<Id>& id) { Ids().Add(&id->part, id); }
+
+int CreateId(rdma_event_channel* channel, void* context, rdma_port_space ps,
+             ibv_qp_type type, std::shared_ptr<Id>* out) {
+  auto id = std::make_shared<Id>(ps, type);
+  id->synchronous = channel == nullptr;
+  if (id->synchronous) {
+    channel = rdma_create_event_channel();
+    if (channel == nullptr) return errno;
+  }
+  id->channel = FindChannel(channel);
+  if (id->channel == nullptr) return EINVAL;
+  id->service = Service();
+  id->part.channel = channel;
+  id->part.context = context;
+  PublishId(id);
+  *out = std::move(id);
+  return 0;
+}
+
+void GiveUp(Id& id) {
+  std::lock_guard<std::mutex> calls(id.calls);
+  std::shared_ptr<EventChannel> channel;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    id.destroyed = true;
+    channel = id.channel;
+  }
+  // Both wait for events that are under way. After that there are no more.
+  if (id.connection != 0) id.service->Destroy(id.connection);
+  if (id.reserved != 0) id.service->Release(id.reserved);
+  for (std::unique_ptr<Event>& event : channel->Withdraw(&id)) Discard(*event);
+}
+
+void Discard(Event& event) {
+  if (event.request == nullptr) return;
+  Ids().Remove(&event.request->part);
+  GiveUp(*event.request);
+}
+
+CM_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id,
+                             void* context, rdma_port_space ps) {
+  return Call([&]() -> int {
+    const std::optional<ibv_qp_type> type = QpTypeOf(ps);
+    if (id == nullptr || !type.has_value()) return EINVAL;
+    std::shared_ptr<Id> created;
+    if (const int error = CreateId(channel, context, ps, *type, &created)) {
+      return error;
+    }
+    *id = &created->part;
+    return 0;
+  });
+}
+
+CM_EXPORT int rdma_destroy_id(rdma_cm_id* pointer) {
+  return Call([&] {
+    const std::shared_ptr<Id> id = Ids().Remove(pointer);
+    if (id == nullptr) return EINVAL;
+    if (id->synchronous) AcknowledgeOwn(&id->part);
+    GiveUp(*id);
+    id->AwaitAcknowledged();
+    if (id->synchronous) rdma_destroy_event_channel(id->part.channel);
+    return 0;
+  });
+}
+
+namespace {
+
+// Moves `id` and its events to `channel`; requests that nobody has seen go with
+// their listener. Returns where it was.
+std::shared_ptr<EventChannel> Move(Id& id,
+                                   const std::shared_ptr<EventChannel>& channel,
+                                   bool synchronous) {
+  std::lock_guard<std::mutex> lock(id.mutex);
+  std::shared_ptr<EventChannel> old = std::exchange(id.channel, channel);
+  id.part.channel = channel->part();
+  id.synchronous = synchronous;
+  for (std::unique_ptr<Event>& event : old->Withdraw(&id)) {
+    const std::shared_ptr<Id> request = event->request;
+    channel->Push(std::move(event));
+    if (request != nullptr) Move(*request, channel, false);
+  }
+  return old;
+}
+
+}  // namespace
+
+CM_EXPORT int rdma_migrate_id(rdma_cm_id* pointer,
+                              rdma_event_channel* to_channel) {
+  return Call([&]() -> int {
+    const std::shared_ptr<Id> id = FindId(pointer);
+    if (id == nullptr) return EINVAL;
+    const bool synchronous = to_channel == nullptr;
+    std::shared_ptr<EventChannel> old;
+    bool was_synchronous;
+    {
+      std::lock_guard<std::mutex> calls(id->calls);
+      if (id->destroyed) return EINVAL;
+      if (synchronous) to_channel = rdma_create_event_channel();
+      if (to_channel == nullptr) return errno;
+      const std::shared_ptr<EventChannel> channel = FindChannel(to_channel);
+      if (channel == nullptr) return EINVAL;
+      was_synchronous = id->synchronous;
+      if (was_synchronous) AcknowledgeOwn(&id->part);
+      old = Move(*id, channel, synchronous);
+    }
+    // As the manual page says.
+    id->AwaitAcknowledged();
+    if (was_synchronous) rdma_destroy_event_channel(old->part());
+    return 0;
+  });
+}
+
+int Complete(rdma_cm_id* pointer) {
+  std::shared_ptr<EventChannel> channel;
+  {
+    const rxe_user::NoCancellation no_cancellation;
+    const std::shared_ptr<Id> id = FindId(pointer);
+    if (id == nullptr) return Return(EINVAL);
+    std::lock_guard<std::mutex> lock(id->mutex);
+    if (!id->synchronous) return 0;
+    channel = id->channel;
+  }
+  AcknowledgeOwn(pointer);
+  if (TakeEvent(*channel, &pointer->event) != 0) return -1;
+  const int status = pointer->event->status;
+  if (status == 0) return 0;
+  // Statuses of the wire are positive: why the peer does not want to.
+  return Return(status < 0 ? -status : ECONNREFUSED);
+}
+
+}  // namespace librdmacm

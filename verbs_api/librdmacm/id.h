@@ -1,0 +1,190 @@
+// Communication identifiers: rdma_create_id(3).
+#ifndef VERBS_API_LIBRDMACM_ID_H_
+#define VERBS_API_LIBRDMACM_ID_H_
+
+#include <infiniband/sa.h>
+#include <rdma/rdma_cma.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "rxe_user/cm/cm_service.h"
+#include "verbs_api/librdmacm/endpoint_address.h"
+#include "verbs_api/librdmacm/event.h"
+#include "verbs_api/librdmacm/event_channel.h"
+#include "wire/rdma_cm.h"
+
+namespace librdmacm {
+
+// How far an id has come. What it takes to call each function is what the
+// kernel's rdma_cm asks for.
+enum class IdState : uint8_t {
+  kIdle,
+  kBound,
+  kAddrResolved,
+  kRouteResolved,
+  kListening,
+  kConnecting,  // active: from rdma_connect on
+  kReplied,     // active: the REP is there, the RTU not sent
+  kRequested,   // passive: the application is to answer
+  kAccepted,    // passive: REP sent
+  kConnected,
+  kDisconnected,
+  kFailed,  // rejected, or unreachable
+};
+
+// What the queue pair of a connection has to know of the path and of the peer
+// (rdma_init_qp_attr).
+struct ConnectionAttributes {
+  uint8_t gid_index = 0;
+  wire::IpAddress remote_gid;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 64;
+  uint32_t flow_label = 0;
+  uint8_t sl = 0;
+  uint8_t ack_timeout = 0;  // 5-bit exponent
+  ibv_mtu path_mtu = IBV_MTU_1024;
+
+  uint32_t remote_qpn = 0;
+  uint32_t local_psn = 0;   // at which the peer begins to send
+  uint32_t remote_psn = 0;  // at which we do
+  uint8_t responder_resources = 0;
+  uint8_t initiator_depth = 0;
+  uint8_t retry_count = 7;
+  uint8_t rnr_retry_count = 7;
+};
+
+struct IdOptions {
+  uint8_t tos = 0;
+  bool reuse_address = false;
+  bool ipv6_only = false;
+  std::optional<uint8_t> ack_timeout;
+};
+
+// What rdma_create_ep keeps for later.
+struct EndpointOptions {
+  ibv_pd* pd = nullptr;
+  std::optional<ibv_qp_init_attr> qp;  // of the ids that a listener brings
+  std::vector<uint8_t> connect_data;  // before the private data of rdma_connect
+};
+
+// An rdma_cm_id with what we need behind it.
+//
+// Locks: `calls` makes one call of the application at a time, and is held while
+// the service is called. `mutex` guards all members below it; events of the
+// service take it, so it is held for moments only, and never while the service
+// is called. The lock of a channel comes after it.
+class Id final : public rxe_user::CmEventHandler,
+                 public std::enable_shared_from_this<Id> {
+ public:
+  Id(rdma_port_space ps, ibv_qp_type type);
+
+  // The service's thread: connection_events.cc.
+  void OnCmEvent(const transport::cm::Event& event) override;
+
+  // --- Its events that the application has.
+  void CountReported();
+  void CountAcknowledged();
+  void AwaitAcknowledged();
+
+  // --- `mutex` is held.
+  // The next event goes to the application.
+  std::unique_ptr<Event> NewEvent(rdma_cm_event_type type, int status = 0);
+  void Push(std::unique_ptr<Event> event) { channel->Push(std::move(event)); }
+  void Push(rdma_cm_event_type type, int status = 0) {
+    Push(NewEvent(type, status));
+  }
+  bool is_datagram() const { return part.qp_type == IBV_QPT_UD; }
+  uint8_t port_space() const { return static_cast<uint8_t>(part.ps); }
+
+  rdma_cm_id part = {};  // what the application has
+
+  std::mutex calls;
+
+  std::mutex mutex;
+  IdState state = IdState::kIdle;
+  bool destroyed = false;
+  bool synchronous = false;
+  std::shared_ptr<EventChannel> channel;
+  std::shared_ptr<rxe_user::CmService> service;
+  rxe_user::ServiceHandle reserved = 0;  // 0: none
+  transport::cm::CmId connection = 0;    // 0: none
+  EndpointAddress source;                // of family AF_UNSPEC until bound
+  EndpointAddress destination;
+  IdOptions options;
+  EndpointOptions endpoint;
+  ConnectionAttributes attributes;
+  rdma_conn_param requested = {};  // passive: what the peer has asked for
+  ibv_ece remote_ece = {};
+  ibv_sa_path_rec path = {};
+  bool owns_send_cq = false;
+  bool owns_recv_cq = false;
+
+ private:
+  // OnCmEvent, by kinds. `mutex` is held.
+  void OnRequest(const transport::cm::Event& event);
+  void OnReply(const transport::cm::Event& event);
+  void OnRejected(const transport::cm::Event& event);
+  void OnServiceReply(const transport::cm::Event& event);
+  // The id of a connection that a peer asks for; null if what it says is
+  // nothing that we understand.
+  std::shared_ptr<Id> NewRequest(const transport::cm::Event& event,
+                                 const wire::RdmaCmHeader& header,
+                                 uint64_t service_id);
+
+  std::mutex ack_mutex_;  // after all others
+  std::condition_variable acknowledged_;
+  uint64_t unacknowledged_ = 0;  // guarded by ack_mutex_
+};
+
+// The id of an application's pointer; null if it is none.
+std::shared_ptr<Id> FindId(const rdma_cm_id* id);
+void PublishId(const std::shared_ptr<Id>& id);
+
+// Sets `*out` to a new id, known by its pointer. Without a channel it gets one
+// of its own, and its calls wait. 0 or an errno value.
+int CreateId(rdma_event_channel* channel, void* context, rdma_port_space ps,
+             ibv_qp_type type, std::shared_ptr<Id>* out);
+
+// Ends an id that FindId does not find any more: its service and connection are
+// given up, no event comes after it, and the requests that nobody has seen are
+// rejected. Does not wait for acknowledgements.
+void GiveUp(Id& id);
+
+// The connection manager of this process, of which ids hold a share. It stays:
+// what is in timewait outlives the ids.
+std::shared_ptr<rxe_user::CmService> Service();
+
+// Finds the id, and calls `body(Id&)` with `calls` held; EINVAL if there is no
+// such id. 0 or -1 with errno.
+template <typename Body>
+int IdCall(rdma_cm_id* pointer, Body&& body) noexcept;
+
+// For calls whose result comes as an event: waits for it if the id is
+// synchronous. 0 or -1 with errno. A cancellation point.
+int Complete(rdma_cm_id* pointer);
+
+}  // namespace librdmacm
+
+#include "verbs_api/librdmacm/abi.h"
+
+namespace librdmacm {
+
+template <typename Body>
+int IdCall(rdma_cm_id* pointer, Body&& body) noexcept {
+  return Call([&]() -> int {
+    const std::shared_ptr<Id> id = FindId(pointer);
+    if (id == nullptr) return EINVAL;
+    std::lock_guard<std::mutex> lock(id->calls);
+    if (id->destroyed) return EINVAL;
+    return body(*id);
+  });
+}
+
+}  // namespace librdmacm
+
+#endif  // VERBS_API_LIBRDMACM_ID_H_

@@ -1,0 +1,81 @@
+// rdma_set_option(3), and enhanced connection establishment, which no device of
+// ours has: rdma_set_local_ece(3), rdma_get_remote_ece(3).
+#include <cerrno>
+#include <cstring>
+
+#include "verbs_api/librdmacm/id.h"
+
+namespace librdmacm {
+namespace {
+
+template <typename T>
+bool ReadOption(const void* value, size_t length, T* out) {
+  if (value == nullptr || length != sizeof(T)) return false;
+  std::memcpy(out, value, sizeof(T));
+  return true;
+}
+
+int SetIdOption(Id& id, int name, const void* value, size_t length) {
+  uint8_t byte = 0;
+  int flag = 0;
+  std::lock_guard<std::mutex> lock(id.mutex);
+  switch (name) {
+    case RDMA_OPTION_ID_TOS:
+      if (!ReadOption(value, length, &byte)) return EINVAL;
+      id.options.tos = byte;
+      return 0;
+    case RDMA_OPTION_ID_REUSEADDR:
+      // The port is taken with what it was bound by.
+      if (!ReadOption(value, length, &flag)) return EINVAL;
+      if (id.state != IdState::kIdle) return EINVAL;
+      id.options.reuse_address = flag != 0;
+      return 0;
+    case RDMA_OPTION_ID_AFONLY:
+      if (!ReadOption(value, length, &flag)) return EINVAL;
+      if (id.state != IdState::kIdle) return EINVAL;
+      id.options.ipv6_only = flag != 0;
+      return 0;
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+      if (!ReadOption(value, length, &byte) || byte > 31) return EINVAL;
+      if (id.is_datagram()) return EINVAL;
+      id.options.ack_timeout = byte;
+      return 0;
+    default:
+      return ENOSYS;
+  }
+}
+
+}  // namespace
+
+CM_EXPORT int rdma_set_option(rdma_cm_id* pointer, int level, int name,
+                              void* value, size_t length) {
+  return IdCall(pointer, [&](Id& id) -> int {
+    switch (level) {
+      case RDMA_OPTION_ID:
+        return SetIdOption(id, name, value, length);
+      case RDMA_OPTION_IB:
+        // Paths are found by the host's routes alone.
+        return name == RDMA_OPTION_IB_PATH ? EOPNOTSUPP : ENOSYS;
+      default:
+        return ENOSYS;
+    }
+  });
+}
+
+CM_EXPORT int rdma_set_local_ece(rdma_cm_id* pointer, ibv_ece* ece) {
+  return IdCall(pointer, [&](Id&) -> int {
+    if (ece == nullptr || ece->comp_mask != 0) return EINVAL;
+    return ece->vendor_id == 0 && ece->options == 0 ? 0 : EOPNOTSUPP;
+  });
+}
+
+CM_EXPORT int rdma_get_remote_ece(rdma_cm_id* pointer, ibv_ece* ece) {
+  return IdCall(pointer, [&](Id& id) -> int {
+    if (ece == nullptr) return EINVAL;
+    std::lock_guard<std::mutex> lock(id.mutex);
+    *ece = id.remote_ece;
+    return 0;
+  });
+}
+
+}  // namespace librdmacm

@@ -1,0 +1,207 @@
+// rdma_create_qp(3), rdma_create_srq(3) and their ends, with the protection
+// domain and the completion queues that the application leaves to us.
+#include "verbs_api/librdmacm/queue_pair.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "verbs_api/librdmacm/devices.h"
+
+namespace librdmacm {
+namespace {
+
+// A completion queue with its channel, whose context is the id
+// (rdma_get_send_comp looks at that).
+int CreateCq(Id& id, uint32_t entries, ibv_comp_channel** channel,
+             ibv_cq** cq) {
+  *channel = ibv_create_comp_channel(id.part.verbs);
+  if (*channel == nullptr) return errno;
+  *cq = ibv_create_cq(id.part.verbs, static_cast<int>(std::max(entries, 1u)),
+                      &id.part, *channel, 0);
+  if (*cq != nullptr) return 0;
+  const int error = errno;
+  ibv_destroy_comp_channel(*channel);
+  *channel = nullptr;
+  return error;
+}
+
+void DestroyCq(ibv_comp_channel** channel, ibv_cq** cq) {
+  if (*cq != nullptr) ibv_destroy_cq(*cq);
+  if (*channel != nullptr) ibv_destroy_comp_channel(*channel);
+  *cq = nullptr;
+  *channel = nullptr;
+}
+
+void DestroyCqs(Id& id) {
+  if (id.owns_send_cq) DestroyCq(&id.part.send_cq_channel, &id.part.send_cq);
+  if (id.owns_recv_cq) DestroyCq(&id.part.recv_cq_channel, &id.part.recv_cq);
+  id.owns_send_cq = id.owns_recv_cq = false;
+}
+
+// Those that `*attr` and the id do not have yet.
+int CreateCqs(Id& id, ibv_qp_init_attr_ex* attr) {
+  if (attr->send_cq == nullptr && id.part.send_cq == nullptr) {
+    if (const int error =
+            CreateCq(id, attr->cap.max_send_wr, &id.part.send_cq_channel,
+                     &id.part.send_cq)) {
+      return error;
+    }
+    id.owns_send_cq = true;
+  }
+  if (attr->recv_cq == nullptr && id.part.recv_cq == nullptr) {
+    if (const int error =
+            CreateCq(id, attr->cap.max_recv_wr, &id.part.recv_cq_channel,
+                     &id.part.recv_cq)) {
+      return error;
+    }
+    id.owns_recv_cq = true;
+  }
+  if (attr->send_cq == nullptr) attr->send_cq = id.part.send_cq;
+  if (attr->recv_cq == nullptr) attr->recv_cq = id.part.recv_cq;
+  return 0;
+}
+
+// A connected one to INIT, so that receives may be posted; one of datagrams to
+// RTS.
+int Prepare(Id& id, ibv_qp* qp) {
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    ibv_qp_attr attr = {};
+    attr.qp_state = state;
+    int mask = 0;
+    {
+      std::lock_guard<std::mutex> lock(id.mutex);
+      if (const int error = QpAttributes(id, &attr, &mask)) return error;
+    }
+    if (const int error = ibv_modify_qp(qp, &attr, mask)) return error;
+    if (!id.is_datagram()) break;
+  }
+  return 0;
+}
+
+// The protection domain for `wanted` (may be null).
+int ChoosePd(Id& id, ibv_pd* wanted, ibv_pd** pd) {
+  if (id.part.verbs == nullptr) return EINVAL;  // not bound to a device
+  if (wanted != nullptr) {
+    *pd = wanted;
+    return wanted->context == id.part.verbs ? 0 : EINVAL;
+  }
+  *pd = id.part.pd != nullptr ? id.part.pd : DefaultPd(id.part.verbs);
+  return *pd != nullptr ? 0 : errno;
+}
+
+int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
+  if (attr == nullptr || id.part.qp != nullptr) return EINVAL;
+  const bool has_pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
+  ibv_pd* pd = nullptr;
+  if (const int error = ChoosePd(id, has_pd ? attr->pd : nullptr, &pd)) {
+    return error;
+  }
+  attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
+  attr->pd = pd;
+  if (const int error = CreateCqs(id, attr)) {
+    DestroyCqs(id);
+    return error;
+  }
+  if (attr->srq == nullptr) attr->srq = id.part.srq;
+  ibv_qp* const qp = ibv_create_qp_ex(id.part.verbs, attr);
+  if (qp == nullptr) {
+    const int error = errno;
+    DestroyCqs(id);
+    return error;
+  }
+  if (const int error = Prepare(id, qp)) {
+    ibv_destroy_qp(qp);
+    DestroyCqs(id);
+    return error;
+  }
+  id.part.pd = pd;
+  id.part.qp = qp;
+  return 0;
+}
+
+int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
+  if (attr == nullptr || id.part.srq != nullptr) return EINVAL;
+  const bool has_pd = (attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0;
+  ibv_pd* pd = nullptr;
+  if (const int error = ChoosePd(id, has_pd ? attr->pd : nullptr, &pd)) {
+    return error;
+  }
+  attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+  attr->pd = pd;
+  ibv_srq* const srq = ibv_create_srq_ex(id.part.verbs, attr);
+  if (srq == nullptr) return errno;
+  id.part.pd = pd;
+  id.part.srq = srq;
+  return 0;
+}
+
+}  // namespace
+
+int CreateQp(Id& id, ibv_pd* pd, ibv_qp_init_attr* attr) {
+  if (attr == nullptr) return EINVAL;
+  ibv_qp_init_attr_ex extended = {};
+  // The extended structure begins as the plain one does.
+  static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
+                offsetof(ibv_qp_init_attr, sq_sig_all));
+  constexpr size_t kCommon =
+      offsetof(ibv_qp_init_attr, sq_sig_all) + sizeof(attr->sq_sig_all);
+  std::memcpy(static_cast<void*>(&extended), attr, kCommon);
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+  extended.pd = pd;
+  const int error = CreateQpEx(id, &extended);
+  if (error == 0) std::memcpy(static_cast<void*>(attr), &extended, kCommon);
+  return error;
+}
+
+CM_EXPORT int rdma_create_qp(rdma_cm_id* pointer, ibv_pd* pd,
+                             ibv_qp_init_attr* attr) {
+  return IdCall(pointer, [&](Id& id) { return CreateQp(id, pd, attr); });
+}
+
+CM_EXPORT int rdma_create_qp_ex(rdma_cm_id* pointer,
+                                ibv_qp_init_attr_ex* attr) {
+  return IdCall(pointer, [&](Id& id) { return CreateQpEx(id, attr); });
+}
+
+CM_EXPORT void rdma_destroy_qp(rdma_cm_id* pointer) {
+  IdCall(pointer, [](Id& id) -> int {
+    if (id.part.qp == nullptr) return EINVAL;
+    ibv_destroy_qp(id.part.qp);
+    id.part.qp = nullptr;
+    DestroyCqs(id);
+    return 0;
+  });
+}
+
+CM_EXPORT int rdma_create_srq_ex(rdma_cm_id* pointer,
+                                 ibv_srq_init_attr_ex* attr) {
+  return IdCall(pointer, [&](Id& id) { return CreateSrqEx(id, attr); });
+}
+
+CM_EXPORT int rdma_create_srq(rdma_cm_id* pointer, ibv_pd* pd,
+                              ibv_srq_init_attr* attr) {
+  return IdCall(pointer, [&](Id& id) -> int {
+    if (attr == nullptr) return EINVAL;
+    ibv_srq_init_attr_ex extended = {};
+    extended.srq_context = attr->srq_context;
+    extended.attr = attr->attr;
+    extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+    extended.srq_type = IBV_SRQT_BASIC;
+    extended.pd = pd;
+    const int error = CreateSrqEx(id, &extended);
+    if (error == 0) attr->attr = extended.attr;
+    return error;
+  });
+}
+
+CM_EXPORT void rdma_destroy_srq(rdma_cm_id* pointer) {
+  IdCall(pointer, [](Id& id) -> int {
+    if (id.part.srq == nullptr) return EINVAL;
+    ibv_destroy_srq(id.part.srq);
+    id.part.srq = nullptr;
+    return 0;
+  });
+}
+
+}  // namespace librdmacm

@@ -1,0 +1,70 @@
+// rdma_resolve_route(3): on Ethernet a path is what the local port is, and what
+// the id's options ask for. Nobody is asked.
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "verbs_api/librdmacm/address.h"
+
+namespace librdmacm {
+namespace {
+
+// Of a path, one way, as a 5-bit exponent: 268 ms. It makes the time-outs of
+// connecting and of the queue pair; on Ethernet nobody knows a better one.
+constexpr uint8_t kPacketLifeTime = 16;
+
+// The only exact values; a selector of path records.
+constexpr uint8_t kExactly = 2;
+
+ibv_mtu ActiveMtu(ibv_context* verbs) {
+  ibv_port_attr port;
+  return ibv_query_port(verbs, kPort, &port) == 0 ? port.active_mtu
+                                                  : IBV_MTU_1024;
+}
+
+}  // namespace
+
+void ShowRoute(Id& id) {
+  ibv_sa_path_rec& path = id.path;
+  path = {};
+  path.dgid = id.part.route.addr.addr.ibaddr.dgid;
+  path.sgid = id.part.route.addr.addr.ibaddr.sgid;
+  path.flow_label = htonl(id.attributes.flow_label);
+  path.hop_limit = id.attributes.hop_limit;
+  path.traffic_class = id.attributes.traffic_class;
+  path.reversible = 1;
+  path.numb_path = 1;
+  path.pkey = htons(0xffff);
+  path.sl = id.attributes.sl;
+  path.mtu_selector = kExactly;
+  path.mtu = static_cast<uint8_t>(id.attributes.path_mtu);
+  path.rate_selector = kExactly;
+  path.rate = IBV_RATE_10_GBPS;
+  path.packet_life_time_selector = kExactly;
+  // What an ACK time-out is made of: there and back.
+  path.packet_life_time =
+      static_cast<uint8_t>(id.attributes.ack_timeout -
+                           std::min<uint8_t>(1, id.attributes.ack_timeout));
+  id.part.route.path_rec = &path;
+  id.part.route.num_paths = 1;
+}
+
+CM_EXPORT int rdma_resolve_route(rdma_cm_id* pointer, int /*timeout_ms*/) {
+  const int result = IdCall(pointer, [](Id& id) -> int {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.state != IdState::kAddrResolved) return EINVAL;
+    id.attributes.traffic_class = id.options.tos;
+    id.attributes.ack_timeout =
+        id.options.ack_timeout.value_or(kPacketLifeTime + 1);
+    id.attributes.path_mtu = ActiveMtu(id.part.verbs);
+    ShowRoute(id);
+    id.state = IdState::kRouteResolved;
+    id.Push(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return 0;
+  });
+  return result != 0 ? result : Complete(pointer);
+}
+
+}  // namespace librdmacm

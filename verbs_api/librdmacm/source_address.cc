@@ -1,0 +1,62 @@
+#include "verbs_api/librdmacm/source_address.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "rxe_user/base/unique_fd.h"
+
+namespace librdmacm {
+namespace {
+
+int Bind(int fd, EndpointAddress address) {
+  address.port = 0;
+  sockaddr_storage storage;
+  ToSockaddr(address, &storage);
+  return bind(fd, reinterpret_cast<sockaddr*>(&storage),
+              SockaddrLength(address.family)) == 0
+             ? 0
+             : errno;
+}
+
+rxe_user::UniqueFd UdpSocket(sa_family_t family) {
+  return rxe_user::UniqueFd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+}
+
+}  // namespace
+
+int FindSource(const EndpointAddress& destination,
+               const EndpointAddress& wanted, EndpointAddress* source) {
+  const rxe_user::UniqueFd fd = UdpSocket(destination.family);
+  if (!fd.valid()) return errno;
+  if (!wanted.is_wildcard()) {
+    if (const int error = Bind(fd.get(), wanted)) return error;
+  }
+  EndpointAddress there = destination;
+  // connect(2) wants some port; nothing is sent.
+  if (there.port == 0) there.port = 1;
+  sockaddr_storage storage;
+  ToSockaddr(there, &storage);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&storage),
+              SockaddrLength(there.family)) != 0) {
+    return errno;
+  }
+  socklen_t length = sizeof(storage);
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &length) !=
+      0) {
+    return errno;
+  }
+  if (const int error =
+          FromSockaddr(reinterpret_cast<sockaddr*>(&storage), source)) {
+    return error;
+  }
+  source->port = 0;
+  return 0;
+}
+
+int CheckLocal(const EndpointAddress& address) {
+  const rxe_user::UniqueFd fd = UdpSocket(address.family);
+  return fd.valid() ? Bind(fd.get(), address) : errno;
+}
+
+}  // namespace librdmacm

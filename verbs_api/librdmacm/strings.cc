@@ -1,0 +1,34 @@
+// rdma_event_str(3).
+#include <rdma/rdma_cma.h>
+
+#include "verbs_api/librdmacm/abi.h"
+
+namespace librdmacm {
+
+CM_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
+#define NAME(name) \
+  case name:       \
+    return #name
+  switch (event) {
+    NAME(RDMA_CM_EVENT_ADDR_RESOLVED);
+    NAME(RDMA_CM_EVENT_ADDR_ERROR);
+    NAME(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    NAME(RDMA_CM_EVENT_ROUTE_ERROR);
+    NAME(RDMA_CM_EVENT_CONNECT_REQUEST);
+    NAME(RDMA_CM_EVENT_CONNECT_RESPONSE);
+    NAME(RDMA_CM_EVENT_CONNECT_ERROR);
+    NAME(RDMA_CM_EVENT_UNREACHABLE);
+    NAME(RDMA_CM_EVENT_REJECTED);
+    NAME(RDMA_CM_EVENT_ESTABLISHED);
+    NAME(RDMA_CM_EVENT_DISCONNECTED);
+    NAME(RDMA_CM_EVENT_DEVICE_REMOVAL);
+    NAME(RDMA_CM_EVENT_MULTICAST_JOIN);
+    NAME(RDMA_CM_EVENT_MULTICAST_ERROR);
+    NAME(RDMA_CM_EVENT_ADDR_CHANGE);
+    NAME(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+  }
+#undef NAME
+  return "UNKNOWN EVENT";
+}
+
+}  // namespace librdmacm
