@@ -384,6 +384,11 @@ TEST_F(IdTest, QueuePairsGetWhatTheApplicationLeavesOut) {
   EXPECT_NE(id->recv_cq_channel, nullptr);
   EXPECT_EQ(id->send_cq->cq_context, id);
   EXPECT_EQ(id->qp->state, IBV_QPS_INIT);
+  // Room for what the SGE of a request would take, though none was asked for.
+  ibv_qp_attr attr;
+  ibv_qp_init_attr init;
+  ASSERT_EQ(ibv_query_qp(id->qp, &attr, IBV_QP_CAP, &init), 0);
+  EXPECT_GE(init.cap.max_inline_data, sizeof(ibv_sge));
   ibv_qp_init_attr again = {};
   EXPECT_EQ(rdma_create_qp(id, nullptr, &again), -1);
   EXPECT_EQ(errno, EINVAL);

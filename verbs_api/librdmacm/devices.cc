@@ -34,12 +34,17 @@ Devices& All() {
   return *devices;
 }
 
+// Drops what a child of fork() has inherited. `devices.mutex` is held.
+void ForgetInherited(Devices& devices) {
+  if (devices.owner == getpid()) return;
+  devices.opened.clear();
+  devices.owner = getpid();
+}
+
+// Reads the list of devices, which takes its time, and opens the new ones.
 // `devices.mutex` is held.
 std::vector<ibv_context*> Open(Devices& devices) {
-  if (devices.owner != getpid()) {
-    devices.opened.clear();
-    devices.owner = getpid();
-  }
+  ForgetInherited(devices);
   int count = 0;
   const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> list(
       ibv_get_device_list(&count), &ibv_free_device_list);
@@ -52,7 +57,7 @@ std::vector<ibv_context*> Open(Devices& devices) {
     }
     if (opened.verbs != nullptr) out.push_back(opened.verbs);
   }
-  if (out.empty() && count == 0) errno = ENODEV;
+  if (count == 0) errno = ENODEV;
   return out;
 }
 
@@ -60,7 +65,9 @@ std::vector<ibv_context*> Open(Devices& devices) {
 std::optional<uint8_t> GidIndex(ibv_context* verbs,
                                 const rxe_user::LocalAddress& local) {
   ibv_port_attr port;
-  if (ibv_query_port(verbs, kPort, &port) != 0) return std::nullopt;
+  if (verbs == nullptr || ibv_query_port(verbs, kPort, &port) != 0) {
+    return std::nullopt;
+  }
   std::vector<ibv_gid_entry> table(port.gid_tbl_len);
   const ssize_t count =
       ibv_query_gid_table(verbs, table.data(), table.size(), 0);
@@ -86,8 +93,15 @@ std::vector<ibv_context*> OpenDevices() {
 std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   Devices& devices = All();
   std::lock_guard<std::mutex> lock(devices.mutex);
+  ForgetInherited(devices);
+  // Most often it is one that is open already.
+  for (const auto& [device, opened] : devices.opened) {
+    if (const auto index = GidIndex(opened.verbs, local)) {
+      return DeviceAddress{.verbs = opened.verbs, .gid_index = *index};
+    }
+  }
   for (ibv_context* verbs : Open(devices)) {
-    if (const std::optional<uint8_t> index = GidIndex(verbs, local)) {
+    if (const auto index = GidIndex(verbs, local)) {
       return DeviceAddress{.verbs = verbs, .gid_index = *index};
     }
   }

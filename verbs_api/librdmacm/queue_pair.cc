@@ -2,6 +2,7 @@
 // domain and the completion queues that the application leaves to us.
 #include "verbs_api/librdmacm/queue_pair.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -104,6 +105,12 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
     return error;
   }
   if (attr->srq == nullptr) attr->srq = id.part.srq;
+  // What is asked for is the least. Other devices have room for inline data
+  // where the SGEs of a request would stand, and programs that ask for none
+  // (rdma_xclient) send some.
+  attr->cap.max_inline_data = std::max<uint32_t>(
+      attr->cap.max_inline_data,
+      std::max(attr->cap.max_send_sge, 1u) * sizeof(ibv_sge));
   ibv_qp* const qp = ibv_create_qp_ex(id.part.verbs, attr);
   if (qp == nullptr) {
     const int error = errno;
