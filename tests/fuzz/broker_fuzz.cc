@@ -11,9 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -29,6 +31,8 @@
 #include "rxe_user/broker/udp.h"
 #include "rxe_user/testing/net_namespace.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "transport/cm/mad_packet.h"
+#include "wire/mad.h"
 
 namespace fuzz {
 namespace {
@@ -46,6 +50,7 @@ using rxe_user::broker::Open;
 using rxe_user::broker::OpenReply;
 using rxe_user::broker::RawClient;
 using rxe_user::broker::Refusal;
+using rxe_user::broker::Reserve;
 using rxe_user::broker::Restore;
 using rxe_user::broker::RestoreEnd;
 using rxe_user::broker::Send;
@@ -54,6 +59,7 @@ using rxe_user::broker::Server;
 using rxe_user::broker::Sharing;
 using rxe_user::broker::StrayHead;
 using rxe_user::broker::Type;
+using rxe_user::broker::Unreserve;
 
 constexpr int kMaxSteps = 40;
 constexpr size_t kClients = 4;
@@ -216,8 +222,7 @@ class Run {
         StrayHead head;
         head.length = input_.Byte();
         head.source[0] = input_.Byte();
-        SendParts(talker, head);
-        return;
+        return head.source[0] & 1 ? SendMad(talker) : SendParts(talker, head);
       }
       case 10:
         return SendGarbage(talker);
@@ -228,11 +233,30 @@ class Run {
       case 13:
         return Receive(talker);
       case 14:
-        if (!talker.lent.empty()) talker.lent.pop_back();
-        return;
+        return ReserveOrNot(talker);
       case 15:
         return MisuseLent(talker);
     }
+  }
+
+  void ReserveOrNot(Talker& talker) {
+    if (input_.Below(3) == 0) {
+      Unreserve unreserve;
+      unreserve.token = input_.Below(4);
+      Send(talker.connection->get(), unreserve);
+      return;
+    }
+    Reserve reserve;
+    reserve.token = input_.Below(4);
+    reserve.sequence = input_.Byte();
+    reserve.service.service_id = input_.Below(3);
+    if (input_.Byte() & 1) reserve.service.mask = input_.Byte();
+    reserve.service.local = AnyAddress(input_);
+    const uint8_t flags = input_.Byte();
+    reserve.service.ipv6_only = flags & 3;
+    reserve.service.reuse = flags >> 2 & 3;
+    reserve.service.listening = flags >> 4 & 3;
+    Send(talker.connection->get(), reserve);
   }
 
   void SendHello(Talker& talker, uint32_t slot) {
@@ -250,9 +274,36 @@ class Run {
     SendRecord(talker.connection->get(), parts);
   }
 
+  // Says that it has received something for queue pair 1, with a good ICRC.
+  void SendMad(Talker& talker) {
+    const wire::IpAddress address = Loopback().address;
+    std::array<uint8_t, wire::kMadSize> mad{};
+    const auto bytes = input_.Bytes(mad.size());
+    std::copy(bytes.begin(), bytes.end(), mad.begin());
+    wire::EmitMadHeader(
+        {.management_class = wire::kMadClassCm,
+         .class_version = wire::kCmClassVersion,
+         .method = wire::kMadMethodSend,
+         .attribute_id = static_cast<uint16_t>(0x10 + input_.Below(12))},
+        mad.data());
+    std::array<uint8_t, transport::cm::kMadPacketSize> packet;
+    transport::cm::EmitMadPacket(
+        {.source = address, .destination = address, .source_port = 0xc000}, 0,
+        mad, packet);
+    StrayHead head;
+    std::memcpy(head.source, address.bytes.data(), sizeof(head.source));
+    std::memcpy(head.destination, address.bytes.data(),
+                sizeof(head.destination));
+    head.source_port = 0xc000;
+    head.length = static_cast<uint32_t>(packet.size());
+    const std::span<const uint8_t> parts[] = {
+        {reinterpret_cast<const uint8_t*>(&head), sizeof(head)}, packet};
+    SendRecord(talker.connection->get(), parts);
+  }
+
   void SendGarbage(Talker& talker) {
     Header header;
-    header.type = static_cast<Type>(input_.Below(10));
+    header.type = static_cast<Type>(input_.Below(13));
     if (input_.Byte() & 1) header.version = input_.Byte();
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&header), sizeof(header)},

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "tests/golden/golden_files.h"
+#include "transport/cm/connection_manager.h"
+#include "transport/cm/mad_packet.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
 #include "wire/rdma_cm.h"
@@ -100,6 +102,51 @@ TEST_P(CmCaptureTest, EveryMessageIsRebuiltToTheSameBytes) {
     EXPECT_EQ(Rebuild(view), mad)
         << "MAD " << number << ": " << wire::CmAttributeName(view.attribute());
   }
+}
+
+// Our queue pair 1 takes what was sent to another's, and every request is one
+// for who listens.
+TEST_P(CmCaptureTest, QueuePairOneTakesEveryPacket) {
+  class Random : public transport::cm::RandomSource {
+    uint32_t Next32() override { return ++last_; }
+    uint32_t last_ = 0;
+  } random;
+  transport::cm::ConnectionManager manager({}, &random);
+  transport::cm::ListenerId listener = 0;
+  manager.Listen({.mask = 0, .local = {}}, &listener);
+  size_t requests = 0;
+  for (const CapturedFrame& captured : ReadCapture(GetParam())) {
+    wire::Frame frame;
+    if (wire::DecodeFrame(captured.link_type, captured.bytes, &frame) !=
+            wire::FrameKind::kUdp ||
+        !frame.headers.is_rocev2() || frame.is_truncated() ||
+        wire::PeekDestQpn(frame.udp_payload) != wire::kGsiQpn) {
+      continue;
+    }
+    std::span<const uint8_t> mad;
+    ASSERT_EQ(
+        transport::cm::ParseMadPacket({.source = frame.headers.src,
+                                       .destination = frame.headers.dst,
+                                       .source_port = frame.headers.src_port},
+                                      frame.udp_payload, &mad),
+        transport::cm::MadPacketError::kOk)
+        << captured.number;
+    manager.OnMad(
+        {.local = frame.headers.dst, .remote = frame.headers.src, .bytes = mad},
+        captured.time_ns);
+    wire::CmView view;
+    ASSERT_EQ(wire::CmView::Parse(mad, &view), wire::CmParseError::kOk);
+    requests += view.attribute() == CmAttribute::kReq ||
+                view.attribute() == CmAttribute::kSidrReq;
+  }
+  size_t events = 0;
+  transport::cm::Event event;
+  while (manager.PollEvent(&event)) {
+    events += event.kind == transport::cm::EventKind::kRequest ||
+              event.kind == transport::cm::EventKind::kServiceRequest;
+  }
+  EXPECT_EQ(events + manager.counters().duplicates, requests);
+  EXPECT_EQ(manager.counters().malformed, 0u);
 }
 
 // The header that the RDMA CM puts before the private data, likewise.

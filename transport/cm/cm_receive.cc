@@ -119,7 +119,7 @@ void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
 }
 
 bool ConnectionManager::HasRoom(Listener& listener,
-                                const wire::IpAddress& remote) {
+                                const wire::IpAddress& remote, Time now) {
   if (listener.waiting >= listener.options.backlog) {
     ++counters_.backlog_full;
     return false;
@@ -137,7 +137,10 @@ bool ConnectionManager::HasRoom(Listener& listener,
   }
   ++counters_.half_open_given_up;
   Connection& oldest = *Find(silent_.begin()->second);
-  SendTimeoutRej(oldest, CmAnswered::kOther);
+  KeepTimeoutRej(oldest, CmAnswered::kOther);
+  if (MayReplyAgain(oldest.remote, now)) {
+    Queue(oldest.local, oldest.remote, oldest.sent);
+  }
   Emit(EventKind::kUnreachable, oldest, nullptr);
   End(oldest);
   return true;
@@ -152,7 +155,7 @@ void ConnectionManager::OnNewReq(const IncomingMad& in, const wire::CmView& mad,
                      CmRejectReason::kInvalidServiceId, now);
   }
   // The peer asks again, by when there may be room.
-  if (!HasRoom(*listener, in.remote)) return;
+  if (!HasRoom(*listener, in.remote, now)) return;
   Connection& c = New(in.local, in.remote, now);
   c.listener = listener->id;
   c.transaction_id = mad.transaction_id();

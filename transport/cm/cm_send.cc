@@ -33,6 +33,12 @@ void ConnectionManager::SendMra(Connection& c) {
 
 void ConnectionManager::SendRej(Connection& c, wire::CmAnswered answered,
                                 const RejectOptions& options) {
+  KeepRej(c, answered, options);
+  Queue(c.local, c.remote, c.sent);
+}
+
+void ConnectionManager::KeepRej(Connection& c, wire::CmAnswered answered,
+                                const RejectOptions& options) {
   wire::CmRej rej = {
       .local_comm_id = c.id,
       .remote_comm_id = c.remote_comm_id,
@@ -41,14 +47,20 @@ void ConnectionManager::SendRej(Connection& c, wire::CmAnswered answered,
       .reason = options.reason};
   FillData(options.additional_info, &rej.additional_info);
   FillData(options.private_data, &rej.private_data);
-  Send(c, c.transaction_id, rej);
+  Keep(c, c.transaction_id, rej);
 }
 
 void ConnectionManager::SendTimeoutRej(Connection& c,
                                        wire::CmAnswered answered) {
+  KeepTimeoutRej(c, answered);
+  Queue(c.local, c.remote, c.sent);
+}
+
+void ConnectionManager::KeepTimeoutRej(Connection& c,
+                                       wire::CmAnswered answered) {
   uint8_t guid[8];
   wire::StoreBe64(guid, c.local_ca_guid);
-  SendRej(c, answered,
+  KeepRej(c, answered,
           {.reason = wire::CmRejectReason::kTimeout,
            .additional_info = guid,
            .private_data = {}});
@@ -81,6 +93,12 @@ void ConnectionManager::StartRetries(Connection& c, Time now) {
 
 bool ConnectionManager::MayAnswer(const wire::IpAddress& remote, Time now) {
   if (answers_.Allow(remote, now)) return true;
+  ++counters_.answers_limited;
+  return false;
+}
+
+bool ConnectionManager::MayReplyAgain(const wire::IpAddress& remote, Time now) {
+  if (replies_again_.Allow(remote, now)) return true;
   ++counters_.answers_limited;
   return false;
 }

@@ -71,7 +71,7 @@ void ConnectionManager::OnSidrReq(const IncomingMad& in,
     return AnswerSidr(in, req, mad.transaction_id(),
                       wire::CmSidrStatus::kInvalidServiceId, now);
   }
-  if (!HasRoom(*listener, in.remote)) return;
+  if (!HasRoom(*listener, in.remote, now)) return;
   Connection& c = New(in.local, in.remote, now);
   c.listener = listener->id;
   c.transaction_id = mad.transaction_id();

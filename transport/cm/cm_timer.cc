@@ -20,8 +20,12 @@ void ConnectionManager::OnDeadline(Connection& c, Time now) {
   --c.retries_left;
   if (c.state == State::kRepWait) Enter(c, State::kReqSent);
   if (c.state == State::kRtuWait) Enter(c, State::kRepSent);
-  if (c.state == State::kRepSent) silent_.insert({c.started, c.id});
-  SendAgain(c);
+  bool may = true;
+  if (c.state == State::kRepSent) {
+    silent_.insert({c.started, c.id});
+    may = MayReplyAgain(c.remote, now);
+  }
+  if (may) SendAgain(c);
   SetDeadline(c, now + c.wait);
 }
 
@@ -34,7 +38,8 @@ void ConnectionManager::GiveUp(Connection& c, Time now) {
       return End(c);
     case State::kRepSent:
     case State::kRtuWait:
-      SendTimeoutRej(c, wire::CmAnswered::kOther);
+      KeepTimeoutRej(c, wire::CmAnswered::kOther);
+      if (MayReplyAgain(c.remote, now)) Queue(c.local, c.remote, c.sent);
       Emit(EventKind::kUnreachable, c, nullptr);
       return EnterTimeWait(c, c.time_wait, now);
     case State::kDreqSent:

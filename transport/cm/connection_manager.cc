@@ -24,7 +24,10 @@ ConnectionManager::ConnectionManager(const Config& config, RandomSource* random)
     : config_(config),
       random_(random),
       answers_(uint64_t{random->Next32()} << 32 | random->Next32(),
-               config.answers_per_second, config.answer_burst) {}
+               config.answers_per_second, config.answer_burst),
+      replies_again_(uint64_t{random->Next32()} << 32 | random->Next32(),
+                     config.replies_again_per_second,
+                     config.replies_again_burst) {}
 
 Connection* ConnectionManager::Find(CmId id) const {
   const auto found = connections_.find(id);

@@ -130,14 +130,20 @@ class ConnectionManager {
   // --- cm_send.cc
   void Queue(const wire::IpAddress& local, const wire::IpAddress& remote,
              const Mad& mad);
-  // Sends, and keeps for duplicates.
+  // For duplicates, and to be sent again.
+  template <typename M>
+  void Keep(Connection& c, uint64_t transaction_id, const M& message);
+  // Sends, and keeps.
   template <typename M>
   void Send(Connection& c, uint64_t transaction_id, const M& message);
   void SendAgain(Connection& c);
   void SendMra(Connection& c);
   void SendRej(Connection& c, wire::CmAnswered answered,
                const RejectOptions& options);
+  void KeepRej(Connection& c, wire::CmAnswered answered,
+               const RejectOptions& options);
   // With reason kTimeout and the CA GUID by which the peer finds it.
+  void KeepTimeoutRej(Connection& c, wire::CmAnswered answered);
   void SendTimeoutRej(Connection& c, wire::CmAnswered answered);
   void SendDrep(Connection& c, std::span<const uint8_t> private_data);
   void SendDreq(Connection& c, std::span<const uint8_t> private_data, Time now);
@@ -145,6 +151,8 @@ class ConnectionManager {
   void StartRetries(Connection& c, Time now);
   // Answers to what belongs to no connection: limited.
   bool MayAnswer(const wire::IpAddress& remote, Time now);
+  // What was asked for once, sent to a peer that has been silent since.
+  bool MayReplyAgain(const wire::IpAddress& remote, Time now);
   void AnswerRej(const IncomingMad& in, const wire::CmView& mad,
                  wire::CmAnswered answered, wire::CmRejectReason reason,
                  Time now);
@@ -170,7 +178,7 @@ class ConnectionManager {
   void OnDrep(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnLap(const IncomingMad& in, const wire::CmView& mad);
   // Whether one more request may be kept; gives up an older one if need be.
-  bool HasRoom(Listener& listener, const wire::IpAddress& remote);
+  bool HasRoom(Listener& listener, const wire::IpAddress& remote, Time now);
 
   // --- cm_sidr.cc
   void OnSidrReq(const IncomingMad& in, const wire::CmView& mad, Time now);
@@ -186,6 +194,7 @@ class ConnectionManager {
   const Config config_;
   RandomSource* const random_;
   AnswerLimit answers_;
+  AnswerLimit replies_again_;
   Listeners listeners_;
   std::map<CmId, std::unique_ptr<Connection>> connections_;
   std::map<RemoteKey, CmId> by_remote_id_;
@@ -214,11 +223,17 @@ bool FillData(std::span<const uint8_t> from, std::array<uint8_t, kSize>* to) {
 }
 
 template <typename M>
-void ConnectionManager::Send(Connection& c, uint64_t transaction_id,
+void ConnectionManager::Keep(Connection& c, uint64_t transaction_id,
                              const M& message) {
   wire::EmitCm({.id = transaction_id}, message, c.sent);
   c.has_sent = true;
   c.sent_attribute = M::kAttribute;
+}
+
+template <typename M>
+void ConnectionManager::Send(Connection& c, uint64_t transaction_id,
+                             const M& message) {
+  Keep(c, transaction_id, message);
   Queue(c.local, c.remote, c.sent);
 }
 

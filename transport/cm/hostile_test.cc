@@ -88,6 +88,28 @@ TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
   EXPECT_EQ(b->counters().answers_limited, 9'995u);
 }
 
+// Who accepts what is forged sends to whom it names once for each REQ, and
+// little more.
+TEST(CapsTest, AcceptedForgeriesAreNotMultiplied) {
+  constexpr uint32_t kForged = 500;
+  TestHost b(2, {.replies_again_per_second = 10, .replies_again_burst = 20});
+  TestHost a(1);
+  b.Listen(TestHost::kService, kForged);
+  for (uint32_t qpn = 1; qpn <= kForged; ++qpn) {
+    a.Connect(b, qpn, 0);
+    a.SendTo(b, 0);
+    b.Accept(b.NextEvent()->id, 0x1000 + qpn, 0);
+  }
+  Time now = 0;
+  while (b->NextTimeout() != kNever) {
+    now = b->NextTimeout();
+    b->OnTimer(now);
+  }
+  EXPECT_EQ(b->half_open(), 0u);
+  EXPECT_LE(b->counters().sent, kForged + 20 + 10 * (now / kSecond + 1));
+  EXPECT_GE(b->counters().sent, kForged + 20);
+}
+
 TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
   TestHost b(2, {.max_half_open = 10});
   TestHost a(1);

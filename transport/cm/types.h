@@ -174,6 +174,11 @@ struct Config {
   // Answers to an address about what we know nothing of.
   uint32_t answers_per_second = 1000;
   uint32_t answer_burst = 200;
+  // What is sent to an address by time-outs for connections that it has asked
+  // for and then been silent about: REPs again, and the REJs that end them. A
+  // REQ may be forged.
+  uint32_t replies_again_per_second = 100;
+  uint32_t replies_again_burst = 400;
 };
 
 // Everything that was received ends in one of these or in a state's change.
