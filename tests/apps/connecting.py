@@ -1,0 +1,85 @@
+"""Programs that connect by the RDMA CM: those of rdmacm-utils.
+
+Nothing outside of a program shows that it listens, so a client that is refused
+because nobody does yet is started again, as long as the server is there.
+"""
+
+import re
+import time
+from dataclasses import dataclass
+
+import places
+from places import Failure
+
+NOBODY_LISTENS = re.compile(
+    r"RDMA_CM_EVENT_REJECTED.*\b8\b|RDMA_CM_EVENT_UNREACHABLE.*\b1\b|"
+    r"[Cc]onnection refused")
+
+
+@dataclass(frozen=True)
+class CmCell:
+    """A server and a client. In their options @ is the server's address."""
+
+    server: str
+    client: str
+    endless: bool = False  # the server goes on after its client
+    ipv4_only: bool = False
+
+    def __str__(self):
+        return self.client
+
+
+def core_cells():
+    """What every environment runs."""
+    return [CmCell("rping -s -a @ -C 100 -S 65535 -v -V",
+                   "rping -c -a @ -C 100 -S 65535 -v -V")]
+
+
+def every_cell():
+    return [
+        CmCell("rping -s -a @ -C 1000 -S 65535 -v",
+               "rping -c -a @ -C 1000 -S 65535 -v"),
+        CmCell("rping -s -a @ -P", "rping -c -a @ -C 100", endless=True),
+        CmCell("rping -s -a @ -q -C 100", "rping -c -a @ -q -C 100"),
+        CmCell("ucmatose -b @", "ucmatose -s @"),
+        CmCell("ucmatose -b @ -c 100 -C 20 -S 5000 -m",
+               "ucmatose -s @ -c 100 -C 20 -S 5000 -m"),
+        CmCell("ucmatose -b @ -P ib", "ucmatose -s @ -P ib"),
+        CmCell("udaddy -b @ -C 20 -S 1000", "udaddy -s @ -C 20 -S 1000"),
+        CmCell("udaddy -b @ -c 20", "udaddy -s @ -c 20"),
+        CmCell("rdma_server -s @", "rdma_client -s @"),
+        CmCell("rdma_xserver", "rdma_xclient -s @", ipv4_only=True),
+        CmCell("cmtime -b @", "cmtime -s @ -c 1000", endless=True),
+    ]
+
+
+def run(runner, place, how, cell):
+    """Runs server and client of one cell."""
+    ipv4 = how.family == 4 or cell.ipv4_only
+    address = place.server.ipv4 if ipv4 else place.server.ipv6
+
+    def argv(line):
+        return [address if word == "@" else word for word in line.split()]
+
+    server = runner.start(place.server, how, argv(cell.server))
+    try:
+        end_time = time.monotonic() + places.LIMIT
+        while True:
+            client = runner.start(place.client, how, argv(cell.client))
+            try:
+                places.finish(client, "the client")
+                break
+            except Failure as e:
+                if (not NOBODY_LISTENS.search(str(e)) or
+                        server.poll() is not None or
+                        time.monotonic() > end_time):
+                    raise
+                time.sleep(0.05)
+            finally:
+                places.end(client)
+        if not cell.endless:
+            places.finish(server, "the server")
+    except Failure as e:
+        raise Failure(f"{e}\nthe server {places.last_words(server)}") from e
+    finally:
+        places.end(server)
