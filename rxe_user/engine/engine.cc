@@ -166,6 +166,18 @@ absl::Status EngineImpl::OpenAddress(const wire::IpAddress& local) {
   return OpenAddressLocked(OnInterface(local, device_->ifindex));
 }
 
+absl::Status EngineImpl::JoinGroup(uint32_t qpn, const wire::IpAddress& group) {
+  if (!alive_) return ForkedStatus();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return At(LaneOf(qpn)).JoinGroup(group, device_->ifindex);
+}
+
+void EngineImpl::LeaveGroup(uint32_t qpn, const wire::IpAddress& group) {
+  if (!alive_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  At(LaneOf(qpn)).LeaveGroup(group);
+}
+
 // --- Numbers.
 
 absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {

@@ -21,6 +21,10 @@ namespace rxe_user {
 // that they stay sparse and rest before they are used again.
 inline constexpr uint32_t kMaxOpenQueuePairs = 32768;
 
+// Multicast groups of an engine at once: each has a socket for each lane that
+// is in it.
+inline constexpr size_t kMaxGroups = 64;
+
 class Engine {
  public:
   // The engine of `device`, made when new. Cheap: sockets, slot and threads
@@ -52,6 +56,14 @@ class Engine {
   // each lane (an address may have come up after the first queue pair). May
   // block for the port broker's answer: not to be called with a lane locked.
   virtual absl::Status OpenAddress(const wire::IpAddress& local) = 0;
+
+  // The lane of `qpn` receives what comes to the multicast group on the
+  // device's interface, which joins it; until as many calls of Leave. Errors:
+  // kResourceExhausted (kMaxGroups are there), what the system refused. Not to
+  // be called with a lane locked.
+  virtual absl::Status JoinGroup(uint32_t qpn,
+                                 const wire::IpAddress& group) = 0;
+  virtual void LeaveGroup(uint32_t qpn, const wire::IpAddress& group) = 0;
 
   // The UDP source port for a flow of `local_qpn`, one of ours: that of its
   // lane's transmit sockets which is chosen by `flow_label` when it is not 0,

@@ -40,6 +40,8 @@ class EngineImpl final : public Engine {
   int lane_count() const override { return static_cast<int>(lanes_.size()); }
   LaneImpl& lane(int index) override { return At(index).lane(); }
   absl::Status OpenAddress(const wire::IpAddress& local) override;
+  absl::Status JoinGroup(uint32_t qpn, const wire::IpAddress& group) override;
+  void LeaveGroup(uint32_t qpn, const wire::IpAddress& group) override;
   absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
                                       uint32_t flow_label, uint32_t local_qpn,
                                       uint32_t remote_qpn) override;

@@ -5,6 +5,9 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/settings.h"
+#include "rxe_user/engine/engine.h"
+#include "rxe_user/ports/udp_socket.h"
+#include "wire/headers.h"
 
 namespace rxe_user {
 
@@ -29,6 +32,33 @@ absl::Status EngineLane::OpenAddress(const LocalAddress& local) {
   return status;
 }
 
+absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
+                                   uint32_t ifindex) {
+  if (const auto it = groups_.find(group); it != groups_.end()) {
+    ++it->second;
+    return absl::OkStatus();
+  }
+  if (groups_.size() == kMaxGroups) {
+    return absl::ResourceExhaustedError(
+        "a device is in at most 64 multicast groups in a process");
+  }
+  absl::StatusOr<int> fd = OpenGroup(group, ifindex);
+  if (!fd.ok()) return fd.status();
+  absl::Status status = lane_.port()->AddReceiver({group, 0}, *fd);
+  if (!status.ok()) return status;
+  lane_.SocketAdded(*fd);
+  groups_.emplace(group, 1);
+  return absl::OkStatus();
+}
+
+void EngineLane::LeaveGroup(const wire::IpAddress& group) {
+  const auto it = groups_.find(group);
+  if (it == groups_.end() || --it->second > 0) return;
+  groups_.erase(it);
+  const Lane::Guard guard(lane_);
+  lane_.port()->RemoveReceiver(group);
+}
+
 absl::Status EngineLane::StartHelper() { return helper_->Start(); }
 
 void EngineLane::Open() {
@@ -43,9 +73,13 @@ void EngineLane::Close() {
 }
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
-  const std::optional<uint16_t> number = numbers_.Allocate();
-  if (!number.has_value()) return std::nullopt;
-  return MakeQpn(slot_->number(), *number);
+  for (;;) {
+    const std::optional<uint16_t> number = numbers_.Allocate();
+    if (!number.has_value()) return std::nullopt;
+    const uint32_t qpn = MakeQpn(slot_->number(), *number);
+    // That one stays taken.
+    if (qpn != wire::kMulticastQpn) return qpn;
+  }
 }
 
 void EngineLane::ReleaseQpn(uint32_t qpn) { numbers_.Release(NumberOf(qpn)); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/broker/slot.h"
@@ -31,6 +32,9 @@ class EngineLane {
   // Makes sure that `local` has its socket. Also later on, then not with the
   // lane locked.
   absl::Status OpenAddress(const LocalAddress& local);
+  // As those of Engine, for this lane.
+  absl::Status JoinGroup(const wire::IpAddress& group, uint32_t ifindex);
+  void LeaveGroup(const wire::IpAddress& group);
   absl::Status StartHelper();
   // The last: from now on threads may wait on the sockets, and count on them.
   void Open();
@@ -64,6 +68,8 @@ class EngineLane {
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<Port> port_;  // the lane's once that is open
   std::unique_ptr<HelperThread> helper_;
+  // How often each was joined and not left.
+  absl::flat_hash_map<wire::IpAddress, int> groups_;
   bool locked_for_fork_ = false;  // only between fork's handlers
 };
 

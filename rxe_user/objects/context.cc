@@ -128,7 +128,12 @@ int Context::ResolveAddress(transport::AddressVector* av) {
   }
   // Programs give 0 or 1 here and mean "as far as it takes": the kernel, too,
   // puts the route's value in its place.
-  if (av->hop_limit <= 1) av->hop_limit = wire::kDefaultHopLimit;
+  // What is for a group stays on the link unless they ask for more.
+  if (av->destination.is_multicast()) {
+    if (av->hop_limit == 0) av->hop_limit = 1;
+  } else if (av->hop_limit <= 1) {
+    av->hop_limit = wire::kDefaultHopLimit;
+  }
   if (absl::Status status = engine_->OpenAddress(av->source); !status.ok()) {
     return ReportedErrno(status);
   }

@@ -35,6 +35,12 @@ class FakeEngine final : public Engine {
                                       uint32_t /*remote_qpn*/) override {
     return uint16_t{0xc000};
   }
+  absl::Status JoinGroup(uint32_t /*qpn*/,
+                         const wire::IpAddress& /*group*/) override {
+    return absl::OkStatus();
+  }
+  void LeaveGroup(uint32_t /*qpn*/, const wire::IpAddress& /*group*/) override {
+  }
   bool Progress(LaneSet /*lanes*/) override {
     ++progressed;
     on_progress();

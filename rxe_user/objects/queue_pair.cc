@@ -47,13 +47,18 @@ QueuePair::~QueuePair() {
     config_.send_cq->Detach(this);
     if (config_.recv_cq != config_.send_cq) config_.recv_cq->Detach(this);
   }
+  std::vector<wire::IpAddress> groups;
   {
     Lane::Guard guard(lane_);
+    groups = lane_.endpoint().GroupsOf(transport_.get());
     // What the peer waits for, the acknowledgement of its last message above
     // all, may still be gathered.
     lane_.Transmit(Lane::Now());
     transport_.reset();
     ForgetCompletions();
+  }
+  for (const wire::IpAddress& group : groups) {
+    context().engine().LeaveGroup(qpn_, group);
   }
   context().engine().ReleaseQpn(qpn_);
   if (config_.srq != nullptr) --config_.srq->users;
@@ -132,6 +137,42 @@ void QueuePair::ForgetCompletions() {
 QpAttributes QueuePair::Query() {
   Lane::Guard guard(lane_);
   return transport_->attributes();
+}
+
+// The engine is not asked with the lane locked, so another thread may be doing
+// the same.
+int QueuePair::AttachMulticast(const wire::IpAddress& group) {
+  if (config_.type != transport::QpType::kUd || !group.is_multicast()) {
+    return EINVAL;
+  }
+  Engine& engine = context().engine();
+  if (const absl::Status joined = engine.JoinGroup(qpn_, group); !joined.ok()) {
+    return ReportedErrno(joined);
+  }
+  bool fresh;
+  {
+    Lane::Guard guard(lane_);
+    fresh = !lane_.endpoint().IsAttached(transport_.get(), group);
+    lane_.endpoint().Attach(transport_.get(), group);
+  }
+  if (!fresh) engine.LeaveGroup(qpn_, group);
+  return 0;
+}
+
+int QueuePair::DetachMulticast(const wire::IpAddress& group) {
+  {
+    Lane::Guard guard(lane_);
+    if (!lane_.endpoint().IsAttached(transport_.get(), group)) return EINVAL;
+    lane_.endpoint().Detach(transport_.get(), group);
+  }
+  context().engine().LeaveGroup(qpn_, group);
+  return 0;
+}
+
+bool QueuePair::AttachedToAny() {
+  if (config_.type != transport::QpType::kUd) return false;
+  Lane::Guard guard(lane_);
+  return !lane_.endpoint().GroupsOf(transport_.get()).empty();
 }
 
 void QueuePair::OnCqError() {

@@ -54,6 +54,12 @@ class QueuePair final : public transport::EventSink {
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
   transport::QpAttributes Query();
 
+  // --- Multicast: ibv_attach_mcast(3). EINVAL (no datagrams, or `group` is no
+  // group; not attached), or what joining gave. Attached twice is once.
+  int AttachMulticast(const wire::IpAddress& group);
+  int DetachMulticast(const wire::IpAddress& group);
+  bool AttachedToAny();
+
   // --- XRC targets, which several handles may share.
   struct Listener {
     EventQueue* async = nullptr;

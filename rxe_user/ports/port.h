@@ -29,9 +29,12 @@ class Port : public transport::BurstSink {
   // --- Sockets.
 
   // Receives what comes to `fd`, a UDP socket bound to `local` on port 4791.
-  // Owns it from now on, also on error.
+  // Owns it from now on, also on error. `local` may be a multicast group.
   virtual absl::Status AddReceiver(const LocalAddress& local, int fd) = 0;
   virtual bool HasReceiver(const wire::IpAddress& address) const = 0;
+  // Closes the socket of `address`; AddReceiver may add another one. Not to be
+  // called at the same time as AddReceiver and HasReceiver.
+  virtual void RemoveReceiver(const wire::IpAddress& address) = 0;
   // The port of one of the sockets that send from `local`: equal `choice`,
   // equal port, for as long as this object lives.
   virtual absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,

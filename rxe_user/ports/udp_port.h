@@ -24,6 +24,9 @@ class UdpPort final : public Port {
   bool HasReceiver(const wire::IpAddress& address) const override {
     return receiver_.Has(address);
   }
+  void RemoveReceiver(const wire::IpAddress& address) override {
+    receiver_.Remove(address);
+  }
   std::vector<int> ReceiveDescriptors() const override {
     return receiver_.Descriptors();
   }

@@ -36,12 +36,18 @@ absl::Status UdpReceiver::Open() {
 
 UdpReceiver::~UdpReceiver() {
   if (abandoned_) return;
-  for (size_t i = 0; i < socket_count_; ++i) ::close(sockets_[i].fd);
+  CloseAll();
+}
+
+void UdpReceiver::CloseAll() {
+  for (size_t i = 0; i < socket_count_; ++i) {
+    if (sockets_[i].fd >= 0) ::close(sockets_[i].fd);
+  }
 }
 
 void UdpReceiver::AbandonInChild() {
   abandoned_ = true;
-  for (size_t i = 0; i < socket_count_; ++i) ::close(sockets_[i].fd);
+  CloseAll();
   memory_.Release();
 }
 
@@ -49,15 +55,21 @@ absl::Status UdpReceiver::Add(const LocalAddress& local, int fd) {
   const std::lock_guard<std::mutex> lock(adding_);
   absl::Status status = PrepareReceiver(fd, !local.address.is_v4());
   const size_t count = socket_count_.load(std::memory_order_relaxed);
-  if (status.ok() && count == kMaxSockets) {
+  size_t index = 0;
+  while (index < count && sockets_[index].fd >= 0) ++index;
+  if (status.ok() && index == kMaxSockets) {
     status = absl::ResourceExhaustedError("too many addresses");
   }
   if (status.ok()) {
-    Socket& socket = sockets_[count];
-    socket.fd = fd;
+    Socket& socket = sockets_[index];
     socket.local = local;
+    socket.ask = 1;
+    socket.had_more = false;
     socket.overflow = DropCount(fd);  // under a former owner
-    socket_count_.store(count + 1, std::memory_order_release);
+    socket.fd.store(fd, std::memory_order_release);
+    if (index == count) {
+      socket_count_.store(count + 1, std::memory_order_release);
+    }
   }
   if (!status.ok()) ::close(fd);
   return status;
@@ -66,15 +78,29 @@ absl::Status UdpReceiver::Add(const LocalAddress& local, int fd) {
 bool UdpReceiver::Has(const wire::IpAddress& address) const {
   const size_t count = socket_count_.load(std::memory_order_acquire);
   for (size_t i = 0; i < count; ++i) {
-    if (sockets_[i].local.address == address) return true;
+    if (sockets_[i].fd >= 0 && sockets_[i].local.address == address)
+      return true;
   }
   return false;
+}
+
+void UdpReceiver::Remove(const wire::IpAddress& address) {
+  const std::lock_guard<std::mutex> lock(adding_);
+  for (size_t i = 0; i < socket_count_; ++i) {
+    Socket& socket = sockets_[i];
+    if (socket.fd >= 0 && socket.local.address == address) {
+      ::close(socket.fd.exchange(-1));
+    }
+  }
 }
 
 std::vector<int> UdpReceiver::Descriptors() const {
   const size_t count = socket_count_.load(std::memory_order_acquire);
   std::vector<int> descriptors;
-  for (size_t i = 0; i < count; ++i) descriptors.push_back(sockets_[i].fd);
+  for (size_t i = 0; i < count; ++i) {
+    const int fd = sockets_[i].fd;
+    if (fd >= 0) descriptors.push_back(fd);
+  }
   return descriptors;
 }
 
@@ -99,8 +125,10 @@ std::span<const transport::GroBatch> UdpReceiver::Receive(bool thorough) {
 }
 
 size_t UdpReceiver::ReceiveFrom(Socket& socket) {
+  const int fd = socket.fd.load(std::memory_order_acquire);
+  if (fd < 0) return 0;
   const size_t asked = socket.ask;
-  const long received = Call(socket.fd, asked);
+  const long received = Call(fd, asked);
   if (received < 0) {
     socket.ask = 1;
     // Another error is used up by being told.

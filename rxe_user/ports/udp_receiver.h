@@ -1,7 +1,7 @@
 // The receiving half of the UDP port: the sockets of the device's addresses on
 // port 4791, and how many calls it takes to read them.
 //
-// Sockets are added under a mutex of their own, to a table that only grows, so
+// Sockets are added under a mutex of their own, to a table that never moves, so
 // the lane need not be locked (or may be) while an address is opened.
 // Everything else is called under the lane's lock.
 #ifndef RXE_USER_PORTS_UDP_RECEIVER_H_
@@ -34,6 +34,7 @@ class UdpReceiver {
   // As those of Port.
   absl::Status Add(const LocalAddress& local, int fd);
   bool Has(const wire::IpAddress& address) const;
+  void Remove(const wire::IpAddress& address);
   std::vector<int> Descriptors() const;
   std::span<const transport::GroBatch> Receive(bool thorough);
   bool more() const { return more_; }
@@ -45,7 +46,8 @@ class UdpReceiver {
   static constexpr size_t kMaxSockets = 256;
 
   struct Socket {
-    int fd = -1;
+    // Written last when it is added; -1: removed, and free for another one.
+    std::atomic<int> fd = -1;
     LocalAddress local;
     size_t ask = 1;         // how many datagrams to ask for at once
     bool had_more = false;  // the last call brought as many as it asked for
@@ -59,6 +61,7 @@ class UdpReceiver {
     alignas(cmsghdr) uint8_t control[kControlBytes];
   };
 
+  void CloseAll();
   size_t ReceiveFrom(Socket& socket);
   // Returns how many datagrams came; < 0: errno says why none.
   long Call(int fd, size_t asked);

@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
+#include <net/if.h>
 #include <netinet/udp.h>
 #include <unistd.h>
 
@@ -83,6 +85,32 @@ T ReadControl(const cmsghdr* header) {
   return value;
 }
 
+// The interface that has the address; 0: none.
+uint32_t InterfaceOf(const LocalAddress& local) {
+  if (local.scope_id != 0) return local.scope_id;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return 0;
+  uint32_t found = 0;
+  for (const ifaddrs* i = list; i != nullptr && found == 0; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET6) continue;
+    SocketAddress its;
+    std::memcpy(&its.v6, i->ifa_addr, sizeof(its.v6));
+    if (FromSocketAddress(its) == local.address) {
+      found = ::if_nametoindex(i->ifa_name);
+    }
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+// Of packets for one host, and of those for a group.
+bool SetHopLimit(int fd, bool v6, int hops) {
+  return v6 ? SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, hops) &&
+                  SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, hops)
+            : SetOption(fd, IPPROTO_IP, IP_TTL, hops) &&
+                  SetOption(fd, IPPROTO_IP, IP_MULTICAST_TTL, hops);
+}
+
 }  // namespace
 
 socklen_t ToSocketAddress(const wire::IpAddress& address, uint16_t port,
@@ -138,11 +166,14 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   if (v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-    SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, wire::kDefaultHopLimit);
+    // IPv4 finds it by the address that the socket is bound to.
+    if (const uint32_t ifindex = InterfaceOf(local)) {
+      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(ifindex));
+    }
   } else {
     SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-    SetOption(fd, IPPROTO_IP, IP_TTL, wire::kDefaultHopLimit);
   }
+  SetHopLimit(fd, v6, wire::kDefaultHopLimit);
   SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBuffer);
   sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};
   const sock_fprog program = {1, drop};
@@ -165,6 +196,38 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
       error, absl::StrCat("no source port of ", local.address.ToString()));
 }
 
+absl::StatusOr<int> OpenGroup(const wire::IpAddress& group, uint32_t ifindex) {
+  const bool v6 = !group.is_v4();
+  const int fd = ::socket(v6 ? AF_INET6 : AF_INET,
+                          SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return ErrnoStatus(errno, "UDP socket");
+  SocketAddress address;
+  const socklen_t length =
+      ToSocketAddress(group, wire::kRoceUdpPort, ifindex, &address);
+  // Other processes have sockets of the same group.
+  bool good = SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (v6) {
+    address.v6.sin6_scope_id = ifindex;
+    const ipv6_mreq join = {address.v6.sin6_addr, ifindex};
+    // Not what others of the host have joined on other interfaces.
+    SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
+    good = good && SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
+           ::bind(fd, &address.any, length) == 0 &&
+           ::setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &join,
+                        sizeof(join)) == 0;
+  } else {
+    const ip_mreqn join = {address.v4.sin_addr, {}, static_cast<int>(ifindex)};
+    good = good && SetOption(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0) &&
+           ::bind(fd, &address.any, length) == 0 &&
+           ::setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join,
+                        sizeof(join)) == 0;
+  }
+  if (good) return fd;
+  const int error = errno;
+  ::close(fd);
+  return ErrnoStatus(error, absl::StrCat("multicast group ", group.ToString()));
+}
+
 uint32_t DropCount(int fd) {
   uint32_t info[SK_MEMINFO_VARS] = {};
   socklen_t length = sizeof(info);
@@ -183,7 +246,7 @@ SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av) {
   const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
   SendDefaults defaults;
   const uint8_t hop_limit = HopLimitOf(av);
-  if (SetOption(fd, level, v4 ? IP_TTL : IPV6_UNICAST_HOPS, hop_limit)) {
+  if (SetHopLimit(fd, !v4, hop_limit)) {
     defaults.hop_limit = hop_limit;
   }
   if (SetOption(fd, level, v4 ? IP_TOS : IPV6_TCLASS, av.traffic_class)) {

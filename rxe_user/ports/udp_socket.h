@@ -36,10 +36,17 @@ wire::IpAddress FromSocketAddress(const SocketAddress& address);
 // of zero over IPv6, as large a buffer as is allowed.
 absl::Status PrepareReceiver(int fd, bool v6);
 
-// A socket that only sends, from a free port in 0xC000..0xFFFF of `local`:
+// A socket that only sends, from a free port in 0xC000..0xFFFF of `local`, and
+// to multicast groups on the interface of that address:
 // unconnected, fragmentation forbidden (so the IP ID is known, facts of
 // datapath.md), everything that comes in dropped. Non-blocking, close-on-exec.
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
+
+// A socket for what comes to the multicast group `group` on the interface, on
+// port 4791; the interface joins the group by IGMP or MLD for as long as there
+// is one. Each such socket of the host gets a copy, of whichever process it is.
+// Non-blocking, close-on-exec.
+absl::StatusOr<int> OpenGroup(const wire::IpAddress& group, uint32_t ifindex);
 
 // How many datagrams the socket has dropped so far (what SO_RXQ_OVFL counts).
 uint32_t DropCount(int fd);

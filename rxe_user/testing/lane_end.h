@@ -33,6 +33,7 @@ class FakePort final : public Port {
     return absl::OkStatus();
   }
   bool HasReceiver(const wire::IpAddress&) const override { return true; }
+  void RemoveReceiver(const wire::IpAddress&) override {}
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
     return 0xc000;
   }

@@ -268,9 +268,12 @@ TEST_F(UdTest, AddressesThatCannotBe) {
   EXPECT_EQ(refused([](ibv_ah_attr& a) { a.port_num = 2; }), EINVAL);
   EXPECT_EQ(refused([](ibv_ah_attr& a) { a.grh.sgid_index = 99; }), EINVAL);
   EXPECT_EQ(refused([](ibv_ah_attr& a) { a.grh.dgid = {}; }), EINVAL);
-  // A group: there is no multicast.
-  EXPECT_EQ(refused([](ibv_ah_attr& a) { a.grh.dgid.raw[12] = 239; }),
-            EOPNOTSUPP);
+  // A group of the other family.
+  EXPECT_EQ(refused([](ibv_ah_attr& a) {
+              a.grh.dgid = {};
+              a.grh.dgid.raw[0] = 0xff;
+            }),
+            EINVAL);
   // An IPv6 destination of an IPv4 source.
   EXPECT_EQ(refused([](ibv_ah_attr& a) { a.grh.dgid.raw[0] = 0xfe; }), EINVAL);
 }

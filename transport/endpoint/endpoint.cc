@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "transport/endpoint/endpoint_link.h"
+#include "transport/endpoint/multicast_groups.h"
 #include "transport/endpoint/packet_arena.h"
 #include "transport/endpoint/packet_observer.h"
 #include "transport/endpoint/path.h"
@@ -70,6 +71,7 @@ struct Endpoint::Impl {
   EndpointQp* to_update = nullptr;  // has taken packets since its last update
   EndpointLink* newest = nullptr;   // of those that received data
   PacketArenaPool arena_pool;
+  MulticastGroups groups;
 };
 
 Endpoint::Endpoint() : impl_(std::make_unique<Impl>()) {}
@@ -89,10 +91,12 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
   datagram.source_port = batch.source_port;
   datagram.traffic_class = batch.traffic_class;
   datagram.hop_limit = batch.hop_limit;
+  const bool multicast = batch.destination.is_multicast();
   const auto take = [&](size_t index, std::span<const uint8_t> bytes) {
     datagram.segment_index = static_cast<uint16_t>(index);
     datagram.bytes = bytes;
-    const Disposition disposition = Take(datagram, now, strays);
+    const Disposition disposition =
+        multicast ? TakeMulticast(datagram, now) : Take(datagram, now, strays);
     if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   };
   std::span<const uint8_t> rest = batch.bytes;
@@ -116,7 +120,9 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
 }
 
 Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
-  const Disposition disposition = Take(datagram, now, nullptr);
+  const Disposition disposition = datagram.destination.is_multicast()
+                                      ? TakeMulticast(datagram, now)
+                                      : Take(datagram, now, nullptr);
   if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   FinishUpdate(now);
   return disposition;
@@ -171,6 +177,29 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
     qp->link().peer_icrc.Learn(datagram, now);
   }
   return Disposition::kDelivered;
+}
+
+Disposition Endpoint::TakeMulticast(const Datagram& datagram, Time now) {
+  ++counters_.rx_datagrams;
+  counters_.rx_bytes += datagram.bytes.size();
+  wire::PacketView packet;
+  const wire::ParseError error =
+      wire::PacketView::Parse(datagram.bytes, &packet);
+  if (error != wire::ParseError::kOk) return Drop(DispositionOf(error));
+  if (!PeerIcrc::VerifyUnknown(datagram)) return Drop(Disposition::kBadIcrc);
+  // Nothing else is sent to a group (IBA vol. 1, 9.6.1.2.1).
+  if (packet.bth().dest_qpn != wire::kMulticastQpn ||
+      packet.transport() != wire::Transport::kUd) {
+    return Drop(Disposition::kUnknownQp);
+  }
+  const Received received = {.packet = &packet, .datagram = &datagram};
+  size_t taken = 0;
+  while (EndpointQp* const qp = impl_->groups.At(datagram.destination, taken)) {
+    ++taken;
+    qp->OnPacket(received, now);
+    Update(qp, now);
+  }
+  return taken != 0 ? Disposition::kDelivered : Drop(Disposition::kUnknownQp);
 }
 
 void Endpoint::OnTimer(Time now) {
@@ -353,6 +382,20 @@ void Endpoint::Register(EndpointQp* qp) {
   qp->link().deficit = TransmitScheduler::kFirstQuantum;
 }
 
+void Endpoint::Attach(EndpointQp* qp, const wire::IpAddress& group) {
+  impl_->groups.Attach(qp, group);
+}
+void Endpoint::Detach(EndpointQp* qp, const wire::IpAddress& group) {
+  impl_->groups.Detach(qp, group);
+}
+bool Endpoint::IsAttached(const EndpointQp* qp,
+                          const wire::IpAddress& group) const {
+  return impl_->groups.Has(qp, group);
+}
+std::vector<wire::IpAddress> Endpoint::GroupsOf(const EndpointQp* qp) const {
+  return impl_->groups.Of(qp);
+}
+
 void Endpoint::Unregister(EndpointQp* qp, const QpCounters& counters) {
   retired_.Add(counters);
   EndpointLink* const link = &qp->link();
@@ -362,6 +405,7 @@ void Endpoint::Unregister(EndpointQp* qp, const QpCounters& counters) {
   impl_->scheduler.Remove(link);
   impl_->timers.Remove(link);
   impl_->RemoveFromRecent(link);
+  for (const wire::IpAddress& group : GroupsOf(qp)) Detach(qp, group);
   std::replace(impl_->due.begin(), impl_->due.end(), link,
                static_cast<EndpointLink*>(nullptr));
   const auto it = impl_->queue_pairs.find(qp->qpn());

@@ -92,6 +92,11 @@ class Endpoint {
   void Direct(EndpointQp* qp, const Flow* flow);
   Path* JoinPath(const wire::IpAddress& destination);
   void LeavePath(Path* path);
+  // Datagrams to `group` come to `qp`, too. Once, however often it is attached.
+  void Attach(EndpointQp* qp, const wire::IpAddress& group);
+  void Detach(EndpointQp* qp, const wire::IpAddress& group);
+  bool IsAttached(const EndpointQp* qp, const wire::IpAddress& group) const;
+  std::vector<wire::IpAddress> GroupsOf(const EndpointQp* qp) const;
   // After a call by the application: what `qp` wants may have changed.
   void Update(EndpointQp* qp, Time now);
   PacketArenaPool* arena_pool();
@@ -100,6 +105,8 @@ class Endpoint {
   // A packet. Its queue pair is not asked what it wants until another one has
   // its turn, or FinishUpdate is called.
   Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
+  // A packet to a group: for all queue pairs that are attached to it.
+  Disposition TakeMulticast(const Datagram& datagram, Time now);
   void FinishUpdate(Time now);
   Disposition Drop(Disposition why);
   void ShowReceived(const Datagram& datagram, Disposition disposition,

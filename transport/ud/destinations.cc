@@ -46,4 +46,10 @@ void Destinations::Clear() {
   limit_ = kKept;
 }
 
+bool Destinations::SendsFrom(const wire::IpAddress& source) const {
+  return std::any_of(
+      known_.begin(), known_.end(),
+      [&source](const auto& known) { return known.first.source == source; });
+}
+
 }  // namespace transport

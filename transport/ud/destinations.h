@@ -41,6 +41,8 @@ class Destinations {
   void Tidy(const std::function<void(const std::function<void(Destination*)>&)>&
                 for_each_in_use);
   void Clear();
+  // Something has been sent from `source`.
+  bool SendsFrom(const wire::IpAddress& source) const;
   size_t size() const { return known_.size(); }
 
  private:

@@ -152,6 +152,11 @@ bool UdQueuePair::OnRequest(const Received& received, Time now) {
     return false;
   }
   const Datagram& datagram = *received.datagram;
+  // Who sends to a group that it is attached to itself gets no copy.
+  if (packet.deth().src_qpn == qpn() && datagram.destination.is_multicast() &&
+      destinations_.SendsFrom(datagram.source)) {
+    return false;
+  }
   uint8_t header[wire::kGrhSize];
   wire::EmitGrh({.source = datagram.source,
                  .destination = datagram.destination,

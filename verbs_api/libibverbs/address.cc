@@ -18,6 +18,18 @@ std::optional<uint8_t> GidIndexOf(const rxe_user::Device& device,
   return std::nullopt;
 }
 
+// What came to a group is answered from any address of the same kind.
+std::optional<uint8_t> FirstLike(const rxe_user::Device& device,
+                                 const wire::IpAddress& group) {
+  for (size_t i = 0; i < device.gids.size(); ++i) {
+    const wire::IpAddress& address = device.gids[i].address;
+    if (!address.is_unspecified() && address.is_v4() == group.is_v4()) {
+      return static_cast<uint8_t>(i);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
@@ -50,8 +62,6 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
     if (const int error = ToAddressVector(*pd->owner, *attr, &ah->av)) {
       return Fail(error);
     }
-    // Groups cannot be joined, nor sent to, yet.
-    if (ah->av.destination.is_multicast()) return Fail(EOPNOTSUPP);
     if (const int error = pd->owner->device->ResolveAddress(&ah->av)) {
       return Fail(error);
     }
@@ -98,7 +108,9 @@ VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
   if (!wire::ParseGrh(reinterpret_cast<const uint8_t*>(grh), &header)) {
     return FailMinusOne(EINVAL);
   }
-  const auto index = GidIndexOf(*context->snapshot(), header.destination);
+  const auto index = header.destination.is_multicast()
+                         ? FirstLike(*context->snapshot(), header.destination)
+                         : GidIndexOf(*context->snapshot(), header.destination);
   if (!index.has_value()) return FailMinusOne(EADDRNOTAVAIL);
   attr->is_global = 1;
   attr->grh.flow_label = header.flow_label;

@@ -50,6 +50,9 @@ void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
   attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = rxe_user::kMaxObjects - 1;
   attr->max_srq = rxe_user::kMaxObjects - 1;
+  attr->max_mcast_grp = rxe_user::kMaxGroups;
+  attr->max_mcast_qp_attach = rxe_user::kMaxQp;
+  attr->max_total_mcast_qp_attach = rxe_user::kMaxGroups * rxe_user::kMaxQp;
   attr->max_srq_wr = rxe_user::kMaxSrqWr;
   attr->max_srq_sge = rxe_user::kMaxSge;
   attr->max_pkeys = 1;

@@ -280,6 +280,8 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
   if (IsInherited(ibv)) return 0;
   Qp* qp = FindEvenClosed(ibv);
   if (qp == nullptr) return Refuse(EINVAL);
+  // As the kernel: it is detached from all groups first.
+  if (qp->pair != nullptr && qp->pair->AttachedToAny()) return Refuse(EBUSY);
   Context* context = qp->owner;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
@@ -442,13 +444,22 @@ VERBS_EXPORT int ibv_set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return EOPNOTSUPP;
 }
 
-VERBS_EXPORT int ibv_attach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/,
+// RoCE has no LIDs (annex A16): `lid` is ignored, as by the kernel.
+VERBS_EXPORT int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid,
                                   uint16_t /*lid*/) {
-  return EOPNOTSUPP;
+  return ErrnoCall([&]() -> int {
+    Qp* qp = Find(ibv);
+    if (qp == nullptr || gid == nullptr) return EINVAL;
+    return qp->pair->AttachMulticast(wire::IpAddress::FromGid(gid->raw));
+  });
 }
-VERBS_EXPORT int ibv_detach_mcast(ibv_qp* /*qp*/, const ibv_gid* /*gid*/,
+VERBS_EXPORT int ibv_detach_mcast(ibv_qp* ibv, const ibv_gid* gid,
                                   uint16_t /*lid*/) {
-  return EOPNOTSUPP;
+  return ErrnoCall([&]() -> int {
+    Qp* qp = Find(ibv);
+    if (qp == nullptr || gid == nullptr) return EINVAL;
+    return qp->pair->DetachMulticast(wire::IpAddress::FromGid(gid->raw));
+  });
 }
 
 }  // namespace verbs_api

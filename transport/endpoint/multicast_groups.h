@@ -1,0 +1,56 @@
+// Which queue pairs of an endpoint are attached to which multicast groups (IBA
+// vol. 1, 10.5; manual page ibv_attach_mcast(3)).
+#ifndef TRANSPORT_ENDPOINT_MULTICAST_GROUPS_H_
+#define TRANSPORT_ENDPOINT_MULTICAST_GROUPS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "transport/endpoint/endpoint_qp.h"
+#include "wire/address.h"
+
+namespace transport {
+
+class MulticastGroups {
+ public:
+  // Once, however often it is attached.
+  void Attach(EndpointQp* qp, const wire::IpAddress& group) {
+    if (!Has(qp, group)) members_[group].push_back(qp);
+  }
+  void Detach(EndpointQp* qp, const wire::IpAddress& group) {
+    const auto it = members_.find(group);
+    if (it == members_.end()) return;
+    std::erase(it->second, qp);
+    if (it->second.empty()) members_.erase(it);
+  }
+  bool Has(const EndpointQp* qp, const wire::IpAddress& group) const {
+    const auto it = members_.find(group);
+    return it != members_.end() &&
+           std::find(it->second.begin(), it->second.end(), qp) !=
+               it->second.end();
+  }
+  std::vector<wire::IpAddress> Of(const EndpointQp* qp) const {
+    std::vector<wire::IpAddress> groups;
+    if (members_.empty()) return groups;
+    for (const auto& [group, members] : members_) {
+      if (Has(qp, group)) groups.push_back(group);
+    }
+    return groups;
+  }
+  // Number `index`, from 0 on, of those that are attached now; null beyond the
+  // last.
+  EndpointQp* At(const wire::IpAddress& group, size_t index) const {
+    const auto it = members_.find(group);
+    return it != members_.end() && index < it->second.size() ? it->second[index]
+                                                             : nullptr;
+  }
+
+ private:
+  absl::flat_hash_map<wire::IpAddress, std::vector<EndpointQp*>> members_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_ENDPOINT_MULTICAST_GROUPS_H_
