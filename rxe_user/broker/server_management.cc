@@ -167,7 +167,10 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
       },
       !recovering_ && absent_.empty() &&
           std::none_of(clients_.begin(), clients_.end(),
-                       [](const ClientPtr& c) { return c->restoring; }),
+                       [](const ClientPtr& c) {
+                         // Others could keep everybody waiting.
+                         return c->restoring && c->trusted;
+                       }),
       Now());
 }
 

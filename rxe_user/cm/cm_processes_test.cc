@@ -12,9 +12,11 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,39 +37,34 @@ using transport::cm::State;
 
 const LocalAddress kLoopback = Local("127.0.0.1");
 
-// A process that listens, accepts and disconnects whatever comes, until it is
-// killed. Made
-// before there are other threads.
-class ListenerProcess {
+// Another process, which the test speaks with over a socket. Made before there
+// are other threads.
+class Process {
  public:
-  // `before` runs there first.
-  explicit ListenerProcess(const std::function<void()>& before = {}) {
+  // `main` is given the socket; when it returns the process ends well.
+  explicit Process(const std::function<void(int control)>& main) {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_), 0);
     pid_ = fork();
-    if (pid_ != 0) {
-      close(ends_[1]);
-      return;
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      close(ends_[0]);
+      main(ends_[1]);
+      _exit(0);
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    close(ends_[0]);
-    if (before) before();
-    Say(ends_[1]);
-    char address[64] = {};
-    if (read(ends_[1], address, sizeof(address) - 1) <= 0) _exit(0);
-    Serve(Local(address), ends_[1]);
+    close(ends_[1]);
   }
-  ~ListenerProcess() { Kill(); }
+  ~Process() { Kill(); }
 
   pid_t pid() const { return pid_; }
-  // Waits until it has run that.
+  void Say(const std::string& text) {
+    EXPECT_EQ(send(ends_[0], text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  }
+  // Waits until it has said something.
   bool Ready() {
     char said;
     pollfd p{ends_[0], POLLIN, 0};
     return poll(&p, 1, 60'000) > 0 && read(ends_[0], &said, 1) == 1;
-  }
-  // Has it listen; true once it does.
-  bool Listen(const std::string& address) {
-    return write(ends_[0], address.data(), address.size()) > 0 && Ready();
   }
   void Kill() {
     if (pid_ == 0) return;
@@ -77,25 +74,62 @@ class ListenerProcess {
     pid_ = 0;
   }
 
- private:
-  static void Say(int fd) { (void)!write(fd, "R", 1); }
-  [[noreturn]] static void Serve(const LocalAddress& local, int control) {
-    TestEnd end(7);
-    if (end.Listen(local) != 0) _exit(1);
-    Say(control);
-    uint32_t qpn = 0x1000;
-    for (;;) {
-      const auto event = end.recorder()->Next(std::chrono::hours(1));
-      if (event->kind == EventKind::kRequest) end.Accept(event->id, ++qpn);
-      if (event->kind == EventKind::kDisconnected) {
-        end->Disconnect(event->id, {});
-      }
-    }
+  // --- In the process.
+  static void SayReady(int control) { (void)!write(control, "R", 1); }
+  static std::string Hear(int control) {
+    char text[64];
+    const ssize_t n = read(control, text, sizeof(text));
+    if (n <= 0) _exit(1);
+    return std::string(text, static_cast<size_t>(n));
   }
 
+ private:
   int ends_[2] = {-1, -1};
   pid_t pid_ = 0;
 };
+
+// Listens where it is told to, and accepts and disconnects whatever comes.
+void ListenAndServe(int control) {
+  const std::string address = Process::Hear(control);
+  TestEnd end(7);
+  if (end.Listen(Local(address)) != 0) _exit(1);
+  Process::SayReady(control);
+  uint32_t qpn = 0x1000;
+  for (;;) {
+    const auto event = end.recorder()->Next(std::chrono::hours(1));
+    if (event->kind == EventKind::kRequest) end.Accept(event->id, ++qpn);
+    if (event->kind == EventKind::kDisconnected) {
+      end->Disconnect(event->id, {});
+    }
+  }
+}
+
+// Connects `count` times at once, and disconnects when it is told to.
+void ConnectMany(int control, uint32_t count) {
+  Process::Hear(control);
+  TestEnd end(static_cast<uint64_t>(getpid()));
+  std::set<CmId> ids;
+  for (uint32_t i = 0; i < count; ++i) {
+    ids.insert(end.Connect(kLoopback, kLoopback, 0x100 + i));
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    const CmId id = end.Expect(EventKind::kReply);
+    if (ids.erase(id) != 1 || end->Establish(id, {}) != 0) _exit(2);
+    // To be disconnected below.
+    if (end->Disconnect(id, {}) != 0) _exit(3);
+  }
+  uint32_t disconnected = 0;
+  for (uint32_t over = 0; over < count;) {
+    const auto event = end.recorder()->Next();
+    if (!event.has_value()) _exit(4);
+    disconnected += event->kind == EventKind::kDisconnected;
+    if (event->kind != EventKind::kTimeWaitExit) continue;
+    ++over;
+    if (end->Destroy(event->id) != 0) _exit(5);
+  }
+  if (disconnected != count || end->size() != 0) _exit(6);
+  Process::SayReady(control);
+}
 
 class CmProcessesTest : public broker::BrokerTest {
  protected:
@@ -120,8 +154,9 @@ class CmProcessesTest : public broker::BrokerTest {
 };
 
 TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
-  ListenerProcess listener;
-  ASSERT_TRUE(listener.Ready() && listener.Listen("127.0.0.1"));
+  Process listener(ListenAndServe);
+  listener.Say("127.0.0.1");
+  ASSERT_TRUE(listener.Ready());
   const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
   ASSERT_EQ(a_.Expect(EventKind::kReply), id);
   ASSERT_EQ(a_->Establish(id, {}), 0);
@@ -198,6 +233,53 @@ TEST_F(CmProcessesTest, TwoHundredAtOnce) {
   EXPECT_TRUE(a_.recorder()->empty());
   EXPECT_TRUE(b_.recorder()->empty());
   EXPECT_EQ(b_->size(), kMany);
+}
+
+size_t OpenDescriptors() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+// A thousand connections of eight processes to one, set up and released at
+// once.
+TEST_F(CmProcessesTest, EightProcessesAtOnce) {
+  constexpr uint32_t kProcesses = 8;
+  constexpr uint32_t kEach = 125;
+  std::vector<std::unique_ptr<Process>> processes;
+  for (uint32_t i = 0; i < kProcesses; ++i) {
+    processes.push_back(std::make_unique<Process>(
+        [](int control) { ConnectMany(control, kEach); }));
+  }
+  ASSERT_EQ(b_.Listen(kLoopback, kTestService, nullptr, 1024), 0);
+  const size_t descriptors = OpenDescriptors();
+  for (auto& process : processes) process->Say("go");
+  std::map<EventKind, uint32_t> counts;
+  while (counts[EventKind::kTimeWaitExit] < kProcesses * kEach) {
+    const auto event = b_.recorder()->Next();
+    ASSERT_TRUE(event.has_value());
+    ++counts[event->kind];
+    switch (event->kind) {
+      case EventKind::kRequest:
+        ASSERT_EQ(b_.Accept(event->id, 0x10000 + counts[EventKind::kRequest]),
+                  0);
+        break;
+      case EventKind::kDisconnected:
+        ASSERT_EQ(b_->Disconnect(event->id, {}), 0);
+        break;
+      case EventKind::kTimeWaitExit:
+        ASSERT_EQ(b_->Destroy(event->id), 0);
+        break;
+      default:
+        // A DREQ may overtake the RTU.
+        ASSERT_EQ(event->kind, EventKind::kEstablished);
+    }
+  }
+  EXPECT_EQ(counts[EventKind::kRequest], kProcesses * kEach);
+  EXPECT_EQ(counts[EventKind::kDisconnected], kProcesses * kEach);
+  EXPECT_LE(counts[EventKind::kEstablished], kProcesses * kEach);
+  for (auto& process : processes) EXPECT_TRUE(process->Ready());
+  EXPECT_EQ(b_->size(), 0u);
+  EXPECT_EQ(OpenDescriptors(), descriptors);
 }
 
 size_t ResidentKb(pid_t pid) {
@@ -287,11 +369,41 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
   EXPECT_LE(ResidentKb(broker), before_kb + 16 * 1024);
 }
 
+// A process that takes nothing has a queue of its own: others do not wait, and
+// it finds in there, when it goes on, what is not of the flood.
+TEST_F(CmProcessesTest, AStoppedListenerHoldsUpNobodyElse) {
+  constexpr uint32_t kFlood = 5'000;
+  Process listener(ListenAndServe);
+  listener.Say("127.0.0.1");
+  ASSERT_TRUE(listener.Ready());
+  ASSERT_EQ(b_.Listen(kLoopback, kTestService + 1), 0);
+  ASSERT_EQ(kill(listener.pid(), SIGSTOP), 0);
+  Flooder flooder("127.0.0.2");
+  for (uint32_t i = 1; i <= kFlood; ++i) {
+    flooder.Send(i, kTestService);
+    // So that the broker's socket is no bottleneck.
+    if (i % 64 == 0) {
+      const CmId id =
+          a_.Connect(kLoopback, kLoopback, 0x1000 + i, kTestService + 1);
+      EXPECT_EQ(b_->Reject(b_.Expect(EventKind::kRequest), {}), 0);
+      EXPECT_EQ(a_.Expect(EventKind::kRejected), id);
+      EXPECT_EQ(a_->Destroy(id), 0);
+    }
+  }
+  flooder.Hear();
+  EXPECT_EQ(flooder.heard, 0u);
+  const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
+  ASSERT_EQ(kill(listener.pid(), SIGCONT), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kReply), id);
+}
+
 // Two hosts, each with a broker of its own.
 TEST_F(CmProcessesTest, ConnectsOverAnInterface) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
-  ListenerProcess listener([] {
+  Process listener([](int control) {
     if (unshare(CLONE_NEWNET) != 0) _exit(1);
+    Process::SayReady(control);
+    ListenAndServe(control);
   });
   ASSERT_TRUE(listener.Ready());
   const std::string pid = std::to_string(listener.pid());
@@ -310,7 +422,8 @@ TEST_F(CmProcessesTest, ConnectsOverAnInterface) {
                   "addr add 10.9.0.2/24 dev rxeu_b && " + there +
                   "addr add fd09::2/64 dev rxeu_b nodad && " + there +
                   "link set rxeu_b up"));
-  ASSERT_TRUE(listener.Listen("::"));
+  listener.Say("::");
+  ASSERT_TRUE(listener.Ready());
   uint32_t qpn = 0x11;
   for (const auto& [from, to] :
        std::vector<std::pair<const char*, const char*>>{
