@@ -143,4 +143,39 @@ def slot_usable_again(runner, place, how=How()):
     places.await_nothing_left(place)
 
 
-ALL = (eight_pairs_one_killed, broker_killed, slot_usable_again)
+def counters_in_sysfs(runner, place, how=How()):
+    """perftest reads counters from sysfs: they count what it sends."""
+    ds, gs = runner.device_and_gid(place.server, how.family)
+    dc, gc = runner.device_and_gid(place.client, how.family)
+    messages, size = 1000, 65536
+    common = ["-F", "-p", "18720", "-n", str(messages), "-s", str(size)]
+    names = ("counters/port_xmit_data", "counters/port_xmit_packets",
+             "hw_counters/rdma_writes")
+    server, client = _start_pair(
+        runner, place, how, 18720,
+        ["ib_write_bw", "-d", ds, "-x", str(gs)] + common,
+        ["ib_write_bw", "-d", dc, "-x", str(gc), "--report-counters",
+         ",".join(names)] + common + [place.server.ipv4])
+    try:
+        text = places.finish(client, "the client")
+        places.finish(server, "the server")
+    finally:
+        places.end(client)
+        places.end(server)
+    counted = {}
+    for name in names:
+        lines = [l for l in text.splitlines() if name + "=" in l]
+        if len(lines) != 1:
+            raise Failure(f"no {name} in:\n{text}")
+        counted[name] = int(lines[0].split("=")[1])
+    # Of all that run on this device, in both directions: at least its own.
+    least = dict(zip(names, (messages * size // 4, messages * size // 4096,
+                             messages)))
+    for name in names:
+        if not least[name] <= counted[name] < 3 * least[name] + 100000:
+            raise Failure(f"{name} is {counted[name]}, expected "
+                          f"{least[name]} or a little more:\n{text}")
+    places.await_nothing_left(place)
+
+
+ALL = (counters_in_sysfs, eight_pairs_one_killed, broker_killed, slot_usable_again)

@@ -28,6 +28,9 @@ int __open_2(const char*, int);
 int __open64_2(const char*, int);
 int __openat_2(int, const char*, int);
 int __openat64_2(int, const char*, int);
+ssize_t __read_chk(int, void*, size_t, size_t);
+ssize_t __pread_chk(int, void*, size_t, off_t, size_t);
+ssize_t __pread64_chk(int, void*, size_t, off_t, size_t);
 ssize_t __readlink_chk(const char*, char*, size_t, size_t);
 ssize_t __readlinkat_chk(int, const char*, char*, size_t, size_t);
 char* __realpath_chk(const char*, char*, size_t);
@@ -103,6 +106,29 @@ void Opens() {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY);
   CHECK(HoldsGuid(openat(fd, "node_guid", O_RDONLY)));
   close(fd);
+}
+
+// A descriptor that stays open, as programs have those of counters.
+void Reads() {
+  const int fd = open(guid.c_str(), O_RDONLY);
+  char text[64];
+  for (int i = 0; i < 2; ++i) {
+    CHECK(read(fd, text, sizeof(text)) == 20);
+    CHECK(read(fd, text, sizeof(text)) == 0);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(__read_chk(fd, text, 5, sizeof(text)) == 5);
+    CHECK(read(fd, text, sizeof(text)) == 15);
+    CHECK(pread(fd, text, sizeof(text), 0) == 20);
+    CHECK(pread64(fd, text, sizeof(text), 1) == 19);
+    CHECK(__pread_chk(fd, text, sizeof(text), 0, sizeof(text)) == 20);
+    CHECK(__pread64_chk(fd, text, sizeof(text), 0, sizeof(text)) == 20);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0);
+  }
+  close(fd);
+  // Its number is another file's.
+  const int other = open("/proc/self/comm", O_RDONLY);
+  CHECK(other == fd && read(other, text, sizeof(text)) > 0);
+  close(other);
 }
 
 void Looks() {
@@ -347,6 +373,7 @@ int main(int argc, char** argv) {
   guid = folder + "/node_guid";
   missing = folder + "/missing";
   Opens();
+  Reads();
   Looks();
   Lists();
   Names();

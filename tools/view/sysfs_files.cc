@@ -187,14 +187,14 @@ Files SysfsFiles(const rxe_user::Devices& devices,
   const Folder virtuals(&files, "sys/devices/virtual");
   const Folder nodes(&files, "dev/infiniband");
   // Programs want a character device that opens, and use libibverbs for the
-  // rest; an ioctl that they try on this one fails with ENOTTY.
-  nodes.Link("rdma_cm", "/dev/null");
+  // rest. Commands that they write to this one fail, and so does an ioctl.
+  nodes.Link("rdma_cm", "/dev/full");
   classes.In("infiniband_verbs").File("abi_version", "6");
   for (size_t i = 0; i < devices.size(); ++i) {
     const Device& device = *devices[i];
     if (device.name == "." || device.name == "..") continue;
     const std::string uverbs = "uverbs" + std::to_string(i);
-    nodes.Link(uverbs, "/dev/null");
+    nodes.Link(uverbs, "/dev/full");
 
     classes.In("infiniband")
         .Link(device.name, "../../devices/virtual/infiniband/" + device.name);

@@ -70,7 +70,7 @@ TEST_F(SysfsFilesTest, Device) {
             "-> ../../devices/virtual/infiniband_verbs/uverbs0");
   EXPECT_EQ(At(files, "sys/devices/virtual/infiniband_verbs/uverbs0/ibdev"),
             "rxeu0\n");
-  EXPECT_EQ(At(files, "dev/infiniband/uverbs0"), "-> /dev/null");
+  EXPECT_EQ(At(files, "dev/infiniband/uverbs0"), "-> /dev/full");
   EXPECT_EQ(At(files, "dev/infiniband/uverbs1"), "(nothing)");
 }
 

@@ -129,6 +129,16 @@ bool Make(const Entry& entry, const std::string& path) {
          write(fd.get(), entry.text.data(), entry.text.size()) == size;
 }
 
+// In one call: who reads meanwhile sees the old line or the new one, which ends
+// with a newline whatever is left behind it for a moment.
+bool Overwrite(const std::string& path, const std::string& text) {
+  if (chmod(path.c_str(), 0644) != 0) return false;
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  const auto size = static_cast<ssize_t>(text.size());
+  return fd.valid() && pwrite(fd.get(), text.data(), text.size(), 0) == size &&
+         ftruncate(fd.get(), size) == 0 && fchmod(fd.get(), 0444) == 0;
+}
+
 // Removes what is below `root`/`folder` and is not in `files`.
 void RemoveOthers(const std::string& root, const std::string& folder,
                   const Files& files) {
@@ -206,7 +216,14 @@ absl::Status Tree::Write(const Files& files) {
   const std::string fresh = root_ + "/.new";
   for (const auto& [path, entry] : files) {
     const fs::path place = fs::path(root_) / path;
-    if (Present(place) == entry) continue;
+    const std::optional<Entry> present = Present(place);
+    if (present == entry) continue;
+    if (present.has_value() && !present->link && !entry.link) {
+      if (!Overwrite(place, entry.text)) {
+        return ErrnoStatus(errno, place.string());
+      }
+      continue;
+    }
     std::error_code error;
     fs::create_directories(place.parent_path(), error);
     unlink(fresh.c_str());

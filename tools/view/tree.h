@@ -44,8 +44,8 @@ class Tree {
 
   // Notes that process `pid` uses the tree. NotFound if there is none.
   absl::Status Join(pid_t pid);
-  // Makes everything below sys and dev as `files` says. A file that changes is
-  // replaced: who has the old one open goes on reading it.
+  // Makes everything below sys and dev as `files` says. A file that changes
+  // stays the same file: who has it open reads what is new.
   absl::Status Write(const Files& files);
   // `pid` uses it no longer. Who is the last removes the tree.
   void Leave(pid_t pid);

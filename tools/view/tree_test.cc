@@ -1,5 +1,6 @@
 #include "tools/view/tree.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -88,14 +89,18 @@ TEST_F(TreeTest, BecomesWhatIsWritten) {
   EXPECT_EQ(Read(root / "sys/d"), "a file\n");
 }
 
-TEST_F(TreeTest, WhoHasAFileOpenKeepsIt) {
+TEST_F(TreeTest, WhoHasAFileOpenReadsWhatIsNew) {
   Tree tree = Open();
-  ASSERT_TRUE(tree.Write({{"sys/a", {false, "old\n"}}}).ok());
-  std::ifstream open(tree.root() + "/sys/a");
-  ASSERT_TRUE(tree.Write({{"sys/a", {false, "new, and longer\n"}}}).ok());
-  std::string line;
-  std::getline(open, line);
-  EXPECT_EQ(line, "old");
+  ASSERT_TRUE(tree.Write({{"sys/a", {false, "100\n"}}}).ok());
+  const int fd = open((tree.root() + "/sys/a").c_str(), O_RDONLY);
+  for (const std::string text : {"7\n", "10000\n", ""}) {
+    ASSERT_TRUE(tree.Write({{"sys/a", {false, text}}}).ok());
+    char buffer[16];
+    const ssize_t got = pread(fd, buffer, sizeof(buffer), 0);
+    EXPECT_EQ(std::string(buffer, static_cast<size_t>(got)), text);
+    EXPECT_EQ(Read(tree.root() + "/sys/a"), text);
+  }
+  close(fd);
 }
 
 TEST_F(TreeTest, TakesNothingThatOthersPrepared) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "tools/view/preload/viewed_call.h"
+#include "tools/view/preload/watched.h"
 
 namespace view {
 namespace {
@@ -28,25 +29,32 @@ bool TakesMode(int flags) {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
+// What an open of `path` has given.
+int Opened(const char* path, int fd) {
+  if (__builtin_expect(IsViewed(path), 0) && fd >= 0) Watch(fd);
+  return fd;
+}
+
 }  // namespace
 }  // namespace view
 
 using view::Viewed;
 using view::Wanted;
 
-#define VIEW_OPEN(name)                                              \
-  VIEW_DEFINE(int, name, (const char* path, int flags, ...)) {       \
-    unsigned mode = 0;                                               \
-    if (view::TakesMode(flags)) {                                    \
-      va_list arguments;                                             \
-      va_start(arguments, flags);                                    \
-      mode = va_arg(arguments, unsigned);                            \
-      va_end(arguments);                                             \
-    }                                                                \
-    if (view::Refused(path, view::Writes(flags))) return -1;         \
-    return Viewed(path, Wanted::kValues, [=](const char* p) {        \
-      return REAL(int, name, const char*, int, ...)(p, flags, mode); \
-    });                                                              \
+#define VIEW_OPEN(name)                                                  \
+  VIEW_DEFINE(int, name, (const char* path, int flags, ...)) {           \
+    unsigned mode = 0;                                                   \
+    if (view::TakesMode(flags)) {                                        \
+      va_list arguments;                                                 \
+      va_start(arguments, flags);                                        \
+      mode = va_arg(arguments, unsigned);                                \
+      va_end(arguments);                                                 \
+    }                                                                    \
+    if (view::Refused(path, view::Writes(flags))) return -1;             \
+    return view::Opened(                                                 \
+        path, Viewed(path, Wanted::kValues, [=](const char* p) {         \
+          return REAL(int, name, const char*, int, ...)(p, flags, mode); \
+        }));                                                             \
   }
 VIEW_OPEN(open)
 VIEW_OPEN(open64)
@@ -61,30 +69,34 @@ VIEW_OPEN(open64)
       va_end(arguments);                                                      \
     }                                                                         \
     if (view::Refused(path, view::Writes(flags))) return -1;                  \
-    return Viewed(path, Wanted::kValues, [=](const char* p) {                 \
-      return REAL(int, name, int, const char*, int, ...)(fd, p, flags, mode); \
-    });                                                                       \
+    return view::Opened(path,                                                 \
+                        Viewed(path, Wanted::kValues, [=](const char* p) {    \
+                          return REAL(int, name, int, const char*, int, ...)( \
+                              fd, p, flags, mode);                            \
+                        }));                                                  \
   }
 VIEW_OPENAT(openat)
 VIEW_OPENAT(openat64)
 
 // What programs are compiled to that were checked with _FORTIFY_SOURCE.
-#define VIEW_OPEN_2(name)                                     \
-  VIEW_DEFINE(int, name, (const char* path, int flags)) {     \
-    if (view::Refused(path, view::Writes(flags))) return -1;  \
-    return Viewed(path, Wanted::kValues, [=](const char* p) { \
-      return REAL(int, name, const char*, int)(p, flags);     \
-    });                                                       \
+#define VIEW_OPEN_2(name)                                                     \
+  VIEW_DEFINE(int, name, (const char* path, int flags)) {                     \
+    if (view::Refused(path, view::Writes(flags))) return -1;                  \
+    return view::Opened(path,                                                 \
+                        Viewed(path, Wanted::kValues, [=](const char* p) {    \
+                          return REAL(int, name, const char*, int)(p, flags); \
+                        }));                                                  \
   }
 VIEW_OPEN_2(__open_2)
 VIEW_OPEN_2(__open64_2)
 
-#define VIEW_OPENAT_2(name)                                        \
-  VIEW_DEFINE(int, name, (int fd, const char* path, int flags)) {  \
-    if (view::Refused(path, view::Writes(flags))) return -1;       \
-    return Viewed(path, Wanted::kValues, [=](const char* p) {      \
-      return REAL(int, name, int, const char*, int)(fd, p, flags); \
-    });                                                            \
+#define VIEW_OPENAT_2(name)                                            \
+  VIEW_DEFINE(int, name, (int fd, const char* path, int flags)) {      \
+    if (view::Refused(path, view::Writes(flags))) return -1;           \
+    return view::Opened(                                               \
+        path, Viewed(path, Wanted::kValues, [=](const char* p) {       \
+          return REAL(int, name, int, const char*, int)(fd, p, flags); \
+        }));                                                           \
   }
 VIEW_OPENAT_2(__openat_2)
 VIEW_OPENAT_2(__openat64_2)

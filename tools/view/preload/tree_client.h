@@ -15,7 +15,7 @@ inline constexpr size_t kRootSize = 256;
 
 enum class Wanted {
   kValues,  // as of now: something is opened
-  kNames,   // what is there: values may be some tenths of a second old
+  kNames,   // what is there: values may be 0.2 s old
 };
 
 // Writes the tree's root, which ends with a zero, into `root`; false if there

@@ -1,0 +1,89 @@
+#include "tools/view/preload/watched.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/view/preload/tree_client.h"
+
+namespace view {
+
+bool any_watched = false;
+
+namespace {
+
+constexpr int kMost = 64;
+// The first read after it was opened, if it comes within so many nanoseconds,
+// finds it fresh.
+constexpr long kFreshFromOpen = 10'000'000;
+
+// A descriptor may be closed without our seeing it, and be another file's by
+// then: so it is known by its file. Entries are written and read without a
+// lock. Two threads that open at once may lose one, whose value is then as old
+// as its opening; and an entry of two halves is no open file.
+struct Entry {
+  int fd_plus_1;  // 0: free
+  dev_t device;
+  ino_t file;
+  timespec opened;  // 0 once it was read
+};
+Entry entries[kMost];
+
+bool IsFile(const Entry& entry, int fd) {
+  struct stat s;
+  return fstat(fd, &s) == 0 && s.st_dev == entry.device &&
+         s.st_ino == entry.file;
+}
+
+long Since(const timespec& then) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (now.tv_sec - then.tv_sec) * 1'000'000'000 + now.tv_nsec -
+         then.tv_nsec;
+}
+
+}  // namespace
+
+void Watch(int fd) {
+  const int saved_errno = errno;
+  struct stat s;
+  if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) {
+    Entry* place = nullptr;
+    for (Entry& entry : entries) {
+      if (entry.fd_plus_1 == fd + 1) {
+        place = &entry;
+        break;
+      }
+      if (place == nullptr &&
+          (entry.fd_plus_1 == 0 || !IsFile(entry, entry.fd_plus_1 - 1))) {
+        place = &entry;
+      }
+    }
+    if (place != nullptr) {
+      *place = {fd + 1, s.st_dev, s.st_ino, {}};
+      clock_gettime(CLOCK_MONOTONIC, &place->opened);
+      any_watched = true;
+    }
+  }
+  errno = saved_errno;
+}
+
+void FreshenWatched(int fd, off_t offset) {
+  const int saved_errno = errno;
+  for (Entry& entry : entries) {
+    if (entry.fd_plus_1 != fd + 1) continue;
+    if (offset < 0) offset = lseek(fd, 0, SEEK_CUR);
+    char root[kRootSize];
+    if (offset == 0 && IsFile(entry, fd)) {
+      if (Since(entry.opened) > kFreshFromOpen) {
+        FindRoot(Wanted::kValues, root);
+      }
+      entry.opened = {};
+    }
+    break;
+  }
+  errno = saved_errno;
+}
+
+}  // namespace view
