@@ -156,13 +156,6 @@ TEST_F(ErrorTest, InvalidatingARegion) {
   invalidate(b_.mr->rkey + 1);  // nobody's
 }
 
-// The device does not say that it has it.
-TEST_F(ErrorTest, AtomicWriteIsNotThere) {
-  EXPECT_EQ(Send(a_, IBV_WR_ATOMIC_WRITE, 1, 0, 8, IBV_SEND_SIGNALED,
-                 b_.address(), b_.mr->rkey),
-            EINVAL);
-}
-
 TEST_F(ErrorTest, DeregisteredRegion) {
   const uint32_t rkey = b_.mr->rkey;
   ASSERT_EQ(ibv_dereg_mr(b_.mr), 0);
