@@ -1,5 +1,6 @@
 #include "rxe_user/memory/region_table.h"
 
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 
@@ -13,6 +14,11 @@ namespace {
 // Bytes: twice what a core's own cache holds nowadays. What belongs to less is
 // mostly there when it is used again, and asking for it would only take time.
 constexpr uint64_t kColdRegion = 4 << 20;
+
+bool IsBoundTo(const Region& window, const transport::MemoryAccess& access) {
+  const uint32_t qpn = window.binding & ~kWindow;
+  return access.remote && (qpn == 0 || qpn == access.qpn);
+}
 
 bool IsNullMemory(const uint8_t* bytes) {
   return reinterpret_cast<uint64_t>(bytes) >= kNullMemory;
@@ -33,6 +39,7 @@ bool RegionTable::Recent::Read(uint32_t wanted, Region* out) const {
   out->host = host.load(std::memory_order_acquire);
   out->length = length.load(std::memory_order_acquire);
   out->iova = iova.load(std::memory_order_acquire);
+  out->binding = binding.load(std::memory_order_acquire);
   return version.load(std::memory_order_relaxed) == before;
 }
 
@@ -49,6 +56,7 @@ void RegionTable::Recent::Write(const Region& region) {
   host.store(region.host, std::memory_order_release);
   length.store(region.length, std::memory_order_release);
   iova.store(region.iova, std::memory_order_release);
+  binding.store(region.binding, std::memory_order_release);
   version.store(before + 2, std::memory_order_release);
 }
 
@@ -57,8 +65,16 @@ bool RegionTable::Find(uint32_t key, Region* out) {
   if (recent.Read(key, out)) return true;
   std::shared_lock lock(mutex_);
   const auto it = regions_.find(key);
-  if (it == regions_.end()) return false;
-  *out = it->second;
+  if (it != regions_.end()) {
+    *out = it->second.region;
+  } else {
+    const auto window = windows_.find(IdOf(key));
+    if (window == windows_.end() || !window->second.bound ||
+        window->second.region.key != key) {
+      return false;
+    }
+    *out = window->second.region;
+  }
   recent.Write(*out);
   return true;
 }
@@ -73,24 +89,40 @@ uint32_t RegionTable::Add(const Region& region) {
   std::unique_lock lock(mutex_);
   do {
     added.key = SecureRandom32();
-  } while (added.key == 0 || regions_.contains(added.key));
-  regions_.emplace(added.key, added);
+  } while (added.key == 0 || regions_.contains(added.key) ||
+           windows_.contains(IdOf(added.key)));
+  regions_.emplace(added.key, Registered{added});
   return added.key;
 }
 
-bool RegionTable::Replace(const Region& region) {
+int RegionTable::Replace(const Region& region) {
   std::unique_lock lock(mutex_);
-  auto it = regions_.find(region.key);
-  if (it == regions_.end()) return false;
-  it->second = region;
+  const auto it = regions_.find(region.key);
+  if (it == regions_.end()) return ENOENT;
+  if (it->second.windows > 0) return EBUSY;
+  it->second.region = region;
   Forget(region.key);
-  return true;
+  return 0;
 }
 
-bool RegionTable::Remove(uint32_t key) {
+int RegionTable::Remove(uint32_t key) {
   std::unique_lock lock(mutex_);
+  const auto it = regions_.find(key);
+  if (it == regions_.end()) return ENOENT;
+  if (it->second.windows > 0) return EBUSY;
   Forget(key);
-  return regions_.erase(key) != 0;
+  regions_.erase(it);
+  return 0;
+}
+
+void RegionTable::RemoveWithWindows(uint32_t key) {
+  if (Remove(key) != EBUSY) return;
+  std::unique_lock lock(mutex_);
+  for (auto& [id, window] : windows_) {
+    if (window.bound && window.region_key == key) Unbind(&window);
+  }
+  Forget(key);
+  regions_.erase(key);
 }
 
 MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
@@ -128,6 +160,9 @@ inline MemoryStatus RegionTable::Check(const transport::MemoryAccess& access,
   Region& region = *out;
   if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
   if (region.pd != access.pd) return MemoryStatus::kBadKey;
+  if (region.binding != 0 && !IsBoundTo(region, access)) [[unlikely]] {
+    return MemoryStatus::kBadKey;
+  }
   // Unsigned differences: right for every va and length.
   const uint64_t offset = access.va - region.iova;
   if (access.va < region.iova || offset > region.length ||
@@ -171,13 +206,6 @@ bool RegionTable::CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
 
 bool RegionTable::FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) {
   return GuardedFetchAdd(word, add, original);
-}
-
-MemoryStatus RegionTable::Invalidate(uint32_t rkey, transport::PdId pd,
-                                     uint32_t /*qpn*/) {
-  Region region;
-  if (!Find(rkey, &region) || region.pd != pd) return MemoryStatus::kBadKey;
-  return MemoryStatus::kNoRight;
 }
 
 }  // namespace rxe_user

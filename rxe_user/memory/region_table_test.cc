@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <thread>
 #include <vector>
 
@@ -103,7 +104,7 @@ TEST_F(RegionTableTest, ManyRegions) {
   }
   EXPECT_EQ(Translate(0, 1, 0, 7, 0x80000000), MemoryStatus::kBadKey);
   for (const uint32_t key : keys) {
-    EXPECT_TRUE(table_.Remove(key));
+    EXPECT_EQ(table_.Remove(key), 0);
     EXPECT_EQ(Translate(0, 1, 0, 7, key), MemoryStatus::kBadKey);
   }
 }
@@ -123,7 +124,7 @@ TEST_F(RegionTableTest, ReplacedWhileOthersLook) {
     region.iova = i * 1000;
     return region;
   };
-  ASSERT_TRUE(table_.Replace(shape(1)));
+  ASSERT_EQ(table_.Replace(shape(1)), 0);
   std::vector<std::thread> readers;
   for (int t = 0; t < 3; ++t) {
     readers.emplace_back([&] {
@@ -149,7 +150,7 @@ TEST_F(RegionTableTest, ReplacedWhileOthersLook) {
   }
   for (uint64_t i = 2; i < 20'000; ++i) {
     begun = i;
-    ASSERT_TRUE(table_.Replace(shape(i)));
+    ASSERT_EQ(table_.Replace(shape(i)), 0);
     done = i;
   }
   stop = true;
@@ -162,12 +163,12 @@ TEST_F(RegionTableTest, RemovedAndReplaced) {
   region.pd = 7;
   region.host = bytes_.data() + 50;
   region.length = 10;
-  EXPECT_TRUE(table_.Replace(region));
+  EXPECT_EQ(table_.Replace(region), 0);
   ASSERT_EQ(Translate(3, 7), MemoryStatus::kOk);
   EXPECT_EQ(spans_[0].data, bytes_.data() + 53);
-  EXPECT_TRUE(table_.Remove(key_));
-  EXPECT_FALSE(table_.Remove(key_));
-  EXPECT_FALSE(table_.Replace(region));
+  EXPECT_EQ(table_.Remove(key_), 0);
+  EXPECT_EQ(table_.Remove(key_), ENOENT);
+  EXPECT_EQ(table_.Replace(region), ENOENT);
   EXPECT_EQ(Translate(3, 7), MemoryStatus::kBadKey);
 }
 

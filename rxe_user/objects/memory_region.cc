@@ -96,9 +96,20 @@ MemoryRegion::MemoryRegion(ProtectionDomain& pd, Kind kind,
   ++pd.users;
 }
 
-MemoryRegion::~MemoryRegion() {
-  pd_->context.regions().Remove(region_.key);
+int MemoryRegion::Withdraw() {
+  if (const int error = pd_->context.regions().Remove(region_.key)) {
+    return error;
+  }
+  withdrawn_ = true;
   pd_->context.WaitForLanes();
+  return 0;
+}
+
+MemoryRegion::~MemoryRegion() {
+  if (!withdrawn_) {
+    pd_->context.regions().RemoveWithWindows(region_.key);
+    pd_->context.WaitForLanes();
+  }
   --pd_->users;
 }
 
@@ -146,7 +157,6 @@ int MemoryRegion::RegisterDeviceMemory(ProtectionDomain& pd,
 
 int MemoryRegion::Reregister(const Change& change) {
   if (kind_ != Kind::kMemory) return EINVAL;
-  if (users > 0) return EBUSY;
   void* const address = change.translation ? change.address : address_;
   const uint64_t length = change.translation ? change.length : length_;
   const uint64_t iova = change.translation
@@ -160,7 +170,7 @@ int MemoryRegion::Reregister(const Change& change) {
   }
   region.key = region_.key;
   region.pd = change.pd != nullptr ? change.pd->id : pd_->id;
-  pd_->context.regions().Replace(region);
+  if (const int error = pd_->context.regions().Replace(region)) return error;
   region_ = region;
   address_ = address;
   length_ = length;

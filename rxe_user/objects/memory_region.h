@@ -2,7 +2,6 @@
 #ifndef RXE_USER_OBJECTS_MEMORY_REGION_H_
 #define RXE_USER_OBJECTS_MEMORY_REGION_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -37,6 +36,9 @@ class MemoryRegion {
                                   std::unique_ptr<MemoryRegion>* out);
 
   // Withdraws the key. When it returns, nothing reaches the memory any more.
+  // EBUSY, and nothing has changed: a window is bound to it.
+  int Withdraw();
+  // Withdraws it in any case, and unbinds its windows.
   ~MemoryRegion();
 
   // ibv_rereg_mr(3). Each null or negative part stays as it is. The key stays
@@ -60,9 +62,6 @@ class MemoryRegion {
   uint64_t length() const { return length_; }
   bool is_null() const { return kind_ == Kind::kNull; }
 
-  // Windows that are bound to it, and imported handles of it.
-  std::atomic<int> users{0};
-
  private:
   enum class Kind { kMemory, kNull, kDevice };
 
@@ -75,6 +74,7 @@ class MemoryRegion {
   void* address_;
   uint64_t length_;
   std::shared_ptr<DeviceMemory> device_memory_;
+  bool withdrawn_ = false;
 };
 
 }  // namespace rxe_user

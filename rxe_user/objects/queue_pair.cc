@@ -60,6 +60,7 @@ QueuePair::~QueuePair() {
   for (const wire::IpAddress& group : groups) {
     context().engine().LeaveGroup(qpn_, group);
   }
+  context().regions().ForgetQueuePair(qpn_);
   context().engine().ReleaseQpn(qpn_);
   if (config_.srq != nullptr) --config_.srq->users;
   if (config_.pd != nullptr) --config_.pd->users;

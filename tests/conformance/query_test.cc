@@ -61,7 +61,10 @@ TEST_F(QueryTest, TheDevice) {
   EXPECT_NE(attr.atomic_cap, IBV_ATOMIC_NONE);
   EXPECT_NE(attr.vendor_id, 0u);
   EXPECT_EQ(attr.vendor_part_id, 0u);
-  EXPECT_EQ(attr.max_mw, 0);
+  EXPECT_GT(attr.max_mw, 0);
+  EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW, 0u);
+  EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B, 0u);
+  EXPECT_EQ(attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A, 0u);
   ibv_device_attr_ex extended;
   ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &extended), 0);
   EXPECT_EQ(std::memcmp(&extended.orig_attr, &attr, sizeof(attr)), 0);

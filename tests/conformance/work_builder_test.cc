@@ -218,9 +218,7 @@ TEST_F(WorkBuilderTest, CreationRefusesWhatIsNotThere) {
   attr.qp_type = IBV_QPT_RC;
   attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   attr.pd = pd_;
-  for (const uint64_t op :
-       {uint64_t{IBV_QP_EX_WITH_TSO}, uint64_t{IBV_QP_EX_WITH_BIND_MW},
-        uint64_t{1} << 40}) {
+  for (const uint64_t op : {uint64_t{IBV_QP_EX_WITH_TSO}, uint64_t{1} << 40}) {
     attr.send_ops_flags = op | IBV_QP_EX_WITH_SEND;
     errno = 0;
     EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);

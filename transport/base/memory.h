@@ -44,6 +44,19 @@ struct MemoryAccess {
   uint64_t length = 0;  // bytes; never 0 (zero-length accesses check no key)
 };
 
+// Binds a memory window (IBA vol. 1, 10.6.7): a part of a region, with rights
+// of its own, under a key of its own.
+struct WindowBinding {
+  // Which window, by its upper 24 bits; its key is this one from now on.
+  uint32_t rkey = 0;
+  uint32_t region_key = 0;  // L_Key
+  PdId pd = 0;              // of the queue pair
+  uint32_t qpn = 0;         // of the queue pair
+  uint32_t access = 0;      // Access, kAccessZeroBased included
+  uint64_t va = 0;          // in the region
+  uint64_t length = 0;      // bytes; 0: unbinds a window of type 1
+};
+
 // Thread: called with the lane's lock held; implementations guard what lanes
 // share (IBA vol. 1, 10.6 memory management; 9.7.4.1.x R_Key checks).
 class Memory {
@@ -86,6 +99,11 @@ class Memory {
   // takes.
   virtual MemoryStatus Flush(const MemoryAccess& /*access*/,
                              bool /*whole_region*/) {
+    return MemoryStatus::kNoRight;
+  }
+
+  // The rules are those of IBA vol. 1, 10.6.7.2: see RegionTable.
+  virtual MemoryStatus Bind(const WindowBinding& /*binding*/) {
     return MemoryStatus::kNoRight;
   }
 

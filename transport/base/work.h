@@ -23,11 +23,12 @@ struct SendRequest {
   // kSendWithImm, kRdmaWriteWithImm: the bytes of the immediate as they lie in
   // memory (network order).
   uint32_t imm_be = 0;
-  uint32_t invalidate_rkey = 0;  // kSendWithInvalidate, kLocalInvalidate
-  uint64_t remote_addr = 0;      // RDMA and atomics
-  uint32_t rkey = 0;
-  uint64_t compare_add = 0;  // atomics; kFlush: bytes of the range
-  uint64_t swap = 0;         // atomics; kFlush: FlushOperand
+  // kSendWithInvalidate, kLocalInvalidate; kBindMw: the region's L_Key.
+  uint32_t invalidate_rkey = 0;
+  uint64_t remote_addr = 0;  // RDMA and atomics; kBindMw: in the region
+  uint32_t rkey = 0;         // the same; kBindMw: the window's new one
+  uint64_t compare_add = 0;  // atomics; kFlush, kBindMw: bytes of the range
+  uint64_t swap = 0;         // atomics; kFlush: FlushOperand; kBindMw: Access
   // UD only: where it goes, complete; copied. Null for connected types.
   const AddressVector* ah = nullptr;
   uint32_t remote_qpn = 0;

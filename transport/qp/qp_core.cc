@@ -20,6 +20,19 @@ void QpCore::FailSends() { has_findings = sends_failed = true; }
 
 void QpCore::NoteDrained() { has_findings = sq_drained = true; }
 
+MemoryStatus QpCore::ExecuteLocal(const SendWqe& wqe) {
+  if (wqe.opcode == SendOpcode::kBindMw) {
+    return config.memory->Bind({.rkey = wqe.rkey,
+                                .region_key = wqe.imm_be_or_rkey,
+                                .pd = config.pd,
+                                .qpn = config.qpn,
+                                .access = static_cast<uint32_t>(wqe.swap),
+                                .va = wqe.remote_addr,
+                                .length = wqe.compare_add});
+  }
+  return config.memory->Invalidate(wqe.imm_be_or_rkey, config.pd, config.qpn);
+}
+
 void QpCore::CompleteSend(WcStatus status, Time now) {
   const SendWqe& wqe = send_queue.at(send_queue.head());
   const SendOperation& operation = wqe.operation();

@@ -31,6 +31,10 @@ struct QpCore {
   // it, unless it has succeeded and is unsignaled.
   void CompleteSend(WcStatus status, Time now);
 
+  // A work request without packets (SendKind::kLocal). What is not kOk
+  // completes with WcStatus::kMwBindError.
+  MemoryStatus ExecuteLocal(const SendWqe& wqe);
+
   QpConfig config;
   const wire::Transport transport;  // that its packets name in BTH
   QpAttributes attributes;

@@ -87,7 +87,8 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
                                        .wc_opcode = WcOpcode::kLocalInvalidate};
   row(SendOpcode::kFlush) =
       Single(SendKind::kFlush, WcOpcode::kFlush, Operation::kFlush, false, 0);
-  // kBindMw is a local operation of the device.
+  row(SendOpcode::kBindMw) = {.kind = SendKind::kLocal,
+                              .wc_opcode = WcOpcode::kBindMw};
   return table;
 }
 
@@ -102,9 +103,7 @@ bool IsOffered(QpType type, SendOpcode opcode) {
     return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm;
   }
   const SendKind kind = GetSendOperation(opcode).kind;
-  return kind == SendKind::kLocal ||
-         (kind == SendKind::kMessage &&
-          opcode != SendOpcode::kSendWithInvalidate);
+  return kind == SendKind::kLocal || kind == SendKind::kMessage;
 }
 
 const SendOperation& GetSendOperation(SendOpcode opcode) {

@@ -26,7 +26,8 @@ struct SendWqe {
   uint32_t length;   // bytes; of an atomic: 8
   uint32_t packets;  // PSNs that it takes
   uint32_t rkey;
-  uint32_t imm_be_or_rkey;   // immediate, or the R_Key to invalidate
+  // Immediate, or SendRequest::invalidate_rkey.
+  uint32_t imm_be_or_rkey;
   uint32_t remote_srqn;      // XRC
   uint32_t message;          // its number, from 1 (SSN), modulo 2^24
   const SendOperation* row;  // of `opcode`: looked up once, read often

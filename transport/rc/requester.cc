@@ -105,13 +105,9 @@ void Requester::RunLocalWorkOnce(Time now) {
     if (draining_ || queue_.empty()) break;
     const SendWqe& wqe = queue_.at(head);
     if (wqe.operation().kind != SendKind::kLocal) break;
-    // LOCAL_INV: it has waited to be the oldest, and nothing after it has
-    // begun.
+    // It has waited to be the oldest, and nothing after it has begun.
     assert(head == begun_);
-    const PdId pd = core_.config.pd;
-    const MemoryStatus status = core_.config.memory->Invalidate(
-        wqe.imm_be_or_rkey, pd, core_.config.qpn);
-    if (status != MemoryStatus::kOk) {
+    if (core_.ExecuteLocal(wqe) != MemoryStatus::kOk) {
       Fail(WcStatus::kMwBindError, now);
       return;
     }

@@ -221,7 +221,6 @@ TEST(RequesterTest, RefusesWhatCannotBePosted) {
                             uint32_t flags = 0) {
     return peer.Post({.opcode = opcode, .flags = flags}, std::move(sges));
   };
-  EXPECT_EQ(post(SendOpcode::kBindMw, {}), EINVAL);
   EXPECT_EQ(post(SendOpcode::kFlush, {}), EINVAL);
   EXPECT_EQ(post(static_cast<SendOpcode>(10), {small}), EINVAL);
   EXPECT_EQ(post(static_cast<SendOpcode>(200), {small}), EINVAL);
@@ -318,6 +317,44 @@ TEST(RequesterTest, GroupsPacketsOfOneSize) {
   peer.Write(2, 10 * 256);  // its first packet is longer by a RETH
   peer.Transmit();
   EXPECT_EQ(peer.bursts, 2);
+}
+
+TEST(RequesterTest, BindsInTheOrderOfTheQueue) {
+  RequesterPeer peer;
+  FakeMemory::Region& window = peer.memory.Add(0x900000, 64, peer.kPd, 0);
+  window.valid = false;
+  window.rkey = RequesterPeer::kRkey;  // that of all requests
+  peer.Connect();
+  peer.Send(1, 1);
+  ASSERT_EQ(peer.Post({.wr_id = 2,
+                       .opcode = SendOpcode::kBindMw,
+                       .flags = kSignaled,
+                       .invalidate_rkey = 77,
+                       .compare_add = 99,
+                       .swap = kAccessRemoteRead},
+                      {}),
+            0);
+  peer.Send(3, 1);
+  // What a later SEND may tell the peer is true when it is sent.
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  EXPECT_FALSE(window.valid);
+  peer.Ack(100);
+  EXPECT_TRUE(window.valid);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 ok");
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
+  ASSERT_EQ(peer.memory.bindings().size(), 1u);
+  const WindowBinding& binding = peer.memory.bindings()[0];
+  EXPECT_EQ(binding.region_key, 77u);
+  EXPECT_EQ(binding.pd, peer.kPd);
+  EXPECT_EQ(binding.qpn, peer.qp->qpn());
+  EXPECT_EQ(binding.access, uint32_t{kAccessRemoteRead});
+  EXPECT_EQ(binding.va, RequesterPeer::kRemoteVa);
+  EXPECT_EQ(binding.length, 99u);
+  // Bound already.
+  peer.Ack(101);
+  ASSERT_EQ(peer.Post({.wr_id = 4, .opcode = SendOpcode::kBindMw}, {}), 0);
+  EXPECT_EQ(peer.Completions(), "3 ok; 4 status 6");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
 }
 
 TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbours) {

@@ -64,7 +64,11 @@ class Planner {
       } else if (kind < 86) {
         PlanWriteThenFlush();
       } else if (kind < 87) {
-        PlanLocalInvalidate();
+        if (random_.Percent(50)) {
+          PlanLocalInvalidate();
+        } else {
+          PlanBind();
+        }
       } else if (kind < 90) {
         PlanOverwrite();
       } else if (kind < 93) {
@@ -300,6 +304,20 @@ class Planner {
     Write(target);
     Read(target);
   }
+  // A window of one's own: bound, and perhaps invalidated and bound again.
+  void PlanBind() {
+    const Piece piece = {mine_.arena.Allocate(random_, 100), 100};
+    const Region region =
+        KeyFor(mine_, end_, piece, transport::kAccessRemoteRead, true);
+    Region* window = mine_.node->memory().FindByLkey(region.lkey);
+    window->is_window = window->may_invalidate = window->invalidated = true;
+    Add(SendOpcode::kBindMw).rkey = region.rkey;
+    if (random_.Percent(50)) {
+      Add(SendOpcode::kLocalInvalidate).invalidate_rkey = region.rkey;
+      Add(SendOpcode::kBindMw).rkey = region.rkey;
+    }
+  }
+
   void PlanAtomicWrite() {
     const Piece target = {theirs_.arena.Allocate(random_, 8), 8};
     Op& op = Add(SendOpcode::kAtomicWrite);

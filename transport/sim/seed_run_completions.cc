@@ -26,6 +26,8 @@ WcOpcode SendWcOpcode(SendOpcode opcode) {
       return WcOpcode::kCompareSwap;
     case SendOpcode::kFetchAdd:
       return WcOpcode::kFetchAdd;
+    case SendOpcode::kBindMw:
+      return WcOpcode::kBindMw;
     case SendOpcode::kAtomicWrite:
       return WcOpcode::kAtomicWrite;
     case SendOpcode::kFlush:
@@ -143,8 +145,16 @@ void SeedRun::FinishOp(End& end, Op& op) {
     return;
   }
   if (op.opcode == SendOpcode::kLocalInvalidate) {
-    if (!mine.node->memory().FindByRkey(op.invalidate_rkey)->invalidated) {
+    const Region* region = mine.node->memory().FindByRkey(op.invalidate_rkey);
+    // A window may be bound again by now.
+    if (!region->invalidated && !region->is_window) {
       Fail(end, "R_Key was not invalidated");
+    }
+    return;
+  }
+  if (op.opcode == SendOpcode::kBindMw) {
+    if (mine.node->memory().FindByRkey(op.rkey)->bound_qpn != end.qpn) {
+      Fail(end, "window was not bound");
     }
     return;
   }

@@ -239,6 +239,17 @@ MemoryStatus SimMemory::Flush(const transport::MemoryAccess& access,
   return Translate(range, &spans);
 }
 
+MemoryStatus SimMemory::Bind(const transport::WindowBinding& binding) {
+  Region* region = FindByRkey(binding.rkey);
+  if (region == nullptr || !region->is_window || region->pd != binding.pd) {
+    return MemoryStatus::kBadKey;
+  }
+  if (!region->invalidated) return MemoryStatus::kNoRight;
+  region->invalidated = false;
+  region->bound_qpn = binding.qpn;
+  return MemoryStatus::kOk;
+}
+
 MemoryStatus SimMemory::Invalidate(uint32_t rkey, transport::PdId pd,
                                    uint32_t qpn) {
   Region* region = FindByRkey(rkey);

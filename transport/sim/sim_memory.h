@@ -28,6 +28,8 @@ struct Region {
   uint32_t bound_qpn = 0;
   // SEND with invalidate may name the R_Key.
   bool may_invalidate = false;
+  // Stands for a window: may be bound while `invalidated`.
+  bool is_window = false;
   bool invalidated = false;
 };
 
@@ -111,6 +113,8 @@ class SimMemory : public transport::Memory {
   bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
   transport::MemoryStatus Flush(const transport::MemoryAccess& access,
                                 bool whole_region) override;
+  transport::MemoryStatus Bind(
+      const transport::WindowBinding& binding) override;
   transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
                                      uint32_t qpn) override;
 

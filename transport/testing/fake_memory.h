@@ -121,6 +121,18 @@ class FakeMemory : public Memory {
   const std::vector<bool>& more() const { return more_; }
   void ForgetMore() { more_.clear(); }
 
+  // Regions that are not valid yet stand for windows that are not bound.
+  MemoryStatus Bind(const WindowBinding& binding) override {
+    for (Region& region : regions_) {
+      if (region.rkey != binding.rkey || region.valid) continue;
+      region.valid = true;
+      bindings_.push_back(binding);
+      return MemoryStatus::kOk;
+    }
+    return MemoryStatus::kBadKey;
+  }
+  const std::vector<WindowBinding>& bindings() const { return bindings_; }
+
   MemoryStatus Invalidate(uint32_t rkey, PdId pd, uint32_t) override {
     for (Region& region : regions_) {
       if (region.rkey != rkey || region.pd != pd || !region.valid) continue;
@@ -144,6 +156,7 @@ class FakeMemory : public Memory {
   std::deque<Region> regions_;
   std::vector<bool> more_;
   std::vector<MemoryAccess> flushes_;
+  std::vector<WindowBinding> bindings_;
   uint32_t next_key_ = 0x1000;
 };
 

@@ -85,9 +85,7 @@ void UcQueuePair::RunLocalWork(Time now) {
   SendQueue& queue = core().send_queue;
   while (sending_ && !draining_ && position_ == 0 && !queue.empty() &&
          queue.at(queue.head()).operation().kind == SendKind::kLocal) {
-    const uint32_t rkey = queue.at(queue.head()).imm_be_or_rkey;
-    if (config().memory->Invalidate(rkey, config().pd, qpn()) ==
-        MemoryStatus::kOk) {
+    if (core().ExecuteLocal(queue.at(queue.head())) == MemoryStatus::kOk) {
       core().CompleteSend(WcStatus::kSuccess, now);
     } else {
       FailSend(WcStatus::kMwBindError, now);

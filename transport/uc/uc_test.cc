@@ -323,10 +323,45 @@ TEST_F(UcTest, BadLocalKeyStopsTheSendQueueOnly) {
   EXPECT_EQ(b.Received(), "1 ok 100; 2 ok 100");
 }
 
+// By opcodes that the specification does not have: 0x36, 0x37.
+TEST_F(UcTest, SendWithInvalidate) {
+  FakeMemory::Region& window = b.memory.Add(0x900000, 64, kPd, 0);
+  ASSERT_EQ(Receive(1, 5000), 0);
+  ASSERT_EQ(Receive(2, 5000), 0);
+  ASSERT_EQ(Post({.wr_id = 10,
+                  .opcode = SendOpcode::kSendWithInvalidate,
+                  .flags = kSendSignaled,
+                  .invalidate_rkey = window.rkey},
+                 600),
+            0);
+  const auto packets = All();
+  ASSERT_EQ(packets.size(), 3u);
+  EXPECT_EQ(packets[2][0], 0x36);
+  Deliver(packets);
+  const std::vector<Completion> received = b.receives.Take();
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].byte_len, 600u);
+  EXPECT_EQ(received[0].flags, uint32_t{kWcWithInvalidate});
+  EXPECT_EQ(received[0].imm_be_or_rkey, window.rkey);
+  EXPECT_FALSE(window.valid);
+  // What may not be invalidated is dropped, as everything wrong is.
+  ASSERT_EQ(Post({.wr_id = 11,
+                  .opcode = SendOpcode::kSendWithInvalidate,
+                  .invalidate_rkey = window.rkey},
+                 5),
+            0);
+  const auto again = All();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0][0], 0x37);
+  Deliver(again);
+  EXPECT_EQ(b.Received(), "");
+  EXPECT_EQ(b.qp->state(), QpState::kRts);
+}
+
 TEST_F(UcTest, RefusesWhatItLacks) {
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaRead, SendOpcode::kCompareSwap, SendOpcode::kFetchAdd,
-        SendOpcode::kSendWithInvalidate, SendOpcode::kAtomicWrite}) {
+        SendOpcode::kFlush, SendOpcode::kAtomicWrite}) {
     EXPECT_EQ(Post({.opcode = opcode}, 8), EINVAL);
     EXPECT_EQ(a.qp->CheckSend({.opcode = opcode}), EINVAL);
   }

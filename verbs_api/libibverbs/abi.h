@@ -26,6 +26,7 @@
 #include "rxe_user/objects/device_memory.h"
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/memory_region.h"
+#include "rxe_user/objects/memory_window.h"
 #include "rxe_user/objects/queue_pair.h"
 #include "rxe_user/objects/shared_receive_queue.h"
 #include "rxe_user/objects/xrc_domain.h"
@@ -83,9 +84,9 @@ struct Context : verbs_context {
 // by the handle that seems to be in it: so each is as long as that takes.
 inline constexpr size_t kLeastObject =
     std::max({offsetof(ibv_pd, handle), offsetof(ibv_mr, handle),
-              offsetof(ibv_dm, handle), offsetof(ibv_ah, handle),
-              offsetof(ibv_cq, handle), offsetof(ibv_srq, handle),
-              offsetof(ibv_qp, handle)}) +
+              offsetof(ibv_mw, handle), offsetof(ibv_dm, handle),
+              offsetof(ibv_ah, handle), offsetof(ibv_cq, handle),
+              offsetof(ibv_srq, handle), offsetof(ibv_qp, handle)}) +
     sizeof(uint32_t);
 
 // A thread domain: its objects are used by one thread at a time, as the
@@ -107,6 +108,11 @@ struct alignas(64) Pd : ibv_pd {  // for kLeastObject
 struct Mr : ibv_mr {
   Context* owner;
   std::shared_ptr<rxe_user::MemoryRegion> region;
+};
+
+struct alignas(64) Mw : ibv_mw {  // for kLeastObject
+  Context* owner;
+  std::unique_ptr<rxe_user::MemoryWindow> window;
 };
 
 struct Dm : ibv_dm {
@@ -154,8 +160,8 @@ struct Srq : ibv_srq {
   std::unique_ptr<rxe_user::SharedReceiveQueue> queue;
 };
 
-static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Dm), sizeof(Ah),
-                        sizeof(Channel), sizeof(Cq), sizeof(Srq),
+static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
+                        sizeof(Ah), sizeof(Channel), sizeof(Cq), sizeof(Srq),
                         sizeof(ibv_qp), sizeof(Td), sizeof(Xrcd)}) >=
               kLeastObject);
 
@@ -305,6 +311,14 @@ ibv_srq* CreateSrqEx(ibv_context* context, ibv_srq_init_attr_ex* attr);
 // A handle of `region`; null and ENOMEM if there are too many.
 ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region);
 ibv_mr* AllocNullMr(ibv_pd* pd);
+ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type);
+int DeallocMw(ibv_mw* mw);
+int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+// Makes `request` bind the window `ibv`, of type 2, under the key `rkey`. 0 or
+// EINVAL: no such objects, or not of one context; not a key of that window.
+int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
+                  const ibv_mw_bind_info& info,
+                  transport::SendRequest* request);
 int AdviseMr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
              ibv_sge* list, uint32_t count);
 ibv_dm* AllocDm(ibv_context* context, ibv_alloc_dm_attr* attr);

@@ -30,6 +30,8 @@ struct ObjectTrait<ibv_pd> : DerivedObject<ibv_pd, Pd> {};
 template <>
 struct ObjectTrait<ibv_mr> : DerivedObject<ibv_mr, Mr> {};
 template <>
+struct ObjectTrait<ibv_mw> : DerivedObject<ibv_mw, Mw> {};
+template <>
 struct ObjectTrait<ibv_dm> : DerivedObject<ibv_dm, Dm> {};
 template <>
 struct ObjectTrait<ibv_ah> : DerivedObject<ibv_ah, Ah> {};
@@ -70,6 +72,7 @@ void ForEachHandleTable(F&& f) {
   f(Handles<Srq>());
   f(Handles<Pd>());
   f(Handles<Mr>());
+  f(Handles<Mw>());
   f(Handles<Dm>());
   f(Handles<Ah>());
 }

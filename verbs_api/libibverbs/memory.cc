@@ -280,7 +280,9 @@ VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
   if (IsInherited(ibv)) return 0;
   Mr* mr = Find(ibv);
   if (mr == nullptr) return Refuse(EINVAL);
-  if (mr->region->users > 0 || mr->region.use_count() > 1) return Refuse(EBUSY);
+  // Imported handles of it; windows that are bound to it.
+  if (mr->region.use_count() > 1) return Refuse(EBUSY);
+  if (const int error = mr->region->Withdraw()) return Refuse(error);
   HideMr(mr);
   return 0;
 }

@@ -42,6 +42,9 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
       request->compare_add = wr.wr.atomic.compare_add;
       request->swap = wr.wr.atomic.swap;
       break;
+    case IBV_WR_BIND_MW:
+      return ToBindRequest(qp, wr.bind_mw.mw, wr.bind_mw.rkey,
+                           wr.bind_mw.bind_info, request);
     default:
       return EINVAL;
   }

@@ -34,13 +34,15 @@ void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
   attr->max_qp_wr = rxe_user::kMaxQpWr;
   attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD |
                            IBV_DEVICE_UD_AV_PORT_ENFORCE |
-                           IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_XRC |
+                           IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_MEM_WINDOW |
+                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC |
                            IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
   attr->max_sge = rxe_user::kMaxSge;
   attr->max_sge_rd = rxe_user::kMaxSge;
   attr->max_cq = rxe_user::kMaxObjects - 1;
   attr->max_cqe = rxe_user::kMaxCqe;
   attr->max_mr = rxe_user::kMaxObjects - 1;
+  attr->max_mw = rxe_user::kMaxObjects - 1;
   attr->max_pd = rxe_user::kMaxObjects - 1;
   attr->max_qp_rd_atom = rxe_user::kMaxRdAtomic;
   attr->max_res_rd_atom = rxe_user::kMaxRdAtomic * rxe_user::kMaxQp;

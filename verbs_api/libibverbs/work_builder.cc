@@ -173,13 +173,31 @@ void WrSendInv(ibv_qp_ex* qp, uint32_t rkey) {
   });
 }
 
+// Those without data.
+void WrLocalInv(ibv_qp_ex* qp, uint32_t rkey) {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (auto* request =
+            Begin(qp, SendOpcode::kLocalInvalidate, IBV_QP_EX_WITH_LOCAL_INV)) {
+      request->invalidate_rkey = rkey;
+      builder.data.back().is_set = true;
+    }
+  });
+}
+void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
+              const ibv_mw_bind_info* info) {
+  Build(qp, [&](WorkBuilder& builder) {
+    auto* request = Begin(qp, SendOpcode::kBindMw, IBV_QP_EX_WITH_BIND_MW);
+    if (request == nullptr) return;
+    builder.data.back().is_set = true;
+    const int error = info != nullptr
+                          ? ToBindRequest(*Self(qp), mw, rkey, *info, request)
+                          : EINVAL;
+    if (error != 0) Wrong(builder, error);
+  });
+}
+
 // --- What is not there; creation has refused the flags for it.
 void Unsupported(ibv_qp_ex* qp) { Wrong(Self(qp)->builder, EINVAL); }
-void WrLocalInv(ibv_qp_ex* qp, uint32_t /*rkey*/) { Unsupported(qp); }
-void WrBindMw(ibv_qp_ex* qp, ibv_mw* /*mw*/, uint32_t /*rkey*/,
-              const ibv_mw_bind_info* /*info*/) {
-  Unsupported(qp);
-}
 void WrSendTso(ibv_qp_ex* qp, void* /*header*/, uint16_t /*size*/,
                uint16_t /*mss*/) {
   Unsupported(qp);

@@ -1,0 +1,47 @@
+// Memory windows (ibv_alloc_mw(3)). Binding one is a work request of a queue
+// pair; what it then names is in the table of keys.
+#ifndef RXE_USER_OBJECTS_MEMORY_WINDOW_H_
+#define RXE_USER_OBJECTS_MEMORY_WINDOW_H_
+
+#include <cstdint>
+
+#include "rxe_user/memory/region_table.h"
+#include "rxe_user/objects/context.h"
+
+namespace rxe_user {
+
+// Thread: any.
+class MemoryWindow {
+ public:
+  using Type = RegionTable::WindowType;
+
+  MemoryWindow(ProtectionDomain& pd, Type type)
+      : pd_(pd),
+        type_(type),
+        key_(pd.context.regions().AddWindow(pd.id, type)) {
+    ++pd.users;
+  }
+  // Unbinds it. When it returns, nothing reaches memory through it any more.
+  ~MemoryWindow() {
+    pd_.context.regions().RemoveWindow(key_);
+    pd_.context.WaitForLanes();
+    --pd_.users;
+  }
+  MemoryWindow(const MemoryWindow&) = delete;
+  MemoryWindow& operator=(const MemoryWindow&) = delete;
+
+  ProtectionDomain& domain() const { return pd_; }
+  Type type() const { return type_; }
+  // The first key. Later ones differ from it in the lower 8 bits only.
+  uint32_t key() const { return key_; }
+  bool MayHaveKey(uint32_t rkey) const { return (rkey ^ key_) >> 8 == 0; }
+
+ private:
+  ProtectionDomain& pd_;
+  const Type type_;
+  const uint32_t key_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_MEMORY_WINDOW_H_
