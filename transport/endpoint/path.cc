@@ -94,7 +94,9 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (now < recovery_until_) return;
   // A window that was not used has not been tried: it does not grow.
   if (in_flight_ + bytes < window_ / 2) return;
-  if (window_ < threshold_) {
+  if (dcqcn_.active(now)) {
+    window_ = dcqcn_.Increase(window_, smoothed_rtt_, now);
+  } else if (window_ < threshold_) {
     window_ += std::min(bytes, threshold_ - window_);
   } else {
     window_before_timeout_ = 0;
@@ -158,7 +160,16 @@ void Path::OnLoss(Time now) {
 
 void Path::OnLost(uint64_t bytes) { lost_bytes_ += bytes; }
 
-void Path::OnCongestionNotification(Time now) { Reduce(window_ / 4 * 3, now); }
+void Path::OnCongestionNotification(Time now) {
+  if (now < recovery_until_) {
+    dcqcn_.Hold(smoothed_rtt_, now);
+    return;
+  }
+  window_before_timeout_ = 0;
+  window_ = dcqcn_.Decrease(window_, smoothed_rtt_, now);
+  threshold_ = window_;
+  recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
+}
 
 void Path::OnTimeout(Time now) {
   if (window_before_timeout_ == 0) {
@@ -170,7 +181,7 @@ void Path::OnTimeout(Time now) {
   if (now >= recovery_until_ && window_ > kLeastWindow) {
     threshold_ = std::max(kLeastWindow, window_ / 2);
   }
-  window_ = kLeastWindow;
+  window_ = std::min(window_, kLeastWindow);
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
   CountSilence();
 }
@@ -185,8 +196,10 @@ void Path::UndoTimeout() {
 void Path::Reduce(uint64_t window, Time now) {
   if (now < recovery_until_) return;
   window_before_timeout_ = 0;
-  window_ = std::max(kLeastWindow, window);
+  // Notifications may have made it smaller than losses ever do.
+  window_ = std::min(window_, std::max(kLeastWindow, window));
   threshold_ = window_;
+  dcqcn_.OnLoss(window_);
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
 }
 

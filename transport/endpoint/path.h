@@ -9,12 +9,14 @@
 #include <utility>
 
 #include "transport/base/types.h"
+#include "transport/endpoint/dcqcn.h"
 
 namespace transport {
 
 // Congestion window in bytes in flight, READ responses that were asked for
 // included. Starts within what default receive buffers hold, grows while
-// nothing is lost, and shrinks on loss and on congestion notification.
+// nothing is lost, and shrinks on loss and on congestion notification; after
+// one of these it grows as DCQCN says.
 //
 // One queue pair whose peer is silent must not keep the window from others. So
 // only what has a peer that answers counts in it; what has none (yet, or any
@@ -171,6 +173,7 @@ class Path {
   int backoff_ = 0;  // doublings
   bool opened_ = false;
   Time recovery_until_ = 0;  // no reduction before
+  Dcqcn dcqcn_;
   Time paced_until_ = 0;
 };
 

@@ -198,14 +198,18 @@ void QueuePair::NoteCongestion(const Received& received, Time now) {
   received_data_ = true;
   if (received.congestion_experienced || packet.bth().fecn) {
     ++core_.counters.ecn_marked;
-    RequestCnp(now);
+    // How much of a READ's responses is on its way is decided here.
+    if (RequestCnp(now) && packet.info().is_response) {
+      core_.path->OnCongestionNotification(now);
+    }
   }
 }
 
-void QueuePair::RequestCnp(Time now) {
-  if (!flow_ || now - last_cnp_ < kCnpInterval) return;
+bool QueuePair::RequestCnp(Time now) {
+  if (!flow_ || now - last_cnp_ < kCnpInterval) return false;
   last_cnp_ = now;
   cnp_due_ = true;
+  return true;
 }
 
 void QueuePair::OnReceiveOverflow(Time now) { RequestCnp(now); }

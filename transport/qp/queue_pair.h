@@ -177,7 +177,8 @@ class QueuePair : public EndpointQp {
   bool AdmitPort(const Received& received, Time now);
   void NoteCongestion(const Received& received, Time now);
   // A CNP is due to the peer, unless one was sent just now.
-  void RequestCnp(Time now);
+  // At most one in kCnpInterval: whether it is due.
+  bool RequestCnp(Time now);
   void TransmitCnp(Burst* burst);
 
   Endpoint& endpoint_;

@@ -144,7 +144,14 @@ void QueuePair::EnterReset() {
 
 void QueuePair::JoinPath() {
   peer_port_.Forget();
-  flow_.emplace(attributes().av);
+  AddressVector av = attributes().av;
+  // What a reliable or unreliable connection sends can be marked by the network
+  // in place of being dropped (RFC 3168), unless the program has said
+  // otherwise.
+  if ((av.traffic_class & kEcnBits) == 0 && !is_datagram()) {
+    av.traffic_class |= kEcnCapable;
+  }
+  flow_.emplace(av);
   core_.path = endpoint_.Connect(this, &*flow_);
 }
 

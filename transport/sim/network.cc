@@ -47,7 +47,7 @@ Node::Node(Network* network, int index, const wire::IpAddress& address)
 }
 
 Network::Network(uint64_t seed, Checker* checker)
-    : random_(seed), checker_(checker), links_(kMaxNodes * kMaxNodes) {}
+    : random_(seed), checker_(checker) {}
 
 Network::~Network() = default;
 
@@ -58,12 +58,14 @@ Node& Network::AddNode(const wire::IpAddress& address) {
 }
 
 Node& Network::AddNode() {
-  return AddNode(
-      *wire::IpAddress::Parse(absl::StrCat("10.0.0.", nodes_.size() + 1)));
+  const size_t host = nodes_.size();
+  return AddNode(*wire::IpAddress::Parse(
+      absl::StrCat("10.0.", host / 250, ".", host % 250 + 1)));
 }
 
 void Network::SetAllLinks(const LinkProfile& profile) {
-  for (Link& link : links_) link.profile = profile;
+  all_links_.profile = profile;
+  for (auto& [nodes, link] : links_) link.profile = profile;
 }
 
 void Network::WritePcap(const std::string& file) {
@@ -302,8 +304,9 @@ void Network::SendBurst(Node& node) {
         now_ + 1 + burst.bytes().size() * 1000 / node.profile_.bytes_per_us;
   }
   Node* to = FindNode(flow.av.destination);
-  if (!link(node, *to).profile.impaired() && pcap_ == nullptr && !trace_ &&
-      !filter && node.profile_.ip_id == IpIdMode::kSegment) {
+  if (!link(node, *to).profile.impaired() && to->port_.bytes_per_us == 0 &&
+      pcap_ == nullptr && !trace_ && !filter &&
+      node.profile_.ip_id == IpIdMode::kSegment) {
     SendGroBatch(node, *to, flow);
     return;
   }
@@ -337,6 +340,36 @@ void Network::SendGroBatch(Node& from, Node& to, const transport::Flow& flow) {
   link.sent += from.burst_->segments();
   link.last_arrival = std::max(now_ + link.profile.delay, link.last_arrival);
   Push(link.last_arrival, Kind::kDeliver, to.index(), index);
+}
+
+bool Network::PassPort(Node& to, size_t bytes, uint8_t* traffic_class,
+                       Time* queued) {
+  SwitchPort& port = to.port_;
+  if (port.bytes_per_us == 0) return true;
+  const Time start = std::max(*queued, port.queue_free);
+  const uint64_t backlog =
+      static_cast<uint64_t>(start - *queued) * port.bytes_per_us / 1000;
+  if (backlog + bytes > port.queue_bytes) {
+    ++port.dropped;
+    return false;
+  }
+  port.longest = std::max(port.longest, backlog + bytes);
+  port.bytes += bytes;
+  const bool capable = (*traffic_class & transport::kEcnBits) != 0;
+  if (capable && port.mark_all != 0 && backlog > port.mark_from) {
+    const uint64_t chance = backlog >= port.mark_all
+                                ? 1'000'000
+                                : port.mark_chance *
+                                      (backlog - port.mark_from) /
+                                      (port.mark_all - port.mark_from);
+    if (random_.Chance(static_cast<uint32_t>(chance))) {
+      *traffic_class |= transport::kEcnBits;
+      ++port.marked;
+    }
+  }
+  *queued = start + static_cast<Time>(bytes * 1000 / port.bytes_per_us);
+  port.queue_free = *queued;
+  return true;
 }
 
 void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
@@ -391,6 +424,11 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
           start + static_cast<Time>(bytes.size() * 1000 / profile.bytes_per_us);
       link.queue_free = queued;
     }
+  }
+
+  if (!drop && !PassPort(to, bytes.size(), &traffic_class, &queued)) {
+    drop = true;
+    fate = "dropped by the switch";
   }
 
   int copies = 0;

@@ -79,6 +79,23 @@ struct NodeProfile {
       0;  // a send keeps the sender busy; 0 = no time at all
 };
 
+// The last switch before a node: one queue for all who send to it. ECN-capable
+// packets are marked with a chance that rises from 0 at `mark_from` to
+// `mark_chance` at `mark_all`, and all of them above that.
+struct SwitchPort {
+  uint64_t bytes_per_us = 0;  // 0: there is none
+  uint64_t queue_bytes = 0;   // what is more is dropped
+  uint64_t mark_from = 0;     // bytes in the queue; mark_all = 0: never
+  uint64_t mark_all = 0;
+  uint32_t mark_chance = 200'000;  // parts per million
+  Time queue_free = 0;
+  // Counters.
+  uint64_t bytes = 0;    // that have passed
+  uint64_t dropped = 0;  // packets
+  uint64_t marked = 0;
+  uint64_t longest = 0;  // queue, bytes
+};
+
 // One direction of the way from one node to another.
 struct Link {
   LinkProfile profile;
@@ -111,6 +128,7 @@ class Node {
   // Before queue pairs exist or after they are gone; see also Touch.
   transport::Endpoint& endpoint() { return *endpoint_; }
   NodeProfile& profile() { return profile_; }
+  SwitchPort& port() { return port_; }
 
  private:
   friend class Network;
@@ -128,6 +146,7 @@ class Node {
   wire::IpAddress address_;
   SimMemory memory_;
   NodeProfile profile_;
+  SwitchPort port_;
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<transport::OneBurst> sink_;
   const transport::Burst* burst_ = nullptr;  // the last one sent
@@ -170,9 +189,12 @@ class Network {
   Node& AddNode();  // 10.0.0.1, 10.0.0.2, ...
   Node& node(int index) { return *nodes_[index]; }
   int size() const { return static_cast<int>(nodes_.size()); }
+  // Stays where it is.
   Link& link(const Node& from, const Node& to) {
-    return links_[from.index() * kMaxNodes + to.index()];
+    return links_.try_emplace({from.index(), to.index()}, all_links_)
+        .first->second;
   }
+  // Those that there will be included.
   void SetAllLinks(const LinkProfile& profile);
   // Every packet to a file (pcapng). Before the first event.
   void WritePcap(const std::string& file);
@@ -220,7 +242,6 @@ class Network {
   Checker& checker() { return *checker_; }
 
  private:
-  static constexpr int kMaxNodes = 64;
   enum class Kind : uint8_t { kDeliver, kTimer, kReady, kCall };
   struct Event {
     Time time;
@@ -241,6 +262,9 @@ class Network {
   // One packet onto the link; `bytes` are copied.
   void SendPacket(Node& from, Node& to, const transport::Flow& flow,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
+  // Whether the port before `to` takes a packet of so many bytes, and until
+  // when that keeps it busy; it may mark it.
+  bool PassPort(Node& to, size_t bytes, uint8_t* traffic_class, Time* queued);
   void SendGroBatch(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
   // A forged copy of `packet`, soon.
@@ -260,7 +284,8 @@ class Network {
   uint64_t order_ = 0;
   std::vector<Event> heap_;
   std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<Link> links_;
+  std::map<std::pair<int, int>, Link> links_;  // by the nodes' indices
+  Link all_links_;
   std::vector<std::unique_ptr<Packet>> packet_pool_;
   std::vector<uint32_t> free_packets_;
   std::vector<std::function<void()>> calls_;

@@ -1,0 +1,113 @@
+// How a sender answers congestion notifications: DCQCN (Zhu et al., SIGCOMM
+// 2015), of a window instead of a rate. The window makes the rate follow the
+// queue by itself; DCQCN makes those who share a queue take equal parts of it.
+//
+// - alpha estimates how congested the path is: it grows with every
+//   notification, and decays in every period without one.
+// - A notification makes the window smaller by alpha / 2 of it, and the goal
+//   what the window was.
+// - In each of the first periods without one the window comes halfway back to
+//   the goal (fast recovery); then the goal grows as well, by a little
+//   (additive increase), and after some more periods by ever more (hyper
+//   increase).
+#ifndef TRANSPORT_ENDPOINT_DCQCN_H_
+#define TRANSPORT_ENDPOINT_DCQCN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transport/base/types.h"
+
+namespace transport {
+
+class Dcqcn {
+ public:
+  // But not shorter than a round trip: a sooner answer would be to what was
+  // before the last change.
+  static constexpr Time kPeriod = 55 * kMicrosecond;
+  static constexpr int kRecoveryPeriods = 5;
+  static constexpr int kAdditivePeriods = 5;
+  // Bytes by which the goal grows in a period: some 20 Mb/s for each 55 us of a
+  // round trip, and ten times that for each period of hyper increase.
+  static constexpr uint64_t kAdditive = 128;
+  static constexpr uint64_t kHyper = 1280;
+  // Less than two packets of 1 KiB is one packet for each round trip, and so is
+  // less than one.
+  static constexpr uint64_t kLeastWindow = 1280;
+  // When there was no notification for so long, the path is as any other.
+  static constexpr Time kActive = 100 * kMillisecond;
+
+  // Whether it governs how the window grows.
+  bool active(Time now) const {
+    return notified_ >= 0 && now - notified_ < kActive;
+  }
+  double alpha() const { return alpha_; }
+
+  // A notification: what the window is to be. `rtt`: the round trip, 0 if it is
+  // not known.
+  uint64_t Decrease(uint64_t window, Time rtt, Time now) {
+    if (!active(now)) alpha_ = kFirstAlpha;
+    goal_ = window;
+    const auto less =
+        static_cast<uint64_t>(static_cast<double>(window) * alpha_ / 2);
+    Note(rtt, now);
+    return std::max(kLeastWindow, window - less);
+  }
+
+  // Another notification of what the last one has made the window smaller for
+  // already. Nothing if there was none lately.
+  void Hold(Time rtt, Time now) {
+    if (active(now)) Note(rtt, now);
+  }
+
+  // Bytes were acknowledged, of a window that was used: what it is to be.
+  uint64_t Increase(uint64_t window, Time rtt, Time now) {
+    for (int64_t n = Decay(rtt, now); n > 0; --n) {
+      if (++periods_ > kRecoveryPeriods + kAdditivePeriods) {
+        goal_ += kHyper * static_cast<uint64_t>(periods_ - kRecoveryPeriods -
+                                                kAdditivePeriods);
+      } else if (periods_ > kRecoveryPeriods) {
+        goal_ += kAdditive;
+      }
+      goal_ = std::max(goal_, window);
+      window = (window + goal_ + 1) / 2;
+    }
+    return window;
+  }
+
+  // A loss has made it smaller: there is nothing to come back to.
+  void OnLoss(uint64_t window) { goal_ = window; }
+
+ private:
+  static constexpr double kFirstAlpha = 0.5;
+  static constexpr double kGain = 1.0 / 16;
+  // As many as fit in a gap between acknowledgements that is worth counting.
+  static constexpr int64_t kMostPeriods = 32;
+
+  void Note(Time rtt, Time now) {
+    Decay(rtt, now);
+    alpha_ = (1 - kGain) * alpha_ + kGain;
+    notified_ = period_start_ = now;
+    periods_ = 0;
+  }
+
+  // How many periods have passed; alpha decays in each.
+  int64_t Decay(Time rtt, Time now) {
+    const Time period = std::max(kPeriod, rtt);
+    const int64_t passed = (now - period_start_) / period;
+    period_start_ += passed * period;
+    const int64_t counted = std::min(passed, kMostPeriods);
+    for (int64_t n = counted; n > 0; --n) alpha_ *= 1 - kGain;
+    return counted;
+  }
+
+  double alpha_ = kFirstAlpha;
+  uint64_t goal_ = 0;  // bytes
+  Time notified_ = -1;
+  Time period_start_ = 0;
+  int periods_ = 0;  // since the last notification
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_ENDPOINT_DCQCN_H_

@@ -1,0 +1,71 @@
+// Hosts that share one link by what its switch marks (docs/reliability.md,
+// "Congestion"; incast_table has more of it).
+#include "transport/sim/incast.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace sim {
+namespace {
+
+using transport::kMillisecond;
+using transport::SendOpcode;
+
+struct Case {
+  int senders;
+  SendOpcode opcode;
+};
+
+class IncastTest : public ::testing::TestWithParam<Case> {
+ protected:
+  IncastOptions Options() const {
+    IncastOptions options;
+    options.senders = GetParam().senders;
+    options.opcode = GetParam().opcode;
+    options.warm_up = 100 * kMillisecond;
+    options.end = 160 * kMillisecond;
+    return options;
+  }
+};
+
+TEST_P(IncastTest, SharesTheLinkAndBoundsItsQueue) {
+  const IncastResult result = RunIncast(Options());
+  EXPECT_EQ(result.failed, "");
+  EXPECT_GE(result.fairness, 0.9);
+  EXPECT_GT(result.utilisation, 0.85);
+  EXPECT_GT(result.marked, 0u);
+  EXPECT_EQ(result.dropped, 0u);
+  EXPECT_LT(result.longest_queue, 384u * 1024);
+}
+
+INSTANTIATE_TEST_SUITE_P(Senders, IncastTest,
+                         ::testing::Values(Case{2, SendOpcode::kRdmaWrite},
+                                           Case{8, SendOpcode::kRdmaWrite},
+                                           Case{64, SendOpcode::kRdmaWrite},
+                                           Case{2, SendOpcode::kRdmaRead},
+                                           Case{8, SendOpcode::kRdmaRead},
+                                           Case{64, SendOpcode::kRdmaRead}),
+                         [](const auto& info) {
+                           return absl::StrCat(
+                               info.param.senders,
+                               info.param.opcode == SendOpcode::kRdmaRead
+                                   ? "Read"
+                                   : "Write");
+                         });
+
+// It is the marks that do it.
+TEST(IncastWithoutMarksTest, FillsTheQueue) {
+  IncastOptions options;
+  options.senders = 8;
+  options.marks = false;
+  const IncastResult result = RunIncast(options);
+  EXPECT_EQ(result.failed, "");
+  EXPECT_GT(result.longest_queue, 900u * 1024);
+  EXPECT_GT(result.dropped, 0u);
+}
+
+}  // namespace
+}  // namespace sim
