@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "rxe_user/testing/watched_thread.h"
@@ -303,6 +304,14 @@ TEST_F(EventTest, OverrunEndsTheQueuePairs) {
   EXPECT_EQ(event.element.cq, d.cq);
   EXPECT_EQ(StateOf(d.qp), IBV_QPS_ERR);
   EXPECT_EQ(StateOf(idle), IBV_QPS_ERR);
+  // Each of its queue pairs is told of as well.
+  std::set<ibv_qp*> told;
+  for (int i = 0; i < 2; ++i) {
+    const ibv_async_event fatal = NextAsync();
+    EXPECT_EQ(fatal.event_type, IBV_EVENT_QP_FATAL);
+    told.insert(fatal.element.qp);
+  }
+  EXPECT_EQ(told, (std::set<ibv_qp*>{d.qp, idle}));
   // What was there is still there; nothing was overwritten.
   for (int i = 0; i < capacity; ++i) {
     ExpectSuccess(d.cq, static_cast<uint64_t>(i));
@@ -400,6 +409,47 @@ TEST_F(EventTest, AccessErrorAtTheResponder) {
   const ibv_async_event event = NextAsync();
   EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
   EXPECT_EQ(event.element.qp, b_.qp);
+}
+
+TEST_F(EventTest, RequestErrorAtTheResponder) {
+  Side c, d;
+  MakeSide(&c);
+  MakeSide(&d);
+  Connect(&c, &d, {.access = IBV_ACCESS_LOCAL_WRITE});
+  ASSERT_EQ(Send(c, IBV_WR_RDMA_WRITE, 1, 0, 8, IBV_SEND_SIGNALED, d.address(),
+                 d.mr->rkey),
+            0);
+  ExpectStatus(c.cq, 1, IBV_WC_REM_INV_REQ_ERR);
+  const ibv_async_event event = NextAsync();
+  EXPECT_EQ(event.event_type, IBV_EVENT_QP_REQ_ERR);
+  EXPECT_EQ(event.element.qp, d.qp);
+  DestroySide(&c);
+  DestroySide(&d);
+}
+
+// "Communication was established": the first packet in RTR, before the
+// application has taken the queue pair to RTS.
+TEST_F(EventTest, CommunicationEstablished) {
+  Side c, d;
+  MakeSide(&c);
+  MakeSide(&d);
+  ASSERT_EQ(ToRts(c.qp, d.qp->qp_num), 0);
+  ToInit(d.qp);
+  ibv_qp_attr attr = RtrAttributes(c.qp->qp_num);
+  ASSERT_EQ(ibv_modify_qp(d.qp, &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                              IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+            0);
+  ASSERT_EQ(Receive(d, 1, 0, 64), 0);
+  ASSERT_EQ(Send(c, IBV_WR_SEND, 2, 0, 8), 0);
+  const ibv_async_event event = NextAsync();
+  EXPECT_EQ(event.event_type, IBV_EVENT_COMM_EST);
+  EXPECT_EQ(event.element.qp, d.qp);
+  ExpectSuccess(d.cq, 1);
+  ExpectSuccess(c.cq, 2);
+  DestroySide(&c);
+  DestroySide(&d);
 }
 
 TEST_F(EventTest, DestroyingAQueuePairWaitsForAcks) {
