@@ -31,13 +31,14 @@ class CmCell:
 
 def core_cells():
     """What every environment runs."""
-    return [CmCell("rping -s -a @ -C 100 -S 65535 -v -V",
-                   "rping -c -a @ -C 100 -S 65535 -v -V")]
+    return [CmCell("rping -s -a @ -C 100 -S 65535 -V",
+                   "rping -c -a @ -C 100 -S 65535 -V")]
 
 
 def every_cell():
     return [
-        CmCell("rping -s -a @ -C 1000 -S 65535 -v",
+        # What the server says is read when it has ended: no -v there.
+        CmCell("rping -s -a @ -C 1000 -S 65535",
                "rping -c -a @ -C 1000 -S 65535 -v"),
         CmCell("rping -s -a @ -P", "rping -c -a @ -C 100", endless=True),
         CmCell("rping -s -a @ -q -C 100", "rping -c -a @ -q -C 100"),
