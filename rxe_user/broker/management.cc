@@ -147,7 +147,10 @@ Management::Verdict Management::Route(const Datagram& datagram,
     ++counters_.waited;
     return {};
   }
-  return Answer(datagram, bytes, now);
+  Verdict verdict = Answer(datagram, bytes, now);
+  verdict.initial = address.request;
+  verdict.service_id = address.service_id;
+  return verdict;
 }
 
 Management::Verdict Management::Answer(const Datagram& datagram,

@@ -56,8 +56,11 @@ class Management {
 
   struct Verdict {
     enum class What : uint8_t { kDrop, kHandOn, kAnswer } what = What::kDrop;
-    uint8_t slot = 0;      // kHandOn
-    bool initial = false;  // a request, as long as nobody has answered it
+    uint8_t slot = 0;  // kHandOn
+    // kHandOn: a request, as long as nobody has answered it. kAnswer: a request
+    // for which nobody listens.
+    bool initial = false;
+    uint64_t service_id = 0;  // of a request
     transport::cm::Mad answer{};
   };
 

@@ -31,6 +31,7 @@
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/client.h"
+#include "rxe_user/broker/early_requests.h"
 #include "rxe_user/broker/group.h"
 #include "rxe_user/broker/ledger.h"
 #include "rxe_user/broker/management.h"
@@ -98,6 +99,12 @@ class Server {
   void HandOn(const Management::Datagram& datagram,
               const Management::Verdict& verdict);
   void SendMads(const ClientPtr& client);
+  void Answer(const LocalAddress& local, const wire::IpAddress& peer,
+              const transport::cm::Mad& mad);
+  bool HoldEarly(const Management::Datagram& datagram,
+                 const Management::Verdict& verdict);
+  void OfferEarly();
+  void AwaitEarly();
 
   // --- Recovery after a dead broker (server_recovery.cc).
   void StartRecovery();
@@ -128,6 +135,8 @@ class Server {
   // Slot 0's sockets, copies of the groups' descriptors.
   std::map<LocalAddress, boost::asio::posix::stream_descriptor> management_;
   Management qp1_;
+  EarlyRequests early_;
+  boost::asio::steady_timer early_timer_{io_};
 
   // Whether new clients wait for the old ones to come back.
   bool recovering_ = false;

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -80,6 +82,8 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
   } else if (!qp1_.services().Set(*client.slot, reserve->token, service)) {
     reply.refusal = Refusal::kServiceTaken;
     reply.text = MakeText("the service ID is in use");
+  } else {
+    OfferEarly();
   }
   if (reply.sequence != 0 || reply.refusal != Refusal::kNone) {
     // A client that does not read its replies loses them, and gives up.
@@ -142,18 +146,70 @@ void Server::ReadManagement(const LocalAddress& local, int fd) {
             std::min(static_cast<size_t>(n), bytes.size()))};
     const Management::Verdict verdict = Route(datagram);
     if (verdict.what == What::kHandOn) HandOn(datagram, verdict);
-    if (verdict.what != What::kAnswer) continue;
-    std::array<uint8_t, transport::cm::kMadPacketSize> answer;
-    transport::cm::EmitMadPacket({.source = local.address,
-                                  .destination = sender.address,
-                                  .source_port = wire::kRoceUdpPort},
-                                 /*psn=*/0, verdict.answer, answer);
-    const SocketAddress to =
-        ToSocketAddress({sender.address, local.scope_id}, wire::kRoceUdpPort);
-    // The peer asks again.
-    (void)!sendto(fd, answer.data(), answer.size(), MSG_DONTWAIT, to.get(),
-                  to.size);
+    if (verdict.what == What::kAnswer && !HoldEarly(datagram, verdict)) {
+      Answer(local, sender.address, verdict.answer);
+    }
   }
+}
+
+void Server::Answer(const LocalAddress& local, const wire::IpAddress& peer,
+                    const transport::cm::Mad& mad) {
+  const auto socket = management_.find(local);
+  if (socket == management_.end()) return;
+  std::array<uint8_t, transport::cm::kMadPacketSize> answer;
+  transport::cm::EmitMadPacket({.source = local.address,
+                                .destination = peer,
+                                .source_port = wire::kRoceUdpPort},
+                               /*psn=*/0, mad, answer);
+  const SocketAddress to =
+      ToSocketAddress({peer, local.scope_id}, wire::kRoceUdpPort);
+  // The peer asks again.
+  (void)!sendto(socket->second.native_handle(), answer.data(), answer.size(),
+                MSG_DONTWAIT, to.get(), to.size);
+}
+
+bool Server::HoldEarly(const Management::Datagram& datagram,
+                       const Management::Verdict& verdict) {
+  if (!verdict.initial) return false;
+  EarlyRequests::Entry entry = {.local = datagram.local,
+                                .source = datagram.source,
+                                .source_port = datagram.source_port,
+                                .service_id = verdict.service_id};
+  // Its size was checked.
+  std::memcpy(entry.bytes.data(), datagram.bytes.data(), entry.bytes.size());
+  entry.refusal = verdict.answer;
+  const bool first = !early_.NextDeadline().has_value();
+  if (!early_.Push(entry, Now())) return false;
+  if (first) AwaitEarly();
+  return true;
+}
+
+// Somebody has begun to listen.
+void Server::OfferEarly() {
+  early_.Offer([this](const EarlyRequests::Entry& entry) {
+    const Management::Datagram datagram = {.local = entry.local,
+                                           .source = entry.source,
+                                           .source_port = entry.source_port,
+                                           .bytes = entry.bytes};
+    if (!qp1_.services().Match(entry.service_id, entry.local)) return false;
+    const Management::Verdict verdict = Route(datagram);
+    if (verdict.what == What::kHandOn) HandOn(datagram, verdict);
+    return verdict.what == What::kHandOn;
+  });
+}
+
+void Server::AwaitEarly() {
+  const std::optional<transport::Time> deadline = early_.NextDeadline();
+  if (!deadline.has_value()) return;
+  early_timer_.expires_at(
+      Clock::time_point(std::chrono::nanoseconds(*deadline)));
+  early_timer_.async_wait([this](error_code error) {
+    if (error) return;
+    while (const auto entry = early_.PopDue(Now())) {
+      Answer(entry->local, entry->source, entry->refusal);
+    }
+    AwaitEarly();
+  });
 }
 
 Management::Verdict Server::Route(const Management::Datagram& datagram) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/conformance/cm_fixture.h"
@@ -217,6 +218,35 @@ TEST_P(ConnectTest, NobodyListens) {
   ASSERT_EQ(rdma_connect(client_, &param), 0);
   Next(RDMA_CM_EVENT_REJECTED, kNoSuchService);
   EXPECT_EQ(rdma_destroy_id(bound), 0);
+}
+
+// Who connects may be a little earlier than who listens. By how much is a
+// matter of time, which the machine may take from either: so once of many
+// times.
+TEST_P(ConnectTest, ALateListenerIsFound) {
+  for (int i = 0; i < 20 && server_ == nullptr; ++i) {
+    listener_ = NewId();
+    ASSERT_EQ(rdma_bind_addr(listener_, CmAddress::Loopback(GetParam()).get()),
+              0);
+    client_ = NewClient(GetParam(), listener_);
+    MakeQp(client_);
+    rdma_conn_param param = {};
+    ASSERT_EQ(rdma_connect(client_, &param), 0);
+    ASSERT_EQ(rdma_listen(listener_, 1), 0) << std::strerror(errno);
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      server_ = event->id;
+      EXPECT_EQ(rdma_ack_cm_event(event), 0);
+    } else {
+      EXPECT_EQ(event->event, RDMA_CM_EVENT_REJECTED);
+      EXPECT_EQ(rdma_ack_cm_event(event), 0);
+      rdma_destroy_qp(client_);
+      ASSERT_EQ(rdma_destroy_id(std::exchange(client_, nullptr)), 0);
+      ASSERT_EQ(rdma_destroy_id(std::exchange(listener_, nullptr)), 0);
+    }
+  }
+  EXPECT_NE(server_, nullptr);
 }
 
 TEST_P(ConnectTest, AListenerOnAllAddressesIsFound) {

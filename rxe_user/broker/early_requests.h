@@ -1,0 +1,72 @@
+// Requests that came before anybody listened. Programs agree by one connection
+// to make another, and then both go about it: who connects may be the quicker
+// one (perftest's -R). So a request that nobody listens for is refused a moment
+// later; if a listener comes by then, it is his.
+#ifndef RXE_USER_BROKER_EARLY_REQUESTS_H_
+#define RXE_USER_BROKER_EARLY_REQUESTS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+
+#include "rxe_user/base/local_address.h"
+#include "transport/base/types.h"
+#include "transport/cm/mad_packet.h"
+#include "transport/cm/types.h"
+#include "wire/address.h"
+
+namespace rxe_user::broker {
+
+class EarlyRequests {
+ public:
+  static constexpr transport::Time kHoldFor = 100 * transport::kMillisecond;
+  // More are refused at once.
+  static constexpr size_t kMost = 256;
+
+  struct Entry {
+    LocalAddress local;
+    wire::IpAddress source;
+    uint16_t source_port = 0;
+    uint64_t service_id = 0;
+    std::array<uint8_t, transport::cm::kMadPacketSize> bytes{};
+    transport::cm::Mad refusal{};  // what it is answered with
+    transport::Time deadline = 0;
+  };
+
+  // False: there is no room.
+  bool Push(const Entry& entry, transport::Time now) {
+    if (entries_.size() >= kMost) return false;
+    entries_.push_back(entry);
+    entries_.back().deadline = now + kHoldFor;
+    return true;
+  }
+  // Absent if there is none.
+  std::optional<transport::Time> NextDeadline() const {
+    if (entries_.empty()) return std::nullopt;
+    return entries_.front().deadline;
+  }
+  // The oldest that has waited long enough.
+  std::optional<Entry> PopDue(transport::Time now) {
+    if (entries_.empty() || entries_.front().deadline > now) {
+      return std::nullopt;
+    }
+    const Entry entry = entries_.front();
+    entries_.pop_front();
+    return entry;
+  }
+  // Takes out what `takes` says has found its listener.
+  void Offer(const std::function<bool(const Entry&)>& takes) {
+    std::erase_if(entries_, takes);
+  }
+
+ private:
+  std::deque<Entry> entries_;  // by deadline
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_EARLY_REQUESTS_H_
