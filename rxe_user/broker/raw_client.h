@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/connection.h"
@@ -54,6 +55,32 @@ class RawClient {
     const auto reply = Next<OpenReply>(message);
     refusal_ = reply.has_value() ? reply->refusal : Refusal::kOther;
     return message.TakeFd(0);
+  }
+
+  // Why it is refused; kOther if there is no answer.
+  Refusal ReserveService(uint32_t token, const Service& service) {
+    Reserve reserve;
+    reserve.token = token;
+    reserve.sequence = 1;
+    reserve.service = service;
+    Send(fd_.get(), reserve);
+    Message message;
+    const auto reply = Next<ReserveReply>(message);
+    return reply.has_value() ? reply->refusal : Refusal::kOther;
+  }
+  // Whether it is answered: by then all that was said before is done.
+  bool UnreserveService(uint32_t token) {
+    Unreserve unreserve;
+    unreserve.token = token;
+    unreserve.sequence = 1;
+    Send(fd_.get(), unreserve);
+    Message message;
+    return Next<ReserveReply>(message).has_value();
+  }
+  void SendStray(const StrayHead& head, std::span<const uint8_t> bytes) {
+    const std::span<const uint8_t> parts[] = {
+        {reinterpret_cast<const uint8_t*>(&head), sizeof(head)}, bytes};
+    SendRecord(fd_.get(), parts);
   }
 
   void HandBack(const LocalAddress& address, int socket, int anchor = -1) {

@@ -76,7 +76,8 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
   reply.sequence = reserve->sequence;
   Service service = reserve->service;
   service.local = Normalized(service.local);
-  if (qp1_.services().CountOf(*client.slot) >= kMostServicesOfProcess) {
+  if (!qp1_.services().Has(*client.slot, reserve->token) &&
+      qp1_.services().CountOf(*client.slot) >= kMostServicesOfProcess) {
     reply.refusal = Refusal::kFull;
     reply.text = MakeText("a process may reserve 1024 service IDs");
   } else if (!qp1_.services().Set(*client.slot, reserve->token, service)) {

@@ -39,6 +39,9 @@ class ServiceTable {
   bool Set(uint8_t holder, uint32_t token, const Service& service);
   void Remove(uint8_t holder, uint32_t token);
   void RemoveAll(uint8_t holder);
+  bool Has(uint8_t holder, uint32_t token) const {
+    return services_.contains({holder, token});
+  }
   size_t CountOf(uint8_t holder) const;
 
   // Who listens for a request: the one with the most bits in its mask, and

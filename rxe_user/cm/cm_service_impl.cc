@@ -67,6 +67,8 @@ void CmServiceImpl::WaitForHandler(std::unique_lock<std::mutex>& lock,
 
 int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
                            uint64_t* service_id) {
+  // In a child of fork() opening_ may be locked for ever.
+  if (dead_) return ENODEV;
   const LocalAddress local = Normalized(options.local);
   {
     const std::lock_guard lock(opening_);

@@ -305,6 +305,10 @@ TEST_F(CmServiceTest, AChildOfForkHasNothingButMayBegin) {
   if (child == 0) {
     if (ours->OpenAddress(kLoopback) != ENODEV) _exit(1);
     if (ours->Destroy(1) != ENODEV) _exit(2);
+    ServiceHandle handle = 0;
+    if (ours->Reserve({.local = kLoopback}, &handle, nullptr) != ENODEV) {
+      _exit(5);
+    }
     const std::shared_ptr<CmService> its = CmService::Get();
     if (its == ours) _exit(3);
     if (its->OpenAddress(kLoopback) != 0) _exit(4);
