@@ -77,7 +77,8 @@ void CmSockets::OpenWatch() {
 void CmSockets::ClearWatch() {
   uint8_t ignored[1];
   // An overflow is news, too, and is reported once.
-  while (::recv(watch_.get(), ignored, sizeof(ignored), MSG_DONTWAIT) >= 0 ||
+  const int fd = watch();
+  while (::recv(fd, ignored, sizeof(ignored), MSG_DONTWAIT) >= 0 ||
          errno == EINTR || errno == ENOBUFS) {
   }
 }

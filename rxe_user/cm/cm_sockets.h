@@ -36,7 +36,10 @@ class CmSockets final : private ForkGuard {
   // Readable when an address or interface of this host came or went. -1 where
   // the system refuses to tell.
   void OpenWatch();
-  int watch() const { return watch_.get(); }
+  int watch() const {
+    const std::lock_guard lock(mutex_);
+    return watch_.get();
+  }
   // Reads all there is.
   void ClearWatch();
 
@@ -71,7 +74,7 @@ class CmSockets final : private ForkGuard {
 
   mutable std::mutex mutex_;
   UniqueFd bell_;                                 // set once
-  UniqueFd watch_;                                // set once
+  UniqueFd watch_;                                // under mutex_, set once
   std::map<wire::IpAddress, Address> addresses_;  // under mutex_
   uint32_t psn_;                                  // under mutex_
 };
