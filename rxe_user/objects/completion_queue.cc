@@ -79,12 +79,12 @@ void CompletionQueue::Arm(bool solicited_only) {
   engine_.DropLease(lanes_.lanes());
 }
 
-int CompletionQueue::Resize(uint32_t capacity) {
+int CompletionQueue::Resize(uint32_t capacity, uint32_t wanted) {
   Ring bigger = Allocate(capacity);
   if (bigger == nullptr) return ENOMEM;
   std::lock_guard<std::mutex> lock(mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
-  if (capacity < count) return EINVAL;
+  if (wanted < count) return EINVAL;
   for (uint32_t i = 0; i < count; ++i) {
     bigger[i] = ring_[head_];
     if (++head_ == capacity_) head_ = 0;

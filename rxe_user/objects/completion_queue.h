@@ -58,8 +58,9 @@ class CompletionQueue final : public transport::CompletionSink {
   // poll for one: who polls one for each event counts on as many events.
   void Arm(bool solicited_only);
 
-  // At least `capacity` entries. 0, EINVAL (fewer than are queued), ENOMEM.
-  int Resize(uint32_t capacity);
+  // `capacity` entries, for somebody who has asked for `wanted` of them. 0,
+  // EINVAL (fewer are wanted than are queued), ENOMEM.
+  int Resize(uint32_t capacity, uint32_t wanted);
 
   // Drops what `qpn` completed and nobody has taken yet: its queue pair starts
   // afresh or is gone, and the application with its work requests may be too.

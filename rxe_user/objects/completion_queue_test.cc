@@ -241,13 +241,13 @@ TEST_F(CompletionQueueTest, ResizeKeepsTheContents) {
   for (uint64_t i = 0; i < 3; ++i) Add(cq, i);
   EXPECT_EQ(Drain(cq, 2), (Ids{0, 1}));
   for (uint64_t i = 3; i < 6; ++i) Add(cq, i);  // wraps
-  EXPECT_EQ(cq.Resize(3), EINVAL);
-  EXPECT_EQ(cq.Resize(6), 0);
+  EXPECT_EQ(cq.Resize(3, 3), EINVAL);
+  EXPECT_EQ(cq.Resize(6, 6), 0);
   EXPECT_EQ(cq.capacity(), 6u);
   Add(cq, 6);
   Add(cq, 7);
   EXPECT_EQ(Drain(cq), (Ids{2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(cq.Resize(1), 0);
+  EXPECT_EQ(cq.Resize(1, 1), 0);
   EXPECT_TRUE(Add(cq, 8));
   EXPECT_FALSE(Add(cq, 9));
 }

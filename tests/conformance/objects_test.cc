@@ -314,6 +314,7 @@ TEST_F(ObjectTest, ResizingACq) {
   EXPECT_EQ(ibv_resize_cq(a_.cq, 0), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, -5), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, 2), EINVAL);  // holds 39
+  EXPECT_EQ(ibv_resize_cq(a_.cq, 38), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, 100), 0);
   EXPECT_GE(a_.cq->cqe, 100);
   for (uint64_t i = 40; i < 60; ++i) {

@@ -156,8 +156,9 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
         static_cast<uint32_t>(cqe) > rxe_user::kMaxCqe) {
       return EINVAL;
     }
-    const uint32_t capacity = rxe_user::CqCapacity(static_cast<uint32_t>(cqe));
-    const int error = cq->queue->Resize(capacity);
+    const auto wanted = static_cast<uint32_t>(cqe);
+    const uint32_t capacity = rxe_user::CqCapacity(wanted);
+    const int error = cq->queue->Resize(capacity, wanted);
     if (error == 0) cq->cqe = static_cast<int>(capacity);
     return error;
   });
