@@ -150,6 +150,19 @@ def public_copy_of_out():
     return prefix
 
 
+def make_xrc_files():
+    """The programs name their XRC domains by files of fixed names under /tmp.
+    Whoever comes first would own them, and keep other users out."""
+    for name in ("xrc_domain", "xrc_domain_client", "xrc_domain_server"):
+        path = os.path.join("/tmp", name)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        os.chmod(path, 0o644)
+
+
 def find_gid(devices, netdev, address):
     """Name of the device on `netdev`, and the index of the GID of `address`,
     in what `rxe-user devices --json` has said."""
