@@ -1,4 +1,4 @@
-"""Programs that connect by the RDMA CM: those of rdmacm-utils.
+"""Programs that connect by the RDMA CM: those of rdmacm-utils, and perftest -R.
 
 Nothing outside of a program shows that it listens, so a client that is refused
 because nobody does yet is started again, as long as the server is there.
@@ -13,7 +13,7 @@ from places import Failure
 
 NOBODY_LISTENS = re.compile(
     r"RDMA_CM_EVENT_REJECTED.*\b8\b|RDMA_CM_EVENT_UNREACHABLE.*\b1\b|"
-    r"[Cc]onnection refused")
+    r"[Cc]onnection refused|Unexpected CM event bl blka 8")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,12 @@ def every_cell():
         CmCell("udaddy -b @ -c 20", "udaddy -s @ -c 20"),
         CmCell("rdma_server -s @", "rdma_client -s @"),
         CmCell("rdma_xserver", "rdma_xclient -s @", ipv4_only=True),
-        CmCell("cmtime -b @", "cmtime -s @ -c 1000", endless=True),
+        CmCell("cmtime -b @", "cmtime -s @ -c 100", endless=True),
+    ] + [
+        CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
+        for line in ("ib_send_bw -n 100", "ib_send_bw -c UD -n 50",
+                     "ib_send_lat -e -n 100", "ib_write_bw -q 8 -n 100",
+                     "ib_read_lat -n 100", "ib_atomic_bw -n 100")
     ]
 
 
