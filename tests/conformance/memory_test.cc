@@ -1,6 +1,8 @@
 // Kinds of memory regions and what is done to them: ibv_rereg_mr(3),
 // ibv_alloc_null_mr(3), on-demand paging, ibv_advise_mr(3), ibv_alloc_dm(3).
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -383,6 +385,28 @@ TEST_F(DeviceMemoryTest, Limits) {
   EXPECT_EQ(ibv_import_dm(context_, 0x7777777), nullptr);
   EXPECT_EQ(ibv_free_dm(dm), 0);
   EXPECT_EQ(ibv_free_dm(half), 0);
+}
+
+// A child of fork has none of the parent's, but may have its own.
+TEST_F(DeviceMemoryTest, InAChildOfFork) {
+  ibv_dm* dm = Allocate(64);
+  ASSERT_NE(dm, nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    ibv_dm* own = Allocate(64);
+    const uint64_t word = 7;
+    uint64_t read = 0;
+    const bool works = own != nullptr &&
+                       ibv_memcpy_to_dm(own, 8, &word, 8) == 0 &&
+                       ibv_memcpy_from_dm(&read, own, 8, 8) == 0 && read == 7 &&
+                       ibv_free_dm(own) == 0 && ibv_free_dm(dm) == 0;
+    _exit(works ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ibv_free_dm(dm), 0);
 }
 
 }  // namespace

@@ -23,33 +23,39 @@ int MemcpyFromDm(void* host, ibv_dm* ibv, uint64_t offset, size_t length) {
   return error == 0 ? 0 : Refuse(error);
 }
 
-ibv_dm* ShowDm(Context* context,
+// `owner`: null in a child of fork, for a context of the parent.
+ibv_dm* ShowDm(Context* context, Context* owner,
                std::shared_ptr<rxe_user::DeviceMemory> memory) {
   auto dm = std::make_unique<Dm>();
   dm->context = &context->context;
   dm->memcpy_to_dm = MemcpyToDm;
   dm->memcpy_from_dm = MemcpyFromDm;
   dm->comp_mask = IBV_DM_MASK_HANDLE;
-  dm->owner = context;
+  dm->owner = owner;
   dm->memory = std::move(memory);
   dm->handle = Handles<Dm>().Add(dm.get());
   if (dm->handle == 0) return Fail(ENOMEM);
-  Retain(context);
+  if (owner != nullptr) Retain(owner);
   return dm.release();
 }
 
 void HideDm(Dm* dm) {
   Handles<Dm>().Remove(dm->handle);
-  Context* context = dm->owner;
+  Context* owner = dm->owner;
   delete dm;
-  Release(context);
+  if (owner != nullptr) Release(owner);
 }
 
 }  // namespace
 
 ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
   return PointerCall([&]() -> ibv_dm* {
-    Context* context = Find(ibv);
+    // A child of fork may have some of its own, too: it is plain memory, and to
+    // count it takes no lock that the parent may have held. All that stays of
+    // the context there is its memory.
+    const bool inherited = MayPoint(ibv) && IsInherited(ibv);
+    Context* context =
+        inherited ? static_cast<Context*>(verbs_get_ctx(ibv)) : Find(ibv);
     if (context == nullptr || attr == nullptr || attr->comp_mask != 0) {
       return Fail(EINVAL);
     }
@@ -58,7 +64,7 @@ ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
             *context->device, attr->length, attr->log_align_req, &memory)) {
       return Fail(error);
     }
-    return ShowDm(context, std::move(memory));
+    return ShowDm(context, inherited ? nullptr : context, std::move(memory));
   });
 }
 
@@ -100,7 +106,7 @@ VERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* ibv, uint32_t handle) {
     if (dm == nullptr || &dm->memory->context() != context->device.get()) {
       return Fail(ENOENT);
     }
-    return ShowDm(context, dm->memory);
+    return ShowDm(context, context, dm->memory);
   });
 }
 
