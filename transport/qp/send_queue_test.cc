@@ -57,7 +57,9 @@ TEST(SendQueueTest, AQueueOfNothingIsFull) {
 
 TEST(SendOperationTest, EveryOpcodeHasItsRow) {
   EXPECT_EQ(GetSendOperation(SendOpcode::kRdmaRead).kind, SendKind::kRead);
-  EXPECT_EQ(GetSendOperation(SendOpcode::kBindMw).kind, SendKind::kUnsupported);
+  EXPECT_EQ(GetSendOperation(SendOpcode::kBindMw).kind, SendKind::kLocal);
+  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(10)).kind,
+            SendKind::kUnsupported);
   EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(255)).kind,
             SendKind::kUnsupported);
   EXPECT_TRUE(GetSendOperation(SendOpcode::kRdmaWriteWithImm).takes_receive);
