@@ -160,6 +160,9 @@ TEST_F(IdTest, BindToAnAddressGivesItsDevice) {
         << std::strerror(errno);
     ASSERT_NE(id->verbs, nullptr);
     EXPECT_EQ(id->port_num, 1);
+    // The default one, before there is a queue pair.
+    ASSERT_NE(id->pd, nullptr);
+    EXPECT_EQ(id->pd->context, id->verbs);
     EXPECT_NE(rdma_get_src_port(id), 0);
     EXPECT_EQ(rdma_get_local_addr(id)->sa_family, family);
     ibv_gid gid;

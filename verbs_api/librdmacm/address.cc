@@ -113,6 +113,8 @@ void SetSource(Id& id, const EndpointAddress& source,
   if (device.verbs == nullptr) return;
   id.part.verbs = device.verbs;
   id.part.port_num = kPort;
+  // There before a queue pair is: programs register memory in it.
+  if (id.part.pd == nullptr) id.part.pd = DefaultPd(device.verbs);
   id.attributes.gid_index = device.gid_index;
   rdma_ib_addr& gids = id.part.route.addr.addr.ibaddr;
   CopyGid(source.address, &gids.sgid);
