@@ -393,6 +393,11 @@ TEST_F(DeviceMemoryTest, InAChildOfFork) {
   ASSERT_NE(dm, nullptr);
   const pid_t child = fork();
   if (child == 0) {
+    ibv_device_attr_ex device;
+    if (ibv_query_device_ex(context_, nullptr, &device) != 0 ||
+        device.max_dm_size < 64) {
+      _exit(2);
+    }
     ibv_dm* own = Allocate(64);
     const uint64_t word = 7;
     uint64_t read = 0;

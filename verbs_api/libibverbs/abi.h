@@ -74,6 +74,7 @@ struct Context : verbs_context {
   int objects = 0;               // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
+  uint64_t guid = 0;           // as the device was when it was opened
 
   std::shared_ptr<const rxe_user::Device> snapshot() const {
     return device->device();

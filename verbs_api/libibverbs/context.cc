@@ -41,6 +41,7 @@ ibv_context* Open(ibv_device* device,
   std::memset(static_cast<verbs_context*>(context.get()), 0,
               sizeof(verbs_context));
   context->device = std::move(shared);
+  context->guid = context->snapshot()->guid;
   if (const int error = context->async.Open(); error != 0) return Fail(error);
   ibv_context& base = context->context;
   base.device = device;

@@ -18,11 +18,11 @@ namespace {
 
 constexpr uint8_t kPort = 1;
 
-void FillDevice(const rxe_user::Device& device, ibv_device_attr* attr) {
+void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   std::memset(attr, 0, sizeof(*attr));
   std::strcpy(attr->fw_ver, "rxe_user");
-  attr->node_guid = htobe64(device.guid);
-  attr->sys_image_guid = htobe64(device.guid);
+  attr->node_guid = htobe64(guid);
+  attr->sys_image_guid = htobe64(guid);
   attr->max_mr_size = rxe_user::kMaxRegion;
   attr->page_size_cap = 4096;
   // No card's part: programs that know some post in their special ways. The
@@ -102,26 +102,35 @@ void FillGid(const rxe_user::Device& device, uint32_t index,
   entry->ndev_ifindex = device.ifindex;
 }
 
+// A child of fork may ask its parent's context as well: what a device can do is
+// the same there, and takes no lock.
+const Context* FindForQuery(ibv_context* ibv) {
+  if (MayPoint(ibv) && IsInherited(ibv)) {
+    return static_cast<Context*>(verbs_get_ctx(ibv));
+  }
+  return Find(ibv);
+}
+
 }  // namespace
 
 VERBS_EXPORT int ibv_query_device(ibv_context* ibv, ibv_device_attr* attr) {
-  Context* context = Find(ibv);
+  const Context* context = FindForQuery(ibv);
   if (context == nullptr || attr == nullptr) return EINVAL;
-  FillDevice(*context->snapshot(), attr);
+  FillDevice(context->guid, attr);
   return 0;
 }
 
 int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
                   ibv_device_attr_ex* attr, size_t size) {
   const NoCancellation no_cancellation;
-  Context* context = Find(ibv);
+  const Context* context = FindForQuery(ibv);
   if (context == nullptr || attr == nullptr || size < sizeof(ibv_device_attr) ||
       (input != nullptr && input->comp_mask != 0)) {
     return EINVAL;
   }
   ibv_device_attr_ex full;
   std::memset(&full, 0, sizeof(full));
-  FillDevice(*context->snapshot(), &full.orig_attr);
+  FillDevice(context->guid, &full.orig_attr);
   full.completion_timestamp_mask = UINT64_MAX;
   full.hca_core_clock = 1'000'000;  // kHz: time stamps are nanoseconds
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags |
