@@ -6,7 +6,6 @@
 
 #include "tests/kernel_peer/verbs_pair/mixed.h"
 #include "tests/kernel_peer/verbs_pair/scenarios.h"
-#include "verbs_api/supplement/rxe_user_verbs.h"
 
 namespace verbs_pair {
 namespace {
@@ -543,90 +542,6 @@ void SendInvalidate(const Rig& rig) {
   Invalidate(rig, 10'000);
 }
 
-// Whether both ends have what a bit of device_cap_flags_ex stands for.
-bool BothHave(const Rig& rig, uint64_t capability) {
-  ibv_device_attr_ex device;
-  const bool here = ibv_query_device_ex(rig.context, nullptr, &device) == 0 &&
-                    (device.device_cap_flags_ex & capability) != 0;
-  return rig.wire_up->Exchange(here ? "yes" : "no") == "yes" && here;
-}
-
-void AtomicWrite(const Rig& rig) {
-  if (!BothHave(rig, RXE_USER_DEVICE_ATOMIC_WRITE)) {
-    throw NotSupported{"no ATOMIC WRITE"};
-  }
-  constexpr size_t kBytes = 32 * 8;
-  Link link(rig, {.memory = kBytes});
-  if (rig.requester) {
-    FillPattern(link.memory(), kBytes, 5);
-    rig.wire_up->Barrier();
-    for (size_t at = 0; at < kBytes; at += 8) {
-      link.RdmaAt(IBV_WR_ATOMIC_WRITE, at, {link.Piece(at, 8)},
-                  link.remote_address() + at, link.remote_key());
-      if (link.Expect(at).opcode != IBV_WC_ATOMIC_WRITE) {
-        Fail("not an ATOMIC WRITE's");
-      }
-    }
-    rig.wire_up->Barrier();
-    return;
-  }
-  std::memset(link.memory(), kUntouched, kBytes);
-  rig.wire_up->Barrier();
-  rig.wire_up->Barrier();
-  CheckPattern(link.memory(), kBytes, 5, "an ATOMIC WRITE");
-}
-
-// To global visibility, which needs no particular memory: of a range and of the
-// region, after a WRITE that did not ask for a completion; and one that the
-// region does not allow.
-void Flush(const Rig& rig) {
-  if (!BothHave(rig, RXE_USER_DEVICE_FLUSH_GLOBAL)) {
-    throw NotSupported{"no FLUSH"};
-  }
-  // Its library has it from version 45 on.
-  if (rig.rxe ? rig.requester : !rig.requester && rig.peer_rxe) {
-    throw NotSupported{"rxe's library cannot post it"};
-  }
-  Options options;
-  options.mr_access |= RXE_USER_ACCESS_FLUSH_GLOBAL;
-  options.qp_access |=
-      RXE_USER_ACCESS_FLUSH_GLOBAL | RXE_USER_ACCESS_FLUSH_PERSISTENT;
-  if (rig.requester) {
-    options.send_ops = IBV_QP_EX_WITH_RDMA_WRITE | RXE_USER_QP_EX_WITH_FLUSH;
-  }
-  Link link(rig, options);
-  if (!rig.requester) {
-    rig.wire_up->Barrier();
-    rig.wire_up->Barrier();
-    CheckPattern(link.memory(), 10'000, 6, "a WRITE that was flushed");
-    rig.wire_up->Barrier();
-    return;
-  }
-  FillPattern(link.memory(), link.memory_size(), 6);
-  rig.wire_up->Barrier();
-  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(link.qp());
-  const auto flush = [&](uint64_t id, uint8_t type, uint8_t level) {
-    ibv_wr_start(qp);
-    qp->wr_id = id;
-    qp->wr_flags = 0;
-    ibv_wr_rdma_write(qp, link.remote_key(), link.remote_address());
-    const ibv_sge piece = link.Piece(0, 10'000);
-    ibv_wr_set_sge(qp, piece.lkey, piece.addr, piece.length);
-    qp->wr_flags = IBV_SEND_SIGNALED;
-    rxe_user_wr_flush(qp, link.remote_key(), link.remote_address(), 10'000,
-                      type, level);
-    if (ibv_wr_complete(qp) != 0) Fail("ibv_wr_complete");
-  };
-  flush(1, RXE_USER_FLUSH_GLOBAL, RXE_USER_FLUSH_RANGE);
-  link.Expect(1);
-  flush(2, RXE_USER_FLUSH_GLOBAL, RXE_USER_FLUSH_REGION);
-  if (link.Expect(2).opcode != RXE_USER_WC_FLUSH) Fail("not a FLUSH's");
-  rig.wire_up->Barrier();
-  flush(3, RXE_USER_FLUSH_PERSISTENT, RXE_USER_FLUSH_RANGE);
-  link.Expect(3, IBV_WC_REM_ACCESS_ERR);
-  rig.wire_up->Barrier();
-}
-
 constexpr Scenario kScenarios[] = {
     {"send", SendMessages},
     {"send_immediate", SendImmediate},
@@ -639,8 +554,6 @@ constexpr Scenario kScenarios[] = {
     {"read", Read},
     {"megabyte", Megabyte},
     {"atomics", Atomics},
-    {"atomic_write", AtomicWrite},
-    {"flush", Flush},
     {"fence", Fence},
     {"shared_receive", SharedReceive},
     {"mixed", Mixed},

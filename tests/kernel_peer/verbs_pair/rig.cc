@@ -102,7 +102,7 @@ Link::~Link() {
 }
 
 void Link::CreateQp() {
-  ibv_qp_init_attr_ex attr = {};
+  ibv_qp_init_attr attr = {};
   attr.send_cq = cq_;
   attr.recv_cq = cq_;
   attr.srq = srq_;
@@ -112,14 +112,7 @@ void Link::CreateQp() {
   attr.cap.max_send_sge = options_.sges;
   attr.cap.max_recv_sge = srq_ != nullptr ? 0 : options_.sges;
   attr.cap.max_inline_data = options_.inline_data;
-  if (options_.send_ops != 0) {
-    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    attr.pd = pd_;
-    attr.send_ops_flags = options_.send_ops;
-    qp_ = ibv_create_qp_ex(pd_->context, &attr);
-  } else {  // the extended structure begins as the plain one does
-    qp_ = ibv_create_qp(pd_, reinterpret_cast<ibv_qp_init_attr*>(&attr));
-  }
+  qp_ = ibv_create_qp(pd_, &attr);
   if (qp_ == nullptr) Fail("ibv_create_qp: %s", std::strerror(errno));
 }
 

@@ -61,7 +61,6 @@ struct Options {
   uint32_t depth = 64;       // of both queues
   uint32_t sges = 4;         // of a work request
   uint32_t inline_data = 0;  // bytes
-  uint64_t send_ops = 0;     // not 0: for ibv_wr_*
   int mr_access = kAllAccess;
   unsigned qp_access = kAllAccess;
   bool channel = false;  // completions by way of a channel
