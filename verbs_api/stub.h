@@ -1,7 +1,7 @@
 // Macros for stubs of vendors' libraries: programs are linked to
 // them, but our devices have no such face, and every function says so.
 //
-// A stub's symbols.inc is a list of these, one line per exported function.
+// A stub.cc is a list of these, one line per exported function.
 #ifndef VERBS_API_STUB_H_
 #define VERBS_API_STUB_H_
 
@@ -13,6 +13,9 @@
 // Functions that return an errno value.
 #define ERRNO(name) \
   EXPORTED int name() { return EOPNOTSUPP; }
+// Functions that return an errno value, and ENODEV where a device lacks a part.
+#define NO_DEVICE(name) \
+  EXPORTED int name() { return ENODEV; }
 // Functions that make something: null, with errno EOPNOTSUPP.
 #define POINTER(name)     \
   EXPORTED void* name() { \

@@ -175,8 +175,9 @@ TEST_P(AbiTest, LoadsAndResolves) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Libraries, AbiTest,
-                         testing::Values("libibverbs", "librdmacm", "libmlx5",
-                                         "libefa"),
+                         testing::Values("libibverbs", "librdmacm", "libmlx4",
+                                         "libmlx5", "libefa", "libhns",
+                                         "libmana"),
                          [](const auto& info) { return info.param; });
 
 TEST(StubTest, SaysNo) {

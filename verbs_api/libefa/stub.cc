@@ -1,4 +1,12 @@
 // libefa.so.1 for programs that are linked to it.
 #include "verbs_api/stub.h"
 
-#include "verbs_api/libefa/symbols.inc"
+POINTER(efadv_create_driver_qp)
+POINTER(efadv_create_qp_ex)
+ERRNO(efadv_query_ah)
+ERRNO(efadv_query_device)
+POINTER(efadv_cq_from_ibv_cq_ex)
+POINTER(efadv_create_cq)
+ERRNO(efadv_query_mr)
+ERRNO(efadv_query_qp_wqs)
+ERRNO(efadv_query_cq)

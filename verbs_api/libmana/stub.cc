@@ -1,0 +1,5 @@
+// libmana.so.1 for programs that are linked to it.
+#include "verbs_api/stub.h"
+
+ERRNO(manadv_init_obj)
+ERRNO(manadv_set_context_attr)
