@@ -176,6 +176,28 @@ TEST_F(CliTest, RunPutsOurLibrariesFirst) {
             (root_ / "moved/lib").string() + "\n");
 }
 
+TEST_F(CliTest, RunPutsOurCommandsFirst) {
+  const auto path = [] { setenv("PATH", "/bin:/usr/bin", 1); };
+  EXPECT_EQ(Execute({"run", "sh", "-c", "echo $PATH"}, path).out,
+            "/bin:/usr/bin\n");
+  const fs::path commands = root_ / "libexec/commands";
+  fs::create_directories(commands);
+  EXPECT_EQ(Execute({"run", "sh", "-c", "echo $PATH"}, path).out,
+            commands.string() + ":/bin:/usr/bin\n");
+  EXPECT_EQ(Execute({"run", "--no-view", "sh", "-c", "echo $PATH"}, path).out,
+            "/bin:/usr/bin\n");
+}
+
+TEST_F(CliTest, RdmaShowsDevices) {
+  const Result links = Execute({"rdma", "-j", "link"});
+  EXPECT_EQ(links.exit_status, 0);
+  EXPECT_TRUE(nlohmann::json::parse(links.out).is_array()) << links.out;
+  const Result none = Execute({"rdma", "link", "show", "no_such_device"});
+  EXPECT_EQ(none.exit_status, 1);
+  EXPECT_EQ(none.err, "rdma: there is no no_such_device; see rdma link\n");
+  EXPECT_EQ(none.out, "");
+}
+
 TEST_F(CliTest, RunSaysWhatCannotBeRun) {
   Result r = Execute({"run", "no-such-command-at-all"});
   EXPECT_EQ(r.exit_status, 127);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rxe_user/broker/slot.h"
+#include "tools/rxe_user_cli/guid.h"
 #include "tools/rxe_user_cli/table.h"
 
 namespace rxe_user_cli {
@@ -22,14 +23,6 @@ std::string Format(const char* format, Args... args) {
   char buffer[256];
   std::snprintf(buffer, sizeof(buffer), format, args...);
   return buffer;
-}
-
-// As ibv_devinfo prints it.
-std::string Guid(uint64_t guid) {
-  return Format("%04x:%04x:%04x:%04x", static_cast<unsigned>(guid >> 48),
-                static_cast<unsigned>(guid >> 32 & 0xffff),
-                static_cast<unsigned>(guid >> 16 & 0xffff),
-                static_cast<unsigned>(guid & 0xffff));
 }
 
 std::string Mac(const std::array<uint8_t, 6>& m) {
@@ -66,7 +59,7 @@ std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
   for (const auto& d : devices) {
     rows.push_back({d->name, d->netdev, d->up ? "up" : "down",
                     std::to_string(d->mtu), std::to_string(d->roce_mtu),
-                    Speed(d->speed_mbps), Guid(d->guid)});
+                    Speed(d->speed_mbps), GuidText(d->guid)});
   }
   std::string text = Aligned(rows);
 
@@ -84,11 +77,15 @@ std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
 std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
   Json list = Json::array();
   for (const auto& d : devices) {
-    Json device = {{"name", d->name},         {"netdev", d->netdev},
-                   {"ifindex", d->ifindex},   {"state", d->up ? "up" : "down"},
-                   {"mtu", d->mtu},           {"roce_mtu", d->roce_mtu},
-                   {"loopback", d->loopback}, {"mac", Mac(d->mac)},
-                   {"guid", Guid(d->guid)}};
+    Json device = {{"name", d->name},
+                   {"netdev", d->netdev},
+                   {"ifindex", d->ifindex},
+                   {"state", d->up ? "up" : "down"},
+                   {"mtu", d->mtu},
+                   {"roce_mtu", d->roce_mtu},
+                   {"loopback", d->loopback},
+                   {"mac", Mac(d->mac)},
+                   {"guid", GuidText(d->guid)}};
     if (d->speed_mbps != 0) device["speed_mbps"] = d->speed_mbps;
     Json gids = Json::array();
     for (size_t i = 0; i < d->gids.size(); ++i) {

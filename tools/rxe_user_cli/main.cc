@@ -7,6 +7,7 @@
 
 #include "tools/rxe_user_cli/decode.h"
 #include "tools/rxe_user_cli/devices.h"
+#include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
 #include "tools/rxe_user_cli/stat.h"
 #include "tools/rxe_user_cli/view.h"
@@ -39,7 +40,8 @@ constexpr char kRunHelp[] =
     "\n"
     "The command and its children find our devices in /sys/class/infiniband,\n"
     "/sys/class/infiniband_verbs and /dev/infiniband, and no others, by a\n"
-    "library in LD_PRELOAD. With --no-view they see what the system has.\n";
+    "library in LD_PRELOAD; and by rdma(8), of which ours is first in PATH.\n"
+    "With --no-view they see what the system has.\n";
 
 // By hand, since the command's options are not ours to parse.
 int RunCommand(char** argv) {
@@ -63,6 +65,10 @@ int RunCommand(char** argv) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "run") == 0) return RunCommand(argv + 2);
+  // Its arguments are rdma(8)'s, in that program's order.
+  if (argc > 1 && std::strcmp(argv[1], "rdma") == 0) {
+    return rxe_user_cli::RunRdma({argv + 2, argv + argc}, stdout, stderr);
+  }
 
   CLI::App app("An RDMA NIC in a shared library: tools.", "rxe-user");
   app.set_version_flag("--version", kVersion);
@@ -70,6 +76,8 @@ int main(int argc, char** argv) {
   app.footer("rxe-user COMMAND --help tells more.");
 
   app.add_subcommand("run", "Run an RDMA program on our device");
+
+  app.add_subcommand("rdma", "What rdma(8) shows, of our devices");
 
   bool devices_json = false;
   CLI::App* devices = app.add_subcommand(

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kLibrary[] = "libibverbs.so.1";
+constexpr char kCommands[] = "libexec/commands";
 constexpr char kView[] = "librxe_user_view.so";
 
 // ../lib as seen from this executable, wherever it was copied and through
@@ -37,6 +38,21 @@ std::string Find(const std::string& command) {
     if (access(file.c_str(), X_OK) == 0) return file;
   }
   return "";
+}
+
+// Has the command find our rdma(8) first, if it is installed. False, with
+// errno, if the environment cannot be set.
+bool PutCommandsFirst(const fs::path& commands) {
+  std::error_code error;
+  const std::string name = commands.string();
+  // A colon cannot be in PATH; what PATH means if it is not there, each program
+  // decides for itself.
+  const char* const path = std::getenv("PATH");
+  if (!fs::exists(commands, error) || path == nullptr ||
+      name.find(':') != std::string::npos) {
+    return true;
+  }
+  return setenv("PATH", PathList(name, path).c_str(), 1) == 0;
 }
 
 // Has the command load the library of the view, if it is installed. False, with
@@ -60,7 +76,7 @@ bool PreloadView(const fs::path& library) {
 
 }  // namespace
 
-std::string LibraryPath(const std::string& folder, const char* before) {
+std::string PathList(const std::string& folder, const char* before) {
   // An empty element would mean the current folder.
   if (before == nullptr || before[0] == 0) return folder;
   return folder + ":" + before;
@@ -125,9 +141,10 @@ int Run(char** argv, bool view) {
                  "it, so it will not see our device\n",
                  command, secure->c_str());
   }
-  const std::string path = LibraryPath(folder, std::getenv("LD_LIBRARY_PATH"));
+  const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
   if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0 ||
-      (view && !PreloadView(folder / kView))) {
+      (view && (!PreloadView(folder / kView) ||
+                !PutCommandsFirst(folder.parent_path() / kCommands)))) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }

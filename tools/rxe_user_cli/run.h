@@ -13,13 +13,14 @@ inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitNotFound = 127;
 
 // Replaces this process by the command, with our libraries in front of the
-// system's; with `view`, it finds our devices in /sys and /dev (tools/view).
+// system's; with `view`, it finds our devices in /sys and /dev (tools/view) and
+// by rdma(8) (rdma.h).
 // Returns only on failure, after one line on stderr: the exit status. `argv`
 // ends with a null pointer and is not empty.
 int Run(char** argv, bool view);
 
-// What LD_LIBRARY_PATH has to be: `folder` first, then what it was.
-std::string LibraryPath(const std::string& folder, const char* before);
+// What LD_LIBRARY_PATH or PATH has to be: `folder` first, then what it was.
+std::string PathList(const std::string& folder, const char* before);
 
 // What LD_PRELOAD has to be: what it was, and then `library`.
 std::string PreloadList(const std::string& library, const char* before);
