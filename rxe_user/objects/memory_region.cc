@@ -86,31 +86,32 @@ int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
 
 MemoryRegion::MemoryRegion(ProtectionDomain& pd, Kind kind,
                            const Region& region, void* address, uint64_t length)
-    : pd_(&pd),
+    : context_(pd.context),
+      pd_(&pd),
       kind_(kind),
       region_(region),
       address_(address),
       length_(length) {
   region_.pd = pd.id;
-  region_.key = pd.context.regions().Add(region_);
-  ++pd.users;
+  region_.key = context_.regions().Add(region_);
+  if (!is_null()) ++pd.users;
 }
 
 int MemoryRegion::Withdraw() {
-  if (const int error = pd_->context.regions().Remove(region_.key)) {
+  if (const int error = context_.regions().Remove(region_.key)) {
     return error;
   }
   withdrawn_ = true;
-  pd_->context.WaitForLanes();
+  context_.WaitForLanes();
   return 0;
 }
 
 MemoryRegion::~MemoryRegion() {
   if (!withdrawn_) {
-    pd_->context.regions().RemoveWithWindows(region_.key);
-    pd_->context.WaitForLanes();
+    context_.regions().RemoveWithWindows(region_.key);
+    context_.WaitForLanes();
   }
-  --pd_->users;
+  if (!is_null()) --pd_->users;
 }
 
 int MemoryRegion::Register(ProtectionDomain& pd, void* address, uint64_t length,
@@ -170,12 +171,12 @@ int MemoryRegion::Reregister(const Change& change) {
   }
   region.key = region_.key;
   region.pd = change.pd != nullptr ? change.pd->id : pd_->id;
-  if (const int error = pd_->context.regions().Replace(region)) return error;
+  if (const int error = context_.regions().Replace(region)) return error;
   region_ = region;
   address_ = address;
   length_ = length;
   // The old memory may be given back, the old rights be relied upon to be gone.
-  pd_->context.WaitForLanes();
+  context_.WaitForLanes();
   if (change.pd != nullptr) {
     ++change.pd->users;
     --pd_->users;

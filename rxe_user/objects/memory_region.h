@@ -26,7 +26,9 @@ class MemoryRegion {
   static int Register(ProtectionDomain& pd, void* address, uint64_t length,
                       uint64_t iova, uint32_t access,
                       std::unique_ptr<MemoryRegion>* out);
-  // ibv_alloc_null_mr(3): any address, of the upper half excepted; no R_Key.
+  // ibv_alloc_null_mr(3): any address, of the upper half excepted; no R_Key. Its
+  // domain may be deallocated before it, as on hardware, where it is a key that
+  // the device always has; then domain() must not be called.
   static std::unique_ptr<MemoryRegion> Null(ProtectionDomain& pd);
   // ibv_reg_dm_mr(3): zero-based, as `access` has to say. Keeps `memory`.
   static int RegisterDeviceMemory(ProtectionDomain& pd,
@@ -55,6 +57,7 @@ class MemoryRegion {
   int Reregister(const Change& change);
 
   uint32_t key() const { return region_.key; }
+  Context& context() const { return context_; }
   ProtectionDomain& domain() const { return *pd_; }
   const Region& region() const { return region_; }
   // As the application registered it: null for null regions and device memory.
@@ -68,6 +71,7 @@ class MemoryRegion {
   MemoryRegion(ProtectionDomain& pd, Kind kind, const Region& region,
                void* address, uint64_t length);
 
+  Context& context_;
   ProtectionDomain* pd_;
   const Kind kind_;
   Region region_;

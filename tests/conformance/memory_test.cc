@@ -132,6 +132,16 @@ TEST_F(MemoryTest, WishesThatADeviceMayIgnoreAreAccepted) {
 
 // --- Null regions.
 
+// As on hardware: perftest's --use-null-mr never deregisters it.
+TEST_F(MemoryTest, ANullRegionDoesNotKeepItsDomain) {
+  ibv_pd* pd = ibv_alloc_pd(context_);
+  ASSERT_NE(pd, nullptr);
+  ibv_mr* null = ibv_alloc_null_mr(pd);
+  ASSERT_NE(null, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  EXPECT_EQ(ibv_dereg_mr(null), 0);
+}
+
 TEST_F(MemoryTest, ANullRegionGivesZeroAndTakesAnything) {
   ibv_mr* null = ibv_alloc_null_mr(pd_);
   ASSERT_NE(null, nullptr);

@@ -17,7 +17,7 @@ int FillBinding(const Qp& qp, const Mw& mw, uint32_t rkey,
   if (info.mr != nullptr) {
     mr = Find(info.mr);
     if (mr == nullptr || mr->region->is_null() ||
-        &mr->region->domain().context != &mw.window->domain().context) {
+        &mr->region->context() != &mw.window->domain().context) {
       return EINVAL;
     }
   }
