@@ -42,5 +42,8 @@ def abi_library(
         linkshared = True,
         visibility = visibility,
         # Last: its linkopts bring libstdc++.a behind all that need it.
-        deps = deps + ["//third_party/absl_pic:shared_runtime"],
+        deps = deps + [
+            "//third_party/older_glibc:library",
+            "//third_party/absl_pic:shared_runtime",
+        ],
     )

@@ -1,7 +1,5 @@
 #include "tools/rxe_user_cli/decode.h"
 
-#include <pcap/pcap.h>
-
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "tools/rxe_user_cli/dc_packet.h"
+#include "tools/rxe_user_cli/libpcap.h"
 #include "tools/rxe_user_cli/source_port.h"
 #include "wire/describe.h"
 #include "wire/frame.h"
@@ -22,7 +21,7 @@ namespace rxe_user_cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using PcapPtr = std::unique_ptr<pcap_t, decltype(&pcap_close)>;
+using PcapPtr = std::unique_ptr<pcap_t, decltype(Libpcap::close)>;
 
 struct Counts {
   uint64_t packets = 0;
@@ -363,31 +362,32 @@ class Decoder {
 };
 
 // Opens the capture, or says why not.
-PcapPtr Open(const std::string& path, std::string* why) {
-  const auto none = [] { return PcapPtr(nullptr, &pcap_close); };
+PcapPtr Open(const Libpcap& libpcap, const std::string& path,
+             std::string* why) {
+  const auto none = [&] { return PcapPtr(nullptr, libpcap.close); };
   std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
   if (file == nullptr) {
     *why = std::strerror(errno);
     return none();
   }
   char error[PCAP_ERRBUF_SIZE] = "";
-  pcap_t* const pcap = pcap_fopen_offline_with_tstamp_precision(
+  pcap_t* const pcap = libpcap.fopen_offline_with_tstamp_precision(
       file, PCAP_TSTAMP_PRECISION_NANO, error);
   if (pcap == nullptr) {
     if (file != stdin) std::fclose(file);
     *why = error;
     return none();
   }
-  if (!wire::IsKnownLinkType(pcap_datalink(pcap))) {
-    const char* name = pcap_datalink_val_to_name(pcap_datalink(pcap));
+  const int link_type = libpcap.datalink(pcap);
+  if (!wire::IsKnownLinkType(link_type)) {
+    const char* name = libpcap.datalink_val_to_name(link_type);
     *why = "link type " +
-           (name != nullptr ? std::string(name)
-                            : std::to_string(pcap_datalink(pcap))) +
+           (name != nullptr ? std::string(name) : std::to_string(link_type)) +
            " is not supported";
-    pcap_close(pcap);
+    libpcap.close(pcap);
     return none();
   }
-  return PcapPtr(pcap, &pcap_close);
+  return PcapPtr(pcap, libpcap.close);
 }
 
 int Fail(std::FILE* err, const std::string& path, const std::string& why) {
@@ -408,7 +408,9 @@ int OutputFailed(std::FILE* err, int error) {
 
 int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   std::string why;
-  const PcapPtr pcap = Open(options.path, &why);
+  const Libpcap* const libpcap = LoadLibpcap(&why);
+  if (libpcap == nullptr) return Fail(err, options.path, why);
+  const PcapPtr pcap = Open(*libpcap, options.path, &why);
   if (pcap == nullptr) return Fail(err, options.path, why);
 
   TextOutput text(out);
@@ -418,11 +420,11 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   // What comes through a pipe may be live.
   const bool live = options.path == "-";
 
-  Decoder decoder(pcap_datalink(pcap.get()), output);
+  Decoder decoder(libpcap->datalink(pcap.get()), output);
   pcap_pkthdr* header;
   const u_char* data;
   int result;
-  while ((result = pcap_next_ex(pcap.get(), &header, &data)) == 1) {
+  while ((result = libpcap->next_ex(pcap.get(), &header, &data)) == 1) {
     // With the precision asked for, tv_usec holds ns.
     const timespec time = {.tv_sec = header->ts.tv_sec,
                            .tv_nsec = header->ts.tv_usec % 1'000'000'000};
@@ -435,7 +437,7 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
     return OutputFailed(err, errno);
   }
   if (result != PCAP_ERROR_BREAK) {
-    return Fail(err, options.path, pcap_geterr(pcap.get()));
+    return Fail(err, options.path, libpcap->geterr(pcap.get()));
   }
   return 0;
 }
