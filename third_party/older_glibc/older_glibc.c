@@ -22,7 +22,31 @@
 
 #define BASE "GLIBC_2.2.5"
 
-// --- Moved from libpthread and libdl, which older programs load beside libc.
+// --- Moved from libdl and libpthread, which older programs load beside libc.
+
+OLDER(void*, older_dlsym, dlsym, BASE, void*, const char*);
+HIDDEN void* dlsym(void* handle, const char* name) {
+  return older_dlsym(handle, name);
+}
+
+OLDER(void*, older_dlvsym, dlvsym, BASE, void*, const char*, const char*);
+HIDDEN void* dlvsym(void* handle, const char* name, const char* version) {
+  return older_dlvsym(handle, name, version);
+}
+
+OLDER(int, older_dladdr, dladdr, BASE, const void*, Dl_info*);
+HIDDEN int dladdr(const void* address, Dl_info* info) {
+  return older_dladdr(address, info);
+}
+
+// A library that is preloaded has no more: it is loaded into programs without
+// libpthread, too, and takes the place of stat(2) itself.
+#ifndef OLDER_GLIBC_PRELOAD
+
+OLDER(void*, older_dlopen, dlopen, BASE, const char*, int);
+HIDDEN void* dlopen(const char* file, int mode) {
+  return older_dlopen(file, mode);
+}
 
 OLDER(int, older_create, pthread_create, BASE, pthread_t*,
       const pthread_attr_t*, void* (*)(void*), void*);
@@ -105,24 +129,7 @@ HIDDEN int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
   return older_sigmask(how, set, old);
 }
 
-OLDER(int, older_dladdr, dladdr, BASE, const void*, Dl_info*);
-HIDDEN int dladdr(const void* address, Dl_info* info) {
-  return older_dladdr(address, info);
-}
-
-OLDER(void*, older_dlopen, dlopen, BASE, const char*, int);
-HIDDEN void* dlopen(const char* file, int mode) {
-  return older_dlopen(file, mode);
-}
-
-OLDER(void*, older_dlsym, dlsym, BASE, void*, const char*);
-HIDDEN void* dlsym(void* handle, const char* name) {
-  return older_dlsym(handle, name);
-}
-
 // --- Functions that were inline, with the version of the structure.
-
-#ifndef OLDER_GLIBC_OWN_STAT
 
 #define STAT_VERSION 1  // of x86-64
 
@@ -149,8 +156,6 @@ HIDDEN int lstat64(const char* file, struct stat64* out) {
 HIDDEN int fstat64(int descriptor, struct stat64* out) {
   return older_fstat(STAT_VERSION, descriptor, (struct stat*)out);
 }
-
-#endif
 
 // --- New functions.
 
@@ -213,4 +218,5 @@ HIDDEN int __libc_start_main(int (*program)(int, char**, char**), int argc,
                           stack_end);
 }
 
-#endif
+#endif  // OLDER_GLIBC_PROGRAM
+#endif  // OLDER_GLIBC_PRELOAD

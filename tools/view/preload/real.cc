@@ -1,6 +1,7 @@
 #include "tools/view/preload/real.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 namespace view {
 namespace {
@@ -9,7 +10,27 @@ namespace {
 constexpr const char* kNames[] = {VIEW_FUNCTIONS(VIEW_NAME)};
 #undef VIEW_NAME
 
+// Functions of which glibc has two versions. Before glibc 2.36 dlsym finds the
+// older one (RTLD_NEXT; glibc's bug 14932): a realpath that refuses to allocate.
+struct Version {
+  const char* name;
+  const char* node;  // of x86-64
+};
+constexpr Version kNewer[] = {{"realpath", "GLIBC_2.3"},
+                              {"glob", "GLIBC_2.27"},
+                              {"glob64", "GLIBC_2.27"},
+                              {"nftw", "GLIBC_2.3.3"},
+                              {"nftw64", "GLIBC_2.3.3"}};
+
 void* addresses[kReals];
+
+void* Find(const char* name) {
+  for (const Version& newer : kNewer) {
+    if (strcmp(name, newer.name) != 0) continue;
+    if (void* address = dlvsym(RTLD_NEXT, name, newer.node)) return address;
+  }
+  return dlsym(RTLD_NEXT, name);
+}
 
 // The first constructor, so that nothing is looked up later, where dlsym may
 // not be called (a signal handler, a child of fork).
@@ -22,7 +43,7 @@ __attribute__((constructor(101))) void FindAll() {
 void* Real(RealIndex index) {
   void* address = __atomic_load_n(&addresses[index], __ATOMIC_RELAXED);
   if (__builtin_expect(address == nullptr, 0)) {
-    address = dlsym(RTLD_NEXT, kNames[index]);
+    address = Find(kNames[index]);
     __atomic_store_n(&addresses[index], address, __ATOMIC_RELAXED);
   }
   return address;
