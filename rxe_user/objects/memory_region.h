@@ -26,9 +26,9 @@ class MemoryRegion {
   static int Register(ProtectionDomain& pd, void* address, uint64_t length,
                       uint64_t iova, uint32_t access,
                       std::unique_ptr<MemoryRegion>* out);
-  // ibv_alloc_null_mr(3): any address, of the upper half excepted; no R_Key. Its
-  // domain may be deallocated before it, as on hardware, where it is a key that
-  // the device always has; then domain() must not be called.
+  // ibv_alloc_null_mr(3): any address, of the upper half excepted; no R_Key.
+  // Its domain may be deallocated before it, as on hardware, where it is a key
+  // that the device always has; then domain() must not be called.
   static std::unique_ptr<MemoryRegion> Null(ProtectionDomain& pd);
   // ibv_reg_dm_mr(3): zero-based, as `access` has to say. Keeps `memory`.
   static int RegisterDeviceMemory(ProtectionDomain& pd,

@@ -1,5 +1,6 @@
-// What glibc 2.32 to 2.36 gave a new version or a new place, by the versions that
-// glibc 2.17 has as well: so that what is linked here runs on older systems
+// What glibc 2.32 to 2.36 gave a new version or a new place, by the versions
+// that glibc 2.17 has as well: so that what is linked here runs on older
+// systems
 // (--config=portable). Each function hides glibc's own from the objects that it
 // is linked with, the C++ runtime's too.
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
-// libpcap, loaded when a capture is read: of all that rxe-user does nothing else
-// needs it, and smaller systems have none, or have it by another name.
+// libpcap, loaded when a capture is read: of all that rxe-user does nothing
+// else needs it, and smaller systems have none, or have it by another name.
 #ifndef TOOLS_RXE_USER_CLI_LIBPCAP_H_
 #define TOOLS_RXE_USER_CLI_LIBPCAP_H_
 

@@ -3,6 +3,8 @@
 // others, and ibv_register_driver. They find no device and do nothing.
 //
 // Only for the shared library: an executable has no version nodes.
+#include <infiniband/verbs.h>
+
 #include <cerrno>
 
 #define COMPAT(version, name, type, body)                                      \
@@ -66,3 +68,16 @@ COMPAT_VOID("IBVERBS_1.0", ibv_ack_async_event)
 COMPAT_VOID("IBVERBS_1.0", ibv_ack_cq_events)
 COMPAT_VOID("IBVERBS_1.0", ibv_free_device_list)
 COMPAT_VOID("IBVERBS_1.1", ibv_register_driver)
+
+// Private symbols change their node with releases of rdma-core: ibv_devinfo of
+// 28 (Ubuntu 20.04) and 33 (Debian 11), which are the same to them.
+extern "C" int ibv_query_gid_type(ibv_context*, uint8_t, unsigned int, int*);
+
+#define OLDER_QUERY_GID_TYPE(node, function)                                \
+  extern "C" __attribute__((visibility("default"),                          \
+                            symver("ibv_query_gid_type@" node))) int        \
+  function(ibv_context* context, uint8_t port, unsigned int i, int* type) { \
+    return ibv_query_gid_type(context, port, i, type);                      \
+  }
+OLDER_QUERY_GID_TYPE("IBVERBS_PRIVATE_25", compat_query_gid_type_25)
+OLDER_QUERY_GID_TYPE("IBVERBS_PRIVATE_33", compat_query_gid_type_33)

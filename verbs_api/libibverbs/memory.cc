@@ -246,8 +246,7 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
         Pd* pd = nullptr;
         if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
           pd = Find(ibv_pd);
-          if (pd == nullptr ||
-              &pd->domain->context != &mr->region->context()) {
+          if (pd == nullptr || &pd->domain->context != &mr->region->context()) {
             return input_error(EINVAL);
           }
           change.pd = pd->domain.get();

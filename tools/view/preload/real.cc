@@ -11,7 +11,8 @@ constexpr const char* kNames[] = {VIEW_FUNCTIONS(VIEW_NAME)};
 #undef VIEW_NAME
 
 // Functions of which glibc has two versions. Before glibc 2.36 dlsym finds the
-// older one (RTLD_NEXT; glibc's bug 14932): a realpath that refuses to allocate.
+// older one (RTLD_NEXT; glibc's bug 14932): a realpath that refuses to
+// allocate.
 struct Version {
   const char* name;
   const char* node;  // of x86-64
