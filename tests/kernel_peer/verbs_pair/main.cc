@@ -32,8 +32,9 @@ constexpr char kUsage[] =
 
 std::vector<Scenario> AllScenarios() {
   std::vector<Scenario> all;
-  for (auto part : {DataScenarios(), ConnectionScenarios(), ErrorScenarios(),
-                    UnreliableScenarios()}) {
+  for (auto part :
+       {DataScenarios(), PlacementScenarios(), WindowScenarios(),
+        ConnectionScenarios(), ErrorScenarios(), UnreliableScenarios()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;
