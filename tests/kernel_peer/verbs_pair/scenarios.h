@@ -31,6 +31,9 @@ std::span<const Scenario> ErrorScenarios();
 // Unreliable connections: what arrives, and what is dropped without a word.
 std::span<const Scenario> UnreliableScenarios();
 
+// Connections by the RDMA CM: made, refused, rejected, given up, ended.
+std::span<const Scenario> CmScenarios();
+
 }  // namespace verbs_pair
 
 #endif  // TESTS_KERNEL_PEER_VERBS_PAIR_SCENARIOS_H_
