@@ -53,6 +53,7 @@ STOCK = (("ibv_rc_pingpong", "-c -s 4097 -n 100"),
 
 _LEAVING = "eth0"
 _ARRIVING = "ifb0"  # packets that arrive are led through it
+DEVICES = (_LEAVING, _ARRIVING)
 
 
 def rxe_reads_badly(setting, kind):
@@ -63,7 +64,8 @@ def rxe_reads_badly(setting, kind):
 
 def scenarios(setting, kind):
     """The scenarios of verbs_pair that must end right."""
-    out = [name for name in pair.scenarios(setting) if name not in NAKED | SAID_ONCE]
+    out = [name for name in pair.scenarios(setting)
+           if name not in NAKED | SAID_ONCE]
     # rxe that has missed a packet of an unreliable WRITE takes no other any
     # more, and of a SEND some others neither.
     if setting.server == "guest":
@@ -100,7 +102,7 @@ def impair(guest, netem):
                 "tc qdisc add dev eth0 handle ffff: ingress",
                 "tc filter add dev eth0 parent ffff: matchall "
                 "action mirred egress redirect dev ifb0"]
-    for device in (_LEAVING, _ARRIVING):
+    for device in DEVICES:
         commands += [f"tc qdisc add dev {device} root handle 1: prio bands 4 "
                      "priomap" + " 0" * 16,
                      f"tc qdisc add dev {device} parent 1:4 handle 40: netem "
@@ -136,7 +138,7 @@ def run(ends, setting, kind):
                pair.run(ends, setting, scenarios(setting, kind))
                if verdict == "failed"]
         through = [through_netem(guest, device)
-                   for device in (_LEAVING, _ARRIVING)]
+                   for device in DEVICES]
         packets = [n for n, _ in through]
         drops = sum(n for _, n in through)
         if min(packets) < 100:
