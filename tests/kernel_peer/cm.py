@@ -36,7 +36,7 @@ CELLS = [
 KILLED = CmCell("rping -s -a @", "rping -c -a @")
 ROCE_PORT = 4791
 OTHER_PORT = 7175  # rping's own is the one before
-AFTERWARDS = CELLS[0]
+AFTERWARDS = CELLS[2]
 
 # Retransmission of what the CM says, and of what is sent then.
 BAD_NETWORK = "loss 5%"
