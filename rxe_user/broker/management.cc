@@ -141,7 +141,12 @@ Management::Verdict Management::Route(const Datagram& datagram,
   }
   if (slot.has_value()) {
     ++counters_.handed_on;
-    return {.what = What::kHandOn, .slot = *slot, .initial = address.request};
+    Verdict verdict;
+    verdict.what = What::kHandOn;
+    verdict.slot = *slot;
+    verdict.initial = address.request;
+    verdict.mad = bytes;
+    return verdict;
   }
   if (may_come_back) {
     ++counters_.waited;
@@ -165,7 +170,8 @@ Management::Verdict Management::Answer(const Datagram& datagram,
     return {};
   }
   ++counters_.answered;
-  Verdict verdict{.what = What::kAnswer};
+  Verdict verdict;
+  verdict.what = What::kAnswer;
   verdict.answer = out.bytes;
   return verdict;
 }

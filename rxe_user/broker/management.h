@@ -3,7 +3,7 @@
 // Requests (REQ, SIDR_REQ) are for the process that listens on the service ID;
 // what answers something is for the process that gave out the communication ID
 // it names, whose upper bits are the process's slot. So there is nothing about
-// connections to remember, nor to lose with a broker. What is for nobody is
+// connections to remember to find it. What is for nobody is
 // answered as the specification has it, with one MAD of the same size: a REJ
 // for a REQ or a REP, a SIDR_REP, a DREP; for each address so many a second
 // (transport/cm/answer_limit.h).
@@ -62,6 +62,7 @@ class Management {
     bool initial = false;
     uint64_t service_id = 0;  // of a request
     transport::cm::Mad answer{};
+    std::span<const uint8_t> mad;  // kHandOn: within the datagram's bytes
   };
 
   Management();

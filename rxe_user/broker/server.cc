@@ -296,6 +296,7 @@ Server::Next Server::Grant(Client& client, uint8_t slot) {
 void Server::Drop(const ClientPtr& client) {
   if (client->slot.has_value()) {
     const uint8_t slot = *client->slot;
+    DisconnectAll(slot);
     for (auto& [local, group] : groups_) {
       group.Release(slot);
       Record(group);

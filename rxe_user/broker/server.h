@@ -36,6 +36,7 @@
 #include "rxe_user/broker/ledger.h"
 #include "rxe_user/broker/management.h"
 #include "rxe_user/broker/message.h"
+#include "rxe_user/broker/open_connections.h"
 
 namespace rxe_user::broker {
 
@@ -99,6 +100,7 @@ class Server {
   void HandOn(const Management::Datagram& datagram,
               const Management::Verdict& verdict);
   void SendMads(const ClientPtr& client);
+  void DisconnectAll(uint8_t slot);
   void Answer(const LocalAddress& local, const wire::IpAddress& peer,
               const transport::cm::Mad& mad);
   bool HoldEarly(const Management::Datagram& datagram,
@@ -135,6 +137,7 @@ class Server {
   // Slot 0's sockets, copies of the groups' descriptors.
   std::map<LocalAddress, boost::asio::posix::stream_descriptor> management_;
   Management qp1_;
+  OpenConnections connections_;
   EarlyRequests early_;
   boost::asio::steady_timer early_timer_{io_};
 

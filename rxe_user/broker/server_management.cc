@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "rxe_user/base/random.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/server.h"
 #include "rxe_user/broker/udp.h"
@@ -253,6 +254,10 @@ void Server::HandOn(const Management::Datagram& datagram,
       clients_.begin(), clients_.end(),
       [&](const ClientPtr& c) { return c.get() == HolderOf(verdict.slot); });
   if (holder == clients_.end()) return;
+  wire::CmView mad;
+  if (wire::CmView::Parse(verdict.mad, &mad) == wire::CmParseError::kOk) {
+    connections_.Note(verdict.slot, datagram.local, datagram.source, mad);
+  }
   MadQueue::Entry entry;
   const wire::IpAddress& destination = datagram.local.address;
   std::memcpy(entry.head.source, datagram.source.bytes.data(),
@@ -271,6 +276,20 @@ void Server::HandOn(const Management::Datagram& datagram,
     return;
   }
   if (!waits) SendMads(*holder);
+}
+
+// The process of `slot` has ended: its peers hear of it, once. A peer that
+// misses it is as well off as one whose host has died.
+void Server::DisconnectAll(uint8_t slot) {
+  for (const OpenConnections::Connection& c : connections_.Take(slot)) {
+    transport::cm::Mad mad;
+    wire::EmitCm({.id = (uint64_t{SecureRandom32()} << 32) | c.local_id},
+                 wire::CmDreq{.local_comm_id = c.local_id,
+                              .remote_comm_id = c.remote_id,
+                              .remote_qpn = c.remote_qpn},
+                 mad);
+    Answer(c.local, c.peer, mad);
+  }
 }
 
 // As many as the client's connection has room for, now and when it has again.

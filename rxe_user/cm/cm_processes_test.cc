@@ -104,6 +104,30 @@ void ListenAndServe(int control) {
   }
 }
 
+// Accepts a connection, and says when it is established.
+void AcceptOne(int control) {
+  TestEnd end(7);
+  if (end.Listen(kLoopback) != 0) _exit(1);
+  Process::SayReady(control);
+  for (;;) {
+    const auto event = end.recorder()->Next(std::chrono::hours(1));
+    if (event->kind == EventKind::kRequest) end.Accept(event->id, 0x1001);
+    if (event->kind == EventKind::kEstablished) Process::SayReady(control);
+  }
+}
+
+// Connects once, and says when it is established.
+void ConnectOne(int control) {
+  Process::Hear(control);
+  TestEnd end(8);
+  const CmId id = end.Connect(kLoopback, kLoopback, 0x1002);
+  if (end.Expect(EventKind::kReply) != id || end->Establish(id, {}) != 0) {
+    _exit(2);
+  }
+  Process::SayReady(control);
+  Process::Hear(control);
+}
+
 // Connects `count` times at once, and disconnects when it is told to.
 void ConnectMany(int control, uint32_t count) {
   Process::Hear(control);
@@ -159,7 +183,6 @@ TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
   ASSERT_TRUE(listener.Ready());
   const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
   ASSERT_EQ(a_.Expect(EventKind::kReply), id);
-  ASSERT_EQ(a_->Establish(id, {}), 0);
   listener.Kill();
   // Nobody listens any more, as soon as the broker has noticed.
   EXPECT_TRUE(broker::Eventually([&] {
@@ -171,9 +194,35 @@ TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
   EXPECT_EQ(a_.Expect(EventKind::kRejected), late);
   EXPECT_EQ(a_.LastMad().rej().reason, wire::CmRejectReason::kInvalidServiceId);
   // The broker answers the DREQ for who is gone.
+  ASSERT_EQ(a_->Establish(id, {}), 0);
   EXPECT_EQ(a_->Disconnect(id, {}), 0);
   EXPECT_EQ(a_.Expect(EventKind::kDisconnected), id);
   EXPECT_TRUE(a_.last().has_mad);
+}
+
+// As by a kernel.
+TEST_F(CmProcessesTest, PeersOfWhoDiesAreDisconnected) {
+  Process passive(AcceptOne);
+  Process active(ConnectOne);
+  ASSERT_TRUE(passive.Ready());
+  const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
+  ASSERT_EQ(a_.Expect(EventKind::kReply), id);
+  ASSERT_EQ(a_->Establish(id, {}), 0);
+  ASSERT_TRUE(passive.Ready());
+  passive.Kill();
+  EXPECT_EQ(a_.Expect(EventKind::kDisconnected), id);
+  EXPECT_EQ(a_.LastMad().attribute(), wire::CmAttribute::kDreq);
+  EXPECT_EQ(a_->Disconnect(id, {}), 0);
+
+  ASSERT_TRUE(broker::Eventually([&] { return b_.Listen(kLoopback) == 0; }));
+  active.Say("go");
+  const CmId accepted = b_.Expect(EventKind::kRequest);
+  ASSERT_EQ(b_.Accept(accepted, 0x12), 0);
+  ASSERT_EQ(b_.Expect(EventKind::kEstablished), accepted);
+  ASSERT_TRUE(active.Ready());
+  active.Kill();
+  EXPECT_EQ(b_.Expect(EventKind::kDisconnected), accepted);
+  EXPECT_EQ(b_.LastMad().attribute(), wire::CmAttribute::kDreq);
 }
 
 TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {

@@ -238,6 +238,22 @@ def await_listen(process, port, limit=30):
     raise Failure(f"the server did not listen on {port} within {limit} s")
 
 
+def await_udp(process, port, limit=30):
+    """Until a UDP socket is bound to `port` in the namespace of `process`."""
+    want = f":{port:04X}"
+    end_time = time.monotonic() + limit
+    while time.monotonic() < end_time:
+        for table in ("udp", "udp6"):
+            with open(f"/proc/{process.pid}/net/{table}") as lines:
+                if any(line.split()[1].endswith(want) for line in lines):
+                    return
+        if process.poll() is not None:
+            raise Failure("it ended before it had a socket:\n" +
+                          process.stdout.read())
+        time.sleep(0.005)
+    raise Failure(f"no UDP socket on {port} within {limit} s")
+
+
 def end(process):
     """Ends a process that we started, and what it started."""
     if process.poll() is None:

@@ -95,6 +95,10 @@ class Command:
                 self.guest.idle.put(self.shell)
         return True
 
+    def runs(self):
+        """Whether it has not ended yet."""
+        return not self._receive(0.02)
+
     def wait(self, limit=COMMAND_LIMIT):
         """Exit status and output (both streams); (None, what it said so far)
         if it had to be ended after `limit` seconds."""

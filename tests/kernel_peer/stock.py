@@ -227,15 +227,15 @@ class Ends:
             text, lambda: self.run_stock(setting, program, options), GuestGone)
         return "ok" if why is None else "failed", why or "", seconds
 
-    def _packets(self):
+    def packets(self):
         """Packets that the host's end of the link has sent and received."""
         link, = json.loads(self.network.ip("-s", "-j", "link", "show", "tap0"))
         return sum(link["stats64"][way]["packets"] for way in ("rx", "tx"))
 
     def _await_traffic(self, packets=2000, limit=30):
-        start = self._packets()
+        start = self.packets()
         end = time.monotonic() + limit
-        while self._packets() < start + packets:
+        while self.packets() < start + packets:
             if time.monotonic() > end:
                 raise Failure(f"no traffic within {limit} s")
             time.sleep(0.01)

@@ -478,74 +478,9 @@ void SharedReceive(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// Runs a SEND with invalidate of `size` bytes: the R_Key of a type 2 window is
-// good until then.
-void Invalidate(const Rig& rig, uint32_t size) {
-  Link link(rig,
-            {.memory = 16384, .mr_access = kAllAccess | IBV_ACCESS_MW_BIND});
-  if (rig.requester) {
-    FillPattern(link.memory(), link.memory_size(), 4);
-    const std::string text = rig.wire_up->Exchange("");
-    uint32_t key;
-    if (text.size() != sizeof(key)) Fail("not a key");
-    std::memcpy(&key, text.data(), sizeof(key));
-    link.RdmaAt(IBV_WR_RDMA_WRITE, 1, {link.Piece(0, 100)},
-                link.remote_address() + 64, key);
-    link.Expect(1);
-    ibv_sge piece = link.Piece(0, size);
-    ibv_send_wr wr = {};
-    wr.wr_id = 2;
-    wr.sg_list = &piece;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_SEND_WITH_INV;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.invalidate_rkey = key;
-    link.Post(&wr);
-    link.Expect(2);
-    link.RdmaAt(IBV_WR_RDMA_WRITE, 3, {link.Piece(200, 100)},
-                link.remote_address() + 64, key);
-    link.Expect(3, IBV_WC_REM_ACCESS_ERR);
-    rig.wire_up->Barrier();
-    return;
-  }
-  std::unique_ptr<ibv_mw, int (*)(ibv_mw*)> window(
-      ibv_alloc_mw(link.pd(), IBV_MW_TYPE_2),
-      [](ibv_mw* mw) { return mw != nullptr ? ibv_dealloc_mw(mw) : 0; });
-  if (window == nullptr) throw NotSupported{"no memory windows of type 2"};
-  ibv_send_wr wr = {};
-  wr.wr_id = 7;
-  wr.opcode = IBV_WR_BIND_MW;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.bind_mw.mw = window.get();
-  wr.bind_mw.rkey = ibv_inc_rkey(window->rkey);
-  wr.bind_mw.bind_info.mr = link.mr();
-  wr.bind_mw.bind_info.addr = reinterpret_cast<uintptr_t>(link.memory());
-  wr.bind_mw.bind_info.length = 1024;
-  wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  link.Post(&wr);
-  link.Expect(7);
-  const uint32_t key = wr.bind_mw.rkey;
-  link.PostRecv(2, {link.Piece(2048, size)});
-  rig.wire_up->Exchange(
-      std::string(reinterpret_cast<const char*>(&key), sizeof(key)));
-  const ibv_wc wc = link.Expect(2);
-  // rxe hands out the kernel's own number for the flag, 4.
-  if (!rig.rxe) CheckReceived(wc, IBV_WC_RECV, size, IBV_WC_WITH_INV);
-  if (wc.invalidated_rkey != key) Fail("invalidated 0x%x", wc.invalidated_rkey);
-  rig.wire_up->Barrier();
-  CheckPattern(link.memory() + 64, 100, 4, "a WRITE through a window");
-  CheckPattern(link.memory() + 2048, size, 4, "a SEND with invalidate");
-}
-
-void SendInvalidate(const Rig& rig) {
-  Invalidate(rig, 10);
-  Invalidate(rig, 10'000);
-}
-
 constexpr Scenario kScenarios[] = {
     {"send", SendMessages},
     {"send_immediate", SendImmediate},
-    {"send_invalidate", SendInvalidate},
     {"scatter_gather", ScatterGather},
     {"inline", Inline},
     {"solicited", Solicited},

@@ -1,7 +1,7 @@
 // verbs_pair: two processes that do every operation of a connection with each
 // other, compare what arrived, and provoke errors. One binary for any
-// device: only libibverbs is used. tests/kernel_peer/run runs one end on our
-// device and the other on the kernel's rxe in a guest.
+// device: only libibverbs and librdmacm are used. tests/kernel_peer/run runs
+// one end on our device and the other on the kernel's rxe in a guest.
 #include <getopt.h>
 #include <unistd.h>
 
@@ -32,8 +32,9 @@ constexpr char kUsage[] =
 
 std::vector<Scenario> AllScenarios() {
   std::vector<Scenario> all;
-  for (auto part : {DataScenarios(), ConnectionScenarios(), ErrorScenarios(),
-                    UnreliableScenarios()}) {
+  for (auto part : {DataScenarios(), PlacementScenarios(), WindowScenarios(),
+                    ConnectionScenarios(), ErrorScenarios(),
+                    UnreliableScenarios(), CmScenarios()}) {
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -65,7 +65,7 @@ void CheckReceived(const ibv_wc& wc, ibv_wc_opcode opcode, size_t length,
 
 Link::Link(const Rig& rig, const Options& options)
     : rig_(rig), options_(options) {
-  pd_ = ibv_alloc_pd(rig.context);
+  pd_ = options.pd != nullptr ? options.pd : ibv_alloc_pd(rig.context);
   if (pd_ == nullptr) Fail("ibv_alloc_pd: %s", std::strerror(errno));
   memory_ = std::make_unique<uint8_t[]>(options.memory);
   mr_ = ibv_reg_mr(pd_, memory_.get(), options.memory,
@@ -98,11 +98,11 @@ Link::~Link() {
   if (cq_ != nullptr) ibv_destroy_cq(cq_);
   if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
   if (mr_ != nullptr) ibv_dereg_mr(mr_);
-  if (pd_ != nullptr) ibv_dealloc_pd(pd_);
+  if (pd_ != nullptr && options_.pd == nullptr) ibv_dealloc_pd(pd_);
 }
 
 void Link::CreateQp() {
-  ibv_qp_init_attr attr = {};
+  ibv_qp_init_attr_ex attr = {};
   attr.send_cq = cq_;
   attr.recv_cq = cq_;
   attr.srq = srq_;
@@ -112,7 +112,14 @@ void Link::CreateQp() {
   attr.cap.max_send_sge = options_.sges;
   attr.cap.max_recv_sge = srq_ != nullptr ? 0 : options_.sges;
   attr.cap.max_inline_data = options_.inline_data;
-  qp_ = ibv_create_qp(pd_, &attr);
+  if (options_.send_ops != 0) {
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.pd = pd_;
+    attr.send_ops_flags = options_.send_ops;
+    qp_ = ibv_create_qp_ex(pd_->context, &attr);
+  } else {  // the extended structure begins as the plain one does
+    qp_ = ibv_create_qp(pd_, reinterpret_cast<ibv_qp_init_attr*>(&attr));
+  }
   if (qp_ == nullptr) Fail("ibv_create_qp: %s", std::strerror(errno));
 }
 

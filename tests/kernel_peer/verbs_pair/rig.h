@@ -57,10 +57,12 @@ constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 
 struct Options {
   ibv_qp_type type = IBV_QPT_RC;  // or IBV_QPT_UC
+  ibv_pd* pd = nullptr;           // not nullptr: another's, who keeps it
   size_t memory = 64 * 1024;
   uint32_t depth = 64;       // of both queues
   uint32_t sges = 4;         // of a work request
   uint32_t inline_data = 0;  // bytes
+  uint64_t send_ops = 0;     // not 0: for ibv_wr_*
   int mr_access = kAllAccess;
   unsigned qp_access = kAllAccess;
   bool channel = false;  // completions by way of a channel

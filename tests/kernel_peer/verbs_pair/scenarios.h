@@ -19,6 +19,10 @@ struct Scenario {
 
 // Every operation with its content compared.
 std::span<const Scenario> DataScenarios();
+// What memory extensions add (annex A19): ATOMIC WRITE and FLUSH.
+std::span<const Scenario> PlacementScenarios();
+// Memory windows: what they let in, and until when.
+std::span<const Scenario> WindowScenarios();
 // Connections: made anew, numbered from elsewhere, their address vectors.
 std::span<const Scenario> ConnectionScenarios();
 // What must fail, and how both ends learn of it.
@@ -26,6 +30,9 @@ std::span<const Scenario> ErrorScenarios();
 
 // Unreliable connections: what arrives, and what is dropped without a word.
 std::span<const Scenario> UnreliableScenarios();
+
+// Connections by the RDMA CM: made, refused, rejected, given up, ended.
+std::span<const Scenario> CmScenarios();
 
 }  // namespace verbs_pair
 

@@ -1,0 +1,61 @@
+// The connections of a host's processes, as far as what came to queue pair 1
+// shows them. A kernel disconnects what a process that ends has left connected;
+// here the process itself was to do so, and one that was killed cannot. Its
+// peers, which may wait for nothing but a message, hear of it by a DREQ that
+// the broker sends in its place. No I/O, no clock.
+//
+// What is noted are claims of peers, at worst of forged addresses: they cost a
+// bounded number of entries, and one DREQ each when the process ends.
+#ifndef RXE_USER_BROKER_OPEN_CONNECTIONS_H_
+#define RXE_USER_BROKER_OPEN_CONNECTIONS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "rxe_user/base/local_address.h"
+#include "wire/address.h"
+#include "wire/cm.h"
+
+namespace rxe_user::broker {
+
+class OpenConnections {
+ public:
+  // Of a slot each; one more takes the place of any other.
+  static constexpr size_t kMostOpen = 4096;
+  static constexpr size_t kMostRequested = 1024;
+
+  struct Connection {
+    LocalAddress local;
+    wire::IpAddress peer;
+    uint32_t local_id = 0;   // communication IDs
+    uint32_t remote_id = 0;  // the peer's
+    uint32_t remote_qpn = 0;
+  };
+
+  // A MAD from `peer` that is handed on to the process of `slot`. Connections
+  // that the process has asked for are there with the peer's REP; those it was
+  // asked for with the peer's RTU, which names both communication IDs; until
+  // DREQ, DREP or REJ.
+  void Note(uint8_t slot, const LocalAddress& local,
+            const wire::IpAddress& peer, const wire::CmView& mad);
+
+  // The process has ended: what it has left connected.
+  std::vector<Connection> Take(uint8_t slot);
+
+ private:
+  using PeersId = std::pair<wire::IpAddress, uint32_t>;
+  struct Slot {
+    std::map<PeersId, uint32_t> requested;  // queue pair numbers of REQs
+    std::map<uint32_t, Connection> open;    // by local_id
+  };
+
+  std::map<uint8_t, Slot> slots_;
+};
+
+}  // namespace rxe_user::broker
+
+#endif  // RXE_USER_BROKER_OPEN_CONNECTIONS_H_
