@@ -60,7 +60,18 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   if (budget.bytes() != 0 && port_->TakeOverflow() != 0) {
     endpoint_.OnReceiveOverflow(now);
   }
+  if (raw_.load(std::memory_order_relaxed) != nullptr) {
+    ReceiveFrames(now, &budget);
+  }
   return budget.bytes();
+}
+
+void LaneImpl::ReceiveFrames(Time now, RoundBudget* budget) {
+  RawPort& raw = *raw_.load(std::memory_order_relaxed);
+  const ScopedFaultGuard guard;
+  do {
+    budget->Charge(raw.Receive(now));
+  } while (raw.more() && !budget->spent() && !lock_.contended());
 }
 
 // A queue pair's number begins with its slot's.
