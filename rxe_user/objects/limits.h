@@ -17,7 +17,7 @@ inline constexpr uint32_t kMaxQpWr = 32768;
 inline constexpr uint32_t kMaxSge = transport::kMaxSge;
 inline constexpr uint32_t kMaxInlineData = 1024;  // bytes
 // Of segmented sends: what begins each segment, and the whole data; bytes.
-inline constexpr uint32_t kMaxTsoHeader = 256;
+inline constexpr uint32_t kMaxTsoHeader = 512;
 inline constexpr uint32_t kMaxTso = 256 << 10;
 // Of receive side scaling.
 inline constexpr uint32_t kMaxRwqTable = 4096;

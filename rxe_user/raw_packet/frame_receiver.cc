@@ -51,7 +51,6 @@ std::span<const transport::ReceivedFrame> FrameReceiver::Receive(
   }
   const long got = ::syscall(SYS_recvmmsg, fd, messages_.data(), kFrames,
                              MSG_DONTWAIT, nullptr);
-  more_ = got == static_cast<long>(kFrames);
   size_t count = 0;
   for (long i = 0; i < got; ++i) {
     const auto index = static_cast<size_t>(i);

@@ -24,8 +24,6 @@ class FrameReceiver {
   // on loopback, where each of them is received as well.
   std::span<const transport::ReceivedFrame> Receive(int fd,
                                                     bool ignore_outgoing);
-  // Whether the last Receive may have left some behind.
-  bool more() const { return more_; }
 
  private:
   static constexpr size_t kFrames = 32;
@@ -45,7 +43,6 @@ class FrameReceiver {
   std::array<Incoming, kFrames> incoming_;
   std::array<mmsghdr, kFrames> messages_;
   std::array<transport::ReceivedFrame, kFrames> frames_;
-  bool more_ = false;
 };
 
 }  // namespace rxe_user

@@ -46,7 +46,6 @@ class RawPort {
   transport::FlowTable& flows() { return flows_; }
   // Delivers what has come; one call. Returns bytes.
   size_t Receive(transport::Time now);
-  bool more() const { return receiver_ != nullptr && receiver_->more(); }
 
   // What to wait on; -1: nothing. Thread: any.
   int descriptor() const { return fd_.load(std::memory_order_acquire); }
