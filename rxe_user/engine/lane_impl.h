@@ -170,7 +170,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // The following: lane locked and open.
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
-  void ReceiveFrames(transport::Time now, RoundBudget* budget);
+  void ReceiveFrames(transport::Time now, bool patient, RoundBudget* budget);
   void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
   // Returns bytes.
   size_t TransmitSome(transport::Time now);

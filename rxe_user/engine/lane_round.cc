@@ -61,16 +61,14 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
     endpoint_.OnReceiveOverflow(now);
   }
   if (raw_.load(std::memory_order_relaxed) != nullptr) {
-    ReceiveFrames(now, &budget);
+    ReceiveFrames(now, !thorough || mode_.is(Mode::kPolling), &budget);
   }
   return budget.bytes();
 }
 
-// One call's: what the program has no receives for yet waits in the socket, and
-// is not dropped while the program takes what came before.
-void LaneImpl::ReceiveFrames(Time now, RoundBudget* budget) {
+void LaneImpl::ReceiveFrames(Time now, bool patient, RoundBudget* budget) {
   const ScopedFaultGuard guard;
-  budget->Charge(raw_.load(std::memory_order_relaxed)->Receive(now));
+  budget->Charge(raw_.load(std::memory_order_relaxed)->Receive(now, patient));
 }
 
 // A queue pair's number begins with its slot's.

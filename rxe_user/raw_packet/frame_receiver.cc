@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "wire/bytes.h"
@@ -44,13 +45,13 @@ FrameReceiver::FrameReceiver()
 
 // By syscall(2): as UdpReceiver::Call.
 std::span<const transport::ReceivedFrame> FrameReceiver::Receive(
-    int fd, bool ignore_outgoing) {
+    int fd, size_t most, bool ignore_outgoing) {
   for (mmsghdr& message : messages_) {
     message.msg_hdr.msg_namelen = sizeof(sockaddr_ll);
     message.msg_hdr.msg_controllen = sizeof(Incoming::control);
   }
-  const long got = ::syscall(SYS_recvmmsg, fd, messages_.data(), kFrames,
-                             MSG_DONTWAIT, nullptr);
+  const long got = ::syscall(SYS_recvmmsg, fd, messages_.data(),
+                             std::min(most, kFrames), MSG_DONTWAIT, nullptr);
   size_t count = 0;
   for (long i = 0; i < got; ++i) {
     const auto index = static_cast<size_t>(i);

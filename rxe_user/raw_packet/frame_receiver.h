@@ -19,10 +19,10 @@ class FrameReceiver {
  public:
   FrameReceiver();
 
-  // Brings up to as many frames as one call takes. They stay valid until the
-  // next call. `ignore_outgoing`: those that the host sends are not wanted, as
-  // on loopback, where each of them is received as well.
-  std::span<const transport::ReceivedFrame> Receive(int fd,
+  // Brings up to `most` frames, but no more than one call takes. They stay
+  // valid until the next call. `ignore_outgoing`: those that the host sends are
+  // not wanted, as on loopback, where each of them is received as well.
+  std::span<const transport::ReceivedFrame> Receive(int fd, size_t most,
                                                     bool ignore_outgoing);
 
  private:

@@ -126,12 +126,23 @@ int RawPort::Retire(const FlowRule& rule) {
   return --rules_ == 0 ? fd_.exchange(-1) : -1;
 }
 
-size_t RawPort::Receive(transport::Time now) {
+size_t RawPort::Receive(transport::Time now, bool patient) {
   const int fd = descriptor();
   if (fd < 0) return 0;
+  size_t room = transport::kManyFrames;
+  if (patient) {
+    room = flows_.FrameRoom();
+    if (room != 0) {
+      starved_since_ = 0;
+    } else {
+      if (starved_since_ == 0) starved_since_ = now;
+      if (now - starved_since_ < kPatience) return 0;
+      room = transport::kManyFrames;
+    }
+  }
   size_t bytes = 0;
   for (const transport::ReceivedFrame& frame :
-       receiver_->Receive(fd, loopback_)) {
+       receiver_->Receive(fd, room, loopback_)) {
     flows_.Deliver(frame, now);
     bytes += frame.frame.bytes.size();
   }

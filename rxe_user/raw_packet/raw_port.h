@@ -44,8 +44,11 @@ class RawPort {
 
   // --- Lane's lock held.
   transport::FlowTable& flows() { return flows_; }
-  // Delivers what has come; one call. Returns bytes.
-  size_t Receive(transport::Time now);
+  // Delivers what has come; one call. Returns bytes. `patient`: the program is
+  // about to post receives. What it has none for is left in the socket, for a
+  // while: programs post those that they have polled, but some of them take
+  // fewer at a time than come meanwhile.
+  size_t Receive(transport::Time now, bool patient);
 
   // What to wait on; -1: nothing. Thread: any.
   int descriptor() const { return fd_.load(std::memory_order_acquire); }
@@ -53,6 +56,8 @@ class RawPort {
   void AbandonInChild();
 
  private:
+  static constexpr transport::Time kPatience = 100 * transport::kMillisecond;
+
   explicit RawPort(const Device& device)
       : ifindex_(device.ifindex),
         mac_(device.mac),
@@ -67,6 +72,7 @@ class RawPort {
   FrameTransmitter transmitter_;
   transport::FlowTable flows_;
   std::unique_ptr<FrameReceiver> receiver_;
+  transport::Time starved_since_ = 0;  // 0: it is not
 
   UniqueFd socket_;
   int rules_ = 0;

@@ -28,7 +28,9 @@ class RawPortTest : public testing::Test {
       frames.emplace_back(received.frame.bytes.begin(),
                           received.frame.bytes.end());
     }
+    size_t FrameRoom() const override { return room; }
     std::vector<Bytes> frames;
+    size_t room = transport::kManyFrames;
   };
 
   void SetUp() override {
@@ -65,7 +67,7 @@ class RawPortTest : public testing::Test {
     while (inbox_.frames.size() < count) {
       pollfd readable = {port_->descriptor(), POLLIN, 0};
       ASSERT_EQ(poll(&readable, 1, 20'000), 1) << inbox_.frames.size();
-      port_->Receive(1);
+      port_->Receive(1, false);
     }
   }
 
@@ -127,7 +129,27 @@ TEST_F(RawPortTest, TheSocketLastsAsLongAsThereAreRules) {
   EXPECT_EQ(port_->descriptor(), -1);
   port_->Close();
   EXPECT_EQ(fcntl(fd, F_GETFD), -1);
-  EXPECT_EQ(port_->Receive(1), 0u);
+  EXPECT_EQ(port_->Receive(1, false), 0u);
+}
+
+// A program that polls is about to post receives for what comes.
+TEST_F(RawPortTest, WhatThereAreNoReceivesForIsLeftForAWhile) {
+  Listen();
+  inbox_.room = 2;
+  for (size_t i = 0; i < 5; ++i) Send(Frame(i));
+  ASSERT_TRUE(port_->transmitter().Flush());
+  port_->Receive(1, true);
+  EXPECT_EQ(inbox_.frames.size(), 2u);
+  inbox_.room = 0;
+  EXPECT_EQ(port_->Receive(2, true), 0u);
+  EXPECT_EQ(port_->Receive(1'000'000, true), 0u);
+  inbox_.room = 1;
+  port_->Receive(1'000'001, true);
+  EXPECT_EQ(inbox_.frames.size(), 3u);
+  inbox_.room = 0;
+  EXPECT_EQ(port_->Receive(2'000'000, true), 0u);
+  port_->Receive(102'000'001, true);
+  EXPECT_EQ(inbox_.frames.size(), 5u);
 }
 
 TEST_F(RawPortTest, WhatWasNotCommittedIsNotSent) {

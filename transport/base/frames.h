@@ -40,6 +40,8 @@ struct ReceivedFrame {
   bool is_outgoing = false;
 };
 
+inline constexpr size_t kManyFrames = ~size_t{0};
+
 // Where the rules of a FlowTable send frames. Lane's lock held.
 class FrameDestination {
  public:
@@ -47,6 +49,8 @@ class FrameDestination {
   // `tag`: of the rule that has matched; 0: none.
   virtual void OnFrame(const ReceivedFrame& received, uint32_t tag,
                        Time now) = 0;
+  // How many frames it has receives for; kManyFrames if it does not matter.
+  virtual size_t FrameRoom() const { return kManyFrames; }
 };
 
 }  // namespace transport

@@ -133,6 +133,17 @@ void FlowTable::Deliver(const ReceivedFrame& received, Time now) {
   }
 }
 
+size_t FlowTable::FrameRoom() const {
+  size_t room = kManyFrames;
+  for (const std::vector<FlowRule*>* rules : {&normal_, &others_}) {
+    for (const FlowRule* const rule : *rules) {
+      if (rule->drop) continue;
+      room = std::min(room, rule->destination->FrameRoom());
+    }
+  }
+  return room;
+}
+
 bool FlowTable::DeliverNormal(const FlowKey& key, const ReceivedFrame& received,
                               Time now) {
   const FlowRule* taken = nullptr;

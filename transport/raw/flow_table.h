@@ -80,6 +80,9 @@ class FlowTable {
   bool empty() const { return normal_.empty() && others_.empty(); }
 
   void Deliver(const ReceivedFrame& received, Time now);
+  // How many frames may come until one may have to be dropped: what the
+  // destination with the fewest receives has.
+  size_t FrameRoom() const;
 
  private:
   // Those of kNormal; true if one of them has taken it.

@@ -19,6 +19,7 @@ class FlowTableTest : public testing::Test {
    public:
     Destination(std::string name, std::string* log)
         : name_(std::move(name)), log_(*log) {}
+    size_t FrameRoom() const override { return name_.size(); }
     void OnFrame(const ReceivedFrame&, uint32_t tag, Time) override {
       log_ += name_;
       if (tag != 0) log_ += std::to_string(tag);
@@ -225,6 +226,14 @@ TEST_F(FlowTableTest, WhatTheHostSendsIsNotForDefaults) {
   EXPECT_EQ(Deliver(headers, true), "sniffown");
   headers.dst_port = 1;
   EXPECT_EQ(Deliver(headers, true), "sniff");
+}
+
+TEST_F(FlowTableTest, TheRoomIsThatOfTheOneWithTheLeast) {
+  EXPECT_EQ(table_.FrameRoom(), kManyFrames);
+  Add("four", {Mac(2)});
+  Add("two", {}, 0, FlowKind::kSniffer);
+  Add("x", {Mac(3)}).drop = true;
+  EXPECT_EQ(table_.FrameRoom(), 3u);
 }
 
 TEST_F(FlowTableTest, TagsComeAlong) {

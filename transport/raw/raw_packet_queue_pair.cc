@@ -192,6 +192,18 @@ Interests RawPacketQueuePair::TakeServiceInterests(Time now) {
 
 // --- Receiving.
 
+bool RawPacketQueuePair::TakesFrames() const {
+  const QpState at = state();
+  return at != QpState::kReset && at != QpState::kInit && at != QpState::kErr;
+}
+
+size_t RawPacketQueuePair::FrameRoom() const {
+  const ReceiveQueue* const queue = core().receive_queue.get();
+  return raw_.rx_hash == nullptr && queue != nullptr && TakesFrames()
+             ? queue->size()
+             : kManyFrames;
+}
+
 void RawPacketQueuePair::OnFrame(const ReceivedFrame& received, uint32_t tag,
                                  Time now) {
   if (const RxHash* const hash = raw_.rx_hash; hash != nullptr) {
@@ -200,8 +212,7 @@ void RawPacketQueuePair::OnFrame(const ReceivedFrame& received, uint32_t tag,
     hash->table[index]->OnFrame(received, tag, now);
     return;
   }
-  const QpState at = state();
-  if (at == QpState::kReset || at == QpState::kInit || at == QpState::kErr) {
+  if (!TakesFrames()) {
     ++core().counters.dropped_state;
     return;
   }

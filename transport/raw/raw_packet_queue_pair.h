@@ -38,10 +38,13 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
 
   // --- FrameDestination.
   void OnFrame(const ReceivedFrame& received, uint32_t tag, Time now) override;
+  size_t FrameRoom() const override;
 
  private:
   // How long it waits when the device takes no more.
   static constexpr Time kRetry = 50 * kMicrosecond;
+
+  bool TakesFrames() const;
 
   // --- QueuePair.
   void StartReceiving() override {}
