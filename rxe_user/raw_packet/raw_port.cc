@@ -78,6 +78,12 @@ absl::Status RawPort::OpenSocket() {
     (void)::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer,
                        sizeof(kReceiveBuffer));
   }
+  // Frames on loopback would come twice. An older kernel says no: then they are
+  // told apart by their type (FrameReceiver).
+  if (loopback_) {
+    (void)::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &kOn,
+                       sizeof(kOn));
+  }
   sockaddr_ll address{};
   address.sll_family = AF_PACKET;
   address.sll_protocol = htons(ETH_P_ALL);
