@@ -1,5 +1,6 @@
 #include "transport/queue_pairs.h"
 
+#include "transport/raw/raw_packet_queue_pair.h"
 #include "transport/rc/rc_queue_pair.h"
 #include "transport/uc/uc_queue_pair.h"
 #include "transport/ud/ud_queue_pair.h"
@@ -9,7 +10,8 @@
 namespace transport {
 
 std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
-                                         const QpConfig& config) {
+                                         const QpConfig& config,
+                                         const RawPacketConfig& raw) {
   switch (config.type) {
     case QpType::kRc:
       return std::make_unique<RcQueuePair>(endpoint, config);
@@ -17,6 +19,8 @@ std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
       return std::make_unique<UcQueuePair>(endpoint, config);
     case QpType::kUd:
       return std::make_unique<UdQueuePair>(endpoint, config);
+    case QpType::kRawPacket:
+      return std::make_unique<RawPacketQueuePair>(endpoint, config, raw);
     case QpType::kXrcInitiator:
       return std::make_unique<XrcInitiator>(endpoint, config);
     case QpType::kXrcTarget:

@@ -6,12 +6,15 @@
 
 #include "transport/endpoint/endpoint.h"
 #include "transport/qp/queue_pair.h"
+#include "transport/raw/raw_packet_queue_pair.h"
 
 namespace transport {
 
 // In RESET, known to `endpoint`, which outlives it. Null: no such service.
+// `raw`: of QpType::kRawPacket.
 std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
-                                         const QpConfig& config);
+                                         const QpConfig& config,
+                                         const RawPacketConfig& raw = {});
 
 }  // namespace transport
 

@@ -277,6 +277,9 @@ int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
           fds.push_back({socket, POLLIN, 0});
         }
       }
+      if (const int frames = lane.FrameDescriptor(); frames >= 0) {
+        fds.push_back({frames, POLLIN, 0});
+      }
     }
     const timespec at_once{};
     if (::ppoll(fds.data(), fds.size(), more ? &at_once : nullptr, nullptr) <
@@ -304,6 +307,7 @@ int EngineImpl::WaitPassive(int fd) {
 
 void EngineImpl::NotifyOfLink(const std::vector<LinkChange>& changes) {
   for (const LinkChange change : changes) {
+    if (change == LinkChange::kMtu) RefreshRawMtu();
     const std::lock_guard<std::mutex> lock(listeners_mutex_);
     for (const auto& [id, listener] : listeners_) listener(change);
   }
@@ -335,6 +339,7 @@ void EngineImpl::UnlockInParent() {
 void EngineImpl::AbandonInChild() {
   alive_ = false;
   for (EngineLane& lane : lanes_) lane.AbandonInChild();
+  if (raw_port_ != nullptr) raw_port_->AbandonInChild();
   // The others see to themselves (base/fork_guard.h).
 }
 

@@ -13,6 +13,8 @@
 #include "rxe_user/base/lane_set.h"
 #include "rxe_user/devices/device.h"
 #include "rxe_user/engine/lane.h"
+#include "transport/base/frames.h"
+#include "transport/raw/flow_table.h"
 #include "wire/address.h"
 
 namespace rxe_user {
@@ -64,6 +66,19 @@ class Engine {
   virtual absl::Status JoinGroup(uint32_t qpn,
                                  const wire::IpAddress& group) = 0;
   virtual void LeaveGroup(uint32_t qpn, const wire::IpAddress& group) = 0;
+
+  // --- Raw packets. All raw packet queue pairs are of one lane, which has the
+  // rules that share the interface's frames out among them.
+
+  // As AllocateQpn, of that lane. EPERM: the process may not send frames
+  // (CAP_NET_RAW).
+  virtual absl::StatusOr<uint32_t> AllocateRawQpn() = 0;
+  // Where they send; null before the first AllocateRawQpn.
+  virtual transport::FrameSink* frames() = 0;
+  // `rule` is in force until RemoveFlow. Errors: what the system refused. Not
+  // to be called with a lane locked, nor before the first AllocateRawQpn.
+  virtual absl::Status AddFlow(transport::FlowRule* rule) = 0;
+  virtual void RemoveFlow(transport::FlowRule* rule) = 0;
 
   // The UDP source port for a flow of `local_qpn`, one of ours: that of its
   // lane's transmit sockets which is chosen by `flow_label` when it is not 0,

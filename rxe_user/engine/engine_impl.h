@@ -20,6 +20,7 @@
 #include "rxe_user/observe/device_report.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/ports/port.h"
+#include "rxe_user/raw_packet/raw_port.h"
 
 namespace rxe_user {
 
@@ -42,6 +43,10 @@ class EngineImpl final : public Engine {
   absl::Status OpenAddress(const wire::IpAddress& local) override;
   absl::Status JoinGroup(uint32_t qpn, const wire::IpAddress& group) override;
   void LeaveGroup(uint32_t qpn, const wire::IpAddress& group) override;
+  absl::StatusOr<uint32_t> AllocateRawQpn() override;
+  transport::FrameSink* frames() override;
+  absl::Status AddFlow(transport::FlowRule* rule) override;
+  void RemoveFlow(transport::FlowRule* rule) override;
   absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
                                       uint32_t flow_label, uint32_t local_qpn,
                                       uint32_t remote_qpn) override;
@@ -65,6 +70,9 @@ class EngineImpl final : public Engine {
   void AbandonInChild();
 
  private:
+  // That of raw packets, which there is always.
+  static constexpr int kRawLane = 0;
+
   EngineLane& At(int index) { return lanes_[static_cast<size_t>(index)]; }
   // Calls `call` with each of `lanes`.
   template <typename Call>
@@ -80,8 +88,11 @@ class EngineImpl final : public Engine {
   absl::Status CreateLanes();
   absl::Status OpenAddressLocked(const LocalAddress& local);
 
+  absl::Status OpenRawPort();
+
   // Makes control_ if there is none.
   absl::Status StartControl();
+  void RefreshRawMtu();
   void NotifyOfLink(const std::vector<LinkChange>& changes);
 
   const std::shared_ptr<const Device> device_;
@@ -95,6 +106,11 @@ class EngineImpl final : public Engine {
   // As many as parts_ says, for ever. Those without a slot are not used.
   std::vector<EngineLane> lanes_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
+
+  // From the first raw packet queue pair on; set once, under mutex_.
+  std::unique_ptr<RawPort> raw_port_;
+  std::atomic<RawPort*> raw_ = nullptr;
+  std::mutex flows_mutex_;  // one rule at a time; before the lane's lock
 
   // Started by the first queue pair or the first thread in WaitPassive.
   std::mutex control_mutex_;

@@ -87,6 +87,11 @@ bool HelperThread::AddSocket(int fd, bool armed) {
   return !armed || ArmSocket(fd);
 }
 
+void HelperThread::RemoveSocket(int fd) {
+  std::erase(sockets_, fd);
+  (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
 // Sockets that do not wake the helper are not in the set at all: even with no
 // event asked for, the sender of each datagram would go through the set's lock.
 bool HelperThread::Arm(bool on) {

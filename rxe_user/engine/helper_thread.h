@@ -50,6 +50,7 @@ class HelperThread final : public LaneHelper {
 
   void Wake() override;
   bool AddSocket(int fd, bool armed) override;
+  void RemoveSocket(int fd) override;
   bool Arm(bool on) override;
   transport::Time timer_cost() const override { return timer_cost_; }
 

@@ -73,6 +73,21 @@ void LaneImpl::SocketAdded(int fd) {
   if (!helper_->AddSocket(fd, arm)) NoteArming(false);
 }
 
+void LaneImpl::SocketRemoved(int fd) {
+  const Guard guard(*this);
+  if (helper_ != nullptr) helper_->RemoveSocket(fd);
+}
+
+void LaneImpl::SetRawPort(RawPort* raw) {
+  const Guard guard(*this);
+  raw_ = raw;
+}
+
+int LaneImpl::FrameDescriptor() const {
+  const RawPort* const raw = raw_.load(std::memory_order_acquire);
+  return raw != nullptr ? raw->descriptor() : -1;
+}
+
 void LaneImpl::Close() {
   lock_.Lock();
   open_.store(nullptr, std::memory_order_release);
@@ -82,6 +97,7 @@ void LaneImpl::Close() {
   helper_wake_ = kNever;
   helper_ = nullptr;
   slot_ = nullptr;
+  raw_ = nullptr;
   port_.reset();
   lock_.Unlock();
 }
@@ -288,6 +304,7 @@ void LaneImpl::AbandonInChild() {
   mode_.OnClosed();
   helper_ = nullptr;
   slot_ = nullptr;
+  raw_ = nullptr;
   if (port_ != nullptr) port_->AbandonInChild();
 }
 

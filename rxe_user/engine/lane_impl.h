@@ -37,8 +37,10 @@
 #include "rxe_user/progress/check_interval.h"
 #include "rxe_user/progress/mode.h"
 #include "rxe_user/progress/post_batcher.h"
+#include "rxe_user/progress/round_budget.h"
 #include "rxe_user/progress/send_retry.h"
 #include "rxe_user/progress/thread_activity.h"
+#include "rxe_user/raw_packet/raw_port.h"
 
 namespace rxe_user {
 
@@ -51,6 +53,8 @@ class LaneHelper {
   // The lane has one more socket. False if it should be armed, and the system
   // refuses that. Lane locked.
   virtual bool AddSocket(int fd, bool armed) = 0;
+  // It is about to be closed. Lane locked.
+  virtual void RemoveSocket(int fd) = 0;
   // From now on the sockets wake the helper (at once, if there is something to
   // receive), or do not. False if the system refuses: then some of them do not.
   // Lane locked.
@@ -78,6 +82,11 @@ class LaneImpl final : public Lane, private transport::StraySink {
             transport::Time spin = 0);
   // `fd` has been added to port() and is to be waited on. Not locked.
   void SocketAdded(int fd);
+  // Frames come and go by `raw` as well, which outlives the lane's time open.
+  // Not locked.
+  void SetRawPort(RawPort* raw);
+  // `fd` is not to be waited on any more. Not locked.
+  void SocketRemoved(int fd);
   // Gives up what Open gave, and closes the sockets. The helper thread has
   // ended; nobody waits.
   void Close();
@@ -119,6 +128,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void DeliverStray(const Stray& stray);
   // Null before Open. Lane not locked.
   Port* port() const { return open_.load(std::memory_order_acquire); }
+  // The descriptor of its frames, or -1. Lane not locked.
+  int FrameDescriptor() const;
   Mode mode() const { return mode_.mode(); }
   const LaneCounters& counters() const { return counters_; }
   // Whether a thread waits for the lane's lock: a hint.
@@ -159,6 +170,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // The following: lane locked and open.
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
+  void ReceiveFrames(transport::Time now, bool patient, RoundBudget* budget);
   void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
   // Returns bytes.
   size_t TransmitSome(transport::Time now);
@@ -188,6 +200,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   AdaptiveLock lock_;
   AppActivity app_;
   std::atomic<Port*> open_ = nullptr;        // port_.get() once open
+  std::atomic<RawPort*> raw_ = nullptr;      // changed with the lane locked
   std::atomic<int> polls_without_lock_ = 0;  // in a row, left to who waits
 
   // Guarded by lock_, and not on a cache line that polls write without it:

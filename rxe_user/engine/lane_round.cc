@@ -60,7 +60,15 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   if (budget.bytes() != 0 && port_->TakeOverflow() != 0) {
     endpoint_.OnReceiveOverflow(now);
   }
+  if (raw_.load(std::memory_order_relaxed) != nullptr) {
+    ReceiveFrames(now, !thorough || mode_.is(Mode::kPolling), &budget);
+  }
   return budget.bytes();
+}
+
+void LaneImpl::ReceiveFrames(Time now, bool patient, RoundBudget* budget) {
+  const ScopedFaultGuard guard;
+  budget->Charge(raw_.load(std::memory_order_relaxed)->Receive(now, patient));
 }
 
 // A queue pair's number begins with its slot's.

@@ -41,6 +41,12 @@ class FakeEngine final : public Engine {
   }
   void LeaveGroup(uint32_t /*qpn*/, const wire::IpAddress& /*group*/) override {
   }
+  absl::StatusOr<uint32_t> AllocateRawQpn() override { return AllocateQpn(); }
+  transport::FrameSink* frames() override { return nullptr; }
+  absl::Status AddFlow(transport::FlowRule* /*rule*/) override {
+    return absl::OkStatus();
+  }
+  void RemoveFlow(transport::FlowRule* /*rule*/) override {}
   bool Progress(LaneSet /*lanes*/) override {
     ++progressed;
     on_progress();

@@ -16,6 +16,11 @@ inline constexpr uint32_t kMaxQp = kMaxOpenQueuePairs;
 inline constexpr uint32_t kMaxQpWr = 32768;
 inline constexpr uint32_t kMaxSge = transport::kMaxSge;
 inline constexpr uint32_t kMaxInlineData = 1024;  // bytes
+// Of segmented sends: what begins each segment, and the whole data; bytes.
+inline constexpr uint32_t kMaxTsoHeader = 512;
+inline constexpr uint32_t kMaxTso = 256 << 10;
+// Of receive side scaling.
+inline constexpr uint32_t kMaxRwqTable = 4096;
 inline constexpr uint32_t kMaxCqe = 1u << 22;
 // What a CQ gets that is asked for `cqe`, up to kMaxCqe: one less than a power
 // of two, as mlx5 does (ibv_create_cq(3): at least what was asked for), and

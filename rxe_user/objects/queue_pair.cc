@@ -29,12 +29,20 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   inner.srq = config.srq;
   inner.events = this;
   inner.xrc = config.xrc;
+  const transport::RawPacketConfig raw = {
+      .frames = context().engine().frames(),
+      .max_tso_header = config.max_tso_header,
+      .rx_hash = config.rx_hash.get()};
   {
     Lane::Guard guard(lane_);
-    transport_ = transport::MakeQueuePair(lane_.endpoint(), inner);
+    transport_ = transport::MakeQueuePair(lane_.endpoint(), inner, raw);
+    if (config.type == transport::QpType::kRawPacket) {
+      raw_ = static_cast<transport::RawPacketQueuePair*>(transport_.get());
+    }
   }
   if (config_.xrc != nullptr) return;
   ++config_.pd->users;
+  if (!has_cqs()) return;
   if (config_.srq != nullptr) ++config_.srq->users;
   config_.send_cq->Attach(this);
   if (config_.recv_cq != config_.send_cq) config_.recv_cq->Attach(this);
@@ -43,7 +51,7 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
 QueuePair::~QueuePair() {
   if (config_.xrc != nullptr) {
     config_.xrc->RemoveTarget(this);
-  } else {
+  } else if (has_cqs()) {
     config_.send_cq->Detach(this);
     if (config_.recv_cq != config_.send_cq) config_.recv_cq->Detach(this);
   }
@@ -71,6 +79,7 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
     case transport::QpType::kRc:
     case transport::QpType::kUc:
     case transport::QpType::kUd:
+    case transport::QpType::kRawPacket:
     case transport::QpType::kXrcInitiator:
     case transport::QpType::kXrcTarget:
       break;
@@ -80,12 +89,15 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
   const transport::QpCapacity& capacity = config.capacity;
   if (capacity.max_send_wr > kMaxQpWr || capacity.max_recv_wr > kMaxQpWr ||
       capacity.max_send_sge > kMaxSge || capacity.max_recv_sge > kMaxSge ||
-      capacity.max_inline_data > kMaxInlineData) {
+      capacity.max_inline_data > kMaxInlineData ||
+      config.max_tso_header > kMaxTsoHeader) {
     return EINVAL;
   }
   PrepareGuardedAccess();
   Engine& engine = ContextOf(config).engine();
-  absl::StatusOr<uint32_t> qpn = engine.AllocateQpn();
+  absl::StatusOr<uint32_t> qpn = config.type == transport::QpType::kRawPacket
+                                     ? engine.AllocateRawQpn()
+                                     : engine.AllocateQpn();
   if (!qpn.ok()) return ReportedErrno(qpn.status());
   try {
     out->reset(new QueuePair(config, *qpn));
@@ -98,6 +110,7 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
 }
 
 int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
+  if (config_.rx_hash != nullptr) return EOPNOTSUPP;
   QpAttributes attributes = wanted;
   uint32_t remote = wanted.dest_qpn;
   if ((mask & transport::kQpDestQpn) == 0) remote = Query().dest_qpn;
@@ -130,7 +143,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
 
 // Those of an XRC target are of the SRQs that others post to.
 void QueuePair::ForgetCompletions() {
-  if (config_.xrc != nullptr) return;
+  if (!has_cqs()) return;
   config_.send_cq->Forget(qpn_);
   if (config_.recv_cq != config_.send_cq) config_.recv_cq->Forget(qpn_);
 }
@@ -215,14 +228,19 @@ void QueuePair::ForgetSrq(const transport::ReceiveSource* srq) {
 }
 
 QueuePair::Posting::Posting(QueuePair& qp) : qp_(qp), guard_(qp.lane_) {
-  if (qp_.config_.send_cq != nullptr &&
+  if (qp_.has_cqs() &&
       (qp_.config_.send_cq->overrun() || qp_.config_.recv_cq->overrun())) {
     qp_.transport_->OnCqError(Now());
   }
 }
 
 QueuePair::Posting::~Posting() {
-  if (sends_.requests != 0) qp_.lane_.Posted(Now(), sends_);
+  if (sends_.requests == 0) return;
+  if (qp_.raw_ != nullptr) {
+    qp_.raw_->Flush(Now());
+  } else {
+    qp_.lane_.Posted(Now(), sends_);
+  }
 }
 
 transport::Time QueuePair::Posting::Now() {
@@ -253,7 +271,9 @@ int QueuePair::Posting::Send(const transport::SendRequest& request) {
 }
 
 int QueuePair::Posting::SendComplete(const transport::SendRequest& request) {
-  const int error = (request.flags & transport::kSendInline) != 0
+  const int error = request.opcode == transport::SendOpcode::kTso
+                        ? SendSegmented(request)
+                    : (request.flags & transport::kSendInline) != 0
                         ? SendInline(request)
                         : qp_.transport_->PostSend(request, Now());
   if (error == 0) {
@@ -287,6 +307,24 @@ int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
                                static_cast<uint32_t>(length), 0};
   transport::SendRequest copied = request;
   copied.sges = {&copy, 1};
+  return qp_.transport_->PostSend(copied, Now());
+}
+
+// So is the header of segments.
+int QueuePair::Posting::SendSegmented(const transport::SendRequest& request) {
+  uint64_t length = 0;
+  for (const transport::Sge& sge : request.sges) length += sge.length;
+  uint8_t header[kMaxTsoHeader];
+  if (length > kMaxTso || request.tso_header.size() > sizeof(header)) {
+    return EINVAL;
+  }
+  if (!request.tso_header.empty() &&
+      !GuardedCopyFrom(header, request.tso_header.data(),
+                       request.tso_header.size())) {
+    return EFAULT;
+  }
+  transport::SendRequest copied = request;
+  copied.tso_header = {header, request.tso_header.size()};
   return qp_.transport_->PostSend(copied, Now());
 }
 

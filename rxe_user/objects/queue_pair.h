@@ -3,6 +3,7 @@
 #ifndef RXE_USER_OBJECTS_QUEUE_PAIR_H_
 #define RXE_USER_OBJECTS_QUEUE_PAIR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +16,8 @@
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/shared_receive_queue.h"
 #include "transport/queue_pairs.h"
+#include "transport/raw/raw_packet_queue_pair.h"
+#include "transport/raw/rx_hash.h"
 
 namespace rxe_user {
 
@@ -25,10 +28,14 @@ class QueuePair final : public transport::EventSink {
   struct Config {
     transport::QpType type = transport::QpType::kRc;
     ProtectionDomain* pd = nullptr;      // null: XRC target
-    CompletionQueue* send_cq = nullptr;  // null: XRC target
-    CompletionQueue* recv_cq = nullptr;  // null: XRC target
+    CompletionQueue* send_cq = nullptr;  // null: XRC target, or rx_hash
+    CompletionQueue* recv_cq = nullptr;  // the same
     SharedReceiveQueue* srq = nullptr;   // may be null
     XrcDomain* xrc = nullptr;            // of an XRC target
+    // Of a raw packet queue pair that receives into work queues, which outlive
+    // it; it has no completion queues then.
+    std::shared_ptr<const transport::RxHash> rx_hash;
+    uint32_t max_tso_header = 0;  // bytes; of a raw packet queue pair
     transport::QpCapacity capacity;
     bool signal_all = false;
     // Who is told of events: of an XRC target nobody, see Listen.
@@ -53,6 +60,13 @@ class QueuePair final : public transport::EventSink {
   // drops completions that were not polled. 0 or errno.
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
   transport::QpAttributes Query();
+
+  // --- Raw packets: ibv_create_flow(3).
+
+  // Where a rule sends what it takes; null of another type.
+  transport::FrameDestination* frame_destination() { return raw_; }
+  // Rules that send to it.
+  std::atomic<int> flows{0};
 
   // --- Multicast: ibv_attach_mcast(3). EINVAL (no datagrams, or `group` is no
   // group; not attached), or what joining gave. Attached twice is once.
@@ -94,6 +108,7 @@ class QueuePair final : public transport::EventSink {
    private:
     int SendComplete(const transport::SendRequest& request);
     int SendInline(const transport::SendRequest& request);
+    int SendSegmented(const transport::SendRequest& request);
     // When the first of it was posted that a time matters to: receives need
     // none, and reading the clock is a good part of what one takes.
     transport::Time Now();
@@ -110,6 +125,7 @@ class QueuePair final : public transport::EventSink {
  private:
   QueuePair(const Config& config, uint32_t qpn);
 
+  bool has_cqs() const { return config_.send_cq != nullptr; }
   // Lane's lock held.
   void ForgetCompletions();
   // Completes the address of a datagram to `remote_qpn`. 0 or errno.
@@ -126,6 +142,7 @@ class QueuePair final : public transport::EventSink {
   Lane& lane_;
   // --- Guarded by the lane's lock.
   std::unique_ptr<transport::QueuePair> transport_;
+  transport::RawPacketQueuePair* raw_ = nullptr;  // the same; null: another
   // The last one that ChoosePort has found; port 0: none.
   struct ChosenPort {
     wire::IpAddress source;

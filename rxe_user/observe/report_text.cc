@@ -24,6 +24,8 @@ const char* TypeName(transport::QpType type) {
       return "UC";
     case transport::QpType::kUd:
       return "UD";
+    case transport::QpType::kRawPacket:
+      return "RAW_PACKET";
     case transport::QpType::kXrcInitiator:
       return "XRC_INI";
     case transport::QpType::kXrcTarget:

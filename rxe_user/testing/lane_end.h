@@ -115,6 +115,7 @@ class FakeHelper final : public LaneHelper {
     added_armed = on && !refuses;
     return !on || !refuses;
   }
+  void RemoveSocket(int) override {}
   bool Arm(bool on) override {
     ++arms;
     armed = on && !refuses;

@@ -29,6 +29,7 @@ enum class QpType : uint8_t {
   kRc = 2,
   kUc = 3,
   kUd = 4,
+  kRawPacket = 8,
   kXrcInitiator = 9,
   kXrcTarget = 10,
 };
@@ -77,6 +78,7 @@ enum class SendOpcode : uint8_t {
   kLocalInvalidate = 7,
   kBindMw = 8,
   kSendWithInvalidate = 9,
+  kTso = 10,
   kFlush = 14,
   kAtomicWrite = 15,
 };
@@ -87,6 +89,7 @@ enum SendFlag : uint32_t {
   kSendSignaled = 1u << 1,
   kSendSolicited = 1u << 2,
   kSendInline = 1u << 3,
+  kSendIpChecksum = 1u << 4,
 };
 
 // IBV_WC_*: how a work request ended (IBA vol. 1, 11.6.2).
@@ -120,6 +123,7 @@ enum class WcOpcode : uint8_t {
   kFetchAdd = 4,
   kBindMw = 5,
   kLocalInvalidate = 6,
+  kTso = 7,
   kFlush = 8,
   kAtomicWrite = 9,
   kReceive = 128,
@@ -130,6 +134,7 @@ enum class WcOpcode : uint8_t {
 enum WcFlag : uint32_t {
   kWcGrh = 1u << 0,
   kWcWithImm = 1u << 1,
+  kWcIpChecksumOk = 1u << 2,
   kWcWithInvalidate = 1u << 3,
 };
 

@@ -34,6 +34,9 @@ struct SendRequest {
   uint32_t remote_qpn = 0;
   uint32_t remote_qkey = 0;
   uint32_t remote_srqn = 0;  // XRC only
+  // kTso: what begins every segment, and how much of the data follows it.
+  std::span<const uint8_t> tso_header = {};
+  uint16_t tso_mss = 0;  // bytes
 };
 
 // What FLUSH is to reach, and of what (annex A19).
@@ -93,8 +96,9 @@ struct Completion {
   WcStatus status = WcStatus::kSuccess;
   WcOpcode opcode = WcOpcode::kSend;
   uint32_t byte_len = 0;
-  uint32_t flags = 0;           // WcFlag
-  uint32_t imm_be_or_rkey = 0;  // immediate, or the R_Key invalidated
+  uint32_t flags = 0;  // WcFlag
+  // Immediate, or the R_Key invalidated; of a frame, its flow's tag.
+  uint32_t imm_be_or_rkey = 0;
   uint32_t qpn = 0;
   uint32_t src_qpn = 0;  // UD
   uint16_t pkey_index = 0;

@@ -88,14 +88,6 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
 ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
                                                 std::span<const uint8_t> header,
                                                 Time now) {
-  const std::span<const uint8_t> payload = packet.payload();
-  if (!TakeReceive()) return kNoReceive;
-  progress_.received = 0;
-  // Nothing is placed of what does not fit whole.
-  if (header.size() + payload.size() > capacity_) return kReceiveTooShort;
-  ReceiveOutcome placed = PlaceInReceive(header, false);
-  if (placed == kPlaced) placed = PlaceInReceive(payload, true);
-  if (placed != kPlaced) return placed;
   Completion completion;
   completion.opcode = WcOpcode::kReceive;
   completion.flags = kWcGrh;
@@ -103,10 +95,23 @@ ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
     completion.flags |= kWcWithImm;
     completion.imm_be_or_rkey = packet.imm_be();
   }
-  completion.byte_len = static_cast<uint32_t>(progress_.received);
   completion.src_qpn = packet.deth().src_qpn;
   completion.solicited = packet.bth().solicited;
-  return Complete(completion, now);
+  return ReceiveWhole(header, packet.payload(), &completion, now);
+}
+
+ReceiveOutcome MessageReceiver::ReceiveWhole(std::span<const uint8_t> header,
+                                             std::span<const uint8_t> payload,
+                                             Completion* completion, Time now) {
+  if (!TakeReceive()) return kNoReceive;
+  progress_.received = 0;
+  // Nothing is placed of what does not fit whole.
+  if (header.size() + payload.size() > capacity_) return kReceiveTooShort;
+  ReceiveOutcome placed = PlaceInReceive(header, false);
+  if (placed == kPlaced) placed = PlaceInReceive(payload, true);
+  if (placed != kPlaced) return placed;
+  completion->byte_len = static_cast<uint32_t>(progress_.received);
+  return Complete(*completion, now);
 }
 
 ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,

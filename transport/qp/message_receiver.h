@@ -66,6 +66,11 @@ class MessageReceiver {
   // kNoReceive, kReceiveTooShort, kReceiveNotWritable, kCompleted, kCqLost.
   ReceiveOutcome ReceiveDatagram(const wire::PacketView& packet,
                                  std::span<const uint8_t> header, Time now);
+  // The same for a message that is no packet; `completion` has what the caller
+  // knows of it.
+  ReceiveOutcome ReceiveWhole(std::span<const uint8_t> header,
+                              std::span<const uint8_t> payload,
+                              Completion* completion, Time now);
   // The receive in use ends with `status`, and the message with it.
   void FailReceive(WcStatus status, Time now);
   // Gives up the message. Its receive, if it has taken one, is the next one's.

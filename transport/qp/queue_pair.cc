@@ -62,7 +62,7 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
     FlushSends(now);
     return 0;
   }
-  if (is_datagram()) TakeAddress(request);
+  if (has_particulars()) TakeParticulars(request);
   OnPosted(now);
   ActOnFindings(now);
   // A request that is held makes no turn: Resume finds it. One that has a turn
@@ -81,9 +81,8 @@ int QueuePair::CheckSend(const SendRequest& request) const {
 
 int QueuePair::CheckRequest(const SendRequest& request) const {
   if (!Offers(request.opcode)) return EINVAL;
-  const bool addressed =
-      request.ah != nullptr && request.remote_qpn <= wire::kQpnMask;
-  return is_datagram() && !addressed ? EINVAL : 0;
+  if (has_particulars()) return CheckParticulars(request);
+  return (request.flags & kSendIpChecksum) == 0 ? 0 : EINVAL;
 }
 
 uint32_t QueuePair::SendRoom() const {

@@ -103,8 +103,12 @@ class QueuePair : public EndpointQp {
   // Its part of the report: PSNs.
   virtual void ReportService(QpReport* report) const = 0;
 
-  // A datagram service: `request`, which has an address, has just been queued.
-  virtual void TakeAddress(const SendRequest& /*request*/) {}
+  // Services whose requests have more than the send queue keeps: what else is
+  // wrong with one (0 or EINVAL), and that it has just been queued.
+  virtual int CheckParticulars(const SendRequest& /*request*/) const {
+    return 0;
+  }
+  virtual void TakeParticulars(const SendRequest& /*request*/) {}
   // A work request has been queued, in RTS or SQD.
   virtual void OnPosted(Time now) = 0;
   // Packets whose source and P_Key have been checked. True if their PSN is
@@ -125,9 +129,18 @@ class QueuePair : public EndpointQp {
   virtual Interests TransmitService(Time now, const TransmitTurn& turn,
                                     Burst* burst) = 0;
 
+  // After calls of the service: what it has found. True if it has failed: the
+  // state is another one.
+  bool ActOnFindings(Time now) {
+    return core_.has_findings && ActOnFindingsNow(now);
+  }
+
   // Requests are sent in these states.
   bool sends() const {
     return state() == QpState::kRts || state() == QpState::kSqd;
+  }
+  bool has_particulars() const {
+    return is_datagram() || config().type == QpType::kRawPacket;
   }
   // Without a connection: packets come from everywhere.
   bool is_datagram() const { return core_.transport == wire::Transport::kUd; }
@@ -140,11 +153,6 @@ class QueuePair : public EndpointQp {
   // At most one congestion notification packet per queue pair in this time.
   static constexpr Time kCnpInterval = 50 * kMicrosecond;
 
-  // After calls of the service: what it has found. True if it has failed: the
-  // state is another one.
-  bool ActOnFindings(Time now) {
-    return core_.has_findings && ActOnFindingsNow(now);
-  }
   bool ActOnFindingsNow(Time now);
   bool Offers(SendOpcode opcode) const;
   // What the queue pair itself wants.

@@ -85,6 +85,10 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
              true, 0);
   row(SendOpcode::kLocalInvalidate) = {.kind = SendKind::kLocal,
                                        .wc_opcode = WcOpcode::kLocalInvalidate};
+  row(SendOpcode::kTso) = {.kind = SendKind::kMessage,
+                           .wc_opcode = WcOpcode::kTso,
+                           .counted_as = CountedAs::kSend,
+                           .sends_payload = true};
   row(SendOpcode::kFlush) =
       Single(SendKind::kFlush, WcOpcode::kFlush, Operation::kFlush, false, 0);
   row(SendOpcode::kBindMw) = {.kind = SendKind::kLocal,
@@ -98,6 +102,10 @@ constexpr SendOperation kUnknown;
 }  // namespace
 
 bool IsOffered(QpType type, SendOpcode opcode) {
+  if (type == QpType::kRawPacket) {
+    return opcode == SendOpcode::kSend || opcode == SendOpcode::kTso;
+  }
+  if (opcode == SendOpcode::kTso) return false;
   if (type != QpType::kUc && type != QpType::kUd) return true;
   if (type == QpType::kUd) {
     return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm;

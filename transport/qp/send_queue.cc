@@ -10,7 +10,7 @@ namespace transport {
 namespace {
 
 constexpr uint32_t kKnownFlags =
-    kSendFence | kSendSignaled | kSendSolicited | kSendInline;
+    kSendFence | kSendSignaled | kSendSolicited | kSendInline | kSendIpChecksum;
 
 static_assert(std::is_trivially_default_constructible_v<SendWqe>);
 static_assert(alignof(SendWqe) <= alignof(std::max_align_t));

@@ -58,7 +58,8 @@ TEST(SendQueueTest, AQueueOfNothingIsFull) {
 TEST(SendOperationTest, EveryOpcodeHasItsRow) {
   EXPECT_EQ(GetSendOperation(SendOpcode::kRdmaRead).kind, SendKind::kRead);
   EXPECT_EQ(GetSendOperation(SendOpcode::kBindMw).kind, SendKind::kLocal);
-  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(10)).kind,
+  EXPECT_EQ(GetSendOperation(SendOpcode::kTso).kind, SendKind::kMessage);
+  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(11)).kind,
             SendKind::kUnsupported);
   EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(255)).kind,
             SendKind::kUnsupported);

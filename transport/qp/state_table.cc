@@ -65,6 +65,15 @@ constexpr Row kUdTable[] = {
     {kSqe, kRts, 0, kQpCurState | kQpQkey},
 };
 
+// Of what others address, nothing.
+constexpr Row kRawPacketTable[] = {
+    {kReset, kInit, kQpPort, 0},  {kInit, kInit, 0, kQpPort},
+    {kInit, kRtr, 0, 0},          {kRtr, kRts, 0, kQpCurState},
+    {kRts, kRts, 0, kQpCurState}, {kRts, kSqd, 0, kQpEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kQpCurState}, {kSqd, kSqd, 0, 0},
+    {kSqe, kRts, 0, kQpCurState},
+};
+
 // The initiator has no responder: nothing of RNR or incoming READs.
 constexpr Row kXrcInitiatorTable[] = {
     {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
@@ -105,6 +114,8 @@ std::span<const Row> TableOf(QpType type) {
       return kUcTable;
     case QpType::kUd:
       return kUdTable;
+    case QpType::kRawPacket:
+      return kRawPacketTable;
     case QpType::kXrcInitiator:
       return kXrcInitiatorTable;
     case QpType::kXrcTarget:

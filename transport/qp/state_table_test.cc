@@ -127,7 +127,7 @@ TEST(StateTableTest, Exhaustive) {
 
 TEST(StateTableTest, TypesAndStatesThatDoNotExist) {
   EXPECT_FALSE(
-      FindTransition(static_cast<QpType>(8), QpState::kReset, QpState::kInit)
+      FindTransition(static_cast<QpType>(7), QpState::kReset, QpState::kInit)
           .allowed);
   EXPECT_FALSE(
       FindTransition(static_cast<QpType>(0), QpState::kReset, QpState::kReset)

@@ -8,6 +8,9 @@ uint32_t RequiredAttributes(QpType type, QpState to) {
                        : to == QpState::kRts ? kQpSqPsn
                                              : 0u);
   }
+  if (type == QpType::kRawPacket) {
+    return kQpState | (to == QpState::kInit ? uint32_t{kQpPort} : 0u);
+  }
   const bool requests = type == QpType::kRc || type == QpType::kXrcInitiator;
   const bool responds = type == QpType::kRc || type == QpType::kXrcTarget;
   switch (to) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 
 #include "wire/grh.h"
 #include "wire/psn.h"
@@ -56,7 +57,13 @@ void UdQueuePair::ReportService(QpReport* report) const {
 
 // --- Sending (IBA vol. 1, 9.8.3.1).
 
-void UdQueuePair::TakeAddress(const SendRequest& request) {
+int UdQueuePair::CheckParticulars(const SendRequest& request) const {
+  const bool addressed =
+      request.ah != nullptr && request.remote_qpn <= wire::kQpnMask;
+  return addressed && (request.flags & kSendIpChecksum) == 0 ? 0 : EINVAL;
+}
+
+void UdQueuePair::TakeParticulars(const SendRequest& request) {
   const SendQueue& queue = core().send_queue;
   if (destinations_.full()) {
     destinations_.Tidy([this, &queue](const auto& in_use) {

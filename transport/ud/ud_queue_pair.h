@@ -53,7 +53,8 @@ class UdQueuePair final : public QueuePair {
   void OnError() override { StopSending(); }
   void OnReset() override;
   void ReportService(QpReport* report) const override;
-  void TakeAddress(const SendRequest& request) override;
+  int CheckParticulars(const SendRequest& request) const override;
+  void TakeParticulars(const SendRequest& request) override;
   void OnPosted(Time) override {}
   bool OnRequest(const Received& received, Time now) override;
   // UD has no responses.

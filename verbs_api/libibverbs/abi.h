@@ -29,7 +29,9 @@
 #include "rxe_user/objects/memory_window.h"
 #include "rxe_user/objects/queue_pair.h"
 #include "rxe_user/objects/shared_receive_queue.h"
+#include "rxe_user/objects/work_queue.h"
 #include "rxe_user/objects/xrc_domain.h"
+#include "transport/raw/flow_table.h"
 
 // Macros of the header that hide the functions that we define.
 #undef ibv_query_port
@@ -62,6 +64,7 @@ struct Device : ibv_device {
   std::shared_ptr<const rxe_user::Device> snapshot;  // guarded by mutex
 };
 
+struct Flow;
 struct Qp;
 
 // verbs_context ends with the ibv_context whose address the application has.
@@ -69,9 +72,10 @@ struct Context : verbs_context {
   std::shared_ptr<rxe_user::Context> device;
   rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kStandsAside};
   std::mutex mutex;
-  absl::flat_hash_set<Qp*> qps;  // guarded by mutex
-  bool closed = false;           // guarded by mutex
-  int objects = 0;               // that point here; guarded by mutex
+  absl::flat_hash_set<Qp*> qps;      // guarded by mutex
+  absl::flat_hash_set<Flow*> flows;  // guarded by mutex
+  bool closed = false;               // guarded by mutex
+  int objects = 0;                   // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
   uint64_t guid = 0;           // as the device was when it was opened
@@ -87,7 +91,8 @@ inline constexpr size_t kLeastObject =
     std::max({offsetof(ibv_pd, handle), offsetof(ibv_mr, handle),
               offsetof(ibv_mw, handle), offsetof(ibv_dm, handle),
               offsetof(ibv_ah, handle), offsetof(ibv_cq, handle),
-              offsetof(ibv_srq, handle), offsetof(ibv_qp, handle)}) +
+              offsetof(ibv_srq, handle), offsetof(ibv_qp, handle),
+              offsetof(ibv_wq, handle)}) +
     sizeof(uint32_t);
 
 // A thread domain: its objects are used by one thread at a time, as the
@@ -161,9 +166,48 @@ struct Srq : ibv_srq {
   std::unique_ptr<rxe_user::SharedReceiveQueue> queue;
 };
 
+struct Wq : ibv_wq {
+  Context* owner;
+  std::unique_ptr<rxe_user::RecvWorkQueue> queue;
+};
+
+struct alignas(64) RwqTable : ibv_rwq_ind_table {  // for kLeastObject
+  Context* owner;
+  std::vector<Wq*> queues;
+  std::atomic<int> users{0};  // queue pairs
+};
+
+struct alignas(64) Counters : ibv_counters {  // for kLeastObject
+  struct Point {
+    std::shared_ptr<const transport::FlowCount> of;
+    std::atomic<uint64_t> transport::FlowCount::*value = nullptr;
+    uint64_t before = 0;
+  };
+  Context* owner;
+  // Of the flows that name it.
+  std::shared_ptr<transport::FlowCount> flows =
+      std::make_shared<transport::FlowCount>();
+  std::mutex mutex;
+  std::vector<Point> points;  // guarded by mutex
+  std::atomic<int> users{0};  // flows that name it
+};
+
+struct alignas(64) Flow : ibv_flow {  // for kLeastObject
+  Flow() : ibv_flow{} {}
+  Context* owner = nullptr;
+  // Null after its context closed.
+  std::shared_ptr<rxe_user::QueuePair> pair;
+  Counters* counters = nullptr;
+  // Its own.
+  std::shared_ptr<transport::FlowCount> count =
+      std::make_shared<transport::FlowCount>();
+  transport::FlowRule rule;
+};
+
 static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
                         sizeof(Ah), sizeof(Channel), sizeof(Cq), sizeof(Srq),
-                        sizeof(ibv_qp), sizeof(Td), sizeof(Xrcd)}) >=
+                        sizeof(ibv_qp), sizeof(Td), sizeof(Xrcd), sizeof(Wq),
+                        sizeof(RwqTable), sizeof(Counters), sizeof(Flow)}) >=
               kLeastObject);
 
 // What ibv_wr_start .. ibv_wr_complete gather. The vectors keep their memory
@@ -174,6 +218,8 @@ struct WorkBuilder {
     size_t first_sge = 0;
     size_t num_sge = 0;
     size_t first_inline = 0;
+    size_t first_header = 0;  // of segments, among the inline bytes
+    size_t header_size = 0;
     bool is_set = false;
     bool is_addressed = false;
     transport::AddressVector av;  // of a datagram
@@ -198,7 +244,8 @@ struct Qp {
   Context* owner = nullptr;
   // Null after its context closed. Of an XRC target shared by its handles.
   std::shared_ptr<rxe_user::QueuePair> pair;
-  Xrcd* xrcd = nullptr;  // of an XRC target
+  Xrcd* xrcd = nullptr;       // of an XRC target
+  RwqTable* table = nullptr;  // that it receives by
   rxe_user::EventAccount account;
 };
 
@@ -334,6 +381,26 @@ ibv_pd* AllocParentDomain(ibv_context* context,
 ibv_xrcd* OpenXrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
 int CloseXrcd(ibv_xrcd* xrcd);
 ibv_qp* OpenQp(ibv_context* context, ibv_qp_open_attr* attr);
+ibv_flow* CreateFlow(ibv_qp* qp, ibv_flow_attr* attr);
+int DestroyFlow(ibv_flow* flow);
+// Takes its rule away; harmless when it has gone.
+void EndFlow(Flow* flow);
+ibv_counters* CreateCounters(ibv_context* context,
+                             ibv_counters_init_attr* attr);
+int DestroyCounters(ibv_counters* counters);
+int AttachCounters(ibv_counters* counters, ibv_counter_attach_attr* attr,
+                   ibv_flow* flow);
+int ReadCounters(ibv_counters* counters, uint64_t* values, uint32_t count,
+                 uint32_t flags);
+ibv_wq* CreateWq(ibv_context* context, ibv_wq_init_attr* attr);
+int ModifyWq(ibv_wq* wq, ibv_wq_attr* attr);
+int DestroyWq(ibv_wq* wq);
+ibv_rwq_ind_table* CreateRwqTable(ibv_context* context,
+                                  ibv_rwq_ind_table_init_attr* attr);
+int DestroyRwqTable(ibv_rwq_ind_table* table);
+// 0 or errno.
+int ToRxHash(const RwqTable& table, const ibv_rx_hash_conf& conf,
+             std::shared_ptr<const transport::RxHash>* out);
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr,
               size_t size);
 int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input* input,
@@ -365,6 +432,26 @@ inline ibv_mtu MtuCode(uint32_t bytes) {
 inline std::span<const transport::Sge> ToSges(const ibv_sge* list,
                                               size_t count) {
   return {reinterpret_cast<const transport::Sge*>(list), count};
+}
+
+// To a queue pair, a shared receive queue or a work queue, under one hold of
+// its lock. They copy the scatter list unread: nothing of it is checked here.
+template <typename Posting>
+int PostReceives(Posting* posting, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  for (; wr != nullptr; wr = wr->next) {
+    const ibv_sge* const list = wr->sg_list;
+    const int count = ReadOnce(wr->num_sge);
+    int error = EINVAL;
+    if (count >= 0 && (count == 0 || list != nullptr)) {
+      error = posting->Receive(
+          {wr->wr_id, ToSges(list, static_cast<size_t>(count))});
+    }
+    if (error != 0) {
+      if (bad != nullptr) *bad = wr;
+      return error;
+    }
+  }
+  return 0;
 }
 
 // Scatter/gather entries of a send request that is being posted, each read

@@ -11,7 +11,7 @@ namespace verbs_api {
 namespace {
 
 constexpr uint64_t kSupportedWcFlags =
-    uint64_t{IBV_WC_STANDARD_FLAGS} |
+    uint64_t{IBV_WC_STANDARD_FLAGS} | uint64_t{IBV_WC_EX_WITH_FLOW_TAG} |
     uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP} |
     uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK};
 

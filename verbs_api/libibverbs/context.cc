@@ -98,6 +98,17 @@ void InitContextOps(Context* context) {
   context->close_xrcd = CloseXrcd;
   context->get_srq_num = GetSrqNum;
   context->open_qp = OpenQp;
+  context->ibv_create_flow = CreateFlow;
+  context->ibv_destroy_flow = DestroyFlow;
+  context->create_counters = CreateCounters;
+  context->destroy_counters = DestroyCounters;
+  context->attach_counters_point_flow = AttachCounters;
+  context->read_counters = ReadCounters;
+  context->create_wq = CreateWq;
+  context->modify_wq = ModifyWq;
+  context->destroy_wq = DestroyWq;
+  context->create_rwq_ind_table = CreateRwqTable;
+  context->destroy_rwq_ind_table = DestroyRwqTable;
 }
 
 VERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
@@ -133,10 +144,13 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   if (context == nullptr) return FailMinusOne(EINVAL);
   SetLive(ibv, false);
   absl::flat_hash_set<Qp*> qps;
+  absl::flat_hash_set<Flow*> flows;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
     qps.swap(context->qps);
+    flows.swap(context->flows);
   }
+  for (Flow* flow : flows) EndFlow(flow);
   context->device->engine().RemoveLinkListener(context->link_listener);
   for (Qp* qp : qps) {
     if (qp->xrcd != nullptr) qp->pair->StopListening(&qp->account);

@@ -54,7 +54,13 @@ uint64_t ReadCompletionTs(ibv_cq_ex* cq) {
   return static_cast<uint64_t>(Self(cq)->current.time);
 }
 uint16_t ReadCvlan(ibv_cq_ex* /*cq*/) { return 0; }
-uint32_t ReadFlowTag(ibv_cq_ex* /*cq*/) { return 0; }
+// No other receive has both a tag and none of these.
+uint32_t ReadFlowTag(ibv_cq_ex* cq) {
+  constexpr uint32_t kOther =
+      transport::kWcWithImm | transport::kWcWithInvalidate | transport::kWcGrh;
+  const transport::Completion& current = Self(cq)->current;
+  return (current.flags & kOther) == 0 ? current.imm_be_or_rkey : 0;
+}
 void ReadTmInfo(ibv_cq_ex* /*cq*/, ibv_wc_tm_info* info) { *info = {}; }
 
 // What lies between Lane::Now and the wall clock, in ns.

@@ -59,6 +59,11 @@ VERBS_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
         Acknowledge(&base->mutex, &base->cond, &base->events_completed);
       }
       break;
+    case IBV_EVENT_WQ_FATAL:
+      if (Wq* wq = Find(event->element.wq)) {
+        Acknowledge(&wq->mutex, &wq->cond, &wq->events_completed);
+      }
+      break;
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
       if (Srq* srq = Find(event->element.srq)) {

@@ -64,6 +64,19 @@ Registry& Tds() {
   return *registry;
 }
 
+Registry& Flows() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+Registry& CounterSets() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+Registry& RwqTables() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
 Context* FromIbv(ibv_context* context) {
   return static_cast<Context*>(reinterpret_cast<verbs_context*>(
       reinterpret_cast<char*>(context) - offsetof(verbs_context, context)));
@@ -88,6 +101,28 @@ Td* Find(ibv_td* td) {
   return td != nullptr && Tds().IsLive(td) ? static_cast<Td*>(td) : nullptr;
 }
 
+Flow* Find(ibv_flow* flow) {
+  return flow != nullptr && Flows().IsLive(flow) ? static_cast<Flow*>(flow)
+                                                 : nullptr;
+}
+Counters* Find(ibv_counters* counters) {
+  return counters != nullptr && CounterSets().IsLive(counters)
+             ? static_cast<Counters*>(counters)
+             : nullptr;
+}
+RwqTable* Find(ibv_rwq_ind_table* table) {
+  return table != nullptr && RwqTables().IsLive(table)
+             ? static_cast<RwqTable*>(table)
+             : nullptr;
+}
+
+bool IsInherited(ibv_flow* flow) { return Flows().IsInherited(flow); }
+bool IsInherited(ibv_counters* counters) {
+  return CounterSets().IsInherited(counters);
+}
+bool IsInherited(ibv_rwq_ind_table* table) {
+  return RwqTables().IsInherited(table);
+}
 bool IsInherited(ibv_context* context) {
   return Contexts().IsInherited(context);
 }
@@ -106,6 +141,14 @@ void SetLive(ibv_comp_channel* channel, bool live) {
 void SetLive(ibv_td* td, bool live) { Tds().SetLive(td, live); }
 void SetLive(ibv_xrcd* xrcd, bool live) { Xrcds().SetLive(xrcd, live); }
 
+void SetLive(ibv_flow* flow, bool live) { Flows().SetLive(flow, live); }
+void SetLive(ibv_counters* counters, bool live) {
+  CounterSets().SetLive(counters, live);
+}
+void SetLive(ibv_rwq_ind_table* table, bool live) {
+  RwqTables().SetLive(table, live);
+}
+
 std::vector<Context*> LiveContexts() {
   std::vector<Context*> contexts;
   for (const void* live : Contexts().live()) {
@@ -115,23 +158,27 @@ std::vector<Context*> LiveContexts() {
   return contexts;
 }
 
+namespace {
+
+// Nobody holds two of their locks but fork.
+template <typename F>
+void ForEachRegistry(F&& f) {
+  for (Registry* registry : {&Contexts(), &Channels(), &Xrcds(), &Tds(),
+                             &Flows(), &CounterSets(), &RwqTables()}) {
+    f(*registry);
+  }
+}
+
+}  // namespace
+
 void LockRegistriesForFork() {
-  Contexts().LockForFork();
-  Channels().LockForFork();
-  Xrcds().LockForFork();
-  Tds().LockForFork();
+  ForEachRegistry([](Registry& registry) { registry.LockForFork(); });
 }
 void UnlockRegistriesInParent() {
-  Tds().UnlockInParent();
-  Xrcds().UnlockInParent();
-  Channels().UnlockInParent();
-  Contexts().UnlockInParent();
+  ForEachRegistry([](Registry& registry) { registry.UnlockInParent(); });
 }
 void AbandonRegistriesInChild() {
-  Tds().AbandonInChild();
-  Xrcds().AbandonInChild();
-  Channels().AbandonInChild();
-  Contexts().AbandonInChild();
+  ForEachRegistry([](Registry& registry) { registry.AbandonInChild(); });
 }
 
 void Retain(Context* context) {

@@ -38,6 +38,8 @@ struct ObjectTrait<ibv_ah> : DerivedObject<ibv_ah, Ah> {};
 template <>
 struct ObjectTrait<ibv_srq> : DerivedObject<ibv_srq, Srq> {};
 template <>
+struct ObjectTrait<ibv_wq> : DerivedObject<ibv_wq, Wq> {};
+template <>
 struct ObjectTrait<ibv_cq> {
   using Object = Cq;
   static ibv_cq* Base(Cq* cq) { return cq->base(); }
@@ -75,6 +77,7 @@ void ForEachHandleTable(F&& f) {
   f(Handles<Mw>());
   f(Handles<Dm>());
   f(Handles<Ah>());
+  f(Handles<Wq>());
 }
 
 // Whether something may be there: the system maps nothing below 64 KiB
@@ -94,6 +97,9 @@ bool IsInherited(ibv_context* context);
 bool IsInherited(ibv_comp_channel* channel);
 bool IsInherited(ibv_xrcd* xrcd);
 bool IsInherited(ibv_td* td);
+bool IsInherited(ibv_flow* flow);
+bool IsInherited(ibv_counters* counters);
+bool IsInherited(ibv_rwq_ind_table* table);
 void WarnInherited();
 
 // One that may have outlived its context: only good for destroying.
@@ -126,17 +132,23 @@ inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
                                                                      : nullptr;
 }
 
-// --- Contexts, channels, XRC domains and thread domains have no handle: they
-// are looked up by address.
+// --- Contexts, channels, XRC domains, thread domains, flows, counters and
+// indirection tables are looked up by address.
 
 Context* Find(ibv_context* context);  // open ones only
 Channel* Find(ibv_comp_channel* channel);
 Xrcd* Find(ibv_xrcd* xrcd);
 Td* Find(ibv_td* td);
+Flow* Find(ibv_flow* flow);
+Counters* Find(ibv_counters* counters);
+RwqTable* Find(ibv_rwq_ind_table* table);
 void SetLive(ibv_context* context, bool live);
 void SetLive(ibv_comp_channel* channel, bool live);
 void SetLive(ibv_xrcd* xrcd, bool live);
 void SetLive(ibv_td* td, bool live);
+void SetLive(ibv_flow* flow, bool live);
+void SetLive(ibv_counters* counters, bool live);
+void SetLive(ibv_rwq_ind_table* table, bool live);
 std::vector<Context*> LiveContexts();
 
 // --- Devices, which are never freed (device_list.cc).

@@ -45,6 +45,14 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
     case IBV_WR_BIND_MW:
       return ToBindRequest(qp, wr.bind_mw.mw, wr.bind_mw.rkey,
                            wr.bind_mw.bind_info, request);
+    case IBV_WR_TSO: {
+      const uint16_t bytes = ReadOnce(wr.tso.hdr_sz);
+      const auto* header = static_cast<const uint8_t*>(wr.tso.hdr);
+      if (bytes > 0 && header == nullptr) return EINVAL;
+      request->tso_header = {header, bytes};
+      request->tso_mss = wr.tso.mss;
+      break;
+    }
     default:
       return EINVAL;
   }
@@ -58,26 +66,6 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
     request->ah = &ah->av;
     request->remote_qpn = wr.wr.ud.remote_qpn;
     request->remote_qkey = wr.wr.ud.remote_qkey;
-  }
-  return 0;
-}
-
-// To a queue pair or a shared receive queue, under one hold of its lock. They
-// copy the scatter list unread: nothing of it is checked here.
-template <typename Posting>
-int PostReceives(Posting* posting, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  for (; wr != nullptr; wr = wr->next) {
-    const ibv_sge* const list = wr->sg_list;
-    const int count = ReadOnce(wr->num_sge);
-    int error = EINVAL;
-    if (count >= 0 && (count == 0 || list != nullptr)) {
-      error = posting->Receive(
-          {wr->wr_id, ToSges(list, static_cast<size_t>(count))});
-    }
-    if (error != 0) {
-      if (bad != nullptr) *bad = wr;
-      return error;
-    }
   }
   return 0;
 }

@@ -32,11 +32,12 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->vendor_part_id = 0;
   attr->max_qp = rxe_user::kMaxQp;
   attr->max_qp_wr = rxe_user::kMaxQpWr;
-  attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD |
-                           IBV_DEVICE_UD_AV_PORT_ENFORCE |
-                           IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_MEM_WINDOW |
-                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC |
-                           IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
+  attr->device_cap_flags =
+      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_UD_AV_PORT_ENFORCE |
+      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_MEM_WINDOW |
+      IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC |
+      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
+      IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
   attr->max_sge = rxe_user::kMaxSge;
   attr->max_sge_rd = rxe_user::kMaxSge;
   attr->max_cq = rxe_user::kMaxObjects - 1;
@@ -52,6 +53,7 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = rxe_user::kMaxObjects - 1;
   attr->max_srq = rxe_user::kMaxObjects - 1;
+  attr->max_raw_ethy_qp = rxe_user::kMaxQp;
   attr->max_mcast_grp = rxe_user::kMaxGroups;
   attr->max_mcast_qp_attach = rxe_user::kMaxQp;
   attr->max_total_mcast_qp_attach = rxe_user::kMaxGroups * rxe_user::kMaxQp;
@@ -139,6 +141,16 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   full.phys_port_cnt_ex = 1;
   FillOdp(&full.odp_caps);
   full.xrc_odp_caps = full.odp_caps.per_transport_caps.rc_odp_caps;
+  constexpr uint32_t kRaw = 1u << IBV_QPT_RAW_PACKET;
+  full.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
+  full.tso_caps.max_tso = rxe_user::kMaxTso;
+  full.tso_caps.supported_qpts = kRaw;
+  full.rss_caps.supported_qpts = kRaw;
+  full.rss_caps.max_rwq_indirection_tables = rxe_user::kMaxObjects - 1;
+  full.rss_caps.max_rwq_indirection_table_size = rxe_user::kMaxRwqTable;
+  full.rss_caps.rx_hash_fields_mask = transport::kRxHashFields;
+  full.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+  full.max_wq_type_rq = rxe_user::kMaxQp;
   full.max_dm_size = rxe_user::kMaxDeviceMemory;
   // Newer programs pass a larger structure.
   std::memset(attr, 0, size);

@@ -21,8 +21,12 @@ constexpr uint64_t kRcSendOps = kUcSendOps | IBV_QP_EX_WITH_RDMA_READ |
                                 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
                                 IBV_QP_EX_WITH_ATOMIC_WRITE | kQpExWithFlush;
 
+constexpr uint64_t kRawSendOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
+
 uint64_t SendOps(ibv_qp_type type) {
   switch (type) {
+    case IBV_QPT_RAW_PACKET:
+      return kRawSendOps;
     case IBV_QPT_UD:
       return kUdSendOps;
     case IBV_QPT_UC:
@@ -40,8 +44,8 @@ int CheckType(const ibv_qp_type& type) {
     case IBV_QPT_UD:
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_XRC_RECV:
-      return 0;
     case IBV_QPT_RAW_PACKET:
+      return 0;
     case IBV_QPT_DRIVER:
       return EOPNOTSUPP;
   }
@@ -80,7 +84,7 @@ Qp* Show(std::unique_ptr<Qp> qp, Context* context, void* qp_context,
 }
 
 Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
-           bool extended, uint64_t send_ops) {
+           bool extended, uint64_t send_ops, uint32_t max_tso_header) {
   Pd* pd = Find(ibv_pd);
   if (pd == nullptr) return Fail(EINVAL);
   if (const int error = CheckType(attr.qp_type)) return Fail(error);
@@ -111,6 +115,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   config.capacity.max_send_wr = attr.cap.max_send_wr;
   config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
   config.capacity.max_inline_data = attr.cap.max_inline_data;
+  config.max_tso_header = max_tso_header;
   // ibv_wr_atomic_write(3) is given its data, not a place of it.
   if ((send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
     config.capacity.max_inline_data =
@@ -137,6 +142,40 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   cap->max_recv_sge = config.capacity.max_recv_sge;
   cap->max_inline_data = config.capacity.max_inline_data;
   return Show(std::move(qp), context, attr.qp_context, attr.qp_type);
+}
+
+// One that receives only, into the work queues of a table.
+ibv_qp* CreateHashing(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
+  RwqTable* table = Find(attr->rwq_ind_tbl);
+  Pd* pd = Find(attr->pd);
+  if (attr->qp_type != IBV_QPT_RAW_PACKET || table == nullptr ||
+      pd == nullptr || pd->context != ibv || table->context != ibv ||
+      attr->srq != nullptr || attr->cap.max_send_wr != 0) {
+    return Fail(EINVAL);
+  }
+  rxe_user::QueuePair::Config config;
+  config.type = transport::QpType::kRawPacket;
+  config.pd = pd->domain.get();
+  if (const int error = ToRxHash(*table, attr->rx_hash_conf, &config.rx_hash)) {
+    return Fail(error);
+  }
+  std::unique_ptr<Qp> qp = NewQp(false, 0);
+  ibv_qp* const base = qp->base;
+  config.async = &pd->owner->async;
+  config.element = base;
+  config.account = &qp->account;
+  if (const int error = rxe_user::QueuePair::Create(config, &qp->pair)) {
+    return Fail(error);
+  }
+  base->pd = attr->pd;
+  qp->table = table;
+  attr->cap = {};
+  if (Show(std::move(qp), pd->owner, attr->qp_context, attr->qp_type) ==
+      nullptr) {
+    return nullptr;
+  }
+  ++table->users;
+  return base;
 }
 
 // A handle of the target that `find` gives, which may fail.
@@ -206,7 +245,7 @@ int WithoutOtherHalf(ibv_qp_type type, int mask) {
 VERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return PointerCall([&]() -> ibv_qp* {
     if (attr == nullptr) return Fail(EINVAL);
-    Qp* qp = Create(pd, *attr, &attr->cap, false, 0);
+    Qp* qp = Create(pd, *attr, &attr->cap, false, 0, 0);
     return qp == nullptr ? nullptr : qp->base;
   });
 }
@@ -214,9 +253,10 @@ VERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   return PointerCall([&]() -> ibv_qp* {
     if (attr == nullptr || Find(ibv) == nullptr) return Fail(EINVAL);
-    constexpr uint32_t kSupported = IBV_QP_INIT_ATTR_PD |
-                                    IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                                    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr uint32_t kSupported =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+        IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
+        IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     constexpr uint32_t kKnown = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
     if ((attr->comp_mask & ~kKnown) != 0) return Fail(EINVAL);
     if (const int error = CheckType(attr->qp_type)) return Fail(error);
@@ -237,6 +277,22 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
         Find(attr->pd) == nullptr || attr->pd->context != ibv) {
       return Fail(EINVAL);
     }
+    constexpr uint32_t kHashing =
+        IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    if ((attr->comp_mask & kHashing) != 0) {
+      // Both, and nothing of sending.
+      return (attr->comp_mask & ~uint32_t{IBV_QP_INIT_ATTR_CREATE_FLAGS}) ==
+                     (kHashing | IBV_QP_INIT_ATTR_PD)
+                 ? CreateHashing(ibv, attr)
+                 : Fail(EINVAL);
+    }
+    uint32_t max_tso_header = 0;
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0) {
+      max_tso_header = attr->max_tso_header;
+      if (max_tso_header != 0 && attr->qp_type != IBV_QPT_RAW_PACKET) {
+        return Fail(EOPNOTSUPP);
+      }
+    }
     const bool extended =
         (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     const uint64_t send_ops = extended ? attr->send_ops_flags : 0;
@@ -246,7 +302,8 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
                   offsetof(ibv_qp_init_attr, sq_sig_all));
     std::memcpy(&plain, attr, sizeof(plain));
-    Qp* qp = Create(attr->pd, plain, &attr->cap, extended, send_ops);
+    Qp* qp =
+        Create(attr->pd, plain, &attr->cap, extended, send_ops, max_tso_header);
     return qp == nullptr ? nullptr : qp->base;
   });
 }
@@ -283,7 +340,10 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
   Qp* qp = FindEvenClosed(ibv);
   if (qp == nullptr) return Refuse(EINVAL);
   // As the kernel: it is detached from all groups first.
-  if (qp->pair != nullptr && qp->pair->AttachedToAny()) return Refuse(EBUSY);
+  if (qp->pair != nullptr &&
+      (qp->pair->AttachedToAny() || qp->pair->flows > 0)) {
+    return Refuse(EBUSY);
+  }
   Context* context = qp->owner;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
@@ -299,6 +359,7 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
   pthread_cond_destroy(&ibv->cond);
   pthread_mutex_destroy(&ibv->mutex);
   if (qp->xrcd != nullptr) --qp->xrcd->users;
+  if (qp->table != nullptr) --qp->table->users;
   delete qp;
   Release(context);
   return 0;

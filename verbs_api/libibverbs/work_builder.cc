@@ -196,11 +196,22 @@ void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
   });
 }
 
-// --- What is not there; creation has refused the flags for it.
-void Unsupported(ibv_qp_ex* qp) { Wrong(Self(qp)->builder, EINVAL); }
-void WrSendTso(ibv_qp_ex* qp, void* /*header*/, uint16_t /*size*/,
-               uint16_t /*mss*/) {
-  Unsupported(qp);
+// The header is copied now; the data is set as for others.
+void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
+  Build(qp, [&](WorkBuilder& builder) {
+    auto* request = Begin(qp, SendOpcode::kTso, IBV_QP_EX_WITH_TSO);
+    if (request == nullptr) return;
+    if (size > Self(qp)->pair->config().max_tso_header ||
+        (size > 0 && header == nullptr)) {
+      return Wrong(builder, EINVAL);
+    }
+    builder.data.back().first_header = builder.inline_bytes.size();
+    builder.data.back().header_size = size;
+    const auto* bytes = static_cast<const uint8_t*>(header);
+    builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
+                                bytes + size);
+    request->tso_mss = mss;
+  });
 }
 
 // --- Address and data.
@@ -313,6 +324,10 @@ int Post(ExtendedQp* qp) {
     if ((request.flags & transport::kSendInline) != 0) {
       builder.sges[data.first_sge].addr = reinterpret_cast<uint64_t>(
           builder.inline_bytes.data() + data.first_inline);
+    }
+    if (request.opcode == SendOpcode::kTso) {
+      request.tso_header = {builder.inline_bytes.data() + data.first_header,
+                            data.header_size};
     }
     request.sges = {builder.sges.data() + data.first_sge, data.num_sge};
     if (xrc) {

@@ -1,0 +1,59 @@
+// Sends Ethernet frames on an interface, by a packet socket.
+#ifndef RXE_USER_RAW_PACKET_FRAME_TRANSMITTER_H_
+#define RXE_USER_RAW_PACKET_FRAME_TRANSMITTER_H_
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "rxe_user/base/unique_fd.h"
+#include "transport/base/frames.h"
+
+namespace rxe_user {
+
+// Frames are gathered and leave by one call for many. What the interface
+// refuses other than for want of room, since it is down or its MTU has just
+// shrunk, is dropped, as by a NIC without a link.
+class FrameTransmitter final : public transport::FrameSink {
+ public:
+  // EPERM: the process may not (CAP_NET_RAW).
+  absl::Status Open(uint32_t ifindex);
+  // The interface has another MTU. Thread: any.
+  void ReadMtu();
+
+  // --- transport::FrameSink
+  size_t max_frame() const override {
+    return mtu_.load(std::memory_order_relaxed) + wire::kEthernetHeaderSize;
+  }
+  uint8_t* Reserve(size_t bytes) override;
+  void Commit() override;
+  bool Flush() override;
+
+  uint64_t dropped() const { return dropped_; }
+  void AbandonInChild() { fd_.Reset(); }
+
+ private:
+  static constexpr size_t kFrames = 64;
+  static constexpr size_t kBytes = 256 << 10;
+
+  UniqueFd fd_;
+  uint32_t ifindex_ = 0;
+  std::atomic<uint32_t> mtu_ = 0;
+  std::unique_ptr<uint8_t[]> memory_;
+  size_t used_ = 0;      // bytes of it, those reserved included
+  size_t reserved_ = 0;  // the size of the last Reserve
+  size_t count_ = 0;     // frames that are committed
+  size_t sent_ = 0;      // those of them that have gone
+  std::array<iovec, kFrames> vectors_;
+  std::array<mmsghdr, kFrames> messages_;
+  uint64_t dropped_ = 0;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_RAW_PACKET_FRAME_TRANSMITTER_H_

@@ -1,0 +1,63 @@
+"""perftest's raw_ethernet_*: frames of Ethernet, by raw packet queue pairs.
+
+Server and client do not speak to each other by TCP; the server is ready when
+its queue pair is. raw_ethernet_burst_lat is not run: stock perftest 4.5 wants
+a rate limit of the hardware for it.
+"""
+
+import subprocess
+import time
+
+import places
+from places import Failure
+
+SERVER_MAC, CLIENT_MAC = "02:00:00:00:00:51", "02:00:00:00:00:c1"
+UDP = ("-J", "10.79.0.2", "-j", "10.79.0.1", "-K", "7000", "-k", "7001")
+# As many receives as frames: nothing waits for a server that has no core.
+DEPTH = ("-n", "1000", "-r", "1024")
+SETTINGS = (
+    ("raw_ethernet_bw", ("-s", "64") + DEPTH),
+    ("raw_ethernet_bw", ("-s", "1024") + DEPTH),
+    ("raw_ethernet_bw", ("-s", "256") + DEPTH + UDP),
+    ("raw_ethernet_lat", ("-s", "64")),
+    ("raw_ethernet_lat", ("-s", "512") + UDP),
+)
+
+
+def _await_queue_pair(runner, side, server, limit=30):
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        if server.poll() is not None:
+            raise Failure("the server ended early:\n" + server.stdout.read())
+        shown = subprocess.run(side.prefix() + [runner.rxe_user, "stat"],
+                               capture_output=True, text=True).stdout
+        for line in shown.splitlines():
+            if "RAW_PACKET" in line and ("RTR" in line or "RTS" in line):
+                return
+        time.sleep(0.05)
+    raise Failure(f"the server's queue pair was not ready within {limit} s")
+
+
+def run(runner, place, how, program, options):
+    ds, _ = runner.device_and_gid(place.server, how.family)
+    dc, _ = runner.device_and_gid(place.client, how.family)
+
+    def argv(device, role, mine, other):
+        return [program, "-d", device, "-F", f"--{role}", "-B", mine, "-E",
+                other] + list(options)
+
+    server = runner.start(place.server, how,
+                          argv(ds, "server", SERVER_MAC, CLIENT_MAC))
+    client = None
+    try:
+        _await_queue_pair(runner, place.server, server)
+        client = runner.start(place.client, how,
+                              argv(dc, "client", CLIENT_MAC, SERVER_MAC))
+        places.perftest_row(places.finish(client, "the client"))
+        places.perftest_row(places.finish(server, "the server"))
+    except Failure as e:
+        raise Failure(f"{e}\nthe server {places.last_words(server)}") from e
+    finally:
+        for process in (server, client):
+            if process:
+                places.end(process)

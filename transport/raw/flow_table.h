@@ -1,0 +1,99 @@
+// Which raw packet queue pair a frame is for: manual page ibv_create_flow(3).
+//
+// A sniffer gets every frame. Of the rules of kind kNormal the first one that
+// matches takes the frame: by priority, 0 before 1, then in the order in which
+// they were made. Rules of one priority with the same specs share it: each has
+// a copy. A rule that does not trap has its copy, and others go on. Frames that
+// none of these takes go to the rules for what is left over (all, or
+// multicast): each has a copy.
+#ifndef TRANSPORT_RAW_FLOW_TABLE_H_
+#define TRANSPORT_RAW_FLOW_TABLE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transport/base/frames.h"
+#include "transport/base/types.h"
+
+namespace transport {
+
+// IBV_FLOW_ATTR_*.
+enum class FlowKind : uint8_t {
+  kNormal = 0,
+  kAllDefault = 1,
+  kMulticastDefault = 2,
+  kSniffer = 3,
+};
+
+enum class FlowLayer : uint8_t { kEthernet, kIpv4, kIpv6, kTcp, kUdp };
+inline constexpr size_t kFlowLayers = 5;
+
+// A header that a frame must have, and the bits of it that count. The bytes
+// are, in this order and in network order (struct ibv_flow_*_filter):
+//   kEthernet    destination, source (6 each), EtherType, VLAN tag (2 each); a
+//                bit of the tag that counts wants a tag to be there
+//   kIpv4        source, destination (4 each), protocol, TOS, TTL, flags (1
+//                each; 2: do not fragment, 4: more fragments)
+//   kIpv6        source, destination (16 each), flow label (4), next header,
+//                traffic class, hop limit (1 each)
+//   kTcp, kUdp   destination port, source port (2 each)
+struct FlowSpec {
+  static constexpr size_t kBytes = 40;
+  using Bytes = std::array<uint8_t, kBytes>;
+
+  FlowLayer layer = FlowLayer::kEthernet;
+  Bytes value{};
+  Bytes mask{};
+
+  bool operator==(const FlowSpec&) const = default;
+};
+
+// What rules have taken. Counted with the lane's lock held, read without.
+struct FlowCount {
+  std::atomic<uint64_t> packets = 0;
+  std::atomic<uint64_t> bytes = 0;
+};
+
+// A rule, which does not change while it is in a table.
+struct FlowRule {
+  FlowKind kind = FlowKind::kNormal;
+  uint16_t priority = 0;
+  bool dont_trap = false;
+  bool drop = false;  // nobody gets what it takes
+  uint32_t tag = 0;
+  std::vector<FlowSpec> specs;
+  FrameDestination* destination = nullptr;  // outlives the rule
+  std::vector<std::shared_ptr<FlowCount>> counts;
+};
+
+class FlowKey;
+
+// All calls with the lane's lock held. Rules are the caller's, and outlive
+// their time in the table.
+class FlowTable {
+ public:
+  void Add(FlowRule* rule);
+  void Remove(const FlowRule* rule);
+  bool empty() const { return normal_.empty() && others_.empty(); }
+
+  void Deliver(const ReceivedFrame& received, Time now);
+  // How many frames may come until one may have to be dropped: what the
+  // destination with the fewest receives has.
+  size_t FrameRoom() const;
+
+ private:
+  // Those of kNormal; true if one of them has taken it.
+  bool DeliverNormal(const FlowKey& key, const ReceivedFrame& received,
+                     Time now);
+  static void Give(FlowRule* rule, const ReceivedFrame& received, Time now);
+
+  std::vector<FlowRule*> normal_;  // by priority
+  std::vector<FlowRule*> others_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RAW_FLOW_TABLE_H_

@@ -1,0 +1,223 @@
+#include "transport/raw/raw_packet_queue_pair.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/base/local_buffer.h"
+#include "transport/raw/work_queue.h"
+
+namespace transport {
+
+// No packet of RoCE is of its transport.
+RawPacketQueuePair::RawPacketQueuePair(Endpoint& endpoint,
+                                       const QpConfig& config,
+                                       const RawPacketConfig& raw)
+    : QueuePair(endpoint, config, wire::Transport::kRd),
+      raw_(raw),
+      frames_(*raw.frames),
+      mask_(std::bit_ceil(std::max(config.capacity.max_send_wr, 1u)) - 1) {
+  if (raw.max_tso_header == 0) return;
+  headers_ = std::make_unique_for_overwrite<Header[]>(mask_ + 1);
+  header_bytes_ = std::make_unique_for_overwrite<uint8_t[]>((mask_ + 1) *
+                                                            raw.max_tso_header);
+}
+
+RawPacketQueuePair::~RawPacketQueuePair() { EnterReset(); }
+
+// --- States.
+
+void RawPacketQueuePair::StartSending(Time /*now*/) { sending_ = true; }
+
+void RawPacketQueuePair::Drain(Time /*now*/) {
+  draining_ = true;
+  if (Drained()) core().NoteDrained();
+}
+
+void RawPacketQueuePair::Resume(Time now) {
+  draining_ = false;
+  sending_ = true;
+  SendQueued(now);
+  Flush(now);
+}
+
+void RawPacketQueuePair::StopSending() {
+  sending_ = draining_ = false;
+  segment_ = 0;
+}
+
+// --- Sending.
+
+int RawPacketQueuePair::CheckParticulars(const SendRequest& request) const {
+  if (raw_.rx_hash != nullptr) return EINVAL;  // it receives only
+  if (request.opcode != SendOpcode::kTso) return 0;
+  return (request.flags & kSendInline) == 0 && request.tso_mss != 0 &&
+                 !request.tso_header.empty() &&
+                 request.tso_header.size() <= raw_.max_tso_header
+             ? 0
+             : EINVAL;
+}
+
+void RawPacketQueuePair::TakeParticulars(const SendRequest& request) {
+  if (request.opcode != SendOpcode::kTso) return;
+  const uint64_t index = core().send_queue.tail() - 1;
+  HeaderOf(index) = {request.tso_mss,
+                     static_cast<uint16_t>(request.tso_header.size())};
+  std::memcpy(HeaderBytes(index), request.tso_header.data(),
+              request.tso_header.size());
+}
+
+// A VLAN tag comes on top of what the interface takes.
+size_t RawPacketQueuePair::MaxFrame(const wire::EthernetFrame& frame) const {
+  return frames_.max_frame() + (frame.has_vlan ? wire::kVlanTagSize : 0);
+}
+
+void RawPacketQueuePair::SendQueued(Time now) {
+  // A message whose first segments have gone is sent to its end.
+  while (sending_ && (!draining_ || segment_ != 0) &&
+         !core().send_queue.empty()) {
+    const Outcome outcome = SendNext(now);
+    blocked_ |= outcome == Outcome::kBlocked;
+    if (outcome != Outcome::kDone) return;
+    if (draining_) core().NoteDrained();
+    if (!core().send_cq_lost) continue;
+    StopSending();
+    core().Fail();
+  }
+}
+
+RawPacketQueuePair::Outcome RawPacketQueuePair::SendNext(Time now) {
+  const uint64_t index = core().send_queue.head();
+  const SendWqe& wqe = core().send_queue.at(index);
+  if (wqe.opcode == SendOpcode::kTso) return SendSegments(now);
+  if (wqe.length < wire::kEthernetHeaderSize ||
+      wqe.length > frames_.max_frame() + wire::kVlanTagSize) {
+    return FailSend(WcStatus::kLocalLengthError, now);
+  }
+  uint8_t* const out = frames_.Reserve(wqe.length);
+  if (out == nullptr) return Outcome::kBlocked;
+  if (!CopyData(index, 0, out, wqe.length)) {
+    return FailSend(WcStatus::kLocalProtectionError, now);
+  }
+  wire::EthernetFrame frame;
+  wire::ParseEthernet({out, wqe.length}, &frame);
+  if (wqe.length > MaxFrame(frame)) {
+    return FailSend(WcStatus::kLocalLengthError, now);
+  }
+  if ((wqe.flags & kSendIpChecksum) != 0) wire::FillChecksums(frame, out);
+  frames_.Commit();
+  core().counters.tx_packets += 1;
+  core().counters.tx_bytes += wqe.length;
+  core().CompleteSend(WcStatus::kSuccess, now);
+  return Outcome::kDone;
+}
+
+// Manual page ibv_wr_post(3), ibv_wr_send_tso: one message, as many segments as
+// its payload takes, at least one.
+RawPacketQueuePair::Outcome RawPacketQueuePair::SendSegments(Time now) {
+  const uint64_t index = core().send_queue.head();
+  const SendWqe& wqe = core().send_queue.at(index);
+  const size_t mss = HeaderOf(index).mss;
+  const std::span<const uint8_t> header(HeaderBytes(index),
+                                        HeaderOf(index).bytes);
+  wire::EthernetFrame frame;
+  if (!wire::ParseEthernet(header, &frame) ||
+      !wire::IsTcpHeader(frame, header)) {
+    return FailSend(WcStatus::kLocalQpOperationError, now);
+  }
+  const size_t segments = std::max<size_t>((wqe.length + mss - 1) / mss, 1);
+  if (header.size() + std::min<size_t>(mss, wqe.length) > MaxFrame(frame)) {
+    return FailSend(WcStatus::kLocalLengthError, now);
+  }
+  for (; segment_ < segments; ++segment_) {
+    const size_t offset = segment_ * mss;
+    const size_t payload = std::min<size_t>(mss, wqe.length - offset);
+    const size_t bytes = header.size() + payload;
+    uint8_t* const out = frames_.Reserve(bytes);
+    if (out == nullptr) return Outcome::kBlocked;
+    std::memcpy(out, header.data(), header.size());
+    if (!CopyData(index, offset, out + header.size(), payload)) {
+      return FailSend(WcStatus::kLocalProtectionError, now);
+    }
+    wire::FinishTcpSegment(frame, {out, bytes}, static_cast<uint32_t>(offset),
+                           static_cast<uint16_t>(segment_),
+                           segment_ + 1 == segments);
+    frames_.Commit();
+    core().counters.tx_packets += 1;
+    core().counters.tx_bytes += bytes;
+  }
+  segment_ = 0;
+  core().CompleteSend(WcStatus::kSuccess, now);
+  return Outcome::kDone;
+}
+
+bool RawPacketQueuePair::CopyData(uint64_t index, uint64_t offset, uint8_t* to,
+                                  size_t bytes) {
+  if (bytes == 0) return true;
+  if ((core().send_queue.at(index).flags & kSendInline) != 0) {
+    std::memcpy(to, core().send_queue.inline_data(index) + offset, bytes);
+    return true;
+  }
+  LocalBuffer buffer(*config().memory, config().pd, qpn(), kAccessLocalRead);
+  buffer.Seek(core().send_queue.sges(index), offset);
+  return buffer.Read(to, bytes) == MemoryStatus::kOk;
+}
+
+RawPacketQueuePair::Outcome RawPacketQueuePair::FailSend(WcStatus status,
+                                                         Time now) {
+  StopSending();
+  core().CompleteSend(status, now);
+  core().FailSends();
+  return Outcome::kFailed;
+}
+
+void RawPacketQueuePair::Flush(Time now) {
+  if (frames_.Flush() || blocked_) return;
+  blocked_ = true;
+  endpoint().Update(this, now);
+}
+
+void RawPacketQueuePair::OnServiceTimer(Time now) {
+  blocked_ = false;
+  SendQueued(now);
+  if (!frames_.Flush()) blocked_ = true;
+}
+
+Interests RawPacketQueuePair::TakeServiceInterests(Time now) {
+  Interests want;
+  if (blocked_) want.deadline = now + kRetry;
+  return want;
+}
+
+// --- Receiving.
+
+bool RawPacketQueuePair::TakesFrames() const {
+  const QpState at = state();
+  return at != QpState::kReset && at != QpState::kInit && at != QpState::kErr;
+}
+
+size_t RawPacketQueuePair::FrameRoom() const {
+  const ReceiveQueue* const queue = core().receive_queue.get();
+  return raw_.rx_hash == nullptr && queue != nullptr && TakesFrames()
+             ? queue->size()
+             : kManyFrames;
+}
+
+void RawPacketQueuePair::OnFrame(const ReceivedFrame& received, uint32_t tag,
+                                 Time now) {
+  if (const RxHash* const hash = raw_.rx_hash; hash != nullptr) {
+    const size_t index =
+        HashOf(*hash, received.frame) & (hash->table.size() - 1);
+    hash->table[index]->OnFrame(received, tag, now);
+    return;
+  }
+  if (!TakesFrames()) {
+    ++core().counters.dropped_state;
+    return;
+  }
+  if (!ReceiveFrame(received, tag, now, &core(), &receiver())) core().Fail();
+  if (ActOnFindings(now)) endpoint().Update(this, now);
+}
+
+}  // namespace transport

@@ -1,0 +1,106 @@
+// A raw packet queue pair: whole Ethernet frames, as ibv_post_send(3) and
+// ibv_create_flow(3) have them. What it receives is decided by a FlowTable;
+// what it sends goes to a FrameSink, at once.
+//
+// A send completes when its frame was taken over. A frame that is too long for
+// the interface, or too short for one, ends with kLocalLengthError, and the
+// send queue with it: state SQE. A receive that is too short for a frame ends
+// with kLocalLengthError and the queue pair goes on: anybody may send.
+//
+// With an RxHash it receives only, into work queues, in any state.
+#ifndef TRANSPORT_RAW_RAW_PACKET_QUEUE_PAIR_H_
+#define TRANSPORT_RAW_RAW_PACKET_QUEUE_PAIR_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/base/frames.h"
+#include "transport/qp/queue_pair.h"
+#include "transport/raw/rx_hash.h"
+
+namespace transport {
+
+// What a raw packet queue pair has beside QpConfig. Borrowed, and outlives it.
+struct RawPacketConfig {
+  FrameSink* frames = nullptr;      // where it sends
+  uint32_t max_tso_header = 0;      // bytes
+  const RxHash* rx_hash = nullptr;  // null: its own receives
+};
+
+class RawPacketQueuePair final : public QueuePair, public FrameDestination {
+ public:
+  RawPacketQueuePair(Endpoint& endpoint, const QpConfig& config,
+                     const RawPacketConfig& raw);
+  ~RawPacketQueuePair() override;
+
+  // After posting: what was posted leaves together.
+  void Flush(Time now);
+
+  // --- FrameDestination.
+  void OnFrame(const ReceivedFrame& received, uint32_t tag, Time now) override;
+  size_t FrameRoom() const override;
+
+ private:
+  // How long it waits when the device takes no more.
+  static constexpr Time kRetry = 50 * kMicrosecond;
+
+  bool TakesFrames() const;
+
+  // --- QueuePair.
+  void StartReceiving() override {}
+  void StartSending(Time now) override;
+  void Drain(Time now) override;
+  void Resume(Time now) override;
+  bool Drained() const override { return draining_ && segment_ == 0; }
+  void OnError() override { StopSending(); }
+  void OnReset() override { StopSending(); }
+  void ReportService(QpReport*) const override {}
+  int CheckParticulars(const SendRequest& request) const override;
+  void TakeParticulars(const SendRequest& request) override;
+  void OnPosted(Time now) override { SendQueued(now); }
+  bool OnRequest(const Received&, Time) override { return false; }
+  bool OnResponse(const Received&, Time) override { return false; }
+  bool IsExpected(const wire::PacketView&) const override { return false; }
+  void OnServiceTimer(Time now) override;
+  Interests TakeServiceInterests(Time now) override;
+  Interests TransmitService(Time now, const TransmitTurn&, Burst*) override {
+    return TakeServiceInterests(now);
+  }
+
+  void StopSending();
+  // Sends until the device takes no more.
+  void SendQueued(Time now);
+  // What became of the oldest work request.
+  enum class Outcome : uint8_t { kDone, kBlocked, kFailed };
+  Outcome SendNext(Time now);
+  Outcome SendSegments(Time now);
+  size_t MaxFrame(const wire::EthernetFrame& frame) const;
+  Outcome FailSend(WcStatus status, Time now);
+  // Copies `bytes` of its data from `offset` on.
+  bool CopyData(uint64_t index, uint64_t offset, uint8_t* to, size_t bytes);
+
+  // The header of a request that is segmented.
+  struct Header {
+    uint16_t mss;
+    uint16_t bytes;
+  };
+  Header& HeaderOf(uint64_t index) { return headers_[index & mask_]; }
+  uint8_t* HeaderBytes(uint64_t index) {
+    return header_bytes_.get() + (index & mask_) * raw_.max_tso_header;
+  }
+
+  const RawPacketConfig raw_;
+  FrameSink& frames_;
+  // Rings, as the send queue is, if there may be headers.
+  const uint64_t mask_;
+  std::unique_ptr<Header[]> headers_;
+  std::unique_ptr<uint8_t[]> header_bytes_;
+  bool sending_ = false;   // from RTS to SQE, ERR or RESET
+  bool draining_ = false;  // SQD
+  bool blocked_ = false;
+  uint32_t segment_ = 0;  // of the oldest work request: those that have gone
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RAW_RAW_PACKET_QUEUE_PAIR_H_

@@ -1,0 +1,59 @@
+// A receive work queue (manual page ibv_create_wq(3)): receives and a
+// completion queue, which raw packet queue pairs spread their frames over.
+#ifndef TRANSPORT_RAW_WORK_QUEUE_H_
+#define TRANSPORT_RAW_WORK_QUEUE_H_
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "transport/base/frames.h"
+#include "transport/base/work.h"
+#include "transport/qp/message_receiver.h"
+#include "transport/qp/qp_core.h"
+
+namespace transport {
+
+// IBV_WQS_*
+enum class WqState : uint8_t { kReset = 0, kReady = 1, kError = 2 };
+
+// All calls with the lane's lock held.
+class WorkQueue {
+ public:
+  // Of `config` those of receiving count: capacity, pd, memory, recv_cq, and
+  // `qpn`, the number that its completions name.
+  explicit WorkQueue(const QpConfig& config);
+
+  uint32_t number() const { return core_.config.qpn; }
+  WqState state() const { return state_; }
+  // 0 or EINVAL. To kError flushes what is posted; to kReset forgets it. From
+  // kError only to kReset.
+  int Modify(WqState to, Time now);
+  // 0; EINVAL (too many SGEs, kReset); ENOMEM. In kError it completes at once.
+  int Post(const ReceiveRequest& request, Time now);
+  // The completion queue is lost: to kError.
+  void OnCqError(Time now);
+
+  void OnFrame(const ReceivedFrame& received, uint32_t tag, Time now);
+
+  // Called when it goes to kError by a fault, not by Modify. Set once.
+  void OnFailure(std::function<void()> told) { told_ = std::move(told); }
+
+ private:
+  void Fail(Time now);
+
+  QpCore core_;
+  MessageReceiver receiver_;
+  WqState state_ = WqState::kReset;
+  std::function<void()> told_ = [] {};
+};
+
+// Puts a frame into a receive of `core`; what cannot be taken is dropped and
+// counted. A receive that is too short ends with kLocalLengthError. False: its
+// memory is not there, or the completion queue has overrun.
+bool ReceiveFrame(const ReceivedFrame& received, uint32_t tag, Time now,
+                  QpCore* core, MessageReceiver* receiver);
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RAW_WORK_QUEUE_H_
