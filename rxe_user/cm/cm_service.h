@@ -123,7 +123,8 @@ class CmService {
                          std::shared_ptr<CmEventHandler> handler) = 0;
   // Passive side, after kRequest: sends the REP; communication IDs are filled
   // in.
-  virtual int Accept(transport::cm::CmId id, const wire::CmRep& rep) = 0;
+  virtual int Accept(transport::cm::CmId id, const wire::CmRep& rep,
+                     uint32_t ece_options = 0) = 0;
   // After kRequest or kReply.
   virtual int Reject(transport::cm::CmId id,
                      const transport::cm::RejectOptions& options) = 0;
@@ -152,8 +153,8 @@ class CmService {
                       std::shared_ptr<CmEventHandler> handler,
                       transport::cm::CmId* id) = 0;
   // After kServiceRequest; request ID and service ID are filled in.
-  virtual int AnswerService(transport::cm::CmId id,
-                            const wire::CmSidrRep& rep) = 0;
+  virtual int AnswerService(transport::cm::CmId id, const wire::CmSidrRep& rep,
+                            uint32_t ece_options = 0) = 0;
 
   // --- Getters.
 

@@ -41,6 +41,14 @@ void CmServiceImpl::OnSocket(const LocalAddress& local) {
   Dispatch();
 }
 
+void CmServiceImpl::OnUndelivered(const LocalAddress& local) {
+  sockets_.ReadUndelivered(local, [&](const transport::cm::OutgoingMad& mad) {
+    const std::lock_guard lock(mutex_);
+    manager_->OnUndelivered(mad, Now());
+    Drain();
+  });
+}
+
 void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
                                std::span<const uint8_t> bytes) {
   std::span<const uint8_t> mad;

@@ -246,8 +246,11 @@ int CmServiceImpl::SetHandler(CmId id,
   return 0;
 }
 
-int CmServiceImpl::Accept(CmId id, const wire::CmRep& rep) {
-  return Call([&](Manager& m, Time now) { return m.Accept(id, rep, now); });
+int CmServiceImpl::Accept(CmId id, const wire::CmRep& rep,
+                          uint32_t ece_options) {
+  return Call([&](Manager& m, Time now) {
+    return m.Accept(id, rep, now, ece_options);
+  });
 }
 
 int CmServiceImpl::Reject(CmId id,
@@ -275,9 +278,11 @@ int CmServiceImpl::Disconnect(CmId id, std::span<const uint8_t> private_data) {
   });
 }
 
-int CmServiceImpl::AnswerService(CmId id, const wire::CmSidrRep& rep) {
-  return Call(
-      [&](Manager& m, Time now) { return m.AnswerService(id, rep, now); });
+int CmServiceImpl::AnswerService(CmId id, const wire::CmSidrRep& rep,
+                                 uint32_t ece_options) {
+  return Call([&](Manager& m, Time now) {
+    return m.AnswerService(id, rep, now, ece_options);
+  });
 }
 
 int CmServiceImpl::Destroy(CmId id) {

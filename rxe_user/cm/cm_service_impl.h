@@ -52,7 +52,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
               transport::cm::CmId* id) override;
   int SetHandler(transport::cm::CmId id,
                  std::shared_ptr<CmEventHandler> handler) override;
-  int Accept(transport::cm::CmId id, const wire::CmRep& rep) override;
+  int Accept(transport::cm::CmId id, const wire::CmRep& rep,
+             uint32_t ece_options = 0) override;
   int Reject(transport::cm::CmId id,
              const transport::cm::RejectOptions& options) override;
   int Delay(transport::cm::CmId id, uint8_t service_timeout) override;
@@ -65,8 +66,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   int Resolve(const transport::cm::ResolveOptions& options,
               std::shared_ptr<CmEventHandler> handler,
               transport::cm::CmId* id) override;
-  int AnswerService(transport::cm::CmId id,
-                    const wire::CmSidrRep& rep) override;
+  int AnswerService(transport::cm::CmId id, const wire::CmSidrRep& rep,
+                    uint32_t ece_options = 0) override;
   std::optional<transport::cm::State> state(
       transport::cm::CmId id) const override;
   size_t size() const override;
@@ -109,6 +110,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnBroker();
   void OnAddresses();
   void OnSocket(const LocalAddress& local);
+  void OnUndelivered(const LocalAddress& local);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
   // Sends, and takes events, of the manager. Holds mutex_.

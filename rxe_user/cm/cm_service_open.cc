@@ -127,6 +127,8 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
                                   : sockets_.Received(local);
                      },
                  .run = [this, local] { OnSocket(local); }});
+  control_->Add({.fd = [this, local] { return sockets_.Sender(local); },
+                 .run = [this, local] { OnUndelivered(local); }});
   return 0;
 }
 

@@ -104,6 +104,20 @@ TEST_F(CmServiceTest, WildcardsListenOnAddressesThatCome) {
   ConnectAndDisconnect(a_, b_, late, late);
 }
 
+// Nobody has its port 4791 open yet, says the system of the listener's host.
+TEST_F(CmServiceTest, ARequestThatComesBeforeItsHostIsThereComesAgainSoon) {
+  if (!Root()) GTEST_SKIP() << "needs a network namespace";
+  ASSERT_TRUE(SetLoopbackAddress("192.0.2.78", true));
+  const LocalAddress late = Local("192.0.2.78");
+  const CmId id = a_.Connect(kLoopback, late, 0x11);
+  EXPECT_TRUE(
+      broker::Eventually([&] { return a_->counters().undelivered > 0; }));
+  ASSERT_EQ(b_.Listen(late), 0);
+  const CmId request = b_.Expect(EventKind::kRequest);
+  EXPECT_EQ(b_.Accept(request, 0x22), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kReply), id);
+}
+
 TEST_F(CmServiceTest, RequestsAreRejectedByTheApplicationAndByNobody) {
   ServiceHandle handle = 0;
   ASSERT_EQ(b_.Listen(kLoopback, kTestService, &handle), 0);

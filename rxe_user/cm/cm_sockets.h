@@ -54,6 +54,15 @@ class CmSockets final : private ForkGuard {
   // peer, or a time-out, asks again.
   bool Send(const transport::cm::OutgoingMad& mad);
 
+  // The socket that sends from `local`; -1 if there is none. It is readable
+  // when the system has something to say of what was sent.
+  int Sender(const LocalAddress& local) const;
+  // Reads what was sent from `local` and nobody took (ICMP: there is no such
+  // port), as far as the whole of it came back.
+  using OnUndelivered = std::function<void(const transport::cm::OutgoingMad&)>;
+  void ReadUndelivered(const LocalAddress& local,
+                       const OnUndelivered& on_undelivered) const;
+
   // Reads up to some datagrams that came to `fd`, the slot's socket of `local`.
   using OnDatagram = std::function<void(const transport::cm::MadFlow&,
                                         std::span<const uint8_t>)>;
