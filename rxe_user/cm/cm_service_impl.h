@@ -27,6 +27,7 @@
 #include "rxe_user/cm/cm_service.h"
 #include "rxe_user/cm/cm_sockets.h"
 #include "rxe_user/engine/control_thread.h"
+#include "rxe_user/observe/stat_socket.h"
 #include "transport/cm/connection_manager.h"
 
 namespace rxe_user {
@@ -136,6 +137,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   std::atomic<bool> open_ = false;
   CmSockets sockets_;
   std::unique_ptr<Slot> slot_;
+  std::unique_ptr<StatServer> stat_server_;  // null where it is refused
   std::unique_ptr<ControlThread> owned_control_;
   // The same, also while its end is waited for.
   ControlThread* control_ = nullptr;

@@ -7,6 +7,7 @@
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/base/warn_once.h"
+#include "rxe_user/cm/cm_report.h"
 #include "rxe_user/cm/cm_service_impl.h"
 #include "rxe_user/devices/device.h"
 
@@ -100,6 +101,13 @@ absl::Status CmServiceImpl::Start() {
                  .run = [this] { OnBell(); }});
   control_->Add({.fd = [this] { return sockets_.watch(); },
                  .run = [this] { OnAddresses(); }});
+  if (auto stat = StatServer::Open(
+          [this] { return ReportText(ReportOf(size(), counters())); });
+      stat.ok()) {
+    stat_server_ = *std::move(stat);
+    control_->Add({.fd = [this] { return stat_server_->fd(); },
+                   .run = [this] { stat_server_->OnReadable(); }});
+  }
   open_ = true;
   return absl::OkStatus();
 }

@@ -13,6 +13,8 @@
 
 #include "rxe_user/broker/test_peer.h"
 #include "rxe_user/cm/test_end.h"
+#include "rxe_user/observe/report_text.h"
+#include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/testing/net_namespace.h"
 
 namespace rxe_user {
@@ -76,6 +78,32 @@ TEST_F(CmServiceTest, ConnectsAndDisconnectsOverIpv4AndIpv6) {
     EXPECT_EQ(b_.last().listener, handle);
     EXPECT_EQ(b_->Release(handle), 0);
   }
+}
+
+// `rxe-user stat` asks this process, whose two services answer.
+TEST_F(CmServiceTest, ReportsMessagesByTheKernelsNames) {
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  ConnectAndDisconnect(a_, b_, kLoopback, kLoopback);
+  const auto names = ListStatSockets();
+  ASSERT_TRUE(names.ok());
+  uint64_t sent = 0, received = 0, managers = 0;
+  for (const std::string& name : *names) {
+    const auto reply = AskForReport(name);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    const auto records = ParseReport(reply->text);
+    ASSERT_TRUE(records.has_value());
+    for (const ReportRecord& record : *records) {
+      if (record.kind != "connection_manager") continue;
+      ++managers;
+      for (const auto& [counter, value] : record.counters) {
+        if (counter == "cm_tx_msgs_req") sent += value;
+        if (counter == "cm_rx_msgs_req") received += value;
+      }
+    }
+  }
+  EXPECT_EQ(managers, 2u);
+  EXPECT_EQ(sent, 1u);
+  EXPECT_EQ(received, 1u);
 }
 
 TEST_F(CmServiceTest, ConnectsToItself) {
