@@ -25,11 +25,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/cm/link_watch.h"
 #include "transport/cm/types.h"
 #include "wire/cm_messages.h"
 
@@ -83,6 +85,12 @@ class CmService {
   // for link-local addresses, which are known by their interface only: those
   // have to be opened before.
   virtual int OpenAddress(const LocalAddress& local) = 0;
+
+  // --- Interfaces. `on_change` is told of those that go, and that get another
+  // hardware address; by the control thread, as handlers are. Once, before the
+  // first call that needs the port broker.
+  using OnLinkChange = std::function<void(uint32_t interface, InterfaceChange)>;
+  virtual void WatchLinks(OnLinkChange on_change) = 0;
 
   // --- Services.
 

@@ -142,10 +142,8 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
   }
   if (service.local.address.is_unspecified()) {
     const std::lock_guard lock(opening_);
-    if (!std::exchange(watching_, true)) {
-      sockets_.OpenWatch();
-      control_->Refresh();
-    }
+    listens_all_ = true;
+    Watch();
     OpenAll();
   }
   // Before the broker hands requests on.

@@ -43,6 +43,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   bool dead() const { return dead_; }
 
   int OpenAddress(const LocalAddress& local) override;
+  void WatchLinks(OnLinkChange on_change) override;
   int Reserve(const ServiceOptions& options, ServiceHandle* handle,
               uint64_t* service_id) override;
   int Listen(ServiceHandle handle, size_t backlog,
@@ -97,6 +98,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   int OpenLocked(const LocalAddress& local);
   // All addresses of all devices: those that cannot be had are left out.
   void OpenAll();
+  void Watch();
 
   // --- Calls.
   // Runs `call` on the manager, and does what it wants done.
@@ -131,7 +133,9 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   Random random_;
 
   std::mutex opening_;
-  bool watching_ = false;  // addresses that come; under opening_
+  bool watching_ = false;     // interfaces and addresses; under opening_
+  bool listens_all_ = false;  // on addresses that come; under opening_
+  OnLinkChange on_link_;      // under opening_, set before the start
   // What is made by Start stays until the end, and may be used without a lock
   // from then on.
   std::atomic<bool> open_ = false;

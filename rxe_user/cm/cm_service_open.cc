@@ -108,8 +108,21 @@ absl::Status CmServiceImpl::Start() {
     control_->Add({.fd = [this] { return stat_server_->fd(); },
                    .run = [this] { stat_server_->OnReadable(); }});
   }
+  if (on_link_ != nullptr) Watch();
   open_ = true;
   return absl::OkStatus();
+}
+
+void CmServiceImpl::WatchLinks(OnLinkChange on_change) {
+  if (dead_) return;
+  const std::lock_guard lock(opening_);
+  if (!open_) on_link_ = std::move(on_change);
+}
+
+void CmServiceImpl::Watch() {
+  if (std::exchange(watching_, true)) return;
+  sockets_.OpenWatch();
+  control_->Refresh();
 }
 
 int CmServiceImpl::OpenAddress(const LocalAddress& local) {

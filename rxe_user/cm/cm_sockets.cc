@@ -94,16 +94,25 @@ void CmSockets::OpenWatch() {
                             sizeof(name)) != 0) {
     return;
   }
+  // Nobody reads it yet.
+  links_.ReadAll();
   const std::lock_guard lock(mutex_);
   watch_ = std::move(fd);
 }
 
-void CmSockets::ClearWatch() {
-  uint8_t ignored[1];
-  // An overflow is news, too, and is reported once.
+std::vector<LinkWatch::News> CmSockets::ReadWatch() {
+  std::vector<LinkWatch::News> news;
+  // As much as the kernel puts into one message.
+  std::vector<uint8_t> bytes(32 << 10);
   const int fd = watch();
-  while (::recv(fd, ignored, sizeof(ignored), MSG_DONTWAIT) >= 0 ||
-         errno == EINTR || errno == ENOBUFS) {
+  for (;;) {
+    const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (n >= 0) {
+      links_.Read(std::span(bytes).first(static_cast<size_t>(n)), &news);
+    } else if (errno != EINTR && errno != ENOBUFS) {
+      // An overflow is news, too, and is reported once.
+      return news;
+    }
   }
 }
 

@@ -4,9 +4,12 @@
 #include <arpa/inet.h>
 #include <infiniband/ib.h>
 #include <netdb.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "tests/conformance/cm_fixture.h"
 
@@ -295,6 +298,33 @@ TEST_F(NewerTest, OptionsReachTheQueuePairs) {
     EXPECT_EQ(rdma_destroy_id(id), 0);
   }
   EXPECT_EQ(rdma_destroy_id(listener), 0);
+}
+
+bool Ip(const std::string& arguments) {
+  return std::system(("ip " + arguments).c_str()) == 0;
+}
+
+// ADDR_CHANGE and DEVICE_REMOVAL, in the namespace that the test has.
+TEST_F(NewerTest, IdsHearOfTheirInterface) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
+  if (!Ip("link add cmnew0 type veth peer name cmnew1")) {
+    GTEST_SKIP() << "no veth here";
+  }
+  ASSERT_TRUE(Ip("address add 192.0.2.91/24 dev cmnew0"));
+  ASSERT_TRUE(Ip("link set cmnew1 up"));
+  ASSERT_TRUE(Ip("link set cmnew0 up"));
+  rdma_cm_id* other = NewId();
+  ASSERT_EQ(rdma_bind_addr(other, CmAddress::Loopback(AF_INET).get()), 0);
+  rdma_cm_id* id = NewId();
+  ASSERT_EQ(rdma_bind_addr(id, CmAddress::Of("192.0.2.91").get()), 0)
+      << std::strerror(errno);
+  ASSERT_TRUE(Ip("link set cmnew0 address 02:00:00:00:00:91"));
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_CHANGE)->id, id);
+  ASSERT_TRUE(Ip("link delete cmnew0"));
+  EXPECT_EQ(Next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id, id);
+  EXPECT_FALSE(IsReadable(channel_));
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+  EXPECT_EQ(rdma_destroy_id(other), 0);
 }
 
 // What applications say of queue pairs of their own.

@@ -126,6 +126,7 @@ void SetSource(Id& id, const EndpointAddress& source,
   ToSockaddr(Shown(id, source), &id.part.route.addr.src_storage);
   if (device.verbs == nullptr) return;
   id.part.verbs = device.verbs;
+  id.interface = device.interface;
   id.part.port_num = kPort;
   // There before a queue pair is: programs register memory in it.
   if (id.part.pd == nullptr) id.part.pd = DefaultPd(device.verbs);

@@ -123,6 +123,7 @@ class Id final : public rxe_user::CmEventHandler,
   transport::cm::CmId connection = 0;    // 0: none
   EndpointAddress source;                // of family AF_UNSPEC until bound
   EndpointAddress destination;
+  uint32_t interface = 0;  // of its device; 0: bound to none
   IdOptions options;
   EndpointOptions endpoint;
   ConnectionAttributes attributes;
