@@ -58,7 +58,7 @@ def every_cell():
                multicast=True),
         CmCell("mckey -M GID -b @ -c 3 -C 5 -S 900",
                "mckey -M GID -b % -s -c 3 -C 5 -S 900", multicast=True),
-        CmCell("cmtime -b @", "cmtime -s @ -c 100", endless=True),
+        CmCell("cmtime -b @", "cmtime -s @ -c 1000", endless=True),
     ] + [
         CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
         for line in ("ib_send_bw -n 100", "ib_send_bw -c UD -n 50",
