@@ -120,6 +120,9 @@ struct CmPath {
   bool operator==(const CmPath&) const = default;
 };
 
+// The extended transport of CmService::kExtended that there is.
+inline constexpr uint8_t kCmExtendedXrc = 1;
+
 // Request for communication (12.6.5). `vendor_id` (24 bits) and the header's
 // attribute modifier belong to enhanced connection establishment.
 struct CmReq {
@@ -146,7 +149,7 @@ struct CmReq {
   uint8_t rnr_retry_count = 0;  // 3 bits
   uint8_t max_cm_retries = 0;   // 4 bits
   bool srq = false;
-  uint8_t extended_transport = 0;  // 3 bits; 1 = XRC
+  uint8_t extended_transport = 0;  // 3 bits: kCmExtendedXrc
   CmPath primary;
   CmPath alternate;
   std::array<uint8_t, 92> private_data{};
@@ -187,7 +190,7 @@ struct CmRep {
   uint32_t remote_comm_id = 0;
   uint32_t local_qkey = 0;
   uint32_t local_qpn = 0;     // 24 bits
-  uint32_t local_eecn = 0;    // 24 bits
+  uint32_t local_eecn = 0;    // 24 bits; of XRC: the target queue pair
   uint32_t starting_psn = 0;  // 24 bits
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;

@@ -40,8 +40,10 @@ absl::Status BindError(const LocalAddress& address, int error) {
 
 void RaiseReceiveBuffer(int fd) {
   const int size = kPrivilegedReceiveBuffer;
-  // Refused without CAP_NET_ADMIN: then the client does what it may.
-  (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size));
+  // Without CAP_NET_ADMIN it is what net.core.rmem_max allows.
+  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) != 0) {
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+  }
 }
 
 }  // namespace

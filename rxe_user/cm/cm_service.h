@@ -25,11 +25,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/cm/link_watch.h"
 #include "transport/cm/types.h"
 #include "wire/cm_messages.h"
 
@@ -84,6 +86,12 @@ class CmService {
   // have to be opened before.
   virtual int OpenAddress(const LocalAddress& local) = 0;
 
+  // --- Interfaces. `on_change` is told of those that go, and that get another
+  // hardware address; by the control thread, as handlers are. Once, before the
+  // first call that needs the port broker.
+  using OnLinkChange = std::function<void(uint32_t interface, InterfaceChange)>;
+  virtual void WatchLinks(OnLinkChange on_change) = 0;
+
   // --- Services.
 
   // Keeps a service ID from all others of this host (rdma_bind_addr(3)).
@@ -123,7 +131,8 @@ class CmService {
                          std::shared_ptr<CmEventHandler> handler) = 0;
   // Passive side, after kRequest: sends the REP; communication IDs are filled
   // in.
-  virtual int Accept(transport::cm::CmId id, const wire::CmRep& rep) = 0;
+  virtual int Accept(transport::cm::CmId id, const wire::CmRep& rep,
+                     uint32_t ece_options = 0) = 0;
   // After kRequest or kReply.
   virtual int Reject(transport::cm::CmId id,
                      const transport::cm::RejectOptions& options) = 0;
@@ -152,8 +161,8 @@ class CmService {
                       std::shared_ptr<CmEventHandler> handler,
                       transport::cm::CmId* id) = 0;
   // After kServiceRequest; request ID and service ID are filled in.
-  virtual int AnswerService(transport::cm::CmId id,
-                            const wire::CmSidrRep& rep) = 0;
+  virtual int AnswerService(transport::cm::CmId id, const wire::CmSidrRep& rep,
+                            uint32_t ece_options = 0) = 0;
 
   // --- Getters.
 

@@ -41,6 +41,14 @@ void CmServiceImpl::OnSocket(const LocalAddress& local) {
   Dispatch();
 }
 
+void CmServiceImpl::OnUndelivered(const LocalAddress& local) {
+  sockets_.ReadUndelivered(local, [&](const transport::cm::OutgoingMad& mad) {
+    const std::lock_guard lock(mutex_);
+    manager_->OnUndelivered(mad, Now());
+    Drain();
+  });
+}
+
 void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
                                std::span<const uint8_t> bytes) {
   std::span<const uint8_t> mad;
@@ -54,9 +62,14 @@ void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
 }
 
 void CmServiceImpl::OnAddresses() {
-  sockets_.ClearWatch();
-  const std::lock_guard lock(opening_);
-  OpenAll();
+  const std::vector<LinkWatch::News> news = sockets_.ReadWatch();
+  {
+    const std::lock_guard lock(opening_);
+    if (listens_all_) OpenAll();
+  }
+  // It does not change any more.
+  if (on_link_ == nullptr) return;
+  for (const LinkWatch::News& n : news) on_link_(n.interface, n.change);
 }
 
 void CmServiceImpl::Drain() {

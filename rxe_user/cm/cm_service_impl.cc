@@ -142,10 +142,8 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
   }
   if (service.local.address.is_unspecified()) {
     const std::lock_guard lock(opening_);
-    if (!std::exchange(watching_, true)) {
-      sockets_.OpenWatch();
-      control_->Refresh();
-    }
+    listens_all_ = true;
+    Watch();
     OpenAll();
   }
   // Before the broker hands requests on.
@@ -246,8 +244,11 @@ int CmServiceImpl::SetHandler(CmId id,
   return 0;
 }
 
-int CmServiceImpl::Accept(CmId id, const wire::CmRep& rep) {
-  return Call([&](Manager& m, Time now) { return m.Accept(id, rep, now); });
+int CmServiceImpl::Accept(CmId id, const wire::CmRep& rep,
+                          uint32_t ece_options) {
+  return Call([&](Manager& m, Time now) {
+    return m.Accept(id, rep, now, ece_options);
+  });
 }
 
 int CmServiceImpl::Reject(CmId id,
@@ -275,9 +276,11 @@ int CmServiceImpl::Disconnect(CmId id, std::span<const uint8_t> private_data) {
   });
 }
 
-int CmServiceImpl::AnswerService(CmId id, const wire::CmSidrRep& rep) {
-  return Call(
-      [&](Manager& m, Time now) { return m.AnswerService(id, rep, now); });
+int CmServiceImpl::AnswerService(CmId id, const wire::CmSidrRep& rep,
+                                 uint32_t ece_options) {
+  return Call([&](Manager& m, Time now) {
+    return m.AnswerService(id, rep, now, ece_options);
+  });
 }
 
 int CmServiceImpl::Destroy(CmId id) {

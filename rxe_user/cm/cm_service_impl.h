@@ -27,6 +27,7 @@
 #include "rxe_user/cm/cm_service.h"
 #include "rxe_user/cm/cm_sockets.h"
 #include "rxe_user/engine/control_thread.h"
+#include "rxe_user/observe/stat_socket.h"
 #include "transport/cm/connection_manager.h"
 
 namespace rxe_user {
@@ -42,6 +43,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   bool dead() const { return dead_; }
 
   int OpenAddress(const LocalAddress& local) override;
+  void WatchLinks(OnLinkChange on_change) override;
   int Reserve(const ServiceOptions& options, ServiceHandle* handle,
               uint64_t* service_id) override;
   int Listen(ServiceHandle handle, size_t backlog,
@@ -52,7 +54,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
               transport::cm::CmId* id) override;
   int SetHandler(transport::cm::CmId id,
                  std::shared_ptr<CmEventHandler> handler) override;
-  int Accept(transport::cm::CmId id, const wire::CmRep& rep) override;
+  int Accept(transport::cm::CmId id, const wire::CmRep& rep,
+             uint32_t ece_options = 0) override;
   int Reject(transport::cm::CmId id,
              const transport::cm::RejectOptions& options) override;
   int Delay(transport::cm::CmId id, uint8_t service_timeout) override;
@@ -65,8 +68,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   int Resolve(const transport::cm::ResolveOptions& options,
               std::shared_ptr<CmEventHandler> handler,
               transport::cm::CmId* id) override;
-  int AnswerService(transport::cm::CmId id,
-                    const wire::CmSidrRep& rep) override;
+  int AnswerService(transport::cm::CmId id, const wire::CmSidrRep& rep,
+                    uint32_t ece_options = 0) override;
   std::optional<transport::cm::State> state(
       transport::cm::CmId id) const override;
   size_t size() const override;
@@ -95,6 +98,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   int OpenLocked(const LocalAddress& local);
   // All addresses of all devices: those that cannot be had are left out.
   void OpenAll();
+  void Watch();
 
   // --- Calls.
   // Runs `call` on the manager, and does what it wants done.
@@ -109,6 +113,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnBroker();
   void OnAddresses();
   void OnSocket(const LocalAddress& local);
+  void OnUndelivered(const LocalAddress& local);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
   // Sends, and takes events, of the manager. Holds mutex_.
@@ -128,12 +133,15 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   Random random_;
 
   std::mutex opening_;
-  bool watching_ = false;  // addresses that come; under opening_
+  bool watching_ = false;     // interfaces and addresses; under opening_
+  bool listens_all_ = false;  // on addresses that come; under opening_
+  OnLinkChange on_link_;      // under opening_, set before the start
   // What is made by Start stays until the end, and may be used without a lock
   // from then on.
   std::atomic<bool> open_ = false;
   CmSockets sockets_;
   std::unique_ptr<Slot> slot_;
+  std::unique_ptr<StatServer> stat_server_;  // null where it is refused
   std::unique_ptr<ControlThread> owned_control_;
   // The same, also while its end is waited for.
   ControlThread* control_ = nullptr;

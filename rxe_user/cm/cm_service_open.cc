@@ -7,6 +7,7 @@
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/base/warn_once.h"
+#include "rxe_user/cm/cm_report.h"
 #include "rxe_user/cm/cm_service_impl.h"
 #include "rxe_user/devices/device.h"
 
@@ -100,8 +101,28 @@ absl::Status CmServiceImpl::Start() {
                  .run = [this] { OnBell(); }});
   control_->Add({.fd = [this] { return sockets_.watch(); },
                  .run = [this] { OnAddresses(); }});
+  if (auto stat = StatServer::Open(
+          [this] { return ReportText(ReportOf(size(), counters())); });
+      stat.ok()) {
+    stat_server_ = *std::move(stat);
+    control_->Add({.fd = [this] { return stat_server_->fd(); },
+                   .run = [this] { stat_server_->OnReadable(); }});
+  }
+  if (on_link_ != nullptr) Watch();
   open_ = true;
   return absl::OkStatus();
+}
+
+void CmServiceImpl::WatchLinks(OnLinkChange on_change) {
+  if (dead_) return;
+  const std::lock_guard lock(opening_);
+  if (!open_) on_link_ = std::move(on_change);
+}
+
+void CmServiceImpl::Watch() {
+  if (std::exchange(watching_, true)) return;
+  sockets_.OpenWatch();
+  control_->Refresh();
 }
 
 int CmServiceImpl::OpenAddress(const LocalAddress& local) {
@@ -127,6 +148,8 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
                                   : sockets_.Received(local);
                      },
                  .run = [this, local] { OnSocket(local); }});
+  control_->Add({.fd = [this, local] { return sockets_.Sender(local); },
+                 .run = [this, local] { OnUndelivered(local); }});
   return 0;
 }
 

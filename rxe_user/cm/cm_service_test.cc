@@ -13,6 +13,8 @@
 
 #include "rxe_user/broker/test_peer.h"
 #include "rxe_user/cm/test_end.h"
+#include "rxe_user/observe/report_text.h"
+#include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/testing/net_namespace.h"
 
 namespace rxe_user {
@@ -78,6 +80,32 @@ TEST_F(CmServiceTest, ConnectsAndDisconnectsOverIpv4AndIpv6) {
   }
 }
 
+// `rxe-user stat` asks this process, whose two services answer.
+TEST_F(CmServiceTest, ReportsMessagesByTheKernelsNames) {
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  ConnectAndDisconnect(a_, b_, kLoopback, kLoopback);
+  const auto names = ListStatSockets();
+  ASSERT_TRUE(names.ok());
+  uint64_t sent = 0, received = 0, managers = 0;
+  for (const std::string& name : *names) {
+    const auto reply = AskForReport(name);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    const auto records = ParseReport(reply->text);
+    ASSERT_TRUE(records.has_value());
+    for (const ReportRecord& record : *records) {
+      if (record.kind != "connection_manager") continue;
+      ++managers;
+      for (const auto& [counter, value] : record.counters) {
+        if (counter == "cm_tx_msgs_req") sent += value;
+        if (counter == "cm_rx_msgs_req") received += value;
+      }
+    }
+  }
+  EXPECT_EQ(managers, 2u);
+  EXPECT_EQ(sent, 1u);
+  EXPECT_EQ(received, 1u);
+}
+
 TEST_F(CmServiceTest, ConnectsToItself) {
   ASSERT_EQ(a_.Listen(kLoopback), 0);
   const CmId active = a_.Connect(kLoopback, kLoopback, 0x11);
@@ -102,6 +130,20 @@ TEST_F(CmServiceTest, WildcardsListenOnAddressesThatCome) {
   const LocalAddress late = Local("192.0.2.77");
   // The REQ is sent again until the address is served.
   ConnectAndDisconnect(a_, b_, late, late);
+}
+
+// Nobody has its port 4791 open yet, says the system of the listener's host.
+TEST_F(CmServiceTest, ARequestThatComesBeforeItsHostIsThereComesAgainSoon) {
+  if (!Root()) GTEST_SKIP() << "needs a network namespace";
+  ASSERT_TRUE(SetLoopbackAddress("192.0.2.78", true));
+  const LocalAddress late = Local("192.0.2.78");
+  const CmId id = a_.Connect(kLoopback, late, 0x11);
+  EXPECT_TRUE(
+      broker::Eventually([&] { return a_->counters().undelivered > 0; }));
+  ASSERT_EQ(b_.Listen(late), 0);
+  const CmId request = b_.Expect(EventKind::kRequest);
+  EXPECT_EQ(b_.Accept(request, 0x22), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kReply), id);
 }
 
 TEST_F(CmServiceTest, RequestsAreRejectedByTheApplicationAndByNobody) {

@@ -1,5 +1,6 @@
 #include "rxe_user/cm/cm_sockets.h"
 
+#include <linux/errqueue.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -25,6 +27,28 @@ namespace {
 constexpr int kReadBatch = 64;
 // More than a MAD's is no MAD's.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
+
+// So that the system says which of the datagrams nobody took.
+void WantErrors(int fd, bool v6) {
+  const int one = 1;
+  (void)::setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+                     v6 ? IPV6_RECVERR : IP_RECVERR, &one, sizeof(one));
+}
+
+bool IsPortUnreachable(const msghdr& message) {
+  for (const cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr;
+       c = CMSG_NXTHDR(const_cast<msghdr*>(&message),
+                       const_cast<cmsghdr*>(c))) {
+    const bool is_error =
+        (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) ||
+        (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_RECVERR);
+    if (!is_error) continue;
+    sock_extended_err error;
+    std::memcpy(&error, CMSG_DATA(c), sizeof(error));
+    return error.ee_errno == ECONNREFUSED;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -70,16 +94,25 @@ void CmSockets::OpenWatch() {
                             sizeof(name)) != 0) {
     return;
   }
+  // Nobody reads it yet.
+  links_.ReadAll();
   const std::lock_guard lock(mutex_);
   watch_ = std::move(fd);
 }
 
-void CmSockets::ClearWatch() {
-  uint8_t ignored[1];
-  // An overflow is news, too, and is reported once.
+std::vector<LinkWatch::News> CmSockets::ReadWatch() {
+  std::vector<LinkWatch::News> news;
+  // As much as the kernel puts into one message.
+  std::vector<uint8_t> bytes(32 << 10);
   const int fd = watch();
-  while (::recv(fd, ignored, sizeof(ignored), MSG_DONTWAIT) >= 0 ||
-         errno == EINTR || errno == ENOBUFS) {
+  for (;;) {
+    const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (n >= 0) {
+      links_.Read(std::span(bytes).first(static_cast<size_t>(n)), &news);
+    } else if (errno != EINTR && errno != ENOBUFS) {
+      // An overflow is news, too, and is reported once.
+      return news;
+    }
   }
 }
 
@@ -87,6 +120,7 @@ absl::Status CmSockets::Add(const LocalAddress& local, UniqueFd received) {
   uint16_t port = 0;
   absl::StatusOr<int> sender = OpenSender(local, &port);
   if (!sender.ok()) return sender.status();
+  WantErrors(*sender, !local.address.is_v4());
   Address address = {local, std::move(received), UniqueFd(*sender), port};
   const std::lock_guard lock(mutex_);
   addresses_.try_emplace(local.address, std::move(address));
@@ -104,6 +138,41 @@ int CmSockets::Received(const LocalAddress& local) const {
   return found == addresses_.end() ? -1 : found->second.received.get();
 }
 
+int CmSockets::Sender(const LocalAddress& local) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = addresses_.find(local.address);
+  return found == addresses_.end() ? -1 : found->second.sender.get();
+}
+
+void CmSockets::ReadUndelivered(const LocalAddress& local,
+                                const OnUndelivered& on_undelivered) const {
+  const int fd = Sender(local);
+  for (int i = 0; fd >= 0 && i < kReadBatch; ++i) {
+    std::array<uint8_t, transport::cm::kMadPacketSize> bytes;
+    std::array<uint8_t, 512> control;
+    SocketAddress to;
+    iovec part = {.iov_base = bytes.data(), .iov_len = bytes.size()};
+    msghdr message = {};
+    message.msg_name = &to;
+    message.msg_namelen = sizeof(to);
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    const ssize_t n = ::recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT);
+    if (n < 0) return;
+    if (static_cast<size_t>(n) < bytes.size() || !IsPortUnreachable(message)) {
+      continue;
+    }
+    transport::cm::OutgoingMad mad;
+    mad.local = local.address;
+    mad.remote = FromSocketAddress(to);
+    std::copy_n(bytes.begin() + wire::kBthSize + wire::kDethSize,
+                mad.bytes.size(), mad.bytes.begin());
+    on_undelivered(mad);
+  }
+}
+
 bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
   const std::lock_guard lock(mutex_);
   const auto found = addresses_.find(mad.local);
@@ -119,8 +188,9 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
   SocketAddress to;
   const socklen_t size =
       ToSocketAddress(mad.remote, wire::kRoceUdpPort, from.local.scope_id, &to);
-  // A first failure may be an ICMP error of an earlier one.
-  for (int i = 0; i < 2; ++i) {
+  // A first failure may be an ICMP error of an earlier one, and so may a few
+  // more.
+  for (int i = 0; i < 8; ++i) {
     if (::sendto(from.sender.get(), packet.data(), packet.size(), MSG_DONTWAIT,
                  &to.any, size) >= 0) {
       return true;

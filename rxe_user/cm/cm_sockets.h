@@ -9,11 +9,13 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/unique_fd.h"
+#include "rxe_user/cm/link_watch.h"
 #include "transport/cm/mad_packet.h"
 #include "transport/cm/types.h"
 #include "wire/address.h"
@@ -40,8 +42,8 @@ class CmSockets final : private ForkGuard {
     const std::lock_guard lock(mutex_);
     return watch_.get();
   }
-  // Reads all there is.
-  void ClearWatch();
+  // Reads all there is. Called by one thread at a time.
+  std::vector<LinkWatch::News> ReadWatch();
 
   // Takes `received`, the slot's socket of `local`, and opens one that sends.
   // Of a link-local address that two interfaces have, the first is used.
@@ -53,6 +55,15 @@ class CmSockets final : private ForkGuard {
   // Sends to queue pair 1 of `mad.remote`. False if it could not be sent; the
   // peer, or a time-out, asks again.
   bool Send(const transport::cm::OutgoingMad& mad);
+
+  // The socket that sends from `local`; -1 if there is none. It is readable
+  // when the system has something to say of what was sent.
+  int Sender(const LocalAddress& local) const;
+  // Reads what was sent from `local` and nobody took (ICMP: there is no such
+  // port), as far as the whole of it came back.
+  using OnUndelivered = std::function<void(const transport::cm::OutgoingMad&)>;
+  void ReadUndelivered(const LocalAddress& local,
+                       const OnUndelivered& on_undelivered) const;
 
   // Reads up to some datagrams that came to `fd`, the slot's socket of `local`.
   using OnDatagram = std::function<void(const transport::cm::MadFlow&,
@@ -75,6 +86,7 @@ class CmSockets final : private ForkGuard {
   mutable std::mutex mutex_;
   UniqueFd bell_;                                 // set once
   UniqueFd watch_;                                // under mutex_, set once
+  LinkWatch links_;                               // of who reads the watch
   std::map<wire::IpAddress, Address> addresses_;  // under mutex_
   uint32_t psn_;                                  // under mutex_
 };

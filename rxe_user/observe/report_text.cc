@@ -72,6 +72,12 @@ class Writer {
     }
     text_ += '\n';
   }
+  void End(const std::vector<std::pair<std::string, uint64_t>>& counters) {
+    if (!counters.empty()) text_ += " |";
+    for (const auto& [name, value] : counters) Number(name, value);
+    text_ += '\n';
+  }
+  void End() { text_ += '\n'; }
   std::string Take() { return std::move(text_); }
 
  private:
@@ -80,6 +86,15 @@ class Writer {
   }
   std::string text_;
 };
+
+void WriteProcess(Writer* out) {
+  out->Begin(absl::StrCat("rxe_user-stat ", kReportVersion));
+  out->End();
+  out->Begin("process");
+  out->Number("pid", static_cast<uint64_t>(::getpid()));
+  out->Word("command", program_invocation_short_name);
+  out->End();
+}
 
 void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
   out->Begin("queue_pair");
@@ -159,15 +174,20 @@ std::optional<ReportRecord> ParseRecord(std::string_view line) {
 
 }  // namespace
 
+std::string ReportText(const ManagerReport& manager) {
+  Writer out;
+  WriteProcess(&out);
+  out.Begin("connection_manager");
+  out.Number("connections", manager.connections);
+  out.End(manager.counters);
+  out.Begin(kEnd);
+  out.End();
+  return out.Take();
+}
+
 std::string ReportText(const DeviceReport& device) {
   Writer out;
-  out.Begin(absl::StrCat("rxe_user-stat ", kReportVersion));
-  out.End({});
-  out.Begin("process");
-  out.Number("pid", static_cast<uint64_t>(::getpid()));
-  out.Word("command", program_invocation_short_name);
-  out.End({});
-
+  WriteProcess(&out);
   size_t queue_pairs = 0;
   size_t left_out = 0;
   for (const LaneReport& lane : device.lanes) {
@@ -192,7 +212,7 @@ std::string ReportText(const DeviceReport& device) {
     }
   }
   out.Begin(kEnd);
-  out.End({});
+  out.End();
   return out.Take();
 }
 

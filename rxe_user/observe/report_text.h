@@ -8,6 +8,10 @@
 //   queue_pair lane=0 qpn=65553 ... | ...
 //   end
 //
+// What the RDMA CM of a process tells has in place of devices
+//
+//   connection_manager connections=3 | cm_tx_msgs_req=5 ...
+//
 // A value is a number or, in quotes, a word; words have no blanks or quotes.
 #ifndef RXE_USER_OBSERVE_REPORT_TEXT_H_
 #define RXE_USER_OBSERVE_REPORT_TEXT_H_
@@ -29,6 +33,13 @@ inline constexpr int kReportVersion = 2;
 inline constexpr size_t kMaxReportText = 32 << 20;
 
 std::string ReportText(const DeviceReport& device);
+
+// What is to be told of a connection manager.
+struct ManagerReport {
+  uint64_t connections = 0;  // that take memory
+  std::vector<std::pair<std::string, uint64_t>> counters;
+};
+std::string ReportText(const ManagerReport& manager);
 
 // One line.
 struct ReportRecord {

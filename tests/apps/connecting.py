@@ -18,12 +18,14 @@ NOBODY_LISTENS = re.compile(
 
 @dataclass(frozen=True)
 class CmCell:
-    """A server and a client. In their options @ is the server's address."""
+    """A server and a client. In their options @ is the server's address, % the
+    client's, GROUP a multicast address and GID that group's."""
 
     server: str
     client: str
     endless: bool = False  # the server goes on after its client
     ipv4_only: bool = False
+    multicast: bool = False
 
     def __str__(self):
         return self.client
@@ -50,7 +52,13 @@ def every_cell():
         CmCell("udaddy -b @ -c 20", "udaddy -s @ -c 20"),
         CmCell("rdma_server -s @", "rdma_client -s @"),
         CmCell("rdma_xserver", "rdma_xclient -s @", ipv4_only=True),
-        CmCell("cmtime -b @", "cmtime -s @ -c 100", endless=True),
+        CmCell("rdma_xserver -c x", "rdma_xclient -c x -s @", ipv4_only=True),
+        CmCell("ucmatose -b @ -f gid", "ucmatose -s @ -f gid"),
+        CmCell("mckey -m GROUP -b @", "mckey -m GROUP -b % -s",
+               multicast=True),
+        CmCell("mckey -M GID -b @ -c 3 -C 5 -S 900",
+               "mckey -M GID -b % -s -c 3 -C 5 -S 900", multicast=True),
+        CmCell("cmtime -b @", "cmtime -s @ -c 1000", endless=True),
     ] + [
         CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
         for line in ("ib_send_bw -n 100", "ib_send_bw -c UD -n 50",
@@ -59,16 +67,41 @@ def every_cell():
     ]
 
 
+def until_heard(runner, place, how, cell, argv, server):
+    """Nobody refuses a sender to a group: it sends until it was heard."""
+    end_time = time.monotonic() + places.LIMIT
+    while server.poll() is None:
+        if time.monotonic() > end_time:
+            raise Failure("the server has not heard its group")
+        client = runner.start(place.client, how, argv(cell.client))
+        try:
+            places.finish(client, "the client")
+        finally:
+            places.end(client)
+    places.finish(server, "the server")
+
+
 def run(runner, place, how, cell):
     """Runs server and client of one cell."""
     ipv4 = how.family == 4 or cell.ipv4_only
-    address = place.server.ipv4 if ipv4 else place.server.ipv6
+    # No route leads to IPv6 groups on the loopback interface.
+    if cell.multicast and place.server.ipv6 == "::1":
+        ipv4 = True
+    words = {"@": place.server.ipv4 if ipv4 else place.server.ipv6,
+             "%": place.client.ipv4 if ipv4 else place.client.ipv6,
+             "GROUP": "239.77.0.1" if ipv4 else "ff0e::77:1",
+             "GID": "::ffff:239.77.0.2" if ipv4 else "ff0e::77:2"}
 
     def argv(line):
-        return [address if word == "@" else word for word in line.split()]
+        if "-f gid" in line and ipv4:  # as IPv4 addresses stand in GIDs
+            words["@"] = "::ffff:" + place.server.ipv4
+        return [words.get(word, word) for word in line.split()]
 
     server = runner.start(place.server, how, argv(cell.server))
     try:
+        if cell.multicast:
+            until_heard(runner, place, how, cell, argv, server)
+            return
         end_time = time.monotonic() + places.LIMIT
         while True:
             client = runner.start(place.client, how, argv(cell.client))

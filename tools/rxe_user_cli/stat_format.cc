@@ -109,6 +109,36 @@ std::string DeviceText(const StatProcess& process, const StatDevice& device) {
   return text + "\n" + CounterTable(record);
 }
 
+// Kinds of messages in the order of the report, then what is not of messages.
+std::string ManagerText(const StatProcess& process,
+                        const ReportRecord& manager) {
+  constexpr std::string_view kSent = "cm_tx_msgs_";
+  std::vector<Row> messages = {
+      {"MESSAGE", "SENT", "RETRIES", "RECEIVED", "DUPLICATES"}};
+  std::vector<Row> others = {{"COUNTER", "VALUE"}};
+  for (const auto& [name, value] : manager.counters) {
+    if (name.starts_with(kSent)) {
+      const std::string kind = name.substr(kSent.size());
+      const uint64_t received = CounterOf(manager, "cm_rx_msgs_" + kind);
+      if (value == 0 && received == 0) continue;
+      messages.push_back(
+          {kind, Text(value), Text(CounterOf(manager, "cm_tx_retries_" + kind)),
+           Text(received),
+           Text(CounterOf(manager, "cm_rx_duplicates_" + kind))});
+    } else if (!name.starts_with("cm_tx_") && !name.starts_with("cm_rx_") &&
+               value != 0) {
+      others.push_back({name, Text(value)});
+    }
+  }
+  std::string text =
+      Aligned({{"PROCESS", "COMMAND", "CONNECTIONS"},
+               {Text(static_cast<uint64_t>(process.pid)),
+                OrDash(process.command), Text(manager.Number("connections"))}});
+  text += "\n" + Aligned(messages);
+  if (others.size() > 1) text += "\n" + Aligned(others);
+  return text;
+}
+
 Json AsJson(const ReportRecord& record) {
   Json json = Json::object();
   for (const auto& [name, value] : record.attributes) {
@@ -142,6 +172,9 @@ Json AsJson(const std::vector<StatProcess>& processes, bool whole) {
     list.push_back({{"pid", process.pid},
                     {"command", process.command},
                     {"devices", std::move(devices)}});
+    if (whole) {
+      list.back()["connection_managers"] = AsJson(process.managers);
+    }
   }
   return list;
 }
@@ -175,6 +208,10 @@ std::string StatAsText(const std::vector<StatProcess>& processes) {
     for (const StatDevice& device : process.devices) {
       if (!text.empty()) text += "\n\n";
       text += DeviceText(process, device);
+    }
+    for (const ReportRecord& manager : process.managers) {
+      if (!text.empty()) text += "\n\n";
+      text += ManagerText(process, manager);
     }
   }
   return text;

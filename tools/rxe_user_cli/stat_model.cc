@@ -25,6 +25,9 @@ void Add(StatProcess process, std::vector<StatProcess>* all) {
   for (StatDevice& device : process.devices) {
     it->devices.push_back(std::move(device));
   }
+  for (ReportRecord& manager : process.managers) {
+    it->managers.push_back(std::move(manager));
+  }
 }
 
 const StatDevice* Find(const std::vector<StatProcess>& processes, pid_t pid,
@@ -49,6 +52,8 @@ std::optional<StatProcess> ReadReport(pid_t pid, std::string_view text) {
       process.command = record.Word("command");
     } else if (record.kind == "device") {
       process.devices.push_back({record, {}, {}});
+    } else if (record.kind == "connection_manager") {
+      process.managers.push_back(record);
     } else if (process.devices.empty()) {
       return std::nullopt;
     } else if (record.kind == "lane") {
@@ -106,7 +111,7 @@ std::vector<StatProcess> Changes(const std::vector<StatProcess>& before,
                                  const std::vector<StatProcess>& now) {
   std::vector<StatProcess> changes;
   for (const StatProcess& process : now) {
-    StatProcess changed = {process.pid, process.command, {}};
+    StatProcess changed = {process.pid, process.command, {}, {}};
     for (const StatDevice& device : process.devices) {
       const StatDevice* old =
           Find(before, process.pid, device.device.Word("name"));

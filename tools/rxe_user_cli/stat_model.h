@@ -24,6 +24,7 @@ struct StatProcess {
   pid_t pid = 0;
   std::string command;
   std::vector<StatDevice> devices;
+  std::vector<rxe_user::ReportRecord> managers;  // of connections
 };
 
 struct Stat {

@@ -93,6 +93,32 @@ TEST(StatFormat, TextShowsDevicesLanesQueuePairsAndCounters) {
       "threads of the application\n");
 }
 
+TEST(StatFormat, ConnectionManagersShowMessagesByKind) {
+  rxe_user::ManagerReport report;
+  report.connections = 2;
+  report.counters = {{"cm_tx_msgs_req", 5},    {"cm_tx_msgs_rep", 0},
+                     {"cm_tx_retries_req", 1}, {"cm_rx_msgs_req", 0},
+                     {"cm_rx_msgs_rep", 4},    {"cm_rx_duplicates_rep", 3},
+                     {"cm_held_back", 7},      {"cm_stale", 0}};
+  auto process = ReadReport(4711, rxe_user::ReportText(report));
+  ASSERT_TRUE(process.has_value());
+  process->command = "rping";
+  EXPECT_EQ(StatAsText({*process}),
+            "PROCESS  COMMAND  CONNECTIONS\n"
+            "4711     rping    2\n"
+            "\n"
+            "MESSAGE  SENT  RETRIES  RECEIVED  DUPLICATES\n"
+            "req      5     1        0         0\n"
+            "rep      0     0        4         3\n"
+            "\n"
+            "COUNTER       VALUE\n"
+            "cm_held_back  7\n");
+  const Json json = Json::parse(StatAsJson({*process}));
+  EXPECT_EQ(json["processes"][0]["connection_managers"][0]["counters"]
+                ["cm_tx_msgs_req"],
+            5);
+}
+
 TEST(StatFormat, JsonHasEveryCounterAndAttribute) {
   const Json json = Json::parse(StatAsJson(Processes(5)));
   const Json& process = json["processes"][0];

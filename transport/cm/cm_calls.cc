@@ -1,5 +1,6 @@
 // What the application asks for.
 #include <algorithm>
+#include <utility>
 
 #include "transport/cm/connection_manager.h"
 
@@ -29,6 +30,7 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
   Connection& c = New(options.local, options.remote, now);
   c.active = true;
   c.local_ca_guid = req.local_ca_guid;
+  c.xrc = IsXrc(req);
   c.service_id = req.service_id;
   KeepLocalQpn(c, req.local_qpn);
   c.round_trip = std::min(2 * wire::CmTimeNanos(options.packet_life_time),
@@ -46,13 +48,15 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
       config_.longest_refused_hold);
   req.local_comm_id = c.id;
   Enter(c, State::kReqSent);
-  Send(c, c.transaction_id, req);
-  StartRetries(c, now);
+  Keep(c, {.id = c.transaction_id, .attribute_modifier = options.ece_options},
+       req);
+  SendInTurn(c, now);
   *id = c.id;
   return Result::kOk;
 }
 
-Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now) {
+Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now,
+                                 uint32_t ece_options) {
   Connection* const c = FindOwned(id);
   if (c == nullptr) return Result::kUnknownId;
   if (c->state != State::kReqReceived && c->state != State::kMraReqSent) {
@@ -64,8 +68,9 @@ Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now) {
   c->qp_used = true;
   rep.local_comm_id = c->id;
   rep.remote_comm_id = c->remote_comm_id;
+  if (c->xrc) rep.local_eecn = std::exchange(rep.local_qpn, 0);
   Enter(*c, State::kRepSent);
-  Send(*c, c->transaction_id, rep);
+  Send(*c, {.id = c->transaction_id, .attribute_modifier = ece_options}, rep);
   StartRetries(*c, now);
   return Result::kOk;
 }
@@ -129,7 +134,7 @@ Result ConnectionManager::Establish(CmId id,
   rtu.remote_comm_id = c->remote_comm_id;
   c->qp_used = true;
   Enter(*c, State::kEstablished);
-  Send(*c, c->transaction_id, rtu);
+  Send(*c, {.id = c->transaction_id}, rtu);
   return Result::kOk;
 }
 
@@ -180,7 +185,8 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
       break;
     case State::kReqSent:
     case State::kRepWait:
-      SendTimeoutRej(*c, wire::CmAnswered::kReq);
+      // Of one that was held back the peer has not heard.
+      if (!c->held_back) SendTimeoutRej(*c, wire::CmAnswered::kReq);
       End(*c);
       break;
     case State::kReqReceived:
@@ -212,6 +218,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
     case State::kTimeWait:
       break;  // goes on by itself
   }
+  SendHeldBack(now);
   return Result::kOk;
 }
 

@@ -16,6 +16,18 @@ void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
     ++counters_.malformed;
     return;
   }
+  counters_.rx_msgs.Count(mad.attribute());
+  OnMessage(in, mad, now);
+  SendHeldBack(now);
+}
+
+void ConnectionManager::CountDuplicate(const wire::CmView& mad) {
+  ++counters_.duplicates;
+  counters_.rx_duplicates.Count(mad.attribute());
+}
+
+void ConnectionManager::OnMessage(const IncomingMad& in,
+                                  const wire::CmView& mad, Time now) {
   switch (mad.attribute()) {
     case wire::CmAttribute::kReq:
       return OnReq(in, mad, now);
@@ -69,9 +81,7 @@ void ConnectionManager::OnReq(const IncomingMad& in, const wire::CmView& mad,
     return OnDuplicateReq(*Find(known->second), in, mad, req, now);
   }
   const bool is_service = req.service == wire::CmService::kRc ||
-                          req.service == wire::CmService::kUc ||
-                          (req.service == wire::CmService::kExtended &&
-                           req.extended_transport == 1);
+                          req.service == wire::CmService::kUc || IsXrc(req);
   if (!is_service) {
     return AnswerRej(in, mad, CmAnswered::kReq,
                      CmRejectReason::kInvalidServiceType, now);
@@ -96,7 +106,7 @@ void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
     return AnswerRej(in, mad, CmAnswered::kReq,
                      CmRejectReason::kDuplicateLocalCommId, now);
   }
-  ++counters_.duplicates;
+  CountDuplicate(mad);
   switch (c.state) {
     case State::kReqReceived:
       c.service_timeout = config_.mra_service_timeout;
@@ -162,6 +172,7 @@ void ConnectionManager::OnNewReq(const IncomingMad& in, const wire::CmView& mad,
   c.remote_comm_id = req.local_comm_id;
   c.remote_ca_guid = req.local_ca_guid;
   c.remote_qpn = req.local_qpn;
+  c.xrc = IsXrc(req);
   c.service_id = req.service_id;
   // The peer's ACK timeout is a round trip and what it takes it to answer.
   const Time ack_timeout = wire::CmTimeNanos(req.primary.local_ack_timeout);
@@ -281,20 +292,20 @@ void ConnectionManager::OnRep(const IncomingMad& in, const wire::CmView& mad,
     case State::kRepWait:
       return OnFirstRep(*c, in, mad, now);
     case State::kRepReceived:
-      ++counters_.duplicates;
+      CountDuplicate(mad);
       c->service_timeout = config_.mra_service_timeout;
       Enter(*c, State::kMraRepSent);
       return SendMra(*c);
     case State::kMraRepSent:
-      ++counters_.duplicates;
+      CountDuplicate(mad);
       return SendMra(*c);
     case State::kEstablished:
       if (!c->active) break;
-      ++counters_.duplicates;
+      CountDuplicate(mad);
       return SendAgain(*c);  // the RTU
     case State::kTimeWait:
       if (!c->active) break;
-      ++counters_.duplicates;
+      CountDuplicate(mad);
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
         if (MayAnswer(in.remote, now)) SendAgain(*c);
         return;
@@ -312,7 +323,7 @@ void ConnectionManager::OnFirstRep(Connection& c, const IncomingMad& in,
   const wire::CmRep rep = mad.rep();
   c.remote_comm_id = rep.local_comm_id;
   c.remote_ca_guid = rep.local_ca_guid;
-  c.remote_qpn = rep.local_qpn;
+  c.remote_qpn = c.xrc ? rep.local_eecn : rep.local_qpn;
   if (!KeepRemoteId(c) || !KeepRemoteQp(c)) {
     // Another connection has this queue pair, or has had it till just now.
     ++counters_.stale;
@@ -336,7 +347,7 @@ void ConnectionManager::OnRtu(const IncomingMad& in, const wire::CmView& mad,
       SetDeadline(*c, kNever);
       return Emit(EventKind::kEstablished, *c, &mad);
     case State::kEstablished:
-      ++counters_.duplicates;
+      CountDuplicate(mad);
       return;
     case State::kTimeWait:
       // Given up before: the peer is to know.
@@ -383,10 +394,10 @@ void ConnectionManager::OnDreq(const IncomingMad& in, const wire::CmView& mad,
       Emit(EventKind::kDisconnected, *c, &mad);
       return EnterTimeWait(*c, c->time_wait, now);
     case State::kDreqReceived:
-      ++counters_.duplicates;
+      CountDuplicate(mad);
       return;
     case State::kTimeWait:
-      ++counters_.duplicates;
+      CountDuplicate(mad);
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kDrep) {
         return SendAgain(*c);
       }

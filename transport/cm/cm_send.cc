@@ -10,11 +10,16 @@ void ConnectionManager::Queue(const wire::IpAddress& local,
                               const wire::IpAddress& remote, const Mad& mad) {
   outgoing_.push_back({.local = local, .remote = remote, .bytes = mad});
   ++counters_.sent;
+  wire::CmView view;
+  if (wire::CmView::Parse(mad, &view) == wire::CmParseError::kOk) {
+    counters_.tx_msgs.Count(view.attribute());
+  }
 }
 
 void ConnectionManager::SendAgain(Connection& c) {
   Queue(c.local, c.remote, c.sent);
   ++counters_.retransmitted;
+  counters_.tx_retries.Count(c.sent_attribute);
 }
 
 void ConnectionManager::SendMra(Connection& c) {
@@ -47,7 +52,7 @@ void ConnectionManager::KeepRej(Connection& c, wire::CmAnswered answered,
       .reason = options.reason};
   FillData(options.additional_info, &rej.additional_info);
   FillData(options.private_data, &rej.private_data);
-  Keep(c, c.transaction_id, rej);
+  Keep(c, {.id = c.transaction_id}, rej);
 }
 
 void ConnectionManager::SendTimeoutRej(Connection& c,
@@ -71,7 +76,7 @@ void ConnectionManager::SendDrep(Connection& c,
   wire::CmDrep drep = {.local_comm_id = c.id,
                        .remote_comm_id = c.remote_comm_id};
   FillData(private_data, &drep.private_data);
-  Send(c, c.mad_transaction_id, drep);
+  Send(c, {.id = c.mad_transaction_id}, drep);
 }
 
 void ConnectionManager::SendDreq(Connection& c,
@@ -82,8 +87,8 @@ void ConnectionManager::SendDreq(Connection& c,
                        .remote_qpn = c.remote_qpn};
   FillData(private_data, &dreq.private_data);
   Enter(c, State::kDreqSent);
-  Send(c, uint64_t{random_->Next32()} << 32 | c.id, dreq);
-  StartRetries(c, now);
+  Keep(c, {.id = uint64_t{random_->Next32()} << 32 | c.id}, dreq);
+  SendInTurn(c, now);
 }
 
 void ConnectionManager::StartRetries(Connection& c, Time now) {

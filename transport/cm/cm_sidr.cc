@@ -16,26 +16,26 @@ Result ConnectionManager::Resolve(const ResolveOptions& options, Time now,
   wire::CmSidrReq req = options.req;
   req.request_id = c.id;
   Enter(c, State::kSidrReqSent);
-  Send(c, c.transaction_id, req);
-  StartRetries(c, now);
+  Keep(c, {.id = c.transaction_id}, req);
+  SendInTurn(c, now);
   *id = c.id;
   return Result::kOk;
 }
 
 Result ConnectionManager::AnswerService(CmId id, const wire::CmSidrRep& rep,
-                                        Time now) {
+                                        Time now, uint32_t ece_options) {
   Connection* const c = FindOwned(id);
   if (c == nullptr) return Result::kUnknownId;
   if (c->state != State::kSidrReqReceived) return Result::kWrongState;
-  SendSidrRep(*c, rep, now);
+  SendSidrRep(*c, rep, now, ece_options);
   return Result::kOk;
 }
 
 void ConnectionManager::SendSidrRep(Connection& c, wire::CmSidrRep rep,
-                                    Time now) {
+                                    Time now, uint32_t ece_options) {
   rep.request_id = c.remote_comm_id;
   rep.service_id = c.service_id;
-  Send(c, c.transaction_id, rep);
+  Send(c, {.id = c.transaction_id, .attribute_modifier = ece_options}, rep);
   if (remembered_ >= config_.max_half_open) return End(c);
   SetRemembered(c, true);
   EnterTimeWait(c, config_.sidr_hold, now);
@@ -61,7 +61,7 @@ void ConnectionManager::OnSidrReq(const IncomingMad& in,
   const SidrKey key = {in.remote, req.request_id, req.service_id};
   if (const auto known = by_sidr_.find(key); known != by_sidr_.end()) {
     Connection& c = *Find(known->second);
-    ++counters_.duplicates;
+    CountDuplicate(mad);
     if (c.state == State::kTimeWait && MayAnswer(in.remote, now)) SendAgain(c);
     return;
   }

@@ -1,4 +1,6 @@
 // What happens when nothing comes.
+#include <utility>
+
 #include "transport/cm/connection_manager.h"
 
 namespace transport::cm {
@@ -9,12 +11,37 @@ void ConnectionManager::OnTimer(Time now) {
     SetDeadline(c, kNever);
     OnDeadline(c, now);
   }
+  SendHeldBack(now);
+}
+
+void ConnectionManager::OnUndelivered(const OutgoingMad& sent, Time now) {
+  wire::CmView mad;
+  if (wire::CmView::Parse(sent.bytes, &mad) != wire::CmParseError::kOk) return;
+  const bool sidr = mad.attribute() == wire::CmAttribute::kSidrReq;
+  if (!sidr && mad.attribute() != wire::CmAttribute::kReq) return;
+  Connection* const c =
+      Find(sidr ? mad.sidr_req().request_id : mad.local_comm_id());
+  if (c == nullptr || c->remote != sent.remote || c->local != sent.local ||
+      c->state != (sidr ? State::kSidrReqSent : State::kReqSent) ||
+      c->undelivered >= config_.undelivered_tries) {
+    return;
+  }
+  const Time next = now + (config_.undelivered_wait << c->undelivered);
+  if (c->deadline <= next) return;
+  ++c->undelivered;
+  if (c->regular_deadline == kNever) c->regular_deadline = c->deadline;
+  SetDeadline(*c, next);
 }
 
 void ConnectionManager::OnDeadline(Connection& c, Time now) {
   if (c.state == State::kTimeWait) {
     if (c.qp_used) Emit(EventKind::kTimeWaitExit, c, nullptr);
     return End(c);
+  }
+  if (c.regular_deadline != kNever) {
+    ++counters_.undelivered;
+    SendAgain(c);
+    return SetDeadline(c, std::exchange(c.regular_deadline, kNever));
   }
   if (c.retries_left == 0) return GiveUp(c, now);
   --c.retries_left;

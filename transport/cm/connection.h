@@ -13,6 +13,7 @@ struct Connection {
   CmId id = 0;
   State state = State::kIdle;
   bool active = false;
+  bool xrc = false;         // REPs have the queue pair where EE contexts stand
   bool owned = true;        // the application has not destroyed it
   bool half_open = false;   // counts against the caps
   bool waiting = false;     // counts against its listener's backlog
@@ -44,6 +45,10 @@ struct Connection {
   uint8_t retries_left = 0;
   uint8_t service_timeout = 0;  // of the MRA that was sent
   Time deadline = kNever;
+  uint8_t undelivered = 0;         // how often nobody took the request
+  Time regular_deadline = kNever;  // while `deadline` is that of such a try
+  Time unanswered_since = kNever;  // counts to those that the peer is to answer
+  bool held_back = false;          // until it has answered others
 
   // The last message sent, for retransmission and for duplicates of what it
   // answered. MRAs are made anew.

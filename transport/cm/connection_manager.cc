@@ -13,6 +13,12 @@ bool IsHalfOpen(State state) {
          state == State::kSidrReqReceived;
 }
 
+// Of what it has sent first.
+bool AwaitsAnswer(State state) {
+  return state == State::kReqSent || state == State::kSidrReqSent ||
+         state == State::kDreqSent;
+}
+
 bool WaitsForApplication(State state) {
   return state == State::kReqReceived || state == State::kMraReqSent ||
          state == State::kSidrReqReceived;
@@ -69,6 +75,10 @@ void ConnectionManager::Enter(Connection& c, State state) {
       silent_.erase({c.started, c.id});
     }
   }
+  if (!AwaitsAnswer(state)) {
+    LeaveTurn(c);
+    c.regular_deadline = kNever;
+  }
   c.state = state;
   SetHalfOpen(c, IsHalfOpen(state));
   if (c.waiting != WaitsForApplication(state)) {
@@ -106,7 +116,8 @@ void ConnectionManager::SetDeadline(Connection& c, Time deadline) {
 }
 
 Time ConnectionManager::NextTimeout() const {
-  return deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  const Time deadline = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  return std::min(deadline, NextTurn());
 }
 
 bool ConnectionManager::KeepRemoteId(Connection& c) {

@@ -51,8 +51,10 @@ class ConnectionManager {
   // Active side: sends a REQ. kQpnInUse: the queue pair is in a connection.
   Result Connect(const ConnectOptions& options, Time now, CmId* id);
   // Passive side, after kRequest: sends the REP; communication IDs are filled
-  // in.
-  Result Accept(CmId id, const wire::CmRep& rep, Time now);
+  // in, and so is, for XRC, where the queue pair stands (`rep.local_qpn`).
+  // `ece_options`: see ConnectOptions.
+  Result Accept(CmId id, const wire::CmRep& rep, Time now,
+                uint32_t ece_options = 0);
   // After kRequest or kReply.
   Result Reject(CmId id, const RejectOptions& options, Time now);
   // After kRequest or kReply: the answer will take up to this long (5-bit
@@ -73,10 +75,15 @@ class ConnectionManager {
   // --- Service ID resolution (12.11).
   Result Resolve(const ResolveOptions& options, Time now, CmId* id);
   // After kServiceRequest; request ID and service ID are filled in.
-  Result AnswerService(CmId id, const wire::CmSidrRep& rep, Time now);
+  Result AnswerService(CmId id, const wire::CmSidrRep& rep, Time now,
+                       uint32_t ece_options = 0);
 
   // --- Inputs. `now` does not go backwards.
   void OnMad(const IncomingMad& mad, Time now);
+  // The system says that nobody takes what was sent to queue pair 1 of a peer:
+  // `mad` is what was sent. A request is sent again soon: the peer may be about
+  // to come.
+  void OnUndelivered(const OutgoingMad& mad, Time now);
   // What is due by `now`. Early calls are harmless.
   void OnTimer(Time now);
 
@@ -100,6 +107,11 @@ class ConnectionManager {
   using RemoteKey = std::tuple<wire::IpAddress, uint64_t, uint32_t>;
   // Address, request ID, service ID.
   using SidrKey = std::tuple<wire::IpAddress, uint32_t, uint64_t>;
+  // What a peer is to answer, by when it was sent, and what waits for that.
+  struct Turns {
+    std::set<std::pair<Time, CmId>> unanswered;
+    std::deque<CmId> held_back;
+  };
 
   // --- connection_manager.cc
   Connection* Find(CmId id) const;
@@ -132,10 +144,12 @@ class ConnectionManager {
              const Mad& mad);
   // For duplicates, and to be sent again.
   template <typename M>
-  void Keep(Connection& c, uint64_t transaction_id, const M& message);
+  void Keep(Connection& c, const wire::CmTransaction& transaction,
+            const M& message);
   // Sends, and keeps.
   template <typename M>
-  void Send(Connection& c, uint64_t transaction_id, const M& message);
+  void Send(Connection& c, const wire::CmTransaction& transaction,
+            const M& message);
   void SendAgain(Connection& c);
   void SendMra(Connection& c);
   void SendRej(Connection& c, wire::CmAnswered answered,
@@ -147,7 +161,7 @@ class ConnectionManager {
   void SendTimeoutRej(Connection& c, wire::CmAnswered answered);
   void SendDrep(Connection& c, std::span<const uint8_t> private_data);
   void SendDreq(Connection& c, std::span<const uint8_t> private_data, Time now);
-  // The first try of a message that wants an answer.
+  // After the first try of a message that wants an answer.
   void StartRetries(Connection& c, Time now);
   // Answers to what belongs to no connection: limited.
   bool MayAnswer(const wire::IpAddress& remote, Time now);
@@ -162,6 +176,8 @@ class ConnectionManager {
   // The connection that a message names; null (and counted) if it is not there
   // or not this peer's. kIdle counts as not there.
   Connection* FindFor(const IncomingMad& in, const wire::CmView& mad);
+  void CountDuplicate(const wire::CmView& mad);
+  void OnMessage(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnReq(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnDuplicateReq(Connection& c, const IncomingMad& in,
                       const wire::CmView& mad, const wire::CmReq& req,
@@ -185,7 +201,18 @@ class ConnectionManager {
   void OnSidrRep(const IncomingMad& in, const wire::CmView& mad);
   void AnswerSidr(const IncomingMad& in, const wire::CmSidrReq& req,
                   uint64_t transaction_id, wire::CmSidrStatus status, Time now);
-  void SendSidrRep(Connection& c, wire::CmSidrRep rep, Time now);
+  void SendSidrRep(Connection& c, wire::CmSidrRep rep, Time now,
+                   uint32_t ece_options = 0);
+
+  // --- cm_turns.cc
+  // The first try of what was kept and the peer is to answer, now or when it is
+  // its turn.
+  void SendInTurn(Connection& c, Time now);
+  void SendFirst(Connection& c, Turns& turns, Time now);
+  // It was answered, or is over.
+  void LeaveTurn(Connection& c);
+  void SendHeldBack(Time now);
+  Time NextTurn() const;
 
   // --- cm_timer.cc
   void OnDeadline(Connection& c, Time now);
@@ -204,6 +231,8 @@ class ConnectionManager {
   std::set<std::pair<Time, CmId>> deadlines_;
   // Connections whose REP was sent more than once, the oldest first.
   std::set<std::pair<Time, CmId>> silent_;
+  std::map<wire::IpAddress, Turns> turns_;
+  std::set<wire::IpAddress> crowded_;  // for whom something is held back
   size_t half_open_ = 0;
   std::map<wire::IpAddress, size_t> half_open_by_peer_;
   size_t remembered_ = 0;
@@ -223,17 +252,19 @@ bool FillData(std::span<const uint8_t> from, std::array<uint8_t, kSize>* to) {
 }
 
 template <typename M>
-void ConnectionManager::Keep(Connection& c, uint64_t transaction_id,
+void ConnectionManager::Keep(Connection& c,
+                             const wire::CmTransaction& transaction,
                              const M& message) {
-  wire::EmitCm({.id = transaction_id}, message, c.sent);
+  wire::EmitCm(transaction, message, c.sent);
   c.has_sent = true;
   c.sent_attribute = M::kAttribute;
 }
 
 template <typename M>
-void ConnectionManager::Send(Connection& c, uint64_t transaction_id,
+void ConnectionManager::Send(Connection& c,
+                             const wire::CmTransaction& transaction,
                              const M& message) {
-  Keep(c, transaction_id, message);
+  Keep(c, transaction, message);
   Queue(c.local, c.remote, c.sent);
 }
 

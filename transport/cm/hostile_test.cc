@@ -93,7 +93,7 @@ TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
 TEST(CapsTest, AcceptedForgeriesAreNotMultiplied) {
   constexpr uint32_t kForged = 500;
   TestHost b(2, {.replies_again_per_second = 10, .replies_again_burst = 20});
-  TestHost a(1);
+  TestHost a(1, {.max_unanswered = kForged});
   b.Listen(TestHost::kService, kForged);
   for (uint32_t qpn = 1; qpn <= kForged; ++qpn) {
     a.Connect(b, qpn, 0);

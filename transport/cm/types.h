@@ -131,9 +131,18 @@ struct ConnectOptions {
   // Of the path, one way, 5-bit exponent. With the REQ's remote CM response
   // timeout it makes the time after which the REQ is sent again.
   uint8_t packet_life_time = 16;
+  // Of enhanced connection establishment, with the REQ's vendor ID: its
+  // options, which the header's attribute modifier carries (12.6.5).
+  uint32_t ece_options = 0;
   // Communication ID and transaction ID are filled in.
   wire::CmReq req;
 };
+
+// Whether a request asks for an extended reliable connection.
+inline bool IsXrc(const wire::CmReq& req) {
+  return req.service == wire::CmService::kExtended &&
+         req.extended_transport == wire::kCmExtendedXrc;
+}
 
 struct RejectOptions {
   wire::CmRejectReason reason = wire::CmRejectReason::kConsumer;
@@ -164,6 +173,14 @@ struct Config {
   Time longest_service_wait = 300 * kSecond;  // MRA
   Time longest_time_wait = 60 * kSecond;
   // For how long the REJ of a request is kept for its duplicates.
+  // When a request is sent again of which it is known that nobody took it, each
+  // time after twice as long; beyond that as any other.
+  Time undelivered_wait = 100 * kMillisecond;
+  uint8_t undelivered_tries = 5;
+  // REQs, SIDR_REQs and DREQs that a peer has not answered: more wait until it
+  // does, or has had some time, so that its buffers are not overrun.
+  size_t max_unanswered = 256;
+  Time unanswered_hold = 100 * kMillisecond;
   Time longest_refused_hold = 120 * kSecond;
   // The service timeout of MRAs that the connection manager sends by itself,
   // for an application that has not answered when the peer asks again: 4.3 s.
@@ -181,11 +198,31 @@ struct Config {
   uint32_t replies_again_burst = 400;
 };
 
+// Messages of a kind, by attribute ID from kReq on: as the kernel counts them
+// under /sys/class/infiniband/*/ports/*/cm_*.
+inline constexpr size_t kCmMessageKinds =
+    static_cast<size_t>(wire::CmAttribute::kApr) -
+    static_cast<size_t>(wire::CmAttribute::kReq) + 1;
+class MessageCounts {
+ public:
+  void Count(wire::CmAttribute kind) { ++counts_[IndexOf(kind)]; }
+  uint64_t Of(wire::CmAttribute kind) const { return counts_[IndexOf(kind)]; }
+
+ private:
+  static size_t IndexOf(wire::CmAttribute kind) {
+    return static_cast<size_t>(kind) -
+           static_cast<size_t>(wire::CmAttribute::kReq);
+  }
+  std::array<uint64_t, kCmMessageKinds> counts_{};
+};
+
 // Everything that was received ends in one of these or in a state's change.
 struct Counters {
   uint64_t received = 0;
   uint64_t sent = 0;
   uint64_t retransmitted = 0;
+  uint64_t undelivered = 0;  // of these, since nobody took what was sent
+  uint64_t held_back = 0;    // for the peer to answer others first
   uint64_t duplicates = 0;   // of REQ, REP, DREQ, SIDR_REQ
   uint64_t malformed = 0;    // no CM message
   uint64_t unknown_id = 0;   // no such connection
@@ -197,6 +234,10 @@ struct Counters {
   uint64_t half_open_given_up = 0;  // for a newer request
   uint64_t stale = 0;
   uint64_t answers_limited = 0;  // not sent
+  MessageCounts tx_msgs;
+  MessageCounts tx_retries;
+  MessageCounts rx_msgs;
+  MessageCounts rx_duplicates;
 };
 
 }  // namespace transport::cm

@@ -47,6 +47,17 @@ int FindDeviceOf(const EndpointAddress& address, DeviceAddress* device) {
   return error != 0 ? error : ENODEV;
 }
 
+// An AF_IB address may name a port space, which is to be that of the id.
+bool IsOfPortSpace(const Id& id, const EndpointAddress& address) {
+  return address.port_space == 0 || address.port_space == id.port_space();
+}
+
+// Socket addresses of AF_IB name the port space as well.
+EndpointAddress Shown(const Id& id, EndpointAddress address) {
+  if (address.family == AF_IB) address.port_space = id.port_space();
+  return address;
+}
+
 // Whether `id` is in `state`. For calls that come one at a time.
 bool IsIn(Id& id, IdState state) {
   std::lock_guard<std::mutex> lock(id.mutex);
@@ -59,6 +70,7 @@ int Resolve(Id& id, const sockaddr* source_address,
   if (const int error = FromSockaddr(destination_address, &destination)) {
     return error;
   }
+  if (!IsOfPortSpace(id, destination)) return EINVAL;
   if (IsIn(id, IdState::kIdle) && source_address != nullptr) {
     EndpointAddress wanted;
     if (const int error = FromSockaddr(source_address, &wanted)) return error;
@@ -71,6 +83,8 @@ int Resolve(Id& id, const sockaddr* source_address,
   if (!bound) wanted.family = destination.family;
   if (wanted.family != destination.family) return EINVAL;
 
+  // A GID that is link-local says nothing of an interface.
+  if (destination.family == AF_IB) destination.scope_id = wanted.scope_id;
   EndpointAddress source;
   if (const int error = FindSource(destination, wanted, &source)) return error;
   // As connect(2): what is unspecified is this host.
@@ -109,9 +123,10 @@ __be16 Port(const sockaddr& address) {
 void SetSource(Id& id, const EndpointAddress& source,
                const DeviceAddress& device) {
   id.source = source;
-  ToSockaddr(source, &id.part.route.addr.src_storage);
+  ToSockaddr(Shown(id, source), &id.part.route.addr.src_storage);
   if (device.verbs == nullptr) return;
   id.part.verbs = device.verbs;
+  id.interface = device.interface;
   id.part.port_num = kPort;
   // There before a queue pair is: programs register memory in it.
   if (id.part.pd == nullptr) id.part.pd = DefaultPd(device.verbs);
@@ -123,17 +138,19 @@ void SetSource(Id& id, const EndpointAddress& source,
 
 void SetDestination(Id& id, const EndpointAddress& destination) {
   id.destination = destination;
-  ToSockaddr(destination, &id.part.route.addr.dst_storage);
+  ToSockaddr(Shown(id, destination), &id.part.route.addr.dst_storage);
   id.attributes.remote_gid = destination.address;
   CopyGid(destination.address, &id.part.route.addr.addr.ibaddr.dgid);
 }
 
 int Bind(Id& id, const EndpointAddress& address) {
   if (!IsIn(id, IdState::kIdle)) return EINVAL;
+  if (!IsOfPortSpace(id, address)) return EINVAL;
   EndpointAddress source = address;
   DeviceAddress device;
   if (!source.is_wildcard()) {
     if (const int error = FindDeviceOf(source, &device)) return error;
+    if (source.family == AF_IB) source.scope_id = device.interface;
   }
   if (const int error = Reserve(id, &source)) return error;
   std::lock_guard<std::mutex> lock(id.mutex);

@@ -2,6 +2,8 @@
 #ifndef VERBS_API_LIBRDMACM_ADDRESS_H_
 #define VERBS_API_LIBRDMACM_ADDRESS_H_
 
+#include <cstddef>
+
 #include "verbs_api/librdmacm/devices.h"
 #include "verbs_api/librdmacm/id.h"
 
@@ -16,6 +18,10 @@ void SetDestination(Id& id, const EndpointAddress& destination);
 
 // rdma_bind_addr; `id.calls` is held. 0 or an errno value.
 int Bind(Id& id, const EndpointAddress& address);
+
+// RDMA_OPTION_IB_PATH: the application says what rdma_resolve_route would find
+// out. `id.calls` is held. 0 or EINVAL. (route.cc)
+int TakePath(Id& id, const void* value, size_t length);
 
 // Fills in the path record of what `id.attributes` say, and shows it to the
 // application. `id.mutex` is held. (route.cc)

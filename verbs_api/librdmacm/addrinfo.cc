@@ -1,44 +1,62 @@
 // rdma_getaddrinfo(3): getaddrinfo(3) with what RDMA wants beside.
+#include "verbs_api/librdmacm/addrinfo.h"
+
+#include <infiniband/ib.h>
 #include <netdb.h>
-#include <rdma/rdma_cma.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
+#include "verbs_api/librdmacm/abi.h"
 #include "verbs_api/librdmacm/endpoint_address.h"
-#include "verbs_api/librdmacm/id.h"
+#include "verbs_api/librdmacm/newer.h"
 
 namespace librdmacm {
 namespace {
 
 constexpr int kKnownFlags =
-    RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY;
+    RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY | kRaiSa | kRaiDns;
 
 // With malloc, as strings of getaddrinfo are: rdma_freeaddrinfo frees it.
 bool Copy(const void* from, size_t length, void** to) {
+  if (from == nullptr || length == 0) return true;
   *to = std::malloc(length);
   if (*to == nullptr) return false;
   std::memcpy(*to, from, length);
   return true;
 }
 
+template <typename Length>
+bool CopySized(const void* from, Length length, void** to, Length* to_length) {
+  if (!Copy(from, length, to)) return false;
+  *to_length = from != nullptr ? length : 0;
+  return true;
+}
+
 bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to,
                  socklen_t* to_length) {
   void* copy = nullptr;
-  if (!Copy(from, length, &copy)) return false;
+  if (!CopySized(from, length, &copy, to_length)) return false;
   *to = static_cast<sockaddr*>(copy);
-  *to_length = length;
+  return true;
+}
+
+bool CopyString(const char* from, char** to) {
+  void* copy = nullptr;
+  if (from != nullptr && !Copy(from, std::strlen(from) + 1, &copy)) {
+    return false;
+  }
+  *to = static_cast<char*>(copy);
   return true;
 }
 
 // Port space and type of queue pair go together. 0 or an EAI_ code.
-int SetTypes(const rdma_addrinfo* hints, rdma_addrinfo* info) {
-  const int ps = hints != nullptr ? hints->ai_port_space : 0;
-  const int type = hints != nullptr ? hints->ai_qp_type : 0;
-  info->ai_port_space =
-      ps != 0 ? ps : (type == IBV_QPT_UD ? RDMA_PS_UDP : RDMA_PS_TCP);
+int SetTypes(const rdma_addrinfo& hints, rdma_addrinfo* info) {
+  const int type = hints.ai_qp_type;
+  info->ai_port_space = hints.ai_port_space != 0 ? hints.ai_port_space
+                        : type == IBV_QPT_UD     ? RDMA_PS_UDP
+                                                 : RDMA_PS_TCP;
   const bool datagrams = info->ai_port_space == RDMA_PS_UDP ||
                          info->ai_port_space == RDMA_PS_IPOIB;
   info->ai_qp_type = type != 0 ? type : (datagrams ? IBV_QPT_UD : IBV_QPT_RC);
@@ -46,65 +64,128 @@ int SetTypes(const rdma_addrinfo* hints, rdma_addrinfo* info) {
   return datagrams == (info->ai_qp_type == IBV_QPT_UD) ? 0 : EAI_SOCKTYPE;
 }
 
+// Whether `node` is a GID, and the answer an address of AF_IB.
+bool WantsGids(const rdma_addrinfo& hints) {
+  return (hints.ai_flags & RAI_FAMILY) != 0 && hints.ai_family == AF_IB;
+}
+
+// What getaddrinfo(3) gave, as the caller wants it.
+int TakeAddress(const addrinfo& found, bool as_gid, rdma_addrinfo* info) {
+  sockaddr_storage storage = {};
+  socklen_t length = found.ai_addrlen;
+  std::memcpy(&storage, found.ai_addr, length);
+  if (as_gid) {
+    EndpointAddress address;
+    if (FromSockaddr(found.ai_addr, &address) != 0) return EAI_FAMILY;
+    address.family = AF_IB;
+    address.port_space = static_cast<uint8_t>(info->ai_port_space);
+    ToSockaddr(address, &storage);
+    length = SockaddrLength(AF_IB);
+  }
+  info->ai_family = storage.ss_family;
+  const auto* address = reinterpret_cast<const sockaddr*>(&storage);
+  const bool copied =
+      (info->ai_flags & RAI_PASSIVE) != 0
+          ? CopyAddress(address, length, &info->ai_src_addr, &info->ai_src_len)
+          : CopyAddress(address, length, &info->ai_dst_addr, &info->ai_dst_len);
+  return copied ? 0 : EAI_MEMORY;
+}
+
 // The address of `node` and `service`, by the host's resolver.
 int ResolveNames(const char* node, const char* service,
-                 const rdma_addrinfo* hints, rdma_addrinfo* info) {
+                 const rdma_addrinfo& hints, rdma_addrinfo* info) {
+  const bool gids = WantsGids(hints);
   addrinfo wanted = {};
   wanted.ai_socktype =
       info->ai_qp_type == IBV_QPT_UD ? SOCK_DGRAM : SOCK_STREAM;
-  const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
-  if (passive) wanted.ai_flags |= AI_PASSIVE;
+  if ((info->ai_flags & RAI_PASSIVE) != 0) wanted.ai_flags |= AI_PASSIVE;
   if ((info->ai_flags & RAI_NUMERICHOST) != 0) {
     wanted.ai_flags |= AI_NUMERICHOST;
   }
-  if ((info->ai_flags & RAI_FAMILY) != 0) wanted.ai_family = hints->ai_family;
+  if (gids) {
+    // A GID is written as an IPv6 address is; an IPv4 one may stand mapped.
+    wanted.ai_family = AF_INET6;
+  } else if ((info->ai_flags & RAI_FAMILY) != 0) {
+    wanted.ai_family = hints.ai_family;
+  }
   addrinfo* raw = nullptr;
   if (const int error = getaddrinfo(node, service, &wanted, &raw)) return error;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> found(raw,
                                                                  &freeaddrinfo);
-  info->ai_family = found->ai_family;
-  const bool copied = passive
-                          ? CopyAddress(found->ai_addr, found->ai_addrlen,
-                                        &info->ai_src_addr, &info->ai_src_len)
-                          : CopyAddress(found->ai_addr, found->ai_addrlen,
-                                        &info->ai_dst_addr, &info->ai_dst_len);
-  return copied ? 0 : EAI_MEMORY;
+  return TakeAddress(*found, gids, info);
 }
 
-// Addresses that are in the hints and not yet in the answer.
+// What is in the hints and not yet in the answer.
 int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo* info) {
-  if (info->ai_src_addr == nullptr && hints.ai_src_len != 0 &&
+  const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
+  if (info->ai_src_addr == nullptr &&
       !CopyAddress(hints.ai_src_addr, hints.ai_src_len, &info->ai_src_addr,
                    &info->ai_src_len)) {
     return EAI_MEMORY;
   }
-  if (info->ai_dst_addr == nullptr && hints.ai_dst_len != 0 &&
+  if (info->ai_dst_addr == nullptr && !passive &&
       !CopyAddress(hints.ai_dst_addr, hints.ai_dst_len, &info->ai_dst_addr,
                    &info->ai_dst_len)) {
     return EAI_MEMORY;
   }
-  if (info->ai_family == 0) info->ai_family = hints.ai_family;
+  if (!passive && !CopySized(hints.ai_route, hints.ai_route_len,
+                             &info->ai_route, &info->ai_route_len)) {
+    return EAI_MEMORY;
+  }
+  if (info->ai_family == 0) {
+    const sockaddr* const address =
+        info->ai_dst_addr != nullptr ? info->ai_dst_addr : info->ai_src_addr;
+    info->ai_family = address != nullptr ? address->sa_family : hints.ai_family;
+  }
   return 0;
-}
-
-int Fill(const char* node, const char* service, const rdma_addrinfo* hints,
-         rdma_addrinfo* info) {
-  if (hints != nullptr) {
-    if ((hints->ai_flags & ~kKnownFlags) != 0) return EAI_BADFLAGS;
-    info->ai_flags = hints->ai_flags;
-  }
-  if (const int error = SetTypes(hints, info)) return error;
-  if (node != nullptr || service != nullptr) {
-    if (const int error = ResolveNames(node, service, hints, info)) {
-      return error;
-    }
-  }
-  return hints != nullptr ? TakeHints(*hints, info) : 0;
 }
 
 }  // namespace
 
-// Paths are for rdma_resolve_route: there are no ai_route and no ai_connect.
+int FindAddrinfo(const char* node, const char* service,
+                 const rdma_addrinfo* hints, UniqueAddrinfo* out) {
+  static constexpr rdma_addrinfo kNone = {};
+  UniqueAddrinfo info(
+      static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
+  if (info == nullptr) return EAI_MEMORY;
+  const rdma_addrinfo& given = hints != nullptr ? *hints : kNone;
+  if ((given.ai_flags & ~kKnownFlags) != 0) return EAI_BADFLAGS;
+  info->ai_flags = given.ai_flags;
+  if (const int error = SetTypes(given, info.get())) return error;
+  if (node != nullptr || service != nullptr) {
+    if (const int error = ResolveNames(node, service, given, info.get())) {
+      return error;
+    }
+  }
+  if (const int error = TakeHints(given, info.get())) return error;
+  *out = std::move(info);
+  return 0;
+}
+
+UniqueAddrinfo CopyAddrinfo(const rdma_addrinfo& from) {
+  UniqueAddrinfo to(
+      static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
+  if (to == nullptr) return nullptr;
+  to->ai_flags = from.ai_flags;
+  to->ai_family = from.ai_family;
+  to->ai_qp_type = from.ai_qp_type;
+  to->ai_port_space = from.ai_port_space;
+  const bool copied =
+      CopyAddress(from.ai_src_addr, from.ai_src_len, &to->ai_src_addr,
+                  &to->ai_src_len) &&
+      CopyAddress(from.ai_dst_addr, from.ai_dst_len, &to->ai_dst_addr,
+                  &to->ai_dst_len) &&
+      CopyString(from.ai_src_canonname, &to->ai_src_canonname) &&
+      CopyString(from.ai_dst_canonname, &to->ai_dst_canonname) &&
+      CopySized(from.ai_route, from.ai_route_len, &to->ai_route,
+                &to->ai_route_len) &&
+      CopySized(from.ai_connect, from.ai_connect_len, &to->ai_connect,
+                &to->ai_connect_len);
+  return copied ? std::move(to) : nullptr;
+}
+
+// Paths are found by rdma_resolve_route: there is no ai_route but that of the
+// hints, and no ai_connect.
 CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
                                const rdma_addrinfo* hints,
                                rdma_addrinfo** out) {
@@ -113,14 +194,9 @@ CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
       (node == nullptr && service == nullptr && hints == nullptr)) {
     return Return(EINVAL);
   }
-  auto* info =
-      static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
-  if (info == nullptr) return EAI_MEMORY;
-  if (const int error = Fill(node, service, hints, info)) {
-    rdma_freeaddrinfo(info);
-    return error;
-  }
-  *out = info;
+  UniqueAddrinfo info;
+  if (const int error = FindAddrinfo(node, service, hints, &info)) return error;
+  *out = info.release();
   return 0;
 }
 

@@ -42,7 +42,15 @@ uint32_t QpnOf(const Id& id, const rdma_conn_param& param) {
 }
 
 bool HasSrq(const Id& id, const rdma_conn_param& param) {
+  // XRC has nothing else.
+  if (id.qp_type() == IBV_QPT_XRC_RECV) return true;
   return id.part.qp != nullptr ? id.part.qp->srq != nullptr : param.srq != 0;
+}
+
+// What the application says of a queue pair of its own (rdma_set_local_ece).
+// Those that we make have nothing to agree upon.
+ibv_ece EceOf(const Id& id) {
+  return id.part.qp != nullptr ? ibv_ece{} : id.local_ece;
 }
 
 // RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH: as many as the device can.
@@ -73,9 +81,13 @@ wire::CmReq RequestOf(const Id& id, const rdma_conn_param& param) {
   req.responder_resources = a.responder_resources;
   req.initiator_depth = a.initiator_depth;
   req.remote_cm_response_timeout = kResponseTimeout;
-  if (id.part.qp != nullptr && id.part.qp->qp_type == IBV_QPT_UC) {
+  if (id.qp_type() == IBV_QPT_UC) {
     req.service = wire::CmService::kUc;
+  } else if (id.qp_type() == IBV_QPT_XRC_SEND) {
+    req.service = wire::CmService::kExtended;
+    req.extended_transport = wire::kCmExtendedXrc;
   }
+  req.vendor_id = EceOf(id).vendor_id;
   req.end_to_end_flow_control = param.flow_control != 0;
   req.starting_psn = a.local_psn;
   req.local_cm_response_timeout = kResponseTimeout;
@@ -119,6 +131,7 @@ int Connect(Id& id, const rdma_conn_param* given) {
     options.remote = id.destination.address;
     options.packet_life_time = id.path.packet_life_time;
     options.req = RequestOf(id, param);
+    options.ece_options = EceOf(id).options;
     if (!FillRequestData(id, param, options.req.private_data)) return EINVAL;
     id.state = IdState::kConnecting;
   }
@@ -169,6 +182,7 @@ int Listen(Id& id, int backlog) {
 // `param`: what the application gives, or what the peer has asked for.
 int AcceptWith(Id& id, const rdma_conn_param& param) {
   wire::CmRep rep;
+  ibv_ece ece;
   if (!FillAnswerData(param.private_data, param.private_data_len,
                       rep.private_data)) {
     return EINVAL;
@@ -179,7 +193,9 @@ int AcceptWith(Id& id, const rdma_conn_param& param) {
     rep.responder_resources = id.attributes.responder_resources;
     rep.initiator_depth = id.attributes.initiator_depth;
     rep.starting_psn = id.attributes.local_psn;
+    ece = EceOf(id);
   }
+  rep.vendor_id = ece.vendor_id;
   rep.local_qpn = QpnOf(id, param);
   rep.end_to_end_flow_control = param.flow_control != 0;
   rep.rnr_retry_count = std::min(param.rnr_retry_count, kMostRetries);
@@ -194,7 +210,7 @@ int AcceptWith(Id& id, const rdma_conn_param& param) {
     std::lock_guard<std::mutex> lock(id.mutex);
     id.state = IdState::kAccepted;
   }
-  return id.service->Accept(id.connection, rep);
+  return id.service->Accept(id.connection, rep, ece.options);
 }
 
 int Accept(Id& id, const rdma_conn_param* given) {
@@ -204,14 +220,17 @@ int Accept(Id& id, const rdma_conn_param* given) {
     if (id.state != IdState::kRequested) return EINVAL;
     param = id.requested;
   }
-  if (given != nullptr) {
-    param = *given;
-  } else {
-    const ReadLimits limits = LimitsOf(id);
-    param.responder_resources =
-        std::min(param.responder_resources, limits.responder_resources);
-    param.initiator_depth =
-        std::min(param.initiator_depth, limits.initiator_depth);
+  const ReadLimits limits = LimitsOf(id);
+  const uint8_t responder_resources =
+      std::min(param.responder_resources, limits.responder_resources);
+  const uint8_t initiator_depth =
+      std::min(param.initiator_depth, limits.initiator_depth);
+  if (given != nullptr) param = *given;
+  if (given == nullptr || param.responder_resources == RDMA_MAX_RESP_RES) {
+    param.responder_resources = responder_resources;
+  }
+  if (given == nullptr || param.initiator_depth == RDMA_MAX_INIT_DEPTH) {
+    param.initiator_depth = initiator_depth;
   }
   const int error = AcceptWith(id, param);
   if (error != 0) MakeFailed(id);
@@ -241,12 +260,20 @@ int Establish(Id& id) {
   return 0;
 }
 
-int Disconnect(Id& id) {
+// `*waits`: an event will come, or is there.
+int Disconnect(Id& id, bool* waits) {
   if (id.connection == 0 || id.is_datagram()) return EINVAL;
   MakeFailed(id);
   const int error = id.service->Disconnect(id.connection, {});
-  // Nothing is left to release: that is what the application wants.
-  return error == EINVAL || error == ENOENT ? 0 : error;
+  if (error != EINVAL && error != ENOENT) {
+    *waits = error == 0;
+    return error;
+  }
+  // Nothing is left to release: that is what the application wants. What it
+  // has heard already does not come again.
+  std::lock_guard<std::mutex> lock(id.mutex);
+  *waits = id.channel->Has(&id);
+  return 0;
 }
 
 int Notify(Id& id, ibv_event_type event) {
@@ -282,6 +309,8 @@ void BeforeReport(Event& event) {
     FinishConnecting(id, event);
   } else if (event.part.event == RDMA_CM_EVENT_REJECTED) {
     MakeFailed(id);
+  } else if (event.part.event == RDMA_CM_EVENT_MULTICAST_JOIN) {
+    FinishJoining(id, event);
   }
 }
 
@@ -328,8 +357,10 @@ CM_EXPORT int rdma_establish(rdma_cm_id* pointer) {
 }
 
 CM_EXPORT int rdma_disconnect(rdma_cm_id* pointer) {
-  const int result = IdCall(pointer, [](Id& id) { return Disconnect(id); });
-  return result != 0 ? result : Complete(pointer);
+  bool waits = false;
+  const int result =
+      IdCall(pointer, [&](Id& id) { return Disconnect(id, &waits); });
+  return result != 0 || !waits ? result : Complete(pointer);
 }
 
 CM_EXPORT int rdma_notify(rdma_cm_id* pointer, ibv_event_type event) {

@@ -77,10 +77,12 @@ std::shared_ptr<Id> Id::NewRequest(const cm::Event& event,
   id->options = options;
   id->connection = event.id;
   id->state = IdState::kRequested;
-  SetSource(*id, EndpointAddress::Of(local, wanted->port), *device);
-  SetDestination(*id, EndpointAddress::Of(
-                          rxe_user::OnInterface(event.remote, local.scope_id),
-                          header.source_port));
+  EndpointAddress here = EndpointAddress::Of(local, wanted->port);
+  EndpointAddress there = EndpointAddress::Of(
+      rxe_user::OnInterface(event.remote, local.scope_id), header.source_port);
+  if (source.family == AF_IB) here.family = there.family = AF_IB;
+  SetSource(*id, here, *device);
+  SetDestination(*id, there);
   return id;
 }
 
@@ -98,7 +100,11 @@ void Id::OnRequest(const cm::Event& event) {
     header = wire::ParseRdmaCmHeader(req.private_data);
   }
   std::shared_ptr<Id> request;
-  if (header.has_value() && datagram == is_datagram() && !destroyed) {
+  const bool fits =
+      datagram ? is_datagram()
+               : !is_datagram() &&
+                     cm::IsXrc(req) == (part.qp_type == IBV_QPT_XRC_RECV);
+  if (header.has_value() && fits && !destroyed) {
     request =
         NewRequest(event, *header, datagram ? sidr.service_id : req.service_id);
   }
@@ -130,7 +136,9 @@ void Id::OnRequest(const cm::Event& event) {
 void Id::OnReply(const cm::Event& event) {
   const wire::CmView mad = ViewOf(event);
   const wire::CmRep rep = mad.rep();
-  attributes.remote_qpn = rep.local_qpn;
+  // An XRC target stands where EE contexts do.
+  attributes.remote_qpn =
+      part.qp_type == IBV_QPT_XRC_SEND ? rep.local_eecn : rep.local_qpn;
   attributes.remote_psn = rep.starting_psn;
   attributes.responder_resources = rep.initiator_depth;
   attributes.initiator_depth = rep.responder_resources;
@@ -146,7 +154,7 @@ void Id::OnReply(const cm::Event& event) {
   param.flow_control = rep.end_to_end_flow_control;
   param.rnr_retry_count = rep.rnr_retry_count;
   param.srq = rep.srq;
-  param.qp_num = rep.local_qpn;
+  param.qp_num = attributes.remote_qpn;
   out->SetConnData(rep.private_data);
   Push(std::move(out));
 }
@@ -163,6 +171,9 @@ void Id::OnRejected(const cm::Event& event) {
 void Id::OnServiceReply(const cm::Event& event) {
   const wire::CmSidrRep rep = ViewOf(event).sidr_rep();
   const bool found = rep.status == wire::CmSidrStatus::kOk;
+  remote_ece = {.vendor_id = rep.vendor_id,
+                .options = ViewOf(event).header().attribute_modifier,
+                .comp_mask = 0};
   state = found ? IdState::kConnected : IdState::kFailed;
   std::unique_ptr<Event> out =
       NewEvent(found ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,

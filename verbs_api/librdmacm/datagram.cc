@@ -18,12 +18,15 @@ int Answer(Id& id, wire::CmSidrRep rep, const void* private_data,
   const IdState after = rep.status == wire::CmSidrStatus::kOk
                             ? IdState::kConnected
                             : IdState::kFailed;
+  ibv_ece ece = {};
   {
     std::lock_guard<std::mutex> lock(id.mutex);
     if (id.state != IdState::kRequested) return EINVAL;
     id.state = after;
+    if (id.part.qp == nullptr) ece = id.local_ece;
   }
-  return id.service->AnswerService(id.connection, rep);
+  rep.vendor_id = ece.vendor_id;
+  return id.service->AnswerService(id.connection, rep, ece.options);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // rdma_get_devices(3), and which device an address is of.
 #include "verbs_api/librdmacm/devices.h"
 
+#include <fcntl.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ namespace {
 struct Opened {
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;
+  ibv_xrcd* xrcd = nullptr;
 };
 
 // Never destroyed: threads may still be there when the process ends.
@@ -61,9 +63,18 @@ std::vector<ibv_context*> Open(Devices& devices) {
   return out;
 }
 
+// Null, with errno, if it is none of them. `devices.mutex` is held.
+Opened* Find(Devices& devices, const ibv_context* verbs) {
+  for (auto& [device, opened] : devices.opened) {
+    if (opened.verbs == verbs) return &opened;
+  }
+  errno = EINVAL;
+  return nullptr;
+}
+
 // Absent if `verbs` has it not.
-std::optional<uint8_t> GidIndex(ibv_context* verbs,
-                                const rxe_user::LocalAddress& local) {
+std::optional<DeviceAddress> FindOn(ibv_context* verbs,
+                                    const rxe_user::LocalAddress& local) {
   ibv_port_attr port;
   if (verbs == nullptr || ibv_query_port(verbs, kPort, &port) != 0) {
     return std::nullopt;
@@ -76,7 +87,9 @@ std::optional<uint8_t> GidIndex(ibv_context* verbs,
     if (entry.port_num == kPort && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
         wire::IpAddress::FromGid(entry.gid.raw) == local.address &&
         (local.scope_id == 0 || entry.ndev_ifindex == local.scope_id)) {
-      return static_cast<uint8_t>(entry.gid_index);
+      return DeviceAddress{.verbs = verbs,
+                           .gid_index = static_cast<uint8_t>(entry.gid_index),
+                           .interface = entry.ndev_ifindex};
     }
   }
   return std::nullopt;
@@ -96,14 +109,10 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   ForgetInherited(devices);
   // Most often it is one that is open already.
   for (const auto& [device, opened] : devices.opened) {
-    if (const auto index = GidIndex(opened.verbs, local)) {
-      return DeviceAddress{.verbs = opened.verbs, .gid_index = *index};
-    }
+    if (const auto found = FindOn(opened.verbs, local)) return found;
   }
   for (ibv_context* verbs : Open(devices)) {
-    if (const auto index = GidIndex(verbs, local)) {
-      return DeviceAddress{.verbs = verbs, .gid_index = *index};
-    }
+    if (const auto found = FindOn(verbs, local)) return found;
   }
   return std::nullopt;
 }
@@ -111,13 +120,26 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
 ibv_pd* DefaultPd(ibv_context* verbs) {
   Devices& devices = All();
   std::lock_guard<std::mutex> lock(devices.mutex);
-  for (auto& [device, opened] : devices.opened) {
-    if (opened.verbs != verbs) continue;
-    if (opened.pd == nullptr) opened.pd = ibv_alloc_pd(verbs);
-    return opened.pd;
+  Opened* const opened = Find(devices, verbs);
+  if (opened == nullptr) return nullptr;
+  if (opened->pd == nullptr) opened->pd = ibv_alloc_pd(verbs);
+  return opened->pd;
+}
+
+ibv_xrcd* DefaultXrcd(ibv_context* verbs) {
+  Devices& devices = All();
+  std::lock_guard<std::mutex> lock(devices.mutex);
+  Opened* const opened = Find(devices, verbs);
+  if (opened == nullptr) return nullptr;
+  if (opened->xrcd == nullptr) {
+    // Of no file: this process's alone.
+    ibv_xrcd_init_attr attr = {};
+    attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    attr.fd = -1;
+    attr.oflags = O_CREAT;
+    opened->xrcd = ibv_open_xrcd(verbs, &attr);
   }
-  errno = EINVAL;
-  return nullptr;
+  return opened->xrcd;
 }
 
 CM_EXPORT ibv_context** rdma_get_devices(int* num_devices) {

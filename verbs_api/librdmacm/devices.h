@@ -19,6 +19,7 @@ inline constexpr uint8_t kPort = 1;  // each device has this one
 struct DeviceAddress {
   ibv_context* verbs = nullptr;
   uint8_t gid_index = 0;
+  uint32_t interface = 0;  // index of its network interface
 };
 
 // Every device that there is now, opened. Empty, with errno, if there is none.
@@ -30,6 +31,8 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local);
 // The protection domain of ids whose application has given none. One for a
 // device. Null, with errno, if it cannot be had.
 ibv_pd* DefaultPd(ibv_context* verbs);
+// The same for XRC domains.
+ibv_xrcd* DefaultXrcd(ibv_context* verbs);
 
 }  // namespace librdmacm
 

@@ -36,10 +36,15 @@ int PreparePassive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
 int PrepareActive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
                   ibv_qp_init_attr* attr) {
   if (rdma_resolve_addr(pointer, info.ai_src_addr, info.ai_dst_addr,
-                        kResolveTimeoutMs) != 0 ||
-      rdma_resolve_route(pointer, kResolveTimeoutMs) != 0) {
+                        kResolveTimeoutMs) != 0) {
     return errno;
   }
+  const int routed =
+      info.ai_route_len != 0
+          ? rdma_set_option(pointer, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH,
+                            info.ai_route, info.ai_route_len)
+          : rdma_resolve_route(pointer, kResolveTimeoutMs);
+  if (routed != 0) return errno;
   if (attr != nullptr) {
     attr->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
     if (rdma_create_qp(pointer, pd, attr) != 0) return errno;

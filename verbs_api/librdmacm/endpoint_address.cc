@@ -1,16 +1,53 @@
 #include "verbs_api/librdmacm/endpoint_address.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <netinet/in.h>
+#include <rdma/rdma_cma.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "wire/rdma_cm.h"
+
 namespace librdmacm {
 namespace {
 
-// Of InfiniBand addresses (AF_IB of newer kernels), which RoCE does not need.
-constexpr sa_family_t kAfIb = 27;
+constexpr uint16_t kDefaultPkey = 0xffff;
+
+// Which port a service ID names; the mask says which parts of it count.
+int FromServiceId(uint64_t service_id, uint64_t mask, EndpointAddress* to) {
+  service_id &= mask;
+  if ((mask & RDMA_IB_IP_PORT_MASK) != 0) {
+    to->port = static_cast<uint16_t>(service_id);
+  }
+  if (service_id >> 16 == 0) return 0;
+  const std::optional<wire::RdmaService> service =
+      wire::ParseRdmaServiceId(service_id);
+  if (!service.has_value()) return EINVAL;
+  to->port_space = service->port_space;
+  return 0;
+}
+
+int FromIb(const sockaddr_ib& in, EndpointAddress* to) {
+  *to = {.family = AF_IB,
+         .address = wire::IpAddress::FromGid(in.sib_addr.sib_raw),
+         .scope_id = static_cast<uint32_t>(in.sib_scope_id)};
+  return FromServiceId(be64toh(in.sib_sid), be64toh(in.sib_sid_mask), to);
+}
+
+sockaddr_ib ToIb(const EndpointAddress& from) {
+  sockaddr_ib in = {};
+  in.sib_family = AF_IB;
+  in.sib_pkey = htons(kDefaultPkey);
+  std::memcpy(in.sib_addr.sib_raw, from.address.bytes.data(), 16);
+  if (from.port_space != 0 || from.port != 0) {
+    in.sib_sid = htobe64(wire::RdmaServiceId(from.port_space, from.port));
+    in.sib_sid_mask = htobe64(RDMA_IB_IP_PS_MASK | RDMA_IB_IP_PORT_MASK);
+  }
+  in.sib_scope_id = from.scope_id;
+  return in;
+}
 
 }  // namespace
 
@@ -26,6 +63,12 @@ EndpointAddress EndpointAddress::Of(const rxe_user::LocalAddress& local,
 
 rxe_user::LocalAddress EndpointAddress::local() const {
   return rxe_user::OnInterface(address, scope_id);
+}
+
+EndpointAddress EndpointAddress::OfIp() const {
+  EndpointAddress out = *this;
+  if (family == AF_IB) out.family = address.is_v4() ? AF_INET : AF_INET6;
+  return out;
 }
 
 int FromSockaddr(const sockaddr* from, EndpointAddress* to) {
@@ -48,8 +91,11 @@ int FromSockaddr(const sockaddr* from, EndpointAddress* to) {
              .scope_id = in.sin6_scope_id};
       return 0;
     }
-    case kAfIb:
-      return EAFNOSUPPORT;
+    case AF_IB: {
+      sockaddr_ib in;
+      std::memcpy(&in, from, sizeof(in));
+      return FromIb(in, to);
+    }
     default:
       return EINVAL;
   }
@@ -70,12 +116,16 @@ void ToSockaddr(const EndpointAddress& from, sockaddr_storage* to) {
     in.sin6_scope_id = from.scope_id;
     std::memcpy(in.sin6_addr.s6_addr, from.address.bytes.data(), 16);
     std::memcpy(to, &in, sizeof(in));
+  } else if (from.family == AF_IB) {
+    const sockaddr_ib in = ToIb(from);
+    std::memcpy(to, &in, sizeof(in));
   }
 }
 
 socklen_t SockaddrLength(sa_family_t family) {
   if (family == AF_INET) return sizeof(sockaddr_in);
-  return family == AF_INET6 ? sizeof(sockaddr_in6) : 0;
+  if (family == AF_INET6) return sizeof(sockaddr_in6);
+  return family == AF_IB ? sizeof(sockaddr_ib) : 0;
 }
 
 }  // namespace librdmacm

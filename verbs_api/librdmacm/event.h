@@ -13,6 +13,7 @@
 namespace librdmacm {
 
 class Id;
+struct Membership;
 
 struct Event {
   rdma_cm_event part = {};  // what the application has
@@ -21,6 +22,8 @@ struct Event {
   std::shared_ptr<Id> owner;
   // Of a connection request: the new id.
   std::shared_ptr<Id> request;
+  // Of a join: what was joined.
+  std::shared_ptr<Membership> membership;
   std::array<uint8_t, 224> private_data;  // which `part` points to
 
   // Sets private data and the length that the application sees.

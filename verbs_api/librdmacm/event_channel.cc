@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <utility>
@@ -76,12 +77,25 @@ std::unique_ptr<Event> EventChannel::Take() {
   }
 }
 
+bool EventChannel::Has(const Id* owner) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(events_.begin(), events_.end(),
+                     [owner](const std::unique_ptr<Event>& event) {
+                       return event->owner.get() == owner;
+                     });
+}
+
 std::deque<std::unique_ptr<Event>> EventChannel::Withdraw(const Id* owner) {
+  return WithdrawIf(
+      [owner](const Event& event) { return event.owner.get() == owner; });
+}
+
+std::deque<std::unique_ptr<Event>> EventChannel::WithdrawIf(
+    const std::function<bool(const Event&)>& matches) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::deque<std::unique_ptr<Event>> withdrawn, others;
   for (std::unique_ptr<Event>& event : events_) {
-    (event->owner.get() == owner ? withdrawn : others)
-        .push_back(std::move(event));
+    (matches(*event) ? withdrawn : others).push_back(std::move(event));
   }
   events_ = std::move(others);
   if (fd_.valid()) {

@@ -5,6 +5,7 @@
 #include <rdma/rdma_cma.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -32,8 +33,13 @@ class EventChannel {
   // Counts it to those of its owner that are to be acknowledged. Null, with
   // errno: EAGAIN, EINTR, ...
   std::unique_ptr<Event> Take();
+  // Whether an event of `owner` waits.
+  bool Has(const Id* owner);
   // Takes the events of `owner` back.
   std::deque<std::unique_ptr<Event>> Withdraw(const Id* owner);
+  // Those that `matches` says.
+  std::deque<std::unique_ptr<Event>> WithdrawIf(
+      const std::function<bool(const Event&)>& matches);
   // Closes the descriptor. Returns what nobody has taken.
   std::deque<std::unique_ptr<Event>> Close();
 

@@ -31,6 +31,17 @@ std::optional<ibv_qp_type> QpTypeOf(rdma_port_space ps) {
   return std::nullopt;
 }
 
+// What it is to the ids of the interface's device.
+void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
+  const rdma_cm_event_type type = change == rxe_user::InterfaceChange::kGone
+                                      ? RDMA_CM_EVENT_DEVICE_REMOVAL
+                                      : RDMA_CM_EVENT_ADDR_CHANGE;
+  for (const std::shared_ptr<Id>& id : Ids().All()) {
+    std::lock_guard<std::mutex> lock(id->mutex);
+    if (id->interface == interface && !id->destroyed) id->Push(type);
+  }
+}
+
 void AcknowledgeOwn(rdma_cm_id* part) {
   if (part->event == nullptr) return;
   rdma_ack_cm_event(part->event);
@@ -47,6 +58,7 @@ std::shared_ptr<rxe_user::CmService> Service() {
   std::lock_guard<std::mutex> lock(mutex);
   if (owner != getpid()) {
     kept = new auto(rxe_user::CmService::Get());
+    (*kept)->WatchLinks(&OnLinkChange);
     owner = getpid();
   }
   return *kept;

@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "rxe_user/cm/cm_service.h"
+#include "verbs_api/librdmacm/addrinfo.h"
 #include "verbs_api/librdmacm/endpoint_address.h"
 #include "verbs_api/librdmacm/event.h"
 #include "verbs_api/librdmacm/event_channel.h"
+#include "verbs_api/librdmacm/multicast.h"
 #include "wire/rdma_cm.h"
 
 namespace librdmacm {
@@ -99,11 +101,17 @@ class Id final : public rxe_user::CmEventHandler,
     Push(NewEvent(type, status));
   }
   bool is_datagram() const { return part.qp_type == IBV_QPT_UD; }
+  // Of its queue pair, or of the one that the application is to make.
+  ibv_qp_type qp_type() const {
+    return part.qp != nullptr ? part.qp->qp_type : part.qp_type;
+  }
   uint8_t port_space() const { return static_cast<uint8_t>(part.ps); }
 
   rdma_cm_id part = {};  // what the application has
 
   std::mutex calls;
+  // The groups that it has joined. Under `calls`.
+  std::vector<std::shared_ptr<Membership>> memberships;
 
   std::mutex mutex;
   IdState state = IdState::kIdle;
@@ -115,14 +123,19 @@ class Id final : public rxe_user::CmEventHandler,
   transport::cm::CmId connection = 0;    // 0: none
   EndpointAddress source;                // of family AF_UNSPEC until bound
   EndpointAddress destination;
+  uint32_t interface = 0;  // of its device; 0: bound to none
   IdOptions options;
   EndpointOptions endpoint;
   ConnectionAttributes attributes;
   rdma_conn_param requested = {};  // passive: what the peer has asked for
+  ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
   ibv_sa_path_rec path = {};
+  bool resolving = false;   // rdma_resolve_addrinfo is under way
+  UniqueAddrinfo addrinfo;  // what it has found
   bool owns_send_cq = false;
   bool owns_recv_cq = false;
+  bool srq_has_recv_cq = false;  // an XRC SRQ receives into it
 
  private:
   // OnCmEvent, by kinds. `mutex` is held.

@@ -1,8 +1,10 @@
-// rdma_set_option(3), and enhanced connection establishment, which no device of
-// ours has: rdma_set_local_ece(3), rdma_get_remote_ece(3).
+// rdma_set_option(3), and enhanced connection establishment:
+// rdma_set_local_ece(3), rdma_get_remote_ece(3). No device of ours has anything
+// to agree upon; what an application says of its own queue pairs is carried.
 #include <cerrno>
 #include <cstring>
 
+#include "verbs_api/librdmacm/address.h"
 #include "verbs_api/librdmacm/id.h"
 
 namespace librdmacm {
@@ -49,29 +51,38 @@ int SetIdOption(Id& id, int name, const void* value, size_t length) {
 
 CM_EXPORT int rdma_set_option(rdma_cm_id* pointer, int level, int name,
                               void* value, size_t length) {
-  return IdCall(pointer, [&](Id& id) -> int {
+  const int result = IdCall(pointer, [&](Id& id) -> int {
     switch (level) {
       case RDMA_OPTION_ID:
         return SetIdOption(id, name, value, length);
       case RDMA_OPTION_IB:
-        // Paths are found by the host's routes alone.
-        return name == RDMA_OPTION_IB_PATH ? EOPNOTSUPP : ENOSYS;
+        return name == RDMA_OPTION_IB_PATH ? TakePath(id, value, length)
+                                           : ENOSYS;
       default:
         return ENOSYS;
     }
   });
+  // A path comes with an event.
+  return result != 0 || level != RDMA_OPTION_IB ? result : Complete(pointer);
 }
 
 CM_EXPORT int rdma_set_local_ece(rdma_cm_id* pointer, ibv_ece* ece) {
-  return IdCall(pointer, [&](Id&) -> int {
+  return IdCall(pointer, [&](Id& id) -> int {
+    constexpr uint32_t kMostVendors = 1u << 24;
     if (ece == nullptr || ece->comp_mask != 0) return EINVAL;
-    return ece->vendor_id == 0 && ece->options == 0 ? 0 : EOPNOTSUPP;
+    if (ece->vendor_id == 0 || ece->vendor_id >= kMostVendors) return EINVAL;
+    // That is for queue pairs that are the application's own.
+    if (id.part.qp != nullptr) return EINVAL;
+    std::lock_guard<std::mutex> lock(id.mutex);
+    id.local_ece = *ece;
+    return 0;
   });
 }
 
 CM_EXPORT int rdma_get_remote_ece(rdma_cm_id* pointer, ibv_ece* ece) {
   return IdCall(pointer, [&](Id& id) -> int {
-    if (ece == nullptr) return EINVAL;
+    if (ece == nullptr || ece->comp_mask != 0) return EINVAL;
+    if (id.part.qp != nullptr) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);
     *ece = id.remote_ece;
     return 0;

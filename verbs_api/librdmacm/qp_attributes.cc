@@ -12,9 +12,11 @@ namespace {
 // Of the broadcast group that port space IPOIB has its Q_Key from.
 constexpr uint32_t kIpoibQkey = 0x0b1b;
 
-bool IsReliable(const Id& id) {
-  return id.part.qp == nullptr || id.part.qp->qp_type != IBV_QPT_UC;
-}
+bool IsReliable(const Id& id) { return id.qp_type() != IBV_QPT_UC; }
+
+// Of an XRC connection one end sends requests and the other answers them.
+bool Requests(const Id& id) { return id.qp_type() != IBV_QPT_XRC_RECV; }
+bool Responds(const Id& id) { return id.qp_type() != IBV_QPT_XRC_SEND; }
 
 void InitAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
   *mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
@@ -42,7 +44,7 @@ void RtrAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
   attr->path_mtu = id.attributes.path_mtu;
   attr->dest_qp_num = id.attributes.remote_qpn;
   attr->rq_psn = id.attributes.local_psn;
-  if (!IsReliable(id)) return;
+  if (!IsReliable(id) || !Responds(id)) return;
   *mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   attr->max_dest_rd_atomic = id.attributes.responder_resources;
   attr->min_rnr_timer = 0;  // 655 ms: rdma_connect(3)
@@ -52,9 +54,10 @@ void RtsAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
   *mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
   attr->sq_psn = id.is_datagram() ? 0 : id.attributes.remote_psn;
   if (id.is_datagram() || !IsReliable(id)) return;
-  *mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-           IBV_QP_MAX_QP_RD_ATOMIC;
+  *mask |= IBV_QP_TIMEOUT;
   attr->timeout = id.options.ack_timeout.value_or(id.attributes.ack_timeout);
+  if (!Requests(id)) return;
+  *mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   attr->retry_cnt = id.attributes.retry_count;
   attr->rnr_retry = id.attributes.rnr_retry_count;
   attr->max_rd_atomic = id.attributes.initiator_depth;

@@ -34,15 +34,35 @@ void DestroyCq(ibv_comp_channel** channel, ibv_cq** cq) {
   *channel = nullptr;
 }
 
-void DestroyCqs(Id& id) {
+void DestroySendCq(Id& id) {
   if (id.owns_send_cq) DestroyCq(&id.part.send_cq_channel, &id.part.send_cq);
-  if (id.owns_recv_cq) DestroyCq(&id.part.recv_cq_channel, &id.part.recv_cq);
-  id.owns_send_cq = id.owns_recv_cq = false;
+  id.owns_send_cq = false;
 }
 
-// Those that `*attr` and the id do not have yet.
+void DestroyRecvCq(Id& id) {
+  if (id.owns_recv_cq) DestroyCq(&id.part.recv_cq_channel, &id.part.recv_cq);
+  id.owns_recv_cq = false;
+}
+
+// Those of the queue pair.
+void DestroyCqs(Id& id) {
+  DestroySendCq(id);
+  if (!id.srq_has_recv_cq) DestroyRecvCq(id);
+}
+
+int CreateRecvCq(Id& id, uint32_t entries) {
+  const int error =
+      CreateCq(id, entries, &id.part.recv_cq_channel, &id.part.recv_cq);
+  if (error == 0) id.owns_recv_cq = true;
+  return error;
+}
+
+// Those that `*attr` and the id do not have yet. Of XRC queue pairs one sends,
+// the other has nothing to do with completions: its SRQs do.
 int CreateCqs(Id& id, ibv_qp_init_attr_ex* attr) {
-  if (attr->send_cq == nullptr && id.part.send_cq == nullptr) {
+  const bool sends = attr->qp_type != IBV_QPT_XRC_RECV;
+  const bool receives = sends && attr->qp_type != IBV_QPT_XRC_SEND;
+  if (sends && attr->send_cq == nullptr && id.part.send_cq == nullptr) {
     if (const int error =
             CreateCq(id, attr->cap.max_send_wr, &id.part.send_cq_channel,
                      &id.part.send_cq)) {
@@ -50,13 +70,8 @@ int CreateCqs(Id& id, ibv_qp_init_attr_ex* attr) {
     }
     id.owns_send_cq = true;
   }
-  if (attr->recv_cq == nullptr && id.part.recv_cq == nullptr) {
-    if (const int error =
-            CreateCq(id, attr->cap.max_recv_wr, &id.part.recv_cq_channel,
-                     &id.part.recv_cq)) {
-      return error;
-    }
-    id.owns_recv_cq = true;
+  if (receives && attr->recv_cq == nullptr && id.part.recv_cq == nullptr) {
+    if (const int error = CreateRecvCq(id, attr->cap.max_recv_wr)) return error;
   }
   if (attr->send_cq == nullptr) attr->send_cq = id.part.send_cq;
   if (attr->recv_cq == nullptr) attr->recv_cq = id.part.recv_cq;
@@ -91,6 +106,28 @@ int ChoosePd(Id& id, ibv_pd* wanted, ibv_pd** pd) {
   return *pd != nullptr ? 0 : errno;
 }
 
+int ChooseXrcd(Id& id, ibv_qp_init_attr_ex* attr) {
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
+  attr->comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+  if (attr->xrcd == nullptr) attr->xrcd = DefaultXrcd(id.part.verbs);
+  return attr->xrcd != nullptr ? 0 : errno;
+}
+
+// Domain and completion queue of an XRC SRQ, as far as the application has
+// given none.
+int CompleteXrcSrq(Id& id, ibv_srq_init_attr_ex* attr) {
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
+  if (attr->xrcd == nullptr) attr->xrcd = DefaultXrcd(id.part.verbs);
+  if (attr->xrcd == nullptr) return errno;
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0) attr->cq = nullptr;
+  if (attr->cq == nullptr && id.part.recv_cq == nullptr) {
+    if (const int error = CreateRecvCq(id, attr->attr.max_wr)) return error;
+  }
+  if (attr->cq == nullptr) attr->cq = id.part.recv_cq;
+  attr->comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  return 0;
+}
+
 int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
   if (attr == nullptr || id.part.qp != nullptr) return EINVAL;
   const bool has_pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0;
@@ -104,7 +141,11 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
     DestroyCqs(id);
     return error;
   }
-  if (attr->srq == nullptr) attr->srq = id.part.srq;
+  if (attr->qp_type == IBV_QPT_XRC_RECV) {
+    if (const int error = ChooseXrcd(id, attr)) return error;
+  } else if (attr->srq == nullptr) {
+    attr->srq = id.part.srq;
+  }
   // What is asked for is the least. Other devices have room for inline data
   // where the SGEs of a request would stand, and programs that ask for none
   // (rdma_xclient) send some.
@@ -136,8 +177,17 @@ int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
   }
   attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
   attr->pd = pd;
-  ibv_srq* const srq = ibv_create_srq_ex(id.part.verbs, attr);
-  if (srq == nullptr) return errno;
+  const bool is_xrc = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
+                      attr->srq_type == IBV_SRQT_XRC;
+  int error = is_xrc ? CompleteXrcSrq(id, attr) : 0;
+  ibv_srq* const srq =
+      error == 0 ? ibv_create_srq_ex(id.part.verbs, attr) : nullptr;
+  if (srq == nullptr) {
+    if (error == 0) error = errno;
+    if (id.part.qp == nullptr) DestroyRecvCq(id);
+    return error;
+  }
+  id.srq_has_recv_cq = is_xrc && attr->cq == id.part.recv_cq;
   id.part.pd = pd;
   id.part.srq = srq;
   return 0;
@@ -174,6 +224,7 @@ CM_EXPORT int rdma_create_qp_ex(rdma_cm_id* pointer,
 CM_EXPORT void rdma_destroy_qp(rdma_cm_id* pointer) {
   IdCall(pointer, [](Id& id) -> int {
     if (id.part.qp == nullptr) return EINVAL;
+    DetachAll(id);
     ibv_destroy_qp(id.part.qp);
     id.part.qp = nullptr;
     DestroyCqs(id);
@@ -194,7 +245,8 @@ CM_EXPORT int rdma_create_srq(rdma_cm_id* pointer, ibv_pd* pd,
     extended.srq_context = attr->srq_context;
     extended.attr = attr->attr;
     extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-    extended.srq_type = IBV_SRQT_BASIC;
+    extended.srq_type =
+        id.part.qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
     extended.pd = pd;
     const int error = CreateSrqEx(id, &extended);
     if (error == 0) attr->attr = extended.attr;
@@ -207,6 +259,10 @@ CM_EXPORT void rdma_destroy_srq(rdma_cm_id* pointer) {
     if (id.part.srq == nullptr) return EINVAL;
     ibv_destroy_srq(id.part.srq);
     id.part.srq = nullptr;
+    if (id.srq_has_recv_cq) {
+      id.srq_has_recv_cq = false;
+      DestroyRecvCq(id);
+    }
     return 0;
   });
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "rxe_user/base/fork_guard.h"
 
@@ -24,6 +25,12 @@ class Registry {
     std::lock_guard<rxe_user::ForkSafeMutex> lock(mutex_);
     const auto found = objects_.find(part);
     return found != objects_.end() ? found->second : nullptr;
+  }
+  std::vector<std::shared_ptr<Object>> All() {
+    std::lock_guard<rxe_user::ForkSafeMutex> lock(mutex_);
+    std::vector<std::shared_ptr<Object>> all;
+    for (const auto& [part, object] : objects_) all.push_back(object);
+    return all;
   }
   // Null if it is not there: one of those who remove it gets it.
   std::shared_ptr<Object> Remove(const Part* part) {

@@ -1,5 +1,5 @@
 // rdma_resolve_route(3): on Ethernet a path is what the local port is, and what
-// the id's options ask for. Nobody is asked.
+// the id's options ask for, or what the application says. Nobody is asked.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -24,7 +24,57 @@ ibv_mtu ActiveMtu(ibv_context* verbs) {
                                                   : IBV_MTU_1024;
 }
 
+// Of the packed fields of a path record: the value without its selector.
+constexpr uint8_t kValueBits = 0x3f;
+
+bool IsWhole(const ibv_path_data& data) {
+  constexpr uint32_t kWhole =
+      IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL;
+  return (data.flags & kWhole) == kWhole;
+}
+
+// `id.mutex` is held.
+int UsePath(Id& id, const ibv_path_record& path) {
+  if (id.state != IdState::kAddrResolved) return EINVAL;
+  const rdma_ib_addr& gids = id.part.route.addr.addr.ibaddr;
+  if (std::memcmp(path.dgid.raw, gids.dgid.raw, sizeof(path.dgid.raw)) != 0) {
+    return EINVAL;
+  }
+  const auto mtu = static_cast<ibv_mtu>(path.mtu & kValueBits);
+  if (mtu < IBV_MTU_256 || mtu > ActiveMtu(id.part.verbs)) return EINVAL;
+  const uint32_t flow = ntohl(path.flowlabel_hoplimit);
+  ConnectionAttributes& a = id.attributes;
+  a.path_mtu = mtu;
+  a.flow_label = flow >> 8 & 0xfffff;
+  a.hop_limit = std::max<uint8_t>(flow & 0xff, 1);
+  a.traffic_class = path.tclass;
+  a.sl = ntohs(path.qosclass_sl) & 0xf;
+  const int lifetime = path.packetlifetime & kValueBits;
+  a.ack_timeout = id.options.ack_timeout.value_or(
+      static_cast<uint8_t>(std::min(lifetime + 1, 31)));
+  return 0;
+}
+
 }  // namespace
+
+// The first one that is for both ways and for connecting as well.
+int TakePath(Id& id, const void* value, size_t length) {
+  if (value == nullptr || length == 0 || length % sizeof(ibv_path_data) != 0) {
+    return EINVAL;
+  }
+  for (size_t at = 0; at < length; at += sizeof(ibv_path_data)) {
+    ibv_path_data data;
+    std::memcpy(&data, static_cast<const uint8_t*>(value) + at, sizeof(data));
+    if (!IsWhole(data)) continue;
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (const int error = UsePath(id, data.path)) return error;
+    ShowRoute(id);
+    id.state = IdState::kRouteResolved;
+    id.Push(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return 0;
+  }
+  return EINVAL;
+}
 
 void ShowRoute(Id& id) {
   ibv_sa_path_rec& path = id.path;

@@ -23,16 +23,28 @@ rxe_user::UniqueFd UdpSocket(sa_family_t family) {
   return rxe_user::UniqueFd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 }
 
-}  // namespace
+// A group of link-local scope that names no interface is looked for where the
+// routes have groups at all.
+bool NamesNoInterface(const EndpointAddress& group) {
+  constexpr uint8_t kLinkLocal = 2;
+  return group.address.is_multicast() && !group.address.is_v4() &&
+         group.scope_id == 0 && (group.address.bytes[1] & 0xf) <= kLinkLocal;
+}
+EndpointAddress OfGlobalScope(EndpointAddress group) {
+  constexpr uint8_t kGlobal = 0xe;
+  group.address.bytes[1] |= kGlobal;
+  return group;
+}
 
-int FindSource(const EndpointAddress& destination,
-               const EndpointAddress& wanted, EndpointAddress* source) {
+int AskRoutes(const EndpointAddress& destination, const EndpointAddress& wanted,
+              EndpointAddress* source) {
   const rxe_user::UniqueFd fd = UdpSocket(destination.family);
   if (!fd.valid()) return errno;
   if (!wanted.is_wildcard()) {
     if (const int error = Bind(fd.get(), wanted)) return error;
   }
-  EndpointAddress there = destination;
+  EndpointAddress there =
+      NamesNoInterface(destination) ? OfGlobalScope(destination) : destination;
   // connect(2) wants some port; nothing is sent.
   if (there.port == 0) there.port = 1;
   sockaddr_storage storage;
@@ -54,9 +66,25 @@ int FindSource(const EndpointAddress& destination,
   return 0;
 }
 
+}  // namespace
+
+int FindSource(const EndpointAddress& destination,
+               const EndpointAddress& wanted, EndpointAddress* source) {
+  if (destination.address.is_multicast() && !wanted.is_wildcard()) {
+    // Where groups are is for the source address to say.
+    *source = wanted;
+    source->port = 0;
+    return 0;
+  }
+  const int error = AskRoutes(destination.OfIp(), wanted.OfIp(), source);
+  if (destination.family == AF_IB) source->family = AF_IB;
+  return error;
+}
+
 int CheckLocal(const EndpointAddress& address) {
-  const rxe_user::UniqueFd fd = UdpSocket(address.family);
-  return fd.valid() ? Bind(fd.get(), address) : errno;
+  const EndpointAddress ip = address.OfIp();
+  const rxe_user::UniqueFd fd = UdpSocket(ip.family);
+  return fd.valid() ? Bind(fd.get(), ip) : errno;
 }
 
 }  // namespace librdmacm

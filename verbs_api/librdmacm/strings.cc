@@ -2,6 +2,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "verbs_api/librdmacm/abi.h"
+#include "verbs_api/librdmacm/newer.h"
 
 namespace librdmacm {
 
@@ -28,6 +29,16 @@ CM_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
     NAME(RDMA_CM_EVENT_TIMEWAIT_EXIT);
   }
 #undef NAME
+  switch (static_cast<int>(event)) {
+    case kAddrinfoResolved:
+      return "RDMA_CM_EVENT_ADDRINFO_RESOLVED";
+    case kAddrinfoError:
+      return "RDMA_CM_EVENT_ADDRINFO_ERROR";
+    case kUserEvent:
+      return "RDMA_CM_EVENT_USER";
+    case kInternalEvent:
+      return "RDMA_CM_EVENT_INTERNAL";
+  }
   return "UNKNOWN EVENT";
 }
 

@@ -17,7 +17,7 @@
   X(ftw) X(ftw64) X(nftw) X(nftw64) X(chdir) X(getcwd) X(__getcwd_chk) \
   X(get_current_dir_name) X(getxattr) X(lgetxattr) X(listxattr) \
   X(llistxattr) X(read) X(__read_chk) X(pread) X(pread64) X(__pread_chk) \
-  X(__pread64_chk) X(name)
+  X(__pread64_chk)
 // clang-format on
 
 namespace view {

@@ -1,0 +1,19 @@
+// What `rxe-user stat` shows of a connection manager.
+#ifndef RXE_USER_CM_CM_REPORT_H_
+#define RXE_USER_CM_CM_REPORT_H_
+
+#include <cstddef>
+
+#include "rxe_user/observe/report_text.h"
+#include "transport/cm/types.h"
+
+namespace rxe_user {
+
+// The counters of messages have the names of the kernel's folders and files,
+// cm_tx_msgs/req being cm_tx_msgs_req. Those behind them are ours.
+ManagerReport ReportOf(size_t connections,
+                       const transport::cm::Counters& counters);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_CM_CM_REPORT_H_

@@ -1,0 +1,39 @@
+// What rtnetlink says of interfaces.
+#ifndef RXE_USER_CM_LINK_WATCH_H_
+#define RXE_USER_CM_LINK_WATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace rxe_user {
+
+enum class InterfaceChange : uint8_t {
+  kGone,     // the interface is no more
+  kAddress,  // it has another hardware address
+};
+
+// Remembers the hardware addresses of interfaces. No I/O but in ReadAll; one
+// thread at a time.
+class LinkWatch {
+ public:
+  struct News {
+    uint32_t interface = 0;
+    InterfaceChange change = InterfaceChange::kGone;
+
+    bool operator==(const News&) const = default;
+  };
+
+  // Learns those that there are, from the system.
+  void ReadAll();
+  // Of what one recvmsg brought: whole messages, of any kinds. Adds to `*news`.
+  void Read(std::span<const uint8_t> bytes, std::vector<News>* news);
+
+ private:
+  std::map<uint32_t, std::vector<uint8_t>> addresses_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_CM_LINK_WATCH_H_

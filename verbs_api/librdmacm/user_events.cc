@@ -1,0 +1,156 @@
+// rdma_resolve_addrinfo(3), rdma_query_addrinfo(3), rdma_write_cm_event(3).
+#include <netdb.h>
+#include <pthread.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "rxe_user/base/service_thread.h"
+#include "verbs_api/librdmacm/addrinfo.h"
+#include "verbs_api/librdmacm/id.h"
+#include "verbs_api/librdmacm/newer.h"
+
+namespace librdmacm {
+namespace {
+
+// One resolution under way, of a thread of its own: the host's resolver may
+// take its time.
+struct Resolution {
+  std::shared_ptr<Id> id;
+  std::optional<std::string> node;
+  std::optional<std::string> service;
+  UniqueAddrinfo hints;
+};
+
+std::optional<std::string> Kept(const char* text) {
+  if (text == nullptr) return std::nullopt;
+  return text;
+}
+const char* Given(const std::optional<std::string>& text) {
+  return text.has_value() ? text->c_str() : nullptr;
+}
+
+// Statuses of events are errno values, negative.
+int ErrnoOfEai(int error) {
+  switch (error) {
+    case EAI_SYSTEM:
+      return errno != 0 ? errno : EIO;
+    case EAI_MEMORY:
+      return ENOMEM;
+    case EAI_AGAIN:
+      return EAGAIN;
+    case EAI_FAIL:
+      return EIO;
+    case EAI_BADFLAGS:
+    case EAI_SOCKTYPE:
+      return EINVAL;
+    case EAI_FAMILY:
+    case EAI_ADDRFAMILY:
+      return EAFNOSUPPORT;
+    default:
+      return ENOENT;  // no such node or service
+  }
+}
+
+void Resolve(const Resolution& resolution) {
+  UniqueAddrinfo found;
+  const int error =
+      FindAddrinfo(Given(resolution.node), Given(resolution.service),
+                   resolution.hints.get(), &found);
+  const int status = error != 0 ? -ErrnoOfEai(error) : 0;
+  Id& id = *resolution.id;
+  std::lock_guard<std::mutex> lock(id.mutex);
+  id.resolving = false;
+  if (id.destroyed) return;
+  if (error == 0) id.addrinfo = std::move(found);
+  id.Push(error == 0 ? kAddrinfoResolved : kAddrinfoError, status);
+}
+
+void* RunResolution(void* argument) {
+  const std::unique_ptr<Resolution> resolution(
+      static_cast<Resolution*>(argument));
+  try {
+    Resolve(*resolution);
+  } catch (...) {
+    // No memory for an event: none comes.
+  }
+  return nullptr;
+}
+
+int Start(Id& id, const char* node, const char* service,
+          const rdma_addrinfo* hints) {
+  if (node == nullptr && service == nullptr && hints == nullptr) return EINVAL;
+  const int flags = hints != nullptr ? hints->ai_flags : 0;
+  if ((flags & kRaiSa) != 0) {
+    // Ethernet has no subnet administrator to ask.
+    return (flags & kRaiDns) != 0 || node != nullptr ? EINVAL : EOPNOTSUPP;
+  }
+  auto resolution = std::make_unique<Resolution>();
+  resolution->id = id.shared_from_this();
+  resolution->node = Kept(node);
+  resolution->service = Kept(service);
+  if (hints != nullptr) {
+    resolution->hints = CopyAddrinfo(*hints);
+    if (resolution->hints == nullptr) return ENOMEM;
+  }
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.resolving) return EBUSY;
+    if (id.state != IdState::kIdle && id.state != IdState::kBound) {
+      return EINVAL;
+    }
+    id.resolving = true;
+    id.addrinfo.reset();
+  }
+  pthread_t thread;
+  const int error =
+      rxe_user::StartServiceThread(&thread, &RunResolution, resolution.get());
+  if (error != 0) {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    id.resolving = false;
+    return error;
+  }
+  (void)resolution.release();
+  pthread_detach(thread);
+  return 0;
+}
+
+}  // namespace
+
+CM_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* pointer, const char* node,
+                                    const char* service,
+                                    const rdma_addrinfo* hints) {
+  const int result =
+      IdCall(pointer, [&](Id& id) { return Start(id, node, service, hints); });
+  return result != 0 ? result : Complete(pointer);
+}
+
+// The application's own copy, to be freed with rdma_freeaddrinfo.
+CM_EXPORT int rdma_query_addrinfo(rdma_cm_id* pointer, rdma_addrinfo** info) {
+  return IdCall(pointer, [&](Id& id) -> int {
+    if (info == nullptr) return EINVAL;
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (id.addrinfo == nullptr) return EINVAL;
+    UniqueAddrinfo copy = CopyAddrinfo(*id.addrinfo);
+    if (copy == nullptr) return ENOMEM;
+    *info = copy.release();
+    return 0;
+  });
+}
+
+CM_EXPORT int rdma_write_cm_event(rdma_cm_id* pointer, rdma_cm_event_type event,
+                                  int status, uint64_t arg) {
+  return IdCall(pointer, [&](Id& id) -> int {
+    if (event != kUserEvent) return EINVAL;
+    std::lock_guard<std::mutex> lock(id.mutex);
+    std::unique_ptr<Event> out = id.NewEvent(event, status);
+    // Newer headers have it as a member of the union.
+    std::memcpy(static_cast<void*>(&out->part.param), &arg, sizeof(arg));
+    id.Push(std::move(out));
+    return 0;
+  });
+}
+
+}  // namespace librdmacm
