@@ -86,6 +86,7 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
 }
 
 ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
+                                                RoceHeader kind,
                                                 std::span<const uint8_t> header,
                                                 Time now) {
   const std::span<const uint8_t> payload = packet.payload();
@@ -105,6 +106,7 @@ ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
   }
   completion.byte_len = static_cast<uint32_t>(progress_.received);
   completion.src_qpn = packet.deth().src_qpn;
+  completion.service_level = static_cast<uint8_t>(kind);
   completion.solicited = packet.bth().solicited;
   return Complete(completion, now);
 }
