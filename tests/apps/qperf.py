@@ -61,7 +61,7 @@ def checks():
     for test in TESTS:
         error = ("failed to create address handle" if test.startswith("ud") else
                  "failed to modify QP to RTR")
-        out.append(_run(test, ["-cm0"], error))
+        out.append(_run(test, [], error))
         out.append(_run(test, ["-cm1"],
                         "" if test.startswith("rc") else error))
     return out

@@ -112,6 +112,7 @@ def _io_demo(tls, options):
             raise Failure(f"{e}\nthe server {places.last_words(server)}")
         finally:
             places.end(server)
+        expect(text, "Client exit with status 'OK'")
         if re.search(r"ERROR|corrupt", text):
             raise Failure(text)
 
