@@ -40,7 +40,9 @@ def spread(checks, brief):
     """(place index, how, check) of what is to run."""
     out = []
     for i, check in enumerate(c for c in checks if c.brief or not brief):
-        spots = check.spots or (SPOTS[i % len(SPOTS)],)
+        # One further each round: checks come in rows of their own.
+        at = (i + i // len(SPOTS)) % len(SPOTS)
+        spots = check.spots or (SPOTS[at],)
         for p, how in spots[:1] if brief else spots:
             out.append((p, how, check))
     return out

@@ -219,6 +219,12 @@ static void Atomics(int times) {
       found = -1;
       MPI_Compare_and_swap(&mine, &none, &found, MPI_INT64_T, 0, 1, window);
       MPI_Win_flush(0, window);
+      // Who holds the lock may need rank 0 for giving it back, and rank 0 who
+      // asks itself makes no progress for others by that alone (Open MPI over
+      // UCX's ud_v, whose atomics are software at the target).
+      int is_there;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there,
+                 MPI_STATUS_IGNORE);
     } while (found != 0);
     int64_t value = -1;
     MPI_Get(&value, 1, MPI_INT64_T, 0, 2, 1, MPI_INT64_T, window);
