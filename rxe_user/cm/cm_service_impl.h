@@ -41,6 +41,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // In a child of fork(): it was made before.
   bool dead() const { return dead_; }
 
+  void DestroyAll() override;
   int OpenAddress(const LocalAddress& local) override;
   int Reserve(const ServiceOptions& options, ServiceHandle* handle,
               uint64_t* service_id) override;
@@ -88,6 +89,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   };
 
   static Time Now();
+  // DestroyAll, with mutex_ held.
+  void DestroyAllLocked();
 
   // --- Start (cm_service_open.cc). These hold opening_.
   int Open();
