@@ -43,7 +43,7 @@ def spread(checks, brief):
         # One further each round: checks come in rows of their own.
         at = (i + i // len(SPOTS)) % len(SPOTS)
         spots = check.spots or (SPOTS[at],)
-        for p, how in spots[:1] if brief else spots:
+        for p, how in (spots[i % len(spots)],) if brief else spots:
             out.append((p, how, check))
     return out
 
