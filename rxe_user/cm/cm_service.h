@@ -77,6 +77,10 @@ class CmService {
   static std::shared_ptr<CmService> Get();
   // What is not established is given up, and no event comes any more.
   virtual ~CmService() = default;
+  // The process is about to exit: destroys all ids, so that peers hear of it,
+  // once. For a handler of atexit(3): other threads may go on, and if one of
+  // them does not leave the service for a tenth of a second, nothing is said.
+  virtual void DestroyAll() = 0;
 
   // --- Local addresses.
 

@@ -42,6 +42,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // In a child of fork(): it was made before.
   bool dead() const { return dead_; }
 
+  void DestroyAll() override;
   int OpenAddress(const LocalAddress& local) override;
   void WatchLinks(OnLinkChange on_change) override;
   int Reserve(const ServiceOptions& options, ServiceHandle* handle,
@@ -91,6 +92,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   };
 
   static Time Now();
+  // DestroyAll, with mutex_ held.
+  void DestroyAllLocked();
 
   // --- Start (cm_service_open.cc). These hold opening_.
   int Open();

@@ -1,6 +1,7 @@
 // How the service starts, and the addresses that it serves.
 #include <cerrno>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
@@ -36,15 +37,31 @@ CmServiceImpl::CmServiceImpl(AcquireSlot acquire_slot,
 CmServiceImpl::~CmServiceImpl() {
   owned_control_.reset();
   if (open_ && !dead_) {
-    // Peers hear of it, once.
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, handler] : handlers_) {
-      (void)manager_->Destroy(id, Now());
-    }
-    Drain();
+    DestroyAllLocked();
   }
   slot_.reset();
   LeaveForkGuard();
+}
+
+void CmServiceImpl::DestroyAllLocked() {
+  for (const auto& [id, handler] : handlers_) {
+    (void)manager_->Destroy(id, Now());
+  }
+  Drain();
+}
+
+void CmServiceImpl::DestroyAll() {
+  if (!open_ || dead_) return;
+  // Not for longer: exit may be called where the mutex is held, by a handler of
+  // a signal.
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  const Time end = Now() + 100 * transport::kMillisecond;
+  while (!lock.owns_lock() && Now() < end) {
+    std::this_thread::yield();
+    (void)lock.try_lock();
+  }
+  if (lock.owns_lock()) DestroyAllLocked();
 }
 
 void CmServiceImpl::AfterForkInChild() {

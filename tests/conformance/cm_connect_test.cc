@@ -2,8 +2,11 @@
 // rdma_reject(3), rdma_disconnect(3), rdma_create_ep(3).
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -248,6 +251,69 @@ TEST_P(ConnectTest, ALateListenerIsFound) {
     }
   }
   EXPECT_NE(server_, nullptr);
+}
+
+// A process that connects to `port` and exits: at once, or when it has heard
+// that the peer disconnects. It destroys nothing.
+[[noreturn]] void ConnectAndExit(int family, uint16_t port, bool hears) {
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+  rdma_cm_event* event = nullptr;
+  const auto await = [&](rdma_cm_event_type type) {
+    if (rdma_get_cm_event(channel, &event) != 0 || event->event != type) {
+      _exit(2);
+    }
+    rdma_ack_cm_event(event);
+  };
+  if (channel == nullptr ||
+      rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0 ||
+      rdma_resolve_addr(id, nullptr, CmAddress::Loopback(family, port).get(),
+                        2000) != 0) {
+    _exit(3);
+  }
+  await(RDMA_CM_EVENT_ADDR_RESOLVED);
+  if (rdma_resolve_route(id, 2000) != 0) _exit(4);
+  await(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  ibv_qp_init_attr init = {};
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {1, 1, 1, 1, 0};
+  rdma_conn_param param = {};
+  if (rdma_create_qp(id, nullptr, &init) != 0 ||
+      rdma_connect(id, &param) != 0) {
+    _exit(5);
+  }
+  await(RDMA_CM_EVENT_ESTABLISHED);
+  if (hears) await(RDMA_CM_EVENT_DISCONNECTED);
+  exit(0);
+}
+
+// As if the kernel closed what it has open.
+TEST_P(ConnectTest, AProcessThatExitsIsHeardOf) {
+  for (const bool hears : {false, true}) {
+    listener_ = NewListener(GetParam());
+    const uint16_t port = ntohs(rdma_get_src_port(listener_));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ConnectAndExit(GetParam(), port, hears);
+    server_ = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+    ASSERT_NE(server_, nullptr);
+    MakeQp(server_);
+    ASSERT_EQ(rdma_accept(server_, nullptr), 0) << std::strerror(errno);
+    Next(RDMA_CM_EVENT_ESTABLISHED);
+    if (hears) {
+      ASSERT_EQ(rdma_disconnect(server_), 0) << std::strerror(errno);
+    }
+    // Before a DREQ is sent again, which the port broker would answer.
+    pollfd events = {channel_->fd, POLLIN, 0};
+    EXPECT_EQ(poll(&events, 1, 3000), 1) << hears;
+    EXPECT_EQ(Next(RDMA_CM_EVENT_DISCONNECTED)->id, server_);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    rdma_destroy_qp(server_);
+    EXPECT_EQ(rdma_destroy_id(std::exchange(server_, nullptr)), 0);
+    EXPECT_EQ(rdma_destroy_id(std::exchange(listener_, nullptr)), 0);
+  }
 }
 
 TEST_P(ConnectTest, AListenerOnAllAddressesIsFound) {

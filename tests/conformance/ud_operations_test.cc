@@ -103,7 +103,7 @@ TEST_F(UdTest, SendArrives) {
     EXPECT_EQ(wc.wc_flags, unsigned{IBV_WC_GRH});
     EXPECT_EQ(wc.pkey_index, 0);
     EXPECT_EQ(wc.slid, 0);
-    EXPECT_EQ(wc.sl, 0);
+    EXPECT_EQ(wc.sl, 0xa);  // UDP over IPv4 (annex A17.4.5.1)
     EXPECT_EQ(wc.dlid_path_bits, 0);
     EXPECT_TRUE(HasPattern(b_.memory.data() + kReceives + kGrh, size, size))
         << size;

@@ -130,6 +130,13 @@ enum class WcOpcode : uint8_t {
   kReceiveRdmaWithImm = 129,
 };
 
+// What stands in place of a service level, which RoCE has none of, in the
+// completion of a datagram's receive: the kind of its headers, which the
+// completion has to tell (annex A17.4.5.1). The values are those of mlx5's
+// completions, which programs know (UCX): bit 3 is UDP, bits 0 to 2 are the
+// network layer's header.
+enum class RoceHeader : uint8_t { kIpv6 = 0x9, kIpv4 = 0xa };
+
 // IBV_WC_* flags.
 enum WcFlag : uint32_t {
   kWcGrh = 1u << 0,

@@ -102,8 +102,9 @@ struct Completion {
   uint32_t qpn = 0;
   uint32_t src_qpn = 0;  // UD
   uint16_t pkey_index = 0;
-  bool solicited = false;  // for ibv_req_notify_cq(solicited_only)
-  Time time = 0;           // when it was made
+  uint8_t service_level = 0;  // UD: RoceHeader
+  bool solicited = false;     // for ibv_req_notify_cq(solicited_only)
+  Time time = 0;              // when it was made
 };
 
 // A completion queue as the transport sees it.

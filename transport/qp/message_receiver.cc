@@ -86,6 +86,7 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
 }
 
 ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
+                                                RoceHeader kind,
                                                 std::span<const uint8_t> header,
                                                 Time now) {
   Completion completion;
@@ -96,6 +97,7 @@ ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
     completion.imm_be_or_rkey = packet.imm_be();
   }
   completion.src_qpn = packet.deth().src_qpn;
+  completion.service_level = static_cast<uint8_t>(kind);
   completion.solicited = packet.bth().solicited;
   return ReceiveWhole(header, packet.payload(), &completion, now);
 }

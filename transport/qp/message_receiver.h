@@ -62,9 +62,11 @@ class MessageReceiver {
   // Executes the next packet of a SEND or WRITE (`kind`).
   ReceiveOutcome Receive(const wire::PacketView& packet, RequestKind kind,
                          Time now);
-  // Executes a datagram: `header`, then its payload, go into one receive.
+  // Executes a datagram: `header`, then its payload, go into one receive; its
+  // completion tells `kind`.
   // kNoReceive, kReceiveTooShort, kReceiveNotWritable, kCompleted, kCqLost.
   ReceiveOutcome ReceiveDatagram(const wire::PacketView& packet,
+                                 RoceHeader kind,
                                  std::span<const uint8_t> header, Time now);
   // The same for a message that is no packet; `completion` has what the caller
   // knows of it.

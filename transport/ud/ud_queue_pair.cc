@@ -170,7 +170,9 @@ bool UdQueuePair::OnRequest(const Received& received, Time now) {
                  .traffic_class = datagram.traffic_class,
                  .hop_limit = datagram.hop_limit},
                 datagram.bytes.size(), header);
-  switch (receiver().ReceiveDatagram(packet, header, now)) {
+  const RoceHeader kind =
+      datagram.source.is_v4() ? RoceHeader::kIpv4 : RoceHeader::kIpv6;
+  switch (receiver().ReceiveDatagram(packet, kind, header, now)) {
     case ReceiveOutcome::kNoReceive:
       ++counters.out_of_buffer;
       break;

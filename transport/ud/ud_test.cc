@@ -274,6 +274,30 @@ TEST_F(UdTest, TheIpHeaderStandsBeforeThePayload) {
   EXPECT_EQ(grh.hop_limit, 9);
 }
 
+TEST_F(UdTest, ACompletionTellsTheKindOfTheIpHeader) {
+  const auto kind_at = [](Host& from, Host& to) {
+    EXPECT_EQ(to.Receive(1, 200), 0);
+    EXPECT_EQ(from.Send(10, to, 100), 0);
+    for (const Sent& sent : All(from)) {
+      EXPECT_EQ(Deliver(to, sent), Disposition::kDelivered);
+    }
+    const std::vector<Completion> sent = from.sends.Take();
+    const std::vector<Completion> received = to.receives.Take();
+    EXPECT_EQ(sent.size(), 1u);
+    EXPECT_EQ(received.size(), 1u);
+    if (sent.size() != 1 || received.size() != 1) return -1;
+    EXPECT_EQ(sent[0].service_level, 0);
+    return int{received[0].service_level};
+  };
+  EXPECT_EQ(kind_at(a, b), 0xa);
+  Host d{68, "fd00::1"};
+  Host e{85, "fd00::2"};
+  for (Host* host : {&d, &e}) {
+    ASSERT_EQ(BringUp(*host->qp, host->attributes, host->now), 0);
+  }
+  EXPECT_EQ(kind_at(d, e), 0x9);
+}
+
 TEST_F(UdTest, TheHeaderAndThePayloadGoThroughTheList) {
   const uint32_t key = b.region->lkey;
   const Sge sges[] = {{kVa + kReceives + 2048, 30, key},

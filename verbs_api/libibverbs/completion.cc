@@ -69,7 +69,7 @@ void ToWc(const transport::Completion& from, ibv_wc* to) {
   to->wc_flags = from.flags;
   to->pkey_index = from.pkey_index;
   to->slid = 0;
-  to->sl = 0;
+  to->sl = from.service_level;
   to->dlid_path_bits = 0;
 }
 

@@ -48,7 +48,7 @@ uint32_t ReadQpNum(ibv_cq_ex* cq) { return Self(cq)->current.qpn; }
 uint32_t ReadSrcQp(ibv_cq_ex* cq) { return Self(cq)->current.src_qpn; }
 unsigned int ReadWcFlags(ibv_cq_ex* cq) { return Self(cq)->current.flags; }
 uint32_t ReadSlid(ibv_cq_ex* /*cq*/) { return 0; }
-uint8_t ReadSl(ibv_cq_ex* /*cq*/) { return 0; }
+uint8_t ReadSl(ibv_cq_ex* cq) { return Self(cq)->current.service_level; }
 uint8_t ReadDlidPathBits(ibv_cq_ex* /*cq*/) { return 0; }
 uint64_t ReadCompletionTs(ibv_cq_ex* cq) {
   return static_cast<uint64_t>(Self(cq)->current.time);

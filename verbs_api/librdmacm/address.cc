@@ -58,6 +58,25 @@ EndpointAddress Shown(const Id& id, EndpointAddress address) {
   return address;
 }
 
+bool IsLoopback(const wire::IpAddress& address) {
+  return address.is_v4()
+             ? address.bytes[12] == 127
+             : address == wire::IpAddress::FromGid(in6addr_loopback.s6_addr);
+}
+
+// What a local address comes down to. As in the kernel's rdma_cm one of the
+// loopback interface says as much as the unspecified one, unless a device has
+// it: libfabric asks for that of "localhost" and takes any device.
+EndpointAddress Meant(const EndpointAddress& address) {
+  if (!IsLoopback(address.address) || FindDevice(address.local())) {
+    return address;
+  }
+  EndpointAddress any = address;
+  any.address = address.family == AF_INET ? wire::IpAddress::FromV4(0)
+                                          : wire::IpAddress();
+  return any;
+}
+
 // Whether `id` is in `state`. For calls that come one at a time.
 bool IsIn(Id& id, IdState state) {
   std::lock_guard<std::mutex> lock(id.mutex);
@@ -79,7 +98,7 @@ int Resolve(Id& id, const sockaddr* source_address,
   }
   const bool bound = IsIn(id, IdState::kBound);
   if (!bound && !IsIn(id, IdState::kIdle)) return EINVAL;
-  EndpointAddress wanted = id.source;
+  EndpointAddress wanted = Meant(id.source);
   if (!bound) wanted.family = destination.family;
   if (wanted.family != destination.family) return EINVAL;
 
@@ -146,13 +165,15 @@ void SetDestination(Id& id, const EndpointAddress& destination) {
 int Bind(Id& id, const EndpointAddress& address) {
   if (!IsIn(id, IdState::kIdle)) return EINVAL;
   if (!IsOfPortSpace(id, address)) return EINVAL;
-  EndpointAddress source = address;
+  EndpointAddress meant = Meant(address);
   DeviceAddress device;
-  if (!source.is_wildcard()) {
-    if (const int error = FindDeviceOf(source, &device)) return error;
-    if (source.family == AF_IB) source.scope_id = device.interface;
+  if (!meant.is_wildcard()) {
+    if (const int error = FindDeviceOf(meant, &device)) return error;
   }
-  if (const int error = Reserve(id, &source)) return error;
+  if (const int error = Reserve(id, &meant)) return error;
+  EndpointAddress source = address;
+  source.port = meant.port;
+  if (source.family == AF_IB) source.scope_id = device.interface;
   std::lock_guard<std::mutex> lock(id.mutex);
   SetSource(id, source, device);
   id.state = IdState::kBound;

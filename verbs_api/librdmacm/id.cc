@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <deque>
 #include <utility>
 
@@ -57,6 +58,9 @@ std::shared_ptr<rxe_user::CmService> Service() {
   static std::shared_ptr<rxe_user::CmService>* kept = nullptr;
   std::lock_guard<std::mutex> lock(mutex);
   if (owner != getpid()) {
+    // Once: a child of fork has its parent's. As the kernel closes what a
+    // process leaves open when it exits.
+    if (owner == 0) (void)std::atexit([] { (*kept)->DestroyAll(); });
     kept = new auto(rxe_user::CmService::Get());
     (*kept)->WatchLinks(&OnLinkChange);
     owner = getpid();
