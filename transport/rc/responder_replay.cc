@@ -93,7 +93,8 @@ void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
 
 // A requester that misses some packets asks for them while the rest is still on
 // its way; one that asks for everything from there on has what is before, or
-// drops what comes meanwhile. More duplicates do not make more work than the last of them.
+// drops what comes meanwhile. More duplicates do not make more work than the
+// last of them.
 void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
   if (resource->pending) {
     if (psn >= resource->next_psn && stop < resource->stop) return;
