@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr char kLibrary[] = "libibverbs.so.1";
 constexpr char kView[] = "librxe_user_view.so";
+constexpr char kSockets[] = "librspreload.so";
 
 // ../lib as seen from this executable, wherever it was copied and through
 // whatever links it was called. Empty where there is no /proc to ask.
@@ -39,12 +40,24 @@ std::string Find(const std::string& command) {
   return "";
 }
 
-// Has the command load the library of the view, if it is installed. False, with
-// errno, if the environment cannot be set.
+// Has the command load `library`. False, with errno, if the environment cannot
+// be set.
+bool Preload(const fs::path& library) {
+  const std::string preload = PreloadList(library, std::getenv("LD_PRELOAD"));
+  const std::string asan = AsanOptions(std::getenv("ASAN_OPTIONS"));
+  return setenv("LD_PRELOAD", preload.c_str(), 1) == 0 &&
+         setenv("ASAN_OPTIONS", asan.c_str(), 1) == 0;
+}
+
+bool CanPreload(const fs::path& library) {
+  return library.string().find(' ') == std::string::npos;
+}
+
+// The library of the view, if it is installed.
 bool PreloadView(const fs::path& library) {
   std::error_code error;
   if (!fs::exists(library, error)) return true;
-  if (library.string().find(' ') != std::string::npos) {
+  if (!CanPreload(library)) {
     std::fprintf(stderr,
                  "rxe-user run: LD_PRELOAD cannot hold %s, which has a blank "
                  "in its name: programs find nothing of our devices in /sys "
@@ -52,10 +65,7 @@ bool PreloadView(const fs::path& library) {
                  library.c_str());
     return true;
   }
-  const std::string preload = PreloadList(library, std::getenv("LD_PRELOAD"));
-  const std::string asan = AsanOptions(std::getenv("ASAN_OPTIONS"));
-  return setenv("LD_PRELOAD", preload.c_str(), 1) == 0 &&
-         setenv("ASAN_OPTIONS", asan.c_str(), 1) == 0;
+  return Preload(library);
 }
 
 }  // namespace
@@ -94,7 +104,7 @@ std::optional<std::string> WhySecure(const std::string& file) {
   return std::nullopt;
 }
 
-int Run(char** argv, bool view) {
+int Run(char** argv, const RunOptions& options) {
   const char* const command = argv[0];
   const fs::path folder = LibraryFolder();
   if (folder.empty()) {
@@ -125,9 +135,17 @@ int Run(char** argv, bool view) {
                  "it, so it will not see our device\n",
                  command, secure->c_str());
   }
+  if (options.sockets && (!fs::exists(folder / kSockets, error) ||
+                          !CanPreload(folder / kSockets))) {
+    std::fprintf(
+        stderr, "rxe-user run: there is no %s, or it has a blank in its name\n",
+        (folder / kSockets).c_str());
+    return kExitOurFailure;
+  }
   const std::string path = LibraryPath(folder, std::getenv("LD_LIBRARY_PATH"));
   if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0 ||
-      (view && !PreloadView(folder / kView))) {
+      (options.sockets && !Preload(folder / kSockets)) ||
+      (options.view && !PreloadView(folder / kView))) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }

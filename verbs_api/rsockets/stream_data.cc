@@ -131,7 +131,8 @@ short Stream::Ready() {
       return POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLHUP |
              (error_ != 0 ? POLLERR : 0);
     case StreamState::kDisconnected:
-      // Programs take POLLHUP for the end, although there may be data before it.
+      // Programs take POLLHUP for the end, although there may be data before
+      // it.
       return POLLIN | POLLRDNORM | POLLRDHUP | POLLOUT | POLLWRNORM |
              (endpoint_->received().available() > 0 ? 0 : POLLHUP);
     case StreamState::kConnected:
