@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "rxe_user/base/no_cancellation.h"
+#include "verbs_api/rsockets/datagram.h"
 #include "verbs_api/rsockets/poll.h"
 #include "verbs_api/rsockets/socket.h"
 #include "verbs_api/rsockets/stream.h"
@@ -95,7 +96,7 @@ int Create(int domain, int type, int protocol) {
   if (type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP)) {
     error = Stream::Create(domain, &socket);
   } else if (type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP)) {
-    return -EOPNOTSUPP;
+    error = Datagram::Create(domain, &socket);
   } else {
     return -EPROTONOSUPPORT;
   }

@@ -22,6 +22,23 @@ Table& Sockets() {
   return *table;
 }
 
+// A process that ends says goodbye, as the kernel does for TCP: our connection
+// manager ends with the process.
+__attribute__((destructor)) void CloseAll() {
+  std::unordered_map<int, std::shared_ptr<Socket>> sockets;
+  {
+    Table& table = Sockets();
+    std::lock_guard<std::shared_mutex> lock(table.mutex);
+    // Their descriptors stay: other threads may still have them.
+    sockets = table.sockets;
+  }
+  for (const auto& [fd, socket] : sockets) {
+    if (socket->is_ours()) socket->Close();
+  }
+  static auto* const kept = new auto(std::move(sockets));
+  static_cast<void>(kept);
+}
+
 }  // namespace
 
 std::shared_ptr<Socket> Find(int fd) {
