@@ -1,4 +1,5 @@
-"""Programs that connect by the RDMA CM: those of rdmacm-utils, and perftest -R.
+"""Programs that connect by the RDMA CM: those of rdmacm-utils, with those over
+rsockets, and perftest -R.
 
 Nothing outside of a program shows that it listens, so a client that is refused
 because nobody does yet is started again, as long as the server is there.
@@ -35,6 +36,25 @@ def core_cells():
                    "rping -c -a @ -C 100 -S 65535 -V")]
 
 
+def rsocket_cells():
+    """What rdmacm-utils has over rsockets. Both ends know how much is sent."""
+    both = [
+        "rstream -S all -T v -I 10 -C 10",
+        "rstream -T a -T v -I 100 -C 10",
+        "rstream -T b -T v -I 20 -C 10 -S 1000000",
+        "rstream -T n -T v -I 100 -C 10 -B 1048576 -S 100000",
+        "rstream -T r -I 10 -C 100 -B 4096",
+        "rstream -T s -I 10",
+        "riostream -T v -I 20 -C 10",
+        "riostream -T v -I 20 -S 1000000",
+        "riostream -T a -T v -I 20 -S 100000",
+        "riostream -T b -I 20 -S 65536",
+    ]
+    return [CmCell(f"{line} -b @", f"{line} -s @") for line in both] + [
+        CmCell("udpong -b @", f"udpong -s @ {line}", endless=True)
+        for line in ("-C 200 -S 1000", "-C 200 -T a", "-C 200 -T b -S 100")]
+
+
 def every_cell():
     return [
         # What the server says is read when it has ended: no -v there.
@@ -51,7 +71,7 @@ def every_cell():
         CmCell("rdma_server -s @", "rdma_client -s @"),
         CmCell("rdma_xserver", "rdma_xclient -s @", ipv4_only=True),
         CmCell("cmtime -b @", "cmtime -s @ -c 100", endless=True),
-    ] + [
+    ] + rsocket_cells() + [
         CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
         for line in ("ib_send_bw -n 100", "ib_send_bw -c UD -n 50",
                      "ib_send_lat -e -n 100", "ib_write_bw -q 8 -n 100",

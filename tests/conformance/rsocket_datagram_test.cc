@@ -31,9 +31,8 @@ class DatagramTest : public testing::TestWithParam<int> {
     std::string bytes(4000, '\0');
     sockaddr_in6 source = {};
     socklen_t length = sizeof(source);
-    const ssize_t n =
-        rrecvfrom(to, bytes.data(), bytes.size(), flags,
-                  reinterpret_cast<sockaddr*>(&source), &length);
+    const ssize_t n = rrecvfrom(to, bytes.data(), bytes.size(), flags,
+                                reinterpret_cast<sockaddr*>(&source), &length);
     EXPECT_GE(n, 0) << std::strerror(errno);
     EXPECT_EQ(source.sin6_family, GetParam());
     EXPECT_EQ(ntohs(source.sin6_port), PortOf(from));

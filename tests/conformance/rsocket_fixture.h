@@ -102,7 +102,8 @@ class RsocketTest : public testing::Test {
  protected:
   void TearDown() override {
     for (int* const fd : {&client_, &server_, &listener_}) {
-      if (*fd >= 0) EXPECT_EQ(rclose(*fd), 0);
+      if (*fd < 0) continue;
+      EXPECT_EQ(rclose(*fd), 0);
     }
   }
 

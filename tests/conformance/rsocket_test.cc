@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kMuch = 3 << 20;  // more than all buffers
 
-class FamilyTest : public RsocketTest, public testing::WithParamInterface<int> {
-};
+class FamilyTest : public RsocketTest,
+                   public testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Families, FamilyTest,
                          testing::Values(AF_INET, AF_INET6));
 
@@ -198,9 +198,9 @@ TEST_F(RsocketTest, PollTakesSocketsAndOtherDescriptors) {
   FD_SET(server_, &set);
   FD_SET(pipes[0], &set);
   timeval time = {.tv_sec = 20, .tv_usec = 0};
-  EXPECT_EQ(rselect(std::max(server_, pipes[0]) + 1, &set, nullptr, nullptr,
-                    &time),
-            2);
+  EXPECT_EQ(
+      rselect(std::max(server_, pipes[0]) + 1, &set, nullptr, nullptr, &time),
+      2);
   close(pipes[0]);
   close(pipes[1]);
 }
@@ -293,9 +293,8 @@ class IomapTest : public RsocketTest {
     MakeClient();
     Listen();
     for (const int fd : {client_, listener_}) {
-      ASSERT_EQ(rsetsockopt(fd, SOL_RDMA, RDMA_IOMAPSIZE, &count,
-                            sizeof(count)),
-                0);
+      ASSERT_EQ(
+          rsetsockopt(fd, SOL_RDMA, RDMA_IOMAPSIZE, &count, sizeof(count)), 0);
     }
     Connect();
   }

@@ -1,0 +1,100 @@
+"""Files that go over rsockets: rcopy, and programs that know TCP alone, under
+rxe-user run --sockets. What arrives is what was sent.
+
+That it went over RDMA: nothing listens on the TCP port meanwhile.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+
+import places
+from places import Failure
+
+SIZE = 100 * 1000 * 1000
+NOBODY_LISTENS = re.compile(
+    r"[Cc]onnection refused|Couldn't connect|unable to connect")
+
+
+class Files:
+    """A folder for everybody, with a file `sent` of random bytes."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="rxe_user-sockets-")
+        os.chmod(self.folder, 0o777)
+        data = os.urandom(SIZE // 100) * 100
+        self.checksum = hashlib.sha256(data).digest()
+        with open(self.path("sent"), "wb") as f:
+            f.write(data)
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def check(self, name="received"):
+        with open(self.path(name), "rb") as f:
+            if hashlib.sha256(f.read()).digest() != self.checksum:
+                raise Failure("what was received is not what was sent")
+
+
+def _pair(runner, place, how, server_argv, client_argv, options, port=None):
+    """Runs both; the client again as long as nobody listens. The server is ended.
+    Returns what the client has said."""
+    server = runner.start(place.server, how, server_argv, options)
+    try:
+        end_time = time.monotonic() + places.LIMIT
+        while True:
+            client = runner.start(place.client, how, client_argv, options)
+            try:
+                text = places.finish(client, "the client")
+                break
+            except Failure as e:
+                if (not NOBODY_LISTENS.search(str(e)) or
+                        server.poll() is not None or
+                        time.monotonic() > end_time):
+                    raise
+                time.sleep(0.05)
+            finally:
+                places.end(client)
+        if port is not None and places.listens(server.pid, port):
+            raise Failure(f"the server listens on TCP port {port}")
+        return text
+    except Failure as e:
+        raise Failure(f"{e}\nthe server {places.last_words(server)}") from e
+    finally:
+        places.end(server)
+
+
+def _address(place, how):
+    return place.server.ipv4 if how.family == 4 else place.server.ipv6
+
+
+def rcopy_of_a_file(runner, place, how):
+    # rcopy cuts what it is given at colons: no address of IPv6.
+    with Files() as files:
+        _pair(runner, place, how, ["rcopy"],
+              ["rcopy", files.path("sent"),
+               f"{place.server.ipv4}:{files.path('received')}"], [])
+        files.check()
+
+
+def curl_from_a_server_in_Python(runner, place, how):
+    port = 8017
+    address = _address(place, how)
+    host = f"[{address}]" if how.family == 6 else address
+    with Files() as files:
+        _pair(runner, place, how,
+              ["python3", "-m", "http.server", str(port), "--bind", address,
+               "--directory", files.folder],
+              ["curl", "-sS", "-o", files.path("received"),
+               f"http://{host}:{port}/sent"], ["--sockets"], port)
+        files.check()
+
+
+ALL = (rcopy_of_a_file, curl_from_a_server_in_Python)
