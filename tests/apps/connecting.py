@@ -14,7 +14,8 @@ from places import Failure
 
 NOBODY_LISTENS = re.compile(
     r"RDMA_CM_EVENT_REJECTED.*\b8\b|RDMA_CM_EVENT_UNREACHABLE.*\b1\b|"
-    r"[Cc]onnection refused|Unexpected CM event bl blka 8")
+    r"[Cc]onnection refused|Unexpected CM event bl blka 8|"
+    r"rpoll: Operation now in progress")
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ def rsocket_cells():
         "rstream -T r -I 10 -C 100 -B 4096",
         "rstream -T s -I 10",
         "riostream -T v -I 20 -C 10",
-        "riostream -T v -I 20 -S 1000000",
-        "riostream -T a -T v -I 20 -S 100000",
-        "riostream -T b -I 20 -S 65536",
+        "riostream -T v -I 20 -C 5 -S 1000000",
+        "riostream -T a -T v -I 20 -C 10 -S 100000",
+        "riostream -T b -I 20 -C 50 -S 65536",
     ]
     return [CmCell(f"{line} -b @", f"{line} -s @") for line in both] + [
         CmCell("udpong -b @", f"udpong -s @ {line}", endless=True)

@@ -97,4 +97,5 @@ def curl_from_a_server_in_Python(runner, place, how):
         files.check()
 
 
-ALL = (rcopy_of_a_file, curl_from_a_server_in_Python)
+# With the address families that each can be told.
+ALL = ((rcopy_of_a_file, (4,)), (curl_from_a_server_in_Python, (4, 6)))
