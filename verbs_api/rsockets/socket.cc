@@ -127,6 +127,7 @@ void Socket::Forget(Waiter* waiter) {
 
 short Socket::Poll(short events) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return POLLNVAL;
   MakeProgress(Waiter::OfThisThread());
   return static_cast<short>(Ready() & (events | POLLERR | POLLHUP));
 }

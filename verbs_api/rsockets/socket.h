@@ -126,7 +126,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   template <typename Done>
   int Await(std::unique_lock<std::mutex>& lock, bool nonblocking,
             const Deadline& deadline, Done done) {
-    if (closed_) return -EBADF;
+    if (closed_ || !is_ours()) return -EBADF;
     MakeProgress();
     if (done()) return 0;
     if (nonblocking) {

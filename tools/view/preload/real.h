@@ -13,20 +13,23 @@
   X(openat64)                                                                 \
   X(__openat_2)                                                               \
   X(__openat64_2)                                                             \
-  X(fopen) X(fopen64) X(freopen) X(freopen64) X(stat) X(stat64) X(lstat)      \
-      X(lstat64) X(fstatat) X(fstatat64) X(statx) X(__xstat) X(__xstat64)     \
-          X(__lxstat) X(__lxstat64) X(__fxstatat) X(__fxstatat64) X(access)   \
-              X(euidaccess) X(eaccess) X(faccessat) X(opendir) X(scandir)     \
-                  X(scandir64) X(scandirat) X(scandirat64) X(readlink) X(     \
-                      readlinkat) X(__readlink_chk) X(__readlinkat_chk)       \
-                      X(realpath) X(__realpath_chk) X(canonicalize_file_name) \
-                          X(glob) X(glob64) X(ftw) X(ftw64) X(nftw) X(nftw64) \
-                              X(chdir) X(getcwd) X(__getcwd_chk)              \
-                                  X(get_current_dir_name) X(getxattr)         \
-                                      X(lgetxattr) X(listxattr) X(llistxattr) \
-                                          X(read) X(__read_chk) X(pread)      \
-                                              X(pread64) X(__pread_chk)       \
-                                                  X(__pread64_chk)
+  X(fopen)                                                                    \
+  X(fopen64) X(freopen) X(freopen64) X(stat) X(stat64) X(lstat) X(lstat64)    \
+      X(fstatat) X(fstatat64) X(statx) X(__xstat) X(__xstat64) X(__lxstat)    \
+          X(__lxstat64) X(__fxstatat) X(__fxstatat64) X(access) X(euidaccess) \
+              X(eaccess) X(faccessat) X(opendir) X(scandir) X(scandir64)      \
+                  X(scandirat) X(scandirat64) X(readlink) X(readlinkat)       \
+                      X(__readlink_chk) X(__readlinkat_chk) X(realpath)       \
+                          X(__realpath_chk) X(canonicalize_file_name) X(glob) \
+                              X(glob64) X(ftw) X(ftw64) X(nftw) X(nftw64)     \
+                                  X(chdir) X(getcwd) X(__getcwd_chk)          \
+                                      X(get_current_dir_name) X(getxattr)     \
+                                          X(lgetxattr) X(listxattr)           \
+                                              X(llistxattr) X(read)           \
+                                                  X(__read_chk) X(pread)      \
+                                                      X(pread64)              \
+                                                          X(__pread_chk)      \
+                                                              X(__pread64_chk)
 
 namespace view {
 

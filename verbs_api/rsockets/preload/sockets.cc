@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "verbs_api/rsockets/preload/epoll.h"
+#include "verbs_api/rsockets/preload/fork.h"
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
 
@@ -204,12 +205,16 @@ PRELOADED int shutdown(int fd, int how) noexcept {
 
 PRELOADED int close(int fd) {
   rspreload::ForgetEpoll(fd);
+  rspreload::ForgetShared(fd);
   rspreload::GiveUp(fd);
   return REAL(close)(fd);
 }
 
 PRELOADED int getpeername(int fd, sockaddr* address,
                           socklen_t* length) noexcept {
+  if (rspreload::IsShared(fd)) {
+    return rspreload::SharedName(fd, true, address, length);
+  }
   const int rs = Behind(fd);
   return rs >= 0 ? rgetpeername(rs, address, length)
                  : REAL(getpeername)(fd, address, length);
@@ -217,6 +222,9 @@ PRELOADED int getpeername(int fd, sockaddr* address,
 
 PRELOADED int getsockname(int fd, sockaddr* address,
                           socklen_t* length) noexcept {
+  if (rspreload::IsShared(fd)) {
+    return rspreload::SharedName(fd, false, address, length);
+  }
   const int rs = Behind(fd);
   return rs >= 0 ? rgetsockname(rs, address, length)
                  : REAL(getsockname)(fd, address, length);
@@ -230,6 +238,8 @@ PRELOADED int setsockopt(int fd, int level, int name, const void* value,
   if (rs >= 0) {
     const int result = rsetsockopt(rs, level, name, value, length);
     if (level == SOL_RDMA) return result;
+  } else if (level != SOL_SOCKET && rspreload::IsShared(fd)) {
+    return 0;  // it has no TCP
   }
   return REAL(setsockopt)(fd, level, name, value, length);
 }

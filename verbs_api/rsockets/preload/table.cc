@@ -5,15 +5,13 @@
 namespace rspreload {
 namespace {
 
-constexpr int kMost = 1 << 16;
-
 // By descriptor: the rsocket's number + 1, or 0.
-std::atomic<int> behind[kMost];
+std::atomic<int> behind[kMostDescriptors];
 // By rsocket: descriptors that have it, and what was used.
-std::atomic<int> users[kMost];
-std::atomic<unsigned> used[kMost];
+std::atomic<int> users[kMostDescriptors];
+std::atomic<unsigned> used[kMostDescriptors];
 
-bool InRange(int fd) { return fd >= 0 && fd < kMost; }
+bool InRange(int fd) { return fd >= 0 && fd < kMostDescriptors; }
 
 }  // namespace
 

@@ -4,6 +4,9 @@
 
 namespace rspreload {
 
+// Numbers beyond are TCP.
+inline constexpr int kMostDescriptors = 1 << 16;
+
 // The program has a socket of the kernel, never connected, whose number it
 // knows; while an rsocket stands behind it, calls go there. So flags of
 // descriptors and copies of them are the kernel's business, and the program's
