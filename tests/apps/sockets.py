@@ -16,7 +16,8 @@ from places import Failure
 
 SIZE = 100 * 1000 * 1000
 NOBODY_LISTENS = re.compile(
-    r"[Cc]onnection refused|Couldn't connect|unable to connect")
+    r"[Cc]onnection refused|Couldn't connect|ConnectionRefused|"
+    r"rpoll: Operation now in progress")
 
 
 class Files:
@@ -97,5 +98,54 @@ def curl_from_a_server_in_Python(runner, place, how):
         files.check()
 
 
+# asyncio waits by epoll(7). What comes goes back, until the client has closed
+# its half.
+ECHO_SERVER = """
+import asyncio, sys
+async def echo(reader, writer):
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+async def main():
+    server = await asyncio.start_server(echo, sys.argv[1], int(sys.argv[2]))
+    await server.serve_forever()
+asyncio.run(main())
+"""
+ECHO_CLIENT = """
+import asyncio, os, sys
+async def one(data):
+    reader, writer = await asyncio.open_connection(sys.argv[1],
+                                                   int(sys.argv[2]))
+    async def send():
+        writer.write(data)
+        await writer.drain()
+        writer.write_eof()
+    sent = asyncio.create_task(send())
+    received = await reader.read()
+    await sent
+    writer.close()
+    assert received == data, len(received)
+async def main():
+    await asyncio.gather(*(one(os.urandom(2000000)) for _ in range(8)))
+asyncio.run(main())
+"""
+
+
+def eight_connections_of_asyncio(runner, place, how):
+    address = [_address(place, how), "8018"]
+    _pair(runner, place, how, ["python3", "-c", ECHO_SERVER] + address,
+          ["python3", "-c", ECHO_CLIENT] + address, ["--sockets"], 8018)
+
+
+def rstream_that_forks(runner, place, how):
+    rstream = ["env", "RDMAV_FORK_SAFE=1", "rstream", "-T", "f", "-T", "v",
+               "-I", "20", "-C", "10"]
+    address = _address(place, how)
+    _pair(runner, place, how, rstream + ["-b", address],
+          rstream + ["-s", address], ["--sockets"])
+
+
 # With the address families that each can be told.
-ALL = ((rcopy_of_a_file, (4,)), (curl_from_a_server_in_Python, (4, 6)))
+ALL = ((rcopy_of_a_file, (4,)), (curl_from_a_server_in_Python, (4, 6)),
+       (eight_connections_of_asyncio, (4, 6)), (rstream_that_forks, (4, 6)))

@@ -29,14 +29,13 @@ __attribute__((destructor)) void CloseAll() {
   {
     Table& table = Sockets();
     std::lock_guard<std::shared_mutex> lock(table.mutex);
-    // Their descriptors stay: other threads may still have them.
+    // They stay in the table, and their descriptors open: other threads may
+    // still have them.
     sockets = table.sockets;
   }
   for (const auto& [fd, socket] : sockets) {
     if (socket->is_ours()) socket->Close();
   }
-  static auto* const kept = new auto(std::move(sockets));
-  static_cast<void>(kept);
 }
 
 }  // namespace

@@ -12,13 +12,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -56,6 +60,18 @@ struct Handover {
 std::vector<Handover> handovers;  // from before fork to after it
 
 // --- The parent's threads.
+
+// How many threads still carry what the program sends.
+struct Pumps {
+  std::mutex mutex;
+  std::condition_variable ended;
+  int to_peer = 0;
+};
+
+Pumps& AllPumps() {
+  static auto* const pumps = new Pumps;
+  return *pumps;
+}
 
 // Both ends of a connection that is carried; closed with the last thread.
 struct Carried {
@@ -110,12 +126,21 @@ void ToPeer(const std::shared_ptr<Carried>& carried) {
 void Carry(int rsocket, int local) {
   rfcntl(rsocket, F_SETFL, 0);
   std::shared_ptr<Carried> carried(new Carried{rsocket, local});
+  {
+    std::lock_guard<std::mutex> lock(AllPumps().mutex);
+    ++AllPumps().to_peer;
+  }
   // Signals are the program's own threads' business.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread([carried] { ToProgram(carried); }).detach();
-  std::thread([carried] { ToPeer(carried); }).detach();
+  std::thread([carried] {
+    ToPeer(carried);
+    std::lock_guard<std::mutex> lock(AllPumps().mutex);
+    --AllPumps().to_peer;
+    AllPumps().ended.notify_all();
+  }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -184,6 +209,23 @@ void InChild() {
   }
   handovers.clear();
   All().mutex.unlock();
+  // The threads are the parent's, who may have held the lock.
+  new (&AllPumps()) Pumps;
+}
+
+// The process ends: what it and its children have sent is carried first, if
+// they are done with it before long.
+__attribute__((destructor)) void AwaitPumps() {
+  constexpr auto kLimit = std::chrono::seconds(10);
+  if (!any_shared.load()) return;
+  {
+    std::lock_guard<std::mutex> lock(All().mutex);
+    for (const auto& [fd, names] : All().names) REAL(close)(fd);
+    All().names.clear();
+  }
+  Pumps& pumps = AllPumps();
+  std::unique_lock<std::mutex> lock(pumps.mutex);
+  pumps.ended.wait_for(lock, kLimit, [&] { return pumps.to_peer == 0; });
 }
 
 __attribute__((constructor)) void Register() {
