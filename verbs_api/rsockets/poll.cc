@@ -136,7 +136,6 @@ int Select(int count, fd_set* read, fd_set* write, fd_set* except,
     if (except != nullptr && FD_ISSET(fd, except)) events |= POLLPRI;
     if (events != 0) fds.push_back({.fd = fd, .events = events, .revents = 0});
   }
-  // What poll(2) says beyond what was asked for must not end it too early.
   int n = Poll(fds.data(), fds.size(), deadline);
   if (n < 0) return n;
   n = 0;
