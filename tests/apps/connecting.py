@@ -1,4 +1,5 @@
-"""Programs that connect by the RDMA CM: those of rdmacm-utils, and perftest -R.
+"""Programs that connect by the RDMA CM: those of rdmacm-utils, with those over
+rsockets, and perftest -R.
 
 Nothing outside of a program shows that it listens, so a client that is refused
 because nobody does yet is started again, as long as the server is there.
@@ -13,7 +14,8 @@ from places import Failure
 
 NOBODY_LISTENS = re.compile(
     r"RDMA_CM_EVENT_REJECTED.*\b8\b|RDMA_CM_EVENT_UNREACHABLE.*\b1\b|"
-    r"[Cc]onnection refused|Unexpected CM event bl blka 8")
+    r"[Cc]onnection refused|Unexpected CM event bl blka 8|"
+    r"rpoll: Operation now in progress")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,25 @@ def core_cells():
     """What every environment runs."""
     return [CmCell("rping -s -a @ -C 100 -S 65535 -V",
                    "rping -c -a @ -C 100 -S 65535 -V")]
+
+
+def rsocket_cells():
+    """What rdmacm-utils has over rsockets. Both ends know how much is sent."""
+    both = [
+        "rstream -S all -T v -I 10 -C 10",
+        "rstream -T a -T v -I 100 -C 10",
+        "rstream -T b -T v -I 20 -C 10 -S 1000000",
+        "rstream -T n -T v -I 100 -C 10 -B 1048576 -S 100000",
+        "rstream -T r -I 10 -C 100 -B 4096",
+        "rstream -T s -I 10",
+        "riostream -T v -I 20 -C 10",
+        "riostream -T v -I 20 -C 5 -S 1000000",
+        "riostream -T a -T v -I 20 -C 10 -S 100000",
+        "riostream -T b -I 20 -C 50 -S 65536",
+    ]
+    return [CmCell(f"{line} -b @", f"{line} -s @") for line in both] + [
+        CmCell("udpong -b @", f"udpong -s @ {line}", endless=True)
+        for line in ("-C 200 -S 1000", "-C 200 -T a", "-C 200 -T b -S 100")]
 
 
 def every_cell():
@@ -59,7 +80,7 @@ def every_cell():
         CmCell("mckey -M GID -b @ -c 3 -C 5 -S 900",
                "mckey -M GID -b % -s -c 3 -C 5 -S 900", multicast=True),
         CmCell("cmtime -b @", "cmtime -s @ -c 1000", endless=True),
-    ] + [
+    ] + rsocket_cells() + [
         CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
         for line in ("ib_send_bw -n 100", "ib_send_bw -c UD -n 50",
                      "ib_send_lat -e -n 100", "ib_write_bw -q 8 -n 100",

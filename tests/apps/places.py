@@ -181,7 +181,7 @@ class Runner:
     def __init__(self, prefix):
         self.rxe_user = os.path.join(prefix, "bin", "rxe-user")
 
-    def argv(self, side, how, argv):
+    def argv(self, side, how, argv, options=()):
         out = side.prefix()
         if how.user != "root":
             out += ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}",
@@ -190,11 +190,12 @@ class Runner:
             out += ["env", f"RXE_USER_SPIN_US={how.spin_us}"]
         if how.lanes:
             out += ["env", f"RXE_USER_LANES={how.lanes}"]
-        return out + [self.rxe_user, "run", "--"] + list(argv)
+        return out + [self.rxe_user, "run", *options, "--"] + list(argv)
 
-    def start(self, side, how, argv):
+    def start(self, side, how, argv, options=()):
+        """Starts a program; `options` are those of rxe-user run."""
         return subprocess.Popen(
-            self.argv(side, how, argv), stdin=subprocess.DEVNULL,
+            self.argv(side, how, argv, options), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True, cwd="/")
 

@@ -30,7 +30,7 @@ int PrintOut(const std::string& text) {
 }
 
 constexpr char kRunHelp[] =
-    "usage: rxe-user run [--no-view] [--] COMMAND [ARGS...]\n"
+    "usage: rxe-user run [--sockets] [--no-view] [--] COMMAND [ARGS...]\n"
     "\n"
     "Runs an RDMA program, unmodified, on our device: our libraries stand\n"
     "before the system's in its LD_LIBRARY_PATH. The command takes the place\n"
@@ -41,14 +41,24 @@ constexpr char kRunHelp[] =
     "The command and its children find our devices in /sys/class/infiniband,\n"
     "/sys/class/infiniband_verbs and /dev/infiniband, and no others, by a\n"
     "library in LD_PRELOAD; and by rdma(8), of which ours is first in PATH.\n"
-    "With --no-view they see what the system has.\n";
+    "With --no-view they see what the system has.\n"
+    "\n"
+    "With --sockets their TCP sockets are rsockets (rsocket(7)): a program "
+    "that\n"
+    "knows nothing of RDMA uses it, if the program at the other end does so,\n"
+    "too. Ports up to 1024, and what RDMA does not reach, stay TCP.\n";
 
 // By hand, since the command's options are not ours to parse.
 int RunCommand(char** argv) {
-  bool view = true;
-  if (argv[0] != nullptr && std::strcmp(argv[0], "--no-view") == 0) {
-    view = false;
-    ++argv;
+  rxe_user_cli::RunOptions options;
+  for (; argv[0] != nullptr; ++argv) {
+    if (std::strcmp(argv[0], "--no-view") == 0) {
+      options.view = false;
+    } else if (std::strcmp(argv[0], "--sockets") == 0) {
+      options.sockets = true;
+    } else {
+      break;
+    }
   }
   if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
     ++argv;
@@ -58,7 +68,7 @@ int RunCommand(char** argv) {
     return WrongUse("run: unknown option " + option);
   }
   if (argv[0] == nullptr) return WrongUse("run: which command?");
-  return rxe_user_cli::Run(argv, view);
+  return rxe_user_cli::Run(argv, options);
 }
 
 }  // namespace

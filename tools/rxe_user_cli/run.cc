@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 constexpr char kLibrary[] = "libibverbs.so.1";
 constexpr char kCommands[] = "libexec/commands";
 constexpr char kView[] = "librxe_user_view.so";
+constexpr char kSockets[] = "librspreload.so";
 
 // ../lib as seen from this executable, wherever it was copied and through
 // whatever links it was called. Empty where there is no /proc to ask.
@@ -55,12 +56,24 @@ bool PutCommandsFirst(const fs::path& commands) {
   return setenv("PATH", PathList(name, path).c_str(), 1) == 0;
 }
 
-// Has the command load the library of the view, if it is installed. False, with
-// errno, if the environment cannot be set.
+// Has the command load `library`. False, with errno, if the environment cannot
+// be set.
+bool Preload(const fs::path& library) {
+  const std::string preload = PreloadList(library, std::getenv("LD_PRELOAD"));
+  const std::string asan = AsanOptions(std::getenv("ASAN_OPTIONS"));
+  return setenv("LD_PRELOAD", preload.c_str(), 1) == 0 &&
+         setenv("ASAN_OPTIONS", asan.c_str(), 1) == 0;
+}
+
+bool CanPreload(const fs::path& library) {
+  return library.string().find(' ') == std::string::npos;
+}
+
+// The library of the view, if it is installed.
 bool PreloadView(const fs::path& library) {
   std::error_code error;
   if (!fs::exists(library, error)) return true;
-  if (library.string().find(' ') != std::string::npos) {
+  if (!CanPreload(library)) {
     std::fprintf(stderr,
                  "rxe-user run: LD_PRELOAD cannot hold %s, which has a blank "
                  "in its name: programs find nothing of our devices in /sys "
@@ -68,10 +81,7 @@ bool PreloadView(const fs::path& library) {
                  library.c_str());
     return true;
   }
-  const std::string preload = PreloadList(library, std::getenv("LD_PRELOAD"));
-  const std::string asan = AsanOptions(std::getenv("ASAN_OPTIONS"));
-  return setenv("LD_PRELOAD", preload.c_str(), 1) == 0 &&
-         setenv("ASAN_OPTIONS", asan.c_str(), 1) == 0;
+  return Preload(library);
 }
 
 }  // namespace
@@ -110,7 +120,7 @@ std::optional<std::string> WhySecure(const std::string& file) {
   return std::nullopt;
 }
 
-int Run(char** argv, bool view) {
+int Run(char** argv, const RunOptions& options) {
   const char* const command = argv[0];
   const fs::path folder = LibraryFolder();
   if (folder.empty()) {
@@ -141,10 +151,19 @@ int Run(char** argv, bool view) {
                  "it, so it will not see our device\n",
                  command, secure->c_str());
   }
+  if (options.sockets && (!fs::exists(folder / kSockets, error) ||
+                          !CanPreload(folder / kSockets))) {
+    std::fprintf(
+        stderr, "rxe-user run: there is no %s, or it has a blank in its name\n",
+        (folder / kSockets).c_str());
+    return kExitOurFailure;
+  }
   const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
   if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0 ||
-      (view && (!PreloadView(folder / kView) ||
-                !PutCommandsFirst(folder.parent_path() / kCommands)))) {
+      (options.sockets && !Preload(folder / kSockets)) ||
+      (options.view &&
+       (!PreloadView(folder / kView) ||
+        !PutCommandsFirst(folder.parent_path() / kCommands)))) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }

@@ -12,12 +12,17 @@ inline constexpr int kExitOurFailure = 125;
 inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitNotFound = 127;
 
+struct RunOptions {
+  bool view = true;      // it finds our devices in /sys and /dev (tools/view)
+                         // and by rdma(8) (rdma.h)
+  bool sockets = false;  // its TCP goes over RDMA (librspreload.so)
+};
+
 // Replaces this process by the command, with our libraries in front of the
-// system's; with `view`, it finds our devices in /sys and /dev (tools/view) and
-// by rdma(8) (rdma.h).
+// system's.
 // Returns only on failure, after one line on stderr: the exit status. `argv`
 // ends with a null pointer and is not empty.
-int Run(char** argv, bool view);
+int Run(char** argv, const RunOptions& options);
 
 // What LD_LIBRARY_PATH or PATH has to be: `folder` first, then what it was.
 std::string PathList(const std::string& folder, const char* before);

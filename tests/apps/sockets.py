@@ -1,0 +1,151 @@
+"""Files that go over rsockets: rcopy, and programs that know TCP alone, under
+rxe-user run --sockets. What arrives is what was sent.
+
+That it went over RDMA: nothing listens on the TCP port meanwhile.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+
+import places
+from places import Failure
+
+SIZE = 100 * 1000 * 1000
+NOBODY_LISTENS = re.compile(
+    r"[Cc]onnection refused|Couldn't connect|ConnectionRefused|"
+    r"rpoll: Operation now in progress")
+
+
+class Files:
+    """A folder for everybody, with a file `sent` of random bytes."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="rxe_user-sockets-")
+        os.chmod(self.folder, 0o777)
+        data = os.urandom(SIZE // 100) * 100
+        self.checksum = hashlib.sha256(data).digest()
+        with open(self.path("sent"), "wb") as f:
+            f.write(data)
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def check(self, name="received"):
+        with open(self.path(name), "rb") as f:
+            if hashlib.sha256(f.read()).digest() != self.checksum:
+                raise Failure("what was received is not what was sent")
+
+
+def _pair(runner, place, how, server_argv, client_argv, options, port=None):
+    """Runs both; the client again as long as nobody listens. The server is ended.
+    Returns what the client has said."""
+    server = runner.start(place.server, how, server_argv, options)
+    try:
+        end_time = time.monotonic() + places.LIMIT
+        while True:
+            client = runner.start(place.client, how, client_argv, options)
+            try:
+                text = places.finish(client, "the client")
+                break
+            except Failure as e:
+                if (not NOBODY_LISTENS.search(str(e)) or
+                        server.poll() is not None or
+                        time.monotonic() > end_time):
+                    raise
+                time.sleep(0.05)
+            finally:
+                places.end(client)
+        if port is not None and places.listens(server.pid, port):
+            raise Failure(f"the server listens on TCP port {port}")
+        return text
+    except Failure as e:
+        raise Failure(f"{e}\nthe server {places.last_words(server)}") from e
+    finally:
+        places.end(server)
+
+
+def _address(place, how):
+    return place.server.ipv4 if how.family == 4 else place.server.ipv6
+
+
+def rcopy_of_a_file(runner, place, how):
+    # rcopy cuts what it is given at colons: no address of IPv6.
+    with Files() as files:
+        _pair(runner, place, how, ["rcopy"],
+              ["rcopy", files.path("sent"),
+               f"{place.server.ipv4}:{files.path('received')}"], [])
+        files.check()
+
+
+def curl_from_a_server_in_Python(runner, place, how):
+    port = 8017
+    address = _address(place, how)
+    host = f"[{address}]" if how.family == 6 else address
+    with Files() as files:
+        _pair(runner, place, how,
+              ["python3", "-m", "http.server", str(port), "--bind", address,
+               "--directory", files.folder],
+              ["curl", "-sS", "-o", files.path("received"),
+               f"http://{host}:{port}/sent"], ["--sockets"], port)
+        files.check()
+
+
+# asyncio waits by epoll(7). What comes goes back, until the client has closed
+# its half.
+ECHO_SERVER = """
+import asyncio, sys
+async def echo(reader, writer):
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+async def main():
+    server = await asyncio.start_server(echo, sys.argv[1], int(sys.argv[2]))
+    await server.serve_forever()
+asyncio.run(main())
+"""
+ECHO_CLIENT = """
+import asyncio, os, sys
+async def one(data):
+    reader, writer = await asyncio.open_connection(sys.argv[1],
+                                                   int(sys.argv[2]))
+    async def send():
+        writer.write(data)
+        await writer.drain()
+        writer.write_eof()
+    sent = asyncio.create_task(send())
+    received = await reader.read()
+    await sent
+    writer.close()
+    assert received == data, len(received)
+async def main():
+    await asyncio.gather(*(one(os.urandom(2000000)) for _ in range(8)))
+asyncio.run(main())
+"""
+
+
+def eight_connections_of_asyncio(runner, place, how):
+    address = [_address(place, how), "8018"]
+    _pair(runner, place, how, ["python3", "-c", ECHO_SERVER] + address,
+          ["python3", "-c", ECHO_CLIENT] + address, ["--sockets"], 8018)
+
+
+def rstream_that_forks(runner, place, how):
+    rstream = ["env", "RDMAV_FORK_SAFE=1", "rstream", "-T", "f", "-T", "v",
+               "-I", "20", "-C", "10"]
+    address = _address(place, how)
+    _pair(runner, place, how, rstream + ["-b", address],
+          rstream + ["-s", address], ["--sockets"])
+
+
+# With the address families that each can be told.
+ALL = ((rcopy_of_a_file, (4,)), (curl_from_a_server_in_Python, (4, 6)),
+       (eight_connections_of_asyncio, (4, 6)), (rstream_that_forks, (4, 6)))

@@ -1,0 +1,118 @@
+// rsocket(7): datagrams.
+#include "tests/conformance/rsocket_fixture.h"
+
+namespace conformance {
+namespace {
+
+class DatagramTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    for (int& fd : fds_) {
+      fd = rsocket(GetParam(), SOCK_DGRAM, 0);
+      ASSERT_GE(fd, 0) << std::strerror(errno);
+      const LoopbackAddress any(GetParam());
+      ASSERT_EQ(rbind(fd, any.get(), any.length), 0);
+    }
+  }
+  void TearDown() override {
+    for (const int fd : fds_) EXPECT_EQ(rclose(fd), 0);
+  }
+
+  void Send(int from, int to, const std::string& bytes) {
+    const LoopbackAddress address(GetParam(), PortOf(to));
+    ASSERT_EQ(rsendto(from, bytes.data(), bytes.size(), 0, address.get(),
+                      address.length),
+              static_cast<ssize_t>(bytes.size()))
+        << std::strerror(errno);
+  }
+  // Waits for a datagram, and answers that of `from` are its.
+  std::string Receive(int to, int from, int flags = 0) {
+    EXPECT_EQ(Events(to, POLLIN, kSoon), POLLIN);
+    std::string bytes(4000, '\0');
+    sockaddr_in6 source = {};
+    socklen_t length = sizeof(source);
+    const ssize_t n = rrecvfrom(to, bytes.data(), bytes.size(), flags,
+                                reinterpret_cast<sockaddr*>(&source), &length);
+    EXPECT_GE(n, 0) << std::strerror(errno);
+    EXPECT_EQ(source.sin6_family, GetParam());
+    EXPECT_EQ(ntohs(source.sin6_port), PortOf(from));
+    bytes.resize(n < 0 ? 0 : static_cast<size_t>(n));
+    return bytes;
+  }
+
+  int fds_[2] = {-1, -1};
+};
+INSTANTIATE_TEST_SUITE_P(Families, DatagramTest,
+                         testing::Values(AF_INET, AF_INET6));
+
+TEST_P(DatagramTest, TheFirstAndTheLaterOnesArrive) {
+  for (int i = 0; i < 20; ++i) {
+    const std::string there = Pattern(10 + 90 * i, i), back = Pattern(500, i);
+    Send(fds_[0], fds_[1], there);
+    EXPECT_EQ(Receive(fds_[1], fds_[0]), there);
+    Send(fds_[1], fds_[0], back);
+    EXPECT_EQ(Receive(fds_[0], fds_[1]), back);
+  }
+}
+
+TEST_P(DatagramTest, LargerOnesThanAPacketArrive) {
+  for (int i = 0; i < 3; ++i) {
+    Send(fds_[0], fds_[1], Pattern(3900, i));
+    EXPECT_EQ(Receive(fds_[1], fds_[0]), Pattern(3900, i));
+  }
+}
+
+TEST_P(DatagramTest, EmptyOnesArrive) {
+  for (int i = 0; i < 3; ++i) {
+    Send(fds_[0], fds_[1], "");
+    EXPECT_EQ(Receive(fds_[1], fds_[0]), "");
+    Send(fds_[1], fds_[0], "");
+    EXPECT_EQ(Receive(fds_[0], fds_[1]), "");
+  }
+}
+
+TEST_P(DatagramTest, WhatDoesNotFitIsLost) {
+  for (int i = 0; i < 3; ++i) {
+    Send(fds_[0], fds_[1], "0123456789");
+    ASSERT_EQ(Events(fds_[1], POLLIN, kSoon), POLLIN);
+    char bytes[4];
+    EXPECT_EQ(rrecv(fds_[1], bytes, 4, MSG_PEEK), 4);
+    EXPECT_EQ(rrecv(fds_[1], bytes, 4, MSG_TRUNC), 10);
+    EXPECT_EQ(std::string(bytes, 4), "0123");
+    EXPECT_EQ(rrecv(fds_[1], bytes, 4, MSG_DONTWAIT), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    Send(fds_[1], fds_[0], "back");
+    EXPECT_EQ(Receive(fds_[0], fds_[1]), "back");
+  }
+}
+
+TEST_P(DatagramTest, AConnectedOneHearsItsPeerAlone) {
+  const int third = rsocket(GetParam(), SOCK_DGRAM, 0);
+  ASSERT_GE(third, 0);
+  char byte = 'x';
+  EXPECT_EQ(rsend(third, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EDESTADDRREQ);
+  // The third one knows the queue pair of the first.
+  Send(third, fds_[0], "a");
+  EXPECT_EQ(Receive(fds_[0], third), "a");
+  Send(fds_[0], third, "b");
+  EXPECT_EQ(Receive(third, fds_[0]), "b");
+  const LoopbackAddress peer(GetParam(), PortOf(fds_[1]));
+  ASSERT_EQ(rconnect(fds_[0], peer.get(), peer.length), 0);
+  Send(third, fds_[0], "c");
+  ASSERT_EQ(rsend(fds_[0], "d", 1, 0), 1);
+  EXPECT_EQ(Receive(fds_[1], fds_[0]), "d");
+  Send(fds_[1], fds_[0], "e");
+  EXPECT_EQ(Receive(fds_[0], fds_[1]), "e");
+  EXPECT_EQ(rclose(third), 0);
+}
+
+TEST_P(DatagramTest, CallsOfStreamsAreRefused) {
+  EXPECT_EQ(rlisten(fds_[0], 1), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(raccept(fds_[0], nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+}  // namespace
+}  // namespace conformance

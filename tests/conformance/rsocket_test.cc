@@ -1,0 +1,374 @@
+// rsocket(7): streams.
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "rxe_user/testing/watched_thread.h"
+#include "tests/conformance/rsocket_fixture.h"
+
+namespace conformance {
+namespace {
+
+constexpr size_t kMuch = 3 << 20;  // more than all buffers
+
+class FamilyTest : public RsocketTest,
+                   public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Families, FamilyTest,
+                         testing::Values(AF_INET, AF_INET6));
+
+TEST_P(FamilyTest, BytesArriveInOrderBothWaysAtOnce) {
+  Listen(GetParam());
+  Connect();
+  const std::string there = Pattern(kMuch, 1), back = Pattern(kMuch, 2);
+  std::thread sends([&] { SendAll(client_, there); });
+  std::thread answers([&] { SendAll(server_, back); });
+  std::string got;
+  std::thread reads([&] { got = Receive(client_, kMuch); });
+  EXPECT_TRUE(Receive(server_, kMuch) == there);
+  reads.join();
+  EXPECT_TRUE(got == back);
+  sends.join();
+  answers.join();
+}
+
+TEST_P(FamilyTest, BothEndsKnowTheirAddresses) {
+  Listen(GetParam());
+  Connect();
+  EXPECT_EQ(PortOf(server_), port_);
+  sockaddr_in6 peer = {};
+  socklen_t length = sizeof(peer);
+  ASSERT_EQ(rgetpeername(client_, reinterpret_cast<sockaddr*>(&peer), &length),
+            0);
+  EXPECT_EQ(peer.sin6_family, GetParam());
+  EXPECT_EQ(ntohs(peer.sin6_port), port_);
+  ASSERT_EQ(rgetpeername(server_, reinterpret_cast<sockaddr*>(&peer), &length),
+            0);
+  EXPECT_EQ(ntohs(peer.sin6_port), PortOf(client_));
+}
+
+TEST_F(RsocketTest, NobodyListens) {
+  Listen();
+  const uint16_t port = port_;
+  ASSERT_EQ(rclose(std::exchange(listener_, -1)), 0);
+  MakeClient();
+  const LoopbackAddress address(AF_INET, port);
+  EXPECT_EQ(rconnect(client_, address.get(), address.length), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  EXPECT_NE(Events(client_, POLLOUT) & POLLHUP, 0);
+}
+
+TEST_F(RsocketTest, AFullPipeBlocksAndGoesOn) {
+  Connect();
+  SetNonblocking(client_, true);
+  const std::string bytes = Pattern(kMuch);
+  size_t sent = 0;
+  for (;;) {
+    const ssize_t n = rsend(client_, bytes.data() + sent, 10000, 0);
+    if (n < 0) break;
+    sent += static_cast<size_t>(n);
+    ASSERT_LT(sent + 10000, kMuch);
+  }
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(Events(client_, POLLOUT), 0);
+  EXPECT_TRUE(Receive(server_, sent) == bytes.substr(0, sent));
+  EXPECT_EQ(Events(client_, POLLOUT, kSoon), POLLOUT);
+  SetNonblocking(client_, false);
+  std::thread rest([&] { SendAll(client_, bytes.substr(sent)); });
+  EXPECT_TRUE(Receive(server_, kMuch - sent) == bytes.substr(sent));
+  rest.join();
+}
+
+TEST_F(RsocketTest, ManySmallMessagesWaitForCredits) {
+  Connect();
+  std::thread reads([&] {
+    for (int i = 0; i < 5000; ++i) {
+      ASSERT_EQ(Receive(server_, 1), std::string(1, static_cast<char>(i)));
+    }
+  });
+  for (int i = 0; i < 5000; ++i) SendAll(client_, {static_cast<char>(i)});
+  reads.join();
+}
+
+TEST_F(RsocketTest, NothingToReceive) {
+  Connect();
+  char byte;
+  EXPECT_EQ(rrecv(server_, &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(Events(server_, POLLIN, 10), 0);
+}
+
+TEST_F(RsocketTest, PeekingLeavesTheBytesThere) {
+  Connect();
+  SendAll(client_, "hello");
+  ASSERT_EQ(Events(server_, POLLIN, kSoon), POLLIN);
+  char bytes[6] = {};
+  EXPECT_EQ(rrecv(server_, bytes, 3, MSG_PEEK), 3);
+  EXPECT_STREQ(bytes, "hel");
+  EXPECT_EQ(Receive(server_, 5), "hello");
+}
+
+TEST_F(RsocketTest, WaitAllWaitsForAll) {
+  Connect();
+  rxe_user::WatchedThread reads([&] {
+    char bytes[10];
+    EXPECT_EQ(rrecv(server_, bytes, 10, MSG_WAITALL), 10);
+    EXPECT_EQ(std::string(bytes, 10), "helloworld");
+  });
+  SendAll(client_, "hello");
+  EXPECT_TRUE(reads.AwaitSleep());
+  SendAll(client_, "world");
+  reads.join();
+}
+
+TEST_F(RsocketTest, VectorsAreFilledOneAfterTheOther) {
+  Connect();
+  char a[] = "ab", b[] = "", c[] = "cde";
+  const iovec out[] = {{a, 2}, {b, 0}, {c, 3}};
+  EXPECT_EQ(rwritev(client_, out, 3), 5);
+  ASSERT_EQ(Events(server_, POLLIN, kSoon), POLLIN);
+  char d[5] = {}, e[5] = {};
+  const iovec in[] = {{d, 3}, {e, 4}};
+  EXPECT_EQ(rreadv(server_, in, 2), 5);
+  EXPECT_STREQ(d, "abc");
+  EXPECT_STREQ(e, "de");
+}
+
+TEST_F(RsocketTest, HalfOfItIsShut) {
+  Connect();
+  SendAll(client_, "last");
+  ASSERT_EQ(rshutdown(client_, SHUT_WR), 0);
+  EXPECT_EQ(rsend(client_, "x", 1, 0), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(Receive(server_, 100), "last");
+  EXPECT_NE(Events(server_, POLLIN | POLLRDHUP) & POLLRDHUP, 0);
+  SendAll(server_, "answer");
+  EXPECT_EQ(Receive(client_, 6), "answer");
+  ASSERT_EQ(rclose(std::exchange(server_, -1)), 0);
+  EXPECT_EQ(Receive(client_, 1), "");
+}
+
+TEST_F(RsocketTest, WhatWasSentBeforeTheEndCanBeRead) {
+  Connect();
+  const std::string bytes = Pattern(50000);
+  SendAll(client_, bytes);
+  ASSERT_EQ(rclose(std::exchange(client_, -1)), 0);
+  EXPECT_TRUE(Receive(server_, 60000) == bytes);
+  EXPECT_NE(Events(server_, POLLIN) & POLLHUP, 0);
+  EXPECT_EQ(rsend(server_, "x", 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET);
+}
+
+TEST_F(RsocketTest, ClosingWakesWhoWaits) {
+  Connect();
+  rxe_user::WatchedThread reads([&, socket = server_] {
+    char byte;
+    EXPECT_EQ(rrecv(socket, &byte, 1, 0), -1);
+    EXPECT_EQ(errno, EBADF);
+  });
+  EXPECT_TRUE(reads.AwaitSleep());
+  ASSERT_EQ(rclose(std::exchange(server_, -1)), 0);
+  reads.join();
+}
+
+TEST_F(RsocketTest, PollTakesSocketsAndOtherDescriptors) {
+  Connect();
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  pollfd fds[] = {{server_, POLLIN, 0}, {pipes[0], POLLIN, 0}, {-1, POLLIN, 0}};
+  EXPECT_EQ(rpoll(fds, 3, 0), 0);
+  {
+    rxe_user::WatchedThread waits([&] {
+      EXPECT_EQ(rpoll(fds, 3, -1), 1);
+      EXPECT_EQ(fds[1].revents, POLLIN);
+    });
+    EXPECT_TRUE(waits.AwaitSleep());
+    ASSERT_EQ(write(pipes[1], "x", 1), 1);
+    waits.join();
+  }
+  SendAll(client_, "y");
+  fds[1].fd = -1;
+  EXPECT_EQ(rpoll(fds, 3, kSoon), 1);
+  EXPECT_EQ(fds[0].revents, POLLIN);
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(server_, &set);
+  FD_SET(pipes[0], &set);
+  timeval time = {.tv_sec = 20, .tv_usec = 0};
+  EXPECT_EQ(
+      rselect(std::max(server_, pipes[0]) + 1, &set, nullptr, nullptr, &time),
+      2);
+  close(pipes[0]);
+  close(pipes[1]);
+}
+
+TEST_F(RsocketTest, OptionsAreKept) {
+  MakeClient();
+  const auto get = [&](int level, int name) {
+    int value = -1;
+    socklen_t length = sizeof(value);
+    EXPECT_EQ(rgetsockopt(client_, level, name, &value, &length), 0);
+    return value;
+  };
+  const auto set = [&](int level, int name, int value) {
+    return rsetsockopt(client_, level, name, &value, sizeof(value));
+  };
+  EXPECT_EQ(set(SOL_SOCKET, SO_SNDBUF, 50000), 0);
+  EXPECT_EQ(get(SOL_SOCKET, SO_SNDBUF), 100000);
+  EXPECT_EQ(set(IPPROTO_TCP, TCP_NODELAY, 1), 0);
+  EXPECT_EQ(get(IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(set(SOL_SOCKET, SO_KEEPALIVE, 1), 0);
+  EXPECT_EQ(set(IPPROTO_TCP, TCP_KEEPIDLE, 0), -1);
+  EXPECT_EQ(set(IPPROTO_TCP, TCP_KEEPIDLE, 1), 0);
+  EXPECT_EQ(set(SOL_RDMA, RDMA_SQSIZE, 1), 0);
+  EXPECT_EQ(get(SOL_RDMA, RDMA_SQSIZE), 16);
+  EXPECT_EQ(set(SOL_RDMA, RDMA_IOMAPSIZE, 5), 0);
+  EXPECT_EQ(get(SOL_RDMA, RDMA_IOMAPSIZE), 5);
+  EXPECT_EQ(set(SOL_SOCKET, 12345, 1), -1);
+  EXPECT_EQ(errno, ENOPROTOOPT);
+  Connect();
+  EXPECT_EQ(set(SOL_RDMA, RDMA_SQSIZE, 100), -1);
+  EXPECT_EQ(errno, EINVAL);
+  const std::string bytes = Pattern(kMuch);
+  std::thread sends([&] { SendAll(client_, bytes); });
+  EXPECT_TRUE(Receive(server_, kMuch) == bytes);
+  sends.join();
+}
+
+TEST_F(RsocketTest, ATimeoutEndsWaiting) {
+  Connect();
+  const timeval time = {.tv_sec = 0, .tv_usec = 20000};
+  ASSERT_EQ(rsetsockopt(server_, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)),
+            0);
+  char byte;
+  EXPECT_EQ(rrecv(server_, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(RsocketTest, NumbersThatAreNoSockets) {
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  for (const int fd : {-1, pipes[0], 1 << 30}) {
+    char byte;
+    EXPECT_EQ(rrecv(fd, &byte, 1, 0), -1);
+    EXPECT_EQ(errno, EBADF);
+    EXPECT_EQ(rclose(fd), -1);
+    EXPECT_EQ(errno, EBADF);
+    EXPECT_EQ(rlisten(fd, 1), -1);
+    EXPECT_EQ(errno, EBADF);
+  }
+  close(pipes[0]);
+  close(pipes[1]);
+  EXPECT_EQ(rsocket(AF_UNIX, SOCK_STREAM, 0), -1);
+  EXPECT_EQ(rsocket(AF_INET, SOCK_RAW, 0), -1);
+}
+
+TEST_F(RsocketTest, CallsInTheWrongState) {
+  MakeClient();
+  char byte = 0;
+  EXPECT_EQ(rrecv(client_, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(rsend(client_, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(rshutdown(client_, SHUT_RDWR), -1);
+  EXPECT_EQ(errno, ENOTCONN);
+  EXPECT_EQ(raccept(client_, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  Connect();
+  const LoopbackAddress address(AF_INET, port_);
+  EXPECT_EQ(rconnect(client_, address.get(), address.length), -1);
+  EXPECT_EQ(errno, EISCONN);
+  EXPECT_EQ(rconnect(client_, address.get(), 3), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+// --- Memory of the peer.
+
+class IomapTest : public RsocketTest {
+ protected:
+  void ConnectWithMappings(int count) {
+    MakeClient();
+    Listen();
+    for (const int fd : {client_, listener_}) {
+      ASSERT_EQ(
+          rsetsockopt(fd, SOL_RDMA, RDMA_IOMAPSIZE, &count, sizeof(count)), 0);
+    }
+    Connect();
+  }
+  // The client has a mapping by the time that it has read this.
+  void Tell() {
+    SendAll(server_, "m");
+    ASSERT_EQ(Receive(client_, 1), "m");
+  }
+};
+
+TEST_F(IomapTest, ManyBytesAreWrittenWhereTheyBelong) {
+  ConnectWithMappings(2);
+  std::string memory(1 << 20, '\0');
+  ASSERT_EQ(riomap(server_, memory.data(), memory.size(), PROT_WRITE, 0, 4096),
+            4096);
+  Tell();
+  const std::string bytes = Pattern(memory.size() - 100);
+  ASSERT_EQ(riowrite(client_, bytes.data(), bytes.size(), 4196, 0),
+            bytes.size());
+  SendAll(client_, "d");
+  ASSERT_EQ(Receive(server_, 1), "d");
+  EXPECT_TRUE(memory.substr(100) == bytes);
+  EXPECT_EQ(memory.substr(0, 100), std::string(100, '\0'));
+  EXPECT_EQ(riounmap(server_, memory.data(), memory.size()), 0);
+  EXPECT_EQ(riounmap(server_, memory.data(), memory.size()), -1);
+}
+
+TEST_F(IomapTest, BeyondTheMappingsNothingIsWritten) {
+  ConnectWithMappings(1);
+  std::string memory(100, '\0');
+  ASSERT_EQ(riomap(server_, memory.data(), 100, PROT_WRITE, 0, 0), 0);
+  EXPECT_EQ(riomap(server_, memory.data(), 100, PROT_WRITE, 0, 1000), -1);
+  EXPECT_EQ(errno, ENOMEM);
+  Tell();
+  EXPECT_EQ(riowrite(client_, "0123456789", 10, 95, 0), 5u);
+  EXPECT_EQ(riowrite(client_, "0123456789", 10, 100, 0),
+            static_cast<size_t>(-1));
+  EXPECT_EQ(errno, EINVAL);
+}
+
+// --- Another process.
+
+constexpr char kPort[] = "RXE_USER_TEST_RSOCKET_PORT";
+
+// Sends as much as it was asked for, and ends without a word.
+[[noreturn]] void RunPeer() {
+  const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+  const LoopbackAddress address(
+      AF_INET, static_cast<uint16_t>(std::atoi(std::getenv(kPort))));
+  if (rconnect(fd, address.get(), address.length) != 0) std::exit(1);
+  const std::string bytes = Pattern(kMuch);
+  if (rsend(fd, bytes.data(), bytes.size(), 0) != ssize_t{kMuch}) std::exit(2);
+  std::exit(0);
+}
+
+TEST_F(RsocketTest, AnotherProcessEndsWithoutClosing) {
+  if (std::getenv(kPort) != nullptr) RunPeer();
+  Listen();
+  setenv(kPort, std::to_string(port_).c_str(), 1);
+  const char* const argv[] = {
+      "peer", "--gtest_filter=RsocketTest.AnotherProcessEndsWithoutClosing",
+      nullptr};
+  pid_t peer = 0;
+  ASSERT_EQ(posix_spawn(&peer, "/proc/self/exe", nullptr, nullptr,
+                        const_cast<char**>(argv), environ),
+            0);
+  unsetenv(kPort);
+  server_ = raccept(listener_, nullptr, nullptr);
+  ASSERT_GE(server_, 0) << std::strerror(errno);
+  EXPECT_TRUE(Receive(server_, kMuch + 1) == Pattern(kMuch));
+  int status = -1;
+  ASSERT_EQ(waitpid(peer, &status, 0), peer);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,360 @@
+#include "verbs_api/rsockets/datagram.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace rsockets {
+namespace {
+
+// Those that were sent to last are kept.
+constexpr size_t kMostDestinations = 4096;
+constexpr size_t kMostWaiting = 1024;
+constexpr size_t kMostUdp = 1 << 16;
+
+}  // namespace
+
+int Datagram::Create(int domain, std::shared_ptr<Socket>* out) {
+  std::shared_ptr<Datagram> socket(new Datagram(domain, Settings::Default()));
+  if (const int error = socket->Open()) return error;
+  socket->udp_.Reset(
+      ::socket(domain, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket->udp_.valid()) return -errno;
+  if (const int error = socket->Watch(socket->udp_.get())) return error;
+  socket->packet_.resize(kMostUdp);
+  *out = std::move(socket);
+  return 0;
+}
+
+Datagram::~Datagram() {
+  if (!is_ours()) {
+    for (std::unique_ptr<DatagramQp>& qp : qps_) {
+      static_cast<void>(qp.release());
+    }
+    return;
+  }
+  ForgetDestinations();
+}
+
+void Datagram::ForgetDestinations() {
+  for (auto& [key, destination] : destinations_) {
+    if (destination.path != nullptr) ibv_destroy_ah(destination.path);
+  }
+  destinations_.clear();
+}
+
+int Datagram::Bind(const sockaddr* address, socklen_t length) {
+  return bind(udp_.get(), address, length) == 0 ? 0 : -errno;
+}
+
+int Datagram::Connect(const sockaddr* address, socklen_t length) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (connect(udp_.get(), address, length) != 0) return -errno;
+  peer_ = DatagramAddress::Of(address);
+  return 0;
+}
+
+int Datagram::Shutdown(int how) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!peer_.has_value()) return -ENOTCONN;
+  if (how != SHUT_WR) read_shut_ = true;
+  if (how != SHUT_RD) write_shut_ = true;
+  WakeAll(nullptr);
+  return 0;
+}
+
+void Datagram::Close() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (is_ours()) {
+    // What was sent leaves before the queue pairs do.
+    const Deadline deadline = Clock::now() + std::chrono::seconds(1);
+    Await(lock, false, deadline, [&] {
+      return std::all_of(qps_.begin(), qps_.end(),
+                         [](const auto& qp) { return qp->all_sent(); });
+    });
+  }
+  closed_ = true;
+  WakeAll(nullptr);
+}
+
+int Datagram::LocalAddress(sockaddr_storage* out) {
+  socklen_t length = sizeof(*out);
+  return getsockname(udp_.get(), reinterpret_cast<sockaddr*>(out), &length) == 0
+             ? 0
+             : -errno;
+}
+
+int Datagram::PeerAddress(sockaddr_storage* out) {
+  socklen_t length = sizeof(*out);
+  return getpeername(udp_.get(), reinterpret_cast<sockaddr*>(out), &length) == 0
+             ? 0
+             : -errno;
+}
+
+int Datagram::Apply(int level, int name, int value) {
+  if (name == SO_KEEPALIVE && level == SOL_SOCKET) return 0;
+  if (level == IPPROTO_TCP) return 0;
+  return setsockopt(udp_.get(), level, name, &value, sizeof(value)) == 0
+             ? 0
+             : -errno;
+}
+
+// The address from which goes what is sent to `to`: where the socket is bound,
+// or where the kernel would send it from.
+int Datagram::LocalFor(const DatagramAddress& to, DatagramAddress* local) {
+  sockaddr_storage storage;
+  socklen_t length = sizeof(storage);
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  if (getsockname(udp_.get(), address, &length) != 0) return errno;
+  *local = DatagramAddress::Of(address);
+  if (!local->is_wildcard()) return 0;
+  const uint16_t port = local->port;
+  const rxe_user::UniqueFd probe(
+      ::socket(to.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  length = to.Fill(&storage);
+  if (!probe.valid() || connect(probe.get(), address, length) != 0) {
+    return errno;
+  }
+  length = sizeof(storage);
+  if (getsockname(probe.get(), address, &length) != 0) return errno;
+  *local = DatagramAddress::Of(address);
+  local->port = port;
+  return 0;
+}
+
+DatagramQp* Datagram::QpFor(const DatagramAddress& local) {
+  for (const std::unique_ptr<DatagramQp>& qp : qps_) {
+    if (qp->local().Key() == local.Key()) return qp.get();
+  }
+  std::unique_ptr<DatagramQp> qp;
+  if (DatagramQp::Create(local, settings_, &qp) != 0) return nullptr;
+  if (Watch(qp->completion_fd()) != 0) return nullptr;
+  qp->Arm();
+  qps_.push_back(std::move(qp));
+  return qps_.back().get();
+}
+
+Datagram::Destination* Datagram::FindDestination(const DatagramAddress& to,
+                                                 int* error) {
+  const auto found = destinations_.find(to.Key());
+  if (found != destinations_.end()) return &found->second;
+  // A socket that is bound to nothing gets its port by sending; the header
+  // names it.
+  sockaddr_storage storage;
+  socklen_t length = sizeof(storage);
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  if (getsockname(udp_.get(), address, &length) == 0 &&
+      DatagramAddress::Of(address).port == 0) {
+    DatagramAddress any;
+    any.family = static_cast<sa_family_t>(domain());
+    length = any.Fill(&storage);
+    if (bind(udp_.get(), address, length) != 0) {
+      *error = errno;
+      return nullptr;
+    }
+  }
+  DatagramAddress local;
+  *error = LocalFor(to, &local);
+  if (*error != 0) return nullptr;
+  if (destinations_.size() >= kMostDestinations) ForgetDestinations();
+  Destination& destination = destinations_[to.Key()];
+  destination.address = to;
+  destination.qp = QpFor(local);
+  return &destination;
+}
+
+void Datagram::Learn(Destination& destination, uint32_t qpn) {
+  if (destination.qp == nullptr || qpn == 0) return;
+  destination.qpn = qpn;
+  if (destination.path == nullptr) {
+    destination.path = destination.qp->CreatePath(destination.address);
+  }
+}
+
+bool Datagram::IsWanted(const DatagramAddress& from) const {
+  return !peer_.has_value() || peer_->Key() == from.Key();
+}
+
+ssize_t Datagram::SendUdp(const Destination& to, UdpOp op, IovCursor data,
+                          int flags) {
+  UdpHeader header = {};
+  header.op = op;
+  if (to.qp != nullptr) {
+    header.qpn = to.qp->qpn();
+    header.address = to.qp->local();
+  } else {
+    header.address.family = to.address.family;
+  }
+  const HeaderBytes bytes = Encode(header);
+  std::vector<uint8_t> packet(bytes.length + data.left());
+  std::memcpy(packet.data(), bytes.bytes.data(), bytes.length);
+  data.CopyTo(packet.data() + bytes.length, data.left());
+  sockaddr_storage address;
+  const socklen_t length = to.address.Fill(&address);
+  // A connected socket takes no address.
+  const ssize_t n = sendto(
+      udp_.get(), packet.data(), packet.size(), flags,
+      peer_.has_value() ? nullptr : reinterpret_cast<sockaddr*>(&address),
+      peer_.has_value() ? 0 : length);
+  return n < 0 ? -errno : n - static_cast<ssize_t>(bytes.length);
+}
+
+void Datagram::OnUdp(std::span<const uint8_t> packet,
+                     const DatagramAddress& from) {
+  size_t length = 0;
+  const std::optional<UdpHeader> header = ParseUdpHeader(packet, &length);
+  if (!header.has_value() || !IsWanted(from)) return;
+  int error = 0;
+  Destination* const destination = FindDestination(from, &error);
+  if (destination == nullptr) return;
+  Learn(*destination, header->qpn);
+  if (header->op != UdpOp::kData) return;
+  SendUdp(*destination, UdpOp::kControl, IovCursor(nullptr, 0), 0);
+  if (waiting_.size() >= kMostWaiting) return;
+  const auto data = packet.subspan(length);
+  waiting_.push_back({.qp = nullptr,
+                      .slot = 0,
+                      .offset = 0,
+                      .length = static_cast<uint32_t>(data.size()),
+                      .bytes = {data.begin(), data.end()},
+                      .from = from});
+}
+
+bool Datagram::ReadUdp() {
+  bool any = false;
+  for (;;) {
+    sockaddr_storage storage;
+    socklen_t length = sizeof(storage);
+    auto* const address = reinterpret_cast<sockaddr*>(&storage);
+    const ssize_t n = recvfrom(udp_.get(), packet_.data(), packet_.size(),
+                               MSG_DONTWAIT, address, &length);
+    if (n < 0) {
+      // What ICMP says of a datagram before.
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) error_ = errno;
+      return any;
+    }
+    any = true;
+    OnUdp({packet_.data(), static_cast<size_t>(n)},
+          DatagramAddress::Of(address));
+  }
+}
+
+void Datagram::OnMessage(DatagramQp& qp, const DatagramQp::Received& received) {
+  size_t length = 0;
+  const std::optional<DatagramAddress> from =
+      ParseSource({qp.Message(received.slot), received.length}, &length);
+  if (!from.has_value() || !IsWanted(*from)) {
+    qp.PostReceive(received.slot);
+    return;
+  }
+  waiting_.push_back({.qp = &qp,
+                      .slot = received.slot,
+                      .offset = static_cast<uint32_t>(length),
+                      .length = received.length - static_cast<uint32_t>(length),
+                      .bytes = {},
+                      .from = *from});
+}
+
+bool Datagram::Progress() {
+  if (!is_ours()) return false;
+  bool any = false;
+  for (const std::unique_ptr<DatagramQp>& qp : qps_) {
+    received_.clear();
+    any |= qp->Poll(&received_);
+    for (const DatagramQp::Received& received : received_) {
+      OnMessage(*qp, received);
+    }
+  }
+  return any;
+}
+
+void Datagram::Arm() {
+  for (const std::unique_ptr<DatagramQp>& qp : qps_) qp->Arm();
+}
+
+void Datagram::Drain() {
+  if (!is_ours()) return;
+  ReadUdp();
+  for (const std::unique_ptr<DatagramQp>& qp : qps_) qp->Drain();
+}
+
+short Datagram::Ready() {
+  short ready = 0;
+  if (!waiting_.empty() || read_shut_) ready |= POLLIN | POLLRDNORM;
+  if (error_ != 0) ready |= POLLERR;
+  if (write_shut_ || std::all_of(qps_.begin(), qps_.end(), [](const auto& qp) {
+        return qp->CanSend();
+      })) {
+    ready |= POLLOUT | POLLWRNORM;
+  }
+  return ready;
+}
+
+ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
+                       socklen_t) {
+  if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (closed_) return -EBADF;
+  if (write_shut_) return -EPIPE;
+  if (to == nullptr && !peer_.has_value()) return -EDESTADDRREQ;
+  const DatagramAddress address =
+      to != nullptr ? DatagramAddress::Of(to) : *peer_;
+  int error = 0;
+  Destination* destination = FindDestination(address, &error);
+  if (destination == nullptr) return -error;
+  // Its answer may be here.
+  if (destination->path == nullptr) {
+    ReadUdp();
+    destination = FindDestination(address, &error);
+    if (destination == nullptr) return -error;
+  }
+  DatagramQp* const qp = destination->qp;
+  if (destination->path == nullptr || data.left() > qp->max_data()) {
+    return SendUdp(*destination, UdpOp::kData, data, 0);
+  }
+  if (!qp->CanSend()) {
+    error = Await(lock, nonblocking(flags), After(options_.send_timeout),
+                  [&] { return qp->CanSend(); });
+    if (error != 0) return error;
+    destination = FindDestination(address, &error);
+    if (destination == nullptr || destination->path == nullptr) return -EAGAIN;
+  }
+  const auto length = static_cast<ssize_t>(data.left());
+  error = qp->Send(data, destination->path, destination->qpn);
+  return error != 0 ? -error : length;
+}
+
+ssize_t Datagram::Receive(IovCursor data, int flags, sockaddr* from,
+                          socklen_t* from_length) {
+  if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (const int error = Await(
+          lock, nonblocking(flags), After(options_.receive_timeout),
+          [&] { return !waiting_.empty() || read_shut_ || error_ != 0; })) {
+    return error;
+  }
+  if (waiting_.empty()) return -TakeError();
+  const Waiting& first = waiting_.front();
+  const uint8_t* const bytes =
+      first.qp != nullptr ? first.qp->Message(first.slot) : first.bytes.data();
+  const size_t length = std::min<size_t>(data.left(), first.length);
+  data.CopyFrom(bytes + first.offset, length);
+  if (from != nullptr && from_length != nullptr) {
+    sockaddr_storage storage;
+    const socklen_t size = first.from.Fill(&storage);
+    std::memcpy(from, &storage, std::min(*from_length, size));
+    *from_length = size;
+  }
+  const ssize_t result = static_cast<ssize_t>(
+      (flags & MSG_TRUNC) != 0 ? size_t{first.length} : length);
+  if ((flags & MSG_PEEK) == 0) {
+    if (first.qp != nullptr) first.qp->PostReceive(first.slot);
+    waiting_.pop_front();
+  }
+  return result;
+}
+
+}  // namespace rsockets

@@ -1,0 +1,238 @@
+// rsetsockopt and rgetsockopt: what rsocket(7) lists, and time-outs.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <rdma/rsocket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "verbs_api/rsockets/protocol.h"
+#include "verbs_api/rsockets/socket.h"
+
+namespace rsockets {
+namespace {
+
+template <typename T>
+int Take(const void* value, socklen_t length, T* out) {
+  if (value == nullptr || length < sizeof(T)) return -EINVAL;
+  std::memcpy(out, value, sizeof(T));
+  return 0;
+}
+
+template <typename T>
+int Give(const T& value, void* out, socklen_t* length) {
+  *length = std::min<socklen_t>(*length, sizeof(T));
+  std::memcpy(out, &value, *length);
+  return 0;
+}
+
+bool IsTimeout(int level, int name) {
+  return level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO);
+}
+
+}  // namespace
+
+int Socket::SetSocketOption(int name, const void* value, socklen_t length) {
+  if (name == SO_LINGER) return Take(value, length, &options_.lingering);
+  if (IsTimeout(SOL_SOCKET, name)) {
+    timeval timeout;
+    if (const int error = Take(value, length, &timeout)) return error;
+    if (timeout.tv_usec < 0 || timeout.tv_usec >= 1000000) return -EDOM;
+    (name == SO_RCVTIMEO ? options_.receive_timeout : options_.send_timeout) =
+        timeout;
+    return 0;
+  }
+  int number;
+  if (const int error = Take(value, length, &number)) return error;
+  switch (name) {
+    case SO_REUSEADDR:
+      options_.reuse_address = number != 0;
+      return Apply(SOL_SOCKET, name, number);
+    case SO_KEEPALIVE:
+      options_.keepalive = number != 0;
+      return Apply(SOL_SOCKET, name, number);
+    case SO_OOBINLINE:
+      options_.oob_inline = number != 0;
+      return 0;
+    // Twice of what is asked for, as the kernel gives it. Later it has no
+    // effect.
+    case SO_RCVBUF:
+      if (number < 0) return -EINVAL;
+      if (!HasBuffers()) settings_.SetReceiveBuffer(uint64_t{2} * number);
+      return 0;
+    case SO_SNDBUF:
+      if (number < 0) return -EINVAL;
+      if (!HasBuffers()) settings_.SetSendBuffer(uint64_t{2} * number);
+      return 0;
+    default:
+      return -ENOPROTOOPT;
+  }
+}
+
+int Socket::SetRdmaOption(int name, int value) {
+  if (HasBuffers() || value < 0) return -EINVAL;
+  switch (name) {
+    case RDMA_SQSIZE:
+      settings_.send_queue = Settings::QueueSize(value);
+      return 0;
+    case RDMA_RQSIZE:
+      settings_.receive_queue = Settings::QueueSize(value);
+      return 0;
+    case RDMA_INLINE:
+      settings_.inline_data = static_cast<uint32_t>(value);
+      return 0;
+    case RDMA_IOMAPSIZE:
+      settings_.iomap_entries = RoundIomapEntries(value);
+      return 0;
+    default:
+      return -ENOPROTOOPT;
+  }
+}
+
+int Socket::SetOption(int level, int name, const void* value,
+                      socklen_t length) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (level == SOL_SOCKET) return SetSocketOption(name, value, length);
+  int number;
+  if (level == SOL_RDMA && name == RDMA_ROUTE) {
+    // The path is the system's routing: none can be given.
+    return -ENOPROTOOPT;
+  }
+  if (const int error = Take(value, length, &number)) return error;
+  switch (level) {
+    case IPPROTO_TCP:
+      switch (name) {
+        case TCP_NODELAY:
+          options_.no_delay = number != 0;
+          return 0;
+        case TCP_KEEPIDLE:
+          if (number <= 0) return -EINVAL;
+          options_.keepalive_seconds = number;
+          return Apply(level, name, number);
+        // The connection is reliable: it is not probed again and again.
+        case TCP_KEEPCNT:
+        case TCP_KEEPINTVL:
+        case TCP_MAXSEG:
+          return 0;
+      }
+      return -ENOPROTOOPT;
+    case IPPROTO_IPV6:
+      if (name != IPV6_V6ONLY) return -ENOPROTOOPT;
+      options_.ipv6_only = number != 0;
+      return Apply(level, name, number);
+    case SOL_RDMA:
+      return SetRdmaOption(name, number);
+    default:
+      return -ENOPROTOOPT;
+  }
+}
+
+int Socket::GetSocketOption(int name, int* value) {
+  switch (name) {
+    case SO_ERROR:
+      *value = TakeError();
+      return 0;
+    case SO_TYPE:
+      *value = type();
+      return 0;
+    case SO_DOMAIN:
+      *value = domain_;
+      return 0;
+    case SO_REUSEADDR:
+      *value = options_.reuse_address;
+      return 0;
+    case SO_KEEPALIVE:
+      *value = options_.keepalive;
+      return 0;
+    case SO_OOBINLINE:
+      *value = options_.oob_inline;
+      return 0;
+    case SO_RCVBUF:
+      *value = static_cast<int>(settings_.receive_buffer);
+      return 0;
+    case SO_SNDBUF:
+      *value = static_cast<int>(settings_.send_buffer);
+      return 0;
+    default:
+      return -ENOPROTOOPT;
+  }
+}
+
+int Socket::GetTcpOption(int name, int* value) {
+  switch (name) {
+    case TCP_NODELAY:
+      *value = options_.no_delay;
+      return 0;
+    case TCP_KEEPIDLE:
+      *value = options_.keepalive_seconds;
+      return 0;
+    case TCP_KEEPCNT:
+    case TCP_KEEPINTVL:
+      *value = 1;
+      return 0;
+    case TCP_MAXSEG:
+      *value = MaxSegment();
+      return 0;
+    default:
+      return -ENOPROTOOPT;
+  }
+}
+
+int Socket::GetRdmaOption(int name, int* value) {
+  switch (name) {
+    case RDMA_SQSIZE:
+      *value = static_cast<int>(settings_.send_queue);
+      return 0;
+    case RDMA_RQSIZE:
+      *value = static_cast<int>(settings_.receive_queue);
+      return 0;
+    case RDMA_INLINE:
+      *value = static_cast<int>(settings_.inline_data);
+      return 0;
+    case RDMA_IOMAPSIZE:
+      *value = static_cast<int>(settings_.iomap_entries);
+      return 0;
+    default:
+      return -ENOPROTOOPT;
+  }
+}
+
+int Socket::GetOption(int level, int name, void* value, socklen_t* length) {
+  if (value == nullptr || length == nullptr) return -EFAULT;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (level == SOL_SOCKET && name == SO_ERROR) {
+    // What nobody has looked at may have failed since.
+    MakeProgress();
+  }
+  if (level == SOL_SOCKET && name == SO_LINGER) {
+    return Give(options_.lingering, value, length);
+  }
+  if (IsTimeout(level, name)) {
+    return Give(
+        name == SO_RCVTIMEO ? options_.receive_timeout : options_.send_timeout,
+        value, length);
+  }
+  int number = 0;
+  int error = -ENOPROTOOPT;
+  switch (level) {
+    case SOL_SOCKET:
+      error = GetSocketOption(name, &number);
+      break;
+    case IPPROTO_TCP:
+      error = GetTcpOption(name, &number);
+      break;
+    case IPPROTO_IPV6:
+      if (name == IPV6_V6ONLY) {
+        number = options_.ipv6_only;
+        error = 0;
+      }
+      break;
+    case SOL_RDMA:
+      error = GetRdmaOption(name, &number);
+      break;
+  }
+  return error != 0 ? error : Give(number, value, length);
+}
+
+}  // namespace rsockets

@@ -1,0 +1,152 @@
+#include "verbs_api/rsockets/poll.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+namespace rsockets {
+namespace {
+
+// One call of rpoll.
+class PollCall {
+ public:
+  PollCall(pollfd* fds, nfds_t count) : fds_(fds), count_(count) {
+    sockets_.resize(count);
+    for (nfds_t i = 0; i < count; ++i) {
+      fds[i].revents = 0;
+      if (fds[i].fd < 0) continue;
+      sockets_[i] = Find(fds[i].fd);
+      has_sockets_ |= sockets_[i] != nullptr;
+    }
+  }
+
+  bool has_sockets() const { return has_sockets_; }
+
+  // Sets the sockets' events: how many have any.
+  int LookAtSockets() {
+    int ready = 0;
+    for (nfds_t i = 0; i < count_; ++i) {
+      if (sockets_[i] == nullptr) continue;
+      fds_[i].revents = sockets_[i]->Poll(fds_[i].events);
+      ready += fds_[i].revents != 0;
+    }
+    return ready;
+  }
+
+  // Waits for all of them. 0, or a negative errno value.
+  int Wait(Waiter* waiter, const Deadline& deadline);
+  // Sets the ordinary descriptors' events, without waiting: how many have any.
+  int LookAtOthers();
+
+ private:
+  void Begin(Waiter* waiter);
+  void End(Waiter* waiter);
+
+  pollfd* const fds_;
+  const nfds_t count_;
+  std::vector<std::shared_ptr<Socket>> sockets_;  // null: an ordinary one
+  std::vector<pollfd> waited_;                    // and the waiter's
+  bool has_sockets_ = false;
+};
+
+void PollCall::Begin(Waiter* waiter) {
+  waited_.assign(fds_, fds_ + count_);
+  for (nfds_t i = 0; i < count_; ++i) {
+    waited_[i].revents = 0;
+    if (sockets_[i] == nullptr) continue;
+    waited_[i].events = POLLIN;
+    sockets_[i]->BeginWait(waiter);
+  }
+  waited_.push_back({.fd = waiter->fd(), .events = POLLIN, .revents = 0});
+}
+
+void PollCall::End(Waiter* waiter) {
+  for (nfds_t i = 0; i < count_; ++i) {
+    if (sockets_[i] == nullptr) continue;
+    sockets_[i]->EndWait(waiter, waited_[i].revents != 0);
+  }
+  if (waited_[count_].revents != 0) waiter->Clear();
+}
+
+int PollCall::Wait(Waiter* waiter, const Deadline& deadline) {
+  Begin(waiter);
+  int n = 0;
+  // What has come before it would have been heard of.
+  if (LookAtSockets() == 0) {
+    n = poll(waited_.data(), count_ + 1, PollTimeout(deadline));
+    if (n < 0) n = -errno;
+  }
+  End(waiter);
+  return n < 0 ? n : 0;
+}
+
+int PollCall::LookAtOthers() {
+  waited_.assign(fds_, fds_ + count_);
+  for (nfds_t i = 0; i < count_; ++i) {
+    if (sockets_[i] != nullptr) waited_[i].fd = -1;
+  }
+  const int n = poll(waited_.data(), count_, 0);
+  if (n < 0) return -errno;
+  for (nfds_t i = 0; i < count_; ++i) {
+    if (sockets_[i] == nullptr) fds_[i].revents = waited_[i].revents;
+  }
+  return n;
+}
+
+// What poll(2) says of a descriptor, for select(2).
+constexpr short kReadable = POLLIN | POLLRDNORM | POLLHUP | POLLERR;
+constexpr short kWritable = POLLOUT | POLLWRNORM | POLLERR;
+
+int Report(fd_set* set, const pollfd& fd, short events) {
+  if (set == nullptr) return 0;
+  if (!FD_ISSET(fd.fd, set)) return 0;
+  if ((fd.revents & events) != 0) return 1;
+  FD_CLR(fd.fd, set);
+  return 0;
+}
+
+}  // namespace
+
+int Poll(pollfd* fds, nfds_t count, const Deadline& deadline) {
+  PollCall call(fds, count);
+  if (!call.has_sockets()) {
+    const int n = poll(fds, count, PollTimeout(deadline));
+    return n < 0 ? -errno : n;
+  }
+  for (;;) {
+    const int sockets = call.LookAtSockets();
+    const int others = call.LookAtOthers();
+    if (others < 0) return others;
+    if (sockets + others > 0) return sockets + others;
+    if (deadline.has_value() && *deadline <= Clock::now()) return 0;
+    Waiter* const waiter = Waiter::OfThisThread();
+    if (waiter == nullptr) return -ENOMEM;
+    if (const int error = call.Wait(waiter, deadline)) return error;
+  }
+}
+
+int Select(int count, fd_set* read, fd_set* write, fd_set* except,
+           const Deadline& deadline) {
+  if (count < 0 || count > FD_SETSIZE) return -EINVAL;
+  std::vector<pollfd> fds;
+  for (int fd = 0; fd < count; ++fd) {
+    short events = 0;
+    if (read != nullptr && FD_ISSET(fd, read)) events |= POLLIN;
+    if (write != nullptr && FD_ISSET(fd, write)) events |= POLLOUT;
+    if (except != nullptr && FD_ISSET(fd, except)) events |= POLLPRI;
+    if (events != 0) fds.push_back({.fd = fd, .events = events, .revents = 0});
+  }
+  int n = Poll(fds.data(), fds.size(), deadline);
+  if (n < 0) return n;
+  n = 0;
+  for (const pollfd& fd : fds) {
+    if ((fd.revents & POLLNVAL) != 0) return -EBADF;
+  }
+  for (const pollfd& fd : fds) {
+    n += Report(read, fd, kReadable) + Report(write, fd, kWritable) +
+         Report(except, fd, POLLPRI);
+  }
+  return n;
+}
+
+}  // namespace rsockets

@@ -1,0 +1,270 @@
+// fork(2): the rsockets of a process are its own. With RDMAV_FORK_SAFE in the
+// environment (rsocket(7)), its connections become pairs of local sockets when
+// it forks, which parent and child share as they would share a TCP socket; two
+// threads of the parent carry what goes over them.
+#include "verbs_api/rsockets/preload/fork.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "verbs_api/rsockets/preload/real.h"
+#include "verbs_api/rsockets/preload/table.h"
+
+namespace rspreload {
+namespace {
+
+struct Names {
+  sockaddr_storage local = {};
+  sockaddr_storage peer = {};
+};
+
+// What local sockets of the program stand for.
+struct Shared {
+  std::mutex mutex;
+  std::map<int, Names> names;
+};
+
+Shared& All() {
+  static auto* const shared = new Shared;
+  return *shared;
+}
+std::atomic<bool> any_shared{false};
+
+// A connection on its way to a pair of local sockets.
+struct Handover {
+  int rsocket;
+  int pump;     // the parent's threads have this end
+  int program;  // parent and child have this one
+  Names names;
+  std::vector<int> fds;
+};
+std::vector<Handover> handovers;  // from before fork to after it
+
+// --- The parent's threads.
+
+// How many threads still carry what the program sends.
+struct Pumps {
+  std::mutex mutex;
+  std::condition_variable ended;
+  int to_peer = 0;
+};
+
+Pumps& AllPumps() {
+  static auto* const pumps = new Pumps;
+  return *pumps;
+}
+
+// Both ends of a connection that is carried; closed with the last thread.
+struct Carried {
+  ~Carried() {
+    rclose(rsocket);
+    REAL(close)(local);
+  }
+  int rsocket;
+  int local;
+};
+
+void ToProgram(const std::shared_ptr<Carried>& carried) {
+  std::vector<char> buffer(1 << 16);
+  for (;;) {
+    const ssize_t n = rrecv(carried->rsocket, buffer.data(), buffer.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    for (ssize_t done = 0; done < n;) {
+      const ssize_t part =
+          REAL(send)(carried->local, buffer.data() + done,
+                     static_cast<size_t>(n - done), MSG_NOSIGNAL);
+      if (part < 0) {
+        if (errno == EINTR) continue;
+        rshutdown(carried->rsocket, SHUT_RD);  // nobody reads any more
+        return;
+      }
+      done += part;
+    }
+  }
+  REAL(shutdown)(carried->local, SHUT_WR);
+}
+
+void ToPeer(const std::shared_ptr<Carried>& carried) {
+  std::vector<char> buffer(1 << 16);
+  for (;;) {
+    const ssize_t n =
+        REAL(recv)(carried->local, buffer.data(), buffer.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    ssize_t part;
+    do {
+      part = rsend(carried->rsocket, buffer.data(), static_cast<size_t>(n), 0);
+    } while (part < 0 && errno == EINTR);
+    if (part < n) {
+      REAL(shutdown)(carried->local, SHUT_RD);
+      return;
+    }
+  }
+  rshutdown(carried->rsocket, SHUT_WR);
+}
+
+void Carry(int rsocket, int local) {
+  rfcntl(rsocket, F_SETFL, 0);
+  std::shared_ptr<Carried> carried(new Carried{rsocket, local});
+  {
+    std::lock_guard<std::mutex> lock(AllPumps().mutex);
+    ++AllPumps().to_peer;
+  }
+  // Signals are the program's own threads' business.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([carried] { ToProgram(carried); }).detach();
+  std::thread([carried] {
+    ToPeer(carried);
+    std::lock_guard<std::mutex> lock(AllPumps().mutex);
+    --AllPumps().to_peer;
+    AllPumps().ended.notify_all();
+  }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// --- Around fork.
+
+bool NamesOf(int rsocket, Names* names) {
+  socklen_t length = sizeof(names->peer);
+  if (rgetpeername(rsocket, reinterpret_cast<sockaddr*>(&names->peer),
+                   &length) != 0) {
+    return false;  // not connected
+  }
+  length = sizeof(names->local);
+  return rgetsockname(rsocket, reinterpret_cast<sockaddr*>(&names->local),
+                      &length) == 0;
+}
+
+void Prepare() {
+  All().mutex.lock();
+  std::map<int, std::vector<int>> found;
+  for (int fd = 0; fd < kMostDescriptors; ++fd) {
+    if (Behind(fd) >= 0) found[Behind(fd)].push_back(fd);
+  }
+  for (auto& [rsocket, fds] : found) {
+    Handover handover = {};
+    handover.rsocket = rsocket;
+    handover.fds = fds;
+    int pair[2];
+    if (!NamesOf(rsocket, &handover.names) ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+      continue;
+    }
+    handover.pump = pair[0];
+    handover.program = pair[1];
+    handovers.push_back(std::move(handover));
+  }
+}
+
+// The program's descriptors become those of the local socket.
+void TakeOver(const Handover& handover) {
+  for (const int fd : handover.fds) {
+    const int status = REAL(fcntl)(fd, F_GETFL);
+    const int flags = REAL(fcntl)(fd, F_GETFD);
+    Take(fd);
+    REAL(dup2)(handover.program, fd);
+    REAL(fcntl)(fd, F_SETFL, status);
+    REAL(fcntl)(fd, F_SETFD, flags);
+    All().names[fd] = handover.names;
+    any_shared.store(true);
+  }
+  REAL(close)(handover.program);
+}
+
+void InParent() {
+  for (const Handover& handover : handovers) {
+    TakeOver(handover);
+    Carry(handover.rsocket, handover.pump);
+  }
+  handovers.clear();
+  All().mutex.unlock();
+}
+
+void InChild() {
+  for (const Handover& handover : handovers) {
+    TakeOver(handover);
+    REAL(close)(handover.pump);
+  }
+  handovers.clear();
+  All().mutex.unlock();
+  // The threads are the parent's, who may have held the lock.
+  new (&AllPumps()) Pumps;
+}
+
+// The process ends: what it and its children have sent is carried first, if
+// they are done with it before long.
+__attribute__((destructor)) void AwaitPumps() {
+  constexpr auto kLimit = std::chrono::seconds(10);
+  if (!any_shared.load()) return;
+  {
+    std::lock_guard<std::mutex> lock(All().mutex);
+    for (const auto& [fd, names] : All().names) REAL(close)(fd);
+    All().names.clear();
+  }
+  Pumps& pumps = AllPumps();
+  std::unique_lock<std::mutex> lock(pumps.mutex);
+  pumps.ended.wait_for(lock, kLimit, [&] { return pumps.to_peer == 0; });
+}
+
+__attribute__((constructor)) void Register() {
+  const char* const safe = std::getenv("RDMAV_FORK_SAFE");
+  const char* const older = std::getenv("IBV_FORK_SAFE");
+  if (safe != nullptr || older != nullptr) {
+    pthread_atfork(Prepare, InParent, InChild);
+  }
+}
+
+int Give(const sockaddr_storage& from, sockaddr* to, socklen_t* length) {
+  const socklen_t size =
+      from.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::memcpy(to, &from, std::min(*length, size));
+  *length = size;
+  return 0;
+}
+
+}  // namespace
+
+bool IsShared(int fd) {
+  if (!any_shared.load(std::memory_order_relaxed)) return false;
+  Shared& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  return all.names.count(fd) != 0;
+}
+
+void ForgetShared(int fd) {
+  if (!any_shared.load(std::memory_order_relaxed)) return;
+  Shared& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.names.erase(fd);
+}
+
+int SharedName(int fd, bool peer, sockaddr* address, socklen_t* length) {
+  Shared& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const Names& names = all.names[fd];
+  return Give(peer ? names.peer : names.local, address, length);
+}
+
+}  // namespace rspreload

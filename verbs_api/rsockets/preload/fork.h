@@ -1,0 +1,19 @@
+// Connections that parent and child share after fork(2).
+#ifndef VERBS_API_RSOCKETS_PRELOAD_FORK_H_
+#define VERBS_API_RSOCKETS_PRELOAD_FORK_H_
+
+#include <sys/socket.h>
+
+namespace rspreload {
+
+// `fd` is a local socket that stands for a connection of its parent, or of this
+// process before it forked.
+bool IsShared(int fd);
+// What getpeername(2) or getsockname(2) says of one.
+int SharedName(int fd, bool peer, sockaddr* address, socklen_t* length);
+// The program closes `fd`.
+void ForgetShared(int fd);
+
+}  // namespace rspreload
+
+#endif  // VERBS_API_RSOCKETS_PRELOAD_FORK_H_

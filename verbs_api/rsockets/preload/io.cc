@@ -1,0 +1,178 @@
+// What is sent and received: recv(2), write(2), sendfile(2) and the like.
+#include <rdma/rsocket.h>
+#include <sys/epoll.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "verbs_api/rsockets/preload/real.h"
+#include "verbs_api/rsockets/preload/table.h"
+
+// Of libc's headers for programs that are built with _FORTIFY_SOURCE.
+extern "C" {
+ssize_t __recv_chk(int, void*, size_t, size_t, int);
+ssize_t __recvfrom_chk(int, void*, size_t, size_t, int, sockaddr*, socklen_t*);
+ssize_t __read_chk(int, void*, size_t, size_t);
+}
+
+namespace rspreload {
+namespace {
+
+// `on_rsocket(rsocket)` if there is one behind `fd`, else `on_fd()`. `events`:
+// what the call uses up.
+template <typename OnRsocket, typename OnFd>
+inline ssize_t Dispatch(int fd, unsigned events, OnRsocket on_rsocket,
+                        OnFd on_fd) {
+  const int rsocket = Behind(fd);
+  if (__builtin_expect(rsocket < 0, 1)) return on_fd();
+  const ssize_t result = on_rsocket(rsocket);
+  Used(rsocket, events);
+  return result;
+}
+
+// From a file to an rsocket. `offset`: null for the file's own.
+ssize_t SendFile(int rsocket, int file, off64_t* offset, size_t count) {
+  static thread_local char buffer[1 << 16];
+  size_t done = 0;
+  while (done < count) {
+    const size_t part = std::min(count - done, sizeof(buffer));
+    const ssize_t got = offset != nullptr ? pread64(file, buffer, part, *offset)
+                                          : REAL(read)(file, buffer, part);
+    if (got < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;
+    if (got == 0) break;
+    const ssize_t sent = rsend(rsocket, buffer, static_cast<size_t>(got), 0);
+    const ssize_t kept = std::max<ssize_t>(sent, 0);
+    if (offset != nullptr) {
+      *offset += kept;
+    } else if (kept < got) {
+      const int error = errno;
+      lseek64(file, kept - got, SEEK_CUR);
+      errno = error;
+    }
+    done += static_cast<size_t>(kept);
+    if (sent < got) break;
+  }
+  if (done > 0 || count == 0) return static_cast<ssize_t>(done);
+  // Nothing was sent: the end of the file, or why not.
+  return errno == EAGAIN || errno == EPIPE || errno == ECONNRESET ? -1 : 0;
+}
+
+}  // namespace
+}  // namespace rspreload
+
+using rspreload::Dispatch;
+
+PRELOADED ssize_t recv(int fd, void* data, size_t length, int flags) {
+  return Dispatch(
+      fd, EPOLLIN, [&](int rs) { return rrecv(rs, data, length, flags); },
+      [&] { return REAL(recv)(fd, data, length, flags); });
+}
+
+PRELOADED ssize_t __recv_chk(int fd, void* data, size_t length, size_t size,
+                             int flags) {
+  return Dispatch(
+      fd, EPOLLIN,
+      [&](int rs) { return rrecv(rs, data, std::min(length, size), flags); },
+      [&] { return REAL(__recv_chk)(fd, data, length, size, flags); });
+}
+
+PRELOADED ssize_t recvfrom(int fd, void* data, size_t length, int flags,
+                           sockaddr* from, socklen_t* from_length) {
+  return Dispatch(
+      fd, EPOLLIN,
+      [&](int rs) {
+        return rrecvfrom(rs, data, length, flags, from, from_length);
+      },
+      [&] {
+        return REAL(recvfrom)(fd, data, length, flags, from, from_length);
+      });
+}
+
+PRELOADED ssize_t __recvfrom_chk(int fd, void* data, size_t length, size_t size,
+                                 int flags, sockaddr* from,
+                                 socklen_t* from_length) {
+  return Dispatch(
+      fd, EPOLLIN,
+      [&](int rs) {
+        return rrecvfrom(rs, data, std::min(length, size), flags, from,
+                         from_length);
+      },
+      [&] {
+        return REAL(__recvfrom_chk)(fd, data, length, size, flags, from,
+                                    from_length);
+      });
+}
+
+PRELOADED ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  return Dispatch(
+      fd, EPOLLIN, [&](int rs) { return rrecvmsg(rs, message, flags); },
+      [&] { return REAL(recvmsg)(fd, message, flags); });
+}
+
+PRELOADED ssize_t read(int fd, void* data, size_t length) {
+  return Dispatch(
+      fd, EPOLLIN, [&](int rs) { return rrecv(rs, data, length, 0); },
+      [&] { return REAL(read)(fd, data, length); });
+}
+
+PRELOADED ssize_t __read_chk(int fd, void* data, size_t length, size_t size) {
+  return Dispatch(
+      fd, EPOLLIN,
+      [&](int rs) { return rrecv(rs, data, std::min(length, size), 0); },
+      [&] { return REAL(__read_chk)(fd, data, length, size); });
+}
+
+PRELOADED ssize_t readv(int fd, const iovec* iov, int count) {
+  return Dispatch(
+      fd, EPOLLIN, [&](int rs) { return rreadv(rs, iov, count); },
+      [&] { return REAL(readv)(fd, iov, count); });
+}
+
+PRELOADED ssize_t send(int fd, const void* data, size_t length, int flags) {
+  return Dispatch(
+      fd, EPOLLOUT, [&](int rs) { return rsend(rs, data, length, flags); },
+      [&] { return REAL(send)(fd, data, length, flags); });
+}
+
+PRELOADED ssize_t sendto(int fd, const void* data, size_t length, int flags,
+                         const sockaddr* to, socklen_t to_length) {
+  return Dispatch(
+      fd, EPOLLOUT, [&](int rs) { return rsend(rs, data, length, flags); },
+      [&] { return REAL(sendto)(fd, data, length, flags, to, to_length); });
+}
+
+PRELOADED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return Dispatch(
+      fd, EPOLLOUT, [&](int rs) { return rsendmsg(rs, message, flags); },
+      [&] { return REAL(sendmsg)(fd, message, flags); });
+}
+
+PRELOADED ssize_t write(int fd, const void* data, size_t length) {
+  return Dispatch(
+      fd, EPOLLOUT, [&](int rs) { return rsend(rs, data, length, 0); },
+      [&] { return REAL(write)(fd, data, length); });
+}
+
+PRELOADED ssize_t writev(int fd, const iovec* iov, int count) {
+  return Dispatch(
+      fd, EPOLLOUT, [&](int rs) { return rwritev(rs, iov, count); },
+      [&] { return REAL(writev)(fd, iov, count); });
+}
+
+PRELOADED ssize_t sendfile64(int out, int in, off64_t* offset,
+                             size_t count) noexcept {
+  return Dispatch(
+      out, EPOLLOUT,
+      [&](int rs) { return rspreload::SendFile(rs, in, offset, count); },
+      [&] { return REAL(sendfile64)(out, in, offset, count); });
+}
+
+PRELOADED ssize_t sendfile(int out, int in, off_t* offset,
+                           size_t count) noexcept {
+  static_assert(sizeof(off_t) == sizeof(off64_t));
+  return sendfile64(out, in, offset, count);
+}

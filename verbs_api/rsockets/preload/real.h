@@ -1,0 +1,32 @@
+// The functions that stand behind ours.
+#ifndef VERBS_API_RSOCKETS_PRELOAD_REAL_H_
+#define VERBS_API_RSOCKETS_PRELOAD_REAL_H_
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+// libc's own function, or that of another library that was preloaded:
+// REAL(poll)(fds, count, timeout).
+#define REAL(name)                              \
+  reinterpret_cast<decltype(&::name)>([] {      \
+    static std::atomic<void*> address{nullptr}; \
+    return ::rspreload::Real(#name, address);   \
+  }())
+
+namespace rspreload {
+
+inline void* Real(const char* name, std::atomic<void*>& address) {
+  void* found = address.load(std::memory_order_relaxed);
+  if (__builtin_expect(found == nullptr, 0)) {
+    found = dlsym(RTLD_NEXT, name);
+    address.store(found, std::memory_order_relaxed);
+  }
+  return found;
+}
+
+}  // namespace rspreload
+
+#define PRELOADED extern "C" __attribute__((visibility("default")))
+
+#endif  // VERBS_API_RSOCKETS_PRELOAD_REAL_H_

@@ -1,0 +1,296 @@
+// How sockets come, are bound, connected, and go: socket(2), connect(2) and the
+// like.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <rdma/rsocket.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "verbs_api/rsockets/preload/epoll.h"
+#include "verbs_api/rsockets/preload/fork.h"
+#include "verbs_api/rsockets/preload/real.h"
+#include "verbs_api/rsockets/preload/table.h"
+
+namespace rspreload {
+namespace {
+
+// The libraries below us have sockets of their own. `caller`: an address in the
+// code that calls.
+bool IsOurs(const void* caller) {
+  Dl_info info;
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
+  const char* const slash = std::strrchr(info.dli_fname, '/');
+  const char* const name = slash != nullptr ? slash + 1 : info.dli_fname;
+  return std::strncmp(name, "libibverbs.", 11) == 0 ||
+         std::strncmp(name, "librdmacm.", 10) == 0;
+}
+
+bool IsTcp(int domain, int type, int protocol) {
+  return (domain == AF_INET || domain == AF_INET6) &&
+         (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM &&
+         (protocol == 0 || protocol == IPPROTO_TCP);
+}
+
+// Puts an rsocket behind `fd`, or closes it.
+void PutOrClose(int fd, int rsocket) {
+  if (rsocket >= 0 && !Put(fd, rsocket)) rclose(rsocket);
+}
+
+// The kernel's socket is what the program has from now on.
+void GiveUp(int fd) {
+  const int rsocket = Take(fd);
+  if (rsocket >= 0) rclose(rsocket);
+}
+
+// Well-known services are TCP, as with rdma-core's library: the system's own
+// programs expect them there.
+bool IsWellKnown(const sockaddr* address, socklen_t length) {
+  if (address == nullptr || length < sizeof(sockaddr_in)) return true;
+  if (address->sa_family != AF_INET && address->sa_family != AF_INET6) {
+    return true;
+  }
+  sockaddr_in in;  // the port of IPv6 is in the same place
+  std::memcpy(&in, address, sizeof(in));
+  const uint16_t port = ntohs(in.sin_port);
+  return port != 0 && port <= 1024;
+}
+
+// There is no RDMA on the way to an address.
+bool IsNoRdma(int error) {
+  switch (error) {
+    case ENODEV:
+    case EADDRNOTAVAIL:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EAFNOSUPPORT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Calls `on_rsocket` for the rsocket behind `fd`, and for the kernel's socket
+// `on_fd`, too, if there is none, or it has no RDMA.
+template <typename OnRsocket, typename OnFd>
+int OrFallBack(int fd, const sockaddr* address, socklen_t length,
+               OnRsocket on_rsocket, OnFd on_fd) {
+  const int rsocket = Behind(fd);
+  if (rsocket < 0) return on_fd();
+  if (!IsWellKnown(address, length)) {
+    const int result = on_rsocket(rsocket);
+    if (result == 0 || !IsNoRdma(errno)) return result;
+  }
+  GiveUp(fd);
+  return on_fd();
+}
+
+int Accepted(int rsocket, int domain, int flags) {
+  const int fd = REAL(socket)(domain, SOCK_STREAM | flags, 0);
+  if (fd < 0) {
+    const int error = errno;
+    rclose(rsocket);
+    errno = error;
+    return -1;
+  }
+  if ((flags & SOCK_NONBLOCK) != 0) rfcntl(rsocket, F_SETFL, O_NONBLOCK);
+  PutOrClose(fd, rsocket);
+  return fd;
+}
+
+int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
+  const int rsocket = raccept(listener, address, length);
+  if (rsocket < 0) return -1;
+  Used(listener, EPOLLIN);
+  sockaddr_storage local = {};
+  socklen_t size = sizeof(local);
+  rgetsockname(listener, reinterpret_cast<sockaddr*>(&local), &size);
+  return Accepted(rsocket, local.ss_family == AF_INET6 ? AF_INET6 : AF_INET,
+                  flags);
+}
+
+// The kernel has made `copy` of `fd`.
+int Copied(int fd, int copy) {
+  if (copy < 0 || copy == fd) return copy;
+  GiveUp(copy);  // what was there before dup2
+  const int rsocket = Behind(fd);
+  if (rsocket >= 0) Put(copy, rsocket);
+  return copy;
+}
+
+int Control(int fd, int result, int command, long argument) {
+  if (result < 0) return result;
+  switch (command) {
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC:
+      return Copied(fd, result);
+    case F_SETFL:
+      if (Behind(fd) >= 0) {
+        rfcntl(Behind(fd), F_SETFL, static_cast<int>(argument));
+      }
+      return result;
+    default:
+      return result;
+  }
+}
+
+// Bytes that wait to be read.
+int CountReadable(int rsocket, int* out) {
+  static thread_local uint8_t scratch[1 << 16];
+  const ssize_t n =
+      rrecv(rsocket, scratch, sizeof(scratch), MSG_PEEK | MSG_DONTWAIT);
+  *out = n > 0 ? static_cast<int>(n) : 0;
+  return 0;
+}
+
+}  // namespace
+}  // namespace rspreload
+
+using rspreload::Behind;
+
+PRELOADED int socket(int domain, int type, int protocol) noexcept {
+  const int fd = REAL(socket)(domain, type, protocol);
+  if (fd < 0 || !rspreload::IsTcp(domain, type, protocol)) return fd;
+  if (rspreload::IsOurs(__builtin_return_address(0))) return fd;
+  const int error = errno;
+  rspreload::PutOrClose(
+      fd, rsocket(domain, SOCK_STREAM | (type & SOCK_NONBLOCK), 0));
+  errno = error;
+  return fd;
+}
+
+PRELOADED int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
+  return rspreload::OrFallBack(
+      fd, address, length, [&](int rs) { return rbind(rs, address, length); },
+      [&] { return REAL(bind)(fd, address, length); });
+}
+
+PRELOADED int connect(int fd, const sockaddr* address, socklen_t length) {
+  return rspreload::OrFallBack(
+      fd, address, length,
+      [&](int rs) {
+        const int result = rconnect(rs, address, length);
+        rspreload::Used(rs, EPOLLIN | EPOLLOUT);
+        return result;
+      },
+      [&] { return REAL(connect)(fd, address, length); });
+}
+
+PRELOADED int listen(int fd, int backlog) noexcept {
+  const int rs = Behind(fd);
+  return rs >= 0 ? rlisten(rs, backlog) : REAL(listen)(fd, backlog);
+}
+
+PRELOADED int accept(int fd, sockaddr* address, socklen_t* length) {
+  const int rs = Behind(fd);
+  return rs >= 0 ? rspreload::AcceptOn(rs, address, length, 0)
+                 : REAL(accept)(fd, address, length);
+}
+
+PRELOADED int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  const int rs = Behind(fd);
+  return rs >= 0 ? rspreload::AcceptOn(rs, address, length, flags)
+                 : REAL(accept4)(fd, address, length, flags);
+}
+
+PRELOADED int shutdown(int fd, int how) noexcept {
+  const int rs = Behind(fd);
+  return rs >= 0 ? rshutdown(rs, how) : REAL(shutdown)(fd, how);
+}
+
+PRELOADED int close(int fd) {
+  rspreload::ForgetEpoll(fd);
+  rspreload::ForgetShared(fd);
+  rspreload::GiveUp(fd);
+  return REAL(close)(fd);
+}
+
+PRELOADED int getpeername(int fd, sockaddr* address,
+                          socklen_t* length) noexcept {
+  if (rspreload::IsShared(fd)) {
+    return rspreload::SharedName(fd, true, address, length);
+  }
+  const int rs = Behind(fd);
+  return rs >= 0 ? rgetpeername(rs, address, length)
+                 : REAL(getpeername)(fd, address, length);
+}
+
+PRELOADED int getsockname(int fd, sockaddr* address,
+                          socklen_t* length) noexcept {
+  if (rspreload::IsShared(fd)) {
+    return rspreload::SharedName(fd, false, address, length);
+  }
+  const int rs = Behind(fd);
+  return rs >= 0 ? rgetsockname(rs, address, length)
+                 : REAL(getsockname)(fd, address, length);
+}
+
+// The kernel's socket says what is allowed, and remembers what an rsocket does
+// not know.
+PRELOADED int setsockopt(int fd, int level, int name, const void* value,
+                         socklen_t length) noexcept {
+  const int rs = Behind(fd);
+  if (rs >= 0) {
+    const int result = rsetsockopt(rs, level, name, value, length);
+    if (level == SOL_RDMA) return result;
+  } else if (level != SOL_SOCKET && rspreload::IsShared(fd)) {
+    return 0;  // it has no TCP
+  }
+  return REAL(setsockopt)(fd, level, name, value, length);
+}
+
+PRELOADED int getsockopt(int fd, int level, int name, void* value,
+                         socklen_t* length) noexcept {
+  const int rs = Behind(fd);
+  if (rs >= 0) {
+    const int result = rgetsockopt(rs, level, name, value, length);
+    if (result == 0 || level == SOL_RDMA) return result;
+  }
+  return REAL(getsockopt)(fd, level, name, value, length);
+}
+
+#define FCNTL(name)                                                           \
+  PRELOADED int name(int fd, int command, ...) {                              \
+    va_list arguments;                                                        \
+    va_start(arguments, command);                                             \
+    const long argument = va_arg(arguments, long);                            \
+    va_end(arguments);                                                        \
+    return rspreload::Control(fd, REAL(name)(fd, command, argument), command, \
+                              argument);                                      \
+  }
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+PRELOADED int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  const int rs = Behind(fd);
+  if (rs >= 0 && request == FIONREAD) {
+    return rspreload::CountReadable(rs, static_cast<int*>(argument));
+  }
+  const int result = REAL(ioctl)(fd, request, argument);
+  if (rs >= 0 && result == 0 && request == FIONBIO) {
+    const bool on = *static_cast<const int*>(argument) != 0;
+    rfcntl(rs, F_SETFL, on ? O_NONBLOCK : 0);
+  }
+  return result;
+}
+
+PRELOADED int dup(int fd) noexcept {
+  return rspreload::Copied(fd, REAL(dup)(fd));
+}
+
+PRELOADED int dup2(int fd, int copy) noexcept {
+  return rspreload::Copied(fd, REAL(dup2)(fd, copy));
+}
+
+PRELOADED int dup3(int fd, int copy, int flags) noexcept {
+  return rspreload::Copied(fd, REAL(dup3)(fd, copy, flags));
+}

@@ -1,0 +1,158 @@
+#include "verbs_api/rsockets/socket.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace rsockets {
+namespace {
+
+struct Table {
+  std::shared_mutex mutex;
+  std::unordered_map<int, std::shared_ptr<Socket>> sockets;
+};
+
+Table& Sockets() {
+  static auto* const table = new Table;
+  return *table;
+}
+
+// A process that ends says goodbye, as the kernel does for TCP: our connection
+// manager ends with the process.
+__attribute__((destructor)) void CloseAll() {
+  std::unordered_map<int, std::shared_ptr<Socket>> sockets;
+  {
+    Table& table = Sockets();
+    std::lock_guard<std::shared_mutex> lock(table.mutex);
+    // They stay in the table, and their descriptors open: other threads may
+    // still have them.
+    sockets = table.sockets;
+  }
+  for (const auto& [fd, socket] : sockets) {
+    if (socket->is_ours()) socket->Close();
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Socket> Find(int fd) {
+  Table& table = Sockets();
+  std::shared_lock<std::shared_mutex> lock(table.mutex);
+  const auto found = table.sockets.find(fd);
+  return found == table.sockets.end() ? nullptr : found->second;
+}
+
+int Publish(std::shared_ptr<Socket> socket) {
+  const int fd = socket->fd();
+  Table& table = Sockets();
+  std::lock_guard<std::shared_mutex> lock(table.mutex);
+  table.sockets[fd] = std::move(socket);
+  return fd;
+}
+
+std::shared_ptr<Socket> Withdraw(int fd) {
+  Table& table = Sockets();
+  std::lock_guard<std::shared_mutex> lock(table.mutex);
+  const auto found = table.sockets.find(fd);
+  if (found == table.sockets.end()) return nullptr;
+  std::shared_ptr<Socket> socket = std::move(found->second);
+  table.sockets.erase(found);
+  return socket;
+}
+
+int PollTimeout(const Deadline& deadline) {
+  if (!deadline.has_value()) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT32_MAX));
+}
+
+Socket::Socket(int domain, const Settings& settings)
+    : settings_(settings), domain_(domain), pid_(getpid()) {}
+
+bool Socket::is_ours() const { return pid_ == getpid(); }
+
+int Socket::Open() {
+  epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  return epoll_.valid() ? 0 : -errno;
+}
+
+int Socket::Watch(int fd) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+void Socket::WakeAll(const Waiter* self) {
+  for (Waiter* const waiter : waiters_) {
+    if (waiter != self) waiter->Wake();
+  }
+}
+
+void Socket::MakeProgress(const Waiter* self) {
+  if (Progress() && !waiters_.empty()) WakeAll(self);
+}
+
+bool Socket::nonblocking(int message_flags) const {
+  return (flags_ & O_NONBLOCK) != 0 || (message_flags & MSG_DONTWAIT) != 0;
+}
+
+Deadline Socket::After(const timeval& timeout) {
+  if (timeout.tv_sec == 0 && timeout.tv_usec == 0) return std::nullopt;
+  return Clock::now() + std::chrono::seconds(timeout.tv_sec) +
+         std::chrono::microseconds(timeout.tv_usec);
+}
+
+int Socket::WaitFor(Waiter& waiter, const Deadline& deadline, bool* readable) {
+  pollfd fds[] = {{.fd = epoll_.get(), .events = POLLIN, .revents = 0},
+                  {.fd = waiter.fd(), .events = POLLIN, .revents = 0}};
+  const int n = poll(fds, 2, PollTimeout(deadline));
+  if (n < 0) return -errno;
+  *readable = fds[0].revents != 0;
+  if (fds[1].revents != 0) waiter.Clear();
+  return n == 0 ? -EAGAIN : 0;
+}
+
+void Socket::Forget(Waiter* waiter) {
+  const auto found = std::find(waiters_.begin(), waiters_.end(), waiter);
+  if (found != waiters_.end()) waiters_.erase(found);
+}
+
+short Socket::Poll(short events) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return POLLNVAL;
+  MakeProgress(Waiter::OfThisThread());
+  return static_cast<short>(Ready() & (events | POLLERR | POLLHUP));
+}
+
+void Socket::BeginWait(Waiter* waiter) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  waiters_.push_back(waiter);
+  Arm();
+}
+
+void Socket::EndWait(Waiter* waiter, bool readable) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Forget(waiter);
+  if (readable) Drain();
+  MakeProgress(waiter);
+}
+
+int Socket::flags() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return flags_;
+}
+
+int Socket::SetFlags(int flags) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  flags_ = (flags & ~O_ACCMODE) | O_RDWR;
+  return 0;
+}
+
+}  // namespace rsockets
