@@ -161,9 +161,8 @@ int Run(char** argv, const RunOptions& options) {
   const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
   if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0 ||
       (options.sockets && !Preload(folder / kSockets)) ||
-      (options.view &&
-       (!PreloadView(folder / kView) ||
-        !PutCommandsFirst(folder.parent_path() / kCommands)))) {
+      (options.view && (!PreloadView(folder / kView) ||
+                        !PutCommandsFirst(folder.parent_path() / kCommands)))) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }
