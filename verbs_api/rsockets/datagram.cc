@@ -275,10 +275,11 @@ void Datagram::Arm() {
   for (const std::unique_ptr<DatagramQp>& qp : qps_) qp->Arm();
 }
 
-void Datagram::Drain() {
-  if (!is_ours()) return;
-  ReadUdp();
-  for (const std::unique_ptr<DatagramQp>& qp : qps_) qp->Drain();
+bool Datagram::Drain() {
+  if (!is_ours()) return false;
+  bool any = ReadUdp();
+  for (const std::unique_ptr<DatagramQp>& qp : qps_) any |= qp->Drain();
+  return any;
 }
 
 short Datagram::Ready() {

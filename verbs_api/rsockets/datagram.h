@@ -38,7 +38,7 @@ class Datagram final : public Socket {
  protected:
   bool Progress() override;
   void Arm() override;
-  void Drain() override;
+  bool Drain() override;
   short Ready() override;
   int Apply(int level, int name, int value) override;
   bool HasBuffers() const override { return !qps_.empty(); }

@@ -192,13 +192,16 @@ void DatagramQp::Arm() {
   if (!armed_) armed_ = ibv_req_notify_cq(cq_, 0) == 0;
 }
 
-void DatagramQp::Drain() {
+bool DatagramQp::Drain() {
+  bool any = false;
   ibv_cq* cq;
   void* context;
   while (ibv_get_cq_event(channel_, &cq, &context) == 0) {
     armed_ = false;
     ++unacknowledged_;
+    any = true;
   }
+  return any;
 }
 
 }  // namespace rsockets

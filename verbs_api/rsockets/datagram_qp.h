@@ -53,7 +53,8 @@ class DatagramQp {
   int PostReceive(uint32_t slot);
 
   void Arm();
-  void Drain();
+  // Takes the notifications of completions. True if there were any.
+  bool Drain();
 
  private:
   DatagramQp(const DatagramAddress& local, const Settings& settings);

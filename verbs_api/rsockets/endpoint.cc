@@ -229,18 +229,21 @@ void Endpoint::Arm() {
   armed_ = ibv_req_notify_cq(cq_, 0) == 0;
 }
 
-void Endpoint::Drain() {
+bool Endpoint::Drain() {
   constexpr unsigned kMostUnacknowledged = 64;
+  bool any = false;
   ibv_cq* cq;
   void* context;
   while (ibv_get_cq_event(channel_, &cq, &context) == 0) {
     armed_ = false;
     ++unacknowledged_;
+    any = true;
   }
   if (unacknowledged_ >= kMostUnacknowledged) {
     ibv_ack_cq_events(cq_, unacknowledged_);
     unacknowledged_ = 0;
   }
+  return any;
 }
 
 int Endpoint::Post(ibv_send_wr* wr) {

@@ -58,7 +58,8 @@ class Endpoint {
   // The next completion makes completion_fd() readable.
   void Arm();
   // Takes the notifications, so that completion_fd() is not readable.
-  void Drain();
+  // True if there were any.
+  bool Drain();
   // Of the first send that has failed, or IBV_WC_SUCCESS.
   ibv_wc_status failure() const { return failure_; }
   // The peer has broken the protocol.

@@ -99,6 +99,11 @@ void Socket::MakeProgress(const Waiter* self) {
   if (Progress() && !waiters_.empty()) WakeAll(self);
 }
 
+void Socket::DrainAndProgress(const Waiter* self) {
+  if (Drain()) WakeAll(self);
+  MakeProgress(self);
+}
+
 bool Socket::nonblocking(int message_flags) const {
   return (flags_ & O_NONBLOCK) != 0 || (message_flags & MSG_DONTWAIT) != 0;
 }
@@ -140,8 +145,11 @@ void Socket::BeginWait(Waiter* waiter) {
 void Socket::EndWait(Waiter* waiter, bool readable) {
   std::lock_guard<std::mutex> lock(mutex_);
   Forget(waiter);
-  if (readable) Drain();
-  MakeProgress(waiter);
+  if (readable) {
+    DrainAndProgress(waiter);
+  } else {
+    MakeProgress(waiter);
+  }
 }
 
 int Socket::flags() {

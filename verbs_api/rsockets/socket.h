@@ -104,8 +104,9 @@ class Socket : public std::enable_shared_from_this<Socket> {
   virtual bool Progress() = 0;
   // The next completion makes the descriptor readable.
   virtual void Arm() = 0;
-  // The descriptor was readable: takes what made it so.
-  virtual void Drain() = 0;
+  // The descriptor was readable: takes what made it so. True if there was
+  // anything.
+  virtual bool Drain() = 0;
   // All of poll(2)'s events that there are.
   virtual short Ready() = 0;
   // An option that is more than kept. 0, or a negative errno value.
@@ -118,6 +119,9 @@ class Socket : public std::enable_shared_from_this<Socket> {
   virtual bool HasBuffers() const = 0;
 
   void MakeProgress(const Waiter* self = nullptr);
+  // The same after the descriptor was readable. What made it so was for all who
+  // wait: they see what has changed, and arm anew.
+  void DrainAndProgress(const Waiter* self = nullptr);
   void WakeAll(const Waiter* self);
   bool nonblocking(int message_flags) const;
   static Deadline After(const timeval& timeout);
@@ -130,8 +134,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
     MakeProgress();
     if (done()) return 0;
     if (nonblocking) {
-      Drain();
-      MakeProgress();
+      DrainAndProgress();
       return done() ? 0 : -EAGAIN;
     }
     const Clock::time_point spin =
@@ -174,8 +177,11 @@ class Socket : public std::enable_shared_from_this<Socket> {
       lock.lock();
     }
     Forget(waiter);
-    if (readable) Drain();
-    MakeProgress();
+    if (readable) {
+      DrainAndProgress();
+    } else {
+      MakeProgress();
+    }
     return error;
   }
   int WaitFor(Waiter& waiter, const Deadline& deadline, bool* readable);

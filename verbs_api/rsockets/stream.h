@@ -53,7 +53,7 @@ class Stream final : public Socket {
  protected:
   bool Progress() override;
   void Arm() override;
-  void Drain() override;
+  bool Drain() override;
   short Ready() override;
   int Apply(int level, int name, int value) override;
   int MaxSegment() override;

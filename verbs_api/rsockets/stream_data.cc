@@ -84,8 +84,9 @@ void Stream::Arm() {
   if (endpoint_ != nullptr && is_ours()) endpoint_->Arm();
 }
 
-void Stream::Drain() {
-  if (!is_ours()) return;
+bool Stream::Drain() {
+  if (!is_ours()) return false;
+  bool any = false;
   if (keepalive_timer_.valid()) {
     uint64_t times;
     if (read(keepalive_timer_.get(), &times, sizeof(times)) > 0 &&
@@ -93,8 +94,8 @@ void Stream::Drain() {
       Fail(EIO);
     }
   }
-  if (endpoint_ != nullptr) endpoint_->Drain();
-  TakeEvents();
+  if (endpoint_ != nullptr) any = endpoint_->Drain();
+  return TakeEvents() || any;
 }
 
 int Stream::SetKeepalive() {
