@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <utility>
 
@@ -20,8 +21,12 @@ Registry<rdma_cm_id, Id>& Ids() {
 }
 
 // Of the port spaces that there are; absent for others.
-std::optional<ibv_qp_type> QpTypeOf(rdma_port_space ps) {
-  switch (ps) {
+// `ps` may be any number.
+std::optional<ibv_qp_type> QpTypeOf(const rdma_port_space& ps) {
+  int number;
+  static_assert(sizeof(number) == sizeof(ps));
+  std::memcpy(&number, &ps, sizeof(number));
+  switch (number) {
     case RDMA_PS_TCP:
     case RDMA_PS_IB:
       return IBV_QPT_RC;
