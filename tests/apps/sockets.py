@@ -138,6 +138,16 @@ def eight_connections_of_asyncio(runner, place, how):
           ["python3", "-c", ECHO_CLIENT] + address, ["--sockets"], 8018)
 
 
+def rstream_that_forks(runner, place, how):
+    rstream = ["env", "RDMAV_FORK_SAFE=1", "rstream", "-T", "f", "-T", "v",
+               "-I", "20", "-C", "10"]
+    address = _address(place, how)
+    _pair(runner, place, how, rstream + ["-b", address],
+          rstream + ["-s", address], ["--sockets"])
+
+
 # With the address families that each can be told.
 ALL = ((rcopy_of_a_file, (4,)), (curl_from_a_server_in_Python, (4, 6)),
        (eight_connections_of_asyncio, (4, 6)))
+# A known fault: its client did not end in one of 32 runs. With --each and --full.
+FAULTY = ((rstream_that_forks, (4, 6)),)
