@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HIDDEN __attribute__((visibility("hidden")))
@@ -159,6 +160,27 @@ HIDDEN int fstat64(int descriptor, struct stat64* out) {
 }
 
 // --- New functions.
+
+// For std::condition_variable. Older systems wait by the wall clock: if that
+// is set meanwhile, the wait is longer or shorter by as much.
+HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition,
+                                  pthread_mutex_t* mutex, clockid_t clock,
+                                  const struct timespec* end) {
+  const long second = 1000000000;
+  struct timespec now, wall;
+  if (clock_gettime(clock, &now) != 0) return EINVAL;
+  clock_gettime(CLOCK_REALTIME, &wall);
+  wall.tv_sec += end->tv_sec - now.tv_sec;
+  wall.tv_nsec += end->tv_nsec - now.tv_nsec;
+  if (wall.tv_nsec < 0) {
+    wall.tv_nsec += second;
+    --wall.tv_sec;
+  } else if (wall.tv_nsec >= second) {
+    wall.tv_nsec -= second;
+    ++wall.tv_sec;
+  }
+  return pthread_cond_timedwait(condition, mutex, &wall);
+}
 
 // For std::random_device. Linux 3.17 has the call; before it, nothing that is
 // as good can be had without a descriptor.
