@@ -63,10 +63,10 @@ class Watch:
                 end, length = line.split()
                 self.stalls.append((float(end), float(length)))
 
-    def attempt(self, text, function, final=()):
+    def attempt(self, text, function, final=(), chances=0):
         """Does one check: (why it failed or None, seconds). What fails while a
-        core stood still is said and done again, three times at most.
-        Exceptions of `final` are passed on."""
+        core stood still is said and done again, three times at most; of other
+        failures, `chances`. Exceptions of `final` are passed on."""
         for last in (False, False, True):
             start = time.monotonic()
             try:
@@ -78,10 +78,15 @@ class Watch:
                 seconds = time.monotonic() - start
                 why = str(e) if isinstance(e, Failure) else repr(e)
                 stall = self.longest(start)
-                if last or not stall:
+                if last or not (stall or chances):
                     return why, seconds
-                print(f"again    {seconds:6.1f}s  {text}\n    a core of this "
-                      f"machine stood still for {stall:.2f} s meanwhile\n    " +
+                if stall:
+                    because = (f"a core of this machine stood still for "
+                               f"{stall:.2f} s meanwhile")
+                else:
+                    because = "its second chance"
+                    chances -= 1
+                print(f"again    {seconds:6.1f}s  {text}\n    {because}\n    " +
                       why.replace("\n", "\n    "), flush=True)
 
     def close(self):
