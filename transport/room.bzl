@@ -1,0 +1,33 @@
+"""A room of the transport: one library and its unit tests."""
+
+def unit_tests():
+    """A test for each *_test.cc of the package."""
+    for source in native.glob(["*_test.cc"]):
+        native.cc_test(
+            name = source[:-len(".cc")],
+            size = "small",
+            srcs = [source],
+            deps = [
+                "//transport/testing",
+                "@gtest//:gtest_main",
+            ],
+        )
+
+def room(name, deps):
+    """The package's files as one library, and unit_tests().
+
+    Args:
+      name: of the library.
+      deps: of the library: the floors below, and what of its own floor it may
+        see.
+    """
+    native.cc_library(
+        name = name,
+        srcs = native.glob(
+            ["*.cc"],
+            exclude = ["*_test.cc"],
+        ),
+        hdrs = native.glob(["*.h"]),
+        deps = deps,
+    )
+    unit_tests()
