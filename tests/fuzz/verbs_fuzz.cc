@@ -1,9 +1,9 @@
 // A libFuzzer target: calls of the verbs in any order with any arguments, from
 // several threads on one context, over loopback in a network namespace of its
 // own. Handles are live ones, null, small numbers, objects of another kind, and
-// those that are gone (but under AddressSanitizer, which takes the look at what
-// they point to for a fault). Each thread gives back only what it has made, as
-// a program must.
+// those that are gone (but under AddressSanitizer and ThreadSanitizer, which
+// take the look at what they point to for a fault). Each thread gives back only
+// what it has made, as a program must.
 //
 // No call crashes or hangs; what exists can be given back in the end.
 
@@ -20,7 +20,7 @@
 #include "rxe_user/testing/net_namespace.h"
 #include "tests/fuzz/fuzz_input.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FUZZ_DEAD_HANDLES 0
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
