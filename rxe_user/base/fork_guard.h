@@ -3,6 +3,8 @@
 #define RXE_USER_BASE_FORK_GUARD_H_
 
 #include <mutex>
+#include <new>
+#include <shared_mutex>
 
 namespace rxe_user {
 
@@ -64,6 +66,44 @@ class ForkSafeMutex final : private ForkGuard {
   void AfterForkInChild() override { mutex_.unlock(); }
 
   std::mutex mutex_;
+};
+
+// A mutex that is made anew in a child of fork(), which is not held up by who
+// holds it: for locks of static duration that are held while something is
+// waited for. What it guards may be half done in the child, which has to make
+// that anew as well.
+class ForkRenewedMutex final : private ForkGuard {
+ public:
+  ForkRenewedMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  ~ForkRenewedMutex() { LeaveForkGuard(); }
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  void BeforeFork() override {}
+  void AfterForkInParent() override {}
+  void AfterForkInChild() override { new (&mutex_) std::mutex; }
+
+  std::mutex mutex_;
+};
+
+// A mutex for many readers, else as ForkSafeMutex.
+class ForkSafeSharedMutex final : private ForkGuard {
+ public:
+  ForkSafeSharedMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  ~ForkSafeSharedMutex() { LeaveForkGuard(); }
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  void lock_shared() { mutex_.lock_shared(); }
+  void unlock_shared() { mutex_.unlock_shared(); }
+
+ private:
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
+  // Not unlock(): a thread of the child is another one to glibc.
+  void AfterForkInChild() override { new (&mutex_) std::shared_mutex; }
+
+  std::shared_mutex mutex_;
 };
 
 }  // namespace rxe_user

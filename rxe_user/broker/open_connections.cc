@@ -16,12 +16,11 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
                            const wire::CmView& mad) {
   Slot& known = slots_[slot];
   const auto open = [&](uint32_t local_id, uint32_t remote_id, uint32_t qpn) {
-    MakeRoom(known.open, kMostOpen);
-    known.open[local_id] = {.local = local,
-                            .peer = peer,
-                            .local_id = local_id,
-                            .remote_id = remote_id,
-                            .remote_qpn = qpn};
+    Add(slot, {.local = local,
+               .peer = peer,
+               .local_id = local_id,
+               .remote_id = remote_id,
+               .remote_qpn = qpn});
   };
   const PeersId peers_id = {peer, mad.local_comm_id()};
   switch (mad.attribute()) {
@@ -54,6 +53,14 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
     default:
       break;
   }
+}
+
+void OpenConnections::Add(uint8_t slot, const Connection& connection) {
+  Slot& known = slots_[slot];
+  if (!known.open.contains(connection.local_id)) {
+    MakeRoom(known.open, kMostOpen);
+  }
+  known.open[connection.local_id] = connection;
 }
 
 std::vector<OpenConnections::Connection> OpenConnections::Take(uint8_t slot) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/broker/open_connection.h"
 #include "wire/address.h"
 #include "wire/cm.h"
 
@@ -28,13 +29,7 @@ class OpenConnections {
   static constexpr size_t kMostOpen = 4096;
   static constexpr size_t kMostRequested = 1024;
 
-  struct Connection {
-    LocalAddress local;
-    wire::IpAddress peer;
-    uint32_t local_id = 0;   // communication IDs
-    uint32_t remote_id = 0;  // the peer's
-    uint32_t remote_qpn = 0;
-  };
+  using Connection = OpenConnection;
 
   // A MAD from `peer` that is handed on to the process of `slot`. Connections
   // that the process has asked for are there with the peer's REP; those it was
@@ -42,6 +37,9 @@ class OpenConnections {
   // DREQ, DREP or REJ.
   void Note(uint8_t slot, const LocalAddress& local,
             const wire::IpAddress& peer, const wire::CmView& mad);
+
+  // The process of `slot` says that it has this one.
+  void Add(uint8_t slot, const Connection& connection);
 
   // The process has ended: what it has left connected.
   std::vector<Connection> Take(uint8_t slot);

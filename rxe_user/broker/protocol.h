@@ -22,6 +22,7 @@
 //                                        <-  HelloReply(slot) + new ledger
 //   Restore(address, index) + socket, anchor   (once per address)
 //   Reserve(token, service ID)                 (once per service ID)
+//   Connected(open connections)                (64 at a time)
 //   RestoreEnd                           ->
 //
 // The *anchor socket* is a copy of slot 0's, which stands first in its group:
@@ -39,6 +40,7 @@
 
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/qpn.h"
+#include "rxe_user/broker/open_connection.h"
 #include "rxe_user/broker/service_table.h"
 
 namespace rxe_user::broker {
@@ -46,8 +48,8 @@ namespace rxe_user::broker {
 // Raised with every change of this file or of ledger.h; stands in the name too,
 // so that libraries and brokers of different versions do not meet: the second
 // one finds the port taken, and says by what.
-inline constexpr uint16_t kProtocolVersion = 3;
-inline constexpr std::string_view kSocketName = "rxe_user/port-broker/3";
+inline constexpr uint16_t kProtocolVersion = 4;
+inline constexpr std::string_view kSocketName = "rxe_user/port-broker/4";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
 
@@ -62,6 +64,7 @@ enum class Type : uint16_t {
   kReserve = 8,
   kReserveReply = 9,
   kUnreserve = 10,
+  kConnected = 11,
 };
 
 // Why a request was refused. `text` of the reply says it to people.
@@ -146,6 +149,15 @@ struct Unreserve {
   uint32_t sequence = 0;
 };
 
+// Connections that the client has, for whose end the broker stands in when the
+// client is killed.
+struct Connected {
+  static constexpr uint32_t kMost = 64;
+  Header header{.type = Type::kConnected};
+  uint32_t count = 0;
+  OpenConnection connections[kMost];
+};
+
 // Followed by `length` bytes of UDP payload. The slot that it is meant for is
 // told by the destination queue pair in there.
 struct StrayHead {
@@ -166,9 +178,11 @@ inline constexpr int kMaxMessageFds = 2;
 static_assert(std::is_trivially_copyable_v<HelloReply> &&
               std::is_trivially_copyable_v<OpenReply> &&
               std::is_trivially_copyable_v<Restore> &&
+              std::is_trivially_copyable_v<Connected> &&
               std::is_trivially_copyable_v<StrayHead> &&
               std::is_trivially_copyable_v<Reserve> &&
               std::is_trivially_copyable_v<ReserveReply>);
+static_assert(sizeof(Connected) <= kMaxMessageBytes);
 static_assert(sizeof(StrayHead) + kMaxStrayBytes <= kMaxMessageBytes);
 
 }  // namespace rxe_user::broker

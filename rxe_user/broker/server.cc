@@ -211,6 +211,8 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
       return OnOpen(client, message);
     case Type::kRestore:
       return OnRestore(*client, message);
+    case Type::kConnected:
+      return OnConnected(*client, message);
     case Type::kRestoreEnd:
       if (!client->restoring) return Next::kClose;
       client->restoring = false;

@@ -114,6 +114,7 @@ class Server {
   void NoteLedger(const LedgerData& former, bool trusted);
   void BelieveLedger(const LedgerData& former);
   Next OnRestore(Client& client, Message& message);
+  Next OnConnected(Client& client, Message& message);
   void AwaitAbsent(uint8_t slot);
   void OnAbsentTooLong(uint8_t slot);
   void EndRecoveryIfDone();

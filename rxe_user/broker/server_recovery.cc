@@ -148,6 +148,28 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
   return Next::kKeep;
 }
 
+// Only what can be the client's: an ID of its slot, at an address of ours.
+Server::Next Server::OnConnected(Client& client, Message& message) {
+  const std::optional<Connected> connected = message.As<Connected>();
+  if (!connected.has_value() || !client.restoring ||
+      connected->count > Connected::kMost) {
+    return Next::kClose;
+  }
+  for (uint32_t i = 0; i < connected->count; ++i) {
+    OpenConnection connection = connected->connections[i];
+    if (transport::cm::PrefixOf(connection.local_id) != *client.slot) continue;
+    // The client does not say by which interface a link-local address is meant.
+    const auto group =
+        std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) {
+          return g.first.address == connection.local.address;
+        });
+    if (group == groups_.end()) continue;
+    connection.local = group->first;
+    connections_.Add(*client.slot, connection);
+  }
+  return Next::kKeep;
+}
+
 void Server::EndRecoveryIfDone() {
   const bool all_back =
       absent_.empty() &&

@@ -84,6 +84,12 @@ void SharedSlot::OnChange(std::function<void()> changed) {
   changed_ = std::move(changed);
 }
 
+void SharedSlot::TellConnections(
+    std::function<std::vector<OpenConnection>()> connections) {
+  const std::lock_guard lock(requests_);
+  connections_ = std::move(connections);
+}
+
 void SharedSlot::Use(Session session) {
   UniqueFd old;  // goes after the new one has come: another number
   {
@@ -125,7 +131,22 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     message.service = service;
     if (!SendSoon(session.socket.get(), message, deadline_ms)) return false;
   }
-  return SendSoon(session.socket.get(), RestoreEnd{}, deadline_ms);
+  return RestoreConnections(session.socket.get(), deadline_ms) &&
+         SendSoon(session.socket.get(), RestoreEnd{}, deadline_ms);
+}
+
+bool SharedSlot::RestoreConnections(int socket, int64_t deadline_ms) {
+  if (!connections_) return true;
+  const std::vector<OpenConnection> all = connections_();
+  for (size_t done = 0; done < all.size(); done += Connected::kMost) {
+    Connected message;
+    message.count = static_cast<uint32_t>(
+        std::min<size_t>(all.size() - done, Connected::kMost));
+    std::copy_n(all.begin() + static_cast<ptrdiff_t>(done), message.count,
+                message.connections);
+    if (!SendSoon(socket, message, deadline_ms)) return false;
+  }
+  return true;
 }
 
 // The broker has gone: finds or starts another and hands the sockets back.

@@ -32,6 +32,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   Clock::time_point retry_at() const override { return retry_at_; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override;
   void OnChange(std::function<void()> changed) override;
+  void TellConnections(
+      std::function<std::vector<OpenConnection>()> connections) override;
   absl::Status Reserve(uint32_t token, const Service& service) override;
   void Unreserve(uint32_t token) override;
   void Forward(const Stray& stray) override;
@@ -48,6 +50,7 @@ class SharedSlot final : public Slot, private ForkGuard {
   // These hold requests_.
   bool Recover(int64_t budget_ms);
   bool RestoreAll(const Session& session, int64_t deadline_ms);
+  bool RestoreConnections(int socket, int64_t deadline_ms);
   void Use(Session session);
   void RetryAfter(std::chrono::milliseconds pause);
   // Asks the broker for a socket.
@@ -87,6 +90,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   std::deque<Message> early_;      // under requests_
   uint32_t sequence_ = 0;          // under requests_, of the last Reserve
   std::function<void()> changed_;  // under requests_
+  std::function<std::vector<OpenConnection>()>
+      connections_;  // under requests_; may be null
   // Under requests_, while there is no broker:
   int64_t lost_since_ms_ = 0;
   bool complained_ = false;

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/broker/open_connection.h"
 #include "rxe_user/broker/service_table.h"
 #include "wire/address.h"
 
@@ -74,6 +75,15 @@ class Slot {
   // made it change, which may hold locks of the slot. Set once, before the slot
   // is served.
   virtual void OnChange(std::function<void()> changed) { (void)changed; }
+
+  // What the process has connected, for the next broker, which may have to tell
+  // the peers that the process was killed. `connections` may be called by any
+  // thread that finds the broker gone, with locks of the slot held. Set once,
+  // before the slot is served.
+  virtual void TellConnections(
+      std::function<std::vector<OpenConnection>()> connections) {
+    (void)connections;
+  }
 
   // --- Queue pair 1, whose datagrams come as strays to whom they are for.
 

@@ -104,14 +104,14 @@ void ListenAndServe(int control) {
   }
 }
 
-// Accepts a connection, and says when it is established.
+// Accepts connections, and says when one is established.
 void AcceptOne(int control) {
   TestEnd end(7);
   if (end.Listen(kLoopback) != 0) _exit(1);
   Process::SayReady(control);
-  for (;;) {
+  for (uint32_t qpn = 0x1001;; ++qpn) {
     const auto event = end.recorder()->Next(std::chrono::hours(1));
-    if (event->kind == EventKind::kRequest) end.Accept(event->id, 0x1001);
+    if (event->kind == EventKind::kRequest) end.Accept(event->id, qpn);
     if (event->kind == EventKind::kEstablished) Process::SayReady(control);
   }
 }
@@ -254,6 +254,23 @@ TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {
   EXPECT_EQ(other.Listen(kLoopback), EADDRINUSE);
 }
 
+// The next broker hears from the process itself what it has connected.
+TEST_F(CmProcessesTest, PeersOfWhoDiesAfterTheBrokerAreDisconnected) {
+  Process passive(AcceptOne);
+  ASSERT_TRUE(passive.Ready());
+  const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
+  ASSERT_EQ(a_.Expect(EventKind::kReply), id);
+  ASSERT_EQ(a_->Establish(id, {}), 0);
+  ASSERT_TRUE(passive.Ready());
+  broker::KillBroker();
+  // Who is asked has told the next one all.
+  const CmId other = a_.Connect(kLoopback, kLoopback, 0x12);
+  ASSERT_EQ(a_.Expect(EventKind::kReply), other);
+  passive.Kill();
+  EXPECT_EQ(a_.Expect(EventKind::kDisconnected), id);
+  EXPECT_EQ(a_.LastMad().attribute(), wire::CmAttribute::kDreq);
+}
+
 // None lost, none doubled.
 TEST_F(CmProcessesTest, TwoHundredAtOnce) {
   constexpr uint32_t kMany = 200;
@@ -390,16 +407,21 @@ class Flooder {
 };
 
 TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
-  constexpr uint32_t kFlood = 50'000;
+  constexpr uint32_t kFlood = 100'000;
+  constexpr uint32_t kPeers = 100;
   ASSERT_EQ(b_.Listen(kLoopback), 0);
   const auto [active, passive] = Establish(0x11);
   const pid_t broker = broker::BrokerPid();
   const size_t before_kb = ResidentKb(broker);
   // Nobody answers the application's requests; half of them are for nobody.
-  Flooder flooder("127.0.0.2");
+  std::vector<std::unique_ptr<Flooder>> peers;
+  for (uint32_t i = 1; i <= kPeers; ++i) {
+    peers.push_back(std::make_unique<Flooder>("127.0.1." + std::to_string(i)));
+  }
   for (uint32_t i = 1; i <= kFlood; ++i) {
-    flooder.Send(i, i % 2 == 0 ? kTestService : kTestService + 1);
-    if (i % 64 == 0) flooder.Hear();
+    Flooder& peer = *peers[i % kPeers];
+    peer.Send(i, i / kPeers % 2 == 0 ? kTestService : kTestService + 1);
+    if (i % 16 == 0) peer.Hear();
   }
   // What was established goes on: the backlog's requests, then the DREQ.
   EXPECT_EQ(a_->Disconnect(active, {}), 0);
@@ -410,9 +432,13 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
   }
   EXPECT_EQ(b_->Disconnect(passive, {}), 0);
   EXPECT_EQ(a_.Expect(EventKind::kDisconnected), active);
-  flooder.Hear();
-  EXPECT_LE(flooder.heard, flooder.sent);
-  EXPECT_GT(flooder.heard, 0u);
+  size_t heard = 0;
+  for (auto& peer : peers) {
+    peer->Hear();
+    EXPECT_LE(peer->heard, peer->sent);
+    heard += peer->heard;
+  }
+  EXPECT_GT(heard, 0u);
   // The backlog, and what was established.
   EXPECT_LE(b_->size(), 130u);
   EXPECT_LE(ResidentKb(broker), before_kb + 16 * 1024);

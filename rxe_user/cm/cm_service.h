@@ -78,8 +78,9 @@ class CmService {
   // What is not established is given up, and no event comes any more.
   virtual ~CmService() = default;
   // The process is about to exit: destroys all ids, so that peers hear of it,
-  // once. For a handler of atexit(3): other threads may go on, and if one of
-  // them does not leave the service for a tenth of a second, nothing is said.
+  // once. For a destructor of the library: other threads may go on, and if one
+  // of them does not leave the service for a tenth of a second, nothing is
+  // said.
   virtual void DestroyAll() = 0;
 
   // --- Local addresses.

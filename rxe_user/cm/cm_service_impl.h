@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -102,6 +103,9 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // All addresses of all devices: those that cannot be had are left out.
   void OpenAll();
   void Watch();
+  // For the next port broker, which asks with locks of the slot held: so the
+  // slot is not to be called with mutex_ held.
+  std::vector<OpenConnection> OpenConnections() const;
 
   // --- Calls.
   // Runs `call` on the manager, and does what it wants done.

@@ -103,6 +103,7 @@ absl::Status CmServiceImpl::Start() {
     manager_.emplace(config_, &random_);
   }
   slot_->OnChange([this] { control_->Refresh(); });
+  slot_->TellConnections([this] { return OpenConnections(); });
   control_->Add({.fd = [this] { return slot_->fd(); },
                  .time = [this] { return slot_->retry_at(); },
                  .run = [this] { OnBroker(); }});
@@ -128,6 +129,19 @@ absl::Status CmServiceImpl::Start() {
   if (on_link_ != nullptr) Watch();
   open_ = true;
   return absl::OkStatus();
+}
+
+std::vector<OpenConnection> CmServiceImpl::OpenConnections() const {
+  std::vector<OpenConnection> out;
+  const std::lock_guard lock(mutex_);
+  for (const transport::cm::ConnectedPeer& peer : manager_->Connected()) {
+    out.push_back({.local = {peer.local, 0},
+                   .peer = peer.remote,
+                   .local_id = peer.id,
+                   .remote_id = peer.remote_comm_id,
+                   .remote_qpn = peer.remote_qpn});
+  }
+  return out;
 }
 
 void CmServiceImpl::WatchLinks(OnLinkChange on_change) {

@@ -12,12 +12,12 @@
 #include <list>
 #include <new>
 #include <optional>
-#include <semaphore>
 #include <thread>
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/semaphore.h"
 #include "rxe_user/base/service_thread.h"
 
 namespace rxe_user {
@@ -33,43 +33,43 @@ class LoopGate {
  public:
   // The thread, which begins outside of the loop.
   void EnterLoop() {
-    gate_.acquire();
+    gate_.Acquire();
     in_loop_ = true;
-    gate_.release();
+    gate_.Release();
   }
   void LeaveLoop() {
-    gate_.acquire();
+    gate_.Acquire();
     in_loop_ = false;
     if (std::exchange(wanted_, false)) {
-      outside_.release();  // the gate is now the one's that waits for it
+      outside_.Release();  // the gate is now the one's that waits for it
     } else {
-      gate_.release();
+      gate_.Release();
     }
   }
   // Another thread, for calls of Asio that may be made beside the loop.
   template <typename F>
   void Beside(F&& call) {
-    gate_.acquire();
+    gate_.Acquire();
     call();
-    gate_.release();
+    gate_.Release();
   }
   // The thread that forks: returns when the loop has been left, and stays so
   // until Open. `interrupt` makes the thread leave it.
   template <typename F>
   void Close(F&& interrupt) {
-    gate_.acquire();
+    gate_.Acquire();
     if (!in_loop_) return;
     wanted_ = true;
     interrupt();
-    gate_.release();
-    outside_.acquire();
+    gate_.Release();
+    outside_.Acquire();
   }
-  void Open() { gate_.release(); }
+  void Open() { gate_.Release(); }
 
  private:
   // Semaphores, which may change hands; a mutex may not.
-  std::binary_semaphore gate_{1};
-  std::binary_semaphore outside_{0};
+  BinarySemaphore gate_{true};
+  BinarySemaphore outside_{false};
   bool in_loop_ = false;  // guarded by gate_
   bool wanted_ = false;   // guarded by gate_
 };

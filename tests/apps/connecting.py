@@ -103,7 +103,8 @@ def until_heard(runner, place, how, cell, argv, server):
 
 
 def run(runner, place, how, cell):
-    """Runs server and client of one cell."""
+    """Runs server and client of one cell. What the client has said; of a
+    multicast cell nothing."""
     ipv4 = how.family == 4 or cell.ipv4_only
     # No route leads to IPv6 groups on the loopback interface.
     if cell.multicast and place.server.ipv6 == "::1":
@@ -127,7 +128,7 @@ def run(runner, place, how, cell):
         while True:
             client = runner.start(place.client, how, argv(cell.client))
             try:
-                places.finish(client, "the client")
+                text = places.finish(client, "the client")
                 break
             except Failure as e:
                 if (not NOBODY_LISTENS.search(str(e)) or
@@ -139,6 +140,7 @@ def run(runner, place, how, cell):
                 places.end(client)
         if not cell.endless:
             places.finish(server, "the server")
+        return text
     except Failure as e:
         raise Failure(f"{e}\nthe server {places.last_words(server)}") from e
     finally:

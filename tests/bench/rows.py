@@ -9,6 +9,7 @@ with one 4 bytes longer (AETH), and unequal sizes cost system calls.
 from dataclasses import dataclass, field
 from typing import Callable
 
+import connections
 import figures
 from figures import (bandwidth, idle, latency, memory_per_queue_pair,
                      ordinary_user, raw_bandwidth, raw_latency, tcp_bandwidth,
@@ -171,6 +172,14 @@ def all_rows():
         Row("create, connect and destroy 1,000 QPs", "s of CPU",
             verbs(["--mode", "setup", "--qps", "1000"], "cpu_s"), less=True,
             limit=0.1),
+        Row("RDMA CM: connections, 1,000 at once (cmtime)", "a second",
+            connections.connections_per_s(1000)),
+        Row("RDMA CM: REQ to established, one alone (cmtime)", "us",
+            connections.time_to_connect(), less=True),
+        Row("rstream 64 KB, both ways by turns", "Gbit/s",
+            connections.rstream_bandwidth(64 * KB),
+            [Reference("rstream -T s: TCP",
+                       connections.rstream_bandwidth(64 * KB, "-T s"))]),
     ]
     return rows
 

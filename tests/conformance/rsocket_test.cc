@@ -340,6 +340,37 @@ TEST_F(IomapTest, BeyondTheMappingsNothingIsWritten) {
   EXPECT_EQ(errno, EINVAL);
 }
 
+// Whoever waits hears that it is his own end that fails.
+TEST_F(RsocketTest, AnEndWhoseQueuePairCannotBeMade) {
+  const int too_much = 1 << 20;
+  Listen();
+  MakeClient();
+  ASSERT_EQ(
+      rsetsockopt(client_, SOL_RDMA, RDMA_INLINE, &too_much, sizeof(too_much)),
+      0);
+  const LoopbackAddress address(AF_INET, port_);
+  EXPECT_EQ(rconnect(client_, address.get(), address.length), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rclose(client_), 0);
+
+  MakeClient();
+  ASSERT_EQ(rsetsockopt(listener_, SOL_RDMA, RDMA_INLINE, &too_much,
+                        sizeof(too_much)),
+            0);
+  SetNonblocking(client_, true);
+  ASSERT_EQ(rconnect(client_, address.get(), address.length), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  while (Events(listener_, POLLIN, 1) == 0) Events(client_, POLLOUT);
+  EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  // And so does the other one.
+  EXPECT_NE(Events(client_, POLLOUT, kSoon), 0);
+  int error = 0;
+  socklen_t length = sizeof(error);
+  ASSERT_EQ(rgetsockopt(client_, SOL_SOCKET, SO_ERROR, &error, &length), 0);
+  EXPECT_EQ(error, ECONNREFUSED);
+}
+
 // --- Another process.
 
 constexpr char kPort[] = "RXE_USER_TEST_RSOCKET_PORT";
@@ -355,24 +386,67 @@ constexpr char kPort[] = "RXE_USER_TEST_RSOCKET_PORT";
   std::exit(0);
 }
 
-TEST_F(RsocketTest, AnotherProcessEndsWithoutClosing) {
+class PeerTest : public RsocketTest {
+ protected:
+  // Runs `test` in a process of its own, which connects.
+  void StartPeer(const char* test) {
+    Listen();
+    setenv(kPort, std::to_string(port_).c_str(), 1);
+    const std::string filter = std::string("--gtest_filter=") + test;
+    const char* const argv[] = {"peer", filter.c_str(), nullptr};
+    ASSERT_EQ(posix_spawn(&peer_, "/proc/self/exe", nullptr, nullptr,
+                          const_cast<char**>(argv), environ),
+              0);
+    unsetenv(kPort);
+    server_ = raccept(listener_, nullptr, nullptr);
+    ASSERT_GE(server_, 0) << std::strerror(errno);
+  }
+  void ExpectThatItEnds() {
+    int status = -1;
+    ASSERT_EQ(waitpid(peer_, &status, 0), peer_);
+    EXPECT_EQ(status, 0);
+  }
+
+ private:
+  pid_t peer_ = 0;
+};
+
+TEST_F(PeerTest, AnotherProcessEndsWithoutClosing) {
   if (std::getenv(kPort) != nullptr) RunPeer();
-  Listen();
-  setenv(kPort, std::to_string(port_).c_str(), 1);
-  const char* const argv[] = {
-      "peer", "--gtest_filter=RsocketTest.AnotherProcessEndsWithoutClosing",
-      nullptr};
-  pid_t peer = 0;
-  ASSERT_EQ(posix_spawn(&peer, "/proc/self/exe", nullptr, nullptr,
-                        const_cast<char**>(argv), environ),
-            0);
-  unsetenv(kPort);
-  server_ = raccept(listener_, nullptr, nullptr);
-  ASSERT_GE(server_, 0) << std::strerror(errno);
+  StartPeer("PeerTest.AnotherProcessEndsWithoutClosing");
   EXPECT_TRUE(Receive(server_, kMuch + 1) == Pattern(kMuch));
-  int status = -1;
-  ASSERT_EQ(waitpid(peer, &status, 0), peer);
-  EXPECT_EQ(status, 0);
+  ExpectThatItEnds();
+}
+
+// A handler of atexit(3) that was there first runs last, and may still talk.
+constexpr int kRounds = 1000;
+int fd_at_exit = -1;
+
+[[noreturn]] void RunPeerThatTalksAtExit() {
+  std::atexit([] {
+    char byte = 0;
+    for (int i = 0; i < kRounds; ++i) {
+      if (rrecv(fd_at_exit, &byte, 1, 0) != 1) _exit(3);
+      if (rsend(fd_at_exit, &byte, 1, 0) != 1) _exit(4);
+    }
+  });
+  fd_at_exit = rsocket(AF_INET, SOCK_STREAM, 0);
+  const LoopbackAddress address(
+      AF_INET, static_cast<uint16_t>(std::atoi(std::getenv(kPort))));
+  if (rconnect(fd_at_exit, address.get(), address.length) != 0) std::exit(1);
+  std::exit(0);
+}
+
+TEST_F(PeerTest, TheProgramsExitHandlersComeFirst) {
+  if (std::getenv(kPort) != nullptr) RunPeerThatTalksAtExit();
+  StartPeer("PeerTest.TheProgramsExitHandlersComeFirst");
+  for (int i = 0; i < kRounds; ++i) {
+    const std::string byte(1, static_cast<char>(i));
+    ASSERT_EQ(rsend(server_, byte.data(), 1, 0), 1) << std::strerror(errno);
+    ASSERT_EQ(Receive(server_, 1), byte) << i;
+  }
+  EXPECT_EQ(Receive(server_, 1), "");
+  ExpectThatItEnds();
 }
 
 }  // namespace

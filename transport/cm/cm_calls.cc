@@ -186,7 +186,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
     case State::kReqSent:
     case State::kRepWait:
       // Of one that was held back the peer has not heard.
-      if (!c->held_back) SendTimeoutRej(*c, wire::CmAnswered::kReq);
+      if (!c->held_back) SendTimeoutRej(*c);
       End(*c);
       break;
     case State::kReqReceived:

@@ -147,7 +147,7 @@ bool ConnectionManager::HasRoom(Listener& listener,
   }
   ++counters_.half_open_given_up;
   Connection& oldest = *Find(silent_.begin()->second);
-  KeepTimeoutRej(oldest, CmAnswered::kOther);
+  KeepTimeoutRej(oldest);
   if (MayReplyAgain(oldest.remote, now)) {
     Queue(oldest.local, oldest.remote, oldest.sent);
   }

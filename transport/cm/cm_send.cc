@@ -55,17 +55,15 @@ void ConnectionManager::KeepRej(Connection& c, wire::CmAnswered answered,
   Keep(c, {.id = c.transaction_id}, rej);
 }
 
-void ConnectionManager::SendTimeoutRej(Connection& c,
-                                       wire::CmAnswered answered) {
-  KeepTimeoutRej(c, answered);
+void ConnectionManager::SendTimeoutRej(Connection& c) {
+  KeepTimeoutRej(c);
   Queue(c.local, c.remote, c.sent);
 }
 
-void ConnectionManager::KeepTimeoutRej(Connection& c,
-                                       wire::CmAnswered answered) {
+void ConnectionManager::KeepTimeoutRej(Connection& c) {
   uint8_t guid[8];
   wire::StoreBe64(guid, c.local_ca_guid);
-  KeepRej(c, answered,
+  KeepRej(c, wire::CmAnswered::kOther,
           {.reason = wire::CmRejectReason::kTimeout,
            .additional_info = guid,
            .private_data = {}});

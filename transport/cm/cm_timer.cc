@@ -60,12 +60,12 @@ void ConnectionManager::GiveUp(Connection& c, Time now) {
   switch (c.state) {
     case State::kReqSent:
     case State::kRepWait:
-      SendTimeoutRej(c, wire::CmAnswered::kReq);
+      SendTimeoutRej(c);
       Emit(EventKind::kUnreachable, c, nullptr);
       return End(c);
     case State::kRepSent:
     case State::kRtuWait:
-      KeepTimeoutRej(c, wire::CmAnswered::kOther);
+      KeepTimeoutRej(c);
       if (MayReplyAgain(c.remote, now)) Queue(c.local, c.remote, c.sent);
       Emit(EventKind::kUnreachable, c, nullptr);
       return EnterTimeWait(c, c.time_wait, now);

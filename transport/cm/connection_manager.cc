@@ -45,6 +45,19 @@ Connection* ConnectionManager::FindOwned(CmId id) const {
   return c != nullptr && c->owned ? c : nullptr;
 }
 
+std::vector<ConnectedPeer> ConnectionManager::Connected() const {
+  std::vector<ConnectedPeer> out;
+  for (const auto& [id, c] : connections_) {
+    if (c->state < State::kRepSent || c->state > State::kEstablished) continue;
+    out.push_back({.local = c->local,
+                   .remote = c->remote,
+                   .id = id,
+                   .remote_comm_id = c->remote_comm_id,
+                   .remote_qpn = c->remote_qpn});
+  }
+  return out;
+}
+
 std::optional<State> ConnectionManager::state(CmId id) const {
   const Connection* const c = FindOwned(id);
   if (c == nullptr) return std::nullopt;

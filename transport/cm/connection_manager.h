@@ -24,6 +24,7 @@
 #include <span>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "transport/cm/answer_limit.h"
 #include "transport/cm/connection.h"
@@ -100,6 +101,9 @@ class ConnectionManager {
   // that are destroyed but not over included.
   size_t size() const { return connections_.size(); }
   size_t half_open() const { return half_open_; }
+  // What peers may take for connected: from the REP on, until either end
+  // disconnects.
+  std::vector<ConnectedPeer> Connected() const;
   const Counters& counters() const { return counters_; }
 
  private:
@@ -156,9 +160,10 @@ class ConnectionManager {
                const RejectOptions& options);
   void KeepRej(Connection& c, wire::CmAnswered answered,
                const RejectOptions& options);
-  // With reason kTimeout and the CA GUID by which the peer finds it.
-  void KeepTimeoutRej(Connection& c, wire::CmAnswered answered);
-  void SendTimeoutRej(Connection& c, wire::CmAnswered answered);
+  // With reason kTimeout and the CA GUID by which the peer finds it. It answers
+  // no message, so none is named as rejected (12.6.7.1), as by the kernel.
+  void KeepTimeoutRej(Connection& c);
+  void SendTimeoutRej(Connection& c);
   void SendDrep(Connection& c, std::span<const uint8_t> private_data);
   void SendDreq(Connection& c, std::span<const uint8_t> private_data, Time now);
   // After the first try of a message that wants an answer.

@@ -148,6 +148,7 @@ TEST_F(ConnectionManagerTest, ARequestThatNobodyHearsIsGivenUp) {
   LetRetry(a_, "CM_REQ ", 15);
   const OutgoingMad rej = *a_.Sent();
   EXPECT_EQ(RejOf(rej.bytes).reason, CmRejectReason::kTimeout);
+  EXPECT_EQ(RejOf(rej.bytes).answered, wire::CmAnswered::kOther);
   EXPECT_EQ(RejOf(rej.bytes).info_length, 8);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kUnreachable});
   EXPECT_EQ(a_->NextTimeout(), kNever);

@@ -65,6 +65,15 @@ enum class State : uint8_t {
   kSidrReqReceived,  // the application is to answer
 };
 
+// A connection, by what both ends call it.
+struct ConnectedPeer {
+  wire::IpAddress local;
+  wire::IpAddress remote;
+  CmId id = 0;
+  uint32_t remote_comm_id = 0;
+  uint32_t remote_qpn = 0;
+};
+
 enum class EventKind : uint8_t {
   // Passive: a REQ for a listener, with a new id. Accept, Reject or Delay.
   kRequest,

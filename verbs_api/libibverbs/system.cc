@@ -8,12 +8,17 @@
 
 #include "rxe_user/base/environment.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 
 // Registered pages are not pinned, so copy-on-write after fork takes nothing
-// away from the parent's regions.
-VERBS_EXPORT int ibv_fork_init() { return 0; }
+// away from the parent's regions. Handlers of pthread_atfork(3) that are
+// registered afterwards are called outside of ours.
+VERBS_EXPORT int ibv_fork_init() {
+  WatchForks();
+  return 0;
+}
 VERBS_EXPORT ibv_fork_status ibv_is_fork_initialized() {
   return IBV_FORK_UNNEEDED;
 }

@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 
+#include "rxe_user/base/fork_guard.h"
 #include "verbs_api/librdmacm/abi.h"
 #include "wire/address.h"
 
@@ -25,7 +27,7 @@ struct Opened {
 
 // Never destroyed: threads may still be there when the process ends.
 struct Devices {
-  std::mutex mutex;  // guards all
+  rxe_user::ForkRenewedMutex mutex;  // guards all
   // Whose the contexts are: those of the parent are of no use after fork().
   pid_t owner = 0;
   std::map<ibv_device*, Opened> opened;
@@ -36,10 +38,11 @@ Devices& All() {
   return *devices;
 }
 
-// Drops what a child of fork() has inherited. `devices.mutex` is held.
+// Leaves what a child of fork() has inherited as it is: another thread of the
+// parent may have been changing it. `devices.mutex` is held.
 void ForgetInherited(Devices& devices) {
   if (devices.owner == getpid()) return;
-  devices.opened.clear();
+  new (&devices.opened) decltype(devices.opened);
   devices.owner = getpid();
 }
 
@@ -65,6 +68,7 @@ std::vector<ibv_context*> Open(Devices& devices) {
 
 // Null, with errno, if it is none of them. `devices.mutex` is held.
 Opened* Find(Devices& devices, const ibv_context* verbs) {
+  ForgetInherited(devices);
   for (auto& [device, opened] : devices.opened) {
     if (opened.verbs == verbs) return &opened;
   }
@@ -99,13 +103,13 @@ std::optional<DeviceAddress> FindOn(ibv_context* verbs,
 
 std::vector<ibv_context*> OpenDevices() {
   Devices& devices = All();
-  std::lock_guard<std::mutex> lock(devices.mutex);
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   return Open(devices);
 }
 
 std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   Devices& devices = All();
-  std::lock_guard<std::mutex> lock(devices.mutex);
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   ForgetInherited(devices);
   // Most often it is one that is open already.
   for (const auto& [device, opened] : devices.opened) {
@@ -119,7 +123,7 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
 
 ibv_pd* DefaultPd(ibv_context* verbs) {
   Devices& devices = All();
-  std::lock_guard<std::mutex> lock(devices.mutex);
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   Opened* const opened = Find(devices, verbs);
   if (opened == nullptr) return nullptr;
   if (opened->pd == nullptr) opened->pd = ibv_alloc_pd(verbs);
@@ -128,7 +132,7 @@ ibv_pd* DefaultPd(ibv_context* verbs) {
 
 ibv_xrcd* DefaultXrcd(ibv_context* verbs) {
   Devices& devices = All();
-  std::lock_guard<std::mutex> lock(devices.mutex);
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   Opened* const opened = Find(devices, verbs);
   if (opened == nullptr) return nullptr;
   if (opened->xrcd == nullptr) {

@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <utility>
 
+#include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/random.h"
 #include "verbs_api/librdmacm/connect.h"
 #include "verbs_api/librdmacm/registry.h"
@@ -56,21 +58,32 @@ void AcknowledgeOwn(rdma_cm_id* part) {
 
 }  // namespace
 
+namespace {
+
+// A share that is never given up. The one of the parent stays after fork().
+std::atomic<std::shared_ptr<rxe_user::CmService>*> kept = nullptr;
+
+// As the kernel closes what a process leaves open when it exits: after the
+// program's own handlers, and after rsockets, which have no priority, have said
+// the rest.
+__attribute__((destructor(1000))) void DestroyAll() {
+  const auto* const service = kept.load();
+  if (service != nullptr) (*service)->DestroyAll();
+}
+
+}  // namespace
+
 std::shared_ptr<rxe_user::CmService> Service() {
-  // A share that is never given up. The one of the parent stays after fork().
-  static std::mutex mutex;
+  static auto* const mutex = new rxe_user::ForkRenewedMutex;
   static pid_t owner = 0;
-  static std::shared_ptr<rxe_user::CmService>* kept = nullptr;
-  std::lock_guard<std::mutex> lock(mutex);
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(*mutex);
   if (owner != getpid()) {
-    // Once: a child of fork has its parent's. As the kernel closes what a
-    // process leaves open when it exits.
-    if (owner == 0) (void)std::atexit([] { (*kept)->DestroyAll(); });
-    kept = new auto(rxe_user::CmService::Get());
-    (*kept)->WatchLinks(&OnLinkChange);
+    auto* const service = new auto(rxe_user::CmService::Get());
+    (*service)->WatchLinks(&OnLinkChange);
+    kept = service;
     owner = getpid();
   }
-  return *kept;
+  return *kept.load();
 }
 
 Id::Id(rdma_port_space ps, ibv_qp_type type) {

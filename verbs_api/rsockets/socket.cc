@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+
+#include "rxe_user/base/fork_guard.h"
 
 namespace rsockets {
 namespace {
 
 struct Table {
-  std::shared_mutex mutex;
+  rxe_user::ForkSafeSharedMutex mutex;
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
 };
 
@@ -28,7 +31,7 @@ __attribute__((destructor)) void CloseAll() {
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
   {
     Table& table = Sockets();
-    std::lock_guard<std::shared_mutex> lock(table.mutex);
+    std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
     // They stay in the table, and their descriptors open: other threads may
     // still have them.
     sockets = table.sockets;
@@ -42,7 +45,7 @@ __attribute__((destructor)) void CloseAll() {
 
 std::shared_ptr<Socket> Find(int fd) {
   Table& table = Sockets();
-  std::shared_lock<std::shared_mutex> lock(table.mutex);
+  std::shared_lock<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
   const auto found = table.sockets.find(fd);
   return found == table.sockets.end() ? nullptr : found->second;
 }
@@ -50,14 +53,14 @@ std::shared_ptr<Socket> Find(int fd) {
 int Publish(std::shared_ptr<Socket> socket) {
   const int fd = socket->fd();
   Table& table = Sockets();
-  std::lock_guard<std::shared_mutex> lock(table.mutex);
+  std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
   table.sockets[fd] = std::move(socket);
   return fd;
 }
 
 std::shared_ptr<Socket> Withdraw(int fd) {
   Table& table = Sockets();
-  std::lock_guard<std::shared_mutex> lock(table.mutex);
+  std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
   const auto found = table.sockets.find(fd);
   if (found == table.sockets.end()) return nullptr;
   std::shared_ptr<Socket> socket = std::move(found->second);

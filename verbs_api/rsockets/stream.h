@@ -75,7 +75,8 @@ class Stream final : public Socket {
 
   Stream(int domain, const Settings& settings) : Socket(domain, settings) {}
   int OpenChannel();
-  // Takes a request over: 0, or a negative errno value.
+  // Takes a request over: 0, -ECONNABORTED if its peer has gone, or another
+  // negative errno value, of this end.
   int Serve(const Request& request);
   void DropRequests();
 

@@ -125,7 +125,7 @@ int Stream::Accept(std::shared_ptr<Socket>* out) {
       return 0;
     }
     // Whoever asked has gone meanwhile: the next one.
-    if (error == -EMFILE || error == -ENOMEM || error == -ENFILE) return error;
+    if (error != -ECONNABORTED) return error;
   }
 }
 
@@ -133,7 +133,7 @@ int Stream::Serve(const Request& request) {
   std::lock_guard<std::mutex> lock(mutex_);
   id_ = request.id;
   int error = OpenChannel();
-  if (error == 0 && rdma_migrate_id(id_, channel_) != 0) error = -errno;
+  if (error == 0 && rdma_migrate_id(id_, channel_) != 0) error = -ECONNABORTED;
   if (error == 0) error = OpenEndpoint();
   if (error != 0) {
     rdma_reject(id_, nullptr, 0);
@@ -143,7 +143,7 @@ int Stream::Serve(const Request& request) {
   const auto data = Encode(endpoint_->Describe());
   rdma_conn_param param = ParamOf(data);
   state_ = StreamState::kAccepting;
-  return rdma_accept(id_, &param) == 0 ? 0 : -errno;
+  return rdma_accept(id_, &param) == 0 ? 0 : -ECONNABORTED;
 }
 
 int Stream::Connect(const sockaddr* address, socklen_t) {

@@ -147,6 +147,9 @@ void ForgetEpoll(int fd) {
   instance_count.store(static_cast<int>(all.map.size()));
 }
 
+void LockEpollForFork() { All().mutex.lock(); }
+void UnlockEpollAfterFork() { All().mutex.unlock(); }
+
 }  // namespace rspreload
 
 PRELOADED int epoll_ctl(int epoll, int operation, int fd,

@@ -5,6 +5,7 @@
 #include "verbs_api/rsockets/preload/fork.h"
 
 #include <fcntl.h>
+#include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
@@ -26,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "verbs_api/rsockets/preload/epoll.h"
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
 
@@ -57,7 +59,8 @@ struct Handover {
   Names names;
   std::vector<int> fds;
 };
-std::vector<Handover> handovers;  // from before fork to after it
+std::vector<Handover> handovers;  // from before fork to after it, whose thread
+                                  // alone touches it
 
 // --- The parent's threads.
 
@@ -157,8 +160,17 @@ bool NamesOf(int rsocket, Names* names) {
                       &length) == 0;
 }
 
-void Prepare() {
+// The tables, which every close(2) looks at: for the moment of fork itself.
+void LockTables() {
+  LockEpollForFork();
   All().mutex.lock();
+}
+void UnlockTables() {
+  All().mutex.unlock();
+  UnlockEpollAfterFork();
+}
+
+void Prepare() {
   std::map<int, std::vector<int>> found;
   for (int fd = 0; fd < kMostDescriptors; ++fd) {
     if (Behind(fd) >= 0) found[Behind(fd)].push_back(fd);
@@ -187,6 +199,7 @@ void TakeOver(const Handover& handover) {
     REAL(dup2)(handover.program, fd);
     REAL(fcntl)(fd, F_SETFL, status);
     REAL(fcntl)(fd, F_SETFD, flags);
+    std::lock_guard<std::mutex> lock(All().mutex);
     All().names[fd] = handover.names;
     any_shared.store(true);
   }
@@ -199,7 +212,6 @@ void InParent() {
     Carry(handover.rsocket, handover.pump);
   }
   handovers.clear();
-  All().mutex.unlock();
 }
 
 void InChild() {
@@ -208,7 +220,6 @@ void InChild() {
     REAL(close)(handover.pump);
   }
   handovers.clear();
-  All().mutex.unlock();
   // The threads are the parent's, who may have held the lock.
   new (&AllPumps()) Pumps;
 }
@@ -228,12 +239,15 @@ __attribute__((destructor)) void AwaitPumps() {
   pumps.ended.wait_for(lock, kLimit, [&] { return pumps.to_peer == 0; });
 }
 
+// Before any other handler: so it locks last, and unlocks first. The libraries'
+// handlers close descriptors, and their threads wait for locks of theirs.
 __attribute__((constructor)) void Register() {
-  const char* const safe = std::getenv("RDMAV_FORK_SAFE");
-  const char* const older = std::getenv("IBV_FORK_SAFE");
-  if (safe != nullptr || older != nullptr) {
-    pthread_atfork(Prepare, InParent, InChild);
-  }
+  pthread_atfork(LockTables, UnlockTables, UnlockTables);
+}
+
+bool IsWanted() {
+  return std::getenv("RDMAV_FORK_SAFE") != nullptr ||
+         std::getenv("IBV_FORK_SAFE") != nullptr;
 }
 
 int Give(const sockaddr_storage& from, sockaddr* to, socklen_t* length) {
@@ -245,6 +259,18 @@ int Give(const sockaddr_storage& from, sockaddr* to, socklen_t* length) {
 }
 
 }  // namespace
+
+// After the libraries' own handlers: so connections are asked before their
+// locks are taken, and carried when they are free again.
+void WatchForks() {
+  static const bool watched = [] {
+    if (!IsWanted()) return false;
+    ibv_fork_init();
+    pthread_atfork(Prepare, InParent, InChild);
+    return true;
+  }();
+  static_cast<void>(watched);
+}
 
 bool IsShared(int fd) {
   if (!any_shared.load(std::memory_order_relaxed)) return false;

@@ -6,6 +6,9 @@
 
 namespace rspreload {
 
+// There is an rsocket: from now on fork(2) is prepared for.
+void WatchForks();
+
 // `fd` is a local socket that stands for a connection of its parent, or of this
 // process before it forked.
 bool IsShared(int fd);

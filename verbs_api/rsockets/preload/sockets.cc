@@ -158,8 +158,9 @@ PRELOADED int socket(int domain, int type, int protocol) noexcept {
   if (fd < 0 || !rspreload::IsTcp(domain, type, protocol)) return fd;
   if (rspreload::IsOurs(__builtin_return_address(0))) return fd;
   const int error = errno;
-  rspreload::PutOrClose(
-      fd, rsocket(domain, SOCK_STREAM | (type & SOCK_NONBLOCK), 0));
+  const int rs = rsocket(domain, SOCK_STREAM | (type & SOCK_NONBLOCK), 0);
+  if (rs >= 0) rspreload::WatchForks();
+  rspreload::PutOrClose(fd, rs);
   errno = error;
   return fd;
 }
