@@ -149,6 +149,20 @@ ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   });
 }
 
+int ModifyCq(ibv_cq* ibv, ibv_modify_cq_attr* attr) {
+  return ErrnoCall([&]() -> int {
+    Cq* cq = Find(ibv);
+    if (cq == nullptr || attr == nullptr ||
+        (attr->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) {
+      return EINVAL;
+    }
+    if ((attr->attr_mask & IBV_CQ_ATTR_MODERATE) == 0) return 0;
+    const ibv_moderate_cq wanted = attr->moderate;
+    if (wanted.cq_period > rxe_user::kMaxCqPeriod) return EINVAL;
+    return cq->queue->Moderate(wanted.cq_count, wanted.cq_period);
+  });
+}
+
 VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
   return ErrnoCall([&]() -> int {
     Cq* cq = Find(ibv);
