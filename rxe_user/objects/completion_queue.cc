@@ -1,7 +1,7 @@
 #include "rxe_user/objects/completion_queue.h"
 
 #include <cerrno>
-#include <cstdlib>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,22 +15,26 @@ using transport::Completion;
 using transport::Time;
 using transport::WcStatus;
 
-void CompletionQueue::Free::operator()(Completion* ring) const {
-  std::free(ring);
+namespace {
+
+Completion* RingIn(const QueueMemory& memory) {
+  return reinterpret_cast<Completion*>(memory.get());
 }
 
-// Zero pages that are touched when they are first used: rings are often asked
-// for much larger than they ever get.
-CompletionQueue::Ring CompletionQueue::Allocate(uint32_t capacity) {
+}  // namespace
+
+// Rings are often asked for much larger than they ever get.
+QueueMemory CompletionQueue::Allocate(uint32_t capacity) const {
   static_assert(std::is_trivially_copyable_v<Completion>);
-  return Ring(
-      static_cast<Completion*>(std::calloc(capacity, sizeof(Completion))));
+  return AllocateQueueMemory(config_.allocator, capacity * sizeof(Completion),
+                             QueueKind::kCompletionQueue);
 }
 
 CompletionQueue::CompletionQueue(Engine& engine, const Config& config)
     : engine_(engine),
       config_(config),
-      ring_(Allocate(config.capacity)),
+      ring_memory_(Allocate(config.capacity)),
+      ring_(RingIn(ring_memory_)),
       capacity_(config.capacity) {}
 
 CompletionQueue::~CompletionQueue() {
@@ -130,8 +134,9 @@ void CompletionQueue::Arm(bool solicited_only) {
 }
 
 int CompletionQueue::Resize(uint32_t capacity, uint32_t wanted) {
-  Ring bigger = Allocate(capacity);
-  if (bigger == nullptr) return ENOMEM;
+  QueueMemory memory = Allocate(capacity);  // in the end the old one
+  if (memory == nullptr) return ENOMEM;
+  Completion* const bigger = RingIn(memory);
   std::lock_guard<std::mutex> lock(mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
   if (wanted < count) return EINVAL;
@@ -141,7 +146,8 @@ int CompletionQueue::Resize(uint32_t capacity, uint32_t wanted) {
   }
   head_ = 0;
   capacity_ = capacity;
-  ring_.swap(bigger);
+  ring_memory_.swap(memory);
+  ring_ = bigger;
   return 0;
 }
 

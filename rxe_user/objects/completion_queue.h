@@ -12,6 +12,7 @@
 #include "rxe_user/base/lane_set.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/progress/taken_completions.h"
 #include "rxe_user/progress/thread_activity.h"
 #include "transport/base/work.h"
@@ -25,12 +26,13 @@ class QueuePair;
 class CompletionQueue final : public transport::CompletionSink {
  public:
   struct Config {
-    uint32_t capacity = 0;          // completions
-    bool ignore_overrun = false;    // the oldest make room, no error
-    EventQueue* channel = nullptr;  // may be null
-    EventQueue* async = nullptr;    // for the CQ error event
-    void* element = nullptr;        // what events name
-    int error_event = 0;            // the type of the CQ error event
+    uint32_t capacity = 0;                // completions
+    bool ignore_overrun = false;          // the oldest make room, no error
+    EventQueue* channel = nullptr;        // may be null
+    QueueAllocator* allocator = nullptr;  // of the ring; may be null
+    EventQueue* async = nullptr;          // for the CQ error event
+    void* element = nullptr;              // what events name
+    int error_event = 0;                  // the type of the CQ error event
   };
 
   // Check `allocated()` after construction.
@@ -105,17 +107,15 @@ class CompletionQueue final : public transport::CompletionSink {
   void Announce();                      // mutex_ held
   void OnAlarm();
 
-  struct Free {
-    void operator()(transport::Completion* ring) const;
-  };
-  using Ring = std::unique_ptr<transport::Completion[], Free>;
-  static Ring Allocate(uint32_t capacity);
+  // A ring of `capacity` entries, or null.
+  QueueMemory Allocate(uint32_t capacity) const;
 
   Engine& engine_;
   const Config config_;
 
   std::mutex mutex_;  // guards what follows until completion_account_
-  Ring ring_;
+  QueueMemory ring_memory_;
+  transport::Completion* ring_;  // null: there was no memory
   uint32_t capacity_;
   uint32_t head_ = 0;  // index of the oldest
   Armed armed_ = Armed::kNo;

@@ -12,6 +12,7 @@
 #include "rxe_user/devices/device.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/memory/region_table.h"
+#include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/objects/xrc_domain.h"
 #include "transport/base/types.h"
 #include "wire/headers.h"
@@ -86,6 +87,8 @@ struct ProtectionDomain {
   Context& context;
   const transport::PdId id;  // what makes two of them the same
   ProtectionDomain* const of = nullptr;
+  // Of a parent domain that brings one: of the queues that are made with it.
+  std::unique_ptr<QueueAllocator> allocator;
   std::atomic<int> users{0};
 };
 
