@@ -13,7 +13,7 @@ SharedReceiveQueue::SharedReceiveQueue(const Config& config)
   ++config_.pd->users;
   if (config_.xrc == nullptr) return;
   do {
-    number_ = config_.pd->context.NewSrqn();
+    number_ = config_.pd->context.space().NewSrqn();
   } while (number_ == 0 ||
            !config_.xrc->AddSrq(number_, {config_.pd->id, this, config_.cq},
                                 config_.cq));
