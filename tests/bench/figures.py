@@ -77,10 +77,10 @@ class BenchRunner(places.Runner):
         os.close(handle)
         return ["perf", "stat", "-x,", "-e", "instructions", "-o", path, "--"]
 
-    def argv(self, side, how, argv):
+    def argv(self, side, how, argv, options=()):
         # After the namespace's prefix: whoever looks for the server's port
         # looks in the namespace of the process that we started.
-        whole = super().argv(side, how, argv)
+        whole = super().argv(side, how, argv, options)
         at = len(side.prefix())
         return whole[:at] + self.count_argv() + whole[at:]
 
