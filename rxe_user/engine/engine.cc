@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
@@ -141,6 +142,7 @@ absl::Status EngineImpl::StartControl() {
   auto control = ControlThread::Start();
   if (!control.ok()) return control.status();
   control_ = *std::move(control);
+  alarms_.RunOn(control_.get());
   if (monitor.ok()) {
     link_monitor_ = *std::move(monitor);
     control_->Add({.fd = [this] { return link_monitor_->fd(); },
@@ -324,6 +326,24 @@ void EngineImpl::RemoveLinkListener(uint64_t id) {
   if (!alive_) return;
   const std::lock_guard<std::mutex> lock(listeners_mutex_);
   listeners_.erase(id);
+}
+
+// --- Alarms.
+
+absl::StatusOr<uint64_t> EngineImpl::AddAlarm(std::function<void()> ring) {
+  if (!alive_) return ForkedStatus();
+  if (absl::Status status = StartControl(); !status.ok()) return status;
+  return alarms_.Add(std::move(ring));
+}
+
+void EngineImpl::SetAlarm(uint64_t id, Time delay) {
+  if (!alive_) return;
+  alarms_.Set(id, Alarms::Clock::now() + std::chrono::nanoseconds(delay));
+}
+
+void EngineImpl::RemoveAlarm(uint64_t id) {
+  if (!alive_) return;
+  alarms_.Remove(id);
 }
 
 // --- fork.

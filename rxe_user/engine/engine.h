@@ -114,6 +114,15 @@ class Engine {
   using LinkListener = std::function<void(LinkChange)>;
   virtual uint64_t AddLinkListener(LinkListener listener) = 0;
   virtual void RemoveLinkListener(uint64_t id) = 0;
+
+  // `ring` is called by a thread of the engine, once for each time that it is
+  // set and has not rung since, `delay` after that or a little later. It may
+  // set alarms and must call nothing else of the engine. Set may be called with
+  // a lane locked, Remove as Alarms::Remove. Ids are never 0. Errors of Add:
+  // what the system refused.
+  virtual absl::StatusOr<uint64_t> AddAlarm(std::function<void()> ring) = 0;
+  virtual void SetAlarm(uint64_t id, transport::Time delay) = 0;
+  virtual void RemoveAlarm(uint64_t id) = 0;
 };
 
 }  // namespace rxe_user

@@ -12,6 +12,7 @@
 
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/link_monitor.h"
+#include "rxe_user/engine/alarms.h"
 #include "rxe_user/engine/control_thread.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/engine/engine_lane.h"
@@ -57,6 +58,9 @@ class EngineImpl final : public Engine {
   int WaitPassive(int fd) override;
   uint64_t AddLinkListener(LinkListener listener) override;
   void RemoveLinkListener(uint64_t id) override;
+  absl::StatusOr<uint64_t> AddAlarm(std::function<void()> ring) override;
+  void SetAlarm(uint64_t id, transport::Time delay) override;
+  void RemoveAlarm(uint64_t id) override;
 
   // From the first queue pair on. Locks each lane now and then, briefly.
   DeviceReport Report();
@@ -115,11 +119,13 @@ class EngineImpl final : public Engine {
   // Started by the first queue pair or the first thread in WaitPassive.
   std::mutex control_mutex_;
   std::unique_ptr<LinkMonitor> link_monitor_;
-  std::unique_ptr<ControlThread> control_;  // port broker, changes of the link
+  std::unique_ptr<ControlThread> control_;  // port broker, link, alarms
 
   std::mutex listeners_mutex_;
   uint64_t next_listener_ = 1;
   std::map<uint64_t, LinkListener> listeners_;
+
+  Alarms alarms_;
 };
 
 // The flow label that a queue pair without one of its own gets, and the UDP

@@ -35,7 +35,7 @@ absl::Status EngineLane::OpenAddress(const LocalAddress& local) {
 absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
                                    uint32_t ifindex) {
   if (const auto it = groups_.find(group); it != groups_.end()) {
-    ++it->second;
+    ++it->second.joined;
     return absl::OkStatus();
   }
   if (groups_.size() == kMaxGroups) {
@@ -47,13 +47,15 @@ absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
   absl::Status status = lane_.port()->AddReceiver({group, 0}, *fd);
   if (!status.ok()) return status;
   lane_.SocketAdded(*fd);
-  groups_.emplace(group, 1);
+  groups_.emplace(group, Group{*fd, 1});
   return absl::OkStatus();
 }
 
 void EngineLane::LeaveGroup(const wire::IpAddress& group) {
   const auto it = groups_.find(group);
-  if (it == groups_.end() || --it->second > 0) return;
+  if (it == groups_.end() || --it->second.joined > 0) return;
+  // The number of the descriptor may be another's soon.
+  lane_.SocketRemoved(it->second.fd);
   groups_.erase(it);
   const Lane::Guard guard(lane_);
   lane_.port()->RemoveReceiver(group);

@@ -69,7 +69,11 @@ class EngineLane {
   std::unique_ptr<Port> port_;  // the lane's once that is open
   std::unique_ptr<HelperThread> helper_;
   // How often each was joined and not left.
-  absl::flat_hash_map<wire::IpAddress, int> groups_;
+  struct Group {
+    int fd;      // of its socket, which is the port's
+    int joined;  // how often
+  };
+  absl::flat_hash_map<wire::IpAddress, Group> groups_;
   bool locked_for_fork_ = false;  // only between fork's handlers
 };
 

@@ -1,4 +1,4 @@
-// The memory regions of one device context, by key: what the transport reaches
+// The memory regions of one device, by key: what the transport reaches
 // application memory through.
 #ifndef RXE_USER_MEMORY_REGION_TABLE_H_
 #define RXE_USER_MEMORY_REGION_TABLE_H_

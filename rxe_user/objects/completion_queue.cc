@@ -1,34 +1,45 @@
 #include "rxe_user/objects/completion_queue.h"
 
 #include <cerrno>
-#include <cstdlib>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/warn_once.h"
+#include "rxe_user/objects/context.h"
 #include "rxe_user/objects/queue_pair.h"
 
 namespace rxe_user {
 
 using transport::Completion;
+using transport::Time;
 using transport::WcStatus;
 
-void CompletionQueue::Free::operator()(Completion* ring) const {
-  std::free(ring);
+namespace {
+
+Completion* RingIn(const QueueMemory& memory) {
+  return reinterpret_cast<Completion*>(memory.get());
 }
 
-// Zero pages that are touched when they are first used: rings are often asked
-// for much larger than they ever get.
-CompletionQueue::Ring CompletionQueue::Allocate(uint32_t capacity) {
+}  // namespace
+
+// Rings are often asked for much larger than they ever get.
+QueueMemory CompletionQueue::Allocate(uint32_t capacity) const {
   static_assert(std::is_trivially_copyable_v<Completion>);
-  return Ring(
-      static_cast<Completion*>(std::calloc(capacity, sizeof(Completion))));
+  return AllocateQueueMemory(config_.allocator, capacity * sizeof(Completion),
+                             QueueKind::kCompletionQueue);
 }
 
 CompletionQueue::CompletionQueue(Engine& engine, const Config& config)
     : engine_(engine),
       config_(config),
-      ring_(Allocate(config.capacity)),
+      ring_memory_(Allocate(config.capacity)),
+      ring_(RingIn(ring_memory_)),
       capacity_(config.capacity) {}
+
+CompletionQueue::~CompletionQueue() {
+  if (alarm_ != 0) engine_.RemoveAlarm(alarm_);
+}
 
 bool CompletionQueue::Push(const Completion& completion) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -57,13 +68,56 @@ bool CompletionQueue::Push(const Completion& completion) {
   if (armed_ == Armed::kNext ||
       (armed_ == Armed::kSolicited &&
        (completion.solicited || completion.status != WcStatus::kSuccess))) {
-    Announce();
+    OnWanted(1);
   }
   return true;
 }
 
+void CompletionQueue::OnWanted(uint32_t completions) {
+  const bool first = held_ == 0;
+  held_ += completions;
+  const bool at_once = hold_count_ == 0 && hold_period_ == 0;
+  if (at_once || (hold_count_ != 0 && held_ >= hold_count_) ||
+      count_.load(std::memory_order_relaxed) == capacity_) {
+    Announce();
+  } else if (first && hold_period_ != 0) {
+    HoldBack(hold_period_ * transport::kMicrosecond);
+  }
+}
+
+void CompletionQueue::HoldBack(Time time) {
+  hold_until_ = Lane::Now() + time;
+  engine_.SetAlarm(alarm_, time);
+}
+
+// It may have been set for an event that has come early by its count.
+void CompletionQueue::OnAlarm() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (armed_ == Armed::kNo || held_ == 0 || hold_period_ == 0) return;
+  const Time left = hold_until_ - Lane::Now();
+  if (left > 0) {
+    engine_.SetAlarm(alarm_, left);
+  } else {
+    Announce();
+  }
+}
+
+int CompletionQueue::Moderate(uint16_t count, uint16_t period) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (period != 0 && alarm_ == 0) {
+    const auto alarm = engine_.AddAlarm([this] { OnAlarm(); });
+    if (!alarm.ok()) return ReportedErrno(alarm.status());
+    alarm_ = *alarm;
+  }
+  hold_count_ = count;
+  hold_period_ = period;
+  if (const uint32_t held = std::exchange(held_, 0); held > 0) OnWanted(held);
+  return 0;
+}
+
 void CompletionQueue::Announce() {
   armed_ = Armed::kNo;
+  held_ = 0;
   config_.channel->Post({0, config_.element, 0, &completion_account_});
 }
 
@@ -80,8 +134,9 @@ void CompletionQueue::Arm(bool solicited_only) {
 }
 
 int CompletionQueue::Resize(uint32_t capacity, uint32_t wanted) {
-  Ring bigger = Allocate(capacity);
-  if (bigger == nullptr) return ENOMEM;
+  QueueMemory memory = Allocate(capacity);  // in the end the old one
+  if (memory == nullptr) return ENOMEM;
+  Completion* const bigger = RingIn(memory);
   std::lock_guard<std::mutex> lock(mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
   if (wanted < count) return EINVAL;
@@ -91,7 +146,8 @@ int CompletionQueue::Resize(uint32_t capacity, uint32_t wanted) {
   }
   head_ = 0;
   capacity_ = capacity;
-  ring_.swap(bigger);
+  ring_memory_.swap(memory);
+  ring_ = bigger;
   return 0;
 }
 
@@ -162,6 +218,13 @@ bool CompletionQueue::used() {
 }
 
 uint32_t CompletionQueue::WithdrawCompletionEvents() {
+  uint64_t alarm;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    alarm = std::exchange(alarm_, 0);
+    hold_period_ = 0;
+  }
+  if (alarm != 0) engine_.RemoveAlarm(alarm);  // no more events by it
   return config_.channel == nullptr
              ? 0
              : config_.channel->Withdraw(&completion_account_);

@@ -12,6 +12,7 @@
 #include "rxe_user/base/lane_set.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/progress/taken_completions.h"
 #include "rxe_user/progress/thread_activity.h"
 #include "transport/base/work.h"
@@ -25,16 +26,18 @@ class QueuePair;
 class CompletionQueue final : public transport::CompletionSink {
  public:
   struct Config {
-    uint32_t capacity = 0;          // completions
-    bool ignore_overrun = false;    // the oldest make room, no error
-    EventQueue* channel = nullptr;  // may be null
-    EventQueue* async = nullptr;    // for the CQ error event
-    void* element = nullptr;        // what events name
-    int error_event = 0;            // the type of the CQ error event
+    uint32_t capacity = 0;                // completions
+    bool ignore_overrun = false;          // the oldest make room, no error
+    EventQueue* channel = nullptr;        // may be null
+    QueueAllocator* allocator = nullptr;  // of the ring; may be null
+    EventQueue* async = nullptr;          // for the CQ error event
+    void* element = nullptr;              // what events name
+    int error_event = 0;                  // the type of the CQ error event
   };
 
   // Check `allocated()` after construction.
   CompletionQueue(Engine& engine, const Config& config);
+  ~CompletionQueue() override;
 
   // False when there was no memory for the ring.
   bool allocated() const { return ring_ != nullptr; }
@@ -57,6 +60,12 @@ class CompletionQueue final : public transport::CompletionSink {
   // perftest does, would else wait for ever for what it already has. Not so a
   // poll for one: who polls one for each event counts on as many events.
   void Arm(bool solicited_only);
+
+  // ibv_modify_cq(3): an event waits until `count` completions have come for
+  // it, or `period` us have passed since the first of them, or the ring is
+  // full. 0: that is not waited for; both 0: for each at once, as at first.
+  // What is waited for already counts. 0, or what the system refused.
+  int Moderate(uint16_t count, uint16_t period);
 
   // `capacity` entries, for somebody who has asked for `wanted` of them. 0,
   // EINVAL (fewer are wanted than are queued), ENOMEM.
@@ -92,22 +101,31 @@ class CompletionQueue final : public transport::CompletionSink {
  private:
   enum class Armed : uint8_t { kNo, kSolicited, kNext };
 
-  void Announce();  // mutex_ held
+  // Completions have come that an event is wanted for. mutex_ held.
+  void OnWanted(uint32_t completions);
+  void HoldBack(transport::Time time);  // mutex_ held
+  void Announce();                      // mutex_ held
+  void OnAlarm();
 
-  struct Free {
-    void operator()(transport::Completion* ring) const;
-  };
-  using Ring = std::unique_ptr<transport::Completion[], Free>;
-  static Ring Allocate(uint32_t capacity);
+  // A ring of `capacity` entries, or null.
+  QueueMemory Allocate(uint32_t capacity) const;
 
   Engine& engine_;
   const Config config_;
 
-  std::mutex mutex_;  // guards the next five, and count_
-  Ring ring_;
+  std::mutex mutex_;  // guards what follows until completion_account_
+  QueueMemory ring_memory_;
+  transport::Completion* ring_;  // null: there was no memory
   uint32_t capacity_;
   uint32_t head_ = 0;  // index of the oldest
   Armed armed_ = Armed::kNo;
+  // Of events: kept back until there are so many completions, or so many us
+  // have passed; how many there are, and when the time is over.
+  uint16_t hold_count_ = 0;
+  uint16_t hold_period_ = 0;
+  uint32_t held_ = 0;
+  transport::Time hold_until_ = 0;
+  uint64_t alarm_ = 0;  // 0: none
   TakenCompletions taken_;
   EventAccount completion_account_;  // by the channel's lock
   EventAccount async_account_;       // by the async queue's lock
@@ -139,7 +157,9 @@ int CompletionQueue::Poll(int count, Take&& take) {
     if (++head_ == capacity_) head_ = 0;
   }
   count_.store(have - taken, std::memory_order_release);
-  if (armed_ == Armed::kNext && have > taken && taken > 1) Announce();
+  if (armed_ == Armed::kNext && have > taken && taken > 1) {
+    OnWanted(have - taken);
+  }
   ThreadActivity::OnUseful();
   const TakenCompletions::Next next = taken_.OnPoll(taken, found_none);
   // Who is to be told of the next one may be about to wait for it, and has left

@@ -236,6 +236,86 @@ TEST_F(CompletionQueueTest, ArmedForSolicited) {
   EXPECT_TRUE(Waits(channel_));
 }
 
+TEST_F(CompletionQueueTest, ModerationByCount) {
+  CompletionQueue cq(engine_, Config(8));
+  ASSERT_EQ(cq.Moderate(3, 0), 0);
+  Event event;
+  for (uint64_t i = 0; i < 9; i += 3) {
+    cq.Arm(false);
+    Add(cq, i);
+    Add(cq, i + 1);
+    EXPECT_FALSE(Waits(channel_));
+    EXPECT_EQ(Drain(cq), (Ids{i, i + 1}));  // polls do not wait
+    Add(cq, i + 2);
+    ASSERT_TRUE(Waits(channel_));
+    ASSERT_EQ(channel_.Take(engine_, &event), 0);
+    EXPECT_EQ(Drain(cq), Ids{i + 2});
+  }
+  EXPECT_EQ(engine_.alarm_delay, 0);
+}
+
+TEST_F(CompletionQueueTest, ModerationByTime) {
+  CompletionQueue cq(engine_, Config(8));
+  ASSERT_EQ(cq.Moderate(3, 1000), 0);
+  cq.Arm(false);
+  EXPECT_EQ(engine_.alarm_delay, 0);  // nothing has come
+  Add(cq, 1);
+  EXPECT_EQ(engine_.alarm_delay, 1000 * transport::kMicrosecond);
+  EXPECT_FALSE(Waits(channel_));
+  // Too early, as after an event that has come by its count.
+  engine_.alarm_delay = 0;
+  engine_.alarm();
+  EXPECT_FALSE(Waits(channel_));
+  EXPECT_GT(engine_.alarm_delay, 0);
+  EXPECT_LT(engine_.alarm_delay, 1000 * transport::kMicrosecond);
+  while (!Waits(channel_)) engine_.alarm();
+  Event event;
+  ASSERT_EQ(channel_.Take(engine_, &event), 0);
+  // Nobody asks for another one.
+  Add(cq, 2);
+  engine_.alarm();
+  EXPECT_FALSE(Waits(channel_));
+}
+
+TEST_F(CompletionQueueTest, ModerationDoesNotWaitForMoreThanThereIsRoomFor) {
+  CompletionQueue cq(engine_, Config(4));
+  ASSERT_EQ(cq.Moderate(100, 0), 0);
+  cq.Arm(false);
+  for (uint64_t i = 0; i < 3; ++i) Add(cq, i);
+  EXPECT_FALSE(Waits(channel_));
+  Add(cq, 3);
+  EXPECT_TRUE(Waits(channel_));
+}
+
+TEST_F(CompletionQueueTest, WhatIsHeldBackWhenModerationChanges) {
+  CompletionQueue cq(engine_, Config(8));
+  ASSERT_EQ(cq.Moderate(5, 0), 0);
+  cq.Arm(false);
+  Add(cq, 1);
+  Add(cq, 2);
+  ASSERT_EQ(cq.Moderate(3, 0), 0);
+  EXPECT_FALSE(Waits(channel_));
+  ASSERT_EQ(cq.Moderate(2, 0), 0);
+  EXPECT_TRUE(Waits(channel_));
+  Event event;
+  ASSERT_EQ(channel_.Take(engine_, &event), 0);
+  ASSERT_EQ(cq.Moderate(100, 0), 0);
+  cq.Arm(false);
+  Add(cq, 3);
+  EXPECT_FALSE(Waits(channel_));
+  ASSERT_EQ(cq.Moderate(0, 0), 0);
+  EXPECT_TRUE(Waits(channel_));
+}
+
+TEST_F(CompletionQueueTest, NoAlarmAfterEventsAreWithdrawn) {
+  CompletionQueue cq(engine_, Config(8));
+  ASSERT_EQ(cq.Moderate(0, 1000), 0);
+  cq.Arm(false);
+  Add(cq, 1);
+  cq.WithdrawCompletionEvents();
+  EXPECT_EQ(engine_.alarm, nullptr);
+}
+
 TEST_F(CompletionQueueTest, ResizeKeepsTheContents) {
   CompletionQueue cq(engine_, Config(4));
   for (uint64_t i = 0; i < 3; ++i) Add(cq, i);

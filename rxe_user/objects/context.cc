@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/usable_devices.h"
 #include "rxe_user/objects/limits.h"
@@ -54,8 +57,26 @@ absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
 
 }  // namespace
 
+std::shared_ptr<DeviceSpace> DeviceSpace::For(std::shared_ptr<Engine> engine) {
+  // Never destroyed: a context may be opened at any time.
+  static auto* const mutex = new ForkSafeMutex;
+  static auto* const spaces =
+      new absl::flat_hash_map<const Engine*, std::weak_ptr<DeviceSpace>>;
+  const std::lock_guard<ForkSafeMutex> lock(*mutex);
+  absl::erase_if(*spaces, [](const auto& s) { return s.second.expired(); });
+  // An engine lives as long as its space: the same address, the same engine.
+  std::weak_ptr<DeviceSpace>& known = (*spaces)[engine.get()];
+  std::shared_ptr<DeviceSpace> space = known.lock();
+  if (space == nullptr) {
+    space = std::make_shared<DeviceSpace>(std::move(engine));
+    known = space;
+  }
+  return space;
+}
+
 Context::Context(std::shared_ptr<const Device> device)
-    : device_(std::move(device)), engine_(Engine::For(device_)) {}
+    : device_(std::move(device)),
+      space_(DeviceSpace::For(Engine::For(device_))) {}
 
 std::shared_ptr<const Device> Context::device() {
   std::lock_guard<std::mutex> lock(device_mutex_);
@@ -105,8 +126,8 @@ std::shared_ptr<const Device> WithStableGids(const Device& before,
 }
 
 void Context::WaitForLanes() {
-  for (int i = 0; i < engine_->lane_count(); ++i) {
-    Lane::Guard guard(engine_->lane(i));
+  for (int i = 0; i < engine().lane_count(); ++i) {
+    Lane::Guard guard(engine().lane(i));
   }
 }
 
@@ -134,7 +155,7 @@ int Context::ResolveAddress(transport::AddressVector* av) {
   } else if (av->hop_limit <= 1) {
     av->hop_limit = wire::kDefaultHopLimit;
   }
-  if (absl::Status status = engine_->OpenAddress(av->source); !status.ok()) {
+  if (absl::Status status = engine().OpenAddress(av->source); !status.ok()) {
     return ReportedErrno(status);
   }
   return 0;
@@ -144,7 +165,7 @@ int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
                          transport::AddressVector* av) {
   if (const int error = ResolveAddress(av)) return error;
   const absl::StatusOr<uint16_t> source_port =
-      engine_->SourcePort(av->source, av->flow_label, local_qpn, remote_qpn);
+      engine().SourcePort(av->source, av->flow_label, local_qpn, remote_qpn);
   if (!source_port.ok()) return ReportedErrno(source_port.status());
   av->source_port = *source_port;
   return 0;

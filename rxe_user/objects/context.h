@@ -7,16 +7,45 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "rxe_user/devices/device.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/memory/region_table.h"
+#include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/objects/xrc_domain.h"
 #include "transport/base/types.h"
 #include "wire/headers.h"
 
 namespace rxe_user {
+
+// What all contexts of one device have in common within the process, so that an
+// XRC domain, and the queue pairs in it, may be of several: keys and identities
+// are unique among them.
+//
+// Thread: any.
+class DeviceSpace {
+ public:
+  // That of `engine`, made when new.
+  static std::shared_ptr<DeviceSpace> For(std::shared_ptr<Engine> engine);
+  explicit DeviceSpace(std::shared_ptr<Engine> engine)
+      : engine_(std::move(engine)) {}
+
+  Engine& engine() { return *engine_; }
+  RegionTable& regions() { return regions_; }
+  XrcDomainTable& xrc_domains() { return xrc_domains_; }
+  transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
+  // Numbers for XRC SRQs; each again after 2^24 others.
+  uint32_t NewSrqn() { return next_srqn_.fetch_add(1) & wire::kQpnMask; }
+
+ private:
+  const std::shared_ptr<Engine> engine_;
+  RegionTable regions_;
+  XrcDomainTable xrc_domains_;
+  std::atomic<transport::PdId> next_pd_{1};
+  std::atomic<uint32_t> next_srqn_{1};
+};
 
 // Thread: any. Outlives every object made in it.
 class Context {
@@ -26,12 +55,9 @@ class Context {
   // As it is now. A GID keeps its index while its address lasts; an index whose
   // address has gone holds the unspecified address until a new one takes it.
   std::shared_ptr<const Device> device();
-  Engine& engine() { return *engine_; }
-  RegionTable& regions() { return regions_; }
-  transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
-  XrcDomainTable& xrc_domains() { return xrc_domains_; }
-  // Numbers for XRC SRQs; each again after 2^24 others.
-  uint32_t NewSrqn() { return next_srqn_.fetch_add(1) & wire::kQpnMask; }
+  Engine& engine() { return space_->engine(); }
+  DeviceSpace& space() { return *space_; }
+  RegionTable& regions() { return space_->regions(); }
 
   // Reads the device anew at the next call of device(). From any thread, at any
   // time.
@@ -58,19 +84,15 @@ class Context {
   std::mutex device_mutex_;
   std::shared_ptr<const Device> device_;  // guarded by device_mutex_
   std::atomic<bool> stale_{false};
-  const std::shared_ptr<Engine> engine_;
-  RegionTable regions_;
-  std::atomic<transport::PdId> next_pd_{1};
+  const std::shared_ptr<DeviceSpace> space_;
   std::atomic<uint64_t> device_memory_{0};  // bytes in use
-  std::atomic<uint32_t> next_srqn_{1};
-  XrcDomainTable xrc_domains_;
 };
 
 // A protection domain, and how many objects are in it: it cannot go before
 // they do.
 struct ProtectionDomain {
   explicit ProtectionDomain(Context& context)
-      : context(context), id(context.NewPdId()) {}
+      : context(context), id(context.space().NewPdId()) {}
   // A parent domain: `of` by another name, which has users of its own. It is
   // one of `of` itself, and outlives neither.
   explicit ProtectionDomain(ProtectionDomain& of)
@@ -86,6 +108,8 @@ struct ProtectionDomain {
   Context& context;
   const transport::PdId id;  // what makes two of them the same
   ProtectionDomain* const of = nullptr;
+  // Of a parent domain that brings one: of the queues that are made with it.
+  std::unique_ptr<QueueAllocator> allocator;
   std::atomic<int> users{0};
 };
 

@@ -61,6 +61,20 @@ class FakeEngine final : public Engine {
   int WaitPassive(int fd) override { return WaitReadable(fd, 0); }
   uint64_t AddLinkListener(LinkListener /*listener*/) override { return 1; }
   void RemoveLinkListener(uint64_t /*id*/) override {}
+  // One at a time, which the test rings.
+  std::function<void()> alarm;
+  transport::Time alarm_delay = 0;  // 0: not set
+  absl::StatusOr<uint64_t> AddAlarm(std::function<void()> ring) override {
+    alarm = std::move(ring);
+    return 1;
+  }
+  void SetAlarm(uint64_t /*id*/, transport::Time delay) override {
+    if (alarm_delay == 0) alarm_delay = delay;
+  }
+  void RemoveAlarm(uint64_t /*id*/) override {
+    alarm = nullptr;
+    alarm_delay = 0;
+  }
 };
 
 }  // namespace rxe_user

@@ -30,6 +30,9 @@ inline constexpr uint32_t kMaxCqe = 1u << 22;
 constexpr uint32_t CqCapacity(uint32_t cqe) {
   return std::min(std::max(std::bit_ceil(cqe + 1), 8u) - 1, kMaxCqe);
 }
+// Of the moderation of completion events: completions, and us. Those of mlx5.
+inline constexpr uint16_t kMaxCqCount = 0xffff;
+inline constexpr uint16_t kMaxCqPeriod = 4095;
 inline constexpr uint32_t kMaxSrqWr = 32768;
 inline constexpr uint32_t kMaxObjects = 1u << 20;  // of each other kind
 inline constexpr uint32_t kMaxRdAtomic = 128;      // each direction, per QP

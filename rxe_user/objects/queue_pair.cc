@@ -1,6 +1,7 @@
 #include "rxe_user/objects/queue_pair.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "rxe_user/memory/guarded_copy.h"
@@ -10,11 +11,29 @@ namespace rxe_user {
 
 using transport::QpAttributes;
 
-QueuePair::QueuePair(const Config& config, uint32_t qpn)
+namespace {
+
+// The application's memory for the queues, if it brings any; nullopt: it has
+// none.
+std::optional<QueueMemory> AllocateQueues(const QueuePair::Config& config) {
+  if (config.pd == nullptr) return QueueMemory();
+  transport::QpConfig inner;
+  inner.type = config.type;
+  inner.capacity = config.capacity;
+  inner.srq = config.srq;
+  return AllocateByApplication(config.pd->allocator.get(),
+                               transport::QueueMemorySize(inner),
+                               QueueKind::kQueuePair);
+}
+
+}  // namespace
+
+QueuePair::QueuePair(const Config& config, uint32_t qpn, QueueMemory queues)
     : config_(config),
       qpn_(qpn),
       lane_index_(ContextOf(config).engine().LaneOf(qpn)),
-      lane_(ContextOf(config).engine().lane(lane_index_)) {
+      lane_(ContextOf(config).engine().lane(lane_index_)),
+      queues_(std::move(queues)) {
   transport::QpConfig inner;
   inner.type = config.type;
   inner.qpn = qpn;
@@ -29,6 +48,7 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn)
   inner.srq = config.srq;
   inner.events = this;
   inner.xrc = config.xrc;
+  inner.queue_memory = queues_.get();
   const transport::RawPacketConfig raw = {
       .frames = context().engine().frames(),
       .max_tso_header = config.max_tso_header,
@@ -71,6 +91,7 @@ QueuePair::~QueuePair() {
   context().regions().ForgetQueuePair(qpn_);
   context().engine().ReleaseQpn(qpn_);
   if (config_.srq != nullptr) --config_.srq->users;
+  queues_.reset();  // while there is an allocator
   if (config_.pd != nullptr) --config_.pd->users;
 }
 
@@ -93,6 +114,8 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
       config.max_tso_header > kMaxTsoHeader) {
     return EINVAL;
   }
+  std::optional<QueueMemory> queues = AllocateQueues(config);
+  if (!queues.has_value()) return ENOMEM;
   PrepareGuardedAccess();
   Engine& engine = ContextOf(config).engine();
   absl::StatusOr<uint32_t> qpn = config.type == transport::QpType::kRawPacket
@@ -100,7 +123,7 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
                                      : engine.AllocateQpn();
   if (!qpn.ok()) return ReportedErrno(qpn.status());
   try {
-    out->reset(new QueuePair(config, *qpn));
+    out->reset(new QueuePair(config, *qpn, *std::move(queues)));
   } catch (...) {
     engine.ReleaseQpn(*qpn);
     throw;

@@ -14,6 +14,7 @@
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/objects/shared_receive_queue.h"
 #include "transport/queue_pairs.h"
 #include "transport/raw/raw_packet_queue_pair.h"
@@ -123,7 +124,7 @@ class QueuePair final : public transport::EventSink {
   void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
 
  private:
-  QueuePair(const Config& config, uint32_t qpn);
+  QueuePair(const Config& config, uint32_t qpn, QueueMemory queues);
 
   bool has_cqs() const { return config_.send_cq != nullptr; }
   // Lane's lock held.
@@ -140,6 +141,7 @@ class QueuePair final : public transport::EventSink {
   const uint32_t qpn_;
   const int lane_index_;
   Lane& lane_;
+  QueueMemory queues_;  // the application's; null: the transport's own
   // --- Guarded by the lane's lock.
   std::unique_ptr<transport::QueuePair> transport_;
   transport::RawPacketQueuePair* raw_ = nullptr;  // the same; null: another

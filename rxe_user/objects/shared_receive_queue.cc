@@ -2,40 +2,60 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
+#include <new>
+#include <type_traits>
 
 namespace rxe_user {
 
 SharedReceiveQueue::SharedReceiveQueue(const Config& config)
-    : config_(config),
-      entries_(config.max_wr),
-      sges_(size_t{config.max_wr} * config.max_sge) {
+    : config_(config), memory_(Allocate(config.max_wr)) {
+  Use(config.max_wr);
   ++config_.pd->users;
   if (config_.xrc == nullptr) return;
   do {
-    number_ = config_.pd->context.NewSrqn();
+    number_ = config_.pd->context.space().NewSrqn();
   } while (number_ == 0 ||
            !config_.xrc->AddSrq(number_, {config_.pd->id, this, config_.cq},
                                 config_.cq));
+}
+
+QueueMemory SharedReceiveQueue::Allocate(uint32_t max_wr) const {
+  static_assert(std::is_trivially_copyable_v<Entry> &&
+                sizeof(Entry) % alignof(transport::Sge) == 0);
+  const size_t size = max_wr * (sizeof(Entry) + size_t{config_.max_sge} *
+                                                    sizeof(transport::Sge));
+  QueueMemory memory = AllocateQueueMemory(config_.pd->allocator.get(), size,
+                                           QueueKind::kSharedReceiveQueue);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+void SharedReceiveQueue::Use(uint32_t max_wr) {
+  entries_ = reinterpret_cast<Entry*>(memory_.get());
+  sges_ = reinterpret_cast<transport::Sge*>(entries_ + max_wr);
+  max_wr_ = max_wr;
 }
 
 void SharedReceiveQueue::Retire() {
   if (config_.xrc != nullptr) config_.xrc->RemoveSrq(number_);
 }
 
-SharedReceiveQueue::~SharedReceiveQueue() { --config_.pd->users; }
+SharedReceiveQueue::~SharedReceiveQueue() {
+  memory_.reset();  // while there is an allocator
+  --config_.pd->users;
+}
 
 int SharedReceiveQueue::Posting::Receive(
     const transport::ReceiveRequest& request) {
   SharedReceiveQueue& q = queue_;
   if (request.sges.size() > q.config_.max_sge) return EINVAL;
-  if (q.count_ == q.entries_.size()) return ENOMEM;
+  if (q.count_ == q.max_wr_) return ENOMEM;
   size_t tail = size_t{q.head_} + q.count_;
-  if (tail >= q.entries_.size()) tail -= q.entries_.size();
+  if (tail >= q.max_wr_) tail -= q.max_wr_;
   q.entries_[tail] = {request.wr_id,
                       static_cast<uint32_t>(request.sges.size())};
   std::copy(request.sges.begin(), request.sges.end(),
-            q.sges_.begin() + tail * q.config_.max_sge);
+            q.sges_ + tail * q.config_.max_sge);
   ++q.count_;
   return 0;
 }
@@ -46,9 +66,9 @@ bool SharedReceiveQueue::Pop(transport::ReceiveWqe* out) {
   const Entry& entry = entries_[head_];
   out->wr_id = entry.wr_id;
   out->pd = config_.pd->id;
-  const transport::Sge* sges = sges_.data() + size_t{head_} * config_.max_sge;
+  const transport::Sge* sges = sges_ + size_t{head_} * config_.max_sge;
   out->sges.assign(sges, sges + entry.num_sge);
-  if (++head_ == entries_.size()) head_ = 0;
+  if (++head_ == max_wr_) head_ = 0;
   --count_;
   if (count_ < limit_) {
     limit_ = 0;
@@ -58,32 +78,34 @@ bool SharedReceiveQueue::Pop(transport::ReceiveWqe* out) {
 }
 
 int SharedReceiveQueue::Resize(uint32_t max_wr) {
-  std::vector<Entry> entries(max_wr);
-  std::vector<transport::Sge> sges(size_t{max_wr} * config_.max_sge);
+  QueueMemory memory = Allocate(max_wr);  // in the end the old one
   std::lock_guard<std::mutex> lock(mutex_);
   if (max_wr < count_ || max_wr < limit_) return EINVAL;
+  const Entry* const old_entries = entries_;
+  const transport::Sge* const old_sges = sges_;
+  const uint32_t old_max_wr = max_wr_;
+  memory_.swap(memory);
+  Use(max_wr);
   for (uint32_t i = 0; i < count_; ++i) {
-    const size_t from = (size_t{head_} + i) % entries_.size();
-    entries[i] = entries_[from];
-    std::copy_n(sges_.begin() + from * config_.max_sge, config_.max_sge,
-                sges.begin() + size_t{i} * config_.max_sge);
+    const size_t from = (size_t{head_} + i) % old_max_wr;
+    entries_[i] = old_entries[from];
+    std::copy_n(old_sges + from * config_.max_sge, config_.max_sge,
+                sges_ + size_t{i} * config_.max_sge);
   }
-  entries_ = std::move(entries);
-  sges_ = std::move(sges);
   head_ = 0;
   return 0;
 }
 
 int SharedReceiveQueue::SetLimit(uint32_t limit) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (limit > entries_.size()) return EINVAL;
+  if (limit > max_wr_) return EINVAL;
   limit_ = limit;
   return 0;
 }
 
 uint32_t SharedReceiveQueue::max_wr() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return static_cast<uint32_t>(entries_.size());
+  return max_wr_;
 }
 
 uint32_t SharedReceiveQueue::limit() {

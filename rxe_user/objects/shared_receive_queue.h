@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <vector>
 
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/queue_memory.h"
 #include "transport/base/work.h"
 
 namespace rxe_user {
@@ -29,6 +29,7 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
     CompletionQueue* cq = nullptr;
   };
 
+  // Throws bad_alloc when there is no memory for it.
   explicit SharedReceiveQueue(const Config& config);
   ~SharedReceiveQueue() override;
 
@@ -74,18 +75,25 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
 
  private:
   struct Entry {
-    uint64_t wr_id = 0;
-    uint32_t num_sge = 0;
+    uint64_t wr_id;
+    uint32_t num_sge;
   };
+
+  // The memory of one for `max_wr` receives.
+  QueueMemory Allocate(uint32_t max_wr) const;
+  // Lays out memory_.
+  void Use(uint32_t max_wr);
 
   const Config config_;
   uint32_t number_ = 0;
   EventAccount account_;  // by the async queue's lock
 
-  std::mutex mutex_;                  // guards all below
-  std::vector<Entry> entries_;        // a ring of max_wr
-  std::vector<transport::Sge> sges_;  // max_sge for each entry
-  uint32_t head_ = 0;                 // index of the oldest
+  std::mutex mutex_;                // guards all below
+  QueueMemory memory_;              // of the next two
+  Entry* entries_ = nullptr;        // a ring of max_wr_
+  transport::Sge* sges_ = nullptr;  // max_sge for each entry
+  uint32_t max_wr_ = 0;
+  uint32_t head_ = 0;  // index of the oldest
   uint32_t count_ = 0;
   uint32_t limit_ = 0;
 };

@@ -73,7 +73,8 @@ bool XrcDomain::FindSrq(uint32_t srqn, transport::XrcSrq* out) {
   return true;
 }
 
-int XrcDomainTable::Open(Context& context, int fd, bool create, bool exclusive,
+int XrcDomainTable::Open(const std::shared_ptr<Context>& context, int fd,
+                         bool create, bool exclusive,
                          std::shared_ptr<XrcDomain>* out) {
   if (fd == -1) {
     if (!create) return EINVAL;

@@ -29,9 +29,11 @@ class QueuePair;
 // Thread: any. Outlives its SRQs and targets.
 class XrcDomain final : public transport::XrcDomain {
  public:
-  explicit XrcDomain(Context& context) : context_(context) {}
+  // Of `context`, and of others of its device that open it.
+  explicit XrcDomain(std::shared_ptr<Context> context)
+      : context_(std::move(context)) {}
 
-  Context& context() const { return context_; }
+  Context& context() const { return *context_; }
 
   // --- SRQs, by number. False: the number is taken. `cq` is that of `srq.cq`.
   // When RemoveSrq returns, no target uses it any more. The caller holds no
@@ -58,7 +60,7 @@ class XrcDomain final : public transport::XrcDomain {
     std::weak_ptr<QueuePair> shared;
   };
 
-  Context& context_;
+  const std::shared_ptr<Context> context_;
   // Taken outside of lanes' and completion queues' locks.
   std::mutex targets_mutex_;
   std::vector<Target> targets_;  // guarded by targets_mutex_
@@ -67,7 +69,7 @@ class XrcDomain final : public transport::XrcDomain {
   absl::flat_hash_map<uint32_t, Srq> srqs_;
 };
 
-// The XRC domains of a device context that are associated with files.
+// The XRC domains of a device that are associated with files.
 //
 // Thread: any; a lock of its own.
 class XrcDomainTable {
@@ -76,8 +78,8 @@ class XrcDomainTable {
   // domain of the file that `fd` is open on. EINVAL (no file and not `create`;
   // `exclusive`, and there is one), EAGAIN (not `create`, and there is none),
   // EBADF, EMFILE: as the kernel answers.
-  int Open(Context& context, int fd, bool create, bool exclusive,
-           std::shared_ptr<XrcDomain>* out);
+  int Open(const std::shared_ptr<Context>& context, int fd, bool create,
+           bool exclusive, std::shared_ptr<XrcDomain>* out);
 
  private:
   using Inode = std::pair<dev_t, ino_t>;

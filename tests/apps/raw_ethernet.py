@@ -1,8 +1,15 @@
 """perftest's raw_ethernet_*: frames of Ethernet, by raw packet queue pairs.
 
 Server and client do not speak to each other by TCP; the server is ready when
-its queue pair is. raw_ethernet_burst_lat is not run: stock perftest 4.5 wants
-a rate limit of the hardware for it.
+its queue pair is.
+
+raw_ethernet_burst_lat of perftest 4.5 ends with no card as it is called in its
+help: without a rate limit it forces one by software and then refuses that for
+this test; it signals one send in 100, and stops at its queue's depth of 128;
+and its server drops answers once more of them are under way than it takes
+completions for in a round (16). So it is given a rate of the hardware's, in
+place of which it takes its own, and told to signal all and to send no more in
+a burst than that.
 """
 
 import subprocess
@@ -15,12 +22,15 @@ SERVER_MAC, CLIENT_MAC = "02:00:00:00:00:51", "02:00:00:00:00:c1"
 UDP = ("-J", "10.79.0.2", "-j", "10.79.0.1", "-K", "7000", "-k", "7001")
 # As many receives as frames: nothing waits for a server that has no core.
 DEPTH = ("-n", "1000", "-r", "1024")
+BURSTS = ("--rate_limit=5", "--burst_size=16", "--reply_every=4", "-Q", "1")
 SETTINGS = (
     ("raw_ethernet_bw", ("-s", "64") + DEPTH),
     ("raw_ethernet_bw", ("-s", "1024") + DEPTH),
     ("raw_ethernet_bw", ("-s", "256") + DEPTH + UDP),
     ("raw_ethernet_lat", ("-s", "64")),
     ("raw_ethernet_lat", ("-s", "512") + UDP),
+    ("raw_ethernet_burst_lat", ("-s", "64") + BURSTS + DEPTH),
+    ("raw_ethernet_burst_lat", ("-s", "512") + BURSTS + DEPTH + UDP),
 )
 
 
@@ -54,7 +64,9 @@ def run(runner, place, how, program, options):
         client = runner.start(place.client, how,
                               argv(dc, "client", CLIENT_MAC, SERVER_MAC))
         places.perftest_row(places.finish(client, "the client"))
-        places.perftest_row(places.finish(server, "the server"))
+        said = places.finish(server, "the server")
+        if program != "raw_ethernet_burst_lat":  # whose server has no figures
+            places.perftest_row(said)
     except Failure as e:
         raise Failure(f"{e}\nthe server {places.last_words(server)}") from e
     finally:

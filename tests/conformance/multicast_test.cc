@@ -5,10 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
+#include <system_error>
 
 #include "tests/conformance/fixture.h"
 
@@ -142,6 +146,75 @@ TEST_F(MulticastTest, EveryAttachedQueuePairGetsACopy) {
   EXPECT_EQ(ibv_detach_mcast(c.qp, &group_, 0), 0);
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
   DestroySide(&c);
+}
+
+// The descriptors of this process; of `kind` alone, as /proc names it.
+std::set<int> Descriptors(const std::string& kind) {
+  std::set<int> found;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string is = std::filesystem::read_symlink(entry, gone).string();
+    if (is.starts_with(kind)) found.insert(std::stoi(entry.path().filename()));
+  }
+  return found;
+}
+
+// Those that threads of this process wait for by epoll(7).
+std::set<int> WaitedFor() {
+  std::set<int> found;
+  for (const int fd : Descriptors("anon_inode:[eventpoll]")) {
+    std::ifstream info("/proc/self/fdinfo/" + std::to_string(fd));
+    std::string word;
+    while (info >> word) {
+      int waited_for;
+      if (word == "tfd:" && info >> waited_for) found.insert(waited_for);
+    }
+  }
+  return found;
+}
+
+// What the application opens later may get the number of the group's socket.
+TEST_F(MulticastTest, NobodyWaitsForTheSocketOfAGroupThatWasLeft) {
+  const std::set<int> before = Descriptors("socket:");
+  const std::set<int> idle = WaitedFor();
+  ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);
+  std::set<int> of_group = Descriptors("socket:");
+  for (const int fd : before) of_group.erase(fd);
+  ASSERT_FALSE(of_group.empty());
+  ASSERT_EQ(ibv_detach_mcast(b_.qp, &group_, 0), 0);
+  int pipe_fds[2];
+  ASSERT_EQ(pipe(pipe_fds), 0);
+  for (const int fd : of_group) ASSERT_GE(dup2(pipe_fds[0], fd), 0);
+
+  // While the application polls, the helper waits for no socket of the lane,
+  // and afterwards for all of them again.
+  const auto waits_as_before = [&idle] {
+    const std::set<int> now = WaitedFor();
+    return std::includes(now.begin(), now.end(), idle.begin(), idle.end());
+  };
+  ibv_ah* to_b = AddressOf(gid_);
+  ASSERT_NE(to_b, nullptr);
+  const int64_t limit = NowMs() + kTimeoutMs;
+  do {
+    ASSERT_LT(NowMs(), limit);
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_EQ(Receive(b_, 1, kReceives, 8192), 0);
+      ASSERT_EQ(SendTo(a_, to_b, 2, 8, b_.qp->qp_num), 0);
+      ExpectSuccess(a_.cq, 2);
+      ExpectSuccess(b_.cq, 1);
+    }
+  } while (waits_as_before());
+  while (!waits_as_before()) {
+    ASSERT_LT(NowMs(), limit);
+    usleep(1000);
+  }
+  const std::set<int> waited_for = WaitedFor();
+  for (const int fd : of_group) EXPECT_FALSE(waited_for.contains(fd)) << fd;
+  for (const int fd : of_group) close(fd);
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
+  EXPECT_EQ(ibv_destroy_ah(to_b), 0);
 }
 
 // 10.5.2 of the specification's first volume.

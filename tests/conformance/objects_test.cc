@@ -544,6 +544,19 @@ TEST_F(ObjectTest, WhatIsMissingSaysSo) {
   srq.pd = pd_;
   EXPECT_EQ(ibv_create_srq_ex(context_, &srq), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
+  MakeSide(&a_);
+  ibv_ece ece = {};
+  errno = 0;
+  EXPECT_EQ(ibv_query_ece(a_.qp, &ece), EOPNOTSUPP);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  errno = 0;
+  EXPECT_EQ(ibv_set_ece(a_.qp, &ece), EOPNOTSUPP);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  ibv_qp_rate_limit_attr rate = {};
+  EXPECT_EQ(ibv_modify_qp_rate_limit(a_.qp, &rate), EOPNOTSUPP);
+  EXPECT_EQ(ibv_query_qp_data_in_order(a_.qp, IBV_WR_RDMA_WRITE, 0), 0);
+  ibv_flow_action_esp_attr esp = {};
+  EXPECT_EQ(ibv_create_flow_action_esp(context_, &esp), nullptr);
 }
 
 // --- Imported objects, within the process.

@@ -202,6 +202,43 @@ TEST_F(UdTest, OtherOperationsAreRefused) {
   }
 }
 
+// Checksums and segments of datagrams are for IP over InfiniBand, which has no
+// place on RoCE: the device does not report them, takes none and tells of none.
+TEST_F(UdTest, NoOffloads) {
+  ibv_device_attr_ex device = {};
+  ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
+  EXPECT_EQ(device.orig_attr.device_cap_flags & IBV_DEVICE_UD_IP_CSUM, 0u);
+  EXPECT_FALSE(
+      ibv_is_qpt_supported(device.tso_caps.supported_qpts, IBV_QPT_UD));
+  ibv_sge sge = a_.Sge(0, 64);
+  ibv_send_wr wr = Datagram(1, &sge, b_);
+  wr.send_flags |= IBV_SEND_IP_CSUM;
+  EXPECT_EQ(Post(a_, wr), EINVAL);
+  wr = Datagram(1, &sge, b_);
+  wr.opcode = IBV_WR_TSO;
+  uint8_t header[20] = {};
+  wr.tso = {header, sizeof(header), 16};
+  EXPECT_EQ(Post(a_, wr), EINVAL);
+  ibv_qp_init_attr_ex attr = {};
+  attr.send_cq = attr.recv_cq = a_.cq;
+  attr.cap = {1, 1, 1, 1, 0};
+  attr.qp_type = IBV_QPT_UD;
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = pd_;
+  attr.send_ops_flags = IBV_QP_EX_WITH_TSO;
+  errno = 0;
+  EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+  attr.max_tso_header = 64;
+  EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
+  // A datagram that is an IP packet with a right checksum is one all the same.
+  ASSERT_EQ(Receive(b_, 2, kReceives, 8192), 0);
+  ASSERT_EQ(SendTo(a_, b_, 3, 64), 0);
+  ExpectSuccess(a_.cq, 3);
+  EXPECT_EQ(ExpectSuccess(b_.cq, 2).wc_flags & IBV_WC_IP_CSUM_OK, 0u);
+}
+
 // From the GRH and the completion of what came, the way back.
 TEST_F(UdTest, AnswerByTheCompletion) {
   ASSERT_EQ(Receive(b_, 5, kReceives, 4096), 0);

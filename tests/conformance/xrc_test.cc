@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "tests/conformance/fixture.h"
 
@@ -394,6 +395,123 @@ TEST_F(XrcTest, DomainsByFile) {
   EXPECT_EQ(errno, EAGAIN);
   close(file);
   close(same);
+}
+
+// A context of its own on the same device that opens the domain of a file, with
+// an SRQ in it: as another user of the domain has.
+struct OtherUser {
+  OtherUser(ibv_device* device, int file) : memory(4096) {
+    context = ibv_open_device(device);
+    pd = ibv_alloc_pd(context);
+    cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+    mr = ibv_reg_mr(pd, memory.data(), memory.size(),
+                    static_cast<unsigned>(kAllAccess));
+    ibv_xrcd_init_attr domain = {};
+    domain.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    domain.fd = file;
+    xrcd = ibv_open_xrcd(context, &domain);
+    if (xrcd == nullptr) return;
+    ibv_srq_init_attr_ex attr = {};
+    attr.attr = {16, 1, 0};
+    attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+                     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    attr.srq_type = IBV_SRQT_XRC;
+    attr.pd = pd;
+    attr.xrcd = xrcd;
+    attr.cq = cq;
+    srq = ibv_create_srq_ex(context, &attr);
+  }
+  ~OtherUser() {
+    if (qp != nullptr) {
+      EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    }
+    if (srq != nullptr) {
+      EXPECT_EQ(ibv_destroy_srq(srq), 0);
+    }
+    if (xrcd != nullptr) {
+      EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
+    }
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+    EXPECT_EQ(ibv_close_device(context), 0);
+  }
+  void Open(uint32_t qpn) {
+    ibv_qp_open_attr attr = {};
+    attr.comp_mask =
+        IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    attr.qp_num = qpn;
+    attr.xrcd = xrcd;
+    attr.qp_type = IBV_QPT_XRC_RECV;
+    qp = ibv_open_qp(context, &attr);
+  }
+  int Receive(uint64_t wr_id) {
+    ibv_sge sge = {reinterpret_cast<uint64_t>(memory.data()), 1024, mr->lkey};
+    ibv_recv_wr wr = {wr_id, nullptr, &sge, 1};
+    ibv_recv_wr* bad = nullptr;
+    return ibv_post_srq_recv(srq, &wr, &bad);
+  }
+
+  std::vector<uint8_t> memory;
+  ibv_context* context;
+  ibv_pd* pd;
+  ibv_cq* cq;
+  ibv_mr* mr;
+  ibv_xrcd* xrcd = nullptr;
+  ibv_srq* srq = nullptr;
+  ibv_qp* qp = nullptr;
+};
+
+TEST_F(XrcTest, OneDomainInSeveralContexts) {
+  char name[] = "/tmp/xrcd.XXXXXX";
+  const int file = mkstemp(name);
+  ASSERT_GE(file, 0);
+  unlink(name);
+  ibv_xrcd* const here = Open(file, O_CREAT);
+  ASSERT_NE(here, nullptr);
+  OtherUser other(context_->device, file);
+  ASSERT_NE(other.xrcd, nullptr) << std::strerror(errno);
+  ASSERT_NE(other.srq, nullptr) << std::strerror(errno);
+  // A connection of its own, whose target is made here.
+  DestroyQp(&b_);
+  DestroySide(&a_);
+  MakeSide(&a_, {.type = IBV_QPT_XRC_SEND});
+  b_.qp = MakeTarget(here);
+  ASSERT_NE(b_.qp, nullptr);
+  Connect(&a_, &b_);
+
+  const auto send_to_other = [&](uint32_t seed) {
+    FillPattern(a_.memory.data(), 1000, seed);
+    ASSERT_EQ(other.Receive(seed), 0);
+    ASSERT_EQ(Post(IBV_WR_SEND, seed, 1000, other.srq), 0);
+    ExpectSuccess(a_.cq, seed);
+    const ibv_wc wc = ExpectSuccess(other.cq, seed);
+    EXPECT_EQ(wc.byte_len, 1000u);
+    EXPECT_TRUE(HasPattern(other.memory.data(), 1000, seed));
+  };
+  send_to_other(1);
+  ibv_send_wr write = Request(IBV_WR_RDMA_WRITE, 2, NumberOf(other.srq));
+  write.wr.rdma.remote_addr =
+      reinterpret_cast<uint64_t>(other.memory.data()) + 2048;
+  write.wr.rdma.rkey = other.mr->rkey;
+  ASSERT_EQ(Post(write, 1000), 0);
+  ExpectSuccess(a_.cq, 2);
+  EXPECT_TRUE(HasPattern(other.memory.data() + 2048, 1000, 1));
+
+  // It goes on when who made domain and target has left both.
+  other.Open(b_.qp->qp_num);
+  ASSERT_NE(other.qp, nullptr) << std::strerror(errno);
+  DestroyQp(&b_);
+  EXPECT_EQ(ibv_close_xrcd(here), 0);
+  send_to_other(3);
+
+  // Keys are still those of the SRQ's protection domain alone.
+  write.wr.rdma.remote_addr = b_.address();
+  write.wr.rdma.rkey = b_.mr->rkey;
+  write.wr_id = 4;
+  ASSERT_EQ(Post(write, 8), 0);
+  ExpectStatus(a_.cq, 4, IBV_WC_REM_ACCESS_ERR);
+  close(file);
 }
 
 // --- Queue pairs.

@@ -2,6 +2,7 @@
 #ifndef TRANSPORT_QP_ATTRIBUTES_H_
 #define TRANSPORT_QP_ATTRIBUTES_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "transport/base/memory.h"
@@ -10,6 +11,9 @@
 #include "transport/qp/xrc_domain.h"
 
 namespace transport {
+
+// Of the memory of queues: that of a cache line.
+inline constexpr size_t kQueueAlignment = 64;  // bytes
 
 // struct ibv_qp_cap.
 struct QpCapacity {
@@ -41,7 +45,13 @@ struct QpConfig {
   ReceiveSource* srq = nullptr;  // null: the queue pair's own receive queue
   EventSink* events = nullptr;
   XrcDomain* xrc = nullptr;  // of an XRC target
+  // Where its queues are: as many bytes as QueueMemorySize says, on a boundary
+  // of kQueueAlignment. Null: memory of their own.
+  std::byte* queue_memory = nullptr;
 };
+
+// By type, capacity and srq.
+size_t QueueMemorySize(const QpConfig& config);
 
 // Attributes that ibv_modify_qp sets (struct ibv_qp_attr).
 struct QpAttributes {

@@ -2,12 +2,38 @@
 
 namespace transport {
 
+namespace {
+
+bool HasReceiveQueue(const QpConfig& config) {
+  return config.srq == nullptr && !IsXrc(config.type);
+}
+
+// The receive queue comes first: its size is a multiple of what is in the
+// other.
+size_t ReceiveSize(const QpConfig& config) {
+  return HasReceiveQueue(config)
+             ? ReceiveQueue::Size(config.capacity.max_recv_wr,
+                                  config.capacity.max_recv_sge)
+             : 0;
+}
+
+}  // namespace
+
+size_t QueueMemorySize(const QpConfig& config) {
+  return ReceiveSize(config) + SendQueue::Size(config.capacity);
+}
+
 QpCore::QpCore(const QpConfig& config, wire::Transport transport)
-    : config(config), transport(transport), send_queue(config.capacity) {
-  if (config.srq == nullptr && !IsXrc(config.type)) {
-    receive_queue = std::make_unique<ReceiveQueue>(
-        config.pd, config.capacity.max_recv_wr, config.capacity.max_recv_sge);
-  }
+    : config(config),
+      transport(transport),
+      send_queue(config.capacity,
+                 config.queue_memory == nullptr
+                     ? nullptr
+                     : config.queue_memory + ReceiveSize(config)) {
+  if (!HasReceiveQueue(config)) return;
+  receive_queue = std::make_unique<ReceiveQueue>(
+      config.pd, config.capacity.max_recv_wr, config.capacity.max_recv_sge,
+      config.queue_memory);
 }
 
 void QpCore::Fail(std::optional<QpEvent> event) {

@@ -4,18 +4,23 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "transport/base/types.h"
 #include "transport/base/work.h"
 
 namespace transport {
 
-// A ring of posted receives. Allocates once, when it is made.
+// A ring of posted receives.
 class ReceiveQueue : public ReceiveSource {
  public:
-  // Keys of its receives are checked against `pd`.
-  ReceiveQueue(PdId pd, uint32_t max_wr, uint32_t max_sge);
+  // Bytes of memory that it takes.
+  static size_t Size(uint32_t max_wr, uint32_t max_sge);
+
+  // Keys of its receives are checked against `pd`. In `memory`, which outlives
+  // it, or for null in memory of its own.
+  ReceiveQueue(PdId pd, uint32_t max_wr, uint32_t max_sge,
+               std::byte* memory = nullptr);
 
   // 0; EINVAL for too many SGEs; ENOMEM when full.
   int Post(const ReceiveRequest& request);
@@ -32,10 +37,12 @@ class ReceiveQueue : public ReceiveSource {
   };
 
   const PdId pd_;
+  const uint32_t max_wr_;
   const uint32_t max_sge_;
-  std::vector<Entry> entries_;
-  std::vector<Sge> sges_;  // max_sge_ for each entry
-  uint32_t head_ = 0;      // the oldest
+  const std::unique_ptr<std::byte[]> own_memory_;
+  Entry* const entries_;  // max_wr_ of them
+  Sge* const sges_;       // max_sge_ for each entry
+  uint32_t head_ = 0;     // the oldest
   uint32_t size_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <type_traits>
 
 namespace transport {
@@ -18,21 +19,44 @@ static_assert(sizeof(SendWqe) % alignof(Sge) == 0);
 
 }  // namespace
 
-SendQueue::SendQueue(const QpCapacity& capacity)
+namespace {
+
+// Slots of the power of two beyond max_wr are never touched by more than
+// rotation; untouched memory of a large ring costs nothing.
+size_t Slots(const QpCapacity& capacity) {
+  return std::bit_ceil(std::max(capacity.max_send_wr, 1u));
+}
+size_t WqesSize(const QpCapacity& capacity) {
+  return Slots(capacity) * sizeof(SendWqe);
+}
+size_t SgesSize(const QpCapacity& capacity) {
+  return Slots(capacity) * capacity.max_send_sge * sizeof(Sge);
+}
+
+}  // namespace
+
+size_t SendQueue::Size(const QpCapacity& capacity) {
+  return WqesSize(capacity) + SgesSize(capacity) +
+         Slots(capacity) * capacity.max_inline_data;
+}
+
+SendQueue::SendQueue(const QpCapacity& capacity, std::byte* memory)
     : max_wr_(capacity.max_send_wr),
-      mask_(std::bit_ceil(std::max(max_wr_, 1u)) - 1),
-      max_sge_(capacity.max_send_sge),
-      max_inline_(capacity.max_inline_data) {
-  // Slots of the power of two beyond max_wr are never touched by more than
-  // rotation; untouched memory of a large ring costs nothing.
-  const size_t slots = size_t{mask_} + 1;
-  const size_t wqes = slots * sizeof(SendWqe);
-  const size_t sges = slots * max_sge_ * sizeof(Sge);
-  storage_ = std::make_unique_for_overwrite<std::byte[]>(wqes + sges +
-                                                         slots * max_inline_);
-  wqes_ = reinterpret_cast<SendWqe*>(storage_.get());
-  sges_ = reinterpret_cast<Sge*>(storage_.get() + wqes);
-  inline_ = reinterpret_cast<uint8_t*>(storage_.get() + wqes + sges);
+      mask_(static_cast<uint32_t>(Slots(capacity)) - 1),
+      max_sge_(static_cast<uint16_t>(capacity.max_send_sge)),
+      max_inline_(static_cast<uint16_t>(capacity.max_inline_data)),
+      owns_memory_(memory == nullptr) {
+  if (owns_memory_) {
+    memory = static_cast<std::byte*>(::operator new(Size(capacity)));
+  }
+  wqes_ = reinterpret_cast<SendWqe*>(memory);
+  memory += WqesSize(capacity);
+  sges_ = reinterpret_cast<Sge*>(memory);
+  inline_ = reinterpret_cast<uint8_t*>(memory + SgesSize(capacity));
+}
+
+SendQueue::~SendQueue() {
+  if (owns_memory_) ::operator delete(wqes_);
 }
 
 namespace {

@@ -1,11 +1,10 @@
 // The send queue of a queue pair: a ring of work requests, with their SGEs and
-// inline bytes in arrays beside it, all in one allocation made at creation.
+// inline bytes in arrays beside it, all in one piece of memory.
 #ifndef TRANSPORT_QP_SEND_QUEUE_H_
 #define TRANSPORT_QP_SEND_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "transport/base/work.h"
@@ -41,7 +40,14 @@ struct SendWqe {
 
 class SendQueue {
  public:
-  explicit SendQueue(const QpCapacity& capacity);
+  // Bytes of memory that it takes.
+  static size_t Size(const QpCapacity& capacity);
+
+  // In `memory`, which outlives it, or for null in memory of its own.
+  SendQueue(const QpCapacity& capacity, std::byte* memory);
+  ~SendQueue();
+  SendQueue(const SendQueue&) = delete;
+  SendQueue& operator=(const SendQueue&) = delete;
 
   // Work requests are named by an index that only grows: those in [head, tail)
   // are queued.
@@ -90,10 +96,10 @@ class SendQueue {
   uint64_t tail_ = 0;
   const uint32_t max_wr_;
   const uint32_t mask_;
-  const uint32_t max_sge_;
-  const uint32_t max_inline_;
-  std::unique_ptr<std::byte[]> storage_;
-  SendWqe* wqes_;
+  const uint16_t max_sge_;
+  const uint16_t max_inline_;
+  const bool owns_memory_;
+  SendWqe* wqes_;  // where the memory begins
   Sge* sges_;
   uint8_t* inline_;
 };

@@ -8,12 +8,13 @@
 namespace transport {
 namespace {
 
-TEST(SendQueueTest, KeepsRequestsApart) {
-  SendQueue queue({.max_send_wr = 3,
-                   .max_recv_wr = 0,
-                   .max_send_sge = 2,
-                   .max_recv_sge = 0,
-                   .max_inline_data = 4});
+constexpr QpCapacity kCapacity = {.max_send_wr = 3,
+                                  .max_recv_wr = 0,
+                                  .max_send_sge = 2,
+                                  .max_recv_sge = 0,
+                                  .max_inline_data = 4};
+
+void ExpectRequestsApart(SendQueue& queue) {
   for (uint64_t round = 0; round < 5; ++round) {
     for (uint64_t i = 0; i < 3; ++i) {
       const uint64_t id = 10 * round + i;
@@ -49,8 +50,28 @@ TEST(SendQueueTest, KeepsRequestsApart) {
   }
 }
 
+TEST(SendQueueTest, KeepsRequestsApart) {
+  SendQueue queue(kCapacity, nullptr);
+  ExpectRequestsApart(queue);
+}
+
+TEST(SendQueueTest, StaysWithinTheMemoryThatItIsGiven) {
+  constexpr size_t kGuard = 64;
+  const size_t size = SendQueue::Size(kCapacity);
+  std::vector<std::byte> memory(kGuard + size + kGuard, std::byte{0xa5});
+  std::byte* const begin = memory.data() + kGuard;
+  {
+    SendQueue queue(kCapacity, begin);
+    ExpectRequestsApart(queue);
+  }
+  for (size_t i = 0; i < kGuard; ++i) {
+    EXPECT_EQ(memory[i], std::byte{0xa5});
+    EXPECT_EQ(begin[size + i], std::byte{0xa5});
+  }
+}
+
 TEST(SendQueueTest, AQueueOfNothingIsFull) {
-  SendQueue queue({});
+  SendQueue queue({}, nullptr);
   EXPECT_TRUE(queue.full());
   EXPECT_EQ(queue.Push({}), ENOMEM);
 }

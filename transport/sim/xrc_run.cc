@@ -10,6 +10,7 @@ namespace sim {
 
 using transport::Completion;
 using transport::kMicrosecond;
+using transport::QpState;
 using transport::SendOpcode;
 using transport::WcOpcode;
 
@@ -104,6 +105,7 @@ XrcRun::XrcRun(uint64_t seed)
   for (Host& host : hosts_) MakeHost(host);
   uint32_t qpn = 0x0a0001;
   for (Connection& connection : connections_) Connect(connection, qpn += 2);
+  if (random_.Percent(25)) ScheduleBreak();
 }
 
 XrcRun::~XrcRun() = default;
@@ -215,6 +217,52 @@ void XrcRun::BringUp(transport::QueuePair& qp, const Host& own,
   }
 }
 
+// --- A connection that breaks.
+
+void XrcRun::ScheduleBreak() {
+  Connection& connection = connections_[random_.Below(connections_.size())];
+  const bool initiator = random_.Percent(40);
+  const auto to =
+      initiator || random_.Percent(50) ? QpState::kErr : QpState::kReset;
+  const Time when =
+      random_.Below(random_.Pick<Time>({10, 100, 1000, 10'000}) * kMicrosecond);
+  const Host& host = initiator ? *connection.from : *connection.to;
+  net_.At(when, *host.node, [this, &connection, initiator, to] {
+    Break(connection, initiator, to);
+  });
+  // Who waits for ever does not find out by retrying.
+  if (initiator || scenario_.connections[0].end[0].timeout != 0) return;
+  net_.At(when + 20 * transport::kMillisecond, *connection.from->node,
+          [this, &connection] { Break(connection, true, QpState::kErr); });
+}
+
+void XrcRun::Break(Connection& connection, bool initiator, QpState to) {
+  // What has completed before is as it must be.
+  TakeSends(connection);
+  TakeReceives(*connection.to);
+  connection.broken = true;
+  transport::QueuePair& qp =
+      initiator ? *connection.initiator : *connection.target;
+  transport::QpAttributes attributes;
+  attributes.state = to;
+  if (qp.Modify(attributes, transport::kQpState, net_.now()) != 0) {
+    Fail("a connection could not be broken");
+  }
+  net_.Touch(initiator ? *connection.from->node : *connection.to->node);
+}
+
+// What fails completes without having been signaled.
+bool XrcRun::MayFollowBreak(Connection& connection,
+                            const Completion& completion) const {
+  const bool succeeded = completion.status == transport::WcStatus::kSuccess;
+  const bool may = completion.wr_id >= connection.completed &&
+                   completion.wr_id < connection.posted &&
+                   !(succeeded && connection.send_failed);
+  connection.send_failed = connection.send_failed || !succeeded;
+  connection.completed = completion.wr_id + 1;
+  return may;
+}
+
 bool XrcRun::Execute() {
   for (Host& host : hosts_) {
     net_.At(0, *host.node, [this, &host] { Look(host); });
@@ -234,6 +282,7 @@ void XrcRun::AddTo(XrcStatistics* sum) const {
   sum->undetected += net_.undetected();
   for (const Connection& connection : connections_) {
     sum->messages += connection.messages.size();
+    sum->broken += connection.broken;
     sum->received += connection.target->counters().receives;
     sum->not_ready += connection.target->counters().rnr_naks_sent;
   }
@@ -305,6 +354,13 @@ void XrcRun::PostSend(Connection& connection) {
 
 void XrcRun::TakeSends(Connection& connection) {
   for (const Completion& completion : connection.send_cq.TakeAll()) {
+    if (connection.broken) {
+      if (!MayFollowBreak(connection, completion)) {
+        Fail(
+            absl::StrCat("send ", completion.wr_id, " of a broken connection"));
+      }
+      continue;
+    }
     std::vector<Message>& messages = connection.messages;
     size_t& next = connection.completed;
     while (next < connection.posted &&
@@ -337,6 +393,10 @@ void XrcRun::OnReceived(Host& host, const SimCq& cq,
   for (Connection& connection : connections_) {
     if (connection.to != &host || connection.target->qpn() != completion.qpn) {
       continue;
+    }
+    if (connection.broken &&
+        completion.status != transport::WcStatus::kSuccess) {
+      return;  // a receive that was begun
     }
     for (int i = 0; i < kSrqs; ++i) {
       Srq& srq = host.srqs[i];
@@ -379,6 +439,12 @@ bool XrcRun::Holds(const Pd& pd, uint64_t offset,
 }
 
 void XrcRun::CheckEnd(const Connection& connection) {
+  if (connection.broken) {
+    if (connection.completed != connection.messages.size()) {
+      Fail("not all of a broken connection has completed");
+    }
+    return;
+  }
   if (connection.completed != connection.messages.size()) {
     Fail(absl::StrCat("only ", connection.completed, " of ",
                       connection.messages.size(), " messages have completed"));

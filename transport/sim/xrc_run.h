@@ -6,6 +6,10 @@
 // receives are sometimes late. Whatever happens: everything succeeds in the
 // order of posting; each message arrives once, whole, in a receive of the SRQ
 // that it names, and completes there; READs and atomics find what they must.
+//
+// In some seeds one end of a connection goes to ERR or RESET meanwhile. What it
+// had posted completes in order, and nothing succeeds after a failure; what
+// arrives is whole; and the connections that share SRQs with it hear nothing.
 #ifndef TRANSPORT_SIM_XRC_RUN_H_
 #define TRANSPORT_SIM_XRC_RUN_H_
 
@@ -29,6 +33,7 @@ struct XrcStatistics {
   uint64_t messages = 0;
   uint64_t received = 0;    // that took a receive
   uint64_t not_ready = 0;   // RNR NAKs
+  uint64_t broken = 0;      // connections
   uint64_t undetected = 0;  // damaged packets that passed the ICRC
 };
 
@@ -105,6 +110,8 @@ class XrcRun {
     uint64_t counter = 0;  // what atomics work on: offset into `to`'s first PD
     size_t posted = 0;
     size_t completed = 0;
+    bool broken = false;       // one of its ends was
+    bool send_failed = false;  // of a broken one
     // Of each SRQ: messages before this one have been received there.
     size_t received[kSrqs] = {};
   };
@@ -115,6 +122,13 @@ class XrcRun {
   void Connect(Connection& connection, uint32_t qpn);
   void BringUp(transport::QueuePair& qp, const Host& own, const Host& peer,
                uint32_t peer_qpn);
+
+  // Breaks one end of a connection.
+  void ScheduleBreak();
+  void Break(Connection& connection, bool initiator, transport::QpState to);
+  // Whether a completion is what a broken connection may bring.
+  bool MayFollowBreak(Connection& connection,
+                      const transport::Completion& completion) const;
 
   // The application: takes completions, posts what it may, comes again.
   void Look(Host& host);

@@ -16,12 +16,11 @@ constexpr int kSeedsPerBlock = 50;
 
 void Print(const XrcStatistics& sum) {
   std::printf(
-      "%.2f M packets, %d messages, %d receives, %d times not ready, %d "
-      "packets "
-      "damaged but accepted\n",
+      "%.2f M packets, %d messages, %d receives, %d times not ready, %d broken "
+      "connections, %d packets damaged but accepted\n",
       static_cast<double>(sum.packets) / 1e6, static_cast<int>(sum.messages),
       static_cast<int>(sum.received), static_cast<int>(sum.not_ready),
-      static_cast<int>(sum.undetected));
+      static_cast<int>(sum.broken), static_cast<int>(sum.undetected));
 }
 
 class XrcSeeds : public ::testing::TestWithParam<int> {};
@@ -35,6 +34,7 @@ TEST_P(XrcSeeds, EachMessageOnceAtItsSrq) {
   EXPECT_LE(sum.undetected, 1u);
   EXPECT_GT(sum.received, 0u);
   EXPECT_GT(sum.not_ready, 0u);
+  EXPECT_GT(sum.broken, 0u);
 }
 INSTANTIATE_TEST_SUITE_P(Block, XrcSeeds, ::testing::Range(0, kBlocks));
 

@@ -350,6 +350,7 @@ auto PointerCall(Body&& body) noexcept -> decltype(body()) {
 void InitContextOps(Context* context);
 int PollCq(ibv_cq* cq, int count, ibv_wc* wc);
 int ReqNotifyCq(ibv_cq* cq, int solicited_only);
+int ModifyCq(ibv_cq* cq, ibv_modify_cq_attr* attr);
 ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);

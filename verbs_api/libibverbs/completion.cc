@@ -15,9 +15,10 @@ constexpr uint64_t kSupportedWcFlags =
     uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP} |
     uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK};
 
+// `parent`: a parent domain, or null.
 Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
-           ibv_comp_channel* ibv_channel, uint32_t comp_vector,
-           uint32_t flags) {
+           ibv_comp_channel* ibv_channel, uint32_t comp_vector, uint32_t flags,
+           Pd* parent = nullptr) {
   Context* context = Find(ibv);
   Channel* channel = Find(ibv_channel);
   if (context == nullptr || (ibv_channel != nullptr && channel == nullptr) ||
@@ -38,6 +39,8 @@ Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
   config.capacity = rxe_user::CqCapacity(cqe);
   config.ignore_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   config.channel = channel != nullptr ? &channel->events : nullptr;
+  config.allocator =
+      parent != nullptr ? parent->domain->allocator.get() : nullptr;
   config.async = &context->async;
   config.element = cq->base();
   config.error_event = IBV_EVENT_CQ_ERR;
@@ -140,12 +143,26 @@ ibv_cq_ex* CreateCqEx(ibv_context* context, ibv_cq_init_attr_ex* attr) {
       if (parent->td != nullptr) flags |= IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
     }
     Cq* cq = Create(context, attr->cqe, attr->cq_context, attr->channel,
-                    attr->comp_vector, flags);
+                    attr->comp_vector, flags, parent);
     if (cq != nullptr && parent != nullptr) {
       cq->domain = parent->domain.get();
       ++cq->domain->users;
     }
     return cq;
+  });
+}
+
+int ModifyCq(ibv_cq* ibv, ibv_modify_cq_attr* attr) {
+  return ErrnoCall([&]() -> int {
+    Cq* cq = Find(ibv);
+    if (cq == nullptr || attr == nullptr ||
+        (attr->attr_mask & ~uint32_t{IBV_CQ_ATTR_MODERATE}) != 0) {
+      return EINVAL;
+    }
+    if ((attr->attr_mask & IBV_CQ_ATTR_MODERATE) == 0) return 0;
+    const ibv_moderate_cq wanted = attr->moderate;
+    if (wanted.cq_period > rxe_user::kMaxCqPeriod) return EINVAL;
+    return cq->queue->Moderate(wanted.cq_count, wanted.cq_period);
   });
 }
 
@@ -183,9 +200,10 @@ VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
   }
   pthread_cond_destroy(&cq->cond);
   pthread_mutex_destroy(&cq->mutex);
-  if (cq->domain != nullptr) --cq->domain->users;
+  rxe_user::ProtectionDomain* const domain = cq->domain;
   Context* context = cq->owner;
   delete cq;
+  if (domain != nullptr) --domain->users;
   Release(context);
   return 0;
 }

@@ -84,6 +84,7 @@ void InitContextOps(Context* context) {
   context->query_device_ex = QueryDeviceEx;
   context->query_rt_values = QueryRtValues;
   context->create_cq_ex = CreateCqEx;
+  context->modify_cq = ModifyCq;
   context->create_qp_ex = CreateQpEx;
   context->create_srq_ex = CreateSrqEx;
   context->alloc_null_mr = AllocNullMr;

@@ -3,6 +3,9 @@
 // ibv_import_mr(3).
 #include <stdlib.h>
 
+#include <memory>
+#include <optional>
+
 #include "rxe_user/memory/probe.h"
 #include "rxe_user/objects/memory_region.h"
 #include "verbs_api/libibverbs/abi.h"
@@ -142,6 +145,39 @@ VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
   });
 }
 
+namespace {
+
+// What a parent domain was given to allocate with.
+class PdAllocator final : public rxe_user::QueueAllocator {
+ public:
+  PdAllocator(ibv_pd* pd, const ibv_parent_domain_init_attr& attr)
+      : pd_(pd),
+        alloc_(attr.alloc),
+        free_(attr.free),
+        context_((attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0
+                     ? attr.pd_context
+                     : nullptr) {}
+
+  std::optional<void*> Allocate(size_t size, size_t alignment,
+                                rxe_user::QueueKind kind) override {
+    void* const memory =
+        alloc_(pd_, context_, size, alignment, static_cast<uint64_t>(kind));
+    if (memory == IBV_ALLOCATOR_USE_DEFAULT) return std::nullopt;
+    return memory;
+  }
+  void Free(void* memory, rxe_user::QueueKind kind) override {
+    free_(pd_, context_, memory, static_cast<uint64_t>(kind));
+  }
+
+ private:
+  ibv_pd* const pd_;
+  decltype(ibv_parent_domain_init_attr::alloc) const alloc_;
+  decltype(ibv_parent_domain_init_attr::free) const free_;
+  void* const context_;
+};
+
+}  // namespace
+
 ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
   return PointerCall([&]() -> ibv_pd* {
     Context* context = Find(ibv);
@@ -157,14 +193,18 @@ ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
         (attr->td != nullptr && (td == nullptr || td->context != ibv))) {
       return Fail(EINVAL);
     }
-    // Nothing that a device reads stands in memory of its own here: there is
-    // nothing to ask an allocator for.
-    if ((attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0) {
-      return Fail(EOPNOTSUPP);
+    const bool allocates =
+        (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
+    if (allocates && (attr->alloc == nullptr || attr->free == nullptr)) {
+      return Fail(EINVAL);
     }
     ibv_pd* pd = ShowPd(
         context, std::make_shared<rxe_user::ProtectionDomain>(*of->domain));
     if (pd == nullptr) return nullptr;
+    if (allocates) {
+      static_cast<Pd*>(pd)->domain->allocator =
+          std::make_unique<PdAllocator>(pd, *attr);
+    }
     static_cast<Pd*>(pd)->td = td;
     if (td != nullptr) ++td->users;
     return pd;

@@ -151,6 +151,8 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   full.rss_caps.rx_hash_fields_mask = transport::kRxHashFields;
   full.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
   full.max_wq_type_rq = rxe_user::kMaxQp;
+  full.cq_mod_caps.max_cq_count = rxe_user::kMaxCqCount;
+  full.cq_mod_caps.max_cq_period = rxe_user::kMaxCqPeriod;
   full.max_dm_size = rxe_user::kMaxDeviceMemory;
   // Newer programs pass a larger structure.
   std::memset(attr, 0, size);

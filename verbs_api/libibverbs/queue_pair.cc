@@ -498,13 +498,13 @@ VERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* /*qp*/,
   return 0;  // no promise beyond the last bytes of a message
 }
 
-// Enhanced connection establishment is a matter between one vendor's cards.
+// Enhanced connection establishment is a matter between one vendor's cards: the
+// options mean what the vendor, named by an OUI that we have not, says.
 VERBS_EXPORT int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
-  return EOPNOTSUPP;
+  return Refuse(EOPNOTSUPP);
 }
 VERBS_EXPORT int ibv_set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
-  errno = EOPNOTSUPP;
-  return EOPNOTSUPP;
+  return Refuse(EOPNOTSUPP);
 }
 
 // RoCE has no LIDs (annex A16): `lid` is ignored, as by the kernel.

@@ -17,8 +17,8 @@ ibv_xrcd* OpenXrcd(ibv_context* ibv, ibv_xrcd_init_attr* attr) {
     }
     auto xrcd = std::make_unique<Xrcd>();
     const bool create = (attr->oflags & O_CREAT) != 0;
-    if (const int error = context->device->xrc_domains().Open(
-            *context->device, attr->fd, create,
+    if (const int error = context->device->space().xrc_domains().Open(
+            context->device, attr->fd, create,
             create && (attr->oflags & O_EXCL) != 0, &xrcd->domain)) {
       return Fail(error);
     }

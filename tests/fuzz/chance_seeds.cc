@@ -1,5 +1,5 @@
-// Calls and MADs by chance, from fixed seeds: the connection manager's inputs
-// are short enough for chance to find its states.
+// Bytes by chance, from fixed seeds: for targets whose steps are short enough
+// for chance to find their states.
 #include <random>
 
 #include "tests/fuzz/seeds.h"
