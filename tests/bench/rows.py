@@ -14,6 +14,7 @@ import figures
 from figures import (bandwidth, idle, latency, memory_per_queue_pair,
                      ordinary_user, raw_bandwidth, raw_latency, tcp_bandwidth,
                      threads, verbs)
+from ucx_mpi import mpi_ping_pong, tag_bandwidth, tag_latency
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -65,6 +66,32 @@ def _large(place, mtu, target):
 
 def _one_pair(seconds=1):
     return bandwidth(["ib_write_bw", "-s", str(64 * KB)], seconds=seconds)
+
+
+def _beside_ucx(name, unit, measure, *args, less=False, **options):
+    """An application over us, beside UCX's own transports."""
+    return Row(name, unit, measure("ours", *args, **options),
+               [Reference("UCX's tcp", measure("tcp", *args, **options), 1.0),
+                Reference("UCX's shared memory",
+                          measure("shared memory", *args, **options))],
+               less=less)
+
+
+def _applications():
+    return [
+        _beside_ucx("UCP tag bandwidth 8 B", "M messages/s", tag_bandwidth, 8,
+                    200_000, messages_per_s=True),
+        _beside_ucx("UCP tag bandwidth 64 KB", "Gbit/s", tag_bandwidth, 64 * KB,
+                    10_000),
+        _beside_ucx("UCP tag bandwidth 1 MB", "Gbit/s", tag_bandwidth, MB,
+                    1_000),
+        _beside_ucx("UCP tag latency 8 B", "us", tag_latency, 8, 20_000,
+                    less=True),
+        _beside_ucx("Open MPI ping-pong 8 B", "us", mpi_ping_pong, 8, 20_000,
+                    less=True),
+        _beside_ucx("Open MPI ping-pong 1 MB", "Gbit/s", mpi_ping_pong, MB,
+                    500, gbit_per_s=True),
+    ]
 
 
 def all_rows():
@@ -193,6 +220,7 @@ def all_rows():
             connections.rstream_bandwidth(64 * KB),
             [Reference("rstream -T s: TCP",
                        connections.rstream_bandwidth(64 * KB, "-T s"))]),
+        *_applications(),
     ]
     return rows
 
