@@ -21,7 +21,7 @@ void Requester::SyncFlight() {
     sent = std::min(sent, beyond + missing_->missing() * PacketCost());
   }
   const uint64_t wanted =
-      kept_ == 0 ? sent : sent - std::min<uint64_t>(kept_, sent / 4 * 3);
+      kept_ == 0 ? sent : sent - std::min<uint64_t>(kept_, sent / 8 * 7);
   if (wanted == flight_) return;
   if (standing_ == Standing::kUnanswered) {
     wanted > flight_ ? path()->OnSentUnanswered(wanted - flight_)

@@ -17,6 +17,7 @@
 // here, also for programs that ask for no retries.
 #include <algorithm>
 
+#include "transport/endpoint/packet_arena.h"
 #include "transport/rc/requester.h"
 
 namespace transport {
@@ -27,6 +28,11 @@ constexpr Time kLongestProbe = kSecond;
 constexpr uint8_t kMaxBackoff = 16;  // doublings
 // Before the first probe.
 constexpr int kMostEarlyProbes = 2;
+// Added to what leaves the network in a round trip, one part in so many: as it
+// is measured, it is rather too little.
+constexpr uint64_t kRoundTripMargin = 8;
+// Headers, pad and ICRC of a request with payload.
+constexpr size_t kMostPacketOverhead = 128;
 // After so many NAKs a peer that kept nothing is tried again.
 constexpr int kTriedAgain = 8;
 
@@ -72,12 +78,23 @@ void Requester::NoteLoss(Time now) {
 }
 
 // Nothing tells how much of what was sent after a gap has arrived, but while it
-// is being filled, which takes a round trip, that much leaves the network.
-// Counting it as in flight all the while would leave the network idle for as
-// long.
+// is being filled, which takes a round trip, that much leaves the network, and
+// as much may be sent: more would stand in a queue before what fills the next
+// gap, less would leave the network idle. The peer keeps it, if it has room.
 void Requester::SetKept() {
-  kept_ = static_cast<uint32_t>(
-      std::min(3 * path()->round_trip_bytes(), path()->window()));
+  kept_ = 0;
+  SyncFlight();
+  const uint64_t in_flight = std::max<uint64_t>(path()->in_flight(), 1);
+  const uint64_t round_trip = path()->round_trip_bytes() * flight_ / in_flight;
+  const uint64_t keeps =
+      std::min(PacketArena::kBytes / (mtu_ + kMostPacketOverhead),
+               PacketArena::kMaxPackets);
+  const uint64_t kept = snd_nxt_ - snd_una_;
+  const uint64_t more =
+      std::min(round_trip + round_trip / kRoundTripMargin,
+               keeps > kept ? (keeps - kept) * PacketCost() : 0);
+  const uint64_t limit = path()->window() - std::min(path()->window(), more);
+  if (in_flight > limit) kept_ = static_cast<uint32_t>(in_flight - limit);
   SyncFlight();
 }
 
