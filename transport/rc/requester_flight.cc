@@ -10,6 +10,12 @@
 #include "transport/rc/requester.h"
 
 namespace transport {
+namespace {
+
+// In a row, which send several packets again. Then it is one at a time.
+constexpr uint8_t kProbesOfMany = 3;
+
+}  // namespace
 
 void Requester::SyncFlight() {
   const uint64_t sent_to = CostBeforeAt(snd_nxt_index_, snd_nxt_);
@@ -73,7 +79,10 @@ void Requester::FallSilent() {
 uint64_t Requester::ShareRoom() const {
   uint64_t share = std::max(path()->share(), PacketCost());
   // Several packets that are sent again, and their answers, may be lost.
-  if (probes_ > 0 || retries_ > 0) share = std::max(share, Path::kLeastWindow);
+  // But if all of them always are, there are too many.
+  if ((probes_ > 0 && probes_ <= kProbesOfMany) || retries_ > 0) {
+    share = std::max(share, Path::kLeastWindow);
+  }
   return share > flight_ ? share - flight_ : 0;
 }
 

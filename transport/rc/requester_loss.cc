@@ -26,6 +26,8 @@ namespace {
 // Between probes of a queue pair that has no ACK timeout.
 constexpr Time kLongestProbe = kSecond;
 constexpr uint8_t kMaxBackoff = 16;  // doublings
+// In a row, before which intervals are the same for all queue pairs.
+constexpr uint8_t kSpreadProbes = 3;
 // Before the first probe.
 constexpr int kMostEarlyProbes = 2;
 // Added to what leaves the network in a round trip, one part in so many: as it
@@ -252,6 +254,12 @@ Time Requester::AckDeadline() const {
 Time Requester::ProbeDeadline() const {
   if (probe_base_ == kNever) return kNever;
   Time interval = path()->ProbeTimeout() << probes_;
+  // Those who fell silent together do not come back together: they would be
+  // lost together again.
+  if (probes_ >= kSpreadProbes) {
+    const uint32_t part = core_.config.qpn * 0x9e3779b1u >> 26;  // of 128
+    interval -= interval / 128 * part;
+  }
   if (core_.attributes.timeout == 0)
     interval = std::min(interval, kLongestProbe);
   return probe_base_ + interval;
