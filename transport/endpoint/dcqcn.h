@@ -9,7 +9,7 @@
 // - In each of the first periods without one the window comes halfway back to
 //   the goal (fast recovery); then the goal grows as well, by a little
 //   (additive increase), and after some more periods by ever more (hyper
-//   increase).
+//   increase; not of windows of a few packets).
 #ifndef TRANSPORT_ENDPOINT_DCQCN_H_
 #define TRANSPORT_ENDPOINT_DCQCN_H_
 
@@ -31,9 +31,14 @@ class Dcqcn {
   // round trip, and ten times that for each period of hyper increase.
   static constexpr uint64_t kAdditive = 128;
   static constexpr uint64_t kHyper = 1280;
-  // Less than two packets of 1 KiB is one packet for each round trip, and so is
-  // less than one.
-  static constexpr uint64_t kLeastWindow = 1280;
+  // Windows of a few packets have many neighbours: their goals grow by one part
+  // in so many, so by 16 bytes for each packet that is not marked, and never by
+  // more than kAdditive. Of less than a packet, a period is the time from one
+  // to the next.
+  static constexpr uint64_t kAdditivePart = 80;
+  static constexpr uint64_t kLeastAdditive = 16;
+  // A packet of 1 KiB in 40 round trips.
+  static constexpr uint64_t kLeastWindow = 32;
   // When there was no notification for so long, the path is as any other.
   static constexpr Time kActive = 100 * kMillisecond;
 
@@ -63,11 +68,14 @@ class Dcqcn {
   // Bytes were acknowledged, of a window that was used: what it is to be.
   uint64_t Increase(uint64_t window, Time rtt, Time now) {
     for (int64_t n = Decay(rtt, now); n > 0; --n) {
-      if (++periods_ > kRecoveryPeriods + kAdditivePeriods) {
+      const uint64_t step =
+          std::clamp(window / kAdditivePart, kLeastAdditive, kAdditive);
+      ++periods_;
+      if (periods_ > kRecoveryPeriods + kAdditivePeriods && step == kAdditive) {
         goal_ += kHyper * static_cast<uint64_t>(periods_ - kRecoveryPeriods -
                                                 kAdditivePeriods);
       } else if (periods_ > kRecoveryPeriods) {
-        goal_ += kAdditive;
+        goal_ += step;
       }
       goal_ = std::max(goal_, window);
       window = (window + goal_ + 1) / 2;

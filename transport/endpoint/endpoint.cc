@@ -51,8 +51,9 @@ struct Endpoint::Impl {
   void Apply(EndpointLink* link, const Interests& want, bool window_left,
              Time now);
   // The first one that waits for `path` gets its turn, if there is room. One at
-  // a time: the next one follows when that has had its turn.
-  void WakeWaiting(SharedPath* path);
+  // a time: the next one follows when that has had its turn. If there is a
+  // pause, its timer ends that.
+  void WakeWaiting(SharedPath* path, Time now);
   size_t TurnBytes(const EndpointLink& link) const;
   // One queue pair more, or less, sends to it: made and erased with the first
   // and the last.
@@ -357,11 +358,18 @@ void Endpoint::Impl::Apply(EndpointLink* link, const Interests& want,
   if (want.deadline != link->deadline) timers.Set(link, want.deadline);
   if (want.Has(Interests::kReceivedData)) NoteReceivedData(link, now);
   if (link->path != nullptr && (link->path->TakeOpened() || window_left)) {
-    WakeWaiting(link->path);
+    WakeWaiting(link->path, now);
   }
 }
 
-void Endpoint::Impl::WakeWaiting(SharedPath* path) {
+void Endpoint::Impl::WakeWaiting(SharedPath* path, Time now) {
+  if (path->paused() && !path->EndPause(now)) {
+    EndpointLink* const next = path->waiting.front();
+    if (next != nullptr && path->paused_until() < next->deadline) {
+      timers.Set(next, path->paused_until());
+    }
+    return;
+  }
   if (path->MaySend(1)) scheduler.Wake(&path->waiting);
 }
 
@@ -431,7 +439,7 @@ void Endpoint::Disconnect(EndpointQp* qp) {
   if (path == nullptr) return;
   impl_->scheduler.StopWaiting(link);
   // It may have been woken for a window that it will not use.
-  impl_->WakeWaiting(path);
+  impl_->WakeWaiting(path, 0);
   impl_->Leave(path);
 }
 

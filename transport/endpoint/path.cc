@@ -39,6 +39,8 @@ constexpr uint64_t kSeldomLost = 16;
 // Over at least so many acknowledged bytes, and so many lost.
 constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
 constexpr uint64_t kFewLost = 64 * 1024;
+// A window of less than this may be less than a packet.
+constexpr uint64_t kGreatestPacket = 4096 + Path::kPacketOverhead;
 
 }  // namespace
 
@@ -91,11 +93,16 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   last_answer_ = now;
   rate_bytes_ += bytes;
   if (now - rate_since_ >= kLeastRateInterval) MeasureRate(now);
+  Grow(bytes, now);
+  if (window_ < bytes) Pause(bytes, now);
+}
+
+void Path::Grow(uint64_t bytes, Time now) {
   if (now < recovery_until_) return;
   // A window that was not used has not been tried: it does not grow.
   if (in_flight_ + bytes < window_ / 2) return;
   if (dcqcn_.active(now)) {
-    window_ = dcqcn_.Increase(window_, smoothed_rtt_, now);
+    window_ = dcqcn_.Increase(window_, Interval(bytes), now);
   } else if (window_ < threshold_) {
     window_ += std::min(bytes, threshold_ - window_);
   } else {
@@ -103,6 +110,28 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
     window_ += std::min(kIncrement, kIncrement * bytes / window_);
   }
   window_ = std::min(window_, kGreatestWindow);
+}
+
+// From a packet of `bytes` to the next one, a round trip at least.
+Time Path::Interval(uint64_t bytes) const {
+  if (bytes <= window_ || window_ >= kGreatestPacket) return smoothed_rtt_;
+  return static_cast<Time>(static_cast<uint64_t>(smoothed_rtt_) * bytes /
+                           window_);
+}
+
+void Path::Pause(uint64_t bytes, Time now) {
+  if (window_ >= kGreatestPacket) return;
+  paused_until_ =
+      std::max(now, paused_until_) + Interval(bytes) - smoothed_rtt_;
+  in_flight_ += bytes;
+  held_ += bytes;
+}
+
+bool Path::EndPause(Time now) {
+  if (now < paused_until_) return false;
+  in_flight_ -= held_;
+  held_ = 0;
+  return true;
 }
 
 void Path::MeasureRate(Time now) {
@@ -181,7 +210,11 @@ void Path::OnTimeout(Time now) {
   if (now >= recovery_until_ && window_ > kLeastWindow) {
     threshold_ = std::max(kLeastWindow, window_ / 2);
   }
-  window_ = std::min(window_, kLeastWindow);
+  // In a row they make it one packet: there may be many others.
+  const uint64_t least = window_ > kLeastWindow
+                             ? kLeastWindow
+                             : std::max(kGreatestPacket, window_ / 2);
+  window_ = std::min(window_, least);
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
   CountSilence();
 }

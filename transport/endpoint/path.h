@@ -65,7 +65,7 @@ class Path {
   // answers misses it.
   bool LostSince(Time time) const { return last_loss_ > time; }
   bool has_lost() const { return last_loss_ >= 0; }  // anything, ever
-  // One packet may always be in flight, however small the window.
+  // One packet may be in flight, however small the window.
   bool MaySend(uint64_t bytes) const {
     return in_flight_ == 0 || in_flight_ + bytes <= window_;
   }
@@ -104,9 +104,16 @@ class Path {
   // to allow for a peer that waits for a core. kNever on other paths.
   Time EarlyProbeTimeout(Time now) const;
 
-  // Whether bytes have left the network since the last call: those who wait for
-  // the window may have room.
-  bool TakeOpened() { return std::exchange(opened_, false); }
+  // Whether bytes have left the network since the last call, or there is a
+  // pause: those who wait for the window may have room, now or after it.
+  bool TakeOpened() { return std::exchange(opened_, held_ != 0); }
+
+  // --- A window of less than a packet is one packet, and a pause behind it.
+  // What has left the network then goes on to count in the window until
+  // EndPause is called at `paused_until` or later; earlier it returns false.
+  bool paused() const { return held_ != 0; }
+  Time paused_until() const { return paused_until_; }
+  bool EndPause(Time now);
 
   // --- Inputs. Bytes include kPacketOverhead for every packet.
   void Join() { ++users_; }               // a queue pair
@@ -144,6 +151,9 @@ class Path {
   void Reduce(uint64_t window, Time now);
   void CountSilence();
   void MeasureRate(Time now);
+  void Grow(uint64_t bytes, Time now);  // `bytes` were acknowledged
+  Time Interval(uint64_t bytes) const;
+  void Pause(uint64_t bytes, Time now);
   // What a loss leaves of the window at least, in bytes.
   uint64_t LeastAfterLoss() const;
 
@@ -175,6 +185,8 @@ class Path {
   Time recovery_until_ = 0;  // no reduction before
   Dcqcn dcqcn_;
   Time paced_until_ = 0;
+  uint64_t held_ = 0;  // bytes of in_flight_ that are not: a pause
+  Time paused_until_ = 0;
 };
 
 }  // namespace transport

@@ -105,6 +105,51 @@ TEST(PathTest, NeverBelowItsLeast) {
   EXPECT_EQ(path.window(), Path::kLeastWindow);
 }
 
+// A quarter of a packet for each round trip is one packet every four.
+TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
+  constexpr uint64_t kPacket = 1024 + Path::kPacketOverhead;
+  Path path;
+  Time now = 0;
+  const auto round_trip = [&] {
+    path.OnSent(kPacket);
+    now += kMillisecond;
+    path.OnRttSample(kMillisecond, now);
+    path.OnGone(kPacket);
+  };
+  round_trip();
+  while (path.window() > kPacket / 4) {
+    now += kMillisecond;
+    path.OnCongestionNotification(now);
+  }
+  round_trip();
+  const uint64_t window = path.window();
+  path.OnAcknowledged(kPacket, now);
+  ASSERT_EQ(path.window(), window);
+  ASSERT_TRUE(path.paused());
+  EXPECT_FALSE(path.MaySend(1));
+  EXPECT_EQ(path.MaySendPackets(kPacket), 0u);
+  const Time sent = now - kMillisecond;
+  EXPECT_NEAR(path.paused_until() - sent, kMillisecond * kPacket / window, 2);
+  EXPECT_GE(path.paused_until() - sent, 4 * kMillisecond);
+  EXPECT_FALSE(path.EndPause(path.paused_until() - 1));
+  EXPECT_TRUE(path.TakeOpened());  // whoever waits is to be told of its end
+  EXPECT_TRUE(path.EndPause(path.paused_until()));
+  EXPECT_FALSE(path.paused());
+  EXPECT_TRUE(path.MaySend(kPacket));
+  EXPECT_EQ(path.in_flight(), 0u);
+}
+
+TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
+  Path path;
+  for (int i = 1; i < 20; ++i) {
+    path.OnTimeout(i * kSecond);
+    if (i == 1) {
+      EXPECT_EQ(path.window(), Path::kLeastWindow);
+    }
+  }
+  EXPECT_EQ(path.window(), 4096 + Path::kPacketOverhead);
+}
+
 TEST(PathTest, TimeoutBeginsAgainTowardsHalf) {
   Path path;
   path.OnTimeout(kSecond);

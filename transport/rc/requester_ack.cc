@@ -183,8 +183,8 @@ void Requester::Proceed(Time now) {
 void Requester::AdvanceTo(uint64_t to, Time now) {
   if (timed_out_) {
     // Packets that were not sent again have arrived: the peer was slow, nothing
-    // was lost.
-    if (to > snd_nxt_) path()->UndoTimeout();
+    // was lost. What READs had answered beyond a gap says nothing.
+    if (to > snd_nxt_ && !HasMissing()) path()->UndoTimeout();
     timed_out_ = false;
   }
   const uint64_t cost_before = CostBeforeAt(queue_.head(), snd_una_);

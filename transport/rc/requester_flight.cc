@@ -10,6 +10,12 @@
 #include "transport/rc/requester.h"
 
 namespace transport {
+namespace {
+
+// In a row, which send several packets again. Then it is one at a time.
+constexpr uint8_t kProbesOfMany = 3;
+
+}  // namespace
 
 void Requester::SyncFlight() {
   const uint64_t sent_to = CostBeforeAt(snd_nxt_index_, snd_nxt_);
@@ -21,7 +27,7 @@ void Requester::SyncFlight() {
     sent = std::min(sent, beyond + missing_->missing() * PacketCost());
   }
   const uint64_t wanted =
-      kept_ == 0 ? sent : sent - std::min<uint64_t>(kept_, sent / 4 * 3);
+      kept_ == 0 ? sent : sent - std::min<uint64_t>(kept_, sent / 8 * 7);
   if (wanted == flight_) return;
   if (standing_ == Standing::kUnanswered) {
     wanted > flight_ ? path()->OnSentUnanswered(wanted - flight_)
@@ -73,7 +79,10 @@ void Requester::FallSilent() {
 uint64_t Requester::ShareRoom() const {
   uint64_t share = std::max(path()->share(), PacketCost());
   // Several packets that are sent again, and their answers, may be lost.
-  if (probes_ > 0 || retries_ > 0) share = std::max(share, Path::kLeastWindow);
+  // But if all of them always are, there are too many.
+  if ((probes_ > 0 && probes_ <= kProbesOfMany) || retries_ > 0) {
+    share = std::max(share, Path::kLeastWindow);
+  }
   return share > flight_ ? share - flight_ : 0;
 }
 

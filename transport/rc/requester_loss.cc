@@ -17,6 +17,7 @@
 // here, also for programs that ask for no retries.
 #include <algorithm>
 
+#include "transport/endpoint/packet_arena.h"
 #include "transport/rc/requester.h"
 
 namespace transport {
@@ -25,8 +26,15 @@ namespace {
 // Between probes of a queue pair that has no ACK timeout.
 constexpr Time kLongestProbe = kSecond;
 constexpr uint8_t kMaxBackoff = 16;  // doublings
+// In a row, before which intervals are the same for all queue pairs.
+constexpr uint8_t kSpreadProbes = 3;
 // Before the first probe.
 constexpr int kMostEarlyProbes = 2;
+// Added to what leaves the network in a round trip, one part in so many: as it
+// is measured, it is rather too little.
+constexpr uint64_t kRoundTripMargin = 8;
+// Headers, pad and ICRC of a request with payload.
+constexpr size_t kMostPacketOverhead = 128;
 // After so many NAKs a peer that kept nothing is tried again.
 constexpr int kTriedAgain = 8;
 
@@ -72,12 +80,23 @@ void Requester::NoteLoss(Time now) {
 }
 
 // Nothing tells how much of what was sent after a gap has arrived, but while it
-// is being filled, which takes a round trip, that much leaves the network.
-// Counting it as in flight all the while would leave the network idle for as
-// long.
+// is being filled, which takes a round trip, that much leaves the network, and
+// as much may be sent: more would stand in a queue before what fills the next
+// gap, less would leave the network idle. The peer keeps it, if it has room.
 void Requester::SetKept() {
-  kept_ = static_cast<uint32_t>(
-      std::min(3 * path()->round_trip_bytes(), path()->window()));
+  kept_ = 0;
+  SyncFlight();
+  const uint64_t in_flight = std::max<uint64_t>(path()->in_flight(), 1);
+  const uint64_t round_trip = path()->round_trip_bytes() * flight_ / in_flight;
+  const uint64_t keeps =
+      std::min(PacketArena::kBytes / (mtu_ + kMostPacketOverhead),
+               PacketArena::kMaxPackets);
+  const uint64_t kept = snd_nxt_ - snd_una_;
+  const uint64_t more =
+      std::min(round_trip + round_trip / kRoundTripMargin,
+               keeps > kept ? (keeps - kept) * PacketCost() : 0);
+  const uint64_t limit = path()->window() - std::min(path()->window(), more);
+  if (in_flight > limit) kept_ = static_cast<uint32_t>(in_flight - limit);
   SyncFlight();
 }
 
@@ -235,6 +254,12 @@ Time Requester::AckDeadline() const {
 Time Requester::ProbeDeadline() const {
   if (probe_base_ == kNever) return kNever;
   Time interval = path()->ProbeTimeout() << probes_;
+  // Those who fell silent together do not come back together: they would be
+  // lost together again.
+  if (probes_ >= kSpreadProbes) {
+    const uint32_t part = core_.config.qpn * 0x9e3779b1u >> 26;  // of 128
+    interval -= interval / 128 * part;
+  }
   if (core_.attributes.timeout == 0)
     interval = std::min(interval, kLongestProbe);
   return probe_base_ + interval;

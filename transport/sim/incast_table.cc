@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   std::printf(
       "| senders | | marks | fairness | used | queue, KiB | at the start | "
       "dropped | marked |\n");
-  for (const int senders : {2, 8, 64, 1000}) {
+  for (const int senders : {2, 8, 64, 256, 1000}) {
     if (only != 0 ? senders != only : senders == 1000 && !many) continue;
     for (const auto opcode : {transport::SendOpcode::kRdmaWrite,
                               transport::SendOpcode::kRdmaRead}) {
@@ -57,7 +57,14 @@ int main(int argc, char** argv) {
           options.warm_up = 100 * transport::kMillisecond;
           options.end = 300 * transport::kMillisecond;
         }
-        if (senders >= 1000) options.end = 2100 * transport::kMillisecond;
+        if (senders >= 256) {
+          options.warm_up = 300 * transport::kMillisecond;
+          options.end = 500 * transport::kMillisecond;
+        }
+        if (senders >= 1000) {
+          options.warm_up = 1000 * transport::kMillisecond;
+          options.end = 2100 * transport::kMillisecond;
+        }
         Print(options);
       }
     }

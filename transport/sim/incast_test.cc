@@ -27,6 +27,10 @@ class IncastTest : public ::testing::TestWithParam<Case> {
     options.opcode = GetParam().opcode;
     options.warm_up = 100 * kMillisecond;
     options.end = 160 * kMillisecond;
+    if (options.senders > 64) {
+      options.warm_up = 300 * kMillisecond;
+      options.end = 500 * kMillisecond;
+    }
     return options;
   }
 };
@@ -45,6 +49,10 @@ INSTANTIATE_TEST_SUITE_P(Senders, IncastTest,
                          ::testing::Values(Case{2, SendOpcode::kRdmaWrite},
                                            Case{8, SendOpcode::kRdmaWrite},
                                            Case{64, SendOpcode::kRdmaWrite},
+                                           // Less than a packet each for a
+                                           // round trip.
+                                           Case{256, SendOpcode::kRdmaWrite},
+                                           Case{256, SendOpcode::kRdmaRead},
                                            Case{2, SendOpcode::kRdmaRead},
                                            Case{8, SendOpcode::kRdmaRead},
                                            Case{64, SendOpcode::kRdmaRead}),

@@ -56,7 +56,7 @@ TEST(LossTest, OneInAThousand) {
 }
 
 TEST(LossTest, OneInAHundred) {
-  EXPECT_GE(Kept(SendOpcode::kRdmaWrite, 10'000, 3), 0.80);
+  EXPECT_GE(Kept(SendOpcode::kRdmaWrite, 10'000, 3), 0.85);
   EXPECT_GE(Kept(SendOpcode::kRdmaRead, 10'000, 2), 0.93);
 }
 
