@@ -100,6 +100,22 @@ TEST_F(ErrorTest, QueuePairGrantsNoRight) {
       << ibv_wc_status_str(wc.status);
 }
 
+// The member `state` is what the program has last set or asked for, not what has
+// become of the queue pair since: UCX looks at it.
+TEST_F(ErrorTest, TheStateIsShownWhenItIsAskedFor) {
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey + 1),
+            0);
+  ExpectStatus(a_.cq, 1, IBV_WC_REM_ACCESS_ERR);
+  ibv_qp_attr attr;
+  ibv_qp_init_attr init;
+  ASSERT_EQ(ibv_query_qp(a_.qp, &attr, IBV_QP_AV, &init), 0);
+  EXPECT_EQ(a_.qp->state, IBV_QPS_RTS);
+  ASSERT_EQ(ibv_query_qp(a_.qp, &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+  EXPECT_EQ(a_.qp->state, IBV_QPS_ERR);
+}
+
 TEST_F(ErrorTest, MisalignedAtomic) {
   ibv_sge sge = a_.Sge(0, 8);
   ibv_send_wr wr = {};

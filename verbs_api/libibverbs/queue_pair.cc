@@ -443,7 +443,7 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
   });
 }
 
-VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int /*mask*/,
+VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
                               ibv_qp_init_attr* init) {
   return ErrnoCall([&]() -> int {
     Qp* qp = Find(ibv);
@@ -487,7 +487,7 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int /*mask*/,
     init->cap = attr->cap;
     init->qp_type = ibv->qp_type;
     init->sq_sig_all = config.signal_all ? 1 : 0;
-    ibv->state = attr->qp_state;
+    if (mask & IBV_QP_STATE) ibv->state = attr->qp_state;
     return 0;
   });
 }
