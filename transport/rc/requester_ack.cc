@@ -176,8 +176,10 @@ void Requester::Proceed(Time now) {
                           ? acknowledged_
                           : std::min(acknowledged_, reads_.front().first);
   if (to > snd_una_) AdvanceTo(to, now);
+  // AdvanceTo has synchronized what it changed.
+  const uint64_t sent_to = snd_nxt_;
   SkipAcknowledged();
-  SyncFlight();
+  if (missing_ != nullptr || snd_nxt_ != sent_to) SyncFlight();
 }
 
 void Requester::AdvanceTo(uint64_t to, Time now) {
