@@ -81,8 +81,10 @@ void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {
       if (snd_una_ <= seq) {
         NoteMissing(seq + 1, now);
         // Sooner it may be late news.
-        if (!JustHandled(now)) missing_->GiveUpAsked(seq + 1, now);
-        AskForDue(now);
+        if (missing_ != nullptr && !JustHandled(now)) {
+          missing_->GiveUpAsked(seq + 1, now);
+        }
+        if (running_) AskForDue(now);
       }
       break;
     case wire::AethKind::kRnrNak:
