@@ -1,6 +1,7 @@
 #include "transport/endpoint/endpoint.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -385,6 +386,10 @@ size_t Endpoint::Impl::TurnBytes(const EndpointLink& link) const {
 // --- Calls by queue pairs.
 
 void Endpoint::Register(EndpointQp* qp) {
+  // Timers need no memory afterwards.
+  const size_t links = impl_->queue_pairs.size() + 1;
+  impl_->timers.Reserve(links);
+  if (links > impl_->due.capacity()) impl_->due.reserve(std::bit_ceil(links));
   impl_->queue_pairs[qp->qpn()] = qp;
   impl_->found_last = qp;
   qp->link().deficit = TransmitScheduler::kFirstQuantum;

@@ -1,5 +1,7 @@
 #include "transport/endpoint/endpoint_link.h"
 
+#include <bit>
+
 namespace transport {
 
 void ScheduleList::PushFront(EndpointLink* link) {
@@ -30,6 +32,11 @@ EndpointLink* ScheduleList::LastBefore(Priority priority) const {
     if (last_[i - 1] != nullptr) return last_[i - 1];
   }
   return nullptr;
+}
+
+// By powers of two, so that links that come one by one are copied seldom.
+void TimerHeap::Reserve(size_t links) {
+  if (links > heap_.capacity()) heap_.reserve(std::bit_ceil(links));
 }
 
 void TimerHeap::Set(EndpointLink* link, Time deadline) {

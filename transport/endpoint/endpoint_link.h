@@ -138,6 +138,8 @@ class TimerHeap {
  public:
   bool empty() const { return heap_.empty(); }
   EndpointLink* top() const { return heap_.front(); }
+  // For so many links: Set then needs no memory.
+  void Reserve(size_t links);
   // Enters, moves or (with kNever) removes `link`.
   void Set(EndpointLink* link, Time deadline);
   void Remove(EndpointLink* link);  // harmless when it is not there

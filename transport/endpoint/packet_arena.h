@@ -2,10 +2,10 @@
 #ifndef TRANSPORT_ENDPOINT_PACKET_ARENA_H_
 #define TRANSPORT_ENDPOINT_PACKET_ARENA_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 namespace transport {
 
@@ -32,14 +32,15 @@ class PacketArenaPool {
   static constexpr size_t kMaxArenas = 256;  // 64 MiB in all
   static constexpr size_t kKept = 8;
 
-  // Null when as many are out as may be.
+  // Null when as many are out as may be, or there is no memory.
   std::unique_ptr<PacketArena> Take();
   void Give(std::unique_ptr<PacketArena> arena);  // null is welcome
   size_t in_use() const { return out_; }
 
  private:
   size_t out_ = 0;
-  std::vector<std::unique_ptr<PacketArena>> kept_;
+  std::array<std::unique_ptr<PacketArena>, kKept> kept_;
+  size_t kept_count_ = 0;
 };
 
 }  // namespace transport

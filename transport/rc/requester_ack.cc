@@ -81,8 +81,10 @@ void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {
       if (snd_una_ <= seq) {
         NoteMissing(seq + 1, now);
         // Sooner it may be late news.
-        if (!JustHandled(now)) missing_->GiveUpAsked(seq + 1, now);
-        AskForDue(now);
+        if (missing_ != nullptr && !JustHandled(now)) {
+          missing_->GiveUpAsked(seq + 1, now);
+        }
+        if (running_) AskForDue(now);
       }
       break;
     case wire::AethKind::kRnrNak:
@@ -176,8 +178,10 @@ void Requester::Proceed(Time now) {
                           ? acknowledged_
                           : std::min(acknowledged_, reads_.front().first);
   if (to > snd_una_) AdvanceTo(to, now);
+  // AdvanceTo has synchronized what it changed.
+  const uint64_t sent_to = snd_nxt_;
   SkipAcknowledged();
-  SyncFlight();
+  if (missing_ != nullptr || snd_nxt_ != sent_to) SyncFlight();
 }
 
 void Requester::AdvanceTo(uint64_t to, Time now) {

@@ -7,6 +7,7 @@
 // and does no harm.
 #include <algorithm>
 #include <array>
+#include <new>
 
 #include "transport/base/local_buffer.h"
 #include "transport/rc/requester.h"
@@ -19,7 +20,14 @@ constexpr size_t kGreatestMtu = 4096;  // bytes
 }  // namespace
 
 bool Requester::NoteMissing(uint64_t until, Time now) {
-  if (missing_ == nullptr) missing_ = std::make_unique<MissingResponses>();
+  if (missing_ == nullptr) {
+    missing_.reset(new (std::nothrow) MissingResponses);
+    // Without memory all of it is asked for again.
+    if (missing_ == nullptr) {
+      OnGap(now);
+      return false;
+    }
+  }
   missing_->AnsweredTo(snd_una_);
   while (missing_->known_to() < until) {
     const uint64_t known = missing_->known_to();
@@ -42,6 +50,7 @@ bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
   if (missing_ == nullptr || seq >= missing_->known_to()) {
     // If there is no room, those that are known come first.
     const bool noted = NoteMissing(seq, now);
+    if (!running_) return false;
     AskForDue(now);
     return noted && running_;
   }

@@ -93,7 +93,11 @@ WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
 void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
                          Time now) {
   if (packet.info().Has(wire::kAeth)) UpdateCredits(seq, packet.aeth());
-  Acknowledge(seq, now);
+  if (seq == snd_una_) {
+    LearnFromAck(seq);  // all else is known
+  } else {
+    Acknowledge(seq, now);
+  }
   const bool ahead = snd_una_ < seq;
   if (ahead && !AdmitAhead(seq, packet, now)) return;
   const WcStatus status =

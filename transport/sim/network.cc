@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "transport/sim/endpoint_call.h"
 #include "wire/describe.h"
 #include "wire/packet.h"
 #include "wire/psn.h"
@@ -174,7 +175,10 @@ void Network::RunTimer(Node& node) {
   const Time next = node.endpoint_->NextTimeout();
   if (next > now_) {
     // Early calls are harmless, so they are made now and then.
-    if (random_.Percent(5)) node.endpoint_->OnTimer(now_);
+    if (random_.Percent(5)) {
+      const ScopedEndpointCall inside(true);
+      node.endpoint_->OnTimer(now_);
+    }
     return;
   }
   if (node.profile_.timer_slack > 0) {
@@ -188,6 +192,7 @@ void Network::RunTimer(Node& node) {
     checker_->Fail(absl::StrCat("node ", node.index(), ": its timer spins"));
     return;
   }
+  const ScopedEndpointCall inside(true);
   node.endpoint_->OnTimer(now_);
 }
 
@@ -222,7 +227,10 @@ void Network::Pump(Node& node) {
       return;
     }
     const bool has = node.endpoint_->HasTransmit();
-    node.burst_ = node.endpoint_->PollTransmit(now_, node.sink_.get());
+    {
+      const ScopedEndpointCall inside(true);
+      node.burst_ = node.endpoint_->PollTransmit(now_, node.sink_.get());
+    }
     if (node.burst_ == nullptr) {
       if (node.endpoint_->HasTransmit()) {
         checker_->Fail(absl::StrCat(
@@ -584,8 +592,11 @@ void Network::DeliverOne(Node& node, const Packet& packet,
       .hop_limit = 64,
       .segment_index = static_cast<uint16_t>(index),
   };
-  const transport::Disposition disposition =
-      node.endpoint_->OnDatagram(datagram, now_);
+  transport::Disposition disposition;
+  {
+    const ScopedEndpointCall inside(true);
+    disposition = node.endpoint_->OnDatagram(datagram, now_);
+  }
   if (packet.forged) return;
   if (packet.corrupted) {
     // Unless the flips have hit what the ICRC does not cover, or each other.

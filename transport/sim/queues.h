@@ -10,6 +10,7 @@
 
 #include "transport/base/work.h"
 #include "transport/sim/checker.h"
+#include "transport/sim/endpoint_call.h"
 
 namespace sim {
 
@@ -21,6 +22,7 @@ class SimCq : public transport::CompletionSink {
   explicit SimCq(size_t capacity = SIZE_MAX) : capacity_(capacity) {}
 
   bool Push(const transport::Completion& completion) override {
+    const ScopedEndpointCall outside(false);
     if (entries_.size() >= capacity_) {
       overrun_ = true;
       return false;

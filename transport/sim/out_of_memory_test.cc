@@ -1,0 +1,86 @@
+// Once its queue pairs are there, an endpoint gets along without any memory: it
+// is called by threads that nobody could tell of the failure, and by polls.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+#include "transport/sim/endpoint_call.h"
+#include "transport/sim/incast.h"
+#include "transport/sim/transfer.h"
+
+namespace {
+
+bool no_memory = false;  // for endpoints
+uint64_t refused = 0;
+
+void* Allocate(size_t bytes) {
+  if (no_memory && sim::in_endpoint) {
+    ++refused;
+    return nullptr;
+  }
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  void* const memory = Allocate(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return Allocate(bytes);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+
+namespace sim {
+namespace {
+
+using transport::kMillisecond;
+using transport::SendOpcode;
+
+class OutOfMemoryTest : public ::testing::TestWithParam<SendOpcode> {
+ protected:
+  void SetUp() override {
+    refused = 0;
+    no_memory = true;
+  }
+  void TearDown() override { no_memory = false; }
+};
+
+// What comes after a gap can neither be kept nor noted: it is sent again.
+TEST_P(OutOfMemoryTest, LossesAreMadeGood) {
+  TransferOptions options;
+  options.opcode = GetParam();
+  options.messages = 8;
+  options.link = TransferLink();
+  options.link.loss = 10'000;
+  const TransferResult result = RunTransfer(options);
+  EXPECT_TRUE(result.done) << result.failed;
+  EXPECT_EQ(result.requester.timeouts, 0u);
+  EXPECT_GT(refused, 0u);
+}
+
+TEST_P(OutOfMemoryTest, ManyQueuePairsHaveTheirTimers) {
+  IncastOptions options;
+  options.opcode = GetParam();
+  options.senders = 40;
+  options.warm_up = kMillisecond;
+  options.end = 20 * kMillisecond;
+  const IncastResult result = RunIncast(options);
+  EXPECT_EQ(result.failed, "");
+  EXPECT_GT(result.utilisation, 0.5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operations, OutOfMemoryTest,
+                         ::testing::Values(SendOpcode::kRdmaWrite,
+                                           SendOpcode::kRdmaRead));
+
+}  // namespace
+}  // namespace sim
