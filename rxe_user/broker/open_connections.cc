@@ -63,6 +63,12 @@ void OpenConnections::Add(uint8_t slot, const Connection& connection) {
   known.open[connection.local_id] = connection;
 }
 
+size_t OpenConnections::size() const {
+  size_t size = 0;
+  for (const auto& [number, slot] : slots_) size += slot.open.size();
+  return size;
+}
+
 std::vector<OpenConnections::Connection> OpenConnections::Take(uint8_t slot) {
   std::vector<Connection> out;
   const auto found = slots_.find(slot);

@@ -41,6 +41,9 @@ class OpenConnections {
   // The process of `slot` says that it has this one.
   void Add(uint8_t slot, const Connection& connection);
 
+  // How many are open.
+  size_t size() const;
+
   // The process has ended: what it has left connected.
   std::vector<Connection> Take(uint8_t slot);
 

@@ -74,6 +74,7 @@ Server::Server(Options options, UniqueFd listener)
       settle_gaps_(kSettleGaps),
       settle_(io_) {
   listener_.assign(listener.Release());
+  OpenReport();
   if (AnyoneOnPort()) StartRecovery();
   LeaveAfter(std::max(options_.linger, kFirstClientTime));
 }
@@ -82,6 +83,7 @@ Server::~Server() {
   // The port first, then the name: who finds the name free finds the port free.
   management_.clear();
   groups_.clear();
+  if (stat_server_ != nullptr) (void)stat_socket_.release();
 }
 
 void Server::Run() { io_.run(); }

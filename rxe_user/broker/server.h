@@ -37,6 +37,7 @@
 #include "rxe_user/broker/management.h"
 #include "rxe_user/broker/message.h"
 #include "rxe_user/broker/open_connections.h"
+#include "rxe_user/observe/stat_socket.h"
 
 namespace rxe_user::broker {
 
@@ -108,6 +109,10 @@ class Server {
   void OfferEarly();
   void AwaitEarly();
 
+  // For `rxe-user stat` (server_report.cc).
+  void OpenReport();
+  void AwaitReport();
+
   // --- Recovery after a dead broker (server_recovery.cc).
   void StartRecovery();
   Next Reclaim(Client& client, uint8_t slot, Message& message);
@@ -140,6 +145,9 @@ class Server {
   Management qp1_;
   OpenConnections connections_;
   EarlyRequests early_;
+  // Null where it is refused; and its descriptor.
+  std::unique_ptr<StatServer> stat_server_;
+  boost::asio::posix::stream_descriptor stat_socket_{io_};
   boost::asio::steady_timer early_timer_{io_};
 
   // Whether new clients wait for the old ones to come back.

@@ -80,13 +80,13 @@ TEST_F(CmServiceTest, ConnectsAndDisconnectsOverIpv4AndIpv6) {
   }
 }
 
-// `rxe-user stat` asks this process, whose two services answer.
+// `rxe-user stat` asks this process, whose two services answer, and the broker.
 TEST_F(CmServiceTest, ReportsMessagesByTheKernelsNames) {
   ASSERT_EQ(b_.Listen(kLoopback), 0);
   ConnectAndDisconnect(a_, b_, kLoopback, kLoopback);
   const auto names = ListStatSockets();
   ASSERT_TRUE(names.ok());
-  uint64_t sent = 0, received = 0, managers = 0;
+  uint64_t sent = 0, received = 0, handed_on = 0, managers = 0;
   for (const std::string& name : *names) {
     const auto reply = AskForReport(name);
     ASSERT_TRUE(reply.ok()) << reply.status();
@@ -98,10 +98,13 @@ TEST_F(CmServiceTest, ReportsMessagesByTheKernelsNames) {
       for (const auto& [counter, value] : record.counters) {
         if (counter == "cm_tx_msgs_req") sent += value;
         if (counter == "cm_rx_msgs_req") received += value;
+        if (counter == "cm_broker_handed_on") handed_on += value;
       }
     }
   }
-  EXPECT_EQ(managers, 2u);
+  EXPECT_EQ(managers, 3u);
+  // From REQ to DREP.
+  EXPECT_EQ(handed_on, 5u);
   EXPECT_EQ(sent, 1u);
   EXPECT_EQ(received, 1u);
 }
