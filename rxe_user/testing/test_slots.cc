@@ -17,7 +17,7 @@ class TestSlots::OneSlot final : public Slot {
  public:
   OneSlot(TestSlots& all, int number) : all_(all), number_(number) {}
   ~OneSlot() override {
-    const std::lock_guard<std::mutex> lock(all_.mutex_);
+    const std::lock_guard lock(all_.mutex_);
     all_.taken_[static_cast<size_t>(number_)] = false;
   }
   uint8_t number() const override { return static_cast<uint8_t>(number_); }
@@ -31,7 +31,7 @@ class TestSlots::OneSlot final : public Slot {
     for (;;) {
       std::pair<Stray, std::vector<uint8_t>> next;
       {
-        const std::lock_guard<std::mutex> lock(all_.mutex_);
+        const std::lock_guard lock(all_.mutex_);
         if (box().strays.empty()) return;
         next = std::move(box().strays.front());
         box().strays.pop_front();
@@ -44,7 +44,7 @@ class TestSlots::OneSlot final : public Slot {
     ++all_.forwarded_;
     const int number = SlotOf(wire::PeekDestQpn(stray.bytes).value_or(0));
     if (number < 1 || number > kSlots) return;
-    const std::lock_guard<std::mutex> lock(all_.mutex_);
+    const std::lock_guard lock(all_.mutex_);
     Mailbox& to = all_.mailboxes_[static_cast<size_t>(number)];
     to.strays.emplace_back(
         stray, std::vector<uint8_t>(stray.bytes.begin(), stray.bytes.end()));
@@ -72,7 +72,7 @@ TestSlots::~TestSlots() {
 }
 
 absl::StatusOr<std::unique_ptr<Slot>> TestSlots::Acquire() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(mutex_);
   for (int i = 1; i <= kSlots; ++i) {
     if (taken_[static_cast<size_t>(i)]) continue;
     taken_[static_cast<size_t>(i)] = true;
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Slot>> TestSlots::Acquire() {
 }
 
 absl::StatusOr<int> TestSlots::Open(int number, const LocalAddress& local) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard lock(mutex_);
   std::vector<int>& sockets = groups_[local];
   while (static_cast<int>(sockets.size()) < kSlots) {
     const bool v6 = !local.address.is_v4();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rxe_user/base/fork_guard.h"
 #include "rxe_user/broker/slot.h"
 
 namespace rxe_user {
@@ -38,7 +39,8 @@ class TestSlots {
 
   absl::StatusOr<int> Open(int number, const LocalAddress& local);
 
-  std::mutex mutex_;
+  // A child of fork destroys slots, whatever other threads were doing.
+  ForkSafeMutex mutex_;
   std::array<bool, kSlots + 1> taken_{};
   std::array<Mailbox, kSlots + 1> mailboxes_;
   std::map<LocalAddress, std::vector<int>> groups_;
