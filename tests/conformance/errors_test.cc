@@ -100,8 +100,8 @@ TEST_F(ErrorTest, QueuePairGrantsNoRight) {
       << ibv_wc_status_str(wc.status);
 }
 
-// The member `state` is what the program has last set or asked for, not what has
-// become of the queue pair since: UCX looks at it.
+// The member `state` is what the program has last set or asked for, not what
+// has become of the queue pair since: UCX looks at it.
 TEST_F(ErrorTest, TheStateIsShownWhenItIsAskedFor) {
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey + 1),
