@@ -18,6 +18,9 @@ using transport::Time;
 // one that has no core.
 constexpr int kPollsWithoutLock = 100;
 
+// What Receive takes in at most, RoundBudget each: more than sockets hold.
+constexpr int kReceiveRounds = 32;
+
 // How long fork() waits for a lane's lock.
 constexpr Time kForkTimeout = 100 * transport::kMillisecond;
 
@@ -127,6 +130,13 @@ void LaneImpl::Posted(Time now, const PostedWork& work) {
 
 void LaneImpl::Transmit(Time now) {
   if (port() != nullptr) TransmitSome(now);
+}
+
+void LaneImpl::Receive(Time now) {
+  for (int i = 0; i < kReceiveRounds && port() != nullptr &&
+                  ReceiveSome(now, Caller::kFinisher) != 0;
+       ++i) {
+  }
 }
 
 LaneImpl::Found LaneImpl::Progress() {

@@ -43,6 +43,8 @@ class Lane {
   virtual void Posted(transport::Time now, const PostedWork& work) = 0;
   // Lock held. Transmits what can be sent now.
   virtual void Transmit(transport::Time now) = 0;
+  // Lock held. Executes what has come, up to some MiB.
+  virtual void Receive(transport::Time now) = 0;
 
  protected:
   virtual void Lock() = 0;

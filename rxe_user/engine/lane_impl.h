@@ -94,6 +94,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   transport::Endpoint& endpoint() override { return endpoint_; }
   void Posted(transport::Time now, const PostedWork& work) override;
   void Transmit(transport::Time now) override;
+  void Receive(transport::Time now) override;
 
   // --- The application, by its completion queues; lane not locked.
 

@@ -131,6 +131,19 @@ void Context::WaitForLanes() {
   }
 }
 
+void Context::ExecuteArrived() {
+  // What this process sends to itself, and has held back to send with more,
+  // would have come, too.
+  for (int i = 0; i < engine().lane_count(); ++i) {
+    Lane::Guard guard(engine().lane(i));
+    engine().lane(i).Transmit(Lane::Now());
+  }
+  for (int i = 0; i < engine().lane_count(); ++i) {
+    Lane::Guard guard(engine().lane(i));
+    engine().lane(i).Receive(Lane::Now());
+  }
+}
+
 bool Context::TakeDeviceMemory(uint64_t bytes) {
   uint64_t used = device_memory_.load();
   do {

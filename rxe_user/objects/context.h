@@ -66,6 +66,10 @@ class Context {
   // When it returns, everything that a lane was doing when it was called is
   // over. The caller holds no lane's lock.
   void WaitForLanes();
+  // A network card executes a request when it comes; here it may lie in a
+  // socket for a while. When this returns, what had come when it was called has
+  // been executed, up to some MiB. The caller holds no lane's lock.
+  void ExecuteArrived();
 
   // Of what ibv_alloc_dm(3) may have, kMaxDeviceMemory. False: not so much.
   bool TakeDeviceMemory(uint64_t bytes);

@@ -98,6 +98,7 @@ MemoryRegion::MemoryRegion(ProtectionDomain& pd, Kind kind,
 }
 
 int MemoryRegion::Withdraw() {
+  context_.ExecuteArrived();
   if (const int error = context_.regions().Remove(region_.key)) {
     return error;
   }

@@ -130,6 +130,28 @@ TEST_F(MemoryTest, WishesThatADeviceMayIgnoreAreAccepted) {
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
+// --- Deregistration.
+
+// A network card executes a request when it comes. Here it may still lie in a
+// socket, or wait to be sent with another one (UCX's gtest, uct_p2p_rma_test).
+TEST_F(MemoryTest, WhatHasComeIsExecutedBeforeDeregistration) {
+  FillPattern(a_.memory.data(), 128, 1);
+  for (int i = 0; i < 100; ++i) {
+    std::vector<uint8_t> target(kPage);
+    ibv_mr* mr = Register(target.data(), target.size(), kAllAccess);
+    ASSERT_NE(mr, nullptr);
+    for (size_t at : {0u, 64u}) {
+      ASSERT_EQ(Post(IBV_WR_RDMA_WRITE, a_.Sge(at, 64),
+                     AddressOf(target.data()) + at, mr->rkey),
+                0);
+    }
+    ASSERT_EQ(ibv_dereg_mr(mr), 0);
+    EXPECT_EQ(std::memcmp(target.data(), a_.memory.data(), 128), 0);
+    ASSERT_EQ(Next(a_.cq).status, IBV_WC_SUCCESS);
+    ASSERT_EQ(Next(a_.cq).status, IBV_WC_SUCCESS);
+  }
+}
+
 // --- Null regions.
 
 // As on hardware: perftest's --use-null-mr never deregisters it.
