@@ -17,6 +17,7 @@ from figures import (bandwidth, idle, latency, memory_per_queue_pair,
 from ucx_mpi import mpi_ping_pong, tag_bandwidth, tag_latency
 
 KB, MB = 1 << 10, 1 << 20
+SMALL = ["--mtu", "64", "--segments", "64"]  # of raw_udp
 
 
 @dataclass
@@ -68,6 +69,22 @@ def _one_pair(seconds=1):
     return bandwidth(["ib_write_bw", "-s", str(64 * KB)], seconds=seconds)
 
 
+def _unacknowledged(service):
+    """What is sent is counted: what is lost nobody sends again."""
+    return [
+        Row(f"ib_send_bw -c {service} 64 B", "M messages/s",
+            bandwidth(["ib_send_bw", "-c", service, "-s", "64"],
+                      messages_per_s=True),
+            [Reference("raw 64-byte segmented sends, without copy and CRC",
+                       raw_bandwidth(SMALL, 64, messages_per_s=True), 0.1)]),
+        Row(f"ib_send_lat -c {service} 64 B, both ends poll", "us",
+            latency(["ib_send_lat", "-c", service, "-s", "64"]),
+            [Reference("ib_send_lat 64 B, both ends poll",
+                       latency(["ib_send_lat", "-s", "64"]), 1.0)],
+            less=True),
+    ]
+
+
 def _beside_ucx(name, unit, measure, *args, less=False, **options):
     """An application over us, beside UCX's own transports."""
     return Row(name, unit, measure("ours", *args, **options),
@@ -97,7 +114,6 @@ def _applications():
 def all_rows():
     work = raw_bandwidth(["--work"], MB)
     spinning = raw_latency(["--wait", "spin", "--size", "80"])
-    small = ["--mtu", "64", "--segments", "64"]
     rows = [
         Row("ib_write_bw 1 MB, loopback", "Gbit/s",
             bandwidth(["ib_write_bw", "-s", str(MB)]),
@@ -114,31 +130,12 @@ def all_rows():
         Row("ib_send_bw 64 B, default post list", "M messages/s",
             bandwidth(["ib_send_bw", "-s", "64"], messages_per_s=True),
             [Reference("raw 64-byte segmented sends, without copy and CRC",
-                       raw_bandwidth(small, 64, messages_per_s=True), 0.1),
+                       raw_bandwidth(SMALL, 64, messages_per_s=True), 0.1),
              Reference("raw 64-byte segmented sends",
-                       raw_bandwidth(small + ["--work"], 64,
+                       raw_bandwidth(SMALL + ["--work"], 64,
                                      messages_per_s=True))]),
-        # Of the sender: what is lost nobody sends again.
-        Row("ib_send_bw -c UD 64 B", "M messages/s",
-            bandwidth(["ib_send_bw", "-c", "UD", "-s", "64"],
-                      messages_per_s=True),
-            [Reference("raw 64-byte segmented sends, without copy and CRC",
-                       raw_bandwidth(small, 64, messages_per_s=True), 0.1)]),
-        Row("ib_send_lat -c UD 64 B, both ends poll", "us",
-            latency(["ib_send_lat", "-c", "UD", "-s", "64"]),
-            [Reference("ib_send_lat 64 B, both ends poll",
-                       latency(["ib_send_lat", "-s", "64"]), 1.0)],
-            less=True),
-        Row("ib_send_bw -c UC 64 B", "M messages/s",
-            bandwidth(["ib_send_bw", "-c", "UC", "-s", "64"],
-                      messages_per_s=True),
-            [Reference("raw 64-byte segmented sends, without copy and CRC",
-                       raw_bandwidth(small, 64, messages_per_s=True), 0.1)]),
-        Row("ib_send_lat -c UC 64 B, both ends poll", "us",
-            latency(["ib_send_lat", "-c", "UC", "-s", "64"]),
-            [Reference("ib_send_lat 64 B, both ends poll",
-                       latency(["ib_send_lat", "-s", "64"]), 1.0)],
-            less=True),
+        *_unacknowledged("UD"),
+        *_unacknowledged("UC"),
         Row("ib_write_bw -c UC 64 KB", "Gbit/s",
             bandwidth(["ib_write_bw", "-c", "UC", "-s", str(64 * KB)]),
             [Reference("ib_write_bw 64 KB", _one_pair(), 1.0)]),
