@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -111,6 +112,22 @@ OLDER(int, older_unlock, pthread_rwlock_unlock, BASE, pthread_rwlock_t*);
 HIDDEN int pthread_rwlock_unlock(pthread_rwlock_t* lock) {
   return older_unlock(lock);
 }
+
+OLDER(int, older_sem_init, sem_init, BASE, sem_t*, int, unsigned);
+HIDDEN int sem_init(sem_t* semaphore, int shared, unsigned value) {
+  return older_sem_init(semaphore, shared, value);
+}
+
+OLDER(int, older_sem_destroy, sem_destroy, BASE, sem_t*);
+HIDDEN int sem_destroy(sem_t* semaphore) {
+  return older_sem_destroy(semaphore);
+}
+
+OLDER(int, older_sem_wait, sem_wait, BASE, sem_t*);
+HIDDEN int sem_wait(sem_t* semaphore) { return older_sem_wait(semaphore); }
+
+OLDER(int, older_sem_post, sem_post, BASE, sem_t*);
+HIDDEN int sem_post(sem_t* semaphore) { return older_sem_post(semaphore); }
 
 OLDER(int, older_setclock, pthread_condattr_setclock, "GLIBC_2.3.3",
       pthread_condattr_t*, clockid_t);
