@@ -149,8 +149,8 @@ TEST(RequesterTest, AtomicResultMayBeScattered) {
   peer.Transmit();
   peer.AtomicAck(100, 0x8877665544332211);
   EXPECT_EQ(peer.Completions(), "1 ok 8");
-  EXPECT_EQ(Bytes(peer, 0, 4), (std::vector<uint8_t>{0x11, 0x22, 0x33, 0x44}));
-  EXPECT_EQ(Bytes(peer, 100, 5),
+  EXPECT_EQ(peer.Bytes(0, 4), (std::vector<uint8_t>{0x11, 0x22, 0x33, 0x44}));
+  EXPECT_EQ(peer.Bytes(100, 5),
             (std::vector<uint8_t>{0x55, 0x66, 0x77, 0x88, 104}));
 }
 

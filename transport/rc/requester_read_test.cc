@@ -14,11 +14,6 @@ constexpr Operation kMiddle = Operation::kReadResponseMiddle;
 constexpr Operation kLast = Operation::kReadResponseLast;
 constexpr Operation kOnly = Operation::kReadResponseOnly;
 
-std::vector<uint8_t> Bytes(const RequesterPeer& peer, size_t from, size_t n) {
-  return {peer.local->bytes.begin() + from,
-          peer.local->bytes.begin() + from + n};
-}
-
 std::vector<uint8_t> Counting(uint8_t first, size_t n) {
   std::vector<uint8_t> bytes(n);
   for (size_t i = 0; i < n; ++i) bytes[i] = static_cast<uint8_t>(first + i);
@@ -34,14 +29,14 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   peer.Send(2, 1);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
   peer.ReadResponse(kFirst, 100, 256, 1);
-  EXPECT_EQ(Bytes(peer, 1000, 256), Counting(1, 256));
+  EXPECT_EQ(peer.Bytes(1000, 256), Counting(1, 256));
   peer.ReadResponse(kMiddle, 101, 256, 2);
   peer.ReadResponse(kMiddle, 101, 256, 99);  // a duplicate is not placed
-  EXPECT_EQ(Bytes(peer, 1256, 256), Counting(2, 256));
+  EXPECT_EQ(peer.Bytes(1256, 256), Counting(2, 256));
   EXPECT_EQ(peer.Completions(), "");
   peer.ReadResponse(kLast, 102, 88, 3);
-  EXPECT_EQ(Bytes(peer, 1512, 88), Counting(3, 88));
-  EXPECT_EQ(Bytes(peer, 1600, 1)[0], 1600 % 251);
+  EXPECT_EQ(peer.Bytes(1512, 88), Counting(3, 88));
+  EXPECT_EQ(peer.Bytes(1600, 1)[0], 1600 % 251);
   EXPECT_EQ(peer.Completions(), "1 ok 600");
   peer.Ack(103);
   EXPECT_EQ(peer.Completions(), "2 ok");
@@ -145,7 +140,7 @@ TEST(RequesterReadTest, AsksAgainFromTheMissingPacket) {
   peer.Transmit();
   peer.ReadResponse(kFirst, 100, 256, 1);
   peer.ReadResponse(kMiddle, 102, 256, 3);  // 101 is missing
-  EXPECT_EQ(Bytes(peer, 512, 256), Counting(3, 256));
+  EXPECT_EQ(peer.Bytes(512, 256), Counting(3, 256));
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 256");
   // The rest of the first answer does not multiply requests.
   peer.ReadResponse(kMiddle, 103, 256, 4);
@@ -155,8 +150,8 @@ TEST(RequesterReadTest, AsksAgainFromTheMissingPacket) {
   EXPECT_EQ(peer.in_flight(), 256 + Path::kPacketOverhead);
   peer.ReadResponse(kOnly, 101, 256, 2);
   EXPECT_EQ(peer.Completions(), "1 ok 1280");
-  EXPECT_EQ(Bytes(peer, 256, 256), Counting(2, 256));
-  EXPECT_EQ(Bytes(peer, 1024, 256), Counting(5, 256));
+  EXPECT_EQ(peer.Bytes(256, 256), Counting(2, 256));
+  EXPECT_EQ(peer.Bytes(1024, 256), Counting(5, 256));
   EXPECT_EQ(peer.in_flight(), 0u);
   EXPECT_EQ(peer.qp->counters().retransmitted, 1u);
 }
@@ -269,7 +264,7 @@ TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
   EXPECT_EQ(peer.qp->counters().dropped_response, 4u);
   EXPECT_EQ(peer.Completions(), "");
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
-  EXPECT_EQ(Bytes(peer, 256, 1)[0], 256 % 251);
+  EXPECT_EQ(peer.Bytes(256, 1)[0], 256 % 251);
 }
 
 // Two answers with one PSN that say different things: one is forged.
@@ -290,7 +285,7 @@ TEST(RequesterReadTest, WhatCameAheadIsNotBelievedIfItComesOtherwise) {
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 256");
   peer.ReadResponse(kOnly, 101, 256, 2);
   EXPECT_EQ(peer.Completions(), "1 ok 768");
-  EXPECT_EQ(Bytes(peer, 256, 256), Counting(2, 256));
+  EXPECT_EQ(peer.Bytes(256, 256), Counting(2, 256));
 }
 
 // The answers of one READ with every other packet lost: what cannot be noted is

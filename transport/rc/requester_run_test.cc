@@ -83,7 +83,7 @@ TEST(RequesterTest, ARunFillsBursts) {
   peer.Transmit();
   EXPECT_EQ(peer.sent.size(), 11u);
   EXPECT_EQ(peer.bursts, 4);
-  EXPECT_EQ(peer.payload, Bytes(peer, 0, 11 * 256));
+  EXPECT_EQ(peer.payload, peer.Bytes(0, 11 * 256));
 }
 
 // Of messages of one packet, one in 16 packets without an AckReq asks.

@@ -10,17 +10,12 @@ namespace {
 
 constexpr uint32_t kSignaled = kSendSignaled;
 
-std::vector<uint8_t> Bytes(const RequesterPeer& peer, size_t from, size_t n) {
-  return {peer.local->bytes.begin() + from,
-          peer.local->bytes.begin() + from + n};
-}
-
 TEST(RequesterTest, SendsAMessageAndCompletesItWhenAcknowledged) {
   RequesterPeer peer;
   peer.Connect();
   EXPECT_EQ(peer.Send(7, 16), 0);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [16]");
-  EXPECT_EQ(peer.payload, Bytes(peer, 0, 16));
+  EXPECT_EQ(peer.payload, peer.Bytes(0, 16));
   EXPECT_EQ(peer.Completions(), "");
   peer.Ack(100);
   EXPECT_EQ(peer.Completions(), "7 ok");
@@ -44,8 +39,8 @@ TEST(RequesterTest, CutsAMessageAtThePathMtu) {
             "WRITE_FIRST 100 va 32 len 601 [256]; WRITE_MIDDLE 101 [256]; "
             "WRITE_LAST_WITH_IMMEDIATE 102 A S imm 9 [89]; "
             "SEND_FIRST 103 [256]; SEND_LAST 104 A S [256]");
-  std::vector<uint8_t> expected = Bytes(peer, 3, 601);
-  const std::vector<uint8_t> second = Bytes(peer, 0, 512);
+  std::vector<uint8_t> expected = peer.Bytes(3, 601);
+  const std::vector<uint8_t> second = peer.Bytes(0, 512);
   expected.insert(expected.end(), second.begin(), second.end());
   EXPECT_EQ(peer.payload, expected);
 }
@@ -81,7 +76,7 @@ TEST(RequesterTest, SendsEveryOperation) {
   EXPECT_EQ(peer.Transmit(), "FETCH_ADD 106 A va 0 add 3");
   post(SendOpcode::kAtomicWrite, 8);
   EXPECT_EQ(peer.Transmit(), "ATOMIC_WRITE 107 A va 0 len 8 [8]");
-  EXPECT_EQ(peer.payload, Bytes(peer, 0, 8));
+  EXPECT_EQ(peer.payload, peer.Bytes(0, 8));
   peer.ReadResponse(wire::Operation::kReadResponseOnly, 104, 5);
   peer.AtomicAck(105, 0x0102030405060708);
   peer.AtomicAck(106, 17);
@@ -162,8 +157,8 @@ TEST(RequesterTest, GathersAcrossSgesAndSpans) {
                        peer.Local(10, 7), peer.Local(500, 300)}),
             0);
   peer.Transmit();
-  std::vector<uint8_t> expected = Bytes(peer, 1000, 250);
-  for (const auto& part : {Bytes(peer, 10, 7), Bytes(peer, 500, 300)}) {
+  std::vector<uint8_t> expected = peer.Bytes(1000, 250);
+  for (const auto& part : {peer.Bytes(10, 7), peer.Bytes(500, 300)}) {
     expected.insert(expected.end(), part.begin(), part.end());
   }
   EXPECT_EQ(peer.payload, expected);

@@ -68,6 +68,10 @@ class RequesterPeer {
   Sge Local(uint64_t offset, uint32_t length) const {
     return {local->va + offset, length, local->lkey};
   }
+  std::vector<uint8_t> Bytes(size_t offset, size_t length) const {
+    const auto begin = local->bytes.begin() + static_cast<ptrdiff_t>(offset);
+    return {begin, begin + static_cast<ptrdiff_t>(length)};
+  }
   int Post(SendRequest request, std::vector<Sge> sges);
   int Send(uint64_t wr_id, uint32_t length, uint32_t flags = kSendSignaled);
   int Write(uint64_t wr_id, uint32_t length, uint32_t flags = kSendSignaled);
