@@ -176,6 +176,12 @@ QpAttributes QueuePair::Query() {
   return transport_->attributes();
 }
 
+int QueuePair::AttachCounter(
+    std::shared_ptr<transport::CompletionCounter> counter, uint32_t kinds) {
+  Lane::Guard guard(lane_);
+  return transport_->AttachCounter(std::move(counter), kinds);
+}
+
 // The engine is not asked with the lane locked, so another thread may be doing
 // the same.
 int QueuePair::AttachMulticast(const wire::IpAddress& group) {

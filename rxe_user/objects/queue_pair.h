@@ -61,6 +61,10 @@ class QueuePair final : public transport::EventSink {
   // drops completions that were not polled. 0 or errno.
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
   transport::QpAttributes Query();
+  // ibv_qp_attach_comp_cntr(3): `kinds` by transport::CountedCompletion. 0 or
+  // errno, as transport::QueuePair.
+  int AttachCounter(std::shared_ptr<transport::CompletionCounter> counter,
+                    uint32_t kinds);
 
   // --- Raw packets: ibv_create_flow(3).
 

@@ -154,6 +154,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
     return kPlaced;
   }
   progress_.kind = Progress::Kind::kNone;
+  core_.Count(CountedCompletion::kRemoteWrite, true, reth.length);
   if (!immediate) return kCompleted;
   Completion completion;
   completion.opcode = WcOpcode::kReceiveRdmaWithImm;
@@ -238,6 +239,8 @@ ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
   has_receive_ = false;
   progress_.kind = Progress::Kind::kNone;
   ++core_.counters.receives;
+  core_.Count(CountedCompletion::kReceive, full.status == WcStatus::kSuccess,
+              full.byte_len);
   if (core_.config.recv_cq->Push(full)) return kCompleted;
   core_.Fail(QpEvent::kFatal);
   return kCqLost;
@@ -266,6 +269,7 @@ void MessageReceiver::PushFlushed(Time now) {
   flushed.qpn = core_.config.qpn;
   flushed.time = now;
   ++core_.counters.receive_flushes;
+  core_.Count(CountedCompletion::kReceive, false, 0);
   core_.config.recv_cq->Push(flushed);
 }
 

@@ -17,6 +17,22 @@ size_t ReceiveSize(const QpConfig& config) {
              : 0;
 }
 
+// What completion counters call a send work request.
+std::optional<CountedCompletion> CompletionOf(CountedAs request) {
+  switch (request) {
+    case CountedAs::kSend:
+      return CountedCompletion::kSend;
+    case CountedAs::kWrite:
+      return CountedCompletion::kWrite;
+    case CountedAs::kRead:
+      return CountedCompletion::kRead;
+    case CountedAs::kAtomic:
+    case CountedAs::kOther:
+      break;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 size_t QueueMemorySize(const QpConfig& config) {
@@ -59,6 +75,18 @@ MemoryStatus QpCore::ExecuteLocal(const SendWqe& wqe) {
   return config.memory->Invalidate(wqe.imm_be_or_rkey, config.pd, config.qpn);
 }
 
+void QpCore::CountAttached(CountedCompletion what, bool success,
+                           uint64_t bytes) {
+  CompletionCounter* const counter =
+      (*completion_counters)[static_cast<size_t>(what)].get();
+  if (counter == nullptr) return;
+  if (success) {
+    counter->OnSuccess(bytes);
+  } else {
+    counter->OnError();
+  }
+}
+
 void QpCore::CompleteSend(WcStatus status, Time now) {
   const SendWqe& wqe = send_queue.at(send_queue.head());
   const SendOperation& operation = wqe.operation();
@@ -79,6 +107,9 @@ void QpCore::CompleteSend(WcStatus status, Time now) {
   } else {
     ++(status == WcStatus::kFlushed ? counters.send_flushes
                                     : counters.send_errors);
+  }
+  if (const auto counted = CompletionOf(operation.counted_as)) {
+    Count(*counted, success, wqe.length);
   }
   // The sink may post, so the place of this one must be free by now.
   send_queue.Pop();

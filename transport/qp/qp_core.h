@@ -11,6 +11,7 @@
 #include "transport/base/work.h"
 #include "transport/endpoint/path.h"
 #include "transport/qp/attributes.h"
+#include "transport/qp/completion_counter.h"
 #include "transport/qp/receive_queue.h"
 #include "transport/qp/send_queue.h"
 #include "wire/opcode.h"
@@ -31,6 +32,12 @@ struct QpCore {
   // it, unless it has succeeded and is unsignaled.
   void CompleteSend(WcStatus status, Time now);
 
+  // Tells the counter that is attached for `what`, if any, of a completion.
+  // `bytes`: of the message, when it succeeded.
+  void Count(CountedCompletion what, bool success, uint64_t bytes) {
+    if (completion_counters != nullptr) CountAttached(what, success, bytes);
+  }
+
   // A work request without packets (SendKind::kLocal). What is not kOk
   // completes with WcStatus::kMwBindError.
   MemoryStatus ExecuteLocal(const SendWqe& wqe);
@@ -41,7 +48,8 @@ struct QpCore {
   QpCounters counters;
   Path* path = nullptr;  // from RTR on; owned by the endpoint
   SendQueue send_queue;
-  std::unique_ptr<ReceiveQueue> receive_queue;  // null with an SRQ
+  std::unique_ptr<ReceiveQueue> receive_queue;              // null with an SRQ
+  std::unique_ptr<CompletionCounters> completion_counters;  // null: none
   // The send completion queue has overrun: no more completions.
   bool send_cq_lost = false;
 
@@ -51,6 +59,9 @@ struct QpCore {
   std::optional<QpEvent> failure_event;
   bool sends_failed = false;
   bool sq_drained = false;  // kSqDrained is to be raised
+
+ private:
+  void CountAttached(CountedCompletion what, bool success, uint64_t bytes);
 };
 
 }  // namespace transport

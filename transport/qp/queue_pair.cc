@@ -53,6 +53,24 @@ bool QueuePair::Offers(SendOpcode opcode) const {
          (opcode < SendOpcode::kFlush || config().memory_placement);
 }
 
+int QueuePair::AttachCounter(std::shared_ptr<CompletionCounter> counter,
+                             uint32_t kinds) {
+  if (kinds == 0 || (state() != QpState::kReset && state() != QpState::kInit)) {
+    return EINVAL;
+  }
+  if (kinds >> kCountedCompletions != 0) return ENOTSUP;
+  auto& attached = core_.completion_counters;
+  if (attached == nullptr) attached = std::make_unique<CompletionCounters>();
+  const auto named = [kinds](size_t kind) { return (kinds >> kind & 1) != 0; };
+  for (size_t kind = 0; kind < kCountedCompletions; ++kind) {
+    if (named(kind) && (*attached)[kind] != nullptr) return EBUSY;
+  }
+  for (size_t kind = 0; kind < kCountedCompletions; ++kind) {
+    if (named(kind)) (*attached)[kind] = counter;
+  }
+  return 0;
+}
+
 int QueuePair::PostSend(const SendRequest& request, Time now) {
   const Posting posting = PostingSend(config().type, state());
   if (posting == Posting::kRefused) return EINVAL;

@@ -51,6 +51,12 @@ class QueuePair : public EndpointQp {
   // completions and forgets everything.
   int Modify(const QpAttributes& attributes, uint32_t mask, Time now);
 
+  // Manual page ibv_qp_attach_comp_cntr(3): `counter` is told of the
+  // completions in `kinds`, bits by CountedCompletion, as long as the queue
+  // pair lives. EINVAL (no kinds, or not in RESET or INIT), ENOTSUP (kinds
+  // that there are not), EBUSY (kinds that another counter has).
+  int AttachCounter(std::shared_ptr<CompletionCounter> counter, uint32_t kinds);
+
   // Queues one send work request. EINVAL (state, opcode, flags, lengths, too
   // many SGEs, inline too long), ENOMEM (queue full).
   int PostSend(const SendRequest& request, Time now);

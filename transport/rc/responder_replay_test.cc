@@ -50,6 +50,39 @@ TEST_F(ReplayTest, DuplicateWriteIsNotExecuted) {
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
+// What a peer does here is counted when it has been done, and once.
+TEST(CompletionCounterTest, DuplicatesAreNotCounted) {
+  WirePeer peer;
+  const auto writes =
+      std::make_shared<CompletionCounter>(CompletionCounter::Unit::kRequests);
+  const auto read_bytes =
+      std::make_shared<CompletionCounter>(CompletionCounter::Unit::kBytes);
+  const auto bit = [](CountedCompletion kind) {
+    return 1u << static_cast<int>(kind);
+  };
+  ASSERT_EQ(
+      peer.qp->AttachCounter(writes, bit(CountedCompletion::kRemoteWrite)), 0);
+  ASSERT_EQ(
+      peer.qp->AttachCounter(read_bytes, bit(CountedCompletion::kRemoteRead)),
+      0);
+  peer.Connect();
+  peer.Deliver(peer.Write(kWriteFirst, 100, 0, 260, true), 256);
+  EXPECT_EQ(writes->successes, 0u);
+  peer.Deliver(peer.Request(kWriteLast, 101, true), 4);
+  EXPECT_EQ(writes->successes, 1u);
+  peer.Deliver(peer.Read(102, 0, 257));
+  EXPECT_EQ(read_bytes->successes, 0u);
+  peer.Transmit();
+  EXPECT_EQ(read_bytes->successes, 257u);
+  peer.Deliver(peer.Write(kWriteFirst, 100, 0, 260, true), 256);
+  peer.Deliver(peer.Request(kWriteLast, 101, true), 4);
+  peer.Deliver(peer.Read(102, 0, 257));
+  peer.Transmit();
+  EXPECT_EQ(writes->successes, 1u);
+  EXPECT_EQ(read_bytes->successes, 257u);
+  EXPECT_EQ(writes->errors, 0u);
+}
+
 TEST_F(ReplayTest, DuplicateAckStopsBeforeTheNextRead) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));

@@ -134,6 +134,9 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
     resource->stop = resource->rest_stop;
     resource->rest = 0;
   } else if (last) {
+    if (!resource->answered) {
+      core_.Count(CountedCompletion::kRemoteRead, true, resource->length);
+    }
     resource->pending = false;
     resource->answered = true;
     if (resource->last_psn + 1 == expected_) ack_due_ = false;

@@ -192,6 +192,19 @@ struct alignas(64) Counters : ibv_counters {  // for kLeastObject
   std::atomic<int> users{0};  // flows that name it
 };
 
+// struct ibv_comp_cntr of rdma-core 64, which Debian's header does not have.
+struct CompletionCounterPart {
+  ibv_context* context;
+  uint32_t handle;
+  uint64_t comp_count_max_value;
+  uint64_t err_count_max_value;
+};
+struct alignas(64) CompletionCounter : CompletionCounterPart {  // the same
+  Context* owner;
+  // Shared with the queue pairs that it is attached to.
+  std::shared_ptr<transport::CompletionCounter> counter;
+};
+
 struct alignas(64) Flow : ibv_flow {  // for kLeastObject
   Flow() : ibv_flow{} {}
   Context* owner = nullptr;
@@ -207,8 +220,8 @@ struct alignas(64) Flow : ibv_flow {  // for kLeastObject
 static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
                         sizeof(Ah), sizeof(Channel), sizeof(Cq), sizeof(Srq),
                         sizeof(ibv_qp), sizeof(Td), sizeof(Xrcd), sizeof(Wq),
-                        sizeof(RwqTable), sizeof(Counters), sizeof(Flow)}) >=
-              kLeastObject);
+                        sizeof(RwqTable), sizeof(Counters), sizeof(Flow),
+                        sizeof(CompletionCounter)}) >= kLeastObject);
 
 // What ibv_wr_start .. ibv_wr_complete gather. The vectors keep their memory
 // from one critical region to the next.

@@ -77,6 +77,11 @@ Registry& RwqTables() {
   return *registry;
 }
 
+Registry& CompletionCounters() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
 Context* FromIbv(ibv_context* context) {
   return static_cast<Context*>(reinterpret_cast<verbs_context*>(
       reinterpret_cast<char*>(context) - offsetof(verbs_context, context)));
@@ -116,12 +121,21 @@ RwqTable* Find(ibv_rwq_ind_table* table) {
              : nullptr;
 }
 
+CompletionCounter* Find(CompletionCounterPart* counter) {
+  return counter != nullptr && CompletionCounters().IsLive(counter)
+             ? static_cast<CompletionCounter*>(counter)
+             : nullptr;
+}
+
 bool IsInherited(ibv_flow* flow) { return Flows().IsInherited(flow); }
 bool IsInherited(ibv_counters* counters) {
   return CounterSets().IsInherited(counters);
 }
 bool IsInherited(ibv_rwq_ind_table* table) {
   return RwqTables().IsInherited(table);
+}
+bool IsInherited(CompletionCounterPart* counter) {
+  return CompletionCounters().IsInherited(counter);
 }
 bool IsInherited(ibv_context* context) {
   return Contexts().IsInherited(context);
@@ -149,6 +163,10 @@ void SetLive(ibv_rwq_ind_table* table, bool live) {
   RwqTables().SetLive(table, live);
 }
 
+void SetLive(CompletionCounterPart* counter, bool live) {
+  CompletionCounters().SetLive(counter, live);
+}
+
 std::vector<Context*> LiveContexts() {
   std::vector<Context*> contexts;
   for (const void* live : Contexts().live()) {
@@ -163,8 +181,9 @@ namespace {
 // Nobody holds two of their locks but fork.
 template <typename F>
 void ForEachRegistry(F&& f) {
-  for (Registry* registry : {&Contexts(), &Channels(), &Xrcds(), &Tds(),
-                             &Flows(), &CounterSets(), &RwqTables()}) {
+  for (Registry* registry :
+       {&Contexts(), &Channels(), &Xrcds(), &Tds(), &Flows(), &CounterSets(),
+        &RwqTables(), &CompletionCounters()}) {
     f(*registry);
   }
 }

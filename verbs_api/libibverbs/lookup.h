@@ -100,6 +100,7 @@ bool IsInherited(ibv_td* td);
 bool IsInherited(ibv_flow* flow);
 bool IsInherited(ibv_counters* counters);
 bool IsInherited(ibv_rwq_ind_table* table);
+bool IsInherited(CompletionCounterPart* counter);
 void WarnInherited();
 
 // One that may have outlived its context: only good for destroying.
@@ -132,8 +133,8 @@ inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
                                                                      : nullptr;
 }
 
-// --- Contexts, channels, XRC domains, thread domains, flows, counters and
-// indirection tables are looked up by address.
+// --- Contexts, channels, XRC domains, thread domains, flows, counters of
+// both kinds and indirection tables are looked up by address.
 
 Context* Find(ibv_context* context);  // open ones only
 Channel* Find(ibv_comp_channel* channel);
@@ -142,6 +143,7 @@ Td* Find(ibv_td* td);
 Flow* Find(ibv_flow* flow);
 Counters* Find(ibv_counters* counters);
 RwqTable* Find(ibv_rwq_ind_table* table);
+CompletionCounter* Find(CompletionCounterPart* counter);
 void SetLive(ibv_context* context, bool live);
 void SetLive(ibv_comp_channel* channel, bool live);
 void SetLive(ibv_xrcd* xrcd, bool live);
@@ -149,6 +151,7 @@ void SetLive(ibv_td* td, bool live);
 void SetLive(ibv_flow* flow, bool live);
 void SetLive(ibv_counters* counters, bool live);
 void SetLive(ibv_rwq_ind_table* table, bool live);
+void SetLive(CompletionCounterPart* counter, bool live);
 std::vector<Context*> LiveContexts();
 
 // --- Devices, which are never freed (device_list.cc).

@@ -351,8 +351,18 @@ namespace {
 enum : uint64_t {
   kRegMrMaskIova = 1 << 0,
   kRegMrMaskAddr = 1 << 1,
+  kRegMrMaskBuf = 1 << 5,
 };
 
+// An ibv_buf: memory that is ours, or the application's.
+struct Buffer {
+  ibv_pd* pd;
+  void* address;
+  size_t size;
+  bool owned;
+};
+
+// Up to what the comp_mask names, it is there.
 struct MrInitAttr {
   size_t length;
   int access;
@@ -362,28 +372,41 @@ struct MrInitAttr {
   int fd;
   uint64_t fd_offset;
   void* dmah;
+  Buffer* buf;
 };
 
-struct Buffer {
-  void* address;
-  bool owned;
-};
+// Whether [address, address + length) may be registered with `pd` as a part of
+// `buffer`.
+bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
+            size_t length) {
+  if (!MayPoint(buffer) || buffer->pd != pd) return false;
+  const auto begin = reinterpret_cast<uintptr_t>(buffer->address);
+  const auto from = reinterpret_cast<uintptr_t>(address);
+  return from >= begin && from - begin <= buffer->size &&
+         length <= buffer->size - (from - begin);
+}
 
 }  // namespace
 
 VERBS_EXPORT ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, const MrInitAttr* attr) {
   if (attr == nullptr) return Fail(EINVAL);
-  if ((attr->comp_mask & ~(kRegMrMaskIova | kRegMrMaskAddr)) != 0) {
+  const uint64_t mask = attr->comp_mask;
+  if ((mask & ~(kRegMrMaskIova | kRegMrMaskAddr | kRegMrMaskBuf)) != 0) {
     return Fail(EOPNOTSUPP);
   }
-  if ((attr->comp_mask & kRegMrMaskAddr) == 0) return Fail(EINVAL);
-  const uint64_t iova = (attr->comp_mask & kRegMrMaskIova) != 0
+  if ((mask & kRegMrMaskAddr) == 0 ||
+      ((mask & kRegMrMaskBuf) != 0 &&
+       !IsPart(attr->buf, pd, attr->addr, attr->length))) {
+    return Fail(EINVAL);
+  }
+  const uint64_t iova = (mask & kRegMrMaskIova) != 0
                             ? attr->iova
                             : reinterpret_cast<uint64_t>(attr->addr);
   return Register(pd, attr->addr, attr->length, iova,
                   static_cast<unsigned int>(attr->access));
 }
 
+// Hints for a PCI Express bus that we are not behind.
 VERBS_EXPORT void* ibv_alloc_dmah(ibv_context* /*context*/, void* /*attr*/) {
   return Fail(EOPNOTSUPP);
 }
@@ -394,11 +417,10 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
     if (Find(pd) == nullptr || size == 0 || buffer == nullptr) {
       return Fail(EINVAL);
     }
-    auto made = std::make_unique<Buffer>();
+    auto made = std::make_unique<Buffer>(Buffer{pd, nullptr, size, true});
     if (const int error = posix_memalign(&made->address, 4096, size)) {
       return Fail(error);
     }
-    made->owned = true;
     *buffer = made.release();
     return (*buffer)->address;
   });
@@ -413,17 +435,17 @@ VERBS_EXPORT void ibv_free_buf(Buffer* buffer) {
 
 VERBS_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, Buffer* buffer, void* address,
                                     size_t length, int access) {
-  if (!MayPoint(buffer)) return Fail(EINVAL);
+  if (!IsPart(buffer, pd, address, length)) return Fail(EINVAL);
   return Register(pd, address, length, reinterpret_cast<uint64_t>(address),
                   static_cast<unsigned int>(access));
 }
 
-VERBS_EXPORT Buffer* ibv_alloc_user_buf(ibv_pd* pd, void* address,
-                                        size_t /*size*/, int dmabuf_fd) {
+VERBS_EXPORT Buffer* ibv_alloc_user_buf(ibv_pd* pd, void* address, size_t size,
+                                        int dmabuf_fd) {
   return PointerCall([&]() -> Buffer* {
     if (Find(pd) == nullptr) return Fail(EINVAL);
     if (dmabuf_fd >= 0) return Fail(EOPNOTSUPP);
-    return new Buffer{address, false};
+    return new Buffer{pd, address, size, false};
   });
 }
 

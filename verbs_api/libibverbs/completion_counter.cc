@@ -1,0 +1,141 @@
+// Completion counters: ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3),
+// ibv_query_comp_cntr_caps(3) of rdma-core 64, whose structures are written
+// down here as its manual pages give them.
+#include "transport/qp/completion_counter.h"
+
+#include <limits>
+
+#include "rxe_user/objects/limits.h"
+#include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
+
+namespace verbs_api {
+namespace {
+
+struct InitAttr {
+  uint32_t comp_mask;
+  uint32_t type;  // of transport::CompletionCounter::Unit
+  uint32_t flags;
+};
+struct AttachAttr {
+  uint32_t comp_mask;
+  uint32_t op_mask;  // bits by transport::CountedCompletion
+};
+struct Caps {
+  uint64_t max_value;
+  uint32_t max_counters;
+  uint32_t supported_qp_attach_ops;
+};
+
+constexpr uint64_t kMaxValue = std::numeric_limits<uint64_t>::max();
+
+using Unit = transport::CompletionCounter::Unit;
+
+// Calls `f` with the counts of `part`. 0 or EINVAL.
+template <typename F>
+int WithCounts(CompletionCounterPart* part, F&& f) {
+  return ErrnoCall([&]() -> int {
+    CompletionCounter* counter = Find(part);
+    if (counter == nullptr) return EINVAL;
+    f(*counter->counter);
+    return 0;
+  });
+}
+
+}  // namespace
+
+VERBS_EXPORT int ibv_query_comp_cntr_caps(ibv_context* ibv, Caps* caps) {
+  return ErrnoCall([&]() -> int {
+    if (Find(ibv) == nullptr || caps == nullptr) return EINVAL;
+    *caps = {
+        .max_value = kMaxValue,
+        .max_counters = rxe_user::kMaxObjects,
+        .supported_qp_attach_ops = (1u << transport::kCountedCompletions) - 1};
+    return 0;
+  });
+}
+
+VERBS_EXPORT CompletionCounterPart* ibv_create_comp_cntr(ibv_context* ibv,
+                                                         InitAttr* attr) {
+  return PointerCall([&]() -> CompletionCounterPart* {
+    Context* context = Find(ibv);
+    if (context == nullptr || attr == nullptr) return Fail(EINVAL);
+    if (attr->comp_mask != 0 || attr->flags != 0 ||
+        attr->type > static_cast<uint32_t>(Unit::kBytes)) {
+      return Fail(ENOTSUP);
+    }
+    auto counter = std::make_unique<CompletionCounter>();
+    counter->context = ibv;
+    counter->handle = 0;
+    counter->comp_count_max_value = kMaxValue;
+    counter->err_count_max_value = kMaxValue;
+    counter->owner = context;
+    counter->counter = std::make_shared<transport::CompletionCounter>(
+        static_cast<Unit>(attr->type));
+    SetLive(counter.get(), true);
+    Retain(context);
+    return counter.release();
+  });
+}
+
+VERBS_EXPORT int ibv_destroy_comp_cntr(CompletionCounterPart* part) {
+  const NoCancellation no_cancellation;
+  if (IsInherited(part)) return 0;
+  CompletionCounter* counter = Find(part);
+  if (counter == nullptr) return Refuse(EINVAL);
+  // By queue pairs.
+  if (counter->counter.use_count() > 1) return Refuse(EBUSY);
+  SetLive(counter, false);
+  Context* context = counter->owner;
+  delete counter;
+  Release(context);
+  return 0;
+}
+
+VERBS_EXPORT int ibv_qp_attach_comp_cntr(ibv_qp* ibv,
+                                         CompletionCounterPart* part,
+                                         AttachAttr* attr) {
+  return ErrnoCall([&]() -> int {
+    Qp* qp = Find(ibv);
+    CompletionCounter* counter = Find(part);
+    if (qp == nullptr || counter == nullptr || attr == nullptr ||
+        qp->owner != counter->owner) {
+      return EINVAL;
+    }
+    if (attr->comp_mask != 0) return ENOTSUP;
+    return qp->pair->AttachCounter(counter->counter, attr->op_mask);
+  });
+}
+
+VERBS_EXPORT int ibv_read_comp_cntr(CompletionCounterPart* part,
+                                    uint64_t* value) {
+  if (value == nullptr) return Refuse(EINVAL);
+  return WithCounts(part, [&](auto& counts) {
+    *value = counts.successes.load(std::memory_order_acquire);
+  });
+}
+VERBS_EXPORT int ibv_read_err_comp_cntr(CompletionCounterPart* part,
+                                        uint64_t* value) {
+  if (value == nullptr) return Refuse(EINVAL);
+  return WithCounts(part, [&](auto& counts) {
+    *value = counts.errors.load(std::memory_order_acquire);
+  });
+}
+VERBS_EXPORT int ibv_set_comp_cntr(CompletionCounterPart* part,
+                                   uint64_t value) {
+  return WithCounts(part, [=](auto& counts) { counts.successes = value; });
+}
+VERBS_EXPORT int ibv_set_err_comp_cntr(CompletionCounterPart* part,
+                                       uint64_t value) {
+  return WithCounts(part, [=](auto& counts) { counts.errors = value; });
+}
+VERBS_EXPORT int ibv_inc_comp_cntr(CompletionCounterPart* part,
+                                   uint64_t amount) {
+  return WithCounts(part, [=](auto& counts) { counts.successes += amount; });
+}
+VERBS_EXPORT int ibv_inc_err_comp_cntr(CompletionCounterPart* part,
+                                       uint64_t amount) {
+  return WithCounts(part, [=](auto& counts) { counts.errors += amount; });
+}
+
+}  // namespace verbs_api
