@@ -156,9 +156,8 @@ static int Ask(const char* address, const char* port) {
                     &region));
   struct rpma_cq* cq;
   Check("rpma_conn_get_cq", rpma_conn_get_cq(connection, &cq));
-  Check("rpma_write",
-        rpma_write(connection, remote, 0, region, 0, kSize,
-                   RPMA_F_COMPLETION_ON_ERROR, memory));
+  Check("rpma_write", rpma_write(connection, remote, 0, region, 0, kSize,
+                                 RPMA_F_COMPLETION_ON_ERROR, memory));
   for (int i = 0; i < kWords; ++i) {
     char word[8];
     memset(word, 'a' + i, sizeof(word));
@@ -179,8 +178,7 @@ static int Ask(const char* address, const char* port) {
       return 1;
     }
   }
-  Check("rpma_recv",
-        rpma_recv(connection, region, 2 * kSize, kMessage, peer));
+  Check("rpma_recv", rpma_recv(connection, region, 2 * kSize, kMessage, peer));
   Check("rpma_send", rpma_send(connection, region, 2 * kSize, kMessage,
                                RPMA_F_COMPLETION_ON_ERROR, memory));
   Complete(cq, peer);
