@@ -115,6 +115,10 @@ void LaneImpl::Posted(Time now, const PostedWork& work) {
       .lane_is_busy = endpoint_.NextTimeout() != kNever,
       .senders = endpoint_.Transmitters()};
   const bool left = batcher_.OnPost(now, work, app_, situation);
+  if (arming_.active() && batcher_.in_long_row()) {
+    arming_.End();
+    ApplyMode();
+  }
   app_.OnPost(now);
   ThreadActivity::OnUseful();
   if (left) {

@@ -138,6 +138,15 @@ TEST_F(BurstTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
   }
 }
 
+// One that has lost its core so often that it is taken for one that waits for
+// its memory is known by what it posts in long rows.
+TEST_F(BurstTest, OneThatIsTakenToWaitForItsMemoryShares) {
+  ActivateAdaptiveArming(&peer_);
+  Waves(1);
+  EXPECT_FALSE(helper_.armed);
+  EXPECT_GE(PacketsInABurst(1), 25);
+}
+
 // One that posts and then makes no call, for it computes: whatever it did
 // before, what it posted is on the wire 50 us later, helper and lane being
 // free.
@@ -186,6 +195,20 @@ TEST_F(DeadlineTest, HoldsInTheMiddleOfAStream) {
     EXPECT_LE(LeftFor(posts), kPromise) << posts;
   }
   EXPECT_GT(lane_.counters().posts_batched, 1000u);
+}
+
+// Nor does one that has been seen to wait for its memory poll soon.
+TEST_F(DeadlineTest, HoldsWhileTheSocketsAreArmed) {
+  port_->send_cost = 0;
+  for (int posts = 1; posts <= 40; ++posts) {
+    ActivateAdaptiveArming(&peer_);
+    helper_.Wake();
+    end_.LetHelperRun();
+    ASSERT_TRUE(helper_.armed);
+    EXPECT_LE(LeftFor(posts), kPromise) << posts;
+    for (int i = 0; i < 100; ++i) Pass();
+    while (end_.cq.Poll()) --outstanding_;
+  }
 }
 
 // Posts that come one by one, each of them long after the one before.

@@ -67,11 +67,13 @@ class AdaptiveArming {
     } else if (back) {
       armed_ = false;
     }
-    if (back && ++spurious_ == kSpurious) {
-      active_.store(false, kRelaxed);
-      missed_.store(0, kRelaxed);
-      armed_ = false;
-    }
+    if (back && ++spurious_ == kSpurious) End();
+  }
+  // The application does not do what this is for.
+  void End() {
+    active_.store(false, kRelaxed);
+    missed_.store(0, kRelaxed);
+    armed_ = false;
   }
   // The application no longer counts as polling, or only begins to.
   void Disarm() { armed_ = false; }

@@ -19,14 +19,13 @@ bool PostBatcher::OnPost(Time now, const PostedWork& work,
   const bool busy = now - last_transmit_ < gap || situation.lane_is_busy;
   // It will soon poll, or post again and poll then.
   const Time poll_age = app.PollAge(now);
-  const bool returns =
-      poll_age < app.lease() ||
-      (poll_age < AppActivity::kPollsAtAll && app.PostAge(now) < gap);
+  const bool returns = poll_age < app.lease() ||
+                       (poll_age < kPollsSometimes && app.PostAge(now) < gap);
   if (std::exchange(polls_, app.polls()) != app.polls()) {
     last_row_ = std::exchange(row_, 0);
   }
-  row_ = std::min(row_ + 1, kRow);
-  const bool rows = row_ == kRow || last_row_ == kRow;
+  row_ = std::min(row_ + 1, kLongRow);
+  const bool rows = row_ >= kRow || last_row_ >= kRow;
 
   requests_ += work.requests;
   bytes_ += work.bytes;

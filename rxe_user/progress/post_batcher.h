@@ -45,6 +45,14 @@ class PostBatcher {
   // poll between: one that polls after each post gains nothing, and for each
   // batch the helper has to be near.
   static constexpr int kRow = 4;
+  // One that has polled since so long ago, and posts one soon after the other,
+  // will poll again. It may have lost its core among its posts, for some turns
+  // of the scheduler.
+  static constexpr transport::Time kPollsSometimes =
+      20 * transport::kMillisecond;
+  // One that posts so often in a row does not wait for its memory to change
+  // after each post.
+  static constexpr int kLongRow = 16;
   // How long a post is left at most: 50 us from the post to the wire, of which
   // the helper may take 10 to wake.
   static constexpr transport::Time kDeadline = 40 * transport::kMicrosecond;
@@ -76,6 +84,8 @@ class PostBatcher {
   // When the batch has to be sent; kNever if nothing is left.
   transport::Time deadline() const { return deadline_.load(); }
   bool pending() const { return deadline() != transport::kNever; }
+  // The last post was at least the kLongRow-th in a row.
+  bool in_long_row() const { return row_ == kLongRow; }
   // How long a batch may take.
   transport::Time limit() const { return limit_; }
   // How many there have been.
@@ -88,7 +98,8 @@ class PostBatcher {
   std::atomic<uint32_t> batches_ = 0;
   transport::Time limit_ = kDeadline;
   transport::Time last_transmit_ = kLongAgo;
-  // Posts without a poll between them, up to kRow, and those before the poll.
+  // Posts without a poll between them, up to kLongRow, and those before the
+  // poll.
   int row_ = 0;
   int last_row_ = 0;
   uint32_t polls_ = 0;  // the application's, at the last post

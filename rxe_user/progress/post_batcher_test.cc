@@ -66,6 +66,14 @@ TEST_F(PostBatcherTest, NotOnAnIdleLane) {
   EXPECT_FALSE(Post());
 }
 
+TEST_F(PostBatcherTest, ForOneThatLosesItsCoreAmongItsPosts) {
+  for (int i = 0; i < 10; ++i) Post();
+  Transmit();
+  now_ += 4 * transport::kMillisecond;
+  EXPECT_FALSE(Post());
+  for (int i = 0; i < 40; ++i) EXPECT_TRUE(Post()) << i;
+}
+
 TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
   // It goes on posting, which counts.
   for (int i = 0; i < 50; ++i) {
@@ -78,7 +86,7 @@ TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
   now_ += PostBatcher::kGap;
   EXPECT_FALSE(Post());
   // It has not polled for long.
-  now_ += AppActivity::kPollsAtAll;
+  now_ += PostBatcher::kPollsSometimes;
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(Post());
 }
 

@@ -5,6 +5,7 @@ of Check. `tests/apps/run NAME` runs all of them, `tests/apps/run` those that
 are brief.
 """
 
+import os
 import shutil
 from dataclasses import dataclass
 from typing import Callable
@@ -33,7 +34,10 @@ class Check:
 
 
 def missing(programs):
-    return [p for p in programs if not shutil.which(p)]
+    """Those that are not installed; a path is a file, of a library say."""
+    return [p for p in programs
+            if not (os.path.exists(p) if os.path.isabs(p) else
+                    shutil.which(p))]
 
 
 def spread(checks, brief):

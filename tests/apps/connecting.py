@@ -106,9 +106,6 @@ def run(runner, place, how, cell):
     """Runs server and client of one cell. What the client has said; of a
     multicast cell nothing."""
     ipv4 = how.family == 4 or cell.ipv4_only
-    # No route leads to IPv6 groups on the loopback interface.
-    if cell.multicast and place.server.ipv6 == "::1":
-        ipv4 = True
     words = {"@": place.server.ipv4 if ipv4 else place.server.ipv6,
              "%": place.client.ipv4 if ipv4 else place.client.ipv6,
              "GROUP": "239.77.0.1" if ipv4 else "ff0e::77:1",

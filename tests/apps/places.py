@@ -82,6 +82,9 @@ def _namespace(tag):
 
 def loopback_place(tag="lo"):
     ns = _namespace(tag)
+    # Without it no route leads to IPv6 groups on the loopback interface.
+    sh("ip", "-n", ns, "-6", "route", "add", "local", "ff0e::/16", "dev", "lo",
+       "table", "local")
     side = Side(ns)
     return Place("loopback", side, side, 65536, [ns])
 
