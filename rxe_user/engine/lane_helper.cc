@@ -2,6 +2,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "rxe_user/engine/lane_impl.h"
@@ -13,11 +14,23 @@ using transport::Time;
 
 Time LaneImpl::RunHelper() {
   if (const std::optional<Time> wake = CheckPolling()) return *wake;
+  Time wake = kNever;
+  bool yield = false;
   lock_.Lock();
-  if (port() == nullptr) {
-    lock_.Unlock();
-    return kNever;
+  try {
+    if (port() != nullptr) wake = RunHelperLocked(&yield);
+  } catch (const std::bad_alloc&) {
+    // Nothing tells when there is memory again.
+    transmitted_ = false;
+    due_ = helper_wake_ = wake = Now() + kMemoryRetry;
   }
+  lock_.Unlock();
+  // What is looked for may have to be made on this very core.
+  if (yield) ::sched_yield();
+  return wake;
+}
+
+Time LaneImpl::RunHelperLocked(bool* yield) {
   const Time now = Now();
   // One that comes late may itself, with what woke it, have kept the core of
   // the application, which is judged by when the helper was due.
@@ -33,14 +46,10 @@ Time LaneImpl::RunHelper() {
     TransmitSome(now);
   }
   const Time wake = ChangeMode(now, polls, round);
-  const bool yield =
-      mode_.is(Mode::kBusyPolling) && round.received + round.sent == 0;
-  if (yield) ++counters_.yields;
+  *yield = mode_.is(Mode::kBusyPolling) && round.received + round.sent == 0;
+  if (*yield) ++counters_.yields;
   transmitted_ = false;
   due_ = std::max(wake, now);  // at once, if there is more to send
-  lock_.Unlock();
-  // What is looked for may have to be made on this very core.
-  if (yield) ::sched_yield();
   return wake;
 }
 

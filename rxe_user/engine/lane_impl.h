@@ -189,7 +189,10 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void NoteArming(bool armed);
 
   // --- The helper thread (lane_helper.cc).
+  static constexpr transport::Time kMemoryRetry = 10 * transport::kMillisecond;
   std::optional<transport::Time> CheckPolling();
+  // Lane locked. May throw bad_alloc; what was received then is lost.
+  transport::Time RunHelperLocked(bool* yield);
   bool ApplicationPolls(transport::Time seen);
   HelperRound RunInPlace(transport::Time now);
   void LengthenInterval();

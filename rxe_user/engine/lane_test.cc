@@ -31,6 +31,25 @@ TEST_F(LaneTest, SendsAtOnceWhenIdle) {
   EXPECT_EQ(helper_.wakes, 1);
 }
 
+// The helper thread finds no memory: it comes again, and the lane is free.
+TEST_F(LaneTest, GoesOnWhenThereIsMemoryAgain) {
+  LaneEnd peer;
+  Join(&peer);
+  peer.Post();
+  ASSERT_FALSE(port_->on_the_wire.empty());
+  port_->no_memory = true;
+  for (int i = 0; i < 3; ++i) {
+    const Time wake = lane_.RunHelper();
+    EXPECT_GT(wake, now);
+    EXPECT_LE(wake, now + 10 * kMillisecond);
+    now = wake;
+  }
+  EXPECT_EQ(PacketsSent(), 0);
+  port_->no_memory = false;
+  lane_.RunHelper();
+  EXPECT_EQ(PacketsSent(), 1);  // the acknowledgement
+}
+
 TEST_F(LaneTest, BatchesPostsWhileTheApplicationPolls) {
   // It is seen to post in rows.
   for (uint32_t i = 0; i < 4; ++i) Post();

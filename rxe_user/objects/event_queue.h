@@ -3,9 +3,11 @@
 #ifndef RXE_USER_OBJECTS_EVENT_QUEUE_H_
 #define RXE_USER_OBJECTS_EVENT_QUEUE_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "rxe_user/base/lane_set.h"
 
@@ -44,12 +46,16 @@ class EventQueue {
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
 
-  // Makes the descriptor. 0, EMFILE, ENFILE or ENOMEM. Once, before use.
+  // Makes the descriptor. 0, EMFILE, ENFILE or ENOMEM. Once, before use. There
+  // is room for the events of a port then.
   int Open();
   int fd() const { return fd_; }
   // Gives the descriptor back; events are dropped from now on.
   void Close();
 
+  // Needs no memory: who posts has reserved room for one event of each kind
+  // (EventRoom). Where there is none for a further one of the same, it is
+  // counted with the first, and comes right behind it.
   void Post(const Event& event);
 
   // A queue pair in `lane` may bring events from now on, or no longer. Who
@@ -68,13 +74,56 @@ class EventQueue {
   uint32_t Withdraw(const EventAccount* account);
 
  private:
+  friend class EventRoom;
+  struct Entry {
+    Event event;
+    uint32_t times = 1;
+  };
+  static constexpr size_t kPortEvents = 16;
+
+  // Throws bad_alloc; then nothing has changed.
+  void Reserve(size_t kinds);
+  void Release(size_t kinds);
   bool TryTake(Event* event);
+  // The following: mutex_ held.
+  Entry& At(size_t i) { return ring_[(head_ + i) % ring_.size()]; }
+  void Grow(size_t size);
+  void Merge();
 
   const Waiter waiter_;
   std::mutex mutex_;
-  int fd_ = -1;               // written under mutex_
-  std::deque<Event> events_;  // guarded by mutex_
-  LaneUse lanes_;             // changed under mutex_
+  int fd_ = -1;  // written under mutex_
+  // The rest: guarded by mutex_.
+  std::vector<Entry> ring_;  // of count_ entries, the oldest at head_
+  size_t head_ = 0;
+  size_t count_ = 0;
+  size_t reserved_ = 0;  // kinds of events, of all who post
+  LaneUse lanes_;        // changed under mutex_
+};
+
+// Room in a queue for events of so many kinds, for as long as it lives. The
+// queue outlives it.
+class EventRoom {
+ public:
+  EventRoom() = default;
+  // Throws bad_alloc. `queue` may be null.
+  EventRoom(EventQueue* queue, size_t kinds) : queue_(queue), kinds_(kinds) {
+    if (queue_ != nullptr) queue_->Reserve(kinds_);
+  }
+  EventRoom(EventRoom&& other) noexcept
+      : queue_(std::exchange(other.queue_, nullptr)), kinds_(other.kinds_) {}
+  EventRoom& operator=(EventRoom&& other) noexcept {
+    std::swap(queue_, other.queue_);
+    std::swap(kinds_, other.kinds_);
+    return *this;
+  }
+  ~EventRoom() {
+    if (queue_ != nullptr) queue_->Release(kinds_);
+  }
+
+ private:
+  EventQueue* queue_ = nullptr;
+  size_t kinds_ = 0;
 };
 
 }  // namespace rxe_user

@@ -30,6 +30,7 @@ std::optional<QueueMemory> AllocateQueues(const QueuePair::Config& config) {
 
 QueuePair::QueuePair(const Config& config, uint32_t qpn, QueueMemory queues)
     : config_(config),
+      room_(config.async, transport::kQpEvents),
       qpn_(qpn),
       lane_index_(ContextOf(config).engine().LaneOf(qpn)),
       lane_(ContextOf(config).engine().lane(lane_index_)),
@@ -230,24 +231,25 @@ void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
     config_.async->Post({type, config_.element, 0, config_.account});
   }
   if (listeners_ == nullptr) return;
-  for (const Listener& listener : *listeners_) {
+  for (const auto& [listener, room] : *listeners_) {
     listener.async->Post({type, listener.element, 0, listener.account});
   }
 }
 
 void QueuePair::Listen(const Listener& listener) {
+  EventRoom room(listener.async, transport::kQpEvents);
   Lane::Guard guard(lane_);
   if (listeners_ == nullptr) {
-    listeners_ = std::make_unique<std::vector<Listener>>();
+    listeners_ = std::make_unique<std::vector<Listening>>();
   }
-  listeners_->push_back(listener);
+  listeners_->push_back({listener, std::move(room)});
 }
 
 void QueuePair::StopListening(const EventAccount* account) {
   Lane::Guard guard(lane_);
   if (listeners_ == nullptr) return;
-  std::erase_if(*listeners_, [account](const Listener& listener) {
-    return listener.account == account;
+  std::erase_if(*listeners_, [account](const Listening& one) {
+    return one.listener.account == account;
   });
 }
 

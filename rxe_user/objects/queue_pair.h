@@ -85,7 +85,7 @@ class QueuePair final : public transport::EventSink {
     void* element = nullptr;
     EventAccount* account = nullptr;
   };
-  // Events go to each listener.
+  // Events go to each listener. Throws bad_alloc.
   void Listen(const Listener& listener);
   void StopListening(const EventAccount* account);
   // An SRQ of the domain goes, and is not found there any more.
@@ -142,6 +142,7 @@ class QueuePair final : public transport::EventSink {
   Context& context() { return ContextOf(config_); }
 
   const Config config_;
+  const EventRoom room_;
   const uint32_t qpn_;
   const int lane_index_;
   Lane& lane_;
@@ -157,7 +158,11 @@ class QueuePair final : public transport::EventSink {
     uint16_t port = 0;
   };
   ChosenPort chosen_port_;
-  std::unique_ptr<std::vector<Listener>> listeners_;  // of an XRC target
+  struct Listening {
+    Listener listener;
+    EventRoom room;
+  };
+  std::unique_ptr<std::vector<Listening>> listeners_;  // of an XRC target
 };
 
 }  // namespace rxe_user

@@ -8,7 +8,9 @@
 namespace rxe_user {
 
 SharedReceiveQueue::SharedReceiveQueue(const Config& config)
-    : config_(config), memory_(Allocate(config.max_wr)) {
+    : config_(config),
+      room_(config.async, 1),
+      memory_(Allocate(config.max_wr)) {
   Use(config.max_wr);
   ++config_.pd->users;
   if (config_.xrc == nullptr) return;
@@ -64,10 +66,10 @@ bool SharedReceiveQueue::Pop(transport::ReceiveWqe* out) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (count_ == 0) return false;
   const Entry& entry = entries_[head_];
+  const transport::Sge* sges = sges_ + size_t{head_} * config_.max_sge;
+  if (!out->SetSges({sges, entry.num_sge})) return false;
   out->wr_id = entry.wr_id;
   out->pd = config_.pd->id;
-  const transport::Sge* sges = sges_ + size_t{head_} * config_.max_sge;
-  out->sges.assign(sges, sges + entry.num_sge);
   if (++head_ == max_wr_) head_ = 0;
   --count_;
   if (count_ < limit_) {

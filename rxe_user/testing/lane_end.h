@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,7 @@ class FakePort final : public Port {
   std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const transport::GroBatch> Receive(bool) override {
     calls += 'r';
+    if (no_memory) throw std::bad_alloc();
     virtual_now += receive_cost;
     more_ = says_more && !on_the_wire.empty();
     received_ = std::exchange(on_the_wire, {});
@@ -95,6 +97,7 @@ class FakePort final : public Port {
   transport::Time send_cost = 0;      // how long sending a burst takes
   transport::Time receive_cost = 0;   // how long asking for arrivals takes
   bool says_more = false;             // wherever something has come
+  bool no_memory = false;             // to receive with
   bool block_next = false;
   bool is_blocked = false;
 

@@ -3,7 +3,9 @@
 #ifndef TRANSPORT_BASE_WORK_H_
 #define TRANSPORT_BASE_WORK_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -79,6 +81,15 @@ struct ReceiveWqe {
   PdId pd = 0;  // the domain that its keys are checked against
   // Keeps its capacity: taking one receive after the other allocates once.
   std::vector<Sge> sges;
+  // False, and as it was, when there is no memory for a longer list.
+  bool SetSges(std::span<const Sge> from) {
+    try {
+      sges.assign(from.begin(), from.end());
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
 };
 
 // Where a responder takes receives from: the queue pair's own receive queue or
@@ -86,7 +97,8 @@ struct ReceiveWqe {
 class ReceiveSource {
  public:
   virtual ~ReceiveSource() = default;
-  // Takes the oldest receive, or returns false when there is none.
+  // Takes the oldest receive, or returns false when there is none, or no memory
+  // for its list: the sender may come again.
   virtual bool Pop(ReceiveWqe* out) = 0;
 };
 
@@ -128,6 +140,7 @@ enum class QpEvent : uint8_t {
   kPathMigrationError = 7,
   kLastWqeReached = 16,  // IBV_EVENT_QP_LAST_WQE_REACHED: SRQ, QP in error
 };
+inline constexpr size_t kQpEvents = 8;  // kinds
 
 class EventSink {
  public:

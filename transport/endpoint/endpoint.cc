@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "transport/endpoint/endpoint_link.h"
 #include "transport/endpoint/multicast_groups.h"
 #include "transport/endpoint/packet_arena.h"
@@ -65,7 +67,10 @@ struct Endpoint::Impl {
 
   absl::flat_hash_map<uint32_t, EndpointQp*> queue_pairs;
   EndpointQp* found_last = nullptr;  // in there; packets come in batches
-  absl::flat_hash_map<wire::IpAddress, std::unique_ptr<SharedPath>> paths;
+  // Not Abseil's, which are broken after an allocation that has thrown.
+  std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,
+                     absl::Hash<wire::IpAddress>>
+      paths;
   TransmitScheduler scheduler;
   TimerHeap timers;
   // Those whose timers OnTimer is running; null where one has gone.
@@ -461,13 +466,14 @@ void Endpoint::LeavePath(Path* path) {
 }
 
 SharedPath* Endpoint::Impl::Join(const wire::IpAddress& destination) {
-  std::unique_ptr<SharedPath>& path = paths[destination];
-  if (path == nullptr) {
-    path = std::make_unique<SharedPath>();
+  auto known = paths.find(destination);
+  if (known == paths.end()) {
+    auto path = std::make_unique<SharedPath>();
     path->destination = destination;
+    known = paths.emplace(destination, std::move(path)).first;
   }
-  path->Join();
-  return path.get();  // the map may move its entries
+  known->second->Join();
+  return known->second.get();
 }
 
 void Endpoint::Impl::Leave(SharedPath* path) {

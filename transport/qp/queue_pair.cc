@@ -75,6 +75,9 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
   const Posting posting = PostingSend(config().type, state());
   if (posting == Posting::kRefused) return EINVAL;
   if (const int error = CheckRequest(request)) return error;
+  if (has_particulars()) {
+    if (const int error = PrepareParticulars(request)) return error;
+  }
   if (const int error = core_.send_queue.Push(request)) return error;
   if (posting == Posting::kFlushed) {
     FlushSends(now);

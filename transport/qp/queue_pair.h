@@ -110,10 +110,12 @@ class QueuePair : public EndpointQp {
   virtual void ReportService(QpReport* report) const = 0;
 
   // Services whose requests have more than the send queue keeps: what else is
-  // wrong with one (0 or EINVAL), and that it has just been queued.
+  // wrong with one (0 or EINVAL); that it is about to be queued, for what takes
+  // memory (0 or ENOMEM); and that it has just been.
   virtual int CheckParticulars(const SendRequest& /*request*/) const {
     return 0;
   }
+  virtual int PrepareParticulars(const SendRequest& /*request*/) { return 0; }
   virtual void TakeParticulars(const SendRequest& /*request*/) {}
   // A work request has been queued, in RTS or SQD.
   virtual void OnPosted(Time now) = 0;

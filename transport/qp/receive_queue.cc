@@ -38,10 +38,10 @@ int ReceiveQueue::Post(const ReceiveRequest& request) {
 bool ReceiveQueue::Pop(ReceiveWqe* out) {
   if (size_ == 0) return false;
   const Entry& entry = entries_[head_];
+  const Sge* sges = sges_ + size_t{head_} * max_sge_;
+  if (!out->SetSges({sges, entry.num_sge})) return false;
   out->wr_id = entry.wr_id;
   out->pd = pd_;
-  const Sge* sges = sges_ + size_t{head_} * max_sge_;
-  out->sges.assign(sges, sges + entry.num_sge);
   head_ = head_ + 1 == max_wr_ ? 0 : head_ + 1;
   --size_;
   return true;

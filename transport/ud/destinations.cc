@@ -1,6 +1,8 @@
 #include "transport/ud/destinations.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "absl/hash/hash.h"
 
@@ -13,12 +15,14 @@ size_t Destinations::Hash::operator()(const AddressVector& av) const {
 
 Destination* Destinations::Find(const AddressVector& av) {
   if (last_ != nullptr && last_->flow.av == av) return last_;
-  std::unique_ptr<Destination>& known = known_[av];
-  if (known == nullptr) {
-    known = std::make_unique<Destination>(av);
-    known->path = endpoint_.JoinPath(av.destination);
+  const auto known = known_.find(av);
+  if (known != known_.end()) return last_ = known->second.get();
+  try {
+    auto made = std::make_unique<Destination>(endpoint_, av);
+    return last_ = known_.emplace(av, std::move(made)).first->second.get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
   }
-  return last_ = known.get();
 }
 
 void Destinations::Tidy(
@@ -29,10 +33,7 @@ void Destinations::Tidy(
   last_ = nullptr;
   for (auto it = known_.begin(); it != known_.end();) {
     const auto next = std::next(it);
-    if (!it->second->in_use) {
-      endpoint_.LeavePath(it->second->path);
-      known_.erase(it);
-    }
+    if (!it->second->in_use) known_.erase(it);
     it = next;
   }
   // So that it pays to look at all of them again.
@@ -40,7 +41,6 @@ void Destinations::Tidy(
 }
 
 void Destinations::Clear() {
-  for (auto& [av, known] : known_) endpoint_.LeavePath(known->path);
   known_.clear();
   last_ = nullptr;
   limit_ = kKept;

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "transport/base/flow.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/endpoint.h"
@@ -17,9 +17,14 @@ namespace transport {
 
 // It stays where it is, and on its path, as long as it is known.
 struct Destination {
-  explicit Destination(const AddressVector& av) : flow(av) {}
+  Destination(Endpoint& endpoint, const AddressVector& av)
+      : flow(av), endpoint(endpoint), path(endpoint.JoinPath(av.destination)) {}
+  ~Destination() { endpoint.LeavePath(path); }
+  Destination(const Destination&) = delete;
+  Destination& operator=(const Destination&) = delete;
   const Flow flow;
-  Path* path = nullptr;
+  Endpoint& endpoint;
+  Path* const path;
   bool in_use = false;  // while Destinations tidies up
 };
 
@@ -33,7 +38,7 @@ class Destinations {
   explicit Destinations(Endpoint& endpoint) : endpoint_(endpoint) {}
   ~Destinations() { Clear(); }
 
-  // The one that `av` names; made if it is not known.
+  // The one that `av` names; made if it is not known. Null: no memory.
   Destination* Find(const AddressVector& av);
   // More are known than are worth keeping: those for which `for_each_in_use`
   // does not call its argument are forgotten.
@@ -51,7 +56,8 @@ class Destinations {
   };
 
   Endpoint& endpoint_;
-  absl::flat_hash_map<AddressVector, std::unique_ptr<Destination>, Hash> known_;
+  // Not Abseil's, which are broken after an allocation that has thrown.
+  std::unordered_map<AddressVector, std::unique_ptr<Destination>, Hash> known_;
   Destination* last_ = nullptr;  // that Find has returned
   size_t limit_ = kKept;
 };

@@ -63,19 +63,23 @@ int UdQueuePair::CheckParticulars(const SendRequest& request) const {
   return addressed && (request.flags & kSendIpChecksum) == 0 ? 0 : EINVAL;
 }
 
-void UdQueuePair::TakeParticulars(const SendRequest& request) {
-  const SendQueue& queue = core().send_queue;
+int UdQueuePair::PrepareParticulars(const SendRequest& request) {
   if (destinations_.full()) {
-    destinations_.Tidy([this, &queue](const auto& in_use) {
-      for (uint64_t i = queue.head(); i + 1 < queue.tail(); ++i) {
+    destinations_.Tidy([this](const auto& in_use) {
+      const SendQueue& queue = core().send_queue;
+      for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
         in_use(AddressOf(i).to);
       }
       if (current_ != nullptr) in_use(current_);
     });
   }
-  AddressOf(queue.tail() - 1) = {.to = destinations_.Find(*request.ah),
-                                 .qpn = request.remote_qpn,
-                                 .qkey = request.remote_qkey};
+  next_to_ = destinations_.Find(*request.ah);
+  return next_to_ != nullptr ? 0 : ENOMEM;
+}
+
+void UdQueuePair::TakeParticulars(const SendRequest& request) {
+  AddressOf(core().send_queue.tail() - 1) = {
+      .to = next_to_, .qpn = request.remote_qpn, .qkey = request.remote_qkey};
 }
 
 void UdQueuePair::Direct() {

@@ -54,6 +54,7 @@ class UdQueuePair final : public QueuePair {
   void OnReset() override;
   void ReportService(QpReport* report) const override;
   int CheckParticulars(const SendRequest& request) const override;
+  int PrepareParticulars(const SendRequest& request) override;
   void TakeParticulars(const SendRequest& request) override;
   void OnPosted(Time) override {}
   bool OnRequest(const Received& received, Time now) override;
@@ -87,6 +88,7 @@ class UdQueuePair final : public QueuePair {
   const std::unique_ptr<Address[]> addresses_;
   Destinations destinations_;
   Destination* current_ = nullptr;  // of the packets that go next
+  Destination* next_to_ = nullptr;  // of the request that is about to be queued
 };
 
 }  // namespace transport

@@ -194,15 +194,16 @@ VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
               completion_events);
   WaitForAcks(&cq->mutex, &cq->cond, &cq->async_events_completed, async_events);
   Handles<Cq>().Remove(cq->handle);
-  if (Channel* channel = Find(cq->channel)) {
-    std::lock_guard<std::mutex> lock(channel->mutex);
-    --channel->refcnt;
-  }
+  Channel* const channel = Find(cq->channel);
   pthread_cond_destroy(&cq->cond);
   pthread_mutex_destroy(&cq->mutex);
   rxe_user::ProtectionDomain* const domain = cq->domain;
   Context* context = cq->owner;
   delete cq;
+  if (channel != nullptr) {
+    std::lock_guard<std::mutex> lock(channel->mutex);
+    --channel->refcnt;
+  }
   if (domain != nullptr) --domain->users;
   Release(context);
   return 0;
