@@ -97,6 +97,17 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (window_ < bytes) Pause(bytes, now);
 }
 
+void Path::OnAnswered(uint64_t bytes, Time now) {
+  last_answer_ = now;
+  rate_bytes_ += bytes;
+  if (now - rate_since_ >= kLeastRateInterval) MeasureRate(now);
+  if (window_ < kGreatestUnreliableWindow) {
+    Grow(bytes, now);
+    window_ = std::min(window_, kGreatestUnreliableWindow);
+  }
+  if (window_ < bytes) Pause(bytes, now);
+}
+
 void Path::Grow(uint64_t bytes, Time now) {
   if (now < recovery_until_) return;
   // A window that was not used has not been tried: it does not grow.
