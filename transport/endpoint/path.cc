@@ -97,13 +97,13 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (window_ < bytes) Pause(bytes, now);
 }
 
-void Path::OnAnswered(uint64_t bytes, Time now) {
+void Path::OnAnswered(uint64_t bytes, uint64_t greatest, Time now) {
   last_answer_ = now;
   rate_bytes_ += bytes;
   if (now - rate_since_ >= kLeastRateInterval) MeasureRate(now);
-  if (window_ < kGreatestUnreliableWindow) {
+  if (window_ < greatest) {
     Grow(bytes, now);
-    window_ = std::min(window_, kGreatestUnreliableWindow);
+    window_ = std::min(window_, greatest);
   }
   if (window_ < bytes) Pause(bytes, now);
 }

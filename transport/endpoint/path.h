@@ -36,8 +36,6 @@ class Path {
   // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
   // beyond 1 MiB there are only losses to be had from buffers of 416 KiB.
   static constexpr uint64_t kGreatestWindow = 1024 * 1024;
-  // For what peers say that it has come, but nobody sends again.
-  static constexpr uint64_t kGreatestUnreliableWindow = kInitialWindow;
   // On a path where nobody has answered yet, queue pairs send their first
   // packets until so much is in flight: one of 4 KiB for each of 90.
   static constexpr uint64_t kMostWithUnanswered = 3 * kInitialWindow;
@@ -133,8 +131,8 @@ class Path {
   void OnAnswer(uint64_t bytes);
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
   // The same for what nobody sends again (UC): the window grows up to
-  // kInitialWindow, which receive buffers hold.
-  void OnAnswered(uint64_t bytes, Time now);
+  // `greatest`, which the receive buffer holds, and not until there is a loss.
+  void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
   void OnRttSample(Time rtt, Time now);
   // There was progress after so many probes, which gives no sample: nobody
   // knows what was answered. Until there is one, timeouts stay as long as they

@@ -168,7 +168,7 @@ std::string WireRules::OnUnreliable(State& state,
 std::string WireRules::OnUnreliableResponse(State& state,
                                             const wire::PacketView& packet) {
   if (packet.transport() != wire::Transport::kUc) return "not an opcode of UC";
-  if (packet.aeth().syndrome != wire::MakeAckSyndrome(wire::kCreditNone)) {
+  if (wire::AethKindOf(packet.aeth().syndrome) != wire::AethKind::kAck) {
     return "a syndrome other than an ACK's";
   }
   return state.asked.erase(packet.bth().psn) == 1 ? ""

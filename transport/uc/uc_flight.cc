@@ -1,8 +1,10 @@
 #include "transport/uc/uc_flight.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
+#include "wire/aeth.h"
 #include "wire/psn.h"
 
 namespace transport {
@@ -14,7 +16,25 @@ constexpr uint64_t kMostUnasked = 64 * 1024;
 // More than a peer can have missed between two answers.
 constexpr uint32_t kMostMissed = 1 << 16;
 
+// What the window may grow to beside a receive buffer of 2^`code` KiB: packets
+// take up to 2.4 times there what they count for in it (Path).
+uint64_t LimitOf(uint8_t code) {
+  if (code == wire::kCreditNone) return Path::kInitialWindow;
+  return std::clamp((uint64_t{1024} << code) * 2 / 5, Path::kInitialWindow,
+                    Path::kGreatestWindow);
+}
+
 }  // namespace
+
+wire::Aeth UcFlight::Answer(uint64_t receive_buffer, uint32_t missed) {
+  const uint64_t kib = receive_buffer / 1024;
+  const int code =
+      std::min<int>(static_cast<int>(std::bit_width(kib)), wire::kCreditNone) -
+      1;
+  return {.syndrome = wire::MakeAckSyndrome(
+              kib == 0 ? wire::kCreditNone : static_cast<uint8_t>(code)),
+          .msn = missed & wire::kPsnMask};
+}
 
 uint64_t UcFlight::AskEvery(const Path& path) {
   return std::min(path.window() / 4, kMostUnasked);
@@ -23,7 +43,10 @@ uint64_t UcFlight::AskEvery(const Path& path) {
 uint64_t UcFlight::PacketsAllowed(const Path& path, uint64_t cost) const {
   if (!answers_) return std::numeric_limits<uint64_t>::max();
   if (timeouts_ > 0) return bytes_ == 0 && path.MaySend(cost) ? 1 : 0;
-  return path.MaySendPackets(cost);
+  if (!open()) return 0;
+  const uint64_t own =
+      bytes_ < limit_ ? (limit_ - bytes_ + cost - 1) / cost : 1;
+  return std::min(path.MaySendPackets(cost), own);
 }
 
 uint64_t UcFlight::PacketsToAsk(const Path& path, uint64_t cost,
@@ -70,10 +93,14 @@ void UcFlight::Forget(size_t count) {
   asked_ -= count;
 }
 
-bool UcFlight::OnAnswer(Path* path, uint32_t psn, uint32_t missed,
+bool UcFlight::OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth,
                         uint64_t cost, Time now) {
   const size_t index = Find(psn);
-  if (index == asked_) return false;
+  if (index == asked_ ||
+      wire::AethKindOf(aeth.syndrome) != wire::AethKind::kAck) {
+    return false;
+  }
+  limit_ = LimitOf(wire::AethValueOf(aeth.syndrome));
   uint64_t bytes = 0;
   for (size_t i = 0; i <= index; ++i) bytes += at(i).bytes;
   const Time sent = at(index).sent;
@@ -83,9 +110,9 @@ bool UcFlight::OnAnswer(Path* path, uint32_t psn, uint32_t missed,
   timeouts_ = 0;
   bytes_ -= bytes;
   path->OnGone(bytes);
-  path->OnAnswered(bytes, now);
-  const uint32_t lost = (missed - missed_) & wire::kPsnMask;
-  missed_ = missed;
+  path->OnAnswered(bytes, limit_, now);
+  const uint32_t lost = (aeth.msn - missed_) & wire::kPsnMask;
+  missed_ = aeth.msn;
   if (answers_ && lost != 0 && lost <= kMostMissed) {
     path->OnLost(lost * cost);
     path->OnLoss(now);

@@ -14,6 +14,7 @@
 
 #include "transport/base/types.h"
 #include "transport/endpoint/path.h"
+#include "wire/headers.h"
 
 namespace transport {
 
@@ -27,11 +28,17 @@ class UcFlight {
   // A peer that never answers is asked so many times in this interval.
   static constexpr Time kAskInterval = 100 * kMillisecond;
 
+  // The AETH of an answer: its credit count is not one of messages, but of two
+  // to its power KiB, which are in the receive buffer.
+  static wire::Aeth Answer(uint64_t receive_buffer, uint32_t missed);
+
   // --- Getters.
   // The peer answers: the path's window says what may be sent.
   bool closed_loop() const { return answers_; }
   // In a closed loop: more may be sent without an answer, window permitting.
-  bool open() const { return timeouts_ == 0 || bytes_ == 0; }
+  bool open() const {
+    return bytes_ == 0 || (timeouts_ == 0 && bytes_ < limit_);
+  }
   // How many packets of `cost` bytes may be sent, one behind the other; in an
   // open loop whatever the path's pace leaves to.
   uint64_t PacketsAllowed(const Path& path, uint64_t cost) const;
@@ -50,9 +57,9 @@ class UcFlight {
   // --- Inputs. Costs are bytes with Path::kPacketOverhead for every packet.
   void OnSent(Path* path, uint64_t cost, Time now);
   void OnAsked(uint32_t psn, Time now);  // by the last packet of OnSent
-  // The peer has received `psn`, and missed `missed` packets since it began (24
-  // bits), each of which cost up to `cost`. False if it was not asked.
-  bool OnAnswer(Path* path, uint32_t psn, uint32_t missed, uint64_t cost,
+  // The peer has received `psn`, and missed as many packets since it began as
+  // MSN says, each of which cost up to `cost`. False if it was not asked.
+  bool OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth, uint64_t cost,
                 Time now);
   void OnTimer(Path* path, Time now);
   // Nothing is in flight any more, and whatever may be answered late does not
@@ -84,8 +91,9 @@ class UcFlight {
   uint64_t bytes_ = 0;    // in flight
   uint64_t unasked_ = 0;  // sent since the last one that asked
   Time since_ = 0;        // the last answer, or since when any are in flight
-  uint32_t missed_ = 0;   // as the peer has last said
-  int timeouts_ = 0;      // in a row
+  uint64_t limit_ = Path::kInitialWindow;  // of bytes_: the peer's socket
+  uint32_t missed_ = 0;                    // as the peer has last said
+  int timeouts_ = 0;                       // in a row
   bool answers_ = false;
   bool asks_next_ = false;  // what was before is gone unasked
 };

@@ -381,6 +381,33 @@ TEST_F(UcLoopTest, WhoLeavesGivesBackWhatIsInFlight) {
   EXPECT_EQ(path->in_flight(), 0u);
 }
 
+// The window grows beyond its initial value where the receiver's socket is
+// known to hold more, and no further.
+TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
+  const struct {
+    uint64_t buffer;
+    uint8_t syndrome;
+    uint64_t window;
+  } kCases[] = {{1023, 0x1f, Path::kInitialWindow},
+                {425'984, 0x08, Path::kInitialWindow},
+                {1 << 20, 0x0a, (1 << 20) * 2 / 5},
+                {2 * 8 << 20, 0x0e, Path::kGreatestWindow}};
+  for (const auto& [buffer, syndrome, window] : kCases) {
+    EXPECT_EQ(UcFlight::Answer(buffer, 0).syndrome, syndrome);
+  }
+  b.endpoint.NoteReceiveBuffer(16 << 20);
+  b.endpoint.NoteReceiveBuffer(0);
+  b.endpoint.NoteReceiveBuffer(1 << 20);
+  b.endpoint.NoteReceiveBuffer(2 << 20);
+  CloseLoop();
+  for (int i = 0; i < 200; ++i) {
+    WritePackets(a.qp->path()->window() / kCost);
+    Deliver(Bursts());
+    Answer(kMillisecond);
+  }
+  EXPECT_EQ(a.qp->path()->window(), (1u << 20) * 2 / 5);
+}
+
 // Both ends send: neither answers nor requests wait for the other for ever.
 TEST_F(UcLoopTest, AnswersFindRoomBesideRequests) {
   CloseLoop();

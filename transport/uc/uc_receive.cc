@@ -1,7 +1,6 @@
 // The responder of an unreliable connection (IBA vol. 1, 9.8.2, 9.8.3): what it
 // cannot take it drops without a word.
 #include "transport/uc/uc_queue_pair.h"
-#include "wire/aeth.h"
 #include "wire/headers.h"
 #include "wire/psn.h"
 
@@ -22,9 +21,7 @@ bool UcQueuePair::IsExpected(const wire::PacketView& packet) const {
 // Not of UC as the specification has it: see UcFlight.
 bool UcQueuePair::OnResponse(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
-  const wire::Aeth aeth = packet.aeth();
-  if (wire::AethKindOf(aeth.syndrome) == wire::AethKind::kAck &&
-      flight_.OnAnswer(core().path, packet.bth().psn, aeth.msn,
+  if (flight_.OnAnswer(core().path, packet.bth().psn, packet.aeth(),
                        core().attributes.path_mtu + Path::kPacketOverhead,
                        now)) {
     return true;
@@ -42,8 +39,7 @@ bool UcQueuePair::TransmitAnswer(Burst* burst) {
       wire::MakeOpcode(core().transport, wire::Operation::kAcknowledge);
   headers.bth.dest_qpn = core().attributes.dest_qpn;
   headers.bth.psn = asked_psn_;
-  headers.aeth = {.syndrome = wire::MakeAckSyndrome(wire::kCreditNone),
-                  .msn = missed_ & wire::kPsnMask};
+  headers.aeth = UcFlight::Answer(endpoint().receive_buffer(), missed_);
   wire::EmitHeaders(headers, out);
   burst->Commit();
   answer_due_ = answer_first_ = false;
