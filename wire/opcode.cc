@@ -72,8 +72,10 @@ constexpr bool Supports(Transport transport, Operation operation) {
       return true;
     case Transport::kUc:
       // SEND with invalidate is not in the specification for UC, but in the
-      // verbs manual: known by analogy, so that a device may choose it.
+      // verbs manual: known by analogy, so that a device may choose it. What
+      // answers those who ask (kUcAsks) is ours, by analogy, too.
       return operation <= Operation::kWriteOnlyImm ||
+             operation == Operation::kAcknowledge ||
              operation == Operation::kSendLastInvalidate ||
              operation == Operation::kSendOnlyInvalidate;
     case Transport::kUd:

@@ -50,6 +50,12 @@ enum class Operation : uint8_t {
   kAtomicWrite = 0x1d,
 };
 
+// AckReq, and the last of the seven reserved bits beside it, which are sent as
+// 0 and ignored by others (9.2): a packet of UC asks by both. AckReq alone is
+// what rxe of older kernels sends with each message, to no end.
+inline constexpr uint8_t kAckReqBit = 0x80;
+inline constexpr uint8_t kUcAsks = kAckReqBit | 0x01;
+
 // The one congestion notification opcode: transport kCnp, operation 1.
 inline constexpr uint8_t kOpcodeCnp = 0x81;
 
@@ -83,6 +89,7 @@ enum ExtendedHeader : uint16_t {
 // Sizes in bytes.
 inline constexpr size_t kBthSize = 12;
 inline constexpr size_t kBthDestQpnOffset = 5;
+inline constexpr size_t kBthAckReqOffset = 8;
 inline constexpr size_t kBthPsnOffset = 9;  // the PSN is what ends a BTH
 inline constexpr size_t kIcrcSize = 4;
 inline constexpr size_t kXrcEthSize = 4;

@@ -32,7 +32,7 @@ TEST(OpcodeTest, KnowsExactlyTheOpcodesOfRoceV2) {
   for (int operation = 0; operation <= 0x0b; ++operation) {
     expected.insert(0x20 | operation);
   }
-  expected.insert({0x36, 0x37});
+  expected.insert({0x31, 0x36, 0x37});
 
   for (int opcode = 0; opcode < 256; ++opcode) {
     const OpcodeInfo& info = GetOpcodeInfo(static_cast<uint8_t>(opcode));

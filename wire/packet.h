@@ -100,6 +100,11 @@ class PacketView {
   Operation operation() const { return OperationOf(bth_.opcode); }
   const OpcodeInfo& info() const { return *info_; }
 
+  // Whether a packet of UC asks for an answer, as ours do.
+  bool asks_of_uc() const {
+    return (data_[kBthAckReqOffset] & kUcAsks) == kUcAsks;
+  }
+
   // The extended headers, decoded when called. Each may be called only if
   // info().Has() it.
   Deth deth() const {

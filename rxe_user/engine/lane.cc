@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rxe_user/engine/lane_impl.h"
+#include "rxe_user/ports/udp_socket.h"
 
 namespace rxe_user {
 namespace {
@@ -48,6 +49,7 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
   busy_poll_.SetUserLimit(spin);
   open_.store(port_.get(), std::memory_order_release);
   for (const int fd : port_->ReceiveDescriptors()) {
+    endpoint_.NoteReceiveBuffer(ReceiveBufferOf(fd));
     helper_->AddSocket(fd, false);
   }
   // Threads that already wait in WaitReadable wait for their descriptor alone,
@@ -71,6 +73,7 @@ TimeScale LaneImpl::MeasureScale() {
 void LaneImpl::SocketAdded(int fd) {
   const Guard guard(*this);
   if (port() == nullptr) return;
+  endpoint_.NoteReceiveBuffer(ReceiveBufferOf(fd));
   // Threads that wait already do so on the sockets there were.
   const bool arm = armed_ || mode_.waiters() != 0;
   if (!helper_->AddSocket(fd, arm)) NoteArming(false);

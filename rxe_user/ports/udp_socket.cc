@@ -158,6 +158,15 @@ absl::Status PrepareReceiver(int fd, bool v6) {
   return absl::OkStatus();
 }
 
+uint64_t ReceiveBufferOf(int fd) {
+  int bytes = 0;
+  socklen_t size = sizeof(bytes);
+  return ::getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &size) == 0 &&
+                 bytes > 0
+             ? static_cast<uint64_t>(bytes)
+             : 0;
+}
+
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   const bool v6 = !local.address.is_v4();
   const int fd = ::socket(v6 ? AF_INET6 : AF_INET,

@@ -36,6 +36,10 @@ wire::IpAddress FromSocketAddress(const SocketAddress& address);
 // of zero over IPv6, as large a buffer as is allowed.
 absl::Status PrepareReceiver(int fd, bool v6);
 
+// The size of its receive buffer as the kernel counts it; 0 if that is not
+// known.
+uint64_t ReceiveBufferOf(int fd);
+
 // A socket that only sends, from a free port in 0xC000..0xFFFF of `local`, and
 // to multicast groups on the interface of that address:
 // unconnected, fragmentation forbidden (so the IP ID is known, facts of

@@ -64,6 +64,16 @@ class Endpoint {
   // About how many queue pairs have something ready, one at least if any has.
   size_t Transmitters() const;
 
+  // The least of the sockets' receive buffers, in bytes as the kernel counts
+  // them (socket(7), SO_RCVBUF); 0: not known.
+  uint64_t receive_buffer() const { return receive_buffer_; }
+  void NoteReceiveBuffer(uint64_t bytes) {  // of a socket; 0: not known
+    if (bytes == 0) return;
+    if (receive_buffer_ == 0 || bytes < receive_buffer_) {
+      receive_buffer_ = bytes;
+    }
+  }
+
   const EndpointCounters& counters() const { return counters_; }
   // Of queue pairs that are gone.
   const QpCounterTotals& retired() const { return retired_; }
@@ -117,6 +127,7 @@ class Endpoint {
   EndpointCounters counters_;
   QpCounterTotals retired_;
   PacketObserver* observer_ = nullptr;
+  uint64_t receive_buffer_ = 0;
   std::unique_ptr<Impl> impl_;
 };
 

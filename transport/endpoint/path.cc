@@ -97,6 +97,17 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (window_ < bytes) Pause(bytes, now);
 }
 
+void Path::OnAnswered(uint64_t bytes, uint64_t greatest, Time now) {
+  last_answer_ = now;
+  rate_bytes_ += bytes;
+  if (now - rate_since_ >= kLeastRateInterval) MeasureRate(now);
+  if (window_ < greatest) {
+    Grow(bytes, now);
+    window_ = std::min(window_, greatest);
+  }
+  if (window_ < bytes) Pause(bytes, now);
+}
+
 void Path::Grow(uint64_t bytes, Time now) {
   if (now < recovery_until_) return;
   // A window that was not used has not been tried: it does not grow.

@@ -130,6 +130,9 @@ class Path {
   // It is answered: what it has in flight counts in the window.
   void OnAnswer(uint64_t bytes);
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
+  // The same for what nobody sends again (UC): the window grows up to
+  // `greatest`, which the receive buffer holds, and not until there is a loss.
+  void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
   void OnRttSample(Time rtt, Time now);
   // There was progress after so many probes, which gives no sample: nobody
   // knows what was answered. Until there is one, timeouts stay as long as they

@@ -12,6 +12,7 @@
 #include "transport/base/local_buffer.h"
 #include "transport/qp/qp_core.h"
 #include "wire/headers.h"
+#include "wire/opcode.h"
 
 namespace transport {
 
@@ -54,17 +55,17 @@ class Packetizer {
   MemoryStatus Fill(uint32_t packets, bool carry_icrc);
   // Packets written when Fill failed.
   uint32_t filled() const { return filled_; }
-  void SetAckReq() {
-    out_[kAckReqByte] |= kAckReqBit;
-    icrc_.reset();
-  }
+  void SetAckReq() { Mark(wire::kAckReqBit); }
+  void SetUcAsks() { Mark(wire::kUcAsks); }
   void Commit() { burst_->Commit(icrc_); }
 
  private:
   static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
-  static constexpr size_t kAckReqByte = 8;  // of BTH
-  static constexpr uint8_t kAckReqBit = 0x80;
 
+  void Mark(uint8_t bits) {
+    out_[wire::kBthAckReqOffset] |= bits;
+    icrc_.reset();
+  }
   void EmitHeaders();
   // `icrc`: null, or continued over what was copied.
   MemoryStatus CopyPayload(uint64_t offset, uint8_t* to, uint32_t* icrc);

@@ -66,7 +66,10 @@ Node& Network::AddNode() {
 
 void Network::SetAllLinks(const LinkProfile& profile) {
   all_links_.profile = profile;
-  for (auto& [nodes, link] : links_) link.profile = profile;
+  for (auto& [nodes, link] : links_) {
+    link.profile = profile;
+    link.losing = 0;
+  }
 }
 
 void Network::WritePcap(const std::string& file) {

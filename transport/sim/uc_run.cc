@@ -9,6 +9,7 @@ namespace sim {
 
 using transport::Completion;
 using transport::kMicrosecond;
+using transport::kMillisecond;
 using transport::SendOpcode;
 
 namespace {
@@ -121,7 +122,31 @@ void UcRun::Watch(const End& end, uint32_t first_psn) {
                            .reliable = false});
 }
 
+void UcRun::MakeSilent(End& end) {
+  const uint32_t kind = random_.Below(4);
+  if (kind == 0) {  // always
+    end.silent_until = transport::kNever;
+  } else if (kind == 1) {
+    end.silent_from = random_.Below(2'000) * kMicrosecond;
+    end.silent_until =
+        end.silent_from + random_.Pick<Time>({1, 20, 1'000}) * kMillisecond;
+  }
+}
+
+void UcRun::FilterAnswers() {
+  pair_.net.filter = [this](const Node& from, const wire::PacketView& packet) {
+    if (!packet.info().is_response) return true;
+    const End& end = from.index() == a_.side->node->index() ? a_ : b_;
+    const bool silent =
+        pair_.now() >= end.silent_from && pair_.now() < end.silent_until;
+    answers_ += !silent;
+    return !silent;
+  };
+}
+
 bool UcRun::Execute() {
+  for (End* end : {&a_, &b_}) MakeSilent(*end);
+  if (a_.silent_until != 0 || b_.silent_until != 0) FilterAnswers();
   pair_.Connect();
   Watch(a_, a_.side->attributes.sq_psn);
   Watch(b_, b_.side->attributes.sq_psn);
@@ -387,6 +412,7 @@ void UcRun::CheckArrived(const End& end, size_t first) {
 void UcRun::AddTo(UcStatistics* sum) const {
   sum->packets += pair_.net.packets();
   sum->undetected += pair_.net.undetected();
+  sum->answers += answers_;
   sum->complete += complete_ && pair_.net.refused() == 0;
   for (const End* end : {&a_, &b_}) {
     sum->sent += end->posted;

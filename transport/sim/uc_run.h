@@ -5,7 +5,9 @@
 // has no receive for them. Whatever happens: sends succeed in order; what is
 // received was sent, whole, in the order of sending and at most once; a WRITE
 // has written the beginning of its message and nothing else; queue pairs stay
-// in RTS. Then the network is mended, and every further message arrives.
+// in RTS. Then the network is mended, and every further message arrives. Some
+// ends never answer those who ask, as other devices, some fall silent for a
+// while, and some lose answers.
 #ifndef TRANSPORT_SIM_UC_RUN_H_
 #define TRANSPORT_SIM_UC_RUN_H_
 
@@ -25,6 +27,7 @@ struct UcStatistics {
   uint64_t consuming = 0;   // of those, the ones that take a receive
   uint64_t received = 0;    // and arrived
   uint64_t undetected = 0;  // damaged packets that passed the ICRC
+  uint64_t answers = 0;     // that got out, counted where some may not
   int complete = 0;         // runs in which everything had to arrive
 };
 
@@ -64,8 +67,11 @@ class UcRun {
     End* const peer;
     std::vector<Message> messages;  // to the peer
     size_t posted = 0;
-    size_t completed = 0;        // of those signaled, or passed over
-    bool plenty = true;          // always has a receive
+    size_t completed = 0;  // of those signaled, or passed over
+    bool plenty = true;    // always has a receive
+    // Answers do not get out between these.
+    Time silent_from = 0;
+    Time silent_until = 0;
     size_t receives_posted = 0;  // receive i has slot i
     // Of each receive that has completed, the message of the peer's.
     std::vector<size_t> received;
@@ -75,6 +81,8 @@ class UcRun {
   PairOptions Options() const;
   void MakeMessages(End& end);
   void Watch(const End& end, uint32_t first_psn);
+  void MakeSilent(End& end);
+  void FilterAnswers();
   uint64_t Slot(size_t receive) const { return receive * slot_bytes_; }
 
   // The application: takes completions, posts what it may, comes again.
@@ -105,6 +113,7 @@ class UcRun {
   size_t first_messages_ = 0;  // through the bad network
   bool complete_ = false;      // nothing is lost, so everything arrives
   size_t may_come_ = 0;        // messages before this are not under way
+  uint64_t answers_ = 0;
   Pair pair_;
   End a_;
   End b_;

@@ -17,10 +17,11 @@ constexpr int kSeedsPerBlock = 25;
 void Print(const UcStatistics& sum) {
   std::printf(
       "%.2f M packets, %d messages; of %d that take a receive, %d arrived; %d "
-      "runs without loss, %d packets damaged but accepted\n",
+      "runs without loss, %d packets damaged but accepted, %d answers\n",
       static_cast<double>(sum.packets) / 1e6, static_cast<int>(sum.sent),
       static_cast<int>(sum.consuming), static_cast<int>(sum.received),
-      sum.complete, static_cast<int>(sum.undetected));
+      sum.complete, static_cast<int>(sum.undetected),
+      static_cast<int>(sum.answers));
 }
 
 class UcSeeds : public ::testing::TestWithParam<int> {};
@@ -35,6 +36,7 @@ TEST_P(UcSeeds, WholeInOrderOrNotAtAll) {
   // The network is as it should be: some messages come, some do not.
   EXPECT_GT(sum.received, 0u);
   EXPECT_LT(sum.received, sum.consuming);
+  EXPECT_GT(sum.answers, 0u);
 }
 INSTANTIATE_TEST_SUITE_P(Block, UcSeeds, ::testing::Range(0, kBlocks));
 

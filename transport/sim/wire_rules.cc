@@ -138,7 +138,10 @@ std::string WireRules::OnUnreliable(State& state,
   const wire::Bth& bth = packet.bth();
   const wire::OpcodeInfo& info = packet.info();
   if (packet.transport() != wire::Transport::kUc) return "not an opcode of UC";
-  if (bth.ack_req) return "AckReq on an unreliable connection";
+  if (bth.ack_req && !packet.asks_of_uc()) {
+    return "AckReq on an unreliable connection";
+  }
+  if (bth.ack_req) state.asked.insert(bth.psn);
   if (bth.psn != state.next_psn) return "a PSN that is not the next";
   state.next_psn = wire::PsnAdd(bth.psn, 1);
   State::Open kind = State::Open::kWrite;
@@ -161,10 +164,21 @@ std::string WireRules::OnUnreliable(State& state,
   return "";
 }
 
-std::string WireRules::OnResponse(const State& state,
+// The only one there is: it names a packet that asked, and each once.
+std::string WireRules::OnUnreliableResponse(State& state,
+                                            const wire::PacketView& packet) {
+  if (packet.transport() != wire::Transport::kUc) return "not an opcode of UC";
+  if (wire::AethKindOf(packet.aeth().syndrome) != wire::AethKind::kAck) {
+    return "a syndrome other than an ACK's";
+  }
+  return state.asked.erase(packet.bth().psn) == 1 ? ""
+                                                  : "an answer unasked for";
+}
+
+std::string WireRules::OnResponse(State& state,
                                   const wire::PacketView& packet) {
   const wire::Bth& bth = packet.bth();
-  if (!state.of.reliable) return "an answer on an unreliable connection";
+  if (!state.of.reliable) return OnUnreliableResponse(state, packet);
   if (bth.solicited || bth.ack_req) return "solicited or AckReq in a response";
   const bool nak =
       packet.operation() == wire::Operation::kAcknowledge &&

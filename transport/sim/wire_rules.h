@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -48,13 +49,16 @@ class WireRules {
     // UC: the kind of the message that has been begun and not ended.
     enum class Open : uint8_t { kNone, kSend, kWrite };
     Open open = Open::kNone;
+    std::set<uint32_t> asked;  // PSNs, and not answered
     // The last PSNs of READs and atomics whose last answer has not arrived.
     std::deque<uint32_t> unanswered;
   };
 
   std::string OnRequest(State& state, const wire::PacketView& packet);
   std::string OnUnreliable(State& state, const wire::PacketView& packet);
-  std::string OnResponse(const State& state, const wire::PacketView& packet);
+  std::string OnUnreliableResponse(State& state,
+                                   const wire::PacketView& packet);
+  std::string OnResponse(State& state, const wire::PacketView& packet);
 
   // By host and queue pair that the packets go to.
   std::map<std::pair<int, uint32_t>, State> by_responder_;

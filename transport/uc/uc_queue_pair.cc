@@ -10,6 +10,7 @@ UcQueuePair::~UcQueuePair() { EnterReset(); }
 void UcQueuePair::StartReceiving() {
   expected_psn_ = core().attributes.rq_psn;
   dropping_ = false;
+  missed_ = 0;
 }
 
 void UcQueuePair::StartSending(Time now) {
@@ -35,9 +36,15 @@ void UcQueuePair::ReportService(QpReport* report) const {
   report->expected_psn = expected_psn_;
 }
 
+void UcQueuePair::OnError() {
+  StopSending();
+  answer_due_ = false;
+}
+
 void UcQueuePair::OnReset() {
   StopSending();
-  dropping_ = false;
+  flight_ = {};
+  dropping_ = answer_due_ = answer_first_ = false;
 }
 
 }  // namespace transport

@@ -17,6 +17,7 @@
 
 #include "transport/qp/packetizer.h"
 #include "transport/qp/queue_pair.h"
+#include "transport/uc/uc_flight.h"
 #include "wire/packet.h"
 
 namespace transport {
@@ -41,15 +42,16 @@ class UcQueuePair final : public QueuePair {
   void Drain(Time now) override;
   void Resume(Time now) override;
   bool Drained() const override { return draining_ && position_ == 0; }
-  void OnError() override { StopSending(); }
+  void OnError() override;
   void OnReset() override;
   void ReportService(QpReport* report) const override;
   void OnPosted(Time now) override { RunLocalWork(now); }
   bool OnRequest(const Received& received, Time now) override;
-  // UC has no responses.
-  bool OnResponse(const Received&, Time) override { return false; }
+  bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
-  void OnServiceTimer(Time) override {}
+  void OnServiceTimer(Time now) override {
+    if (core().path != nullptr) flight_.OnTimer(core().path, now);
+  }
   Interests TakeServiceInterests(Time now) override;
   Interests TransmitService(Time now, const TransmitTurn& turn,
                             Burst* burst) override;
@@ -57,9 +59,16 @@ class UcQueuePair final : public QueuePair {
   // --- uc_send.cc
   void StopSending();
   bool HasPackets() const;
-  // Sends a packet, or a run of those in the middle of a message. False when
-  // the burst has no room, or nothing is left.
-  bool SendNext(Time now, Packetizer* packetizer);
+  enum class Sent : uint8_t {
+    kPackets,
+    kNothing,  // the burst has no room, or nothing is left
+    kWindowFull
+  };
+  // Whether it ends because the path's window is full.
+  bool TransmitRequests(Time now, const TransmitTurn& turn, Burst* burst);
+  // Sends a packet, or a run of those in the middle of a message.
+  Sent SendNext(Time now, const TransmitTurn& turn, const Burst& burst,
+                Packetizer* packetizer);
   // The oldest work request ends with `status`, and the send queue with it:
   // state SQE (IBA vol. 1, 10.3.1.7).
   void FailSend(WcStatus status, Time now);
@@ -68,6 +77,8 @@ class UcQueuePair final : public QueuePair {
 
   // --- uc_receive.cc
   void Drop();
+  // False if the burst has no room.
+  bool TransmitAnswer(Burst* burst);
 
   // --- Sending: the oldest work request, of which `position_` packets are
   // sent.
@@ -77,10 +88,16 @@ class UcQueuePair final : public QueuePair {
   bool running_local_work_ = false;
   uint32_t next_psn_ = 0;
   uint32_t position_ = 0;
+  UcFlight flight_;
 
   // --- Receiving.
   uint32_t expected_psn_ = 0;
   bool dropping_ = false;  // until a message begins
+  uint32_t missed_ = 0;    // packets, since RTR
+  // The peer has asked, last with this PSN.
+  uint32_t asked_psn_ = 0;
+  bool answer_due_ = false;
+  bool answer_first_ = false;  // there was no room behind the last burst
 };
 
 }  // namespace transport

@@ -1,6 +1,7 @@
 // The responder of an unreliable connection (IBA vol. 1, 9.8.2, 9.8.3): what it
 // cannot take it drops without a word.
 #include "transport/uc/uc_queue_pair.h"
+#include "wire/headers.h"
 #include "wire/psn.h"
 
 namespace transport {
@@ -11,8 +12,38 @@ void UcQueuePair::Drop() {
 }
 
 bool UcQueuePair::IsExpected(const wire::PacketView& packet) const {
-  const int32_t distance = wire::PsnDiff(packet.bth().psn, expected_psn_);
-  return packet.info().is_request && distance >= 0 && distance < kAheadPsns;
+  const uint32_t psn = packet.bth().psn;
+  if (packet.info().is_response) return flight_.Expects(psn);
+  const int32_t distance = wire::PsnDiff(psn, expected_psn_);
+  return distance >= 0 && distance < kAheadPsns;
+}
+
+// Not of UC as the specification has it: see UcFlight.
+bool UcQueuePair::OnResponse(const Received& received, Time now) {
+  const wire::PacketView& packet = *received.packet;
+  if (flight_.OnAnswer(core().path, packet.bth().psn, packet.aeth(),
+                       core().attributes.path_mtu + Path::kPacketOverhead,
+                       now)) {
+    return true;
+  }
+  ++core().counters.dropped_response;
+  return false;
+}
+
+bool UcQueuePair::TransmitAnswer(Burst* burst) {
+  constexpr size_t kSize = wire::kBthSize + wire::kAethSize + wire::kIcrcSize;
+  uint8_t* const out = burst->Reserve(kSize);
+  if (out == nullptr) return false;
+  wire::Headers headers;
+  headers.bth.opcode =
+      wire::MakeOpcode(core().transport, wire::Operation::kAcknowledge);
+  headers.bth.dest_qpn = core().attributes.dest_qpn;
+  headers.bth.psn = asked_psn_;
+  headers.aeth = UcFlight::Answer(endpoint().receive_buffer(), missed_);
+  wire::EmitHeaders(headers, out);
+  burst->Commit();
+  answer_due_ = answer_first_ = false;
+  return true;
 }
 
 bool UcQueuePair::OnRequest(const Received& received, Time now) {
@@ -23,9 +54,16 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
     ++core().counters.duplicates;
     return false;
   }
+  // Before its port is known, what is not expected may be anybody's.
+  if (packet.asks_of_uc() &&
+      (received.origin == Origin::kPeerPort || IsExpected(packet))) {
+    answer_due_ = true;
+    asked_psn_ = psn;
+  }
   expected_psn_ = wire::PsnAdd(psn, 1);
   if (distance != 0) {
     ++core().counters.out_of_order;
+    missed_ += static_cast<uint32_t>(distance) & wire::kPsnMask;
     Drop();
   }
   const bool starts = packet.info().starts_message;

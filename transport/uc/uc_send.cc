@@ -9,6 +9,7 @@ namespace transport {
 void UcQueuePair::StopSending() {
   sending_ = draining_ = drain_reported_ = false;
   position_ = 0;
+  if (core().path != nullptr) flight_.Leave(core().path);
 }
 
 bool UcQueuePair::HasPackets() const {
@@ -18,32 +19,58 @@ bool UcQueuePair::HasPackets() const {
 
 Interests UcQueuePair::TakeServiceInterests(Time now) {
   Interests want;
+  if (core().path == nullptr) return want;
+  const Path& path = *core().path;
+  if (answer_due_) want.wants = Interests::kAcks;
+  want.deadline = flight_.Deadline(path);
   if (!HasPackets()) return want;
-  if (core().path->MaySendUnacknowledged(now)) {
-    want.wants = Interests::kData;
-  } else {
-    want.deadline = core().path->paced_until();
+  if (flight_.closed_loop() ? flight_.open()
+                            : path.MaySendUnacknowledged(now)) {
+    want.wants |= Interests::kData;
+  } else if (!flight_.closed_loop()) {
+    want.deadline = path.paced_until();
   }
   return want;
 }
 
 Interests UcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
                                        Burst* burst) {
-  if (!turn.acks_only && core().path->MaySendUnacknowledged(now)) {
-    Packetizer packetizer(core(), burst);
-    // A turn ends with a message, or with the burst.
-    while (HasPackets() &&
-           (position_ != 0 || burst->bytes().size() < turn.bytes) &&
-           SendNext(now, &packetizer)) {
-    }
-    core().path->OnSentUnacknowledged(
-        burst->bytes().size() + burst->segments() * Path::kPacketOverhead, now);
-  }
-  return TakeServiceInterests(now);
+  if (answer_due_ && (turn.acks_only || answer_first_)) TransmitAnswer(burst);
+  const bool waits = !turn.acks_only && TransmitRequests(now, turn, burst);
+  if (answer_due_) answer_first_ = !TransmitAnswer(burst);
+  Interests want = TakeServiceInterests(now);
+  if (waits && want.Has(Interests::kData)) want.wants |= Interests::kWindow;
+  return want;
 }
 
-bool UcQueuePair::SendNext(Time now, Packetizer* packetizer) {
+bool UcQueuePair::TransmitRequests(Time now, const TransmitTurn& turn,
+                                   Burst* burst) {
+  const bool paced = !flight_.closed_loop();
+  if (paced && !core().path->MaySendUnacknowledged(now)) return false;
+  const size_t before = burst->bytes().size();
+  const int segments_before = burst->segments();
+  Packetizer packetizer(core(), burst);
+  // A turn ends with a message, or with the burst.
+  Sent sent = Sent::kPackets;
+  while (sent == Sent::kPackets && HasPackets() &&
+         (position_ != 0 || burst->bytes().size() < turn.bytes)) {
+    sent = SendNext(now, turn, *burst, &packetizer);
+  }
+  if (paced) {
+    core().path->OnSentUnacknowledged(
+        burst->bytes().size() - before +
+            static_cast<uint64_t>(burst->segments() - segments_before) *
+                Path::kPacketOverhead,
+        now);
+  }
+  return sent == Sent::kWindowFull;
+}
+
+UcQueuePair::Sent UcQueuePair::SendNext(Time now, const TransmitTurn& turn,
+                                        const Burst& burst,
+                                        Packetizer* packetizer) {
   SendQueue& queue = core().send_queue;
+  Path* const path = core().path;
   const uint64_t index = queue.head();
   SendWqe& wqe = queue.at(index);
   const uint32_t mtu = core().attributes.path_mtu;
@@ -51,26 +78,51 @@ bool UcQueuePair::SendNext(Time now, Packetizer* packetizer) {
     wqe.packets = static_cast<uint32_t>(
         std::max<uint64_t>(1, (uint64_t{wqe.length} + mtu - 1) / mtu));
   }
-  if (!packetizer->Begin(index, position_, 1, next_psn_)) return false;
-  uint32_t packets = 1;
-  if (packetizer->middle()) {
-    packets = static_cast<uint32_t>(
-        std::min<uint64_t>(wqe.packets - 1 - position_, packetizer->room()));
+  if (!packetizer->Begin(index, position_, 1, next_psn_)) {
+    return Sent::kNothing;
   }
-  if (packetizer->Fill(packets, true) != MemoryStatus::kOk) {
-    next_psn_ = wire::PsnAdd(next_psn_, packetizer->filled());
+  const uint64_t cost = packetizer->payload() + Path::kPacketOverhead;
+  const uint64_t allowed = flight_.PacketsAllowed(*path, cost);
+  if (allowed == 0) return Sent::kWindowFull;
+  uint64_t packets = 1;
+  if (packetizer->middle()) {
+    packets = std::min({uint64_t{wqe.packets} - 1 - position_,
+                        uint64_t{packetizer->room()}, allowed,
+                        flight_.PacketsToAsk(*path, cost, now)});
+  }
+  const bool ends_message = position_ + packets == wqe.packets;
+  const bool more = allowed > packets && packetizer->room() > packets &&
+                    (!ends_message ||
+                     (queue.tail() - index > 1 && !draining_ &&
+                      burst.bytes().size() + packetizer->size() < turn.bytes));
+  bool asks = flight_.WantsAsk(*path, packets * cost, more, now);
+  if (asks && packets > 1) {
+    // The one that asks comes by itself: it has another header.
+    --packets;
+    asks = false;
+  }
+  const MemoryStatus status =
+      packetizer->Fill(static_cast<uint32_t>(packets), !asks);
+  const bool filled = status == MemoryStatus::kOk;
+  if (!filled) packets = packetizer->filled();
+  if (packets != 0) flight_.OnSent(path, packets * cost, now);
+  next_psn_ = wire::PsnAdd(next_psn_, static_cast<uint32_t>(packets));
+  if (!filled) {
     FailSend(WcStatus::kLocalProtectionError, now);
-    return false;
+    return Sent::kNothing;
+  }
+  if (asks) {
+    packetizer->SetUcAsks();
+    flight_.OnAsked(wire::PsnAdd(next_psn_, -1), now);
   }
   packetizer->Commit();
-  next_psn_ = wire::PsnAdd(next_psn_, packets);
-  position_ += packets;
+  position_ += static_cast<uint32_t>(packets);
   if (position_ == wqe.packets) {
     position_ = 0;
     core().CompleteSend(WcStatus::kSuccess, now);
     RunLocalWork(now);
   }
-  return true;
+  return Sent::kPackets;
 }
 
 void UcQueuePair::FailSend(WcStatus status, Time now) {
@@ -98,6 +150,8 @@ void UcQueuePair::RunLocalWork(Time now) {
   }
   if (Drained() && !drain_reported_) {
     drain_reported_ = true;
+    // What comes next may go another way.
+    flight_.Leave(core().path);
     core().NoteDrained();
   }
 }

@@ -1,0 +1,439 @@
+// What a peer like us says of what it has received (UcFlight), packet by
+// packet.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/endpoint/path.h"
+#include "transport/testing/uc_fixture.h"
+#include "transport/uc/uc_flight.h"
+#include "wire/packet.h"
+#include "wire/psn.h"
+
+namespace transport {
+namespace {
+
+constexpr uint8_t kAnswer = 0x31;
+// What a packet of the path MTU counts for, and how many of them one asks.
+constexpr uint64_t kCost = 256 + Path::kPacketOverhead;
+constexpr size_t kAskEvery = Path::kInitialWindow / 4 / kCost;
+constexpr size_t kWindow = Path::kInitialWindow / kCost;
+
+class UcLoopTest : public UcFixture {
+ protected:
+  static bool Asks(const Bytes& packet) { return packet[8] == wire::kUcAsks; }
+  static uint32_t PsnOf(const Bytes& packet) {
+    return wire::LoadBe24(packet.data() + 9);
+  }
+  // Which packets ask, from 0 on.
+  static std::vector<size_t> Asking(const std::vector<Bytes>& packets) {
+    std::vector<size_t> asking;
+    for (size_t i = 0; i < packets.size(); ++i) {
+      if (Asks(packets[i])) asking.push_back(i);
+    }
+    return asking;
+  }
+
+  // `packets` of the path MTU, in one message.
+  void WritePackets(size_t packets) {
+    ASSERT_EQ(Write(0, static_cast<uint32_t>(packets * kMtu), 0), 0);
+  }
+  // What a sends at once.
+  std::vector<Bytes> Bursts() {
+    std::vector<Bytes> all;
+    for (;;) {
+      const std::vector<Bytes> some = Burst();
+      if (some.empty()) return all;
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  }
+  void DeliverPart(const std::vector<Bytes>& packets, size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) Deliver(packets[i]);
+  }
+  // What b has to say.
+  std::vector<Bytes> Answers() { return BurstOf(b); }
+  // b says it after `rtt`.
+  void Answer(Time rtt = 0) {
+    const std::vector<Bytes> answers = Answers();
+    ASSERT_EQ(answers.size(), 1u);
+    a.now += rtt;
+    Carry(b, a, answers[0]);
+  }
+  void CloseLoop() {
+    WritePackets(kAskEvery);
+    Deliver(All());
+    Answer(50 * kMicrosecond);
+    ASSERT_EQ(a.qp->path()->smoothed_rtt(), 50 * kMicrosecond);
+  }
+  // An answer that b might have sent, to `psn`.
+  Bytes Forged(uint32_t psn, uint8_t syndrome = 0x1f) const {
+    wire::Headers headers;
+    headers.bth.opcode = kAnswer;
+    headers.bth.dest_qpn = a.qp->qpn();
+    headers.bth.psn = psn;
+    headers.aeth.syndrome = syndrome;
+    Bytes packet(wire::kBthSize + wire::kAethSize + wire::kIcrcSize);
+    wire::EmitHeaders(headers, packet.data());
+    return packet;
+  }
+  void CarryForged(const Bytes& packet, uint16_t port = 0xc001) {
+    CarryFrom(port, b, a, packet);
+  }
+  uint64_t in_flight() const { return a.qp->path()->in_flight(); }
+  Time Next() const { return a.endpoint.NextTimeout(); }
+  // The next timer of a.
+  void RunTimer() {
+    ASSERT_NE(Next(), kNever);
+    a.now = std::max(a.now, Next());
+    a.endpoint.OnTimer(a.now);
+  }
+};
+
+TEST_F(UcLoopTest, AsksOncePerQuarterOfTheWindow) {
+  WritePackets(kWindow);
+  const std::vector<Bytes> packets = All();
+  ASSERT_EQ(packets.size(), kWindow);
+  EXPECT_EQ(Asking(packets),
+            (std::vector<size_t>{kAskEvery - 1, 2 * kAskEvery - 1,
+                                 3 * kAskEvery - 1, 4 * kAskEvery - 1}));
+  for (const Bytes& packet : packets) {
+    EXPECT_TRUE(packet[8] == 0 || packet[8] == wire::kUcAsks);
+  }
+}
+
+TEST_F(UcLoopTest, OneAnswerForABatchThatNamesTheLastThatAsked) {
+  WritePackets(2 * kAskEvery + 5);
+  const std::vector<Bytes> packets = All();
+  Deliver(packets);
+  const std::vector<Bytes> answers = Answers();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(Answers().empty());
+  EXPECT_EQ(answers[0].size(), 20u);
+  wire::PacketView view;
+  ASSERT_EQ(wire::PacketView::Parse(answers[0], &view), wire::ParseError::kOk);
+  EXPECT_EQ(view.opcode(), kAnswer);
+  EXPECT_STREQ(view.info().name, "UC_ACKNOWLEDGE");
+  EXPECT_EQ(view.bth().dest_qpn, a.qp->qpn());
+  EXPECT_EQ(view.bth().psn, wire::PsnAdd(kPsn, 2 * kAskEvery - 1));
+  EXPECT_FALSE(view.bth().ack_req);
+  EXPECT_EQ(view.aeth().syndrome, 0x1f);
+  EXPECT_EQ(view.aeth().msn, 0u);
+}
+
+// Until the peer has answered, nothing counts in the window; then all does.
+TEST_F(UcLoopTest, AnAnswerClosesTheLoop) {
+  WritePackets(kAskEvery);
+  Deliver(All());
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(Next(), kNever);
+  Answer(30 * kMicrosecond);
+  EXPECT_EQ(a.qp->path()->smoothed_rtt(), 30 * kMicrosecond);
+
+  WritePackets(2 * kWindow);
+  const std::vector<Bytes> packets = Bursts();
+  EXPECT_EQ(packets.size(), kWindow);
+  EXPECT_EQ(in_flight(), Path::kInitialWindow);
+  EXPECT_EQ(a.Sent(), "0 ok 0");  // the first one's
+  // The first quarter arrives: another one goes out.
+  const std::vector<size_t> asking = Asking(packets);
+  ASSERT_GE(asking.size(), 4u);
+  ASSERT_EQ(asking[0], kAskEvery - 1);
+  EXPECT_EQ(asking.back(), kWindow - 1);
+  DeliverPart(packets, 0, kAskEvery);
+  Answer(40 * kMicrosecond);
+  EXPECT_EQ(in_flight(), Path::kInitialWindow * 3 / 4);
+  EXPECT_EQ(Bursts().size(), kAskEvery);
+  // The answer to the second is lost, and the third one gives back both.
+  DeliverPart(packets, kAskEvery, asking[1] + 1);
+  EXPECT_EQ(Answers().size(), 1u);
+  DeliverPart(packets, asking[1] + 1, asking[2] + 1);
+  Answer();
+  EXPECT_EQ(in_flight(), (kWindow + kAskEvery - 1 - asking[2]) * kCost);
+  EXPECT_TRUE(a.endpoint.HasTransmit());
+}
+
+// All is given back after a time-out, and one packet at a time asks again.
+TEST_F(UcLoopTest, APeerThatStopsAnsweringIsPaced) {
+  CloseLoop();
+  for (int i = 0; i < 40; ++i) WritePackets(16);
+  EXPECT_EQ(Bursts().size(), kWindow);
+  const Time first = a.qp->path()->ProbeTimeout();
+  EXPECT_EQ(Next(), a.now + first);
+  for (int timeouts = 1; timeouts <= UcFlight::kMostTimeouts; ++timeouts) {
+    RunTimer();
+    EXPECT_EQ(in_flight(), 0u);
+    const std::vector<Bytes> packets = Bursts();
+    ASSERT_EQ(packets.size(), 1u) << timeouts;
+    EXPECT_TRUE(Asks(packets[0]));
+    EXPECT_EQ(in_flight(), kCost);
+    EXPECT_EQ(Next(), a.now + (first << timeouts));
+  }
+  RunTimer();
+  // Nobody is waited for any more, but for the pace.
+  const Time begin = a.now;
+  size_t sent = 0;
+  while (a.endpoint.HasTransmit() || Next() != kNever) {
+    if (!a.endpoint.HasTransmit()) RunTimer();
+    sent += Bursts().size();
+    EXPECT_EQ(in_flight(), 0u);
+  }
+  EXPECT_EQ(sent, 40 * 16 - kWindow - UcFlight::kMostTimeouts);
+  EXPECT_GT(a.now - begin, Path::kPaceInterval);
+  EXPECT_LT(a.now - begin, 3 * Path::kPaceInterval);
+}
+
+TEST_F(UcLoopTest, ALateAnswerEndsTheSilence) {
+  CloseLoop();
+  WritePackets(2 * kWindow);
+  const std::vector<Bytes> packets = Bursts();
+  RunTimer();
+  EXPECT_EQ(Bursts().size(), 1u);
+  EXPECT_TRUE(Bursts().empty());
+  // What was given back is not given back twice.
+  Deliver(packets);
+  Answer();
+  EXPECT_EQ(in_flight(), kCost);
+  EXPECT_GT(Bursts().size(), kWindow / 2);
+}
+
+// As hardware and the kernel's: it is asked now and then, and paced as ever.
+TEST_F(UcLoopTest, APeerThatNeverAnswersIsPaced) {
+  size_t asked = 0;
+  const Time begin = a.now;
+  for (int i = 0; i < 100; ++i) {
+    WritePackets(kWindow);
+    asked += Asking(All()).size();
+    EXPECT_EQ(in_flight(), 0u);
+    EXPECT_EQ(Next(), kNever);
+  }
+  const Time took = a.now - begin;
+  EXPECT_GT(took, 90 * Path::kPaceInterval);
+  EXPECT_LT(took, UcFlight::kAskInterval);
+  EXPECT_EQ(asked, UcFlight::kMostAsked);
+  a.now = begin + 2 * UcFlight::kAskInterval;
+  WritePackets(kWindow);
+  EXPECT_EQ(Asking(All()).size(), 4u);
+}
+
+// The end of what there is to send asks if much is in flight; else it is given
+// back in time, and the next packet asks.
+TEST_F(UcLoopTest, ATailThatHasNotAsked) {
+  CloseLoop();
+  WritePackets(3);
+  EXPECT_TRUE(Asking(Bursts()).empty());
+  EXPECT_EQ(in_flight(), 3 * kCost);
+  RunTimer();
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(Next(), kNever);
+  WritePackets(kAskEvery + 2);
+  const std::vector<Bytes> packets = Bursts();
+  EXPECT_EQ(Asking(packets),
+            (std::vector<size_t>{0, kAskEvery, kAskEvery + 1}));
+  Deliver(packets);
+  Answer();
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_EQ(Next(), kNever);
+}
+
+TEST_F(UcLoopTest, ForgedAnswersAreDropped) {
+  CloseLoop();
+  WritePackets(kWindow);
+  const std::vector<Bytes> packets = Bursts();
+  const uint32_t asked = PsnOf(packets[kAskEvery - 1]);
+  ASSERT_TRUE(Asks(packets[kAskEvery - 1]));
+  const uint64_t before = in_flight();
+  // In flight, but did not ask; answered; never sent.
+  CarryForged(Forged(wire::PsnAdd(asked, 1)));
+  CarryForged(Forged(wire::PsnAdd(kPsn, kAskEvery - 1)));
+  CarryForged(Forged(wire::PsnAdd(asked, 1000)));
+  // A NAK.
+  CarryForged(Forged(asked, 0x60));
+  EXPECT_EQ(a.qp->counters().dropped_response, 4u);
+  // From another port; from another host.
+  CarryForged(Forged(asked), 0x9999);
+  EXPECT_EQ(a.qp->counters().dropped_port, 1u);
+  Bytes packet = Forged(asked);
+  const wire::IpAddress other = *wire::IpAddress::Parse("10.0.0.3");
+  wire::IcrcFlow(other, a.source, 0xc001, wire::kRoceUdpPort).Store(packet, 0);
+  a.endpoint.OnDatagram({.bytes = packet,
+                         .source = other,
+                         .destination = a.source,
+                         .source_port = 0xc001},
+                        a.now);
+  EXPECT_EQ(a.qp->counters().dropped_source, 1u);
+  EXPECT_EQ(in_flight(), before);
+  // The true one, and its copy.
+  CarryForged(Forged(asked));
+  EXPECT_EQ(in_flight(), before - kAskEvery * kCost);
+  CarryForged(Forged(asked));
+  EXPECT_EQ(a.qp->counters().dropped_response, 5u);
+  EXPECT_EQ(in_flight(), before - kAskEvery * kCost);
+}
+
+TEST_F(UcLoopTest, OnlyThePeerIsAnsweredAndOnlyIfItAsks) {
+  WritePackets(2 * kAskEvery);
+  const std::vector<Bytes> packets = All();
+  const auto silent = [this] {
+    return !b.endpoint.HasTransmit() && b.endpoint.NextTimeout() == kNever;
+  };
+  DeliverPart(packets, 0, kAskEvery - 1);
+  EXPECT_TRUE(silent());
+  // The mark without AckReq, and AckReq without the mark, as old kernels' rxe.
+  for (const uint8_t bits : {0x01, 0x80}) {
+    Bytes packet = packets[kAskEvery - 1];
+    packet[8] = bits;
+    wire::StoreBe24(packet.data() + 9, wire::PsnAdd(kPsn, kAskEvery - 1));
+    DeliverFrom(0x8888, packet);
+    EXPECT_TRUE(silent());
+  }
+  DeliverFrom(0x8888, packets[kAskEvery - 1]);
+  EXPECT_EQ(b.qp->counters().dropped_port, 3u);
+  EXPECT_TRUE(silent());
+  Bytes unmarked = packets[kAskEvery - 1];
+  unmarked[8] = wire::kAckReqBit;
+  DeliverFrom(0xc001, unmarked);
+  EXPECT_TRUE(silent());
+  // What comes again is not answered, nor what comes late.
+  Deliver(packets[kAskEvery - 1]);
+  EXPECT_EQ(b.qp->counters().duplicates, 1u);
+  EXPECT_TRUE(silent());
+  DeliverPart(packets, kAskEvery, packets.size());
+  EXPECT_EQ(Answers().size(), 1u);
+  EXPECT_TRUE(silent());
+}
+
+// Before its port is known, a packet far ahead may be anybody's.
+TEST_F(UcLoopTest, AStrangerIsNotAnswered) {
+  WritePackets(kAskEvery);
+  Bytes packet = All().back();
+  wire::StoreBe24(packet.data() + 9, wire::PsnAdd(kPsn, 5000));
+  DeliverFrom(0x8888, packet);
+  EXPECT_FALSE(b.endpoint.HasTransmit());
+}
+
+TEST_F(UcLoopTest, LossesShrinkTheWindow) {
+  CloseLoop();
+  WritePackets(kWindow);
+  std::vector<Bytes> packets = Bursts();
+  packets.erase(packets.begin() + 3, packets.begin() + 5);
+  Deliver(packets);
+  const std::vector<Bytes> answers = Answers();
+  ASSERT_EQ(answers.size(), 1u);
+  wire::PacketView view;
+  ASSERT_EQ(wire::PacketView::Parse(answers[0], &view), wire::ParseError::kOk);
+  EXPECT_EQ(view.aeth().msn, 2u);
+  a.now += kMillisecond;
+  Carry(b, a, answers[0]);
+  EXPECT_TRUE(a.qp->path()->has_lost());
+  EXPECT_LT(a.qp->path()->window(), Path::kInitialWindow);
+  EXPECT_EQ(in_flight(), 0u);
+  // None is lost of the next ones; the window grows up to what it was.
+  for (int i = 0; i < 100; ++i) {
+    WritePackets(kWindow / 2);
+    Deliver(Bursts());
+    Answer(kMillisecond);
+  }
+  EXPECT_EQ(a.qp->path()->window(), Path::kInitialWindow);
+}
+
+TEST_F(UcLoopTest, CongestionNotificationShrinksTheWindow) {
+  CloseLoop();
+  wire::Headers cnp;
+  cnp.bth.opcode = wire::kOpcodeCnp;
+  cnp.bth.becn = true;
+  cnp.bth.dest_qpn = a.qp->qpn();
+  Bytes packet(wire::kBthSize + wire::kCnpPayloadSize + wire::kIcrcSize);
+  wire::EmitHeaders(cnp, packet.data());
+  CarryForged(packet);
+  const uint64_t window = a.qp->path()->window();
+  EXPECT_LT(window, Path::kInitialWindow);
+  WritePackets(2 * kWindow);
+  EXPECT_EQ(Bursts().size(), window / kCost);
+}
+
+TEST_F(UcLoopTest, WhoLeavesGivesBackWhatIsInFlight) {
+  // Another queue pair on the path, which waits for its window.
+  QpConfig config = a.qp->config();
+  config.qpn = 0x1112;
+  std::unique_ptr<QueuePair> other = MakeQueuePair(a.endpoint, config);
+  ASSERT_EQ(BringUp(*other, a.attributes, a.now), 0);
+  const Path* const path = other->path();
+  for (const QpState to : {QpState::kErr, QpState::kSqd, QpState::kReset}) {
+    CloseLoop();
+    WritePackets(kWindow);
+    EXPECT_EQ(Bursts().size(), kWindow);
+    EXPECT_EQ(path->in_flight(), Path::kInitialWindow);
+    ASSERT_EQ(a.Modify(to), 0);
+    EXPECT_EQ(path->in_flight(), 0u);
+    EXPECT_EQ(Next(), kNever);
+    ASSERT_EQ(a.Modify(QpState::kReset), 0);
+    ASSERT_EQ(b.Modify(QpState::kReset), 0);
+    a.attributes.state = b.attributes.state = QpState::kReset;
+    ASSERT_EQ(BringUp(*a.qp, a.attributes, a.now), 0);
+    ASSERT_EQ(BringUp(*b.qp, b.attributes, b.now), 0);
+  }
+  CloseLoop();
+  WritePackets(kWindow);
+  Bursts();
+  EXPECT_EQ(path->in_flight(), Path::kInitialWindow);
+  a.qp.reset();
+  EXPECT_EQ(path->in_flight(), 0u);
+}
+
+// The window grows beyond its initial value where the receiver's socket is
+// known to hold more, and no further.
+TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
+  const struct {
+    uint64_t buffer;
+    uint8_t syndrome;
+    uint64_t window;
+  } kCases[] = {{1023, 0x1f, Path::kInitialWindow},
+                {425'984, 0x08, Path::kInitialWindow},
+                {1 << 20, 0x0a, (1 << 20) * 2 / 5},
+                {2 * 8 << 20, 0x0e, Path::kGreatestWindow}};
+  for (const auto& [buffer, syndrome, window] : kCases) {
+    EXPECT_EQ(UcFlight::Answer(buffer, 0).syndrome, syndrome);
+  }
+  b.endpoint.NoteReceiveBuffer(16 << 20);
+  b.endpoint.NoteReceiveBuffer(0);
+  b.endpoint.NoteReceiveBuffer(1 << 20);
+  b.endpoint.NoteReceiveBuffer(2 << 20);
+  CloseLoop();
+  for (int i = 0; i < 200; ++i) {
+    WritePackets(a.qp->path()->window() / kCost);
+    Deliver(Bursts());
+    Answer(kMillisecond);
+  }
+  EXPECT_EQ(a.qp->path()->window(), (1u << 20) * 2 / 5);
+}
+
+// Both ends send: neither answers nor requests wait for the other for ever.
+TEST_F(UcLoopTest, AnswersFindRoomBesideRequests) {
+  CloseLoop();
+  const Sge sge = {kVa, 256 * kMtu, b.region->lkey};
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(b.qp->PostSend({.wr_id = 1,
+                              .opcode = SendOpcode::kRdmaWrite,
+                              .flags = kSendSignaled,
+                              .sges = {&sge, 1},
+                              .remote_addr = kVa,
+                              .rkey = a.region->rkey},
+                             b.now),
+              0);
+  }
+  WritePackets(kWindow);
+  Deliver(Bursts());
+  size_t bursts = 0;
+  for (bool answered = false; !answered; ++bursts) {
+    const std::vector<Bytes> packets = BurstOf(b);
+    ASSERT_FALSE(packets.empty());
+    answered = packets.back()[0] == kAnswer;
+    for (const Bytes& packet : packets) Carry(b, a, packet);
+  }
+  EXPECT_LE(bursts, 2u);
+  EXPECT_EQ(in_flight(), 0u);
+}
+
+}  // namespace
+}  // namespace transport
