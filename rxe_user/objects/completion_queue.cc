@@ -33,8 +33,6 @@ QueueMemory CompletionQueue::Allocate(uint32_t capacity) const {
 CompletionQueue::CompletionQueue(Engine& engine, const Config& config)
     : engine_(engine),
       config_(config),
-      channel_room_(config.channel, 1),
-      async_room_(config.async, 1),
       ring_memory_(Allocate(config.capacity)),
       ring_(RingIn(ring_memory_)),
       capacity_(config.capacity) {}

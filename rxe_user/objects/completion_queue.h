@@ -112,8 +112,6 @@ class CompletionQueue final : public transport::CompletionSink {
 
   Engine& engine_;
   const Config config_;
-  const EventRoom channel_room_;
-  const EventRoom async_room_;
 
   std::mutex mutex_;  // guards what follows until completion_account_
   QueueMemory ring_memory_;

@@ -6,9 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <new>
+#include <utility>
 
 #include "rxe_user/engine/engine.h"
 
@@ -25,11 +26,6 @@ void SetReadable(int fd) {
 void ClearReadable(int fd) {
   uint64_t count;
   syscall(SYS_read, fd, &count, sizeof(count));
-}
-
-bool IsSame(const Event& a, const Event& b) {
-  return a.type == b.type && a.element == b.element && a.account == b.account &&
-         a.port == b.port;
 }
 
 // Whether a read() that a signal interrupts would go on by itself: all handlers
@@ -58,75 +54,54 @@ void EventQueue::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
-  count_ = 0;
+  events_.clear();
+  while (!empty()) TakeNoted();
 }
 
 int EventQueue::Open() {
-  try {
-    Reserve(kPortEvents);
-  } catch (const std::bad_alloc&) {
-    return ENOMEM;
-  }
   fd_ = eventfd(0, EFD_CLOEXEC);
   return fd_ < 0 ? errno : 0;
-}
-
-void EventQueue::Reserve(size_t kinds) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (reserved_ + kinds > ring_.size()) {
-    Grow(std::max(reserved_ + kinds, ring_.size() + ring_.size() / 2));
-  }
-  reserved_ += kinds;
-}
-
-void EventQueue::Release(size_t kinds) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  reserved_ -= kinds;
-}
-
-void EventQueue::Grow(size_t size) {
-  std::vector<Entry> larger(size);
-  for (size_t i = 0; i < count_; ++i) larger[i] = At(i);
-  ring_.swap(larger);
-  head_ = 0;
-}
-
-// Those that are the same become one: then there is room for each kind.
-void EventQueue::Merge() {
-  size_t kept = 0;
-  for (size_t i = 0; i < count_; ++i) {
-    const Entry entry = At(i);
-    size_t same = 0;
-    while (same < kept && !IsSame(At(same).event, entry.event)) ++same;
-    if (same < kept) {
-      At(same).times += entry.times;
-    } else {
-      At(kept++) = entry;
-    }
-  }
-  count_ = kept;
 }
 
 void EventQueue::Post(const Event& event) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (fd_ < 0) return;
-  const bool was_empty = count_ == 0;
-  if (count_ == ring_.size()) {
-    try {
-      Grow(ring_.size() * 2);
-    } catch (const std::bad_alloc&) {
-      for (size_t i = 0; i < count_; ++i) {
-        if (!IsSame(At(i).event, event)) continue;
-        ++At(i).times;
-        return;
-      }
-      Merge();
-      if (count_ == ring_.size()) return;  // nobody has reserved room for it
-    }
+  const bool was_empty = empty();
+  try {
+    events_.push_back(event);
+  } catch (const std::bad_alloc&) {
+    Note(event);
   }
-  ++count_;
-  At(count_ - 1) = {event, 1};
   if (was_empty) SetReadable(fd_);
+}
+
+void EventQueue::Note(const Event& event) {
+  const uint32_t bit = uint32_t{1} << event.type;
+  if (event.account == nullptr) {
+    port_.noted |= bit;
+    port_.element = event.element;
+    noted_port_ = event.port;
+    return;
+  }
+  EventAccount& account = *event.account;
+  if (account.noted == 0) account.next_noted = std::exchange(noted_, &account);
+  account.noted |= bit;
+  account.element = event.element;
+}
+
+Event EventQueue::TakeNoted() {
+  EventAccount& account = noted_ != nullptr ? *noted_ : port_;
+  Event event;
+  event.type = std::countr_zero(account.noted);
+  event.element = account.element;
+  account.noted &= account.noted - 1;
+  if (noted_ == nullptr) {
+    event.port = noted_port_;
+  } else {
+    event.account = &account;
+    if (account.noted == 0) noted_ = account.next_noted;
+  }
+  return event;
 }
 
 void EventQueue::AddLane(int lane) {
@@ -141,15 +116,15 @@ void EventQueue::RemoveLane(int lane) {
 
 bool EventQueue::TryTake(Event* event) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (count_ == 0) return false;
-  Entry& oldest = At(0);
-  *event = oldest.event;
-  if (--oldest.times == 0) {
-    head_ = (head_ + 1) % ring_.size();
-    --count_;
+  if (empty()) return false;
+  if (events_.empty()) {
+    *event = TakeNoted();
+  } else {
+    *event = events_.front();
+    events_.pop_front();
   }
   if (event->account != nullptr) ++event->account->taken;
-  if (count_ == 0) ClearReadable(fd_);
+  if (empty()) ClearReadable(fd_);
   return true;
 }
 
@@ -168,15 +143,17 @@ int EventQueue::Take(Engine& engine, Event* event) {
   return 0;
 }
 
-uint32_t EventQueue::Withdraw(const EventAccount* account) {
+uint32_t EventQueue::Withdraw(EventAccount* account) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const size_t had = count_;
-  size_t kept = 0;
-  for (size_t i = 0; i < had; ++i) {
-    if (At(i).event.account != account) At(kept++) = At(i);
+  const bool had = !empty();
+  std::erase_if(events_,
+                [account](const Event& e) { return e.account == account; });
+  if (std::exchange(account->noted, 0) != 0) {
+    EventAccount** link = &noted_;
+    while (*link != account) link = &(*link)->next_noted;
+    *link = account->next_noted;
   }
-  count_ = kept;
-  if (had != 0 && kept == 0) ClearReadable(fd_);
+  if (had && empty()) ClearReadable(fd_);
   return account->taken;
 }
 

@@ -3,11 +3,9 @@
 #ifndef RXE_USER_OBJECTS_EVENT_QUEUE_H_
 #define RXE_USER_OBJECTS_EVENT_QUEUE_H_
 
-#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
-#include <utility>
-#include <vector>
 
 #include "rxe_user/base/lane_set.h"
 
@@ -15,11 +13,17 @@ namespace rxe_user {
 
 class Engine;
 
-// How many events of one object the application has taken. Destroying the
-// object waits until as many are acknowledged (ibv_ack_cq_events(3),
-// ibv_ack_async_event(3)). Guarded by the queue's lock.
+// What a queue of events keeps for one object. Guarded by the queue's lock.
 struct EventAccount {
+  // How many of its events the application has taken. Destroying the object
+  // waits until as many are acknowledged (ibv_ack_cq_events(3),
+  // ibv_ack_async_event(3)).
   uint32_t taken = 0;
+  // Events for which there was no memory: bits by their type, and the next
+  // object that has some.
+  uint32_t noted = 0;
+  void* element = nullptr;
+  EventAccount* next_noted = nullptr;
 };
 
 struct Event {
@@ -46,16 +50,14 @@ class EventQueue {
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
 
-  // Makes the descriptor. 0, EMFILE, ENFILE or ENOMEM. Once, before use. There
-  // is room for the events of a port then.
+  // Makes the descriptor. 0, EMFILE, ENFILE or ENOMEM. Once, before use.
   int Open();
   int fd() const { return fd_; }
   // Gives the descriptor back; events are dropped from now on.
   void Close();
 
-  // Needs no memory: who posts has reserved room for one event of each kind
-  // (EventRoom). Where there is none for a further one of the same, it is
-  // counted with the first, and comes right behind it.
+  // Where there is no memory for it, it is noted with its object, or as one of
+  // the port: those of one type become one then, and come after the others.
   void Post(const Event& event);
 
   // A queue pair in `lane` may bring events from now on, or no longer. Who
@@ -71,59 +73,25 @@ class EventQueue {
 
   // Drops the events of an object that nobody has taken yet; returns how many
   // were taken. To be called when no more can be posted for it.
-  uint32_t Withdraw(const EventAccount* account);
+  uint32_t Withdraw(EventAccount* account);
 
  private:
-  friend class EventRoom;
-  struct Entry {
-    Event event;
-    uint32_t times = 1;
-  };
-  static constexpr size_t kPortEvents = 16;
-
-  // Throws bad_alloc; then nothing has changed.
-  void Reserve(size_t kinds);
-  void Release(size_t kinds);
   bool TryTake(Event* event);
   // The following: mutex_ held.
-  Entry& At(size_t i) { return ring_[(head_ + i) % ring_.size()]; }
-  void Grow(size_t size);
-  void Merge();
+  bool empty() const {
+    return events_.empty() && noted_ == nullptr && port_.noted == 0;
+  }
+  void Note(const Event& event);
+  Event TakeNoted();
 
   const Waiter waiter_;
   std::mutex mutex_;
-  int fd_ = -1;  // written under mutex_
-  // The rest: guarded by mutex_.
-  std::vector<Entry> ring_;  // of count_ entries, the oldest at head_
-  size_t head_ = 0;
-  size_t count_ = 0;
-  size_t reserved_ = 0;  // kinds of events, of all who post
-  LaneUse lanes_;        // changed under mutex_
-};
-
-// Room in a queue for events of so many kinds, for as long as it lives. The
-// queue outlives it.
-class EventRoom {
- public:
-  EventRoom() = default;
-  // Throws bad_alloc. `queue` may be null.
-  EventRoom(EventQueue* queue, size_t kinds) : queue_(queue), kinds_(kinds) {
-    if (queue_ != nullptr) queue_->Reserve(kinds_);
-  }
-  EventRoom(EventRoom&& other) noexcept
-      : queue_(std::exchange(other.queue_, nullptr)), kinds_(other.kinds_) {}
-  EventRoom& operator=(EventRoom&& other) noexcept {
-    std::swap(queue_, other.queue_);
-    std::swap(kinds_, other.kinds_);
-    return *this;
-  }
-  ~EventRoom() {
-    if (queue_ != nullptr) queue_->Release(kinds_);
-  }
-
- private:
-  EventQueue* queue_ = nullptr;
-  size_t kinds_ = 0;
+  int fd_ = -1;                    // written under mutex_
+  std::deque<Event> events_;       // guarded by mutex_, as the next three
+  EventAccount* noted_ = nullptr;  // the first object that has some
+  EventAccount port_;
+  int noted_port_ = 0;  // of what is noted there
+  LaneUse lanes_;       // changed under mutex_
 };
 
 }  // namespace rxe_user

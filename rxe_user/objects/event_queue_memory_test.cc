@@ -1,12 +1,12 @@
 // Events are posted by threads that nobody could tell that there is no memory:
-// none is lost.
+// none of a kind is lost.
 #include <gtest/gtest.h>
 #include <poll.h>
 
 #include <cstdlib>
 #include <map>
 #include <new>
-#include <vector>
+#include <utility>
 
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/fake_engine.h"
@@ -50,13 +50,14 @@ class EventQueueMemoryTest : public testing::Test {
   }
   ~EventQueueMemoryTest() override { no_memory = false; }
 
-  // Of each element.
-  std::map<void*, int> TakeAll() {
-    std::map<void*, int> taken;
+  // Of each element and type.
+  std::map<std::pair<void*, int>, int> TakeAll() {
+    std::map<std::pair<void*, int>, int> taken;
     while (Readable(queue_.fd())) {
       Event event;
       if (queue_.Take(engine_, &event) != 0) break;
-      ++taken[event.element];
+      EXPECT_EQ(event.port, event.element == nullptr ? 1 : 0);
+      ++taken[{event.element, event.type}];
     }
     return taken;
   }
@@ -67,58 +68,59 @@ class EventQueueMemoryTest : public testing::Test {
   EventAccount a_, b_, c_;
 };
 
-TEST_F(EventQueueMemoryTest, NoneIsLost) {
-  const EventRoom room_a(&queue_, 1);
-  const EventRoom room_b(&queue_, 1);
-  const EventRoom room_c(&queue_, 1);
-  no_memory = true;
-  for (int i = 0; i < 100; ++i) queue_.Post({1, &object_a_, 0, &a_});
-  queue_.Post({1, &object_b_, 0, &b_});
-  for (int i = 0; i < 50; ++i) queue_.Post({1, &object_a_, 0, &a_});
-  queue_.Post({1, &object_c_, 0, &c_});
-  no_memory = false;
-  EXPECT_GT(refused, 0);
-  std::map<void*, int> taken = TakeAll();
-  EXPECT_EQ(taken[&object_a_], 150);
-  EXPECT_EQ(taken[&object_b_], 1);
-  EXPECT_EQ(taken[&object_c_], 1);
-  EXPECT_EQ(a_.taken, 150u);
-  EXPECT_FALSE(Readable(queue_.fd()));
-}
-
-// There is room for all who have reserved it, however many that are.
-TEST_F(EventQueueMemoryTest, EachHasItsRoom) {
-  constexpr int kMany = 1000;
-  std::vector<EventRoom> rooms;
-  std::vector<int> objects(kMany);
-  for (int i = 0; i < kMany; ++i) rooms.emplace_back(&queue_, 1);
-  no_memory = true;
-  for (int& object : objects) queue_.Post({1, &object, 0, &a_});
-  no_memory = false;
-  EXPECT_EQ(refused, 0);
-  EXPECT_EQ(TakeAll().size(), size_t{kMany});
-  EXPECT_EQ(a_.taken, uint32_t{kMany});
-}
-
-TEST_F(EventQueueMemoryTest, WithdrawsThoseThatAreCounted) {
-  const EventRoom room(&queue_, 1);
-  no_memory = true;
-  for (int i = 0; i < 100; ++i) queue_.Post({1, &object_a_, 0, &a_});
-  no_memory = false;
-  EXPECT_EQ(queue_.Withdraw(&a_), 0u);
-  EXPECT_FALSE(Readable(queue_.fd()));
-  queue_.Post({1, &object_b_, 0, &b_});
-  EXPECT_EQ(TakeAll().size(), 1u);
-}
-
-// Who cannot have room is told so when it is made.
-TEST_F(EventQueueMemoryTest, RoomIsRefused) {
-  const EventRoom room(&queue_, 1);
-  no_memory = true;
-  EXPECT_THROW(EventRoom(&queue_, 1000), std::bad_alloc);
+// Each object and each type once; what there was memory for comes first.
+TEST_F(EventQueueMemoryTest, NoKindIsLost) {
   queue_.Post({1, &object_a_, 0, &a_});
+  no_memory = true;
+  int posted = 0;
+  for (; refused == 0; ++posted) queue_.Post({1, &object_a_, 0, &a_});
+  for (int i = 0; i < 100; ++i) queue_.Post({1, &object_a_, 0, &a_});
+  queue_.Post({31, &object_b_, 0, &b_});
+  queue_.Post({0, &object_c_, 0, &c_});
+  queue_.Post({2, &object_b_, 0, &b_});
+  queue_.Post({9, nullptr, 1, nullptr});
+  queue_.Post({10, nullptr, 1, nullptr});
   no_memory = false;
+  std::map<std::pair<void*, int>, int> taken = TakeAll();
+  EXPECT_EQ((taken[{&object_a_, 1}]), posted + 1);
+  EXPECT_EQ((taken[{&object_b_, 31}]), 1);
+  EXPECT_EQ((taken[{&object_b_, 2}]), 1);
+  EXPECT_EQ((taken[{&object_c_, 0}]), 1);
+  EXPECT_EQ((taken[{nullptr, 9}]), 1);
+  EXPECT_EQ((taken[{nullptr, 10}]), 1);
+  EXPECT_EQ(a_.taken, static_cast<uint32_t>(posted) + 1);
+  EXPECT_EQ(b_.taken, 2u);
+  EXPECT_FALSE(Readable(queue_.fd()));
+  queue_.Post({1, &object_b_, 0, &b_});
   EXPECT_EQ(TakeAll().size(), 1u);
+}
+
+TEST_F(EventQueueMemoryTest, WithdrawsWhatIsNoted) {
+  no_memory = true;
+  while (refused == 0) queue_.Post({1, &object_a_, 0, &a_});
+  for (EventAccount* account : {&b_, &c_, &a_}) {
+    queue_.Post({1, account, 0, account});
+  }
+  no_memory = false;
+  EXPECT_EQ(queue_.Withdraw(&c_), 0u);
+  EXPECT_EQ(queue_.Withdraw(&a_), 0u);
+  EXPECT_TRUE(Readable(queue_.fd()));
+  EXPECT_EQ(queue_.Withdraw(&b_), 0u);
+  EXPECT_FALSE(Readable(queue_.fd()));
+  queue_.Post({1, &object_b_, 0, &b_});
+  EXPECT_EQ(TakeAll().size(), 1u);
+}
+
+// Objects outlive their queue: nothing is left in them.
+TEST_F(EventQueueMemoryTest, ClosedWithSomeNoted) {
+  no_memory = true;
+  while (refused == 0) queue_.Post({1, &object_a_, 0, &a_});
+  queue_.Post({1, &object_b_, 0, &b_});
+  no_memory = false;
+  queue_.Close();
+  EXPECT_EQ(a_.noted, 0u);
+  EXPECT_EQ(b_.noted, 0u);
+  EXPECT_EQ(queue_.Withdraw(&b_), 0u);
 }
 
 }  // namespace

@@ -30,7 +30,6 @@ std::optional<QueueMemory> AllocateQueues(const QueuePair::Config& config) {
 
 QueuePair::QueuePair(const Config& config, uint32_t qpn, QueueMemory queues)
     : config_(config),
-      room_(config.async, transport::kQpEvents),
       qpn_(qpn),
       lane_index_(ContextOf(config).engine().LaneOf(qpn)),
       lane_(ContextOf(config).engine().lane(lane_index_)),
@@ -231,25 +230,24 @@ void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
     config_.async->Post({type, config_.element, 0, config_.account});
   }
   if (listeners_ == nullptr) return;
-  for (const auto& [listener, room] : *listeners_) {
+  for (const Listener& listener : *listeners_) {
     listener.async->Post({type, listener.element, 0, listener.account});
   }
 }
 
 void QueuePair::Listen(const Listener& listener) {
-  EventRoom room(listener.async, transport::kQpEvents);
   Lane::Guard guard(lane_);
   if (listeners_ == nullptr) {
-    listeners_ = std::make_unique<std::vector<Listening>>();
+    listeners_ = std::make_unique<std::vector<Listener>>();
   }
-  listeners_->push_back({listener, std::move(room)});
+  listeners_->push_back(listener);
 }
 
 void QueuePair::StopListening(const EventAccount* account) {
   Lane::Guard guard(lane_);
   if (listeners_ == nullptr) return;
-  std::erase_if(*listeners_, [account](const Listening& one) {
-    return one.listener.account == account;
+  std::erase_if(*listeners_, [account](const Listener& listener) {
+    return listener.account == account;
   });
 }
 

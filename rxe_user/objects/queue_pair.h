@@ -142,7 +142,6 @@ class QueuePair final : public transport::EventSink {
   Context& context() { return ContextOf(config_); }
 
   const Config config_;
-  const EventRoom room_;
   const uint32_t qpn_;
   const int lane_index_;
   Lane& lane_;
@@ -158,11 +157,7 @@ class QueuePair final : public transport::EventSink {
     uint16_t port = 0;
   };
   ChosenPort chosen_port_;
-  struct Listening {
-    Listener listener;
-    EventRoom room;
-  };
-  std::unique_ptr<std::vector<Listening>> listeners_;  // of an XRC target
+  std::unique_ptr<std::vector<Listener>> listeners_;  // of an XRC target
 };
 
 }  // namespace rxe_user

@@ -8,9 +8,7 @@
 namespace rxe_user {
 
 SharedReceiveQueue::SharedReceiveQueue(const Config& config)
-    : config_(config),
-      room_(config.async, 1),
-      memory_(Allocate(config.max_wr)) {
+    : config_(config), memory_(Allocate(config.max_wr)) {
   Use(config.max_wr);
   ++config_.pd->users;
   if (config_.xrc == nullptr) return;

@@ -85,7 +85,6 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
   void Use(uint32_t max_wr);
 
   const Config config_;
-  const EventRoom room_;
   uint32_t number_ = 0;
   EventAccount account_;  // by the async queue's lock
 

@@ -25,7 +25,6 @@ transport::QpConfig Inner(const RecvWorkQueue::Config& config,
 
 RecvWorkQueue::RecvWorkQueue(const Config& config, uint32_t number)
     : config_(config),
-      room_(config.async, 1),
       lane_index_(engine().LaneOf(number)),
       lane_(engine().lane(lane_index_)),
       queue_(Inner(config, number)) {

@@ -63,7 +63,6 @@ class RecvWorkQueue {
   Engine& engine() { return config_.pd->context.engine(); }
 
   const Config config_;
-  const EventRoom room_;
   const int lane_index_;
   Lane& lane_;
   EventAccount account_;        // by the async queue's lock

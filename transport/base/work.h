@@ -140,7 +140,6 @@ enum class QpEvent : uint8_t {
   kPathMigrationError = 7,
   kLastWqeReached = 16,  // IBV_EVENT_QP_LAST_WQE_REACHED: SRQ, QP in error
 };
-inline constexpr size_t kQpEvents = 8;  // kinds
 
 class EventSink {
  public:
