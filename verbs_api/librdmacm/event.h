@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 
@@ -26,6 +27,11 @@ struct Event {
   std::shared_ptr<Membership> membership;
   std::array<uint8_t, 224> private_data;  // which `part` points to
 
+  // RDMA_CM_EVENT_*, or one that newer headers have.
+  void SetType(int type) {
+    static_assert(sizeof(part.event) == sizeof(type));
+    std::memcpy(&part.event, &type, sizeof(type));
+  }
   // Sets private data and the length that the application sees.
   void SetConnData(std::span<const uint8_t> data) {
     part.param.conn.private_data = Keep(data);

@@ -108,10 +108,10 @@ void Id::AwaitAcknowledged() {
   acknowledged_.wait(lock, [&] { return unacknowledged_ == 0; });
 }
 
-std::unique_ptr<Event> Id::NewEvent(rdma_cm_event_type type, int status) {
+std::unique_ptr<Event> Id::NewEvent(int type, int status) {
   auto event = std::make_unique<Event>();
   event->part.id = &part;
-  event->part.event = type;
+  event->SetType(type);
   event->part.status = status;
   event->owner = shared_from_this();
   return event;

@@ -95,11 +95,9 @@ class Id final : public rxe_user::CmEventHandler,
 
   // --- `mutex` is held.
   // The next event goes to the application.
-  std::unique_ptr<Event> NewEvent(rdma_cm_event_type type, int status = 0);
+  std::unique_ptr<Event> NewEvent(int type, int status = 0);
   void Push(std::unique_ptr<Event> event) { channel->Push(std::move(event)); }
-  void Push(rdma_cm_event_type type, int status = 0) {
-    Push(NewEvent(type, status));
-  }
+  void Push(int type, int status = 0) { Push(NewEvent(type, status)); }
   bool is_datagram() const { return part.qp_type == IBV_QPT_UD; }
   // Of its queue pair, or of the one that the application is to make.
   ibv_qp_type qp_type() const {

@@ -1,6 +1,8 @@
 // rdma_event_str(3).
 #include <rdma/rdma_cma.h>
 
+#include <cstring>
+
 #include "verbs_api/librdmacm/abi.h"
 #include "verbs_api/librdmacm/newer.h"
 
@@ -10,7 +12,9 @@ CM_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
 #define NAME(name) \
   case name:       \
     return #name
-  switch (event) {
+  int number;  // as the caller's header may know it
+  std::memcpy(&number, &event, sizeof(number));
+  switch (number) {
     NAME(RDMA_CM_EVENT_ADDR_RESOLVED);
     NAME(RDMA_CM_EVENT_ADDR_ERROR);
     NAME(RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -27,9 +31,7 @@ CM_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
     NAME(RDMA_CM_EVENT_MULTICAST_ERROR);
     NAME(RDMA_CM_EVENT_ADDR_CHANGE);
     NAME(RDMA_CM_EVENT_TIMEWAIT_EXIT);
-  }
 #undef NAME
-  switch (static_cast<int>(event)) {
     case kAddrinfoResolved:
       return "RDMA_CM_EVENT_ADDRINFO_RESOLVED";
     case kAddrinfoError:

@@ -140,8 +140,8 @@ CM_EXPORT int rdma_query_addrinfo(rdma_cm_id* pointer, rdma_addrinfo** info) {
   });
 }
 
-CM_EXPORT int rdma_write_cm_event(rdma_cm_id* pointer, rdma_cm_event_type event,
-                                  int status, uint64_t arg) {
+CM_EXPORT int rdma_write_cm_event(rdma_cm_id* pointer, int event, int status,
+                                  uint64_t arg) {
   return IdCall(pointer, [&](Id& id) -> int {
     if (event != kUserEvent) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);
