@@ -9,55 +9,21 @@
 #include <vector>
 
 #include "tests/conformance/fixture.h"
-
-extern "C" {
-
-struct ibv_comp_cntr {
-  ibv_context* context;
-  uint32_t handle;
-  uint64_t comp_count_max_value;
-  uint64_t err_count_max_value;
-};
-struct ibv_comp_cntr_init_attr {
-  uint32_t comp_mask;
-  uint32_t type;
-  uint32_t flags;
-};
-struct ibv_qp_attach_comp_cntr_attr {
-  uint32_t comp_mask;
-  uint32_t op_mask;
-};
-struct ibv_comp_cntr_caps {
-  uint64_t max_value;
-  uint32_t max_counters;
-  uint32_t supported_qp_attach_ops;
-};
-
-int ibv_query_comp_cntr_caps(ibv_context*, ibv_comp_cntr_caps*);
-ibv_comp_cntr* ibv_create_comp_cntr(ibv_context*, ibv_comp_cntr_init_attr*);
-int ibv_destroy_comp_cntr(ibv_comp_cntr*);
-int ibv_qp_attach_comp_cntr(ibv_qp*, ibv_comp_cntr*,
-                            ibv_qp_attach_comp_cntr_attr*);
-int ibv_read_comp_cntr(ibv_comp_cntr*, uint64_t*);
-int ibv_read_err_comp_cntr(ibv_comp_cntr*, uint64_t*);
-int ibv_set_comp_cntr(ibv_comp_cntr*, uint64_t);
-int ibv_set_err_comp_cntr(ibv_comp_cntr*, uint64_t);
-int ibv_inc_comp_cntr(ibv_comp_cntr*, uint64_t);
-int ibv_inc_err_comp_cntr(ibv_comp_cntr*, uint64_t);
-}
+#include "verbs_api/supplement/rxe_user_verbs.h"
 
 namespace conformance {
 namespace {
 
+using Counter = rxe_user_comp_cntr;
+
 enum : uint32_t {  // op_mask
-  kSend = 1 << 0,
-  kReceive = 1 << 1,
-  kRead = 1 << 2,
-  kRemoteRead = 1 << 3,
-  kWrite = 1 << 4,
-  kRemoteWrite = 1 << 5,
+  kSend = RXE_USER_COMP_CNTR_OP_SEND,
+  kReceive = RXE_USER_COMP_CNTR_OP_RECV,
+  kRead = RXE_USER_COMP_CNTR_OP_RDMA_READ,
+  kRemoteRead = RXE_USER_COMP_CNTR_OP_REMOTE_RDMA_READ,
+  kWrite = RXE_USER_COMP_CNTR_OP_RDMA_WRITE,
+  kRemoteWrite = RXE_USER_COMP_CNTR_OP_REMOTE_RDMA_WRITE,
 };
-enum : uint32_t { kRequests, kBytes };  // type
 
 class CompletionCounterTest : public PairTest {
  protected:
@@ -68,93 +34,94 @@ class CompletionCounterTest : public PairTest {
   void TearDown() override {
     DestroySide(&a_);
     DestroySide(&b_);
-    for (ibv_comp_cntr* counter : counters_) {
-      EXPECT_EQ(ibv_destroy_comp_cntr(counter), 0);
+    for (Counter* counter : counters_) {
+      EXPECT_EQ(rxe_user_destroy_comp_cntr(counter), 0);
     }
     DeviceTest::TearDown();
   }
 
-  ibv_comp_cntr* Make(uint32_t type = kRequests) {
-    ibv_comp_cntr_init_attr attr = {0, type, 0};
-    ibv_comp_cntr* counter = ibv_create_comp_cntr(context_, &attr);
+  Counter* Make(uint32_t type = RXE_USER_COMP_CNTR_TYPE_WRS) {
+    rxe_user_comp_cntr_init_attr attr = {0, type, 0};
+    Counter* counter = rxe_user_create_comp_cntr(context_, &attr);
     EXPECT_NE(counter, nullptr) << strerror(errno);
     counters_.push_back(counter);
     return counter;
   }
-  static int Attach(ibv_qp* qp, ibv_comp_cntr* counter, uint32_t ops) {
-    ibv_qp_attach_comp_cntr_attr attr = {0, ops};
-    return ibv_qp_attach_comp_cntr(qp, counter, &attr);
+  static int Attach(ibv_qp* qp, Counter* counter, uint32_t ops) {
+    rxe_user_qp_attach_comp_cntr_attr attr = {0, ops};
+    return rxe_user_qp_attach_comp_cntr(qp, counter, &attr);
   }
-  static uint64_t Count(ibv_comp_cntr* counter) {
+  static uint64_t Count(Counter* counter) {
     uint64_t value = ~uint64_t{0};
-    EXPECT_EQ(ibv_read_comp_cntr(counter, &value), 0);
+    EXPECT_EQ(rxe_user_read_comp_cntr(counter, &value), 0);
     return value;
   }
-  static uint64_t Errors(ibv_comp_cntr* counter) {
+  static uint64_t Errors(Counter* counter) {
     uint64_t value = ~uint64_t{0};
-    EXPECT_EQ(ibv_read_err_comp_cntr(counter, &value), 0);
+    EXPECT_EQ(rxe_user_read_err_comp_cntr(counter, &value), 0);
     return value;
   }
   // Nobody polls: the device counts by itself.
-  static void Await(ibv_comp_cntr* counter, uint64_t wanted) {
+  static void Await(Counter* counter, uint64_t wanted) {
     const int64_t end = NowMs() + kTimeoutMs;
     while (Count(counter) < wanted && NowMs() < end) sched_yield();
     EXPECT_EQ(Count(counter), wanted);
   }
 
-  std::vector<ibv_comp_cntr*> counters_;
+  std::vector<Counter*> counters_;
 };
 
 TEST_F(CompletionCounterTest, ProgramsSetThemAndAddToThem) {
-  ibv_comp_cntr_caps caps = {};
-  ASSERT_EQ(ibv_query_comp_cntr_caps(context_, &caps), 0);
+  rxe_user_comp_cntr_caps caps = {};
+  ASSERT_EQ(rxe_user_query_comp_cntr_caps(context_, &caps), 0);
   EXPECT_EQ(caps.max_value, UINT64_MAX);
   EXPECT_GE(caps.max_counters, 512u);
   EXPECT_EQ(caps.supported_qp_attach_ops, 0x3fu);
 
-  ibv_comp_cntr* counter = Make();
+  Counter* counter = Make();
   EXPECT_EQ(counter->context, context_);
   EXPECT_EQ(counter->comp_count_max_value, UINT64_MAX);
   EXPECT_EQ(counter->err_count_max_value, UINT64_MAX);
   EXPECT_EQ(Count(counter), 0u);
-  EXPECT_EQ(ibv_set_comp_cntr(counter, UINT64_MAX), 0);
-  EXPECT_EQ(ibv_inc_comp_cntr(counter, 3), 0);
+  EXPECT_EQ(rxe_user_set_comp_cntr(counter, UINT64_MAX), 0);
+  EXPECT_EQ(rxe_user_inc_comp_cntr(counter, 3), 0);
   EXPECT_EQ(Count(counter), 2u);
   EXPECT_EQ(Errors(counter), 0u);
-  EXPECT_EQ(ibv_set_err_comp_cntr(counter, 40), 0);
-  EXPECT_EQ(ibv_inc_err_comp_cntr(counter, 2), 0);
+  EXPECT_EQ(rxe_user_set_err_comp_cntr(counter, 40), 0);
+  EXPECT_EQ(rxe_user_inc_err_comp_cntr(counter, 2), 0);
   EXPECT_EQ(Errors(counter), 42u);
   EXPECT_EQ(Count(counter), 2u);
 }
 
 TEST_F(CompletionCounterTest, BadArguments) {
-  ibv_comp_cntr_init_attr attr = {};
-  EXPECT_EQ(ibv_create_comp_cntr(nullptr, &attr), nullptr);
+  rxe_user_comp_cntr_init_attr attr = {};
+  EXPECT_EQ(rxe_user_create_comp_cntr(nullptr, &attr), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(ibv_create_comp_cntr(context_, nullptr), nullptr);
+  EXPECT_EQ(rxe_user_create_comp_cntr(context_, nullptr), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  for (ibv_comp_cntr_init_attr unknown :
-       {ibv_comp_cntr_init_attr{1, 0, 0}, ibv_comp_cntr_init_attr{0, 2, 0},
-        ibv_comp_cntr_init_attr{0, 0, 1}}) {
-    EXPECT_EQ(ibv_create_comp_cntr(context_, &unknown), nullptr);
+  for (rxe_user_comp_cntr_init_attr unknown :
+       {rxe_user_comp_cntr_init_attr{1, 0, 0},
+        rxe_user_comp_cntr_init_attr{0, 2, 0},
+        rxe_user_comp_cntr_init_attr{0, 0, 1}}) {
+    EXPECT_EQ(rxe_user_create_comp_cntr(context_, &unknown), nullptr);
     EXPECT_EQ(errno, ENOTSUP);
   }
-  ibv_comp_cntr* counter = Make();
-  EXPECT_EQ(ibv_read_comp_cntr(counter, nullptr), EINVAL);
-  EXPECT_EQ(ibv_read_comp_cntr(nullptr, nullptr), EINVAL);
-  EXPECT_EQ(ibv_inc_comp_cntr(nullptr, 1), EINVAL);
-  EXPECT_EQ(ibv_destroy_comp_cntr(nullptr), EINVAL);
-  EXPECT_EQ(ibv_query_comp_cntr_caps(context_, nullptr), EINVAL);
+  Counter* counter = Make();
+  EXPECT_EQ(rxe_user_read_comp_cntr(counter, nullptr), EINVAL);
+  EXPECT_EQ(rxe_user_read_comp_cntr(nullptr, nullptr), EINVAL);
+  EXPECT_EQ(rxe_user_inc_comp_cntr(nullptr, 1), EINVAL);
+  EXPECT_EQ(rxe_user_destroy_comp_cntr(nullptr), EINVAL);
+  EXPECT_EQ(rxe_user_query_comp_cntr_caps(context_, nullptr), EINVAL);
 
   MakeSide(&a_);
   EXPECT_EQ(Attach(a_.qp, counter, 0), EINVAL);
   EXPECT_EQ(Attach(a_.qp, counter, kSend | 1 << 6), ENOTSUP);
   EXPECT_EQ(Attach(a_.qp, nullptr, kSend), EINVAL);
   EXPECT_EQ(Attach(nullptr, counter, kSend), EINVAL);
-  EXPECT_EQ(ibv_qp_attach_comp_cntr(a_.qp, counter, nullptr), EINVAL);
+  EXPECT_EQ(rxe_user_qp_attach_comp_cntr(a_.qp, counter, nullptr), EINVAL);
   EXPECT_EQ(Attach(a_.qp, counter, kSend | kWrite), 0);
   EXPECT_EQ(Attach(a_.qp, Make(), kRead | kWrite), EBUSY);
-  EXPECT_EQ(ibv_destroy_comp_cntr(counter), EBUSY);
+  EXPECT_EQ(rxe_user_destroy_comp_cntr(counter), EBUSY);
   ToInit(a_.qp);
   EXPECT_EQ(Attach(a_.qp, counter, kRead), 0);
   ibv_qp_attr rtr = RtrAttributes(a_.qp->qp_num);
@@ -169,11 +136,11 @@ TEST_F(CompletionCounterTest, BadArguments) {
 TEST_F(CompletionCounterTest, EachKindOfCompletion) {
   MakeSide(&a_);
   MakeSide(&b_);
-  ibv_comp_cntr* const sends = Make();
-  ibv_comp_cntr* const transfers = Make();
-  ibv_comp_cntr* const receives = Make();
-  ibv_comp_cntr* const reads_here = Make();
-  ibv_comp_cntr* const writes_here = Make();
+  Counter* const sends = Make();
+  Counter* const transfers = Make();
+  Counter* const receives = Make();
+  Counter* const reads_here = Make();
+  Counter* const writes_here = Make();
   ASSERT_EQ(Attach(a_.qp, sends, kSend), 0);
   ASSERT_EQ(Attach(a_.qp, transfers, kRead | kWrite), 0);
   ASSERT_EQ(Attach(b_.qp, receives, kReceive), 0);
@@ -200,14 +167,14 @@ TEST_F(CompletionCounterTest, EachKindOfCompletion) {
   Await(receives, 4);
   Await(reads_here, 5);
   Await(writes_here, 2);
-  for (ibv_comp_cntr* counter : counters_) EXPECT_EQ(Errors(counter), 0u);
+  for (Counter* counter : counters_) EXPECT_EQ(Errors(counter), 0u);
   ExpectNothing(a_.cq);
 }
 
 TEST_F(CompletionCounterTest, BytesOfSeveralQueuePairs) {
   MakeSide(&a_);
   MakeSide(&b_);
-  ibv_comp_cntr* const bytes = Make(kBytes);
+  Counter* const bytes = Make(RXE_USER_COMP_CNTR_TYPE_BYTES);
   ASSERT_EQ(Attach(a_.qp, bytes, kSend | kWrite), 0);
   ASSERT_EQ(Attach(b_.qp, bytes, kReceive | kRemoteRead), 0);
   Connect(&a_, &b_);
@@ -225,8 +192,8 @@ TEST_F(CompletionCounterTest, BytesOfSeveralQueuePairs) {
 TEST_F(CompletionCounterTest, WhatFailsIsCountedApart) {
   MakeSide(&a_);
   MakeSide(&b_);
-  ibv_comp_cntr* const requests = Make();
-  ibv_comp_cntr* const receives = Make();
+  Counter* const requests = Make();
+  Counter* const receives = Make();
   ASSERT_EQ(Attach(a_.qp, requests, kSend | kWrite), 0);
   ASSERT_EQ(Attach(b_.qp, receives, kReceive), 0);
   Connect(&a_, &b_);
@@ -253,15 +220,15 @@ TEST_F(CompletionCounterTest, ThatOfAnotherContext) {
   MakeSide(&a_);
   ibv_context* const other = ibv_open_device(context_->device);
   ASSERT_NE(other, nullptr);
-  ibv_comp_cntr_init_attr attr = {};
-  ibv_comp_cntr* const counter = ibv_create_comp_cntr(other, &attr);
+  rxe_user_comp_cntr_init_attr attr = {};
+  Counter* const counter = rxe_user_create_comp_cntr(other, &attr);
   ASSERT_NE(counter, nullptr);
   EXPECT_EQ(Attach(a_.qp, counter, kSend), EINVAL);
   // It outlives its context.
   EXPECT_EQ(ibv_close_device(other), 0);
-  EXPECT_EQ(ibv_inc_comp_cntr(counter, 7), 0);
+  EXPECT_EQ(rxe_user_inc_comp_cntr(counter, 7), 0);
   EXPECT_EQ(Count(counter), 7u);
-  EXPECT_EQ(ibv_destroy_comp_cntr(counter), 0);
+  EXPECT_EQ(rxe_user_destroy_comp_cntr(counter), 0);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 #include "rxe_user/testing/net_namespace.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "verbs_api/supplement/rxe_user_verbs.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FUZZ_DEAD_HANDLES 0
@@ -127,7 +128,7 @@ class Caller {
   }
 
   void Step() {
-    switch (input_.Byte() % 30) {
+    switch (input_.Byte() % 33) {
       case 0:
         if (!pds_.full()) pds_.Add(ibv_alloc_pd(AnyContext()));
         return;
@@ -212,6 +213,22 @@ class Caller {
         }
         ibv_ack_cq_events(nullptr, 1);
         return;
+      case 30: {
+        rxe_user_comp_cntr_init_attr attr = {0, input_.Byte() % 3u, 0};
+        if (!counters_.full()) {
+          counters_.Add(rxe_user_create_comp_cntr(AnyContext(), &attr));
+        }
+        return;
+      }
+      case 31:
+        return DestroyOne(counters_, rxe_user_destroy_comp_cntr);
+      case 32: {
+        rxe_user_qp_attach_comp_cntr_attr attr = {0, input_.Byte() % 68u};
+        rxe_user_qp_attach_comp_cntr(Pick(qps_), Pick(counters_), &attr);
+        uint64_t value = 0;
+        rxe_user_read_comp_cntr(Pick(counters_), &value);
+        return;
+      }
     }
   }
 
@@ -424,6 +441,7 @@ class Caller {
       owned.live.clear();
     };
     all(qps_, ibv_destroy_qp);
+    all(counters_, rxe_user_destroy_comp_cntr);
     all(srqs_, ibv_destroy_srq);
     all(ahs_, ibv_destroy_ah);
     all(cqs_, ibv_destroy_cq);
@@ -440,6 +458,7 @@ class Caller {
   Owned<ibv_mr> mrs_;
   Owned<ibv_cq> cqs_;
   Owned<ibv_qp> qps_;
+  Owned<rxe_user_comp_cntr> counters_;
   Owned<ibv_srq> srqs_;
   Owned<ibv_ah> ahs_;
   Owned<ibv_comp_channel> channels_;

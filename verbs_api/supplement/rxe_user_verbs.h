@@ -1,13 +1,14 @@
 /*
- * What FLUSH and ATOMIC WRITE (annex A19 of the InfiniBand specification) need
- * beside <infiniband/verbs.h> of rdma-core before version 45: numbers and one
- * function, under names of their own, so that this header can be included
- * with any version. C and C++.
+ * What programs need that are built with an older <infiniband/verbs.h>, under
+ * names of their own, so that this header can be included with any version. C
+ * and C++.
  *
- * A device that has them says so in device_cap_flags_ex of
- * ibv_query_device_ex(3). Memory and queue pair need the access flag of each
- * placement type that a peer may ask for; the queue pair that asks is made by
- * ibv_create_qp_ex(3) with RXE_USER_QP_EX_WITH_FLUSH in send_ops_flags.
+ * FLUSH and ATOMIC WRITE (annex A19 of the InfiniBand specification), which
+ * rdma-core has since version 45: numbers and one function. A device that has
+ * them says so in device_cap_flags_ex of ibv_query_device_ex(3). Memory and
+ * queue pair need the access flag of each placement type that a peer may ask
+ * for; the queue pair that asks is made by ibv_create_qp_ex(3) with
+ * RXE_USER_QP_EX_WITH_FLUSH in send_ops_flags.
  */
 #ifndef RXE_USER_VERBS_H
 #define RXE_USER_VERBS_H
@@ -57,5 +58,77 @@ static inline void rxe_user_wr_flush(struct ibv_qp_ex* qp, uint32_t rkey,
   ((struct rxe_user_qp_ex*)qp)
       ->wr_flush(qp, rkey, remote_addr, length, type, level);
 }
+
+/*
+ * Completion counters, which rdma-core has since version 64: manual pages
+ * ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3) and
+ * ibv_query_comp_cntr_caps(3), with ibv_ for rxe_user_. The functions are weak:
+ * null where the libibverbs that the program runs with does not have them.
+ */
+struct rxe_user_comp_cntr {
+  struct ibv_context* context;
+  uint32_t handle;
+  uint64_t comp_count_max_value;
+  uint64_t err_count_max_value;
+};
+/* What is counted of successes */
+#define RXE_USER_COMP_CNTR_TYPE_WRS 0
+#define RXE_USER_COMP_CNTR_TYPE_BYTES 1
+struct rxe_user_comp_cntr_init_attr {
+  uint32_t comp_mask;
+  uint32_t type;
+  uint32_t flags;
+};
+/* op_mask */
+#define RXE_USER_COMP_CNTR_OP_SEND (1 << 0)
+#define RXE_USER_COMP_CNTR_OP_RECV (1 << 1)
+#define RXE_USER_COMP_CNTR_OP_RDMA_READ (1 << 2)
+#define RXE_USER_COMP_CNTR_OP_REMOTE_RDMA_READ (1 << 3)
+#define RXE_USER_COMP_CNTR_OP_RDMA_WRITE (1 << 4)
+#define RXE_USER_COMP_CNTR_OP_REMOTE_RDMA_WRITE (1 << 5)
+struct rxe_user_qp_attach_comp_cntr_attr {
+  uint32_t comp_mask;
+  uint32_t op_mask;
+};
+struct rxe_user_comp_cntr_caps {
+  uint64_t max_value;
+  uint32_t max_counters;
+  uint32_t supported_qp_attach_ops;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define RXE_USER_WEAK(name) __asm__("ibv_" #name) __attribute__((weak))
+int rxe_user_query_comp_cntr_caps(struct ibv_context* context,
+                                  struct rxe_user_comp_cntr_caps* caps)
+    RXE_USER_WEAK(query_comp_cntr_caps);
+struct rxe_user_comp_cntr* rxe_user_create_comp_cntr(
+    struct ibv_context* context, struct rxe_user_comp_cntr_init_attr* attr)
+    RXE_USER_WEAK(create_comp_cntr);
+int rxe_user_destroy_comp_cntr(struct rxe_user_comp_cntr* counter)
+    RXE_USER_WEAK(destroy_comp_cntr);
+int rxe_user_qp_attach_comp_cntr(struct ibv_qp* qp,
+                                 struct rxe_user_comp_cntr* counter,
+                                 struct rxe_user_qp_attach_comp_cntr_attr* attr)
+    RXE_USER_WEAK(qp_attach_comp_cntr);
+int rxe_user_read_comp_cntr(struct rxe_user_comp_cntr* counter, uint64_t* value)
+    RXE_USER_WEAK(read_comp_cntr);
+int rxe_user_read_err_comp_cntr(struct rxe_user_comp_cntr* counter,
+                                uint64_t* value)
+    RXE_USER_WEAK(read_err_comp_cntr);
+int rxe_user_set_comp_cntr(struct rxe_user_comp_cntr* counter, uint64_t value)
+    RXE_USER_WEAK(set_comp_cntr);
+int rxe_user_set_err_comp_cntr(struct rxe_user_comp_cntr* counter,
+                               uint64_t value) RXE_USER_WEAK(set_err_comp_cntr);
+int rxe_user_inc_comp_cntr(struct rxe_user_comp_cntr* counter, uint64_t amount)
+    RXE_USER_WEAK(inc_comp_cntr);
+int rxe_user_inc_err_comp_cntr(struct rxe_user_comp_cntr* counter,
+                               uint64_t amount)
+    RXE_USER_WEAK(inc_err_comp_cntr);
+#undef RXE_USER_WEAK
+#ifdef __cplusplus
+}
+#endif
 
 #endif /* RXE_USER_VERBS_H */
