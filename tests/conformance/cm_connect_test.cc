@@ -628,8 +628,7 @@ INSTANTIATE_TEST_SUITE_P(Families, DatagramTest,
 
 #ifdef __SANITIZE_ADDRESS__
 // Asked by LeakSanitizer when a process exits.
-extern "C" int __lsan_is_turned_off();
-extern "C" int __lsan_is_turned_off() {
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
   return conformance::leaves_everything ? 1 : 0;
 }
 #endif
