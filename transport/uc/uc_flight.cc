@@ -75,7 +75,10 @@ void UcFlight::OnSent(Path* path, uint64_t cost, Time now) {
 }
 
 void UcFlight::OnAsked(uint32_t psn, Time now) {
-  if (asked_ == kMostAsked) Forget(answers_ ? 1 : kMostAsked);
+  if (asked_ == kMostAsked) {
+    if (!answers_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+    Forget(answers_ ? 1 : kMostAsked);
+  }
   at(asked_) = {.psn = psn, .bytes = answers_ ? unasked_ : 0, .sent = now};
   ++asked_;
   unasked_ = 0;
@@ -107,7 +110,7 @@ bool UcFlight::OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth,
   Forget(index + 1);
   path->OnRttSample(now - sent, now);
   since_ = now;
-  timeouts_ = 0;
+  timeouts_ = doublings_ = 0;
   bytes_ -= bytes;
   path->OnGone(bytes);
   path->OnAnswered(bytes, limit_, now);

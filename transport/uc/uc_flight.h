@@ -25,8 +25,11 @@ class UcFlight {
   static constexpr int kMostTimeouts = 7;
   // Asked and not answered, at once.
   static constexpr size_t kMostAsked = 8;
-  // A peer that never answers is asked so many times in this interval.
+  // A peer that does not answer is asked so many times in this interval, then
+  // in one twice as long, and so on: one that is like us was silent for half of
+  // the time until it is asked again, and others do not have to do with it.
   static constexpr Time kAskInterval = 100 * kMillisecond;
+  static constexpr int kMostDoublings = 10;
 
   // The AETH of an answer: its credit count is not one of messages, but of two
   // to its power KiB, which are in the receive buffer.
@@ -78,8 +81,9 @@ class UcFlight {
     return ring_[(first_ + index) % kMostAsked];
   }
   bool MayAsk(Time now) const {
-    return asked_ < kMostAsked || (answers_ ? at(0).bytes == 0  // given up
-                                            : now - at(0).sent >= kAskInterval);
+    return asked_ < kMostAsked ||
+           (answers_ ? at(0).bytes == 0  // given up
+                     : now - at(0).sent >= kAskInterval << doublings_);
   }
   size_t Find(uint32_t psn) const;  // asked_: not there
   void Forget(size_t count);        // the oldest
@@ -94,6 +98,7 @@ class UcFlight {
   uint64_t limit_ = Path::kInitialWindow;  // of bytes_: the peer's socket
   uint32_t missed_ = 0;                    // as the peer has last said
   int timeouts_ = 0;                       // in a row
+  int doublings_ = 0;                      // of kAskInterval
   bool answers_ = false;
   bool asks_next_ = false;  // what was before is gone unasked
 };
