@@ -36,12 +36,6 @@ using transport::cm::EventKind;
 using transport::cm::State;
 
 const LocalAddress kLoopback = Local("127.0.0.1");
-// What a broker may grow by in a flood. AddressSanitizer keeps what was freed.
-#ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kMoreMemoryKb = 256 * 1024;
-#else
-constexpr uint64_t kMoreMemoryKb = 16 * 1024;
-#endif
 
 // Another process, which the test speaks with over a socket. Made before there
 // are other threads.
@@ -447,7 +441,7 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
   EXPECT_GT(heard, 0u);
   // The backlog, and what was established.
   EXPECT_LE(b_->size(), 130u);
-  EXPECT_LE(ResidentKb(broker), before_kb + kMoreMemoryKb);
+  EXPECT_LE(ResidentKb(broker), before_kb + 16 * 1024);
 }
 
 // A process that takes nothing has a queue of its own: others do not wait, and

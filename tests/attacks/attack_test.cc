@@ -57,12 +57,7 @@ constexpr long kPauseNs = 500'000;
 // What a victim does under attack, at least, of what it does without. A moment
 // on a machine that does other things as well tells too little of it.
 constexpr double kShare = 0.1;
-// Bytes. AddressSanitizer keeps what was freed.
-#ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kMoreMemory = 512 << 20;
-#else
-constexpr uint64_t kMoreMemory = 32 << 20;
-#endif
+constexpr uint64_t kMoreMemory = 32 << 20;  // bytes, with 64 MiB of its bounds
 
 // Each attack lasts; 0: a moment.
 const int seconds = [] {
