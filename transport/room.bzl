@@ -10,7 +10,7 @@ def unit_tests():
             deps = [
                 "//transport/testing",
                 "@gtest//:gtest_main",
-            ],
+            ] + (["//transport/testing:scarce_memory"] if source == "out_of_memory_test.cc" else []),
         )
 
 def room(name, deps):

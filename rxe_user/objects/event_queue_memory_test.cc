@@ -3,36 +3,25 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include <cstdlib>
 #include <map>
-#include <new>
 #include <utility>
 
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/fake_engine.h"
+#include "transport/testing/scarce_memory.h"
 
 namespace {
 
 thread_local bool no_memory = false;
 thread_local int refused = 0;
 
-void* Allocate(size_t bytes) {
-  if (no_memory) {
-    ++refused;
-    return nullptr;
-  }
-  return std::malloc(bytes == 0 ? 1 : bytes);
+bool Refuse() {
+  if (!no_memory) return false;
+  ++refused;
+  return true;
 }
 
 }  // namespace
-
-void* operator new(size_t bytes) {
-  void* const memory = Allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace rxe_user {
 namespace {
@@ -45,6 +34,7 @@ bool Readable(int fd) {
 class EventQueueMemoryTest : public testing::Test {
  protected:
   EventQueueMemoryTest() {
+    transport::refuse_allocation = Refuse;
     refused = 0;
     EXPECT_EQ(queue_.Open(), 0);
   }

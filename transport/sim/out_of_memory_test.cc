@@ -3,41 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 
 #include "transport/sim/endpoint_call.h"
 #include "transport/sim/incast.h"
 #include "transport/sim/transfer.h"
+#include "transport/testing/scarce_memory.h"
 
 namespace {
 
 bool no_memory = false;  // for endpoints
 uint64_t refused = 0;
 
-void* Allocate(size_t bytes) {
-  if (no_memory && sim::in_endpoint) {
-    ++refused;
-    return nullptr;
-  }
-  return std::malloc(bytes == 0 ? 1 : bytes);
+bool Refuse() {
+  if (!no_memory || !sim::in_endpoint) return false;
+  ++refused;
+  return true;
 }
 
 }  // namespace
-
-void* operator new(size_t bytes) {
-  void* const memory = Allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return Allocate(bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
-}
 
 namespace sim {
 namespace {
@@ -48,6 +31,7 @@ using transport::SendOpcode;
 class OutOfMemoryTest : public ::testing::TestWithParam<SendOpcode> {
  protected:
   void SetUp() override {
+    transport::refuse_allocation = Refuse;
     refused = 0;
     no_memory = true;
   }

@@ -2,42 +2,27 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 
 #include "transport/queue_pairs.h"
 #include "transport/testing/bring_up.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
+#include "transport/testing/scarce_memory.h"
 
 namespace {
 
 constexpr int kUnlimited = -1;
 int allocations_left = kUnlimited;
 
-void* Allocate(size_t bytes) {
-  if (allocations_left == 0) return nullptr;
+bool Refuse() {
+  if (allocations_left == 0) return true;
   if (allocations_left > 0) --allocations_left;
-  return std::malloc(bytes == 0 ? 1 : bytes);
+  return false;
 }
 
 }  // namespace
-
-void* operator new(size_t bytes) {
-  void* const memory = Allocate(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return Allocate(bytes);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
-}
 
 namespace transport {
 namespace {
@@ -48,6 +33,7 @@ constexpr uint64_t kVa = 0x10000;
 class OutOfMemoryTest : public ::testing::Test {
  protected:
   OutOfMemoryTest() {
+    refuse_allocation = Refuse;
     region_ = &memory_.Add(kVa, 4096, kPd, kAccessLocalWrite);
     QpConfig config;
     config.type = QpType::kUd;
