@@ -26,14 +26,40 @@ std::optional<QueueMemory> AllocateQueues(const QueuePair::Config& config) {
                                QueueKind::kQueuePair);
 }
 
+Context& ContextOf(const QueuePair::Config& config) {
+  return config.pd != nullptr ? config.pd->context : config.xrc->context();
+}
+
+bool HasParticulars(transport::QpType type) {
+  return type == transport::QpType::kUd ||
+         type == transport::QpType::kRawPacket ||
+         type == transport::QpType::kXrcTarget;
+}
+
 }  // namespace
 
-QueuePair::QueuePair(const Config& config, uint32_t qpn, QueueMemory queues)
-    : config_(config),
+QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
+                     QueueMemory queues)
+    : pd_(config.pd),
+      send_cq_(config.send_cq),
+      recv_cq_(config.recv_cq),
+      srq_(config.srq),
+      async_(config.async),
+      element_(config.element),
+      account_(config.account),
       qpn_(qpn),
-      lane_index_(ContextOf(config).engine().LaneOf(qpn)),
+      lane_index_(
+          static_cast<uint16_t>(ContextOf(config).engine().LaneOf(qpn))),
+      type_(config.type),
+      signal_all_(config.signal_all),
       lane_(ContextOf(config).engine().lane(lane_index_)),
+      particulars_(HasParticulars(config.type) ? new Particulars : nullptr),
       queues_(std::move(queues)) {
+  if (particulars_ != nullptr) {
+    particulars_->xrc = config.xrc;
+    particulars_->rx_hash = config.rx_hash;
+    particulars_->max_tso_header = config.max_tso_header;
+  }
   transport::QpConfig inner;
   inner.type = config.type;
   inner.qpn = qpn;
@@ -57,23 +83,24 @@ QueuePair::QueuePair(const Config& config, uint32_t qpn, QueueMemory queues)
     Lane::Guard guard(lane_);
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner, raw);
     if (config.type == transport::QpType::kRawPacket) {
-      raw_ = static_cast<transport::RawPacketQueuePair*>(transport_.get());
+      particulars_->raw =
+          static_cast<transport::RawPacketQueuePair*>(transport_.get());
     }
   }
-  if (config_.xrc != nullptr) return;
-  ++config_.pd->users;
+  if (xrc() != nullptr) return;
+  ++pd_->users;
   if (!has_cqs()) return;
-  if (config_.srq != nullptr) ++config_.srq->users;
-  config_.send_cq->Attach(this);
-  if (config_.recv_cq != config_.send_cq) config_.recv_cq->Attach(this);
+  if (srq_ != nullptr) ++srq_->users;
+  send_cq_->Attach(this);
+  if (recv_cq_ != send_cq_) recv_cq_->Attach(this);
 }
 
 QueuePair::~QueuePair() {
-  if (config_.xrc != nullptr) {
-    config_.xrc->RemoveTarget(this);
+  if (xrc() != nullptr) {
+    xrc()->RemoveTarget(this);
   } else if (has_cqs()) {
-    config_.send_cq->Detach(this);
-    if (config_.recv_cq != config_.send_cq) config_.recv_cq->Detach(this);
+    send_cq_->Detach(this);
+    if (recv_cq_ != send_cq_) recv_cq_->Detach(this);
   }
   std::vector<wire::IpAddress> groups;
   {
@@ -90,9 +117,9 @@ QueuePair::~QueuePair() {
   }
   context().regions().ForgetQueuePair(qpn_);
   context().engine().ReleaseQpn(qpn_);
-  if (config_.srq != nullptr) --config_.srq->users;
+  if (srq_ != nullptr) --srq_->users;
   queues_.reset();  // while there is an allocator
-  if (config_.pd != nullptr) --config_.pd->users;
+  if (pd_ != nullptr) --pd_->users;
 }
 
 int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
@@ -123,7 +150,8 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
                                      : engine.AllocateQpn();
   if (!qpn.ok()) return ReportedErrno(qpn.status());
   try {
-    out->reset(new QueuePair(config, *qpn, *std::move(queues)));
+    *out = std::make_shared<QueuePair>(Passkey(), config, *qpn,
+                                       *std::move(queues));
   } catch (...) {
     engine.ReleaseQpn(*qpn);
     throw;
@@ -133,7 +161,9 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
 }
 
 int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
-  if (config_.rx_hash != nullptr) return EOPNOTSUPP;
+  if (particulars_ != nullptr && particulars_->rx_hash != nullptr) {
+    return EOPNOTSUPP;
+  }
   QpAttributes attributes = wanted;
   uint32_t remote = wanted.dest_qpn;
   if ((mask & transport::kQpDestQpn) == 0) remote = Query().dest_qpn;
@@ -143,10 +173,12 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     }
   }
   if ((mask & transport::kQpAltPath) != 0) {
-    if (const int error =
-            context().ResolvePath(qpn_, remote, &attributes.alt_av)) {
+    if (wanted.alt_av == nullptr) return EINVAL;
+    transport::AddressVector av = *wanted.alt_av;
+    if (const int error = context().ResolvePath(qpn_, remote, &av)) {
       return error;
     }
+    attributes.alt_av = std::make_shared<transport::AddressVector>(av);
   }
   if ((mask & transport::kQpPathMtu) != 0 &&
       attributes.path_mtu > context().device()->roce_mtu) {
@@ -167,8 +199,8 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
 // Those of an XRC target are of the SRQs that others post to.
 void QueuePair::ForgetCompletions() {
   if (!has_cqs()) return;
-  config_.send_cq->Forget(qpn_);
-  if (config_.recv_cq != config_.send_cq) config_.recv_cq->Forget(qpn_);
+  send_cq_->Forget(qpn_);
+  if (recv_cq_ != send_cq_) recv_cq_->Forget(qpn_);
 }
 
 QpAttributes QueuePair::Query() {
@@ -185,7 +217,7 @@ int QueuePair::AttachCounter(
 // The engine is not asked with the lane locked, so another thread may be doing
 // the same.
 int QueuePair::AttachMulticast(const wire::IpAddress& group) {
-  if (config_.type != transport::QpType::kUd || !group.is_multicast()) {
+  if (type_ != transport::QpType::kUd || !group.is_multicast()) {
     return EINVAL;
   }
   Engine& engine = context().engine();
@@ -213,7 +245,7 @@ int QueuePair::DetachMulticast(const wire::IpAddress& group) {
 }
 
 bool QueuePair::AttachedToAny() {
-  if (config_.type != transport::QpType::kUd) return false;
+  if (type_ != transport::QpType::kUd) return false;
   Lane::Guard guard(lane_);
   return !lane_.endpoint().GroupsOf(transport_.get()).empty();
 }
@@ -226,27 +258,23 @@ void QueuePair::OnCqError() {
 void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
                           transport::QpEvent event) {
   const int type = static_cast<int>(event);
-  if (config_.async != nullptr) {
-    config_.async->Post({type, config_.element, 0, config_.account});
+  if (async_ != nullptr) {
+    async_->Post({type, element_, 0, account_});
   }
-  if (listeners_ == nullptr) return;
-  for (const Listener& listener : *listeners_) {
+  if (particulars_ == nullptr) return;
+  for (const Listener& listener : particulars_->listeners) {
     listener.async->Post({type, listener.element, 0, listener.account});
   }
 }
 
 void QueuePair::Listen(const Listener& listener) {
   Lane::Guard guard(lane_);
-  if (listeners_ == nullptr) {
-    listeners_ = std::make_unique<std::vector<Listener>>();
-  }
-  listeners_->push_back(listener);
+  particulars_->listeners.push_back(listener);
 }
 
 void QueuePair::StopListening(const EventAccount* account) {
   Lane::Guard guard(lane_);
-  if (listeners_ == nullptr) return;
-  std::erase_if(*listeners_, [account](const Listener& listener) {
+  std::erase_if(particulars_->listeners, [account](const Listener& listener) {
     return listener.account == account;
   });
 }
@@ -257,16 +285,15 @@ void QueuePair::ForgetSrq(const transport::ReceiveSource* srq) {
 }
 
 QueuePair::Posting::Posting(QueuePair& qp) : qp_(qp), guard_(qp.lane_) {
-  if (qp_.has_cqs() &&
-      (qp_.config_.send_cq->overrun() || qp_.config_.recv_cq->overrun())) {
+  if (qp_.has_cqs() && (qp_.send_cq_->overrun() || qp_.recv_cq_->overrun())) {
     qp_.transport_->OnCqError(Now());
   }
 }
 
 QueuePair::Posting::~Posting() {
   if (sends_.requests == 0) return;
-  if (qp_.raw_ != nullptr) {
-    qp_.raw_->Flush(Now());
+  if (transport::RawPacketQueuePair* const raw = qp_.raw(); raw != nullptr) {
+    raw->Flush(Now());
   } else {
     qp_.lane_.Posted(Now(), sends_);
   }
@@ -278,7 +305,7 @@ transport::Time QueuePair::Posting::Now() {
 }
 
 int QueuePair::ChoosePort(uint32_t remote_qpn, transport::AddressVector* av) {
-  ChosenPort& last = chosen_port_;
+  Particulars::ChosenPort& last = particulars_->chosen_port;
   if (last.port == 0 || last.remote_qpn != remote_qpn ||
       last.flow_label != av->flow_label || last.source != av->source) {
     const absl::StatusOr<uint16_t> port = context().engine().SourcePort(
@@ -307,8 +334,7 @@ int QueuePair::Posting::SendComplete(const transport::SendRequest& request) {
                         : qp_.transport_->PostSend(request, Now());
   if (error == 0) {
     ++sends_.requests;
-    if (qp_.config_.signal_all ||
-        (request.flags & transport::kSendSignaled) != 0) {
+    if (qp_.signal_all_ || (request.flags & transport::kSendSignaled) != 0) {
       ++sends_.signaled;
     }
     for (const transport::Sge& sge : request.sges) sends_.bytes += sge.length;
@@ -320,7 +346,7 @@ int QueuePair::Posting::SendComplete(const transport::SendRequest& request) {
 int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
   uint64_t length = 0;
   for (const transport::Sge& sge : request.sges) length += sge.length;
-  if (length == 0 || length > qp_.config_.capacity.max_inline_data) {
+  if (length == 0 || length > qp_.capacity().max_inline_data) {
     return qp_.transport_->PostSend(request, Now());
   }
   uint8_t data[kMaxInlineData];

@@ -24,7 +24,15 @@ namespace rxe_user {
 
 // Thread: any. The transport's queue pair is touched under its lane's lock
 // only.
+//
+// A connection that rests is kept small: what other queue pairs need besides is
+// in Particulars.
 class QueuePair final : public transport::EventSink {
+  // Only Create makes one.
+  struct Passkey {
+    explicit Passkey() = default;
+  };
+
  public:
   struct Config {
     transport::QpType type = transport::QpType::kRc;
@@ -52,9 +60,21 @@ class QueuePair final : public transport::EventSink {
   // not polled are gone, as with most hardware.
   ~QueuePair() override;
 
+  QueuePair(Passkey, const Config& config, uint32_t qpn, QueueMemory queues);
+
   uint32_t qpn() const { return qpn_; }
   int lane_index() const { return lane_index_; }
-  const Config& config() const { return config_; }
+  // As it was created.
+  transport::QpType type() const { return type_; }
+  ProtectionDomain* pd() const { return pd_; }
+  const transport::QpCapacity& capacity() const {
+    return transport_->config().capacity;
+  }
+  bool signal_all() const { return signal_all_; }
+  // Bytes; 0 of another type than raw packets.
+  uint32_t max_tso_header() const {
+    return particulars_ != nullptr ? particulars_->max_tso_header : 0;
+  }
 
   // ibv_modify_qp(3). In the address vectors, `destination`, `gid_index` and
   // the GRH's fields are the caller's; the rest is found here. To RESET also
@@ -69,9 +89,13 @@ class QueuePair final : public transport::EventSink {
   // --- Raw packets: ibv_create_flow(3).
 
   // Where a rule sends what it takes; null of another type.
-  transport::FrameDestination* frame_destination() { return raw_; }
-  // Rules that send to it.
-  std::atomic<int> flows{0};
+  transport::FrameDestination* frame_destination() { return raw(); }
+  // Rules that send to it. Raw packets only: they can be added and removed.
+  int flows() const {
+    return particulars_ != nullptr ? particulars_->flows.load() : 0;
+  }
+  void AddFlow() { ++particulars_->flows; }
+  void RemoveFlow() { --particulars_->flows; }
 
   // --- Multicast: ibv_attach_mcast(3). EINVAL (no datagrams, or `group` is no
   // group; not attached), or what joining gave. Attached twice is once.
@@ -128,36 +152,60 @@ class QueuePair final : public transport::EventSink {
   void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
 
  private:
-  QueuePair(const Config& config, uint32_t qpn, QueueMemory queues);
+  // What only datagrams, raw packets and XRC targets need.
+  struct Particulars {
+    // The last one that ChoosePort has found; port 0: none.
+    struct ChosenPort {
+      wire::IpAddress source;
+      uint32_t flow_label = 0;
+      uint32_t remote_qpn = 0;
+      uint16_t port = 0;
+    };
 
-  bool has_cqs() const { return config_.send_cq != nullptr; }
+    XrcDomain* xrc = nullptr;
+    std::shared_ptr<const transport::RxHash> rx_hash;
+    uint32_t max_tso_header = 0;
+    std::atomic<int> flows{0};
+    // --- Guarded by the lane's lock.
+    transport::RawPacketQueuePair* raw = nullptr;  // transport_, if it is one
+    ChosenPort chosen_port;
+    std::vector<Listener> listeners;
+  };
+
+  bool has_cqs() const { return send_cq_ != nullptr; }
+  XrcDomain* xrc() const {
+    return particulars_ != nullptr ? particulars_->xrc : nullptr;
+  }
+  transport::RawPacketQueuePair* raw() const {
+    return particulars_ != nullptr ? particulars_->raw : nullptr;
+  }
   // Lane's lock held.
   void ForgetCompletions();
   // Completes the address of a datagram to `remote_qpn`. 0 or errno.
   int ChoosePort(uint32_t remote_qpn, transport::AddressVector* av);
 
-  static Context& ContextOf(const Config& config) {
-    return config.pd != nullptr ? config.pd->context : config.xrc->context();
+  Context& context() {
+    return pd_ != nullptr ? pd_->context : xrc()->context();
   }
-  Context& context() { return ContextOf(config_); }
 
-  const Config config_;
+  // As Config.
+  ProtectionDomain* const pd_;
+  CompletionQueue* const send_cq_;
+  CompletionQueue* const recv_cq_;
+  SharedReceiveQueue* const srq_;
+  EventQueue* const async_;
+  void* const element_;
+  EventAccount* const account_;
+
   const uint32_t qpn_;
-  const int lane_index_;
+  const uint16_t lane_index_;
+  const transport::QpType type_;
+  const bool signal_all_;
   Lane& lane_;
+  const std::unique_ptr<Particulars> particulars_;  // null: none
   QueueMemory queues_;  // the application's; null: the transport's own
-  // --- Guarded by the lane's lock.
+  // Guarded by the lane's lock.
   std::unique_ptr<transport::QueuePair> transport_;
-  transport::RawPacketQueuePair* raw_ = nullptr;  // the same; null: another
-  // The last one that ChoosePort has found; port 0: none.
-  struct ChosenPort {
-    wire::IpAddress source;
-    uint32_t flow_label = 0;
-    uint32_t remote_qpn = 0;
-    uint16_t port = 0;
-  };
-  ChosenPort chosen_port_;
-  std::unique_ptr<std::vector<Listener>> listeners_;  // of an XRC target
 };
 
 }  // namespace rxe_user

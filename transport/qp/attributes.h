@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "transport/base/memory.h"
 #include "transport/base/types.h"
@@ -64,7 +65,7 @@ struct QpAttributes {
   uint32_t dest_qpn = 0;
   uint32_t access_flags = 0;  // Access
   AddressVector av;
-  AddressVector alt_av;
+  std::shared_ptr<const AddressVector> alt_av;  // null: no alternate path
   uint16_t pkey_index = 0;
   uint16_t alt_pkey_index = 0;
   bool en_sqd_async_notify = false;

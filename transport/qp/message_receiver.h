@@ -41,8 +41,8 @@ class MessageReceiver {
   struct Progress {
     enum class Kind : uint8_t { kNone, kSend, kWrite };
     Kind kind = Kind::kNone;
+    uint16_t sge = 0;         // where the next byte of a receive goes
     uint32_t sge_offset = 0;  // bytes into `sge`
-    size_t sge = 0;           // where the next byte of a receive goes
     uint64_t received = 0;    // bytes
   };
   const Progress& progress() const { return progress_; }

@@ -202,12 +202,12 @@ class QueuePair : public EndpointQp {
   MessageReceiver receiver_;
   std::optional<Flow> flow_;  // to the peer, from RTR on
   PeerPort peer_port_;
+  Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
+  bool cnp_due_ = false;
   bool communication_established_ = false;
   bool last_wqe_reported_ = false;
   bool flushing_sends_ = false;
   bool received_data_ = false;  // since the last TakeInterests
-  bool cnp_due_ = false;
-  Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
 };
 
 }  // namespace transport

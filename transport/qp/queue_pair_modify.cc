@@ -51,7 +51,8 @@ int QueuePair::CheckValues(const QpAttributes& a, uint32_t mask,
       bad(kQpRnrRetry, a.rnr_retry > kMaxRetry) ||
       bad(kQpMinRnrTimer, a.min_rnr_timer > kMaxRnrTimer) ||
       bad(kQpDestQpn, a.dest_qpn > wire::kQpnMask) ||
-      bad(kQpAltPath, a.alt_port_num != kPort || a.alt_timeout > kMaxTimeout ||
+      bad(kQpAltPath, a.alt_av == nullptr || a.alt_port_num != kPort ||
+                          a.alt_timeout > kMaxTimeout ||
                           a.alt_pkey_index != kPkeyIndex) ||
       bad(kQpPathMigState, a.path_mig_state > kMaxPathMigState)) {
     return EINVAL;

@@ -120,6 +120,11 @@ TEST(ModifyTest, AttributesWithinAState) {
   peer.Modify(QpState::kSqd);
   EXPECT_EQ(peer.qp->Modify(attributes, kQpTimeout, 0), 0);
   EXPECT_EQ(peer.qp->attributes().timeout, 3);
+  attributes.alt_port_num = 1;
+  EXPECT_EQ(peer.qp->Modify(attributes, kQpAltPath, 0), EINVAL);  // no address
+  attributes.alt_av = std::make_shared<AddressVector>();
+  EXPECT_EQ(peer.qp->Modify(attributes, kQpAltPath, 0), 0);
+  EXPECT_EQ(peer.qp->attributes().alt_av, attributes.alt_av);
   attributes.alt_port_num = 2;
   EXPECT_EQ(peer.qp->Modify(attributes, kQpAltPath, 0), EINVAL);
 }

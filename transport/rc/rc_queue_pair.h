@@ -35,10 +35,10 @@ class RcQueuePair final : public QueuePair {
   Interests TransmitService(Time now, const TransmitTurn& turn,
                             Burst* burst) override;
 
+  // The responder had to wait for the requester in the last burst.
+  bool responder_first_ = false;
   Requester requester_;
   Responder responder_;
-  // It had to wait for the requester in the last burst.
-  bool responder_first_ = false;
 };
 
 }  // namespace transport

@@ -22,9 +22,9 @@ void Responder::Reset() {
   gap_deadline_ = kNever;
   idle_reports_ = 0;
   ForgetResponses();
-  nak_.reset();
+  nak_ = {};
   ack_due_ = false;
-  repeated_ack_.reset();
+  repeated_ack_ = 0;
 }
 
 void Responder::ForgetResponses() {
@@ -52,9 +52,9 @@ void Responder::OnError() {
   // After a failure of our own the responses that precede its NAK still go
   // out; after a failure of another's making only what is already executed is
   // acknowledged, if no READ response would have to come first.
-  if (nak_ && nak_->fatal) return;
+  if (nak_.fatal) return;
   if (NextPending() != nullptr) ack_due_ = false;
-  nak_.reset();
+  nak_ = {};
   ForgetResponses();
 }
 

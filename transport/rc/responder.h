@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "transport/base/burst.h"
@@ -60,7 +59,7 @@ struct Resource {
 };
 
 struct Nak {
-  uint64_t psn = 0;
+  uint64_t psn = 0;  // 0: there is none
   uint8_t syndrome = 0;
   // The queue pair is in error and this is its last word.
   bool fatal = false;
@@ -104,7 +103,7 @@ class Responder {
     want.deadline = gap_deadline_;
     if (first_pending_ != next_resource_) {
       want.wants = PendingWants();
-    } else if (nak_ || ack_due_ || repeated_ack_) {
+    } else if (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0) {
       want.wants = Interests::kAcks;
     }
     return want;
@@ -241,8 +240,8 @@ class Responder {
   uint64_t first_resource_ = 0;  // the oldest kept
   uint64_t next_resource_ = 0;   // one past the newest
   uint64_t first_pending_ = 0;   // none before this one is pending
-  std::optional<Nak> nak_;
-  std::optional<uint64_t> repeated_ack_;  // for a duplicate, up to this PSN
+  Nak nak_;
+  uint64_t repeated_ack_ = 0;  // for a duplicate, up to this PSN; 0: none
 };
 
 }  // namespace transport

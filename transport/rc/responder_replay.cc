@@ -52,7 +52,7 @@ void Responder::AcknowledgeAgain(uint64_t psn) {
     last = resource.first_psn - 1;
     last_msn = resource.msn - 1;
   }
-  if (!repeated_ack_ || *repeated_ack_ < last) {
+  if (repeated_ack_ < last) {
     repeated_ack_ = last;
     repeated_ack_msn_ = last_msn;
   }

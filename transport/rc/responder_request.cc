@@ -6,8 +6,8 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
   // What was said of this PSN before is void: it has come.
   nak_made_ = false;
-  if (nak_) {
-    nak_.reset();
+  if (nak_.psn != 0) {
+    nak_ = {};
     ack_due_ = true;
   }
   const wire::OpcodeInfo& info = packet.info();

@@ -28,7 +28,7 @@ uint32_t Responder::PendingWants() const {
     }
     wants = Interests::kAcks;
   }
-  if (nak_ || ack_due_ || repeated_ack_) wants = Interests::kAcks;
+  if (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0) wants = Interests::kAcks;
   return wants;
 }
 
@@ -39,30 +39,28 @@ bool Responder::Transmit(Burst* burst, bool acks_only) {
     }
     if (!TransmitResource(resource, burst)) return true;
   }
-  if (nak_) {
-    if (!TransmitAcknowledge(nak_->psn, nak_->syndrome, msn_, burst))
-      return true;
-    const bool rnr =
-        wire::AethKindOf(nak_->syndrome) == wire::AethKind::kRnrNak;
-    ++(rnr           ? core_.counters.rnr_naks_sent
-       : nak_->fatal ? core_.counters.fatal_naks_sent
-                     : core_.counters.sequence_naks_sent);
-    nak_.reset();
+  if (nak_.psn != 0) {
+    if (!TransmitAcknowledge(nak_.psn, nak_.syndrome, msn_, burst)) return true;
+    const bool rnr = wire::AethKindOf(nak_.syndrome) == wire::AethKind::kRnrNak;
+    ++(rnr          ? core_.counters.rnr_naks_sent
+       : nak_.fatal ? core_.counters.fatal_naks_sent
+                    : core_.counters.sequence_naks_sent);
+    nak_ = {};
     // It acknowledges all that precedes it.
     ack_due_ = false;
-    repeated_ack_.reset();
+    repeated_ack_ = 0;
   }
   const uint8_t ack = wire::MakeAckSyndrome(wire::kCreditNone);
   if (ack_due_) {
     if (!TransmitAcknowledge(expected_ - 1, ack, msn_, burst)) return true;
     ack_due_ = false;
-    repeated_ack_.reset();
+    repeated_ack_ = 0;
   }
-  if (repeated_ack_) {
-    if (!TransmitAcknowledge(*repeated_ack_, ack, repeated_ack_msn_, burst)) {
+  if (repeated_ack_ != 0) {
+    if (!TransmitAcknowledge(repeated_ack_, ack, repeated_ack_msn_, burst)) {
       return true;
     }
-    repeated_ack_.reset();
+    repeated_ack_ = 0;
   }
   return false;
 }
@@ -177,7 +175,7 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
 void Responder::FailResponse(uint64_t psn) {
   for (Resource& resource : resources_) resource.pending = false;
   ack_due_ = false;
-  repeated_ack_.reset();
+  repeated_ack_ = 0;
   nak_ = Nak{psn, wire::MakeNakSyndrome(kAccessNak), true};
   core_.Fail(QpEvent::kAccessError);
 }

@@ -156,7 +156,7 @@ ibv_flow* CreateFlow(ibv_qp* ibv, ibv_flow_attr* attr) {
         !added.ok()) {
       return Fail(rxe_user::ReportedErrno(added));
     }
-    ++flow->pair->flows;
+    flow->pair->AddFlow();
     if (flow->counters != nullptr) ++flow->counters->users;
     {
       std::lock_guard<std::mutex> lock(flow->owner->mutex);
@@ -171,7 +171,7 @@ ibv_flow* CreateFlow(ibv_qp* ibv, ibv_flow_attr* attr) {
 void EndFlow(Flow* flow) {
   if (flow->pair == nullptr) return;
   flow->owner->device->engine().RemoveFlow(&flow->rule);
-  --flow->pair->flows;
+  flow->pair->RemoveFlow();
   flow->pair.reset();
 }
 

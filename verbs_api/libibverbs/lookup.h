@@ -129,8 +129,7 @@ inline ObjectOf<Ibv>* Find(Ibv* ibv) {
 // another protection domain (IBA vol. 1, 10.2.2.2).
 inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
   Ah* const ah = Find(ibv);
-  return ah != nullptr && ah->domain->id == qp.pair->config().pd->id ? ah
-                                                                     : nullptr;
+  return ah != nullptr && ah->domain->id == qp.pair->pd()->id ? ah : nullptr;
 }
 
 // --- Contexts, channels, XRC domains, thread domains, flows, counters of

@@ -21,7 +21,7 @@ int FillBinding(const Qp& qp, const Mw& mw, uint32_t rkey,
       return EINVAL;
     }
   }
-  const rxe_user::ProtectionDomain* const pd = qp.pair->config().pd;
+  const rxe_user::ProtectionDomain* const pd = qp.pair->pd();
   if (pd == nullptr || &pd->context != &mw.window->domain().context) {
     return EINVAL;
   }

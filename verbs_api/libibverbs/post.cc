@@ -57,7 +57,7 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
       return EINVAL;
   }
   request->opcode = static_cast<transport::SendOpcode>(opcode);
-  const transport::QpType type = qp.pair->config().type;
+  const transport::QpType type = qp.pair->type();
   if (type == transport::QpType::kXrcInitiator) {
     request->remote_srqn = wr.qp_type.xrc.remote_srqn;
   } else if (type == transport::QpType::kUd) {

@@ -341,7 +341,7 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
   if (qp == nullptr) return Refuse(EINVAL);
   // As the kernel: it is detached from all groups first.
   if (qp->pair != nullptr &&
-      (qp->pair->AttachedToAny() || qp->pair->flows > 0)) {
+      (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {
     return Refuse(EBUSY);
   }
   Context* context = qp->owner;
@@ -402,10 +402,12 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
     }
     if (has(IBV_QP_ALT_PATH)) {
       if (attr->alt_port_num != 1 || attr->alt_pkey_index != 0) return EINVAL;
+      transport::AddressVector av;
       if (const int error =
-              ToAddressVector(*qp->owner, attr->alt_ah_attr, &out.alt_av)) {
+              ToAddressVector(*qp->owner, attr->alt_ah_attr, &av)) {
         return error;
       }
+      out.alt_av = std::make_shared<transport::AddressVector>(av);
     }
     if (has(IBV_QP_PATH_MIG_STATE) &&
         (Raw(attr->path_mig_state) < IBV_MIG_MIGRATED ||
@@ -449,7 +451,7 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     Qp* qp = Find(ibv);
     if (qp == nullptr || attr == nullptr || init == nullptr) return EINVAL;
     const transport::QpAttributes in = qp->pair->Query();
-    const rxe_user::QueuePair::Config& config = qp->pair->config();
+    const transport::QpCapacity& capacity = qp->pair->capacity();
     std::memset(attr, 0, sizeof(*attr));
     attr->qp_state = static_cast<ibv_qp_state>(in.state);
     attr->cur_qp_state = attr->qp_state;
@@ -460,13 +462,15 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     attr->sq_psn = in.sq_psn;
     attr->dest_qp_num = in.dest_qpn;
     attr->qp_access_flags = in.access_flags;
-    attr->cap.max_send_wr = config.capacity.max_send_wr;
-    attr->cap.max_recv_wr = config.capacity.max_recv_wr;
-    attr->cap.max_send_sge = config.capacity.max_send_sge;
-    attr->cap.max_recv_sge = config.capacity.max_recv_sge;
-    attr->cap.max_inline_data = config.capacity.max_inline_data;
+    attr->cap.max_send_wr = capacity.max_send_wr;
+    attr->cap.max_recv_wr = capacity.max_recv_wr;
+    attr->cap.max_send_sge = capacity.max_send_sge;
+    attr->cap.max_recv_sge = capacity.max_recv_sge;
+    attr->cap.max_inline_data = capacity.max_inline_data;
     FromAddressVector(in.av, in.port_num, &attr->ah_attr);
-    FromAddressVector(in.alt_av, in.alt_port_num, &attr->alt_ah_attr);
+    if (in.alt_av != nullptr) {
+      FromAddressVector(*in.alt_av, in.alt_port_num, &attr->alt_ah_attr);
+    }
     attr->pkey_index = in.pkey_index;
     attr->alt_pkey_index = in.alt_pkey_index;
     attr->en_sqd_async_notify = in.en_sqd_async_notify ? 1 : 0;
@@ -486,7 +490,7 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     init->srq = ibv->srq;
     init->cap = attr->cap;
     init->qp_type = ibv->qp_type;
-    init->sq_sig_all = config.signal_all ? 1 : 0;
+    init->sq_sig_all = qp->pair->signal_all() ? 1 : 0;
     if (mask & IBV_QP_STATE) ibv->state = attr->qp_state;
     return 0;
   });

@@ -201,7 +201,7 @@ void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
   Build(qp, [&](WorkBuilder& builder) {
     auto* request = Begin(qp, SendOpcode::kTso, IBV_QP_EX_WITH_TSO);
     if (request == nullptr) return;
-    if (size > Self(qp)->pair->config().max_tso_header ||
+    if (size > Self(qp)->pair->max_tso_header() ||
         (size > 0 && header == nullptr)) {
       return Wrong(builder, EINVAL);
     }
@@ -221,7 +221,7 @@ void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
     const rxe_user::QueuePair& pair = *Self(qp)->pair;
     const Ah* const ah = FindAddress(*Self(qp), ibv_ah);
     if (!builder.active || builder.data.empty() || ah == nullptr ||
-        pair.config().type != transport::QpType::kUd) {
+        pair.type() != transport::QpType::kUd) {
       return Wrong(builder, EINVAL);
     }
     builder.data.back().is_addressed = true;
@@ -234,7 +234,7 @@ void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
 void WrSetXrcSrqn(ibv_qp_ex* qp, uint32_t srqn) {
   Build(qp, [&](WorkBuilder& builder) {
     if (!builder.active || builder.data.empty() ||
-        Self(qp)->pair->config().type != transport::QpType::kXrcInitiator) {
+        Self(qp)->pair->type() != transport::QpType::kXrcInitiator) {
       return Wrong(builder, EINVAL);
     }
     builder.data.back().is_addressed = true;
@@ -246,7 +246,7 @@ void WrSetSgeList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   Build(qp, [&](WorkBuilder& builder) {
     WorkBuilder::Data* data = ForData(builder);
     if (data == nullptr) return;
-    if (count > Self(qp)->pair->config().capacity.max_send_sge ||
+    if (count > Self(qp)->pair->capacity().max_send_sge ||
         (count > 0 && list == nullptr)) {
       return Wrong(builder, EINVAL);
     }
@@ -267,7 +267,7 @@ void WrSetInlineDataList(ibv_qp_ex* qp, size_t count,
   Build(qp, [&](WorkBuilder& builder) {
     WorkBuilder::Data* data = ForData(builder);
     if (data == nullptr) return;
-    const size_t limit = Self(qp)->pair->config().capacity.max_inline_data;
+    const size_t limit = Self(qp)->pair->capacity().max_inline_data;
     BeginInlineData(builder, data);
     size_t total = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -317,7 +317,7 @@ void Leave(WorkBuilder& builder) {
 int Post(ExtendedQp* qp) {
   WorkBuilder& builder = qp->builder;
   if (builder.error != 0) return builder.error;
-  const bool xrc = qp->pair->config().type == transport::QpType::kXrcInitiator;
+  const bool xrc = qp->pair->type() == transport::QpType::kXrcInitiator;
   for (size_t i = 0; i < builder.requests.size(); ++i) {
     transport::SendRequest& request = builder.requests[i];
     const WorkBuilder::Data& data = builder.data[i];
