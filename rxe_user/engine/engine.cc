@@ -18,12 +18,26 @@
 namespace rxe_user {
 namespace {
 
+using transport::kNever;
+using transport::kSecond;
 using transport::Time;
 
 absl::Status ForkedStatus() {
   return absl::FailedPreconditionError(
       "the device was opened before fork() and stayed with the parent process; "
       "open it after forking");
+}
+
+// What a thread that serves `lane` waits for.
+void AddDescriptors(const LaneImpl& lane, std::vector<pollfd>* fds) {
+  if (const Port* port = lane.port(); port != nullptr) {
+    for (const int socket : port->ReceiveDescriptors()) {
+      fds->push_back({socket, POLLIN, 0});
+    }
+  }
+  if (const int frames = lane.FrameDescriptor(); frames >= 0) {
+    fds->push_back({frames, POLLIN, 0});
+  }
 }
 
 }  // namespace
@@ -267,28 +281,34 @@ int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
   };
   const Waiting waiting(*this, lanes);
   std::vector<pollfd> fds;
+  bool by_socket[kMaxLanes] = {};  // has woken us
   for (;;) {
     fds.assign(1, {fd, POLLIN, 0});
-    bool more = false;
+    size_t ends[kMaxLanes];  // in `fds`, of each lane's
     const Time now = Lane::Now();
+    Time until = kNever;
     for (int i = 0; i < waiting.count; ++i) {
       LaneImpl& lane = *waiting.served[i];
-      more |= lane.PollOnce(now);
-      if (const Port* port = lane.port(); port != nullptr) {
-        for (const int socket : port->ReceiveDescriptors()) {
-          fds.push_back({socket, POLLIN, 0});
-        }
+      if (lane.PollOnce(now, by_socket[i])) until = now;
+      const Time rested = lane.sockets_rest_until();
+      if (rested <= now) {
+        AddDescriptors(lane, &fds);
+      } else {
+        until = std::min(until, rested);
       }
-      if (const int frames = lane.FrameDescriptor(); frames >= 0) {
-        fds.push_back({frames, POLLIN, 0});
-      }
+      ends[i] = fds.size();
     }
-    const timespec at_once{};
-    if (::ppoll(fds.data(), fds.size(), more ? &at_once : nullptr, nullptr) <
-        0) {
+    timespec left{};
+    left.tv_nsec = static_cast<long>(std::min(until - now, kSecond - 1));
+    if (::ppoll(fds.data(), fds.size(), until != kNever ? &left : nullptr,
+                nullptr) < 0) {
       return errno;
     }
     if (fds[0].revents != 0) return 0;
+    for (size_t i = 0, at = 1; i < static_cast<size_t>(waiting.count); ++i) {
+      by_socket[i] = false;
+      for (; at < ends[i]; ++at) by_socket[i] |= fds[at].revents != 0;
+    }
   }
 }
 

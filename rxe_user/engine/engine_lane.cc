@@ -13,8 +13,9 @@ namespace rxe_user {
 
 absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
                                 std::unique_ptr<Port> port) {
-  auto helper =
-      HelperThread::Create("rxe-user", [this] { return lane_.RunHelper(); });
+  auto helper = HelperThread::Create("rxe-user", [this](bool by_socket) {
+    return lane_.RunHelper(by_socket);
+  });
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
   slot_ = std::move(slot);
@@ -42,12 +43,17 @@ absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
     return absl::ResourceExhaustedError(
         "a device is in at most 64 multicast groups in a process");
   }
+  // What takes memory, before there is a socket.
+  const auto joined = groups_.emplace(group, Group{-1, 1}).first;
   absl::StatusOr<int> fd = OpenGroup(group, ifindex);
-  if (!fd.ok()) return fd.status();
-  absl::Status status = lane_.port()->AddReceiver({group, 0}, *fd);
-  if (!status.ok()) return status;
+  absl::Status status =
+      fd.ok() ? lane_.port()->AddReceiver({group, 0}, *fd) : fd.status();
+  if (!status.ok()) {
+    groups_.erase(joined);
+    return status;
+  }
+  joined->second.fd = *fd;
   lane_.SocketAdded(*fd);
-  groups_.emplace(group, Group{*fd, 1});
   return absl::OkStatus();
 }
 

@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/broker/slot.h"
@@ -73,7 +74,8 @@ class EngineLane {
     int fd;      // of its socket, which is the port's
     int joined;  // how often
   };
-  absl::flat_hash_map<wire::IpAddress, Group> groups_;
+  std::unordered_map<wire::IpAddress, Group, absl::Hash<wire::IpAddress>>
+      groups_;
   bool locked_for_fork_ = false;  // only between fork's handlers
 };
 

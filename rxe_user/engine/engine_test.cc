@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <optional>
@@ -246,6 +248,52 @@ TEST_P(EngineTest, LostPacketsAreSentAgainWhileNobodyPolls) {
   const std::optional<Completion> completion = a_->Watch();
   ASSERT_TRUE(completion.has_value());
   EXPECT_EQ(completion->status, WcStatus::kRetryExceeded);
+}
+
+// A socket that is readable for ever though there is nothing to receive, as one
+// that somebody has shut down, costs little, and what comes is received.
+TEST_P(EngineTest, ASocketThatWakesForNothingCostsLittle) {
+  for (const int fd : b_->lane().port()->ReceiveDescriptors()) {
+    ::shutdown(fd, SHUT_RD);
+    pollfd readable = {fd, POLLIN, 0};
+    ASSERT_EQ(::poll(&readable, 1, 0), 1);
+  }
+  const auto calls = [&] {
+    const Lane::Guard guard(b_->lane());
+    return b_->lane().port()->counters().rx_calls;
+  };
+  // So many in 200 ms: more than one for each millisecond is a thread that
+  // spins.
+  const auto calls_in_a_while = [&] {
+    const uint64_t before = calls();
+    ::poll(nullptr, 0, 200);
+    return calls() - before;
+  };
+  const std::vector<uint8_t> from = Pattern(5000);
+  std::vector<uint8_t> to(5000);
+  const auto write = [&] {
+    std::fill(to.begin(), to.end(), 0);
+    ASSERT_EQ(a_->Write(1, from.data(), 5000, to.data()), 0);
+    ExpectDone(a_->Watch(), 1, WcOpcode::kRdmaWrite);
+    EXPECT_EQ(from, to);
+  };
+  EXPECT_LT(calls_in_a_while(), 200u);
+  for (int i = 0; i < 3; ++i) write();
+  EXPECT_LT(calls_in_a_while(), 200u);
+
+  // The same for a thread that waits.
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  WatchedThread waiter(
+      [&] { EXPECT_EQ(b_->engine().WaitReadable(ends[0], b_->lanes()), 0); });
+  ASSERT_TRUE(waiter.AwaitSleep());
+  EXPECT_LT(calls_in_a_while(), 200u);
+  for (int i = 0; i < 3; ++i) write();
+  EXPECT_LT(calls_in_a_while(), 200u);
+  ASSERT_EQ(::write(ends[1], "x", 1), 1);
+  waiter.join();
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST_P(EngineTest, IdleCostsNothing) {

@@ -99,8 +99,9 @@ bool HelperThread::Arm(bool on) {
   for (const int fd : sockets_) {
     if (on) {
       done &= ArmSocket(fd);
-    } else {
-      (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+    } else if (::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr) != 0 &&
+               errno == EBADF) {
+      lost_.store(true, std::memory_order_relaxed);
     }
   }
   return done;
@@ -128,14 +129,17 @@ void HelperThread::Run() {
   Time until = 0;
   while (!stop_.load(std::memory_order_acquire)) {
     const int count = Sleep(until);
+    bool by_socket = false;
     for (int i = 0; i < count; ++i) {
+      by_socket |= events_[i] == kSocket;
       if (events_[i] == kWake) {
         uint64_t ignored;
         (void)!::read(wake_fd_, &ignored, sizeof(ignored));
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
-    until = work_();
+    if (by_socket && lost_.load(std::memory_order_relaxed)) Nap();
+    until = work_(by_socket);
   }
 }
 
@@ -147,6 +151,7 @@ int HelperThread::Sleep(Time until) {
     const bool due = until <= Lane::Now();
     if (!due && until < timer_) SetTimer(until);
     count = ::epoll_wait(epoll_fd_, events, kMaxEvents, due ? 0 : -1);
+    if (count < 0 && errno != EINTR) Nap();
     awake = due || count < 0;
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kTimer) {
@@ -160,6 +165,12 @@ int HelperThread::Sleep(Time until) {
   count = std::max(count, 0);
   for (int i = 0; i < count; ++i) events_[i] = events[i].data.u64;
   return count;
+}
+
+// Where the program has closed descriptors of ours nothing can be waited for.
+void HelperThread::Nap() {
+  const timespec nap = {0, 10'000'000};
+  ::nanosleep(&nap, nullptr);
 }
 
 // The least of some: a machine that is busy meanwhile says nothing. The last

@@ -36,9 +36,9 @@ namespace rxe_user {
 
 class HelperThread final : public LaneHelper {
  public:
-  // Called at every wake-up, returns when it wants to be called again at the
-  // latest.
-  using Work = std::function<transport::Time()>;
+  // Called at every wake-up (`by_socket`: of an armed socket among others),
+  // returns when it wants to be called again at the latest.
+  using Work = std::function<transport::Time(bool by_socket)>;
 
   // `name` is a literal of at most 15 characters.
   static absl::StatusOr<std::unique_ptr<HelperThread>> Create(const char* name,
@@ -68,6 +68,7 @@ class HelperThread final : public LaneHelper {
   static void* Main(void* self);
   void Run();
   int Sleep(transport::Time until);
+  static void Nap();
   void SetTimer(transport::Time when);
   void MeasureTimer();
   bool ArmSocket(int fd);
@@ -84,6 +85,9 @@ class HelperThread final : public LaneHelper {
   transport::Time timer_ = transport::kNever;  // when it goes off
   transport::Time timer_cost_ = 0;
   std::atomic<bool> stop_ = false;
+  // A socket stays in the set, since the program has closed its descriptor and
+  // somebody else has one.
+  std::atomic<bool> lost_ = false;
   std::atomic<uint64_t> wakeups_ = 0;
   std::atomic<uint64_t> timers_set_ = 0;
   // What the last Sleep found.

@@ -1,12 +1,17 @@
 #include "rxe_user/engine/helper_thread.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <vector>
 
 namespace rxe_user {
@@ -21,7 +26,7 @@ using transport::Time;
 class HelperThreadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto helper = HelperThread::Create("test", [this] { return Work(); });
+    auto helper = HelperThread::Create("test", [this](bool) { return Work(); });
     ASSERT_TRUE(helper.ok());
     helper_ = *std::move(helper);
   }
@@ -143,6 +148,47 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   helper_.reset();
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+// The program has closed a descriptor that is not its own, and another process
+// has the socket, too: nothing takes it out of the set any more.
+TEST_F(HelperThreadTest, ASocketThatTheProgramHasClosedCostsLittle) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
+  ASSERT_TRUE(helper_->AddSocket(ends[0], /*armed=*/true));
+  const int other = ::dup(ends[0]);
+  ::close(ends[0]);
+  ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(2);
+  helper_->Arm(false);
+  const size_t before = runs();
+  ::poll(nullptr, 0, 200);
+  EXPECT_LT(runs() - before, 100u);
+  helper_.reset();
+  ::close(other);
+  ::close(ends[1]);
+}
+
+// The same for the thread's own.
+TEST_F(HelperThreadTest, WithoutItsDescriptorsItCostsLittle) {
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ASSERT_GE(null, 0);
+  ASSERT_TRUE(helper_->Start().ok());
+  Await(1);
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string what = std::filesystem::read_symlink(entry, error);
+    if (!error && what == "anon_inode:[eventpoll]") {
+      ::dup2(null, std::stoi(entry.path().filename()));
+    }
+  }
+  helper_->Wake();  // out of the wait for what is no set any more
+  ::poll(nullptr, 0, 200);
+  EXPECT_LT(runs(), 100u);
+  helper_.reset();
+  ::close(null);
 }
 
 // Files that nobody can wait for stand for what epoll refuses.

@@ -100,6 +100,7 @@ void LaneImpl::Close() {
   mode_.OnClosed();
   armed_ = false;
   rearm_at_ = kNever;
+  rest_until_ = 0;
   helper_wake_ = kNever;
   helper_ = nullptr;
   slot_ = nullptr;
@@ -211,10 +212,13 @@ bool LaneImpl::EnterWait() {
   return open;
 }
 
-bool LaneImpl::PollOnce(Time now) {
+bool LaneImpl::PollOnce(Time now, bool by_socket) {
   lock_.Lock();
   const bool open = port() != nullptr;
-  if (open) Round(now, Caller::kFinisher);
+  if (open) {
+    Round(now, Caller::kFinisher);
+    if (by_socket) NoteWake(now);
+  }
   waiter_comes_ = open && HasLeftovers();
   const bool more = waiter_comes_;
   Unlock();
@@ -260,7 +264,9 @@ Time LaneImpl::Need() const {
   const Time batch = left ? batcher_.deadline() : kNever;
   // The helper comes soon, whatever there is.
   if (mode_.is(Mode::kPolling)) return batch;
+  const Time rested = rest_until_.load(std::memory_order_relaxed);
   return std::min({batch, endpoint_.NextTimeout(), rearm_at_,
+                   rested != 0 ? rested : kNever,
                    port_->blocked() ? retry_.at() : kNever});
 }
 
@@ -274,14 +280,24 @@ bool LaneImpl::MayLeave() const {
 }
 
 void LaneImpl::ApplyMode() {
+  Time rest = rest_until_.load(std::memory_order_relaxed);
+  if (rest != 0 && rest <= Now()) rest_until_ = rest = 0;
   const bool arm =
-      mode_.is(Mode::kArmed) ||
-      (mode_.is(Mode::kPolling) && arming_.armed() && mode_.waiters() == 0);
+      rest == 0 &&
+      (mode_.is(Mode::kArmed) ||
+       (mode_.is(Mode::kPolling) && arming_.armed() && mode_.waiters() == 0));
   // Beside threads that wait, a socket that was refused stays to be looked at.
   const bool settled = rearm_at_ == kNever || mode_.is(Mode::kWaiter);
   if (arm == armed_ && settled) return;
   armed_ = arm;
   NoteArming(helper_->Arm(arm));
+}
+
+void LaneImpl::NoteWake(Time now) {
+  if (!futile_wakes_.OnWake()) return;
+  ++counters_.socket_rests;
+  rest_until_ = now + FutileWakes::kRest;
+  ApplyMode();
 }
 
 // Where the system refuses, being short of memory or of what it lets a user

@@ -16,6 +16,7 @@ struct LaneCounters {
   uint64_t strays_forwarded = 0;
   uint64_t posts_batched = 0;
   uint64_t yields = 0;
+  uint64_t socket_rests = 0;
 };
 
 inline constexpr transport::Counter kLaneCounters[] = {
@@ -41,6 +42,9 @@ inline constexpr transport::Counter kLaneCounters[] = {
     {"poll_yields", transport::CounterUnit::kEvents,
      "polls that found nothing for long, and leave their core to others",
      TRANSPORT_COUNTER(LaneCounters, yields)},
+    {"socket_rests", transport::CounterUnit::kEvents,
+     "times that sockets woke threads for nothing, and were left for a moment",
+     TRANSPORT_COUNTER(LaneCounters, socket_rests)},
 };
 static_assert(transport::IsComplete(kLaneCounters, sizeof(LaneCounters)));
 

@@ -12,13 +12,13 @@ namespace rxe_user {
 using transport::kNever;
 using transport::Time;
 
-Time LaneImpl::RunHelper() {
+Time LaneImpl::RunHelper(bool by_socket) {
   if (const std::optional<Time> wake = CheckPolling()) return *wake;
   Time wake = kNever;
   bool yield = false;
   lock_.Lock();
   try {
-    if (port() != nullptr) wake = RunHelperLocked(&yield);
+    if (port() != nullptr) wake = RunHelperLocked(by_socket, &yield);
   } catch (const std::bad_alloc&) {
     // Nothing tells when there is memory again.
     transmitted_ = false;
@@ -30,7 +30,7 @@ Time LaneImpl::RunHelper() {
   return wake;
 }
 
-Time LaneImpl::RunHelperLocked(bool* yield) {
+Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   const Time now = Now();
   // One that comes late may itself, with what woke it, have kept the core of
   // the application, which is judged by when the helper was due.
@@ -41,6 +41,7 @@ Time LaneImpl::RunHelperLocked(bool* yield) {
   // what was posted last by one that may be off to wait for its memory.
   if (!polls || (arming_.active() && (armed_ || HasLeftovers()))) {
     round = RunInPlace(now);
+    if (by_socket) NoteWake(now);
     if (mode_.is(Mode::kPolling)) polls = JudgePolling(seen, &round);
   } else if (batcher_.deadline() <= now) {
     TransmitSome(now);

@@ -35,6 +35,7 @@
 #include "rxe_user/progress/app_activity.h"
 #include "rxe_user/progress/busy_poll.h"
 #include "rxe_user/progress/check_interval.h"
+#include "rxe_user/progress/futile_wakes.h"
 #include "rxe_user/progress/mode.h"
 #include "rxe_user/progress/post_batcher.h"
 #include "rxe_user/progress/round_budget.h"
@@ -111,7 +112,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // --- The helper thread; lane not locked.
 
   // Does what nobody else does. Returns when it must come again at the latest.
-  transport::Time RunHelper();
+  // `by_socket`: a socket has woken the thread.
+  transport::Time RunHelper(bool by_socket = false);
 
   // --- A thread that blocks; lane not locked.
 
@@ -120,7 +122,13 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool EnterWait();
   // One round. True when another one should follow at once; else the thread may
   // sleep until something comes on the sockets (port()->ReceiveDescriptors()).
-  bool PollOnce(transport::Time now);
+  // `by_socket`: one of them has woken the thread.
+  bool PollOnce(transport::Time now, bool by_socket = false);
+  // Until then, unless it is 0, sockets must not wake a thread: they have done
+  // so for nothing.
+  transport::Time sockets_rest_until() const {
+    return rest_until_.load(std::memory_order_relaxed);
+  }
   void LeaveWait();
 
   // --- Others.
@@ -186,13 +194,15 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool MustWakeHelper();
   // Arms the sockets or disarms them, as the mode says.
   void ApplyMode();
+  // A socket has woken the calling thread, which has received what there was.
+  void NoteWake(transport::Time now);
   void NoteArming(bool armed);
 
   // --- The helper thread (lane_helper.cc).
   static constexpr transport::Time kMemoryRetry = 10 * transport::kMillisecond;
   std::optional<transport::Time> CheckPolling();
   // Lane locked. May throw bad_alloc; what was received then is lost.
-  transport::Time RunHelperLocked(bool* yield);
+  transport::Time RunHelperLocked(bool by_socket, bool* yield);
   bool ApplicationPolls(transport::Time seen);
   HelperRound RunInPlace(transport::Time now);
   void LengthenInterval();
@@ -222,6 +232,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool armed_ = false;  // the sockets are
   // When arming is tried again, since the system refused it.
   transport::Time rearm_at_ = transport::kNever;
+  FutileWakes futile_wakes_;
+  // When sockets may wake threads again; 0: they do.
+  std::atomic<transport::Time> rest_until_ = 0;
   // When the helper comes. It also writes this without the lock, in kPolling.
   std::atomic<transport::Time> helper_wake_ = transport::kNever;
   bool waiter_comes_ = false;  // a thread that waits goes round again at once

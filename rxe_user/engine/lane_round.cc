@@ -63,6 +63,7 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
   if (raw_.load(std::memory_order_relaxed) != nullptr) {
     ReceiveFrames(now, !thorough || mode_.is(Mode::kPolling), &budget);
   }
+  if (budget.bytes() != 0) futile_wakes_.OnReceived();
   return budget.bytes();
 }
 

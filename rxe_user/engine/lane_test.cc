@@ -2,6 +2,8 @@
 // it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "rxe_user/testing/lane_end.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -292,6 +294,56 @@ TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
   lane_.LeaveWait();
   EXPECT_EQ(lane_.RunHelper(), kNever);
   EXPECT_TRUE(helper_.armed);
+}
+
+// Sockets that wake the helper for nothing rest, and are looked at meanwhile.
+TEST_F(LaneTest, SocketsThatWakeForNothingRest) {
+  LaneEnd peer;
+  Join(&peer);
+  Time until = kNever;
+  int by_socket = 0;
+  // What a helper thread does whose sockets are always readable.
+  const auto run_until = [&](Time end) {
+    while (now < end) {
+      if (helper_.armed) {
+        ++by_socket;
+        until = lane_.RunHelper(/*by_socket=*/true);
+        now += kMicrosecond;
+      } else {
+        ASSERT_LT(until, kNever);
+        now = std::max(now, until);
+        until = lane_.RunHelper();
+      }
+    }
+  };
+  run_until(now + 100 * kMillisecond);
+  EXPECT_LT(by_socket, 50);
+  EXPECT_GT(lane_.counters().socket_rests, 10u);
+  for (int i = 0; i < 10; ++i) {
+    peer.Post();
+    run_until(now + 10 * kMillisecond);
+    peer.lane.RunHelper();
+    EXPECT_TRUE(peer.cq.Poll());
+  }
+  // They are well again.
+  lane_.RunHelper();
+  now += 10 * kMillisecond;
+  EXPECT_EQ(lane_.RunHelper(), kNever);
+  EXPECT_TRUE(helper_.armed);
+}
+
+// What other threads receive meanwhile counts.
+TEST_F(LaneTest, SocketsThatBringSomethingDoNotRest) {
+  LaneEnd peer;
+  Join(&peer);
+  for (int i = 0; i < 100; ++i) {
+    lane_.RunHelper(/*by_socket=*/true);
+    peer.Post();
+    lane_.PollOnce(now);
+    lane_.RunHelper(/*by_socket=*/true);
+  }
+  EXPECT_TRUE(helper_.armed);
+  EXPECT_EQ(lane_.counters().socket_rests, 0u);
 }
 
 TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {

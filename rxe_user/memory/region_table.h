@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <shared_mutex>
+#include <unordered_map>
 
-#include "absl/container/flat_hash_map.h"
 #include "transport/base/memory.h"
 #include "transport/base/types.h"
 
@@ -142,9 +142,10 @@ class RegionTable final : public transport::Memory {
   void Unbind(Window* window);
 
   mutable std::shared_mutex mutex_;
-  absl::flat_hash_map<uint32_t, Registered> regions_;  // guarded by mutex_
+  // Not Abseil's, which are broken after an allocation that has thrown.
+  std::unordered_map<uint32_t, Registered> regions_;  // guarded by mutex_
   // By the upper 24 bits of the key, which are no region's. Guarded by mutex_.
-  absl::flat_hash_map<uint32_t, Window> windows_;
+  std::unordered_map<uint32_t, Window> windows_;
   std::array<Recent, 16> recent_;
 };
 

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/warn_once.h"
@@ -61,9 +61,9 @@ std::shared_ptr<DeviceSpace> DeviceSpace::For(std::shared_ptr<Engine> engine) {
   // Never destroyed: a context may be opened at any time.
   static auto* const mutex = new ForkSafeMutex;
   static auto* const spaces =
-      new absl::flat_hash_map<const Engine*, std::weak_ptr<DeviceSpace>>;
+      new std::unordered_map<const Engine*, std::weak_ptr<DeviceSpace>>;
   const std::lock_guard<ForkSafeMutex> lock(*mutex);
-  absl::erase_if(*spaces, [](const auto& s) { return s.second.expired(); });
+  std::erase_if(*spaces, [](const auto& s) { return s.second.expired(); });
   // An engine lives as long as its space: the same address, the same engine.
   std::weak_ptr<DeviceSpace>& known = (*spaces)[engine.get()];
   std::shared_ptr<DeviceSpace> space = known.lock();

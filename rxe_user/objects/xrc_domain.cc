@@ -93,8 +93,8 @@ int XrcDomainTable::Open(const std::shared_ptr<Context>& context, int fd,
     return EINVAL;
   }
   if (!create) return EAGAIN;
-  absl::erase_if(files_,
-                 [](const auto& file) { return file.second.domain.expired(); });
+  std::erase_if(files_,
+                [](const auto& file) { return file.second.domain.expired(); });
   UniqueFd keeps(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   if (!keeps.valid()) return errno;
   *out = std::make_shared<XrcDomain>(context);

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "rxe_user/base/unique_fd.h"
 #include "transport/qp/xrc_domain.h"
 
@@ -66,7 +65,7 @@ class XrcDomain final : public transport::XrcDomain {
   std::vector<Target> targets_;  // guarded by targets_mutex_
   // Taken inside lanes' locks; changed with targets_mutex_ held as well.
   std::shared_mutex srqs_mutex_;
-  absl::flat_hash_map<uint32_t, Srq> srqs_;
+  std::unordered_map<uint32_t, Srq> srqs_;
 };
 
 // The XRC domains of a device that are associated with files.
@@ -88,7 +87,7 @@ class XrcDomainTable {
     std::weak_ptr<XrcDomain> domain;
   };
   std::mutex mutex_;
-  absl::flat_hash_map<Inode, File> files_;  // guarded by mutex_
+  std::map<Inode, File> files_;  // guarded by mutex_
 };
 
 }  // namespace rxe_user

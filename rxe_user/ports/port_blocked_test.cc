@@ -1,7 +1,7 @@
 // What the port does when the system does not take what it sends: a socket's
-// send buffer is full behind a slow link, or the way takes no segmented sends.
-// Loopback never says so; here a seccomp listener does in the kernel's place,
-// call by call.
+// send buffer is full behind a slow link, or the way takes no segmented sends;
+// and when it gives errors in place of what has come. Loopback never does; here
+// a seccomp listener does in the kernel's place, call by call.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <future>
 #include <iterator>
@@ -19,17 +20,22 @@
 #include <thread>
 #include <vector>
 
+#include "rxe_user/ports/udp_socket.h"
 #include "rxe_user/testing/loopback_port.h"
+#include "transport/testing/scarce_memory.h"
+#include "wire/headers.h"
 
 namespace rxe_user {
 namespace {
 
-// Has the calling thread's sendmmsg(2) answered by whoever listens to the
-// descriptor that this returns; -1 where that is not allowed. For good.
-int InterceptSends() {
+std::atomic<bool> no_memory = false;
+
+// Has system call `number` of the calling thread answered by whoever listens to
+// the descriptor that this returns; -1 where that is not allowed. For good.
+int Intercept(uint32_t number) {
   sock_filter code[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, __NR_sendmmsg},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, number},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   };
@@ -38,6 +44,21 @@ int InterceptSends() {
   return static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
                                     SECCOMP_FILTER_FLAG_NEW_LISTENER,
                                     &program));
+}
+
+// Has each recvmsg(2) of the calling thread from `fd` fail. For good.
+bool RefuseReceives(int fd, int error) {
+  sock_filter code[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, __NR_recvmsg},
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, args)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, static_cast<uint32_t>(fd)},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  const sock_fprog program = {6, code};
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  return ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
 // Answers the calls that `listener` tells of, as in `answers`: a number of
@@ -76,10 +97,11 @@ class PortBlockedTest : public LoopbackPortTest {
 
   // Calls `sends` in a thread whose calls are answered so.
   template <typename Sends>
-  void Run(std::vector<std::optional<int>> answers, Sends sends) {
+  void Run(std::vector<std::optional<int>> answers, Sends sends,
+           uint32_t number = __NR_sendmmsg) {
     std::promise<int> listener;
     std::thread thread([&] {
-      const int fd = InterceptSends();
+      const int fd = Intercept(number);
       listener.set_value(fd);
       if (fd >= 0) sends();
     });
@@ -194,6 +216,23 @@ TEST_F(PortBlockedTest, PartsKeepTheirPlace) {
   EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
 
+// Where there is no memory to note that, packets are lost, and nothing else.
+TEST_F(PortBlockedTest, LosesWhatItHasNoMemoryFor) {
+  const transport::Flow flow(av_);
+  transport::refuse_allocation = [] { return no_memory.load(); };
+  Run({-EIO}, [&] {
+    QueueNumbers(flow, 1, 3);
+    QueueNumbers(flow, 4);
+    no_memory = true;
+    port_->Flush();
+    no_memory = false;
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(ReceiveNumbers(1), std::vector<int>{4});
+  EXPECT_EQ(port_->counters().tx_errors, 1u);
+  EXPECT_NE(port_->Begin(flow), nullptr);
+}
+
 // Nor is any of them lost where the buffer is full in the middle.
 TEST_F(PortBlockedTest, PartsWaitInOrder) {
   const transport::Flow flow(av_);
@@ -294,6 +333,57 @@ TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
     EXPECT_GT(port_->Begin(flow)->Room(1000), 1u);
   }
   EXPECT_EQ(port_->counters().tx_split, 2u);
+}
+
+// An error that a receive tells of may have been in the way of what has come.
+TEST_F(PortBlockedTest, WhatIsBehindAReceiveErrorIsReceived) {
+  for (const int error : {ENOBUFS, ENOMEM, ENETDOWN, ECONNREFUSED}) {
+    SCOPED_TRACE(error);
+    QueueNumbers(transport::Flow(av_), 1);
+    port_->Flush();
+    const uint64_t before = port_->counters().rx_errors;
+    size_t received = 0;
+    Run(
+        {-error}, [&] { received = port_->Receive(true).size(); },
+        __NR_recvmsg);
+    if (IsSkipped()) return;
+    EXPECT_EQ(received, 1u);
+    EXPECT_EQ(port_->counters().rx_errors, before + 1);
+    EXPECT_EQ(port_->Receive(true).size(), 0u);
+  }
+}
+
+// A socket that gives nothing but errors is asked twice each time, and stands
+// in the way of no other one.
+TEST_F(PortBlockedTest, AReceiveErrorThatLastsHoldsUpNoOtherSocket) {
+  LocalAddress local;
+  local.address = *wire::IpAddress::Parse("127.0.0.2");
+  ASSERT_TRUE(port_->AddReceiver(local, Bind(local)).ok());
+  const std::vector<int> sockets = port_->ReceiveDescriptors();
+  transport::AddressVector av = av_;
+  av.destination = local.address;
+  bool refused = false;
+  std::thread thread([&] {
+    refused = RefuseReceives(sockets[0], ENETDOWN);
+    for (int i = 0; refused && i < 20; ++i) {
+      QueueNumbers(transport::Flow(av), 1);
+      port_->Flush();
+      pollfd arrival = {sockets[1], POLLIN, 0};
+      ASSERT_EQ(::poll(&arrival, 1, 10'000), 1);
+      const uint64_t calls = port_->counters().rx_calls;
+      ASSERT_EQ(port_->Receive(true).size(), 1u);
+      ASSERT_LE(port_->counters().rx_calls - calls, 3u);
+      // Alone it is not asked for ever, either.
+      ASSERT_EQ(port_->Receive(true).size(), 0u);
+      ASSERT_LE(port_->counters().rx_calls - calls, 6u);
+    }
+  });
+  thread.join();
+  if (!refused) GTEST_SKIP() << "no seccomp filter here";
+  // To this thread the error has gone.
+  QueueNumbers(transport::Flow(av_), 7);
+  port_->Flush();
+  EXPECT_EQ(ReceiveNumbers(1), std::vector<int>{7});
 }
 
 }  // namespace

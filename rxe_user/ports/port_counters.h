@@ -13,6 +13,7 @@ struct PortCounters {
   uint64_t rx_arrivals = 0;
   uint64_t rx_truncated = 0;
   uint64_t rx_overflow = 0;
+  uint64_t rx_errors = 0;
   uint64_t tx_calls = 0;
   uint64_t tx_bursts = 0;
   uint64_t tx_blocked = 0;
@@ -35,6 +36,9 @@ inline constexpr transport::Counter kPortCounters[] = {
     {"rx_socket_overflow", transport::CounterUnit::kPackets,
      "dropped: the socket's receive buffer was full",
      TRANSPORT_COUNTER(PortCounters, rx_overflow)},
+    {"rx_err", transport::CounterUnit::kEvents,
+     "errors that receiving brought in place of a datagram",
+     TRANSPORT_COUNTER(PortCounters, rx_errors)},
     {"tx_calls", transport::CounterUnit::kEvents, "system calls that send",
      TRANSPORT_COUNTER(PortCounters, tx_calls)},
     {"tx_sends", transport::CounterUnit::kEvents, "bursts handed to the port",

@@ -128,13 +128,16 @@ size_t UdpReceiver::ReceiveFrom(Socket& socket) {
   const int fd = socket.fd.load(std::memory_order_acquire);
   if (fd < 0) return 0;
   const size_t asked = socket.ask;
-  const long received = Call(fd, asked);
+  long received = Call(fd, asked);
+  // Most errors are used up by being told, and may stand before what has come.
+  if (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+    ++counters_.rx_errors;
+    received = Call(fd, asked);
+  }
   if (received < 0) {
     socket.ask = 1;
-    // Another error is used up by being told.
-    more_ = errno != EAGAIN && errno != EWOULDBLOCK;
-    socket.had_more = more_;
-    return more_ ? 1 : 0;
+    socket.had_more = false;
+    return 0;
   }
   const auto got = static_cast<size_t>(received);
   size_t bytes = 0;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
@@ -184,8 +185,7 @@ void UdpTransmitter::Flush() {
       if (sent != 0) continue;
       const int error = errno;
       if (outgoing.burst.segments() > 1 && IsNoSegmentation(error)) {
-        LowerSegmentLimit(outgoing, error);
-        continue;
+        if (LowerSegmentLimit(outgoing, error)) continue;
       }
       waits = IsFull(error);
       if (!waits) CountDrop(error);
@@ -215,18 +215,27 @@ bool UdpTransmitter::MustGoInParts(const Outgoing& outgoing) const {
 }
 
 // The kernel may be one that takes fewer segments; or the path takes none.
-void UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
+bool UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
   if (SegmentLimit(outgoing.destination) > kOldMaxSegments &&
       outgoing.burst.segments() > kOldMaxSegments && error == EINVAL) {
     max_segments_ = kOldMaxSegments;
-  } else {
-    const auto [found, fresh] = unsegmented_.try_emplace(
-        outgoing.destination, Unsegmented{kFirstRetry, kFirstRetry});
-    Unsegmented& limit = found->second;
-    if (fresh || limit.left != 0) return;  // it was known
-    limit.interval = std::min(limit.interval * 2, kLastRetry);
-    limit.left = limit.interval;
+    return true;
   }
+  auto found = unsegmented_.find(outgoing.destination);
+  if (found == unsegmented_.end()) {
+    try {
+      unsegmented_.emplace(outgoing.destination,
+                           Unsegmented{kFirstRetry, kFirstRetry});
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  Unsegmented& limit = found->second;
+  if (limit.left != 0) return true;  // it was known
+  limit.interval = std::min(limit.interval * 2, kLastRetry);
+  limit.left = limit.interval;
+  return true;
 }
 
 void UdpTransmitter::RaiseSegmentLimit(const Outgoing& outgoing) {

@@ -16,9 +16,10 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/ports/port.h"
@@ -89,8 +90,9 @@ class UdpTransmitter {
   bool MustGoInParts(const Outgoing& outgoing) const;
   // Sends what is left of one that must. False if it has to wait for more.
   bool SendInParts(Outgoing& outgoing);
-  // A segmented send of it has failed for being one.
-  void LowerSegmentLimit(const Outgoing& outgoing, int error);
+  // A segmented send of it has failed for being one. False: there is no memory
+  // to note that.
+  bool LowerSegmentLimit(const Outgoing& outgoing, int error);
   // A segmented send of it was taken.
   void RaiseSegmentLimit(const Outgoing& outgoing);
   void CountBurst(const wire::IpAddress& destination);
@@ -111,7 +113,8 @@ class UdpTransmitter {
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
   int max_segments_ = 1;
-  absl::flat_hash_map<wire::IpAddress, Unsegmented> unsegmented_;
+  std::unordered_map<wire::IpAddress, Unsegmented, absl::Hash<wire::IpAddress>>
+      unsegmented_;
 };
 
 }  // namespace rxe_user

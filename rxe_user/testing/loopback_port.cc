@@ -26,10 +26,10 @@ void LoopbackPortTest::Open(const char* address) {
   ASSERT_NE(av_.source_port, 0);
 }
 
-int LoopbackPortTest::Bind() const {
+int LoopbackPortTest::Bind(const LocalAddress& local) {
   SocketAddress address;
   const socklen_t length =
-      ToSocketAddress(local_.address, wire::kRoceUdpPort, 0, &address);
+      ToSocketAddress(local.address, wire::kRoceUdpPort, 0, &address);
   const int fd = ::socket(address.any.sa_family,
                           SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   return ::bind(fd, &address.any, length) == 0 ? fd : -1;

@@ -25,7 +25,8 @@ class LoopbackPortTest : public ::testing::Test {
   // IPv6.
   void Open(const char* address);
   // A socket where a receiver has to be bound; -1 where that is not possible.
-  int Bind() const;
+  int Bind() const { return Bind(local_); }
+  static int Bind(const LocalAddress& local);
   // Queues packets of these sizes, in one burst where it takes all of them. All
   // bytes but the ICRC are `fill` in the first, and `step` more in each that
   // follows.

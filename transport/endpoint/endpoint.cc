@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/hash/hash.h"
 #include "transport/endpoint/endpoint_link.h"
 #include "transport/endpoint/multicast_groups.h"
@@ -65,9 +64,9 @@ struct Endpoint::Impl {
   void NoteReceivedData(EndpointLink* link, Time now);
   void RemoveFromRecent(EndpointLink* link);
 
-  absl::flat_hash_map<uint32_t, EndpointQp*> queue_pairs;
+  // No maps of Abseil's, which are broken after an allocation that has thrown.
+  std::unordered_map<uint32_t, EndpointQp*> queue_pairs;
   EndpointQp* found_last = nullptr;  // in there; packets come in batches
-  // Not Abseil's, which are broken after an allocation that has thrown.
   std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,
                      absl::Hash<wire::IpAddress>>
       paths;
@@ -423,7 +422,7 @@ void Endpoint::Unregister(EndpointQp* qp, const QpCounters& counters) {
   impl_->scheduler.Remove(link);
   impl_->timers.Remove(link);
   impl_->RemoveFromRecent(link);
-  for (const wire::IpAddress& group : GroupsOf(qp)) Detach(qp, group);
+  impl_->groups.DetachAll(qp);
   std::replace(impl_->due.begin(), impl_->due.end(), link,
                static_cast<EndpointLink*>(nullptr));
   const auto it = impl_->queue_pairs.find(qp->qpn());

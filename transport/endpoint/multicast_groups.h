@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "transport/endpoint/endpoint_qp.h"
 #include "wire/address.h"
 
@@ -15,15 +16,28 @@ namespace transport {
 
 class MulticastGroups {
  public:
-  // Once, however often it is attached.
+  // Once, however often it is attached. May throw bad_alloc, and has done
+  // nothing then.
   void Attach(EndpointQp* qp, const wire::IpAddress& group) {
-    if (!Has(qp, group)) members_[group].push_back(qp);
+    if (Has(qp, group)) return;
+    const auto [it, fresh] = members_.try_emplace(group);
+    try {
+      it->second.push_back(qp);
+    } catch (...) {
+      if (fresh) members_.erase(it);
+      throw;
+    }
   }
   void Detach(EndpointQp* qp, const wire::IpAddress& group) {
     const auto it = members_.find(group);
     if (it == members_.end()) return;
     std::erase(it->second, qp);
     if (it->second.empty()) members_.erase(it);
+  }
+  // From all of its groups. Takes no memory.
+  void DetachAll(const EndpointQp* qp) {
+    for (auto& [group, members] : members_) std::erase(members, qp);
+    std::erase_if(members_, [](const auto& g) { return g.second.empty(); });
   }
   bool Has(const EndpointQp* qp, const wire::IpAddress& group) const {
     const auto it = members_.find(group);
@@ -48,7 +62,10 @@ class MulticastGroups {
   }
 
  private:
-  absl::flat_hash_map<wire::IpAddress, std::vector<EndpointQp*>> members_;
+  // Not Abseil's, which are broken after an allocation that has thrown.
+  std::unordered_map<wire::IpAddress, std::vector<EndpointQp*>,
+                     absl::Hash<wire::IpAddress>>
+      members_;
 };
 
 }  // namespace transport

@@ -16,10 +16,10 @@
 #include <mutex>
 #include <span>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
@@ -72,10 +72,10 @@ struct Context : verbs_context {
   std::shared_ptr<rxe_user::Context> device;
   rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kStandsAside};
   std::mutex mutex;
-  absl::flat_hash_set<Qp*> qps;      // guarded by mutex
-  absl::flat_hash_set<Flow*> flows;  // guarded by mutex
-  bool closed = false;               // guarded by mutex
-  int objects = 0;                   // that point here; guarded by mutex
+  std::unordered_set<Qp*> qps;      // guarded by mutex
+  std::unordered_set<Flow*> flows;  // guarded by mutex
+  bool closed = false;              // guarded by mutex
+  int objects = 0;                  // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
   uint64_t guid = 0;           // as the device was when it was opened

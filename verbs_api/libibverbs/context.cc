@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <optional>
+#include <unordered_set>
 
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
@@ -144,8 +145,8 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   Context* context = Find(ibv);
   if (context == nullptr) return FailMinusOne(EINVAL);
   SetLive(ibv, false);
-  absl::flat_hash_set<Qp*> qps;
-  absl::flat_hash_set<Flow*> flows;
+  std::unordered_set<Qp*> qps;
+  std::unordered_set<Flow*> flows;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
     qps.swap(context->qps);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <unordered_set>
 
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device.h"
@@ -20,7 +21,7 @@ namespace {
 struct Devices {
   std::mutex mutex;  // guards both
   std::map<std::string, Device*> by_name;
-  absl::flat_hash_set<const ibv_device*> all;
+  std::unordered_set<const ibv_device*> all;
 };
 Devices& AllDevices() {
   static auto* const devices = new Devices;
