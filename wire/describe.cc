@@ -51,18 +51,22 @@ void VisitBth(const PacketView& packet, const Visitor& visit) {
   visit(Flag("fecn", bth.fecn));
   visit(Flag("becn", bth.becn));
   visit(Flag("ack_req", bth.ack_req));
+  if (packet.transport() == Transport::kUc) {
+    visit(Flag("uc_asks", packet.asks_of_uc()));
+  }
   visit(Decimal("psn", bth.psn));
 }
 
-void VisitAeth(const Aeth& aeth, const Visitor& visit) {
+// `uc`: the answer to a packet of UC that has asked, which counts otherwise.
+void VisitAeth(const Aeth& aeth, bool uc, const Visitor& visit) {
   const uint8_t value = AethValueOf(aeth.syndrome);
   visit(OrdinaryIf(true, Hex("syndrome", aeth.syndrome, 2)));
   switch (AethKindOf(aeth.syndrome)) {
     case AethKind::kAck:
       visit(Text("aeth", "ACK"));
-      if (value != kCreditNone) {
-        visit(Decimal("credits", CreditCount(value)));
-      }
+      if (value == kCreditNone) break;
+      visit(uc ? Decimal("receive_buffer_kib", uint64_t{1} << value)
+               : Decimal("credits", CreditCount(value)));
       break;
     case AethKind::kRnrNak:
       visit(Text("aeth", "RNR_NAK"));
@@ -77,7 +81,7 @@ void VisitAeth(const Aeth& aeth, const Visitor& visit) {
       visit(Text("aeth", "RESERVED"));
       break;
   }
-  visit(Decimal("msn", aeth.msn));
+  visit(Decimal(uc ? "missed" : "msn", aeth.msn));
 }
 
 void VisitFeth(const Feth& feth, const Visitor& visit) {
@@ -105,7 +109,9 @@ void VisitExtended(const PacketView& packet, const Visitor& visit) {
     visit(Hex("swap_or_add", atomic.swap_or_add, 16));
     visit(Hex("compare", atomic.compare, 16));
   }
-  if (info.Has(kAeth)) VisitAeth(packet.aeth(), visit);
+  if (info.Has(kAeth)) {
+    VisitAeth(packet.aeth(), packet.transport() == Transport::kUc, visit);
+  }
   if (info.Has(kAtomicAckEth)) {
     visit(Hex("original", packet.atomic_ack().original, 16));
   }

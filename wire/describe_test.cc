@@ -57,6 +57,46 @@ TEST(DescribeTest, Acknowledgements) {
             "nak=REMOTE_ACCESS_ERROR msn=6 payload=0");
 }
 
+// Of UC between two of ours (opcode.h): who asks, and what is answered.
+TEST(DescribeTest, UcAnswers) {
+  Headers h;
+  h.bth.opcode = 0x31;
+  h.bth.dest_qpn = 0x12;
+  h.bth.psn = 5;
+  h.aeth = {.syndrome = MakeAckSyndrome(10), .msn = 3};
+  EXPECT_EQ(Describe(h),
+            "UC_ACKNOWLEDGE qp=0x000012 psn=5 aeth=ACK "
+            "receive_buffer_kib=1024 missed=3 payload=0");
+  h.aeth = {.syndrome = MakeAckSyndrome(kCreditNone), .msn = 0};
+  EXPECT_EQ(Describe(h),
+            "UC_ACKNOWLEDGE qp=0x000012 psn=5 aeth=ACK missed=0 payload=0");
+  h.aeth.syndrome = MakeNakSyndrome(NakCode::kRemoteAccess);
+  EXPECT_EQ(Describe(h),
+            "UC_ACKNOWLEDGE qp=0x000012 psn=5 aeth=NAK "
+            "nak=REMOTE_ACCESS_ERROR missed=0 payload=0");
+}
+
+TEST(DescribeTest, AnAskingPacketOfUc) {
+  Headers h;
+  h.bth.opcode = 0x24;
+  h.bth.psn = 5;
+  const auto describe = [&h](uint8_t byte) {
+    std::vector<uint8_t> packet(kBthSize + 8 + kIcrcSize);
+    EmitHeaders(h, packet.data());
+    packet[kBthAckReqOffset] = byte;
+    PacketView view;
+    EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kOk);
+    return DescribePacket(view);
+  };
+  EXPECT_EQ(describe(0x81),
+            "UC_SEND_ONLY qp=0x000000 ack_req uc_asks psn=5 payload=8");
+  EXPECT_EQ(describe(0x80), "UC_SEND_ONLY qp=0x000000 ack_req psn=5 payload=8");
+  EXPECT_EQ(describe(0x01), "UC_SEND_ONLY qp=0x000000 psn=5 payload=8");
+  // In other services the bit means nothing.
+  h.bth.opcode = 0x04;
+  EXPECT_EQ(describe(0x81), "RC_SEND_ONLY qp=0x000000 ack_req psn=5 payload=8");
+}
+
 TEST(DescribeTest, UncommonBthFieldsAreShown) {
   Headers h;
   h.bth.opcode = 0x64;
@@ -83,7 +123,10 @@ TEST(DescribeTest, EveryOpcodeHasItsFieldsOnce) {
     }
     EXPECT_EQ(names.count("va"), info.Has(kReth) || info.Has(kAtomicEth));
     EXPECT_EQ(names.count("qkey"), info.Has(kDeth));
-    EXPECT_EQ(names.count("msn"), info.Has(kAeth));
+    const bool uc_answer =
+        view.transport() == Transport::kUc && info.Has(kAeth);
+    EXPECT_EQ(names.count("msn"), info.Has(kAeth) && !uc_answer);
+    EXPECT_EQ(names.count("missed"), uc_answer);
     EXPECT_EQ(names.count("original"), info.Has(kAtomicAckEth));
     EXPECT_EQ(names.count("imm"), info.Has(kImmDt));
     EXPECT_EQ(names.count("invalidate_rkey"), info.Has(kIeth));

@@ -128,6 +128,9 @@ class QueuePair : public EndpointQp {
   // Whether the peer would send this now: the request that is next, or a
   // response to something outstanding.
   virtual bool IsExpected(const wire::PacketView& packet) const = 0;
+  // attributes().av has changed while it was drained: the peer may be another
+  // one.
+  virtual void OnOtherPath() {}
   // The port that packets beyond a gap came from is not the peer's.
   virtual void ForgetOutOfOrder() {}
   virtual void OnServiceTimer(Time now) = 0;

@@ -108,7 +108,10 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
     EnterReset();
   } else {
     core_.attributes.state = to;
-    if ((mask & kQpAv) != 0) JoinPath();
+    if ((mask & kQpAv) != 0) {
+      JoinPath();
+      if (from == QpState::kSqd) OnOtherPath();
+    }
     if ((mask & kQpMaxDestRdAtomic) != 0 && from != QpState::kInit) {
       ResizeReadResources();
     }

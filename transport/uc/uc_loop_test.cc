@@ -400,6 +400,106 @@ TEST_F(UcLoopTest, WhoLeavesGivesBackWhatIsInFlight) {
   EXPECT_EQ(path->in_flight(), 0u);
 }
 
+// Whether another peer answers is not known. Nor is it told what the one before
+// it has asked.
+TEST_F(UcLoopTest, AnotherPeerIsLearnedAnew) {
+  CloseLoop();
+  // b has asked, too.
+  const Sge sge = {kVa, kAskEvery * kMtu, b.region->lkey};
+  ASSERT_EQ(b.qp->PostSend({.opcode = SendOpcode::kRdmaWrite,
+                            .sges = {&sge, 1},
+                            .remote_addr = kVa,
+                            .rkey = a.region->rkey},
+                           b.now),
+            0);
+  while (!a.endpoint.HasTransmit()) {
+    ASSERT_TRUE(b.endpoint.HasTransmit() || b.endpoint.NextTimeout() != kNever);
+    if (!b.endpoint.HasTransmit()) {
+      b.now = b.endpoint.NextTimeout();
+      b.endpoint.OnTimer(b.now);
+    }
+    for (const Bytes& packet : BurstOf(b)) Carry(b, a, packet);
+  }
+  ASSERT_EQ(a.Modify(QpState::kSqd), 0);
+  a.attributes.av.destination = *wire::IpAddress::Parse("10.0.0.3");
+  ASSERT_EQ(a.qp->Modify(a.attributes, kQpAv, a.now), 0);
+  EXPECT_TRUE(Burst().empty());
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  // It is paced, and asked as at first.
+  for (int i = 0; i < 2; ++i) {
+    WritePackets(kWindow);
+    const std::vector<Bytes> packets = All();
+    EXPECT_EQ(packets.size(), kWindow);
+    EXPECT_EQ(Asking(packets).size(), 4u);
+    EXPECT_EQ(in_flight(), 0u);
+    EXPECT_EQ(Next(), kNever);
+  }
+  WritePackets(kWindow);
+  EXPECT_TRUE(Asking(All()).empty());
+}
+
+// The same way is no other peer's for certain, but may be.
+TEST_F(UcLoopTest, AddressVectorThatIsGivenAgain) {
+  CloseLoop();
+  ASSERT_EQ(a.Modify(QpState::kSqd), 0);
+  ASSERT_EQ(a.qp->Modify(a.attributes, kQpAv, a.now), 0);
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  WritePackets(3);
+  Bursts();
+  EXPECT_EQ(in_flight(), 0u);
+  WritePackets(kAskEvery - 3);
+  const std::vector<Bytes> packets = All();
+  Deliver(packets);
+  Answer();
+  WritePackets(kAskEvery);
+  Bursts();
+  EXPECT_EQ(in_flight(), kAskEvery * kCost);
+}
+
+TEST_F(UcLoopTest, AfterResetThePeerIsLearnedAnew) {
+  CloseLoop();
+  ASSERT_EQ(a.Modify(QpState::kReset), 0);
+  ASSERT_EQ(BringUp(*a.qp, a.attributes, a.now), 0);
+  for (int i = 0; i < 2; ++i) {
+    WritePackets(kWindow);
+    EXPECT_EQ(Asking(All()).size(), 4u);
+    EXPECT_EQ(in_flight(), 0u);
+    EXPECT_EQ(Next(), kNever);
+  }
+}
+
+// The peer itself says absurd things: it is believed within bounds, so the
+// sender neither stalls nor has more in flight than the greatest window.
+TEST_F(UcLoopTest, AbsurdAnswersOfThePeer) {
+  CloseLoop();
+  uint32_t missed = 0;
+  uint8_t buffer = 0;
+  for (int i = 0; i < 300; ++i) {
+    WritePackets(kWindow);
+    int turns = 0;
+    while (a.qp->Report().send_queued != 0 || in_flight() != 0) {
+      ASSERT_LT(++turns, 1000) << i;
+      const std::vector<Bytes> packets = Bursts();
+      EXPECT_LE(in_flight(), Path::kGreatestWindow + kCost);
+      const std::vector<size_t> asking = Asking(packets);
+      if (asking.empty()) RunTimer();
+      for (const size_t at : asking) {
+        // Every receive buffer that can be said, and losses of every size.
+        Bytes answer = Forged(PsnOf(packets[at]), buffer++ % 32);
+        missed += 1u << i % 24;
+        wire::StoreBe24(answer.data() + wire::kBthSize + 1,
+                        missed & wire::kPsnMask);
+        a.now += 10 * kMicrosecond;
+        CarryForged(answer);
+        EXPECT_GE(a.qp->path()->window(), kCost);
+        EXPECT_LE(a.qp->path()->window(), Path::kGreatestWindow);
+      }
+    }
+  }
+  EXPECT_EQ(a.qp->counters().dropped_response, 0u);
+  EXPECT_EQ(a.qp->state(), QpState::kRts);
+}
+
 // The window grows beyond its initial value where the receiver's socket is
 // known to hold more, and no further.
 TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {

@@ -47,4 +47,10 @@ void UcQueuePair::OnReset() {
   dropping_ = answer_due_ = answer_first_ = false;
 }
 
+void UcQueuePair::OnOtherPath() {
+  // Nothing is in flight: it has drained.
+  flight_ = {};
+  answer_due_ = answer_first_ = false;
+}
+
 }  // namespace transport

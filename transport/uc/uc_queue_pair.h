@@ -44,6 +44,7 @@ class UcQueuePair final : public QueuePair {
   bool Drained() const override { return draining_ && position_ == 0; }
   void OnError() override;
   void OnReset() override;
+  void OnOtherPath() override;
   void ReportService(QpReport* report) const override;
   void OnPosted(Time now) override { RunLocalWork(now); }
   bool OnRequest(const Received& received, Time now) override;
