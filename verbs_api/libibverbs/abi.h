@@ -72,7 +72,7 @@ struct Context : verbs_context {
   std::shared_ptr<rxe_user::Context> device;
   rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kStandsAside};
   std::mutex mutex;
-  std::unordered_set<Qp*> qps;      // guarded by mutex
+  std::vector<Qp*> qps;             // guarded by mutex; see AddQp
   std::unordered_set<Flow*> flows;  // guarded by mutex
   bool closed = false;              // guarded by mutex
   int objects = 0;                  // that point here; guarded by mutex
@@ -260,7 +260,22 @@ struct Qp {
   Xrcd* xrcd = nullptr;       // of an XRC target
   RwqTable* table = nullptr;  // that it receives by
   rxe_user::EventAccount account;
+  size_t place = 0;  // in its context's `qps`
 };
+
+// Its context's mutex held. The first may throw bad_alloc, the second is
+// harmless when the context has forgotten it already.
+inline void AddQp(Context* context, Qp* qp) {
+  qp->place = context->qps.size();
+  context->qps.push_back(qp);
+}
+inline void RemoveQp(Context* context, Qp* qp) {
+  std::vector<Qp*>& qps = context->qps;
+  if (qp->place >= qps.size() || qps[qp->place] != qp) return;
+  qps[qp->place] = qps.back();
+  qps[qp->place]->place = qp->place;
+  qps.pop_back();
+}
 
 struct PlainQp final : Qp {
   PlainQp() : Qp(&part) {}

@@ -145,7 +145,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   Context* context = Find(ibv);
   if (context == nullptr) return FailMinusOne(EINVAL);
   SetLive(ibv, false);
-  std::unordered_set<Qp*> qps;
+  std::vector<Qp*> qps;
   std::unordered_set<Flow*> flows;
   {
     std::lock_guard<std::mutex> lock(context->mutex);

@@ -70,10 +70,10 @@ Qp* Show(std::unique_ptr<Qp> qp, Context* context, void* qp_context,
   qp->owner = context;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
-    context->qps.insert(qp.get());
+    AddQp(context, qp.get());
     base->handle = Handles<Qp>().Add(qp.get());
     if (base->handle == 0) {
-      context->qps.erase(qp.get());
+      RemoveQp(context, qp.get());
       return Fail(ENOMEM);
     }
     ++context->objects;
@@ -347,7 +347,7 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
   Context* context = qp->owner;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
-    context->qps.erase(qp);
+    RemoveQp(context, qp);
   }
   if (qp->xrcd != nullptr && qp->pair != nullptr) {
     qp->pair->StopListening(&qp->account);
