@@ -57,6 +57,7 @@ constexpr long kPauseNs = 500'000;
 // What a victim does under attack, at least, of what it does without. A moment
 // on a machine that does other things as well tells too little of it.
 constexpr double kShare = 0.1;
+constexpr uint64_t kMostInFlight = (1 << 20) + 8192;  // bytes: Path
 constexpr uint64_t kMoreMemory = 32 << 20;  // bytes that a victim may grow by
 // With AddressSanitizer the memory of a process is its own: what was freed,
 // redzones, shadow.
@@ -112,9 +113,10 @@ struct Target {
   std::mt19937& random;
   uint32_t number;  // of the packet, from 0
 
-  Headers Header(wire::Operation operation, uint32_t psn) const {
+  Headers Header(wire::Operation operation, uint32_t psn,
+                 wire::Transport transport = wire::Transport::kRc) const {
     Headers headers;
-    headers.bth.opcode = wire::MakeOpcode(wire::Transport::kRc, operation);
+    headers.bth.opcode = wire::MakeOpcode(transport, operation);
     headers.bth.dest_qpn = victim.qpn;
     headers.bth.psn = psn & 0xffffff;
     headers.reth = {victim.status->address, victim.status->rkey, 8};
@@ -135,6 +137,7 @@ struct Forged {
   size_t payload = 0;
   // Done to the finished packet.
   std::function<void(Bytes*)> damage = nullptr;
+  bool uc_asks = false;
 };
 
 struct Attack {
@@ -300,7 +303,52 @@ std::vector<Attack> Attacks() {
   };
 }
 
-class AttackTest : public testing::TestWithParam<bool> {
+// On an unreliable connection between two of ours, whose closed loop
+// (transport/uc/uc_flight.h) strangers neither open nor stop.
+std::vector<Attack> UcAttacks() {
+  using enum Who;
+  const auto strangers = std::vector{kThird, kOtherPort};
+  const std::vector<std::string_view> stranger = {"rx_drop_source",
+                                                  "rx_drop_port"};
+  // Any receive buffer, any number of packets missed, or a NAK.
+  const auto answer = [](const Target& t, uint32_t psn) {
+    Forged forged = {t.Header(kAcknowledge, psn, wire::Transport::kUc)};
+    forged.headers.aeth = {static_cast<uint8_t>(t.random() % 128),
+                           static_cast<uint32_t>(t.random()) & 0xffffff};
+    return forged;
+  };
+  return {
+      {"answers", strangers, stranger,
+       [answer](const Target& t) {
+         return answer(t, t.AnyPsn(t.victim.send_psn));
+       }},
+      {"a flood of answers", strangers, stranger,
+       [answer](const Target& t) {
+         return answer(t, t.AnyPsn(t.victim.send_psn));
+       },
+       true},
+      {"packets that ask", strangers, stranger,
+       [](const Target& t) {
+         return Forged{t.Header(kSendOnly, t.AnyPsn(t.victim.expected_psn),
+                                wire::Transport::kUc),
+                       64, nullptr, true};
+       }},
+      // Some name a packet that has asked; the unit's own test knows which.
+      {"answers",
+       {kPeerPort},
+       {"rx_drop_response"},
+       [answer](const Target& t) {
+         return answer(t, t.AnyPsn(t.victim.send_psn));
+       }},
+  };
+}
+
+struct Setting {
+  bool ipv6 = false;
+  bool uc = false;
+};
+
+class AttackTest : public testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     if (ipv6() && !rxe_user::HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
@@ -327,7 +375,7 @@ class AttackTest : public testing::TestWithParam<bool> {
     for (int i = 0; i < 2; ++i) {
       victims_[i].status = Shared<VictimStatus>();
       victims_[i].pid =
-          StartVictim(ipv6(), link[i], victims_[i].status, orders_);
+          StartVictim(ipv6(), uc(), link[i], victims_[i].status, orders_);
       ASSERT_GT(victims_[i].pid, 0);
     }
     close(link[0]);
@@ -354,7 +402,8 @@ class AttackTest : public testing::TestWithParam<bool> {
     }
   }
 
-  bool ipv6() const { return GetParam(); }
+  bool ipv6() const { return GetParam().ipv6; }
+  bool uc() const { return GetParam().uc; }
   uint64_t Rounds() const {  // of the slower one
     return std::min(victims_[0].status->rounds.load(),
                     victims_[1].status->rounds.load());
@@ -495,6 +544,7 @@ class AttackTest : public testing::TestWithParam<bool> {
     const StatDevice after = Stat(victims_[i]);
     ASSERT_FALSE(after.queue_pairs.empty());
     EXPECT_EQ(after.queue_pairs[0].Word("state"), "RTS");
+    EXPECT_LE(after.queue_pairs[0].Number("in_flight"), kMostInFlight);
     EXPECT_GT(Sum(after, counters), Sum(before, counters))
         << "not counted: " << counters[0];
     for (std::string_view counter :
@@ -529,6 +579,38 @@ class AttackTest : public testing::TestWithParam<bool> {
     }
   }
 
+  void RunAll(const std::vector<struct Attack>& attacks) {
+    for (const struct Attack& attack : attacks) {
+      for (const Who who : attack.who) {
+        constexpr std::string_view kFrom[] = {", third address", ", other port",
+                                              ", peer's port"};
+        Attack(std::string(attack.name) +
+                   std::string(kFrom[static_cast<int>(who)]),
+               attack.flood, attack.counters,
+               [&](const Victim& victim, uint32_t number) {
+                 return Send(who, victim, Packet(attack, who, victim, number));
+               });
+        if (HasFatalFailure()) return;
+      }
+    }
+    CheckNothingUncounted();
+  }
+
+  Bytes Packet(const struct Attack& attack, Who who, const Victim& victim,
+               uint32_t number) {
+    const Forged forged = attack.forge({victim, random_, number});
+    const uint16_t port = PortOf(who, victim);
+    Bytes packet = BuildPacket(forged.headers, forged.payload, AddressOf(who),
+                               port, home_);
+    if (forged.uc_asks) {
+      packet[wire::kBthAckReqOffset] = wire::kUcAsks;
+      wire::IcrcFlow(AddressOf(who), home_, port, wire::kRoceUdpPort)
+          .Store(packet, 0);
+    }
+    if (forged.damage) forged.damage(&packet);
+    return packet;
+  }
+
   IpAddress home_;
   std::unique_ptr<RawSocket> raw_;
   std::vector<std::unique_ptr<UserSocket>> senders_;  // by Who
@@ -541,30 +623,15 @@ class AttackTest : public testing::TestWithParam<bool> {
   std::mt19937 random_{1};
 };
 
-TEST_P(AttackTest, ForgeriesChangeNothing) {
-  for (const struct Attack& attack : Attacks()) {
-    for (const Who who : attack.who) {
-      constexpr std::string_view kFrom[] = {", third address", ", other port",
-                                            ", peer's port"};
-      Attack(
-          std::string(attack.name) + std::string(kFrom[static_cast<int>(who)]),
-          attack.flood, attack.counters,
-          [&](const Victim& victim, uint32_t number) {
-            const Forged forged = attack.forge({victim, random_, number});
-            Bytes packet =
-                BuildPacket(forged.headers, forged.payload, AddressOf(who),
-                            PortOf(who, victim), home_);
-            if (forged.damage) forged.damage(&packet);
-            return Send(who, victim, packet);
-          });
-      if (HasFatalFailure()) return;
-    }
-  }
-  CheckNothingUncounted();
-}
+class RcAttackTest : public AttackTest {};
+class UcAttackTest : public AttackTest {};
+
+TEST_P(RcAttackTest, ForgeriesChangeNothing) { RunAll(Attacks()); }
+
+TEST_P(UcAttackTest, ForgeriesChangeNothing) { RunAll(UcAttacks()); }
 
 // What was seen on the wire, once more.
-TEST_P(AttackTest, ReplaysChangeNothing) {
+TEST_P(RcAttackTest, ReplaysChangeNothing) {
   const std::vector<Captured> captured = Capture(ipv6(), 2'000);
   ASSERT_GE(captured.size(), 2'000u);
   Attack("replays, other port", false, {"rx_drop_port"},
@@ -596,9 +663,17 @@ TEST_P(AttackTest, ReplaysChangeNothing) {
   CheckNothingUncounted();
 }
 
-INSTANTIATE_TEST_SUITE_P(, AttackTest, testing::Bool(), [](const auto& info) {
-  return info.param ? "Ipv6" : "Ipv4";
-});
+std::string NameOf(const testing::TestParamInfo<Setting>& info) {
+  return info.param.ipv6 ? "Ipv6" : "Ipv4";
+}
+
+INSTANTIATE_TEST_SUITE_P(, RcAttackTest,
+                         testing::Values(Setting{}, Setting{.ipv6 = true}),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(, UcAttackTest,
+                         testing::Values(Setting{.uc = true},
+                                         Setting{.ipv6 = true, .uc = true}),
+                         NameOf);
 
 }  // namespace
 }  // namespace attacks

@@ -30,7 +30,8 @@ constexpr size_t kReadBack = 32 * 1024;
 constexpr size_t kWord = 48 * 1024;  // that the peer adds to
 constexpr size_t kOldWord = kWord + 8;
 constexpr size_t kReceiveBuffers = 64 * 1024;
-constexpr size_t kReceiveStride = 256;
+// More than a round of UC has, whose messages are SENDs alone.
+constexpr size_t kReceiveStride = 9 * 1024;
 constexpr size_t kMemory = kReceiveBuffers + kReceives * kReceiveStride;
 constexpr uint64_t kReceiveId = 1000;  // and more: work requests that receive
 
@@ -43,15 +44,16 @@ struct Address {  // that the two tell each other
 
 class Victim {
  public:
-  Victim(bool ipv6, int link, VictimStatus* status, const VictimOrders* orders)
-      : ipv6_(ipv6), link_(link), status_(status), orders_(orders) {}
+  Victim(bool ipv6, bool uc, int link, VictimStatus* status,
+         const VictimOrders* orders)
+      : ipv6_(ipv6), uc_(uc), link_(link), status_(status), orders_(orders) {}
 
   void Run() {
     Open();
     Connect();
     for (uint64_t round = 0;; ++round) {
       if (orders_->stop) break;
-      Round(round);
+      uc_ ? UcRound(round) : Round(round);
       status_->rounds = round + 1;
     }
     status_->stopped = true;
@@ -100,7 +102,7 @@ class Victim {
     ibv_qp_init_attr init = {};
     init.send_cq = init.recv_cq = cq_;
     init.cap = {16, kReceives, 1, 1, 0};
-    init.qp_type = IBV_QPT_RC;
+    init.qp_type = uc_ ? IBV_QPT_UC : IBV_QPT_RC;
     init.sq_sig_all = 1;
     qp_ = ibv_create_qp(pd, &init);
     Must(qp_ != nullptr, "ibv_create_qp");
@@ -115,8 +117,10 @@ class Victim {
     ibv_qp_attr attr = {};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_ATOMIC;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (!uc_) {
+      attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    }
     Must(ibv_modify_qp(qp_, &attr,
                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                            IBV_QP_ACCESS_FLAGS) == 0,
@@ -134,11 +138,12 @@ class Victim {
     attr.ah_attr.grh.dgid = gid_;
     attr.ah_attr.grh.sgid_index = gid_index_;
     attr.ah_attr.grh.hop_limit = 64;
-    Must(ibv_modify_qp(qp_, &attr,
-                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                           IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ==
-             0,
+    Must(ibv_modify_qp(
+             qp_, &attr,
+             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                 IBV_QP_RQ_PSN |
+                 (uc_ ? 0
+                      : IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)) == 0,
          "to RTR");
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
@@ -147,10 +152,12 @@ class Victim {
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;
-    Must(ibv_modify_qp(qp_, &attr,
-                       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-                           IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                           IBV_QP_MAX_QP_RD_ATOMIC) == 0,
+    Must(ibv_modify_qp(
+             qp_, &attr,
+             IBV_QP_STATE | IBV_QP_SQ_PSN |
+                 (uc_ ? 0
+                      : IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                            IBV_QP_MAX_QP_RD_ATOMIC)) == 0,
          "to RTS");
     // Neither sends before both are ready.
     char ready = 1;
@@ -220,6 +227,45 @@ class Victim {
     Must(old == round, "an atomic was lost, or done twice");
   }
 
+  // SENDs of several packets, whose content says of which round they are.
+  void UcRound(uint64_t round) {
+    Fill(memory_.data() + kSource, kWriteBytes, round);
+    std::memcpy(memory_.data() + kSource, &round, sizeof(round));
+    ibv_sge sge = {reinterpret_cast<uint64_t>(memory_.data()) + kSource,
+                   kWriteBytes, mr_->lkey};
+    ibv_send_wr requests[kRequests] = {};
+    for (int i = 0; i < kRequests; ++i) {
+      requests[i].wr_id = i;
+      requests[i].opcode = IBV_WR_SEND;
+      requests[i].sg_list = &sge;
+      requests[i].num_sge = 1;
+      requests[i].next = i + 1 < kRequests ? &requests[i + 1] : nullptr;
+    }
+    ibv_send_wr* bad;
+    Must(ibv_post_send(qp_, requests, &bad) == 0, "ibv_post_send");
+    for (outstanding_ = kRequests; outstanding_ > 0;) Wait(kTimeoutMs);
+  }
+
+  bool IsRight(const ibv_wc& completion) {
+    const uint8_t* const bytes =
+        memory_.data() + kReceiveBuffers +
+        (completion.wr_id - kReceiveId) * kReceiveStride;
+    if (!uc_) {
+      return completion.byte_len == kSendBytes &&
+             Has(bytes, kSendBytes, received_++);
+    }
+    uint64_t round;
+    std::memcpy(&round, bytes, sizeof(round));
+    // Never out of order.
+    const bool later = round >= received_;
+    received_ = round;
+    std::vector<uint8_t> wanted(kWriteBytes);
+    Fill(wanted.data(), kWriteBytes, round);
+    return completion.byte_len == kWriteBytes && later &&
+           std::memcmp(bytes + sizeof(round), wanted.data() + sizeof(round),
+                       kWriteBytes - sizeof(round)) == 0;
+  }
+
   // Until something has completed.
   void Wait(int timeout_ms) {
     if (Poll()) return;
@@ -246,17 +292,14 @@ class Victim {
         --outstanding_;
         continue;
       }
-      Must(completion.byte_len == kSendBytes &&
-               Has(memory_.data() + kReceiveBuffers +
-                       (completion.wr_id - kReceiveId) * kReceiveStride,
-                   kSendBytes, received_++),
-           "what was received is not what was sent");
+      Must(IsRight(completion), "what was received is not what was sent");
       PostReceive(completion.wr_id);
     }
     return count > 0;
   }
 
   const bool ipv6_;
+  const bool uc_;
   const int link_;
   VictimStatus* const status_;
   const VictimOrders* const orders_;
@@ -270,19 +313,19 @@ class Victim {
   ibv_qp* qp_ = nullptr;
   Address peer_ = {};
   int outstanding_ = 0;
-  uint64_t received_ = 0;
+  uint64_t received_ = 0;  // messages; of UC the last one's round
 };
 
 }  // namespace
 
-pid_t StartVictim(bool ipv6, int link, VictimStatus* status,
+pid_t StartVictim(bool ipv6, bool uc, int link, VictimStatus* status,
                   const VictimOrders* orders) {
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
-  Victim(ipv6, link, status, orders).Run();
+  Victim(ipv6, uc, link, status, orders).Run();
   _exit(1);
 }
 

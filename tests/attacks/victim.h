@@ -26,10 +26,11 @@ struct VictimOrders {
   std::atomic<bool> stop;  // no more rounds; still answers
 };
 
-// Starts a victim at 127.0.0.1, or at ::1. `link`: a connected socket, whose
-// other end the other victim has. It answers until it is killed, at the
-// latest when the caller ends.
-pid_t StartVictim(bool ipv6, int link, VictimStatus* status,
+// Starts a victim at 127.0.0.1, or at ::1. `uc`: on an unreliable connection,
+// where a round is what was sent, and what arrives is right, but need not be
+// all. `link`: a connected socket, whose other end the other victim has. It
+// answers until it is killed, at the latest when the caller ends.
+pid_t StartVictim(bool ipv6, bool uc, int link, VictimStatus* status,
                   const VictimOrders* orders);
 
 }  // namespace attacks
