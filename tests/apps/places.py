@@ -68,6 +68,47 @@ def remove_namespaces():
         subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
+def namespace_inode(name):
+    """What tells a network namespace from others; None: there is none."""
+    try:
+        return os.stat(os.path.join("/run/netns", name)).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def processes_in(inodes):
+    """Process ids in the network namespaces of these inodes."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{pid}/ns/net").st_ino in inodes:
+                found.append(int(pid))
+        except OSError:  # it has ended
+            pass
+    return found
+
+
+def leave_nothing_behind_on_signals(prefix):
+    """A signal that ends this program first ends all that runs in the
+    namespaces that it has made, brokers too, and removes them; and `prefix`,
+    unless None. Other threads may be about to start something meanwhile:
+    without its name nothing comes into a namespace any more."""
+    def leave(number, _frame):
+        inodes = {namespace_inode(name) for name in made}
+        remove_namespaces()
+        for pid in processes_in(inodes):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if prefix:
+            shutil.rmtree(prefix, ignore_errors=True)
+        os._exit(128 + number)
+
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)
+
+
 def _namespace(tag):
     name = f"rxeu-{os.getpid()}-{tag}"
     sh("ip", "netns", "add", name)

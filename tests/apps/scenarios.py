@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import places
@@ -176,6 +178,38 @@ def counters_in_sysfs(runner, place, how=How()):
             raise Failure(f"{name} is {counted[name]}, expected "
                           f"{least[name]} or a little more:\n{text}")
     places.await_nothing_left(place)
+
+
+def ended_run(runner):
+    """This program, ended by a signal while it runs something, leaves neither
+    its namespace nor a process in there."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    prefix = os.path.dirname(os.path.dirname(runner.rxe_user))
+    run = subprocess.Popen(
+        [sys.executable, os.path.join(here, "run"), prefix, "--only",
+         "loopback: root, IPv4: ib_"], stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    try:
+        first = run.stdout.readline()  # the next one has been started, or is
+        mine = f"rxeu-{run.pid}-"
+        names = [n for n in os.listdir("/run/netns") if n.startswith(mine)]
+        inodes = {places.namespace_inode(name) for name in names}
+        if not names or not first.startswith("ok"):
+            raise Failure(f"it does not run: {first}{names}")
+        run.send_signal(signal.SIGTERM)
+        status = run.wait(timeout=places.LIMIT)
+        if status != 128 + signal.SIGTERM:
+            raise Failure(f"it exited with {status}")
+        left = [n for n in os.listdir("/run/netns") if n.startswith(mine)]
+        if left:
+            raise Failure("left behind: " + ", ".join(left))
+        end_time = time.monotonic() + places.LIMIT
+        while pids := places.processes_in(inodes):
+            if time.monotonic() > end_time:
+                raise Failure(f"processes left behind: {pids}")
+            time.sleep(0.05)
+    finally:
+        places.end(run)
 
 
 ALL = (counters_in_sysfs, eight_pairs_one_killed, broker_killed, slot_usable_again)
