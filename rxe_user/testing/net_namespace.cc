@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -71,6 +72,62 @@ bool SetLoopbackAddress(const char* address, bool there) {
     ifr.ifr_flags = static_cast<short>(ifr.ifr_flags & ~IFF_UP);
     ok = ok && ::ioctl(fd, SIOCSIFFLAGS, &ifr) == 0;
   }
+  ::close(fd);
+  return ok;
+}
+
+bool SetRouteTo(const char* address, Route route) {
+  struct {
+    nlmsghdr header{};
+    rtmsg message{};
+    struct {
+      rtattr header = {sizeof(rtattr) + sizeof(in_addr), RTA_DST};
+      in_addr value{};
+    } destination;
+    struct {
+      rtattr header = {sizeof(rtattr) + sizeof(uint32_t), RTA_OIF};
+      uint32_t value = 0;
+      rtattr source_header = {sizeof(rtattr) + sizeof(in_addr), RTA_PREFSRC};
+      in_addr source{};
+    } local;
+  } request;
+  if (::inet_pton(AF_INET, address, &request.destination.value) != 1) {
+    return false;
+  }
+  request.local.value = ::if_nametoindex("lo");
+  request.local.source = request.destination.value;
+  request.header.nlmsg_len = sizeof(request);
+  request.header.nlmsg_type = RTM_NEWROUTE;
+  request.header.nlmsg_flags =
+      NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+  request.message.rtm_family = AF_INET;
+  request.message.rtm_dst_len = 32;
+  request.message.rtm_table = RT_TABLE_LOCAL;
+  // The kernel's own, which goes with the address.
+  request.message.rtm_protocol = RTPROT_KERNEL;
+  if (route == Route::kLocal) {
+    request.message.rtm_type = RTN_LOCAL;
+    request.message.rtm_scope = RT_SCOPE_HOST;
+  } else {
+    request.message.rtm_type = route == Route::kUnreachable  ? RTN_UNREACHABLE
+                               : route == Route::kProhibited ? RTN_PROHIBIT
+                                                             : RTN_BLACKHOLE;
+    // These have no interface.
+    request.header.nlmsg_len -= sizeof(request.local);
+  }
+  const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+  if (fd < 0) return false;
+  struct {
+    nlmsghdr header{};
+    nlmsgerr error{};
+    char rest[256];
+  } answer;
+  const bool ok =
+      ::send(fd, &request, request.header.nlmsg_len, 0) ==
+          static_cast<ssize_t>(request.header.nlmsg_len) &&
+      ::recv(fd, &answer, sizeof(answer), 0) >=
+          static_cast<ssize_t>(sizeof(answer.header) + sizeof(answer.error)) &&
+      answer.header.nlmsg_type == NLMSG_ERROR && answer.error.error == 0;
   ::close(fd);
   return ok;
 }

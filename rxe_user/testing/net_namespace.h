@@ -3,6 +3,8 @@
 #ifndef RXE_USER_TESTING_NET_NAMESPACE_H_
 #define RXE_USER_TESTING_NET_NAMESPACE_H_
 
+#include <cstdint>
+
 namespace rxe_user {
 
 // Moves the calling thread (and those that it starts) into a fresh namespace
@@ -19,6 +21,17 @@ bool SetLoopbackMtu(int mtu);
 // Gives the loopback interface an IPv4 address more (in text), or takes it
 // away. Whether that was allowed. One at a time.
 bool SetLoopbackAddress(const char* address, bool there);
+
+// What is done with what is sent to an address.
+enum class Route : uint8_t {
+  kLocal,        // it arrives, as with SetLoopbackAddress
+  kUnreachable,  // sends say EHOSTUNREACH
+  kProhibited,   // EACCES
+  kBlackhole,    // EINVAL
+};
+// For an address that the loopback interface has, as `ip route` would, in the
+// table `local`. Whether that was allowed.
+bool SetRouteTo(const char* address, Route route);
 
 // Whether sockets can be bound to ::1.
 bool HaveIpv6();

@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "rxe_user/testing/net_namespace.h"
@@ -282,6 +284,130 @@ TEST_F(LinkFaultTest, AddressesStayThoughTheirPortIsShared) {
   for (const int fd : {ready[0], ready[1], finish[0], finish[1]}) close(fd);
   if (!changed) GTEST_SKIP() << "not allowed to";
 }
+
+// The way to the peer goes away and comes back, as by `ip route`. Sends fail,
+// with an error of each kind's own.
+class RouteFaultTest : public LinkFaultTest,
+                       public testing::WithParamInterface<rxe_user::Route> {
+ protected:
+  void TearDown() override {
+    GiveBack();  // else it could not be taken from the interface
+    LinkFaultTest::TearDown();
+  }
+  // False where it is not allowed.
+  bool Take() { return rxe_user::SetRouteTo(kAddress, GetParam()); }
+  static bool GiveBack() {
+    return rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal);
+  }
+  static int64_t CpuMs() {
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1'000'000;
+  }
+  // While nobody polls.
+  static void ExpectNoThreadSpins() {
+    const int64_t before = CpuMs();
+    poll(nullptr, 0, 300);
+    EXPECT_LT(CpuMs() - before, 100);
+  }
+};
+
+TEST_P(RouteFaultTest, GoneAndBack) {
+  if (!UseAddress()) GTEST_SKIP() << "not allowed to";
+  Connect(&a_, &b_, Patient());
+  Write(1);
+  if (!Take()) GTEST_SKIP() << "not allowed to";
+  PostWrite(2);
+  ExpectNoneYet();
+  ExpectNoThreadSpins();
+  EXPECT_EQ(StateOf(a_.qp), IBV_QPS_RTS);
+  ASSERT_TRUE(GiveBack());
+  ExpectWritten(2);
+  Write(3);
+}
+
+TEST_P(RouteFaultTest, GoneForTooLong) {
+  if (!UseAddress()) GTEST_SKIP() << "not allowed to";
+  Connect(&a_, &b_, Impatient());
+  if (!Take()) GTEST_SKIP() << "not allowed to";
+  PostWrite(2);
+  ExpectRetriesExceeded(2);
+  EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
+  ExpectNoThreadSpins();
+  ASSERT_TRUE(GiveBack());
+  WriteAnew();
+}
+
+// A datagram has been sent when the system has had it; what then becomes of it
+// nobody is told.
+TEST_P(RouteFaultTest, DatagramsAreLost) {
+  if (!UseAddress()) GTEST_SKIP() << "not allowed to";
+  constexpr uint32_t kQkey = 0x11111111;
+  DestroySide(&a_);
+  DestroySide(&b_);
+  QpOptions options;
+  options.type = IBV_QPT_UD;
+  for (Side* side : {&a_, &b_}) {
+    MakeSide(side, options);
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qkey = kQkey;
+    ASSERT_EQ(ibv_modify_qp(
+                  side->qp, &attr,
+                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+              0);
+    attr.qp_state = IBV_QPS_RTR;
+    ASSERT_EQ(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE), 0);
+    attr.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+  }
+  ibv_ah_attr to = {};
+  to.is_global = 1;
+  to.port_num = 1;
+  to.grh.dgid = gid_;
+  to.grh.sgid_index = gid_index_;
+  to.grh.hop_limit = 64;
+  ibv_ah* const ah = ibv_create_ah(pd_, &to);
+  ASSERT_NE(ah, nullptr);
+  const auto send = [&](uint64_t wr_id) {
+    ibv_sge sge = a_.Sge(0, 100);
+    ibv_send_wr wr = {};
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.ud = {ah, b_.qp->qp_num, kQkey};
+    ibv_send_wr* bad;
+    ASSERT_EQ(ibv_post_send(a_.qp, &wr, &bad), 0);
+    ExpectSuccess(a_.cq, wr_id);
+  };
+  ASSERT_EQ(Receive(b_, 4, 1 << 19, 1000), 0);
+  send(100);
+  ExpectSuccess(b_.cq, 4);
+  ASSERT_EQ(Receive(b_, 5, 1 << 19, 1000), 0);
+  if (!Take()) GTEST_SKIP() << "not allowed to";
+  for (uint64_t i = 0; i < 100; ++i) send(i);
+  EXPECT_FALSE(Within(b_.cq, 50).has_value());
+  ExpectNoThreadSpins();
+  ASSERT_TRUE(GiveBack());
+  send(200);
+  ExpectSuccess(b_.cq, 5);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+}
+
+std::string NameOf(const testing::TestParamInfo<rxe_user::Route>& info) {
+  constexpr const char* kNames[] = {"Local", "Unreachable", "Prohibited",
+                                    "Blackhole"};
+  return kNames[static_cast<int>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(, RouteFaultTest,
+                         testing::Values(rxe_user::Route::kUnreachable,
+                                         rxe_user::Route::kProhibited,
+                                         rxe_user::Route::kBlackhole),
+                         NameOf);
 
 }  // namespace
 }  // namespace conformance
