@@ -3,6 +3,7 @@
 // loss_table has all of it).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "transport/sim/go_back_n.h"
@@ -98,6 +99,49 @@ TEST(LossTest, AnOutageEndsNothing) {
     EXPECT_LT(result.longest_pause, 150 * kMillisecond);
   }
 }
+
+// READs of a peer that drops requests beyond a gap, where requests are lost as
+// often as responses: at least what a go-back-N of the same window has where no
+// requests are lost.
+class PeerKeepsNothing : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  static TransferOptions ReadsOver(uint32_t loss) {
+    TransferOptions options = Over(SendOpcode::kRdmaRead, loss, 0);
+    options.message_bytes = GetParam();
+    options.depth = std::max(4u, 128 * 1024 / GetParam());
+    options.messages = (64 << 20) / GetParam();
+    options.other_loss = loss;
+    options.peer_keeps_nothing = true;
+    return options;
+  }
+};
+
+TEST_P(PeerKeepsNothing, ReadsAreNotSlowerThanAGoBackN) {
+  for (const uint32_t loss : {1'000, 10'000}) {
+    const TransferOptions options = ReadsOver(loss);
+    const TransferResult result = RunTransfer(options);
+    ASSERT_TRUE(result.done) << result.failed;
+    const GoBackNResult other = RunGoBackN(options, result.mean_in_flight);
+    EXPECT_GE(result.goodput(), other.goodput) << loss;
+    EXPECT_EQ(result.requester.timeouts, 0u);
+  }
+}
+
+TEST_P(PeerKeepsNothing, ReadsAreNeverStuck) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    TransferOptions options = ReadsOver(50'000);
+    options.seed = seed;
+    options.messages /= 16;
+    options.link.reorder = 20'000;
+    options.link.duplicate = 10'000;
+    const TransferResult result = RunTransfer(options);
+    EXPECT_TRUE(result.done) << seed << ": " << result.failed;
+    EXPECT_LT(result.longest_pause, 200 * kMillisecond) << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(MessageBytes, PeerKeepsNothing,
+                         ::testing::Values(1u << 20, 64u << 10, 8u << 10));
 
 // The model loses nothing where the transport does not, either.
 TEST(LossTest, AGoBackNWithoutLossIsAsFast) {

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "transport/endpoint/packet_arena.h"
 #include "transport/sim/pair.h"
 
 namespace sim {
@@ -45,6 +49,14 @@ TransferResult RunTransfer(const TransferOptions& options) {
   Node& from = read ? *pair.b.node : *pair.a.node;
   Node& to = read ? *pair.a.node : *pair.b.node;
   pair.net.link(from, to).profile = options.link;
+  pair.net.link(to, from).profile.loss = options.other_loss;
+  // Without room it keeps nothing.
+  std::vector<std::unique_ptr<transport::PacketArena>> taken;
+  transport::PacketArenaPool* const pool = pair.b.node->endpoint().arena_pool();
+  while (options.peer_keeps_nothing) {
+    taken.push_back(pool->Take());
+    if (taken.back() == nullptr) break;
+  }
   const uint32_t packets =
       (options.message_bytes + options.path_mtu - 1) / options.path_mtu;
   result.needed_packets = uint64_t{packets} * options.messages;
@@ -103,6 +115,7 @@ TransferResult RunTransfer(const TransferOptions& options) {
                          options.message_bytes) != 0) {
     result.failed = "the bytes differ";
   }
+  for (auto& arena : taken) pool->Give(std::move(arena));
   result.done = result.failed.empty();
   result.lost = pair.net.link(from, to).lost;
   result.mean_in_flight = samples == 0 ? 0 : in_flight / samples;
