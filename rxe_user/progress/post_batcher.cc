@@ -16,7 +16,8 @@ void PostBatcher::SetTimerCost(Time timer) {
 bool PostBatcher::OnPost(Time now, const PostedWork& work,
                          const AppActivity& app, const Situation& situation) {
   const Time gap = app.scale()(kGap);
-  const bool busy = now - last_transmit_ < gap || situation.lane_is_busy;
+  const bool busy = now - last_transmit_ < gap || situation.lane_is_busy ||
+                    app.PostAge(now) < gap;
   // It will soon poll, or post again and poll then.
   const Time poll_age = app.PollAge(now);
   const bool returns = poll_age < app.lease() ||

@@ -66,6 +66,20 @@ TEST_F(PostBatcherTest, NotOnAnIdleLane) {
   EXPECT_FALSE(Post());
 }
 
+// As it is with datagrams, each of whose sends takes longer than the gap.
+TEST_F(PostBatcherTest, OnAnIdleLaneForOneThatPostsAsSoonAsItMay) {
+  situation_.lane_is_busy = false;
+  now_ += PostBatcher::kGap;
+  EXPECT_FALSE(Post());
+  now_ += 2 * PostBatcher::kGap;  // what the send took
+  app_.OnPostEnd(now_);
+  now_ += PostBatcher::kGap - 1;
+  EXPECT_TRUE(Post());
+  Transmit();
+  now_ += PostBatcher::kGap;
+  EXPECT_FALSE(Post());
+}
+
 TEST_F(PostBatcherTest, ForOneThatLosesItsCoreAmongItsPosts) {
   for (int i = 0; i < 10; ++i) Post();
   Transmit();
