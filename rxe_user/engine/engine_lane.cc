@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/settings.h"
@@ -45,13 +46,12 @@ absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
   }
   // What takes memory, before there is a socket.
   const auto joined = groups_.emplace(group, Group{-1, 1}).first;
+  absl::Cleanup forget = [&] { groups_.erase(joined); };
   absl::StatusOr<int> fd = OpenGroup(group, ifindex);
-  absl::Status status =
-      fd.ok() ? lane_.port()->AddReceiver({group, 0}, *fd) : fd.status();
-  if (!status.ok()) {
-    groups_.erase(joined);
-    return status;
-  }
+  if (!fd.ok()) return fd.status();
+  absl::Status status = lane_.port()->AddReceiver({group, 0}, *fd);
+  if (!status.ok()) return status;
+  std::move(forget).Cancel();
   joined->second.fd = *fd;
   lane_.SocketAdded(*fd);
   return absl::OkStatus();

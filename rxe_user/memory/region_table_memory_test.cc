@@ -7,21 +7,11 @@
 #include "rxe_user/memory/region_table.h"
 #include "transport/testing/scarce_memory.h"
 
-namespace {
-
-constexpr int kUnlimited = -1;
-int allocations_left = kUnlimited;
-
-bool Refuse() {
-  if (allocations_left == 0) return true;
-  if (allocations_left > 0) --allocations_left;
-  return false;
-}
-
-}  // namespace
-
 namespace rxe_user {
 namespace {
+
+using transport::allocations_left;
+using transport::kUnlimited;
 
 // With more and more allocations, until there are enough.
 template <typename Add>
@@ -40,7 +30,7 @@ uint32_t AddWhenThereIsMemory(Add add) {
 }
 
 TEST(RegionTableMemoryTest, KeysAreFoundAfterOneThatCouldNotBeAdded) {
-  transport::refuse_allocation = Refuse;
+  transport::refuse_allocation = transport::RefuseWhenNoneIsLeft;
   std::array<uint8_t, 100> bytes{};
   Region region;
   region.pd = 7;

@@ -13,25 +13,12 @@
 #include "transport/testing/recorders.h"
 #include "transport/testing/scarce_memory.h"
 
-namespace {
-
-constexpr int kUnlimited = -1;
-int allocations_left = kUnlimited;
-
-bool Refuse() {
-  if (allocations_left == 0) return true;
-  if (allocations_left > 0) --allocations_left;
-  return false;
-}
-
-}  // namespace
-
 namespace transport {
 namespace {
 
 class OutOfMemoryTest : public ::testing::Test {
  protected:
-  OutOfMemoryTest() { refuse_allocation = Refuse; }
+  OutOfMemoryTest() { refuse_allocation = RefuseWhenNoneIsLeft; }
   ~OutOfMemoryTest() override { allocations_left = kUnlimited; }
 
   // Calls it with more and more allocations, until it has enough. True if it

@@ -8,6 +8,14 @@ namespace transport {
 
 bool (*refuse_allocation)() = nullptr;
 
+int allocations_left = kUnlimited;
+
+bool RefuseWhenNoneIsLeft() {
+  if (allocations_left == 0) return true;
+  if (allocations_left > 0) --allocations_left;
+  return false;
+}
+
 }  // namespace transport
 
 namespace {

@@ -9,6 +9,12 @@ namespace transport {
 // refused. Set while there is one thread.
 extern bool (*refuse_allocation)();
 
+// A function for `refuse_allocation`: refuses all when so many more have been
+// granted.
+inline constexpr int kUnlimited = -1;
+extern int allocations_left;  // kUnlimited at first
+bool RefuseWhenNoneIsLeft();
+
 }  // namespace transport
 
 #endif  // TRANSPORT_TESTING_SCARCE_MEMORY_H_

@@ -11,19 +11,6 @@
 #include "transport/testing/recorders.h"
 #include "transport/testing/scarce_memory.h"
 
-namespace {
-
-constexpr int kUnlimited = -1;
-int allocations_left = kUnlimited;
-
-bool Refuse() {
-  if (allocations_left == 0) return true;
-  if (allocations_left > 0) --allocations_left;
-  return false;
-}
-
-}  // namespace
-
 namespace transport {
 namespace {
 
@@ -33,7 +20,7 @@ constexpr uint64_t kVa = 0x10000;
 class OutOfMemoryTest : public ::testing::Test {
  protected:
   OutOfMemoryTest() {
-    refuse_allocation = Refuse;
+    refuse_allocation = RefuseWhenNoneIsLeft;
     region_ = &memory_.Add(kVa, 4096, kPd, kAccessLocalWrite);
     QpConfig config;
     config.type = QpType::kUd;
