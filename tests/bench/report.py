@@ -6,12 +6,14 @@ import statistics
 
 import plot
 
-PAGE = "performance.md"
+def page(peer):
+    """The page of docs/ with the results: those of a bench with --kernel-peer
+    have one of their own."""
+    return "performance-rxe.md" if peer else "performance.md"
 
 
 def marks(peer):
-    """The lines of the page between which results go: those of a bench with
-    --kernel-peer have a place of their own."""
+    """The lines of the page between which results go."""
     what = "tools/dev bench --kernel-peer" if peer else "tools/dev bench"
     return (f"<!-- {what} --write-docs: begin -->",
             f"<!-- {what} --write-docs: end -->")
@@ -214,7 +216,7 @@ def plots(results):
 
 def page_parts(folder, peer):
     """What stands before and after the results in the page; ValueError."""
-    path = os.path.join(folder, PAGE)
+    path = os.path.join(folder, page(peer))
     begin, end = marks(peer)
     if not os.path.exists(path):
         raise ValueError("there is no such page")
@@ -227,9 +229,10 @@ def page_parts(folder, peer):
 
 
 def write_docs(folder, results):
-    before, after = page_parts(folder, bool(results.get("guest")))
+    peer = bool(results.get("guest"))
+    before, after = page_parts(folder, peer)
     for name, svg in plots(results):
         with open(os.path.join(folder, name + ".svg"), "w") as f:
             f.write(svg)
-    with open(os.path.join(folder, PAGE), "w") as f:
+    with open(os.path.join(folder, page(peer)), "w") as f:
         f.write(before + "\n" + markdown(results) + after)
