@@ -3,10 +3,8 @@
 #include <time.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "rxe_user/engine/lane_impl.h"
-#include "rxe_user/ports/udp_socket.h"
 
 namespace rxe_user {
 namespace {
@@ -22,91 +20,12 @@ constexpr int kPollsWithoutLock = 100;
 // What Receive takes in at most, RoundBudget each: more than sockets hold.
 constexpr int kReceiveRounds = 32;
 
-// How long fork() waits for a lane's lock.
-constexpr Time kForkTimeout = 100 * transport::kMillisecond;
-
 }  // namespace
 
 Time Lane::Now() {
   timespec t;
   ::clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec * transport::kSecond + t.tv_nsec;
-}
-
-LaneImpl::LaneImpl(Clock clock) : clock_(clock) {}
-
-LaneImpl::~LaneImpl() = default;
-
-void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
-                    Time spin) {
-  lock_.Lock();
-  port_ = std::move(port);
-  slot_ = slot;
-  slot_number_ = slot->number();
-  helper_ = helper;
-  app_.SetScale(MeasureScale());
-  batcher_.SetTimerCost(helper->timer_cost());
-  busy_poll_.SetUserLimit(spin);
-  open_.store(port_.get(), std::memory_order_release);
-  for (const int fd : port_->ReceiveDescriptors()) {
-    endpoint_.NoteReceiveBuffer(ReceiveBufferOf(fd));
-    helper_->AddSocket(fd, false);
-  }
-  // Threads that already wait in WaitReadable wait for their descriptor alone,
-  // and do not count as waiters.
-  mode_.OnOpened();
-  ApplyMode();
-  Unlock();
-}
-
-// What comes meanwhile is for nobody: there is no queue pair yet.
-TimeScale LaneImpl::MeasureScale() {
-  Time least = kNever;
-  for (int i = 0; i < 8; ++i) {
-    const Time start = Now();
-    port_->Receive(/*thorough=*/true);
-    least = std::min(least, Now() - start);
-  }
-  return TimeScale(least);
-}
-
-void LaneImpl::SocketAdded(int fd) {
-  const Guard guard(*this);
-  if (port() == nullptr) return;
-  endpoint_.NoteReceiveBuffer(ReceiveBufferOf(fd));
-  // Threads that wait already do so on the sockets there were.
-  const bool arm = armed_ || mode_.waiters() != 0;
-  if (!helper_->AddSocket(fd, arm)) NoteArming(false);
-}
-
-void LaneImpl::SocketRemoved(int fd) {
-  const Guard guard(*this);
-  if (helper_ != nullptr) helper_->RemoveSocket(fd);
-}
-
-void LaneImpl::SetRawPort(RawPort* raw) {
-  const Guard guard(*this);
-  raw_ = raw;
-}
-
-int LaneImpl::FrameDescriptor() const {
-  const RawPort* const raw = raw_.load(std::memory_order_acquire);
-  return raw != nullptr ? raw->descriptor() : -1;
-}
-
-void LaneImpl::Close() {
-  lock_.Lock();
-  open_.store(nullptr, std::memory_order_release);
-  mode_.OnClosed();
-  armed_ = false;
-  rearm_at_ = kNever;
-  rest_until_ = 0;
-  helper_wake_ = kNever;
-  helper_ = nullptr;
-  slot_ = nullptr;
-  raw_ = nullptr;
-  port_.reset();
-  lock_.Unlock();
 }
 
 // --- Calls by the application.
@@ -319,26 +238,6 @@ void LaneImpl::DeliverStray(const Stray& stray) {
   datagram.traffic_class = stray.traffic_class;
   datagram.hop_limit = stray.hop_limit;
   endpoint_.OnDatagram(datagram, Now());
-}
-
-bool LaneImpl::LockForFork() {
-  const Time limit = Now() + kForkTimeout;
-  while (!lock_.TryLock()) {
-    if (Now() > limit) return false;
-    const timespec nap = {0, 20'000};
-    ::nanosleep(&nap, nullptr);
-  }
-  return true;
-}
-
-void LaneImpl::AbandonInChild() {
-  lock_.ResetInChild();
-  open_.store(nullptr, std::memory_order_relaxed);
-  mode_.OnClosed();
-  helper_ = nullptr;
-  slot_ = nullptr;
-  raw_ = nullptr;
-  if (port_ != nullptr) port_->AbandonInChild();
 }
 
 }  // namespace rxe_user
