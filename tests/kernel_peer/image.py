@@ -249,10 +249,12 @@ def initramfs(path, kernel_folder, programs, prefix=None):
             raise Unavailable(f"{program} is not installed")
         archive.copy(f"usr/bin/{os.path.basename(program)}", source)
         libraries |= set(_libraries(source))
-    for folder in ("bin", "lib", "libexec") if prefix else ():
+    for folder in ("bin", "lib", "libexec", "libexec/commands") if prefix else ():
         for source in glob.glob(f"{prefix}/{folder}/*"):
-            archive.copy(f"{OURS}/{folder}/{os.path.basename(source)}", source)
-            libraries |= set(_libraries(source))
+            if os.path.isfile(source):
+                archive.copy(f"{OURS}/{folder}/{os.path.basename(source)}",
+                             source)
+                libraries |= set(_libraries(source))
     for library in sorted(libraries):
         archive.copy(library.lstrip("/"), library)
 

@@ -2,6 +2,9 @@
 // the goodput of long transfers, beside a plain go-back-N.
 //
 //   bazel run //transport/sim:loss_table [-- --json] [--only=READ] [--seeds=N]
+//       [--mbps=N] [--rtt-us=N] [--message-kib=N]
+//
+// 256 MiB are transferred, or what takes two seconds.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +20,8 @@ namespace {
 
 uint64_t seeds = 5;  // each row is their mean
 std::string only;    // WRITE or READ
+LinkProfile link = TransferLink();
+uint32_t message_bytes = 1 << 20;
 
 struct Row {
   const char* operation;
@@ -40,6 +45,12 @@ struct Network {
   Time outage;
 };
 
+uint32_t Messages() {
+  const uint64_t bytes =
+      std::min<uint64_t>(256 << 20, link.bytes_per_us * 2'000'000);
+  return static_cast<uint32_t>(std::max<uint64_t>(bytes / message_bytes, 16));
+}
+
 Row Measure(transport::SendOpcode opcode, uint32_t path_mtu,
             const Network& network) {
   Row row;
@@ -51,14 +62,21 @@ Row Measure(transport::SendOpcode opcode, uint32_t path_mtu,
     options.opcode = opcode;
     options.seed = seed;
     options.path_mtu = path_mtu;
-    options.messages = 256;
-    options.link = TransferLink();
+    options.message_bytes = message_bytes;
+    options.messages = Messages();
+    options.depth = std::max(4u, (4u << 20) / message_bytes / 4);
+    options.link = link;
     options.link.loss = network.loss;
     options.link.reorder = network.reorder;
     options.outage_start = 20 * transport::kMillisecond;
     options.outage = network.outage;
     const TransferResult result = RunTransfer(options);
-    const GoBackNResult other = RunGoBackN(options, result.mean_in_flight);
+    // Its timer suits the page's link.
+    GoBackNResult other;
+    if (link.delay == TransferLink().delay &&
+        link.bytes_per_us == TransferLink().bytes_per_us) {
+      other = RunGoBackN(options, result.mean_in_flight);
+    }
     row.done = row.done && result.done;
     if (!result.done) std::fprintf(stderr, "%s\n", result.failed.c_str());
     const double share = 1.0 / static_cast<double>(seeds);
@@ -144,6 +162,13 @@ int main(int argc, char** argv) {
       sim::only = argv[i] + 7;
     } else if (std::strncmp(argv[i], "--seeds=", 8) == 0) {
       sim::seeds = std::strtoull(argv[i] + 8, nullptr, 10);
+    } else if (std::strncmp(argv[i], "--mbps=", 7) == 0) {
+      sim::link.bytes_per_us = std::strtoull(argv[i] + 7, nullptr, 10) / 8;
+    } else if (std::strncmp(argv[i], "--rtt-us=", 9) == 0) {
+      sim::link.delay =
+          std::strtoll(argv[i] + 9, nullptr, 10) * transport::kMicrosecond / 2;
+    } else if (std::strncmp(argv[i], "--message-kib=", 14) == 0) {
+      sim::message_bytes = std::strtoul(argv[i] + 14, nullptr, 10) << 10;
     } else {
       std::fprintf(stderr,
                    "usage: loss_table [--json] [--only=READ] [--seeds=N]\n");

@@ -44,7 +44,9 @@ TransferResult RunTransfer(const TransferOptions& options) {
   pair_options.seed = options.seed;
   pair_options.path_mtu = options.path_mtu;
   pair_options.buffer_bytes = options.message_bytes;
-  pair_options.link = TransferLink();
+  pair_options.link = LinkProfile();
+  pair_options.link.delay = options.link.delay;
+  pair_options.link.bytes_per_us = options.link.bytes_per_us;
   Pair pair(pair_options);
   Node& from = read ? *pair.b.node : *pair.a.node;
   Node& to = read ? *pair.a.node : *pair.b.node;
