@@ -92,6 +92,7 @@ struct QpCounters {
   uint32_t rnr_naks_sent = 0;
   uint32_t rnr_naks_received = 0;
   uint32_t duplicates = 0;
+  uint32_t stale_responses = 0;
   uint32_t out_of_order = 0;
   uint32_t dropped_source = 0;
   uint32_t dropped_port = 0;
@@ -107,6 +108,7 @@ struct QpCounters {
   uint32_t dropped_message = 0;
   uint32_t cnps_sent = 0;
   uint32_t cnps_received = 0;
+  uint32_t cnps_ignored = 0;
   uint32_t ecn_marked = 0;
   uint32_t send_errors = 0;
   uint32_t send_flushes = 0;
@@ -175,6 +177,9 @@ inline constexpr Counter kQpCounters[] = {
     {"duplicate_request", CounterUnit::kPackets,
      "request packets that came again",
      TRANSPORT_COUNTER(QpCounters, duplicates)},
+    {"duplicate_response", CounterUnit::kPackets,
+     "response packets to what had been answered",
+     TRANSPORT_COUNTER(QpCounters, stale_responses)},
     {"out_of_sequence", CounterUnit::kPackets,
      "request packets that came before one that was missing",
      TRANSPORT_COUNTER(QpCounters, out_of_order)},
@@ -218,6 +223,9 @@ inline constexpr Counter kQpCounters[] = {
     {"rp_cnp_handled", CounterUnit::kPackets,
      "congestion notification packets received",
      TRANSPORT_COUNTER(QpCounters, cnps_received)},
+    {"rp_cnp_ignored", CounterUnit::kPackets,
+     "of these, sooner after another one than a receiver may send them",
+     TRANSPORT_COUNTER(QpCounters, cnps_ignored)},
     {"np_ecn_marked_roce_packets", CounterUnit::kPackets,
      "packets received with a congestion mark",
      TRANSPORT_COUNTER(QpCounters, ecn_marked)},

@@ -200,15 +200,19 @@ void Path::OnLoss(Time now) {
 
 void Path::OnLost(uint64_t bytes) { lost_bytes_ += bytes; }
 
-void Path::OnCongestionNotification(Time now) {
+bool Path::OnCongestionNotification(Time now) {
+  if (now < next_notification_ - kNotificationInterval / 2) return false;
+  next_notification_ =
+      std::max(next_notification_, now) + kNotificationInterval;
   if (now < recovery_until_) {
     dcqcn_.Hold(smoothed_rtt_, now);
-    return;
+    return true;
   }
   window_before_timeout_ = 0;
   window_ = dcqcn_.Decrease(window_, smoothed_rtt_, now);
   threshold_ = window_;
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
+  return true;
 }
 
 void Path::OnTimeout(Time now) {

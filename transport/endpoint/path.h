@@ -142,7 +142,10 @@ class Path {
   void OnLost(uint64_t bytes);
   // At most one reduction per round trip.
   void OnLoss(Time now);  // of a peer that answers
-  void OnCongestionNotification(Time now);
+  // What DCQCN allows one receiver to send: one in 50 us, which may come half
+  // of that early. True if it counts; more do not, whoever sends them.
+  static constexpr Time kNotificationInterval = 50 * kMicrosecond;
+  bool OnCongestionNotification(Time now);
   // A timeout, while nobody was answered: the window goes back to its least.
   void OnTimeout(Time now);
   // The last timeout was too early, or not the path's: the window is what it
@@ -186,6 +189,8 @@ class Path {
   int backoff_ = 0;  // doublings
   bool opened_ = false;
   Time recovery_until_ = 0;  // no reduction before
+  // When the next notification is due, of those that come as fast as they may.
+  Time next_notification_ = 0;
   Dcqcn dcqcn_;
   Time paced_until_ = 0;
   uint64_t held_ = 0;  // bytes of in_flight_ that are not: a pause

@@ -51,7 +51,7 @@ TEST(PathTest, LossShrinksOncePerRoundTrip) {
   const uint64_t once = path.window();
   EXPECT_NEAR(once, kBegin * 0.7, 16);
   path.OnLoss(11 * kMillisecond - 1);
-  path.OnCongestionNotification(11 * kMillisecond - 1);
+  path.OnCongestionNotification(11 * kMillisecond - 50 * kMicrosecond);
   EXPECT_EQ(path.window(), once);
   path.OnCongestionNotification(11 * kMillisecond);
   EXPECT_NEAR(path.window(), once * 0.75, 16);
@@ -103,6 +103,53 @@ TEST(PathTest, NeverBelowItsLeast) {
   Path path;
   for (int i = 1; i < 100; ++i) path.OnLoss(i * kSecond);
   EXPECT_EQ(path.window(), Path::kLeastWindow);
+}
+
+// As much as one in 50 us, however many come and from however many queue pairs.
+TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
+  for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
+    Path few;
+    Path storm;
+    for (Path* const path : {&few, &storm}) {
+      path->OnRttSample(50 * kMicrosecond, 0);
+    }
+    for (Time now = 0; now < until; now += 50 * kMicrosecond) {
+      EXPECT_TRUE(few.OnCongestionNotification(now));
+    }
+    int counted = 0;
+    for (Time now = 0; now < until; now += 100) {
+      if (storm.OnCongestionNotification(now)) ++counted;
+    }
+    // One may come a little early.
+    EXPECT_LE(counted, until / (50 * kMicrosecond) + 1);
+    EXPECT_NEAR(storm.window(), few.window(), few.window() / 20) << until;
+    // And comes back in the same time, or an interval later.
+    Time now = until;
+    Time few_back = 0;
+    while (storm.window() < 60'000) {
+      if (few.window() < 60'000) few_back = now;
+      now += 50 * kMicrosecond;
+      for (Path* const path : {&few, &storm}) {
+        path->OnSent(path->window());
+        path->OnGone(path->window());
+        path->OnAcknowledged(path->window(), now);
+      }
+      ASSERT_LT(now, until + kSecond);
+    }
+    EXPECT_LE(now - few_back, 200 * kMicrosecond);
+    EXPECT_LE(now - until, 150 * kMillisecond);
+  }
+}
+
+// The network does not keep the distance between them.
+TEST(PathTest, NotificationsMayComeALittleEarly) {
+  Path path;
+  path.OnRttSample(50 * kMicrosecond, 0);
+  Time now = 0;
+  for (int i = 0; i < 100; ++i) {
+    now = i * 50 * kMicrosecond + (i % 2 == 0 ? 20 * kMicrosecond : 0);
+    EXPECT_TRUE(path.OnCongestionNotification(now)) << i;
+  }
 }
 
 // A quarter of a packet for each round trip is one packet every four.

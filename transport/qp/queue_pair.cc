@@ -198,7 +198,9 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++core_.counters.cnps_received;
     if (state() != QpState::kRtr && core_.path != nullptr) {
-      core_.path->OnCongestionNotification(now);
+      if (!core_.path->OnCongestionNotification(now)) {
+        ++core_.counters.cnps_ignored;
+      }
     }
     return false;
   }

@@ -23,6 +23,7 @@
 #include "transport/base/work.h"
 #include "transport/endpoint/endpoint.h"
 #include "transport/endpoint/endpoint_qp.h"
+#include "transport/endpoint/path.h"
 #include "transport/qp/attributes.h"
 #include "transport/qp/message_receiver.h"
 #include "transport/qp/peer_port.h"
@@ -162,7 +163,7 @@ class QueuePair : public EndpointQp {
 
  private:
   // At most one congestion notification packet per queue pair in this time.
-  static constexpr Time kCnpInterval = 50 * kMicrosecond;
+  static constexpr Time kCnpInterval = Path::kNotificationInterval;
 
   bool ActOnFindingsNow(Time now);
   bool Offers(SendOpcode opcode) const;

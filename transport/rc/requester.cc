@@ -31,6 +31,7 @@ void Requester::Stop() {
   resend_run_ = 1;
   lost_until_ = 0;
   nak_snd_max_ = replayed_to_ = credit_seq_ = 0;
+  replay_credit_ = kMostReplayCredit;
   messages_ = credit_limit_ = 0;
   credit_limited_ = false;
   unasked_packets_ = 0;

@@ -83,6 +83,11 @@ class Requester {
   static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
   // Outstanding PSNs; the window keeps them far below. Must be below 2^23.
   static constexpr uint64_t kMaxOutstanding = uint64_t{1} << 22;
+  // Packets that replays may send again: so many, and so many more for each PSN
+  // that is acknowledged. At most, and in the beginning, what a window holds of
+  // packets of 1 KiB.
+  static constexpr uint64_t kReplayCreditPerPsn = 4;
+  static constexpr uint16_t kMostReplayCredit = 1024;
 
   // What is next to be sent,
   enum class Source : uint8_t {
@@ -134,6 +139,7 @@ class Requester {
   // --- requester_send.cc
   Source NextSource(Time now) const;
   bool ReplayIsDue() const;
+  bool HasReplayCredit() const;
   bool TriesWhatPeerKeeps() const;
   // There is a packet never sent: of what has begun, or of what may begin.
   bool NewIsQueued() const {
@@ -330,22 +336,22 @@ class Requester {
   std::unique_ptr<MissingResponses> missing_;  // null until a gap is found
   uint32_t mtu_ = 1024;                        // bytes
   uint32_t initial_psn_ = 0;
-  bool running_ = false;   // from RTS to ERR or RESET
-  bool draining_ = false;  // SQD
-  bool drain_reported_ = false;
-  bool busy_ = false;  // inside an event that ends with RunLocalWork
+  bool running_ : 1 = false;   // from RTS to ERR or RESET
+  bool draining_ : 1 = false;  // SQD
+  bool drain_reported_ : 1 = false;
+  bool busy_ : 1 = false;  // inside an event that ends with RunLocalWork
   PeerKeeps peer_keeps_ = PeerKeeps::kUnknown;
   // For TakeInterests: what is sent again does not wait for the window; others
   // come first.
-  bool past_window_ = false;
-  bool end_turn_ = false;
-  bool force_ack_req_ = false;  // the next packet asks for an ACK
+  bool past_window_ : 1 = false;
+  bool end_turn_ : 1 = false;
+  bool force_ack_req_ : 1 = false;  // the next packet asks for an ACK
   // The path's window went to its least because of this queue pair, and there
   // was no progress since.
-  bool timed_out_ = false;
+  bool timed_out_ : 1 = false;
   // After an RNR NAK: one packet at a time, until there is progress.
-  bool rnr_probe_ = false;
-  bool credit_limited_ = false;
+  bool rnr_probe_ : 1 = false;
+  bool credit_limited_ : 1 = false;
 
   Standing standing_ = Standing::kUnanswered;
   // Path::silences at the last answer; 0 when unanswered.
@@ -402,6 +408,8 @@ class Requester {
   uint8_t naks_as_no_ = 0;  // since peer_keeps_ became kNo
   uint8_t retries_ = 0;
   uint8_t rnr_retries_ = 0;
+  // Packets that replays may send again, beyond their first ones.
+  uint16_t replay_credit_ = kMostReplayCredit;
   uint32_t unasked_packets_ = 0;  // since the last AckReq
   // Bytes beyond snd_una that count as in flight no longer: the peer keeps
   // them.

@@ -45,6 +45,7 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   const wire::Operation operation = packet.operation();
   const bool explicit_ack = operation == wire::Operation::kAcknowledge;
   if (seq < static_cast<int64_t>(snd_una_)) {  // stale
+    ++core_.counters.stale_responses;
     // The last ACK may come again with more credits.
     if (explicit_ack && seq + 1 == static_cast<int64_t>(snd_una_) && seq >= 0) {
       UpdateCredits(static_cast<uint64_t>(seq), packet.aeth());
@@ -120,12 +121,14 @@ void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
 
 void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
   ++core_.counters.rnr_naks_received;
+  const uint64_t before = snd_una_;
   Acknowledge(seq, now);
   if (snd_una_ < seq) {
     OnGap(now);
     return;
   }
-  if (!outstanding()) return;  // not sent again since the last one
+  // Not sent again since the last one, which was of the same packet.
+  if (!outstanding() && snd_una_ == before) return;
   const uint8_t limit = core_.attributes.rnr_retry;
   if (limit != kRnrRetryForEver && rnr_retries_ >= limit) {
     ++core_.counters.rnr_retries_exceeded;
@@ -201,6 +204,9 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
   retries_ = 0;
   rnr_retries_ = 0;
   kept_ = 0;
+  replay_credit_ = static_cast<uint16_t>(
+      std::min<uint64_t>(replay_credit_ + kReplayCreditPerPsn * (to - snd_una_),
+                         kMostReplayCredit));
   rnr_until_ = kNever;
   rnr_probe_ = false;
   acknowledged_ = std::max(acknowledged_, to);

@@ -15,6 +15,12 @@
 // A gap that the peer reports again, though what is missing was sent again,
 // costs a retry as well. The first report of a gap costs none: loss is normal
 // here, also for programs that ask for no retries.
+//
+// What replays send again is bounded by what is acknowledged, or else each of
+// many NAKs, of PSNs one behind the other, would have all that is outstanding
+// sent: it takes credit (kReplayCreditPerPsn). Without any a replay is a few
+// packets and waits for an answer. A peer that goes back N, and loses one
+// packet in twenty, has each packet sent again once in the mean.
 #include <algorithm>
 
 #include "transport/endpoint/packet_arena.h"
@@ -35,6 +41,9 @@ constexpr int kMostEarlyProbes = 2;
 constexpr uint64_t kRoundTripMargin = 8;
 // Headers, pad and ICRC of a request with payload.
 constexpr size_t kMostPacketOverhead = 128;
+// Reports that come within this time are of one loss: a round trip that is
+// measured to be shorter is that of acknowledgements made up.
+constexpr Time kLeastReaction = 20 * kMicrosecond;
 // After so many NAKs a peer that kept nothing is tried again.
 constexpr int kTriedAgain = 8;
 
@@ -133,7 +142,8 @@ void Requester::ContinueResend(uint64_t next) {
 bool Requester::JustHandled(Time now) const {
   if (gap_seq_ == kNone) return false;
   const Time rtt = path()->smoothed_rtt();
-  return now - gap_time_ < (rtt != 0 ? rtt : path()->ProbeTimeout());
+  return now - gap_time_ <
+         (rtt != 0 ? std::max(rtt, kLeastReaction) : path()->ProbeTimeout());
 }
 
 void Requester::OnGap(Time now) {
@@ -168,6 +178,7 @@ void Requester::OnSequenceNak(Time now) {
 
 void Requester::OnRetransmitTimeout(Time now) {
   peer_keeps_ = PeerKeeps::kUnknown;
+  replay_credit_ = kMostReplayCredit;
   // What the window has left is for those whose peers answer.
   end_turn_ = true;
   // While others are answered and miss nothing, the silence is this peer's and

@@ -14,6 +14,8 @@ constexpr uint32_t kMaxUnaskedMessages = 16;
 // to wait for. The turn's last packet asks, since the next one may be long in
 // coming, and would keep what is in flight from others.
 constexpr uint64_t kManyQueued = 8;
+// PSNs that a replay comes, at least.
+constexpr uint64_t kLeastReplay = 4;
 // Sent again after a NAK before an answer has to show what the peer keeps.
 constexpr uint64_t kTriedPackets = 16;
 
@@ -48,13 +50,17 @@ Requester::Source Requester::NextSource(Time now) const {
 bool Requester::ReplayIsDue() const {
   if (!outstanding()) return true;
   if (LimitedToShare() && ShareIsUsed(ReplayCost())) return false;
-  if (TriesWhatPeerKeeps()) return false;
+  if (!HasReplayCredit() || TriesWhatPeerKeeps()) return false;
   if (queue_.at(snd_nxt_index_).operation().kind != SendKind::kRead) {
     return true;
   }
   const OutstandingReads::Entry* read = reads_.Find(snd_nxt_);
   assert(read != nullptr);
   return snd_nxt_ == FirstMissing(*read);
+}
+
+bool Requester::HasReplayCredit() const {
+  return replay_credit_ > 0 || snd_nxt_ - snd_una_ < kLeastReplay;
 }
 
 bool Requester::TriesWhatPeerKeeps() const {
@@ -257,6 +263,7 @@ void Requester::NoteSent(Time now, const Item& item, uint32_t packets,
     if (read != nullptr) read->replayed = true;
     rtt_seq_ = kNone;
   } else {
+    if (again && replay_credit_ > 0) --replay_credit_;
     snd_nxt_ += item.count;
     if (!again) {
       snd_max_ = snd_nxt_;

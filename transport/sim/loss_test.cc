@@ -102,7 +102,7 @@ TEST(LossTest, AnOutageEndsNothing) {
 
 // READs of a peer that drops requests beyond a gap, where requests are lost as
 // often as responses: at least what a go-back-N of the same window has where no
-// requests are lost.
+// requests are lost. And WRITEs to it.
 class PeerKeepsNothing : public ::testing::TestWithParam<uint32_t> {
  protected:
   static TransferOptions ReadsOver(uint32_t loss) {
@@ -123,6 +123,18 @@ TEST_P(PeerKeepsNothing, ReadsAreNotSlowerThanAGoBackN) {
     ASSERT_TRUE(result.done) << result.failed;
     const GoBackNResult other = RunGoBackN(options, result.mean_in_flight);
     EXPECT_GE(result.goodput(), other.goodput) << loss;
+    EXPECT_EQ(result.requester.timeouts, 0u);
+  }
+}
+
+TEST_P(PeerKeepsNothing, WritesAreNearlyAGoBackN) {
+  for (const uint32_t loss : {1'000, 10'000}) {
+    TransferOptions options = ReadsOver(loss);
+    options.opcode = SendOpcode::kRdmaWrite;
+    const TransferResult result = RunTransfer(options);
+    ASSERT_TRUE(result.done) << result.failed;
+    const GoBackNResult other = RunGoBackN(options, result.mean_in_flight);
+    EXPECT_GE(result.goodput(), 0.75 * other.goodput) << loss;
     EXPECT_EQ(result.requester.timeouts, 0u);
   }
 }
