@@ -335,6 +335,71 @@ TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
   EXPECT_EQ(port_->counters().tx_split, 2u);
 }
 
+// Kernels before 6.9 say EINVAL of more than 64 segments; all say it of a
+// blackhole. What fails in parts as well does not show that the kernel is old.
+TEST_F(PortBlockedTest, ABlackholeIsNoOldKernel) {
+  constexpr size_t kPackets = 100;
+  constexpr size_t kBytes = 100;
+  const transport::Flow flow(av_);
+  transport::AddressVector elsewhere_av = av_;
+  elsewhere_av.destination = *wire::IpAddress::Parse("127.0.0.2");
+  const transport::Flow elsewhere(elsewhere_av);
+  ASSERT_EQ(port_->Begin(elsewhere)->Room(kBytes), 128u);
+  Run(std::vector<std::optional<int>>(kPackets + 2, -EINVAL), [&] {
+    Queue(flow, std::vector<size_t>(kPackets, kBytes), 1, 1);
+    port_->Flush();
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(port_->counters().tx_errors, kPackets);
+  EXPECT_EQ(port_->Begin(flow)->Room(kBytes), 1u);
+  EXPECT_EQ(port_->Begin(elsewhere)->Room(kBytes), 128u);
+  // Nor does another error, or one of a single part.
+  Run({-EINVAL, -ENETUNREACH, -EIO}, [&] {
+    Queue(elsewhere, std::vector<size_t>(kPackets, kBytes), 1, 1);
+    port_->Flush();
+  });
+  EXPECT_EQ(port_->counters().tx_unreachable, 1u);
+  EXPECT_EQ(port_->Begin(elsewhere)->Room(kBytes), 1u);
+  transport::AddressVector third_av = av_;
+  third_av.destination = *wire::IpAddress::Parse("127.0.0.3");
+  const transport::Flow third(third_av);
+  EXPECT_EQ(port_->Begin(third)->Room(kBytes), 128u);
+}
+
+// Without memory to note that, the part is lost, and the next one goes.
+TEST_F(PortBlockedTest, APartThatCannotBeNotedIsLost) {
+  const transport::Flow flow(av_);
+  transport::refuse_allocation = [] { return no_memory.load(); };
+  Run({-EINVAL, -EINVAL}, [&] {
+    Queue(flow, std::vector<size_t>(100, 100), 1, 1);
+    no_memory = true;
+    port_->Flush();
+    no_memory = false;
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(ReceiveNumbers(36).front(), 65);
+  EXPECT_EQ(port_->counters().tx_errors, 1u);
+}
+
+TEST_F(PortBlockedTest, AnOldKernelIsFoundOnce) {
+  constexpr size_t kPackets = 100;
+  constexpr size_t kBytes = 100;
+  const transport::Flow flow(av_);
+  Run({-EINVAL}, [&] {
+    Queue(flow, std::vector<size_t>(kPackets, kBytes), 1, 1);
+    port_->Flush();
+  });
+  if (IsSkipped()) return;
+  EXPECT_EQ(Receive(kPackets).size(), kPackets);
+  EXPECT_EQ(port_->counters().tx_split, 1u);
+  EXPECT_EQ(port_->Begin(flow)->Room(kBytes), 64u);
+  Queue(flow, std::vector<size_t>(64, kBytes), 1, 1);
+  port_->Flush();
+  EXPECT_EQ(Receive(64).size(), 64u);
+  EXPECT_EQ(port_->counters().tx_split, 1u);
+  EXPECT_EQ(port_->counters().tx_errors, 0u);
+}
+
 // An error that a receive tells of may have been in the way of what has come.
 TEST_F(PortBlockedTest, WhatIsBehindAReceiveErrorIsReceived) {
   for (const int error : {ENOBUFS, ENOMEM, ENETDOWN, ECONNREFUSED}) {

@@ -214,13 +214,16 @@ bool UdpTransmitter::MustGoInParts(const Outgoing& outgoing) const {
   return outgoing.burst.segments() > SegmentLimit(outgoing.destination);
 }
 
-// The kernel may be one that takes fewer segments; or the path takes none.
+// The kernel may be one that takes fewer segments; or the path takes none, or
+// nothing at all.
 bool UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
   if (SegmentLimit(outgoing.destination) > kOldMaxSegments &&
       outgoing.burst.segments() > kOldMaxSegments && error == EINVAL) {
     max_segments_ = kOldMaxSegments;
+    doubts_segments_ = true;
     return true;
   }
+  EndDoubt(false);
   auto found = unsegmented_.find(outgoing.destination);
   if (found == unsegmented_.end()) {
     try {
@@ -236,6 +239,12 @@ bool UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
   limit.interval = std::min(limit.interval * 2, kLastRetry);
   limit.left = limit.interval;
   return true;
+}
+
+void UdpTransmitter::EndDoubt(bool taken) {
+  if (!doubts_segments_) return;
+  doubts_segments_ = false;
+  if (!taken) max_segments_ = kMaxSegments;
 }
 
 void UdpTransmitter::RaiseSegmentLimit(const Outgoing& outgoing) {
@@ -278,14 +287,17 @@ bool UdpTransmitter::SendInParts(Outgoing& outgoing) {
     if (Call(outgoing.fd, {&message, 1}) == 0) {
       const int error = errno;
       if (IsFull(error)) return false;
-      if (id > 1 && IsNoSegmentation(error)) {
-        LowerSegmentLimit(outgoing, error);
+      if (id > 1 && IsNoSegmentation(error) &&
+          LowerSegmentLimit(outgoing, error)) {
         continue;
       }
       CountDrop(error);
+    } else if (id > 1) {
+      EndDoubt(true);
     }
     outgoing.sent += part.size();
   }
+  EndDoubt(false);
   return true;
 }
 

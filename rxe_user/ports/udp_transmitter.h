@@ -93,6 +93,9 @@ class UdpTransmitter {
   // A segmented send of it has failed for being one. False: there is no memory
   // to note that.
   bool LowerSegmentLimit(const Outgoing& outgoing, int error);
+  // The parts of what had too many segments have been taken, or have not: then
+  // that was not the reason.
+  void EndDoubt(bool taken);
   // A segmented send of it was taken.
   void RaiseSegmentLimit(const Outgoing& outgoing);
   void CountBurst(const wire::IpAddress& destination);
@@ -113,6 +116,9 @@ class UdpTransmitter {
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
   int max_segments_ = 1;
+  // A send of more than kOldMaxSegments was refused, as by an old kernel or by
+  // a blackhole: its parts tell. Until then max_segments_ is the lesser one.
+  bool doubts_segments_ = false;
   std::unordered_map<wire::IpAddress, Unsegmented, absl::Hash<wire::IpAddress>>
       unsegmented_;
 };
