@@ -30,6 +30,10 @@ int Control(int epoll_fd, int operation, int fd, uint32_t events, Kind kind) {
   return ::epoll_ctl(epoll_fd, operation, fd, &event);
 }
 
+// What a port receives from at most, and a raw port: one that the port has and
+// nobody looks at would be for good.
+constexpr size_t kMostSockets = 256 + 1;
+
 }  // namespace
 
 HelperThread::HelperThread(const char* name, Work work)
@@ -38,6 +42,7 @@ HelperThread::HelperThread(const char* name, Work work)
       epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  sockets_.reserve(kMostSockets);
 }
 
 absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(

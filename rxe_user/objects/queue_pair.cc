@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/objects/limits.h"
@@ -88,11 +89,21 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
     }
   }
   if (xrc() != nullptr) return;
+  if (has_cqs()) AttachToCqs();
   ++pd_->users;
-  if (!has_cqs()) return;
-  if (srq_ != nullptr) ++srq_->users;
+  if (srq_ != nullptr && has_cqs()) ++srq_->users;
+}
+
+void QueuePair::AttachToCqs() {
+  absl::Cleanup forget = [this] {
+    Lane::Guard guard(lane_);
+    transport_.reset();
+  };
   send_cq_->Attach(this);
+  absl::Cleanup detach = [this] { send_cq_->Detach(this); };
   if (recv_cq_ != send_cq_) recv_cq_->Attach(this);
+  std::move(detach).Cancel();
+  std::move(forget).Cancel();
 }
 
 QueuePair::~QueuePair() {

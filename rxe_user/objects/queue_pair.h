@@ -179,6 +179,9 @@ class QueuePair final : public transport::EventSink {
   transport::RawPacketQueuePair* raw() const {
     return particulars_ != nullptr ? particulars_->raw : nullptr;
   }
+  // Its completion queues know it, or, when there is no memory (bad_alloc),
+  // neither they nor the lane do.
+  void AttachToCqs();
   // Lane's lock held.
   void ForgetCompletions();
   // Completes the address of a datagram to `remote_qpn`. 0 or errno.

@@ -10,8 +10,11 @@ namespace rxe_user {
 SharedReceiveQueue::SharedReceiveQueue(const Config& config)
     : config_(config), memory_(Allocate(config.max_wr)) {
   Use(config.max_wr);
+  if (config_.xrc != nullptr) JoinXrcDomain();
   ++config_.pd->users;
-  if (config_.xrc == nullptr) return;
+}
+
+void SharedReceiveQueue::JoinXrcDomain() {
   do {
     number_ = config_.pd->context.space().NewSrqn();
   } while (number_ == 0 ||

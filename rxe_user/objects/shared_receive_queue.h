@@ -79,6 +79,8 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
     uint32_t num_sge;
   };
 
+  // Takes a number there. Throws bad_alloc.
+  void JoinXrcDomain();
   // The memory of one for `max_wr` receives.
   QueueMemory Allocate(uint32_t max_wr) const;
   // Lays out memory_.

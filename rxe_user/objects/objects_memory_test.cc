@@ -1,0 +1,252 @@
+// A context, and an object in one, that finds no memory leaves nothing behind:
+// nobody counts it, no queue knows it, and the next one is as if it had not
+// been tried. Over a real engine.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "rxe_user/engine/engine.h"
+#include "rxe_user/objects/completion_queue.h"
+#include "rxe_user/objects/context.h"
+#include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/queue_pair.h"
+#include "rxe_user/objects/shared_receive_queue.h"
+#include "rxe_user/objects/xrc_domain.h"
+#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/testing/node.h"
+#include "rxe_user/testing/test_slots.h"
+#include "transport/testing/scarce_memory.h"
+
+namespace {
+
+// Of this thread: the engine's threads have what they need.
+thread_local int left = transport::kUnlimited;
+
+bool Refuse() {
+  if (left == 0) return true;
+  if (left > 0) --left;
+  return false;
+}
+
+}  // namespace
+
+namespace rxe_user {
+namespace {
+
+std::shared_ptr<Engine>* engine_of_test = nullptr;
+
+// Calls it with more and more allocations, until it has enough. How often it
+// was refused; `same` is called after each time.
+template <typename Call, typename Same>
+int UntilThereIsMemory(Call call, Same same) {
+  constexpr int kEnough = 10'000;
+  for (int allocations = 0; allocations < kEnough; ++allocations) {
+    left = allocations;
+    try {
+      call();
+      left = transport::kUnlimited;
+      return allocations;
+    } catch (const std::bad_alloc&) {
+      left = transport::kUnlimited;
+      same();
+    }
+  }
+  ADD_FAILURE() << "refused for ever";
+  return kEnough;
+}
+
+class ObjectsMemoryTest : public testing::Test {
+ protected:
+  ObjectsMemoryTest() {
+    transport::refuse_allocation = Refuse;
+    engine_of_test = &engine_;
+    engine_ = MakeLoopbackEngine(
+        *wire::IpAddress::Parse("127.0.0.1"),
+        {[this] { return slots_.Acquire(); }, UdpPort::Create});
+  }
+  ~ObjectsMemoryTest() override { transport::refuse_allocation = nullptr; }
+
+  static std::shared_ptr<Context> Open() {
+    return std::make_shared<Context>(std::make_shared<const Device>());
+  }
+  static CompletionQueue::Config CqConfig() {
+    CompletionQueue::Config config;
+    config.capacity = 16;
+    return config;
+  }
+
+  TestSlots slots_;
+  std::shared_ptr<Engine> engine_;
+  EventQueue async_;
+};
+
+TEST_F(ObjectsMemoryTest, Contexts) {
+  std::shared_ptr<Context> first;
+  EXPECT_GT(UntilThereIsMemory([&] { first = Open(); },
+                               [&] { ASSERT_EQ(first, nullptr); }),
+            0);
+  std::shared_ptr<Context> second;
+  EXPECT_GT(UntilThereIsMemory([&] { second = Open(); }, [] {}), 0);
+  // Both are of one space.
+  EXPECT_EQ(&first->space(), &second->space());
+  EXPECT_NE(first->space().NewPdId(), second->space().NewPdId());
+}
+
+TEST_F(ObjectsMemoryTest, QueuePairs) {
+  const std::shared_ptr<Context> context = Open();
+  ProtectionDomain pd(*context);
+  CompletionQueue send_cq(*engine_, CqConfig());
+  CompletionQueue recv_cq(*engine_, CqConfig());
+  SharedReceiveQueue::Config srq_config;
+  srq_config.pd = &pd;
+  srq_config.max_wr = 4;
+  srq_config.max_sge = 1;
+  srq_config.async = &async_;
+  SharedReceiveQueue srq(srq_config);
+  QueuePair::Config config;
+  config.pd = &pd;
+  config.send_cq = &send_cq;
+  config.recv_cq = &recv_cq;
+  config.srq = &srq;
+  config.capacity = {4, 4, 1, 1, 0};
+  config.async = &async_;
+  // One that opens the lane.
+  std::shared_ptr<QueuePair> other;
+  ASSERT_EQ(QueuePair::Create(config, &other), 0);
+  other.reset();
+  for (const transport::QpType type :
+       {transport::QpType::kRc, transport::QpType::kUd}) {
+    config.type = type;
+    std::vector<std::shared_ptr<QueuePair>> qps(20);
+    for (std::shared_ptr<QueuePair>& qp : qps) {
+      const int before = pd.users;
+      UntilThereIsMemory(
+          [&] {
+            const int error = QueuePair::Create(config, &qp);
+            if (error == ENOMEM) throw std::bad_alloc();
+            ASSERT_EQ(error, 0);
+          },
+          [&] {
+            ASSERT_EQ(pd.users, before);
+            ASSERT_EQ(srq.users, before - 1);
+          });
+      ASSERT_EQ(pd.users, before + 1);
+    }
+    qps.clear();
+    EXPECT_EQ(pd.users, 1);
+    EXPECT_EQ(srq.users, 0);
+    EXPECT_FALSE(send_cq.used());
+    EXPECT_FALSE(recv_cq.used());
+  }
+}
+
+TEST_F(ObjectsMemoryTest, XrcDomains) {
+  const std::shared_ptr<Context> context = Open();
+  ProtectionDomain pd(*context);
+  CompletionQueue cq(*engine_, CqConfig());
+  std::shared_ptr<XrcDomain> domain;
+  const int fd = ::memfd_create("xrc", MFD_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  const auto open = [&](bool exclusive, std::shared_ptr<XrcDomain>* out) {
+    return context->space().xrc_domains().Open(context, fd, true, exclusive,
+                                               out);
+  };
+  EXPECT_GT(UntilThereIsMemory([&] { ASSERT_EQ(open(true, &domain), 0); },
+                               [&] { domain.reset(); }),
+            0);
+  std::shared_ptr<XrcDomain> again;
+  EXPECT_EQ(open(true, &again), EINVAL);
+  EXPECT_EQ(open(false, &again), 0);
+  EXPECT_EQ(again, domain);
+
+  SharedReceiveQueue::Config srq_config;
+  srq_config.pd = &pd;
+  srq_config.max_wr = 4;
+  srq_config.max_sge = 1;
+  srq_config.async = &async_;
+  srq_config.xrc = domain.get();
+  srq_config.cq = &cq;
+  std::vector<std::unique_ptr<SharedReceiveQueue>> srqs(20);
+  for (std::unique_ptr<SharedReceiveQueue>& srq : srqs) {
+    const int before = pd.users;
+    EXPECT_GT(
+        UntilThereIsMemory(
+            [&] { srq = std::make_unique<SharedReceiveQueue>(srq_config); },
+            [&] { ASSERT_EQ(pd.users, before); }),
+        0);
+  }
+  QueuePair::Config config;
+  config.type = transport::QpType::kXrcTarget;
+  config.xrc = domain.get();
+  // One that opens the lane.
+  std::shared_ptr<QueuePair> other;
+  ASSERT_EQ(QueuePair::Create(config, &other), 0);
+  other.reset();
+  std::vector<std::shared_ptr<QueuePair>> targets(20);
+  for (std::shared_ptr<QueuePair>& target : targets) {
+    UntilThereIsMemory(
+        [&] {
+          const int error = QueuePair::Create(config, &target);
+          if (error == ENOMEM) throw std::bad_alloc();
+          ASSERT_EQ(error, 0);
+        },
+        [&] { target.reset(); });
+    EXPECT_EQ(domain->FindTarget(target->qpn()), target);
+  }
+  for (std::unique_ptr<SharedReceiveQueue>& srq : srqs) {
+    transport::XrcSrq found;
+    EXPECT_TRUE(domain->FindSrq(srq->number(), &found));
+    EXPECT_EQ(found.receives, srq.get());
+    srq->Retire();
+    srq.reset();
+  }
+  targets.clear();
+  EXPECT_EQ(pd.users, 0);
+  EXPECT_FALSE(cq.used());
+  ::close(fd);
+}
+
+// A group that could not be joined is not: there is room for as many as ever.
+TEST_F(ObjectsMemoryTest, Groups) {
+  const std::shared_ptr<Context> context = Open();
+  const absl::StatusOr<uint32_t> qpn = engine_->AllocateQpn();
+  ASSERT_TRUE(qpn.ok());
+  const auto group = [](int i) {
+    return *wire::IpAddress::Parse("239.7.7." + std::to_string(i));
+  };
+  constexpr int kMost = 64;
+  for (int i = 0; i < kMost; ++i) {
+    const int refused = UntilThereIsMemory(
+        [&] {
+          const absl::Status joined = engine_->JoinGroup(*qpn, group(i));
+          left = transport::kUnlimited;
+          ASSERT_TRUE(joined.ok()) << joined;
+        },
+        [] {});
+    EXPECT_GT(refused, 0) << i;
+  }
+  EXPECT_FALSE(engine_->JoinGroup(*qpn, group(kMost)).ok());
+  for (int i = 0; i < kMost; ++i) {
+    left = 0;  // to leave takes none
+    engine_->LeaveGroup(*qpn, group(i));
+    left = transport::kUnlimited;
+  }
+  EXPECT_TRUE(engine_->JoinGroup(*qpn, group(kMost)).ok());
+  engine_->LeaveGroup(*qpn, group(kMost));
+  engine_->ReleaseQpn(*qpn);
+}
+
+}  // namespace
+
+// The engine of this test in place of the one of real life.
+std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device> /*device*/) {
+  return *engine_of_test;
+}
+
+}  // namespace rxe_user
