@@ -289,6 +289,26 @@ std::vector<Attack> Attacks() {
          return Forged{t.Header(kWriteOnly, t.FarPsn(t.victim.expected_psn)),
                        8};
        }},
+      {"requests that are old",
+       {kPeerPort},
+       {"duplicate_request"},
+       [](const Target& t) {
+         return Forged{
+             t.Header(kWriteOnly, t.victim.expected_psn - 1 - t.number % 1000),
+             8};
+       }},
+      {"acknowledgements that are old",
+       {kPeerPort},
+       {"duplicate_response"},
+       [](const Target& t) {
+         Forged forged = {
+             t.Header(kAcknowledge, t.victim.send_psn - 1 - t.number % 1000)};
+         forged.headers.aeth.syndrome =
+             t.number % 2 == 0
+                 ? wire::MakeAckSyndrome(wire::kCreditNone)
+                 : wire::MakeNakSyndrome(wire::NakCode::kPsnSequence);
+         return forged;
+       }},
       {"responses to nothing",
        {kPeerPort},
        {"rx_drop_psn", "rx_drop_response"},
