@@ -34,7 +34,11 @@ class MemoryWindow {
   Type type() const { return type_; }
   // The first key. Later ones differ from it in the lower 8 bits only.
   uint32_t key() const { return key_; }
-  bool MayHaveKey(uint32_t rkey) const { return (rkey ^ key_) >> 8 == 0; }
+  // Its key with the lower 8 bits of `rkey`, which are the consumer's; the
+  // others are the device's (IBA vol. 1, 10.6.7.2).
+  uint32_t KeyLike(uint32_t rkey) const {
+    return (key_ & ~0xffu) | (rkey & 0xff);
+  }
 
  private:
   ProtectionDomain& pd_;

@@ -135,7 +135,8 @@ TEST_F(ErrorTest, MisalignedAtomic) {
 }
 
 // Only windows of type 2 are invalidated from afar. The message has come and is
-// not confirmed; its receive tells that the invalidation failed.
+// neither confirmed nor refused; its receive tells that the invalidation failed
+// (IBA vol. 1, 9.9.3, class J).
 TEST_F(ErrorTest, InvalidatingARegion) {
   const auto invalidate = [this](uint32_t rkey) {
     ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
@@ -150,9 +151,9 @@ TEST_F(ErrorTest, InvalidatingARegion) {
     wr.invalidate_rkey = rkey;
     ibv_send_wr* bad = nullptr;
     ASSERT_EQ(ibv_post_send(a_.qp, &wr, &bad), 0);
-    ExpectStatus(a_.cq, 3, IBV_WC_REM_ACCESS_ERR);
-    ExpectStatus(b_.cq, 1, IBV_WC_LOC_ACCESS_ERR);
+    ExpectStatus(b_.cq, 1, IBV_WC_MW_BIND_ERR);
     ExpectStatus(b_.cq, 2, IBV_WC_WR_FLUSH_ERR);
+    ExpectStatus(a_.cq, 3, IBV_WC_RETRY_EXC_ERR);
     EXPECT_EQ(StateOf(a_.qp), IBV_QPS_ERR);
     EXPECT_EQ(StateOf(b_.qp), IBV_QPS_ERR);
   };
@@ -170,6 +171,24 @@ TEST_F(ErrorTest, InvalidatingARegion) {
   DestroySide(&c);
   Again();
   invalidate(b_.mr->rkey + 1);  // nobody's
+}
+
+// What the immediate data was for is told as well, if it came with what was
+// refused (IBA vol. 1, 11.6.2, "local access error").
+TEST_F(ErrorTest, WriteWithImmediateThatIsRefused) {
+  for (const uint32_t length : {8u, 5000u}) {
+    Again();
+    ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+    ASSERT_EQ(Receive(b_, 2, 0, 64), 0);
+    ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE_WITH_IMM, 3, 0, length,
+                   IBV_SEND_SIGNALED, b_.address(), b_.mr->rkey + 1),
+              0);
+    ExpectStatus(a_.cq, 3, IBV_WC_REM_ACCESS_ERR);
+    ExpectStatus(b_.cq, 1,
+                 length == 8 ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR);
+    ExpectStatus(b_.cq, 2, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(StateOf(b_.qp), IBV_QPS_ERR);
+  }
 }
 
 TEST_F(ErrorTest, DeregisteredRegion) {

@@ -17,19 +17,86 @@ T* Garbage(uintptr_t number) {
   return reinterpret_cast<T*>(number);
 }
 
-// Nothing outside of what is passed is read (AddressSanitizer).
+// Nothing outside of what is passed is read (AddressSanitizer). What stands
+// where another kind has its handle is one, or is not.
 TEST_F(HandleTest, ObjectsOfAnotherKindAreRefused) {
-  const auto as_others = [](void* object) {
-    EXPECT_EQ(ibv_destroy_qp(static_cast<ibv_qp*>(object)), EINVAL);
-    EXPECT_EQ(ibv_destroy_srq(static_cast<ibv_srq*>(object)), EINVAL);
-    EXPECT_EQ(ibv_destroy_ah(static_cast<ibv_ah*>(object)), EINVAL);
+  const auto refused = [](int error) {
+    EXPECT_TRUE(error == EINVAL || error == ENOENT) << error;
+  };
+  const auto as_others = [&](void* object) {
+    refused(ibv_destroy_qp(static_cast<ibv_qp*>(object)));
+    refused(ibv_destroy_srq(static_cast<ibv_srq*>(object)));
+    refused(ibv_destroy_ah(static_cast<ibv_ah*>(object)));
   };
   as_others(pd_);
   as_others(a_.mr);
   as_others(a_.cq);
-  EXPECT_EQ(ibv_dealloc_pd(reinterpret_cast<ibv_pd*>(a_.qp)), EINVAL);
-  EXPECT_EQ(ibv_dereg_mr(reinterpret_cast<ibv_mr*>(pd_)), EINVAL);
-  EXPECT_EQ(ibv_destroy_cq(reinterpret_cast<ibv_cq*>(pd_)), EINVAL);
+  refused(ibv_dealloc_pd(reinterpret_cast<ibv_pd*>(a_.qp)));
+  refused(ibv_dereg_mr(reinterpret_cast<ibv_mr*>(pd_)));
+  refused(ibv_destroy_cq(reinterpret_cast<ibv_cq*>(pd_)));
+}
+
+// As the kernel answers: a handle of nothing is ENOENT, that of another object
+// EINVAL, and one in a context that is not its own is one of nothing.
+TEST_F(HandleTest, HandlesOfNothing) {
+  ibv_context* const other = ibv_open_device(context_->device);
+  ASSERT_NE(other, nullptr);
+  ibv_srq_init_attr srq_init = {};
+  srq_init.attr = {4, 1, 0};
+  ibv_srq* const srq = ibv_create_srq(pd_, &srq_init);
+  ASSERT_NE(srq, nullptr);
+  ibv_ah_attr address = {};
+  address.is_global = 1;
+  address.port_num = 1;
+  address.grh.dgid = gid_;
+  address.grh.sgid_index = gid_index_;
+  ibv_ah* const ah = ibv_create_ah(pd_, &address);
+  ASSERT_NE(ah, nullptr);
+  ibv_mw* const mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_1);
+  ASSERT_NE(mw, nullptr);
+  ibv_pd* const pd = ibv_alloc_pd(context_);
+  ASSERT_NE(pd, nullptr);
+  ibv_cq* const cq = ibv_create_cq(context_, 4, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  ibv_alloc_dm_attr dm_attr = {64, 0, 0};
+  ibv_dm* const dm = ibv_alloc_dm(context_, &dm_attr);
+  ASSERT_NE(dm, nullptr);
+  const auto check = [&](auto* object, auto&& destroy) {
+    const uint32_t handle = object->handle;
+    for (const uint32_t none : {handle ^ 0xdeadbeefu, ~0u, 0u}) {
+      object->handle = none;
+      errno = 0;
+      EXPECT_EQ(destroy(object), ENOENT);
+      EXPECT_EQ(errno, ENOENT);
+    }
+    object->handle = pd_->handle;  // whatever its kind has by that number
+    EXPECT_EQ(destroy(object), EINVAL);
+    object->handle = handle;
+    object->context = other;
+    EXPECT_EQ(destroy(object), ENOENT);
+    object->context = context_;
+    EXPECT_EQ(destroy(object), 0);
+  };
+  check(a_.mr, ibv_dereg_mr);
+  a_.mr = nullptr;
+  check(srq, ibv_destroy_srq);
+  check(ah, ibv_destroy_ah);
+  check(mw, [](ibv_mw* window) { return ibv_dealloc_mw(window); });
+  check(pd, ibv_dealloc_pd);
+  check(cq, ibv_destroy_cq);
+  check(dm, [](ibv_dm* memory) { return ibv_free_dm(memory); });
+  ibv_send_wr send = {};
+  ibv_send_wr* bad_send = nullptr;
+  ibv_recv_wr receive = {};
+  ibv_recv_wr* bad_receive = nullptr;
+  const uint32_t handle = a_.qp->handle;
+  a_.qp->handle ^= 0xdeadbeef;
+  EXPECT_EQ(ibv_post_send(a_.qp, &send, &bad_send), ENOENT);
+  EXPECT_EQ(ibv_post_recv(a_.qp, &receive, &bad_receive), ENOENT);
+  a_.qp->handle = handle;
+  check(a_.qp, ibv_destroy_qp);
+  a_.qp = nullptr;
+  EXPECT_EQ(ibv_close_device(other), 0);
 }
 
 TEST_F(HandleTest, SmallNumbersAreRefused) {

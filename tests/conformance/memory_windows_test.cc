@@ -271,7 +271,6 @@ TEST_F(WindowTest, WhatCannotBeBound) {
   ibv_mw_bind bind = {1, IBV_SEND_SIGNALED, Info(0, 64)};
   EXPECT_EQ(ibv_bind_mw(b_.qp, mw, &bind), EINVAL);
   EXPECT_EQ(PostBind(b_.qp, other, other->rkey, Info(0, 64)), EINVAL);
-  EXPECT_EQ(PostBind(b_.qp, mw, mw->rkey + 256, Info(0, 64)), EINVAL);
   EXPECT_EQ(PostBind(b_.qp, mw, mw->rkey, {null, 0, 64, 0}), EINVAL);
   errno = 0;
   EXPECT_EQ(ibv_alloc_mw(pd_, static_cast<ibv_mw_type>(3)), nullptr);
@@ -300,6 +299,41 @@ TEST_F(WindowTest, WhatCannotBeBound) {
   EXPECT_EQ(ibv_dereg_mr(null), 0);
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
   EXPECT_EQ(ibv_dealloc_mw(other), 0);
+}
+
+// The lower 8 bits of a key are the consumer's, the others the device's: who
+// gives others is told what has become of them, who does not is told nothing.
+TEST_F(WindowTest, OnlyTheLowerBitsOfAKeyAreAskedFor) {
+  ibv_mw* first = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  ibv_mw* second = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  ASSERT_NE(first, nullptr);
+  ASSERT_NE(second, nullptr);
+  const uint32_t given = first->rkey;
+  const uint32_t full = ibv_inc_rkey(given);
+  ASSERT_EQ(PostBind(b_.qp, first, full, Info(0, 4096)), 0);
+  ExpectSuccess(b_.cq, 1);
+  EXPECT_EQ(first->rkey, given);
+  const uint32_t index = second->rkey & ~0xffu;
+  ASSERT_EQ(PostBind(b_.qp, second, 0x5e, Info(4096, 4096)), 0);
+  ExpectSuccess(b_.cq, 1);
+  EXPECT_EQ(second->rkey, index | 0x5e);
+  EXPECT_EQ(Write(a_, b_.address(0), full), IBV_WC_SUCCESS);
+  EXPECT_EQ(Write(a_, b_.address(4096), second->rkey), IBV_WC_SUCCESS);
+  ASSERT_EQ(Invalidate(b_, IBV_WR_LOCAL_INV, second->rkey), 0);
+  ExpectSuccess(b_.cq, 2);
+  ibv_qp_ex* b = ibv_qp_to_qp_ex(b_.qp);
+  const ibv_mw_bind_info info = Info(4096, 4096);
+  ibv_wr_start(b);
+  b->wr_id = 3;
+  b->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_bind_mw(b, second, full ^ 1, &info);
+  ASSERT_EQ(ibv_wr_complete(b), 0);
+  ExpectSuccess(b_.cq, 3);
+  EXPECT_EQ(second->rkey, index | ((full ^ 1) & 0xff));
+  EXPECT_EQ(Write(a_, b_.address(4096), second->rkey), IBV_WC_SUCCESS);
+  EXPECT_EQ(Write(a_, b_.address(4096), index | 0x5e), IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(ibv_dealloc_mw(first), 0);
+  EXPECT_EQ(ibv_dealloc_mw(second), 0);
 }
 
 TEST_F(WindowTest, ByTheExtendedInterface) {

@@ -277,9 +277,17 @@ TEST_F(UdTest, AddressHandlesOfOthers) {
   EXPECT_EQ(Post(a_, wr), EINVAL);  // of another protection domain
   EXPECT_EQ(ibv_destroy_ah(wr.wr.ud.ah), 0);
   EXPECT_EQ(ibv_dealloc_pd(other), 0);
-  wr = Datagram(1, &sge, b_);
-  wr.wr.ud.remote_qpn = 1 << 24;
-  EXPECT_EQ(Post(a_, wr), EINVAL);
+}
+
+// A queue pair number has 24 bits; what is above them is not looked at.
+TEST_F(UdTest, OnlyTheBitsOfAQueuePairNumber) {
+  ibv_sge sge = a_.Sge(0, 8);
+  ibv_send_wr wr = Datagram(1, &sge, b_);
+  ASSERT_EQ(Receive(b_, 2, kReceives, 4096), 0);
+  wr.wr.ud.remote_qpn |= 0xa5000000;
+  ASSERT_EQ(Post(a_, wr), 0);
+  ExpectSuccess(a_.cq, 1);
+  EXPECT_EQ(ExpectSuccess(b_.cq, 2).byte_len, kGrh + 8);
 }
 
 // The handle may go as soon as the request is posted.
@@ -388,15 +396,46 @@ TEST_F(UdTest, ReceivesThatAreMissingOrTooShort) {
   ExpectSuccess(a_.cq, 1);
   ExpectSuccess(a_.cq, 2);
   ExpectSuccess(a_.cq, 9);
+  // What does not fit is dropped, and the receive is that of the next.
   ASSERT_EQ(Receive(b_, 5, kReceives, kGrh + 99), 0);
   ASSERT_EQ(Receive(b_, 6, kReceives, kGrh + 100), 0);
   ASSERT_EQ(SendTo(a_, b_, 3, 100), 0);
-  ASSERT_EQ(SendTo(a_, b_, 4, 100), 0);
+  ASSERT_EQ(SendTo(a_, b_, 4, 99), 0);
+  ASSERT_EQ(SendTo(a_, b_, 7, 100), 0);
   ExpectSuccess(a_.cq, 3);
   ExpectSuccess(a_.cq, 4);
-  ExpectStatus(b_.cq, 5, IBV_WC_LOC_LEN_ERR);
+  ExpectSuccess(a_.cq, 7);
+  EXPECT_EQ(ExpectSuccess(b_.cq, 5).byte_len, kGrh + 99);
   EXPECT_EQ(ExpectSuccess(b_.cq, 6).byte_len, kGrh + 100);
   EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
+}
+
+// A receive of an SRQ cannot go back: it ends with what did not fit.
+TEST_F(UdTest, ReceiveOfASharedQueueThatIsTooShort) {
+  ibv_srq_init_attr init = {};
+  init.attr = {8, 1, 0};
+  ibv_srq* const srq = ibv_create_srq(pd_, &init);
+  ASSERT_NE(srq, nullptr);
+  Side c;
+  Make(&c, {.srq = srq});
+  for (const uint32_t bytes : {99u, 100u}) {
+    ibv_sge sge = c.Sge(kReceives, kGrh + bytes);
+    ibv_recv_wr wr = {};
+    wr.wr_id = bytes;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_srq_recv(srq, &wr, &bad), 0);
+  }
+  ASSERT_EQ(SendTo(a_, c, 1, 100), 0);
+  ASSERT_EQ(SendTo(a_, c, 2, 100), 0);
+  ExpectSuccess(a_.cq, 1);
+  ExpectSuccess(a_.cq, 2);
+  ExpectStatus(c.cq, 99, IBV_WC_LOC_LEN_ERR);
+  EXPECT_EQ(ExpectSuccess(c.cq, 100).byte_len, kGrh + 100);
+  EXPECT_EQ(StateOf(c.qp), IBV_QPS_RTS);
+  DestroySide(&c);
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
 TEST_F(UdTest, ReceivesOfASharedQueue) {

@@ -75,7 +75,7 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
     const uint32_t rkey = packet.invalidate_rkey();
     if (core_.config.memory->Invalidate(
             rkey, core_.config.pd, core_.config.qpn) != MemoryStatus::kOk) {
-      return kAccessFailed;
+      return kNotInvalidated;
     }
     completion.flags = kWcWithInvalidate;
     completion.imm_be_or_rkey = rkey;
@@ -137,12 +137,13 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
       .access = kAccessRemoteWrite,
       .va = reth.va + before,
       .length = info.starts_message ? uint64_t{reth.length} : payload.size()};
+  const bool immediate = info.Has(wire::kImmDt);
   SpanList spans;
   if (access.length > 0 &&
       core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
-    return kAccessDenied;
+    // The receive that the immediate data is for tells of it (11.6.2).
+    return immediate && TakeReceive() ? kAccessFailed : kAccessDenied;
   }
-  const bool immediate = info.Has(wire::kImmDt);
   if (immediate && !TakeReceive()) return kNoReceive;
   if (!CopyIn(spans, payload, !info.ends_message)) {
     return immediate ? kAccessFailed : kAccessDenied;

@@ -29,6 +29,7 @@ enum class ReceiveOutcome : uint8_t {
   kReceiveTooShort,
   kReceiveNotWritable,  // its keys, or memory that is gone
   kAccessFailed,        // as kAccessDenied, but a receive was taken
+  kNotInvalidated,      // the R_Key that a SEND was to invalidate
   // --- The receive completion queue has overrun: the queue pair has failed.
   kCqLost,
 };

@@ -134,6 +134,9 @@ class Responder {
   // `event`, or with the receive in use, which completes with `status`.
   Outcome Fail(wire::NakCode code, QpEvent event);
   Outcome FailReceive(wire::NakCode code, WcStatus status, Time now);
+  // Answers nothing: the message has come, and only what it was to invalidate
+  // is not there (9.9.3, class J).
+  Outcome FailSilently(WcStatus status, Time now);
   Outcome Invalid();
   Outcome AccessDenied();
 

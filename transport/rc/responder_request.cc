@@ -72,6 +72,8 @@ Responder::Outcome Responder::ExecuteMessagePacket(
                          WcStatus::kLocalProtectionError, now);
     case ReceiveOutcome::kAccessFailed:
       return FailReceive(kAccessNak, WcStatus::kLocalAccessError, now);
+    case ReceiveOutcome::kNotInvalidated:
+      return FailSilently(WcStatus::kMwBindError, now);
     case ReceiveOutcome::kCqLost:
       return Outcome::kFailed;
   }
@@ -98,6 +100,13 @@ Responder::Outcome Responder::FailReceive(wire::NakCode code, WcStatus status,
                                           Time now) {
   if (executing_kept_) return Outcome::kRefused;
   nak_ = Nak{expected_, wire::MakeNakSyndrome(code), true};
+  receiver_.FailReceive(status, now);
+  core_.Fail();
+  return Outcome::kFailed;
+}
+
+Responder::Outcome Responder::FailSilently(WcStatus status, Time now) {
+  if (executing_kept_) return Outcome::kRefused;
   receiver_.FailReceive(status, now);
   core_.Fail();
   return Outcome::kFailed;

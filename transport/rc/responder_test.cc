@@ -98,13 +98,16 @@ TEST_F(ResponderTest, SendWithInvalidate) {
   peer.PostReceive(8, {100});
   headers.bth.psn = 101;
   peer.Deliver(headers, 4);
-  EXPECT_EQ(peer.TakeReceives(), "8 status 8");
-  ExpectRefused("NAK access 101 msn 1", "");
+  EXPECT_EQ(peer.TakeReceives(), "8 status 6");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.TakeEvents(), "");
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.qp->counters().fatal_naks_sent, 0u);
 }
 
-// The queue pair ends, so its own receives are flushed. Those of an SRQ are for
-// other queue pairs: none is taken.
-TEST(ResponderImmediateTest, WriteThatIsRefusedTakesNoReceive) {
+// In one packet the WRITE has its immediate data with it, and a receive that
+// tells of the refusal; in several it is refused with the first.
+TEST(ResponderImmediateTest, WriteThatIsRefused) {
   for (const bool shared : {false, true}) {
     WirePeer::Options options;
     options.srq = shared;
@@ -119,10 +122,17 @@ TEST(ResponderImmediateTest, WriteThatIsRefusedTakesNoReceive) {
     headers.reth.rkey ^= 1;
     peer.Deliver(headers, 8);
     EXPECT_EQ(peer.Transmit(), "NAK access 100 msn 0");
-    EXPECT_EQ(peer.TakeReceives(), shared ? "" : "7 status 5");
-    EXPECT_EQ(peer.qp->counters().receives, 0u);
-    EXPECT_EQ(peer.srq.queue.size(), shared ? 1u : 0u);
+    EXPECT_EQ(peer.TakeReceives(), "7 status 8");
+    EXPECT_TRUE(peer.srq.queue.empty());
   }
+  WirePeer peer{WirePeer::Options()};
+  peer.Connect();
+  peer.PostReceive(7, {100});
+  wire::Headers headers = peer.Write(kWriteFirst, 100, 0, 258, true);
+  headers.reth.rkey ^= 1;
+  peer.Deliver(headers, 256);
+  EXPECT_EQ(peer.Transmit(), "NAK access 100 msn 0");
+  EXPECT_EQ(peer.TakeReceives(), "7 status 5");
 }
 
 TEST_F(ResponderTest, NoReceiveIsRnrAndNothingMoves) {

@@ -86,6 +86,7 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
     case ReceiveOutcome::kAccessDenied:
     case ReceiveOutcome::kReceiveTooShort:
     case ReceiveOutcome::kAccessFailed:
+    case ReceiveOutcome::kNotInvalidated:
       ++core().counters.dropped_message;
       Drop();
       break;

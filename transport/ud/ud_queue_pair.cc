@@ -181,7 +181,11 @@ bool UdQueuePair::OnRequest(const Received& received, Time now) {
       ++counters.out_of_buffer;
       break;
     case ReceiveOutcome::kReceiveTooShort:
-      receiver().FailReceive(WcStatus::kLocalLengthError, now);
+      ++counters.dropped_message;
+      // One of its own stays the next; one of an SRQ is taken for good.
+      if (config().srq != nullptr) {
+        receiver().FailReceive(WcStatus::kLocalLengthError, now);
+      }
       break;
     case ReceiveOutcome::kReceiveNotWritable:
       receiver().FailReceive(WcStatus::kLocalProtectionError, now);

@@ -9,9 +9,10 @@
 // with it: state SQE (IBA vol. 1, 10.3.1.7; 11.6.2).
 //
 // What cannot be taken is dropped and counted: a wrong Q_Key or P_Key, a packet
-// for which no receive is posted. A receive that is too short ends with
-// kLocalLengthError (11.6.2) and the queue pair goes on (9.9.3, class E), since
-// anybody may send. Only a receive whose memory is not there ends it.
+// for which no receive is posted, or whose receive is too short for it (9.9.3,
+// class D): that one is the next one's, unless it is an SRQ's, which ends with
+// kLocalLengthError (class E). Anybody may send, so neither ends the queue
+// pair. Only a receive whose memory is not there does.
 //
 // Congestion marks are not answered by CNPs; those that come from the
 // destination in use slow its path down.

@@ -80,8 +80,9 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
 VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Ah* ah = Find(ibv);
-  if (ah == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Ah* ah = FindToDestroy(ibv, &error);
+  if (ah == nullptr) return Refuse(error);
   Handles<Ah>().Remove(ah->handle);
   --ah->domain->users;
   Context* context = ah->owner;

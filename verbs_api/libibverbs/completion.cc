@@ -184,8 +184,9 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
 VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Cq* cq = Find(ibv);
-  if (cq == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Cq* cq = FindToDestroy(ibv, &error);
+  if (cq == nullptr) return Refuse(error);
   if (cq->queue->used()) return Refuse(EBUSY);
   // From here on nobody posts events for it, and nobody finds it.
   const uint32_t completion_events = cq->queue->WithdrawCompletionEvents();

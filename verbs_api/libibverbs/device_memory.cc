@@ -71,8 +71,9 @@ ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
 int FreeDm(ibv_dm* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Dm* dm = Find(ibv);
-  if (dm == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Dm* dm = FindToDestroy(ibv, &error);
+  if (dm == nullptr) return Refuse(error);
   // By regions, or by handles that were imported.
   if (dm->memory.use_count() > 1) return Refuse(EBUSY);
   HideDm(dm);

@@ -5,6 +5,7 @@
 #ifndef VERBS_API_LIBIBVERBS_LOOKUP_H_
 #define VERBS_API_LIBIBVERBS_LOOKUP_H_
 
+#include <cerrno>
 #include <cstdint>
 #include <vector>
 
@@ -110,6 +111,32 @@ inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
   auto* const found = Handles<ObjectOf<Ibv>>().Find(ibv->handle);
   return found != nullptr && ObjectTrait<Ibv>::Base(found) == ibv ? found
                                                                   : nullptr;
+}
+// The errno value for one that was not found, as the kernel has it: ENOENT for
+// the handle of nothing, EINVAL for that of another object. EINVAL for what
+// cannot point to anything.
+template <typename Ibv>
+[[gnu::noinline, gnu::cold]] int NotThere(Ibv* ibv) {
+  if (!MayPoint(ibv)) return EINVAL;
+  bool known = false;
+  ForEachHandleTable([&](const auto& table) {
+    known = known || table.Find(ibv->handle) != nullptr;
+  });
+  return known ? EINVAL : ENOENT;
+}
+// One that is to be destroyed: null, and its errno value in `*error`, if it is
+// not there. Handles are those of one context, so that an object whose member
+// `context` was changed is not there either.
+template <typename Ibv>
+ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
+  auto* const found = FindEvenClosed(ibv);
+  if (found == nullptr) {
+    *error = NotThere(ibv);
+  } else if (ibv->context != &found->owner->context) {
+    *error = ENOENT;
+    return nullptr;
+  }
+  return found;
 }
 // Why an open one was not found, for Find; null. Out of the way of those that
 // are.

@@ -214,8 +214,9 @@ ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
 VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Pd* pd = Find(ibv);
-  if (pd == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Pd* pd = FindToDestroy(ibv, &error);
+  if (pd == nullptr) return Refuse(error);
   if (pd->domain->users > 0 || HasOtherHandles(*pd)) return Refuse(EBUSY);
   if (pd->td != nullptr) --pd->td->users;
   HidePd(pd);
@@ -317,11 +318,13 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
 VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Mr* mr = Find(ibv);
-  if (mr == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Mr* mr = FindToDestroy(ibv, &error);
+  if (mr == nullptr) return Refuse(error);
   // Imported handles of it; windows that are bound to it.
   if (mr->region.use_count() > 1) return Refuse(EBUSY);
-  if (const int error = mr->region->Withdraw()) return Refuse(error);
+  error = mr->region->Withdraw();
+  if (error != 0) return Refuse(error);
   HideMr(mr);
   return 0;
 }

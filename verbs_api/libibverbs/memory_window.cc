@@ -62,8 +62,9 @@ ibv_mw* AllocMw(ibv_pd* ibv, ibv_mw_type type) {
 int DeallocMw(ibv_mw* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Mw* mw = Find(ibv);
-  if (mw == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Mw* mw = FindToDestroy(ibv, &error);
+  if (mw == nullptr) return Refuse(error);
   Handles<Mw>().Remove(mw->handle);
   Context* context = mw->owner;
   delete mw;
@@ -75,7 +76,8 @@ int BindMw(ibv_qp* ibv_qp, ibv_mw* ibv_mw, ibv_mw_bind* bind) {
   return PostCall([&]() -> int {
     Qp* qp = Find(ibv_qp);
     Mw* mw = Find(ibv_mw);
-    if (qp == nullptr || mw == nullptr || bind == nullptr ||
+    if (qp == nullptr) return NotThere(ibv_qp);
+    if (mw == nullptr || bind == nullptr ||
         mw->window->type() != WindowType::k1) {
       return EINVAL;
     }
@@ -83,7 +85,7 @@ int BindMw(ibv_qp* ibv_qp, ibv_mw* ibv_mw, ibv_mw_bind* bind) {
     transport::SendRequest request;
     request.wr_id = bind->wr_id;
     request.flags = bind->send_flags;
-    if (!mw->window->MayHaveKey(rkey)) return EINVAL;
+    if (mw->window->KeyLike(rkey) != rkey) return EINVAL;
     if (const int error =
             FillBinding(*qp, *mw, rkey, bind->bind_info, &request)) {
       return error;
@@ -99,11 +101,12 @@ int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
                   const ibv_mw_bind_info& info,
                   transport::SendRequest* request) {
   Mw* mw = Find(ibv);
-  if (mw == nullptr || mw->window->type() != WindowType::k2 ||
-      !mw->window->MayHaveKey(rkey)) {
-    return EINVAL;
-  }
-  return FillBinding(qp, *mw, rkey, info, request);
+  if (mw == nullptr || mw->window->type() != WindowType::k2) return EINVAL;
+  const uint32_t key = mw->window->KeyLike(rkey);
+  if (const int error = FillBinding(qp, *mw, key, info, request)) return error;
+  // Who did not say which key it will be is told.
+  if (key != rkey) mw->rkey = key;
+  return 0;
 }
 
 }  // namespace verbs_api

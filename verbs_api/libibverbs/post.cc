@@ -1,6 +1,7 @@
 // ibv_post_send(3), ibv_post_recv(3), ibv_post_srq_recv(3).
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "wire/headers.h"
 
 namespace verbs_api {
 namespace {
@@ -64,7 +65,7 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
     const Ah* const ah = FindAddress(qp, wr.wr.ud.ah);
     if (ah == nullptr) return EINVAL;
     request->ah = &ah->av;
-    request->remote_qpn = wr.wr.ud.remote_qpn;
+    request->remote_qpn = wr.wr.ud.remote_qpn & wire::kQpnMask;
     request->remote_qkey = wr.wr.ud.remote_qkey;
   }
   return 0;
@@ -77,7 +78,7 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
     Qp* qp = Find(ibv);
     if (qp == nullptr) {
       if (bad != nullptr) *bad = wr;
-      return EINVAL;
+      return NotThere(ibv);
     }
     SgeCopy sges;
     rxe_user::QueuePair::Posting posting(*qp->pair);
@@ -97,7 +98,7 @@ int PostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     Qp* qp = Find(ibv);
     if (qp == nullptr) {
       if (bad != nullptr) *bad = wr;
-      return EINVAL;
+      return NotThere(ibv);
     }
     rxe_user::QueuePair::Posting posting(*qp->pair);
     return PostReceives(&posting, wr, bad);
@@ -109,7 +110,7 @@ int PostSrqRecv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     Srq* srq = Find(ibv);
     if (srq == nullptr) {
       if (bad != nullptr) *bad = wr;
-      return EINVAL;
+      return NotThere(ibv);
     }
     rxe_user::SharedReceiveQueue::Posting posting(*srq->queue);
     return PostReceives(&posting, wr, bad);

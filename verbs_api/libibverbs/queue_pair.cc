@@ -337,8 +337,9 @@ VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
 VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Qp* qp = FindEvenClosed(ibv);
-  if (qp == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Qp* qp = FindToDestroy(ibv, &error);
+  if (qp == nullptr) return Refuse(error);
   // As the kernel: it is detached from all groups first.
   if (qp->pair != nullptr &&
       (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {

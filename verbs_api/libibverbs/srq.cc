@@ -143,8 +143,9 @@ VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
 VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Srq* srq = Find(ibv);
-  if (srq == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Srq* srq = FindToDestroy(ibv, &error);
+  if (srq == nullptr) return Refuse(error);
   if (srq->queue->users > 0) return Refuse(EBUSY);
   srq->queue->Retire();
   const uint32_t events = srq->queue->WithdrawAsyncEvents();

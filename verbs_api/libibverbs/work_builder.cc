@@ -5,6 +5,7 @@
 
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "wire/headers.h"
 
 namespace verbs_api {
 namespace {
@@ -226,7 +227,7 @@ void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
     }
     builder.data.back().is_addressed = true;
     builder.data.back().av = ah->av;
-    builder.requests.back().remote_qpn = qpn;
+    builder.requests.back().remote_qpn = qpn & wire::kQpnMask;
     builder.requests.back().remote_qkey = qkey;
   });
 }

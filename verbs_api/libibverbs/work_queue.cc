@@ -100,8 +100,9 @@ int ModifyWq(ibv_wq* ibv, ibv_wq_attr* attr) {
 int DestroyWq(ibv_wq* ibv) {
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
-  Wq* wq = Find(ibv);
-  if (wq == nullptr) return Refuse(EINVAL);
+  int error = 0;
+  Wq* wq = FindToDestroy(ibv, &error);
+  if (wq == nullptr) return Refuse(error);
   if (wq->queue->users > 0) return Refuse(EBUSY);
   // Nobody fills it, so no event comes any more.
   const uint32_t events = wq->queue->WithdrawAsyncEvents();
