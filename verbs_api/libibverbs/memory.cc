@@ -344,22 +344,23 @@ VERBS_EXPORT void ibv_unimport_mr(ibv_mr* ibv) {
 }
 
 // --- Version nodes 1.15 to 1.18, which Debian's header does not have yet
-// (manual pages ibv_reg_mr_ex(3), ibv_alloc_buf(3), ibv_alloc_user_buf(3)).
+// (manual pages ibv_reg_mr_ex(3), ibv_alloc_buf(3)).
 
 namespace {
 
 enum : uint64_t {
   kRegMrMaskIova = 1 << 0,
   kRegMrMaskAddr = 1 << 1,
+  kRegMrMaskFd = 1 << 2,
+  kRegMrMaskFdOffset = 1 << 3,
   kRegMrMaskBuf = 1 << 5,
 };
 
-// An ibv_buf: memory that is ours, or the application's.
+// An ibv_buf.
 struct Buffer {
   ibv_pd* pd;
   void* address;
   size_t size;
-  bool owned;
 };
 
 // Up to what the comp_mask names, it is there.
@@ -391,6 +392,11 @@ bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
 VERBS_EXPORT ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, const MrInitAttr* attr) {
   if (attr == nullptr) return Fail(EINVAL);
   const uint64_t mask = attr->comp_mask;
+  // A buffer has its descriptor, if any, itself.
+  if ((mask & kRegMrMaskBuf) != 0 &&
+      (mask & (kRegMrMaskFd | kRegMrMaskFdOffset)) != 0) {
+    return Fail(EINVAL);
+  }
   if ((mask & ~(kRegMrMaskIova | kRegMrMaskAddr | kRegMrMaskBuf)) != 0) {
     return Fail(EOPNOTSUPP);
   }
@@ -417,7 +423,7 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
     if (Find(pd) == nullptr || size == 0 || buffer == nullptr) {
       return Fail(EINVAL);
     }
-    auto made = std::make_unique<Buffer>(Buffer{pd, nullptr, size, true});
+    auto made = std::make_unique<Buffer>(Buffer{pd, nullptr, size});
     if (const int error = posix_memalign(&made->address, 4096, size)) {
       return Fail(error);
     }
@@ -426,10 +432,16 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
   });
 }
 
+// No memory of ours is a dma-buf's.
+VERBS_EXPORT int ibv_export_buf_dmabuf_fd(Buffer* buffer) {
+  errno = MayPoint(buffer) ? ENODATA : EINVAL;
+  return -1;
+}
+
 VERBS_EXPORT void ibv_free_buf(Buffer* buffer) {
   const NoCancellation no_cancellation;
   if (!MayPoint(buffer)) return;
-  if (buffer->owned) free(buffer->address);
+  free(buffer->address);
   delete buffer;
 }
 
@@ -439,16 +451,5 @@ VERBS_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, Buffer* buffer, void* address,
   return Register(pd, address, length, reinterpret_cast<uint64_t>(address),
                   static_cast<unsigned int>(access));
 }
-
-VERBS_EXPORT Buffer* ibv_alloc_user_buf(ibv_pd* pd, void* address, size_t size,
-                                        int dmabuf_fd) {
-  return PointerCall([&]() -> Buffer* {
-    if (Find(pd) == nullptr) return Fail(EINVAL);
-    if (dmabuf_fd >= 0) return Fail(EOPNOTSUPP);
-    return new Buffer{pd, address, size, false};
-  });
-}
-
-VERBS_EXPORT void ibv_free_user_buf(Buffer* buffer) { ibv_free_buf(buffer); }
 
 }  // namespace verbs_api
