@@ -158,6 +158,25 @@ TEST_F(NewerVerbsTest, BuffersOfTheDevice) {
   EXPECT_EQ(errno, EINVAL);
 }
 
+TEST_F(NewerVerbsTest, BuffersOfAParentDomain) {
+  ibv_parent_domain_init_attr parent = {};
+  parent.pd = pd_;
+  parent.comp_mask = 1 << 2;  // ALLOW_CC_UNPROTECTED_ALLOC
+  ibv_pd* const domain = ibv_alloc_parent_domain(context_, &parent);
+  ASSERT_NE(domain, nullptr) << strerror(errno);
+  ibv_buf* buf = nullptr;
+  void* const bytes = ibv_alloc_buf(domain, 5000, &buf);
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_EQ(ibv_reg_buf_mr(pd_, buf, bytes, 100, 0), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  ibv_mr* const mr =
+      ibv_reg_buf_mr(domain, buf, bytes, 5000, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr) << strerror(errno);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  ibv_free_buf(buf);
+  EXPECT_EQ(ibv_dealloc_pd(domain), 0);
+}
+
 TEST_F(NewerVerbsTest, NoHintsForABus) {
   EXPECT_EQ(ibv_alloc_dmah(context_, nullptr), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

@@ -181,8 +181,12 @@ class PdAllocator final : public rxe_user::QueueAllocator {
 ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
   return PointerCall([&]() -> ibv_pd* {
     Context* context = Find(ibv);
+    // ibv_alloc_buf may take memory that a confidential guest shares with its
+    // host. Ours never leaves the guest's processor: any will do.
+    constexpr uint32_t kAllowUnprotected = 1 << 2;
     constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
-                                IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+                                IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+                                kAllowUnprotected;
     if (context == nullptr || attr == nullptr ||
         (attr->comp_mask & ~kKnown) != 0) {
       return Fail(EINVAL);
