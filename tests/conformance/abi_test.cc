@@ -177,7 +177,7 @@ TEST_P(AbiTest, LoadsAndResolves) {
 INSTANTIATE_TEST_SUITE_P(Libraries, AbiTest,
                          testing::Values("libibverbs", "librdmacm", "libmlx4",
                                          "libmlx5", "libefa", "libhns",
-                                         "libmana"),
+                                         "libmana", "libionic"),
                          [](const auto& info) { return info.param; });
 
 TEST(StubTest, SaysNo) {

@@ -1,4 +1,4 @@
-// Completion counters, by what rdma-core 64's manual pages say of
+// Completion counters, by what rdma-core 65's manual pages say of
 // ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3) and
 // ibv_query_comp_cntr_caps(3); Debian's header does not have them yet.
 #include <sched.h>
@@ -77,11 +77,25 @@ TEST_F(CompletionCounterTest, ProgramsSetThemAndAddToThem) {
   EXPECT_EQ(caps.max_value, UINT64_MAX);
   EXPECT_GE(caps.max_counters, 512u);
   EXPECT_EQ(caps.supported_qp_attach_ops, 0x3fu);
+  // Of programs with an older and with a newer header.
+  caps.max_counters = 7;
+  EXPECT_EQ(rxe_user_query_comp_cntr_caps_of_size(context_, &caps,
+                                                  sizeof(caps.max_value)),
+            0);
+  EXPECT_EQ(caps.max_value, UINT64_MAX);
+  EXPECT_EQ(caps.max_counters, 7u);
+  struct {
+    rxe_user_comp_cntr_caps caps;
+    uint64_t newer = 7;
+  } longer;
+  EXPECT_EQ(rxe_user_query_comp_cntr_caps_of_size(context_, &longer.caps,
+                                                  sizeof(longer)),
+            0);
+  EXPECT_EQ(longer.caps.supported_qp_attach_ops, 0x3fu);
+  EXPECT_EQ(longer.newer, 0u);
 
   Counter* counter = Make();
   EXPECT_EQ(counter->context, context_);
-  EXPECT_EQ(counter->comp_count_max_value, UINT64_MAX);
-  EXPECT_EQ(counter->err_count_max_value, UINT64_MAX);
   EXPECT_EQ(Count(counter), 0u);
   EXPECT_EQ(rxe_user_set_comp_cntr(counter, UINT64_MAX), 0);
   EXPECT_EQ(rxe_user_inc_comp_cntr(counter, 3), 0);

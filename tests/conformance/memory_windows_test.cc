@@ -187,6 +187,7 @@ TEST_F(WindowTest, BoundInTheOrderOfTheQueue) {
     ASSERT_EQ(Receive(a_, 3, 0, 64), 0);
     rkey = ibv_inc_rkey(rkey);
     ASSERT_EQ(PostBind(b_.qp, mw, rkey, Info(4096, 100)), 0);
+    EXPECT_EQ(mw->rkey, rkey);
     ASSERT_EQ(Send(b_, IBV_WR_SEND, 4, 0, 8), 0);
     ExpectSuccess(a_.cq, 3);
     ASSERT_EQ(Write(a_, b_.address(4096), rkey), IBV_WC_SUCCESS);

@@ -10,3 +10,8 @@ POINTER(efadv_create_cq)
 ERRNO(efadv_query_mr)
 ERRNO(efadv_query_qp_wqs)
 ERRNO(efadv_query_cq)
+// A depth, or a negative errno value.
+EXPORTED int efadv_get_max_rq_depth() { return -EOPNOTSUPP; }
+EXPORTED int efadv_get_max_sq_depth() { return -EOPNOTSUPP; }
+POINTER(efadv_qp_from_ibv_qp_ex)
+POINTER(efadv_create_comp_cntr)

@@ -192,12 +192,10 @@ struct alignas(64) Counters : ibv_counters {  // for kLeastObject
   std::atomic<int> users{0};  // flows that name it
 };
 
-// struct ibv_comp_cntr of rdma-core 64, which Debian's header does not have.
+// struct ibv_comp_cntr of rdma-core 65, which Debian 12's header does not have.
 struct CompletionCounterPart {
   ibv_context* context;
   uint32_t handle;
-  uint64_t comp_count_max_value;
-  uint64_t err_count_max_value;
 };
 struct alignas(64) CompletionCounter : CompletionCounterPart {  // the same
   Context* owner;

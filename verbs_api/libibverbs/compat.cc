@@ -69,15 +69,35 @@ COMPAT_VOID("IBVERBS_1.0", ibv_ack_cq_events)
 COMPAT_VOID("IBVERBS_1.0", ibv_free_device_list)
 COMPAT_VOID("IBVERBS_1.1", ibv_register_driver)
 
-// Private symbols change their node with releases of rdma-core: ibv_devinfo of
-// 28 (Ubuntu 20.04) and 33 (Debian 11), which are the same to them.
+// Private symbols change their node with releases of rdma-core, and are the
+// same otherwise. Two of them are for programs: ibv_devinfo and pyverbs ask for
+// the first, verbs.h declares the second since 55.
 extern "C" int ibv_query_gid_type(ibv_context*, uint8_t, unsigned int, int*);
+extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode);
 
-#define OLDER_QUERY_GID_TYPE(node, function)                                \
-  extern "C" __attribute__((visibility("default"),                          \
-                            symver("ibv_query_gid_type@" node))) int        \
-  function(ibv_context* context, uint8_t port, unsigned int i, int* type) { \
-    return ibv_query_gid_type(context, port, i, type);                      \
+#define QUERY_GID_TYPE(node)                                                   \
+  extern "C"                                                                   \
+      __attribute__((visibility("default"),                                    \
+                     symver("ibv_query_gid_type@IBVERBS_PRIVATE_" #node))) int \
+          compat_query_gid_type_##node(ibv_context* context, uint8_t port,     \
+                                       unsigned int i, int* type) {            \
+    return ibv_query_gid_type(context, port, i, type);                         \
   }
-OLDER_QUERY_GID_TYPE("IBVERBS_PRIVATE_25", compat_query_gid_type_25)
-OLDER_QUERY_GID_TYPE("IBVERBS_PRIVATE_33", compat_query_gid_type_33)
+#define WR_OPCODE_STR(node)                                               \
+  extern "C"                                                              \
+      __attribute__((visibility("default"),                               \
+                     symver("ibv_wr_opcode_str@IBVERBS_PRIVATE_" #node))) \
+      const char* compat_wr_opcode_str_##node(ibv_wr_opcode opcode) {     \
+    return ibv_wr_opcode_str(opcode);                                     \
+  }
+QUERY_GID_TYPE(25)  // rdma-core 25 to 32
+QUERY_GID_TYPE(33)
+// The default versions are of 34 to 56.
+QUERY_GID_TYPE(57)
+QUERY_GID_TYPE(59)  // to 63
+QUERY_GID_TYPE(64)
+QUERY_GID_TYPE(65)
+WR_OPCODE_STR(57)
+WR_OPCODE_STR(59)
+WR_OPCODE_STR(64)
+WR_OPCODE_STR(65)

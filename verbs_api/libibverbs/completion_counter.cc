@@ -1,8 +1,10 @@
 // Completion counters: ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3),
-// ibv_query_comp_cntr_caps(3) of rdma-core 64, whose structures are written
+// ibv_query_comp_cntr_caps(3) of rdma-core 65, whose structures are written
 // down here as its manual pages give them.
 #include "transport/qp/completion_counter.h"
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "rxe_user/objects/limits.h"
@@ -44,13 +46,18 @@ int WithCounts(CompletionCounterPart* part, F&& f) {
 
 }  // namespace
 
-VERBS_EXPORT int ibv_query_comp_cntr_caps(ibv_context* ibv, Caps* caps) {
+// What of it fits into `size` bytes of the caller's, whose header may be older
+// or newer; what is beyond ours is 0.
+VERBS_EXPORT int _ibv_query_comp_cntr_caps(ibv_context* ibv, Caps* caps,
+                                           size_t size) {
   return ErrnoCall([&]() -> int {
     if (Find(ibv) == nullptr || caps == nullptr) return EINVAL;
-    *caps = {
+    const Caps ours = {
         .max_value = kMaxValue,
         .max_counters = rxe_user::kMaxObjects,
         .supported_qp_attach_ops = (1u << transport::kCountedCompletions) - 1};
+    std::memset(static_cast<void*>(caps), 0, size);
+    std::memcpy(static_cast<void*>(caps), &ours, std::min(size, sizeof(ours)));
     return 0;
   });
 }
@@ -67,8 +74,6 @@ VERBS_EXPORT CompletionCounterPart* ibv_create_comp_cntr(ibv_context* ibv,
     auto counter = std::make_unique<CompletionCounter>();
     counter->context = ibv;
     counter->handle = 0;
-    counter->comp_count_max_value = kMaxValue;
-    counter->err_count_max_value = kMaxValue;
     counter->owner = context;
     counter->counter = std::make_shared<transport::CompletionCounter>(
         static_cast<Unit>(attr->type));

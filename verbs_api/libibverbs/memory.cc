@@ -181,8 +181,12 @@ class PdAllocator final : public rxe_user::QueueAllocator {
 ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
   return PointerCall([&]() -> ibv_pd* {
     Context* context = Find(ibv);
+    // ibv_alloc_buf may take memory that a confidential guest shares with its
+    // host. Ours never leaves the guest's processor: any will do.
+    constexpr uint32_t kAllowUnprotected = 1 << 2;
     constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
-                                IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+                                IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+                                kAllowUnprotected;
     if (context == nullptr || attr == nullptr ||
         (attr->comp_mask & ~kKnown) != 0) {
       return Fail(EINVAL);
@@ -347,22 +351,23 @@ VERBS_EXPORT void ibv_unimport_mr(ibv_mr* ibv) {
 }
 
 // --- Version nodes 1.15 to 1.18, which Debian's header does not have yet
-// (manual pages ibv_reg_mr_ex(3), ibv_alloc_buf(3), ibv_alloc_user_buf(3)).
+// (manual pages ibv_reg_mr_ex(3), ibv_alloc_buf(3)).
 
 namespace {
 
 enum : uint64_t {
   kRegMrMaskIova = 1 << 0,
   kRegMrMaskAddr = 1 << 1,
+  kRegMrMaskFd = 1 << 2,
+  kRegMrMaskFdOffset = 1 << 3,
   kRegMrMaskBuf = 1 << 5,
 };
 
-// An ibv_buf: memory that is ours, or the application's.
+// An ibv_buf.
 struct Buffer {
   ibv_pd* pd;
   void* address;
   size_t size;
-  bool owned;
 };
 
 // Up to what the comp_mask names, it is there.
@@ -394,6 +399,11 @@ bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
 VERBS_EXPORT ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, const MrInitAttr* attr) {
   if (attr == nullptr) return Fail(EINVAL);
   const uint64_t mask = attr->comp_mask;
+  // A buffer has its descriptor, if any, itself.
+  if ((mask & kRegMrMaskBuf) != 0 &&
+      (mask & (kRegMrMaskFd | kRegMrMaskFdOffset)) != 0) {
+    return Fail(EINVAL);
+  }
   if ((mask & ~(kRegMrMaskIova | kRegMrMaskAddr | kRegMrMaskBuf)) != 0) {
     return Fail(EOPNOTSUPP);
   }
@@ -420,7 +430,7 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
     if (Find(pd) == nullptr || size == 0 || buffer == nullptr) {
       return Fail(EINVAL);
     }
-    auto made = std::make_unique<Buffer>(Buffer{pd, nullptr, size, true});
+    auto made = std::make_unique<Buffer>(Buffer{pd, nullptr, size});
     if (const int error = posix_memalign(&made->address, 4096, size)) {
       return Fail(error);
     }
@@ -429,10 +439,16 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
   });
 }
 
+// No memory of ours is a dma-buf's.
+VERBS_EXPORT int ibv_export_buf_dmabuf_fd(Buffer* buffer) {
+  errno = MayPoint(buffer) ? ENODATA : EINVAL;
+  return -1;
+}
+
 VERBS_EXPORT void ibv_free_buf(Buffer* buffer) {
   const NoCancellation no_cancellation;
   if (!MayPoint(buffer)) return;
-  if (buffer->owned) free(buffer->address);
+  free(buffer->address);
   delete buffer;
 }
 
@@ -442,16 +458,5 @@ VERBS_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, Buffer* buffer, void* address,
   return Register(pd, address, length, reinterpret_cast<uint64_t>(address),
                   static_cast<unsigned int>(access));
 }
-
-VERBS_EXPORT Buffer* ibv_alloc_user_buf(ibv_pd* pd, void* address, size_t size,
-                                        int dmabuf_fd) {
-  return PointerCall([&]() -> Buffer* {
-    if (Find(pd) == nullptr) return Fail(EINVAL);
-    if (dmabuf_fd >= 0) return Fail(EOPNOTSUPP);
-    return new Buffer{pd, address, size, false};
-  });
-}
-
-VERBS_EXPORT void ibv_free_user_buf(Buffer* buffer) { ibv_free_buf(buffer); }
 
 }  // namespace verbs_api

@@ -1,4 +1,5 @@
-// The private interface between libibverbs and its providers (Debian's 44.0-2).
+// The private interface between libibverbs and its providers (Debian's 44.0-2
+// to 56.1-1).
 // Nothing of ours uses it; it is there so that Debian's own provider libraries,
 // which some programs are linked to, can be loaded. They find no device.
 #include <cerrno>
@@ -32,6 +33,7 @@ PRIVATE_ERRNO(ibv_cmd_create_ah)
 PRIVATE_ERRNO(ibv_cmd_create_counters)
 PRIVATE_ERRNO(ibv_cmd_create_cq)
 PRIVATE_ERRNO(ibv_cmd_create_cq_ex)
+PRIVATE_ERRNO(ibv_cmd_create_cq_ex2)
 PRIVATE_ERRNO(ibv_cmd_create_flow)
 PRIVATE_ERRNO(ibv_cmd_create_flow_action_esp)
 PRIVATE_ERRNO(ibv_cmd_create_qp)

@@ -1,4 +1,5 @@
-// Names for people: ibv_wc_status_str, ibv_event_type_str(3).
+// Names for people: ibv_wc_status_str, ibv_wr_opcode_str (of newer headers),
+// ibv_event_type_str(3).
 #include "verbs_api/libibverbs/abi.h"
 
 namespace verbs_api {
@@ -53,6 +54,42 @@ VERBS_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
       return "TM error";
     case IBV_WC_TM_RNDV_INCOMPLETE:
       return "TM software rendezvous";
+  }
+  return "unknown";
+}
+
+VERBS_EXPORT const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+  constexpr int kFlush = 14;
+  constexpr int kAtomicWrite = 15;
+  switch (Raw(opcode)) {
+    case IBV_WR_RDMA_WRITE:
+      return "rdma-write";
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return "rdma-write-with-imm";
+    case IBV_WR_SEND:
+      return "send";
+    case IBV_WR_SEND_WITH_IMM:
+      return "send-with-imm";
+    case IBV_WR_RDMA_READ:
+      return "rdma-read";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return "atomic-cmp-and-swp";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return "atomic-fetch-and-add";
+    case IBV_WR_LOCAL_INV:
+      return "local-inv";
+    case IBV_WR_BIND_MW:
+      return "bind-mw";
+    case IBV_WR_SEND_WITH_INV:
+      return "send-with-inv";
+    case IBV_WR_TSO:
+      return "tso";
+    case IBV_WR_DRIVER1:
+      return "driver1";
+    case kFlush:
+      return "flush";
+    case kAtomicWrite:
+      return "atomic-write";
   }
   return "unknown";
 }

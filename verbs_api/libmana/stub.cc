@@ -3,3 +3,4 @@
 
 ERRNO(manadv_init_obj)
 ERRNO(manadv_set_context_attr)
+POINTER(manadv_alloc_pd)

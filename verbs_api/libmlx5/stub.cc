@@ -1,6 +1,8 @@
 // libmlx5.so.1 for programs that are linked to it.
 #include "verbs_api/stub.h"
 
+#include <cstring>
+
 OLD_ERRNO(mlx5dv_init_obj, "MLX5_1.0")
 ERRNO(mlx5dv_query_device)
 POINTER(mlx5dv_create_cq)
@@ -132,3 +134,18 @@ ERRNO(mlx5dv_destroy_steering_anchor)
 POINTER(mlx5dv_dr_action_create_dest_root_table)
 NO_DEVICE(mlx5dv_get_data_direct_sysfs_path)
 POINTER(mlx5dv_reg_dmabuf_mr)
+POINTER(__mlx5dv_create_flow)
+MINUS_ONE(mlx5dv_devx_uar_export_dmabuf_fd)
+ERRNO(mlx5dv_devx_obj_export)
+POINTER(mlx5dv_devx_obj_import)
+VOID(mlx5dv_devx_obj_unimport)
+ERRNO(mlx5dv_devx_umem_export)
+POINTER(mlx5dv_devx_umem_import)
+VOID(mlx5dv_devx_umem_unimport)
+ERRNO(mlx5dv_var_export)
+POINTER(mlx5dv_var_import)
+VOID(mlx5dv_var_unimport)
+// There is nothing to export, and so no size.
+EXPORTED void _mlx5dv_get_export_sizes(void* sizes, size_t length) {
+  std::memset(sizes, 0, length);
+}

@@ -7,6 +7,7 @@
 
 #include "rxe_user/base/no_cancellation.h"
 #include "verbs_api/rsockets/datagram.h"
+#include "verbs_api/rsockets/epoll.h"
 #include "verbs_api/rsockets/poll.h"
 #include "verbs_api/rsockets/socket.h"
 #include "verbs_api/rsockets/stream.h"
@@ -155,7 +156,7 @@ RSOCKET_EXPORT int rshutdown(int fd, int how) {
 RSOCKET_EXPORT int rclose(int fd) {
   return Call([&]() -> int {
     const std::shared_ptr<Socket> socket = Withdraw(fd);
-    if (socket == nullptr) return -EBADF;
+    if (socket == nullptr) return Epoll::Close(fd);
     socket->Close();
     return 0;
   });
@@ -238,6 +239,31 @@ RSOCKET_EXPORT int rselect(int count, fd_set* read, fd_set* write,
                  std::chrono::microseconds(timeout->tv_usec);
     }
     return Select(count, read, write, except, deadline);
+  });
+}
+
+// Errors are in errno, as with epoll(7). rdma-core's own return the error's
+// number, which of repoll_wait nobody could tell from that many events.
+RSOCKET_EXPORT int repoll_create(int flags) {
+  return Call([&] { return Epoll::Create(flags); });
+}
+
+RSOCKET_EXPORT int repoll_ctl(int epoll, int operation, int fd,
+                              epoll_event* event) {
+  return Call([&]() -> int {
+    const std::shared_ptr<Epoll> instance = Epoll::Find(epoll);
+    if (instance == nullptr) return -EINVAL;
+    return instance->Control(operation, fd, event);
+  });
+}
+
+RSOCKET_EXPORT int repoll_wait(int epoll, epoll_event* events, int most,
+                               int timeout) {
+  return Call([&]() -> int {
+    const std::shared_ptr<Epoll> instance = Epoll::Find(epoll);
+    if (instance == nullptr || most <= 0) return -EINVAL;
+    if (events == nullptr) return -EFAULT;
+    return instance->Wait(events, most, DeadlineOf(timeout));
   });
 }
 

@@ -107,9 +107,10 @@ int Report(fd_set* set, const pollfd& fd, short events) {
 
 }  // namespace
 
-int Poll(pollfd* fds, nfds_t count, const Deadline& deadline) {
+int Poll(pollfd* fds, nfds_t count, const Deadline& deadline,
+         const std::function<bool()>& give_up) {
   PollCall call(fds, count);
-  if (!call.has_sockets()) {
+  if (!call.has_sockets() && give_up == nullptr) {
     const int n = poll(fds, count, PollTimeout(deadline));
     return n < 0 ? -errno : n;
   }
@@ -119,6 +120,7 @@ int Poll(pollfd* fds, nfds_t count, const Deadline& deadline) {
     if (others < 0) return others;
     if (sockets + others > 0) return sockets + others;
     if (deadline.has_value() && *deadline <= Clock::now()) return 0;
+    if (give_up != nullptr && give_up()) return 0;
     Waiter* const waiter = Waiter::OfThisThread();
     if (waiter == nullptr) return -ENOMEM;
     if (const int error = call.Wait(waiter, deadline)) return error;

@@ -5,13 +5,18 @@
 #include <poll.h>
 #include <sys/select.h>
 
+#include <functional>
+
 #include "verbs_api/rsockets/socket.h"
 
 namespace rsockets {
 
 // poll(2) with a deadline: the number of ready descriptors, or a negative errno
-// value.
-int Poll(pollfd* fds, nfds_t count, const Deadline& deadline);
+// value. `give_up`, if there is one, is asked before each time that it waits,
+// and after somebody has woken the waiter of this thread: 0 if it is true and
+// nothing is ready.
+int Poll(pollfd* fds, nfds_t count, const Deadline& deadline,
+         const std::function<bool()>& give_up = nullptr);
 // select(2).
 int Select(int count, fd_set* read, fd_set* write, fd_set* except,
            const Deadline& deadline);

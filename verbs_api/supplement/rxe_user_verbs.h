@@ -60,7 +60,7 @@ static inline void rxe_user_wr_flush(struct ibv_qp_ex* qp, uint32_t rkey,
 }
 
 /*
- * Completion counters, which rdma-core has since version 64: manual pages
+ * Completion counters, which rdma-core has since version 65: manual pages
  * ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3) and
  * ibv_query_comp_cntr_caps(3), with ibv_ for rxe_user_. The functions are weak:
  * null where the libibverbs that the program runs with does not have them.
@@ -68,8 +68,6 @@ static inline void rxe_user_wr_flush(struct ibv_qp_ex* qp, uint32_t rkey,
 struct rxe_user_comp_cntr {
   struct ibv_context* context;
   uint32_t handle;
-  uint64_t comp_count_max_value;
-  uint64_t err_count_max_value;
 };
 /* What is counted of successes */
 #define RXE_USER_COMP_CNTR_TYPE_WRS 0
@@ -100,9 +98,14 @@ struct rxe_user_comp_cntr_caps {
 extern "C" {
 #endif
 #define RXE_USER_WEAK(name) __asm__("ibv_" #name) __attribute__((weak))
-int rxe_user_query_comp_cntr_caps(struct ibv_context* context,
-                                  struct rxe_user_comp_cntr_caps* caps)
-    RXE_USER_WEAK(query_comp_cntr_caps);
+int rxe_user_query_comp_cntr_caps_of_size(
+    struct ibv_context* context, struct rxe_user_comp_cntr_caps* caps,
+    size_t size) __asm__("_ibv_query_comp_cntr_caps") __attribute__((weak));
+/* Not weak, as it is here: ask whether another one is null before. */
+static inline int rxe_user_query_comp_cntr_caps(
+    struct ibv_context* context, struct rxe_user_comp_cntr_caps* caps) {
+  return rxe_user_query_comp_cntr_caps_of_size(context, caps, sizeof(*caps));
+}
 struct rxe_user_comp_cntr* rxe_user_create_comp_cntr(
     struct ibv_context* context, struct rxe_user_comp_cntr_init_attr* attr)
     RXE_USER_WEAK(create_comp_cntr);

@@ -1,0 +1,199 @@
+#include "verbs_api/rsockets/epoll.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "verbs_api/rsockets/poll.h"
+
+namespace rsockets {
+namespace {
+
+constexpr uint32_t kFlags =
+    EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE;
+
+struct Instances {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<Epoll>> map;
+};
+// Never destroyed: threads may wait when the process ends.
+Instances& All() {
+  static auto* const instances = new Instances;
+  return *instances;
+}
+
+}  // namespace
+
+int Epoll::Create(int flags) {
+  // rdma-core's takes O_NONBLOCK, too, which means nothing here.
+  if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return -EINVAL;
+  auto epoll = std::make_shared<Epoll>();
+  epoll->kernel_.Reset(epoll_create1(flags & EPOLL_CLOEXEC));
+  if (!epoll->kernel_.valid()) return -errno;
+  const int fd = epoll->kernel_.get();
+  Instances& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  // One that close(2) was called for has left its number.
+  all.map[fd] = std::move(epoll);
+  return fd;
+}
+
+std::shared_ptr<Epoll> Epoll::Find(int fd) {
+  Instances& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.map.find(fd);
+  return found == all.map.end() ? nullptr : found->second;
+}
+
+int Epoll::Close(int fd) {
+  std::shared_ptr<Epoll> epoll;
+  {
+    Instances& all = All();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    const auto found = all.map.find(fd);
+    if (found == all.map.end()) return -EBADF;
+    epoll = std::move(found->second);
+    all.map.erase(found);
+  }
+  std::lock_guard<std::mutex> lock(epoll->mutex_);
+  epoll->closed_ = true;
+  epoll->WakeAll();
+  return 0;
+}
+
+int Epoll::Control(int operation, int fd, const epoll_event* event) {
+  if (fd == kernel_.get()) return -EINVAL;
+  if (operation != EPOLL_CTL_DEL && event == nullptr) return -EFAULT;
+  if (const std::shared_ptr<Socket> socket = rsockets::Find(fd)) {
+    return ControlSocket(operation, socket, event);
+  }
+  // It hears of changes by itself. The kernel's declaration is not const.
+  epoll_event copy = event != nullptr ? *event : epoll_event{};
+  return epoll_ctl(kernel_.get(), operation, fd, &copy) == 0 ? 0 : -errno;
+}
+
+int Epoll::ControlSocket(int operation, const std::shared_ptr<Socket>& socket,
+                         const epoll_event* event) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = sockets_.find(socket->fd());
+  const bool known =
+      found != sockets_.end() && found->second.socket.lock() == socket;
+  switch (operation) {
+    case EPOLL_CTL_ADD:
+      if (known) return -EEXIST;
+      break;
+    case EPOLL_CTL_MOD:
+    case EPOLL_CTL_DEL:
+      if (!known) return -ENOENT;
+      break;
+    default:
+      return -EINVAL;
+  }
+  if (operation == EPOLL_CTL_DEL) {
+    sockets_.erase(found);
+  } else {
+    sockets_[socket->fd()] = {.socket = socket, .event = *event};
+  }
+  WakeAll();
+  return 0;
+}
+
+// `mutex_` is held.
+void Epoll::WakeAll() {
+  ++generation_;
+  for (Waiter* waiter : waiters_) waiter->Wake();
+}
+
+// The sockets that are waited for, and the kernel's instance at the end. 0, or
+// a negative errno value. `mutex_` is held.
+int Epoll::Collect(std::vector<pollfd>* fds, uint64_t* generation) {
+  if (closed_) return -EBADF;
+  fds->clear();
+  for (auto at = sockets_.begin(); at != sockets_.end();) {
+    const std::shared_ptr<Socket> socket = at->second.socket.lock();
+    if (socket == nullptr || rsockets::Find(at->first) != socket) {
+      at = sockets_.erase(at);
+      continue;
+    }
+    const uint32_t wanted = at->second.event.events;
+    // Nothing but flags: EPOLLONESHOT, and it was reported.
+    if ((wanted & ~kFlags) != 0) {
+      fds->push_back({.fd = at->first,
+                      .events = static_cast<short>(wanted & ~kFlags),
+                      .revents = 0});
+    }
+    ++at;
+  }
+  fds->push_back({.fd = kernel_.get(), .events = POLLIN, .revents = 0});
+  *generation = generation_;
+  return 0;
+}
+
+// Turns what Poll has found into events: how many. `mutex_` is held.
+int Epoll::Report(const std::vector<pollfd>& fds, epoll_event* events,
+                  int most) {
+  int n = 0;
+  for (size_t i = 0; i + 1 < fds.size() && n < most; ++i) {
+    if (fds[i].revents == 0) continue;
+    const auto at = sockets_.find(fds[i].fd);
+    if (at == sockets_.end()) continue;
+    epoll_event& watched = at->second.event;
+    // Another thread has had it, or has changed what is wanted.
+    const uint32_t ready = static_cast<uint16_t>(fds[i].revents) &
+                           (watched.events | POLLERR | POLLHUP);
+    if (ready == 0 || (watched.events & ~kFlags) == 0) continue;
+    events[n].events = ready;
+    events[n].data = watched.data;
+    ++n;
+    if ((watched.events & EPOLLONESHOT) != 0) watched.events &= kFlags;
+  }
+  return n;
+}
+
+int Epoll::Wait(epoll_event* events, int most, const Deadline& deadline) {
+  Waiter* const waiter = Waiter::OfThisThread();
+  if (waiter == nullptr) return -EMFILE;
+  std::unique_lock<std::mutex> lock(mutex_);
+  waiters_.push_back(waiter);
+  int n;
+  try {
+    n = WaitAs(lock, events, most, deadline);
+  } catch (...) {
+    n = -ENOMEM;
+  }
+  if (!lock.owns_lock()) lock.lock();
+  waiters_.erase(std::find(waiters_.begin(), waiters_.end(), waiter));
+  return n;
+}
+
+// `lock` is held. That of the thread's waiter, which is among `waiters_`.
+int Epoll::WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events,
+                  int most, const Deadline& deadline) {
+  std::vector<pollfd> fds;
+  uint64_t seen = 0;
+  for (;;) {
+    if (const int error = Collect(&fds, &seen)) return error;
+    lock.unlock();
+    const int ready = Poll(fds.data(), fds.size(), deadline, [&] {
+      std::lock_guard<std::mutex> look(mutex_);
+      return generation_ != seen;
+    });
+    lock.lock();
+    if (ready < 0) return ready;
+    // What was found may be from before the change, and another thread's.
+    if (generation_ != seen) continue;
+    if (ready == 0) return 0;
+    int n = Report(fds, events, most);
+    if (n < most && fds.back().revents != 0) {
+      const int others = epoll_wait(kernel_.get(), events + n, most - n, 0);
+      if (others < 0 && n == 0) return -errno;
+      n += std::max(others, 0);
+    }
+    if (n > 0) return n;
+    // Somebody else has had what there was.
+  }
+}
+
+}  // namespace rsockets
