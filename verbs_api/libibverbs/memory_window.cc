@@ -104,8 +104,8 @@ int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
   if (mw == nullptr || mw->window->type() != WindowType::k2) return EINVAL;
   const uint32_t key = mw->window->KeyLike(rkey);
   if (const int error = FillBinding(qp, *mw, key, info, request)) return error;
-  // Who did not say which key it will be is told.
-  if (key != rkey) mw->rkey = key;
+  // As rdma-core's suite has it since 65.
+  mw->rkey = key;
   return 0;
 }
 

@@ -88,10 +88,6 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
       int error = ToSendRequest(*qp, *wr, &sges, &request);
       if (error == 0) error = posting.Send(request);
       if (error != 0) return error;
-      // As rdma-core's suite has it since 65.
-      if (wr->opcode == IBV_WR_BIND_MW) {
-        wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
-      }
     }
     return 0;
   });
