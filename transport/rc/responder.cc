@@ -15,7 +15,7 @@ void Responder::Start() {
 
 void Responder::Reset() {
   msn_ = 0;
-  nak_made_ = false;
+  nak_made_ = NakMade::kNone;
   reorder_wait_ = 0;
   reported_gap_ = kNoPsn;
   out_of_order_.Clear();

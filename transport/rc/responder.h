@@ -218,8 +218,13 @@ class Responder {
   // --- Requests.
   uint64_t expected_ = 0;  // PSN
   uint32_t msn_ = 0;       // messages completed, modulo 2^24
-  // A NAK for `expected` has been made: silence until it arrives.
-  bool nak_made_ = false;
+  // Of the NAK that has been made for `expected`: silence until it arrives.
+  enum class NakMade : uint8_t {
+    kNone,
+    kSequence,
+    kRnr,  // it has arrived, and is to come again
+  };
+  NakMade nak_made_ = NakMade::kNone;
   bool executing_kept_ = false;  // failures are not the peer's for certain
   bool ack_due_ = false;         // for all that has been executed
   uint8_t idle_reports_ = 0;

@@ -23,7 +23,7 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
   ++core_.counters.out_of_order;
   if (reorder_wait_ == 0) {
     ReportGap(now);
-  } else if (!nak_made_) {
+  } else if (nak_made_ == NakMade::kNone) {
     // From when the gap was noticed: kGapTimeout may have been running.
     gap_deadline_ = std::min(gap_deadline_, now + Time{reorder_wait_});
   }
@@ -48,15 +48,16 @@ void Responder::Keep(const wire::PacketView& packet, uint64_t psn, Time now) {
       wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
   switch (out_of_order_.Insert(psn, packet.udp_payload(), longest)) {
     case OutOfOrderPackets::Inserted::kKept:
-      if (nak_made_) gap_deadline_ = now + kKeepTime;
+      if (nak_made_ != NakMade::kNone) gap_deadline_ = now + kKeepTime;
       break;
     case OutOfOrderPackets::Inserted::kConflict:
       ++core_.counters.dropped_conflict;
       break;
     case OutOfOrderPackets::Inserted::kCopy:
-      // Who asks so about what is kept has not heard of the gap.
-      if (packet.bth().ack_req && nak_made_) {
-        nak_made_ = false;
+      // Who asks so about what is kept has not heard of the gap. After an RNR
+      // NAK there is none: what was kept comes again with what was refused.
+      if (packet.bth().ack_req && nak_made_ == NakMade::kSequence) {
+        nak_made_ = NakMade::kNone;
         ReportGap(now);
       }
       break;
@@ -66,9 +67,9 @@ void Responder::Keep(const wire::PacketView& packet, uint64_t psn, Time now) {
 }
 
 void Responder::ReportGap(Time now) {
-  if (nak_made_) return;
+  if (nak_made_ != NakMade::kNone) return;
   gap_deadline_ = out_of_order_.unused() ? kNever : now + kKeepTime;
-  nak_made_ = true;
+  nak_made_ = NakMade::kSequence;
   const auto ms = static_cast<uint32_t>(now / kMillisecond);
   if (reported_gap_ == kNoPsn || ms - reported_at_ > kAnsweredWithin) {
     reported_gap_ = static_cast<uint32_t>(expected_) & wire::kPsnMask;
@@ -82,7 +83,7 @@ void Responder::ReportGap(Time now) {
 }
 
 void Responder::OnGapTimer(Time now) {
-  if (!nak_made_ && ++idle_reports_ <= kMaxIdleReports) {
+  if (nak_made_ == NakMade::kNone && ++idle_reports_ <= kMaxIdleReports) {
     ReportGap(now);
   } else {
     GiveUpKept();

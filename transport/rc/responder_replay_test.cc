@@ -530,6 +530,28 @@ TEST_F(ReplayTest, NoReceiveForAHeldSend) {
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
 }
 
+// What is sent again with the packet that no receive was there for is kept
+// already. Its last one asks, but the peer has been answered: not ready.
+TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
+  const auto deliver = [&](uint32_t first) {
+    for (uint32_t psn = first; psn < 103; ++psn) {
+      peer.Deliver(peer.Request(kSendOnly, psn, psn == 102), 8);
+    }
+  };
+  deliver(101);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+  deliver(100);
+  EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
+  deliver(101);  // the same flight, in a burst of its own
+  EXPECT_EQ(peer.Transmit(), "");
+  for (int i = 7; i < 10; ++i) peer.PostReceive(i, {8});
+  deliver(100);
+  EXPECT_EQ(peer.TakeReceives(), "7 ok 8; 8 ok 8; 9 ok 8");
+  EXPECT_EQ(peer.Transmit(), "ACK 102 msn 3");
+  EXPECT_EQ(counters().sequence_naks_sent, 1u);
+  EXPECT_EQ(counters().rnr_naks_sent, 1u);
+}
+
 TEST_F(ReplayTest, InvalidHeldPacket) {
   peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4);

@@ -5,7 +5,7 @@ namespace transport {
 Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
   // What was said of this PSN before is void: it has come.
-  nak_made_ = false;
+  nak_made_ = NakMade::kNone;
   if (nak_.psn != 0) {
     nak_ = {};
     ack_due_ = true;
@@ -85,7 +85,7 @@ Responder::Outcome Responder::ExecuteMessagePacket(
 Responder::Outcome Responder::NotReady() {
   nak_ =
       Nak{expected_, wire::MakeRnrSyndrome(attributes().min_rnr_timer), false};
-  nak_made_ = true;
+  nak_made_ = NakMade::kRnr;
   return Outcome::kNotReady;
 }
 
