@@ -213,6 +213,26 @@ TEST_P(ConnectTest, ARejectionSaysWhy) {
   EXPECT_EQ(Query(client_->qp).qp_state, IBV_QPS_ERR);
 }
 
+// Until it is accepted it has the listener's context: an application that takes
+// that for a connection's must not see events of it.
+TEST_P(ConnectTest, ARequestThatIsTakenBackIsNoEvent) {
+  const std::string nothing;
+  Request(Saying(nothing)).Acknowledge();
+  rdma_cm_id* const withdrawn = server_;
+  rdma_destroy_qp(client_);
+  EXPECT_EQ(rdma_destroy_id(client_), 0);
+  client_ = NewClient(GetParam(), listener_);
+  MakeQp(client_);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
+  CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  server_ = request->id;
+  EXPECT_NE(server_, withdrawn);
+  EXPECT_EQ(rdma_accept(withdrawn, &param), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_destroy_id(withdrawn), 0);
+}
+
 TEST_P(ConnectTest, NobodyListens) {
   rdma_cm_id* bound = NewId();
   ASSERT_EQ(rdma_bind_addr(bound, CmAddress::Loopback(GetParam()).get()), 0);

@@ -302,18 +302,17 @@ TEST_F(WindowTest, WhatCannotBeBound) {
   EXPECT_EQ(ibv_dealloc_mw(other), 0);
 }
 
-// The lower 8 bits of a key are the consumer's, the others the device's: who
-// gives others is told what has become of them, who does not is told nothing.
+// The lower 8 bits of a key are the consumer's, the others the device's: the
+// window shows what has become of them.
 TEST_F(WindowTest, OnlyTheLowerBitsOfAKeyAreAskedFor) {
   ibv_mw* first = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ibv_mw* second = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ASSERT_NE(first, nullptr);
   ASSERT_NE(second, nullptr);
-  const uint32_t given = first->rkey;
-  const uint32_t full = ibv_inc_rkey(given);
+  const uint32_t full = ibv_inc_rkey(first->rkey);
   ASSERT_EQ(PostBind(b_.qp, first, full, Info(0, 4096)), 0);
   ExpectSuccess(b_.cq, 1);
-  EXPECT_EQ(first->rkey, given);
+  EXPECT_EQ(first->rkey, full);
   const uint32_t index = second->rkey & ~0xffu;
   ASSERT_EQ(PostBind(b_.qp, second, 0x5e, Info(4096, 4096)), 0);
   ExpectSuccess(b_.cq, 1);

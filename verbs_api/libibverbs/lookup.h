@@ -126,13 +126,15 @@ template <typename Ibv>
 }
 // One that is to be destroyed: null, and its errno value in `*error`, if it is
 // not there. Handles are those of one context, so that an object whose member
-// `context` was changed is not there either.
+// `context` was changed is not there either. (Device memory of a child of fork
+// has no owner.)
 template <typename Ibv>
 ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
   auto* const found = FindEvenClosed(ibv);
   if (found == nullptr) {
     *error = NotThere(ibv);
-  } else if (ibv->context != &found->owner->context) {
+  } else if (found->owner != nullptr &&
+             ibv->context != &found->owner->context) {
     *error = ENOENT;
     return nullptr;
   }

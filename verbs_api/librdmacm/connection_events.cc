@@ -199,6 +199,12 @@ void Id::OnCmEvent(const cm::Event& event) {
       break;
   }
   if (destroyed) return;
+  // Its context is the listener's until the application accepts, so the
+  // kernel's rdma_cm says nothing about it before that: accepting will fail.
+  if (state == IdState::kRequested || state == IdState::kWithdrawn) {
+    state = IdState::kWithdrawn;
+    return;
+  }
   switch (event.kind) {
     case cm::EventKind::kRequest:
     case cm::EventKind::kServiceRequest:

@@ -33,6 +33,7 @@ enum class IdState : uint8_t {
   kConnecting,  // active: from rdma_connect on
   kReplied,     // active: the REP is there, the RTU not sent
   kRequested,   // passive: the application is to answer
+  kWithdrawn,   // passive: failed before the application has answered
   kAccepted,    // passive: REP sent
   kConnected,
   kDisconnected,

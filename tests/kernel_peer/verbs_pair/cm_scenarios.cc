@@ -142,10 +142,8 @@ void ActiveGivesUp(const Rig& rig) {
   passive.end().CreateQp();
   rig.wire_up->Barrier();
   rig.wire_up->Barrier();
-  // The kernel tells only those of it who have accepted; who accepts later gets
-  // an error.
-  const bool gone = rig.rxe && !passive.end().TryAccept();
-  if (!gone) passive.end().Expect(RDMA_CM_EVENT_REJECTED);
+  // Only those who have accepted are told; who accepts later gets an error.
+  if (passive.end().TryAccept()) passive.end().Expect(RDMA_CM_EVENT_REJECTED);
 }
 
 // The passive end is gone without an answer.
