@@ -14,6 +14,18 @@ namespace rxe_user {
 
 class AdaptiveLock {
  public:
+  // Holds it for as long as it lives.
+  class Guard {
+   public:
+    explicit Guard(AdaptiveLock& lock) : lock_(lock) { lock_.Lock(); }
+    ~Guard() { lock_.Unlock(); }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    AdaptiveLock& lock_;
+  };
+
   bool TryLock() {
     int before;
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);

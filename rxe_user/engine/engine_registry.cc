@@ -49,9 +49,10 @@ class Registry final : private ForkGuard {
 // be able to get while an engine ends.
 void Delete(EngineImpl* engine) {
   Registry& registry = Registry::Get();
-  registry.lock.Lock();
-  std::erase(registry.engines, engine);
-  registry.lock.Unlock();
+  {
+    const AdaptiveLock::Guard guard(registry.lock);
+    std::erase(registry.engines, engine);
+  }
   delete engine;
 }
 
@@ -62,9 +63,8 @@ std::shared_ptr<EngineImpl> MakeEngine(std::shared_ptr<const Device> device,
   Registry& registry = Registry::Get();
   std::shared_ptr<EngineImpl> engine(
       new EngineImpl(std::move(device), std::move(parts)), Delete);
-  registry.lock.Lock();
+  const AdaptiveLock::Guard guard(registry.lock);
   registry.engines.push_back(engine.get());
-  registry.lock.Unlock();
   return engine;
 }
 
@@ -75,14 +75,13 @@ std::shared_ptr<EngineImpl> FindOrMakeEngine(
   // Made before it is known to be needed: it is cheap, and the registry's lock
   // stays short.
   std::shared_ptr<EngineImpl> fresh = MakeEngine(device, std::move(parts));
-  registry.lock.Lock();
+  const AdaptiveLock::Guard guard(registry.lock);
   std::weak_ptr<EngineImpl>& entry = registry.by_name[key];
   std::shared_ptr<EngineImpl> engine = entry.lock();
   if (engine == nullptr) {
     entry = fresh;
     engine = fresh;
   }
-  registry.lock.Unlock();
   return engine;
 }
 

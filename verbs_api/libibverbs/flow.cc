@@ -1,6 +1,7 @@
 // Flow steering and its counters: ibv_create_flow(3), ibv_create_counters(3).
 #include <cstring>
 
+#include "absl/cleanup/cleanup.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 
@@ -151,19 +152,27 @@ ibv_flow* CreateFlow(ibv_qp* ibv, ibv_flow_attr* attr) {
     flow->pair = qp->pair;
     if (const int error = Fill(*attr, flow.get())) return Fail(error);
     flow->rule.destination = qp->pair->frame_destination();
+    Context& context = *flow->owner;
+    {
+      std::lock_guard<std::mutex> lock(context.mutex);
+      context.flows.insert(flow.get());
+    }
+    auto forget = absl::MakeCleanup([&] {
+      std::lock_guard<std::mutex> lock(context.mutex);
+      context.flows.erase(flow.get());
+    });
+    SetLive(flow.get(), true);
+    auto hide = absl::MakeCleanup([&] { SetLive(flow.get(), false); });
     if (const absl::Status added =
-            flow->owner->device->engine().AddFlow(&flow->rule);
+            context.device->engine().AddFlow(&flow->rule);
         !added.ok()) {
       return Fail(rxe_user::ReportedErrno(added));
     }
     flow->pair->AddFlow();
     if (flow->counters != nullptr) ++flow->counters->users;
-    {
-      std::lock_guard<std::mutex> lock(flow->owner->mutex);
-      flow->owner->flows.insert(flow.get());
-      ++flow->owner->objects;
-    }
-    SetLive(flow.get(), true);
+    Retain(&context);
+    std::move(hide).Cancel();
+    std::move(forget).Cancel();
     return flow.release();
   });
 }

@@ -150,13 +150,14 @@ namespace {
 // What a parent domain was given to allocate with.
 class PdAllocator final : public rxe_user::QueueAllocator {
  public:
-  PdAllocator(ibv_pd* pd, const ibv_parent_domain_init_attr& attr)
-      : pd_(pd),
-        alloc_(attr.alloc),
+  explicit PdAllocator(const ibv_parent_domain_init_attr& attr)
+      : alloc_(attr.alloc),
         free_(attr.free),
         context_((attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0
                      ? attr.pd_context
                      : nullptr) {}
+  // Before anything is allocated.
+  void set_pd(ibv_pd* pd) { pd_ = pd; }
 
   std::optional<void*> Allocate(size_t size, size_t alignment,
                                 rxe_user::QueueKind kind) override {
@@ -170,7 +171,7 @@ class PdAllocator final : public rxe_user::QueueAllocator {
   }
 
  private:
-  ibv_pd* const pd_;
+  ibv_pd* pd_ = nullptr;
   decltype(ibv_parent_domain_init_attr::alloc) const alloc_;
   decltype(ibv_parent_domain_init_attr::free) const free_;
   void* const context_;
@@ -202,13 +203,13 @@ ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
     if (allocates && (attr->alloc == nullptr || attr->free == nullptr)) {
       return Fail(EINVAL);
     }
-    ibv_pd* pd = ShowPd(
-        context, std::make_shared<rxe_user::ProtectionDomain>(*of->domain));
+    auto domain = std::make_shared<rxe_user::ProtectionDomain>(*of->domain);
+    auto allocator = allocates ? std::make_unique<PdAllocator>(*attr) : nullptr;
+    PdAllocator* const allocator_of_pd = allocator.get();
+    domain->allocator = std::move(allocator);
+    ibv_pd* pd = ShowPd(context, std::move(domain));
     if (pd == nullptr) return nullptr;
-    if (allocates) {
-      static_cast<Pd*>(pd)->domain->allocator =
-          std::make_unique<PdAllocator>(pd, *attr);
-    }
+    if (allocates) allocator_of_pd->set_pd(pd);
     static_cast<Pd*>(pd)->td = td;
     if (td != nullptr) ++td->users;
     return pd;

@@ -131,13 +131,13 @@ ibv_rwq_ind_table* CreateRwqTable(ibv_context* ibv,
       if (wq == nullptr || wq->owner != context) return Fail(EINVAL);
       table->queues.push_back(wq);
     }
-    for (Wq* wq : table->queues) ++wq->queue->users;
     static std::atomic<int> next{1};
     table->context = ibv;
     table->ind_tbl_handle = table->ind_tbl_num = next++;
     table->comp_mask = 0;
     table->owner = context;
     SetLive(table.get(), true);
+    for (Wq* wq : table->queues) ++wq->queue->users;
     Retain(context);
     return table.release();
   });
