@@ -1,6 +1,9 @@
 #include "rxe_user/broker/service_table.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
 
 namespace rxe_user {
 namespace {
@@ -49,22 +52,40 @@ bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service) {
       }
     }
   }
-  Remove(holder, token);
-  services_[name] = service;
+  const auto old = services_.find(name);
+  if (old != services_.end() && old->second.mask == service.mask &&
+      (old->second.service_id & service.mask) == counts) {
+    old->second = service;
+    return true;
+  }
+  // May find no memory.
+  absl::Cleanup undo = [&] { Unlist(name, service); };
   by_mask_[service.mask][counts].push_back(name);
+  const auto [now, added] = services_.try_emplace(name, service);
+  std::move(undo).Cancel();
+  if (!added) {
+    Unlist(name, now->second);
+    now->second = service;
+  }
   return true;
 }
 
 void ServiceTable::Remove(uint8_t holder, uint32_t token) {
   const auto found = services_.find({holder, token});
   if (found == services_.end()) return;
-  const Service& service = found->second;
-  const auto same_mask = by_mask_.find(service.mask);
-  const auto same = same_mask->second.find(service.service_id & service.mask);
-  std::erase(same->second, found->first);
-  if (same->second.empty()) same_mask->second.erase(same);
-  if (same_mask->second.empty()) by_mask_.erase(same_mask);
+  Unlist(found->first, found->second);
   services_.erase(found);
+}
+
+void ServiceTable::Unlist(const Name& name, const Service& service) {
+  const auto same_mask = by_mask_.find(service.mask);
+  if (same_mask == by_mask_.end()) return;
+  const auto same = same_mask->second.find(service.service_id & service.mask);
+  if (same != same_mask->second.end()) {
+    std::erase(same->second, name);
+    if (same->second.empty()) same_mask->second.erase(same);
+  }
+  if (same_mask->second.empty()) by_mask_.erase(same_mask);
 }
 
 void ServiceTable::RemoveAll(uint8_t holder) {

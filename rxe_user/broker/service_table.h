@@ -35,7 +35,7 @@ class ServiceTable {
  public:
   // Adds `holder`'s service `token`, or changes it. False, and all is as it
   // was, if one that it overlaps stands against it: same service ID and mask,
-  // an address in common.
+  // an address in common. May throw bad_alloc; all is as it was then, too.
   bool Set(uint8_t holder, uint32_t token, const Service& service);
   void Remove(uint8_t holder, uint32_t token);
   void RemoveAll(uint8_t holder);
@@ -58,6 +58,9 @@ class ServiceTable {
       return bits_a != bits_b ? bits_a > bits_b : a < b;
     }
   };
+
+  // Takes it out of by_mask_, if it is there.
+  void Unlist(const Name& name, const Service& service);
 
   std::map<Name, Service> services_;
   // By mask, then by the bits of the service ID that count.

@@ -317,13 +317,19 @@ std::optional<ReserveReply> SharedSlot::AskForService(T& request) {
 absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
   if (dead_) return absl::FailedPreconditionError(kForked);
   const std::lock_guard lock(requests_);
+  // What the broker has reserved is kept without asking for memory.
+  decltype(services_) kept;
+  kept.try_emplace(token, service);
   broker::Reserve reserve;
   reserve.token = token;
   reserve.service = service;
   const std::optional<ReserveReply> reply = AskForService(reserve);
   if (!reply.has_value()) return absl::UnavailableError(kNoAnswer);
   const absl::Status status = StatusOf(reply->refusal, reply->text);
-  if (status.ok()) services_[token] = service;
+  if (status.ok()) {
+    services_.erase(token);
+    services_.merge(kept);
+  }
   return status;
 }
 

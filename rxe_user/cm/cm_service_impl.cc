@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/random.h"
 
 namespace rxe_user {
@@ -84,6 +85,9 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
       mine = ++last_handle_;
     } while (mine == 0 || services_.contains(mine));
   }
+  // What is reserved is kept without asking for memory.
+  decltype(services_) kept;
+  kept.try_emplace(mine);
   Service service = {.service_id = options.service_id,
                      .mask = options.mask,
                      .local = local,
@@ -108,22 +112,28 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
     error = ReserveOne(mine, service);
   }
   if (error != 0) return error;
+  kept.begin()->second.service = service;
   const std::lock_guard lock(mutex_);
-  services_[mine].service = service;
+  services_.merge(kept);
   *handle = mine;
   if (service_id != nullptr) *service_id = service.service_id;
   return 0;
 }
 
 int CmServiceImpl::ReserveOne(ServiceHandle handle, const Service& service) {
+  absl::Cleanup undo = [&] {
+    const std::lock_guard lock(mutex_);
+    own_services_.Remove(kUs, handle);
+  };
   {
     const std::lock_guard lock(mutex_);
     if (!own_services_.Set(kUs, handle, service)) return EADDRINUSE;
   }
   const absl::Status status = slot_->Reserve(handle, service);
-  if (status.ok()) return 0;
-  const std::lock_guard lock(mutex_);
-  own_services_.Remove(kUs, handle);
+  if (status.ok()) {
+    std::move(undo).Cancel();
+    return 0;
+  }
   return absl::IsAlreadyExists(status)       ? EADDRINUSE
          : absl::IsResourceExhausted(status) ? ENOBUFS
                                              : ENODEV;
@@ -146,14 +156,26 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
     Watch();
     OpenAll();
   }
+  Handler refused;  // goes without a lock held
+  absl::Cleanup undo = [&] {
+    const std::lock_guard lock(mutex_);
+    const auto found = services_.find(handle);
+    if (found == services_.end()) return;
+    (void)own_services_.Set(kUs, handle, service);
+    ServiceEntry& entry = found->second;
+    if (entry.listener == 0) return;
+    listening_.erase(entry.listener);
+    (void)manager_->StopListening(std::exchange(entry.listener, 0));
+    refused = std::move(entry.handler);
+  };
+  Service listening = service;
+  listening.listening = 1;
   // Before the broker hands requests on.
   {
     const std::lock_guard lock(mutex_);
     const auto found = services_.find(handle);
     if (found == services_.end()) return ENOENT;
     ServiceEntry& entry = found->second;
-    Service listening = service;
-    listening.listening = 1;
     if (!own_services_.Set(kUs, handle, listening)) return EADDRINUSE;
     const Result result = manager_->Listen({.service_id = service.service_id,
                                             .mask = service.mask,
@@ -162,23 +184,18 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
                                             .backlog = backlog},
                                            &entry.listener);
     if (result != Result::kOk) return ErrnoFor(result);
-    listening_[entry.listener] = handle;
     entry.handler = std::move(handler);
-    service = listening;
+    listening_[entry.listener] = handle;
   }
-  const absl::Status status = slot_->Reserve(handle, service);
-  Handler refused;  // goes without a lock held
+  if (const absl::Status status = slot_->Reserve(handle, listening);
+      !status.ok()) {
+    return absl::IsAlreadyExists(status) ? EADDRINUSE : ENODEV;
+  }
   {
     const std::lock_guard lock(mutex_);
-    const auto found = services_.find(handle);
-    if (found != services_.end() && status.ok()) return 0;
-    if (found != services_.end()) {
-      service.listening = 0;
-      (void)own_services_.Set(kUs, handle, service);
-      listening_.erase(found->second.listener);
-      (void)manager_->StopListening(std::exchange(found->second.listener, 0));
-      refused = std::move(found->second.handler);
-      return absl::IsAlreadyExists(status) ? EADDRINUSE : ENODEV;
+    if (services_.contains(handle)) {
+      std::move(undo).Cancel();
+      return 0;
     }
   }
   slot_->Unreserve(handle);  // it was released meanwhile

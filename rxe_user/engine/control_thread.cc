@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/semaphore.h"
@@ -50,8 +51,8 @@ class LoopGate {
   template <typename F>
   void Beside(F&& call) {
     gate_.Acquire();
+    const absl::Cleanup release = [this] { gate_.Release(); };
     call();
-    gate_.Release();
   }
   // The thread that forks: returns when the loop has been left, and stays so
   // until Open. `interrupt` makes the thread leave it.

@@ -64,13 +64,13 @@ int UntilThereIsMemory(Call call, Same same) {
 class ObjectsMemoryTest : public testing::Test {
  protected:
   ObjectsMemoryTest() {
+    // For good: the engine's threads ask it until they end.
     transport::refuse_allocation = Refuse;
     engine_of_test = &engine_;
     engine_ = MakeLoopbackEngine(
         *wire::IpAddress::Parse("127.0.0.1"),
         {[this] { return slots_.Acquire(); }, UdpPort::Create});
   }
-  ~ObjectsMemoryTest() override { transport::refuse_allocation = nullptr; }
 
   static std::shared_ptr<Context> Open() {
     return std::make_shared<Context>(std::make_shared<const Device>());

@@ -4,65 +4,12 @@
 #include <infiniband/verbs.h>
 
 #include <cerrno>
-#include <cstddef>
+#include <cstdint>
 #include <cstring>
-#include <functional>
-#include <string>
 #include <vector>
 
 #include "tests/conformance/fixture.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// Their malloc cannot be replaced.
-#define HAS_OWN_MALLOC 0
-#else
-#define HAS_OWN_MALLOC 1
-#endif
-
-namespace {
-
-// How many allocations this thread is still granted; kUnlimited: all.
-constexpr int kUnlimited = -1;
-thread_local int left = kUnlimited;
-
-}  // namespace
-
-#if HAS_OWN_MALLOC
-#pragma GCC visibility push(default)
-extern "C" {
-
-void* __libc_malloc(size_t bytes);
-void* __libc_calloc(size_t count, size_t bytes);
-void* __libc_memalign(size_t alignment, size_t bytes);
-
-static bool Refused() {
-  if (left == 0) errno = ENOMEM;
-  if (left > 0) {
-    --left;
-    return false;
-  }
-  return left == 0;
-}
-
-// The libraries' too: they ask the program's first.
-void* malloc(size_t bytes) {
-  return Refused() ? nullptr : __libc_malloc(bytes);
-}
-void* calloc(size_t count, size_t bytes) {
-  return Refused() ? nullptr : __libc_calloc(count, bytes);
-}
-void* aligned_alloc(size_t alignment, size_t bytes) {
-  return Refused() ? nullptr : __libc_memalign(alignment, bytes);
-}
-int posix_memalign(void** out, size_t alignment, size_t bytes) {
-  if (Refused()) return ENOMEM;
-  *out = __libc_memalign(alignment, bytes);
-  return *out == nullptr ? ENOMEM : 0;
-}
-
-}  // extern "C"
-#pragma GCC visibility pop
-#endif
+#include "tests/conformance/scarce_malloc.h"
 
 namespace conformance {
 namespace {
@@ -70,34 +17,17 @@ namespace {
 class NoMemoryTest : public PairTest {
  protected:
   void SetUp() override {
-    if (!HAS_OWN_MALLOC) GTEST_SKIP() << "malloc is the sanitizer's";
+    if (!MallocCanBeRefused()) GTEST_SKIP() << "malloc is the sanitizer's";
     // The process has its sockets and threads from here on.
     ASSERT_NO_FATAL_FAILURE(PairTest::SetUp());
   }
   void TearDown() override {
-    if (HAS_OWN_MALLOC) PairTest::TearDown();
+    if (MallocCanBeRefused()) PairTest::TearDown();
   }
 
-  // Calls `make`, which returns null on failure, with more and more memory
-  // until it has enough.
   template <typename Call>
   auto Make(const char* what, Call make) {
-    constexpr int kEnough = 10'000;
-    for (int granted = 0; granted < kEnough; ++granted) {
-      errno = 0;
-      left = granted;
-      auto* const made = make();
-      const int error = errno;
-      left = kUnlimited;
-      if (made != nullptr) {
-        refused_ += granted;
-        return made;
-      }
-      EXPECT_EQ(error, ENOMEM) << what << " after " << granted;
-      if (error != ENOMEM) break;
-    }
-    ADD_FAILURE() << what << " was refused for ever";
-    return make();
+    return UntilThereIsMemory(what, make, &refused_);
   }
   // The same of a call that returns an errno value.
   template <typename Call>

@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/source_address.h"
 
 namespace librdmacm {
@@ -117,16 +119,20 @@ int Resolve(Id& id, const sockaddr* source_address,
     if (const int error = Reserve(id, &source)) return error;
   }
   std::lock_guard<std::mutex> lock(id.mutex);
-  if (!device.has_value()) {
+  // Whatever becomes of the rest.
+  if (!bound) {
     id.state = IdState::kBound;
+    id.source = source;
+  }
+  if (!device.has_value()) {
     id.source = source;
     id.Push(RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
     return 0;
   }
   SetSource(id, source, *device);
   SetDestination(id, destination);
-  id.state = IdState::kAddrResolved;
   id.Push(RDMA_CM_EVENT_ADDR_RESOLVED);
+  id.state = IdState::kAddrResolved;
   return 0;
 }
 
@@ -174,9 +180,13 @@ int Bind(Id& id, const EndpointAddress& address) {
   EndpointAddress source = address;
   source.port = meant.port;
   if (source.family == AF_IB) source.scope_id = device.interface;
+  absl::Cleanup undo = [&id] {
+    (void)id.service->Release(std::exchange(id.reserved, 0));
+  };
   std::lock_guard<std::mutex> lock(id.mutex);
   SetSource(id, source, device);
   id.state = IdState::kBound;
+  std::move(undo).Cancel();
   return 0;
 }
 

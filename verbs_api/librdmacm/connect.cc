@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <span>
 
+#include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/address.h"
 #include "verbs_api/librdmacm/datagram.h"
 #include "verbs_api/librdmacm/id.h"
@@ -135,21 +136,22 @@ int Connect(Id& id, const rdma_conn_param* given) {
     if (!FillRequestData(id, param, options.req.private_data)) return EINVAL;
     id.state = IdState::kConnecting;
   }
-  if (const int error = id.service->OpenAddress(id.source.local())) {
+  absl::Cleanup undo = [&id] {
     std::lock_guard<std::mutex> lock(id.mutex);
     id.state = IdState::kRouteResolved;
+  };
+  if (const int error = id.service->OpenAddress(id.source.local())) {
     return error;
   }
   cm::CmId connection = 0;
-  const int error =
-      id.service->Connect(options, id.shared_from_this(), &connection);
-  std::lock_guard<std::mutex> lock(id.mutex);
-  if (error != 0) {
-    id.state = IdState::kRouteResolved;
-  } else {
-    id.connection = connection;
+  if (const int error =
+          id.service->Connect(options, id.shared_from_this(), &connection)) {
+    return error;
   }
-  return error;
+  std::move(undo).Cancel();
+  std::lock_guard<std::mutex> lock(id.mutex);
+  id.connection = connection;
+  return 0;
 }
 
 int Listen(Id& id, int backlog) {

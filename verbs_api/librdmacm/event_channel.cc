@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/abi.h"
 #include "verbs_api/librdmacm/connect.h"
 #include "verbs_api/librdmacm/id.h"
@@ -52,59 +53,77 @@ std::shared_ptr<EventChannel> EventChannel::Create() {
   return channel;
 }
 
-void EventChannel::Push(std::unique_ptr<Event> event) {
-  std::lock_guard<std::mutex> lock(mutex_);
+void EventChannel::Insert(Events::const_iterator where, Events events) {
   if (!fd_.valid()) return;
-  events_.push_back(std::move(event));
-  const uint64_t one = 1;
-  while (write(fd_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  const uint64_t count = events.size();
+  events_.splice(where, events);
+  // An eventfd takes them all at once.
+  while (count != 0 && write(fd_.get(), &count, sizeof(count)) < 0 &&
+         errno == EINTR) {
   }
 }
 
-std::unique_ptr<Event> EventChannel::Take() {
+void EventChannel::Push(std::unique_ptr<Event> event) {
+  Events events;
+  events.push_back(std::move(event));
+  Push(std::move(events));
+}
+
+void EventChannel::Push(Events events) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Insert(events_.end(), std::move(events));
+}
+
+EventChannel::Events EventChannel::Take() {
+  Events taken;
   for (;;) {
     uint64_t one;
     // Without the lock. The descriptor stays open meanwhile, unless the
     // application destroys the channel that it waits for.
-    if (read(part_.fd, &one, sizeof(one)) < 0) return nullptr;
+    if (read(part_.fd, &one, sizeof(one)) < 0) return taken;
     const NoCancellation no_cancellation;
     std::lock_guard<std::mutex> lock(mutex_);
     if (events_.empty()) continue;  // it was withdrawn
-    std::unique_ptr<Event> event = std::move(events_.front());
-    events_.pop_front();
-    event->owner->CountReported();
-    return event;
+    taken.splice(taken.end(), events_, events_.begin());
+    taken.front()->owner->CountReported();
+    return taken;
   }
+}
+
+void EventChannel::PutBack(Events event) {
+  event.front()->owner->CountAcknowledged();
+  std::lock_guard<std::mutex> lock(mutex_);
+  Insert(events_.begin(), std::move(event));
 }
 
 bool EventChannel::Has(const Id* owner) {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::any_of(events_.begin(), events_.end(),
-                     [owner](const std::unique_ptr<Event>& event) {
+                     [owner](const std::shared_ptr<Event>& event) {
                        return event->owner.get() == owner;
                      });
 }
 
-std::deque<std::unique_ptr<Event>> EventChannel::Withdraw(const Id* owner) {
+EventChannel::Events EventChannel::Withdraw(const Id* owner) {
   return WithdrawIf(
       [owner](const Event& event) { return event.owner.get() == owner; });
 }
 
-std::deque<std::unique_ptr<Event>> EventChannel::WithdrawIf(
+EventChannel::Events EventChannel::WithdrawIf(
     const std::function<bool(const Event&)>& matches) {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::deque<std::unique_ptr<Event>> withdrawn, others;
-  for (std::unique_ptr<Event>& event : events_) {
-    (matches(*event) ? withdrawn : others).push_back(std::move(event));
+  Events withdrawn;
+  for (auto at = events_.begin(); at != events_.end();) {
+    const auto event = at++;
+    if (matches(**event)) withdrawn.splice(withdrawn.end(), events_, event);
   }
-  events_ = std::move(others);
   if (fd_.valid()) {
     for (size_t i = 0; i < withdrawn.size(); ++i) TakeToken(fd_.get());
   }
   return withdrawn;
 }
 
-std::deque<std::unique_ptr<Event>> EventChannel::Close() {
+EventChannel::Events EventChannel::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   fd_.Reset();
   return std::exchange(events_, {});
@@ -128,7 +147,7 @@ CM_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
   const NoCancellation no_cancellation;
   const std::shared_ptr<EventChannel> found = Channels().Remove(channel);
   if (found == nullptr) return;
-  for (std::unique_ptr<Event>& event : found->Close()) Discard(*event);
+  for (const std::shared_ptr<Event>& event : found->Close()) Discard(*event);
 }
 
 CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
@@ -143,12 +162,14 @@ CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
 }
 
 int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
-  std::unique_ptr<Event> event = channel.Take();
-  if (event == nullptr) return -1;
+  EventChannel::Events taken = channel.Take();
+  if (taken.empty()) return -1;
   return Call([&] {
-    BeforeReport(*event);
-    rdma_cm_event* const part = &event->part;
-    Reported().Add(part, std::move(event));
+    absl::Cleanup put_back = [&] { channel.PutBack(std::move(taken)); };
+    BeforeReport(*taken.front());
+    rdma_cm_event* const part = &taken.front()->part;
+    Reported().Add(part, taken.front());
+    std::move(put_back).Cancel();
     *out = part;
     return 0;
   });

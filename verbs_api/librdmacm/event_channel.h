@@ -4,8 +4,8 @@
 
 #include <rdma/rdma_cma.h>
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 
@@ -27,29 +27,35 @@ class EventChannel {
 
   rdma_event_channel* part() { return &part_; }
 
+  // Moving events from one list to another needs no memory.
+  using Events = std::list<std::shared_ptr<Event>>;
+
   // Dropped if the channel was closed.
   void Push(std::unique_ptr<Event> event);
+  void Push(Events events);
   // Waits for an event as the descriptor's flags say: a cancellation point.
-  // Counts it to those of its owner that are to be acknowledged. Null, with
+  // Counts it to those of its owner that are to be acknowledged. None, with
   // errno: EAGAIN, EINTR, ...
-  std::unique_ptr<Event> Take();
+  Events Take();
+  // What Take has returned is the next one again.
+  void PutBack(Events event);
   // Whether an event of `owner` waits.
   bool Has(const Id* owner);
   // Takes the events of `owner` back.
-  std::deque<std::unique_ptr<Event>> Withdraw(const Id* owner);
+  Events Withdraw(const Id* owner);
   // Those that `matches` says.
-  std::deque<std::unique_ptr<Event>> WithdrawIf(
-      const std::function<bool(const Event&)>& matches);
+  Events WithdrawIf(const std::function<bool(const Event&)>& matches);
   // Closes the descriptor. Returns what nobody has taken.
-  std::deque<std::unique_ptr<Event>> Close();
+  Events Close();
 
  private:
   EventChannel() = default;
+  void Insert(Events::const_iterator where, Events events);  // locked
 
   rdma_event_channel part_ = {};
   std::mutex mutex_;  // guards what follows
   rxe_user::UniqueFd fd_;
-  std::deque<std::unique_ptr<Event>> events_;
+  Events events_;
 };
 
 // The channel of an application's pointer; null if it is none.

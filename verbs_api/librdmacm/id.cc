@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -150,7 +149,9 @@ void GiveUp(Id& id) {
   // Both wait for events that are under way. After that there are no more.
   if (id.connection != 0) id.service->Destroy(id.connection);
   if (id.reserved != 0) id.service->Release(id.reserved);
-  for (std::unique_ptr<Event>& event : channel->Withdraw(&id)) Discard(*event);
+  for (const std::shared_ptr<Event>& event : channel->Withdraw(&id)) {
+    Discard(*event);
+  }
 }
 
 void Discard(Event& event) {
@@ -196,9 +197,12 @@ std::shared_ptr<EventChannel> Move(Id& id,
   std::shared_ptr<EventChannel> old = std::exchange(id.channel, channel);
   id.part.channel = channel->part();
   id.synchronous = synchronous;
-  for (std::unique_ptr<Event>& event : old->Withdraw(&id)) {
-    const std::shared_ptr<Id> request = event->request;
-    channel->Push(std::move(event));
+  EventChannel::Events events = old->Withdraw(&id);
+  while (!events.empty()) {
+    EventChannel::Events first;
+    first.splice(first.end(), events, events.begin());
+    const std::shared_ptr<Id> request = first.front()->request;
+    channel->Push(std::move(first));
     if (request != nullptr) Move(*request, channel, false);
   }
   return old;

@@ -69,8 +69,8 @@ int TakePath(Id& id, const void* value, size_t length) {
     std::lock_guard<std::mutex> lock(id.mutex);
     if (const int error = UsePath(id, data.path)) return error;
     ShowRoute(id);
-    id.state = IdState::kRouteResolved;
     id.Push(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    id.state = IdState::kRouteResolved;
     return 0;
   }
   return EINVAL;
@@ -110,8 +110,8 @@ CM_EXPORT int rdma_resolve_route(rdma_cm_id* pointer, int /*timeout_ms*/) {
         id.options.ack_timeout.value_or(kPacketLifeTime + 1);
     id.attributes.path_mtu = ActiveMtu(id.part.verbs);
     ShowRoute(id);
-    id.state = IdState::kRouteResolved;
     id.Push(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    id.state = IdState::kRouteResolved;
     return 0;
   });
   return result != 0 ? result : Complete(pointer);
