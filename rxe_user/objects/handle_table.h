@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,22 +21,24 @@ namespace rxe_user {
 template <typename T>
 class HandleTable {
  public:
-  // 0 when the table is full.
+  // 0 when the table is full. May throw bad_alloc.
   uint32_t Add(T* object) {
     std::lock_guard<std::mutex> lock(mutex_);
     uint32_t index;
     // The longest unused is used first, and not soon.
-    if (free_.size() > kReserve || used_ == kMaxObjects - 1) {
-      if (free_.empty()) return 0;
-      index = free_.front();
-      free_.pop_front();
+    if (free_ > kReserve || used_ == kMaxObjects - 1) {
+      if (free_ == 0) return 0;
+      index = first_free_;
+      first_free_ = SlotOf(index).next_free;
+      --free_;
     } else {
-      index = used_++;
+      index = used_;
       std::atomic<Chunk*>& chunk = chunks_[index / kChunk];
       if (chunk.load(std::memory_order_relaxed) == nullptr) {
         owned_.push_back(std::make_unique<Chunk>());
         chunk.store(owned_.back().get(), std::memory_order_release);
       }
+      ++used_;
     }
     Slot& slot = SlotOf(index);
     const uint32_t generation = ++slot.generation & (kGenerations - 1);
@@ -48,11 +49,14 @@ class HandleTable {
     return handle;
   }
 
+  // Needs no memory: what is destroyed without any is gone.
   void Remove(uint32_t handle) {
     std::lock_guard<std::mutex> lock(mutex_);
     const uint32_t index = IndexOf(handle);
     SlotOf(index).object.store(nullptr, std::memory_order_release);
-    free_.push_back(index);
+    (free_ == 0 ? first_free_ : SlotOf(last_free_).next_free) = index;
+    last_free_ = index;
+    ++free_;
   }
 
   // --- fork. The lock is held while it happens. The child has none of the
@@ -101,6 +105,7 @@ class HandleTable {
     std::atomic<T*> object{nullptr};
     std::atomic<uint32_t> handle{0};
     uint32_t generation = 0;  // guarded by mutex_
+    uint32_t next_free = 0;   // an index, of those that are free; as generation
     bool inherited = false;   // of the parent, in a child of fork
   };
   using Chunk = std::array<Slot, kChunk>;
@@ -116,8 +121,11 @@ class HandleTable {
   std::array<std::atomic<Chunk*>, kMaxObjects / kChunk> chunks_{};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Chunk>> owned_;  // guarded by mutex_
-  std::deque<uint32_t> free_;                  // guarded by mutex_
-  uint32_t used_ = 0;                          // guarded by mutex_
+  // Guarded by mutex_, too. Indices that were used and are free, in a row.
+  uint32_t free_ = 0;  // how many
+  uint32_t first_free_ = 0;
+  uint32_t last_free_ = 0;
+  uint32_t used_ = 0;  // how many indices ever were
 };
 
 }  // namespace rxe_user

@@ -47,6 +47,13 @@ class CmNoMemoryTest : public CmTest {
     EXPECT_STREQ(EventName(event->event), EventName(type));
     return CmEvent(event);
   }
+  void CreateQp(rdma_cm_id* id) {
+    ibv_qp_init_attr attr = {};
+    attr.qp_type = IBV_QPT_RC;
+    attr.cap = {16, 16, 1, 1, 0};
+    Do("rdma_create_qp", [&] { return rdma_create_qp(id, nullptr, &attr); });
+  }
+
   int refused_ = 0;
 };
 
@@ -65,14 +72,14 @@ TEST_F(CmNoMemoryTest, Connections) {
   Get(RDMA_CM_EVENT_ADDR_RESOLVED);
   Do("rdma_resolve_route", [&] { return rdma_resolve_route(client, 2000); });
   Get(RDMA_CM_EVENT_ROUTE_RESOLVED);
-  MakeQp(client);
+  CreateQp(client);
   rdma_conn_param param = {};
   ASSERT_EQ(rdma_connect(client, &param), 0) << std::strerror(errno);
 
   CmEvent request = Get(RDMA_CM_EVENT_CONNECT_REQUEST);
   rdma_cm_id* const server = request->id;
   request.Acknowledge();
-  MakeQp(server);
+  CreateQp(server);
   ASSERT_EQ(rdma_accept(server, &param), 0) << std::strerror(errno);
   Next(RDMA_CM_EVENT_ESTABLISHED);
   Next(RDMA_CM_EVENT_ESTABLISHED);

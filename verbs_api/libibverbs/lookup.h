@@ -6,7 +6,9 @@
 #define VERBS_API_LIBIBVERBS_LOOKUP_H_
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "rxe_user/objects/handle_table.h"
@@ -58,7 +60,10 @@ using ObjectOf = typename ObjectTrait<Ibv>::Object;
 
 template <typename T>
 [[gnu::noinline, gnu::cold]] rxe_user::HandleTable<T>* MakeHandleTable() {
-  return new rxe_user::HandleTable<T>;
+  // Looking for a handle, and destroying, need no memory.
+  alignas(rxe_user::HandleTable<T>) static std::byte
+      storage[sizeof(rxe_user::HandleTable<T>)];
+  return new (storage) rxe_user::HandleTable<T>;
 }
 template <typename T>
 inline rxe_user::HandleTable<T>& Handles() {
