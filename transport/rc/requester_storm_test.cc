@@ -104,9 +104,9 @@ TEST(RequesterStormTest, NaksOfOnePsnAfterAShortRoundTrip) {
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// Beyond a READ that is not answered each says that its response was lost.
-TEST(RequesterStormTest, NaksBeyondARead) {
-  RequesterPeer peer;
+// A READ at kFirst + 100 and kMessages SENDs behind it are outstanding, on a
+// path whose round trip is 1 ns.
+void SendBehindARead(RequesterPeer& peer) {
   peer.Connect();
   for (int i = 0; i < 100; ++i) {
     peer.Send(i, 1);
@@ -117,6 +117,12 @@ TEST(RequesterStormTest, NaksBeyondARead) {
   peer.Read(100, 1024);
   for (uint32_t i = 0; i < kMessages; ++i) peer.Send(101 + i, 1);
   peer.Transmit();
+}
+
+// Beyond a READ that is not answered each says that its response was lost.
+TEST(RequesterStormTest, NaksBeyondARead) {
+  RequesterPeer peer;
+  SendBehindARead(peer);
   uint64_t again = 0;
   for (uint32_t i = 0; i < kMessages; ++i) {
     peer.now += 50;
@@ -131,16 +137,7 @@ TEST(RequesterStormTest, NaksBeyondARead) {
 // The same of acknowledgements: the READ is asked for once in a while.
 TEST(RequesterStormTest, AcknowledgementsBeyondARead) {
   RequesterPeer peer;
-  peer.Connect();
-  for (int i = 0; i < 100; ++i) {
-    peer.Send(i, 1);
-    peer.Transmit();
-    ++peer.now;
-    peer.Ack(kFirst + i);
-  }
-  peer.Read(100, 1024);
-  for (uint32_t i = 0; i < kMessages; ++i) peer.Send(101 + i, 1);
-  peer.Transmit();
+  SendBehindARead(peer);
   uint64_t again = 0;
   for (int i = 0; i < 10'000; ++i) {
     peer.now += 100;
