@@ -19,6 +19,15 @@ class ErrorTest : public PairTest {
     MakeSide(&b_);
     Connect(&a_, &b_, options);
   }
+  // Pages far below where the system puts what other threads map: once
+  // unmapped they stay so.
+  static void* MapLow(size_t bytes) {
+    const auto low = reinterpret_cast<void*>(uintptr_t{0x20000000});
+    void* const memory = mmap(low, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    return memory;
+  }
 };
 
 // --- Keys, bounds and rights at the remote end.
@@ -273,11 +282,8 @@ TEST_F(ErrorTest, PeerIsGone) {
 
 TEST_F(ErrorTest, RemoteMemoryUnmapped) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
-    // So small that no other thread maps something there meanwhile.
-    constexpr size_t kSize = 2 * 4096;
-    void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
+    constexpr size_t kSize = 4 * 4096;
+    void* const memory = MapLow(kSize);
     ibv_mr* mr =
         ibv_reg_mr(pd_, memory, kSize, static_cast<unsigned>(kAllAccess));
     ASSERT_NE(mr, nullptr);
@@ -323,9 +329,7 @@ TEST_F(ErrorTest, RemoteMemoryBecameReadOnly) {
 
 TEST_F(ErrorTest, LocalMemoryUnmapped) {
   constexpr size_t kSize = 4 * 4096;
-  void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
+  void* const memory = MapLow(kSize);
   ibv_mr* mr =
       ibv_reg_mr(pd_, memory, kSize, static_cast<unsigned>(kAllAccess));
   ASSERT_NE(mr, nullptr);
