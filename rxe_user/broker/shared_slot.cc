@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -216,9 +218,12 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
 }
 
 void SharedSlot::KeepEarly(Message& message) {
-  if (early_.size() < kMostEarly && message.AsStray().has_value()) {
+  if (early_.size() == kMostEarly || !message.AsStray().has_value()) return;
+  try {
     early_.push_back(std::move(message));
     message = Message();
+  } catch (const std::bad_alloc&) {
+    // It is lost, as on the way.
   }
 }
 
@@ -306,10 +311,12 @@ std::optional<ReserveReply> SharedSlot::AskForService(T& request) {
   request.sequence = ++sequence_ == 0 ? ++sequence_ : sequence_;
   Message message;
   std::optional<ReserveReply> reply;
-  const bool answered = Ask(request, message, [&] {
+  const auto is_answer = [&] {
     reply = message.As<ReserveReply>();
     return reply.has_value() && reply->sequence == request.sequence;
-  });
+  };
+  // By reference: what ends needs no memory.
+  const bool answered = Ask(request, message, std::cref(is_answer));
   AnnounceEarly();
   return answered ? reply : std::nullopt;
 }

@@ -56,6 +56,7 @@ ManagerReport ReportOf(size_t connections, const Counters& counters) {
       {"cm_half_open_given_up", counters.half_open_given_up},
       {"cm_stale", counters.stale},
       {"cm_answers_limited", counters.answers_limited},
+      {"cm_no_memory", counters.no_memory},
   };
   for (const auto& [name, value] : ours) {
     report.counters.emplace_back(name, value);

@@ -19,7 +19,9 @@
 //                  timewait
 //   ENODEV         the service was made before fork(), and this is the child;
 //                  or the port broker cannot be had (a line on stderr says why)
-// and what the system gave (EMFILE, ENOMEM, ...).
+// and what the system gave (EMFILE, ENOMEM, ...). Without memory they throw
+// std::bad_alloc, and nothing has changed; SetHandler, Accept, Reject, Delay,
+// Establish, Disconnect, Destroy, Release and AnswerService need none.
 #ifndef RXE_USER_CM_CM_SERVICE_H_
 #define RXE_USER_CM_CM_SERVICE_H_
 
@@ -46,6 +48,7 @@ class CmEventHandler {
   virtual ~CmEventHandler() = default;
   // transport/cm/types.h says what comes when. `event.listener` is the
   // ServiceHandle. wire::CmView reads `event.mad`. Valid during the call.
+  // Who throws std::bad_alloc, and has changed nothing, is told again.
   virtual void OnCmEvent(const transport::cm::Event& event) = 0;
 };
 

@@ -1,6 +1,7 @@
 // What the control thread does.
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/cm/cm_service_impl.h"
 
 namespace rxe_user {
@@ -10,6 +11,7 @@ using transport::cm::EventKind;
 
 void CmServiceImpl::OnBell() {
   sockets_.Silence();
+  if (refresh_.exchange(false)) control_->Refresh();
   {
     const std::lock_guard lock(mutex_);
     manager_->OnTimer(Now());
@@ -75,48 +77,59 @@ void CmServiceImpl::OnAddresses() {
 void CmServiceImpl::Drain() {
   transport::cm::OutgoingMad mad;
   while (manager_->PollTransmit(&mad)) (void)sockets_.Send(mad);
-  Event event;
-  while (manager_->PollEvent(&event)) events_.push_back(event);
   const Time next = manager_->NextTimeout();
   // A later one is noticed when the earlier one comes.
   if (next < deadline_.exchange(next)) sockets_.Ring();
 }
 
-CmServiceImpl::Handler CmServiceImpl::HandlerOf(const Event& event) {
-  if (event.kind != EventKind::kRequest &&
-      event.kind != EventKind::kServiceRequest) {
-    const auto found = handlers_.find(event.id);
-    return found == handlers_.end() ? nullptr : found->second;
+bool CmServiceImpl::FindHandler(Handler* handler) {
+  const auto known = handlers_.find(next_->id);
+  if (next_->kind != EventKind::kRequest &&
+      next_->kind != EventKind::kServiceRequest) {
+    if (known != handlers_.end()) *handler = known->second;
+    return known != handlers_.end();
   }
-  const auto listening = listening_.find(event.listener);
+  const auto listening = listening_.find(next_->listener);
   if (listening != listening_.end()) {
-    return handlers_[event.id] = services_.at(listening->second).handler;
+    *handler = services_.at(listening->second).handler;
+    handlers_.insert_or_assign(next_->id, *handler);
+    return true;
   }
   // Its listener is gone, and the application has never heard of it.
-  (void)manager_->Destroy(event.id, Now());
+  if (known != handlers_.end()) {
+    *handler = std::move(known->second);
+    handlers_.erase(known);
+  }
+  (void)manager_->Destroy(next_->id, Now());
   Drain();
-  return nullptr;
+  return false;
 }
 
 void CmServiceImpl::Dispatch() {
   std::unique_lock lock(mutex_);
   dispatcher_ = std::this_thread::get_id();
-  while (!events_.empty()) {
-    running_ = std::move(events_.front());
-    events_.pop_front();
-    Handler handler = HandlerOf(*running_);
-    if (handler != nullptr) {
-      Event event = *running_;
-      const auto listening = listening_.find(event.listener);
-      event.listener = listening == listening_.end() ? 0 : listening->second;
-      lock.unlock();
-      handler->OnCmEvent(event);
-      handler.reset();
-      lock.lock();
-    }
-    running_.reset();
-    done_->notify_all();
+  while (next_.has_value() || manager_->PollEvent(&next_.emplace())) {
+    running_ = true;
+    // Who found no memory is told again: nothing else says when.
+    absl::Cleanup again = [this] { sockets_.Ring(); };
+    const absl::Cleanup ended = [&] {
+      if (!lock.owns_lock()) lock.lock();
+      running_ = false;
+      done_->notify_all();
+    };
+    Handler handler;
+    const bool wanted = FindHandler(&handler);
+    Event event = *next_;
+    const auto listening = listening_.find(event.listener);
+    event.listener = listening == listening_.end() ? 0 : listening->second;
+    lock.unlock();
+    if (wanted) handler->OnCmEvent(event);
+    handler.reset();
+    lock.lock();
+    next_.reset();
+    std::move(again).Cancel();
   }
+  next_.reset();
 }
 
 }  // namespace rxe_user

@@ -54,14 +54,14 @@ int CmServiceImpl::Call(F&& call) {
   const std::lock_guard lock(mutex_);
   const Result result = call(*manager_, Now());
   Drain();
-  if (!events_.empty()) sockets_.Ring();
+  if (manager_->HasEvents()) sockets_.Ring();
   return ErrnoFor(result);
 }
 
 void CmServiceImpl::WaitForHandler(std::unique_lock<std::mutex>& lock,
-                                   const std::function<bool()>& running) {
+                                   const std::function<bool()>& matches) {
   if (dispatcher_ == std::this_thread::get_id()) return;
-  done_->wait(lock, [&] { return !running_.has_value() || !running(); });
+  done_->wait(lock, [&] { return !running_ || !matches(); });
 }
 
 // --- Services.
@@ -216,7 +216,7 @@ int CmServiceImpl::Release(ServiceHandle handle) {
       listening_.erase(entry.listener);
       (void)manager_->StopListening(entry.listener);
       WaitForHandler(lock, [&] {
-        return IsRequest(*running_) && running_->listener == entry.listener;
+        return IsRequest(*next_) && next_->listener == entry.listener;
       });
     }
   }
@@ -226,28 +226,35 @@ int CmServiceImpl::Release(ServiceHandle handle) {
 
 // --- Connections.
 
-int CmServiceImpl::Connect(const transport::cm::ConnectOptions& options,
-                           std::shared_ptr<CmEventHandler> handler, CmId* id) {
-  if (const int error = OpenAddress({options.local, 0}); error != 0) {
-    return error;
-  }
+template <typename F>
+int CmServiceImpl::Begin(const wire::IpAddress& local, Handler handler,
+                         CmId* id, F&& make) {
+  if (const int error = OpenAddress({local, 0}); error != 0) return error;
+  // What is begun is kept without asking for memory.
+  decltype(handlers_) one;
+  one.try_emplace(0, std::move(handler));
+  auto kept = one.extract(one.begin());
   return Call([&](Manager& manager, Time now) {
-    const Result result = manager.Connect(options, now, id);
-    if (result == Result::kOk) handlers_[*id] = std::move(handler);
+    const Result result = make(manager, now);
+    if (result != Result::kOk) return result;
+    kept.key() = *id;
+    handlers_.insert(std::move(kept));
     return result;
   });
 }
 
+int CmServiceImpl::Connect(const transport::cm::ConnectOptions& options,
+                           std::shared_ptr<CmEventHandler> handler, CmId* id) {
+  return Begin(
+      options.local, std::move(handler), id,
+      [&](Manager& m, Time now) { return m.Connect(options, now, id); });
+}
+
 int CmServiceImpl::Resolve(const transport::cm::ResolveOptions& options,
                            std::shared_ptr<CmEventHandler> handler, CmId* id) {
-  if (const int error = OpenAddress({options.local, 0}); error != 0) {
-    return error;
-  }
-  return Call([&](Manager& manager, Time now) {
-    const Result result = manager.Resolve(options, now, id);
-    if (result == Result::kOk) handlers_[*id] = std::move(handler);
-    return result;
-  });
+  return Begin(
+      options.local, std::move(handler), id,
+      [&](Manager& m, Time now) { return m.Resolve(options, now, id); });
 }
 
 int CmServiceImpl::SetHandler(CmId id,
@@ -307,12 +314,11 @@ int CmServiceImpl::Destroy(CmId id) {
     if (found == handlers_.end()) return Result::kUnknownId;
     handler = std::move(found->second);
     handlers_.erase(found);
-    std::erase_if(events_, [id](const Event& event) { return event.id == id; });
     return manager.Destroy(id, now);
   });
   if (error != 0) return error;
   std::unique_lock lock(mutex_);
-  WaitForHandler(lock, [&] { return running_->id == id; });
+  WaitForHandler(lock, [&] { return next_->id == id; });
   return 0;
 }
 

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -112,8 +111,13 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   template <typename F>
   int Call(F&& call);
   int ReserveOne(ServiceHandle handle, const Service& service);
+  // Until the handler of no event that `matches` is being called.
   void WaitForHandler(std::unique_lock<std::mutex>& lock,
-                      const std::function<bool()>& running);
+                      const std::function<bool()>& matches);
+  // Keeps the handler of an id that `make` begins, and sends.
+  template <typename F>
+  int Begin(const wire::IpAddress& local, Handler handler,
+            transport::cm::CmId* id, F&& make);
 
   // --- Control thread (cm_service_events.cc).
   void OnBell();
@@ -126,8 +130,9 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // Sends, and takes events, of the manager. Holds mutex_.
   void Drain();
   void Dispatch();
-  // Whom the event at the front is for; null: nobody.
-  Handler HandlerOf(const transport::cm::Event& event);
+  // Whether somebody is to be told of next_: `*handler`. Else that is who no
+  // longer needs to be, and goes without the lock held.
+  bool FindHandler(Handler* handler);
 
   // --- ForkGuard.
   void BeforeFork() override { mutex_.lock(); }
@@ -161,16 +166,19 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   std::map<ServiceHandle, ServiceEntry> services_;
   std::map<transport::cm::ListenerId, ServiceHandle> listening_;
   ServiceHandle last_handle_ = 0;
-  std::deque<transport::cm::Event> events_;
-  // The event whose handler is being called.
-  std::optional<transport::cm::Event> running_;
+  // The event of which a handler is being told, if `running_`, or is to be told
+  // again, since there was no memory.
+  std::optional<transport::cm::Event> next_;
+  bool running_ = false;
   std::thread::id dispatcher_;
-  // running_ has ended.
+  // running_ has become false.
   std::unique_ptr<std::condition_variable> done_ =
       std::make_unique<std::condition_variable>();
 
   // When the control thread is to look at the manager. Read without a lock.
   std::atomic<Time> deadline_{transport::kNever};
+  // What the slot waits for has changed.
+  std::atomic<bool> refresh_ = false;
 };
 
 }  // namespace rxe_user

@@ -3,7 +3,9 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/unique_fd.h"
@@ -47,8 +49,8 @@ CmServiceImpl::~CmServiceImpl() {
 void CmServiceImpl::DestroyAllLocked() {
   for (const auto& [id, handler] : handlers_) {
     (void)manager_->Destroy(id, Now());
+    Drain();  // so that there is room for what the next one says
   }
-  Drain();
 }
 
 void CmServiceImpl::DestroyAll() {
@@ -93,6 +95,14 @@ absl::Status CmServiceImpl::Start() {
   absl::StatusOr<std::unique_ptr<ControlThread>> control =
       ControlThread::Start();
   if (!control.ok()) return control.status();
+  // If there is no memory for the rest.
+  absl::Cleanup undo = [this] {
+    owned_control_.reset();
+    stat_server_.reset();
+    slot_.reset();
+    const std::lock_guard lock(mutex_);
+    manager_.reset();
+  };
   slot_ = *std::move(slot);
   slot_->TakeManagement();
   owned_control_ = *std::move(control);
@@ -102,7 +112,11 @@ absl::Status CmServiceImpl::Start() {
     const std::lock_guard lock(mutex_);
     manager_.emplace(config_, &random_);
   }
-  slot_->OnChange([this] { control_->Refresh(); });
+  // By the bell, which needs no memory: calls that end services come here.
+  slot_->OnChange([this] {
+    refresh_ = true;
+    sockets_.Ring();
+  });
   slot_->TellConnections([this] { return OpenConnections(); });
   control_->Add({.fd = [this] { return slot_->fd(); },
                  .time = [this] { return slot_->retry_at(); },
@@ -127,6 +141,7 @@ absl::Status CmServiceImpl::Start() {
                    .run = [this] { stat_server_->OnReadable(); }});
   }
   if (on_link_ != nullptr) Watch();
+  std::move(undo).Cancel();
   open_ = true;
   return absl::OkStatus();
 }
@@ -151,9 +166,10 @@ void CmServiceImpl::WatchLinks(OnLinkChange on_change) {
 }
 
 void CmServiceImpl::Watch() {
-  if (std::exchange(watching_, true)) return;
+  if (watching_) return;
   sockets_.OpenWatch();
   control_->Refresh();
+  watching_ = true;
 }
 
 int CmServiceImpl::OpenAddress(const LocalAddress& local) {
@@ -171,16 +187,19 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
   if (!socket.ok()) return ErrnoFor(socket.status());
   const absl::Status status = sockets_.Add(local, UniqueFd(*socket));
   if (!status.ok()) return ErrnoFor(status);
-  control_->Add({.fd =
-                     [this, local] {
-                       return slot_->ManagementOf(local) ==
-                                      Slot::Management::kOtherSlot
-                                  ? -1
-                                  : sockets_.Received(local);
-                     },
-                 .run = [this, local] { OnSocket(local); }});
-  control_->Add({.fd = [this, local] { return sockets_.Sender(local); },
-                 .run = [this, local] { OnUndelivered(local); }});
+  // Read from the beginning, or not there.
+  absl::Cleanup undo = [&] { sockets_.Remove(local); };
+  std::vector<ControlThread::Source> sources(2);
+  sources[0].fd = [this, local] {
+    return slot_->ManagementOf(local) == Slot::Management::kOtherSlot
+               ? -1
+               : sockets_.Received(local);
+  };
+  sources[0].run = [this, local] { OnSocket(local); };
+  sources[1].fd = [this, local] { return sockets_.Sender(local); };
+  sources[1].run = [this, local] { OnUndelivered(local); };
+  control_->AddAll(std::move(sources));
+  std::move(undo).Cancel();
   return 0;
 }
 

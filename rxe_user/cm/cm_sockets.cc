@@ -85,6 +85,7 @@ void CmSockets::Silence() {
 }
 
 void CmSockets::OpenWatch() {
+  if (watch() >= 0) return;
   UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
                        NETLINK_ROUTE));
   sockaddr_nl name{};
@@ -125,6 +126,11 @@ absl::Status CmSockets::Add(const LocalAddress& local, UniqueFd received) {
   const std::lock_guard lock(mutex_);
   addresses_.try_emplace(local.address, std::move(address));
   return absl::OkStatus();
+}
+
+void CmSockets::Remove(const LocalAddress& local) {
+  const std::lock_guard lock(mutex_);
+  addresses_.erase(local.address);
 }
 
 bool CmSockets::Has(const LocalAddress& local) const {

@@ -48,6 +48,7 @@ class CmSockets final : private ForkGuard {
   // Takes `received`, the slot's socket of `local`, and opens one that sends.
   // Of a link-local address that two interfaces have, the first is used.
   absl::Status Add(const LocalAddress& local, UniqueFd received);
+  void Remove(const LocalAddress& local);
   bool Has(const LocalAddress& local) const;
   // The slot's socket; -1 if there is none.
   int Received(const LocalAddress& local) const;

@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
@@ -116,15 +117,16 @@ class ControlThread::Impl final : private ForkGuard {
   }
 
   // The caller is the one who can be told that there is no memory for it.
-  void Add(Source source) {
+  void Add(std::vector<Source> sources) {
     gate_.Beside([&] {
       if (!state_.has_value()) return;
       std::list<Wait> added;
-      added.emplace_back(state_->io, std::move(source));
+      for (Source& source : sources) {
+        added.emplace_back(state_->io, std::move(source));
+      }
       boost::asio::post(state_->io, [this, added = std::move(added)]() mutable {
-        Wait& wait = added.front();
         state_->waits.splice(state_->waits.end(), added);
-        Arm(wait);
+        ArmAll();
       });
     });
   }
@@ -296,7 +298,14 @@ absl::StatusOr<std::unique_ptr<ControlThread>> ControlThread::Start() {
   }
 }
 
-void ControlThread::Add(Source source) { impl_->Add(std::move(source)); }
+void ControlThread::Add(Source source) {
+  std::vector<Source> one;
+  one.push_back(std::move(source));
+  AddAll(std::move(one));
+}
+void ControlThread::AddAll(std::vector<Source> sources) {
+  impl_->Add(std::move(sources));
+}
 void ControlThread::Refresh() { impl_->Refresh(); }
 
 }  // namespace rxe_user

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,6 +40,8 @@ class ControlThread {
 
   // Thread: any.
   void Add(Source source);
+  // All, or, without memory, none: std::bad_alloc.
+  void AddAll(std::vector<Source> sources);
   // What the sources wait for may have changed. Thread: any.
   void Refresh();
 

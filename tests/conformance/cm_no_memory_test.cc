@@ -1,99 +1,144 @@
 // Calls of the RDMA CM are refused memory at each place where they ask for
-// some: they say ENOMEM, can be made again, and leave nothing behind. Not yet
-// those of connecting: rdma_create_qp, rdma_connect, rdma_accept,
-// rdma_disconnect.
+// some: they say ENOMEM, can be made again, and leave nothing behind. Ending
+// and destroying need none.
 #include <rdma/rdma_cma.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "tests/conformance/cm_fixture.h"
-#include "tests/conformance/scarce_malloc.h"
+#include "tests/conformance/cm_no_memory_fixture.h"
 
 namespace conformance {
 namespace {
 
-class CmNoMemoryTest : public CmTest {
- protected:
-  void SetUp() override {
-    if (!MallocCanBeRefused()) GTEST_SKIP() << "malloc is the sanitizer's";
-    CmTest::SetUp();
-    // The process has its devices, sockets and threads from here on.
-    rdma_cm_id* const first = NewListener(AF_INET);
-    EXPECT_EQ(rdma_destroy_id(first), 0);
-  }
-  void TearDown() override {
-    if (MallocCanBeRefused()) CmTest::TearDown();
-  }
-
-  // Of a call that returns 0, or -1 with errno.
-  template <typename Call>
-  void Do(const char* what, Call call) {
-    int done = 0;
-    UntilThereIsMemory(
-        what, [&]() -> int* { return call() == 0 ? &done : nullptr; },
-        &refused_);
-  }
-  rdma_cm_id* Create() {
-    rdma_cm_id* id = nullptr;
-    Do("rdma_create_id",
-       [&] { return rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP); });
-    return id;
-  }
-  CmEvent Get(int type) {
-    rdma_cm_event* event = nullptr;
-    Do("rdma_get_cm_event",
-       [&] { return rdma_get_cm_event(channel_, &event); });
-    EXPECT_STREQ(EventName(event->event), EventName(type));
-    return CmEvent(event);
-  }
-  void CreateQp(rdma_cm_id* id) {
-    ibv_qp_init_attr attr = {};
-    attr.qp_type = IBV_QPT_RC;
-    attr.cap = {16, 16, 1, 1, 0};
-    Do("rdma_create_qp", [&] { return rdma_create_qp(id, nullptr, &attr); });
-  }
-
-  int refused_ = 0;
-};
-
 TEST_F(CmNoMemoryTest, Connections) {
-  rdma_cm_id* const listener = Create();
-  Do("rdma_bind_addr", [&] {
-    return rdma_bind_addr(listener, CmAddress::Loopback(AF_INET).get());
-  });
-  Do("rdma_listen", [&] { return rdma_listen(listener, 4); });
-
-  rdma_cm_id* const client = Create();
-  CmAddress to =
-      CmAddress::Loopback(AF_INET, ntohs(rdma_get_src_port(listener)));
-  Do("rdma_resolve_addr",
-     [&] { return rdma_resolve_addr(client, nullptr, to.get(), 2000); });
-  Get(RDMA_CM_EVENT_ADDR_RESOLVED);
-  Do("rdma_resolve_route", [&] { return rdma_resolve_route(client, 2000); });
-  Get(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  rdma_cm_id* const listener = Listen(RDMA_PS_TCP, 4);
+  rdma_cm_id* const client = Resolved(listener);
   CreateQp(client);
   rdma_conn_param param = {};
-  ASSERT_EQ(rdma_connect(client, &param), 0) << std::strerror(errno);
+  param.responder_resources = param.initiator_depth = 1;
+  EXPECT_GT(Do("rdma_connect", [&] { return rdma_connect(client, &param); }),
+            0);
 
-  CmEvent request = Get(RDMA_CM_EVENT_CONNECT_REQUEST);
-  rdma_cm_id* const server = request->id;
-  request.Acknowledge();
+  rdma_cm_id* const server = GetRequest();
   CreateQp(server);
-  ASSERT_EQ(rdma_accept(server, &param), 0) << std::strerror(errno);
-  Next(RDMA_CM_EVENT_ESTABLISHED);
-  Next(RDMA_CM_EVENT_ESTABLISHED);
-
-  EXPECT_EQ(rdma_disconnect(client), 0) << std::strerror(errno);
-  Get(RDMA_CM_EVENT_DISCONNECTED);
-  EXPECT_EQ(rdma_disconnect(server), 0) << std::strerror(errno);
-  Get(RDMA_CM_EVENT_DISCONNECTED);
+  Do("rdma_accept", [&] { return rdma_accept(server, &param); });
+  EXPECT_EQ(Get(RDMA_CM_EVENT_ESTABLISHED)->id, client);
+  EXPECT_EQ(Get(RDMA_CM_EVENT_ESTABLISHED)->id, server);
   for (rdma_cm_id* id : {client, server}) {
-    rdma_destroy_qp(id);
-    EXPECT_EQ(rdma_destroy_id(id), 0);
+    ibv_qp_attr attr;
+    ibv_qp_init_attr init;
+    ASSERT_EQ(ibv_query_qp(id->qp, &attr, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
   }
-  EXPECT_EQ(rdma_destroy_id(listener), 0);
-  EXPECT_GT(refused_, 0);
+
+  DoWithNone("rdma_disconnect", [&] { return rdma_disconnect(client); });
+  EXPECT_EQ(Get(RDMA_CM_EVENT_DISCONNECTED)->id, server);
+  DoWithNone("rdma_disconnect", [&] { return rdma_disconnect(server); });
+  EXPECT_EQ(Get(RDMA_CM_EVENT_DISCONNECTED)->id, client);
+  for (rdma_cm_id* id : {client, server, listener}) Destroy(id);
+  EXPECT_FALSE(IsReadable(channel_));
+}
+
+// Of queue pairs of its own an application takes care itself.
+TEST_F(CmNoMemoryTest, ConnectionsWithoutQueuePairs) {
+  rdma_cm_id* const listener = Listen(RDMA_PS_TCP, 1);
+  rdma_cm_id* const client = Resolved(listener);
+  rdma_conn_param param = {};
+  param.qp_num = 0x123;
+  Do("rdma_connect", [&] { return rdma_connect(client, &param); });
+  rdma_cm_id* const server = GetRequest();
+  param.qp_num = 0x124;
+  Do("rdma_accept", [&] { return rdma_accept(server, &param); });
+  EXPECT_EQ(Get(RDMA_CM_EVENT_CONNECT_RESPONSE)->id, client);
+  DoWithNone("rdma_establish", [&] { return rdma_establish(client); });
+  EXPECT_EQ(Get(RDMA_CM_EVENT_ESTABLISHED)->id, server);
+  // As good as disconnecting.
+  Destroy(client);
+  EXPECT_EQ(Get(RDMA_CM_EVENT_DISCONNECTED)->id, server);
+  for (rdma_cm_id* id : {server, listener}) Destroy(id);
+  EXPECT_FALSE(IsReadable(channel_));
+}
+
+TEST_F(CmNoMemoryTest, RefusedConnections) {
+  rdma_cm_id* const listener = Listen(RDMA_PS_TCP, 1);
+  // A queue pair whose connecting failed is in no connection.
+  for (int i = 0; i < 3; ++i) {
+    rdma_cm_id* const client = Resolved(listener);
+    rdma_conn_param param = {};
+    param.qp_num = 0x123;
+    Do("rdma_connect", [&] { return rdma_connect(client, &param); });
+    rdma_cm_id* const server = GetRequest();
+    DoWithNone("rdma_reject", [&] { return rdma_reject(server, nullptr, 0); });
+    EXPECT_EQ(Next(RDMA_CM_EVENT_REJECTED, kConsumerReject)->id, client);
+    for (rdma_cm_id* id : {client, server}) Destroy(id);
+  }
+  Destroy(listener);
+}
+
+TEST_F(CmNoMemoryTest, Datagrams) {
+  rdma_cm_id* const listener = Listen(RDMA_PS_UDP, 1);
+  for (const bool accepts : {false, true}) {
+    rdma_cm_id* const client = Resolved(listener);
+    CreateQp(client);
+    rdma_conn_param param = {};
+    EXPECT_GT(Do("rdma_connect", [&] { return rdma_connect(client, &param); }),
+              0);
+    rdma_cm_id* const server = GetRequest();
+    if (accepts) {
+      CreateQp(server);
+      DoWithNone("rdma_accept", [&] { return rdma_accept(server, &param); });
+      EXPECT_EQ(Get(RDMA_CM_EVENT_ESTABLISHED)->id, client);
+    } else {
+      DoWithNone("rdma_reject",
+                 [&] { return rdma_reject(server, nullptr, 0); });
+      EXPECT_EQ(Next(RDMA_CM_EVENT_UNREACHABLE, kServiceRejected)->id, client);
+    }
+    Destroy(client);
+    Destroy(server);
+  }
+  Destroy(listener);
+  EXPECT_FALSE(IsReadable(channel_));
+}
+
+TEST_F(CmNoMemoryTest, Multicast) {
+  rdma_cm_id* const id = Create(RDMA_PS_UDP);
+  Do("rdma_bind_addr",
+     [&] { return rdma_bind_addr(id, CmAddress::Loopback(AF_INET).get()); });
+  CreateQp(id);
+  CmAddress group = CmAddress::Of("239.7.7.7");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_GT(Do("rdma_join_multicast",
+                 [&] { return rdma_join_multicast(id, group.get(), nullptr); }),
+              0);
+    Get(RDMA_CM_EVENT_MULTICAST_JOIN);
+    EXPECT_FALSE(IsReadable(channel_));
+    DoWithNone("rdma_leave_multicast",
+               [&] { return rdma_leave_multicast(id, group.get()); });
+    // It was joined once.
+    EXPECT_EQ(rdma_leave_multicast(id, group.get()), -1);
+    EXPECT_EQ(errno, EADDRNOTAVAIL);
+  }
+  Destroy(id);
+}
+
+// What comes to an address is read, though it could not be opened at first.
+TEST_F(CmNoMemoryTest, NewAddresses) {
+  rdma_cm_id* const listener = Create();
+  EXPECT_GT(Do("rdma_bind_addr",
+               [&] {
+                 return rdma_bind_addr(listener,
+                                       CmAddress::Loopback(AF_INET6).get());
+               }),
+            0);
+  ASSERT_EQ(rdma_listen(listener, 4), 0);
+  rdma_cm_id* const client = NewClient(AF_INET6, listener);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client, &param), 0);
+  rdma_cm_id* const server = GetRequest();
+  ASSERT_EQ(rdma_reject(server, nullptr, 0), 0);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_REJECTED, kConsumerReject)->id, client);
+  for (rdma_cm_id* id : {server, client, listener}) Destroy(id);
 }
 
 TEST_F(CmNoMemoryTest, ChannelsAddressesAndDevices) {

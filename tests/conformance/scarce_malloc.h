@@ -17,6 +17,14 @@ bool MallocCanBeRefused();
 inline constexpr int kUnlimited = -1;
 extern thread_local int mallocs_left;
 
+// The same for all threads of this name together, of whom one allocation is
+// refused when so many have been granted, or, if `for_long`, all until
+// StopRefusing. One name at a time.
+void RefuseThreads(const char* name, int granted, bool for_long = false);
+void StopRefusing();
+// How many it were since RefuseThreads.
+int RefusedOfThreads();
+
 // Calls `make`, which returns null and sets errno on failure, with more and
 // more memory until it has enough: what it returned then. How many places there
 // were to fail at is added to `*refused`. A failure of the test if another

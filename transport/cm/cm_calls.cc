@@ -1,5 +1,6 @@
 // What the application asks for.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "transport/cm/connection_manager.h"
@@ -24,7 +25,7 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
                                   CmId* id) {
   wire::CmReq req = options.req;
   req.local_qpn &= wire::kQpnMask;
-  if (req.local_qpn != 0 && by_local_qpn_.contains(req.local_qpn)) {
+  if (req.local_qpn != 0 && by_local_qpn_.Find(req.local_qpn) != 0) {
     return Result::kQpnInUse;
   }
   Connection& c = New(options.local, options.remote, now);
@@ -144,6 +145,7 @@ Result ConnectionManager::NotifyEstablished(CmId id) {
   if (c->state != State::kRepSent && c->state != State::kRtuWait) {
     return Result::kWrongState;
   }
+  if (!events_.Reserve(1)) throw std::bad_alloc();
   Enter(*c, State::kEstablished);
   SetDeadline(*c, kNever);
   Emit(EventKind::kEstablished, *c, nullptr);
@@ -178,6 +180,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
   Connection* const c = FindOwned(id);
   if (c == nullptr) return Result::kUnknownId;
   c->owned = false;
+  events_.RemoveIf([id](const Event& event) { return event.id == id; });
   switch (c->state) {
     case State::kIdle:
     case State::kSidrReqSent:

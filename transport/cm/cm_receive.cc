@@ -1,5 +1,6 @@
 // MADs of connections that arrive, by state: 12.9.7.
 #include <algorithm>
+#include <new>
 
 #include "transport/cm/connection_manager.h"
 #include "wire/bytes.h"
@@ -9,6 +10,14 @@ namespace transport::cm {
 using wire::CmAnswered;
 using wire::CmRejectReason;
 
+namespace {
+
+// What one message brings at most: that an older request was given up, and the
+// new one.
+constexpr size_t kMostEvents = 2;
+
+}  // namespace
+
 void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
   ++counters_.received;
   wire::CmView mad;
@@ -17,7 +26,16 @@ void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
     return;
   }
   counters_.rx_msgs.Count(mad.attribute());
-  OnMessage(in, mad, now);
+  if (!events_.Reserve(kMostEvents)) {
+    ++counters_.no_memory;
+    return;
+  }
+  try {
+    OnMessage(in, mad, now);
+  } catch (const std::bad_alloc&) {
+    // For a new connection, which is not there.
+    ++counters_.no_memory;
+  }
   SendHeldBack(now);
 }
 
@@ -75,10 +93,9 @@ Connection* ConnectionManager::FindFor(const IncomingMad& in,
 void ConnectionManager::OnReq(const IncomingMad& in, const wire::CmView& mad,
                               Time now) {
   const wire::CmReq req = mad.req();
-  const auto known =
-      by_remote_id_.find({in.remote, req.local_ca_guid, req.local_comm_id});
-  if (known != by_remote_id_.end()) {
-    return OnDuplicateReq(*Find(known->second), in, mad, req, now);
+  if (const CmId known = by_remote_id_.Find(
+          {in.remote, req.local_ca_guid, req.local_comm_id})) {
+    return OnDuplicateReq(*Find(known), in, mad, req, now);
   }
   const bool is_service = req.service == wire::CmService::kRc ||
                           req.service == wire::CmService::kUc || IsXrc(req);
@@ -86,13 +103,12 @@ void ConnectionManager::OnReq(const IncomingMad& in, const wire::CmView& mad,
     return AnswerRej(in, mad, CmAnswered::kReq,
                      CmRejectReason::kInvalidServiceType, now);
   }
-  const auto qp =
-      by_remote_qp_.find({in.remote, req.local_ca_guid, req.local_qpn});
-  if (qp != by_remote_qp_.end()) {
+  if (const CmId known =
+          by_remote_qp_.Find({in.remote, req.local_ca_guid, req.local_qpn})) {
     // The peer has forgotten an older connection of this queue pair (12.9.8.3).
     ++counters_.stale;
     AnswerRej(in, mad, CmAnswered::kReq, CmRejectReason::kStaleConnection, now);
-    Connection& old = *Find(qp->second);
+    Connection& old = *Find(known);
     if (old.state == State::kEstablished) SendDreq(old, {}, now);
     return;
   }
@@ -134,9 +150,9 @@ bool ConnectionManager::HasRoom(Listener& listener,
     ++counters_.backlog_full;
     return false;
   }
-  const auto peer = half_open_by_peer_.find(remote);
-  if (peer != half_open_by_peer_.end() &&
-      peer->second >= config_.max_half_open_for_peer) {
+  const auto peer = peers_.find(remote);
+  if (peer != peers_.end() &&
+      peer->second.half_open >= config_.max_half_open_for_peer) {
     ++counters_.half_open_full;
     return false;
   }
@@ -222,14 +238,13 @@ void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
   if (rej.reason == CmRejectReason::kTimeout && rej.remote_comm_id == 0 &&
       rej.info_length >= 8) {
     // The sender has never heard our communication ID (12.6.7.2).
-    const auto found = by_remote_id_.find(
-        {in.remote, wire::LoadBe64(rej.additional_info.data()),
-         rej.local_comm_id});
-    if (found == by_remote_id_.end()) {
+    c = Find(by_remote_id_.Find({in.remote,
+                                 wire::LoadBe64(rej.additional_info.data()),
+                                 rej.local_comm_id}));
+    if (c == nullptr) {
       ++counters_.unknown_id;
       return;
     }
-    c = Find(found->second);
     if (c->local != in.local) {
       ++counters_.wrong_peer;
       return;

@@ -8,7 +8,11 @@ namespace transport::cm {
 
 void ConnectionManager::Queue(const wire::IpAddress& local,
                               const wire::IpAddress& remote, const Mad& mad) {
-  outgoing_.push_back({.local = local, .remote = remote, .bytes = mad});
+  if (!outgoing_.Reserve(1)) {
+    ++counters_.no_memory;
+    return;
+  }
+  outgoing_.Push() = {.local = local, .remote = remote, .bytes = mad};
   ++counters_.sent;
   wire::CmView view;
   if (wire::CmView::Parse(mad, &view) == wire::CmParseError::kOk) {

@@ -58,9 +58,9 @@ void ConnectionManager::AnswerSidr(const IncomingMad& in,
 void ConnectionManager::OnSidrReq(const IncomingMad& in,
                                   const wire::CmView& mad, Time now) {
   const wire::CmSidrReq req = mad.sidr_req();
-  const SidrKey key = {in.remote, req.request_id, req.service_id};
-  if (const auto known = by_sidr_.find(key); known != by_sidr_.end()) {
-    Connection& c = *Find(known->second);
+  if (const CmId known =
+          by_sidr_.Find({in.remote, req.request_id, req.service_id})) {
+    Connection& c = *Find(known);
     CountDuplicate(mad);
     if (c.state == State::kTimeWait && MayAnswer(in.remote, now)) SendAgain(c);
     return;
@@ -77,7 +77,7 @@ void ConnectionManager::OnSidrReq(const IncomingMad& in,
   c.transaction_id = mad.transaction_id();
   c.remote_comm_id = req.request_id;
   c.service_id = req.service_id;
-  by_sidr_[key] = c.id;
+  by_sidr_.Enter(c.by_sidr, {in.remote, req.request_id, req.service_id}, c.id);
   Enter(c, State::kSidrReqReceived);
   Emit(EventKind::kServiceRequest, c, &mad);
 }

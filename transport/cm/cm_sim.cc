@@ -133,6 +133,14 @@ void CmSim::Pump(Host& host) {
   Arm(host);
 }
 
+template <typename Call>
+void CmSim::Input(Call call) {
+  const bool refused = refuse_ != nullptr && random_.Percent(20);
+  if (refused) refuse_(true);
+  call();
+  if (refused) refuse_(false);
+}
+
 void CmSim::Arm(Host& host) {
   const Time next = host.manager->NextTimeout();
   if (next == kNever || host.armed <= next) return;
@@ -140,8 +148,10 @@ void CmSim::Arm(Host& host) {
   At(next, [this, &host, incarnation = host.incarnation, next] {
     if (host.manager == nullptr || host.incarnation != incarnation) return;
     if (host.armed == next) host.armed = kNever;
-    host.manager->OnTimer(now_);
-    if (host.manager->NextTimeout() <= now_) Fail("a deadline that stays");
+    Input([&] { host.manager->OnTimer(now_); });
+    if (host.manager->NextTimeout() <= now_ && refuse_ == nullptr) {
+      Fail("a deadline that stays");
+    }
     Pump(host);
   });
 }
@@ -167,9 +177,11 @@ void CmSim::Transmit(Host& from, const OutgoingMad& mad) {
     At(now_ + kDelay + random_.Below(jitter_ + 1), [this, mad] {
       for (const auto& to : hosts_) {
         if (to->address != mad.remote || to->manager == nullptr) continue;
-        to->manager->OnMad(
-            {.local = mad.remote, .remote = mad.local, .bytes = mad.bytes},
-            now_);
+        Input([&] {
+          to->manager->OnMad(
+              {.local = mad.remote, .remote = mad.local, .bytes = mad.bytes},
+              now_);
+        });
         Pump(*to);
       }
     });
@@ -236,6 +248,7 @@ void CmSim::CheckNothingLeft() {
     if (host->manager == nullptr) continue;
     statistics_.retransmitted += host->manager->counters().retransmitted;
     statistics_.stale += host->manager->counters().stale;
+    statistics_.no_memory += host->manager->counters().no_memory;
     if (host->manager->size() != 0 || host->manager->half_open() != 0 ||
         host->manager->NextTimeout() != kNever) {
       Fail("host " + std::to_string(host->number) + " keeps " +
@@ -257,6 +270,7 @@ void CmSim::AddTo(SimStatistics* sum) const {
   sum->deaths += statistics_.deaths;
   sum->disagreed += statistics_.disagreed;
   sum->stale += statistics_.stale;
+  sum->no_memory += statistics_.no_memory;
 }
 
 }  // namespace transport::cm

@@ -38,6 +38,7 @@ struct SimStatistics {
   uint64_t deaths = 0;
   uint64_t disagreed = 0;  // for which there was a reason
   uint64_t stale = 0;
+  uint64_t no_memory = 0;
 };
 
 class CmSim {
@@ -45,6 +46,9 @@ class CmSim {
   explicit CmSim(uint64_t seed, bool trace = false);
   ~CmSim();
 
+  // From now on one of five inputs finds no memory: `refuse` is told before,
+  // and after. What it drops is as if it were lost on the way.
+  void Starve(void (*refuse)(bool)) { refuse_ = refuse; }
   // False if anything was wrong: see failure().
   bool Run();
   const std::string& failure() const { return failure_; }
@@ -115,6 +119,9 @@ class CmSim {
   void Pump(Host& host);
   void Transmit(Host& from, const OutgoingMad& mad);
   void Arm(Host& host);
+  // An input of a manager.
+  template <typename Call>
+  void Input(Call call);
   // --- Applications.
   void StartSomething(Host& host);
   void Connect(Host& host);
@@ -157,6 +164,7 @@ class CmSim {
   uint32_t duplicate_ = 0;
   Time jitter_ = 0;
   bool small_caps_ = false;
+  void (*refuse_)(bool) = nullptr;
   bool closing_ = false;  // no application begins anything
 };
 

@@ -6,7 +6,9 @@
 namespace transport::cm {
 
 void ConnectionManager::OnTimer(Time now) {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+  // Without room for an event it waits until some were taken.
+  while (!deadlines_.empty() && deadlines_.begin()->first.first <= now &&
+         events_.Reserve(1)) {
     Connection& c = *Find(deadlines_.begin()->second);
     SetDeadline(c, kNever);
     OnDeadline(c, now);
@@ -49,7 +51,9 @@ void ConnectionManager::OnDeadline(Connection& c, Time now) {
   if (c.state == State::kRtuWait) Enter(c, State::kRepSent);
   bool may = true;
   if (c.state == State::kRepSent) {
-    silent_.insert({c.started, c.id});
+    if (!c.by_silence.in_index()) {
+      silent_.Enter(c.by_silence, {c.started, c.id}, c.id);
+    }
     may = MayReplyAgain(c.remote, now);
   }
   if (may) SendAgain(c);

@@ -2,70 +2,92 @@
 // overrun the buffer of its queue pair 1, and each that is lost waits for its
 // time-out.
 #include <algorithm>
-#include <iterator>
+#include <tuple>
 
 #include "transport/cm/connection_manager.h"
 
 namespace transport::cm {
 
 void ConnectionManager::SendInTurn(Connection& c, Time now) {
-  Turns& turns = turns_[c.remote];
-  if (turns.unanswered.size() < config_.max_unanswered) {
-    return SendFirst(c, turns, now);
-  }
+  if (c.peer->unanswered < config_.max_unanswered) return SendFirst(c, now);
   ++counters_.held_back;
   c.held_back = true;
-  turns.held_back.push_back(c.id);
-  crowded_.insert(c.remote);
+  c.turn = ++turns_;
+  held_back_.Enter(c.by_turn, {c.remote, c.turn, c.id}, c.id);
 }
 
-void ConnectionManager::SendFirst(Connection& c, Turns& turns, Time now) {
-  c.held_back = false;
+void ConnectionManager::SendFirst(Connection& c, Time now) {
+  LeaveTurn(c);
   c.unanswered_since = now;
-  turns.unanswered.insert({now, c.id});
+  unanswered_.Enter(c.by_turn, {c.remote, now, c.id}, c.id);
+  ++c.peer->unanswered;
   Queue(c.local, c.remote, c.sent);
   StartRetries(c, now);
 }
 
 void ConnectionManager::LeaveTurn(Connection& c) {
-  if (c.unanswered_since == kNever && !c.held_back) return;
-  const auto found = turns_.find(c.remote);
-  Turns& turns = found->second;
-  turns.unanswered.erase({c.unanswered_since, c.id});
-  c.unanswered_since = kNever;
-  if (c.held_back) std::erase(turns.held_back, c.id);
-  c.held_back = false;
-  if (turns.held_back.empty()) crowded_.erase(c.remote);
-  if (turns.unanswered.empty() && turns.held_back.empty()) turns_.erase(found);
+  if (c.held_back) {
+    held_back_.Leave(c.by_turn, {c.remote, c.turn, c.id});
+    c.held_back = false;
+  } else if (c.unanswered_since != kNever) {
+    unanswered_.Leave(c.by_turn, {c.remote, c.unanswered_since, c.id});
+    c.unanswered_since = kNever;
+    --c.peer->unanswered;
+  }
 }
 
 void ConnectionManager::SendHeldBack(Time now) {
-  for (auto peer = crowded_.begin(); peer != crowded_.end();) {
-    Turns& turns = turns_[*peer];
-    // Those that have had their time make room, and go by their time-outs.
-    while (!turns.unanswered.empty() &&
-           turns.unanswered.begin()->first + config_.unanswered_hold <= now) {
-      Find(turns.unanswered.begin()->second)->unanswered_since = kNever;
-      turns.unanswered.erase(turns.unanswered.begin());
+  auto at = held_back_.begin();
+  while (at != held_back_.end()) {
+    const wire::IpAddress peer = std::get<0>(at->first);
+    EndTurns(peer, now);
+    if (!SendHeldBackFor(peer, now)) return;
+    at = held_back_.From({peer, kNever, 0});
+  }
+}
+
+bool ConnectionManager::SendHeldBackFor(const wire::IpAddress& peer, Time now) {
+  for (;;) {
+    const auto next = held_back_.From({peer, 0, 0});
+    if (next == held_back_.end() || std::get<0>(next->first) != peer) {
+      return true;
     }
-    while (!turns.held_back.empty() &&
-           turns.unanswered.size() < config_.max_unanswered) {
-      Connection& c = *Find(turns.held_back.front());
-      turns.held_back.pop_front();
-      SendFirst(c, turns, now);
-    }
-    peer = turns.held_back.empty() ? crowded_.erase(peer) : std::next(peer);
+    Connection& c = *Find(next->second);
+    if (c.peer->unanswered >= config_.max_unanswered) return true;
+    if (!outgoing_.Reserve(1)) return false;
+    SendFirst(c, now);
+  }
+}
+
+Connection* ConnectionManager::OldestTurn(const wire::IpAddress& peer) const {
+  const auto oldest = unanswered_.From({peer, 0, 0});
+  if (oldest == unanswered_.end() || std::get<0>(oldest->first) != peer) {
+    return nullptr;
+  }
+  return Find(oldest->second);
+}
+
+void ConnectionManager::EndTurns(const wire::IpAddress& peer, Time now) {
+  for (Connection* c = OldestTurn(peer);
+       c != nullptr && c->unanswered_since + config_.unanswered_hold <= now;
+       c = OldestTurn(peer)) {
+    LeaveTurn(*c);
   }
 }
 
 Time ConnectionManager::NextTurn() const {
   Time next = kNever;
-  for (const wire::IpAddress& peer : crowded_) {
-    const auto& unanswered = turns_.at(peer).unanswered;
-    const Time due = unanswered.empty()
-                         ? 0
-                         : unanswered.begin()->first + config_.unanswered_hold;
-    next = std::min(next, due);
+  auto at = held_back_.begin();
+  while (at != held_back_.end()) {
+    const wire::IpAddress peer = std::get<0>(at->first);
+    // Without room for it a turn has come and was not taken.
+    const bool due =
+        Find(at->second)->peer->unanswered < config_.max_unanswered;
+    const Connection* const oldest = due ? nullptr : OldestTurn(peer);
+    next = std::min(next, oldest == nullptr ? 0
+                                            : oldest->unanswered_since +
+                                                  config_.unanswered_hold);
+    at = held_back_.From({peer, kNever, 0});
   }
   return next;
 }

@@ -1,13 +1,38 @@
 // What the connection manager knows of one connection, or of one service ID
-// resolution. ConnectionManager is the only user.
+// resolution, and the memory for all that it will ever be found by.
+// ConnectionManager is the only user.
 #ifndef TRANSPORT_CM_CONNECTION_H_
 #define TRANSPORT_CM_CONNECTION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <tuple>
+#include <utility>
 
+#include "transport/cm/reserved_index.h"
 #include "transport/cm/types.h"
 
 namespace transport::cm {
+
+// By time.
+using TimeIndex = ReservedIndex<std::pair<Time, CmId>>;
+// By peer, then by when it was asked, or by a number that counts up.
+using TurnIndex = ReservedIndex<std::tuple<wire::IpAddress, Time, CmId>>;
+// By address, CA GUID, and communication ID or queue pair number.
+using RemoteIndex =
+    ReservedIndex<std::tuple<wire::IpAddress, uint64_t, uint32_t>>;
+// By queue pair number.
+using LocalQpnIndex = ReservedIndex<uint32_t>;
+// By address, request ID, service ID.
+using SidrIndex =
+    ReservedIndex<std::tuple<wire::IpAddress, uint32_t, uint64_t>>;
+
+// What all connections with one address share.
+struct Peer {
+  size_t connections = 0;
+  size_t half_open = 0;
+  size_t unanswered = 0;  // what it is to answer
+};
 
 struct Connection {
   CmId id = 0;
@@ -19,12 +44,10 @@ struct Connection {
   bool waiting = false;     // counts against its listener's backlog
   bool remembered = false;  // an answer kept for duplicates
   bool qp_used = false;     // the peer may have sent to the queue pair
-  bool in_remote_ids = false;
-  bool in_remote_qps = false;
-  bool in_local_qpns = false;
   ListenerId listener = 0;
   wire::IpAddress local;
   wire::IpAddress remote;
+  Peer* peer = nullptr;  // of `remote`
   uint64_t transaction_id = 0;
   // 0 while it is unknown. Of SIDR: the peer's request ID.
   uint32_t remote_comm_id = 0;
@@ -49,12 +72,21 @@ struct Connection {
   Time regular_deadline = kNever;  // while `deadline` is that of such a try
   Time unanswered_since = kNever;  // counts to those that the peer is to answer
   bool held_back = false;          // until it has answered others
+  Time turn = 0;                   // which one it is of those
 
   // The last message sent, for retransmission and for duplicates of what it
   // answered. MRAs are made anew.
   bool has_sent = false;
   wire::CmAttribute sent_attribute = wire::CmAttribute::kReq;
   Mad sent{};
+
+  TimeIndex::Entry by_deadline;
+  TimeIndex::Entry by_silence;
+  TurnIndex::Entry by_turn;  // among the unanswered or those held back
+  RemoteIndex::Entry by_remote_id;
+  RemoteIndex::Entry by_remote_qp;
+  LocalQpnIndex::Entry by_local_qpn;
+  SidrIndex::Entry by_sidr;
 };
 
 }  // namespace transport::cm

@@ -19,6 +19,9 @@ bool AwaitsAnswer(State state) {
          state == State::kDreqSent;
 }
 
+// What is kept ready of outputs: what one input brings, and some more.
+constexpr size_t kOutputsKept = 8;
+
 bool WaitsForApplication(State state) {
   return state == State::kReqReceived || state == State::kMraReqSent ||
          state == State::kSidrReqReceived;
@@ -33,7 +36,9 @@ ConnectionManager::ConnectionManager(const Config& config, RandomSource* random)
                config.answers_per_second, config.answer_burst),
       replies_again_(uint64_t{random->Next32()} << 32 | random->Next32(),
                      config.replies_again_per_second,
-                     config.replies_again_burst) {}
+                     config.replies_again_burst),
+      outgoing_(kOutputsKept),
+      events_(kOutputsKept) {}
 
 Connection* ConnectionManager::Find(CmId id) const {
   const auto found = connections_.find(id);
@@ -79,13 +84,25 @@ Connection& ConnectionManager::New(const wire::IpAddress& local,
   c->remote = remote;
   c->started = now;
   c->transaction_id = uint64_t{random_->Next32()} << 32 | id;
-  return *(connections_[id] = std::move(c));
+  decltype(peers_) fresh;
+  fresh.try_emplace(remote);
+  Connection& made = *connections_.try_emplace(id, std::move(c)).first->second;
+  // From here on nothing is allocated.
+  peers_.merge(fresh);
+  made.peer = &peers_.find(remote)->second;
+  ++made.peer->connections;
+  return made;
+}
+
+void ConnectionManager::Remove(Connection& c) {
+  if (--c.peer->connections == 0) peers_.erase(c.remote);
+  connections_.erase(c.id);
 }
 
 void ConnectionManager::Enter(Connection& c, State state) {
   if (c.state == State::kRepSent || c.state == State::kRtuWait) {
     if (state != State::kRepSent && state != State::kRtuWait) {
-      silent_.erase({c.started, c.id});
+      silent_.Leave(c.by_silence, {c.started, c.id});
     }
   }
   if (!AwaitsAnswer(state)) {
@@ -106,14 +123,8 @@ void ConnectionManager::Enter(Connection& c, State state) {
 void ConnectionManager::SetHalfOpen(Connection& c, bool half_open) {
   if (c.half_open == half_open) return;
   c.half_open = half_open;
-  if (half_open) {
-    ++half_open_;
-    ++half_open_by_peer_[c.remote];
-    return;
-  }
-  --half_open_;
-  const auto peer = half_open_by_peer_.find(c.remote);
-  if (--peer->second == 0) half_open_by_peer_.erase(peer);
+  half_open_ += half_open ? 1 : -1;
+  c.peer->half_open += half_open ? 1 : -1;
 }
 
 void ConnectionManager::SetRemembered(Connection& c, bool remembered) {
@@ -123,63 +134,54 @@ void ConnectionManager::SetRemembered(Connection& c, bool remembered) {
 }
 
 void ConnectionManager::SetDeadline(Connection& c, Time deadline) {
-  if (c.deadline != kNever) deadlines_.erase({c.deadline, c.id});
+  deadlines_.Leave(c.by_deadline, {c.deadline, c.id});
   c.deadline = deadline;
-  if (deadline != kNever) deadlines_.insert({deadline, c.id});
+  if (deadline != kNever) {
+    deadlines_.Enter(c.by_deadline, {deadline, c.id}, c.id);
+  }
 }
 
 Time ConnectionManager::NextTimeout() const {
-  const Time deadline = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  const Time deadline =
+      deadlines_.empty() ? kNever : deadlines_.begin()->first.first;
   return std::min(deadline, NextTurn());
 }
 
 bool ConnectionManager::KeepRemoteId(Connection& c) {
-  c.in_remote_ids =
-      by_remote_id_
-          .try_emplace({c.remote, c.remote_ca_guid, c.remote_comm_id}, c.id)
-          .second;
-  return c.in_remote_ids;
+  return by_remote_id_.Enter(
+      c.by_remote_id, {c.remote, c.remote_ca_guid, c.remote_comm_id}, c.id);
 }
 
 bool ConnectionManager::KeepRemoteQp(Connection& c) {
   if (c.remote_qpn == 0) return true;
-  c.in_remote_qps =
-      by_remote_qp_
-          .try_emplace({c.remote, c.remote_ca_guid, c.remote_qpn}, c.id)
-          .second;
-  return c.in_remote_qps;
+  return by_remote_qp_.Enter(c.by_remote_qp,
+                             {c.remote, c.remote_ca_guid, c.remote_qpn}, c.id);
 }
 
 bool ConnectionManager::KeepLocalQpn(Connection& c, uint32_t qpn) {
   qpn &= wire::kQpnMask;
   c.local_qpn = qpn;
   if (qpn == 0) return true;
-  c.in_local_qpns = by_local_qpn_.try_emplace(qpn, c.id).second;
-  return c.in_local_qpns;
+  return by_local_qpn_.Enter(c.by_local_qpn, qpn, c.id);
 }
 
 void ConnectionManager::ForgetQps(Connection& c) {
-  if (c.in_remote_qps) {
-    by_remote_qp_.erase({c.remote, c.remote_ca_guid, c.remote_qpn});
-  }
-  if (c.in_local_qpns) by_local_qpn_.erase(c.local_qpn);
-  c.in_remote_qps = c.in_local_qpns = false;
+  by_remote_qp_.Leave(c.by_remote_qp,
+                      {c.remote, c.remote_ca_guid, c.remote_qpn});
+  by_local_qpn_.Leave(c.by_local_qpn, c.local_qpn);
 }
 
 void ConnectionManager::ForgetAll(Connection& c) {
   ForgetQps(c);
-  if (c.in_remote_ids) {
-    by_remote_id_.erase({c.remote, c.remote_ca_guid, c.remote_comm_id});
-    c.in_remote_ids = false;
-  }
-  const auto sidr = by_sidr_.find({c.remote, c.remote_comm_id, c.service_id});
-  if (sidr != by_sidr_.end() && sidr->second == c.id) by_sidr_.erase(sidr);
+  by_remote_id_.Leave(c.by_remote_id,
+                      {c.remote, c.remote_ca_guid, c.remote_comm_id});
+  by_sidr_.Leave(c.by_sidr, {c.remote, c.remote_comm_id, c.service_id});
 }
 
 void ConnectionManager::Emit(EventKind kind, const Connection& c,
                              const wire::CmView* mad) {
   if (!c.owned) return;
-  Event& event = events_.emplace_back();
+  Event& event = events_.Push();
   event.kind = kind;
   event.id = c.id;
   event.listener = c.listener;
@@ -197,7 +199,7 @@ void ConnectionManager::End(Connection& c) {
   SetRemembered(c, false);
   ForgetAll(c);
   c.has_sent = false;
-  if (!c.owned) connections_.erase(c.id);
+  if (!c.owned) Remove(c);
 }
 
 void ConnectionManager::EnterTimeWait(Connection& c, Time hold, Time now) {
@@ -215,17 +217,9 @@ void ConnectionManager::EnterRefused(Connection& c, Time now) {
 }
 
 bool ConnectionManager::PollTransmit(OutgoingMad* out) {
-  if (outgoing_.empty()) return false;
-  *out = outgoing_.front();
-  outgoing_.pop_front();
-  return true;
+  return outgoing_.Pop(out);
 }
 
-bool ConnectionManager::PollEvent(Event* out) {
-  if (events_.empty()) return false;
-  *out = events_.front();
-  events_.pop_front();
-  return true;
-}
+bool ConnectionManager::PollEvent(Event* out) { return events_.Pop(out); }
 
 }  // namespace transport::cm

@@ -5,8 +5,14 @@
 // It does no I/O and reads no clock. Methods come in four kinds: calls of the
 // application, inputs (OnMad, OnTimer), outputs (PollTransmit, PollEvent,
 // NextTimeout: drained after calls and inputs), and getters. One thread at a
-// time. It allocates for each connection, not for each packet of data: nothing
-// here is on the data path.
+// time. Nothing here is on the data path.
+//
+// Memory: Listen, Connect, Resolve and NotifyEstablished throw std::bad_alloc,
+// and nothing has changed then. No other call or input throws: a connection
+// asks for all its memory when it is made. A request that finds none is
+// dropped, as if it were lost on the way, and so is what brings or would send
+// more than few things while nobody takes the outputs; a time-out then waits
+// until somebody does.
 //
 // Trust: what comes for a connection counts if it comes from the address of its
 // peer and carries the communication IDs of both, which are random. What comes
@@ -16,19 +22,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "transport/cm/answer_limit.h"
 #include "transport/cm/connection.h"
 #include "transport/cm/listeners.h"
+#include "transport/cm/reserved_queue.h"
 #include "transport/cm/types.h"
 #include "wire/cm.h"
 
@@ -69,8 +72,8 @@ class ConnectionManager {
   // When established sends a DREQ; after the peer's, the DREP.
   Result Disconnect(CmId id, std::span<const uint8_t> private_data, Time now);
   // In any state: rejects, disconnects or gives up what is under way. There
-  // will be no more events for it; what is kept for timewait is none of the
-  // application's business. Events that were not polled yet still come.
+  // will be no more events for it, those that were not polled yet included;
+  // what is kept for timewait is none of the application's business.
   Result Destroy(CmId id, Time now);
 
   // --- Service ID resolution (12.11).
@@ -91,6 +94,7 @@ class ConnectionManager {
   // --- Outputs.
   bool PollTransmit(OutgoingMad* out);
   bool PollEvent(Event* out);
+  bool HasEvents() const { return !events_.empty(); }
   // When OnTimer is to be called next; kNever if not.
   Time NextTimeout() const;
 
@@ -107,33 +111,26 @@ class ConnectionManager {
   const Counters& counters() const { return counters_; }
 
  private:
-  // Address, CA GUID, and communication ID or queue pair number.
-  using RemoteKey = std::tuple<wire::IpAddress, uint64_t, uint32_t>;
-  // Address, request ID, service ID.
-  using SidrKey = std::tuple<wire::IpAddress, uint32_t, uint64_t>;
-  // What a peer is to answer, by when it was sent, and what waits for that.
-  struct Turns {
-    std::set<std::pair<Time, CmId>> unanswered;
-    std::deque<CmId> held_back;
-  };
-
   // --- connection_manager.cc
   Connection* Find(CmId id) const;
   // Only the application's.
   Connection* FindOwned(CmId id) const;
+  // Throws std::bad_alloc; nothing has changed then.
   Connection& New(const wire::IpAddress& local, const wire::IpAddress& remote,
                   Time now);
+  void Remove(Connection& c);
   // Changes the state and what is counted by it.
   void Enter(Connection& c, State state);
   void SetDeadline(Connection& c, Time deadline);
   void SetHalfOpen(Connection& c, bool half_open);
   void SetRemembered(Connection& c, bool remembered);
-  // Where it is found by what the peer says.
+  // Where it is found by what the peer says. False if another one is.
   bool KeepRemoteId(Connection& c);
   bool KeepRemoteQp(Connection& c);
   bool KeepLocalQpn(Connection& c, uint32_t qpn);
   void ForgetQps(Connection& c);
   void ForgetAll(Connection& c);
+  // There is room for it.
   void Emit(EventKind kind, const Connection& c, const wire::CmView* mad);
   // To kIdle, and out of memory if nobody owns it: `c` may be gone.
   void End(Connection& c);
@@ -144,6 +141,7 @@ class ConnectionManager {
   void EnterRefused(Connection& c, Time now);
 
   // --- cm_send.cc
+  // Without memory it is lost, as on the way: counted.
   void Queue(const wire::IpAddress& local, const wire::IpAddress& remote,
              const Mad& mad);
   // For duplicates, and to be sent again.
@@ -213,10 +211,16 @@ class ConnectionManager {
   // The first try of what was kept and the peer is to answer, now or when it is
   // its turn.
   void SendInTurn(Connection& c, Time now);
-  void SendFirst(Connection& c, Turns& turns, Time now);
+  void SendFirst(Connection& c, Time now);
   // It was answered, or is over.
   void LeaveTurn(Connection& c);
   void SendHeldBack(Time now);
+  // False if there is no room for what is to be sent.
+  bool SendHeldBackFor(const wire::IpAddress& peer, Time now);
+  // What has had its time makes room, and goes by its time-outs.
+  void EndTurns(const wire::IpAddress& peer, Time now);
+  // What the peer has not answered for the longest time; null: nothing.
+  Connection* OldestTurn(const wire::IpAddress& peer) const;
   Time NextTurn() const;
 
   // --- cm_timer.cc
@@ -229,20 +233,22 @@ class ConnectionManager {
   AnswerLimit replies_again_;
   Listeners listeners_;
   std::map<CmId, std::unique_ptr<Connection>> connections_;
-  std::map<RemoteKey, CmId> by_remote_id_;
-  std::map<RemoteKey, CmId> by_remote_qp_;
-  std::map<uint32_t, CmId> by_local_qpn_;
-  std::map<SidrKey, CmId> by_sidr_;
-  std::set<std::pair<Time, CmId>> deadlines_;
+  std::map<wire::IpAddress, Peer> peers_;  // of all connections
+  RemoteIndex by_remote_id_;
+  RemoteIndex by_remote_qp_;
+  LocalQpnIndex by_local_qpn_;
+  SidrIndex by_sidr_;
+  TimeIndex deadlines_;
   // Connections whose REP was sent more than once, the oldest first.
-  std::set<std::pair<Time, CmId>> silent_;
-  std::map<wire::IpAddress, Turns> turns_;
-  std::set<wire::IpAddress> crowded_;  // for whom something is held back
+  TimeIndex silent_;
+  // What peers are to answer, and what waits for that.
+  TurnIndex unanswered_;
+  TurnIndex held_back_;
+  Time turns_ = 0;  // counts those held back
   size_t half_open_ = 0;
-  std::map<wire::IpAddress, size_t> half_open_by_peer_;
   size_t remembered_ = 0;
-  std::deque<OutgoingMad> outgoing_;
-  std::deque<Event> events_;
+  ReservedQueue<OutgoingMad> outgoing_;
+  ReservedQueue<Event> events_;
   Counters counters_;
 };
 

@@ -3,15 +3,21 @@
 namespace transport::cm {
 
 ListenerId Listeners::Add(const ListenOptions& options) {
-  auto& same_mask = by_mask_[options.mask];
-  const auto [at, added] = same_mask.try_emplace(
-      {options.service_id & options.mask, options.local}, 0);
-  if (!added) return 0;
+  const Key key = {options.service_id & options.mask, options.local};
+  const auto same_mask = by_mask_.find(options.mask);
+  if (same_mask != by_mask_.end() && same_mask->second.contains(key)) return 0;
   do {
     ++last_id_;
   } while (last_id_ == 0 || listeners_.contains(last_id_));
-  at->second = last_id_;
-  listeners_[last_id_] = {.id = last_id_, .options = options};
+  // What is made is entered without asking for memory.
+  decltype(listeners_) made;
+  made.try_emplace(last_id_, Listener{.id = last_id_, .options = options});
+  decltype(by_mask_) fresh;
+  fresh[options.mask].try_emplace(key, last_id_);
+  auto& found = fresh.begin()->second;
+  by_mask_.merge(fresh);
+  if (!fresh.empty()) by_mask_.find(options.mask)->second.merge(found);
+  listeners_.merge(made);
   return last_id_;
 }
 

@@ -20,7 +20,8 @@ struct Listener {
 
 class Listeners {
  public:
-  // 0 if one with the same mask, service ID and address is there.
+  // 0 if one with the same mask, service ID and address is there. Throws
+  // std::bad_alloc; nothing has changed then.
   ListenerId Add(const ListenOptions& options);
   // False if there is none.
   bool Remove(ListenerId id);

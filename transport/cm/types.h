@@ -243,6 +243,7 @@ struct Counters {
   uint64_t half_open_given_up = 0;  // for a newer request
   uint64_t stale = 0;
   uint64_t answers_limited = 0;  // not sent
+  uint64_t no_memory = 0;        // messages dropped or not sent for want of it
   MessageCounts tx_msgs;
   MessageCounts tx_retries;
   MessageCounts rx_msgs;

@@ -1,5 +1,8 @@
-// ibv_modify_qp(3): all of the checks, then all of the changes.
+// ibv_modify_qp(3): all of the checks, then all of the changes, or, without
+// memory for them, none.
 #include <cerrno>
+#include <new>
+#include <optional>
 
 #include "transport/qp/queue_pair.h"
 #include "transport/qp/state_table.h"
@@ -101,12 +104,10 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
   }
   if (const int error = CheckValues(attributes, mask, to)) return error;
 
-  Assign(attributes, mask);
-  if (to == QpState::kErr) {
-    EnterError(now);
-  } else if (to == QpState::kReset) {
-    EnterReset();
-  } else {
+  const auto change = [&] {
+    Assign(attributes, mask);
+    if (to == QpState::kErr) return EnterError(now);
+    if (to == QpState::kReset) return EnterReset();
     core_.attributes.state = to;
     if ((mask & kQpAv) != 0) {
       JoinPath();
@@ -128,6 +129,17 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
       Resume(now);
     }
     ActOnFindings(now);
+  };
+  const QpAttributes before = core_.attributes;
+  const std::optional<Flow> flow_before = flow_;
+  try {
+    change();
+  } catch (const std::bad_alloc&) {
+    // For the path, or for what receiving or sending takes.
+    core_.attributes = before;
+    flow_ = flow_before;
+    if (!flow_.has_value()) LeavePath();
+    throw;
   }
   endpoint_.Update(this, now);
   return 0;

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -155,6 +156,7 @@ void SetSource(Id& id, const EndpointAddress& source,
   id.part.port_num = kPort;
   // There before a queue pair is: programs register memory in it.
   if (id.part.pd == nullptr) id.part.pd = DefaultPd(device.verbs);
+  if (id.part.pd == nullptr && errno == ENOMEM) throw std::bad_alloc();
   id.attributes.gid_index = device.gid_index;
   rdma_ib_addr& gids = id.part.route.addr.addr.ibaddr;
   CopyGid(source.address, &gids.sgid);
@@ -202,9 +204,8 @@ CM_EXPORT int rdma_bind_addr(rdma_cm_id* pointer, sockaddr* addr) {
 // here: who does not answer ARP is found out by connecting.
 CM_EXPORT int rdma_resolve_addr(rdma_cm_id* pointer, sockaddr* source,
                                 sockaddr* destination, int /*timeout_ms*/) {
-  const int result =
-      IdCall(pointer, [&](Id& id) { return Resolve(id, source, destination); });
-  return result != 0 ? result : Complete(pointer);
+  return CompleteCall(pointer, WaitingCall::kResolveAddr,
+                      [&](Id& id) { return Resolve(id, source, destination); });
 }
 
 CM_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) {

@@ -235,7 +235,8 @@ int Accept(Id& id, const rdma_conn_param* given) {
     param.initiator_depth = initiator_depth;
   }
   const int error = AcceptWith(id, param);
-  if (error != 0) MakeFailed(id);
+  // Without memory it is as it was, and may be made again.
+  if (error != 0 && error != ENOMEM) MakeFailed(id);
   return error;
 }
 
@@ -288,39 +289,41 @@ int Notify(Id& id, ibv_event_type event) {
 
 // The REP with a queue pair on the id: the application sees nothing of it but
 // that the connection is there.
-void FinishConnecting(Id& id, Event& event) {
+int FinishConnecting(Id& id, Event& event) {
   int error = MakeReady(id);
+  if (error == ENOMEM) return error;
   if (error == 0) error = Establish(id);
   if (error == 0) {
     event.part.event = RDMA_CM_EVENT_ESTABLISHED;
-    return;
+    return 0;
   }
   MakeFailed(id);
   id.service->Reject(id.connection, {});
   event.part.event = RDMA_CM_EVENT_CONNECT_ERROR;
   event.part.status = -error;
+  return 0;
 }
 
 }  // namespace
 
-void BeforeReport(Event& event) {
+int BeforeReport(Event& event) {
   Id& id = *event.owner;
   std::lock_guard<std::mutex> lock(id.calls);
-  if (id.destroyed || id.part.qp == nullptr) return;
+  if (id.destroyed || id.part.qp == nullptr) return 0;
   if (event.part.event == RDMA_CM_EVENT_CONNECT_RESPONSE) {
-    FinishConnecting(id, event);
-  } else if (event.part.event == RDMA_CM_EVENT_REJECTED) {
-    MakeFailed(id);
-  } else if (event.part.event == RDMA_CM_EVENT_MULTICAST_JOIN) {
-    FinishJoining(id, event);
+    return FinishConnecting(id, event);
   }
+  if (event.part.event == RDMA_CM_EVENT_MULTICAST_JOIN) {
+    return FinishJoining(id, event);
+  }
+  if (event.part.event == RDMA_CM_EVENT_REJECTED) MakeFailed(id);
+  return 0;
 }
 
 CM_EXPORT int rdma_connect(rdma_cm_id* pointer, rdma_conn_param* param) {
-  const int result = IdCall(pointer, [&](Id& id) {
+  return CompleteCall(pointer, WaitingCall::kConnect, [&](Id& id) {
     return id.is_datagram() ? ResolveDatagram(id, param) : Connect(id, param);
   });
-  return result != 0 ? result : Complete(pointer);
 }
 
 CM_EXPORT int rdma_listen(rdma_cm_id* pointer, int backlog) {
@@ -331,9 +334,11 @@ CM_EXPORT int rdma_accept(rdma_cm_id* pointer, rdma_conn_param* param) {
   bool waits = false;
   const int result = IdCall(pointer, [&](Id& id) {
     waits = !id.is_datagram();
+    if (TakesUp(id, WaitingCall::kAccept)) return 0;
     return id.is_datagram() ? AcceptDatagram(id, param) : Accept(id, param);
   });
-  return result != 0 || !waits ? result : Complete(pointer);
+  if (result != 0 || !waits) return result;
+  return Complete(pointer, WaitingCall::kAccept);
 }
 
 CM_EXPORT int rdma_reject(rdma_cm_id* pointer, const void* private_data,
@@ -359,10 +364,13 @@ CM_EXPORT int rdma_establish(rdma_cm_id* pointer) {
 }
 
 CM_EXPORT int rdma_disconnect(rdma_cm_id* pointer) {
-  bool waits = false;
-  const int result =
-      IdCall(pointer, [&](Id& id) { return Disconnect(id, &waits); });
-  return result != 0 || !waits ? result : Complete(pointer);
+  bool waits = true;
+  const int result = IdCall(pointer, [&](Id& id) {
+    if (TakesUp(id, WaitingCall::kDisconnect)) return 0;
+    return Disconnect(id, &waits);
+  });
+  if (result != 0 || !waits) return result;
+  return Complete(pointer, WaitingCall::kDisconnect);
 }
 
 CM_EXPORT int rdma_notify(rdma_cm_id* pointer, ibv_event_type event) {

@@ -13,11 +13,16 @@ namespace librdmacm {
 // The next event of `channel`, for the application. 0 or -1 with errno. A
 // cancellation point.
 int TakeEvent(EventChannel& channel, rdma_cm_event** out);
+// An event that was taken is the next one again. `place` has one element, which
+// becomes its own: that needs no memory.
+void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
+                 Events place);
 
 // What is left to do when an application is about to see an event: with a queue
 // pair on the id, a REP makes it ready to send, and is answered. Takes the
-// owner's locks.
-void BeforeReport(Event& event);
+// owner's locks. 0, or ENOMEM: then it is to be done again, and the event as it
+// was.
+int BeforeReport(Event& event);
 
 // Of an event that no application will see: the connection that it asks for is
 // rejected.

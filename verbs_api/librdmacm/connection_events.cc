@@ -108,12 +108,11 @@ void Id::OnRequest(const cm::Event& event) {
     request =
         NewRequest(event, *header, datagram ? sidr.service_id : req.service_id);
   }
-  if (request == nullptr ||
-      service->SetHandler(event.id, request->shared_from_this()) != 0) {
+  if (request == nullptr) {
     service->Destroy(event.id);
     return;
   }
-  std::unique_ptr<Event> out = NewEvent(RDMA_CM_EVENT_CONNECT_REQUEST);
+  UnsentEvent out = NewEvent(RDMA_CM_EVENT_CONNECT_REQUEST);
   if (datagram) {
     ShowRoute(*request);
     out->SetUdData(ConsumerData(sidr.private_data));
@@ -128,7 +127,13 @@ void Id::OnRequest(const cm::Event& event) {
   }
   out->part.id = &request->part;
   out->part.listen_id = &part;
+  // The last that needs memory.
   PublishId(request);
+  if (service->SetHandler(event.id, request) != 0) {
+    WithdrawId(*request);
+    service->Destroy(event.id);
+    return;
+  }
   out->request = std::move(request);
   Push(std::move(out));
 }
@@ -146,8 +151,8 @@ void Id::OnReply(const cm::Event& event) {
   remote_ece = {.vendor_id = rep.vendor_id,
                 .options = mad.header().attribute_modifier,
                 .comp_mask = 0};
+  UnsentEvent out = NewEvent(RDMA_CM_EVENT_CONNECT_RESPONSE);
   state = IdState::kReplied;
-  std::unique_ptr<Event> out = NewEvent(RDMA_CM_EVENT_CONNECT_RESPONSE);
   rdma_conn_param& param = out->part.param.conn;
   param.responder_resources = rep.initiator_depth;
   param.initiator_depth = rep.responder_resources;
@@ -160,10 +165,10 @@ void Id::OnReply(const cm::Event& event) {
 }
 
 void Id::OnRejected(const cm::Event& event) {
-  state = IdState::kFailed;
   const wire::CmRej rej = ViewOf(event).rej();
-  std::unique_ptr<Event> out =
+  UnsentEvent out =
       NewEvent(RDMA_CM_EVENT_REJECTED, static_cast<int>(rej.reason));
+  state = IdState::kFailed;
   out->SetConnData(rej.private_data);
   Push(std::move(out));
 }
@@ -174,10 +179,10 @@ void Id::OnServiceReply(const cm::Event& event) {
   remote_ece = {.vendor_id = rep.vendor_id,
                 .options = ViewOf(event).header().attribute_modifier,
                 .comp_mask = 0};
-  state = found ? IdState::kConnected : IdState::kFailed;
-  std::unique_ptr<Event> out =
+  UnsentEvent out =
       NewEvent(found ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,
                static_cast<int>(rep.status));
+  state = found ? IdState::kConnected : IdState::kFailed;
   if (found) {
     rdma_ud_param& param = out->part.param.ud;
     param.ah_attr = PathTo(*this);
@@ -188,6 +193,7 @@ void Id::OnServiceReply(const cm::Event& event) {
   Push(std::move(out));
 }
 
+// Without memory for an event nothing has changed: it is told again.
 void Id::OnCmEvent(const cm::Event& event) {
   std::lock_guard<std::mutex> lock(mutex);
   switch (event.kind) {
@@ -212,16 +218,19 @@ void Id::OnCmEvent(const cm::Event& event) {
     case cm::EventKind::kReply:
       return OnReply(event);
     case cm::EventKind::kEstablished:
+      Push(RDMA_CM_EVENT_ESTABLISHED);
       state = IdState::kConnected;
-      return Push(RDMA_CM_EVENT_ESTABLISHED);
+      return;
     case cm::EventKind::kRejected:
       return OnRejected(event);
     case cm::EventKind::kUnreachable:
+      Push(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
       state = IdState::kFailed;
-      return Push(RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+      return;
     case cm::EventKind::kDisconnected:
+      Push(RDMA_CM_EVENT_DISCONNECTED);
       state = IdState::kDisconnected;
-      return Push(RDMA_CM_EVENT_DISCONNECTED);
+      return;
     case cm::EventKind::kTimeWaitExit:
       return Push(RDMA_CM_EVENT_TIMEWAIT_EXIT);
     case cm::EventKind::kServiceReply:

@@ -1,7 +1,9 @@
 #include "verbs_api/librdmacm/datagram.h"
 
 #include <cerrno>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/private_data.h"
 #include "verbs_api/librdmacm/queue_pair.h"
 
@@ -47,18 +49,22 @@ int ResolveDatagram(Id& id, const rdma_conn_param* param) {
     }
     id.state = IdState::kConnecting;
   }
-  int error = id.service->OpenAddress(id.source.local());
-  cm::CmId connection = 0;
-  if (error == 0) {
-    error = id.service->Resolve(options, id.shared_from_this(), &connection);
-  }
-  std::lock_guard<std::mutex> lock(id.mutex);
-  if (error != 0) {
+  absl::Cleanup undo = [&id] {
+    std::lock_guard<std::mutex> lock(id.mutex);
     id.state = IdState::kRouteResolved;
-  } else {
-    id.connection = connection;
+  };
+  if (const int error = id.service->OpenAddress(id.source.local())) {
+    return error;
   }
-  return error;
+  cm::CmId connection = 0;
+  if (const int error =
+          id.service->Resolve(options, id.shared_from_this(), &connection)) {
+    return error;
+  }
+  std::move(undo).Cancel();
+  std::lock_guard<std::mutex> lock(id.mutex);
+  id.connection = connection;
+  return 0;
 }
 
 int AcceptDatagram(Id& id, const rdma_conn_param* param) {

@@ -54,11 +54,16 @@ std::vector<ibv_context*> Open(Devices& devices) {
   const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> list(
       ibv_get_device_list(&count), &ibv_free_device_list);
   std::vector<ibv_context*> out;
-  if (list == nullptr) return out;
+  if (list == nullptr) {
+    if (errno == ENOMEM) throw std::bad_alloc();
+    return out;
+  }
   for (int i = 0; i < count; ++i) {
     Opened& opened = devices.opened[list.get()[i]];
     if (opened.verbs == nullptr) {
       opened.verbs = ibv_open_device(list.get()[i]);
+      // That is no device less.
+      if (opened.verbs == nullptr && errno == ENOMEM) throw std::bad_alloc();
     }
     if (opened.verbs != nullptr) out.push_back(opened.verbs);
   }
@@ -80,12 +85,14 @@ Opened* Find(Devices& devices, const ibv_context* verbs) {
 std::optional<DeviceAddress> FindOn(ibv_context* verbs,
                                     const rxe_user::LocalAddress& local) {
   ibv_port_attr port;
-  if (verbs == nullptr || ibv_query_port(verbs, kPort, &port) != 0) {
-    return std::nullopt;
-  }
+  if (verbs == nullptr) return std::nullopt;
+  const int error = ibv_query_port(verbs, kPort, &port);
+  if (error == ENOMEM) throw std::bad_alloc();
+  if (error != 0) return std::nullopt;
   std::vector<ibv_gid_entry> table(port.gid_tbl_len);
   const ssize_t count =
       ibv_query_gid_table(verbs, table.data(), table.size(), 0);
+  if (count == -ENOMEM) throw std::bad_alloc();
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& entry = table[i];
     if (entry.port_num == kPort && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&

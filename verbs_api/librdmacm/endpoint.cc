@@ -49,12 +49,6 @@ int PrepareActive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
     attr->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
     if (rdma_create_qp(pointer, pd, attr) != 0) return errno;
   }
-  if (info.ai_connect_len != 0 && info.ai_connect != nullptr) {
-    const auto* bytes = static_cast<const uint8_t*>(info.ai_connect);
-    const std::shared_ptr<Id> id = FindId(pointer);
-    std::lock_guard<std::mutex> lock(id->mutex);
-    id->endpoint.connect_data.assign(bytes, bytes + info.ai_connect_len);
-  }
   return 0;
 }
 
@@ -79,9 +73,16 @@ CM_EXPORT int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* info, ibv_pd* pd,
   std::shared_ptr<Id> id;
   const int result = Call([&]() -> int {
     if (out == nullptr || info == nullptr) return EINVAL;
-    return CreateId(nullptr, nullptr,
-                    static_cast<rdma_port_space>(info->ai_port_space),
-                    static_cast<ibv_qp_type>(info->ai_qp_type), &id);
+    EndpointOptions options;
+    if (info->ai_connect_len != 0 && info->ai_connect != nullptr) {
+      const auto* bytes = static_cast<const uint8_t*>(info->ai_connect);
+      options.connect_data.assign(bytes, bytes + info->ai_connect_len);
+    }
+    const int error = CreateId(
+        nullptr, nullptr, static_cast<rdma_port_space>(info->ai_port_space),
+        static_cast<ibv_qp_type>(info->ai_qp_type), &id);
+    if (error == 0) id->endpoint = std::move(options);
+    return error;
   });
   if (result != 0) return result;
   rdma_cm_id* const pointer = &id->part;
@@ -107,12 +108,14 @@ CM_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
 CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
   std::shared_ptr<Id> listener;
   std::shared_ptr<EventChannel> channel;
+  Events place;
   const int result = IdCall(listen, [&](Id& id) -> int {
     std::lock_guard<std::mutex> lock(id.mutex);
     if (out == nullptr || !id.synchronous) return EINVAL;
     if (id.state != IdState::kListening) return EINVAL;
     listener = id.shared_from_this();
     channel = id.channel;
+    place.emplace_back();
     return 0;
   });
   if (result != 0) return result;
@@ -127,8 +130,13 @@ CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
     return Return(EINVAL);
   }
   rdma_cm_id* const request = event->id;
-  int error = CreateRequestedQp(listener, request);
+  // What was made before there was no memory for the rest is there.
+  int error = request->qp == nullptr ? CreateRequestedQp(listener, request) : 0;
   if (error == 0 && rdma_migrate_id(request, nullptr) != 0) error = errno;
+  if (error == ENOMEM) {
+    ReturnEvent(*channel, event, std::move(place));
+    return Return(error);
+  }
   if (error != 0) {
     rdma_ack_cm_event(event);
     rdma_destroy_ep(request);

@@ -63,18 +63,12 @@ void EventChannel::Insert(Events::const_iterator where, Events events) {
   }
 }
 
-void EventChannel::Push(std::unique_ptr<Event> event) {
-  Events events;
-  events.push_back(std::move(event));
-  Push(std::move(events));
-}
-
 void EventChannel::Push(Events events) {
   std::lock_guard<std::mutex> lock(mutex_);
   Insert(events_.end(), std::move(events));
 }
 
-EventChannel::Events EventChannel::Take() {
+Events EventChannel::Take() {
   Events taken;
   for (;;) {
     uint64_t one;
@@ -104,12 +98,12 @@ bool EventChannel::Has(const Id* owner) {
                      });
 }
 
-EventChannel::Events EventChannel::Withdraw(const Id* owner) {
+Events EventChannel::Withdraw(const Id* owner) {
   return WithdrawIf(
       [owner](const Event& event) { return event.owner.get() == owner; });
 }
 
-EventChannel::Events EventChannel::WithdrawIf(
+Events EventChannel::WithdrawIf(
     const std::function<bool(const Event&)>& matches) {
   std::lock_guard<std::mutex> lock(mutex_);
   Events withdrawn;
@@ -123,7 +117,7 @@ EventChannel::Events EventChannel::WithdrawIf(
   return withdrawn;
 }
 
-EventChannel::Events EventChannel::Close() {
+Events EventChannel::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   fd_.Reset();
   return std::exchange(events_, {});
@@ -162,17 +156,23 @@ CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
 }
 
 int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
-  EventChannel::Events taken = channel.Take();
+  Events taken = channel.Take();
   if (taken.empty()) return -1;
-  return Call([&] {
+  return Call([&]() -> int {
     absl::Cleanup put_back = [&] { channel.PutBack(std::move(taken)); };
-    BeforeReport(*taken.front());
+    if (const int error = BeforeReport(*taken.front())) return error;
     rdma_cm_event* const part = &taken.front()->part;
     Reported().Add(part, taken.front());
     std::move(put_back).Cancel();
     *out = part;
     return 0;
   });
+}
+
+void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
+                 Events place) {
+  place.front() = Reported().Remove(event);
+  if (place.front() != nullptr) channel.PutBack(std::move(place));
 }
 
 CM_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {

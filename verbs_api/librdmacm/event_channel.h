@@ -8,11 +8,27 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "rxe_user/base/unique_fd.h"
 #include "verbs_api/librdmacm/event.h"
 
 namespace librdmacm {
+
+// Events in order. To move some from one list to another needs no memory.
+using Events = std::list<std::shared_ptr<Event>>;
+
+// An event that is not in a channel yet, with all the memory that it takes
+// there: what its id is to be may be noted once it has been made.
+class UnsentEvent {
+ public:
+  UnsentEvent() { one_.push_back(std::make_shared<Event>()); }
+  Event* operator->() const { return one_.front().get(); }
+
+ private:
+  friend class EventChannel;
+  Events one_;
+};
 
 // A queue of events behind a descriptor that is readable as long as one waits:
 // an eventfd that counts them, of which each taker takes one. So it is the
@@ -27,11 +43,8 @@ class EventChannel {
 
   rdma_event_channel* part() { return &part_; }
 
-  // Moving events from one list to another needs no memory.
-  using Events = std::list<std::shared_ptr<Event>>;
-
-  // Dropped if the channel was closed.
-  void Push(std::unique_ptr<Event> event);
+  // Dropped if the channel was closed. None of these needs memory.
+  void Push(UnsentEvent event) { Push(std::move(event.one_)); }
   void Push(Events events);
   // Waits for an event as the descriptor's flags say: a cancellation point.
   // Counts it to those of its owner that are to be acknowledged. None, with

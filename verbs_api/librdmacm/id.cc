@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/random.h"
 #include "verbs_api/librdmacm/connect.h"
@@ -77,9 +78,10 @@ std::shared_ptr<rxe_user::CmService> Service() {
   static pid_t owner = 0;
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(*mutex);
   if (owner != getpid()) {
-    auto* const service = new auto(rxe_user::CmService::Get());
+    auto service = std::make_unique<std::shared_ptr<rxe_user::CmService>>(
+        rxe_user::CmService::Get());
     (*service)->WatchLinks(&OnLinkChange);
-    kept = service;
+    kept = service.release();
     owner = getpid();
   }
   return *kept.load();
@@ -107,8 +109,8 @@ void Id::AwaitAcknowledged() {
   acknowledged_.wait(lock, [&] { return unacknowledged_ == 0; });
 }
 
-std::unique_ptr<Event> Id::NewEvent(int type, int status) {
-  auto event = std::make_unique<Event>();
+UnsentEvent Id::NewEvent(int type, int status) {
+  UnsentEvent event;
   event->part.id = &part;
   event->SetType(type);
   event->part.status = status;
@@ -120,6 +122,8 @@ std::shared_ptr<Id> FindId(const rdma_cm_id* id) { return Ids().Find(id); }
 
 void PublishId(const std::shared_ptr<Id>& id) { Ids().Add(&id->part, id); }
 
+void WithdrawId(const Id& id) { Ids().Remove(&id.part); }
+
 int CreateId(rdma_event_channel* channel, void* context, rdma_port_space ps,
              ibv_qp_type type, std::shared_ptr<Id>* out) {
   auto id = std::make_shared<Id>(ps, type);
@@ -128,12 +132,16 @@ int CreateId(rdma_event_channel* channel, void* context, rdma_port_space ps,
     channel = rdma_create_event_channel();
     if (channel == nullptr) return errno;
   }
+  absl::Cleanup undo = [&] {
+    if (id->synchronous) rdma_destroy_event_channel(channel);
+  };
   id->channel = FindChannel(channel);
   if (id->channel == nullptr) return EINVAL;
   id->service = Service();
   id->part.channel = channel;
   id->part.context = context;
   PublishId(id);
+  std::move(undo).Cancel();
   *out = std::move(id);
   return 0;
 }
@@ -197,9 +205,9 @@ std::shared_ptr<EventChannel> Move(Id& id,
   std::shared_ptr<EventChannel> old = std::exchange(id.channel, channel);
   id.part.channel = channel->part();
   id.synchronous = synchronous;
-  EventChannel::Events events = old->Withdraw(&id);
+  Events events = old->Withdraw(&id);
   while (!events.empty()) {
-    EventChannel::Events first;
+    Events first;
     first.splice(first.end(), events, events.begin());
     const std::shared_ptr<Id> request = first.front()->request;
     channel->Push(std::move(first));
@@ -236,7 +244,24 @@ CM_EXPORT int rdma_migrate_id(rdma_cm_id* pointer,
   });
 }
 
-int Complete(rdma_cm_id* pointer) {
+namespace {
+
+// There was no memory for the event that `call` waits for.
+void Leave(rdma_cm_id* pointer, WaitingCall call) {
+  const std::shared_ptr<Id> id = FindId(pointer);
+  if (id == nullptr) return;
+  std::lock_guard<std::mutex> lock(id->mutex);
+  id->unfinished = call;
+}
+
+}  // namespace
+
+bool TakesUp(Id& id, WaitingCall call) {
+  std::lock_guard<std::mutex> lock(id.mutex);
+  return std::exchange(id.unfinished, WaitingCall::kNone) == call;
+}
+
+int Complete(rdma_cm_id* pointer, WaitingCall call) {
   std::shared_ptr<EventChannel> channel;
   {
     const rxe_user::NoCancellation no_cancellation;
@@ -247,7 +272,11 @@ int Complete(rdma_cm_id* pointer) {
     channel = id->channel;
   }
   AcknowledgeOwn(pointer);
-  if (TakeEvent(*channel, &pointer->event) != 0) return -1;
+  if (TakeEvent(*channel, &pointer->event) != 0) {
+    const int error = errno;
+    if (error == ENOMEM) Leave(pointer, call);
+    return Return(error);
+  }
   const int status = pointer->event->status;
   if (status == 0) return 0;
   // Statuses of the wire are positive: why the peer does not want to.

@@ -40,6 +40,19 @@ enum class IdState : uint8_t {
   kFailed,  // rejected, or unreachable
 };
 
+// Calls that wait for their event, on synchronous ids. One that has found no
+// memory for that goes on with waiting when it is made again.
+enum class WaitingCall : uint8_t {
+  kNone,
+  kResolveAddr,
+  kResolveRoute,
+  kResolveAddrinfo,
+  kConnect,
+  kAccept,
+  kDisconnect,
+  kJoin,
+};
+
 // What the queue pair of a connection has to know of the path and of the peer
 // (rdma_init_qp_attr).
 struct ConnectionAttributes {
@@ -96,8 +109,8 @@ class Id final : public rxe_user::CmEventHandler,
 
   // --- `mutex` is held.
   // The next event goes to the application.
-  std::unique_ptr<Event> NewEvent(int type, int status = 0);
-  void Push(std::unique_ptr<Event> event) { channel->Push(std::move(event)); }
+  UnsentEvent NewEvent(int type, int status = 0);
+  void Push(UnsentEvent event) { channel->Push(std::move(event)); }
   void Push(int type, int status = 0) { Push(NewEvent(type, status)); }
   bool is_datagram() const { return part.qp_type == IBV_QPT_UD; }
   // Of its queue pair, or of the one that the application is to make.
@@ -109,6 +122,8 @@ class Id final : public rxe_user::CmEventHandler,
   rdma_cm_id part = {};  // what the application has
 
   std::mutex calls;
+  // MakeReady found no memory on its way. Under `calls`.
+  bool half_ready = false;
   // The groups that it has joined. Under `calls`.
   std::vector<std::shared_ptr<Membership>> memberships;
 
@@ -116,6 +131,7 @@ class Id final : public rxe_user::CmEventHandler,
   IdState state = IdState::kIdle;
   bool destroyed = false;
   bool synchronous = false;
+  WaitingCall unfinished = WaitingCall::kNone;
   std::shared_ptr<EventChannel> channel;
   std::shared_ptr<rxe_user::CmService> service;
   rxe_user::ServiceHandle reserved = 0;  // 0: none
@@ -156,6 +172,8 @@ class Id final : public rxe_user::CmEventHandler,
 // The id of an application's pointer; null if it is none.
 std::shared_ptr<Id> FindId(const rdma_cm_id* id);
 void PublishId(const std::shared_ptr<Id>& id);
+// Of one that no application has seen.
+void WithdrawId(const Id& id);
 
 // Sets `*out` to a new id, known by its pointer. Without a channel it gets one
 // of its own, and its calls wait. 0 or an errno value.
@@ -178,7 +196,15 @@ int IdCall(rdma_cm_id* pointer, Body&& body) noexcept;
 
 // For calls whose result comes as an event: waits for it if the id is
 // synchronous. 0 or -1 with errno. A cancellation point.
-int Complete(rdma_cm_id* pointer);
+int Complete(rdma_cm_id* pointer, WaitingCall call);
+
+// Whether `call` was made before and has only to wait: nothing else is to be
+// done then. Takes `id.mutex`.
+bool TakesUp(Id& id, WaitingCall call);
+
+// IdCall and Complete.
+template <typename Body>
+int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body);
 
 }  // namespace librdmacm
 
@@ -195,6 +221,13 @@ int IdCall(rdma_cm_id* pointer, Body&& body) noexcept {
     if (id->destroyed) return EINVAL;
     return body(*id);
   });
+}
+
+template <typename Body>
+int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body) {
+  const int result = IdCall(
+      pointer, [&](Id& id) -> int { return TakesUp(id, call) ? 0 : body(id); });
+  return result != 0 ? result : Complete(pointer, call);
 }
 
 }  // namespace librdmacm

@@ -58,7 +58,7 @@ int Join(Id& id, const sockaddr* address, uint32_t flags, void* context) {
   if (id.part.verbs == nullptr) return EINVAL;
   // The wire has one kind of address at both ends.
   if (membership->group.is_v4() != id.source.address.is_v4()) return EINVAL;
-  std::unique_ptr<Event> event = id.NewEvent(RDMA_CM_EVENT_MULTICAST_JOIN);
+  UnsentEvent event = id.NewEvent(RDMA_CM_EVENT_MULTICAST_JOIN);
   rdma_ud_param& param = event->part.param.ud;
   param.private_data = context;
   param.ah_attr = PathToGroup(id, membership->group);
@@ -100,18 +100,20 @@ int Leave(Id& id, const sockaddr* address) {
 
 }  // namespace
 
-void FinishJoining(Id& id, Event& event) {
+int FinishJoining(Id& id, Event& event) {
   Membership& membership = *event.membership;
-  if (!membership.receives || membership.left) return;
+  if (!membership.receives || membership.left) return 0;
   if (!IsAttached(id, membership.group)) {
     const ibv_gid gid = GidOf(membership.group);
     if (const int error = ibv_attach_mcast(id.part.qp, &gid, 0)) {
+      if (error == ENOMEM) return error;
       event.part.event = RDMA_CM_EVENT_MULTICAST_ERROR;
       event.part.status = -error;
-      return;
+      return 0;
     }
   }
   membership.attached = true;
+  return 0;
 }
 
 void DetachAll(Id& id) {
@@ -122,16 +124,15 @@ void DetachAll(Id& id) {
 
 CM_EXPORT int rdma_join_multicast(rdma_cm_id* pointer, sockaddr* address,
                                   void* context) {
-  const int result = IdCall(pointer, [&](Id& id) {
+  return CompleteCall(pointer, WaitingCall::kJoin, [&](Id& id) {
     return Join(id, address, RDMA_MC_JOIN_FLAG_FULLMEMBER, context);
   });
-  return result != 0 ? result : Complete(pointer);
 }
 
 CM_EXPORT int rdma_join_multicast_ex(rdma_cm_id* pointer,
                                      rdma_cm_join_mc_attr_ex* attr,
                                      void* context) {
-  const int result = IdCall(pointer, [&](Id& id) -> int {
+  return CompleteCall(pointer, WaitingCall::kJoin, [&](Id& id) -> int {
     constexpr uint32_t kNeeded =
         RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     if (attr == nullptr) return EINVAL;
@@ -140,7 +141,6 @@ CM_EXPORT int rdma_join_multicast_ex(rdma_cm_id* pointer,
     if (attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return EINVAL;
     return Join(id, attr->addr, attr->join_flags, context);
   });
-  return result != 0 ? result : Complete(pointer);
 }
 
 CM_EXPORT int rdma_leave_multicast(rdma_cm_id* pointer, sockaddr* address) {

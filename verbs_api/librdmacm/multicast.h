@@ -18,9 +18,9 @@ struct Membership {
 };
 
 // The application is about to see that it has joined: attaches the queue pair
-// of the id, if it has one; what goes wrong makes the event an error.
-// `id.calls` is held.
-void FinishJoining(Id& id, Event& event);
+// of the id, if it has one; what goes wrong makes the event an error. 0, or
+// ENOMEM: then it is to be done again. `id.calls` is held.
+int FinishJoining(Id& id, Event& event);
 
 // The queue pair is about to go: it is in no group any more. `id.calls` is
 // held.

@@ -52,6 +52,9 @@ int SetIdOption(Id& id, int name, const void* value, size_t length) {
 CM_EXPORT int rdma_set_option(rdma_cm_id* pointer, int level, int name,
                               void* value, size_t length) {
   const int result = IdCall(pointer, [&](Id& id) -> int {
+    if (level == RDMA_OPTION_IB && TakesUp(id, WaitingCall::kResolveRoute)) {
+      return 0;
+    }
     switch (level) {
       case RDMA_OPTION_ID:
         return SetIdOption(id, name, value, length);
@@ -63,7 +66,8 @@ CM_EXPORT int rdma_set_option(rdma_cm_id* pointer, int level, int name,
     }
   });
   // A path comes with an event.
-  return result != 0 || level != RDMA_OPTION_IB ? result : Complete(pointer);
+  if (result != 0 || level != RDMA_OPTION_IB) return result;
+  return Complete(pointer, WaitingCall::kResolveRoute);
 }
 
 CM_EXPORT int rdma_set_local_ece(rdma_cm_id* pointer, ibv_ece* ece) {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <utility>
 
 #include "verbs_api/librdmacm/devices.h"
 #include "verbs_api/librdmacm/queue_pair.h"
@@ -115,8 +117,13 @@ int QpAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
 
 int MakeReady(Id& id) {
   ibv_qp* const qp = id.part.qp;
+  const bool goes_on = std::exchange(id.half_ready, false);
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-    if (const int error = MoveTo(id, qp, state)) return error;
+    if (goes_on && state <= qp->state) continue;
+    if (const int error = MoveTo(id, qp, state)) {
+      id.half_ready = error == ENOMEM && state != IBV_QPS_INIT;
+      return error;
+    }
   }
   return 0;
 }
@@ -129,11 +136,11 @@ void MakeFailed(Id& id) {
 }
 
 ReadLimits LimitsOf(const Id& id) {
+  if (id.part.verbs == nullptr) return {};
   ibv_device_attr device;
-  if (id.part.verbs == nullptr ||
-      ibv_query_device(id.part.verbs, &device) != 0) {
-    return {};
-  }
+  const int error = ibv_query_device(id.part.verbs, &device);
+  if (error == ENOMEM) throw std::bad_alloc();
+  if (error != 0) return {};
   const auto bounded = [](int value) {
     return static_cast<uint8_t>(std::clamp(value, 0, 254));
   };

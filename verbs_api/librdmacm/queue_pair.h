@@ -22,7 +22,8 @@ ibv_ah_attr PathTo(const Id& id);
 int QpAttributes(const Id& id, ibv_qp_attr* attr, int* mask);
 
 // Moves the connected queue pair of `id` through INIT and RTR to RTS. Takes
-// `id.mutex`; `id.calls` is held. 0, or what ibv_modify_qp gave.
+// `id.mutex`; `id.calls` is held. 0, or what ibv_modify_qp gave. After ENOMEM
+// the next call goes on from there.
 int MakeReady(Id& id);
 // To the state ERR: what is posted is flushed. Harmless in every state.
 void MakeFailed(Id& id);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "verbs_api/librdmacm/address.h"
 
@@ -20,8 +21,9 @@ constexpr uint8_t kExactly = 2;
 
 ibv_mtu ActiveMtu(ibv_context* verbs) {
   ibv_port_attr port;
-  return ibv_query_port(verbs, kPort, &port) == 0 ? port.active_mtu
-                                                  : IBV_MTU_1024;
+  const int error = ibv_query_port(verbs, kPort, &port);
+  if (error == ENOMEM) throw std::bad_alloc();
+  return error == 0 ? port.active_mtu : IBV_MTU_1024;
 }
 
 // Of the packed fields of a path record: the value without its selector.
@@ -102,7 +104,7 @@ void ShowRoute(Id& id) {
 }
 
 CM_EXPORT int rdma_resolve_route(rdma_cm_id* pointer, int /*timeout_ms*/) {
-  const int result = IdCall(pointer, [](Id& id) -> int {
+  return CompleteCall(pointer, WaitingCall::kResolveRoute, [](Id& id) -> int {
     std::lock_guard<std::mutex> lock(id.mutex);
     if (id.state != IdState::kAddrResolved) return EINVAL;
     id.attributes.traffic_class = id.options.tos;
@@ -114,7 +116,6 @@ CM_EXPORT int rdma_resolve_route(rdma_cm_id* pointer, int /*timeout_ms*/) {
     id.state = IdState::kRouteResolved;
     return 0;
   });
-  return result != 0 ? result : Complete(pointer);
 }
 
 }  // namespace librdmacm

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,7 @@ struct Resolution {
   std::optional<std::string> node;
   std::optional<std::string> service;
   UniqueAddrinfo hints;
+  UnsentEvent event;  // which tells how it went
 };
 
 std::optional<std::string> Kept(const char* text) {
@@ -54,28 +56,35 @@ int ErrnoOfEai(int error) {
   }
 }
 
-void Resolve(const Resolution& resolution) {
+// 0 or an errno value.
+int Find(const Resolution& resolution, UniqueAddrinfo* found) {
+  try {
+    const int error =
+        FindAddrinfo(Given(resolution.node), Given(resolution.service),
+                     resolution.hints.get(), found);
+    return error != 0 ? ErrnoOfEai(error) : 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+void Resolve(Resolution& resolution) {
   UniqueAddrinfo found;
-  const int error =
-      FindAddrinfo(Given(resolution.node), Given(resolution.service),
-                   resolution.hints.get(), &found);
-  const int status = error != 0 ? -ErrnoOfEai(error) : 0;
+  const int error = Find(resolution, &found);
   Id& id = *resolution.id;
   std::lock_guard<std::mutex> lock(id.mutex);
   id.resolving = false;
   if (id.destroyed) return;
   if (error == 0) id.addrinfo = std::move(found);
-  id.Push(error == 0 ? kAddrinfoResolved : kAddrinfoError, status);
+  resolution.event->SetType(error == 0 ? kAddrinfoResolved : kAddrinfoError);
+  resolution.event->part.status = -error;
+  id.Push(std::move(resolution.event));
 }
 
 void* RunResolution(void* argument) {
   const std::unique_ptr<Resolution> resolution(
       static_cast<Resolution*>(argument));
-  try {
-    Resolve(*resolution);
-  } catch (...) {
-    // No memory for an event: none comes.
-  }
+  Resolve(*resolution);
   return nullptr;
 }
 
@@ -89,6 +98,7 @@ int Start(Id& id, const char* node, const char* service,
   }
   auto resolution = std::make_unique<Resolution>();
   resolution->id = id.shared_from_this();
+  resolution->event = id.NewEvent(kAddrinfoResolved);
   resolution->node = Kept(node);
   resolution->service = Kept(service);
   if (hints != nullptr) {
@@ -122,9 +132,8 @@ int Start(Id& id, const char* node, const char* service,
 CM_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* pointer, const char* node,
                                     const char* service,
                                     const rdma_addrinfo* hints) {
-  const int result =
-      IdCall(pointer, [&](Id& id) { return Start(id, node, service, hints); });
-  return result != 0 ? result : Complete(pointer);
+  return CompleteCall(pointer, WaitingCall::kResolveAddrinfo,
+                      [&](Id& id) { return Start(id, node, service, hints); });
 }
 
 // The application's own copy, to be freed with rdma_freeaddrinfo.
@@ -145,7 +154,7 @@ CM_EXPORT int rdma_write_cm_event(rdma_cm_id* pointer, int event, int status,
   return IdCall(pointer, [&](Id& id) -> int {
     if (event != kUserEvent) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);
-    std::unique_ptr<Event> out = id.NewEvent(event, status);
+    UnsentEvent out = id.NewEvent(event, status);
     // Newer headers have it as a member of the union.
     std::memcpy(static_cast<void*>(&out->part.param), &arg, sizeof(arg));
     id.Push(std::move(out));

@@ -1,0 +1,128 @@
+// The thread of the connection manager is refused memory at each place where it
+// asks for some: what comes from peers is heard all the same, once, when there
+// is memory again, or when the peer asks again.
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/conformance/cm_no_memory_fixture.h"
+
+namespace conformance {
+namespace {
+
+// As `ps -L` shows it.
+constexpr char kThread[] = "rxe-user-ctl";
+
+class CmNoMemoryEventsTest : public CmNoMemoryTest {
+ protected:
+  void TearDown() override {
+    StopRefusing();
+    CmNoMemoryTest::TearDown();
+  }
+  // Until the thread was refused so often since RefuseThreads.
+  static void AwaitRefused(int times) {
+    while (RefusedOfThreads() < times) std::this_thread::yield();
+  }
+  rdma_cm_id* Connecting(rdma_cm_id* listener, uint32_t qpn) {
+    rdma_cm_id* const client = NewClient(AF_INET, listener);
+    rdma_conn_param param = {};
+    param.qp_num = qpn;
+    EXPECT_EQ(rdma_connect(client, &param), 0) << std::strerror(errno);
+    return client;
+  }
+};
+
+// Those that are dropped come again after 5 s, all together.
+TEST_F(CmNoMemoryEventsTest, EachRequestIsHeardOnce) {
+  constexpr int kRequests = 60;
+  rdma_cm_id* const listener = NewId();
+  ASSERT_EQ(rdma_bind_addr(listener, CmAddress::Loopback(AF_INET).get()), 0);
+  ASSERT_EQ(rdma_listen(listener, kRequests), 0);
+  std::vector<rdma_cm_id*> ids = {listener};
+  int refused = 0;
+  int heard = 0;
+  std::set<uint32_t> numbers;
+  const auto hear = [&] {
+    CmEvent event = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    EXPECT_TRUE(numbers.insert(event->param.conn.qp_num).second);
+    ids.push_back(event->id);
+    ++heard;
+  };
+  for (int i = 0; i < kRequests; ++i) {
+    rdma_cm_id* const client = NewClient(AF_INET, listener);
+    ids.push_back(client);
+    rdma_conn_param param = {};
+    param.qp_num = 0x1000 + i;
+    RefuseThreads(kThread, i);
+    ASSERT_EQ(rdma_connect(client, &param), 0) << std::strerror(errno);
+    while (RefusedOfThreads() == 0 && !IsReadable(channel_)) {
+      std::this_thread::yield();
+    }
+    refused += RefusedOfThreads();
+    StopRefusing();
+    while (IsReadable(channel_)) hear();
+  }
+  EXPECT_GT(refused, 10);
+  while (heard < kRequests) hear();
+  for (rdma_cm_id* id : ids) Destroy(id);
+}
+
+TEST_F(CmNoMemoryEventsTest, AConnectionsEventsComeOnce) {
+  rdma_cm_id* const listener = NewListener(AF_INET);
+  int refused = 0;
+  for (int granted = 0, quiet = 0; quiet < 3; ++granted) {
+    rdma_cm_id* const client = Connecting(listener, 0x4000 + 2 * granted);
+    rdma_cm_id* const server = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+    RefuseThreads(kThread, granted);
+    rdma_conn_param param = {};
+    param.qp_num = 0x4001 + 2 * granted;
+    EXPECT_EQ(rdma_accept(server, &param), 0) << std::strerror(errno);
+    EXPECT_EQ(Next(RDMA_CM_EVENT_CONNECT_RESPONSE)->id, client);
+    EXPECT_EQ(rdma_establish(client), 0) << std::strerror(errno);
+    EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, server);
+    EXPECT_EQ(rdma_disconnect(client), 0) << std::strerror(errno);
+    EXPECT_EQ(Next(RDMA_CM_EVENT_DISCONNECTED)->id, server);
+    EXPECT_EQ(rdma_disconnect(server), 0) << std::strerror(errno);
+    EXPECT_EQ(Next(RDMA_CM_EVENT_DISCONNECTED)->id, client);
+    quiet = RefusedOfThreads() == 0 ? quiet + 1 : 0;
+    refused += RefusedOfThreads();
+    StopRefusing();
+    for (rdma_cm_id* id : {client, server}) Destroy(id);
+    EXPECT_FALSE(IsReadable(channel_));
+  }
+  EXPECT_GT(refused, 3);
+  Destroy(listener);
+}
+
+// Nor does it end while there is none, and whoever destroys an id whose event
+// waits for memory does not wait for that.
+TEST_F(CmNoMemoryEventsTest, DestroyingDoesNotWaitForAnEventWithoutMemory) {
+  rdma_cm_id* const listener = NewListener(AF_INET);
+  rdma_cm_id* const client = Connecting(listener, 0x8000);
+  rdma_cm_id* const server = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  RefuseThreads(kThread, 0, /*for_long=*/true);
+  rdma_conn_param param = {};
+  param.qp_num = 0x8001;
+  ASSERT_EQ(rdma_accept(server, &param), 0) << std::strerror(errno);
+  AwaitRefused(3);
+  EXPECT_FALSE(IsReadable(channel_));
+  Destroy(client);
+  // The peer hears of that when there is memory.
+  AwaitRefused(6);
+  StopRefusing();
+  EXPECT_EQ(Next(RDMA_CM_EVENT_REJECTED, kConsumerReject)->id, server);
+  Destroy(server);
+
+  // The same of a listener and of its request.
+  rdma_cm_id* const other = Connecting(listener, 0x8002);
+  RefuseThreads(kThread, 20, /*for_long=*/true);
+  AwaitRefused(3);
+  Destroy(listener);
+  StopRefusing();
+  Next(RDMA_CM_EVENT_REJECTED, kInvalidServiceId);
+  Destroy(other);
+  EXPECT_FALSE(IsReadable(channel_));
+}
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,319 @@
+// A connection has all its memory from the beginning. A call that finds none
+// for a new one changes nothing, a request is as if it were lost on the way,
+// and what comes later needs none.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/cm/connection_fixture.h"
+#include "transport/testing/scarce_memory.h"
+
+namespace transport::cm {
+namespace {
+
+class OutOfMemoryTest : public ConnectionManagerTest {
+ protected:
+  OutOfMemoryTest() { refuse_allocation = RefuseWhenNoneIsLeft; }
+  ~OutOfMemoryTest() override { allocations_left = kUnlimited; }
+
+  // Calls it with so many allocations; false if they were too few.
+  template <typename Call>
+  static bool With(int allocations, Call call) {
+    allocations_left = allocations;
+    try {
+      call();
+    } catch (const std::bad_alloc&) {
+      allocations_left = kUnlimited;
+      return false;
+    }
+    allocations_left = kUnlimited;
+    return true;
+  }
+  template <typename Call>
+  static void WithNone(const char* what, Call call) {
+    EXPECT_TRUE(With(0, call)) << what;
+  }
+  // Calls it with more and more allocations until they are enough: how many
+  // that was. `same` is called after each time that was refused.
+  template <typename Call, typename Same>
+  static int UntilThereIsMemory(Call call, Same same) {
+    for (int allocations = 0;; ++allocations) {
+      if (With(allocations, call)) return allocations;
+      same();
+    }
+  }
+  static void ExpectEmpty(TestHost& host) {
+    EXPECT_EQ(host->size(), 0u);
+    EXPECT_EQ(host->half_open(), 0u);
+    EXPECT_EQ(host->NextTimeout(), kNever);
+    EXPECT_FALSE(host.Sent());
+    EXPECT_FALSE(host.NextEvent());
+  }
+  // What `from` is to send, which is one MAD of this name, arrives at `to`
+  // while neither has memory.
+  void Pass(TestHost& from, TestHost& to, const char* name) {
+    std::optional<OutgoingMad> mad;
+    WithNone(name, [&] { mad = from.Sent(); });
+    ASSERT_TRUE(mad) << name;
+    EXPECT_EQ(NameOf(*mad), name);
+    WithNone(name, [&] { to.Receive(*mad, now_); });
+    EXPECT_FALSE(from.Sent());
+  }
+  void ExpectEvent(TestHost& host, EventKind kind) {
+    std::optional<Event> event;
+    WithNone("PollEvent", [&] { event = host.NextEvent(); });
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->kind, kind);
+    EXPECT_FALSE(host.NextEvent());
+  }
+  void LetTimeComeWithNone(TestHost& host) {
+    now_ = host->NextTimeout();
+    ASSERT_NE(now_, kNever);
+    WithNone("OnTimer", [&] { host->OnTimer(now_); });
+  }
+  static std::string NameOf(const OutgoingMad& mad) {
+    wire::CmView view;
+    if (wire::CmView::Parse(mad.bytes, &view) != wire::CmParseError::kOk) {
+      return "garbage";
+    }
+    return std::string(wire::CmAttributeName(view.attribute()));
+  }
+  void Accept() {
+    Result result = Result::kInvalid;
+    WithNone("Accept", [&] { result = b_.Accept(passive_, 0x22, now_); });
+    EXPECT_EQ(result, Result::kOk);
+    Pass(b_, a_, "CM_REP");
+    ExpectEvent(a_, EventKind::kReply);
+  }
+  void EstablishWithNone() {
+    Request();
+    Accept();
+    Result result = Result::kInvalid;
+    WithNone("Establish", [&] { result = a_->Establish(active_, {}, now_); });
+    EXPECT_EQ(result, Result::kOk);
+    Pass(a_, b_, "CM_RTU");
+    ExpectEvent(b_, EventKind::kEstablished);
+  }
+};
+
+TEST_F(OutOfMemoryTest, AConnectThatFindsNoneLeavesNothing) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_GT(UntilThereIsMemory([&] { active_ = a_.Connect(b_, 0x11, now_); },
+                                 [&] { ExpectEmpty(a_); }),
+              0);
+    EXPECT_NE(active_, 0u);
+    EXPECT_EQ(a_.Drop(), "CM_REQ ");
+    EXPECT_EQ(a_->size(), 1u);
+    WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
+    EXPECT_EQ(a_.Drop(), "CM_REJ ");
+    ExpectEmpty(a_);
+  }
+}
+
+TEST_F(OutOfMemoryTest, AResolutionThatFindsNoneLeavesNothing) {
+  const ResolveOptions options = {.local = a_.address(),
+                                  .remote = b_.address(),
+                                  .req = {.service_id = TestHost::kService}};
+  EXPECT_GT(UntilThereIsMemory([&] { a_->Resolve(options, now_, &active_); },
+                               [&] { ExpectEmpty(a_); }),
+            0);
+  EXPECT_EQ(a_.Drop(), "CM_SIDR_REQ ");
+  WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
+  ExpectEmpty(a_);
+}
+
+TEST_F(OutOfMemoryTest, ARequestThatFindsNoneIsDroppedAndCounted) {
+  // One at a time may wait: of a refused one nothing counts.
+  b_.Listen(TestHost::kService, /*backlog=*/1);
+  active_ = a_.Connect(b_, 0x11, now_);
+  const auto req = a_.Sent();
+  ASSERT_TRUE(req);
+  uint64_t refused = 0;
+  for (int allocations = 0; b_->size() == 0; ++allocations) {
+    ASSERT_TRUE(With(allocations, [&] { b_.Receive(*req, now_); }));
+    if (b_->size() != 0) break;
+    ExpectEmpty(b_);
+    EXPECT_EQ(b_->counters().no_memory, ++refused);
+  }
+  EXPECT_GT(refused, 0u);
+  EXPECT_EQ(b_->half_open(), 1u);
+  const auto event = b_.NextEvent();
+  ASSERT_TRUE(event);
+  passive_ = event->id;
+  Accept();
+  ExpectNothingLeft();
+}
+
+TEST_F(OutOfMemoryTest, AServiceRequestThatFindsNoneIsDroppedAndCounted) {
+  b_.Listen(TestHost::kService, /*backlog=*/1);
+  a_->Resolve({.local = a_.address(),
+               .remote = b_.address(),
+               .req = {.service_id = TestHost::kService}},
+              now_, &active_);
+  const auto req = a_.Sent();
+  ASSERT_TRUE(req);
+  uint64_t refused = 0;
+  for (int allocations = 0; b_->size() == 0; ++allocations) {
+    ASSERT_TRUE(With(allocations, [&] { b_.Receive(*req, now_); }));
+    if (b_->size() != 0) break;
+    ExpectEmpty(b_);
+    EXPECT_EQ(b_->counters().no_memory, ++refused);
+  }
+  EXPECT_GT(refused, 0u);
+  const auto event = b_.NextEvent();
+  ASSERT_TRUE(event);
+  passive_ = event->id;
+  WithNone("AnswerService",
+           [&] { b_->AnswerService(passive_, {.qpn = 7}, now_); });
+  Pass(b_, a_, "CM_SIDR_REP");
+  ExpectEvent(a_, EventKind::kServiceReply);
+  // Duplicates are answered, and all is over in time.
+  WithNone("SIDR_REQ", [&] { b_.Receive(*req, now_); });
+  EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
+  WithNone("Destroy", [&] { b_->Destroy(passive_, now_); });
+  LetTimeComeWithNone(b_);
+  ExpectEmpty(b_);
+}
+
+TEST_F(OutOfMemoryTest, AConnectionNeedsNoneUntilItIsOver) {
+  EstablishWithNone();
+  WithNone("Disconnect", [&] { a_->Disconnect(active_, {}, now_); });
+  Pass(a_, b_, "CM_DREQ");
+  ExpectEvent(b_, EventKind::kDisconnected);
+  WithNone("Disconnect", [&] { b_->Disconnect(passive_, {}, now_); });
+  Pass(b_, a_, "CM_DREP");
+  ExpectEvent(a_, EventKind::kDisconnected);
+  for (TestHost* host : {&a_, &b_}) {
+    LetTimeComeWithNone(*host);
+    ExpectEvent(*host, EventKind::kTimeWaitExit);
+  }
+  WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
+  WithNone("Destroy", [&] { b_->Destroy(passive_, now_); });
+  ExpectEmpty(a_);
+  ExpectEmpty(b_);
+  // The queue pairs are free.
+  Establish();
+  ExpectNothingLeft();
+}
+
+TEST_F(OutOfMemoryTest, DestroyingNeedsNone) {
+  EstablishWithNone();
+  WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
+  Pass(a_, b_, "CM_DREQ");
+  ExpectEvent(b_, EventKind::kDisconnected);
+  WithNone("Destroy", [&] { b_->Destroy(passive_, now_); });
+  Pass(b_, a_, "CM_DREP");
+  LetTimeComeWithNone(a_);
+  LetTimeComeWithNone(b_);
+  ExpectEmpty(a_);
+  ExpectEmpty(b_);
+}
+
+TEST_F(OutOfMemoryTest, TimersNeedNone) {
+  Request();
+  WithNone("Accept", [&] { b_.Accept(passive_, 0x22, now_); });
+  EXPECT_EQ(b_.Drop(), "CM_REP ");
+  for (int i = 0; i < 15; ++i) {
+    LetTimeComeWithNone(b_);
+    EXPECT_EQ(b_.Drop(), "CM_REP ");
+  }
+  LetTimeComeWithNone(b_);
+  EXPECT_EQ(b_.Drop(), "CM_REJ ");
+  ExpectEvent(b_, EventKind::kUnreachable);
+  ExpectNothingLeft();
+}
+
+TEST_F(OutOfMemoryTest, WhatIsHeldBackNeedsNone) {
+  Config config;
+  config.max_unanswered = 1;
+  TestHost host(3, config);
+  const CmId first = host.Connect(b_, 0x11, now_);
+  const CmId second = host.Connect(b_, 0x12, now_);
+  const CmId third = host.Connect(b_, 0x13, now_);
+  EXPECT_EQ(host.Drop(), "CM_REQ ");
+  WithNone("Destroy", [&] { host->Destroy(first, now_); });
+  EXPECT_EQ(host.Drop(), "CM_REJ CM_REQ ");
+  now_ += config.unanswered_hold;
+  WithNone("OnTimer", [&] { host->OnTimer(now_); });
+  // The other one, and again the one whose time-out was shorter than that.
+  EXPECT_EQ(host.Drop(), "CM_REQ CM_REQ ");
+  WithNone("Destroy", [&] { host->Destroy(second, now_); });
+  WithNone("Destroy", [&] { host->Destroy(third, now_); });
+  EXPECT_EQ(host.Drop(), "CM_REJ CM_REJ ");
+  ExpectEmpty(host);
+}
+
+// Time-outs wait until somebody takes the events.
+TEST_F(OutOfMemoryTest, NoEventIsLostForWantOfMemory) {
+  constexpr int kConnections = 100;
+  for (int i = 0; i < kConnections; ++i) a_.Connect(b_, 0x11 + i, now_);
+  a_.Drop();
+  int events = 0;
+  int most = 0;
+  while (a_->NextTimeout() != kNever) {
+    now_ = std::max(now_, a_->NextTimeout());
+    WithNone("OnTimer", [&] { a_->OnTimer(now_); });
+    a_.Drop();
+    int at_once = 0;
+    for (; const auto event = a_.NextEvent(); ++at_once) {
+      EXPECT_EQ(event->kind, EventKind::kUnreachable);
+      EXPECT_EQ(a_->Destroy(event->id, now_), Result::kOk);
+    }
+    events += at_once;
+    most = std::max(most, at_once);
+  }
+  EXPECT_EQ(events, kConnections);
+  EXPECT_LT(most, kConnections);
+  ExpectEmpty(a_);
+}
+
+// What comes is dropped while there is neither memory nor anybody who takes the
+// events.
+TEST_F(OutOfMemoryTest, WhatWouldBringAnEventIsDropped) {
+  constexpr uint32_t kConnections = 20;
+  std::vector<OutgoingMad> reqs;
+  b_.Listen();
+  for (uint32_t i = 0; i < kConnections; ++i) {
+    a_.Connect(b_, 0x11 + i, now_);
+    reqs.push_back(*a_.Sent());
+    b_.Receive(reqs.back(), now_);
+  }
+  std::vector<OutgoingMad> rejs;
+  for (uint32_t i = 0; i < kConnections; ++i) {
+    const auto event = b_.NextEvent();
+    ASSERT_TRUE(event);
+    b_->Reject(event->id, {}, now_);
+    rejs.push_back(*b_.Sent());
+  }
+  WithNone("REJ", [&] {
+    for (const OutgoingMad& rej : rejs) a_.Receive(rej, now_);
+  });
+  const uint64_t dropped = a_->counters().no_memory;
+  EXPECT_GT(dropped, 0u);
+  EXPECT_EQ(a_.Events().size() + dropped, kConnections);
+  // They come again.
+  for (const OutgoingMad& rej : rejs) a_.Receive(rej, now_);
+  EXPECT_EQ(a_.Events().size(), dropped);
+}
+
+TEST_F(OutOfMemoryTest, AListenerThatFindsNoneIsNotThere) {
+  ListenerId id = 0;
+  const ListenOptions options = {.service_id = TestHost::kService, .local = {}};
+  EXPECT_GT(UntilThereIsMemory(
+                [&] { ASSERT_EQ(b_->Listen(options, &id), Result::kOk); },
+                [&] {
+                  a_.Connect(b_, 0x11, now_);
+                  a_.SendTo(b_, now_);
+                  EXPECT_EQ(b_.SendTo(a_, now_), "CM_REJ ");
+                  EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
+                }),
+            0);
+  WithNone("StopListening", [&] { b_->StopListening(id); });
+}
+
+}  // namespace
+}  // namespace transport::cm
