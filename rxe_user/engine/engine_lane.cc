@@ -70,6 +70,10 @@ void EngineLane::LeaveGroup(const wire::IpAddress& group) {
 absl::Status EngineLane::StartHelper() { return helper_->Start(); }
 
 void EngineLane::Open() {
+  {
+    const Lane::Guard guard(lane_);
+    lane_.endpoint().SetTargetDelay(TargetDelay());
+  }
   lane_.Open(std::move(port_), slot_.get(), helper_.get(), HelperSpin());
 }
 

@@ -280,6 +280,7 @@ struct EndpointCounters {
   uint64_t tx_bursts = 0;
   uint64_t tx_bytes = 0;
   uint64_t dropped[kDropKinds] = {};  // by Disposition
+  uint64_t round_trips_too_long = 0;
 };
 
 inline constexpr Counter kEndpointCounters[] = {
@@ -315,6 +316,10 @@ inline constexpr Counter kEndpointCounters[] = {
     {"rx_drop_unknown_qp", CounterUnit::kPackets,
      "no queue pair of this lane; forwarded if another process has it",
      TRANSPORT_COUNTER(EndpointCounters, dropped[6])},
+    {"target_delay_too_short", CounterUnit::kEvents,
+     "round trips longer than RXE_USER_TARGET_DELAY_US, though the window was "
+     "at its least",
+     TRANSPORT_COUNTER(EndpointCounters, round_trips_too_long)},
 };
 static_assert(IsComplete(kEndpointCounters, sizeof(EndpointCounters)));
 static_assert(static_cast<size_t>(Disposition::kBadIcrc) == 5 &&

@@ -43,9 +43,7 @@ class Dcqcn {
   static constexpr Time kActive = 100 * kMillisecond;
 
   // Whether it governs how the window grows.
-  bool active(Time now) const {
-    return notified_ >= 0 && now - notified_ < kActive;
-  }
+  bool active(Time now) const { return now - notified_ < kActive; }
   double alpha() const { return alpha_; }
 
   // A notification: what the window is to be. `rtt`: the round trip, 0 if it is
@@ -111,7 +109,7 @@ class Dcqcn {
 
   double alpha_ = kFirstAlpha;
   uint64_t goal_ = 0;  // bytes
-  Time notified_ = -1;
+  Time notified_ = -kActive;
   Time period_start_ = 0;
   int periods_ = 0;  // since the last notification
 };

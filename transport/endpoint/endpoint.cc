@@ -57,9 +57,7 @@ struct Endpoint::Impl {
   // pause, its timer ends that.
   void WakeWaiting(SharedPath* path, Time now);
   size_t TurnBytes(const EndpointLink& link) const;
-  // One queue pair more, or less, sends to it: made and erased with the first
-  // and the last.
-  SharedPath* Join(const wire::IpAddress& destination);
+  // One queue pair less sends to it: erased with the last.
   void Leave(SharedPath* path);
   void NoteReceivedData(EndpointLink* link, Time now);
   void RemoveFromRecent(EndpointLink* link);
@@ -433,7 +431,7 @@ void Endpoint::Unregister(EndpointQp* qp, const QpCounters& counters) {
 
 Path* Endpoint::Connect(EndpointQp* qp, const Flow* flow) {
   EndpointLink* const link = &qp->link();
-  SharedPath* const joined = impl_->Join(flow->av.destination);
+  SharedPath* const joined = Join(flow->av.destination);
   Disconnect(qp);
   link->flow = flow;
   link->path = joined;
@@ -457,18 +455,20 @@ void Endpoint::Direct(EndpointQp* qp, const Flow* flow) {
 }
 
 Path* Endpoint::JoinPath(const wire::IpAddress& destination) {
-  return impl_->Join(destination);
+  return Join(destination);
 }
 
 void Endpoint::LeavePath(Path* path) {
   impl_->Leave(static_cast<SharedPath*>(path));
 }
 
-SharedPath* Endpoint::Impl::Join(const wire::IpAddress& destination) {
+SharedPath* Endpoint::Join(const wire::IpAddress& destination) {
+  auto& paths = impl_->paths;
   auto known = paths.find(destination);
   if (known == paths.end()) {
     auto path = std::make_unique<SharedPath>();
     path->destination = destination;
+    path->GovernByDelay(target_delay_, &counters_.round_trips_too_long);
     known = paths.emplace(destination, std::move(path)).first;
   }
   known->second->Join();

@@ -25,6 +25,7 @@ namespace transport {
 
 class PacketArenaPool;
 class PacketObserver;
+struct SharedPath;
 
 // Hears of good packets for queue pairs that this endpoint does not have.
 class StraySink {
@@ -74,6 +75,11 @@ class Endpoint {
     }
   }
 
+  // What the user wants round trips to take, in ns; 0: nothing is wanted. For
+  // paths to come (Path::GovernByDelay).
+  Time target_delay() const { return target_delay_; }
+  void SetTargetDelay(Time target) { target_delay_ = target; }
+
   const EndpointCounters& counters() const { return counters_; }
   // Of queue pairs that are gone.
   const QpCounterTotals& retired() const { return retired_; }
@@ -112,6 +118,8 @@ class Endpoint {
   PacketArenaPool* arena_pool();
 
  private:
+  // One queue pair more sends to it: made with the first.
+  SharedPath* Join(const wire::IpAddress& destination);
   // A packet. Its queue pair is not asked what it wants until another one has
   // its turn, or FinishUpdate is called.
   Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
@@ -128,6 +136,7 @@ class Endpoint {
   QpCounterTotals retired_;
   PacketObserver* observer_ = nullptr;
   uint64_t receive_buffer_ = 0;
+  Time target_delay_ = 0;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -114,6 +114,8 @@ void Path::Grow(uint64_t bytes, Time now) {
   if (in_flight_ + bytes < window_ / 2) return;
   if (dcqcn_.active(now)) {
     window_ = dcqcn_.Increase(window_, Interval(bytes), now);
+  } else if (target_delay_.on()) {
+    window_ = target_delay_.Increase(window_);
   } else if (window_ < threshold_) {
     window_ += std::min(bytes, threshold_ - window_);
   } else {
@@ -171,7 +173,8 @@ uint64_t Path::LeastAfterLoss() const {
 void Path::OnRttSample(Time rtt, Time now) {
   rtt = std::clamp<Time>(rtt, 1, 60 * kSecond);
   backoff_ = 0;
-  if (base_rtt_ == 0 || rtt <= base_rtt_ || now >= base_rtt_until_) {
+  if (target_delay_.on()) JudgeDelay(rtt, now);
+  if (rtt <= base_rtt_ || now >= base_rtt_until_) {
     base_rtt_ = rtt;
     base_rtt_until_ = now + kBaseRttLife;
   }
@@ -184,6 +187,20 @@ void Path::OnRttSample(Time rtt, Time now) {
       rtt > smoothed_rtt_ ? rtt - smoothed_rtt_ : smoothed_rtt_ - rtt;
   rtt_variation_ += (error - rtt_variation_) / 4;
   smoothed_rtt_ = std::max<Time>(1, smoothed_rtt_ + (rtt - smoothed_rtt_) / 8);
+}
+
+void Path::GovernByDelay(Time target, uint64_t* too_long) {
+  target_delay_ = TargetDelay(target);
+  too_long_ = too_long;
+}
+
+void Path::JudgeDelay(Time rtt, Time now) {
+  if (dcqcn_.active(now)) return;
+  const TargetDelay::Verdict verdict =
+      target_delay_.OnSample(window_, rtt, now);
+  if (verdict.window < window_) window_before_timeout_ = 0;
+  if (verdict.too_long) ++*too_long_;
+  window_ = verdict.window;
 }
 
 void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
@@ -230,6 +247,7 @@ void Path::OnTimeout(Time now) {
                              ? kLeastWindow
                              : std::max(kGreatestPacket, window_ / 2);
   window_ = std::min(window_, least);
+  target_delay_.OnReduced(now);
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
   CountSilence();
 }
@@ -248,6 +266,7 @@ void Path::Reduce(uint64_t window, Time now) {
   window_ = std::min(window_, std::max(kLeastWindow, window));
   threshold_ = window_;
   dcqcn_.OnLoss(window_);
+  target_delay_.OnReduced(now);
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
 }
 

@@ -328,5 +328,87 @@ TEST(PathTest, SoManyPacketsMayBeSent) {
   }
 }
 
+// Of the window: one round trip, in which it was used.
+void RoundTrip(Path* path, Time rtt, Time* now) {
+  *now += rtt;
+  path->OnSent(path->window());
+  path->OnRttSample(rtt, *now);
+  path->OnGone(path->window());
+  path->OnAcknowledged(path->window(), *now);
+}
+
+class PathWithATargetTest : public ::testing::Test {
+ protected:
+  static constexpr Time kTarget = 200 * kMicrosecond;
+  PathWithATargetTest() { path_.GovernByDelay(kTarget, &too_long_); }
+  void Take(Time rtt) { RoundTrip(&path_, rtt, &now_); }
+
+  Path path_;
+  uint64_t too_long_ = 0;
+  Time now_ = kSecond;
+};
+
+TEST_F(PathWithATargetTest, TheRoundTripGovernsTheWindow) {
+  Take(kTarget);  // no slow start
+  EXPECT_EQ(path_.window(), kBegin + TargetDelay::kMostStep);
+  const uint64_t window = path_.window();
+  Take(kTarget * 5 / 4);
+  EXPECT_NEAR(path_.window(), window - window * 4 / 25, 1);
+  const uint64_t shrunk = path_.window();
+  Take(kTarget);
+  EXPECT_EQ(path_.window(), shrunk + TargetDelay::kMostStep);
+}
+
+TEST_F(PathWithATargetTest, GrowsToTheGreatest) {
+  for (int i = 0; i < 1000; ++i) Take(kTarget);
+  EXPECT_EQ(path_.window(), Path::kGreatestWindow);
+}
+
+TEST_F(PathWithATargetTest, AnUnusedWindowDoesNotGrow) {
+  path_.OnRttSample(kTarget, now_);
+  path_.OnAcknowledged(1000, now_);
+  EXPECT_EQ(path_.window(), kBegin);
+}
+
+TEST_F(PathWithATargetTest, NotificationsGovernWhileTheyCome) {
+  Take(kTarget);
+  path_.OnCongestionNotification(now_);
+  const uint64_t notified = path_.window();
+  EXPECT_NEAR(notified, (kBegin + TargetDelay::kMostStep) * 3 / 4, 1);
+  Take(4 * kTarget);
+  EXPECT_GE(path_.window(), notified);
+  now_ += Dcqcn::kActive;
+  const uint64_t before = path_.window();
+  Take(4 * kTarget);
+  EXPECT_EQ(path_.window(), before - before / 2);
+}
+
+TEST_F(PathWithATargetTest, CountsRoundTripsThatNoWindowMakesShorter) {
+  for (int i = 0; i < 10; ++i) Take(10 * kTarget);
+  EXPECT_EQ(path_.window(), TargetDelay::kLeastWindow);
+  EXPECT_EQ(too_long_, 0u);
+  Take(10 * kTarget);
+  EXPECT_EQ(path_.window(), TargetDelay::kLeastWindow);
+  EXPECT_EQ(too_long_, 1u);
+  Take(kTarget);
+  EXPECT_EQ(too_long_, 1u);
+}
+
+TEST_F(PathWithATargetTest, LossShrinksItAsWell) {
+  Take(kTarget);
+  const uint64_t before = path_.window();
+  path_.OnLoss(now_);
+  EXPECT_NEAR(path_.window(), before * 0.7, 16);
+}
+
+TEST_F(PathWithATargetTest, ATimeoutIsNotUndoneAfterALongRoundTrip) {
+  path_.OnTimeout(now_);
+  Take(4 * kTarget);
+  const uint64_t shrunk = path_.window();
+  EXPECT_LT(shrunk, Path::kLeastWindow);
+  path_.UndoTimeout();
+  EXPECT_EQ(path_.window(), shrunk);
+}
+
 }  // namespace
 }  // namespace transport

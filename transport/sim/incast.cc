@@ -36,6 +36,7 @@ struct Side {
 struct Connection {
   Side sender;
   Side receiver;
+  Time begins = 0;
   int posted = 0;
   int completed = 0;
   int counted = 0;  // completed after the warm-up
@@ -50,9 +51,9 @@ class Incast {
         read_(options.opcode == SendOpcode::kRdmaRead),
         network_(options.seed, &checker_) {
     LinkProfile link;
-    link.delay = 25 * transport::kMicrosecond;
+    link.delay = options.delay;
     network_.SetAllLinks(link);
-    target_ = &network_.AddNode();
+    target_ = &AddNode();
     SwitchPort& port = target_->port();
     port.bytes_per_us = 1250;
     port.queue_bytes = 1 << 20;
@@ -67,6 +68,7 @@ class Incast {
     RunTo(options_.warm_up);
     SwitchPort& port = target_->port();
     const SwitchPort before = port;
+    const uint64_t too_long = TooLong();
     port.longest = 0;
     for (auto& connection : connections_) {
       connection->counted = connection->completed;
@@ -92,10 +94,25 @@ class Incast {
     result.longest_queue_ever = std::max(port.longest, before.longest);
     result.dropped = port.dropped - before.dropped;
     result.marked = port.marked - before.marked;
+    result.too_long = TooLong() - too_long;
     return result;
   }
 
  private:
+  uint64_t TooLong() {
+    uint64_t sum = 0;
+    for (int i = 0; i < network_.size(); ++i) {
+      sum += network_.node(i).endpoint().counters().round_trips_too_long;
+    }
+    return sum;
+  }
+
+  Node& AddNode() {
+    Node& node = network_.AddNode();
+    node.endpoint().SetTargetDelay(options_.target_delay);
+    return node;
+  }
+
   void Create(Side& side, Node* node, uint32_t qpn) {
     side.node = node;
     side.buffer.reset(new uint8_t[kMessage]());
@@ -119,9 +136,10 @@ class Incast {
   void Connect(int index) {
     connections_.push_back(std::make_unique<Connection>());
     Connection& connection = *connections_.back();
+    connection.begins = index * options_.apart;
     const auto number = static_cast<uint32_t>(index);
     Create(connection.receiver, target_, 0x100000 + number);
-    Create(connection.sender, &network_.AddNode(), 0x200000 + number);
+    Create(connection.sender, &AddNode(), 0x200000 + number);
     for (Side* side : {&connection.sender, &connection.receiver}) {
       const Side& other =
           side == &connection.sender ? connection.receiver : connection.sender;
@@ -175,7 +193,10 @@ class Incast {
           }
           ++connection->completed;
         }
-        if (connection->posted - connection->completed == kDepth) continue;
+        if (network_.now() < connection->begins ||
+            connection->posted - connection->completed == kDepth) {
+          continue;
+        }
         while (connection->posted - connection->completed < kDepth) {
           Post(*connection);
         }

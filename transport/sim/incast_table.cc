@@ -1,7 +1,9 @@
-// The table of docs/reliability.md, "Congestion": how many senders share one
-// link, with and without marks of a switch.
+// The tables of docs/reliability.md, "Congestion": how many senders share one
+// link, with and without marks of a switch, or without marks and with a target
+// for their round trips.
 //
-//   bazel run //transport/sim:incast_table [-- --senders=N] [--many]
+//   bazel run //transport/sim:incast_table
+//       [-- --senders=N] [--many] [--target-us=N] [--rtt-us=N] [--apart-us=N]
 //
 // --many: 1,000 senders as well, which takes some minutes.
 #include <cstdio>
@@ -12,59 +14,101 @@
 
 namespace {
 
+using transport::kMicrosecond;
+using transport::kMillisecond;
+
+struct Arguments {
+  bool many = false;
+  int senders = 0;    // 0: all rows
+  int target_us = 0;  // 0: none
+  int rtt_us = 50;    // without a queue
+  int apart_us = 0;   // from the beginning of one to that of the next
+};
+
+// The number behind `name`, into `value`.
+bool Take(const char* argument, const char* name, int* value) {
+  const size_t length = std::strlen(name);
+  if (std::strncmp(argument, name, length) != 0) return false;
+  *value = std::atoi(argument + length);
+  return true;
+}
+
+bool Parse(int argc, char** argv, Arguments* out) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--many") == 0) {
+      out->many = true;
+    } else if (!Take(argv[i], "--senders=", &out->senders) &&
+               !Take(argv[i], "--target-us=", &out->target_us) &&
+               !Take(argv[i], "--rtt-us=", &out->rtt_us) &&
+               !Take(argv[i], "--apart-us=", &out->apart_us)) {
+      return false;
+    }
+  }
+  return out->senders >= 0 && out->target_us >= 0 && out->rtt_us > 0 &&
+         out->apart_us >= 0;
+}
+
+// When many have found their windows, so long.
+void SetTimes(sim::IncastOptions* options) {
+  if (options->senders >= 64) {
+    options->warm_up = 100 * kMillisecond;
+    options->end = 300 * kMillisecond;
+  }
+  if (options->senders >= 256) {
+    options->warm_up = 300 * kMillisecond;
+    options->end = 500 * kMillisecond;
+  }
+  if (options->senders >= 1000) {
+    options->warm_up = 1000 * kMillisecond;
+    options->end = 2100 * kMillisecond;
+  }
+}
+
 void Print(const sim::IncastOptions& options) {
   const sim::IncastResult result = sim::RunIncast(options);
   std::printf(
-      "| %d | %s | %s | %.3f | %.3f | %.0f | %.0f | %llu | %llu |%s\n",
+      "| %d | %s | %s | %.3f | %.3f | %.0f | %.0f | %llu | %llu | %llu |%s\n",
       options.senders,
       options.opcode == transport::SendOpcode::kRdmaRead ? "READ" : "WRITE",
       options.marks ? "yes" : "no", result.fairness, result.utilisation,
       static_cast<double>(result.longest_queue) / 1024,
       static_cast<double>(result.longest_queue_ever) / 1024,
       static_cast<unsigned long long>(result.dropped),
-      static_cast<unsigned long long>(result.marked), result.failed.c_str());
+      static_cast<unsigned long long>(result.marked),
+      static_cast<unsigned long long>(result.too_long), result.failed.c_str());
   std::fflush(stdout);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool many = false;
-  int only = 0;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--many") == 0) {
-      many = true;
-    } else if (std::strncmp(argv[i], "--senders=", 10) == 0) {
-      only = std::atoi(argv[i] + 10);
-    } else {
-      std::fprintf(stderr, "usage: incast_table [--senders=N] [--many]\n");
-      return 2;
-    }
+  Arguments arguments;
+  if (!Parse(argc, argv, &arguments)) {
+    std::fprintf(stderr,
+                 "usage: incast_table [--senders=N] [--many] [--target-us=N] "
+                 "[--rtt-us=N] [--apart-us=N]\n");
+    return 2;
   }
   std::printf(
       "| senders | | marks | fairness | used | queue, KiB | at the start | "
-      "dropped | marked |\n");
+      "dropped | marked | too long |\n");
   for (const int senders : {2, 8, 64, 256, 1000}) {
-    if (only != 0 ? senders != only : senders == 1000 && !many) continue;
+    if (arguments.senders != 0 ? senders != arguments.senders
+                               : senders == 1000 && !arguments.many) {
+      continue;
+    }
     for (const auto opcode : {transport::SendOpcode::kRdmaWrite,
                               transport::SendOpcode::kRdmaRead}) {
       for (const bool marks : {true, false}) {
+        if (marks && arguments.target_us != 0) continue;
         sim::IncastOptions options;
         options.senders = senders;
         options.opcode = opcode;
         options.marks = marks;
-        if (senders >= 64) {
-          options.warm_up = 100 * transport::kMillisecond;
-          options.end = 300 * transport::kMillisecond;
-        }
-        if (senders >= 256) {
-          options.warm_up = 300 * transport::kMillisecond;
-          options.end = 500 * transport::kMillisecond;
-        }
-        if (senders >= 1000) {
-          options.warm_up = 1000 * transport::kMillisecond;
-          options.end = 2100 * transport::kMillisecond;
-        }
+        options.target_delay = arguments.target_us * kMicrosecond;
+        options.delay = arguments.rtt_us * kMicrosecond / 2;
+        options.apart = arguments.apart_us * kMicrosecond;
+        SetTimes(&options);
         Print(options);
       }
     }
