@@ -60,6 +60,7 @@ Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now,
                                  uint32_t ece_options) {
   Connection* const c = FindOwned(id);
   if (c == nullptr) return Result::kUnknownId;
+  LeaveWithdrawn(*c);
   if (c->state != State::kReqReceived && c->state != State::kMraReqSent) {
     return Result::kWrongState;
   }
@@ -84,6 +85,7 @@ Result ConnectionManager::Reject(CmId id, const RejectOptions& options,
       options.private_data.size() > sizeof(wire::CmRej::private_data)) {
     return Result::kInvalid;
   }
+  LeaveWithdrawn(*c);
   switch (c->state) {
     case State::kReqReceived:
     case State::kMraReqSent:
@@ -181,6 +183,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
   if (c == nullptr) return Result::kUnknownId;
   c->owned = false;
   events_.RemoveIf([id](const Event& event) { return event.id == id; });
+  LeaveWithdrawn(*c);
   switch (c->state) {
     case State::kIdle:
     case State::kSidrReqSent:

@@ -231,6 +231,15 @@ void ConnectionManager::OnMra(const IncomingMad& in, const wire::CmView& mad,
 
 // --- REJ.
 
+namespace {
+
+// The peer of such a one has heard of it, and names both communication IDs.
+bool KnowsBothIds(const Connection& c) {
+  return c.state == State::kEstablished || c.state == State::kDreqSent;
+}
+
+}  // namespace
+
 void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
                               Time now) {
   const wire::CmRej rej = mad.rej();
@@ -245,7 +254,7 @@ void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
       ++counters_.unknown_id;
       return;
     }
-    if (c->local != in.local) {
+    if (c->local != in.local || KnowsBothIds(*c)) {
       ++counters_.wrong_peer;
       return;
     }
@@ -256,8 +265,9 @@ void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
       return;
     }
     // A peer that does not know the connection has no ID for it.
+    const bool names_none = rej.local_comm_id == 0 && !KnowsBothIds(*c);
     if (c->remote != in.remote || c->local != in.local ||
-        (c->remote_comm_id != 0 && rej.local_comm_id != 0 &&
+        (c->remote_comm_id != 0 && !names_none &&
          rej.local_comm_id != c->remote_comm_id)) {
       ++counters_.wrong_peer;
       return;
@@ -274,8 +284,7 @@ void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
     case State::kMraReqSent:
       // A REQ that comes after it is not taken for a new one.
       Emit(EventKind::kRejected, *c, &mad);
-      ForgetQps(*c);
-      return EnterTimeWait(*c, c->time_wait, now);
+      return EnterWithdrawn(*c, now);
     case State::kRepSent:
     case State::kRtuWait:
       Emit(EventKind::kRejected, *c, &mad);

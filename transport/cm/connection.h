@@ -43,6 +43,9 @@ struct Connection {
   bool half_open = false;   // counts against the caps
   bool waiting = false;     // counts against its listener's backlog
   bool remembered = false;  // an answer kept for duplicates
+  // The peer has taken its request back, and the application, which may not
+  // know of it yet, has neither tried to answer nor destroyed it.
+  bool withdrawn = false;
   bool qp_used = false;     // the peer may have sent to the queue pair
   ListenerId listener = 0;
   wire::IpAddress local;

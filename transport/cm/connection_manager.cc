@@ -3,6 +3,7 @@
 #include "transport/cm/connection_manager.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace transport::cm {
 namespace {
@@ -111,7 +112,9 @@ void ConnectionManager::Enter(Connection& c, State state) {
   }
   c.state = state;
   SetHalfOpen(c, IsHalfOpen(state));
-  if (c.waiting != WaitsForApplication(state)) {
+  // What is withdrawn waits as well: else who asks and takes back at once would
+  // get round the backlog.
+  if (c.waiting != (WaitsForApplication(state) || c.withdrawn)) {
     c.waiting = !c.waiting;
     // The listener may be gone.
     if (Listener* const listener = listeners_.Find(c.listener)) {
@@ -207,13 +210,26 @@ void ConnectionManager::EnterTimeWait(Connection& c, Time hold, Time now) {
   SetDeadline(c, now + hold);
 }
 
-void ConnectionManager::EnterRefused(Connection& c, Time now) {
+void ConnectionManager::EnterRemembered(Connection& c, Time hold, Time now) {
   if (remembered_ >= config_.max_half_open) return End(c);
   SetRemembered(c, true);
   ForgetQps(c);
-  EnterTimeWait(
+  EnterTimeWait(c, hold, now);
+}
+
+void ConnectionManager::EnterRefused(Connection& c, Time now) {
+  EnterRemembered(
       c, std::min(c.refused_hold + c.mra_wait, config_.longest_refused_hold),
       now);
+}
+
+void ConnectionManager::EnterWithdrawn(Connection& c, Time now) {
+  c.withdrawn = true;
+  EnterRemembered(c, c.time_wait, now);
+}
+
+void ConnectionManager::LeaveWithdrawn(Connection& c) {
+  if (std::exchange(c.withdrawn, false)) Enter(c, c.state);
 }
 
 bool ConnectionManager::PollTransmit(OutgoingMad* out) {

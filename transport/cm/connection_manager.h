@@ -136,9 +136,15 @@ class ConnectionManager {
   void End(Connection& c);
   // Keeps what duplicates are answered with, for `hold`.
   void EnterTimeWait(Connection& c, Time hold, Time now);
-  // A request that was refused: its REJ is kept for duplicates if there is
-  // room.
+  // A request that will be no connection, kept for its duplicates if there is
+  // room; else it ends.
+  void EnterRemembered(Connection& c, Time hold, Time now);
+  // One that was refused: its REJ is kept.
   void EnterRefused(Connection& c, Time now);
+  // One that the peer has taken back before the application has answered.
+  void EnterWithdrawn(Connection& c, Time now);
+  // The application has answered, too late, or wants no answer.
+  void LeaveWithdrawn(Connection& c);
 
   // --- cm_send.cc
   // Without memory it is lost, as on the way: counted.

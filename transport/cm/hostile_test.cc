@@ -1,8 +1,10 @@
 // Floods, forgeries, garbage, and calls that are wrong.
+#include <array>
 #include <random>
 
 #include "transport/cm/connection_fixture.h"
 #include "transport/cm/connection_manager.h"
+#include "wire/bytes.h"
 
 namespace transport::cm {
 namespace {
@@ -128,6 +130,73 @@ TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
   EXPECT_EQ(b->size(), 0u);
 }
 
+// The REJ of a requester that has not heard our communication ID.
+void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
+  std::array<uint8_t, 8> guid;
+  wire::StoreBe64(guid.data(), from.guid());
+  wire::CmRej rej = {.local_comm_id = id,
+                     .answered = wire::CmAnswered::kOther,
+                     .info_length = 8,
+                     .reason = CmRejectReason::kTimeout};
+  std::copy(guid.begin(), guid.end(), rej.additional_info.begin());
+  Mad mad;
+  wire::EmitCm({}, rej, mad);
+  at.Receive({.local = from.address(), .remote = at.address(), .bytes = mad},
+             now);
+}
+
+// Each was one more event, and one more connection in timewait, whatever the
+// backlog: a stranger filled the memory of a program that was slow to look.
+TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
+  TestHost a(1, {.max_unanswered = 1000});
+  TestHost b(2, {.max_half_open = 10});
+  b.Listen(TestHost::kService, 4);
+  const auto flood = [&] {
+    for (uint32_t i = 0; i < 100; ++i) {
+      const CmId id = a.Connect(b, 0, 0);
+      a.SendTo(b, 0);
+      TakeBack(a, b, id, 0);
+    }
+  };
+  flood();
+  std::vector<CmId> ids;
+  size_t events = 0;
+  while (const auto event = b.NextEvent()) {
+    ++events;
+    if (event->kind == EventKind::kRequest) ids.push_back(event->id);
+  }
+  EXPECT_EQ(events, 8u);
+  ASSERT_EQ(ids.size(), 4u);
+  EXPECT_EQ(b->counters().backlog_full, 96u);
+  // Too late an answer is one, and whoever destroys wants none.
+  EXPECT_EQ(b.Accept(ids[0], 0x20, 0), Result::kWrongState);
+  EXPECT_EQ(b->Reject(ids[1], {}, 0), Result::kWrongState);
+  b->Destroy(ids[2], 0);
+  flood();
+  EXPECT_EQ(b.Events().size(), 6u);
+  EXPECT_EQ(b->counters().backlog_full, 96u + 97u);
+}
+
+// Nor does what is kept of them for their duplicates grow without end.
+TEST(CapsTest, RequestsThatAreTakenBackAreRememberedToALimit) {
+  TestHost a(1, {.max_unanswered = 1000});
+  TestHost b(2, {.max_half_open = 10});
+  b.Listen();
+  for (uint32_t i = 0; i < 100; ++i) {
+    const CmId id = a.Connect(b, 0, 0);
+    a.SendTo(b, 0);
+    TakeBack(a, b, id, 0);
+    const auto request = b.NextEvent();
+    ASSERT_TRUE(request);
+    b->Destroy(request->id, 0);
+    b.Events();
+  }
+  EXPECT_EQ(b->size(), 10u);
+  EXPECT_EQ(b->half_open(), 0u);
+  b->OnTimer(b->NextTimeout());
+  EXPECT_EQ(b->size(), 0u);
+}
+
 // --- Hostile and wrong.
 
 TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
@@ -156,6 +225,33 @@ TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
   EXPECT_EQ(b_.Events(), Kinds{});
   EXPECT_EQ(b_.Drop(), "");
   send(a_.address(), dreq);
+  EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
+}
+
+// Of an established connection both ends know both communication IDs: a REJ
+// that leaves one out comes from somebody who guesses the other.
+TEST_F(HostileTest, ARejectionOfWhatIsEstablishedNamesBothIds) {
+  Establish();
+  const auto send = [&](TestHost& from, TestHost& to, const wire::CmRej& rej) {
+    Mad mad;
+    wire::EmitCm({}, rej, mad);
+    to.Receive({.local = from.address(), .remote = to.address(), .bytes = mad},
+               0);
+  };
+  send(a_, b_, {.local_comm_id = 0, .remote_comm_id = passive_});
+  send(b_, a_, {.local_comm_id = 0, .remote_comm_id = active_});
+  TakeBack(a_, b_, active_, 0);
+  TakeBack(b_, a_, passive_, 0);
+  EXPECT_EQ(b_->state(passive_), State::kEstablished);
+  EXPECT_EQ(a_->state(active_), State::kEstablished);
+  EXPECT_EQ(a_->counters().wrong_peer + b_->counters().wrong_peer, 4u);
+  EXPECT_EQ(b_.Events(), Kinds{});
+  b_->Disconnect(passive_, {}, 0);
+  b_.Drop();
+  send(a_, b_, {.local_comm_id = 0, .remote_comm_id = passive_});
+  TakeBack(a_, b_, active_, 0);
+  EXPECT_EQ(b_->state(passive_), State::kDreqSent);
+  send(a_, b_, {.local_comm_id = active_, .remote_comm_id = passive_});
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
 }
 

@@ -129,8 +129,9 @@ struct ListenOptions {
   wire::IpAddress local;
   // With ::, those of IPv6 only.
   bool ipv6_only = false;
-  // Requests that the application has not answered yet; more are dropped, and
-  // come again by the peer's retransmission.
+  // Requests that the application has not answered yet, those included that
+  // the peer has taken back since; more are dropped, and come again by the
+  // peer's retransmission.
   size_t backlog = 128;
 };
 
@@ -181,7 +182,6 @@ struct Config {
   Time longest_wait = 60 * kSecond;
   Time longest_service_wait = 300 * kSecond;  // MRA
   Time longest_time_wait = 60 * kSecond;
-  // For how long the REJ of a request is kept for its duplicates.
   // When a request is sent again of which it is known that nobody took it, each
   // time after twice as long; beyond that as any other.
   Time undelivered_wait = 100 * kMillisecond;
@@ -190,6 +190,7 @@ struct Config {
   // does, or has had some time, so that its buffers are not overrun.
   size_t max_unanswered = 256;
   Time unanswered_hold = 100 * kMillisecond;
+  // For how long the REJ of a request is kept for its duplicates.
   Time longest_refused_hold = 120 * kSecond;
   // The service timeout of MRAs that the connection manager sends by itself,
   // for an application that has not answered when the peer asks again: 4.3 s.

@@ -217,10 +217,17 @@ int AcceptWith(Id& id, const rdma_conn_param& param) {
 
 int Accept(Id& id, const rdma_conn_param* given) {
   rdma_conn_param param;
+  bool withdrawn;
   {
     std::lock_guard<std::mutex> lock(id.mutex);
-    if (id.state != IdState::kRequested) return EINVAL;
+    withdrawn = id.state == IdState::kWithdrawn;
+    if (!withdrawn && id.state != IdState::kRequested) return EINVAL;
     param = id.requested;
+  }
+  if (withdrawn) {
+    // It is answered: its place in the backlog is free.
+    (void)id.service->Reject(id.connection, {});
+    return EINVAL;
   }
   const ReadLimits limits = LimitsOf(id);
   const uint8_t responder_resources =
