@@ -66,7 +66,7 @@ TEST_F(CmNoMemoryTest, RefusedConnections) {
   for (int i = 0; i < 3; ++i) {
     rdma_cm_id* const client = Resolved(listener);
     rdma_conn_param param = {};
-    param.qp_num = 0x123;
+    param.qp_num = 0x321;
     Do("rdma_connect", [&] { return rdma_connect(client, &param); });
     rdma_cm_id* const server = GetRequest();
     DoWithNone("rdma_reject", [&] { return rdma_reject(server, nullptr, 0); });
