@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/broker/spawn.h"
 
@@ -138,6 +139,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     const absl::Status trust = CheckTrust(session.socket.get(), broker);
     session.broker_uid = broker.uid;
     if (!trust.ok()) {
+      (void)CloseElsewhere(session.socket);
       if (MonotonicMs() >= leave_until_ms) return trust;
       SleepMs(pause);
       continue;
@@ -198,7 +200,9 @@ absl::Status FindBroker(ucred* who) {
       return ErrnoStatus(error, "cannot connect to the port broker");
     }
     const absl::Status trust = CheckTrust(socket.get(), *who);
-    if (trust.ok() || MonotonicMs() >= leave_until_ms) return trust;
+    if (trust.ok()) return trust;
+    (void)CloseElsewhere(socket);
+    if (MonotonicMs() >= leave_until_ms) return trust;
     socket.Reset();
     SleepMs(pause);
   }

@@ -45,6 +45,7 @@ class MadQueue {
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
   const Entry& front() const { return entries_.front(); }
+  void Clear() { *this = MadQueue(); }
   void Pop() {
     const Entry& entry = entries_.front();
     if (entry.initial) {

@@ -125,5 +125,24 @@ TEST_F(ManagementUsersTest, NobodyTakesAllServiceIds) {
   EXPECT_TRUE(Eventually([&] { return slot_->Reserve(3, Listening(2)).ok(); }));
 }
 
+// Each mask that somebody has is looked up for every request that comes.
+TEST_F(ManagementUsersTest, NobodyHasMasksWithoutEnd) {
+  constexpr uint32_t kShare = 16;
+  RawClient greedy;
+  ASSERT_NE(greedy.Greet(), 0);
+  const auto with_mask = [](uint32_t i) {
+    Service service = Listening();
+    service.mask = ~uint64_t{i};
+    return service;
+  };
+  for (uint32_t i = 1; i <= kShare; ++i) {
+    ASSERT_EQ(greedy.ReserveService(i, with_mask(i)), Refusal::kNone) << i;
+  }
+  EXPECT_EQ(greedy.ReserveService(100, with_mask(100)), Refusal::kFull);
+  // One that it has, and one in place of another.
+  EXPECT_EQ(greedy.ReserveService(1, with_mask(1)), Refusal::kNone);
+  EXPECT_EQ(greedy.ReserveService(1, with_mask(100)), Refusal::kNone);
+}
+
 }  // namespace
 }  // namespace rxe_user::broker

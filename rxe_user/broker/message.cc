@@ -29,7 +29,7 @@ std::optional<Message::StrayView> Message::AsStray() const {
   return v;
 }
 
-Message::Outcome Message::Receive(int socket) {
+Message::Outcome Message::Receive(int socket, Fds fds) {
   for (UniqueFd& fd : fds_) fd.Reset();
   size_ = 0;
   iovec iov{bytes_.data(), bytes_.size()};
@@ -37,8 +37,10 @@ Message::Outcome Message::Receive(int socket) {
   msghdr m{};
   m.msg_iov = &iov;
   m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof(control);
+  if (fds == Fds::kTake) {
+    m.msg_control = control;
+    m.msg_controllen = sizeof(control);
+  }
   ssize_t n;
   do {
     n = recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -46,7 +48,8 @@ Message::Outcome Message::Receive(int socket) {
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     return Outcome::kNothing;
   }
-  if (n <= 0) return Outcome::kClosed;
+  if (n < 0) return Outcome::kClosed;
+  // Also beside a record of no bytes, which looks like the end.
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -60,7 +63,7 @@ Message::Outcome Message::Receive(int socket) {
       }
     }
   }
-  if (m.msg_flags & MSG_TRUNC) return Outcome::kClosed;
+  if (n == 0 || (m.msg_flags & MSG_TRUNC)) return Outcome::kClosed;
   lost_fds_ = (m.msg_flags & MSG_CTRUNC) != 0;
   size_ = static_cast<size_t>(n);
   return Outcome::kMessage;

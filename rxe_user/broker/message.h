@@ -45,13 +45,19 @@ class Message {
 
   // Descriptor i; invalid if there is none.
   UniqueFd TakeFd(int i) { return std::move(fds_[static_cast<size_t>(i)]); }
-  // Descriptors were sent that are not here: this process may not open more.
+  // All of them.
+  std::array<UniqueFd, kMaxMessageFds>& fds() { return fds_; }
+  // Descriptors were sent that are not here: this process may not open more, or
+  // did not want any.
   bool lost_fds() const { return lost_fds_; }
 
   enum class Outcome { kMessage, kNothing, kClosed };
+  // What becomes of descriptors that come with a record. Refused ones are never
+  // open in this process.
+  enum class Fds { kTake, kRefuse };
   // Reads one record without blocking. kClosed also stands for errors and for
   // records that are larger than any of ours.
-  Outcome Receive(int socket);
+  Outcome Receive(int socket, Fds fds = Fds::kTake);
 
  private:
   std::array<uint8_t, kMaxMessageBytes> bytes_;

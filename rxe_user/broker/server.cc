@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/random.h"
+#include "rxe_user/broker/short_waits.h"
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
@@ -32,6 +34,8 @@ constexpr milliseconds kFirstClientTime{1000};
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
 // Messages of one client before others have their turn.
 constexpr int kMessagesPerTurn = 64;
+// Connections before what has come in others.
+constexpr int kConnectionsPerTurn = 64;
 
 }  // namespace
 
@@ -105,7 +109,9 @@ void Server::AwaitClients() {
 }
 
 void Server::Accept() {
-  for (;;) {
+  // Who is sent away may have sent something before.
+  const ShortWaits short_waits;
+  for (int i = 0; i < kConnectionsPerTurn; ++i) {
     UniqueFd fd(accept4(listener_.native_handle(), nullptr, nullptr,
                         SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
@@ -179,16 +185,44 @@ void Server::AwaitMessages(const ClientPtr& client) {
                                 });
 }
 
+// Descriptors are taken of others only where the protocol has them.
+bool Server::MayHandBack(const Client& client) const {
+  return client.trusted || (!strange_.contains(client.uid) &&
+                            (!client.slot.has_value() || client.restoring));
+}
+
+// True if there was something to refuse. It is left open where it cannot be
+// closed without waiting: it was the last that this user passes.
+bool Server::RefuseStrange(const Client& client, Message& message) {
+  bool strange = false;
+  for (UniqueFd& fd : message.fds()) {
+    if (!fd.valid() || IsSocketOrMemory(fd.get())) continue;
+    strange = true;
+    if (!CloseElsewhere(fd)) (void)fd.Release();
+  }
+  if (strange) strange_.insert(client.uid);
+  return strange;
+}
+
 Server::Next Server::ReadMessages(const ClientPtr& client) {
+  const ShortWaits short_waits(!client->trusted);
   for (int i = 0; i < kMessagesPerTurn; ++i) {
     Message message;
-    switch (message.Receive(client->fd())) {
+    const Message::Outcome outcome = message.Receive(
+        client->fd(),
+        MayHandBack(*client) ? Message::Fds::kTake : Message::Fds::kRefuse);
+    if (!client->trusted && RefuseStrange(*client, message)) {
+      return Next::kClose;
+    }
+    switch (outcome) {
       case Message::Outcome::kNothing:
         return Next::kKeep;
       case Message::Outcome::kClosed:
         return Next::kClose;
       case Message::Outcome::kMessage:
         if (OnMessage(client, message) == Next::kClose) return Next::kClose;
+        // Each costs some time.
+        if (!client->trusted && message.lost_fds()) return Next::kClose;
     }
   }
   return Next::kKeep;
@@ -310,6 +344,7 @@ void Server::Drop(const ClientPtr& client) {
     qp1_.Forget(slot);
     FreeUnusedGroups();
   }
+  const ShortWaits short_waits(!client->trusted);
   error_code ignored;
   client->connection.close(ignored);
   client->hello_deadline.cancel();

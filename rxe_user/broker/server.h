@@ -69,6 +69,8 @@ class Server {
   void LeaveAfter(std::chrono::milliseconds linger);
   void AwaitMessages(const ClientPtr& client);
   Next ReadMessages(const ClientPtr& client);
+  bool MayHandBack(const Client& client) const;
+  bool RefuseStrange(const Client& client, Message& message);
   Next OnMessage(const ClientPtr& client, Message& message);
   Next OnHello(Client& client, Message& message);
   Next GrantFreeSlot(Client& client);
@@ -138,6 +140,9 @@ class Server {
   UniqueFd spare_;  // given up to refuse a connection when out of descriptors
   Ledger ledger_;
   std::set<ClientPtr> clients_;
+  // Users who have passed descriptors that are no socket and no file in memory:
+  // no more are taken of them.
+  std::set<uid_t> strange_;
   std::array<Client*, kSlots> holders_{};  // by slot; null: nobody
   std::map<LocalAddress, Group> groups_;
   // Slot 0's sockets, copies of the groups' descriptors.

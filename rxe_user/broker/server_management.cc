@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -32,6 +33,8 @@ constexpr int kManagementBatch = 64;
 // More than a MAD's is no MAD's.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
 constexpr size_t kMostServicesOfProcess = 1024;
+// Every request is looked up by each mask that there is.
+constexpr size_t kMostMasksOfProcess = 16;
 // What may wait in a client's connection, of kClientSendBuffer. A connection is
 // writable again when a quarter of that is in use.
 constexpr int kMaxMadBacklog = kClientSendBuffer * 5 / 8;
@@ -81,6 +84,10 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
       qp1_.services().CountOf(*client.slot) >= kMostServicesOfProcess) {
     reply.refusal = Refusal::kFull;
     reply.text = MakeText("a process may reserve 1024 service IDs");
+  } else if (qp1_.services().MasksWith(*client.slot, reserve->token,
+                                       service.mask) > kMostMasksOfProcess) {
+    reply.refusal = Refusal::kFull;
+    reply.text = MakeText("a process may reserve service IDs by 16 masks");
   } else if (!qp1_.services().Set(*client.slot, reserve->token, service)) {
     reply.refusal = Refusal::kServiceTaken;
     reply.text = MakeText("the service ID is in use");
@@ -303,7 +310,11 @@ void Server::SendMads(const ClientPtr& client) {
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&entry.head), sizeof(entry.head)},
         entry.bytes};
-    if (!SendRecord(client->fd(), parts)) break;
+    if (!SendRecord(client->fd(), parts)) {
+      // One that has stopped reading could be written to for ever, in vain.
+      if (errno == EPIPE || errno == ECONNRESET) client->mads.Clear();
+      break;
+    }
     client->mads.Pop();
   }
   if (client->mads.empty()) return;

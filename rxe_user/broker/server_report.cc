@@ -44,7 +44,9 @@ void Server::AwaitReport() {
                           [this](boost::system::error_code error) {
                             if (error) return;
                             stat_server_->OnReadable();
-                            AwaitReport();
+                            // Else strangers hold it up: nobody is answered
+                            // any more.
+                            if (stat_server_->fd() >= 0) AwaitReport();
                           });
 }
 

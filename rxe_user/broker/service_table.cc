@@ -1,6 +1,7 @@
 #include "rxe_user/broker/service_table.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -100,6 +101,16 @@ size_t ServiceTable::CountOf(uint8_t holder) const {
   const auto first = services_.lower_bound({holder, 0});
   const auto last = services_.upper_bound({holder, ~uint32_t{0}});
   return static_cast<size_t>(std::distance(first, last));
+}
+
+size_t ServiceTable::MasksWith(uint8_t holder, uint32_t token,
+                               uint64_t mask) const {
+  std::set<uint64_t> masks = {mask};
+  for (auto it = services_.lower_bound({holder, 0});
+       it != services_.end() && it->first.first == holder; ++it) {
+    if (it->first.second != token) masks.insert(it->second.mask);
+  }
+  return masks.size();
 }
 
 std::optional<uint8_t> ServiceTable::Match(uint64_t service_id,

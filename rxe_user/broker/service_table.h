@@ -43,6 +43,8 @@ class ServiceTable {
     return services_.contains({holder, token});
   }
   size_t CountOf(uint8_t holder) const;
+  // How many masks it would have if `token` had `mask`.
+  size_t MasksWith(uint8_t holder, uint32_t token, uint64_t mask) const;
 
   // Who listens for a request: the one with the most bits in its mask, and
   // among these that of the address rather than of its family or of all.

@@ -1,5 +1,6 @@
 #include "rxe_user/broker/udp.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,6 +85,10 @@ bool IsOurs(int fd) {
   // owner or the administrator can give it away.
   struct stat file;
   return fstat(fd, &file) == 0 && file.st_uid == geteuid();
+}
+
+bool IsSocketOrMemory(int fd) {
+  return IntOption(fd, SOL_SOCKET, SO_TYPE) >= 0 || fcntl(fd, F_GET_SEALS) >= 0;
 }
 
 bool LockFilter(int fd) {

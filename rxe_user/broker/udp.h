@@ -35,6 +35,10 @@ UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing);
 // holds it.
 bool IsOurs(int fd);
 
+// Whether fd is a socket or a file in memory: of anything else each look, and
+// its end, may wait for a file system that is somebody's program.
+bool IsSocketOrMemory(int fd);
+
 // Whether fd is a UDP socket of ours that shares `address` on the RoCE port in
 // this network namespace: then it is in the group that our sockets there are
 // in.

@@ -11,7 +11,9 @@
 #include <string_view>
 #include <tuple>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/observe/report_text.h"
 #include "rxe_user/observe/stat_socket.h"
@@ -112,7 +114,7 @@ absl::StatusOr<std::vector<std::string>> ListStatSockets() {
 }
 
 absl::StatusOr<StatReply> AskForReport(const std::string& name) {
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return ErrnoStatus(errno, "socket");
   // Of connect, too.
   for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {
@@ -131,13 +133,19 @@ absl::StatusOr<StatReply> AskForReport(const std::string& name) {
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return ErrnoStatus(errno, "SO_PEERCRED");
   }
+  UniqueFd file;
+  const absl::Cleanup close = [&] {
+    if (peer.uid == ::geteuid()) return;
+    (void)CloseElsewhere(file);
+    (void)CloseElsewhere(socket);
+  };
   if (peer.uid != ::geteuid() && ::geteuid() != 0) {
     return absl::PermissionDeniedError("it is another user's");
   }
   StatReply reply;
   reply.pid = peer.pid;
   errno = 0;
-  const UniqueFd file(ReceiveDescriptor(socket.get()));
+  file.Reset(ReceiveDescriptor(socket.get()));
   if (file.get() < 0) {
     if (errno == EAGAIN) {
       return absl::DeadlineExceededError("it does not answer");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/observe/stat_socket_name.h"
@@ -89,12 +90,34 @@ StatServer::StatServer(UniqueFd listener, Report report)
 StatServer::~StatServer() {
   {
     const std::lock_guard<std::mutex> lock(descriptors_);
+    // Nobody connects from here on; who did before is not closed with it.
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    do {
+      if (client_.valid() && !MayAsk(client_.get()) &&
+          !CloseElsewhere(client_)) {
+        (void)client_.Release();
+      }
+      client_.Reset(::accept4(listener_.get(), nullptr, nullptr,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+    } while (client_.valid());
     listener_.Reset();
   }
   LeaveForkGuard();
 }
 
+int StatServer::fd() {
+  if (held_up_ && DismissStranger()) held_up_ = false;
+  return held_up_ ? -1 : listener_.get();
+}
+
+// What it has sent along it has sent to hold up whoever closes the connection.
+bool StatServer::DismissStranger() {
+  const std::lock_guard<std::mutex> lock(descriptors_);
+  return CloseElsewhere(client_);
+}
+
 void StatServer::OnReadable() {
+  if (fd() < 0) return;
   for (int i = 0; i < kClientsAtOnce; ++i) {
     {
       const std::lock_guard<std::mutex> lock(descriptors_);
@@ -102,7 +125,12 @@ void StatServer::OnReadable() {
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
     }
     if (!client_.valid()) return;
-    if (MayAsk(client_.get())) Answer();
+    if (MayAsk(client_.get())) {
+      Answer();
+    } else if (!DismissStranger()) {
+      held_up_ = true;
+      return;
+    }
     const std::lock_guard<std::mutex> lock(descriptors_);
     client_.Reset();
     file_.Reset();

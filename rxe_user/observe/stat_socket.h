@@ -34,13 +34,16 @@ class StatServer final : private ForkGuard {
   static absl::StatusOr<std::unique_ptr<StatServer>> Open(Report report);
   ~StatServer();
 
-  int fd() const { return listener_.get(); }  // -1 in a child of fork
+  // -1 in a child of fork, and while the kernel is still busy with what other
+  // users have left in their connections (base/close_elsewhere.h).
+  int fd();
   // Answers those who have connected. Does not block.
   void OnReadable();
 
  private:
   StatServer(UniqueFd listener, Report report);
   void Answer();
+  bool DismissStranger();
 
   // --- ForkGuard. The child does not answer in its parent's name.
   void BeforeFork() override { descriptors_.lock(); }
@@ -51,9 +54,10 @@ class StatServer final : private ForkGuard {
   // Held for a moment only, by whoever opens or closes one of these.
   std::mutex descriptors_;
   UniqueFd listener_;
-  // While one is answered.
+  // While one is answered, or cannot be dismissed.
   UniqueFd client_;
   UniqueFd file_;
+  bool held_up_ = false;  // by a stranger in client_
 };
 
 // --- The tool's side.

@@ -1,5 +1,7 @@
 #include "rxe_user/observe/stat_socket.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,8 +15,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -63,10 +67,13 @@ size_t OpenFiles() {
 // A server with a control thread.
 class Serving {
  public:
-  explicit Serving(StatServer::Report report) {
+  explicit Serving(StatServer::Report report, bool begins = true) {
     auto server = StatServer::Open(std::move(report));
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    if (begins) Begin();
+  }
+  void Begin() {
     thread_ = std::thread([this] {
       while (!stop_) {
         if (Readable(server_->fd(), 10)) server_->OnReadable();
@@ -168,6 +175,144 @@ TEST(StatSocket, OtherUsersAreRefused) {
   }
   ASSERT_EQ(::waitpid(bold, &status, 0), bold);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Sends a TCP connection whose last close waits for ten minutes, since its
+// other end, which stays open, does not read. False on failure.
+bool SendSlowToClose(int to) {
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(name);
+  auto* const address = reinterpret_cast<sockaddr*>(&name);
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(listener, address, size) != 0 || ::listen(listener, 1) != 0 ||
+      ::getsockname(listener, address, &size) != 0 ||
+      ::connect(fd, address, size) != 0 ||
+      ::accept(listener, nullptr, nullptr) < 0) {
+    return false;
+  }
+  const std::string bytes(65536, 'x');
+  while (::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+  }
+  const linger wait = {.l_onoff = 1, .l_linger = 600};
+  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &wait, sizeof(wait));
+  char byte = 0;
+  iovec data = {&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  const bool sent = ::sendmsg(to, &message, MSG_NOSIGNAL) == 1;
+  ::close(fd);
+  ::close(listener);
+  return sent;
+}
+
+// Another user who leaves in his connections what is slow to close. He held up
+// the control thread of every process, for as long as he liked.
+class StatStranger {
+ public:
+  // Connects when it is told to.
+  StatStranger(const std::string& name, int connections) {
+    int go[2], said[2];
+    EXPECT_EQ(::pipe2(go, O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(said, O_CLOEXEC), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      char ok = 1;
+      if (::setresuid(12345, 12345, 12345) != 0 || ::read(go[0], &ok, 1) != 1) {
+        ::_exit(90);
+      }
+      for (int i = 0; i < connections; ++i) {
+        const int fd = Connect(name);
+        if (fd < 0 || !SendSlowToClose(fd)) ok = 0;
+      }
+      (void)!::write(said[1], &ok, 1);
+      for (;;) ::pause();
+    }
+    ::close(go[0]);
+    ::close(said[1]);
+    go_ = go[1];
+    said_ = said[0];
+  }
+  ~StatStranger() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    ::close(go_);
+    ::close(said_);
+  }
+  // All that it sends has been sent when this returns.
+  void Come() {
+    char ok = 1;
+    EXPECT_EQ(::write(go_, &ok, 1), 1);
+    EXPECT_EQ(::read(said_, &ok, 1), 1);
+    EXPECT_EQ(ok, 1);
+  }
+
+ private:
+  pid_t child_;
+  int go_;
+  int said_;
+};
+
+TEST(StatSocket, AStrangerDoesNotHoldItUp) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  Serving serving([] { return "text"; }, /*begins=*/false);
+  StatStranger stranger(Ours()[0], 1);
+  stranger.Come();
+  serving.Begin();
+  const auto reply = AskForReport(Ours()[0]);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->text, "text");
+}
+
+// Then nobody is answered, but the thread goes on, and all is well afterwards.
+TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  auto server = StatServer::Open([] { return "text"; });
+  ASSERT_TRUE(server.ok());
+  const std::string name = Ours()[0];
+  // Each leaves four. They are there before: a child of fork has a copy of what
+  // is just being closed, and then nobody waits for it.
+  std::vector<std::unique_ptr<StatStranger>> strangers;
+  for (int i = 0; i < 5; ++i) {
+    strangers.push_back(std::make_unique<StatStranger>(name, 4));
+  }
+  for (const auto& stranger : strangers) {
+    if ((*server)->fd() < 0) break;
+    stranger->Come();
+    (*server)->OnReadable();
+  }
+  EXPECT_EQ((*server)->fd(), -1);
+  (*server)->OnReadable();
+  strangers.clear();
+  const auto limit =
+      std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while ((*server)->fd() < 0 && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::yield();
+  }
+  EXPECT_GE((*server)->fd(), 0);
+}
+
+// Nor whoever ends the server.
+TEST(StatSocket, AStrangerDoesNotHoldUpItsEnd) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  auto server = StatServer::Open([] { return "text"; });
+  ASSERT_TRUE(server.ok());
+  const std::string name = Ours()[0];
+  StatStranger stranger(name, 1);
+  stranger.Come();
+  server->reset();
+  EXPECT_EQ(Connect(name), -1);
 }
 
 // A child of fork has no part in it, and its parent answers on.

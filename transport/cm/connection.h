@@ -46,7 +46,7 @@ struct Connection {
   // The peer has taken its request back, and the application, which may not
   // know of it yet, has neither tried to answer nor destroyed it.
   bool withdrawn = false;
-  bool qp_used = false;     // the peer may have sent to the queue pair
+  bool qp_used = false;  // the peer may have sent to the queue pair
   ListenerId listener = 0;
   wire::IpAddress local;
   wire::IpAddress remote;

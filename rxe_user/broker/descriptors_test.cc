@@ -1,0 +1,191 @@
+// A user of a shared broker who passes descriptors that are none of its
+// business, or stops reading what it says.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/hostile_fixture.h"
+#include "rxe_user/broker/raw_client.h"
+#include "transport/cm/mad_packet.h"
+#include "transport/cm/types.h"
+#include "wire/cm.h"
+
+namespace rxe_user::broker {
+namespace {
+
+const LocalAddress kLoopback = {Ip("127.0.0.1"), 0};
+constexpr uint64_t kService = 0x0000000001061c06;
+
+size_t OpenFiles(pid_t pid) {
+  return static_cast<size_t>(std::distance(
+      std::filesystem::directory_iterator("/proc/" + std::to_string(pid) +
+                                          "/fd"),
+      {}));
+}
+
+// A TCP connection whose last close waits for ten minutes, since the other end
+// does not read. That end stays open until the process ends.
+UniqueFd SlowToClose() {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(name);
+  auto* const address = reinterpret_cast<sockaddr*>(&name);
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (bind(listener.get(), address, size) != 0 ||
+      listen(listener.get(), 1) != 0 ||
+      getsockname(listener.get(), address, &size) != 0 ||
+      connect(fd.get(), address, size) != 0) {
+    return {};
+  }
+  static std::vector<UniqueFd> unread;
+  unread.emplace_back(accept(listener.get(), nullptr, nullptr));
+  const std::vector<char> bytes(65536);
+  while (send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+  }
+  const linger wait = {.l_onoff = 1, .l_linger = 600};
+  setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait));
+  return fd;
+}
+
+std::span<const uint8_t> BytesOf(const auto& message) {
+  return {reinterpret_cast<const uint8_t*>(&message), sizeof(message)};
+}
+
+using DescriptorsTest = HostileTest;
+
+// A record without a byte is no message, and what came beside it stayed open.
+TEST_F(DescriptorsTest, WhatComesBesideNothingIsClosed) {
+  const pid_t broker = BrokerPid();
+  const size_t before = OpenFiles(broker);
+  Attack([]() -> std::string {
+    for (int i = 0; i < 100; ++i) {
+      RawClient client;
+      if (!client.SendRaw({}, {0, 1})) return "not sent";
+      if (!client.Closed()) return "not closed";
+    }
+    return "";
+  });
+  EndAttack();
+  EXPECT_TRUE(Eventually([&] { return OpenFiles(broker) <= before; }))
+      << OpenFiles(broker) << " open, " << before << " before";
+  ExpectVictimUnharmed();
+}
+
+// Whoever closes a socket last waits as SO_LINGER says: that was the broker,
+// and with it all others.
+class SlowCloseTest : public DescriptorsTest {
+ protected:
+  // `say` passes the descriptors to the broker in some message or other, which
+  // it finds when nobody else has them any more.
+  void Pass(
+      size_t count,
+      const std::function<void(RawClient&, const std::vector<int>&)>& say) {
+    const pid_t broker = BrokerPid();
+    kill(broker, SIGSTOP);
+    Attack([&]() -> std::string {
+      static RawClient client;
+      std::vector<UniqueFd> slow;
+      std::vector<int> fds;
+      for (size_t i = 0; i < count; ++i) {
+        slow.push_back(SlowToClose());
+        if (!slow.back().valid()) return "no connection";
+        fds.push_back(slow.back().get());
+      }
+      say(client, fds);
+      return "";
+    });
+    kill(broker, SIGCONT);
+    // A process that comes is served, and the one that goes is seen.
+    Peer other({}, [] { Become(kAnother); });
+    EXPECT_EQ(other.Start(), "");
+    other.Kill();
+    ExpectVictimUnharmed();
+    EndAttack();
+  }
+};
+
+TEST_F(SlowCloseTest, BesideAGreeting) {
+  Pass(2, [](RawClient& client, const std::vector<int>& fds) {
+    Hello hello;
+    hello.slot = 9;
+    client.SendRaw(BytesOf(hello), fds);
+  });
+}
+
+TEST_F(SlowCloseTest, BesideWhatHasNoDescriptors) {
+  Pass(2, [](RawClient& client, const std::vector<int>& fds) {
+    client.SendRaw(BytesOf(Hello()), {});
+    client.SendRaw(BytesOf(Open{.address = kLoopback}), fds);
+  });
+}
+
+TEST_F(SlowCloseTest, MoreThanAMessageMayHave) {
+  Pass(8, [](RawClient& client, const std::vector<int>& fds) {
+    client.SendRaw(BytesOf(Hello()), fds);
+  });
+}
+
+// The broker reads no further than what makes it hang up.
+TEST_F(SlowCloseTest, InAMessageThatIsNeverRead) {
+  Pass(2, [](RawClient& client, const std::vector<int>& fds) {
+    const std::array<uint8_t, 3> garbage = {};
+    client.SendRaw(garbage, {});
+    client.SendRaw(garbage, fds);
+  });
+}
+
+// It was told again and again that it could write to one who had stopped
+// reading, for as long as that one wished.
+TEST_F(DescriptorsTest, WhoStopsReadingCostsNoComputing) {
+  Attack([]() -> std::string {
+    static RawClient deaf;
+    if (deaf.Greet() == 0) return "no slot";
+    if (deaf.ReserveService(
+            1, {.service_id = kService, .local = kLoopback, .listening = 1}) !=
+        Refusal::kNone) {
+      return "no service";
+    }
+    deaf.StopReading();
+    wire::CmReq req;
+    req.local_comm_id = 7;
+    req.service_id = kService;
+    transport::cm::Mad mad;
+    wire::EmitCm({.id = 7}, req, mad);
+    std::array<uint8_t, transport::cm::kMadPacketSize> packet;
+    transport::cm::EmitMadPacket({.source = kLoopback.address,
+                                  .destination = kLoopback.address,
+                                  .source_port = 0xc000},
+                                 0, mad, packet);
+    StrayHead head;
+    std::memcpy(head.source, kLoopback.address.bytes.data(), 16);
+    std::memcpy(head.destination, kLoopback.address.bytes.data(), 16);
+    head.source_port = 0xc000;
+    head.length = static_cast<uint32_t>(packet.size());
+    RawClient other;
+    if (other.Greet() == 0) return "no second slot";
+    other.SendStray(head, packet);
+    return other.UnreserveService(1) ? "" : "not heard";
+  });
+  const pid_t broker = BrokerPid();
+  const long before = CpuTicks(broker);
+  const int64_t start = MonotonicMs();
+  while (MonotonicMs() < start + 1000) {
+    ExpectVictimUnharmed();
+    const timespec pause{0, 20'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  const double used = static_cast<double>(CpuTicks(broker) - before) /
+                      static_cast<double>(sysconf(_SC_CLK_TCK));
+  EXPECT_LT(used, 0.25) << "seconds of computing in one";
+  EndAttack();
+}
+
+}  // namespace
+}  // namespace rxe_user::broker
