@@ -43,7 +43,8 @@ class Dcqcn {
   static constexpr Time kActive = 100 * kMillisecond;
 
   // Whether it governs how the window grows.
-  bool active(Time now) const { return now - notified_ < kActive; }
+  bool active(Time now) const { return now < active_until(); }
+  Time active_until() const { return notified_ + kActive; }
   double alpha() const { return alpha_; }
 
   // A notification: what the window is to be. `rtt`: the round trip, 0 if it is

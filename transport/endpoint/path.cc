@@ -89,6 +89,21 @@ void Path::CountSilence() {
   if (++silences_ == 0) silences_ = 1;
 }
 
+// Part of each acknowledgement: not worth a call.
+[[gnu::always_inline]] inline void Path::Grow(uint64_t bytes, Time now) {
+  if (now < recovery_until_) return;
+  // A window that was not used has not been tried: it does not grow.
+  if (in_flight_ + bytes < window_ / 2) return;
+  if (now < governed_until_) return GrowGoverned(bytes, now);
+  if (window_ < threshold_) {
+    window_ += std::min(bytes, threshold_ - window_);
+  } else {
+    window_before_timeout_ = 0;
+    window_ += std::min(kIncrement, kIncrement * bytes / window_);
+  }
+  window_ = std::min(window_, kGreatestWindow);
+}
+
 void Path::OnAcknowledged(uint64_t bytes, Time now) {
   last_answer_ = now;
   rate_bytes_ += bytes;
@@ -106,23 +121,6 @@ void Path::OnAnswered(uint64_t bytes, uint64_t greatest, Time now) {
     window_ = std::min(window_, greatest);
   }
   if (window_ < bytes) Pause(bytes, now);
-}
-
-void Path::Grow(uint64_t bytes, Time now) {
-  if (now < recovery_until_) return;
-  // A window that was not used has not been tried: it does not grow.
-  if (in_flight_ + bytes < window_ / 2) return;
-  if (dcqcn_.active(now)) {
-    window_ = dcqcn_.Increase(window_, Interval(bytes), now);
-  } else if (target_delay_.on()) {
-    window_ = target_delay_.Increase(window_);
-  } else if (window_ < threshold_) {
-    window_ += std::min(bytes, threshold_ - window_);
-  } else {
-    window_before_timeout_ = 0;
-    window_ += std::min(kIncrement, kIncrement * bytes / window_);
-  }
-  window_ = std::min(window_, kGreatestWindow);
 }
 
 // From a packet of `bytes` to the next one, a round trip at least.
@@ -173,7 +171,6 @@ uint64_t Path::LeastAfterLoss() const {
 void Path::OnRttSample(Time rtt, Time now) {
   rtt = std::clamp<Time>(rtt, 1, 60 * kSecond);
   backoff_ = 0;
-  if (target_delay_.on()) JudgeDelay(rtt, now);
   if (rtt <= base_rtt_ || now >= base_rtt_until_) {
     base_rtt_ = rtt;
     base_rtt_until_ = now + kBaseRttLife;
@@ -181,20 +178,31 @@ void Path::OnRttSample(Time rtt, Time now) {
   if (smoothed_rtt_ == 0) {
     smoothed_rtt_ = rtt;
     rtt_variation_ = rtt / 2;
-    return;
+  } else {
+    const Time error =
+        rtt > smoothed_rtt_ ? rtt - smoothed_rtt_ : smoothed_rtt_ - rtt;
+    rtt_variation_ += (error - rtt_variation_) / 4;
+    smoothed_rtt_ =
+        std::max<Time>(1, smoothed_rtt_ + (rtt - smoothed_rtt_) / 8);
   }
-  const Time error =
-      rtt > smoothed_rtt_ ? rtt - smoothed_rtt_ : smoothed_rtt_ - rtt;
-  rtt_variation_ += (error - rtt_variation_) / 4;
-  smoothed_rtt_ = std::max<Time>(1, smoothed_rtt_ + (rtt - smoothed_rtt_) / 8);
+  if (target_delay_.on()) JudgeDelay(rtt, now);
 }
 
 void Path::GovernByDelay(Time target, uint64_t* too_long) {
   target_delay_ = TargetDelay(target);
   too_long_ = too_long;
+  if (target != 0) governed_until_ = kNever;
 }
 
-void Path::JudgeDelay(Time rtt, Time now) {
+// These two are calls, and the last thing that their callers do, so that nobody
+// else saves registers for them.
+[[gnu::noinline]] void Path::GrowGoverned(uint64_t bytes, Time now) {
+  window_ = dcqcn_.active(now) ? dcqcn_.Increase(window_, Interval(bytes), now)
+                               : target_delay_.Increase(window_);
+  window_ = std::min(window_, kGreatestWindow);
+}
+
+[[gnu::noinline]] void Path::JudgeDelay(Time rtt, Time now) {
   if (dcqcn_.active(now)) return;
   const TargetDelay::Verdict verdict =
       target_delay_.OnSample(window_, rtt, now);
@@ -223,10 +231,12 @@ bool Path::OnCongestionNotification(Time now) {
       std::max(next_notification_, now) + kNotificationInterval;
   if (now < recovery_until_) {
     dcqcn_.Hold(smoothed_rtt_, now);
+    governed_until_ = std::max(governed_until_, dcqcn_.active_until());
     return true;
   }
   window_before_timeout_ = 0;
   window_ = dcqcn_.Decrease(window_, smoothed_rtt_, now);
+  governed_until_ = std::max(governed_until_, dcqcn_.active_until());
   threshold_ = window_;
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
   return true;

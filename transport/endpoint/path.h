@@ -165,6 +165,7 @@ class Path {
   void CountSilence();
   void MeasureRate(Time now);
   void JudgeDelay(Time rtt, Time now);
+  void GrowGoverned(uint64_t bytes, Time now);
   void Grow(uint64_t bytes, Time now);  // `bytes` were acknowledged
   Time Interval(uint64_t bytes) const;
   void Pause(uint64_t bytes, Time now);
@@ -199,6 +200,9 @@ class Path {
   Time recovery_until_ = 0;  // no reduction before
   // When the next notification is due, of those that come as fast as they may.
   Time next_notification_ = 0;
+  // How the window grows until then is said by dcqcn_ while that is active, and
+  // else by target_delay_; afterwards by the threshold.
+  Time governed_until_ = 0;
   Dcqcn dcqcn_;
   TargetDelay target_delay_;
   uint64_t* too_long_ = nullptr;
