@@ -1,6 +1,7 @@
 // A user of a shared broker who passes descriptors that are none of its
 // business, or stops reading what it says.
-#include <netinet/in.h>
+#include "rxe_user/testing/descriptors.h"
+
 #include <sys/socket.h>
 
 #include <array>
@@ -26,32 +27,6 @@ size_t OpenFiles(pid_t pid) {
       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) +
                                           "/fd"),
       {}));
-}
-
-// A TCP connection whose last close waits for ten minutes, since the other end
-// does not read. That end stays open until the process ends.
-UniqueFd SlowToClose() {
-  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(name);
-  auto* const address = reinterpret_cast<sockaddr*>(&name);
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (bind(listener.get(), address, size) != 0 ||
-      listen(listener.get(), 1) != 0 ||
-      getsockname(listener.get(), address, &size) != 0 ||
-      connect(fd.get(), address, size) != 0) {
-    return {};
-  }
-  static std::vector<UniqueFd> unread;
-  unread.emplace_back(accept(listener.get(), nullptr, nullptr));
-  const std::vector<char> bytes(65536);
-  while (send(fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
-  }
-  const linger wait = {.l_onoff = 1, .l_linger = 600};
-  setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof(wait));
-  return fd;
 }
 
 std::span<const uint8_t> BytesOf(const auto& message) {

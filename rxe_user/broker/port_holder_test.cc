@@ -3,12 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "rxe_user/broker/test_peer.h"
 #include "rxe_user/broker/udp.h"
+#include "rxe_user/testing/descriptors.h"
 #include "wire/packet.h"
 
 namespace rxe_user::broker {
@@ -52,21 +52,8 @@ TEST_F(PortHolderTest, OnItsWayFromOneProcessToAnother) {
   {
     const UniqueFd socket = Bound();
     ASSERT_TRUE(socket.valid());
-    const int fd = socket.get();
-    char byte = 0;
-    iovec data = {&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fd))] = {};
-    msghdr m = {};
-    m.msg_iov = &data;
-    m.msg_iovlen = 1;
-    m.msg_control = control;
-    m.msg_controllen = sizeof(control);
-    cmsghdr* const c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(fd));
-    std::memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-    ASSERT_EQ(sendmsg(from.get(), &m, 0), 1);
+    const uint8_t byte = 0;
+    ASSERT_TRUE(SendWithDescriptors(from.get(), {&byte, 1}, {socket.get()}));
   }
   // It stays there: then somebody has it, though nobody can say who.
   EXPECT_NE(Holder().find("a process of user "), std::string::npos) << Holder();

@@ -17,6 +17,7 @@
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/message.h"
+#include "rxe_user/testing/descriptors.h"
 
 namespace rxe_user::broker {
 
@@ -93,20 +94,7 @@ class RawClient {
   void EndOfHandingBack() { Send(fd_.get(), RestoreEnd{}); }
   // Any bytes with any number of descriptors. False if it was not sent.
   bool SendRaw(std::span<const uint8_t> bytes, const std::vector<int>& fds) {
-    iovec part = {const_cast<uint8_t*>(bytes.data()), bytes.size()};
-    std::vector<char> control(CMSG_SPACE(sizeof(int) * fds.size()));
-    msghdr m{};
-    m.msg_iov = &part;
-    m.msg_iovlen = 1;
-    if (fds.empty()) return sendmsg(fd_.get(), &m, MSG_NOSIGNAL) >= 0;
-    m.msg_control = control.data();
-    m.msg_controllen = control.size();
-    cmsghdr* const c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    std::memcpy(CMSG_DATA(c), fds.data(), sizeof(int) * fds.size());
-    return sendmsg(fd_.get(), &m, MSG_NOSIGNAL) >= 0;
+    return SendWithDescriptors(fd_.get(), bytes, fds);
   }
   // From now on the broker cannot write to it.
   void StopReading() { shutdown(fd_.get(), SHUT_RD); }

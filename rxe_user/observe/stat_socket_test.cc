@@ -1,7 +1,5 @@
 #include "rxe_user/observe/stat_socket.h"
 
-#include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "rxe_user/testing/descriptors.h"
 
 namespace rxe_user {
 namespace {
@@ -177,44 +176,11 @@ TEST(StatSocket, OtherUsersAreRefused) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// Sends a TCP connection whose last close waits for ten minutes, since its
-// other end, which stays open, does not read. False on failure.
+// False on failure.
 bool SendSlowToClose(int to) {
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(name);
-  auto* const address = reinterpret_cast<sockaddr*>(&name);
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (::bind(listener, address, size) != 0 || ::listen(listener, 1) != 0 ||
-      ::getsockname(listener, address, &size) != 0 ||
-      ::connect(fd, address, size) != 0 ||
-      ::accept(listener, nullptr, nullptr) < 0) {
-    return false;
-  }
-  const std::string bytes(65536, 'x');
-  while (::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
-  }
-  const linger wait = {.l_onoff = 1, .l_linger = 600};
-  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &wait, sizeof(wait));
-  char byte = 0;
-  iovec data = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  const bool sent = ::sendmsg(to, &message, MSG_NOSIGNAL) == 1;
-  ::close(fd);
-  ::close(listener);
-  return sent;
+  const UniqueFd fd = SlowToClose();
+  const uint8_t byte = 0;
+  return fd.valid() && SendWithDescriptors(to, {&byte, 1}, {fd.get()});
 }
 
 // Another user who leaves in his connections what is slow to close. He held up
@@ -367,22 +333,10 @@ class FakeServer {
     EXPECT_EQ(::listen(listener_, 1), 0);
     thread_ = std::thread([this, file] {
       const int client = ::accept(listener_, nullptr, nullptr);
-      char byte = 0;
-      iovec data = {&byte, 1};
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-      msghdr message{};
-      message.msg_iov = &data;
-      message.msg_iovlen = 1;
-      if (file >= 0) {
-        message.msg_control = control;
-        message.msg_controllen = sizeof(control);
-        cmsghdr* const header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        std::memcpy(CMSG_DATA(header), &file, sizeof(file));
-      }
-      EXPECT_EQ(::sendmsg(client, &message, MSG_NOSIGNAL), 1);
+      const uint8_t byte = 0;
+      std::vector<int> files;
+      if (file >= 0) files.push_back(file);
+      EXPECT_TRUE(SendWithDescriptors(client, {&byte, 1}, files));
       ::close(client);
     });
   }

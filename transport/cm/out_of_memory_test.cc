@@ -63,6 +63,18 @@ class OutOfMemoryTest : public ConnectionManagerTest {
     WithNone(name, [&] { to.Receive(*mad, now_); });
     EXPECT_FALSE(from.Sent());
   }
+  // The request comes until `b_` has memory for it. Of those that were refused
+  // nothing is left but a count.
+  void ReceiveWhenThereIsMemory(const OutgoingMad& req) {
+    uint64_t refused = 0;
+    for (int allocations = 0; b_->size() == 0; ++allocations) {
+      ASSERT_TRUE(With(allocations, [&] { b_.Receive(req, now_); }));
+      if (b_->size() != 0) break;
+      ExpectEmpty(b_);
+      EXPECT_EQ(b_->counters().no_memory, ++refused);
+    }
+    EXPECT_GT(refused, 0u);
+  }
   void ExpectEvent(TestHost& host, EventKind kind) {
     std::optional<Event> event;
     WithNone("PollEvent", [&] { event = host.NextEvent(); });
@@ -132,14 +144,7 @@ TEST_F(OutOfMemoryTest, ARequestThatFindsNoneIsDroppedAndCounted) {
   active_ = a_.Connect(b_, 0x11, now_);
   const auto req = a_.Sent();
   ASSERT_TRUE(req);
-  uint64_t refused = 0;
-  for (int allocations = 0; b_->size() == 0; ++allocations) {
-    ASSERT_TRUE(With(allocations, [&] { b_.Receive(*req, now_); }));
-    if (b_->size() != 0) break;
-    ExpectEmpty(b_);
-    EXPECT_EQ(b_->counters().no_memory, ++refused);
-  }
-  EXPECT_GT(refused, 0u);
+  ReceiveWhenThereIsMemory(*req);
   EXPECT_EQ(b_->half_open(), 1u);
   const auto event = b_.NextEvent();
   ASSERT_TRUE(event);
@@ -156,14 +161,7 @@ TEST_F(OutOfMemoryTest, AServiceRequestThatFindsNoneIsDroppedAndCounted) {
               now_, &active_);
   const auto req = a_.Sent();
   ASSERT_TRUE(req);
-  uint64_t refused = 0;
-  for (int allocations = 0; b_->size() == 0; ++allocations) {
-    ASSERT_TRUE(With(allocations, [&] { b_.Receive(*req, now_); }));
-    if (b_->size() != 0) break;
-    ExpectEmpty(b_);
-    EXPECT_EQ(b_->counters().no_memory, ++refused);
-  }
-  EXPECT_GT(refused, 0u);
+  ReceiveWhenThereIsMemory(*req);
   const auto event = b_.NextEvent();
   ASSERT_TRUE(event);
   passive_ = event->id;
