@@ -95,12 +95,10 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
   datagram.source_port = batch.source_port;
   datagram.traffic_class = batch.traffic_class;
   datagram.hop_limit = batch.hop_limit;
-  const bool multicast = batch.destination.is_multicast();
   const auto take = [&](size_t index, std::span<const uint8_t> bytes) {
     datagram.segment_index = static_cast<uint16_t>(index);
     datagram.bytes = bytes;
-    const Disposition disposition =
-        multicast ? TakeMulticast(datagram, now) : Take(datagram, now, strays);
+    const Disposition disposition = Take(datagram, now, strays);
     if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   };
   std::span<const uint8_t> rest = batch.bytes;
@@ -124,9 +122,7 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
 }
 
 Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
-  const Disposition disposition = datagram.destination.is_multicast()
-                                      ? TakeMulticast(datagram, now)
-                                      : Take(datagram, now, nullptr);
+  const Disposition disposition = Take(datagram, now, nullptr);
   if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   FinishUpdate(now);
   return disposition;
@@ -162,6 +158,10 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
     good = icrc.VerifyOther(datagram);
   }
   if (!good) return Drop(Disposition::kBadIcrc);
+  // Nothing that comes from a peer does.
+  if (origin == Origin::kElsewhere && datagram.destination.is_multicast()) {
+    return TakeMulticast({.packet = &packet, .datagram = &datagram}, now);
+  }
   if (qp == nullptr) {
     if (strays != nullptr) strays->OnStray(datagram, packet.bth().dest_qpn);
     return Drop(Disposition::kUnknownQp);
@@ -183,22 +183,15 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   return Disposition::kDelivered;
 }
 
-Disposition Endpoint::TakeMulticast(const Datagram& datagram, Time now) {
-  ++counters_.rx_datagrams;
-  counters_.rx_bytes += datagram.bytes.size();
-  wire::PacketView packet;
-  const wire::ParseError error =
-      wire::PacketView::Parse(datagram.bytes, &packet);
-  if (error != wire::ParseError::kOk) return Drop(DispositionOf(error));
-  if (!PeerIcrc::VerifyUnknown(datagram)) return Drop(Disposition::kBadIcrc);
+Disposition Endpoint::TakeMulticast(const Received& received, Time now) {
   // Nothing else is sent to a group (IBA vol. 1, 9.6.1.2.1).
-  if (packet.bth().dest_qpn != wire::kMulticastQpn ||
-      packet.transport() != wire::Transport::kUd) {
+  if (received.packet->bth().dest_qpn != wire::kMulticastQpn ||
+      received.packet->transport() != wire::Transport::kUd) {
     return Drop(Disposition::kUnknownQp);
   }
-  const Received received = {.packet = &packet, .datagram = &datagram};
+  const wire::IpAddress& group = received.datagram->destination;
   size_t taken = 0;
-  while (EndpointQp* const qp = impl_->groups.At(datagram.destination, taken)) {
+  while (EndpointQp* const qp = impl_->groups.At(group, taken)) {
     ++taken;
     qp->OnPacket(received, now);
     Update(qp, now);

@@ -123,8 +123,8 @@ class Endpoint {
   // A packet. Its queue pair is not asked what it wants until another one has
   // its turn, or FinishUpdate is called.
   Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
-  // A packet to a group: for all queue pairs that are attached to it.
-  Disposition TakeMulticast(const Datagram& datagram, Time now);
+  // A good packet to a group: for all queue pairs that are attached to it.
+  Disposition TakeMulticast(const Received& received, Time now);
   void FinishUpdate(Time now);
   Disposition Drop(Disposition why);
   void ShowReceived(const Datagram& datagram, Disposition disposition,
