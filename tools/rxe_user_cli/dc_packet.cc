@@ -26,6 +26,14 @@ wire::Field Hex(const char* name, uint64_t number, int digits) {
 
 }  // namespace
 
+size_t DcPacket::HeadersSize(uint8_t opcode) {
+  const uint8_t operation = opcode & kOperationBits;
+  if (operation == kConnect) {
+    return wire::kBthSize + kDcHeaderSize + kConnectHeaderSize;
+  }
+  return kDcHeaderSize + wire::GetOpcodeInfo(operation).header_length;
+}
+
 std::string DcPacket::Parse(std::span<const uint8_t> bytes) {
   constexpr size_t kHeaders = wire::kBthSize + kDcHeaderSize;
   if (bytes.size() < kHeaders + wire::kIcrcSize) return "too short";

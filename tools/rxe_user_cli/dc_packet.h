@@ -5,6 +5,7 @@
 #ifndef TOOLS_RXE_USER_CLI_DC_PACKET_H_
 #define TOOLS_RXE_USER_CLI_DC_PACKET_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,10 +17,16 @@
 namespace rxe_user_cli {
 
 // Opcode block of DC, the one that InfiniBand has for reliable datagrams.
-constexpr bool IsDc(uint8_t opcode) { return opcode >= 0x40 && opcode <= 0x57; }
+inline constexpr uint8_t kFirstDcOpcode = 0x40;
+constexpr bool IsDc(uint8_t opcode) {
+  return opcode >= kFirstDcOpcode && opcode <= 0x57;
+}
 
 class DcPacket {
  public:
+  // Bytes from the start of BTH to the start of the payload; `opcode` is one of
+  // DC.
+  static size_t HeadersSize(uint8_t opcode);
   // Takes `udp_payload` apart, whose opcode is one of DC. Empty, or why it
   // cannot be taken apart.
   std::string Parse(std::span<const uint8_t> udp_payload);

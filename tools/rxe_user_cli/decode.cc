@@ -1,5 +1,7 @@
 #include "tools/rxe_user_cli/decode.h"
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
@@ -38,9 +40,10 @@ struct Item {
   uint64_t frame_number;
   timespec time;
   const wire::FrameHeaders* headers;
-  // Position and number of the packets captured in one frame.
+  // Position and number of the packets captured in one frame; none: several,
+  // but the frame was cut off.
   size_t segment = 0;
-  size_t segments = 1;
+  std::optional<size_t> segments = 1;
 };
 
 // What is known of a packet's ICRC.
@@ -104,9 +107,9 @@ class TextOutput : public Output {
                     *icrc.source_port);
       line += text + std::to_string(item.headers->src_port);
     }
-    if (item.segments > 1) {
+    if (item.segments != 1) {
       line += " segment=" + std::to_string(item.segment) + "/" +
-              std::to_string(item.segments);
+              (item.segments ? std::to_string(*item.segments) : "?");
     }
     return WriteLine(out_, line);
   }
@@ -192,9 +195,9 @@ class JsonOutput : public Output {
     } else {
       object["flow_label"] = h.flow_label;
     }
-    if (item.segments > 1) {
+    if (item.segments != 1) {
       object["segment"] = item.segment;
-      object["segments"] = item.segments;
+      object["segments"] = item.segments ? Json(*item.segments) : Json();
     }
     return object;
   }
@@ -219,6 +222,25 @@ class JsonOutput : public Output {
 
   std::FILE* const out_;
 };
+
+// Bytes from the start of BTH to the start of the payload.
+size_t HeadersSize(std::span<const uint8_t> packet) {
+  if (packet.empty()) return wire::kBthSize;
+  return IsDc(packet[0]) ? DcPacket::HeadersSize(packet[0])
+                         : wire::GetOpcodeInfo(packet[0]).header_length;
+}
+
+// Whether one packet with this opcode cannot have so many bytes between its
+// headers and its ICRC: offload has left several in one frame.
+bool IsMoreThanOne(uint8_t opcode, size_t bytes) {
+  constexpr size_t kMaxMtu = 4096;
+  const wire::OpcodeInfo& info = wire::GetOpcodeInfo(
+      IsDc(opcode) ? opcode - kFirstDcOpcode : opcode);
+  if (!info.known) return false;
+  if (!info.carries_payload) return bytes >= wire::kBthSize + wire::kIcrcSize;
+  const bool is_mtu = std::has_single_bit(bytes) && bytes >= 256;
+  return bytes > kMaxMtu || (info.full_mtu_payload && !is_mtu);
+}
 
 // Goes through frames and tells an Output what is in them.
 class Decoder {
@@ -289,28 +311,35 @@ class Decoder {
     return true;
   }
 
-  // Shows the headers if they are there; what is missing counts as zeros.
-  bool OnTruncated(const Item& item, const wire::Frame& frame) {
+  // Shows the headers if they are there, and nothing of what is behind them.
+  bool OnTruncated(Item item, const wire::Frame& frame) {
     std::vector<uint8_t> packet(frame.udp_payload.begin(),
                                 frame.udp_payload.end());
-    const size_t needed = packet.size() < wire::kBthSize
-                              ? wire::kBthSize
-                              : wire::GetOpcodeInfo(packet[0]).header_length;
-    if (packet.size() < needed) {
+    const size_t headers = HeadersSize(packet);
+    if (packet.size() < std::max(headers, wire::kBthSize)) {
       return Malformed(item, "headers cut off by the capture");
     }
-    packet.resize(frame.udp_payload_size);
-    return OnPacket(item, packet, {});
+    size_t size = frame.udp_payload_size;
+    if (size >= headers + wire::kIcrcSize &&
+        IsMoreThanOne(packet[0], size - headers - wire::kIcrcSize)) {
+      item.segments.reset();
+      const bool padded = (packet[1] & 0x30) != 0;
+      size = headers + (padded ? 4 : 0) + wire::kIcrcSize;
+    }
+    packet.resize(size);
+    return OnPacket(item, packet, {}, true);
   }
 
+  // `truncated`: what is behind the headers is zeros of ours.
   bool OnPacket(const Item& item, std::span<const uint8_t> bytes,
-                const Icrc& icrc) {
+                const Icrc& icrc, bool truncated = false) {
     if (!bytes.empty() && IsDc(bytes[0])) {
       DcPacket packet;
       const std::string error = packet.Parse(bytes);
       if (!error.empty()) return NotParsed(item, error, bytes.size());
       return OnFields(
-          item, [&](const auto& visit) { packet.VisitFields(visit); }, icrc);
+          item, [&](const auto& visit) { packet.VisitFields(visit); }, icrc,
+          truncated);
     }
     wire::PacketView packet;
     const wire::ParseError error = wire::PacketView::Parse(bytes, &packet);
@@ -325,7 +354,7 @@ class Decoder {
     }
     return OnFields(
         item, [&](const auto& visit) { wire::VisitFields(packet, visit); },
-        icrc);
+        icrc, truncated);
   }
 
   bool NotParsed(const Item& item, const std::string& why, size_t bytes) {
@@ -333,7 +362,7 @@ class Decoder {
   }
 
   bool OnFields(const Item& item, const wire::FieldSource& fields,
-                const Icrc& icrc) {
+                const Icrc& icrc, bool truncated) {
     ++counts_.packets;
     switch (icrc.verdict) {
       case Icrc::Verdict::kGood:
@@ -346,7 +375,22 @@ class Decoder {
         ++counts_.icrc_unknown;
         break;
     }
-    return output_->Packet(item, fields, icrc);
+    if (!truncated) return output_->Packet(item, fields, icrc);
+    return output_->Packet(
+        item,
+        [&](const auto& visit) { VisitHeaders(fields, item, visit); }, icrc);
+  }
+
+  // The fields up to the payload's length, which is left out if it is not
+  // known either.
+  static void VisitHeaders(const wire::FieldSource& fields, const Item& item,
+                           const wire::FieldVisitor& visit) {
+    bool behind = false;
+    fields([&](const wire::Field& field) {
+      const bool is_payload = field.name == "payload";
+      if (!behind && !(is_payload && !item.segments)) visit(field);
+      behind |= is_payload;
+    });
   }
 
   bool Malformed(const Item& item, const std::string& error) {

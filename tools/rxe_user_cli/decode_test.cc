@@ -203,10 +203,10 @@ TEST(DecodeTest, EveryGoldenCaptureIsGood) {
 
 // A capturing device has put 4791 in the place of the source port.
 std::vector<uint8_t> OverwrittenFrame(uint16_t sent_from, uint32_t qpn,
-                                      size_t payload) {
+                                      size_t payload, uint8_t opcode = 0x04) {
   wire::FrameHeaders frame = FrameTo();
   frame.src_port = sent_from;
-  wire::Headers headers = Send();
+  wire::Headers headers = Send(opcode);
   headers.bth.dest_qpn = qpn;
   const std::vector<uint8_t> packet =
       wire::BuildPacket(headers, std::vector<uint8_t>(payload, 'x'),
@@ -251,6 +251,28 @@ TEST(DecodeTest, SourcePortThatWasOverwritten) {
   EXPECT_EQ(json["icrc"], "good");
   EXPECT_EQ(json["src_port"], 4791);
   EXPECT_EQ(json["icrc_src_port"], 0xd0b3);
+}
+
+// Each address handle, and each connection that the CM makes, has a source port
+// of its own.
+TEST(DecodeTest, OverwrittenSourcePortsOfDatagrams) {
+  Capture capture("overwritten_ud.pcap");
+  for (const uint16_t port : {0xc001, 0xc002, 0xc001}) {
+    capture.Add(OverwrittenFrame(port, 1, 256, 0x64));
+  }
+  std::vector<uint8_t> damaged = OverwrittenFrame(0xc001, 1, 256, 0x64);
+  damaged[70] ^= 1;
+  capture.Add(damaged);
+  // A CNP need not have the port of what it answers.
+  capture.Add(OverwrittenFrame(0xc001, 0x11, 8));
+  capture.Add(OverwrittenFrame(0xc002, 0x11, 16, wire::kOpcodeCnp));
+  const auto lines = Decode({.path = capture.path()}).lines();
+  ASSERT_EQ(lines.size(), 7u);
+  EXPECT_NE(lines[1].find("icrc=good with source port 0xc002"),
+            std::string::npos)
+      << lines[1];
+  EXPECT_TRUE(lines[6].starts_with("6 RoCEv2 packets: ICRC 5 good, 1 bad"))
+      << lines[6];
 }
 
 // --- The dynamically connected transport.
@@ -351,6 +373,72 @@ TEST(DecodeTest, TruncatedFramesShowTheirHeaders) {
   EXPECT_EQ(lines[2],
             "1 RoCEv2 packets: ICRC 0 good, 0 bad, 1 unknown; 1 malformed; "
             "0 RoCEv1 frames, 0 other frames");
+}
+
+// Nothing is shown that was not captured.
+TEST(DecodeTest, TruncatedFramesShowNothingElse) {
+  Capture capture("truncated_more.pcap");
+  const std::string connected =
+      "5140ffff0000903500a9454e10807ff4007150040061e97d0000c0de00000000"
+      "63000000";
+  const std::vector<uint8_t> dc = DcFrame(connected);
+  capture.Add(dc, wire::kIcrcSize);
+  capture.Add(dc, wire::kIcrcSize + 1);
+  wire::Headers mad = Send(0x64);
+  mad.bth.dest_qpn = 1;
+  std::vector<uint8_t> req(256);  // the head of a CM_REQ
+  req[0] = 1;
+  req[1] = 7;
+  req[2] = 2;
+  req[3] = 3;
+  req[17] = 0x10;
+  const std::vector<uint8_t> frame = wire::BuildFrame(
+      FrameTo(), wire::BuildPacket(mad, req, FrameTo().icrc_flow(), 7));
+  capture.Add(frame, frame.size() - 96);
+  capture.Add(frame);
+  const auto lines = Decode({.path = capture.path()}).lines();
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_NE(lines[3].find(" mad=CM_REQ "), std::string::npos) << lines[3];
+  EXPECT_NE(lines[0].find("dct=0x00c0de aeth=NAK nak=REMOTE_OPERATIONAL_ERROR "
+                          "msn=0 payload=0 icrc=unknown"),
+            std::string::npos)
+      << lines[0];
+  EXPECT_NE(lines[1].find("malformed: headers cut off"), std::string::npos)
+      << lines[1];
+  EXPECT_TRUE(lines[2].ends_with("payload=256 icrc=unknown")) << lines[2];
+}
+
+// How many packets offload had left in a frame is not known if it is cut off.
+TEST(DecodeTest, TruncatedFramesOfSeveralPackets) {
+  Capture capture("truncated_segments.pcap");
+  const auto several = [](uint8_t opcode, size_t payload) {
+    const wire::FrameHeaders frame = FrameTo();
+    std::vector<uint8_t> together;
+    for (uint16_t i = 0; i < 20; ++i) {
+      const std::vector<uint8_t> packet = wire::BuildPacket(
+          Send(opcode), std::vector<uint8_t>(payload, 'x'), frame.icrc_flow(),
+          static_cast<uint16_t>(frame.ip_id + i));
+      together.insert(together.end(), packet.begin(), packet.end());
+    }
+    return wire::BuildFrame(frame, together);
+  };
+  for (const auto& [opcode, payload] :
+       std::vector<std::pair<uint8_t, size_t>>{
+           {0x07, 1024}, {0x04, 253}, {0x11, 0}, {0x0c, 0}}) {
+    const std::vector<uint8_t> frame = several(opcode, payload);
+    capture.Add(frame, frame.size() - 82);
+  }
+  const auto lines = Decode({.path = capture.path()}).lines();
+  ASSERT_EQ(lines.size(), 5u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(lines[i].ends_with(" icrc=unknown segment=0/?")) << lines[i];
+    EXPECT_EQ(lines[i].find("payload="), std::string::npos) << lines[i];
+  }
+  EXPECT_NE(lines[2].find("RC_ACKNOWLEDGE"), std::string::npos) << lines[2];
+  const auto json = nlohmann::json::parse(
+      Decode({.path = capture.path(), .json = true}).lines()[0]);
+  EXPECT_TRUE(json["segments"].is_null());
+  EXPECT_FALSE(json.contains("payload"));
 }
 
 TEST(DecodeTest, MalformedPackets) {

@@ -14,6 +14,19 @@ wire::IcrcFlow FlowFrom(uint16_t port, const wire::FrameHeaders& h) {
   return wire::IcrcFlow(h.src, h.dst, port, h.dst_port);
 }
 
+// The queue pair that a packet of a flow goes to; nothing of other packets.
+std::optional<uint32_t> FlowQpn(std::span<const uint8_t> udp_payload) {
+  if (udp_payload.empty()) return std::nullopt;
+  switch (wire::TransportOf(udp_payload[0])) {
+    case wire::Transport::kRc:
+    case wire::Transport::kUc:
+    case wire::Transport::kXrc:
+      return wire::PeekDestQpn(udp_payload);
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::optional<uint16_t> SolveSourcePort(const wire::FrameHeaders& h,
@@ -56,7 +69,7 @@ std::optional<uint16_t> SolveSourcePort(const wire::FrameHeaders& h,
 void SourcePorts::Note(const wire::FrameHeaders& h,
                        std::span<const uint8_t> udp_payload) {
   if (h.src_port != wire::kRoceUdpPort) return;
-  if (const auto qpn = wire::PeekDestQpn(udp_payload)) {
+  if (const auto qpn = FlowQpn(udp_payload)) {
     ports_.emplace(Flow(h.src, h.dst, *qpn), h.src_port);
   }
 }
@@ -64,8 +77,8 @@ void SourcePorts::Note(const wire::FrameHeaders& h,
 std::optional<uint16_t> SourcePorts::Find(
     const wire::FrameHeaders& h, std::span<const uint8_t> udp_payload) {
   if (h.src_port != wire::kRoceUdpPort) return std::nullopt;
-  const auto qpn = wire::PeekDestQpn(udp_payload);
-  if (!qpn) return std::nullopt;
+  const auto qpn = FlowQpn(udp_payload);
+  if (!qpn) return SolveSourcePort(h, udp_payload);
   const Flow flow(h.src, h.dst, *qpn);
   if (const auto known = ports_.find(flow); known != ports_.end()) {
     if (!FlowFrom(known->second, h).Verify(udp_payload, h.ip_id, h.df)) {

@@ -22,9 +22,10 @@ namespace rxe_user_cli {
 std::optional<uint16_t> SolveSourcePort(const wire::FrameHeaders& headers,
                                         std::span<const uint8_t> udp_payload);
 
-// A flow, here what goes from one address to one queue pair of another, has one
-// source port. Once it is known, only that is believed: the check is as strong
-// as it was.
+// A flow, here what goes from one address to one queue pair of a connected
+// service (RC, UC, XRC) of another, has one source port. Once it is known, only
+// that is believed: the check is as strong as it was. Of others, datagrams, DC
+// and CNPs, each packet may have a port of its own.
 class SourcePorts {
  public:
   // A packet from port 4791 is good as it is: so is its flow.
