@@ -4,6 +4,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -69,6 +70,28 @@ bool CanPreload(const fs::path& library) {
   return library.string().find(' ') == std::string::npos;
 }
 
+// Sets the variable without some of its elements. False, with errno, if the
+// environment cannot be set.
+bool TakeOut(const char* variable, const char* separators,
+             const std::function<bool(const std::string&)>& left_out) {
+  const char* const before = std::getenv(variable);
+  if (before == nullptr) return true;
+  const std::string rest = Without(before, separators, left_out);
+  if (rest == before) return true;
+  return setenv(variable, rest.c_str(), 1) == 0;
+}
+
+// Takes out what a rxe-user run that this one runs under has put in.
+bool LeaveView(const fs::path& commands) {
+  return TakeOut("LD_PRELOAD", ": ",
+                 [](const std::string& library) {
+                   return fs::path(library).filename() == kView;
+                 }) &&
+         TakeOut("PATH", ":", [&](const std::string& folder) {
+           return folder == commands.string();
+         });
+}
+
 // The library of the view, if it is installed.
 bool PreloadView(const fs::path& library) {
   std::error_code error;
@@ -95,6 +118,22 @@ std::string PathList(const std::string& folder, const char* before) {
 std::string PreloadList(const std::string& library, const char* before) {
   if (before == nullptr || before[0] == 0) return library;
   return std::string(before) + ":" + library;
+}
+
+std::string Without(const std::string& list, const char* separators,
+                    const std::function<bool(const std::string&)>& left_out) {
+  std::string rest;
+  bool first = true;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find_first_of(separators, at), list.size());
+    const std::string element = list.substr(at, end - at);
+    at = end + 1;
+    if (left_out(element)) continue;
+    if (!first) rest += separators[0];
+    rest += element;
+    first = false;
+  }
+  return rest;
 }
 
 std::string AsanOptions(const char* before) {
@@ -158,11 +197,12 @@ int Run(char** argv, const RunOptions& options) {
         (folder / kSockets).c_str());
     return kExitOurFailure;
   }
+  const fs::path commands = folder.parent_path() / kCommands;
   const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
   if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0 ||
       (options.sockets && !Preload(folder / kSockets)) ||
-      (options.view && (!PreloadView(folder / kView) ||
-                        !PutCommandsFirst(folder.parent_path() / kCommands)))) {
+      !(options.view ? PreloadView(folder / kView) && PutCommandsFirst(commands)
+                     : LeaveView(commands))) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }

@@ -2,6 +2,7 @@
 #ifndef TOOLS_RXE_USER_CLI_RUN_H_
 #define TOOLS_RXE_USER_CLI_RUN_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,11 @@ std::string PathList(const std::string& folder, const char* before);
 
 // What LD_PRELOAD has to be: what it was, and then `library`.
 std::string PreloadList(const std::string& library, const char* before);
+
+// The elements of `list`, which one of `separators` ends, without those that
+// `left_out` is true for; joined by the first separator.
+std::string Without(const std::string& list, const char* separators,
+                    const std::function<bool(const std::string&)>& left_out);
 
 // What ASAN_OPTIONS has to be, so that programs with AddressSanitizer start
 // though a library is loaded before its runtime.
