@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "rxe_user/base/random.h"
 
 namespace rxe_user {
 namespace {
@@ -87,11 +88,18 @@ class Writer {
   std::string text_;
 };
 
+// Of two processes that bear one number, each in a PID namespace of its own.
+uint64_t InstanceOfThisProcess() {
+  static const uint64_t instance = SecureRandom32();
+  return instance;
+}
+
 void WriteProcess(Writer* out) {
   out->Begin(absl::StrCat("rxe_user-stat ", kReportVersion));
   out->End();
   out->Begin("process");
   out->Number("pid", static_cast<uint64_t>(::getpid()));
+  out->Number("instance", InstanceOfThisProcess());
   out->Word("command", program_invocation_short_name);
   out->End();
 }

@@ -2,7 +2,7 @@
 // versions with more or fewer counters read as well.
 //
 //   rxe_user-stat 2                          the version of this format
-//   process pid=12 command="ib_write_bw"
+//   process pid=12 instance=7 command="ib_write_bw"
 //   device name="rxeu0" ... | sent_pkts=5 ...   counters are behind the bar
 //   lane index=0 | ...                       of the device before it
 //   queue_pair lane=0 qpn=65553 ... | ...

@@ -38,6 +38,9 @@ TEST(ReportText, IsReadAsItWasWritten) {
   const ReportRecord& process = (*records)[0];
   EXPECT_EQ(process.kind, "process");
   EXPECT_EQ(process.Number("pid"), static_cast<uint64_t>(::getpid()));
+  EXPECT_EQ(process.Number("instance"),
+            (*ParseReport(ReportText(Sample())))[0].Number("instance"));
+  EXPECT_NE(process.Number("instance"), 0u);
   const ReportRecord& device = (*records)[1];
   EXPECT_EQ(device.kind, "device");
   EXPECT_EQ(device.Word("name"), "rxeu0");

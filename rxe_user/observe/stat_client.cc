@@ -1,17 +1,19 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <tuple>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
@@ -22,7 +24,10 @@
 namespace rxe_user {
 namespace {
 
-constexpr timeval kPatience = {1, 0};
+constexpr std::chrono::seconds kPatience(1);  // with all that are asked at once
+constexpr size_t kAtOnce = 256;               // each is a descriptor
+// connect(2) tells nobody when it would succeed.
+constexpr std::chrono::milliseconds kUntilNextConnect(5);
 
 // A socket's name and the numbers in it.
 struct Name {
@@ -83,6 +88,127 @@ bool ReadMemoryFile(int file, std::string* text) {
   return true;
 }
 
+// Whether the process is stopped, by a signal or a debugger: then it does not
+// answer.
+bool IsStopped(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  const size_t at = text.rfind(") ");  // the end of its name
+  return at != std::string::npos && at + 2 < text.size() &&
+         (text[at + 2] == 'T' || text[at + 2] == 't');
+}
+
+// One engine that is asked. Does not block.
+class Question {
+ public:
+  explicit Question(const std::string& name)
+      : address_(name),
+        socket_(::socket(AF_UNIX,
+                         SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (socket_.get() < 0) reply_ = ErrnoStatus(errno, "socket");
+  }
+  Question(Question&&) = default;
+  // What a stranger has passed to us may take long to close.
+  ~Question() {
+    if (!is_strangers_) return;
+    (void)CloseElsewhere(file_);
+    (void)CloseElsewhere(socket_);
+  }
+
+  bool answered() const { return reply_.has_value(); }
+  bool connected() const { return connected_; }
+  int fd() const { return socket_.get(); }
+
+  // To be called again if it neither connects nor answers: too many wait.
+  void Connect() {
+    if (::connect(fd(), address_.get(), address_.size) != 0) {
+      if (errno != EAGAIN) reply_ = absl::NotFoundError("it has ended");
+      return;
+    }
+    connected_ = true;
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+      reply_ = ErrnoStatus(errno, "SO_PEERCRED");
+      return;
+    }
+    pid_ = peer.pid;
+    is_strangers_ = peer.uid != ::geteuid();
+    if (is_strangers_ && ::geteuid() != 0) {
+      reply_ = absl::PermissionDeniedError("it is another user's");
+    } else if (pid_ != 0 && IsStopped(pid_)) {
+      reply_ = absl::DeadlineExceededError("it is stopped");
+    }
+  }
+
+  void OnReadable() {
+    errno = 0;
+    file_.Reset(ReceiveDescriptor(fd()));
+    StatReply reply;
+    reply.pid = pid_;
+    if (file_.get() < 0) {
+      if (errno != EAGAIN) {
+        reply_ = absl::PermissionDeniedError("it refuses to answer");
+      }
+    } else if (!ReadMemoryFile(file_.get(), &reply.text)) {
+      reply_ = absl::InternalError("it answers with what is no report");
+    } else {
+      reply_ = std::move(reply);
+    }
+  }
+
+  absl::StatusOr<StatReply> Take() {
+    if (!answered()) return absl::DeadlineExceededError("it does not answer");
+    return *std::move(reply_);
+  }
+
+ private:
+  AbstractAddress address_;
+  UniqueFd socket_;
+  UniqueFd file_;
+  pid_t pid_ = 0;
+  bool connected_ = false;
+  bool is_strangers_ = false;
+  std::optional<absl::StatusOr<StatReply>> reply_;
+};
+
+std::vector<absl::StatusOr<StatReply>> AskTogether(
+    std::span<const std::string> names) {
+  std::vector<Question> questions;
+  questions.reserve(names.size());
+  for (const std::string& name : names) questions.emplace_back(name);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    std::vector<pollfd> polled;
+    std::vector<Question*> asked;
+    bool all_connected = true;
+    for (Question& question : questions) {
+      if (!question.answered() && !question.connected()) question.Connect();
+      if (question.answered()) continue;
+      all_connected &= question.connected();
+      if (!question.connected()) continue;
+      polled.push_back({question.fd(), POLLIN, 0});
+      asked.push_back(&question);
+    }
+    if (polled.empty() && all_connected) break;
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) break;
+    if (!all_connected) left = std::min(left, kUntilNextConnect);
+    if (::poll(polled.data(), polled.size(),
+               static_cast<int>(left.count())) <= 0) {
+      continue;
+    }
+    for (size_t i = 0; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) asked[i]->OnReadable();
+    }
+  }
+  std::vector<absl::StatusOr<StatReply>> replies;
+  for (Question& question : questions) replies.push_back(question.Take());
+  return replies;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ListStatSockets() {
@@ -113,49 +239,20 @@ absl::StatusOr<std::vector<std::string>> ListStatSockets() {
   return names;
 }
 
+std::vector<absl::StatusOr<StatReply>> AskForReports(
+    const std::vector<std::string>& names) {
+  std::vector<absl::StatusOr<StatReply>> replies;
+  for (size_t i = 0; i < names.size(); i += kAtOnce) {
+    const size_t end = std::min(names.size(), i + kAtOnce);
+    for (auto& reply : AskTogether({&names[i], end - i})) {
+      replies.push_back(std::move(reply));
+    }
+  }
+  return replies;
+}
+
 absl::StatusOr<StatReply> AskForReport(const std::string& name) {
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return ErrnoStatus(errno, "socket");
-  // Of connect, too.
-  for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) {
-    (void)::setsockopt(socket.get(), SOL_SOCKET, option, &kPatience,
-                       sizeof(kPatience));
-  }
-  const AbstractAddress address(name);
-  if (::connect(socket.get(), address.get(), address.size) != 0) {
-    if (errno == EAGAIN) {
-      return absl::DeadlineExceededError("it does not answer");
-    }
-    return absl::NotFoundError("it has ended");
-  }
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    return ErrnoStatus(errno, "SO_PEERCRED");
-  }
-  UniqueFd file;
-  const absl::Cleanup close = [&] {
-    if (peer.uid == ::geteuid()) return;
-    (void)CloseElsewhere(file);
-    (void)CloseElsewhere(socket);
-  };
-  if (peer.uid != ::geteuid() && ::geteuid() != 0) {
-    return absl::PermissionDeniedError("it is another user's");
-  }
-  StatReply reply;
-  reply.pid = peer.pid;
-  errno = 0;
-  file.Reset(ReceiveDescriptor(socket.get()));
-  if (file.get() < 0) {
-    if (errno == EAGAIN) {
-      return absl::DeadlineExceededError("it does not answer");
-    }
-    return absl::PermissionDeniedError("it refuses to answer");
-  }
-  if (!ReadMemoryFile(file.get(), &reply.text)) {
-    return absl::InternalError("it answers with what is no report");
-  }
-  return reply;
+  return AskForReports({name})[0];
 }
 
 }  // namespace rxe_user

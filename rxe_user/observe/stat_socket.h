@@ -71,9 +71,12 @@ struct StatReply {
   std::string text;
 };
 
-// Asks the engine behind `name`. Waits for a second at most (a stopped process
-// does not answer). Errors: kNotFound (nobody listens), kPermissionDenied (it
-// is another user's, or takes us for one), kDeadlineExceeded, kInternal.
+// Asks the engines behind `names`, in whose order the replies are. Waits for a
+// second at most, with 256 of them at a time, and not for a process that is
+// stopped. Errors: kNotFound (nobody listens), kPermissionDenied (it is another
+// user's, or takes us for one), kDeadlineExceeded, kInternal.
+std::vector<absl::StatusOr<StatReply>> AskForReports(
+    const std::vector<std::string>& names);
 absl::StatusOr<StatReply> AskForReport(const std::string& name);
 
 }  // namespace rxe_user

@@ -317,6 +317,51 @@ TEST(StatSocket, OneThatDoesNotAnswerIsGivenUp) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
+// The silent take their second together.
+TEST(StatSocket, ManyAreAskedAtOnce) {
+  std::vector<std::unique_ptr<StatServer>> silent;
+  for (int i = 0; i < 30; ++i) {
+    auto server = StatServer::Open([] { return ""; });
+    ASSERT_TRUE(server.ok());
+    silent.push_back(*std::move(server));
+  }
+  Serving serving([] { return "report"; });
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<std::string> names = Ours();
+  ASSERT_EQ(names.size(), 31u);
+  const auto replies = AskForReports(names);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  ASSERT_EQ(replies.size(), names.size());
+  for (size_t i = 0; i < 30; ++i) {
+    EXPECT_EQ(replies[i].status().code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  ASSERT_TRUE(replies[30].ok()) << replies[30].status();
+  EXPECT_EQ(replies[30]->text, "report");
+}
+
+TEST(StatSocket, AStoppedProcessIsNotWaitedFor) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto server = StatServer::Open([] { return ""; });
+    (void)!::write(ready[1], server.ok() ? "1" : "0", 1);
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  char opened = 0;
+  ASSERT_EQ(::read(ready[0], &opened, 1), 1);
+  ASSERT_EQ(opened, '1');
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  const auto reply = AskForReport(Prefix(child) + "0");
+  EXPECT_EQ(reply.status().message(), "it is stopped");
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+  for (const int fd : ready) ::close(fd);
+}
+
 // Who poses as a server cannot make the tool wait, or read without end.
 class FakeServer {
  public:

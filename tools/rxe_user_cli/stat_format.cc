@@ -1,7 +1,9 @@
 #include "tools/rxe_user_cli/stat_format.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "rxe_user/observe/device_report.h"
@@ -179,14 +181,21 @@ Json AsJson(const std::vector<StatProcess>& processes, bool whole) {
   return list;
 }
 
-constexpr char kWatchFormat[] =
-    "%-8s  %7s  %-15s  %-8s  %5s  %10s  %13s  %10s  %13s  %s\n";
-
-template <typename... Columns>
-std::string WatchLine(const Columns&... columns) {
-  char line[512];
-  std::snprintf(line, sizeof(line), kWatchFormat, columns.c_str()...);
-  return line;
+// `columns`, each as wide as it is to be at least, and `rest`.
+constexpr std::array kWatchWidths = {-8, 7, -15, -8, 5, 10, 13, 10, 13};
+std::string WatchLine(
+    const std::array<std::string, kWatchWidths.size()>& columns,
+    const std::string& rest) {
+  std::string line;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const int width = kWatchWidths[i];
+    const std::string& text = columns[i];
+    const size_t least = static_cast<size_t>(std::abs(width));
+    const std::string fill(least - std::min(least, text.size()), ' ');
+    line += width < 0 ? text + fill : fill + text;
+    line += "  ";
+  }
+  return line + rest + "\n";
 }
 
 }  // namespace
@@ -222,10 +231,9 @@ std::string StatAsJson(const std::vector<StatProcess>& processes) {
 }
 
 std::string WatchHeader() {
-  using S = std::string;
-  return WatchLine(S("TIME"), S("PROCESS"), S("COMMAND"), S("DEVICE"), S("QPS"),
-                   S("SENT PKTS"), S("SENT BYTES"), S("RCVD PKTS"),
-                   S("RCVD BYTES"), S("OTHER"));
+  return WatchLine({"TIME", "PROCESS", "COMMAND", "DEVICE", "QPS", "SENT PKTS",
+                    "SENT BYTES", "RCVD PKTS", "RCVD BYTES"},
+                   "OTHER");
 }
 
 std::string WatchLines(const std::vector<StatProcess>& changes,
@@ -238,10 +246,11 @@ std::string WatchLines(const std::vector<StatProcess>& changes,
         return Text(CounterOf(record, name));
       };
       text += WatchLine(
-          time, Text(static_cast<uint64_t>(process.pid)), process.command,
-          record.Word("name"), Text(record.Number("queue_pair_count")),
-          counter("sent_pkts"), counter("sent_bytes"), counter("rcvd_pkts"),
-          counter("rcvd_bytes"), Unusual(record));
+          {time, Text(static_cast<uint64_t>(process.pid)), process.command,
+           record.Word("name"), Text(record.Number("queue_pair_count")),
+           counter("sent_pkts"), counter("sent_bytes"), counter("rcvd_pkts"),
+           counter("rcvd_bytes")},
+          Unusual(record));
     }
   }
   return text;

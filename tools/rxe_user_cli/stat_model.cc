@@ -16,8 +16,15 @@ pid_t PidIn(const std::string& name) {
   return static_cast<pid_t>(std::atol(name.c_str() + prefix.size()));
 }
 
+template <typename Processes>
+auto FindSame(const StatProcess& process, Processes& all) {
+  return std::ranges::find_if(all, [&](const StatProcess& other) {
+    return other.pid == process.pid && other.instance == process.instance;
+  });
+}
+
 void Add(StatProcess process, std::vector<StatProcess>* all) {
-  const auto it = std::ranges::find(*all, process.pid, &StatProcess::pid);
+  const auto it = FindSame(process, *all);
   if (it == all->end()) {
     all->push_back(std::move(process));
     return;
@@ -30,12 +37,16 @@ void Add(StatProcess process, std::vector<StatProcess>* all) {
   }
 }
 
-const StatDevice* Find(const std::vector<StatProcess>& processes, pid_t pid,
-                       const std::string& device) {
-  const auto it = std::ranges::find(processes, pid, &StatProcess::pid);
-  if (it == processes.end()) return nullptr;
+// The same device as the process had it before; null if it had none.
+const StatDevice* Find(const std::vector<StatProcess>& before,
+                       const StatProcess& process, const StatDevice& device) {
+  const auto it = FindSame(process, before);
+  if (it == before.end()) return nullptr;
   for (const StatDevice& found : it->devices) {
-    if (found.device.Word("name") == device) return &found;
+    if (found.device.Word("name") == device.device.Word("name") &&
+        found.device.Word("netdev") == device.device.Word("netdev")) {
+      return &found;
+    }
   }
   return nullptr;
 }
@@ -49,6 +60,7 @@ std::optional<StatProcess> ReadReport(pid_t pid, std::string_view text) {
   process.pid = pid;
   for (const ReportRecord& record : *records) {
     if (record.kind == "process") {
+      process.instance = record.Number("instance");
       process.command = record.Word("command");
     } else if (record.kind == "device") {
       process.devices.push_back({record, {}, {}});
@@ -77,8 +89,10 @@ Stat AskAll(pid_t only) {
     std::erase_if(*names,
                   [&](const auto& name) { return PidIn(name) != only; });
   }
-  for (const std::string& name : *names) {
-    const auto reply = rxe_user::AskForReport(name);
+  auto replies = rxe_user::AskForReports(*names);
+  for (size_t i = 0; i < names->size(); ++i) {
+    const std::string& name = (*names)[i];
+    const auto& reply = replies[i];
     const auto complain = [&](std::string_view why) {
       stat.missing = "process " + std::to_string(PidIn(name)) + ": ";
       stat.missing += why;
@@ -111,10 +125,10 @@ std::vector<StatProcess> Changes(const std::vector<StatProcess>& before,
                                  const std::vector<StatProcess>& now) {
   std::vector<StatProcess> changes;
   for (const StatProcess& process : now) {
-    StatProcess changed = {process.pid, process.command, {}, {}};
+    StatProcess changed = {
+        process.pid, process.instance, process.command, {}, {}};
     for (const StatDevice& device : process.devices) {
-      const StatDevice* old =
-          Find(before, process.pid, device.device.Word("name"));
+      const StatDevice* const old = Find(before, process, device);
       if (old == nullptr) continue;
       StatDevice change = {device.device, {}, {}};
       for (auto& [name, value] : change.device.counters) {

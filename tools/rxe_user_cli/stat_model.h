@@ -22,6 +22,7 @@ struct StatDevice {
 
 struct StatProcess {
   pid_t pid = 0;
+  uint64_t instance = 0;  // tells apart two of one number (PID namespaces)
   std::string command;
   std::vector<StatDevice> devices;
   std::vector<rxe_user::ReportRecord> managers;  // of connections

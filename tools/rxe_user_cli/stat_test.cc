@@ -161,6 +161,30 @@ TEST(StatFormat, WatchShowsChanges) {
   EXPECT_TRUE(Changes(Processes(5), {}).empty());
 }
 
+TEST(StatFormat, NothingOfALongLineIsCutOff) {
+  auto processes = Processes(5);
+  auto& counters = processes[0].devices[0].device.counters;
+  for (auto& [name, value] : counters) value = 123'456;
+  const std::string line = WatchLines(processes, "12:34:56");
+  EXPECT_TRUE(line.ends_with("\n"));
+  for (const auto& [name, value] : counters) {
+    if (std::ranges::count(UsualCounters(), name) != 0) continue;
+    EXPECT_NE(line.find(name + "=123456"), std::string::npos) << name;
+  }
+}
+
+// Two containers that share a network have a process 1 each.
+TEST(StatFormat, ProcessesOfOneNumberStayApart) {
+  std::vector<StatProcess> both = {Processes(5)[0], Processes(900)[0]};
+  both[0].instance = 1;
+  both[1].instance = 2;
+  const auto changes = Changes(both, both);
+  ASSERT_EQ(changes.size(), 2u);
+  for (const StatProcess& process : changes) {
+    EXPECT_EQ(CounterOf(process.devices[0].device, "sent_pkts"), 0u);
+  }
+}
+
 TEST(StatFormat, UsualCountersExist) {
   const auto all = rxe_user::CountersOf(rxe_user::LaneReport());
   for (const std::string& name : UsualCounters()) {
