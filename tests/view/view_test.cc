@@ -220,6 +220,17 @@ TEST_P(ViewTest, EndsAreTheCommandsOwn) {
   EXPECT_EQ(Left(), "");
 }
 
+TEST_P(ViewTest, WhateverTheUmask) {
+  for (const char* umask : {"0177", "0777"}) {
+    EXPECT_EQ(Shell("umask " + std::string(umask) +
+                    "; cat /sys/class/infiniband/rxeu0/node_type")
+                  .text,
+              "1: CA\n")
+        << umask;
+    EXPECT_EQ(Left(), "") << umask;
+  }
+}
+
 TEST_P(ViewTest, NamesFollowTheSetting) {
   EXPECT_EQ(Shell("ls /sys/class/infiniband; "
                   "export RXE_USER_DEVICES=other=lo; ls /sys/class/infiniband",

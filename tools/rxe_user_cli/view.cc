@@ -1,5 +1,6 @@
 #include "tools/rxe_user_cli/view.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -41,6 +42,7 @@ std::map<std::string, view::Counters> SumByDevice(
 }
 
 int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
+  umask(022);  // the program's own may keep us from what we make
   const pid_t user = options.user != 0 ? options.user : getppid();
   const std::string base = view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
   const std::string key = view::TreeKey(std::getenv("RXE_USER_DEVICES"));
