@@ -104,8 +104,8 @@ class Question {
  public:
   explicit Question(const std::string& name)
       : address_(name),
-        socket_(::socket(AF_UNIX,
-                         SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+        socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                         0)) {
     if (socket_.get() < 0) reply_ = ErrnoStatus(errno, "socket");
   }
   Question(Question&&) = default;
@@ -196,8 +196,8 @@ std::vector<absl::StatusOr<StatReply>> AskTogether(
         end - std::chrono::steady_clock::now());
     if (left.count() <= 0) break;
     if (!all_connected) left = std::min(left, kUntilNextConnect);
-    if (::poll(polled.data(), polled.size(),
-               static_cast<int>(left.count())) <= 0) {
+    if (::poll(polled.data(), polled.size(), static_cast<int>(left.count())) <=
+        0) {
       continue;
     }
     for (size_t i = 0; i < polled.size(); ++i) {

@@ -192,12 +192,11 @@ TEST_F(CliTest, RunPutsOurCommandsFirst) {
 TEST_F(CliTest, RunWithoutView) {
   fs::create_directories(root_ / "libexec/commands");
   std::ofstream(root_ / "lib/librxe_user_view.so") << "";
-  const Result r =
-      Execute({"run", "--no-view", "env"}, [this] {
-        setenv("PATH", ((root_ / "libexec/commands").string() + ":/bin").c_str(),
-               1);
-        setenv("LD_PRELOAD", "libm.so.6:/elsewhere/librxe_user_view.so", 1);
-      });
+  const Result r = Execute({"run", "--no-view", "env"}, [this] {
+    setenv("PATH", ((root_ / "libexec/commands").string() + ":/bin").c_str(),
+           1);
+    setenv("LD_PRELOAD", "libm.so.6:/elsewhere/librxe_user_view.so", 1);
+  });
   EXPECT_NE(r.out.find("\nPATH=/bin\n"), std::string::npos) << r.out;
   EXPECT_NE(r.out.find("\nLD_PRELOAD=libm.so.6\n"), std::string::npos) << r.out;
 }

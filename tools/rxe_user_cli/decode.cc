@@ -234,8 +234,8 @@ size_t HeadersSize(std::span<const uint8_t> packet) {
 // headers and its ICRC: offload has left several in one frame.
 bool IsMoreThanOne(uint8_t opcode, size_t bytes) {
   constexpr size_t kMaxMtu = 4096;
-  const wire::OpcodeInfo& info = wire::GetOpcodeInfo(
-      IsDc(opcode) ? opcode - kFirstDcOpcode : opcode);
+  const wire::OpcodeInfo& info =
+      wire::GetOpcodeInfo(IsDc(opcode) ? opcode - kFirstDcOpcode : opcode);
   if (!info.known) return false;
   if (!info.carries_payload) return bytes >= wire::kBthSize + wire::kIcrcSize;
   const bool is_mtu = std::has_single_bit(bytes) && bytes >= 256;
@@ -377,8 +377,8 @@ class Decoder {
     }
     if (!truncated) return output_->Packet(item, fields, icrc);
     return output_->Packet(
-        item,
-        [&](const auto& visit) { VisitHeaders(fields, item, visit); }, icrc);
+        item, [&](const auto& visit) { VisitHeaders(fields, item, visit); },
+        icrc);
   }
 
   // The fields up to the payload's length, which is left out if it is not

@@ -422,8 +422,7 @@ TEST(DecodeTest, TruncatedFramesOfSeveralPackets) {
     }
     return wire::BuildFrame(frame, together);
   };
-  for (const auto& [opcode, payload] :
-       std::vector<std::pair<uint8_t, size_t>>{
+  for (const auto& [opcode, payload] : std::vector<std::pair<uint8_t, size_t>>{
            {0x07, 1024}, {0x04, 253}, {0x11, 0}, {0x0c, 0}}) {
     const std::vector<uint8_t> frame = several(opcode, payload);
     capture.Add(frame, frame.size() - 82);

@@ -125,7 +125,8 @@ std::string Without(const std::string& list, const char* separators,
   std::string rest;
   bool first = true;
   for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find_first_of(separators, at), list.size());
+    const size_t end =
+        std::min(list.find_first_of(separators, at), list.size());
     const std::string element = list.substr(at, end - at);
     at = end + 1;
     if (left_out(element)) continue;
