@@ -83,6 +83,18 @@ Endpoint::~Endpoint() = default;
 
 // --- Inputs.
 
+namespace {
+
+// Whether one of `packets`, which have `size` bytes each, is a response.
+bool HasResponse(std::span<const uint8_t> packets, size_t size) {
+  for (size_t at = 0; at < packets.size(); at += size) {
+    if (wire::GetOpcodeInfo(packets[at]).is_response) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Disposition Endpoint::Drop(Disposition why) {
   ++counters_.dropped[static_cast<size_t>(why)];
   return why;
@@ -105,9 +117,11 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
   if (rest.size() > batch.segment_size) {
     const size_t last = (rest.size() - 1) / batch.segment_size;
     const size_t before = last * batch.segment_size;
-    // It comes last, being the shortest, but was due before them. A program
-    // that answers what it receives expects to hear of its former answer first.
-    if (rest[before] == kAcknowledgement) {
+    // It comes last, being the shortest, but was due before the requests beside
+    // it. A program that answers what it receives expects to hear of its former
+    // answer first. Responses beside it were due before it (9.7.5.1).
+    if (rest[before] == kAcknowledgement &&
+        !HasResponse(rest.first(before), batch.segment_size)) {
       take(last, rest.subspan(before));
       rest = rest.first(before);
     }

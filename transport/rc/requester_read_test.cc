@@ -43,6 +43,33 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
+// The acknowledgement of what comes after an atomic or a READ, in one burst
+// with their answers, is not heard before them.
+TEST(RequesterReadTest, AcknowledgementBehindResponses) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.FetchAdd(1, 1);
+  peer.Send(2, 1);
+  peer.Transmit();
+  peer.DeliverBatch({peer.Response(Operation::kAtomicAcknowledge, 100),
+                     peer.Response(Operation::kAcknowledge, 101)});
+  EXPECT_EQ(peer.Completions(), "1 ok 8; 2 ok");
+  EXPECT_FALSE(peer.path().has_lost());
+  EXPECT_EQ(peer.Transmit(), "");
+
+  peer.FetchAdd(3, 1);
+  peer.FetchAdd(4, 1);
+  peer.Send(5, 1);
+  peer.Transmit();
+  wire::Headers rnr = peer.Response(Operation::kAcknowledge, 104);
+  rnr.aeth.syndrome = wire::MakeRnrSyndrome(14);
+  peer.DeliverBatch({peer.Response(Operation::kAtomicAcknowledge, 102),
+                     peer.Response(Operation::kAtomicAcknowledge, 103), rnr});
+  EXPECT_EQ(peer.Completions(), "3 ok 8; 4 ok 8");
+  EXPECT_EQ(peer.Transmit(), "") << "it waits for the peer's timer";
+  EXPECT_FALSE(peer.path().has_lost());
+}
+
 TEST(RequesterReadTest, NextPacketsColdMemoryIsFetched) {
   using Hints = std::vector<bool>;
   RequesterPeer peer;

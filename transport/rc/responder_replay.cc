@@ -100,9 +100,13 @@ void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
     if (psn >= resource->next_psn && stop < resource->stop) return;
     if (resource->rest == 0 && stop < resource->stop) {
       const uint64_t end = (uint64_t{stop} + mtu() - 1) / mtu();
-      resource->rest = static_cast<uint32_t>(
-          std::max(end, resource->next_psn - resource->first_psn));
-      resource->rest_stop = resource->stop;
+      const uint64_t rest =
+          std::max(end, resource->next_psn - resource->first_psn);
+      // None is left where the part ends within the last packet.
+      if (rest * mtu() < resource->stop) {
+        resource->rest = static_cast<uint32_t>(rest);
+        resource->rest_stop = resource->stop;
+      }
     }
     if (resource->rest_stop <= stop) resource->rest = 0;
   }

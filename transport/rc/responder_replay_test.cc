@@ -212,6 +212,27 @@ TEST_F(ReplayTest, PartThatReachesIntoTheStreamIsNotSentTwice) {
             "READ_LAST 119 msn 1 [256]");
 }
 
+// Nothing is left after it: the READ's own end, and no more, is the end.
+TEST_F(ReplayTest, PartThatEndsInsideTheLastPacket) {
+  peer.Deliver(peer.Read(100, 0, 600));
+  EXPECT_EQ(peer.TransmitOne(),
+            "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256]");
+  peer.Deliver(peer.Read(100, 0, 550));
+  EXPECT_EQ(peer.Transmit(),
+            "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256] | "
+            "READ_LAST 102 msn 1 [38]");
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+}
+
+TEST_F(ReplayTest, PartThatEndsInsideAFullLastPacket) {
+  peer.Deliver(peer.Read(100, 0, 768));
+  peer.TransmitOne();
+  peer.Deliver(peer.Read(100, 0, 750));
+  EXPECT_EQ(peer.Transmit(),
+            "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256] | "
+            "READ_LAST 102 msn 1 [238]");
+}
+
 TEST_F(ReplayTest, PartThatIsStillToComeIsNotRepeated) {
   peer.Deliver(peer.Read(100, 0, 256 * 20));
   peer.TransmitOne();

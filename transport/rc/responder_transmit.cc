@@ -1,6 +1,7 @@
 // Responses on their way out (IBA vol. 1, 9.7.5.1): in PSN order, so that no
 // ACK or NAK overtakes a READ response or an atomic acknowledge.
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <optional>
 
@@ -91,6 +92,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   using enum wire::Operation;
   const uint64_t psn = resource->next_psn;
   const uint64_t offset = (psn - resource->first_psn) * mtu();
+  assert(offset <= resource->stop);
   const size_t bytes = std::min<uint64_t>(mtu(), resource->stop - offset);
   const bool first = psn == resource->start_psn;
   const bool last = offset + bytes == resource->stop;

@@ -199,8 +199,9 @@ void RequesterPeer::Deliver(const wire::Headers& headers, size_t payload_bytes,
   EXPECT_EQ(TryDeliver(headers, payload_bytes, first), Disposition::kDelivered);
 }
 
-Disposition RequesterPeer::TryDeliver(const wire::Headers& headers,
-                                      size_t payload_bytes, uint8_t first) {
+std::vector<uint8_t> RequesterPeer::Build(const wire::Headers& headers,
+                                          size_t payload_bytes, uint8_t first,
+                                          uint16_t ip_id) const {
   wire::Headers padded = headers;
   padded.bth.pad_count = wire::PadCount(payload_bytes);
   std::vector<uint8_t> packet(wire::kMaxHeaderSize);
@@ -209,16 +210,39 @@ Disposition RequesterPeer::TryDeliver(const wire::Headers& headers,
     packet.push_back(static_cast<uint8_t>(first + i));
   }
   packet.resize(packet.size() + padded.bth.pad_count + wire::kIcrcSize);
+  wire::IcrcFlow(attributes.av.destination, attributes.av.source, source_port,
+                 wire::kRoceUdpPort)
+      .Store(packet, ip_id);
+  return packet;
+}
+
+Disposition RequesterPeer::TryDeliver(const wire::Headers& headers,
+                                      size_t payload_bytes, uint8_t first) {
+  const std::vector<uint8_t> packet = Build(headers, payload_bytes, first, 0);
   Datagram datagram;
   datagram.source = attributes.av.destination;
   datagram.destination = attributes.av.source;
   datagram.source_port = source_port;
   datagram.hop_limit = 64;
-  wire::IcrcFlow(datagram.source, datagram.destination, source_port,
-                 wire::kRoceUdpPort)
-      .Store(packet, 0);
   datagram.bytes = packet;
   return endpoint.OnDatagram(datagram, now);
+}
+
+void RequesterPeer::DeliverBatch(const std::vector<wire::Headers>& packets) {
+  GroBatch batch;
+  std::vector<uint8_t> bytes;
+  uint16_t ip_id = 0;
+  for (const wire::Headers& headers : packets) {
+    const std::vector<uint8_t> packet = Build(headers, 0, 0, ip_id++);
+    if (batch.segment_size == 0) batch.segment_size = packet.size();
+    bytes.insert(bytes.end(), packet.begin(), packet.end());
+  }
+  batch.bytes = bytes;
+  batch.source = attributes.av.destination;
+  batch.destination = attributes.av.source;
+  batch.source_port = source_port;
+  batch.hop_limit = 64;
+  endpoint.OnGroBatch(batch, now, nullptr);
 }
 
 void RequesterPeer::Ack(uint32_t psn, uint8_t credit_code, uint32_t msn) {

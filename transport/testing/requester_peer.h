@@ -102,6 +102,10 @@ class RequesterPeer {
                uint8_t first = 1);
   Disposition TryDeliver(const wire::Headers& headers, size_t payload,
                          uint8_t first);
+  // Several packets, by their headers, without payload and as GRO merges them:
+  // all but the last have one size.
+  void DeliverBatch(const std::vector<wire::Headers>& packets);
+  wire::Headers Response(wire::Operation operation, uint32_t psn) const;
   // Any AETH, and bytes behind it that may not belong there.
   Disposition Acknowledge(wire::Operation operation, uint32_t psn,
                           uint8_t syndrome, size_t payload = 0);
@@ -142,7 +146,8 @@ class RequesterPeer {
 
  private:
   std::string Describe(const wire::PacketView& packet);
-  wire::Headers Response(wire::Operation operation, uint32_t psn) const;
+  std::vector<uint8_t> Build(const wire::Headers& headers, size_t payload,
+                             uint8_t first, uint16_t ip_id) const;
 
   std::vector<uint8_t> buffer_;
   OneBurst sink_;
