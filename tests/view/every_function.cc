@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -325,6 +326,13 @@ void NothingShows() {
   CHECK(Fails(waitpid(-1, nullptr, WNOHANG), ECHILD));
   signal(SIGCHLD, SIG_IGN);
   CHECK(HoldsGuid(open(guid.c_str(), O_RDONLY)));
+  signal(SIGCHLD, OnChild);
+  // Who inherits the children of others, as process 1 does.
+  CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+  CHECK(HoldsGuid(open(guid.c_str(), O_RDONLY)));
+  CHECK(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
+  CHECK(children_told == 0);
+  CHECK(Fails(waitpid(-1, nullptr, WNOHANG), ECHILD));
   signal(SIGCHLD, SIG_DFL);
   CHECK(OpenDescriptors() == before);
   sigset_t mask;

@@ -32,6 +32,9 @@ struct Start {
   const char* helper;
   char* const* argv;
   char* const* envp;
+  char* answer;  // of kRootSize bytes
+  size_t got;    // bytes of it
+  // --- Between's.
   int output;
   char* stack;  // its end
 };
@@ -56,27 +59,67 @@ int Become(void* argument) {
   return 0;
 }
 
-// The process between us and the helper. The helper would be told to us, since
-// exec gives it SIGCHLD for its end; this one ends without a signal, and only
-// who asks for such children (__WCLONE) is told of it.
+// All that the helper writes until it ends, or as much as there is room for.
+// False if it does not end.
+bool ReadAll(int fd, char* text, size_t size, size_t* got) {
+  timespec end{};
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  end.tv_sec += kPatience;
+  while (*got < size) {
+    timespec left{};
+    clock_gettime(CLOCK_MONOTONIC, &left);
+    if (left.tv_sec >= end.tv_sec) return false;
+    left = {end.tv_sec - left.tv_sec, 0};
+    pollfd wait = {fd, POLLIN, 0};
+    const long ready = syscall(SYS_ppoll, &wait, 1, &left, nullptr, kSignalSet);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return false;
+    const long n = syscall(SYS_read, fd, text + *got, size - *got);
+    if (n <= 0) return n == 0;
+    *got += static_cast<size_t>(n);
+  }
+  return false;
+}
+
+// The process between us and the helper, its parent. The helper would be told
+// to us, since exec gives it SIGCHLD for its end; this one ends without a
+// signal, and only who asks for such children (__WCLONE) is told of it. It
+// stays until the helper has ended: who is process 1 or a subreaper would
+// inherit it.
 int Between(void* argument) {
-  const Start& start = *static_cast<const Start*>(argument);
-  __clone(Become, start.stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+  Start& start = *static_cast<Start*>(argument);
+  int ends[2];
+  if (syscall(SYS_pipe2, ends, O_CLOEXEC) != 0) syscall(SYS_exit_group, 0);
+  start.output = ends[1];
+  const int helper = __clone(Become, start.stack,
+                             CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+  if (helper > 0) {
+    syscall(SYS_close, ends[1]);
+    // The program's descriptors are not to stay open with us.
+    if (ends[0] > 0) syscall(SYS_close_range, 0, ends[0] - 1, 0);
+    syscall(SYS_close_range, ends[0] + 1, ~0u, 0);
+    if (!ReadAll(ends[0], start.answer, kRootSize, &start.got)) {
+      syscall(SYS_kill, helper, SIGKILL);
+      start.got = 0;
+    }
+    syscall(SYS_wait4, helper, nullptr, __WALL, nullptr);
+  }
   syscall(SYS_exit_group, 0);
   return 0;
 }
 
-bool StartHelper(Start* start) {
+// Runs the helper until it ends.
+void Run(Start* start) {
   void* memory = mmap(nullptr, 2 * kStack, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED) return false;
+  if (memory == MAP_FAILED) return;
   char* const first = static_cast<char*>(memory) + kStack;
   start->stack = first + kStack;
   // A handler would run in a child that shares our memory.
   const unsigned long all = ~0ul;
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
-  // We go on when it has ended, and so after the helper has begun.
+  // We go on when it has ended.
   const int child = __clone(Between, first, CLONE_VM | CLONE_VFORK, start);
   if (child > 0) {
     while (syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 &&
@@ -85,29 +128,6 @@ bool StartHelper(Start* start) {
   }
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, kSignalSet);
   munmap(memory, 2 * kStack);
-  return child > 0;
-}
-
-// All that the helper writes until it ends, or as much as there is room for.
-size_t ReadAll(int fd, char* text, size_t size) {
-  timespec end{};
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  end.tv_sec += kPatience;
-  size_t got = 0;
-  while (got < size) {
-    timespec left{};
-    clock_gettime(CLOCK_MONOTONIC, &left);
-    if (left.tv_sec >= end.tv_sec) break;
-    left = {end.tv_sec - left.tv_sec, 0};
-    pollfd wait = {fd, POLLIN, 0};
-    const long ready = syscall(SYS_ppoll, &wait, 1, &left, nullptr, kSignalSet);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) break;
-    const long n = syscall(SYS_read, fd, text + got, size - got);
-    if (n <= 0) break;
-    got += static_cast<size_t>(n);
-  }
-  return got;
 }
 
 // What of the program's environment the helper heeds.
@@ -137,14 +157,10 @@ bool RunHelper(const char* helper, pid_t pid, bool leave,
     if (variables < kMostVariables && IsForHelper(*v)) envp[variables++] = *v;
   }
 
-  int ends[2];
-  if (syscall(SYS_pipe2, ends, O_CLOEXEC) != 0) return false;
-  Start start = {helper, argv, envp, ends[1], nullptr};
-  const bool started = StartHelper(&start);
-  syscall(SYS_close, ends[1]);
-  size_t got = started ? ReadAll(ends[0], answer, kRootSize) : 0;
-  syscall(SYS_close, ends[0]);
-  if (got == 0 || got == kRootSize || answer[0] != '/') return false;
+  Start start = {helper, argv, envp, answer, 0, -1, nullptr};
+  Run(&start);
+  size_t got = start.got;
+  if (got == 0 || answer[0] != '/') return false;
   if (answer[got - 1] == '\n') --got;
   answer[got] = 0;
   return true;
