@@ -26,6 +26,7 @@ constexpr size_t kMostOfDatagramConnect = 180;
 constexpr size_t kMostOfDatagramAccept = 136;
 // Why a REJ (IBA 12.6.7.2).
 constexpr int kNoSuchService = 8;
+constexpr int kStaleConnection = 10;
 constexpr int kConsumerReject = 28;
 
 std::string Text(size_t size, char first) {
@@ -554,6 +555,90 @@ TEST_P(ConnectTest, ASynchronousConnectIsRefused) {
   EXPECT_EQ(errno, ECONNREFUSED);
   EXPECT_EQ(client_->event->event, RDMA_CM_EVENT_REJECTED);
   EXPECT_EQ(rdma_destroy_id(bound), 0);
+}
+
+// A process that listens, and writes its port to `out`; accepts one connection,
+// for a queue pair of this number, and exits when it hears that it has ended.
+[[noreturn]] void AcceptFor(int family, uint32_t qpn, int out) {
+  leaves_everything = true;
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  rdma_cm_id* listener = nullptr;
+  if (channel == nullptr ||
+      rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP) != 0 ||
+      rdma_bind_addr(listener, CmAddress::Loopback(family).get()) != 0 ||
+      rdma_listen(listener, 1) != 0) {
+    _exit(2);
+  }
+  const uint16_t port = ntohs(rdma_get_src_port(listener));
+  if (write(out, &port, sizeof(port)) != sizeof(port)) _exit(3);
+  for (;;) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel, &event) != 0) _exit(4);
+    rdma_conn_param param = {};
+    param.qp_num = qpn;
+    switch (event->event) {
+      case RDMA_CM_EVENT_CONNECT_REQUEST:
+        if (rdma_accept(event->id, &param) != 0) _exit(5);
+        break;
+      case RDMA_CM_EVENT_ESTABLISHED:
+        break;
+      case RDMA_CM_EVENT_REJECTED:
+        _exit(event->status == kStaleConnection ? 0 : 6);
+      case RDMA_CM_EVENT_DISCONNECTED:
+        _exit(rdma_disconnect(event->id) == 0 ? 0 : 7);
+      default:
+        _exit(8);
+    }
+    rdma_ack_cm_event(event);
+  }
+}
+
+// A peer that has been anew since, and gives its queue pairs the same numbers:
+// the older connection of one is over, and so is what was asked for (IBA
+// 12.9.8.3.1).
+TEST_P(ConnectTest, AReplyWithAQueuePairInUseIsRefused) {
+  const uint32_t base = 0x660000u + static_cast<uint32_t>(GetParam()) * 16;
+  pid_t children[2];
+  rdma_cm_id* ids[2];
+  for (int i = 0; i < 2; ++i) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    children[i] = fork();
+    ASSERT_GE(children[i], 0);
+    if (children[i] == 0) AcceptFor(GetParam(), base, ends[1]);
+    close(ends[1]);
+    uint16_t port = 0;
+    ASSERT_EQ(read(ends[0], &port, sizeof(port)), sizeof(port));
+    close(ends[0]);
+    ids[i] = NewId();
+    ASSERT_EQ(
+        rdma_resolve_addr(ids[i], nullptr,
+                          CmAddress::Loopback(GetParam(), port).get(), 2000),
+        0);
+    Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+    ASSERT_EQ(rdma_resolve_route(ids[i], 2000), 0);
+    Next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  }
+  rdma_conn_param param = {};
+  param.qp_num = base + 1;
+  ASSERT_EQ(rdma_connect(ids[0], &param), 0) << std::strerror(errno);
+  Next(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  ASSERT_EQ(rdma_establish(ids[0]), 0) << std::strerror(errno);
+  ASSERT_EQ(rdma_migrate_id(ids[1], nullptr), 0);
+  param.qp_num = base + 2;
+  EXPECT_EQ(rdma_connect(ids[1], &param), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  ASSERT_NE(ids[1]->event, nullptr);
+  EXPECT_EQ(ids[1]->event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(ids[1]->event->status, kStaleConnection);
+  EXPECT_EQ(ids[1]->event->param.conn.private_data, nullptr);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_DISCONNECTED)->id, ids[0]);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(rdma_destroy_id(ids[i]), 0);
+    int status = -1;
+    EXPECT_EQ(waitpid(children[i], &status, 0), children[i]);
+    EXPECT_EQ(status, 0) << i;
+  }
 }
 
 // --- Datagrams.

@@ -108,11 +108,16 @@ void ConnectionManager::OnReq(const IncomingMad& in, const wire::CmView& mad,
     // The peer has forgotten an older connection of this queue pair (12.9.8.3).
     ++counters_.stale;
     AnswerRej(in, mad, CmAnswered::kReq, CmRejectReason::kStaleConnection, now);
-    Connection& old = *Find(known);
-    if (old.state == State::kEstablished) SendDreq(old, {}, now);
-    return;
+    return DisconnectStale(known, now);
   }
   OnNewReq(in, mad, req, now);
+}
+
+void ConnectionManager::DisconnectStale(CmId id, Time now) {
+  Connection* const old = Find(id);
+  if (old != nullptr && old->state == State::kEstablished) {
+    SendDreq(*old, {}, now);
+  }
 }
 
 void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
@@ -352,8 +357,11 @@ void ConnectionManager::OnFirstRep(Connection& c, const IncomingMad& in,
     // Another connection has this queue pair, or has had it till just now.
     ++counters_.stale;
     AnswerRej(in, mad, CmAnswered::kRep, CmRejectReason::kStaleConnection, now);
-    Emit(EventKind::kRejected, c, &mad);
-    return End(c);
+    const CmId old =
+        by_remote_qp_.Find({c.remote, c.remote_ca_guid, c.remote_qpn});
+    Emit(EventKind::kRejected, c, nullptr);
+    End(c);
+    return DisconnectStale(old, now);
   }
   Enter(c, State::kRepReceived);
   SetDeadline(c, kNever);

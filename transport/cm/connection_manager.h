@@ -188,6 +188,10 @@ class ConnectionManager {
   void CountDuplicate(const wire::CmView& mad);
   void OnMessage(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnReq(const IncomingMad& in, const wire::CmView& mad, Time now);
+  // The peer has forgotten it, and has its queue pair in a newer connection:
+  // what it asks for is rejected, and this one ends as well (12.9.8.3.1). `id`
+  // may be 0.
+  void DisconnectStale(CmId id, Time now);
   void OnDuplicateReq(Connection& c, const IncomingMad& in,
                       const wire::CmView& mad, const wire::CmReq& req,
                       Time now);

@@ -413,19 +413,22 @@ TEST_F(ConnectionManagerTest, AQueuePairInAConnectionIsInUse) {
   EXPECT_EQ(b_.Accept(passive_, 0x44, 0), Result::kOk);
 }
 
-TEST_F(ConnectionManagerTest, APeerThatHasForgottenIsDisconnected) {
-  Establish();
-  // The same host after a crash.
-  TestHost reborn(1);
-  CmId id;
-  // Its communication IDs are others.
+// The same host after a crash: its communication IDs are others.
+void UseUpIds(TestHost& reborn) {
   for (int i = 0; i < 10; ++i) {
+    CmId id;
     reborn->Resolve({.local = reborn.address(), .remote = {}, .req = {}}, 0,
                     &id);
     reborn->Destroy(id, 0);
   }
   reborn.Drop();
-  id = reborn.Connect(b_, 0x11, 0);
+}
+
+TEST_F(ConnectionManagerTest, APeerThatHasForgottenIsDisconnected) {
+  Establish();
+  TestHost reborn(1);
+  UseUpIds(reborn);
+  const CmId id = reborn.Connect(b_, 0x11, 0);
   EXPECT_EQ(reborn.SendTo(b_, 0), "CM_REQ ");
   EXPECT_EQ(b_.SendTo(reborn, 0), "CM_REJ CM_DREQ ");
   const auto rejected = reborn.NextEvent();
@@ -444,6 +447,7 @@ TEST_F(ConnectionManagerTest, APeerThatHasForgottenIsDisconnected) {
 TEST_F(ConnectionManagerTest, AReplyWithAQueuePairInUseIsStale) {
   Establish();
   TestHost reborn(2);
+  UseUpIds(reborn);
   reborn.Listen();
   const CmId id = a_.Connect(reborn, 0x55, 0);
   a_.SendTo(reborn, 0);
@@ -455,9 +459,16 @@ TEST_F(ConnectionManagerTest, AReplyWithAQueuePairInUseIsStale) {
   ASSERT_TRUE(event);
   EXPECT_EQ(event->id, id);
   EXPECT_EQ(event->kind, EventKind::kRejected);
-  a_.SendTo(reborn, 0);
+  // The REP says nothing of why.
+  EXPECT_FALSE(event->has_mad);
+  EXPECT_EQ(a_.SendTo(reborn, 0), "CM_REJ CM_DREQ ");
   EXPECT_EQ(RejOf(reborn.NextEvent()->mad).reason,
             CmRejectReason::kStaleConnection);
+  EXPECT_EQ(reborn.SendTo(a_, 0), "CM_DREP ");
+  const auto old = a_.NextEvent();
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->id, active_);
+  EXPECT_EQ(old->kind, EventKind::kDisconnected);
 }
 
 TEST(CommunicationIds, BeginWithThePrefixAndDiffer) {

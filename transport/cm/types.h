@@ -81,7 +81,8 @@ enum class EventKind : uint8_t {
   kReply,
   // Passive: the RTU, or NotifyEstablished.
   kEstablished,
-  // A REJ before the connection was established: it will not be.
+  // A REJ before the connection was established: it will not be. Without a MAD
+  // it was the REP that was rejected, by this side: kStaleConnection.
   kRejected,
   // The peer did not answer as often as it was asked.
   kUnreachable,

@@ -165,11 +165,12 @@ void Id::OnReply(const cm::Event& event) {
 }
 
 void Id::OnRejected(const cm::Event& event) {
-  const wire::CmRej rej = ViewOf(event).rej();
+  wire::CmRej rej = {.reason = wire::CmRejectReason::kStaleConnection};
+  if (event.has_mad) rej = ViewOf(event).rej();
   UnsentEvent out =
       NewEvent(RDMA_CM_EVENT_REJECTED, static_cast<int>(rej.reason));
   state = IdState::kFailed;
-  out->SetConnData(rej.private_data);
+  if (event.has_mad) out->SetConnData(rej.private_data);
   Push(std::move(out));
 }
 
