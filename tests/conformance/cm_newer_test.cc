@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <infiniband/ib.h>
 #include <netdb.h>
+#include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,6 +46,27 @@ TEST_F(NewerTest, ApplicationsWriteEventsOfTheirOwn) {
   event.Acknowledge();
   EXPECT_EQ(rdma_write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), -1);
   EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// A call that waits, waits for what it has asked for.
+TEST_F(NewerTest, SynchronousCallsLeaveOtherEvents) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
+  ASSERT_EQ(rdma_write_cm_event(id, kUser, 77, 1), 0);
+  ASSERT_EQ(rdma_write_cm_event(id, kUser, 78, 2), 0);
+  EXPECT_EQ(rdma_resolve_addr(id, nullptr,
+                              CmAddress::Loopback(AF_INET, 7471).get(), 2000),
+            0)
+      << std::strerror(errno);
+  ASSERT_NE(id->event, nullptr);
+  EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+  EXPECT_EQ(rdma_resolve_route(id, 2000), 0) << std::strerror(errno);
+  EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  Next(id->channel, kUser, 77);
+  EXPECT_TRUE(IsReadable(id->channel));
+  Next(id->channel, kUser, 78);
+  EXPECT_FALSE(IsReadable(id->channel));
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
@@ -303,15 +326,79 @@ bool Ip(const std::string& arguments) {
   return std::system(("ip " + arguments).c_str()) == 0;
 }
 
-// ADDR_CHANGE and DEVICE_REMOVAL, in the namespace that the test has.
-TEST_F(NewerTest, IdsHearOfTheirInterface) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
-  if (!Ip("link add cmnew0 type veth peer name cmnew1")) {
-    GTEST_SKIP() << "no veth here";
+// An interface with an address, in the namespace that the test has.
+class InterfaceTest : public NewerTest {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
+    NewerTest::SetUp();
+    if (!Ip("link add cmnew0 type veth peer name cmnew1")) {
+      GTEST_SKIP() << "no veth here";
+    }
+    ASSERT_TRUE(Ip("address add 192.0.2.91/24 dev cmnew0"));
+    ASSERT_TRUE(Ip("link set cmnew1 up"));
+    ASSERT_TRUE(Ip("link set cmnew0 up"));
   }
-  ASSERT_TRUE(Ip("address add 192.0.2.91/24 dev cmnew0"));
-  ASSERT_TRUE(Ip("link set cmnew1 up"));
-  ASSERT_TRUE(Ip("link set cmnew0 up"));
+  void TearDown() override {
+    Ip("link delete cmnew0 2>/dev/null");
+    if (channel_ != nullptr) NewerTest::TearDown();
+  }
+  // Whose calls wait.
+  static rdma_cm_id* NewSynchronous() {
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
+    return id;
+  }
+  static bool Await(rdma_event_channel* channel) {
+    pollfd fd = {.fd = channel->fd, .events = POLLIN, .revents = 0};
+    return poll(&fd, 1, 20'000) == 1;
+  }
+};
+
+// What happens to the interface meanwhile is not how the call has gone, but
+// that it is no more.
+TEST_F(InterfaceTest, SynchronousCallsWaitForTheirOwnEvent) {
+  rdma_cm_id* listener = NewSynchronous();
+  ASSERT_EQ(rdma_bind_addr(listener, CmAddress::Of("192.0.2.91").get()), 0)
+      << std::strerror(errno);
+  ASSERT_EQ(rdma_listen(listener, 1), 0) << std::strerror(errno);
+  CmAddress to =
+      CmAddress::Of("192.0.2.91", ntohs(rdma_get_src_port(listener)));
+  rdma_cm_id* id = NewSynchronous();
+  ASSERT_EQ(rdma_resolve_addr(id, nullptr, to.get(), 2000), 0)
+      << std::strerror(errno);
+  ASSERT_TRUE(Ip("link set cmnew0 address 02:00:00:00:00:92"));
+  ASSERT_TRUE(Await(id->channel));
+  ASSERT_TRUE(Await(listener->channel));
+  EXPECT_EQ(rdma_resolve_route(id, 2000), 0) << std::strerror(errno);
+  EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  Next(id->channel, RDMA_CM_EVENT_ADDR_CHANGE);
+  EXPECT_FALSE(IsReadable(id->channel));
+  ASSERT_EQ(rdma_migrate_id(id, channel_), 0);
+  rdma_conn_param param = {};
+  param.qp_num = 0x9101;
+  ASSERT_EQ(rdma_connect(id, &param), 0) << std::strerror(errno);
+  rdma_cm_id* request = nullptr;
+  ASSERT_EQ(rdma_get_request(listener, &request), 0) << std::strerror(errno);
+  EXPECT_TRUE(IsReadable(listener->channel));
+
+  ASSERT_EQ(rdma_migrate_id(id, nullptr), 0);
+  ASSERT_TRUE(Ip("link delete cmnew0"));
+  Next(listener->channel, RDMA_CM_EVENT_ADDR_CHANGE);
+  ASSERT_TRUE(Await(listener->channel));
+  rdma_cm_id* none = nullptr;
+  EXPECT_EQ(rdma_get_request(listener, &none), -1);
+  EXPECT_EQ(errno, ENODEV);
+  param.qp_num = 0x9102;
+  EXPECT_EQ(rdma_accept(request, &param), -1);
+  EXPECT_EQ(errno, ENODEV);
+  for (rdma_cm_id* each : {id, request, listener}) {
+    EXPECT_EQ(rdma_destroy_id(each), 0);
+  }
+}
+
+// ADDR_CHANGE and DEVICE_REMOVAL.
+TEST_F(InterfaceTest, IdsHearOfTheirInterface) {
   rdma_cm_id* other = NewId();
   ASSERT_EQ(rdma_bind_addr(other, CmAddress::Loopback(AF_INET).get()), 0);
   rdma_cm_id* id = NewId();

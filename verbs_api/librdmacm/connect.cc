@@ -275,14 +275,13 @@ int Disconnect(Id& id, bool* waits) {
   if (id.connection == 0 || id.is_datagram()) return EINVAL;
   MakeFailed(id);
   const int error = id.service->Disconnect(id.connection, {});
-  if (error != EINVAL && error != ENOENT) {
-    *waits = error == 0;
-    return error;
-  }
-  // Nothing is left to release: that is what the application wants. What it
-  // has heard already does not come again.
+  // In another state nothing is left to release: that is what the application
+  // wants.
+  if (error != 0 && error != EINVAL && error != ENOENT) return error;
+  // What it has heard already does not come again.
   std::lock_guard<std::mutex> lock(id.mutex);
-  *waits = id.channel->Has(&id);
+  *waits = (error == 0 && id.state != IdState::kDisconnected) ||
+           HasOutcome(*id.channel, WaitingCall::kDisconnect, id);
   return 0;
 }
 

@@ -13,6 +13,9 @@ namespace librdmacm {
 // The next event of `channel`, for the application. 0 or -1 with errno. A
 // cancellation point.
 int TakeEvent(EventChannel& channel, rdma_cm_event** out);
+// The next one that `matches` says, as it is before it is reported.
+int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
+              rdma_cm_event** out);
 // An event that was taken is the next one again. `place` has one element, which
 // becomes its own: that needs no memory.
 void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,

@@ -119,15 +119,13 @@ CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
     return 0;
   });
   if (result != 0) return result;
-  if (listen->event != nullptr) {
-    rdma_ack_cm_event(listen->event);
-    listen->event = nullptr;
-  }
+  AcknowledgeOwn(listen);
   rdma_cm_event* event = nullptr;
-  if (TakeEvent(*channel, &event) != 0) return -1;
+  if (TakeOutcome(*channel, WaitingCall::kGetRequest, &event) != 0) return -1;
   if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+    const bool gone = event->event == RDMA_CM_EVENT_DEVICE_REMOVAL;
     rdma_ack_cm_event(event);
-    return Return(EINVAL);
+    return Return(gone ? ENODEV : EINVAL);
   }
   rdma_cm_id* const request = event->id;
   // What was made before there was no memory for the rest is there.

@@ -32,6 +32,11 @@ struct Event {
     static_assert(sizeof(part.event) == sizeof(type));
     std::memcpy(&part.event, &type, sizeof(type));
   }
+  int type() const {
+    int type;
+    std::memcpy(&type, &part.event, sizeof(type));
+    return type;
+  }
   // Sets private data and the length that the application sees.
   void SetConnData(std::span<const uint8_t> data) {
     part.param.conn.private_data = Keep(data);

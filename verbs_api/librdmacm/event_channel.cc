@@ -33,13 +33,16 @@ Registry<rdma_cm_event, Event>& Reported() {
 }
 
 // Takes one of the counter without waiting, whatever the descriptor's flags.
-void TakeToken(int fd) {
+// False if there is none: somebody has taken it who has not come to the queue
+// yet; he finds one event less and looks again.
+bool TakeToken(int fd) {
   uint64_t one;
   const iovec to = {.iov_base = &one, .iov_len = sizeof(one)};
-  // If somebody has taken it who has not come to the queue yet, he finds one
-  // event less and looks again.
-  while (preadv2(fd, &to, 1, -1, RWF_NOWAIT) < 0 && errno == EINTR) {
-  }
+  ssize_t n;
+  do {
+    n = preadv2(fd, &to, 1, -1, RWF_NOWAIT);
+  } while (n < 0 && errno == EINTR);
+  return n > 0;
 }
 
 }  // namespace
@@ -57,6 +60,10 @@ void EventChannel::Insert(Events::const_iterator where, Events events) {
   if (!fd_.valid()) return;
   const uint64_t count = events.size();
   events_.splice(where, events);
+  Tell(count);
+}
+
+void EventChannel::Tell(uint64_t count) {
   // An eventfd takes them all at once.
   while (count != 0 && write(fd_.get(), &count, sizeof(count)) < 0 &&
          errno == EINTR) {
@@ -84,18 +91,49 @@ Events EventChannel::Take() {
   }
 }
 
+Events EventChannel::TakeIf(const Matches& matches) {
+  // What was looked at and left has to be told of again.
+  const absl::Cleanup tell_again = [this] {
+    const NoCancellation no_cancellation;
+    const int error = errno;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (fd_.valid()) {
+      while (TakeToken(fd_.get())) {
+      }
+      Tell(events_.size());
+    }
+    errno = error;
+  };
+  Events taken;
+  for (;;) {
+    {
+      const NoCancellation no_cancellation;
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto found = std::find_if(
+          events_.begin(), events_.end(),
+          [&](const std::shared_ptr<Event>& e) { return matches(*e); });
+      if (found != events_.end()) {
+        taken.splice(taken.end(), events_, found);
+        taken.front()->owner->CountReported();
+        return taken;
+      }
+    }
+    uint64_t one;
+    if (read(part_.fd, &one, sizeof(one)) < 0) return taken;
+  }
+}
+
 void EventChannel::PutBack(Events event) {
   event.front()->owner->CountAcknowledged();
   std::lock_guard<std::mutex> lock(mutex_);
   Insert(events_.begin(), std::move(event));
 }
 
-bool EventChannel::Has(const Id* owner) {
+bool EventChannel::HasIf(const Matches& matches) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(events_.begin(), events_.end(),
-                     [owner](const std::shared_ptr<Event>& event) {
-                       return event->owner.get() == owner;
-                     });
+  return std::any_of(
+      events_.begin(), events_.end(),
+      [&](const std::shared_ptr<Event>& event) { return matches(*event); });
 }
 
 Events EventChannel::Withdraw(const Id* owner) {
@@ -103,8 +141,7 @@ Events EventChannel::Withdraw(const Id* owner) {
       [owner](const Event& event) { return event.owner.get() == owner; });
 }
 
-Events EventChannel::WithdrawIf(
-    const std::function<bool(const Event&)>& matches) {
+Events EventChannel::WithdrawIf(const Matches& matches) {
   std::lock_guard<std::mutex> lock(mutex_);
   Events withdrawn;
   for (auto at = events_.begin(); at != events_.end();) {
@@ -155,8 +192,10 @@ CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
   return TakeEvent(*found, event);
 }
 
-int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
-  Events taken = channel.Take();
+namespace {
+
+// What TakeEvent does with what it has taken.
+int Report(EventChannel& channel, Events taken, rdma_cm_event** out) {
   if (taken.empty()) return -1;
   return Call([&]() -> int {
     absl::Cleanup put_back = [&] { channel.PutBack(std::move(taken)); };
@@ -167,6 +206,17 @@ int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
     *out = part;
     return 0;
   });
+}
+
+}  // namespace
+
+int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
+  return Report(channel, channel.Take(), out);
+}
+
+int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
+              rdma_cm_event** out) {
+  return Report(channel, channel.TakeIf(matches), out);
 }
 
 void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,

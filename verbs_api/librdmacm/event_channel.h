@@ -4,6 +4,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -50,20 +51,26 @@ class EventChannel {
   // Counts it to those of its owner that are to be acknowledged. None, with
   // errno: EAGAIN, EINTR, ...
   Events Take();
+  // The same for the first event that `matches` says: the others stay. While it
+  // waits the descriptor does not tell of them.
+  using Matches = std::function<bool(const Event&)>;
+  Events TakeIf(const Matches& matches);
   // What Take has returned is the next one again.
   void PutBack(Events event);
-  // Whether an event of `owner` waits.
-  bool Has(const Id* owner);
+  // Whether an event waits that `matches` says.
+  bool HasIf(const Matches& matches);
   // Takes the events of `owner` back.
   Events Withdraw(const Id* owner);
   // Those that `matches` says.
-  Events WithdrawIf(const std::function<bool(const Event&)>& matches);
+  Events WithdrawIf(const Matches& matches);
   // Closes the descriptor. Returns what nobody has taken.
   Events Close();
 
  private:
   EventChannel() = default;
-  void Insert(Events::const_iterator where, Events events);  // locked
+  // With the lock held:
+  void Insert(Events::const_iterator where, Events events);
+  void Tell(uint64_t count);  // of so many events more
 
   rdma_event_channel part_ = {};
   std::mutex mutex_;  // guards what follows

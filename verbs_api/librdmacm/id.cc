@@ -50,12 +50,6 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
   }
 }
 
-void AcknowledgeOwn(rdma_cm_id* part) {
-  if (part->event == nullptr) return;
-  rdma_ack_cm_event(part->event);
-  part->event = nullptr;
-}
-
 }  // namespace
 
 namespace {
@@ -242,45 +236,6 @@ CM_EXPORT int rdma_migrate_id(rdma_cm_id* pointer,
     if (was_synchronous) rdma_destroy_event_channel(old->part());
     return 0;
   });
-}
-
-namespace {
-
-// There was no memory for the event that `call` waits for.
-void Leave(rdma_cm_id* pointer, WaitingCall call) {
-  const std::shared_ptr<Id> id = FindId(pointer);
-  if (id == nullptr) return;
-  std::lock_guard<std::mutex> lock(id->mutex);
-  id->unfinished = call;
-}
-
-}  // namespace
-
-bool TakesUp(Id& id, WaitingCall call) {
-  std::lock_guard<std::mutex> lock(id.mutex);
-  return std::exchange(id.unfinished, WaitingCall::kNone) == call;
-}
-
-int Complete(rdma_cm_id* pointer, WaitingCall call) {
-  std::shared_ptr<EventChannel> channel;
-  {
-    const rxe_user::NoCancellation no_cancellation;
-    const std::shared_ptr<Id> id = FindId(pointer);
-    if (id == nullptr) return Return(EINVAL);
-    std::lock_guard<std::mutex> lock(id->mutex);
-    if (!id->synchronous) return 0;
-    channel = id->channel;
-  }
-  AcknowledgeOwn(pointer);
-  if (TakeEvent(*channel, &pointer->event) != 0) {
-    const int error = errno;
-    if (error == ENOMEM) Leave(pointer, call);
-    return Return(error);
-  }
-  const int status = pointer->event->status;
-  if (status == 0) return 0;
-  // Statuses of the wire are positive: why the peer does not want to.
-  return Return(status < 0 ? -status : ECONNREFUSED);
 }
 
 }  // namespace librdmacm

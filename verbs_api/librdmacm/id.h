@@ -51,6 +51,7 @@ enum class WaitingCall : uint8_t {
   kAccept,
   kDisconnect,
   kJoin,
+  kGetRequest,
 };
 
 // What the queue pair of a connection has to know of the path and of the peer
@@ -195,8 +196,19 @@ template <typename Body>
 int IdCall(rdma_cm_id* pointer, Body&& body) noexcept;
 
 // For calls whose result comes as an event: waits for it if the id is
-// synchronous. 0 or -1 with errno. A cancellation point.
+// synchronous, and makes it the id's. Events of other things stay in the
+// channel, but the removal of the device, which ends every wait: ENODEV. 0 or
+// -1 with errno. A cancellation point.
 int Complete(rdma_cm_id* pointer, WaitingCall call);
+
+// What Complete waits for: 0 or -1 with errno. A cancellation point.
+int TakeOutcome(EventChannel& channel, WaitingCall call, rdma_cm_event** out);
+
+// Whether the event of `id` that `call` waits for is there.
+bool HasOutcome(EventChannel& channel, WaitingCall call, const Id& id);
+
+// Acknowledges the event that the last call of a synchronous id has left.
+void AcknowledgeOwn(rdma_cm_id* part);
 
 // Whether `call` was made before and has only to wait: nothing else is to be
 // done then. Takes `id.mutex`.

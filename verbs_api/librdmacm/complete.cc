@@ -1,0 +1,123 @@
+// Calls of synchronous ids, whose result is an event (rdma_create_id(3)): each
+// waits for its own.
+#include <cerrno>
+#include <utility>
+
+#include "verbs_api/librdmacm/connect.h"
+#include "verbs_api/librdmacm/id.h"
+#include "verbs_api/librdmacm/newer.h"
+
+namespace librdmacm {
+namespace {
+
+// Whether an event says how `call` has gone: as it is in the channel, whether
+// it was about to be reported before or not.
+bool IsOutcome(WaitingCall call, int type) {
+  switch (call) {
+    case WaitingCall::kNone:
+      return false;
+    case WaitingCall::kResolveAddr:
+      return type == RDMA_CM_EVENT_ADDR_RESOLVED ||
+             type == RDMA_CM_EVENT_ADDR_ERROR;
+    case WaitingCall::kResolveRoute:
+      return type == RDMA_CM_EVENT_ROUTE_RESOLVED ||
+             type == RDMA_CM_EVENT_ROUTE_ERROR;
+    case WaitingCall::kResolveAddrinfo:
+      return type == kAddrinfoResolved || type == kAddrinfoError;
+    case WaitingCall::kConnect:
+      return type == RDMA_CM_EVENT_CONNECT_RESPONSE ||
+             type == RDMA_CM_EVENT_ESTABLISHED ||
+             type == RDMA_CM_EVENT_CONNECT_ERROR ||
+             type == RDMA_CM_EVENT_REJECTED ||
+             type == RDMA_CM_EVENT_UNREACHABLE;
+    case WaitingCall::kAccept:
+      return type == RDMA_CM_EVENT_ESTABLISHED ||
+             type == RDMA_CM_EVENT_REJECTED ||
+             type == RDMA_CM_EVENT_UNREACHABLE ||
+             type == RDMA_CM_EVENT_DISCONNECTED;
+    case WaitingCall::kDisconnect:
+      return type == RDMA_CM_EVENT_DISCONNECTED;
+    case WaitingCall::kJoin:
+      return type == RDMA_CM_EVENT_MULTICAST_JOIN ||
+             type == RDMA_CM_EVENT_MULTICAST_ERROR;
+    case WaitingCall::kGetRequest:
+      // What the application writes itself wakes it, with an error.
+      return type == RDMA_CM_EVENT_CONNECT_REQUEST || type == kUserEvent;
+  }
+  return false;
+}
+
+// How `call` has gone, by its event. 0 or an errno value.
+int ResultOf(WaitingCall call, const rdma_cm_event& event) {
+  switch (event.event) {
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return ENODEV;
+    case RDMA_CM_EVENT_REJECTED:
+      return ECONNREFUSED;  // whatever the peer calls the reason
+    case RDMA_CM_EVENT_DISCONNECTED:
+      if (call != WaitingCall::kDisconnect) return ECONNRESET;
+      break;
+    default:
+      break;
+  }
+  // Statuses of the wire are positive: why the peer does not want to.
+  return event.status <= 0 ? -event.status : ECONNREFUSED;
+}
+
+// There was no memory for the event that `call` waits for.
+void Leave(rdma_cm_id* pointer, WaitingCall call) {
+  const std::shared_ptr<Id> id = FindId(pointer);
+  if (id == nullptr) return;
+  std::lock_guard<std::mutex> lock(id->mutex);
+  id->unfinished = call;
+}
+
+}  // namespace
+
+bool TakesUp(Id& id, WaitingCall call) {
+  std::lock_guard<std::mutex> lock(id.mutex);
+  return std::exchange(id.unfinished, WaitingCall::kNone) == call;
+}
+
+void AcknowledgeOwn(rdma_cm_id* part) {
+  if (part->event == nullptr) return;
+  rdma_ack_cm_event(part->event);
+  part->event = nullptr;
+}
+
+int TakeOutcome(EventChannel& channel, WaitingCall call, rdma_cm_event** out) {
+  return TakeEvent(
+      channel,
+      [call](const Event& event) {
+        return IsOutcome(call, event.type()) ||
+               event.type() == RDMA_CM_EVENT_DEVICE_REMOVAL;
+      },
+      out);
+}
+
+bool HasOutcome(EventChannel& channel, WaitingCall call, const Id& id) {
+  return channel.HasIf([&](const Event& event) {
+    return event.owner.get() == &id && IsOutcome(call, event.type());
+  });
+}
+
+int Complete(rdma_cm_id* pointer, WaitingCall call) {
+  std::shared_ptr<EventChannel> channel;
+  {
+    const rxe_user::NoCancellation no_cancellation;
+    const std::shared_ptr<Id> id = FindId(pointer);
+    if (id == nullptr) return Return(EINVAL);
+    std::lock_guard<std::mutex> lock(id->mutex);
+    if (!id->synchronous) return 0;
+    channel = id->channel;
+  }
+  AcknowledgeOwn(pointer);
+  if (TakeOutcome(*channel, call, &pointer->event) != 0) {
+    const int error = errno;
+    if (error == ENOMEM) Leave(pointer, call);
+    return Return(error);
+  }
+  return Return(ResultOf(call, *pointer->event));
+}
+
+}  // namespace librdmacm
