@@ -173,15 +173,74 @@ TEST_P(ConnectTest, CarriesPrivateDataOfEveryLength) {
     EXPECT_EQ(PrivateData(request.get()), said);
   }
   MakeQp(server_);
-  rdma_conn_param too_long = Saying(Text(kMostOfAccept + 1, 'A'));
+  const std::string one_more = Text(kMostOfAccept + 1, 'A');
+  rdma_conn_param too_long = Saying(one_more);
   EXPECT_EQ(rdma_accept(server_, &too_long), -1);
   EXPECT_EQ(errno, EINVAL);
-  rdma_destroy_qp(server_);
-  MakeQp(server_);
   rdma_conn_param answer = Saying(answered);
   ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
   EXPECT_EQ(PrivateData(Next(RDMA_CM_EVENT_ESTABLISHED).get()), answered);
   Next(RDMA_CM_EVENT_ESTABLISHED);
+}
+
+// Then the call may be made again, with others.
+TEST_P(ConnectTest, WrongArgumentsOfAcceptChangeNothing) {
+  const std::string nothing;
+  Request(Saying(nothing)).Acknowledge();
+  MakeQp(server_);
+  ibv_device_attr device;
+  ASSERT_EQ(ibv_query_device(server_->verbs, &device), 0);
+  ASSERT_LT(device.max_qp_rd_atom, 254);
+  rdma_conn_param answer = Saying(nothing);
+  answer.responder_resources = static_cast<uint8_t>(device.max_qp_rd_atom + 1);
+  EXPECT_EQ(rdma_accept(server_, &answer), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(Query(server_->qp).qp_state, IBV_QPS_INIT);
+  answer.responder_resources = 1;
+  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, client_);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, server_);
+}
+
+// Else the peer hears of it.
+TEST_P(ConnectTest, WhatCannotBeAcceptedIsRejected) {
+  const std::string nothing;
+  Request(Saying(nothing)).Acknowledge();
+  MakeQp(server_);
+  ibv_qp_attr attr = {};
+  attr.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(server_->qp, &attr, IBV_QP_STATE), 0);
+  EXPECT_EQ(rdma_accept(server_, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_REJECTED, kConsumerReject)->id, client_);
+  EXPECT_EQ(rdma_accept(server_, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_FALSE(IsReadable(channel_));
+}
+
+// rdma_connect(3): private data is null if there is none.
+TEST_P(ConnectTest, NoPrivateDataHasNoLength) {
+  listener_ = NewListener(GetParam());
+  client_ = NewClient(GetParam(), listener_);
+  MakeQp(client_);
+  rdma_conn_param param = {};
+  param.private_data_len = 16;
+  ASSERT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
+  server_ = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  ASSERT_NE(server_, nullptr);
+  MakeQp(server_);
+  ASSERT_EQ(rdma_accept(server_, &param), 0) << std::strerror(errno);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  rdma_cm_id* second = NewClient(GetParam(), listener_);
+  MakeQp(second);
+  ASSERT_EQ(rdma_connect(second, &param), 0) << std::strerror(errno);
+  rdma_cm_id* request = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  EXPECT_EQ(rdma_reject(request, nullptr, 16), 0) << std::strerror(errno);
+  Next(RDMA_CM_EVENT_REJECTED, kConsumerReject);
+  rdma_destroy_qp(second);
+  EXPECT_EQ(rdma_destroy_id(second), 0);
+  EXPECT_EQ(rdma_destroy_id(request), 0);
 }
 
 TEST_P(ConnectTest, PrivateDataThatIsTooLongIsRefused) {
@@ -384,6 +443,9 @@ TEST_P(ConnectTest, IdsWithoutQueuePairs) {
   // Others for each test: they are in timewait afterwards.
   const uint32_t client_qpn = 0x112200u + static_cast<uint32_t>(GetParam());
   const uint32_t server_qpn = 0x445500u + static_cast<uint32_t>(GetParam());
+  // Only the application knows which one it is for.
+  EXPECT_EQ(rdma_connect(client_, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
   rdma_conn_param param = {};
   param.qp_num = client_qpn;
   ASSERT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
@@ -392,6 +454,8 @@ TEST_P(ConnectTest, IdsWithoutQueuePairs) {
     server_ = request->id;
     EXPECT_EQ(request->param.conn.qp_num, client_qpn);
   }
+  EXPECT_EQ(rdma_accept(server_, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
   rdma_conn_param answer = {};
   answer.qp_num = server_qpn;
   ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);

@@ -64,12 +64,19 @@ int Resolve(uint8_t asked, uint8_t limit, uint8_t* out) {
 // Checks what the application asks for and puts it into the id's attributes.
 int TakeReadLimits(Id& id, const rdma_conn_param& param) {
   const ReadLimits limits = LimitsOf(id);
-  ConnectionAttributes& a = id.attributes;
-  const int error = Resolve(param.responder_resources,
-                            limits.responder_resources, &a.responder_resources);
-  if (error != 0) return error;
-  return Resolve(param.initiator_depth, limits.initiator_depth,
-                 &a.initiator_depth);
+  ReadLimits taken;
+  if (const int error =
+          Resolve(param.responder_resources, limits.responder_resources,
+                  &taken.responder_resources)) {
+    return error;
+  }
+  if (const int error = Resolve(param.initiator_depth, limits.initiator_depth,
+                                &taken.initiator_depth)) {
+    return error;
+  }
+  id.attributes.responder_resources = taken.responder_resources;
+  id.attributes.initiator_depth = taken.initiator_depth;
+  return 0;
 }
 
 // `id.mutex` is held.
@@ -112,6 +119,8 @@ wire::CmReq RequestOf(const Id& id, const rdma_conn_param& param) {
 }
 
 int Connect(Id& id, const rdma_conn_param* given) {
+  // Which queue pair is it for?
+  if (id.part.qp == nullptr && given == nullptr) return EINVAL;
   rdma_conn_param param = {};
   if (given != nullptr) {
     param = *given;
@@ -181,28 +190,32 @@ int Listen(Id& id, int backlog) {
   return 0;
 }
 
-// `param`: what the application gives, or what the peer has asked for.
-int AcceptWith(Id& id, const rdma_conn_param& param) {
-  wire::CmRep rep;
-  ibv_ece ece;
+// The REP. `param`: what the application gives, or what the peer has asked for.
+// 0, or an errno value: then nothing has changed.
+int AnswerOf(Id& id, const rdma_conn_param& param, wire::CmRep* rep,
+             ibv_ece* ece) {
   if (!FillAnswerData(param.private_data, param.private_data_len,
-                      rep.private_data)) {
+                      rep->private_data)) {
     return EINVAL;
   }
   {
     std::lock_guard<std::mutex> lock(id.mutex);
     if (const int error = TakeReadLimits(id, param)) return error;
-    rep.responder_resources = id.attributes.responder_resources;
-    rep.initiator_depth = id.attributes.initiator_depth;
-    rep.starting_psn = id.attributes.local_psn;
-    ece = EceOf(id);
+    rep->responder_resources = id.attributes.responder_resources;
+    rep->initiator_depth = id.attributes.initiator_depth;
+    rep->starting_psn = id.attributes.local_psn;
+    *ece = EceOf(id);
   }
-  rep.vendor_id = ece.vendor_id;
-  rep.local_qpn = QpnOf(id, param);
-  rep.end_to_end_flow_control = param.flow_control != 0;
-  rep.rnr_retry_count = std::min(param.rnr_retry_count, kMostRetries);
-  rep.srq = HasSrq(id, param);
-  rep.local_ca_guid = GuidOf(id);
+  rep->vendor_id = ece->vendor_id;
+  rep->local_qpn = QpnOf(id, param);
+  rep->end_to_end_flow_control = param.flow_control != 0;
+  rep->rnr_retry_count = std::min(param.rnr_retry_count, kMostRetries);
+  rep->srq = HasSrq(id, param);
+  rep->local_ca_guid = GuidOf(id);
+  return 0;
+}
+
+int AcceptWith(Id& id, const wire::CmRep& rep, const ibv_ece& ece) {
   // It has to be ready for what the peer sends with its RTU.
   if (id.part.qp != nullptr) {
     if (const int error = MakeReady(id)) return error;
@@ -213,6 +226,16 @@ int AcceptWith(Id& id, const rdma_conn_param& param) {
     id.state = IdState::kAccepted;
   }
   return id.service->Accept(id.connection, rep, ece.options);
+}
+
+// What cannot be accepted fails at both ends. As before the application has
+// answered, no event tells of it.
+void FailAccepting(Id& id) {
+  MakeFailed(id);
+  (void)id.service->Reject(id.connection, {});
+  std::lock_guard<std::mutex> lock(id.mutex);
+  id.state = IdState::kWithdrawn;
+  (void)id.channel->Withdraw(&id);
 }
 
 int Accept(Id& id, const rdma_conn_param* given) {
@@ -229,6 +252,8 @@ int Accept(Id& id, const rdma_conn_param* given) {
     (void)id.service->Reject(id.connection, {});
     return EINVAL;
   }
+  // Which queue pair is it for?
+  if (id.part.qp == nullptr && given == nullptr) return EINVAL;
   const ReadLimits limits = LimitsOf(id);
   const uint8_t responder_resources =
       std::min(param.responder_resources, limits.responder_resources);
@@ -241,16 +266,19 @@ int Accept(Id& id, const rdma_conn_param* given) {
   if (given == nullptr || param.initiator_depth == RDMA_MAX_INIT_DEPTH) {
     param.initiator_depth = initiator_depth;
   }
-  const int error = AcceptWith(id, param);
+  wire::CmRep rep;
+  ibv_ece ece;
+  if (const int error = AnswerOf(id, param, &rep, &ece)) return error;
+  const int error = AcceptWith(id, rep, ece);
   // Without memory it is as it was, and may be made again.
-  if (error != 0 && error != ENOMEM) MakeFailed(id);
+  if (error != 0 && error != ENOMEM) FailAccepting(id);
   return error;
 }
 
 int Reject(Id& id, wire::CmRejectReason reason, const void* private_data,
            uint8_t length) {
   if (id.connection == 0) return EINVAL;
-  if (private_data == nullptr && length != 0) return EINVAL;
+  if (private_data == nullptr) length = 0;
   if (id.is_datagram()) return RejectDatagram(id, private_data, length);
   cm::RejectOptions options;
   options.reason = reason;

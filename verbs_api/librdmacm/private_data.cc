@@ -5,7 +5,8 @@
 namespace librdmacm {
 
 bool FillAnswerData(const void* data, size_t length, std::span<uint8_t> out) {
-  if (length > out.size() || (data == nullptr && length != 0)) return false;
+  if (data == nullptr) length = 0;
+  if (length > out.size()) return false;
   std::fill(out.begin(), out.end(), 0);
   const auto* bytes = static_cast<const uint8_t*>(data);
   std::copy(bytes, bytes + length, out.begin());

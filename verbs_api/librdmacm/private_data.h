@@ -18,7 +18,8 @@ namespace librdmacm {
 bool FillRequestData(const Id& id, const rdma_conn_param& param,
                      std::span<uint8_t> out);
 
-// Of their answers: what the application gives, zeros.
+// Of their answers: what the application gives, zeros. Null is none, whatever
+// its length. False if that is too long.
 bool FillAnswerData(const void* data, size_t length, std::span<uint8_t> out);
 
 }  // namespace librdmacm
