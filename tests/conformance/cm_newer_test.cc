@@ -423,8 +423,10 @@ TEST_F(NewerTest, EnhancedConnectionEstablishmentIsCarried) {
   param.qp_num = 0x77;
   ASSERT_EQ(rdma_connect(client, &param), 0) << std::strerror(errno);
   rdma_cm_id* server = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
-  ibv_ece seen = {};
+  // Whatever is in it before.
+  ibv_ece seen = {.vendor_id = 1, .options = 2, .comp_mask = 3};
   ASSERT_EQ(rdma_get_remote_ece(server, &seen), 0);
+  EXPECT_EQ(seen.comp_mask, 0u);
   EXPECT_EQ(seen.vendor_id, 0x123456u);
   EXPECT_EQ(seen.options, 0xabcdef01u);
   ece.options = 0x10;
