@@ -109,6 +109,9 @@ class CmService {
   // (may be null) to what was chosen or given.
   virtual int Reserve(const ServiceOptions& options, ServiceHandle* handle,
                       uint64_t* service_id) = 0;
+  // Changes how what was reserved is shared, before it listens (EINVAL
+  // afterwards). EADDRINUSE, and nothing has changed: others stand against it.
+  virtual int Share(ServiceHandle handle, bool ipv6_only, bool reuse) = 0;
   // From now on requests are `handler`'s (kRequest, kServiceRequest), with new
   // ids. With an unspecified address it listens on all addresses of all
   // devices, those that come later included. `backlog`: requests that the

@@ -40,6 +40,14 @@ int ErrnoFor(Result result) {
   return EINVAL;
 }
 
+// What Slot::Reserve says.
+int ErrnoOfReserving(const absl::Status& status) {
+  return status.ok()                         ? 0
+         : absl::IsAlreadyExists(status)     ? EADDRINUSE
+         : absl::IsResourceExhausted(status) ? ENOBUFS
+                                             : ENODEV;
+}
+
 bool IsRequest(const Event& event) {
   return event.kind == EventKind::kRequest ||
          event.kind == EventKind::kServiceRequest;
@@ -129,14 +137,35 @@ int CmServiceImpl::ReserveOne(ServiceHandle handle, const Service& service) {
     const std::lock_guard lock(mutex_);
     if (!own_services_.Set(kUs, handle, service)) return EADDRINUSE;
   }
-  const absl::Status status = slot_->Reserve(handle, service);
-  if (status.ok()) {
-    std::move(undo).Cancel();
-    return 0;
+  const int error = ErrnoOfReserving(slot_->Reserve(handle, service));
+  if (error == 0) std::move(undo).Cancel();
+  return error;
+}
+
+int CmServiceImpl::Share(ServiceHandle handle, bool ipv6_only, bool reuse) {
+  if (dead_) return ENODEV;
+  Service before;
+  Service shared;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = services_.find(handle);
+    if (found == services_.end()) return ENOENT;
+    if (found->second.listener != 0) return EINVAL;
+    before = shared = found->second.service;
+    shared.ipv6_only = ipv6_only ? 1 : 0;
+    shared.reuse = reuse ? 1 : 0;
+    if (!own_services_.Set(kUs, handle, shared)) return EADDRINUSE;
   }
-  return absl::IsAlreadyExists(status)       ? EADDRINUSE
-         : absl::IsResourceExhausted(status) ? ENOBUFS
-                                             : ENODEV;
+  const int error = ErrnoOfReserving(slot_->Reserve(handle, shared));
+  const std::lock_guard lock(mutex_);
+  const auto found = services_.find(handle);
+  if (found == services_.end()) return ENOENT;
+  if (error != 0) {
+    (void)own_services_.Set(kUs, handle, before);
+  } else {
+    found->second.service = shared;
+  }
+  return error;
 }
 
 int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,

@@ -47,6 +47,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void WatchLinks(OnLinkChange on_change) override;
   int Reserve(const ServiceOptions& options, ServiceHandle* handle,
               uint64_t* service_id) override;
+  int Share(ServiceHandle handle, bool ipv6_only, bool reuse) override;
   int Listen(ServiceHandle handle, size_t backlog,
              std::shared_ptr<CmEventHandler> handler) override;
   int Release(ServiceHandle handle) override;

@@ -234,6 +234,42 @@ TEST_F(IdTest, APortMayBeShared) {
   for (rdma_cm_id* id : ids) EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
+// An id that is bound may still say so, until it listens.
+TEST_F(IdTest, HowAnAddressIsSharedMayBeSaidLater) {
+  int yes = 1, no = 0;
+  const auto set = [](rdma_cm_id* id, int option, int* value) {
+    return rdma_set_option(id, RDMA_OPTION_ID, option, value, sizeof(*value));
+  };
+  CmAddress address = CmAddress::Loopback(AF_INET, 7474);
+  rdma_cm_id* first = NewId();
+  rdma_cm_id* second = NewId();
+  ASSERT_EQ(set(second, RDMA_OPTION_ID_REUSEADDR, &yes), 0);
+  ASSERT_EQ(rdma_bind_addr(first, address.get()), 0) << std::strerror(errno);
+  EXPECT_EQ(rdma_bind_addr(second, address.get()), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  ASSERT_EQ(set(first, RDMA_OPTION_ID_REUSEADDR, &yes), 0)
+      << std::strerror(errno);
+  EXPECT_EQ(rdma_bind_addr(second, address.get()), 0) << std::strerror(errno);
+  EXPECT_EQ(set(first, RDMA_OPTION_ID_REUSEADDR, &no), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(rdma_listen(first, 1), 0) << std::strerror(errno);
+  EXPECT_EQ(set(first, RDMA_OPTION_ID_REUSEADDR, &yes), -1);
+  EXPECT_EQ(errno, EINVAL);
+
+  rdma_cm_id* v6 = NewId();
+  rdma_cm_id* v4 = NewId();
+  ASSERT_EQ(rdma_bind_addr(v6, CmAddress::Any(AF_INET6, 7475).get()), 0);
+  EXPECT_EQ(rdma_bind_addr(v4, CmAddress::Any(AF_INET, 7475).get()), -1);
+  ASSERT_EQ(set(v6, RDMA_OPTION_ID_AFONLY, &yes), 0) << std::strerror(errno);
+  EXPECT_EQ(rdma_bind_addr(v4, CmAddress::Any(AF_INET, 7475).get()), 0)
+      << std::strerror(errno);
+  EXPECT_EQ(set(v6, RDMA_OPTION_ID_AFONLY, &no), -1);
+  EXPECT_EQ(errno, EADDRINUSE);
+  for (rdma_cm_id* id : {first, second, v6, v4}) {
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+  }
+}
+
 TEST_F(IdTest, AnIpv6OnlyIdLeavesIpv4Alone) {
   rdma_cm_id* v6 = NewId();
   rdma_cm_id* v4 = NewId();

@@ -17,31 +17,51 @@ bool ReadOption(const void* value, size_t length, T* out) {
   return true;
 }
 
+// Of the address that the id is bound to, or will be.
+int ShareAddress(Id& id, bool ipv6_only, bool reuse) {
+  if (id.reserved != 0) {
+    if (const int error = id.service->Share(id.reserved, ipv6_only, reuse)) {
+      return error;
+    }
+  }
+  std::lock_guard<std::mutex> lock(id.mutex);
+  id.options.ipv6_only = ipv6_only;
+  id.options.reuse_address = reuse;
+  return 0;
+}
+
+// In which states they may be set is what the kernel's rdma_cm says.
 int SetIdOption(Id& id, int name, const void* value, size_t length) {
   uint8_t byte = 0;
   int flag = 0;
-  std::lock_guard<std::mutex> lock(id.mutex);
+  IdState state;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    state = id.state;
+  }
   switch (name) {
-    case RDMA_OPTION_ID_TOS:
+    case RDMA_OPTION_ID_TOS: {
       if (!ReadOption(value, length, &byte)) return EINVAL;
+      std::lock_guard<std::mutex> lock(id.mutex);
       id.options.tos = byte;
       return 0;
+    }
     case RDMA_OPTION_ID_REUSEADDR:
-      // The port is taken with what it was bound by.
       if (!ReadOption(value, length, &flag)) return EINVAL;
-      if (id.state != IdState::kIdle) return EINVAL;
-      id.options.reuse_address = flag != 0;
-      return 0;
+      if (state == IdState::kListening) return EINVAL;
+      if (flag == 0 && state != IdState::kIdle) return EINVAL;
+      return ShareAddress(id, id.options.ipv6_only, flag != 0);
     case RDMA_OPTION_ID_AFONLY:
       if (!ReadOption(value, length, &flag)) return EINVAL;
-      if (id.state != IdState::kIdle) return EINVAL;
-      id.options.ipv6_only = flag != 0;
-      return 0;
-    case RDMA_OPTION_ID_ACK_TIMEOUT:
+      if (state != IdState::kIdle && state != IdState::kBound) return EINVAL;
+      return ShareAddress(id, flag != 0, id.options.reuse_address);
+    case RDMA_OPTION_ID_ACK_TIMEOUT: {
       if (!ReadOption(value, length, &byte) || byte > 31) return EINVAL;
       if (id.is_datagram()) return EINVAL;
+      std::lock_guard<std::mutex> lock(id.mutex);
       id.options.ack_timeout = byte;
       return 0;
+    }
     default:
       return ENOSYS;
   }
