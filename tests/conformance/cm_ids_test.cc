@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -430,6 +432,40 @@ TEST_F(IdTest, ASynchronousIdWaitsInItsCalls) {
   ASSERT_EQ(rdma_resolve_route(id, 2000), 0);
   EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
   EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
+// A child of fork() has none of it (docs/architecture.md, "fork and exec").
+TEST_F(IdTest, AChildOfForkLeavesItsParentsIdsAlone) {
+  rdma_event_channel* other = rdma_create_event_channel();
+  rdma_cm_id* reported = NewResolved(other);
+  CmEvent event = Next(other, RDMA_CM_EVENT_ADDR_RESOLVED);
+  rdma_cm_id* waits = NewResolved(channel_);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);  // rather than hang
+    rdma_cm_event* none = nullptr;
+    if (rdma_get_cm_event(channel_, &none) != -1) _exit(1);
+    if (rdma_resolve_route(reported, 2000) != -1) _exit(2);
+    rdma_cm_id* id = nullptr;
+    if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != -1) _exit(3);
+    if (rdma_destroy_id(waits) != 0) _exit(4);
+    if (rdma_destroy_id(reported) != 0) _exit(5);
+    if (rdma_ack_cm_event(event.get()) != 0) _exit(6);
+    rdma_destroy_event_channel(channel_);
+    rdma_destroy_event_channel(other);
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(IsReadable(channel_));
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_RESOLVED)->id, waits);
+  EXPECT_FALSE(IsReadable(channel_));
+  event.Acknowledge();
+  EXPECT_EQ(rdma_destroy_id(waits), 0);
+  EXPECT_EQ(rdma_destroy_id(reported), 0);
+  rdma_destroy_event_channel(other);
 }
 
 TEST_F(IdTest, EventsMoveWithTheirId) {

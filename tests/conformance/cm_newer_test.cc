@@ -413,6 +413,45 @@ TEST_F(InterfaceTest, IdsHearOfTheirInterface) {
   EXPECT_EQ(rdma_destroy_id(other), 0);
 }
 
+// What a child of fork() hears of an interface is its own.
+TEST_F(InterfaceTest, AChildOfForkTellsItsParentNothing) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer ends such a child that starts threads";
+#endif
+  rdma_cm_id* id = NewId();
+  ASSERT_EQ(rdma_bind_addr(id, CmAddress::Of("192.0.2.91").get()), 0)
+      << std::strerror(errno);
+  int bound[2];
+  ASSERT_EQ(pipe(bound), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    rdma_event_channel* const channel = rdma_create_event_channel();
+    rdma_cm_id* own = nullptr;
+    if (channel == nullptr ||
+        rdma_create_id(channel, &own, nullptr, RDMA_PS_TCP) != 0 ||
+        rdma_bind_addr(own, CmAddress::Of("192.0.2.91").get()) != 0 ||
+        write(bound[1], "", 1) != 1) {
+      _exit(1);
+    }
+    rdma_cm_event* event = nullptr;
+    if (!Await(channel) || rdma_get_cm_event(channel, &event) != 0) _exit(2);
+    _exit(event->event == RDMA_CM_EVENT_ADDR_CHANGE && event->id == own ? 0
+                                                                        : 3);
+  }
+  close(bound[1]);
+  char byte;
+  EXPECT_EQ(read(bound[0], &byte, 1), 1);
+  close(bound[0]);
+  EXPECT_TRUE(Ip("link set cmnew0 address 02:00:00:00:00:93"));
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_CHANGE)->id, id);
+  EXPECT_FALSE(IsReadable(channel_));
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 // What applications say of queue pairs of their own.
 TEST_F(NewerTest, EnhancedConnectionEstablishmentIsCarried) {
   rdma_cm_id* listener = NewListener(AF_INET);

@@ -161,7 +161,9 @@ Events EventChannel::Close() {
 }
 
 std::shared_ptr<EventChannel> FindChannel(const rdma_event_channel* channel) {
-  return Channels().Find(channel);
+  std::shared_ptr<EventChannel> found = Channels().Find(channel);
+  if (found == nullptr && Channels().IsInherited(channel)) WarnInherited();
+  return found;
 }
 
 CM_EXPORT rdma_event_channel* rdma_create_event_channel() {
@@ -228,7 +230,7 @@ void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
 CM_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
   return Call([&] {
     const std::shared_ptr<Event> found = Reported().Remove(event);
-    if (found == nullptr) return EINVAL;
+    if (found == nullptr) return Reported().IsInherited(event) ? 0 : EINVAL;
     found->owner->CountAcknowledged();
     return 0;
   });

@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/random.h"
+#include "rxe_user/base/warn_once.h"
 #include "verbs_api/librdmacm/connect.h"
 #include "verbs_api/librdmacm/registry.h"
 
@@ -112,7 +113,17 @@ UnsentEvent Id::NewEvent(int type, int status) {
   return event;
 }
 
-std::shared_ptr<Id> FindId(const rdma_cm_id* id) { return Ids().Find(id); }
+void WarnInherited() {
+  rxe_user::WarnOnce(
+      "the event channel or id was made before fork() and stayed with the "
+      "parent process; make it after forking");
+}
+
+std::shared_ptr<Id> FindId(const rdma_cm_id* id) {
+  std::shared_ptr<Id> found = Ids().Find(id);
+  if (found == nullptr && Ids().IsInherited(id)) WarnInherited();
+  return found;
+}
 
 void PublishId(const std::shared_ptr<Id>& id) { Ids().Add(&id->part, id); }
 
@@ -179,7 +190,7 @@ CM_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id,
 CM_EXPORT int rdma_destroy_id(rdma_cm_id* pointer) {
   return Call([&] {
     const std::shared_ptr<Id> id = Ids().Remove(pointer);
-    if (id == nullptr) return EINVAL;
+    if (id == nullptr) return Ids().IsInherited(pointer) ? 0 : EINVAL;
     if (id->synchronous) AcknowledgeOwn(&id->part);
     GiveUp(*id);
     id->AwaitAcknowledged();
