@@ -20,8 +20,8 @@
 //   ENODEV         the service was made before fork(), and this is the child;
 //                  or the port broker cannot be had (a line on stderr says why)
 // and what the system gave (EMFILE, ENOMEM, ...). Without memory they throw
-// std::bad_alloc, and nothing has changed; SetHandler, Accept, Reject, Delay,
-// Establish, Disconnect, Destroy, Release and AnswerService need none.
+// std::bad_alloc, and nothing has changed; SetHandler, Seen, Accept, Reject,
+// Delay, Establish, Disconnect, Destroy, Release and AnswerService need none.
 #ifndef RXE_USER_CM_CM_SERVICE_H_
 #define RXE_USER_CM_CM_SERVICE_H_
 
@@ -115,9 +115,9 @@ class CmService {
   // From now on requests are `handler`'s (kRequest, kServiceRequest), with new
   // ids. With an unspecified address it listens on all addresses of all
   // devices, those that come later included. `backlog`: requests that the
-  // application has not answered; more are dropped, and come again by the
-  // peer's retransmission. EADDRINUSE: one that shares it (`reuse`) listens.
-  // EINVAL: it listens already.
+  // application has neither seen (below) nor answered; more are dropped, and
+  // come again by the peer's retransmission. EADDRINUSE: one that shares it
+  // (`reuse`) listens. EINVAL: it listens already.
   virtual int Listen(ServiceHandle handle, size_t backlog,
                      std::shared_ptr<CmEventHandler> handler) = 0;
   // Stops listening and gives the service ID up. Requests that `handler` has
@@ -140,6 +140,9 @@ class CmService {
   // misses none.
   virtual int SetHandler(transport::cm::CmId id,
                          std::shared_ptr<CmEventHandler> handler) = 0;
+  // After kRequest or kServiceRequest: the application has been told, however
+  // long it takes to answer. Its place in the backlog is free.
+  virtual int Seen(transport::cm::CmId id) = 0;
   // Passive side, after kRequest: sends the REP; communication IDs are filled
   // in.
   virtual int Accept(transport::cm::CmId id, const wire::CmRep& rep,

@@ -297,6 +297,10 @@ int CmServiceImpl::SetHandler(CmId id,
   return 0;
 }
 
+int CmServiceImpl::Seen(CmId id) {
+  return Call([&](Manager& m, Time) { return m.Seen(id); });
+}
+
 int CmServiceImpl::Accept(CmId id, const wire::CmRep& rep,
                           uint32_t ece_options) {
   return Call([&](Manager& m, Time now) {

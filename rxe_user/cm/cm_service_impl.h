@@ -56,6 +56,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
               transport::cm::CmId* id) override;
   int SetHandler(transport::cm::CmId id,
                  std::shared_ptr<CmEventHandler> handler) override;
+  int Seen(transport::cm::CmId id) override;
   int Accept(transport::cm::CmId id, const wire::CmRep& rep,
              uint32_t ece_options = 0) override;
   int Reject(transport::cm::CmId id,

@@ -293,6 +293,39 @@ TEST_P(ConnectTest, ARequestThatIsTakenBackIsNoEvent) {
   EXPECT_EQ(rdma_destroy_id(withdrawn), 0);
 }
 
+// As with the kernel's rdma_cm a request has its place in the backlog until the
+// application has seen it: one that wants two connections of a client may ask
+// for one after the other.
+TEST_P(ConnectTest, ARequestThatIsSeenLeavesTheBacklog) {
+  listener_ = NewId();
+  ASSERT_EQ(rdma_bind_addr(listener_, CmAddress::Loopback(GetParam()).get()),
+            0);
+  ASSERT_EQ(rdma_listen(listener_, 1), 0) << std::strerror(errno);
+  rdma_cm_id* clients[2];
+  rdma_cm_id* servers[2];
+  for (int i = 0; i < 2; ++i) {
+    clients[i] = NewClient(GetParam(), listener_);
+    MakeQp(clients[i]);
+    rdma_conn_param param = {};
+    ASSERT_EQ(rdma_connect(clients[i], &param), 0) << std::strerror(errno);
+    // Before the REQ is sent again.
+    pollfd events = {channel_->fd, POLLIN, 0};
+    ASSERT_EQ(poll(&events, 1, 3000), 1) << i;
+    servers[i] = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+    ASSERT_NE(servers[i], nullptr);
+  }
+  for (rdma_cm_id* server : servers) {
+    MakeQp(server);
+    ASSERT_EQ(rdma_accept(server, nullptr), 0) << std::strerror(errno);
+    Next(RDMA_CM_EVENT_ESTABLISHED);
+    Next(RDMA_CM_EVENT_ESTABLISHED);
+  }
+  for (rdma_cm_id* id : {clients[0], clients[1], servers[0], servers[1]}) {
+    rdma_destroy_qp(id);
+    EXPECT_EQ(rdma_destroy_id(id), 0);
+  }
+}
+
 TEST_P(ConnectTest, NobodyListens) {
   rdma_cm_id* bound = NewId();
   ASSERT_EQ(rdma_bind_addr(bound, CmAddress::Loopback(GetParam()).get()), 0);

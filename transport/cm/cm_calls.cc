@@ -77,6 +77,14 @@ Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now,
   return Result::kOk;
 }
 
+Result ConnectionManager::Seen(CmId id) {
+  Connection* const c = FindOwned(id);
+  if (c == nullptr) return Result::kUnknownId;
+  c->seen = true;
+  Enter(*c, c->state);
+  return Result::kOk;
+}
+
 Result ConnectionManager::Reject(CmId id, const RejectOptions& options,
                                  Time now) {
   Connection* const c = FindOwned(id);

@@ -42,6 +42,7 @@ struct Connection {
   bool owned = true;        // the application has not destroyed it
   bool half_open = false;   // counts against the caps
   bool waiting = false;     // counts against its listener's backlog
+  bool seen = false;        // it no longer does: the application knows of it
   bool remembered = false;  // an answer kept for duplicates
   // The peer has taken its request back, and the application, which may not
   // know of it yet, has neither tried to answer nor destroyed it.

@@ -111,10 +111,11 @@ void ConnectionManager::Enter(Connection& c, State state) {
     c.regular_deadline = kNever;
   }
   c.state = state;
-  SetHalfOpen(c, IsHalfOpen(state));
-  // What is withdrawn waits as well: else who asks and takes back at once would
-  // get round the backlog.
-  if (c.waiting != (WaitsForApplication(state) || c.withdrawn)) {
+  // What is withdrawn counts as well, once it was seen by the caps: else who
+  // asks and takes back at once would get round them and the backlog.
+  SetHalfOpen(c, IsHalfOpen(state) || (c.withdrawn && c.seen));
+  const bool unanswered = WaitsForApplication(state) || c.withdrawn;
+  if (c.waiting != (unanswered && !c.seen)) {
     c.waiting = !c.waiting;
     // The listener may be gone.
     if (Listener* const listener = listeners_.Find(c.listener)) {

@@ -59,6 +59,10 @@ class ConnectionManager {
   // `ece_options`: see ConnectOptions.
   Result Accept(CmId id, const wire::CmRep& rep, Time now,
                 uint32_t ece_options = 0);
+  // After kRequest or kServiceRequest: the application knows of the request,
+  // which gives its place in the listener's backlog back. It may be a while
+  // after PollEvent.
+  Result Seen(CmId id);
   // After kRequest or kReply.
   Result Reject(CmId id, const RejectOptions& options, Time now);
   // After kRequest or kReply: the answer will take up to this long (5-bit

@@ -32,6 +32,38 @@ TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
 }
 
+// An application may want to know of several before it answers one.
+TEST_F(HostileTest, WhatIsSeenLeavesTheBacklogButNotTheCaps) {
+  TestHost b(2, {.max_half_open_for_peer = 3});
+  b.Listen(TestHost::kService, 1);
+  std::vector<CmId> requests;
+  for (uint32_t qpn = 1; qpn <= 4; ++qpn) {
+    a_.Connect(b, qpn, 0);
+    a_.SendTo(b, 0);
+    const auto event = b.NextEvent();
+    ASSERT_EQ(event.has_value(), qpn <= 3) << qpn;
+    if (!event.has_value()) continue;
+    EXPECT_EQ(b->Seen(event->id), Result::kOk);
+    EXPECT_EQ(b->Seen(event->id), Result::kOk);
+    requests.push_back(event->id);
+  }
+  EXPECT_EQ(b->counters().backlog_full, 0u);
+  EXPECT_EQ(b->counters().half_open_full, 1u);
+  for (const CmId id : requests) {
+    EXPECT_EQ(b.Accept(id, 0x20 + id % 256, 0), Result::kOk);
+    b->Destroy(id, 0);
+  }
+  EXPECT_EQ(b->Seen(requests[0]), Result::kUnknownId);
+  // Nothing is counted twice.
+  TestHost c(3);
+  for (uint32_t qpn = 1; qpn <= 2; ++qpn) {
+    c.Connect(b, qpn, 0);
+    c.SendTo(b, 0);
+  }
+  EXPECT_EQ(b.Events(), Kinds{EventKind::kRequest});
+  EXPECT_EQ(b->counters().backlog_full, 1u);
+}
+
 TEST(CapsTest, HalfOpenRequestsOfAPeer) {
   TestHost a(1), c(3);
   TestHost b(2, {.max_half_open_for_peer = 2});
@@ -175,6 +207,29 @@ TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
   flood();
   EXPECT_EQ(b.Events().size(), 6u);
   EXPECT_EQ(b->counters().backlog_full, 96u + 97u);
+}
+
+// Nor when it has seen them, until it has answered.
+TEST(CapsTest, RequestsThatAreTakenBackCountAsHalfOpen) {
+  TestHost a(1, {.max_unanswered = 1000});
+  TestHost b(2, {.max_half_open_for_peer = 10});
+  b.Listen(TestHost::kService, 4);
+  std::vector<CmId> ids;
+  for (uint32_t i = 0; i < 100; ++i) {
+    const CmId id = a.Connect(b, 0, 0);
+    a.SendTo(b, 0);
+    TakeBack(a, b, id, 0);
+    while (const auto event = b.NextEvent()) {
+      if (event->kind != EventKind::kRequest) continue;
+      ids.push_back(event->id);
+      b->Seen(event->id);
+    }
+  }
+  EXPECT_EQ(ids.size(), 10u);
+  EXPECT_EQ(b->half_open(), 10u);
+  EXPECT_EQ(b->counters().half_open_full, 90u);
+  for (const CmId id : ids) b->Destroy(id, 0);
+  EXPECT_EQ(b->half_open(), 0u);
 }
 
 // Nor does what is kept of them for their duplicates grow without end.

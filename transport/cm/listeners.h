@@ -15,7 +15,7 @@ namespace transport::cm {
 struct Listener {
   ListenerId id = 0;
   ListenOptions options;
-  size_t waiting = 0;  // requests that the application has not answered
+  size_t waiting = 0;  // requests that the application has not seen
 };
 
 class Listeners {

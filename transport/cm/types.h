@@ -130,9 +130,10 @@ struct ListenOptions {
   wire::IpAddress local;
   // With ::, those of IPv6 only.
   bool ipv6_only = false;
-  // Requests that the application has not answered yet, those included that
-  // the peer has taken back since; more are dropped, and come again by the
-  // peer's retransmission.
+  // Requests of which the application has not said that it has seen them
+  // (ConnectionManager::Seen), and which it has not answered, those included
+  // that the peer has taken back since; more are dropped, and come again by the
+  // peer's retransmission. What was seen counts as half open (Config).
   size_t backlog = 128;
 };
 
@@ -175,7 +176,9 @@ struct Config {
   // are as random as the others.
   std::optional<uint8_t> id_prefix = std::nullopt;
   // Passive connections, and service ID resolutions, that are not established
-  // or over: in all, and for each peer. Beyond that requests are dropped.
+  // or over, and those that the application has seen and not answered and their
+  // peer has taken back: in all, and for each peer. Beyond that requests are
+  // dropped.
   size_t max_half_open = 4096;
   size_t max_half_open_for_peer = 1024;
   // Bounds of what a peer may ask us to wait, whatever its exponents say.

@@ -341,6 +341,9 @@ int FinishConnecting(Id& id, Event& event) {
 }  // namespace
 
 int BeforeReport(Event& event) {
+  if (event.request != nullptr) {
+    (void)event.request->service->Seen(event.request->connection);
+  }
   Id& id = *event.owner;
   std::lock_guard<std::mutex> lock(id.calls);
   if (id.destroyed || id.part.qp == nullptr) return 0;

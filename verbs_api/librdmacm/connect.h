@@ -21,8 +21,9 @@ int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
 void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
                  Events place);
 
-// What is left to do when an application is about to see an event: with a queue
-// pair on the id, a REP makes it ready to send, and is answered. Takes the
+// What is left to do when an application is about to see an event: a request
+// gives its place in the backlog back; with a queue pair on the id, a REP makes
+// it ready to send, and is answered. Takes the
 // owner's locks. 0, or ENOMEM: then it is to be done again, and the event as it
 // was.
 int BeforeReport(Event& event);
