@@ -96,7 +96,8 @@ void CmSockets::OpenWatch() {
     return;
   }
   // Nobody reads it yet.
-  links_.ReadAll();
+  std::vector<LinkWatch::News> none;
+  missed_ = !links_.ReadAll(&none);
   const std::lock_guard lock(mutex_);
   watch_ = std::move(fd);
 }
@@ -110,11 +111,14 @@ std::vector<LinkWatch::News> CmSockets::ReadWatch() {
     const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (n >= 0) {
       links_.Read(std::span(bytes).first(static_cast<size_t>(n)), &news);
-    } else if (errno != EINTR && errno != ENOBUFS) {
-      // An overflow is news, too, and is reported once.
-      return news;
+    } else if (errno == ENOBUFS) {
+      missed_ = true;  // an overflow, which is reported once
+    } else if (errno != EINTR) {
+      break;
     }
   }
+  if (missed_) missed_ = !links_.ReadAll(&news);
+  return news;
 }
 
 absl::Status CmSockets::Add(const LocalAddress& local, UniqueFd received) {

@@ -42,7 +42,8 @@ class CmSockets final : private ForkGuard {
     const std::lock_guard lock(mutex_);
     return watch_.get();
   }
-  // Reads all there is. Called by one thread at a time.
+  // Reads all there is. What an overflow has swallowed is found out: fewer
+  // changes, perhaps, but how it ends. Called by one thread at a time.
   std::vector<LinkWatch::News> ReadWatch();
 
   // Takes `received`, the slot's socket of `local`, and opens one that sends.
@@ -88,6 +89,7 @@ class CmSockets final : private ForkGuard {
   UniqueFd bell_;                                 // set once
   UniqueFd watch_;                                // under mutex_, set once
   LinkWatch links_;                               // of who reads the watch
+  bool missed_ = false;                           // the same: links_ is behind
   std::map<wire::IpAddress, Address> addresses_;  // under mutex_
   uint32_t psn_;                                  // under mutex_
 };

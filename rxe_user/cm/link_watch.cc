@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "rxe_user/base/unique_fd.h"
 
@@ -33,19 +35,31 @@ std::vector<uint8_t> AddressOf(const nlmsghdr& header) {
 
 }  // namespace
 
-void LinkWatch::ReadAll() {
+bool LinkWatch::ReadAll(std::vector<News>* news) {
   const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  struct if_nameindex* const all = if_nameindex();
-  if (all == nullptr) return;
-  for (const struct if_nameindex* i = all; i->if_index != 0; ++i) {
+  if (!fd.valid()) return false;
+  const std::unique_ptr<struct if_nameindex, decltype(&if_freenameindex)> all(
+      if_nameindex(), &if_freenameindex);
+  if (all == nullptr) return false;
+  decltype(addresses_) there;
+  for (const struct if_nameindex* i = all.get(); i->if_index != 0; ++i) {
     ifreq request = {};
     std::strncpy(request.ifr_name, i->if_name, sizeof(request.ifr_name) - 1);
     if (ioctl(fd.get(), SIOCGIFHWADDR, &request) != 0) continue;
     const auto* bytes =
         reinterpret_cast<const uint8_t*>(request.ifr_hwaddr.sa_data);
-    addresses_[i->if_index].assign(bytes, bytes + kAddressBytes);
+    there[i->if_index].assign(bytes, bytes + kAddressBytes);
   }
-  if_freenameindex(all);
+  for (const auto& [interface, address] : addresses_) {
+    const auto found = there.find(interface);
+    if (found == there.end()) {
+      news->push_back({interface, InterfaceChange::kGone});
+    } else if (found->second != address) {
+      news->push_back({interface, InterfaceChange::kAddress});
+    }
+  }
+  addresses_ = std::move(there);
+  return true;
 }
 
 void LinkWatch::Read(std::span<const uint8_t> bytes, std::vector<News>* news) {

@@ -25,8 +25,9 @@ class LinkWatch {
     bool operator==(const News&) const = default;
   };
 
-  // Learns those that there are, from the system.
-  void ReadAll();
+  // Learns those that there are, from the system. Adds to `*news` what is not
+  // as it is remembered. False if the system cannot be asked.
+  bool ReadAll(std::vector<News>* news);
   // Of what one recvmsg brought: whole messages, of any kinds. Adds to `*news`.
   void Read(std::span<const uint8_t> bytes, std::vector<News>* news);
 

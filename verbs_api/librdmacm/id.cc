@@ -47,7 +47,10 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
                                       : RDMA_CM_EVENT_ADDR_CHANGE;
   for (const std::shared_ptr<Id>& id : Ids().All()) {
     std::lock_guard<std::mutex> lock(id->mutex);
-    if (id->interface == interface && !id->destroyed) id->Push(type);
+    if (id->interface != interface || id->destroyed) continue;
+    id->Push(type);
+    // It goes once.
+    if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) id->interface = 0;
   }
 }
 
