@@ -172,12 +172,13 @@ void CmServiceImpl::Watch() {
   watching_ = true;
 }
 
-int CmServiceImpl::OpenAddress(const LocalAddress& local) {
+int CmServiceImpl::OpenAddress(const LocalAddress& given) {
   if (dead_) return ENODEV;
+  const LocalAddress local = Normalized(given);
   if (open_ && sockets_.Has(local)) return 0;
   const std::lock_guard lock(opening_);
   if (const int error = Open(); error != 0) return error;
-  return OpenLocked(Normalized(local));
+  return OpenLocked(local);
 }
 
 int CmServiceImpl::OpenLocked(const LocalAddress& local) {

@@ -2,11 +2,13 @@
 #include "rxe_user/cm/cm_service.h"
 
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <semaphore>
 #include <set>
 #include <thread>
@@ -133,6 +135,34 @@ TEST_F(CmServiceTest, WildcardsListenOnAddressesThatCome) {
   const LocalAddress late = Local("192.0.2.77");
   // The REQ is sent again until the address is served.
   ConnectAndDisconnect(a_, b_, late, late);
+}
+
+bool Ip(const std::string& arguments) {
+  return std::system(("ip " + arguments).c_str()) == 0;
+}
+
+// A link-local address follows the hardware address: whoever makes an interface
+// anew has the same one, of another interface.
+TEST_F(CmServiceTest, AnInterfaceThatIsMadeAnewIsServed) {
+  if (!Root()) GTEST_SKIP() << "needs a network namespace";
+  for (uint32_t i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    if (!Ip("link add cmll0 type veth peer name cmll1")) {
+      GTEST_SKIP() << "no veth here";
+    }
+    ASSERT_TRUE(Ip("link set cmll1 up"));
+    ASSERT_TRUE(Ip("link set cmll0 up"));
+    ASSERT_TRUE(Ip("address add fe80::66/64 dev cmll0 nodad"));
+    const LocalAddress local = {*wire::IpAddress::Parse("fe80::66"),
+                                if_nametoindex("cmll0")};
+    ServiceHandle handle = 0;
+    ASSERT_EQ(a_->OpenAddress(local), 0);
+    ASSERT_EQ(b_->OpenAddress(local), 0);
+    ASSERT_EQ(b_.Listen(local, kTestService, &handle), 0);
+    ConnectAndDisconnect(a_, b_, local, local);
+    EXPECT_EQ(b_->Release(handle), 0);
+    ASSERT_TRUE(Ip("link delete cmll0"));
+  }
 }
 
 // Nobody has its port 4791 open yet, says the system of the listener's host.

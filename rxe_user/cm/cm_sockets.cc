@@ -3,6 +3,7 @@
 #include <linux/errqueue.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -128,29 +130,46 @@ absl::Status CmSockets::Add(const LocalAddress& local, UniqueFd received) {
   WantErrors(*sender, !local.address.is_v4());
   Address address = {local, std::move(received), UniqueFd(*sender), port};
   const std::lock_guard lock(mutex_);
-  addresses_.try_emplace(local.address, std::move(address));
+  addresses_.try_emplace(local, std::move(address));
   return absl::OkStatus();
 }
 
 void CmSockets::Remove(const LocalAddress& local) {
   const std::lock_guard lock(mutex_);
-  addresses_.erase(local.address);
+  addresses_.erase(local);
 }
 
 bool CmSockets::Has(const LocalAddress& local) const {
   const std::lock_guard lock(mutex_);
-  return addresses_.contains(local.address);
+  return local.scope_id == 0 ? FindSender(local.address) != nullptr
+                             : addresses_.contains(local);
+}
+
+const CmSockets::Address* CmSockets::FindSender(
+    const wire::IpAddress& address) const {
+  const auto first = addresses_.lower_bound({address, 0});
+  const Address* found = nullptr;
+  for (auto at = first; at != addresses_.end() && at->first.address == address;
+       ++at) {
+    found = &at->second;
+    // One that is gone may be followed by one that has come with its address.
+    char name[IF_NAMESIZE];
+    const bool last = std::next(at) == addresses_.end() ||
+                      std::next(at)->first.address != address;
+    if (last || ::if_indextoname(at->first.scope_id, name) != nullptr) break;
+  }
+  return found;
 }
 
 int CmSockets::Received(const LocalAddress& local) const {
   const std::lock_guard lock(mutex_);
-  const auto found = addresses_.find(local.address);
+  const auto found = addresses_.find(local);
   return found == addresses_.end() ? -1 : found->second.received.get();
 }
 
 int CmSockets::Sender(const LocalAddress& local) const {
   const std::lock_guard lock(mutex_);
-  const auto found = addresses_.find(local.address);
+  const auto found = addresses_.find(local);
   return found == addresses_.end() ? -1 : found->second.sender.get();
 }
 
@@ -185,11 +204,11 @@ void CmSockets::ReadUndelivered(const LocalAddress& local,
 
 bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
   const std::lock_guard lock(mutex_);
-  const auto found = addresses_.find(mad.local);
-  if (found == addresses_.end() || mad.local.is_v4() != mad.remote.is_v4()) {
+  const Address* const sender = FindSender(mad.local);
+  if (sender == nullptr || mad.local.is_v4() != mad.remote.is_v4()) {
     return false;
   }
-  const Address& from = found->second;
+  const Address& from = *sender;
   std::array<uint8_t, transport::cm::kMadPacketSize> packet;
   transport::cm::EmitMadPacket({.source = mad.local,
                                 .destination = mad.remote,

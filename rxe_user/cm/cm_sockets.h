@@ -47,9 +47,11 @@ class CmSockets final : private ForkGuard {
   std::vector<LinkWatch::News> ReadWatch();
 
   // Takes `received`, the slot's socket of `local`, and opens one that sends.
-  // Of a link-local address that two interfaces have, the first is used.
+  // Of a link-local address that two interfaces have at a time, the first is
+  // used to send. What belongs to one that has gone stays open.
   absl::Status Add(const LocalAddress& local, UniqueFd received);
   void Remove(const LocalAddress& local);
+  // A link-local address without an interface: that of any.
   bool Has(const LocalAddress& local) const;
   // The slot's socket; -1 if there is none.
   int Received(const LocalAddress& local) const;
@@ -85,13 +87,16 @@ class CmSockets final : private ForkGuard {
   void AfterForkInParent() override { mutex_.unlock(); }
   void AfterForkInChild() override;
 
+  // With mutex_ held. The one that sends from `address`; null if there is none.
+  const Address* FindSender(const wire::IpAddress& address) const;
+
   mutable std::mutex mutex_;
-  UniqueFd bell_;                                 // set once
-  UniqueFd watch_;                                // under mutex_, set once
-  LinkWatch links_;                               // of who reads the watch
-  bool missed_ = false;                           // the same: links_ is behind
-  std::map<wire::IpAddress, Address> addresses_;  // under mutex_
-  uint32_t psn_;                                  // under mutex_
+  UniqueFd bell_;                              // set once
+  UniqueFd watch_;                             // under mutex_, set once
+  LinkWatch links_;                            // of who reads the watch
+  bool missed_ = false;                        // the same: links_ is behind
+  std::map<LocalAddress, Address> addresses_;  // under mutex_
+  uint32_t psn_;                               // under mutex_
 };
 
 }  // namespace rxe_user

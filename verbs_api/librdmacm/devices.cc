@@ -2,12 +2,13 @@
 #include "verbs_api/librdmacm/devices.h"
 
 #include <fcntl.h>
+#include <net/if.h>
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -20,6 +21,8 @@ namespace librdmacm {
 namespace {
 
 struct Opened {
+  ibv_device* device = nullptr;
+  int interface = 0;  // its index when it was opened
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;
   ibv_xrcd* xrcd = nullptr;
@@ -30,7 +33,9 @@ struct Devices {
   rxe_user::ForkRenewedMutex mutex;  // guards all
   // Whose the contexts are: those of the parent are of no use after fork().
   pid_t owner = 0;
-  std::map<ibv_device*, Opened> opened;
+  // One whose interface is made anew is opened again; the former context stays
+  // with those who have it.
+  std::list<Opened> opened;
 };
 
 Devices& All() {
@@ -46,6 +51,16 @@ void ForgetInherited(Devices& devices) {
   devices.owner = getpid();
 }
 
+// `devices.mutex` is held.
+Opened& Of(Devices& devices, ibv_device* device) {
+  const int interface = ibv_get_device_index(device);
+  for (Opened& opened : devices.opened) {
+    if (opened.device == device && opened.interface == interface) return opened;
+  }
+  return devices.opened.emplace_back(
+      Opened{.device = device, .interface = interface});
+}
+
 // Reads the list of devices, which takes its time, and opens the new ones.
 // `devices.mutex` is held.
 std::vector<ibv_context*> Open(Devices& devices) {
@@ -59,7 +74,7 @@ std::vector<ibv_context*> Open(Devices& devices) {
     return out;
   }
   for (int i = 0; i < count; ++i) {
-    Opened& opened = devices.opened[list.get()[i]];
+    Opened& opened = Of(devices, list.get()[i]);
     if (opened.verbs == nullptr) {
       opened.verbs = ibv_open_device(list.get()[i]);
       // That is no device less.
@@ -74,14 +89,19 @@ std::vector<ibv_context*> Open(Devices& devices) {
 // Null, with errno, if it is none of them. `devices.mutex` is held.
 Opened* Find(Devices& devices, const ibv_context* verbs) {
   ForgetInherited(devices);
-  for (auto& [device, opened] : devices.opened) {
+  for (Opened& opened : devices.opened) {
     if (opened.verbs == verbs) return &opened;
   }
   errno = EINVAL;
   return nullptr;
 }
 
-// Absent if `verbs` has it not.
+bool IsThere(uint32_t interface) {
+  char name[IF_NAMESIZE];
+  return if_indextoname(interface, name) != nullptr;
+}
+
+// Absent if `verbs` has it not, or had it of an interface that is no more.
 std::optional<DeviceAddress> FindOn(ibv_context* verbs,
                                     const rxe_user::LocalAddress& local) {
   ibv_port_attr port;
@@ -97,7 +117,8 @@ std::optional<DeviceAddress> FindOn(ibv_context* verbs,
     const ibv_gid_entry& entry = table[i];
     if (entry.port_num == kPort && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
         wire::IpAddress::FromGid(entry.gid.raw) == local.address &&
-        (local.scope_id == 0 || entry.ndev_ifindex == local.scope_id)) {
+        (local.scope_id == 0 || entry.ndev_ifindex == local.scope_id) &&
+        IsThere(entry.ndev_ifindex)) {
       return DeviceAddress{.verbs = verbs,
                            .gid_index = static_cast<uint8_t>(entry.gid_index),
                            .interface = entry.ndev_ifindex};
@@ -119,7 +140,7 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   ForgetInherited(devices);
   // Most often it is one that is open already.
-  for (const auto& [device, opened] : devices.opened) {
+  for (const Opened& opened : devices.opened) {
     if (const auto found = FindOn(opened.verbs, local)) return found;
   }
   for (ibv_context* verbs : Open(devices)) {
