@@ -39,6 +39,23 @@ class EndpointTest : public CmTest {
   }
 };
 
+// As rdma_create_id(3): requests for its service IDs would reach nobody.
+TEST_F(EndpointTest, APortSpaceThatIsNoneIsRefused) {
+  CmAddress here = CmAddress::Loopback(AF_INET);
+  rdma_addrinfo info = {};
+  info.ai_flags = RAI_PASSIVE;
+  info.ai_family = AF_INET;
+  info.ai_qp_type = IBV_QPT_RC;
+  info.ai_src_addr = here.get();
+  info.ai_src_len = sizeof(sockaddr_in);
+  for (const int port_space : {0, 0x7777}) {
+    info.ai_port_space = port_space;
+    rdma_cm_id* id = nullptr;
+    EXPECT_EQ(rdma_create_ep(&id, &info, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
+}
+
 TEST_F(EndpointTest, XrcConnectionsCarryMessagesToAnSrq) {
   constexpr uint16_t kPort = 7571;
   rdma_cm_id* listener = NewEndpoint(RAI_PASSIVE, IBV_QPT_XRC_RECV, kPort);

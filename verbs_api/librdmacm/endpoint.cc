@@ -78,9 +78,8 @@ CM_EXPORT int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* info, ibv_pd* pd,
       const auto* bytes = static_cast<const uint8_t*>(info->ai_connect);
       options.connect_data.assign(bytes, bytes + info->ai_connect_len);
     }
-    const int error = CreateId(
-        nullptr, nullptr, static_cast<rdma_port_space>(info->ai_port_space),
-        static_cast<ibv_qp_type>(info->ai_qp_type), &id);
+    const int error = CreateId(nullptr, nullptr, info->ai_port_space,
+                               static_cast<ibv_qp_type>(info->ai_qp_type), &id);
     if (error == 0) id->endpoint = std::move(options);
     return error;
   });

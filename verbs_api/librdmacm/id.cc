@@ -23,13 +23,9 @@ Registry<rdma_cm_id, Id>& Ids() {
   return *ids;
 }
 
-// Of the port spaces that there are; absent for others.
-// `ps` may be any number.
-std::optional<ibv_qp_type> QpTypeOf(const rdma_port_space& ps) {
-  int number;
-  static_assert(sizeof(number) == sizeof(ps));
-  std::memcpy(&number, &ps, sizeof(number));
-  switch (number) {
+// Of the port spaces that there are; absent for other numbers.
+std::optional<ibv_qp_type> QpTypeOf(int port_space) {
+  switch (port_space) {
     case RDMA_PS_TCP:
     case RDMA_PS_IB:
       return IBV_QPT_RC;
@@ -132,9 +128,12 @@ void PublishId(const std::shared_ptr<Id>& id) { Ids().Add(&id->part, id); }
 
 void WithdrawId(const Id& id) { Ids().Remove(&id.part); }
 
-int CreateId(rdma_event_channel* channel, void* context, rdma_port_space ps,
-             ibv_qp_type type, std::shared_ptr<Id>* out) {
-  auto id = std::make_shared<Id>(ps, type);
+int CreateId(rdma_event_channel* channel, void* context, int port_space,
+             std::optional<ibv_qp_type> type, std::shared_ptr<Id>* out) {
+  const std::optional<ibv_qp_type> usual = QpTypeOf(port_space);
+  if (!usual.has_value()) return EINVAL;
+  auto id = std::make_shared<Id>(static_cast<rdma_port_space>(port_space),
+                                 type.value_or(*usual));
   id->synchronous = channel == nullptr;
   if (id->synchronous) {
     channel = rdma_create_event_channel();
@@ -179,10 +178,14 @@ void Discard(Event& event) {
 CM_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id,
                              void* context, rdma_port_space ps) {
   return Call([&]() -> int {
-    const std::optional<ibv_qp_type> type = QpTypeOf(ps);
-    if (id == nullptr || !type.has_value()) return EINVAL;
+    if (id == nullptr) return EINVAL;
+    // It may be any number.
+    int number;
+    static_assert(sizeof(number) == sizeof(ps));
+    std::memcpy(&number, &ps, sizeof(number));
     std::shared_ptr<Id> created;
-    if (const int error = CreateId(channel, context, ps, *type, &created)) {
+    if (const int error =
+            CreateId(channel, context, number, std::nullopt, &created)) {
       return error;
     }
     *id = &created->part;

@@ -177,9 +177,10 @@ void PublishId(const std::shared_ptr<Id>& id);
 void WithdrawId(const Id& id);
 
 // Sets `*out` to a new id, known by its pointer. Without a channel it gets one
-// of its own, and its calls wait. 0 or an errno value.
-int CreateId(rdma_event_channel* channel, void* context, rdma_port_space ps,
-             ibv_qp_type type, std::shared_ptr<Id>* out);
+// of its own, and its calls wait; without a type that of its port space. 0 or
+// an errno value: EINVAL if there is no such port space.
+int CreateId(rdma_event_channel* channel, void* context, int port_space,
+             std::optional<ibv_qp_type> type, std::shared_ptr<Id>* out);
 
 // Ends an id that FindId does not find any more: its service and connection are
 // given up, no event comes after it, and the requests that nobody has seen are
