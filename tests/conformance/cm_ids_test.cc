@@ -524,6 +524,25 @@ TEST_F(IdTest, QueuePairsGetWhatTheApplicationLeavesOut) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
+// What fails may be tried again with the same structure and less.
+TEST_F(IdTest, AFailedQueuePairLeavesNothingInItsAttributes) {
+  rdma_cm_id* id = NewResolved(channel_);
+  Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  ibv_qp_init_attr_ex attr = {};
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap = {4, 4, 100'000, 1, 0};
+  EXPECT_EQ(rdma_create_qp_ex(id, &attr), -1);
+  EXPECT_EQ(attr.send_cq, nullptr);
+  EXPECT_EQ(attr.recv_cq, nullptr);
+  EXPECT_EQ(id->send_cq, nullptr);
+  attr.cap = {4, 4, 1, 1, 0};
+  ASSERT_EQ(rdma_create_qp_ex(id, &attr), 0) << std::strerror(errno);
+  EXPECT_EQ(id->qp->send_cq, id->send_cq);
+  EXPECT_EQ(attr.send_cq, id->send_cq);
+  rdma_destroy_qp(id);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 TEST_F(IdTest, ADatagramQueuePairIsReadyAtOnce) {
   rdma_cm_id* id = NewId(RDMA_PS_UDP);
   ASSERT_EQ(rdma_bind_addr(id, CmAddress::Loopback(AF_INET).get()), 0);

@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/devices.h"
 
 namespace librdmacm {
@@ -137,6 +139,12 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
   }
   attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
   attr->pd = pd;
+  // The caller may try again with what it has.
+  absl::Cleanup restore = [attr, send_cq = attr->send_cq,
+                           recv_cq = attr->recv_cq] {
+    attr->send_cq = send_cq;
+    attr->recv_cq = recv_cq;
+  };
   if (const int error = CreateCqs(id, attr)) {
     DestroyCqs(id);
     return error;
@@ -163,6 +171,7 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
     DestroyCqs(id);
     return error;
   }
+  std::move(restore).Cancel();
   id.part.pd = pd;
   id.part.qp = qp;
   return 0;
@@ -175,6 +184,11 @@ int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
   if (const int error = ChoosePd(id, has_pd ? attr->pd : nullptr, &pd)) {
     return error;
   }
+  // The caller may try again with what it has.
+  absl::Cleanup restore = [attr, comp_mask = attr->comp_mask, cq = attr->cq] {
+    attr->comp_mask = comp_mask;
+    attr->cq = cq;
+  };
   attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
   attr->pd = pd;
   const bool is_xrc = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
@@ -187,6 +201,7 @@ int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
     if (id.part.qp == nullptr) DestroyRecvCq(id);
     return error;
   }
+  std::move(restore).Cancel();
   id.srq_has_recv_cq = is_xrc && attr->cq == id.part.recv_cq;
   id.part.pd = pd;
   id.part.srq = srq;
