@@ -231,6 +231,16 @@ TEST_P(ViewTest, WhateverTheUmask) {
   }
 }
 
+TEST_P(ViewTest, WhereTheRootIsReadOnly) {
+  if (geteuid() != 0 || GetParam()) GTEST_SKIP() << "needs root";
+  const Result r =
+      Execute({"run", "unshare", "--mount", "sh", "-c",
+               "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp && "
+               "cat /sys/class/infiniband/rxeu0/node_type"},
+              {"XDG_RUNTIME_DIR="});
+  EXPECT_EQ(r.text, "1: CA\n");
+}
+
 TEST_P(ViewTest, NamesFollowTheSetting) {
   EXPECT_EQ(Shell("ls /sys/class/infiniband; "
                   "export RXE_USER_DEVICES=other=lo; ls /sys/class/infiniband",

@@ -167,6 +167,11 @@ std::string BaseFolder(const char* xdg_runtime_dir) {
       IsOurs(s)) {
     return xdg_runtime_dir;
   }
+  // A container may have a root that is read only, and memory files all the
+  // same.
+  for (const char* folder : {"/tmp", "/dev/shm"}) {
+    if (access(folder, W_OK | X_OK) == 0) return folder;
+  }
   return "/tmp";
 }
 
