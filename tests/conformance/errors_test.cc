@@ -440,6 +440,41 @@ TEST_F(ErrorTest, NonsenseInWorkRequests) {
   EXPECT_EQ(StateOf(a_.qp), IBV_QPS_RTS);
 }
 
+// Programs that post a list look at what they gave for it: there is a bad one
+// only if there was a failure.
+TEST_F(ErrorTest, SuccessLeavesTheBadRequestAsItWas) {
+  ibv_send_wr sends[3] = {};
+  ibv_recv_wr receives[3] = {};
+  ibv_sge sge = b_.Sge(0, 8);
+  for (size_t i = 0; i < 3; ++i) {
+    sends[i].wr_id = i;
+    sends[i].next = i < 2 ? &sends[i + 1] : nullptr;
+    sends[i].opcode = IBV_WR_SEND;
+    sends[i].send_flags = IBV_SEND_SIGNALED;
+    receives[i] = {i, i < 2 ? &receives[i + 1] : nullptr, &sge, 1};
+  }
+  ibv_send_wr none;
+  ibv_recv_wr no_receive;
+  for (ibv_send_wr* const before :
+       {static_cast<ibv_send_wr*>(nullptr), &none}) {
+    ibv_recv_wr* bad_receive = &no_receive;
+    ASSERT_EQ(ibv_post_recv(b_.qp, receives, &bad_receive), 0);
+    EXPECT_EQ(bad_receive, &no_receive);
+    ibv_send_wr* bad = before;
+    ASSERT_EQ(ibv_post_send(a_.qp, sends, &bad), 0);
+    EXPECT_EQ(bad, before);
+    for (uint64_t i = 0; i < 3; ++i) {
+      ExpectSuccess(a_.cq, i);
+      ExpectSuccess(b_.cq, i);
+    }
+  }
+  // A failure is told of in the middle of a list, too.
+  sends[1].num_sge = -1;
+  ibv_send_wr* bad = &none;
+  EXPECT_EQ(ibv_post_send(a_.qp, sends, &bad), EINVAL);
+  EXPECT_EQ(bad, &sends[1]);
+}
+
 TEST_F(ErrorTest, InlineDataThatIsNotThere) {
   void* page =
       mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -187,6 +187,9 @@ TEST_F(UdTest, OtherOperationsAreRefused) {
     ibv_send_wr wr = Datagram(1, &sge, b_);
     wr.opcode = opcode;
     EXPECT_EQ(Post(a_, wr), EINVAL) << opcode;
+    // What they have where a datagram has its address handle is no pointer.
+    wr.wr.rdma = {.remote_addr = 0x7000deadb000, .rkey = 1};
+    EXPECT_EQ(Post(a_, wr), EINVAL) << opcode;
   }
   ibv_qp_init_attr_ex attr = {};
   attr.send_cq = attr.recv_cq = a_.cq;

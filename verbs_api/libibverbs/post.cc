@@ -1,4 +1,5 @@
 // ibv_post_send(3), ibv_post_recv(3), ibv_post_srq_recv(3).
+#include "transport/qp/send_operation.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "wire/headers.h"
@@ -62,6 +63,8 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
   if (type == transport::QpType::kXrcInitiator) {
     request->remote_srqn = wr.qp_type.xrc.remote_srqn;
   } else if (type == transport::QpType::kUd) {
+    // Others have something else where the address handle is.
+    if (!transport::IsOffered(type, request->opcode)) return EINVAL;
     const Ah* const ah = FindAddress(qp, wr.wr.ud.ah);
     if (ah == nullptr) return EINVAL;
     request->ah = &ah->av;
@@ -73,17 +76,14 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
 
 }  // namespace
 
+// Programs look at `*bad` after a success as well, which leaves it as it was.
 int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
-  return PostCall([&]() -> int {
+  const int failed = PostCall([&]() -> int {
     Qp* qp = Find(ibv);
-    if (qp == nullptr) {
-      if (bad != nullptr) *bad = wr;
-      return NotThere(ibv);
-    }
+    if (qp == nullptr) return NotThere(ibv);
     SgeCopy sges;
     rxe_user::QueuePair::Posting posting(*qp->pair);
     for (; wr != nullptr; wr = wr->next) {
-      if (bad != nullptr) *bad = wr;  // until it is posted
       transport::SendRequest request;
       int error = ToSendRequest(*qp, *wr, &sges, &request);
       if (error == 0) error = posting.Send(request);
@@ -91,6 +91,8 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
     }
     return 0;
   });
+  if (failed != 0 && bad != nullptr) *bad = wr;
+  return failed;
 }
 
 int PostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
