@@ -54,6 +54,16 @@ void AdaptiveLock::TakeSlowly() {
   waiting_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+bool AdaptiveLock::TryLockFor(int64_t limit) {
+  const int64_t end = NowNs() + limit;
+  while (!TryLock()) {
+    if (NowNs() > end) return false;
+    const timespec nap = {0, 20'000};
+    ::nanosleep(&nap, nullptr);
+  }
+  return true;
+}
+
 void AdaptiveLock::WakeOne() { Futex(&state_, FUTEX_WAKE_PRIVATE, 1); }
 
 }  // namespace rxe_user

@@ -42,6 +42,9 @@ class AdaptiveLock {
     if (!Take()) TakeSlowly();
     cancel_state_ = before;
   }
+  // Gives up after `limit` ns: for who cannot know whether the holder will go
+  // on.
+  bool TryLockFor(int64_t limit);
   void Unlock() {
     const int before = cancel_state_;
     if (state_.exchange(kFree, std::memory_order_release) == kHeldAndSleepers) {

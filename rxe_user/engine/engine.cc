@@ -366,7 +366,11 @@ void EngineImpl::RemoveAlarm(uint64_t id) {
   alarms_.Remove(id);
 }
 
-// --- fork.
+// --- exit, fork.
+
+void EngineImpl::TransmitAtExit() {
+  for (EngineLane& lane : lanes_) lane.lane().TransmitAtExit();
+}
 
 void EngineImpl::LockForFork() {
   for (EngineLane& lane : lanes_) lane.LockForFork();

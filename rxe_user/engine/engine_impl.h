@@ -68,7 +68,8 @@ class EngineImpl final : public Engine {
   // That of a lane. Null before the first queue pair.
   const HelperThread* helper(int index) { return At(index).helper(); }
 
-  // --- fork (see engine_registry.cc).
+  // --- exit and fork (see engine_registry.cc).
+  void TransmitAtExit();
   void LockForFork();
   void UnlockInParent();
   void AbandonInChild();

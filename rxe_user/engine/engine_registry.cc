@@ -1,7 +1,8 @@
-// The engines of this process, and what becomes of them in fork.
+// The engines of this process, and what becomes of them in fork and exit.
 #include "rxe_user/engine/engine_registry.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <vector>
 
@@ -10,6 +11,11 @@
 
 namespace rxe_user {
 namespace {
+
+// Holders need microseconds; one that exit() has interrupted never goes on.
+constexpr transport::Time kExitTimeout = 10 * transport::kMillisecond;
+
+void TransmitAtExit();
 
 class Registry final : private ForkGuard {
  public:
@@ -27,7 +33,12 @@ class Registry final : private ForkGuard {
   std::map<std::pair<uint32_t, std::string>, std::weak_ptr<EngineImpl>> by_name;
 
  private:
-  Registry() : ForkGuard(ForkLevel::kEngines) { EnterForkGuard(); }
+  Registry() : ForkGuard(ForkLevel::kEngines) {
+    EnterForkGuard();
+    // Handlers that come so late run before the destructors of libraries:
+    // librdmacm's ends connections.
+    (void)std::atexit(&TransmitAtExit);
+  }
   void BeforeFork() override {
     lock.Lock();
     for (EngineImpl* engine : engines) engine->LockForFork();
@@ -44,6 +55,16 @@ class Registry final : private ForkGuard {
     lock.Unlock();
   }
 };
+
+// The acknowledgement of what the program has received last may wait for what
+// it says next, which is nothing: its peer would wait for it in vain, though
+// the program has what it sent.
+void TransmitAtExit() {
+  Registry& registry = Registry::Get();
+  if (!registry.lock.TryLockFor(kExitTimeout)) return;
+  for (EngineImpl* engine : registry.engines) engine->TransmitAtExit();
+  registry.lock.Unlock();
+}
 
 // Called by the last owner, without the registry's lock, which BeforeFork must
 // be able to get while an engine ends.

@@ -135,6 +135,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   // A datagram that came by way of the broker. Lane not locked.
   void DeliverStray(const Stray& stray);
+  // The program ends by exit(), and the helper with it: transmits what was left
+  // to the application's next call or to the helper. Waits some ms at most.
+  void TransmitAtExit();
   // Null before Open. Lane not locked.
   Port* port() const { return open_.load(std::memory_order_acquire); }
   // The descriptor of its frames, or -1. Lane not locked.

@@ -1,7 +1,6 @@
 // The life of a lane: it is opened with its sockets, closed, and forked.
-#include <time.h>
-
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "rxe_user/engine/lane_impl.h"
@@ -13,8 +12,9 @@ namespace {
 using transport::kNever;
 using transport::Time;
 
-// How long fork() waits for a lane's lock.
+// How long fork() and exit() wait for a lane's lock.
 constexpr Time kForkTimeout = 100 * transport::kMillisecond;
+constexpr Time kExitTimeout = 10 * transport::kMillisecond;
 
 }  // namespace
 
@@ -94,15 +94,17 @@ void LaneImpl::Close() {
   lock_.Unlock();
 }
 
-bool LaneImpl::LockForFork() {
-  const Time limit = Now() + kForkTimeout;
-  while (!lock_.TryLock()) {
-    if (Now() > limit) return false;
-    const timespec nap = {0, 20'000};
-    ::nanosleep(&nap, nullptr);
+void LaneImpl::TransmitAtExit() {
+  if (port() == nullptr || !lock_.TryLockFor(kExitTimeout)) return;
+  try {
+    Transmit(Now());
+  } catch (const std::bad_alloc&) {
+    // What is left is lost.
   }
-  return true;
+  Unlock();
 }
+
+bool LaneImpl::LockForFork() { return lock_.TryLockFor(kForkTimeout); }
 
 void LaneImpl::AbandonInChild() {
   lock_.ResetInChild();

@@ -197,6 +197,12 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   }
   Lane::Guard guard(lane_);
   const transport::Time now = Lane::Now();
+  // These forget what is gathered, as the destructor would.
+  if ((mask & transport::kQpState) != 0 &&
+      (attributes.state == transport::QpState::kReset ||
+       attributes.state == transport::QpState::kErr)) {
+    lane_.Transmit(now);
+  }
   const int error = transport_->Modify(attributes, mask, now);
   // Leaving SQD, or a probe of the new path, may have something to send.
   if (error == 0) lane_.Transmit(now);

@@ -324,5 +324,78 @@ TEST_F(ForkTest, AChildIsToldWhatHappened) {
             "parent process; open it after forking\n");
 }
 
+// --- exit.
+
+class ExitTest : public PairTest {
+ protected:
+  static constexpr uint64_t kRounds = 500;  // so that it is known to poll
+
+  ExitTest() { make_pair_ = false; }
+
+  // Another process, which does nothing but polling, ends as soon as it has the
+  // last of what is sent to it.
+  [[noreturn]] void ReceiveAndExit(int from_parent, int to_parent) {
+    alarm(60);
+    context_ = nullptr;  // those that it has are the parent's
+    PairTest::SetUp();
+    MakeSide(&b_);
+    uint32_t peer = 0;
+    if (HasFailure() ||
+        write(to_parent, &b_.qp->qp_num, sizeof(peer)) != sizeof(peer) ||
+        read(from_parent, &peer, sizeof(peer)) != sizeof(peer) ||
+        ToRts(b_.qp, peer) != 0) {
+      _exit(1);
+    }
+    for (uint64_t i = 0; i < 64; ++i) Receive(b_, i, 0, 8);
+    (void)!write(to_parent, "", 1);
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      ibv_wc wc;
+      while (ibv_poll_cq(b_.cq, 1, &wc) == 0) {
+      }
+      if (i + 1 == kRounds) break;
+      if (wc.status != IBV_WC_SUCCESS) _exit(2);
+      Receive(b_, i, 0, 8);
+    }
+    exit(0);
+  }
+};
+
+// With a network card the acknowledgement has left before the program can see
+// the completion.
+TEST_F(ExitTest, WhatWasReceivedIsAcknowledged) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer does not bear such a child";
+#endif
+  for (int round = 0; round < 5; ++round) {
+    int to_child[2];
+    int to_parent[2];
+    ASSERT_EQ(pipe2(to_child, O_CLOEXEC), 0);
+    ASSERT_EQ(pipe2(to_parent, O_CLOEXEC), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ReceiveAndExit(to_child[0], to_parent[1]);
+    MakeSide(&a_);
+    uint32_t peer = 0;
+    char ready = 0;
+    ASSERT_EQ(read(to_parent[0], &peer, sizeof(peer)), 4);
+    ASSERT_EQ(ToRts(a_.qp, peer), 0);
+    ASSERT_EQ(write(to_child[1], &a_.qp->qp_num, sizeof(peer)), 4);
+    ASSERT_EQ(read(to_parent[0], &ready, 1), 1);
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      ASSERT_EQ(Send(a_, IBV_WR_SEND, i, 0, 8), 0);
+      ExpectSuccess(a_.cq, i);
+      ASSERT_FALSE(HasFailure()) << i;
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    DestroySide(&a_);
+    for (const int fd :
+         {to_child[0], to_child[1], to_parent[0], to_parent[1]}) {
+      close(fd);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace conformance

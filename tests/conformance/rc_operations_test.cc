@@ -235,6 +235,32 @@ TEST_F(RcTest, ZeroLengthAccessNeedsNoKey) {
   ExpectSuccess(a_.cq, 2);
 }
 
+// The acknowledgement of what a program has just taken may wait for what it
+// says next: not for ever, though that is that the queue pair goes.
+TEST_F(RcTest, WhatWasReceivedIsAcknowledgedBeforeTheReceiverIsReset) {
+  for (const ibv_qp_state state : {IBV_QPS_RESET, IBV_QPS_ERR}) {
+    for (int round = 0; round < 10; ++round) {
+      // Until the device knows that it is polled.
+      for (uint64_t i = 0; i < 300; ++i) {
+        ASSERT_EQ(Receive(b_, i, 4096, 8), 0);
+        ASSERT_EQ(Send(a_, IBV_WR_SEND, i, 0, 8), 0);
+        ExpectSuccess(b_.cq, i);
+        if (i < 299) ExpectSuccess(a_.cq, i);
+      }
+      ibv_qp_attr attr = {};
+      attr.qp_state = state;
+      ASSERT_EQ(ibv_modify_qp(b_.qp, &attr, IBV_QP_STATE), 0);
+      ExpectSuccess(a_.cq, 299);
+      if (HasFailure()) return;
+      for (const Side* side : {&a_, &b_}) {
+        attr.qp_state = IBV_QPS_RESET;
+        ASSERT_EQ(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE), 0);
+      }
+      Connect(&a_, &b_);
+    }
+  }
+}
+
 TEST_F(RcTest, FenceAndManyOutstandingReadsKeepOrder) {
   for (uint64_t i = 0; i < 32; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_READ, i, 4096 * i, 4096,
