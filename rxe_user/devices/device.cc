@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <set>
 #include <sstream>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "rxe_user/base/environment.h"
+#include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device_list.h"
@@ -182,9 +184,18 @@ uint32_t RoceMtu(uint32_t interface_mtu) {
   return 0;
 }
 
+const std::string& DeviceNames::Of(const Interface& interface,
+                                   const std::set<std::string>& taken) {
+  std::string& name = names_[{interface.index, interface.name}];
+  while (name.empty() || taken.contains(name)) {
+    name = absl::StrCat("rxeu", next_++);
+  }
+  return name;
+}
+
 Devices BuildDevices(const std::vector<Interface>& interfaces,
                      const DeviceConfig& config,
-                     const std::string& host_identity,
+                     const std::string& host_identity, DeviceNames* names,
                      std::vector<std::string>* problems) {
   // GUIDs follow from all interfaces, whichever of them are chosen.
   std::map<uint32_t, uint64_t> guids;
@@ -239,17 +250,12 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
   }
 
   Devices devices;
-  std::set<std::string> names;
-  for (const Chosen& c : chosen) names.insert(c.name);
+  std::set<std::string> configured;
+  for (const Chosen& c : chosen) configured.insert(c.name);
   std::set<std::string> given;
-  int next = 0;
   for (const auto& [name, interface, line] : chosen) {
-    std::string unique = name;
-    if (unique.empty()) {
-      do {
-        unique = absl::StrCat("rxeu", next++);
-      } while (names.count(unique) != 0);
-    }
+    std::string unique =
+        name.empty() ? names->Of(*interface, configured) : name;
     if (!given.insert(unique).second) {
       problems->push_back(Problem(
           config, line, absl::StrCat("two devices named '", unique, "'"),
@@ -268,8 +274,15 @@ absl::StatusOr<Devices> ListDevices() {
   if (!interfaces.ok()) return interfaces.status();
   const DeviceConfig config =
       ReadDeviceConfig(Environment("RXE_USER_DEVICES"), &problems);
-  Devices devices =
-      BuildDevices(*interfaces, config, HostIdentity(), &problems);
+  Devices devices;
+  {
+    // Never destroyed: other threads may outlive main().
+    static auto* const mutex = new ForkSafeMutex;
+    static auto* const names = new DeviceNames;
+    const std::string host = HostIdentity();
+    const std::lock_guard<ForkSafeMutex> lock(*mutex);
+    devices = BuildDevices(*interfaces, config, host, names, &problems);
+  }
   for (const std::string& problem : problems) WarnOnce(problem);
   return devices;
 }

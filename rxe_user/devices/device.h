@@ -35,6 +35,7 @@ enum class LinkChange : uint8_t {
   kDown,       // no carrier, set down, or gone
   kAddresses,  // an address came or went
   kMtu,
+  kUnseen,  // any of these, or nothing, before somebody watched
 };
 
 // The devices of this network namespace as configured by the environment

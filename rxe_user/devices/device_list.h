@@ -3,8 +3,11 @@
 #define RXE_USER_DEVICES_DEVICE_LIST_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rxe_user/devices/device.h"
@@ -31,12 +34,27 @@ struct DeviceConfig {
 DeviceConfig ReadDeviceConfig(const char* value,
                               std::vector<std::string>* problems);
 
+// The names rxeuN of one process. An interface keeps its own, as a device of
+// the kernel does, whatever others come and go; nobody else ever gets it.
+class DeviceNames {
+ public:
+  // That of `interface`: new, with the next number, where it has none yet or
+  // `taken` has it.
+  const std::string& Of(const Interface& interface,
+                        const std::set<std::string>& taken);
+
+ private:
+  // By index and name of the interface.
+  std::map<std::pair<uint32_t, std::string>, std::string> names_;
+  int next_ = 0;
+};
+
 // `host_identity` tells this host and network namespace from all others; it
 // goes into the GUIDs of interfaces whose MAC address does not. What is wrong
 // with `config` is appended to `*problems`, one line each.
 Devices BuildDevices(const std::vector<Interface>& interfaces,
                      const DeviceConfig& config,
-                     const std::string& host_identity,
+                     const std::string& host_identity, DeviceNames* names,
                      std::vector<std::string>* problems);
 
 }  // namespace rxe_user

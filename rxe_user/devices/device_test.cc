@@ -54,9 +54,15 @@ std::vector<Interface> Several() {
 class DeviceList : public ::testing::Test {
  protected:
   std::vector<std::string> Names(const std::string& config) {
+    DeviceNames fresh;
+    return Names(Several(), config, &fresh);
+  }
+  std::vector<std::string> Names(const std::vector<Interface>& interfaces,
+                                 const std::string& config,
+                                 DeviceNames* known) {
     std::vector<std::string> names;
     for (const auto& d :
-         BuildDevices(Several(), {config, ""}, "host", &problems_)) {
+         BuildDevices(interfaces, {config, ""}, "host", known, &problems_)) {
       names.push_back(d->name + "=" + d->netdev);
     }
     return names;
@@ -74,6 +80,26 @@ TEST_F(DeviceList, IsWhatTheConfigurationSays) {
   EXPECT_THAT(Names("rxeu0=lo,eth0"), ElementsAre("rxeu0=lo", "rxeu1=eth0"));
   EXPECT_THAT(Names("# mine\na = eth0 # first\n\nb=eth0\n"),
               ElementsAre("a=eth0", "b=eth0"));
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+// As a device of the kernel keeps its own while it is there.
+TEST_F(DeviceList, AnInterfaceKeepsItsNameWhateverOthersDo) {
+  DeviceNames known;
+  std::vector<Interface> interfaces = Several();
+  interfaces[1].addresses = {};  // eth0 is late
+  EXPECT_THAT(Names(interfaces, "", &known),
+              ElementsAre("rxeu0=eth1", "rxeu1=lo"));
+  EXPECT_THAT(Names(Several(), "", &known),
+              ElementsAre("rxeu2=eth0", "rxeu0=eth1", "rxeu1=lo"));
+  interfaces = Several();
+  interfaces[2].up = false;
+  EXPECT_THAT(Names(interfaces, "", &known),
+              ElementsAre("rxeu2=eth0", "rxeu1=lo"));
+  // One of another index is another one, and what is configured comes first.
+  interfaces[2] = Make("eth1", 6, 3);
+  EXPECT_THAT(Names(interfaces, "rxeu2=lo,eth0,eth1", &known),
+              ElementsAre("rxeu2=lo", "rxeu3=eth0", "rxeu4=eth1"));
   EXPECT_THAT(problems_, IsEmpty());
 }
 
@@ -99,7 +125,9 @@ TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
   const DeviceConfig config = ReadDeviceConfig(path, &problems);
   ::unlink(path);
   EXPECT_THAT(problems, IsEmpty());
-  const Devices devices = BuildDevices(Several(), config, "host", &problems);
+  DeviceNames names;
+  const Devices devices =
+      BuildDevices(Several(), config, "host", &names, &problems);
   ASSERT_EQ(devices.size(), 1u);
   EXPECT_EQ(devices[0]->name, "a");
   const std::string of = std::string(" of ") + path + ": ";
@@ -148,7 +176,8 @@ TEST(Guid, IsTheEui64OfAMacAddress) {
   std::vector<std::string> problems;
   Interface eth = Make("eth0", 2, 0x55);
   eth.mac = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55};
-  const auto devices = BuildDevices({eth}, {}, "host", &problems);
+  DeviceNames names;
+  const auto devices = BuildDevices({eth}, {}, "host", &names, &problems);
   EXPECT_EQ(devices.at(0)->guid, 0x021122fffe334455u);
 }
 
@@ -161,16 +190,19 @@ TEST(Guid, IsUniqueAndNeverZero) {
   interfaces.push_back(Make("ipvl0", 9, 9));
   interfaces.back().kind = "ipvlan";
   std::set<uint64_t> guids;
+  DeviceNames names;
   for (const char* host : {"one", "two"}) {
-    for (const auto& d : BuildDevices(
-             interfaces, {"lo,eth0.5,eth0.6,ipvl0", ""}, host, &problems)) {
+    for (const auto& d :
+         BuildDevices(interfaces, {"lo,eth0.5,eth0.6,ipvl0", ""}, host, &names,
+                      &problems)) {
       EXPECT_NE(d->guid, 0u);
       EXPECT_TRUE(guids.insert(d->guid).second) << d->name << " on " << host;
     }
   }
   // The same at each reading, however the choice.
-  EXPECT_EQ(BuildDevices(interfaces, {"lo", ""}, "one", &problems)[0]->guid,
-            BuildDevices(interfaces, {}, "one", &problems).back()->guid);
+  EXPECT_EQ(
+      BuildDevices(interfaces, {"lo", ""}, "one", &names, &problems)[0]->guid,
+      BuildDevices(interfaces, {}, "one", &names, &problems).back()->guid);
 }
 
 TEST(ListDevices, FindsLoopback) {

@@ -99,10 +99,11 @@ absl::Status EngineImpl::OpenParts() {
   if (absl::Status status = CreateLanes(); !status.ok()) return status;
 
   // One address that cannot be had (an IPv6 one that is still being checked
-  // for duplicates, say) does not spoil the others.
+  // for duplicates, say) does not spoil the others. The device may have been
+  // opened long ago: its addresses were those of then.
   absl::Status first_error;
   bool any = false;
-  for (const LocalAddress& entry : device_->gids) {
+  for (const LocalAddress& entry : parts_.addresses(*device_)) {
     if (entry.address.is_unspecified()) continue;  // left out of the GID table
     const absl::Status status = OpenAddressLocked(entry);
     any = any || status.ok();
@@ -166,6 +167,8 @@ absl::Status EngineImpl::StartControl() {
 }
 
 absl::Status EngineImpl::OpenAddressLocked(const LocalAddress& local) {
+    NotifyOfLink({LinkChange::kUnseen});
+    tells_of_links_ = true;
   for (EngineLane& lane : lanes_) {
     if (lane.slot() == nullptr) continue;
     if (absl::Status status = lane.OpenAddress(local); !status.ok()) {

@@ -108,12 +108,15 @@ class Engine {
   virtual int WaitPassive(int fd) = 0;
 
   // `listener` is told of changes of the device's interface, by a thread of
-  // the engine, from the first queue pair or the first WaitPassive on. It must
-  // not call the engine.
+  // the engine, from the first queue pair or the first WaitPassive on: then, by
+  // the thread of that call, of kUnseen first. It must not call the engine.
   // Remove returns when it is not running and will not be called again.
   using LinkListener = std::function<void(LinkChange)>;
   virtual uint64_t AddLinkListener(LinkListener listener) = 0;
   virtual void RemoveLinkListener(uint64_t id) = 0;
+  // Whether they are told. Until then (or for ever, where the system refuses
+  // it) who wants to know of changes has to look.
+  virtual bool tells_of_links() const = 0;
 
   // `ring` is called by a thread of the engine, once for each time that it is
   // set and has not rung since, `delay` after that or a little later. It may

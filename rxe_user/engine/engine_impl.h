@@ -31,6 +31,9 @@ class EngineImpl final : public Engine {
     std::function<absl::StatusOr<std::unique_ptr<Slot>>()> acquire_slot;
     std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port;
     int lanes = 1;
+    // Those of the device's interface as it is now.
+    std::function<std::vector<LocalAddress>(const Device&)> addresses =
+        [](const Device& device) { return device.gids; };
   };
   EngineImpl(std::shared_ptr<const Device> device, Parts parts);
   ~EngineImpl() override;
@@ -58,6 +61,7 @@ class EngineImpl final : public Engine {
   int WaitPassive(int fd) override;
   uint64_t AddLinkListener(LinkListener listener) override;
   void RemoveLinkListener(uint64_t id) override;
+  bool tells_of_links() const override { return tells_of_links_; }
   absl::StatusOr<uint64_t> AddAlarm(std::function<void()> ring) override;
   void SetAlarm(uint64_t id, transport::Time delay) override;
   void RemoveAlarm(uint64_t id) override;
@@ -120,6 +124,7 @@ class EngineImpl final : public Engine {
   // Started by the first queue pair or the first thread in WaitPassive.
   std::mutex control_mutex_;
   std::unique_ptr<LinkMonitor> link_monitor_;
+  std::atomic<bool> tells_of_links_ = false;
   std::unique_ptr<ControlThread> control_;  // port broker, link, alarms
 
   std::mutex listeners_mutex_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/warn_once.h"
@@ -19,6 +20,9 @@ namespace rxe_user {
 
 namespace {
 
+// How often the interface is looked at while nobody tells of its changes.
+constexpr transport::Time kUnwatchedLook = transport::kMillisecond;
+
 bool Has(const Device& device, const LocalAddress& address) {
   return std::any_of(
       device.gids.begin(), device.gids.end(),
@@ -28,13 +32,17 @@ bool Has(const Device& device, const LocalAddress& address) {
 // The device of `before` as it is now; null if it is not there: down, or
 // without an address. What was its address stays, whoever may seem to hold the
 // port there: our own sockets do, and those of a process that is being killed
-// have no owner for a moment. Only new addresses are looked at.
+// have no owner for a moment. Only new addresses are looked at. It keeps its
+// name: an interface may have several (RXE_USER_DEVICES), of one content.
 absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
   const absl::StatusOr<Devices> present = ListDevices();
   if (!present.ok()) return present.status();
   for (const std::shared_ptr<const Device>& now : *present) {
-    if (now->netdev != before.netdev || now->name != before.name) continue;
+    if (now->ifindex != before.ifindex || now->netdev != before.netdev) {
+      continue;
+    }
     Device found = *now;
+    found.name = before.name;
     std::erase_if(found.gids,
                   [&](const LocalAddress& g) { return !Has(before, g); });
     Device fresh = *now;
@@ -80,21 +88,29 @@ Context::Context(std::shared_ptr<const Device> device)
 
 std::shared_ptr<const Device> Context::device() {
   std::lock_guard<std::mutex> lock(device_mutex_);
-  if (stale_.exchange(false, std::memory_order_acq_rel)) {
-    const auto now = LookAgain(*device_);
-    if (!now.ok()) {  // it stays as it was, and is looked at again
-      stale_.store(true, std::memory_order_release);
-      return device_;
-    }
-    if (*now != nullptr) {
-      device_ = WithStableGids(*device_, **now);
-    } else {
-      Device down = *device_;
-      down.up = false;
-      device_ = std::make_shared<const Device>(std::move(down));
-    }
+  if (!MayHaveChanged()) return device_;
+  // Where that fails it stays as it was, and is looked at again.
+  absl::Cleanup look_again = [this] { DeviceChanged(); };
+  const auto now = LookAgain(*device_);
+  if (!now.ok()) return device_;
+  if (*now != nullptr) {
+    device_ = WithStableGids(*device_, **now);
+  } else {
+    Device down = *device_;
+    down.up = false;
+    device_ = std::make_shared<const Device>(std::move(down));
   }
+  std::move(look_again).Cancel();
   return device_;
+}
+
+bool Context::MayHaveChanged() {
+  const bool changed = stale_.exchange(false, std::memory_order_acq_rel);
+  if (!changed && engine().tells_of_links()) return false;
+  const transport::Time now = Lane::Now();
+  if (!changed && now - looked_at_ < kUnwatchedLook) return false;
+  looked_at_ = now;
+  return true;
 }
 
 std::shared_ptr<const Device> WithStableGids(const Device& before,

@@ -61,6 +61,7 @@ class FakeEngine final : public Engine {
   int WaitPassive(int fd) override { return WaitReadable(fd, 0); }
   uint64_t AddLinkListener(LinkListener /*listener*/) override { return 1; }
   void RemoveLinkListener(uint64_t /*id*/) override {}
+  bool tells_of_links() const override { return true; }
   // One at a time, which the test rings.
   std::function<void()> alarm;
   transport::Time alarm_delay = 0;  // 0: not set

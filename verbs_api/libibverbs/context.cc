@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kPort = 1;
 
-// What programs are told of a change; of the MTU's, nothing.
+// What programs are told of a change; of the MTU's, and of what came before
+// they could wait for it, nothing.
 std::optional<int> EventOf(rxe_user::LinkChange change) {
   switch (change) {
     case rxe_user::LinkChange::kUp:
@@ -31,6 +32,7 @@ std::optional<int> EventOf(rxe_user::LinkChange change) {
     case rxe_user::LinkChange::kMtu:
       break;
   }
+    case rxe_user::LinkChange::kUnseen:
   return std::nullopt;
 }
 

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_set>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device.h"
 #include "rxe_user/devices/usable_devices.h"
@@ -19,39 +22,52 @@ namespace {
 
 // One for every name that was ever listed.
 struct Devices {
-  std::mutex mutex;  // guards both
+  std::mutex mutex;  // guards all
   std::map<std::string, Device*> by_name;
   std::unordered_set<const ibv_device*> all;
+  std::unordered_set<size_t> numbers;
 };
 Devices& AllDevices() {
   static auto* const devices = new Devices;
   return *devices;
 }
 
-void SetText(char* field, size_t size, const std::string& text) {
+// Not inline: GCC 12 would then see bytes copied from beyond a short string.
+[[gnu::noinline]] void SetText(char* field, size_t size,
+                               const std::string& text) {
   std::memset(field, 0, size);
   std::memcpy(field, text.data(), std::min(size - 1, text.size()));
 }
 
-// `index`: its place among the devices, which is its number where programs look
-// into /sys and /dev (tools/view).
+// `name` is listed for the first time. `index`: its place among the devices,
+// which is its number where programs look into /sys and /dev (tools/view),
+// unless an earlier one has that. The lock of `devices` is held.
+Device* Add(Devices& devices, const std::string& name, size_t index) {
+  while (!devices.numbers.insert(index).second) ++index;
+  std::unique_ptr<Device> device(new Device{});
+  device->node_type = IBV_NODE_CA;
+  device->transport_type = IBV_TRANSPORT_IB;
+  SetText(device->name, sizeof(device->name), name);
+  const std::string uverbs = "uverbs" + std::to_string(index);
+  SetText(device->dev_name, sizeof(device->dev_name), uverbs);
+  SetText(device->dev_path, sizeof(device->dev_path),
+          "/sys/class/infiniband_verbs/" + uverbs);
+  SetText(device->ibdev_path, sizeof(device->ibdev_path),
+          "/sys/class/infiniband/" + name);
+  devices.all.insert(device.get());
+  absl::Cleanup forget = [&] { devices.all.erase(device.get()); };
+  devices.by_name.emplace(name, device.get());
+  std::move(forget).Cancel();
+  return device.release();
+}
+
 Device* Show(std::shared_ptr<const rxe_user::Device> snapshot, size_t index) {
   Devices& devices = AllDevices();
   std::lock_guard<std::mutex> lock(devices.mutex);
-  Device*& device = devices.by_name[snapshot->name];
-  if (device == nullptr) {
-    device = new Device{};
-    devices.all.insert(device);
-    device->node_type = IBV_NODE_CA;
-    device->transport_type = IBV_TRANSPORT_IB;
-    SetText(device->name, sizeof(device->name), snapshot->name);
-    const std::string uverbs = "uverbs" + std::to_string(index);
-    SetText(device->dev_name, sizeof(device->dev_name), uverbs);
-    SetText(device->dev_path, sizeof(device->dev_path),
-            "/sys/class/infiniband_verbs/" + uverbs);
-    SetText(device->ibdev_path, sizeof(device->ibdev_path),
-            "/sys/class/infiniband/" + snapshot->name);
-  }
+  const auto known = devices.by_name.find(snapshot->name);
+  Device* const device = known != devices.by_name.end()
+                             ? known->second
+                             : Add(devices, snapshot->name, index);
   std::lock_guard<std::mutex> device_lock(device->mutex);
   device->snapshot = std::move(snapshot);
   return device;
