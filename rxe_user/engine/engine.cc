@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/qpn.h"
@@ -71,11 +72,12 @@ EngineImpl::~EngineImpl() {
 absl::Status EngineImpl::EnsureOpen() {
   if (!alive_) return ForkedStatus();
   if (open_) return absl::OkStatus();
-  absl::Status status = OpenParts();
-  if (!status.ok()) {
+  absl::Cleanup close = [this] {
     for (EngineLane& lane : lanes_) lane.Close();
     stat_server_.reset();
-  }
+  };
+  absl::Status status = OpenParts();
+  if (status.ok()) std::move(close).Cancel();
   return status;
 }
 
@@ -126,9 +128,9 @@ absl::Status EngineImpl::OpenParts() {
   for (EngineLane& lane : lanes_) {
     if (lane.slot() != nullptr) lane.Open();
   }
-  open_ = true;
-  // What follows may take its time, such as starting a new port broker: the
+  // What these do may take its time, such as starting a new port broker: the
   // helpers must not wait for it.
+  std::vector<ControlThread::Source> sources;
   for (EngineLane& lane : lanes_) {
     Slot* const slot = lane.slot();
     if (slot == nullptr) continue;
@@ -137,14 +139,17 @@ absl::Status EngineImpl::OpenParts() {
     const auto deliver = [&lane](const Stray& stray) {
       lane.lane().DeliverStray(stray);
     };
-    control_->Add({.fd = [slot] { return slot->fd(); },
-                   .time = [slot] { return slot->retry_at(); },
-                   .run = [slot, deliver] { slot->OnReadable(deliver); }});
+    sources.push_back({.fd = [slot] { return slot->fd(); },
+                       .time = [slot] { return slot->retry_at(); },
+                       .run = [slot, deliver] { slot->OnReadable(deliver); }});
   }
   if (stat_server_ != nullptr) {
-    control_->Add({.fd = [this] { return stat_server_->fd(); },
-                   .run = [this] { stat_server_->OnReadable(); }});
+    sources.push_back({.fd = [this] { return stat_server_->fd(); },
+                       .run = [this] { stat_server_->OnReadable(); }});
   }
+  // The last that may fail: they cannot be taken back.
+  control_->AddAll(std::move(sources));
+  open_ = true;
   return absl::OkStatus();
 }
 
@@ -162,13 +167,13 @@ absl::Status EngineImpl::StartControl() {
     link_monitor_ = *std::move(monitor);
     control_->Add({.fd = [this] { return link_monitor_->fd(); },
                    .run = [this] { NotifyOfLink(link_monitor_->Read()); }});
+    NotifyOfLink({LinkChange::kUnseen});
+    tells_of_links_ = true;
   }
   return absl::OkStatus();
 }
 
 absl::Status EngineImpl::OpenAddressLocked(const LocalAddress& local) {
-    NotifyOfLink({LinkChange::kUnseen});
-    tells_of_links_ = true;
   for (EngineLane& lane : lanes_) {
     if (lane.slot() == nullptr) continue;
     if (absl::Status status = lane.OpenAddress(local); !status.ok()) {

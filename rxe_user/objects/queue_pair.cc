@@ -241,13 +241,14 @@ int QueuePair::AttachMulticast(const wire::IpAddress& group) {
   if (const absl::Status joined = engine.JoinGroup(qpn_, group); !joined.ok()) {
     return ReportedErrno(joined);
   }
+  absl::Cleanup leave = [&] { engine.LeaveGroup(qpn_, group); };
   bool fresh;
   {
     Lane::Guard guard(lane_);
     fresh = !lane_.endpoint().IsAttached(transport_.get(), group);
     lane_.endpoint().Attach(transport_.get(), group);
   }
-  if (!fresh) engine.LeaveGroup(qpn_, group);
+  if (fresh) std::move(leave).Cancel();
   return 0;
 }
 

@@ -2,10 +2,16 @@
 // for some: it says ENOMEM, and leaves nothing behind that would keep another
 // object in use. Destroying needs none.
 #include <infiniband/verbs.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "tests/conformance/fixture.h"
@@ -13,6 +19,11 @@
 
 namespace conformance {
 namespace {
+
+size_t CountDescriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
 
 class NoMemoryTest : public PairTest {
  protected:
@@ -64,6 +75,7 @@ class NoMemoryTest : public PairTest {
 #define DESTROY(destroy, object) Destroy(destroy, object, #destroy)
 
 TEST_F(NoMemoryTest, Contexts) {
+  const size_t descriptors = CountDescriptors();
   int count = 0;
   ibv_device** const list =
       Make("ibv_get_device_list", [&] { return ibv_get_device_list(&count); });
@@ -75,6 +87,7 @@ TEST_F(NoMemoryTest, Contexts) {
   DESTROY(ibv_dealloc_pd, pd);
   DESTROY(ibv_close_device, context);
   ibv_free_device_list(list);
+  EXPECT_EQ(CountDescriptors(), descriptors);
   EXPECT_GT(refused_, 0);
 }
 
@@ -205,6 +218,53 @@ TEST_F(NoMemoryTest, QueuePairs) {
   EXPECT_GT(refused_, 0);
 }
 
+// More handles than a chunk of their table and than their lists have room for:
+// what could not be opened hears of nothing.
+TEST_F(NoMemoryTest, OpenedTargets) {
+  ibv_context* const context = ibv_open_device(context_->device);
+  ASSERT_NE(context, nullptr);
+  ibv_xrcd_init_attr xrcd_attr = {};
+  xrcd_attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  xrcd_attr.fd = -1;
+  xrcd_attr.oflags = 0100;  // O_CREAT
+  ibv_xrcd* const xrcd = ibv_open_xrcd(context, &xrcd_attr);
+  ASSERT_NE(xrcd, nullptr);
+  ibv_qp_init_attr_ex attr = {};
+  attr.qp_type = IBV_QPT_XRC_RECV;
+  attr.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  attr.xrcd = xrcd;
+  std::vector<ibv_qp*> handles = {Make("ibv_create_qp_ex, target", [&] {
+    return ibv_create_qp_ex(context, &attr);
+  })};
+  ToInit(handles[0]);
+  ibv_qp_open_attr open_attr = {};
+  open_attr.comp_mask =
+      IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  open_attr.qp_num = handles[0]->qp_num;
+  open_attr.xrcd = xrcd;
+  open_attr.qp_type = IBV_QPT_XRC_RECV;
+  while (handles.size() < 1100) {
+    handles.push_back(
+        Make("ibv_open_qp", [&] { return ibv_open_qp(context, &open_attr); }));
+  }
+  ibv_qp_attr error = {};
+  error.qp_state = IBV_QPS_ERR;
+  ASSERT_EQ(ibv_modify_qp(handles[0], &error, IBV_QP_STATE), 0);
+  std::set<ibv_qp*> told;
+  for (pollfd p = {context->async_fd, POLLIN, 0}; poll(&p, 1, 0) == 1;) {
+    ibv_async_event event = {};
+    ASSERT_EQ(ibv_get_async_event(context, &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+    EXPECT_TRUE(told.insert(event.element.qp).second);
+    ibv_ack_async_event(&event);
+  }
+  EXPECT_EQ(told, std::set<ibv_qp*>(handles.begin(), handles.end()));
+  for (ibv_qp* const qp : handles) DESTROY(ibv_destroy_qp, qp);
+  DESTROY(ibv_close_xrcd, xrcd);
+  DESTROY(ibv_close_device, context);
+  EXPECT_GT(refused_, 0);
+}
+
 TEST_F(NoMemoryTest, AddressesAndGroups) {
   ibv_ah_attr attr = {};
   attr.is_global = 1;
@@ -225,6 +285,11 @@ TEST_F(NoMemoryTest, AddressesAndGroups) {
   std::memcpy(&group.raw[12], address, sizeof(address));
   Do("ibv_attach_mcast", [&] { return ibv_attach_mcast(qp, &group, 0); });
   EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), 0);
+  // The interface has left it.
+  std::ifstream groups("/proc/self/net/igmp");
+  const std::string all((std::istreambuf_iterator<char>(groups)),
+                        std::istreambuf_iterator<char>());
+  EXPECT_EQ(all.find("030201EF"), std::string::npos) << all;
   DESTROY(ibv_destroy_qp, qp);
   DESTROY(ibv_destroy_cq, cq);
   EXPECT_GT(refused_, 0);

@@ -168,5 +168,24 @@ TEST_F(ThreadTest, ListsThatChangeWhileTheyArePosted) {
   EXPECT_EQ(b_.memory[4 * kSges], 0);
 }
 
+// Importing looks through the contexts that there are, which others may close.
+TEST_F(ThreadTest, ImportingAContextBesideOthersThatAreClosed) {
+  std::atomic<bool> stop{false};
+  std::thread opens([&] {
+    while (!stop) {
+      ibv_context* const context = ibv_open_device(context_->device);
+      ASSERT_NE(context, nullptr);
+      ASSERT_EQ(ibv_close_device(context), 0);
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    ibv_context* const context = ibv_import_device(context_->cmd_fd);
+    EXPECT_NE(context, nullptr);
+    EXPECT_EQ(ibv_close_device(context), 0);
+  }
+  stop = true;
+  opens.join();
+}
+
 }  // namespace
 }  // namespace conformance

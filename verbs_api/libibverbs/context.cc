@@ -7,6 +7,8 @@
 #include <optional>
 #include <unordered_set>
 
+#include "absl/cleanup/cleanup.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
@@ -30,9 +32,9 @@ std::optional<int> EventOf(rxe_user::LinkChange change) {
     case rxe_user::LinkChange::kAddresses:
       return IBV_EVENT_GID_CHANGE;
     case rxe_user::LinkChange::kMtu:
+    case rxe_user::LinkChange::kUnseen:
       break;
   }
-    case rxe_user::LinkChange::kUnseen:
   return std::nullopt;
 }
 
@@ -50,8 +52,9 @@ ibv_context* Open(ibv_device* device,
   base.device = device;
   base.async_fd = context->async.fd();
   // An identity that survives dup() and SCM_RIGHTS; ibv_import_device.
-  base.cmd_fd = memfd_create("rxe_user", MFD_CLOEXEC);
-  if (base.cmd_fd < 0) return Fail(errno);
+  rxe_user::UniqueFd identity(memfd_create("rxe_user", MFD_CLOEXEC));
+  if (!identity.valid()) return Fail(errno);
+  base.cmd_fd = identity.get();
   base.num_comp_vectors = rxe_user::kCompletionVectors;
   pthread_mutex_init(&base.mutex, nullptr);
   base.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -66,7 +69,12 @@ ibv_context* Open(ibv_device* device,
           async->Post({*event, nullptr, kPort, nullptr});
         }
       });
+  absl::Cleanup stop = [&] {
+    changed->engine().RemoveLinkListener(context->link_listener);
+  };
   SetLive(&base, true);
+  std::move(stop).Cancel();
+  (void)identity.Release();
   return &context.release()->context;
 }
 
@@ -128,14 +136,17 @@ VERBS_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
   return PointerCall([&]() -> ibv_context* {
     struct stat wanted;
     if (fstat(cmd_fd, &wanted) != 0) return Fail(EBADF);
-    for (Context* context : LiveContexts()) {
+    ibv_device* device = nullptr;
+    std::shared_ptr<rxe_user::Context> shared;
+    ForEachLiveContext([&](const Context& context) {
       struct stat its;
-      if (fstat(context->context.cmd_fd, &its) == 0 &&
+      if (fstat(context.context.cmd_fd, &its) == 0 &&
           its.st_dev == wanted.st_dev && its.st_ino == wanted.st_ino) {
-        return Open(context->context.device, context->device);
+        device = context.context.device;
+        shared = context.device;
       }
-    }
-    return Fail(ENODEV);
+    });
+    return shared != nullptr ? Open(device, std::move(shared)) : Fail(ENODEV);
   });
 }
 

@@ -28,9 +28,10 @@ class Registry {
       live_.erase(object);
     }
   }
-  std::vector<const void*> live() {
+  template <typename Call>
+  void ForEachLive(Call&& call) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return {live_.begin(), live_.end()};
+    for (const void* object : live_) call(object);
   }
   // The lock is held while the process forks.
   void LockForFork() { mutex_.lock(); }
@@ -167,13 +168,10 @@ void SetLive(CompletionCounterPart* counter, bool live) {
   CompletionCounters().SetLive(counter, live);
 }
 
-std::vector<Context*> LiveContexts() {
-  std::vector<Context*> contexts;
-  for (const void* live : Contexts().live()) {
-    contexts.push_back(
-        FromIbv(static_cast<ibv_context*>(const_cast<void*>(live))));
-  }
-  return contexts;
+void ForEachLiveContext(const std::function<void(const Context&)>& call) {
+  Contexts().ForEachLive([&](const void* live) {
+    call(*FromIbv(static_cast<ibv_context*>(const_cast<void*>(live))));
+  });
 }
 
 namespace {

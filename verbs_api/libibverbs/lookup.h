@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <new>
-#include <vector>
 
 #include "rxe_user/objects/handle_table.h"
 #include "verbs_api/libibverbs/abi.h"
@@ -185,7 +185,9 @@ void SetLive(ibv_flow* flow, bool live);
 void SetLive(ibv_counters* counters, bool live);
 void SetLive(ibv_rwq_ind_table* table, bool live);
 void SetLive(CompletionCounterPart* counter, bool live);
-std::vector<Context*> LiveContexts();
+// Each is live, and stays it, while `call` is called: under a lock, so that it
+// must not come back here.
+void ForEachLiveContext(const std::function<void(const Context&)>& call);
 
 // --- Devices, which are never freed (device_list.cc).
 

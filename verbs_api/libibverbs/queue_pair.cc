@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
@@ -58,8 +59,8 @@ std::unique_ptr<Qp> NewQp(bool extended, uint64_t send_ops) {
 }
 
 // `qp` is complete, but for what the application sees of it beside its number
-// and type.
-Qp* Show(std::unique_ptr<Qp> qp, Context* context, void* qp_context,
+// and type. On failure it stays the caller's.
+Qp* Show(std::unique_ptr<Qp>& qp, Context* context, void* qp_context,
          ibv_qp_type type) {
   ibv_qp* const base = qp->base;
   base->context = &context->context;
@@ -71,11 +72,10 @@ Qp* Show(std::unique_ptr<Qp> qp, Context* context, void* qp_context,
   {
     std::lock_guard<std::mutex> lock(context->mutex);
     AddQp(context, qp.get());
+    absl::Cleanup remove = [&] { RemoveQp(context, qp.get()); };
     base->handle = Handles<Qp>().Add(qp.get());
-    if (base->handle == 0) {
-      RemoveQp(context, qp.get());
-      return Fail(ENOMEM);
-    }
+    if (base->handle == 0) return Fail(ENOMEM);
+    std::move(remove).Cancel();
     ++context->objects;
   }
   pthread_mutex_init(&base->mutex, nullptr);
@@ -141,7 +141,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   cap->max_send_sge = config.capacity.max_send_sge;
   cap->max_recv_sge = config.capacity.max_recv_sge;
   cap->max_inline_data = config.capacity.max_inline_data;
-  return Show(std::move(qp), context, attr.qp_context, attr.qp_type);
+  return Show(qp, context, attr.qp_context, attr.qp_type);
 }
 
 // One that receives only, into the work queues of a table.
@@ -170,8 +170,7 @@ ibv_qp* CreateHashing(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   base->pd = attr->pd;
   qp->table = table;
   attr->cap = {};
-  if (Show(std::move(qp), pd->owner, attr->qp_context, attr->qp_type) ==
-      nullptr) {
+  if (Show(qp, pd->owner, attr->qp_context, attr->qp_type) == nullptr) {
     return nullptr;
   }
   ++table->users;
@@ -185,15 +184,12 @@ ibv_qp* ShowTarget(Xrcd* xrcd, void* qp_context, Find&& find) {
   ibv_qp* const base = qp->base;
   if (const int error = find(&qp->pair)) return Fail(error);
   qp->pair->Listen({&xrcd->owner->async, base, &qp->account});
+  absl::Cleanup stop = [&] { qp->pair->StopListening(&qp->account); };
   qp->xrcd = xrcd;
-  // Kept until it cannot fail any more.
-  const std::shared_ptr<rxe_user::QueuePair> pair = qp->pair;
-  const rxe_user::EventAccount* const account = &qp->account;
-  if (Show(std::move(qp), xrcd->owner, qp_context, IBV_QPT_XRC_RECV) ==
-      nullptr) {
-    pair->StopListening(account);
+  if (Show(qp, xrcd->owner, qp_context, IBV_QPT_XRC_RECV) == nullptr) {
     return nullptr;
   }
+  std::move(stop).Cancel();
   ++xrcd->users;
   return base;
 }
