@@ -183,6 +183,21 @@ TEST_F(WorkBuilderTest, CompleteWithoutStart) {
   EXPECT_EQ(ibv_wr_complete(qpx_), 0);
 }
 
+// As ibv_post_send says then.
+TEST_F(WorkBuilderTest, NothingIsPostedWhenTheContextHasClosed) {
+  EXPECT_EQ(ibv_close_device(context_), 0);
+  context_ = nullptr;
+  uint8_t bytes[8] = {};
+  ibv_wr_start(qpx_);
+  ibv_wr_send(qpx_);
+  ibv_wr_set_ud_addr(qpx_, nullptr, 1, 1);
+  ibv_wr_set_sge(qpx_, 1, a_.address(), 8);
+  ibv_wr_set_inline_data(qpx_, bytes, sizeof(bytes));
+  EXPECT_EQ(ibv_wr_complete(qpx_), EINVAL);
+  ibv_wr_start(qpx_);
+  ibv_wr_abort(qpx_);
+}
+
 TEST_F(WorkBuilderTest, TheCriticalRegionIsOneThreads) {
   std::atomic<int> inside{0}, worst{0};
   std::atomic<uint64_t> next_id{0};

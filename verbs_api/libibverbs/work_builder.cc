@@ -219,12 +219,12 @@ void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
 
 void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
   Build(qp, [&](WorkBuilder& builder) {
-    const rxe_user::QueuePair& pair = *Self(qp)->pair;
-    const Ah* const ah = FindAddress(*Self(qp), ibv_ah);
-    if (!builder.active || builder.data.empty() || ah == nullptr ||
-        pair.type() != transport::QpType::kUd) {
+    if (!builder.active || builder.data.empty() ||
+        Self(qp)->pair->type() != transport::QpType::kUd) {
       return Wrong(builder, EINVAL);
     }
+    const Ah* const ah = FindAddress(*Self(qp), ibv_ah);
+    if (ah == nullptr) return Wrong(builder, EINVAL);
     builder.data.back().is_addressed = true;
     builder.data.back().av = ah->av;
     builder.requests.back().remote_qpn = qpn & wire::kQpnMask;
@@ -300,7 +300,8 @@ void Clear(WorkBuilder& builder) {
 
 void WrStart(ibv_qp_ex* qp) {
   WorkBuilder& builder = Self(qp)->builder;
-  if (IsInherited(&qp->qp_base)) {
+  // Its context has closed, or is the parent's of a child of fork.
+  if (Self(qp)->pair == nullptr || IsInherited(&qp->qp_base)) {
     builder.active = false;  // what follows does nothing
     return;
   }
