@@ -188,7 +188,8 @@ struct alignas(64) Counters : ibv_counters {  // for kLeastObject
   std::shared_ptr<transport::FlowCount> flows =
       std::make_shared<transport::FlowCount>();
   std::mutex mutex;
-  std::vector<Point> points;  // guarded by mutex
+  // What is added up at each index. Guarded by mutex.
+  std::vector<std::vector<Point>> points;
   std::atomic<int> users{0};  // flows that name it
 };
 

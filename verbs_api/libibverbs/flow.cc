@@ -232,7 +232,8 @@ int DestroyCounters(ibv_counters* ibv) {
   return 0;
 }
 
-// Without a flow: of those that are made with an action that names `ibv`.
+// Without a flow: of those that are made with an action that names `ibv`, and
+// only before there is one. What is attached to one index is added up there.
 int AttachCounters(ibv_counters* ibv, ibv_counter_attach_attr* attr,
                    ibv_flow* ibv_flow) {
   return ErrnoCall([&]() -> int {
@@ -257,12 +258,12 @@ int AttachCounters(ibv_counters* ibv, ibv_counter_attach_attr* attr,
     }
     point.of = flow != nullptr ? flow->count : counters->flows;
     if (flow != nullptr) point.before = ((*point.of).*point.value).load();
+    if (flow == nullptr && counters->users > 0) return EBUSY;
     std::lock_guard<std::mutex> lock(counters->mutex);
     if (counters->points.size() <= attr->index) {
       counters->points.resize(attr->index + 1);
     }
-    if (counters->points[attr->index].of != nullptr) return EBUSY;
-    counters->points[attr->index] = point;
+    counters->points[attr->index].push_back(point);
     return 0;
   });
 }
@@ -278,10 +279,10 @@ int ReadCounters(ibv_counters* ibv, uint64_t* values, uint32_t count,
     std::lock_guard<std::mutex> lock(counters->mutex);
     if (count > counters->points.size()) return EINVAL;
     for (uint32_t i = 0; i < count; ++i) {
-      const Counters::Point& point = counters->points[i];
-      values[i] = point.of != nullptr
-                      ? ((*point.of).*point.value).load() - point.before
-                      : 0;
+      values[i] = 0;
+      for (const Counters::Point& point : counters->points[i]) {
+        values[i] += ((*point.of).*point.value).load() - point.before;
+      }
     }
     return 0;
   });
