@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <shared_mutex>
 #include <unordered_map>
 
@@ -135,10 +136,17 @@ class RegionTable final : public transport::Memory {
     bool bound = false;
     uint32_t region_key = 0;  // while it is bound
     Region region;            // what it names; key and pd always
+    // Of type 2: its entry, with its place in windows_, here or in BoundTo.
+    std::list<uint32_t> entry;
+    std::list<uint32_t>::iterator at;
   };
 
   // mutex_ held exclusively.
   void Forget(uint32_t key);
+  // The windows that are bound to `qpn`, and perhaps to others.
+  std::list<uint32_t>& BoundTo(uint32_t qpn) {
+    return bound_[qpn % bound_.size()];
+  }
   void Unbind(Window* window);
 
   mutable std::shared_mutex mutex_;
@@ -146,6 +154,9 @@ class RegionTable final : public transport::Memory {
   std::unordered_map<uint32_t, Registered> regions_;  // guarded by mutex_
   // By the upper 24 bits of the key, which are no region's. Guarded by mutex_.
   std::unordered_map<uint32_t, Window> windows_;
+  // Of type 2, by queue pair: one that goes need not ask all windows. Guarded
+  // by mutex_.
+  std::array<std::list<uint32_t>, 256> bound_;
   std::array<Recent, 16> recent_;
 };
 

@@ -1,5 +1,6 @@
 // Memory windows (IBA vol. 1, 10.6.7).
 #include <mutex>
+#include <utility>
 
 #include "rxe_user/base/random.h"
 #include "rxe_user/memory/region_table.h"
@@ -48,8 +49,11 @@ uint32_t RegionTable::AddWindow(transport::PdId pd, WindowType type) {
   do {
     window.region.key = SecureRandom32();
   } while (taken(IdOf(window.region.key)));
-  windows_.emplace(IdOf(window.region.key), window);
-  return window.region.key;
+  const uint32_t key = window.region.key;
+  if (type == WindowType::k2)
+    window.at = window.entry.emplace(window.entry.end(), IdOf(key));
+  windows_.emplace(IdOf(key), std::move(window));
+  return key;
 }
 
 void RegionTable::RemoveWindow(uint32_t rkey) {
@@ -63,16 +67,21 @@ void RegionTable::RemoveWindow(uint32_t rkey) {
 void RegionTable::Unbind(Window* window) {
   Forget(window->region.key);
   window->bound = false;
+  if (window->type == WindowType::k2) {
+    window->entry.splice(window->entry.end(),
+                         BoundTo(window->region.binding & ~kWindow),
+                         window->at);
+  }
   const auto it = regions_.find(window->region_key);
   if (it != regions_.end()) --it->second.windows;
 }
 
 void RegionTable::ForgetQueuePair(uint32_t qpn) {
   std::unique_lock lock(mutex_);
-  for (auto& [id, window] : windows_) {
-    if (window.bound && window.region.binding == (kWindow | qpn)) {
-      Unbind(&window);
-    }
+  const std::list<uint32_t>& bound = BoundTo(qpn);
+  for (auto it = bound.begin(); it != bound.end();) {
+    Window& window = windows_.find(*it++)->second;
+    if (window.region.binding == (kWindow | qpn)) Unbind(&window);
   }
 }
 
@@ -109,6 +118,10 @@ MemoryStatus RegionTable::Bind(const transport::WindowBinding& binding) {
   window.region.length = binding.length;
   window.region.iova = zero_based ? 0 : binding.va;
   window.region.binding = kWindow | (type_2 ? binding.qpn : 0);
+  if (type_2) {
+    std::list<uint32_t>& bound = BoundTo(binding.qpn);
+    bound.splice(bound.end(), window.entry);
+  }
   ++it->second.windows;
   return MemoryStatus::kOk;
 }

@@ -203,6 +203,7 @@ TEST_F(WindowTest, ARegionWithBoundWindowsIsBusy) {
   EXPECT_EQ(table_.Remove(region_.key), EBUSY);
   EXPECT_EQ(table_.Replace(region_), EBUSY);
   table_.ForgetQueuePair(kQpn + 1);
+  table_.ForgetQueuePair(kQpn + 256);
   EXPECT_EQ(table_.Remove(region_.key), EBUSY);
   table_.ForgetQueuePair(kQpn);
   EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
