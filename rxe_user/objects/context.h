@@ -121,6 +121,9 @@ struct ProtectionDomain {
   // Of a parent domain that brings one: of the queues that are made with it.
   std::unique_ptr<QueueAllocator> allocator;
   std::atomic<int> users{0};
+  // Deallocated by one of several handles (ibv_import_pd(3)): the others can
+  // only be taken back.
+  std::atomic<bool> gone{false};
 };
 
 // `now` with every GID of `before` that still exists at its old index.

@@ -3,6 +3,7 @@
 #ifndef RXE_USER_OBJECTS_DEVICE_MEMORY_H_
 #define RXE_USER_OBJECTS_DEVICE_MEMORY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -25,6 +26,11 @@ class DeviceMemory {
   uint64_t length() const { return length_; }
   uint8_t* bytes() { return bytes_.get(); }
   Context& context() { return context_; }
+
+  // ibv_import_dm(3): how many handles there are, and whether it was freed by
+  // one of them; the others can only be taken back then.
+  std::atomic<int> handles{0};
+  std::atomic<bool> gone{false};
 
   // Copies between application memory `host` and the bytes at `offset`. EINVAL:
   // outside of it, or not in words of four bytes, which is what hardware

@@ -104,14 +104,19 @@ int MemoryRegion::Withdraw() {
   }
   withdrawn_ = true;
   context_.WaitForLanes();
+  Leave();
   return 0;
 }
 
 MemoryRegion::~MemoryRegion() {
-  if (!withdrawn_) {
-    context_.regions().RemoveWithWindows(region_.key);
-    context_.WaitForLanes();
-  }
+  if (withdrawn_) return;
+  context_.regions().RemoveWithWindows(region_.key);
+  context_.WaitForLanes();
+  Leave();
+}
+
+void MemoryRegion::Leave() {
+  device_memory_.reset();
   if (!is_null()) --pd_->users;
 }
 

@@ -2,6 +2,7 @@
 #ifndef RXE_USER_OBJECTS_MEMORY_REGION_H_
 #define RXE_USER_OBJECTS_MEMORY_REGION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -37,9 +38,12 @@ class MemoryRegion {
                                   uint32_t access,
                                   std::unique_ptr<MemoryRegion>* out);
 
-  // Withdraws the key. When it returns, nothing reaches the memory any more.
-  // EBUSY, and nothing has changed: a window is bound to it.
+  // Withdraws the key, and leaves its domain and device memory. When it
+  // returns, nothing reaches the memory any more, and nothing but withdrawn()
+  // and the destructor may be called. EBUSY, and nothing has changed: a window
+  // is bound to it.
   int Withdraw();
+  bool withdrawn() const { return withdrawn_; }
   // Withdraws it in any case, and unbinds its windows.
   ~MemoryRegion();
 
@@ -70,6 +74,8 @@ class MemoryRegion {
 
   MemoryRegion(ProtectionDomain& pd, Kind kind, const Region& region,
                void* address, uint64_t length);
+  // Nothing uses the domain and the device memory any more.
+  void Leave();
 
   Context& context_;
   ProtectionDomain* pd_;
@@ -78,7 +84,7 @@ class MemoryRegion {
   void* address_;
   uint64_t length_;
   std::shared_ptr<DeviceMemory> device_memory_;
-  bool withdrawn_ = false;
+  std::atomic<bool> withdrawn_ = false;
 };
 
 }  // namespace rxe_user

@@ -409,13 +409,21 @@ TEST_F(DeviceMemoryTest, Limits) {
 
   ibv_dm* same = ibv_import_dm(context_, dm->handle);
   ASSERT_NE(same, nullptr);
-  EXPECT_EQ(ibv_free_dm(dm), EBUSY);
   uint8_t word[4] = {};
   EXPECT_EQ(ibv_memcpy_from_dm(word, same, 4, 4), 0);
   EXPECT_EQ(word[0], 1);
-  ibv_unimport_dm(same);
   EXPECT_EQ(ibv_import_dm(context_, 0x7777777), nullptr);
+  // A region keeps it, another handle does not: that one can then only be taken
+  // back (ibv_import_dm(3)).
+  ibv_mr* in_use = ibv_reg_dm_mr(pd_, same, 0, 100, IBV_ACCESS_ZERO_BASED);
+  ASSERT_NE(in_use, nullptr);
+  EXPECT_EQ(ibv_free_dm(dm), EBUSY);
+  EXPECT_EQ(ibv_dereg_mr(in_use), 0);
   EXPECT_EQ(ibv_free_dm(dm), 0);
+  EXPECT_EQ(ibv_memcpy_from_dm(word, same, 4, 4), EINVAL);
+  EXPECT_EQ(ibv_reg_dm_mr(pd_, same, 0, 100, IBV_ACCESS_ZERO_BASED), nullptr);
+  EXPECT_EQ(ibv_free_dm(same), ENOENT);
+  ibv_unimport_dm(same);
   EXPECT_EQ(ibv_free_dm(half), 0);
 }
 

@@ -109,11 +109,15 @@ struct alignas(64) Pd : ibv_pd {  // for kLeastObject
   Td* td = nullptr;  // of a parent domain that has one
 
   bool is_parent() const { return domain->of != nullptr; }
+  bool IsDestroyed() const { return domain->gone; }
 };
 
 struct Mr : ibv_mr {
   Context* owner;
+  // Shared with imported handles.
   std::shared_ptr<rxe_user::MemoryRegion> region;
+
+  bool IsDestroyed() const { return region->withdrawn(); }
 };
 
 struct alignas(64) Mw : ibv_mw {  // for kLeastObject
@@ -125,6 +129,8 @@ struct Dm : ibv_dm {
   Context* owner;
   // Shared with regions and imported handles.
   std::shared_ptr<rxe_user::DeviceMemory> memory;
+
+  bool IsDestroyed() const { return memory->gone; }
 };
 
 struct Ah : ibv_ah {

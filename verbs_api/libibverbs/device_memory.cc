@@ -36,11 +36,13 @@ ibv_dm* ShowDm(Context* context, Context* owner,
   dm->handle = Handles<Dm>().Add(dm.get());
   if (dm->handle == 0) return Fail(ENOMEM);
   if (owner != nullptr) Retain(owner);
+  ++dm->memory->handles;
   return dm.release();
 }
 
 void HideDm(Dm* dm) {
   Handles<Dm>().Remove(dm->handle);
+  --dm->memory->handles;
   Context* owner = dm->owner;
   delete dm;
   if (owner != nullptr) Release(owner);
@@ -74,8 +76,9 @@ int FreeDm(ibv_dm* ibv) {
   int error = 0;
   Dm* dm = FindToDestroy(ibv, &error);
   if (dm == nullptr) return Refuse(error);
-  // By regions, or by handles that were imported.
-  if (dm->memory.use_count() > 1) return Refuse(EBUSY);
+  // By regions.
+  if (dm->memory.use_count() > dm->memory->handles) return Refuse(EBUSY);
+  dm->memory->gone = true;
   HideDm(dm);
   return 0;
 }
@@ -104,7 +107,8 @@ VERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* ibv, uint32_t handle) {
     Context* context = Find(ibv);
     if (context == nullptr) return Fail(EINVAL);
     Dm* dm = Handles<Dm>().Find(handle);
-    if (dm == nullptr || &dm->memory->context() != context->device.get()) {
+    if (dm == nullptr || dm->IsDestroyed() ||
+        &dm->memory->context() != context->device.get()) {
       return Fail(ENOENT);
     }
     return ShowDm(context, context, dm->memory);
@@ -113,7 +117,7 @@ VERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* ibv, uint32_t handle) {
 
 VERBS_EXPORT void ibv_unimport_dm(ibv_dm* ibv) {
   const NoCancellation no_cancellation;
-  if (Dm* dm = Find(ibv)) HideDm(dm);
+  if (Dm* dm = FindEvenClosed(ibv)) HideDm(dm);
 }
 
 // Of a version node that Debian's header does not have yet.

@@ -24,18 +24,26 @@ struct DerivedObject {
   using Object = T;
   static Ibv* Base(T* object) { return object; }
   static bool IsOpen(const T* /*object*/) { return true; }
+  static bool IsDestroyed(const T* /*object*/) { return false; }
+};
+// One that several handles may stand for (ibv_import_pd(3) and others): when it
+// has been destroyed by one, the others are good for ibv_unimport_* only.
+template <typename Ibv, typename T>
+struct SharedObject : DerivedObject<Ibv, T> {
+  static bool IsOpen(const T* object) { return !IsDestroyed(object); }
+  static bool IsDestroyed(const T* object) { return object->IsDestroyed(); }
 };
 
 template <typename Ibv>
 struct ObjectTrait;
 template <>
-struct ObjectTrait<ibv_pd> : DerivedObject<ibv_pd, Pd> {};
+struct ObjectTrait<ibv_pd> : SharedObject<ibv_pd, Pd> {};
 template <>
-struct ObjectTrait<ibv_mr> : DerivedObject<ibv_mr, Mr> {};
+struct ObjectTrait<ibv_mr> : SharedObject<ibv_mr, Mr> {};
 template <>
 struct ObjectTrait<ibv_mw> : DerivedObject<ibv_mw, Mw> {};
 template <>
-struct ObjectTrait<ibv_dm> : DerivedObject<ibv_dm, Dm> {};
+struct ObjectTrait<ibv_dm> : SharedObject<ibv_dm, Dm> {};
 template <>
 struct ObjectTrait<ibv_ah> : DerivedObject<ibv_ah, Ah> {};
 template <>
@@ -47,12 +55,14 @@ struct ObjectTrait<ibv_cq> {
   using Object = Cq;
   static ibv_cq* Base(Cq* cq) { return cq->base(); }
   static bool IsOpen(const Cq* /*cq*/) { return true; }
+  static bool IsDestroyed(const Cq* /*cq*/) { return false; }
 };
 template <>
 struct ObjectTrait<ibv_qp> {
   using Object = Qp;
   static ibv_qp* Base(Qp* qp) { return qp->base; }
   static bool IsOpen(const Qp* qp) { return qp->pair != nullptr; }
+  static bool IsDestroyed(const Qp* /*qp*/) { return false; }
 };
 
 template <typename Ibv>
@@ -109,7 +119,8 @@ bool IsInherited(ibv_rwq_ind_table* table);
 bool IsInherited(CompletionCounterPart* counter);
 void WarnInherited();
 
-// One that may have outlived its context: only good for destroying.
+// One that may have outlived its context, or what it stood for: only good for
+// destroying.
 template <typename Ibv>
 inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
   if (!MayPoint(ibv)) return nullptr;
@@ -138,8 +149,9 @@ ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
   auto* const found = FindEvenClosed(ibv);
   if (found == nullptr) {
     *error = NotThere(ibv);
-  } else if (found->owner != nullptr &&
-             ibv->context != &found->owner->context) {
+  } else if ((found->owner != nullptr &&
+              ibv->context != &found->owner->context) ||
+             ObjectTrait<Ibv>::IsDestroyed(found)) {
     *error = ENOENT;
     return nullptr;
   }

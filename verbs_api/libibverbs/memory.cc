@@ -31,6 +31,7 @@ bool HasOtherHandles(const Pd& pd) { return pd.domain.use_count() > 1; }
 
 void HidePd(Pd* pd) {
   Handles<Pd>().Remove(pd->handle);
+  if (pd->td != nullptr) --pd->td->users;
   Context* context = pd->owner;
   delete pd;
   Release(context);
@@ -222,8 +223,8 @@ VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
   int error = 0;
   Pd* pd = FindToDestroy(ibv, &error);
   if (pd == nullptr) return Refuse(error);
-  if (pd->domain->users > 0 || HasOtherHandles(*pd)) return Refuse(EBUSY);
-  if (pd->td != nullptr) --pd->td->users;
+  if (pd->domain->users > 0) return Refuse(EBUSY);
+  pd->domain->gone = true;
   HidePd(pd);
   return 0;
 }
@@ -233,7 +234,8 @@ VERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* ibv, uint32_t handle) {
     Context* context = Find(ibv);
     if (context == nullptr) return Fail(EINVAL);
     Pd* pd = Handles<Pd>().Find(handle);
-    if (pd == nullptr || &pd->domain->context != context->device.get()) {
+    if (pd == nullptr || pd->IsDestroyed() ||
+        &pd->domain->context != context->device.get()) {
       return Fail(ENOENT);
     }
     return ShowPd(context, pd->domain);
@@ -242,7 +244,7 @@ VERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* ibv, uint32_t handle) {
 
 VERBS_EXPORT void ibv_unimport_pd(ibv_pd* ibv) {
   const NoCancellation no_cancellation;
-  Pd* pd = Find(ibv);
+  Pd* pd = FindEvenClosed(ibv);
   if (pd == nullptr) return;
   // The last handle stays for as long as there is something in the domain.
   if (pd->domain->users > 0 && !HasOtherHandles(*pd)) {
@@ -326,8 +328,6 @@ VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
   int error = 0;
   Mr* mr = FindToDestroy(ibv, &error);
   if (mr == nullptr) return Refuse(error);
-  // Imported handles of it; windows that are bound to it.
-  if (mr->region.use_count() > 1) return Refuse(EBUSY);
   error = mr->region->Withdraw();
   if (error != 0) return Refuse(error);
   HideMr(mr);
@@ -339,16 +339,20 @@ VERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* ibv, uint32_t handle) {
     Pd* pd = Find(ibv);
     if (pd == nullptr) return Fail(EINVAL);
     Mr* mr = Handles<Mr>().Find(handle);
-    if (mr == nullptr || &mr->region->domain() != pd->domain.get()) {
+    if (mr == nullptr || mr->IsDestroyed() ||
+        &mr->region->domain() != pd->domain.get()) {
       return Fail(ENOENT);
     }
-    return ShowMr(pd, mr->region);
+    ibv_mr* const imported = ShowMr(pd, mr->region);
+    // Of another process, perhaps: it says nothing here.
+    if (imported != nullptr) imported->addr = nullptr;
+    return imported;
   });
 }
 
 VERBS_EXPORT void ibv_unimport_mr(ibv_mr* ibv) {
   const NoCancellation no_cancellation;
-  if (Mr* mr = Find(ibv)) HideMr(mr);
+  if (Mr* mr = FindEvenClosed(ibv)) HideMr(mr);
 }
 
 // --- Version nodes 1.15 to 1.18, which Debian's header does not have yet
