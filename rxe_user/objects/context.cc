@@ -12,6 +12,7 @@
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/warn_once.h"
+#include "rxe_user/devices/netdev.h"
 #include "rxe_user/devices/usable_devices.h"
 #include "rxe_user/objects/limits.h"
 #include "wire/headers.h"
@@ -23,17 +24,40 @@ namespace {
 // How often the interface is looked at while nobody tells of its changes.
 constexpr transport::Time kUnwatchedLook = transport::kMillisecond;
 
-bool Has(const Device& device, const LocalAddress& address) {
-  return std::any_of(
-      device.gids.begin(), device.gids.end(),
-      [&](const LocalAddress& g) { return g.address == address.address; });
+bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
+  return std::any_of(all.begin(), all.end(), [&](const LocalAddress& a) {
+    return a.address == address.address;
+  });
 }
 
-// The device of `before` as it is now; null if it is not there: down, or
-// without an address. What was its address stays, whoever may seem to hold the
-// port there: our own sockets do, and those of a process that is being killed
-// have no owner for a moment. Only new addresses are looked at. It keeps its
-// name: an interface may have several (RXE_USER_DEVICES), of one content.
+// The device of `before`, which is none any more, now. What is only set down
+// comes back with its addresses, so they stay: IPv6 ones are not there
+// meanwhile, and would lose their indexes.
+absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
+    const Device& before) {
+  const absl::StatusOr<std::vector<Interface>> interfaces = ReadInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  Device absent = before;
+  absent.up = false;
+  const auto now = std::find_if(
+      interfaces->begin(), interfaces->end(), [&](const Interface& i) {
+        return i.index == before.ifindex && i.name == before.netdev;
+      });
+  if (now == interfaces->end()) {
+    absent.gids.clear();
+  } else if (now->up) {
+    std::erase_if(absent.gids, [&](const LocalAddress& g) {
+      return !Has(now->addresses, g);
+    });
+  }
+  return std::make_shared<const Device>(std::move(absent));
+}
+
+// The device of `before` as it is now. What was its address stays, whoever may
+// seem to hold the port there: our own sockets do, and those of a process that
+// is being killed have no owner for a moment. Only new addresses are looked at.
+// It keeps its name: an interface may have several (RXE_USER_DEVICES), of one
+// content.
 absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
   const absl::StatusOr<Devices> present = ListDevices();
   if (!present.ok()) return present.status();
@@ -44,10 +68,10 @@ absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
     Device found = *now;
     found.name = before.name;
     std::erase_if(found.gids,
-                  [&](const LocalAddress& g) { return !Has(before, g); });
+                  [&](const LocalAddress& g) { return !Has(before.gids, g); });
     Device fresh = *now;
     std::erase_if(fresh.gids,
-                  [&](const LocalAddress& g) { return Has(before, g); });
+                  [&](const LocalAddress& g) { return Has(before.gids, g); });
     if (!fresh.gids.empty()) {
       const absl::StatusOr<Devices> usable =
           KeepUsable({std::make_shared<const Device>(std::move(fresh))});
@@ -57,10 +81,10 @@ absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
                           device->gids.end());
       }
     }
-    if (found.gids.empty()) return nullptr;
+    if (found.gids.empty()) break;
     return std::make_shared<const Device>(std::move(found));
   }
-  return nullptr;
+  return LookForAbsent(before);
 }
 
 }  // namespace
@@ -93,13 +117,7 @@ std::shared_ptr<const Device> Context::device() {
   absl::Cleanup look_again = [this] { DeviceChanged(); };
   const auto now = LookAgain(*device_);
   if (!now.ok()) return device_;
-  if (*now != nullptr) {
-    device_ = WithStableGids(*device_, **now);
-  } else {
-    Device down = *device_;
-    down.up = false;
-    device_ = std::make_shared<const Device>(std::move(down));
-  }
+  device_ = WithStableGids(*device_, **now);
   std::move(look_again).Cancel();
   return device_;
 }

@@ -150,6 +150,24 @@ TEST_F(DevicesTest, WhatCameBeforeTheFirstQueuePairIsSeen) {
   EXPECT_TRUE(Has(context_, "192.0.2.2"));
 }
 
+// An interface that is gone for good, and one whose last address is.
+TEST_F(DevicesTest, GidsGoWithTheirAddresses) {
+  for (const char* how :
+       {"ip addr del 192.0.2.1/24 dev rxeu_a", "ip link del rxeu_a"}) {
+    ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
+    if (context_ == nullptr) {
+      ASSERT_NO_FATAL_FAILURE(Open("rxeu_a"));
+      ASSERT_NO_FATAL_FAILURE(CreateQp());
+    }
+    EXPECT_TRUE(Await([this] { return Has(context_, "192.0.2.1"); }));
+    EXPECT_TRUE(
+        Await([this] { return PortState(context_) == IBV_PORT_ACTIVE; }));
+    ASSERT_TRUE(Shell(how));
+    EXPECT_TRUE(Await([this] { return !Has(context_, "192.0.2.1"); })) << how;
+    EXPECT_EQ(PortState(context_), IBV_PORT_DOWN) << how;
+  }
+}
+
 // The addresses that a queue pair needs are those of now, too.
 TEST_F(DevicesTest, AQueuePairOnAnInterfaceWithANewAddress) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
