@@ -21,8 +21,9 @@ namespace rxe_user {
 
 namespace {
 
-// How often the interface is looked at while nobody tells of its changes.
-constexpr transport::Time kUnwatchedLook = transport::kMillisecond;
+// How long nobody looks at the interface again while nobody tells of changes. A
+// look takes some 0.1 ms, or ms where others' sockets have to be asked for.
+constexpr transport::Time kBetweenLooks = 10 * transport::kMillisecond;
 
 bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
   return std::any_of(all.begin(), all.end(), [&](const LocalAddress& a) {
@@ -116,6 +117,7 @@ std::shared_ptr<const Device> Context::device() {
   // Where that fails it stays as it was, and is looked at again.
   absl::Cleanup look_again = [this] { DeviceChanged(); };
   const auto now = LookAgain(*device_);
+  next_look_ = Lane::Now() + kBetweenLooks;
   if (!now.ok()) return device_;
   device_ = WithStableGids(*device_, **now);
   std::move(look_again).Cancel();
@@ -123,12 +125,8 @@ std::shared_ptr<const Device> Context::device() {
 }
 
 bool Context::MayHaveChanged() {
-  const bool changed = stale_.exchange(false, std::memory_order_acq_rel);
-  if (!changed && engine().tells_of_links()) return false;
-  const transport::Time now = Lane::Now();
-  if (!changed && now - looked_at_ < kUnwatchedLook) return false;
-  looked_at_ = now;
-  return true;
+  return stale_.exchange(false, std::memory_order_acq_rel) ||
+         (!engine().tells_of_links() && Lane::Now() >= next_look_);
 }
 
 std::shared_ptr<const Device> WithStableGids(const Device& before,

@@ -52,8 +52,8 @@ class Context {
  public:
   explicit Context(std::shared_ptr<const Device> device);
 
-  // As it is now; up to 1 ms ago as long as the engine tells of no changes. A
-  // GID keeps its index while its address lasts; an index whose
+  // As it is now, or was 10 ms ago as long as the engine tells of no changes.
+  // A GID keeps its index while its address lasts; an index whose
   // address has gone holds the unspecified address until a new one takes it.
   std::shared_ptr<const Device> device();
   Engine& engine() { return space_->engine(); }
@@ -86,13 +86,14 @@ class Context {
                   transport::AddressVector* av);
 
  private:
-  // device_mutex_ held. Whether `device_` has to be read anew, which has then
-  // been taken note of.
+  // device_mutex_ held. Whether `device_` is to be read anew; that it was stale
+  // is forgotten.
   bool MayHaveChanged();
 
   std::mutex device_mutex_;
   std::shared_ptr<const Device> device_;  // guarded by device_mutex_
-  transport::Time looked_at_ = 0;         // the same; when it was read
+  // The same: when it is read again, if nobody tells of changes.
+  transport::Time next_look_ = 0;
   std::atomic<bool> stale_{false};
   const std::shared_ptr<DeviceSpace> space_;
   std::atomic<uint64_t> device_memory_{0};  // bytes in use

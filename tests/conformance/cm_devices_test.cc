@@ -2,6 +2,7 @@
 // at the devices for the first time.
 #include <arpa/inet.h>
 #include <net/if.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
 
 #include <cstdlib>
@@ -16,6 +17,8 @@ namespace {
 bool Shell(const std::string& commands) {
   return std::system(("{ " + commands + "; } 2>/dev/null").c_str()) == 0;
 }
+
+constexpr int kTries = 5000;
 
 class CmDevicesTest : public testing::Test {
  protected:
@@ -41,8 +44,12 @@ class CmDevicesTest : public testing::Test {
     sockaddr_in local = {};
     local.sin_family = AF_INET;
     EXPECT_EQ(inet_pton(AF_INET, address, &local.sin_addr), 1);
-    const bool bound =
-        rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local)) == 0;
+    // The device may have been looked at a moment ago.
+    bool bound = false;
+    for (int i = 0; i < kTries && !bound; ++i) {
+      bound = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local)) == 0;
+      if (!bound) poll(nullptr, 0, 1);
+    }
     EXPECT_TRUE(bound) << address << ": " << std::strerror(errno);
     const int interface = bound ? ibv_get_device_index(id->verbs->device) : 0;
     EXPECT_EQ(rdma_destroy_id(id), 0);
