@@ -1,20 +1,25 @@
 // An epoll instance of the kernel has the ordinary descriptors. The rsockets
-// that the program adds to it are kept beside it, and waiting polls both.
+// that the program adds to it are kept beside it, and waiting polls both. While
+// an instance has no rsockets, waiting is the kernel's.
 #include "verbs_api/rsockets/preload/epoll.h"
 
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
+#include "verbs_api/rsockets/preload/waiting.h"
 
 namespace rspreload {
 namespace {
@@ -24,14 +29,37 @@ constexpr uint32_t kFlags =
 
 struct Watched {
   epoll_event event;
+  uint64_t version;       // another one after each change
+  uint64_t used = 0;      // of TakeUsed
   uint32_t reported = 0;  // edge-triggered: what the program knows already
 };
 
-// By epoll instance: its rsockets, by the program's descriptor.
-using Instance = std::map<int, Watched>;
+// All that concerns an instance: `Instances::mutex`.
+struct Instance {
+  ~Instance() {
+    REAL(close)(news);
+    for (const int fd : waiting) REAL(close)(fd);
+    for (const int fd : spare) REAL(close)(fd);
+  }
+
+  // The rsockets, by the program's descriptor.
+  std::map<int, Watched> sockets;
+  uint64_t versions = 0;
+  // The descriptor of the last event, -1 if it was the kernel's: the next one
+  // begins behind it.
+  int last = -1;
+  // eventfds: of the threads that wait beside the kernel, one for each, and
+  // those that nobody uses.
+  std::vector<int> waiting;
+  std::vector<int> spare;
+  // An eventfd in the kernel's instance: wakes the threads that wait there.
+  int news = -1;
+};
+
+// By epoll instance.
 struct Instances {
   std::mutex mutex;
-  std::map<int, Instance> map;
+  std::map<int, std::shared_ptr<Instance>> map;
 };
 
 Instances& All() {
@@ -41,13 +69,74 @@ Instances& All() {
 
 // So that programs without rsockets in epoll pay nothing.
 std::atomic<int> instance_count{0};
+// By epoll instance: how many threads wait in the kernel.
+std::atomic<int> in_kernel[kMostDescriptors];
 
-int Change(int epoll, int operation, int fd, const epoll_event* event) {
+// The datum of `news`: no pointer of the program's.
+epoll_data_t NewsDatum() { return {.ptr = &instance_count}; }
+
+int InKernel(int epoll) {
+  return epoll < kMostDescriptors ? in_kernel[epoll].load() : 0;
+}
+
+void Set(int eventfd) {
+  const uint64_t one = 1;
+  // It can only fail when it is readable anyway.
+  [[maybe_unused]] const ssize_t n = REAL(write)(eventfd, &one, sizeof(one));
+}
+void Clear(int eventfd) {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t n = REAL(read)(eventfd, &count, sizeof(count));
+}
+
+// --- All below with `Instances::mutex`, unless said otherwise.
+
+// All threads that wait for the instance look anew.
+void WakeAll(int epoll, const Instance& instance) {
+  for (const int fd : instance.waiting) Set(fd);
+  if (InKernel(epoll) > 0) Set(instance.news);
+}
+
+// Takes `news` out of what the kernel has told: how many events are left. It
+// stays readable until all threads that waited in the kernel have left it.
+int WithoutNews(int epoll, const Instance& instance, epoll_event* events,
+                int count) {
+  epoll_event* const end = events + count;
+  epoll_event* const rest = std::remove_if(
+      events, end,
+      [](const epoll_event& e) { return e.data.ptr == NewsDatum().ptr; });
+  if (rest != end && InKernel(epoll) == 0) Clear(instance.news);
+  return static_cast<int>(rest - events);
+}
+
+std::shared_ptr<Instance> Find(int epoll) {
+  const auto found = All().map.find(epoll);
+  return found == All().map.end() ? nullptr : found->second;
+}
+
+// That of `epoll`, made if there is none. Null, with errno: it is no epoll
+// instance, or there is no descriptor left.
+std::shared_ptr<Instance> FindOrMake(int epoll) {
   Instances& all = All();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  Instance& instance = all.map[epoll];
+  if (std::shared_ptr<Instance> instance = Find(epoll)) return instance;
+  auto instance = std::make_shared<Instance>();
+  instance->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_event event = {.events = EPOLLIN, .data = NewsDatum()};
+  if (instance->news < 0 ||
+      REAL(epoll_ctl)(epoll, EPOLL_CTL_ADD, instance->news, &event) != 0) {
+    return nullptr;
+  }
+  all.map[epoll] = instance;
   instance_count.store(static_cast<int>(all.map.size()));
-  const bool known = instance.count(fd) != 0;
+  return instance;
+}
+
+// epoll_ctl(2): 0 or an errno value.
+int Change(int epoll, int operation, int fd, const epoll_event* event) {
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  const std::shared_ptr<Instance> instance = FindOrMake(epoll);
+  if (instance == nullptr) return errno;
+  const bool known = instance->sockets.count(fd) != 0;
   switch (operation) {
     case EPOLL_CTL_ADD:
       if (known) return EEXIST;
@@ -56,99 +145,258 @@ int Change(int epoll, int operation, int fd, const epoll_event* event) {
       if (!known) return ENOENT;
       break;
     case EPOLL_CTL_DEL:
-      return instance.erase(fd) != 0 ? 0 : ENOENT;
+      return instance->sockets.erase(fd) != 0 ? 0 : ENOENT;
     default:
       return EINVAL;
   }
   if (event == nullptr) return EFAULT;
-  instance[fd] = {.event = *event, .reported = 0};
+  Watched watched = {.event = *event, .version = ++instance->versions};
+  TakeUsed(Behind(fd), &watched.used);
+  instance->sockets[fd] = watched;
+  WakeAll(epoll, *instance);
   return 0;
 }
 
-// The rsockets of an instance that are waited for.
-std::vector<pollfd> Collect(int epoll) {
-  std::vector<pollfd> fds;
-  Instances& all = All();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = all.map.find(epoll);
-  if (found == all.map.end()) return fds;
-  for (auto& [fd, watched] : found->second) {
+// An rsocket that is waited for.
+struct Looked {
+  int fd;
+  int rsocket;
+  uint64_t version;
+  short events;
+};
+
+std::vector<Looked> Collect(Instance& instance) {
+  std::vector<Looked> looked;
+  for (auto& [fd, watched] : instance.sockets) {
     const int rsocket = Behind(fd);
     if (rsocket < 0) continue;
-    const uint32_t used = TakeUsed(rsocket);
-    watched.reported &= ~used;
     uint32_t wanted = watched.event.events & ~kFlags;
-    if ((watched.event.events & EPOLLET) != 0) wanted &= ~watched.reported;
-    if (wanted == 0) continue;  // reported, and not used since
-    fds.push_back(
-        {.fd = fd, .events = static_cast<short>(wanted), .revents = 0});
+    if (wanted == 0) continue;  // EPOLLONESHOT, and it was reported
+    if ((watched.event.events & EPOLLET) != 0) {
+      watched.reported &= ~TakeUsed(rsocket, &watched.used);
+      wanted &= ~watched.reported;
+      // That it has ended comes unasked, and nothing comes after it.
+      if ((watched.reported & (EPOLLHUP | EPOLLERR)) != 0) continue;
+    }
+    looked.push_back({.fd = fd,
+                      .rsocket = rsocket,
+                      .version = watched.version,
+                      .events = static_cast<short>(wanted)});
   }
-  return fds;
+  return looked;
 }
 
-// Turns what rpoll has found into events: how many.
-int Report(int epoll, const std::vector<pollfd>& fds, epoll_event* events,
-           int most) {
-  Instances& all = All();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = all.map.find(epoll);
-  if (found == all.map.end()) return 0;
+// Reports what rpoll has found of one: 0 if somebody else has had it, or has
+// changed what is wanted, else 1.
+int ReportSocket(Instance& instance, const Looked& looked, short found,
+                 epoll_event* event) {
+  const auto at = instance.sockets.find(looked.fd);
+  if (found == 0 || at == instance.sockets.end() ||
+      at->second.version != looked.version) {
+    return 0;
+  }
+  Watched& watched = at->second;
+  if ((found & POLLNVAL) != 0) {
+    instance.sockets.erase(at);
+    return 0;
+  }
+  const uint32_t events = watched.event.events;
+  const uint32_t ready =
+      static_cast<uint16_t>(found) & (events | EPOLLERR | EPOLLHUP);
+  if (ready == 0 || (events & ~kFlags) == 0) return 0;
+  if ((events & EPOLLET) != 0 && (ready & ~watched.reported) == 0) return 0;
+  watched.reported |= ready;
+  event->events = ready;
+  event->data = watched.event.data;
+  if ((events & EPOLLONESHOT) != 0) watched.event.events &= kFlags;
+  return 1;
+}
+
+// Turns what rpoll has found, with the kernel's instance at the end, into
+// events: how many, or -1.
+int Report(int epoll, Instance& instance, const std::vector<Looked>& looked,
+           const std::vector<pollfd>& found, epoll_event* events, int most) {
+  const size_t kernel = looked.size(), places = kernel + 1;
+  const auto first = std::upper_bound(
+      looked.begin(), looked.end(), instance.last,
+      [](int fd, const Looked& other) { return fd < other.fd; });
+  const auto offset = static_cast<size_t>(first - looked.begin());
   int n = 0;
-  for (const pollfd& fd : fds) {
-    if (fd.revents == 0 || n == most) continue;
-    const auto at = found->second.find(fd.fd);
-    if (at == found->second.end()) continue;
-    Watched& watched = at->second;
-    const auto ready = static_cast<uint32_t>(fd.revents);
-    watched.reported |= ready;
-    events[n].events = ready;
-    events[n].data = watched.event.data;
-    ++n;
-    if ((watched.event.events & EPOLLONESHOT) != 0) {
-      watched.event.events &= kFlags;
+  for (size_t i = 0; i < places && n < most; ++i) {
+    const size_t place = (offset + i) % places;
+    int got = 0;
+    if (place != kernel) {
+      got = ReportSocket(instance, looked[place], found[place].revents,
+                         events + n);
+    } else if (found[kernel].revents != 0) {
+      got = REAL(epoll_wait)(epoll, events + n, most - n, 0);
+      if (got < 0) return n > 0 ? n : -1;
+      got = WithoutNews(epoll, instance, events + n, got);
     }
+    if (got > 0) instance.last = place == kernel ? -1 : looked[place].fd;
+    n += got;
   }
   return n;
 }
 
-int Wait(int epoll, epoll_event* events, int most, int timeout) {
-  if (most <= 0) {
-    errno = EINVAL;
-    return -1;
+// Waits beside the kernel, as long as there are rsockets: 0 if there are none
+// any more, or the time is over. Not with the lock.
+int WaitBeside(int epoll, epoll_event* events, int most,
+               const Deadline& deadline, WaitMask& mask) {
+  std::unique_lock<std::mutex> lock(All().mutex);
+  const std::shared_ptr<Instance> instance = Find(epoll);
+  if (instance == nullptr) return 0;
+  if (instance->spare.empty()) {
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) return -1;
+    instance->spare.push_back(fd);
   }
-  std::vector<pollfd> fds = Collect(epoll);
-  std::vector<pollfd> inner = fds;
-  for (pollfd& fd : inner) fd.fd = Behind(fd.fd);
-  inner.push_back({.fd = epoll, .events = POLLIN, .revents = 0});
-  if (rpoll(inner.data(), inner.size(), timeout) < 0) return -1;
-  for (size_t i = 0; i < fds.size(); ++i) fds[i].revents = inner[i].revents;
-  const int n = Report(epoll, fds, events, most);
-  if (n == most || inner.back().revents == 0) return n;
-  const int others = REAL(epoll_wait)(epoll, events + n, most - n, 0);
-  return others < 0 ? (n > 0 ? n : -1) : n + others;
+  const int waiter = instance->spare.back();
+  instance->spare.pop_back();
+  instance->waiting.push_back(waiter);
+  int n;
+  do {
+    const std::vector<Looked> looked = Collect(*instance);
+    lock.unlock();
+    std::vector<pollfd> found;
+    for (const Looked& l : looked) {
+      found.push_back({.fd = l.rsocket, .events = l.events, .revents = 0});
+    }
+    for (const int fd : {epoll, waiter, mask.fd()}) {
+      found.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    }
+    n = rpoll(found.data(), found.size(), MillisecondsLeft(deadline));
+    lock.lock();
+    if (n < 0) break;
+    if (found[looked.size() + 1].revents != 0) Clear(waiter);
+    n = Report(epoll, *instance, looked, found, events, most);
+    if (n == 0 && found.back().revents != 0 && mask.Take()) {
+      errno = EINTR;
+      n = -1;
+    }
+  } while (n == 0 && !IsOver(deadline) && !instance->sockets.empty());
+  const auto at =
+      std::find(instance->waiting.begin(), instance->waiting.end(), waiter);
+  if (at != instance->waiting.end()) instance->waiting.erase(at);
+  instance->spare.push_back(waiter);
+  return n;
 }
 
+// A thread that waits in the kernel. Not with the lock.
+class KernelWait {
+ public:
+  explicit KernelWait(int epoll) : epoll_(epoll) {
+    if (counted()) ++in_kernel[epoll_];
+  }
+  ~KernelWait() {
+    if (counted()) --in_kernel[epoll_];
+  }
+  KernelWait(const KernelWait&) = delete;
+  KernelWait& operator=(const KernelWait&) = delete;
+
+ private:
+  bool counted() const { return epoll_ >= 0 && epoll_ < kMostDescriptors; }
+  const int epoll_;
+};
+
 bool HasRsockets(int epoll) {
-  if (instance_count.load(std::memory_order_relaxed) == 0) return false;
-  Instances& all = All();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  const auto found = all.map.find(epoll);
-  return found != all.map.end() && !found->second.empty();
+  if (instance_count.load() == 0) return false;
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  const std::shared_ptr<Instance> instance = Find(epoll);
+  return instance != nullptr && !instance->sockets.empty();
+}
+
+// Without what the kernel has told for us.
+int OfProgram(int epoll, epoll_event* events, int count) {
+  if (count <= 0 || instance_count.load() == 0) return count;
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  const std::shared_ptr<Instance> instance = Find(epoll);
+  return instance != nullptr ? WithoutNews(epoll, *instance, events, count)
+                             : count;
+}
+
+// `wait_in_kernel()` waits for the kernel's instance alone until the deadline.
+template <typename WaitInKernel>
+int Wait(int epoll, epoll_event* events, int most, const Deadline& deadline,
+         const sigset_t* mask, WaitInKernel wait_in_kernel) {
+  for (;;) {
+    int n = 0;
+    bool waited = false;
+    {
+      const KernelWait wait(epoll);
+      if (!HasRsockets(epoll)) {
+        n = wait_in_kernel();
+        waited = true;
+      }
+    }
+    if (waited) {
+      n = OfProgram(epoll, events, n);
+    } else if (most <= 0) {
+      errno = EINVAL;
+      return -1;
+    } else {
+      WaitMask wait_mask(mask);
+      n = wait_mask.ok() ? WaitBeside(epoll, events, most, deadline, wait_mask)
+                         : -1;
+    }
+    if (n != 0 || IsOver(deadline)) return n;
+  }
 }
 
 }  // namespace
 
-void ForgetEpoll(int fd) {
+void ForgetEpoll(int first, int last) {
   if (instance_count.load(std::memory_order_relaxed) == 0) return;
+  const auto erase = [=](auto& map) {
+    map.erase(map.lower_bound(first), map.upper_bound(last));
+  };
   Instances& all = All();
-  std::lock_guard<std::mutex> lock(all.mutex);
-  all.map.erase(fd);
-  for (auto& [epoll, instance] : all.map) instance.erase(fd);
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  erase(all.map);
+  for (auto& [epoll, instance] : all.map) erase(instance->sockets);
   instance_count.store(static_cast<int>(all.map.size()));
+}
+
+void LeaveEpollToKernel(int fd) {
+  if (instance_count.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  for (auto& [epoll, instance] : All().map) {
+    const auto found = instance->sockets.find(fd);
+    if (found == instance->sockets.end()) continue;
+    epoll_event event = found->second.event;
+    instance->sockets.erase(found);
+    REAL(epoll_ctl)(epoll, EPOLL_CTL_ADD, fd, &event);
+  }
+}
+
+void RenewInEpoll(int rsocket) {
+  if (instance_count.load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  for (auto& [epoll, instance] : All().map) {
+    for (auto& [fd, watched] : instance->sockets) {
+      if (Behind(fd) != rsocket) continue;
+      watched.reported = 0;
+      WakeAll(epoll, *instance);
+    }
+  }
 }
 
 void LockEpollForFork() { All().mutex.lock(); }
 void UnlockEpollAfterFork() { All().mutex.unlock(); }
+
+void UnlockEpollInChild() {
+  for (auto& [epoll, instance] : All().map) {
+    // The eventfds are shared with the parent.
+    for (const int fd : instance->waiting) REAL(close)(fd);
+    for (const int fd : instance->spare) REAL(close)(fd);
+    instance->waiting.clear();
+    instance->spare.clear();
+  }
+  for (std::atomic<int>& count : in_kernel) {
+    if (count.load(std::memory_order_relaxed) != 0) count.store(0);
+  }
+  All().mutex.unlock();
+}
 
 }  // namespace rspreload
 
@@ -163,24 +411,27 @@ PRELOADED int epoll_ctl(int epoll, int operation, int fd,
   return -1;
 }
 
-PRELOADED int epoll_wait(int epoll, epoll_event* events, int most,
-                         int timeout) {
-  if (!rspreload::HasRsockets(epoll)) {
-    return REAL(epoll_wait)(epoll, events, most, timeout);
-  }
-  return rspreload::Wait(epoll, events, most, timeout);
-}
-
 PRELOADED int epoll_pwait(int epoll, epoll_event* events, int most, int timeout,
                           const sigset_t* mask) {
-  if (!rspreload::HasRsockets(epoll)) {
-    return REAL(epoll_pwait)(epoll, events, most, timeout, mask);
-  }
-  sigset_t before;
-  if (mask != nullptr) pthread_sigmask(SIG_SETMASK, mask, &before);
-  const int n = rspreload::Wait(epoll, events, most, timeout);
-  const int error = errno;
-  if (mask != nullptr) pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return n;
+  const rspreload::Deadline deadline = rspreload::DeadlineOf(timeout);
+  return rspreload::Wait(epoll, events, most, deadline, mask, [&] {
+    return REAL(epoll_pwait)(epoll, events, most,
+                             rspreload::MillisecondsLeft(deadline), mask);
+  });
+}
+
+PRELOADED int epoll_wait(int epoll, epoll_event* events, int most,
+                         int timeout) {
+  return epoll_pwait(epoll, events, most, timeout, nullptr);
+}
+
+PRELOADED int epoll_pwait2(int epoll, epoll_event* events, int most,
+                           const timespec* timeout, const sigset_t* mask) {
+  const rspreload::Deadline deadline = rspreload::DeadlineOf(timeout);
+  return rspreload::Wait(epoll, events, most, deadline, mask, [&] {
+    timespec left = {};
+    if (timeout != nullptr) left = rspreload::TimeLeft(deadline);
+    return REAL(epoll_pwait2)(epoll, events, most,
+                              timeout != nullptr ? &left : nullptr, mask);
+  });
 }

@@ -6,12 +6,21 @@
 
 namespace rspreload {
 
-// The program closes `fd`: an epoll instance, or something in one.
-void ForgetEpoll(int fd);
+// The program closes the descriptors `first` to `last`: epoll instances, or
+// something in one.
+void ForgetEpoll(int first, int last);
+// There is no rsocket behind `fd` any more: the instances that have it get its
+// events from the kernel.
+void LeaveEpollToKernel(int fd);
+// `rsocket` begins something new, connecting or listening: edge-triggered, too,
+// its events are to be told again.
+void RenewInEpoll(int rsocket);
 
 // fork(2): the table is whole in the child, and its lock free.
 void LockEpollForFork();
 void UnlockEpollAfterFork();
+// The threads that wait are the parent's.
+void UnlockEpollInChild();
 
 }  // namespace rspreload
 

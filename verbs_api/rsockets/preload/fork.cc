@@ -169,6 +169,10 @@ void UnlockTables() {
   All().mutex.unlock();
   UnlockEpollAfterFork();
 }
+void UnlockTablesInChild() {
+  All().mutex.unlock();
+  UnlockEpollInChild();
+}
 
 void Prepare() {
   std::map<int, std::vector<int>> found;
@@ -209,6 +213,7 @@ void TakeOver(const Handover& handover) {
 void InParent() {
   for (const Handover& handover : handovers) {
     TakeOver(handover);
+    for (const int fd : handover.fds) LeaveEpollToKernel(fd);
     Carry(handover.rsocket, handover.pump);
   }
   handovers.clear();
@@ -217,6 +222,8 @@ void InParent() {
 void InChild() {
   for (const Handover& handover : handovers) {
     TakeOver(handover);
+    // An epoll instance is the parent's, too, who adds them.
+    for (const int fd : handover.fds) ForgetEpoll(fd, fd);
     REAL(close)(handover.pump);
   }
   handovers.clear();
@@ -242,7 +249,7 @@ __attribute__((destructor)) void AwaitPumps() {
 // Before any other handler: so it locks last, and unlocks first. The libraries'
 // handlers close descriptors, and their threads wait for locks of theirs.
 __attribute__((constructor)) void Register() {
-  pthread_atfork(LockTables, UnlockTables, UnlockTables);
+  pthread_atfork(LockTables, UnlockTables, UnlockTablesInChild);
 }
 
 bool IsWanted() {
@@ -279,11 +286,19 @@ bool IsShared(int fd) {
   return all.names.count(fd) != 0;
 }
 
-void ForgetShared(int fd) {
+void ForgetShared(int first, int last) {
   if (!any_shared.load(std::memory_order_relaxed)) return;
   Shared& all = All();
   std::lock_guard<std::mutex> lock(all.mutex);
-  all.names.erase(fd);
+  all.names.erase(all.names.lower_bound(first), all.names.upper_bound(last));
+}
+
+void CopyShared(int fd, int copy) {
+  if (!any_shared.load(std::memory_order_relaxed)) return;
+  Shared& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.names.find(fd);
+  if (found != all.names.end()) all.names[copy] = Names(found->second);
 }
 
 int SharedName(int fd, bool peer, sockaddr* address, socklen_t* length) {

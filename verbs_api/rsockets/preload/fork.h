@@ -14,8 +14,10 @@ void WatchForks();
 bool IsShared(int fd);
 // What getpeername(2) or getsockname(2) says of one.
 int SharedName(int fd, bool peer, sockaddr* address, socklen_t* length);
-// The program closes `fd`.
-void ForgetShared(int fd);
+// The program closes the descriptors `first` to `last`.
+void ForgetShared(int first, int last);
+// `copy` is one of `fd`.
+void CopyShared(int fd, int copy);
 
 }  // namespace rspreload
 

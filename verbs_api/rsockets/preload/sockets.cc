@@ -42,10 +42,17 @@ void PutOrClose(int fd, int rsocket) {
   if (rsocket >= 0 && !Put(fd, rsocket)) rclose(rsocket);
 }
 
-// The kernel's socket is what the program has from now on.
+// No rsocket is behind `fd` any more.
 void GiveUp(int fd) {
   const int rsocket = Take(fd);
   if (rsocket >= 0) rclose(rsocket);
+}
+
+// The program closes the descriptors, or has put something else there.
+void Forget(int first, int last) {
+  ForgetEpoll(first, last);
+  ForgetShared(first, last);
+  for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd) GiveUp(fd);
 }
 
 // Well-known services are TCP, as with rdma-core's library: the system's own
@@ -86,8 +93,13 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
     const int result = on_rsocket(rsocket);
     if (result == 0 || !IsNoRdma(errno)) return result;
   }
+  // The kernel's socket is what the program has from now on.
   GiveUp(fd);
-  return on_fd();
+  const int result = on_fd();
+  const int error = errno;
+  LeaveEpollToKernel(fd);
+  errno = error;
+  return result;
 }
 
 int Accepted(int rsocket, int domain, int flags) {
@@ -117,7 +129,8 @@ int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
 // The kernel has made `copy` of `fd`.
 int Copied(int fd, int copy) {
   if (copy < 0 || copy == fd) return copy;
-  GiveUp(copy);  // what was there before dup2
+  Forget(copy, copy);  // what was there before dup2
+  CopyShared(fd, copy);
   const int rsocket = Behind(fd);
   if (rsocket >= 0) Put(copy, rsocket);
   return copy;
@@ -176,7 +189,9 @@ PRELOADED int connect(int fd, const sockaddr* address, socklen_t length) {
       fd, address, length,
       [&](int rs) {
         const int result = rconnect(rs, address, length);
-        rspreload::Used(rs, EPOLLIN | EPOLLOUT);
+        const int error = errno;
+        rspreload::RenewInEpoll(rs);
+        errno = error;
         return result;
       },
       [&] { return REAL(connect)(fd, address, length); });
@@ -184,7 +199,10 @@ PRELOADED int connect(int fd, const sockaddr* address, socklen_t length) {
 
 PRELOADED int listen(int fd, int backlog) noexcept {
   const int rs = Behind(fd);
-  return rs >= 0 ? rlisten(rs, backlog) : REAL(listen)(fd, backlog);
+  if (rs < 0) return REAL(listen)(fd, backlog);
+  const int result = rlisten(rs, backlog);
+  if (result == 0) rspreload::RenewInEpoll(rs);
+  return result;
 }
 
 PRELOADED int accept(int fd, sockaddr* address, socklen_t* length) {
@@ -205,9 +223,7 @@ PRELOADED int shutdown(int fd, int how) noexcept {
 }
 
 PRELOADED int close(int fd) {
-  rspreload::ForgetEpoll(fd);
-  rspreload::ForgetShared(fd);
-  rspreload::GiveUp(fd);
+  rspreload::Forget(fd, fd);
   return REAL(close)(fd);
 }
 

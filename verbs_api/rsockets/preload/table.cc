@@ -1,5 +1,7 @@
 #include "verbs_api/rsockets/preload/table.h"
 
+#include <sys/epoll.h>
+
 #include <atomic>
 
 namespace rspreload {
@@ -7,9 +9,10 @@ namespace {
 
 // By descriptor: the rsocket's number + 1, or 0.
 std::atomic<int> behind[kMostDescriptors];
-// By rsocket: descriptors that have it, and what was used.
+// By rsocket: descriptors that have it, and how often it was used: read in the
+// lower half, written in the upper one.
 std::atomic<int> users[kMostDescriptors];
-std::atomic<unsigned> used[kMostDescriptors];
+std::atomic<uint64_t> used[kMostDescriptors];
 
 bool InRange(int fd) { return fd >= 0 && fd < kMostDescriptors; }
 
@@ -34,11 +37,18 @@ int Take(int fd) {
 }
 
 void Used(int rsocket, unsigned events) {
-  if (InRange(rsocket)) used[rsocket].fetch_or(events);
+  if (!InRange(rsocket)) return;
+  used[rsocket].fetch_add(((events & EPOLLIN) != 0 ? 1 : 0) +
+                          ((events & EPOLLOUT) != 0 ? uint64_t{1} << 32 : 0));
 }
 
-unsigned TakeUsed(int rsocket) {
-  return InRange(rsocket) ? used[rsocket].exchange(0) : 0;
+unsigned TakeUsed(int rsocket, uint64_t* seen) {
+  if (!InRange(rsocket)) return 0;
+  const uint64_t now = used[rsocket].load();
+  const uint64_t change = now ^ *seen;
+  *seen = now;
+  return (static_cast<uint32_t>(change) != 0 ? unsigned{EPOLLIN} : 0u) |
+         ((change >> 32) != 0 ? unsigned{EPOLLOUT} : 0u);
 }
 
 }  // namespace rspreload

@@ -2,6 +2,8 @@
 #ifndef VERBS_API_RSOCKETS_PRELOAD_TABLE_H_
 #define VERBS_API_RSOCKETS_PRELOAD_TABLE_H_
 
+#include <cstdint>
+
 namespace rspreload {
 
 // Numbers beyond are TCP.
@@ -26,8 +28,8 @@ int Take(int fd);
 // For edge-triggered epoll(7): the program has read or written, so that the
 // next event is news. `events`: EPOLLIN, EPOLLOUT.
 void Used(int rsocket, unsigned events);
-// Returns and forgets what was used.
-unsigned TakeUsed(int rsocket);
+// What was used since the account was `*seen`, which becomes what it is now.
+unsigned TakeUsed(int rsocket, uint64_t* seen);
 
 }  // namespace rspreload
 

@@ -24,11 +24,15 @@ TEST(TableTest, NumbersBeyondItHaveNothingBehind) {
   EXPECT_EQ(Take(1 << 30), -1);
 }
 
-TEST(TableTest, WhatWasUsedIsToldOnce) {
+TEST(TableTest, WhatWasUsedIsToldOnceToEach) {
+  uint64_t first = 0, second = 0;
   Used(20, EPOLLIN);
+  EXPECT_EQ(TakeUsed(20, &first), static_cast<unsigned>(EPOLLIN));
+  EXPECT_EQ(TakeUsed(20, &first), 0u);
   Used(20, EPOLLOUT);
-  EXPECT_EQ(TakeUsed(20), static_cast<unsigned>(EPOLLIN | EPOLLOUT));
-  EXPECT_EQ(TakeUsed(20), 0u);
+  EXPECT_EQ(TakeUsed(20, &first), static_cast<unsigned>(EPOLLOUT));
+  EXPECT_EQ(TakeUsed(20, &second), static_cast<unsigned>(EPOLLIN | EPOLLOUT));
+  EXPECT_EQ(TakeUsed(20, &second), 0u);
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <sys/select.h>
 
 #include <cerrno>
-#include <ctime>
 #include <vector>
 
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
+#include "verbs_api/rsockets/preload/waiting.h"
 
 extern "C" {
 int __poll_chk(pollfd*, nfds_t, int, size_t);
@@ -26,37 +26,33 @@ bool HasRsocket(const pollfd* fds, nfds_t count) {
   return false;
 }
 
-int PollAll(pollfd* fds, nfds_t count, int timeout) {
-  std::vector<pollfd> inner(fds, fds + count);
+// `mask`: as ppoll(2) has it; may be null.
+int PollAll(pollfd* fds, nfds_t count, const Deadline& deadline,
+            const sigset_t* mask) {
+  WaitMask wait_mask(mask);
+  if (!wait_mask.ok()) return -1;
+  std::vector<pollfd> inner;
+  inner.reserve(count + 1);
+  inner.assign(fds, fds + count);
   for (pollfd& fd : inner) {
     const int rsocket = Behind(fd.fd);
     if (rsocket >= 0) fd.fd = rsocket;
   }
-  const int n = rpoll(inner.data(), count, timeout);
-  if (n < 0) return n;
-  for (nfds_t i = 0; i < count; ++i) fds[i].revents = inner[i].revents;
-  return n;
-}
-
-// Milliseconds, rounded up; -1: forever.
-int Milliseconds(const timespec* time) {
-  if (time == nullptr) return -1;
-  return static_cast<int>(time->tv_sec * 1000 +
-                          (time->tv_nsec + 999999) / 1000000);
-}
-
-// Runs `call` with the signal mask, which may be null. A signal between the two
-// calls is taken before the wait and does not end it.
-template <typename Call>
-int WithMask(const sigset_t* mask, Call call) {
-  if (mask == nullptr) return call();
-  sigset_t before;
-  pthread_sigmask(SIG_SETMASK, mask, &before);
-  const int result = call();
-  const int error = errno;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return result;
+  inner.push_back({.fd = wait_mask.fd(), .events = POLLIN, .revents = 0});
+  for (;;) {
+    int n = rpoll(inner.data(), inner.size(), MillisecondsLeft(deadline));
+    if (n < 0) return n;
+    const bool signalled = inner.back().revents != 0;
+    if (signalled && --n == 0) {
+      if (wait_mask.Take()) {
+        errno = EINTR;
+        return -1;
+      }
+      if (!IsOver(deadline)) continue;  // one that is ignored
+    }
+    for (nfds_t i = 0; i < count; ++i) fds[i].revents = inner[i].revents;
+    return n;
+  }
 }
 
 bool IsSet(int fd, const fd_set* set) {
@@ -92,8 +88,8 @@ int Report(fd_set* set, const pollfd& fd, short events) {
 }
 
 int SelectAll(std::vector<pollfd>& fds, fd_set* read, fd_set* write,
-              fd_set* except, int timeout) {
-  int n = PollAll(fds.data(), fds.size(), timeout);
+              fd_set* except, const Deadline& deadline, const sigset_t* mask) {
+  int n = PollAll(fds.data(), fds.size(), deadline, mask);
   if (n < 0) return n;
   n = 0;
   for (const pollfd& fd : fds) {
@@ -114,14 +110,16 @@ PRELOADED int poll(pollfd* fds, nfds_t count, int timeout) {
   if (!rspreload::HasRsocket(fds, count)) {
     return REAL(poll)(fds, count, timeout);
   }
-  return rspreload::PollAll(fds, count, timeout);
+  return rspreload::PollAll(fds, count, rspreload::DeadlineOf(timeout),
+                            nullptr);
 }
 
 PRELOADED int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t size) {
   if (!rspreload::HasRsocket(fds, count)) {
     return REAL(__poll_chk)(fds, count, timeout, size);
   }
-  return rspreload::PollAll(fds, count, timeout);
+  return rspreload::PollAll(fds, count, rspreload::DeadlineOf(timeout),
+                            nullptr);
 }
 
 PRELOADED int ppoll(pollfd* fds, nfds_t count, const timespec* timeout,
@@ -129,9 +127,7 @@ PRELOADED int ppoll(pollfd* fds, nfds_t count, const timespec* timeout,
   if (!rspreload::HasRsocket(fds, count)) {
     return REAL(ppoll)(fds, count, timeout, mask);
   }
-  return rspreload::WithMask(mask, [&] {
-    return rspreload::PollAll(fds, count, rspreload::Milliseconds(timeout));
-  });
+  return rspreload::PollAll(fds, count, rspreload::DeadlineOf(timeout), mask);
 }
 
 PRELOADED int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout,
@@ -152,7 +148,7 @@ PRELOADED int select(int count, fd_set* read, fd_set* write, fd_set* except,
   }
   return rspreload::SelectAll(
       fds, read, write, except,
-      rspreload::Milliseconds(timeout != nullptr ? &time : nullptr));
+      rspreload::DeadlineOf(timeout != nullptr ? &time : nullptr), nullptr);
 }
 
 PRELOADED int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
@@ -161,8 +157,6 @@ PRELOADED int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
   if (fds.empty()) {
     return REAL(pselect)(count, read, write, except, timeout, mask);
   }
-  return rspreload::WithMask(mask, [&] {
-    return rspreload::SelectAll(fds, read, write, except,
-                                rspreload::Milliseconds(timeout));
-  });
+  return rspreload::SelectAll(fds, read, write, except,
+                              rspreload::DeadlineOf(timeout), mask);
 }

@@ -1,0 +1,438 @@
+// librspreload.so: what a program that knows TCP alone finds. This program is
+// one, and starts itself anew with the library before all others.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "rxe_user/testing/watched_thread.h"
+
+namespace conformance {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Their runtimes want to come first.
+constexpr bool kPreloads = false;
+#else
+constexpr bool kPreloads = true;
+#endif
+
+// Before main: connections are handed over by fork, as RDMAV_FORK_SAFE says.
+__attribute__((constructor)) void StartAnew(int, char** argv, char**) {
+  if (!kPreloads || std::getenv("LD_PRELOAD") != nullptr) return;
+  namespace fs = std::filesystem;
+  std::string folders;
+  for (const char* library : {"RDMACM", "VERBS"}) {
+    folders += fs::absolute(std::getenv(library)).parent_path().string() + ":";
+  }
+  setenv("LD_LIBRARY_PATH", folders.c_str(), 1);
+  setenv("LD_PRELOAD", fs::absolute(std::getenv("PRELOAD")).c_str(), 1);
+  setenv("RDMAV_FORK_SAFE", "1", 1);
+  execv("/proc/self/exe", argv);
+  std::perror("execv");
+  _exit(99);
+}
+
+constexpr int kSoon = 20000;        // ms: it must come
+constexpr uint16_t kTcpPort = 853;  // one up to 1,024 stays TCP
+
+class PreloadTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kPreloads) GTEST_SKIP() << "the library is not there";
+    epoll_ = epoll_create1(EPOLL_CLOEXEC);
+    ASSERT_GE(epoll_, 0);
+  }
+  void TearDown() override {
+    for (const int fd : {client_, server_, listener_, epoll_}) {
+      if (fd < 0) continue;
+      EXPECT_EQ(close(fd), 0);
+    }
+  }
+
+  static int Socket(int flags = 0) {
+    const int fd = socket(AF_INET, SOCK_STREAM | flags, 0);
+    EXPECT_GE(fd, 0) << std::strerror(errno);
+    return fd;
+  }
+  static sockaddr_in Loopback(uint16_t port) {
+    sockaddr_in in = {};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(port);
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return in;
+  }
+  static int Bind(int fd, uint16_t port) {
+    const sockaddr_in in = Loopback(port);
+    return bind(fd, reinterpret_cast<const sockaddr*>(&in), sizeof(in));
+  }
+  static int ConnectTo(int fd, uint16_t port) {
+    const sockaddr_in in = Loopback(port);
+    return connect(fd, reinterpret_cast<const sockaddr*>(&in), sizeof(in));
+  }
+  static bool IsRsocket(int fd) {
+    int value;
+    socklen_t length = sizeof(value);
+    return getsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &value, &length) == 0;
+  }
+
+  void Listen(int flags = 0) {
+    listener_ = Socket(flags);
+    ASSERT_EQ(Bind(listener_, 0), 0) << std::strerror(errno);
+    ASSERT_EQ(listen(listener_, 10), 0) << std::strerror(errno);
+    sockaddr_in in = {};
+    socklen_t length = sizeof(in);
+    ASSERT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&in), &length),
+              0);
+    port_ = ntohs(in.sin_port);
+  }
+  void Connect() {
+    if (listener_ < 0) Listen();
+    client_ = Socket();
+    std::thread connects([&] {
+      EXPECT_EQ(ConnectTo(client_, port_), 0) << std::strerror(errno);
+    });
+    server_ = accept(listener_, nullptr, nullptr);
+    EXPECT_GE(server_, 0) << std::strerror(errno);
+    connects.join();
+    ASSERT_TRUE(IsRsocket(client_));
+    ASSERT_TRUE(IsRsocket(server_));
+  }
+  static void Send(int fd, const std::string& bytes) {
+    ASSERT_EQ(send(fd, bytes.data(), bytes.size(), 0),
+              static_cast<ssize_t>(bytes.size()))
+        << std::strerror(errno);
+  }
+  // As many bytes, or those before the end.
+  static std::string Receive(int fd, size_t length) {
+    std::string bytes(length, '\0');
+    const ssize_t n = recv(fd, bytes.data(), length, MSG_WAITALL);
+    EXPECT_GE(n, 0) << std::strerror(errno);
+    bytes.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    return bytes;
+  }
+  static short Poll(int fd, short events, int timeout = kSoon) {
+    pollfd one = {.fd = fd, .events = events, .revents = 0};
+    EXPECT_GE(poll(&one, 1, timeout), 0);
+    return one.revents;
+  }
+
+  // --- epoll_
+  int Control(int operation, int fd, uint32_t events) {
+    epoll_event event = {.events = events, .data = {.fd = fd}};
+    return epoll_ctl(epoll_, operation, fd, &event);
+  }
+  void Add(int fd, uint32_t events) {
+    ASSERT_EQ(Control(EPOLL_CTL_ADD, fd, events), 0) << std::strerror(errno);
+  }
+  std::vector<epoll_event> Wait(int timeout = kSoon, int most = 10) {
+    std::vector<epoll_event> events(static_cast<size_t>(most));
+    const int n = epoll_wait(epoll_, events.data(), most, timeout);
+    EXPECT_GE(n, 0) << std::strerror(errno);
+    events.resize(static_cast<size_t>(std::max(n, 0)));
+    return events;
+  }
+  // Waits until each of `fds` had one of `events`.
+  void ExpectAll(std::vector<int> fds, uint32_t events) {
+    while (!fds.empty()) {
+      const std::vector<epoll_event> got = Wait();
+      ASSERT_FALSE(got.empty()) << "no event of descriptor " << fds.front();
+      for (const epoll_event& event : got) {
+        if ((event.events & events) != 0) std::erase(fds, event.data.fd);
+      }
+    }
+  }
+
+  uint16_t port_ = 0;
+  int epoll_ = -1;
+  int listener_ = -1;
+  int client_ = -1;
+  int server_ = -1;
+};
+
+using PreloadedEpollTest = PreloadTest;
+
+// --- epoll(7).
+
+TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpStayInIt) {
+  listener_ = Socket();
+  Add(listener_, EPOLLIN | EPOLLET);
+  if (Bind(listener_, kTcpPort) != 0 && errno == EACCES) {
+    GTEST_SKIP() << "not allowed to listen there";
+  }
+  ASSERT_FALSE(IsRsocket(listener_));
+  ASSERT_EQ(listen(listener_, 1), 0);
+  client_ = Socket(SOCK_NONBLOCK);
+  Add(client_, EPOLLIN | EPOLLOUT | EPOLLET);
+  ASSERT_TRUE(ConnectTo(client_, kTcpPort) == 0 || errno == EINPROGRESS);
+  ASSERT_FALSE(IsRsocket(client_));
+  ExpectAll({listener_, client_}, EPOLLIN | EPOLLOUT);
+  EXPECT_EQ(Control(EPOLL_CTL_MOD, client_, EPOLLIN), 0)
+      << std::strerror(errno);
+  EXPECT_EQ(Control(EPOLL_CTL_DEL, client_, 0), 0) << std::strerror(errno);
+}
+
+TEST_F(PreloadedEpollTest, ConnectionsThatForkSharesStayInIt) {
+  Connect();
+  Add(server_, EPOLLIN);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_FALSE(IsRsocket(server_));
+  Send(client_, "hello");
+  ExpectAll({server_}, EPOLLIN);
+  EXPECT_EQ(Receive(server_, 5), "hello");
+  EXPECT_EQ(Control(EPOLL_CTL_DEL, server_, 0), 0) << std::strerror(errno);
+}
+
+// All that wait hear of the first one that is added, and of what is changed.
+TEST_F(PreloadedEpollTest, WhoWaitsHearsOfChanges) {
+  Connect();
+  Send(client_, "a");
+  ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
+  const auto expect = [&] {
+    const std::vector<epoll_event> events = Wait(kSoon);
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].data.fd, server_);
+    EXPECT_EQ(events[0].events, static_cast<uint32_t>(EPOLLIN));
+  };
+  {
+    rxe_user::WatchedThread first(expect), second(expect), third(expect);
+    ASSERT_TRUE(first.AwaitSleep());
+    ASSERT_TRUE(second.AwaitSleep());
+    ASSERT_TRUE(third.AwaitSleep());
+    Add(server_, EPOLLIN);
+    first.join();
+    second.join();
+    third.join();
+  }
+  ASSERT_EQ(Control(EPOLL_CTL_MOD, server_, EPOLLIN | EPOLLONESHOT), 0);
+  expect();
+  rxe_user::WatchedThread fourth(expect);
+  ASSERT_TRUE(fourth.AwaitSleep());
+  ASSERT_EQ(Control(EPOLL_CTL_MOD, server_, EPOLLIN | EPOLLONESHOT), 0);
+  fourth.join();
+  // The kernel's instance has nothing of ours to tell.
+  EXPECT_TRUE(Wait(0).empty());
+  ASSERT_EQ(Control(EPOLL_CTL_DEL, server_, 0), 0);
+  EXPECT_TRUE(Wait(0).empty());
+}
+
+// Of several threads one gets each event.
+TEST_F(PreloadedEpollTest, OneThreadGetsWhatComesOnce) {
+  constexpr int kMessages = 200;
+  Connect();
+  const int end = eventfd(0, EFD_CLOEXEC);
+  Add(server_, EPOLLIN | EPOLLONESHOT);
+  Add(end, EPOLLIN);
+  std::atomic<int> got{0}, twice{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      for (;;) {
+        epoll_event event;
+        ASSERT_EQ(epoll_wait(epoll_, &event, 1, kSoon), 1);
+        if (event.data.fd == end) return;
+        char bytes[16];
+        const ssize_t n = recv(server_, bytes, sizeof(bytes), MSG_DONTWAIT);
+        if (n <= 0) {
+          ++twice;
+          continue;
+        }
+        got += static_cast<int>(n);
+        ASSERT_EQ(Control(EPOLL_CTL_MOD, server_, EPOLLIN | EPOLLONESHOT), 0);
+        if (got == kMessages) {
+          const uint64_t one = 1;
+          ASSERT_EQ(write(end, &one, sizeof(one)), 8);
+        }
+      }
+    });
+  }
+  for (int i = 0; i < kMessages; ++i) Send(client_, "x");
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(got, kMessages);
+  EXPECT_EQ(twice, 0);
+  EXPECT_EQ(close(end), 0);
+}
+
+// The end is one edge, whatever else is wanted.
+TEST_F(PreloadedEpollTest, TheEndIsReportedOnce) {
+  Connect();
+  Add(server_, EPOLLIN | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLET);
+  ASSERT_EQ(close(std::exchange(client_, -1)), 0);
+  bool ended = false;
+  while (!ended) {
+    ASSERT_EQ(Wait().size(), 1u);
+    char byte;
+    ended = recv(server_, &byte, 1, MSG_DONTWAIT) == 0;
+  }
+  // What is left of it, if it came by halves.
+  Wait(100);
+  EXPECT_TRUE(Wait(100).empty());
+}
+
+TEST_F(PreloadedEpollTest, AConnectionIsNewsAfterAnUnconnectedSocket) {
+  Listen();
+  client_ = Socket(SOCK_NONBLOCK);
+  Add(client_, EPOLLIN | EPOLLOUT | EPOLLET);
+  Add(listener_, EPOLLIN);
+  EXPECT_EQ(Wait().size(), 1u);  // it is not connected
+  EXPECT_TRUE(Wait(0).empty());
+  rxe_user::WatchedThread waits([&] { ExpectAll({client_}, EPOLLOUT); });
+  ASSERT_TRUE(waits.AwaitSleep());
+  ASSERT_EQ(ConnectTo(client_, port_), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  server_ = accept(listener_, nullptr, nullptr);
+  EXPECT_GE(server_, 0);
+  waits.join();
+}
+
+// Nobody is left out for others that are always ready.
+TEST_F(PreloadedEpollTest, PlacesAreTakenInTurn) {
+  Connect();
+  const int other = eventfd(1, EFD_CLOEXEC);
+  Add(client_, EPOLLOUT);
+  Add(server_, EPOLLOUT);
+  Add(other, EPOLLIN);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<int> got;
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<epoll_event> one = Wait(kSoon, 1);
+      ASSERT_EQ(one.size(), 1u);
+      got.push_back(one[0].data.fd);
+    }
+    std::sort(got.begin(), got.end());
+    EXPECT_EQ(std::unique(got.begin(), got.end()), got.end());
+  }
+  EXPECT_EQ(close(other), 0);
+}
+
+TEST_F(PreloadedEpollTest, WaitingWithoutEndEndsWithAnEvent) {
+  Connect();
+  const int other = eventfd(0, EFD_CLOEXEC);
+  Add(server_, EPOLLIN);
+  Add(other, EPOLLIN);
+  rxe_user::WatchedThread waits([&] {
+    const std::vector<epoll_event> events = Wait(-1);
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].data.fd, other);
+  });
+  ASSERT_TRUE(waits.AwaitSleep());
+  ASSERT_EQ(close(std::exchange(server_, -1)), 0);
+  EXPECT_TRUE(waits.AwaitSleep()) << "it has ended without an event";
+  const uint64_t one = 1;
+  ASSERT_EQ(write(other, &one, sizeof(one)), 8);
+  waits.join();
+  EXPECT_EQ(close(other), 0);
+}
+
+TEST_F(PreloadedEpollTest, WithNanoseconds) {
+  Connect();
+  Add(server_, EPOLLIN);
+  Send(client_, "a");
+  epoll_event event;
+  const timespec time = {.tv_sec = 20, .tv_nsec = 1};
+  EXPECT_EQ(epoll_pwait2(epoll_, &event, 1, &time, nullptr), 1);
+  EXPECT_EQ(Receive(server_, 1), "a");
+  const timespec soon = {.tv_sec = 0, .tv_nsec = 1000};
+  EXPECT_EQ(epoll_pwait2(epoll_, &event, 1, &soon, nullptr), 0);
+}
+
+// Each of two instances has its own edges.
+TEST_F(PreloadedEpollTest, TwoInstances) {
+  Connect();
+  const int first = epoll_, second = epoll_create1(EPOLL_CLOEXEC);
+  for (const int epoll : {first, second}) {
+    epoll_ = epoll;
+    Add(server_, EPOLLIN | EPOLLET);
+  }
+  for (int i = 0; i < 3; ++i) {
+    Send(client_, "a");
+    for (const int epoll : {first, second}) {
+      epoll_ = epoll;
+      EXPECT_EQ(Wait().size(), 1u);
+      EXPECT_TRUE(Wait(0).empty());
+    }
+    EXPECT_EQ(Receive(server_, 1), "a");
+  }
+  epoll_ = first;
+  EXPECT_EQ(close(second), 0);
+}
+
+// --- Other processes.
+
+// --- Descriptors.
+
+// --- Signals.
+
+TEST_F(PreloadTest, ASignalThatIsThereEndsTheWait) {
+  Connect();
+  Add(server_, EPOLLIN);
+  struct sigaction action = {}, before;
+  action.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  sigset_t blocked, mask, after;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &blocked, &mask), 0);
+  const timespec soon = {.tv_sec = kSoon / 1000, .tv_nsec = 0};
+  const auto expect_interrupted = [&](auto call) {
+    pthread_kill(pthread_self(), SIGUSR1);
+    errno = 0;
+    EXPECT_EQ(call(), -1);
+    EXPECT_EQ(errno, EINTR);
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);
+    EXPECT_EQ(sigismember(&now, SIGUSR1), 1);
+    sigpending(&now);
+    EXPECT_EQ(sigismember(&now, SIGUSR1), 0);
+  };
+  pollfd fd = {.fd = server_, .events = POLLIN, .revents = 0};
+  expect_interrupted([&] { return ppoll(&fd, 1, &soon, &mask); });
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(server_, &set);
+  expect_interrupted([&] {
+    return pselect(server_ + 1, &set, nullptr, nullptr, &soon, &mask);
+  });
+  epoll_event event;
+  expect_interrupted(
+      [&] { return epoll_pwait(epoll_, &event, 1, kSoon, &mask); });
+  // What is ready comes first.
+  Send(client_, "a");
+  ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
+  pthread_kill(pthread_self(), SIGUSR1);
+  EXPECT_EQ(ppoll(&fd, 1, &soon, &mask), 1);
+  pthread_sigmask(SIG_SETMASK, &mask, &after);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+}  // namespace
+}  // namespace conformance
