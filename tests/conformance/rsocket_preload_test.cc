@@ -388,7 +388,55 @@ TEST_F(PreloadedEpollTest, TwoInstances) {
 
 // --- Other processes.
 
+// A child of vfork has its parent's memory: what it closes and copies is its
+// own all the same.
+TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
+  Connect();
+  const int number = fcntl(server_, F_DUPFD_CLOEXEC, 300);
+  ASSERT_GE(number, 300);
+  ASSERT_EQ(close(number), 0);
+  const int server = server_, epoll = epoll_;
+  Add(server, EPOLLIN);
+  const pid_t child = vfork();
+  if (child == 0) {
+    dup2(server, number);
+    close(server);
+    close(epoll);
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(write(number, "x", 1), -1);
+  EXPECT_EQ(errno, EBADF);
+  Send(client_, "hello");
+  ExpectAll({server_}, EPOLLIN);
+  EXPECT_EQ(Receive(server_, 5), "hello");
+  ASSERT_EQ(close(std::exchange(server_, -1)), 0);
+  EXPECT_EQ(Receive(client_, 1), "");
+}
+
 // --- Descriptors.
+
+TEST_F(PreloadTest, RangesAreClosed) {
+  for (const bool from : {false, true}) {
+    Connect();
+    const int high = fcntl(server_, F_DUPFD_CLOEXEC, from ? 900 : 400);
+    ASSERT_GE(high, 400);
+    ASSERT_EQ(close(std::exchange(server_, -1)), 0);
+    if (from) {
+      closefrom(high);
+    } else {
+      const auto number = static_cast<unsigned>(high);
+      ASSERT_EQ(close_range(number, number + 10, CLOSE_RANGE_CLOEXEC), 0);
+      EXPECT_TRUE(IsRsocket(high));
+      ASSERT_EQ(close_range(number, number + 10, 0), 0);
+    }
+    EXPECT_FALSE(IsRsocket(high));
+    EXPECT_EQ(Poll(client_, POLLRDHUP) & POLLRDHUP, POLLRDHUP);
+    ASSERT_EQ(close(std::exchange(client_, -1)), 0);
+  }
+}
 
 // --- Signals.
 

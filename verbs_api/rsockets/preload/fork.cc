@@ -51,6 +51,9 @@ Shared& All() {
 }
 std::atomic<bool> any_shared{false};
 
+// The process whose tables these are.
+pid_t owner = 0;
+
 // A connection on its way to a pair of local sockets.
 struct Handover {
   int rsocket;
@@ -170,6 +173,7 @@ void UnlockTables() {
   UnlockEpollAfterFork();
 }
 void UnlockTablesInChild() {
+  owner = getpid();
   All().mutex.unlock();
   UnlockEpollInChild();
 }
@@ -249,6 +253,7 @@ __attribute__((destructor)) void AwaitPumps() {
 // Before any other handler: so it locks last, and unlocks first. The libraries'
 // handlers close descriptors, and their threads wait for locks of theirs.
 __attribute__((constructor)) void Register() {
+  owner = getpid();
   pthread_atfork(LockTables, UnlockTables, UnlockTablesInChild);
 }
 
@@ -278,6 +283,8 @@ void WatchForks() {
   }();
   static_cast<void>(watched);
 }
+
+bool IsOwner() { return getpid() == owner; }
 
 bool IsShared(int fd) {
   if (!any_shared.load(std::memory_order_relaxed)) return false;

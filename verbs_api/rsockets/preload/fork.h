@@ -6,6 +6,10 @@
 
 namespace rspreload {
 
+// False in a child of vfork(2), which has the memory of its parent and is not
+// to change it.
+bool IsOwner();
+
 // There is an rsocket: from now on fork(2) is prepared for.
 void WatchForks();
 

@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 
@@ -48,8 +50,10 @@ void GiveUp(int fd) {
   if (rsocket >= 0) rclose(rsocket);
 }
 
-// The program closes the descriptors, or has put something else there.
+// The program closes the descriptors, or has put something else there. In a
+// child of vfork(2), which has the memory of its parent, they are the parent's.
 void Forget(int first, int last) {
+  if (!IsOwner()) return;
   ForgetEpoll(first, last);
   ForgetShared(first, last);
   for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd) GiveUp(fd);
@@ -128,7 +132,7 @@ int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
 
 // The kernel has made `copy` of `fd`.
 int Copied(int fd, int copy) {
-  if (copy < 0 || copy == fd) return copy;
+  if (copy < 0 || copy == fd || !IsOwner()) return copy;
   Forget(copy, copy);  // what was there before dup2
   CopyShared(fd, copy);
   const int rsocket = Behind(fd);
@@ -225,6 +229,27 @@ PRELOADED int shutdown(int fd, int how) noexcept {
 PRELOADED int close(int fd) {
   rspreload::Forget(fd, fd);
   return REAL(close)(fd);
+}
+
+PRELOADED int close_range(unsigned first, unsigned last, int flags) noexcept {
+  const auto real = REAL(close_range);
+  if (real == nullptr) {
+    errno = ENOSYS;
+    return -1;
+  }
+  if (first <= last && (flags & CLOSE_RANGE_CLOEXEC) == 0) {
+    constexpr unsigned kMost = INT_MAX;
+    rspreload::Forget(static_cast<int>(std::min(first, kMost)),
+                      static_cast<int>(std::min(last, kMost)));
+  }
+  return real(first, last, flags);
+}
+
+PRELOADED void closefrom(int first) noexcept {
+  const auto real = REAL(closefrom);
+  if (real == nullptr) return;
+  rspreload::Forget(std::max(first, 0), INT_MAX);
+  real(first);
 }
 
 PRELOADED int getpeername(int fd, sockaddr* address,
