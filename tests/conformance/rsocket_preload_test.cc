@@ -482,5 +482,18 @@ TEST_F(PreloadTest, ASignalThatIsThereEndsTheWait) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
+// --- Threads.
+
+TEST_F(PreloadTest, ThreadsMayHaveSmallStacks) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 1 << 16), 0);
+  pthread_t thread;
+  const auto nothing = [](void*) -> void* { return nullptr; };
+  ASSERT_EQ(pthread_create(&thread, &attributes, nothing, nullptr), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
+}
+
 }  // namespace
 }  // namespace conformance

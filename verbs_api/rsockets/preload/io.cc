@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <new>
 
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
@@ -36,10 +38,18 @@ inline ssize_t Dispatch(int fd, unsigned events, OnRsocket on_rsocket,
 
 // From a file to an rsocket. `offset`: null for the file's own.
 ssize_t SendFile(int rsocket, int file, off64_t* offset, size_t count) {
-  static thread_local char buffer[1 << 16];
+  constexpr size_t kMost = 1 << 16;
+  // Not of the thread: its storage would be in the stack of every thread.
+  const std::unique_ptr<char[]> memory(
+      new (std::nothrow) char[std::min(count, kMost)]);
+  char* const buffer = memory.get();
+  if (buffer == nullptr) {
+    errno = ENOMEM;
+    return -1;
+  }
   size_t done = 0;
   while (done < count) {
-    const size_t part = std::min(count - done, sizeof(buffer));
+    const size_t part = std::min(count - done, kMost);
     const ssize_t got = offset != nullptr ? pread64(file, buffer, part, *offset)
                                           : REAL(read)(file, buffer, part);
     if (got < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;

@@ -13,6 +13,8 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "verbs_api/rsockets/preload/epoll.h"
 #include "verbs_api/rsockets/preload/fork.h"
@@ -158,9 +160,14 @@ int Control(int fd, int result, int command, long argument) {
 
 // Bytes that wait to be read.
 int CountReadable(int rsocket, int* out) {
-  static thread_local uint8_t scratch[1 << 16];
+  constexpr size_t kMost = 1 << 16;
+  const std::unique_ptr<uint8_t[]> scratch(new (std::nothrow) uint8_t[kMost]);
+  if (scratch == nullptr) {
+    errno = ENOMEM;
+    return -1;
+  }
   const ssize_t n =
-      rrecv(rsocket, scratch, sizeof(scratch), MSG_PEEK | MSG_DONTWAIT);
+      rrecv(rsocket, scratch.get(), kMost, MSG_PEEK | MSG_DONTWAIT);
   *out = n > 0 ? static_cast<int>(n) : 0;
   return 0;
 }
