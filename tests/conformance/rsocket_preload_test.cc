@@ -495,5 +495,74 @@ TEST_F(PreloadTest, ThreadsMayHaveSmallStacks) {
   pthread_attr_destroy(&attributes);
 }
 
+// --- sendfile(2).
+
+class SendFileTest : public PreloadTest {
+ protected:
+  static constexpr size_t kSize = 4 << 20;  // more than all buffers
+  void SetUp() override {
+    PreloadTest::SetUp();
+    if (IsSkipped()) return;
+    file_ = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    ASSERT_GE(file_, 0) << std::strerror(errno);
+    const std::string bytes(kSize, 'x');
+    ASSERT_EQ(write(file_, bytes.data(), kSize), ssize_t{kSize});
+    ASSERT_EQ(lseek(file_, 0, SEEK_SET), 0);
+  }
+  void TearDown() override {
+    if (file_ >= 0) close(file_);
+    PreloadTest::TearDown();
+  }
+  int file_ = -1;
+};
+
+TEST_F(SendFileTest, NothingIsTheEndOfTheFileAlone) {
+  Connect();
+  std::atomic<bool> goes{true};
+  const pthread_t sender = pthread_self();
+  struct sigaction action = {}, before;
+  action.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  std::thread disturbs([&] {
+    while (goes) {
+      pthread_kill(sender, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  std::thread reads([&] {
+    // By little, so that the sender waits.
+    for (size_t left = kSize; left > 0;) {
+      char bytes[16384];
+      const ssize_t n = recv(client_, bytes, sizeof(bytes), 0);
+      if (n <= 0) {
+        ASSERT_TRUE(n < 0 && errno == EINTR) << left;
+        continue;
+      }
+      left -= static_cast<size_t>(n);
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+  });
+  size_t sent = 0;
+  while (sent < kSize) {
+    errno = 0;
+    const ssize_t n = sendfile(server_, file_, nullptr, kSize);
+    if (n < 0) {
+      EXPECT_EQ(errno, EINTR);
+      if (errno != EINTR) break;
+      continue;
+    }
+    EXPECT_GT(n, 0) << "an end after " << sent;
+    if (n == 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  goes = false;
+  disturbs.join();
+  if (sent < kSize) shutdown(server_, SHUT_RDWR);
+  reads.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  errno = EAGAIN;
+  EXPECT_EQ(sendfile(server_, file_, nullptr, 1), 0) << std::strerror(errno);
+}
+
 }  // namespace
 }  // namespace conformance

@@ -64,11 +64,10 @@ ssize_t SendFile(int rsocket, int file, off64_t* offset, size_t count) {
       errno = error;
     }
     done += static_cast<size_t>(kept);
+    if (sent < 0 && done == 0) return -1;
     if (sent < got) break;
   }
-  if (done > 0 || count == 0) return static_cast<ssize_t>(done);
-  // Nothing was sent: the end of the file, or why not.
-  return errno == EAGAIN || errno == EPIPE || errno == ECONNRESET ? -1 : 0;
+  return static_cast<ssize_t>(done);
 }
 
 }  // namespace
