@@ -386,6 +386,33 @@ TEST_F(PreloadedEpollTest, TwoInstances) {
   EXPECT_EQ(close(second), 0);
 }
 
+// A connection that comes to nothing does not silence its listener.
+TEST_F(PreloadedEpollTest, AListenerHearsOfTheNextOneAfterAFailure) {
+  Listen(SOCK_NONBLOCK);
+  Add(listener_, EPOLLIN | EPOLLET);
+  int clients[2];
+  for (int& client : clients) {
+    client = Socket(SOCK_NONBLOCK);
+    Add(client, EPOLLOUT | EPOLLONESHOT);
+    ExpectAll({client}, EPOLLOUT);  // it is not connected
+  }
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  for (const int client : clients) {
+    ASSERT_EQ(ConnectTo(client, port_), -1);
+    ASSERT_EQ(errno, EINPROGRESS);
+    ASSERT_EQ(Control(EPOLL_CTL_MOD, client, EPOLLOUT | EPOLLONESHOT), 0);
+    ExpectAll({listener_}, EPOLLIN);
+    if (client == clients[1]) break;
+    const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(accept(listener_, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EMFILE);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  for (const int client : clients) EXPECT_EQ(close(client), 0);
+}
+
 // --- Other processes.
 
 // A child of vfork has its parent's memory: what it closes and copies is its

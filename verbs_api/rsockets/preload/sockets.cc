@@ -123,8 +123,8 @@ int Accepted(int rsocket, int domain, int flags) {
 
 int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
   const int rsocket = raccept(listener, address, length);
+  Used(listener, EPOLLIN);  // whatever has come of it
   if (rsocket < 0) return -1;
-  Used(listener, EPOLLIN);
   sockaddr_storage local = {};
   socklen_t size = sizeof(local);
   rgetsockname(listener, reinterpret_cast<sockaddr*>(&local), &size);
