@@ -443,6 +443,28 @@ TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   EXPECT_EQ(Receive(client_, 1), "");
 }
 
+// The time-outs are the program's, not of those who carry.
+TEST_F(PreloadTest, ConnectionsThatForkSharesKeepTheirTimeouts) {
+  Listen();
+  const timeval timeout = {.tv_sec = 0, .tv_usec = 50000};
+  ASSERT_EQ(
+      setsockopt(listener_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)),
+      0);
+  Connect();
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_EQ(Poll(server_, POLLIN, 200), 0) << "it has ended";
+  char byte;
+  EXPECT_EQ(recv(server_, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  Send(client_, "a");
+  EXPECT_EQ(Poll(server_, POLLIN), POLLIN);
+  EXPECT_EQ(Receive(server_, 1), "a");
+}
+
 // --- Descriptors.
 
 TEST_F(PreloadTest, RangesAreClosed) {

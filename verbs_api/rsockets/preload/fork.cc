@@ -131,6 +131,10 @@ void ToPeer(const std::shared_ptr<Carried>& carried) {
 
 void Carry(int rsocket, int local) {
   rfcntl(rsocket, F_SETFL, 0);
+  const timeval never = {};
+  for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    rsetsockopt(rsocket, SOL_SOCKET, name, &never, sizeof(never));
+  }
   std::shared_ptr<Carried> carried(new Carried{rsocket, local});
   {
     std::lock_guard<std::mutex> lock(AllPumps().mutex);
@@ -194,6 +198,14 @@ void Prepare() {
     }
     handover.pump = pair[0];
     handover.program = pair[1];
+    // The program's time-outs are those of its own calls.
+    for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+      timeval timeout = {};
+      socklen_t length = sizeof(timeout);
+      rgetsockopt(rsocket, SOL_SOCKET, name, &timeout, &length);
+      REAL(setsockopt)
+      (handover.program, SOL_SOCKET, name, &timeout, sizeof(timeout));
+    }
     handovers.push_back(std::move(handover));
   }
 }
