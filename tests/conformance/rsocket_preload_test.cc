@@ -487,6 +487,18 @@ TEST_F(PreloadTest, RangesAreClosed) {
   }
 }
 
+TEST_F(PreloadTest, ThereIsNoQueueOfErrors) {
+  Connect();
+  const int on = 1;
+  EXPECT_EQ(setsockopt(server_, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)), -1);
+  Send(client_, "a");
+  ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
+  char byte;
+  EXPECT_EQ(recv(server_, &byte, 1, MSG_ERRQUEUE), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(Receive(server_, 1), "a");
+}
+
 // --- Signals.
 
 TEST_F(PreloadTest, ASignalThatIsThereEndsTheWait) {

@@ -226,6 +226,7 @@ size_t Stream::Read(IovCursor& data, bool peek) {
 ssize_t Stream::Receive(IovCursor data, int flags, sockaddr*,
                         socklen_t* from_length) {
   if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
+  if ((flags & MSG_ERRQUEUE) != 0) return -EAGAIN;  // it is always empty
   if (from_length != nullptr) *from_length = 0;
   std::unique_lock<std::mutex> lock(mutex_);
   const bool at_once = nonblocking(flags);

@@ -117,7 +117,12 @@ int Accepted(int rsocket, int domain, int flags) {
     return -1;
   }
   if ((flags & SOCK_NONBLOCK) != 0) rfcntl(rsocket, F_SETFL, O_NONBLOCK);
-  PutOrClose(fd, rsocket);
+  if (!Put(fd, rsocket)) {
+    rclose(rsocket);
+    REAL(close)(fd);
+    errno = EMFILE;
+    return -1;
+  }
   return fd;
 }
 
@@ -285,6 +290,10 @@ PRELOADED int setsockopt(int fd, int level, int name, const void* value,
                          socklen_t length) noexcept {
   const int rs = Behind(fd);
   if (rs >= 0) {
+    if (level == SOL_SOCKET && name == SO_ZEROCOPY) {
+      errno = EOPNOTSUPP;  // there is no queue of errors that would tell
+      return -1;
+    }
     const int result = rsetsockopt(rs, level, name, value, length);
     if (level == SOL_RDMA) return result;
   } else if (level != SOL_SOCKET && rspreload::IsShared(fd)) {
