@@ -4,9 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <thread>
 
+#include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/testing/watched_thread.h"
 #include "tests/conformance/rsocket_fixture.h"
 
@@ -165,6 +169,55 @@ TEST_F(RsocketTest, WhatWasSentBeforeTheEndCanBeRead) {
   EXPECT_NE(Events(server_, POLLIN) & POLLHUP, 0);
   EXPECT_EQ(rsend(server_, "x", 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);
+}
+
+// Both ends have shut their half before they know of the other one's: what was
+// on its way arrives all the same.
+TEST_F(RsocketTest, CrossingHalfClosesLoseNothing) {
+  constexpr char kAddress[] = "192.0.2.77";
+  if (!rxe_user::SetLoopbackAddress(kAddress, true)) {
+    GTEST_SKIP() << "not allowed to";
+  }
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  inet_pton(AF_INET, kAddress, &to.sin_addr);
+  const auto* const address = reinterpret_cast<const sockaddr*>(&to);
+  listener_ = rsocket(AF_INET, SOCK_STREAM, 0);
+  // The device has it a moment later.
+  while (rbind(listener_, address, sizeof(to)) != 0) {
+    ASSERT_TRUE(errno == ENODEV || errno == EADDRNOTAVAIL)
+        << std::strerror(errno);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(rlisten(listener_, 1), 0);
+  to.sin_port = htons(PortOf(listener_));
+  MakeClient();
+  const LoopbackAddress from(AF_INET);
+  ASSERT_EQ(rbind(client_, from.get(), from.length), 0);
+  std::thread connects([&] {
+    EXPECT_EQ(rconnect(client_, address, sizeof(to)), 0)
+        << std::strerror(errno);
+  });
+  server_ = raccept(listener_, nullptr, nullptr);
+  ASSERT_GE(server_, 0);
+  connects.join();
+
+  // Nothing reaches the server.
+  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kBlackhole));
+  const std::string bytes = Pattern(10000);
+  SendAll(client_, bytes);
+  ASSERT_EQ(rshutdown(client_, SHUT_WR), 0);
+  ASSERT_EQ(rshutdown(server_, SHUT_WR), 0);
+  EXPECT_EQ(Receive(client_, 1), "");
+  rxe_user::WatchedThread closes(
+      [&] { EXPECT_EQ(rclose(std::exchange(client_, -1)), 0); });
+  EXPECT_TRUE(closes.AwaitSleep()) << "it does not wait";
+  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal));
+  EXPECT_TRUE(Receive(server_, bytes.size() + 1) == bytes);
+  closes.join();
+  ASSERT_EQ(rclose(std::exchange(server_, -1)), 0);
+  ASSERT_EQ(rclose(std::exchange(listener_, -1)), 0);
+  EXPECT_TRUE(rxe_user::SetLoopbackAddress(kAddress, false));
 }
 
 TEST_F(RsocketTest, ClosingWakesWhoWaits) {
@@ -386,6 +439,16 @@ constexpr char kPort[] = "RXE_USER_TEST_RSOCKET_PORT";
   std::exit(0);
 }
 
+// Connects, and waits to be killed.
+[[noreturn]] void RunPeerThatStays() {
+  const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+  const LoopbackAddress address(
+      AF_INET, static_cast<uint16_t>(std::atoi(std::getenv(kPort))));
+  if (rconnect(fd, address.get(), address.length) != 0) std::exit(1);
+  if (rsend(fd, "x", 1, 0) != 1) std::exit(2);
+  for (;;) pause();
+}
+
 class PeerTest : public RsocketTest {
  protected:
   // Runs `test` in a process of its own, which connects.
@@ -400,6 +463,10 @@ class PeerTest : public RsocketTest {
     unsetenv(kPort);
     server_ = raccept(listener_, nullptr, nullptr);
     ASSERT_GE(server_, 0) << std::strerror(errno);
+  }
+  void Kill() {
+    ASSERT_EQ(kill(peer_, SIGKILL), 0);
+    ASSERT_EQ(waitpid(peer_, nullptr, 0), peer_);
   }
   void ExpectThatItEnds() {
     int status = -1;

@@ -72,8 +72,8 @@ void Stream::OnControl(Control control) {
     case Control::kDisconnect:
       return SetDisconnected();
     case Control::kShutdown:
+      // Although ours may be shut, too: what it has sent is not there yet.
       readable_ = false;
-      if (!writable_) SetDisconnected();
       return;
     case Control::kKeepalive:
       return;
@@ -145,7 +145,9 @@ short Stream::Ready() {
   if (can_read()) ready |= POLLIN | POLLRDNORM;
   if (can_write()) ready |= POLLOUT | POLLWRNORM;
   if (!readable_) ready |= POLLRDHUP;
-  if (!readable_ && !writable_) ready |= POLLHUP;
+  if (!readable_ && !writable_ && endpoint_->received().available() == 0) {
+    ready |= POLLHUP;
+  }
   return ready;
 }
 
