@@ -220,6 +220,42 @@ TEST_F(RsocketTest, CrossingHalfClosesLoseNothing) {
   EXPECT_TRUE(rxe_user::SetLoopbackAddress(kAddress, false));
 }
 
+// Whatever the parent's threads hold at that moment.
+TEST_F(RsocketTest, CallsInAChildOfForkFailAtOnce) {
+  Connect();
+  std::atomic<bool> goes{true};
+  const std::string some = Pattern(1 << 16);
+  std::thread sends([&] {
+    while (goes) SendAll(client_, some);
+    EXPECT_EQ(rshutdown(client_, SHUT_WR), 0);
+  });
+  std::thread receives([&] {
+    std::string bytes(1 << 16, '\0');
+    while (rrecv(server_, bytes.data(), bytes.size(), 0) > 0) {
+    }
+  });
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(10);
+      char byte;
+      pollfd fd = {.fd = server_, .events = POLLIN, .revents = 0};
+      if (rrecv(server_, &byte, 1, 0) != -1 || errno != EBADF) _exit(1);
+      if (rsend(client_, &byte, 1, 0) != -1 || errno != EBADF) _exit(2);
+      if (rpoll(&fd, 1, 0) != 1 || fd.revents != POLLNVAL) _exit(3);
+      if (rclose(server_) != 0 || rclose(client_) != 0) _exit(4);
+      _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << i;
+  }
+  goes = false;
+  sends.join();
+  receives.join();
+}
+
 TEST_F(RsocketTest, ClosingWakesWhoWaits) {
   Connect();
   rxe_user::WatchedThread reads([&, socket = server_] {

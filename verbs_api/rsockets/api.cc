@@ -33,12 +33,13 @@ auto Call(Body&& body) noexcept -> decltype(body()) {
   return -1;
 }
 
-// The same with a socket: EBADF if there is none of that number.
+// The same with a socket: EBADF if there is none of that number, or it is that
+// of the process that has forked this one.
 template <typename Body>
 auto SocketCall(int fd, Body&& body) noexcept {
   return Call([&]() -> decltype(body(*std::shared_ptr<Socket>())) {
     const std::shared_ptr<Socket> socket = Find(fd);
-    if (socket == nullptr) return -EBADF;
+    if (socket == nullptr || !socket->is_ours()) return -EBADF;
     return body(*socket);
   });
 }
@@ -157,7 +158,7 @@ RSOCKET_EXPORT int rclose(int fd) {
   return Call([&]() -> int {
     const std::shared_ptr<Socket> socket = Withdraw(fd);
     if (socket == nullptr) return Epoll::Close(fd);
-    socket->Close();
+    if (socket->is_ours()) socket->Close();
     return 0;
   });
 }

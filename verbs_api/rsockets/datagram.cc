@@ -67,14 +67,12 @@ int Datagram::Shutdown(int how) {
 
 void Datagram::Close() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (is_ours()) {
-    // What was sent leaves before the queue pairs do.
-    const Deadline deadline = Clock::now() + std::chrono::seconds(1);
-    Await(lock, false, deadline, [&] {
-      return std::all_of(qps_.begin(), qps_.end(),
-                         [](const auto& qp) { return qp->all_sent(); });
-    });
-  }
+  // What was sent leaves before the queue pairs do.
+  const Deadline deadline = Clock::now() + std::chrono::seconds(1);
+  Await(lock, false, deadline, [&] {
+    return std::all_of(qps_.begin(), qps_.end(),
+                       [](const auto& qp) { return qp->all_sent(); });
+  });
   closed_ = true;
   WakeAll(nullptr);
 }
@@ -259,7 +257,6 @@ void Datagram::OnMessage(DatagramQp& qp, const DatagramQp::Received& received) {
 }
 
 bool Datagram::Progress() {
-  if (!is_ours()) return false;
   bool any = false;
   for (const std::unique_ptr<DatagramQp>& qp : qps_) {
     received_.clear();
@@ -276,7 +273,6 @@ void Datagram::Arm() {
 }
 
 bool Datagram::Drain() {
-  if (!is_ours()) return false;
   bool any = ReadUdp();
   for (const std::unique_ptr<DatagramQp>& qp : qps_) any |= qp->Drain();
   return any;

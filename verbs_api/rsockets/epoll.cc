@@ -1,11 +1,13 @@
 #include "verbs_api/rsockets/epoll.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "rxe_user/base/fork_guard.h"
 #include "verbs_api/rsockets/poll.h"
 
 namespace rsockets {
@@ -15,7 +17,7 @@ constexpr uint32_t kFlags =
     EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE;
 
 struct Instances {
-  std::mutex mutex;
+  rxe_user::ForkSafeMutex mutex;
   std::map<int, std::shared_ptr<Epoll>> map;
 };
 // Never destroyed: threads may wait when the process ends.
@@ -34,29 +36,33 @@ int Epoll::Create(int flags) {
   if (!epoll->kernel_.valid()) return -errno;
   const int fd = epoll->kernel_.get();
   Instances& all = All();
-  std::lock_guard<std::mutex> lock(all.mutex);
+  std::lock_guard<rxe_user::ForkSafeMutex> lock(all.mutex);
   // One that close(2) was called for has left its number.
   all.map[fd] = std::move(epoll);
   return fd;
 }
 
+bool Epoll::is_ours() const { return pid_ == getpid(); }
+
 std::shared_ptr<Epoll> Epoll::Find(int fd) {
   Instances& all = All();
-  std::lock_guard<std::mutex> lock(all.mutex);
+  std::lock_guard<rxe_user::ForkSafeMutex> lock(all.mutex);
   const auto found = all.map.find(fd);
-  return found == all.map.end() ? nullptr : found->second;
+  return found == all.map.end() || !found->second->is_ours() ? nullptr
+                                                             : found->second;
 }
 
 int Epoll::Close(int fd) {
   std::shared_ptr<Epoll> epoll;
   {
     Instances& all = All();
-    std::lock_guard<std::mutex> lock(all.mutex);
+    std::lock_guard<rxe_user::ForkSafeMutex> lock(all.mutex);
     const auto found = all.map.find(fd);
     if (found == all.map.end()) return -EBADF;
     epoll = std::move(found->second);
     all.map.erase(found);
   }
+  if (!epoll->is_ours()) return 0;
   std::lock_guard<std::mutex> lock(epoll->mutex_);
   epoll->closed_ = true;
   epoll->WakeAll();

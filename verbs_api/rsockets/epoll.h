@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <map>
@@ -29,7 +30,8 @@ class Epoll {
  public:
   // The number of a new one; EPOLL_CLOEXEC in `flags`.
   static int Create(int flags);
-  // Null: there is none of that number.
+  // Null: there is none of that number, or it is that of the process that has
+  // forked this one.
   static std::shared_ptr<Epoll> Find(int fd);
   // rclose: those who wait return EBADF. EBADF if there is none.
   static int Close(int fd);
@@ -52,7 +54,9 @@ class Epoll {
   int WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events, int most,
              const Deadline& deadline);
   int Report(const std::vector<pollfd>& fds, epoll_event* events, int most);
+  bool is_ours() const;
 
+  const pid_t pid_ = getpid();
   rxe_user::UniqueFd kernel_;
   std::mutex mutex_;  // guards all below
   std::map<int, Watched> sockets_;

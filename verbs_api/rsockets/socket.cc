@@ -133,6 +133,7 @@ void Socket::Forget(Waiter* waiter) {
 }
 
 short Socket::Poll(short events) {
+  if (!is_ours()) return POLLNVAL;
   std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) return POLLNVAL;
   MakeProgress(Waiter::OfThisThread());

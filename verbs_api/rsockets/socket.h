@@ -82,6 +82,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   virtual ssize_t WriteMapped(IovCursor, off_t, int) { return -EOPNOTSUPP; }
 
   // --- For rpoll: what of `events` (poll(2)) there is, without waiting.
+  // POLLNVAL: the socket is closed, or another process's.
   short Poll(short events);
   // The waiter hears of changes from now on, and the descriptor will be
   // readable when something comes: then look once more, and wait.
@@ -89,7 +90,9 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // `readable`: the descriptor was.
   void EndWait(Waiter* waiter, bool readable);
 
-  // The process that made it: a child of fork has no device.
+  // This is the process that made it: a child of fork has no device. Else
+  // nothing may be called that takes `mutex_`, which a thread of the parent may
+  // have held; Poll may.
   bool is_ours() const;
 
  protected:
@@ -130,7 +133,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   template <typename Done>
   int Await(std::unique_lock<std::mutex>& lock, bool nonblocking,
             const Deadline& deadline, Done done) {
-    if (closed_ || !is_ours()) return -EBADF;
+    if (closed_) return -EBADF;
     MakeProgress();
     if (done()) return 0;
     if (nonblocking) {

@@ -36,7 +36,6 @@ int ErrorOf(ibv_wc_status status) {
 }  // namespace
 
 bool Stream::Progress() {
-  if (!is_ours()) return false;
   bool any = false;
   if (opening() || state_ == StreamState::kListening) any = TakeEvents();
   return PollEndpoint() || any;
@@ -81,11 +80,10 @@ void Stream::OnControl(Control control) {
 }
 
 void Stream::Arm() {
-  if (endpoint_ != nullptr && is_ours()) endpoint_->Arm();
+  if (endpoint_ != nullptr) endpoint_->Arm();
 }
 
 bool Stream::Drain() {
-  if (!is_ours()) return false;
   bool any = false;
   if (keepalive_timer_.valid()) {
     uint64_t times;
@@ -312,11 +310,9 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock) {
 
 void Stream::Close() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (is_ours()) {
-    if (connected()) CloseConnection(lock);
-    if (endpoint_ != nullptr && state_ >= StreamState::kConnecting) {
-      rdma_disconnect(id_);
-    }
+  if (connected()) CloseConnection(lock);
+  if (endpoint_ != nullptr && state_ >= StreamState::kConnecting) {
+    rdma_disconnect(id_);
   }
   closed_ = true;
   WakeAll(nullptr);
