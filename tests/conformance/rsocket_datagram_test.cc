@@ -1,4 +1,6 @@
 // rsocket(7): datagrams.
+#include <chrono>
+
 #include "tests/conformance/rsocket_fixture.h"
 
 namespace conformance {
@@ -105,6 +107,17 @@ TEST_P(DatagramTest, AConnectedOneHearsItsPeerAlone) {
   Send(fds_[1], fds_[0], "e");
   EXPECT_EQ(Receive(fds_[0], fds_[1]), "e");
   EXPECT_EQ(rclose(third), 0);
+}
+
+TEST_P(DatagramTest, WhoNeverWaitsFindsThemToo) {
+  Send(fds_[0], fds_[1], "first");
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);
+  while (Events(fds_[1], POLLIN, 0) == 0 &&
+         std::chrono::steady_clock::now() < end) {
+  }
+  EXPECT_EQ(Events(fds_[1], POLLIN, 0), POLLIN);
+  EXPECT_EQ(Receive(fds_[1], fds_[0]), "first");
 }
 
 TEST_P(DatagramTest, CallsOfStreamsAreRefused) {

@@ -214,6 +214,18 @@ TEST_F(RsocketEpollTest, AClosedSocketIsWatchedNoMore) {
   ExpectOne(EPOLLIN, 2);
 }
 
+// Of one that close(2) was called for nothing is left.
+TEST_F(RsocketEpollTest, ANumberThatWasClosedOtherwise) {
+  ASSERT_EQ(close(epoll_), 0);
+  const int old = std::exchange(epoll_, -1);
+  epoll_ = repoll_create(EPOLL_CLOEXEC);
+  ASSERT_EQ(epoll_, old);
+  const int other = eventfd(1, EFD_CLOEXEC);
+  Add(other, EPOLLIN, 3);
+  ExpectOne(EPOLLIN, 3);
+  EXPECT_EQ(close(other), 0);
+}
+
 TEST_F(RsocketEpollTest, WrongCalls) {
   Listen();
   const auto expect = [&](int result, int error) {

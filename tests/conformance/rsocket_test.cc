@@ -360,6 +360,19 @@ TEST_F(RsocketTest, NumbersThatAreNoSockets) {
   EXPECT_EQ(rsocket(AF_INET, SOCK_RAW, 0), -1);
 }
 
+// Of a socket that close(2) was called for nothing is left.
+TEST_F(RsocketTest, ANumberThatWasClosedOtherwise) {
+  MakeClient();
+  const int old = client_;
+  ASSERT_EQ(close(old), 0);
+  MakeClient();
+  ASSERT_EQ(client_, old);
+  Connect();
+  SendAll(server_, "a");
+  EXPECT_EQ(Events(client_, POLLIN, kSoon), POLLIN);
+  EXPECT_EQ(Receive(client_, 1), "a");
+}
+
 TEST_F(RsocketTest, CallsInTheWrongState) {
   MakeClient();
   char byte = 0;
@@ -519,6 +532,21 @@ TEST_F(PeerTest, AnotherProcessEndsWithoutClosing) {
   StartPeer("PeerTest.AnotherProcessEndsWithoutClosing");
   EXPECT_TRUE(Receive(server_, kMuch + 1) == Pattern(kMuch));
   ExpectThatItEnds();
+}
+
+// Who never waits hears of it, too.
+TEST_F(PeerTest, AnotherProcessIsKilled) {
+  if (std::getenv(kPort) != nullptr) RunPeerThatStays();
+  StartPeer("PeerTest.AnotherProcessIsKilled");
+  ASSERT_EQ(Receive(server_, 1), "x");
+  EXPECT_EQ(Events(server_, POLLIN, 0), 0);
+  Kill();
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);
+  while (Events(server_, POLLIN, 0) == 0 &&
+         std::chrono::steady_clock::now() < end) {
+  }
+  EXPECT_NE(Events(server_, POLLIN, 0), 0);
 }
 
 // A handler of atexit(3) that was there first runs last, and may still talk.

@@ -35,10 +35,18 @@ int Epoll::Create(int flags) {
   epoll->kernel_.Reset(epoll_create1(flags & EPOLL_CLOEXEC));
   if (!epoll->kernel_.valid()) return -errno;
   const int fd = epoll->kernel_.get();
-  Instances& all = All();
-  std::lock_guard<rxe_user::ForkSafeMutex> lock(all.mutex);
+  {
+    Instances& all = All();
+    std::lock_guard<rxe_user::ForkSafeMutex> lock(all.mutex);
+    epoll.swap(all.map[fd]);
+  }
   // One that close(2) was called for has left its number.
-  all.map[fd] = std::move(epoll);
+  if (epoll != nullptr && epoll->is_ours()) {
+    std::lock_guard<std::mutex> lock(epoll->mutex_);
+    static_cast<void>(epoll->kernel_.Release());
+    epoll->closed_ = true;
+    epoll->WakeAll();
+  }
   return fd;
 }
 

@@ -16,7 +16,7 @@ class PollCall {
       fds[i].revents = 0;
       if (fds[i].fd < 0) continue;
       sockets_[i] = Find(fds[i].fd);
-      has_sockets_ |= sockets_[i] != nullptr;
+      (sockets_[i] != nullptr ? has_sockets_ : has_others_) = true;
     }
   }
 
@@ -37,6 +37,8 @@ class PollCall {
   int Wait(Waiter* waiter, const Deadline& deadline);
   // Sets the ordinary descriptors' events, without waiting: how many have any.
   int LookAtOthers();
+  // Takes what the sockets' descriptors tell, without waiting.
+  void TakeNotices();
 
  private:
   void Begin(Waiter* waiter);
@@ -47,6 +49,7 @@ class PollCall {
   std::vector<std::shared_ptr<Socket>> sockets_;  // null: an ordinary one
   std::vector<pollfd> waited_;                    // and the waiter's
   bool has_sockets_ = false;
+  bool has_others_ = false;
 };
 
 void PollCall::Begin(Waiter* waiter) {
@@ -81,6 +84,7 @@ int PollCall::Wait(Waiter* waiter, const Deadline& deadline) {
 }
 
 int PollCall::LookAtOthers() {
+  if (!has_others_) return 0;
   waited_.assign(fds_, fds_ + count_);
   for (nfds_t i = 0; i < count_; ++i) {
     if (sockets_[i] != nullptr) waited_[i].fd = -1;
@@ -91,6 +95,20 @@ int PollCall::LookAtOthers() {
     if (sockets_[i] == nullptr) fds_[i].revents = waited_[i].revents;
   }
   return n;
+}
+
+void PollCall::TakeNotices() {
+  waited_.assign(fds_, fds_ + count_);
+  for (nfds_t i = 0; i < count_; ++i) {
+    if (sockets_[i] == nullptr) waited_[i].fd = -1;
+    waited_[i].events = POLLIN;
+  }
+  if (poll(waited_.data(), count_, 0) <= 0) return;
+  for (nfds_t i = 0; i < count_; ++i) {
+    if (sockets_[i] != nullptr && waited_[i].revents != 0) {
+      sockets_[i]->TakeNotices();
+    }
+  }
 }
 
 // What poll(2) says of a descriptor, for select(2).
@@ -114,16 +132,24 @@ int Poll(pollfd* fds, nfds_t count, const Deadline& deadline,
     const int n = poll(fds, count, PollTimeout(deadline));
     return n < 0 ? -errno : n;
   }
+  // Who waits takes what the descriptors tell. Who does not is to find it, too.
+  bool knows_all = false;
   for (;;) {
     const int sockets = call.LookAtSockets();
     const int others = call.LookAtOthers();
     if (others < 0) return others;
     if (sockets + others > 0) return sockets + others;
-    if (deadline.has_value() && *deadline <= Clock::now()) return 0;
+    if (deadline.has_value() && *deadline <= Clock::now()) {
+      if (knows_all) return 0;
+      knows_all = true;
+      call.TakeNotices();
+      continue;
+    }
     if (give_up != nullptr && give_up()) return 0;
     Waiter* const waiter = Waiter::OfThisThread();
     if (waiter == nullptr) return -ENOMEM;
     if (const int error = call.Wait(waiter, deadline)) return error;
+    knows_all = true;
   }
 }
 

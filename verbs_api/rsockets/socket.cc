@@ -52,9 +52,12 @@ std::shared_ptr<Socket> Find(int fd) {
 
 int Publish(std::shared_ptr<Socket> socket) {
   const int fd = socket->fd();
-  Table& table = Sockets();
-  std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
-  table.sockets[fd] = std::move(socket);
+  {
+    Table& table = Sockets();
+    std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
+    socket.swap(table.sockets[fd]);
+  }
+  if (socket != nullptr) socket->LoseNumber();  // one that was there before
   return fd;
 }
 
@@ -130,6 +133,18 @@ int Socket::WaitFor(Waiter& waiter, const Deadline& deadline, bool* readable) {
 void Socket::Forget(Waiter* waiter) {
   const auto found = std::find(waiters_.begin(), waiters_.end(), waiter);
   if (found != waiters_.end()) waiters_.erase(found);
+}
+
+void Socket::LoseNumber() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  static_cast<void>(epoll_.Release());
+  closed_ = true;
+  WakeAll(nullptr);
+}
+
+void Socket::TakeNotices() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!closed_) DrainAndProgress();
 }
 
 short Socket::Poll(short events) {

@@ -84,6 +84,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // --- For rpoll: what of `events` (poll(2)) there is, without waiting.
   // POLLNVAL: the socket is closed, or another process's.
   short Poll(short events);
+  // The descriptor is readable, and nobody waits for it: takes what made it so.
+  void TakeNotices();
   // The waiter hears of changes from now on, and the descriptor will be
   // readable when something comes: then look once more, and wait.
   void BeginWait(Waiter* waiter);
@@ -94,6 +96,9 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // nothing may be called that takes `mutex_`, which a thread of the parent may
   // have held; Poll may.
   bool is_ours() const;
+  // There is another descriptor of its number: close(2) was called for it.
+  // Those who wait return EBADF.
+  void LoseNumber();
 
  protected:
   Socket(int domain, const Settings& settings);
