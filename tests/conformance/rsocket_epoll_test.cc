@@ -214,6 +214,25 @@ TEST_F(RsocketEpollTest, AClosedSocketIsWatchedNoMore) {
   ExpectOne(EPOLLIN, 2);
 }
 
+// Nobody is left out for others that are always ready.
+TEST_F(RsocketEpollTest, PlacesAreTakenInTurn) {
+  Connect();
+  const int other = eventfd(1, EFD_CLOEXEC);
+  Add(client_, EPOLLOUT, 1);
+  Add(server_, EPOLLOUT, 2);
+  Add(other, EPOLLIN, 3);
+  for (int round = 0; round < 3; ++round) {
+    uint64_t sum = 0;
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<epoll_event> one = Wait(kSoon, 1);
+      ASSERT_EQ(one.size(), 1u);
+      sum += uint64_t{1} << (8 * one[0].data.u64);
+    }
+    EXPECT_EQ(sum, 0x01010100u);
+  }
+  EXPECT_EQ(close(other), 0);
+}
+
 // Of one that close(2) was called for nothing is left.
 TEST_F(RsocketEpollTest, ANumberThatWasClosedOtherwise) {
   ASSERT_EQ(close(epoll_), 0);

@@ -145,23 +145,42 @@ int Epoll::Collect(std::vector<pollfd>* fds, uint64_t* generation) {
   return 0;
 }
 
-// Turns what Poll has found into events: how many. `mutex_` is held.
+// Reports what Poll has found of a socket: 0 if another thread has had it, or
+// has changed what is wanted, else 1. `mutex_` is held.
+int Epoll::ReportSocket(const pollfd& fd, epoll_event* event) {
+  const auto at = sockets_.find(fd.fd);
+  if (fd.revents == 0 || at == sockets_.end()) return 0;
+  epoll_event& watched = at->second.event;
+  const uint32_t ready =
+      static_cast<uint16_t>(fd.revents) & (watched.events | POLLERR | POLLHUP);
+  if (ready == 0 || (watched.events & ~kFlags) == 0) return 0;
+  event->events = ready;
+  event->data = watched.data;
+  if ((watched.events & EPOLLONESHOT) != 0) watched.events &= kFlags;
+  return 1;
+}
+
+// Turns what Poll has found into events: how many, or a negative errno value.
+// `mutex_` is held.
 int Epoll::Report(const std::vector<pollfd>& fds, epoll_event* events,
                   int most) {
+  const auto kernel = fds.end() - 1;
+  const auto first = std::upper_bound(
+      fds.begin(), kernel, last_,
+      [](int fd, const pollfd& other) { return fd < other.fd; });
+  const auto offset = static_cast<size_t>(first - fds.begin());
   int n = 0;
-  for (size_t i = 0; i + 1 < fds.size() && n < most; ++i) {
-    if (fds[i].revents == 0) continue;
-    const auto at = sockets_.find(fds[i].fd);
-    if (at == sockets_.end()) continue;
-    epoll_event& watched = at->second.event;
-    // Another thread has had it, or has changed what is wanted.
-    const uint32_t ready = static_cast<uint16_t>(fds[i].revents) &
-                           (watched.events | POLLERR | POLLHUP);
-    if (ready == 0 || (watched.events & ~kFlags) == 0) continue;
-    events[n].events = ready;
-    events[n].data = watched.data;
-    ++n;
-    if ((watched.events & EPOLLONESHOT) != 0) watched.events &= kFlags;
+  for (size_t i = 0; i < fds.size() && n < most; ++i) {
+    const pollfd& fd = fds[(offset + i) % fds.size()];
+    int got = 0;
+    if (&fd != &*kernel) {
+      got = ReportSocket(fd, events + n);
+    } else if (fd.revents != 0) {
+      got = epoll_wait(kernel_.get(), events + n, most - n, 0);
+      if (got < 0) return n > 0 ? n : -errno;
+    }
+    if (got > 0) last_ = &fd == &*kernel ? -1 : fd.fd;
+    n += got;
   }
   return n;
 }
@@ -199,13 +218,8 @@ int Epoll::WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events,
     // What was found may be from before the change, and another thread's.
     if (generation_ != seen) continue;
     if (ready == 0) return 0;
-    int n = Report(fds, events, most);
-    if (n < most && fds.back().revents != 0) {
-      const int others = epoll_wait(kernel_.get(), events + n, most - n, 0);
-      if (others < 0 && n == 0) return -errno;
-      n += std::max(others, 0);
-    }
-    if (n > 0) return n;
+    const int n = Report(fds, events, most);
+    if (n != 0) return n;
     // Somebody else has had what there was.
   }
 }

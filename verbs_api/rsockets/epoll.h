@@ -53,6 +53,7 @@ class Epoll {
   int Collect(std::vector<pollfd>* fds, uint64_t* generation);
   int WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events, int most,
              const Deadline& deadline);
+  int ReportSocket(const pollfd& fd, epoll_event* event);
   int Report(const std::vector<pollfd>& fds, epoll_event* events, int most);
   bool is_ours() const;
 
@@ -62,6 +63,9 @@ class Epoll {
   std::map<int, Watched> sockets_;
   std::vector<Waiter*> waiters_;
   uint64_t generation_ = 0;  // of what is watched
+  // The descriptor of the last event, -1 if it was the kernel's: the next one
+  // begins behind it, so that none is left out (epoll_wait(2)).
+  int last_ = -1;
   bool closed_ = false;
 };
 
