@@ -109,6 +109,23 @@ TEST_P(DatagramTest, AConnectedOneHearsItsPeerAlone) {
   EXPECT_EQ(rclose(third), 0);
 }
 
+// As with connect(2) over UDP: an address that is given comes first.
+TEST_P(DatagramTest, AConnectedOneSendsToOthersToo) {
+  const int third = rsocket(GetParam(), SOCK_DGRAM, 0);
+  ASSERT_GE(third, 0);
+  const LoopbackAddress any(GetParam());
+  ASSERT_EQ(rbind(third, any.get(), any.length), 0);
+  const LoopbackAddress peer(GetParam(), PortOf(fds_[1]));
+  ASSERT_EQ(rconnect(fds_[0], peer.get(), peer.length), 0);
+  for (int i = 0; i < 3; ++i) {
+    Send(fds_[0], third, "to the third");
+    ASSERT_EQ(rsend(fds_[0], "to the peer", 11, 0), 11);
+    EXPECT_EQ(Receive(fds_[1], fds_[0]), "to the peer");
+    EXPECT_EQ(Receive(third, fds_[0]), "to the third");
+  }
+  EXPECT_EQ(rclose(third), 0);
+}
+
 TEST_P(DatagramTest, WhoNeverWaitsFindsThemToo) {
   Send(fds_[0], fds_[1], "first");
   const auto end =

@@ -13,6 +13,9 @@ namespace {
 constexpr size_t kMostDestinations = 4096;
 constexpr size_t kMostWaiting = 1024;
 constexpr size_t kMostUdp = 1 << 16;
+// Datagrams that a call reads at most from the UDP socket: those that come
+// faster do not hold it up.
+constexpr int kMostReads = 64;
 
 }  // namespace
 
@@ -191,11 +194,9 @@ ssize_t Datagram::SendUdp(const Destination& to, UdpOp op, IovCursor data,
   data.CopyTo(packet.data() + bytes.length, data.left());
   sockaddr_storage address;
   const socklen_t length = to.address.Fill(&address);
-  // A connected socket takes no address.
-  const ssize_t n = sendto(
-      udp_.get(), packet.data(), packet.size(), flags,
-      peer_.has_value() ? nullptr : reinterpret_cast<sockaddr*>(&address),
-      peer_.has_value() ? 0 : length);
+  // Also where rconnect has named a peer: it may be another one's (udp(7)).
+  const ssize_t n = sendto(udp_.get(), packet.data(), packet.size(), flags,
+                           reinterpret_cast<sockaddr*>(&address), length);
   return n < 0 ? -errno : n - static_cast<ssize_t>(bytes.length);
 }
 
@@ -222,7 +223,7 @@ void Datagram::OnUdp(std::span<const uint8_t> packet,
 
 bool Datagram::ReadUdp() {
   bool any = false;
-  for (;;) {
+  for (int i = 0; i < kMostReads; ++i) {
     sockaddr_storage storage;
     socklen_t length = sizeof(storage);
     auto* const address = reinterpret_cast<sockaddr*>(&storage);
@@ -238,6 +239,7 @@ bool Datagram::ReadUdp() {
     OnUdp({packet_.data(), static_cast<size_t>(n)},
           DatagramAddress::Of(address));
   }
+  return any;
 }
 
 void Datagram::OnMessage(DatagramQp& qp, const DatagramQp::Received& received) {
