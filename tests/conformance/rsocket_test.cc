@@ -256,6 +256,22 @@ TEST_F(RsocketTest, CallsInAChildOfForkFailAtOnce) {
   receives.join();
 }
 
+// A call that must not wait does not wait for others either.
+TEST_F(RsocketTest, AFullPipeOfAnotherThread) {
+  Connect();
+  const std::string bytes = Pattern(kMuch);
+  rxe_user::WatchedThread sends([&] { SendAll(client_, bytes); });
+  ASSERT_TRUE(sends.AwaitSleep());
+  rxe_user::WatchedThread tries([&] {
+    EXPECT_EQ(rsend(client_, "x", 1, MSG_DONTWAIT), -1);
+    EXPECT_EQ(errno, EAGAIN);
+  });
+  EXPECT_FALSE(tries.AwaitSleep()) << "it waits";
+  EXPECT_TRUE(Receive(server_, kMuch) == bytes);
+  sends.join();
+  tries.join();
+}
+
 TEST_F(RsocketTest, ClosingWakesWhoWaits) {
   Connect();
   rxe_user::WatchedThread reads([&, socket = server_] {

@@ -60,6 +60,20 @@ class Stream final : public Socket {
   bool HasBuffers() const override { return endpoint_ != nullptr; }
 
  private:
+  // The turn of a thread that sends, until this ends. With `mutex_`.
+  class Turn {
+   public:
+    Turn() = default;
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    // As Await: not before the turn of another thread has ended.
+    int Take(Stream* stream, std::unique_lock<std::mutex>& lock,
+             bool nonblocking, const Deadline& deadline);
+
+   private:
+    Stream* stream_ = nullptr;
+  };
   // A connection that somebody asks for.
   struct Request {
     rdma_cm_id* id;
@@ -121,9 +135,9 @@ class Stream final : public Socket {
   int64_t FreeMappingIndex() const;
   void CloseConnection(std::unique_lock<std::mutex>& lock);
 
-  // One thread sends at a time, so that what it sends stays together. Before
-  // `mutex_`.
-  std::mutex send_calls_;
+  // One thread sends at a time, so that what it sends stays together.
+  bool sending_ = false;
+  int turns_wanted_ = 0;  // threads that wait until it ends
 
   StreamState state_ = StreamState::kIdle;
   // What is left of the connection: the peer's half and ours.

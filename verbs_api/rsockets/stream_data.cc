@@ -162,6 +162,26 @@ int Stream::WriteError() const {
   }
 }
 
+Stream::Turn::~Turn() {
+  if (stream_ == nullptr) return;
+  stream_->sending_ = false;
+  if (stream_->turns_wanted_ > 0) stream_->WakeAll(nullptr);
+}
+
+int Stream::Turn::Take(Stream* stream, std::unique_lock<std::mutex>& lock,
+                       bool nonblocking, const Deadline& deadline) {
+  if (stream->sending_) {
+    ++stream->turns_wanted_;
+    const int error = stream->Await(lock, nonblocking, deadline,
+                                    [&] { return !stream->sending_; });
+    --stream->turns_wanted_;
+    if (error != 0) return error;
+  }
+  stream->sending_ = true;
+  stream_ = stream;
+  return 0;
+}
+
 int Stream::SendSome(std::unique_lock<std::mutex>& lock, IovCursor& data,
                      bool nonblocking, const Deadline& deadline) {
   // What is there already is enough, unless the send queue or credits are
@@ -189,12 +209,13 @@ int Stream::SendSome(std::unique_lock<std::mutex>& lock, IovCursor& data,
 
 ssize_t Stream::Send(IovCursor data, int flags, const sockaddr*, socklen_t) {
   if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
-  std::lock_guard<std::mutex> turn(send_calls_);
   std::unique_lock<std::mutex> lock(mutex_);
   const bool at_once = nonblocking(flags);
   const Deadline deadline = After(options_.send_timeout);
   if (const int error = AwaitConnected(lock, at_once, deadline)) return error;
   if (endpoint_ == nullptr) return WriteError();
+  Turn turn;
+  if (const int error = turn.Take(this, lock, at_once, deadline)) return error;
   if (mappings_pending_) {
     if (const int error = TellMappings(lock, at_once, deadline)) return error;
   }

@@ -102,12 +102,13 @@ int Stream::TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
 }
 
 ssize_t Stream::WriteMapped(IovCursor data, off_t offset, int flags) {
-  std::lock_guard<std::mutex> turn(send_calls_);
   std::unique_lock<std::mutex> lock(mutex_);
   const bool at_once = nonblocking(flags);
   const Deadline deadline = After(options_.send_timeout);
   if (const int error = AwaitConnected(lock, at_once, deadline)) return error;
   if (endpoint_ == nullptr) return WriteError();
+  Turn turn;
+  if (const int error = turn.Take(this, lock, at_once, deadline)) return error;
   if (mappings_pending_) {
     if (const int error = TellMappings(lock, at_once, deadline)) return error;
   }
