@@ -272,6 +272,57 @@ TEST_F(RsocketTest, AFullPipeOfAnotherThread) {
   tries.join();
 }
 
+TEST_F(RsocketTest, ShutdownEndsAccepting) {
+  Listen();
+  rxe_user::WatchedThread accepts([&] {
+    EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EINVAL);
+  });
+  ASSERT_TRUE(accepts.AwaitSleep());
+  EXPECT_EQ(rshutdown(listener_, SHUT_RDWR), 0) << std::strerror(errno);
+  if (HasFailure()) {
+    rclose(std::exchange(listener_, -1));
+  }
+  accepts.join();
+}
+
+// connect(2) again waits for the connection that is on its way, or says what
+// has become of it.
+TEST_F(RsocketTest, ConnectingAgain) {
+  Listen();
+  MakeClient();
+  SetNonblocking(client_, true);
+  const LoopbackAddress address(AF_INET, port_);
+  ASSERT_EQ(rconnect(client_, address.get(), address.length), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);
+  while (Events(listener_, POLLIN, 1) == 0) {
+    EXPECT_EQ(rconnect(client_, address.get(), address.length), -1);
+    ASSERT_EQ(errno, EALREADY);
+    ASSERT_LT(std::chrono::steady_clock::now(), end) << "it does not go on";
+  }
+  SetNonblocking(client_, false);
+  std::thread accepts([&] { server_ = raccept(listener_, nullptr, nullptr); });
+  EXPECT_EQ(rconnect(client_, address.get(), address.length), 0)
+      << std::strerror(errno);
+  accepts.join();
+  EXPECT_EQ(rconnect(client_, address.get(), address.length), -1);
+  EXPECT_EQ(errno, EISCONN);
+}
+
+TEST_F(RsocketTest, VectorsOfAnImpossibleLength) {
+  Connect();
+  char byte = 0;
+  const iovec one = {&byte, 1};
+  for (const int count : {-1, IOV_MAX + 1}) {
+    EXPECT_EQ(rreadv(server_, &one, count), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(rwritev(server_, &one, count), -1);
+    EXPECT_EQ(errno, EINVAL);
+  }
+}
+
 TEST_F(RsocketTest, ClosingWakesWhoWaits) {
   Connect();
   rxe_user::WatchedThread reads([&, socket = server_] {

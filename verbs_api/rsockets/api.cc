@@ -2,6 +2,7 @@
 #include <rdma/rsocket.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstring>
 
@@ -83,6 +84,13 @@ ssize_t ReceiveOn(int fd, const iovec* iov, size_t count, int flags,
   return SocketCall(fd, [&](Socket& socket) -> ssize_t {
     return socket.Receive(IovCursor(iov, count), flags, from, length);
   });
+}
+
+// Of the parts of a vector: readv(2). False with errno.
+bool IsCount(int count) {
+  if (count >= 0 && count <= IOV_MAX) return true;
+  errno = EINVAL;
+  return false;
 }
 
 iovec One(const void* data, size_t length) {
@@ -216,6 +224,7 @@ RSOCKET_EXPORT ssize_t rread(int fd, void* data, size_t length) {
 }
 
 RSOCKET_EXPORT ssize_t rreadv(int fd, const iovec* iov, int count) {
+  if (!IsCount(count)) return -1;
   return ReceiveOn(fd, iov, static_cast<size_t>(count), 0, nullptr, nullptr);
 }
 
@@ -224,6 +233,7 @@ RSOCKET_EXPORT ssize_t rwrite(int fd, const void* data, size_t length) {
 }
 
 RSOCKET_EXPORT ssize_t rwritev(int fd, const iovec* iov, int count) {
+  if (!IsCount(count)) return -1;
   return SendOn(fd, iov, static_cast<size_t>(count), 0, nullptr, 0);
 }
 

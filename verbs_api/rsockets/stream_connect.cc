@@ -110,10 +110,12 @@ int Stream::Accept(std::shared_ptr<Socket>* out) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (state_ != StreamState::kListening) return -EINVAL;
     if (const int error =
-            Await(lock, nonblocking(0), After(options_.receive_timeout),
-                  [&] { return !requests_.empty(); })) {
+            Await(lock, nonblocking(0), After(options_.receive_timeout), [&] {
+              return !requests_.empty() || state_ != StreamState::kListening;
+            })) {
       return error;
     }
+    if (state_ != StreamState::kListening) return -EINVAL;
     const Request request = requests_.front();
     requests_.pop_front();
     std::shared_ptr<Stream> stream(new Stream(domain(), settings_));
@@ -148,8 +150,17 @@ int Stream::Serve(const Request& request) {
 
 int Stream::Connect(const sockaddr* address, socklen_t) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (opening()) return -EALREADY;
+  if (opening()) {
+    // It is on its way: who may wait waits for it (connect(2), after EINTR).
+    const int error =
+        AwaitConnected(lock, nonblocking(0), After(options_.send_timeout));
+    return error == -EAGAIN ? -EALREADY : error;
+  }
   if (connected()) return -EISCONN;
+  if (state_ == StreamState::kFailed && error_ != 0) {
+    data_error_ = 0;  // what has become of it is told once
+    return -TakeError();
+  }
   if (state_ > StreamState::kBound) return -EINVAL;
   if (rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(address),
                         kResolveTimeoutMs) != 0) {

@@ -292,6 +292,12 @@ int Stream::SendControl(std::unique_lock<std::mutex>& lock, Control control,
 int Stream::Shutdown(int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return -EINVAL;
   std::unique_lock<std::mutex> lock(mutex_);
+  if (state_ == StreamState::kListening) {
+    // As with TCP: nobody accepts any more.
+    Fail(0);
+    WakeAll(nullptr);
+    return 0;
+  }
   if (const int error = AwaitConnected(lock, nonblocking(0), std::nullopt)) {
     return error;
   }
