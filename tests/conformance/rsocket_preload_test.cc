@@ -443,6 +443,53 @@ TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   EXPECT_EQ(Receive(client_, 1), "");
 }
 
+// Other threads are in the middle of calls when one forks.
+TEST_F(PreloadTest, BytesStayInOrderWhenAnotherThreadForks) {
+  constexpr int kRounds = 30;
+  for (int i = 0; i < kRounds && !HasFailure(); ++i) {
+    Connect();
+    rxe_user::WatchedThread reads([&] {
+      std::string got;
+      char byte;
+      while (recv(server_, &byte, 1, 0) == 1) got += byte;
+      EXPECT_EQ(got, "0123456789") << "round " << i;
+    });
+    ASSERT_TRUE(reads.AwaitSleep());
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    for (char byte = '0'; byte <= '9'; ++byte) Send(client_, {byte});
+    EXPECT_EQ(shutdown(client_, SHUT_WR), 0);
+    reads.join();
+    for (int* const fd : {&client_, &server_}) {
+      EXPECT_EQ(close(std::exchange(*fd, -1)), 0);
+    }
+  }
+}
+
+TEST_F(PreloadTest, WhoPollsWhenAnotherThreadForksHearsOfData) {
+  constexpr int kRounds = 30;
+  for (int i = 0; i < kRounds && !HasFailure(); ++i) {
+    Connect();
+    rxe_user::WatchedThread polls(
+        [&] { EXPECT_EQ(Poll(server_, POLLIN), POLLIN) << "round " << i; });
+    ASSERT_TRUE(polls.AwaitSleep());
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    Send(client_, "a");
+    polls.join();
+    EXPECT_EQ(Receive(server_, 1), "a");
+    for (int* const fd : {&client_, &server_}) {
+      EXPECT_EQ(close(std::exchange(*fd, -1)), 0);
+    }
+  }
+}
+
 // The time-outs are the program's, not of those who carry.
 TEST_F(PreloadTest, ConnectionsThatForkSharesKeepTheirTimeouts) {
   Listen();

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -43,6 +44,7 @@ struct Names {
 struct Shared {
   std::mutex mutex;
   std::map<int, Names> names;
+  std::shared_ptr<HandoverNews> next_handover;
 };
 
 Shared& All() {
@@ -53,6 +55,11 @@ std::atomic<bool> any_shared{false};
 
 // The process whose tables these are.
 pid_t owner = 0;
+
+// Forks are prepared for.
+std::atomic<bool> watches{false};
+// By rsocket: calls that receive.
+std::atomic<int> receiving[kMostDescriptors];
 
 // A connection on its way to a pair of local sockets.
 struct Handover {
@@ -90,6 +97,9 @@ struct Carried {
 };
 
 void ToProgram(const std::shared_ptr<Carried>& carried) {
+  // Calls of other threads that began before.
+  std::atomic<int>& calls = receiving[carried->rsocket];
+  while (const int n = calls.load()) calls.wait(n);
   std::vector<char> buffer(1 << 16);
   for (;;) {
     const ssize_t n = rrecv(carried->rsocket, buffer.data(), buffer.size(), 0);
@@ -215,13 +225,15 @@ void TakeOver(const Handover& handover) {
   for (const int fd : handover.fds) {
     const int status = REAL(fcntl)(fd, F_GETFL);
     const int flags = REAL(fcntl)(fd, F_GETFD);
-    Take(fd);
     REAL(dup2)(handover.program, fd);
     REAL(fcntl)(fd, F_SETFL, status);
     REAL(fcntl)(fd, F_SETFD, flags);
-    std::lock_guard<std::mutex> lock(All().mutex);
-    All().names[fd] = handover.names;
-    any_shared.store(true);
+    {
+      std::lock_guard<std::mutex> lock(All().mutex);
+      All().names[fd] = handover.names;
+      any_shared.store(true);
+    }
+    Take(fd);  // last: other threads find the one or the other
   }
   REAL(close)(handover.program);
 }
@@ -233,6 +245,12 @@ void InParent() {
     Carry(handover.rsocket, handover.pump);
   }
   handovers.clear();
+  std::lock_guard<std::mutex> lock(All().mutex);
+  if (All().next_handover == nullptr) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n =
+      REAL(write)(All().next_handover->fd, &one, sizeof(one));
+  All().next_handover.reset();
 }
 
 void InChild() {
@@ -245,6 +263,10 @@ void InChild() {
   handovers.clear();
   // The threads are the parent's, who may have held the lock.
   new (&AllPumps()) Pumps;
+  All().next_handover.reset();
+  for (std::atomic<int>& calls : receiving) {
+    if (calls.load(std::memory_order_relaxed) != 0) calls.store(0);
+  }
 }
 
 // The process ends: what it and its children have sent is carried first, if
@@ -290,6 +312,7 @@ void WatchForks() {
   static const bool watched = [] {
     if (!IsWanted()) return false;
     ibv_fork_init();
+    watches.store(true);
     pthread_atfork(Prepare, InParent, InChild);
     return true;
   }();
@@ -297,6 +320,35 @@ void WatchForks() {
 }
 
 bool IsOwner() { return getpid() == owner; }
+
+ReceiveCall::ReceiveCall(int rsocket)
+    : rsocket_(watches.load(std::memory_order_relaxed) ? rsocket : -1) {
+  if (rsocket_ >= 0) ++receiving[rsocket_];
+}
+
+ReceiveCall::~ReceiveCall() {
+  if (rsocket_ < 0) return;
+  --receiving[rsocket_];
+  receiving[rsocket_].notify_all();
+}
+
+bool ReceiveCall::IsTooLate(int fd) const {
+  return rsocket_ >= 0 && Behind(fd) != rsocket_;
+}
+
+HandoverNews::~HandoverNews() { REAL(close)(fd); }
+
+std::shared_ptr<HandoverNews> NextHandover() {
+  if (!watches.load(std::memory_order_relaxed)) return nullptr;
+  Shared& all = All();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.next_handover == nullptr) {
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) return nullptr;
+    all.next_handover.reset(new HandoverNews{fd});
+  }
+  return all.next_handover;
+}
 
 bool IsShared(int fd) {
   if (!any_shared.load(std::memory_order_relaxed)) return false;

@@ -4,6 +4,8 @@
 
 #include <sys/socket.h>
 
+#include <memory>
+
 namespace rspreload {
 
 // False in a child of vfork(2), which has the memory of its parent and is not
@@ -12,6 +14,32 @@ bool IsOwner();
 
 // There is an rsocket: from now on fork(2) is prepared for.
 void WatchForks();
+
+// A call that receives from the rsocket behind a descriptor. Who carries the
+// connection after a fork begins when it has ended: else the two would take
+// turns, and the order be lost.
+class ReceiveCall {
+ public:
+  explicit ReceiveCall(int rsocket);
+  ~ReceiveCall();
+  ReceiveCall(const ReceiveCall&) = delete;
+  ReceiveCall& operator=(const ReceiveCall&) = delete;
+
+  // The connection was handed over just before: `fd` is to be looked up again.
+  bool IsTooLate(int fd) const;
+
+ private:
+  const int rsocket_;  // -1: forks are not prepared for
+};
+
+// An eventfd that becomes readable with the next hand-over, upon which those
+// who poll look up their descriptors again.
+struct HandoverNews {
+  ~HandoverNews();
+  const int fd;
+};
+// Null if forks are not prepared for, or there is no descriptor left.
+std::shared_ptr<HandoverNews> NextHandover();
 
 // `fd` is a local socket that stands for a connection of its parent, or of this
 // process before it forked.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <new>
 
+#include "verbs_api/rsockets/preload/fork.h"
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
 
@@ -24,16 +25,29 @@ ssize_t __read_chk(int, void*, size_t, size_t);
 namespace rspreload {
 namespace {
 
-// `on_rsocket(rsocket)` if there is one behind `fd`, else `on_fd()`. `events`:
-// what the call uses up.
+// `on_rsocket(rsocket)` if there is one behind `fd`, else `on_fd()`: of a call
+// that sends.
 template <typename OnRsocket, typename OnFd>
-inline ssize_t Dispatch(int fd, unsigned events, OnRsocket on_rsocket,
-                        OnFd on_fd) {
+inline ssize_t DispatchSend(int fd, OnRsocket on_rsocket, OnFd on_fd) {
   const int rsocket = Behind(fd);
   if (__builtin_expect(rsocket < 0, 1)) return on_fd();
   const ssize_t result = on_rsocket(rsocket);
-  Used(rsocket, events);
+  Used(rsocket, EPOLLOUT);
   return result;
+}
+
+// The same of one that receives.
+template <typename OnRsocket, typename OnFd>
+inline ssize_t DispatchReceive(int fd, OnRsocket on_rsocket, OnFd on_fd) {
+  for (;;) {
+    const int rsocket = Behind(fd);
+    if (__builtin_expect(rsocket < 0, 1)) return on_fd();
+    const ReceiveCall call(rsocket);
+    if (call.IsTooLate(fd)) continue;
+    const ssize_t result = on_rsocket(rsocket);
+    Used(rsocket, EPOLLIN);
+    return result;
+  }
 }
 
 // From a file to an rsocket. `offset`: null for the file's own.
@@ -73,26 +87,27 @@ ssize_t SendFile(int rsocket, int file, off64_t* offset, size_t count) {
 }  // namespace
 }  // namespace rspreload
 
-using rspreload::Dispatch;
+using rspreload::DispatchReceive;
+using rspreload::DispatchSend;
 
 PRELOADED ssize_t recv(int fd, void* data, size_t length, int flags) {
-  return Dispatch(
-      fd, EPOLLIN, [&](int rs) { return rrecv(rs, data, length, flags); },
+  return DispatchReceive(
+      fd, [&](int rs) { return rrecv(rs, data, length, flags); },
       [&] { return REAL(recv)(fd, data, length, flags); });
 }
 
 PRELOADED ssize_t __recv_chk(int fd, void* data, size_t length, size_t size,
                              int flags) {
-  return Dispatch(
-      fd, EPOLLIN,
+  return DispatchReceive(
+      fd,
       [&](int rs) { return rrecv(rs, data, std::min(length, size), flags); },
       [&] { return REAL(__recv_chk)(fd, data, length, size, flags); });
 }
 
 PRELOADED ssize_t recvfrom(int fd, void* data, size_t length, int flags,
                            sockaddr* from, socklen_t* from_length) {
-  return Dispatch(
-      fd, EPOLLIN,
+  return DispatchReceive(
+      fd,
       [&](int rs) {
         return rrecvfrom(rs, data, length, flags, from, from_length);
       },
@@ -104,8 +119,8 @@ PRELOADED ssize_t recvfrom(int fd, void* data, size_t length, int flags,
 PRELOADED ssize_t __recvfrom_chk(int fd, void* data, size_t length, size_t size,
                                  int flags, sockaddr* from,
                                  socklen_t* from_length) {
-  return Dispatch(
-      fd, EPOLLIN,
+  return DispatchReceive(
+      fd,
       [&](int rs) {
         return rrecvfrom(rs, data, std::min(length, size), flags, from,
                          from_length);
@@ -117,66 +132,64 @@ PRELOADED ssize_t __recvfrom_chk(int fd, void* data, size_t length, size_t size,
 }
 
 PRELOADED ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  return Dispatch(
-      fd, EPOLLIN, [&](int rs) { return rrecvmsg(rs, message, flags); },
+  return DispatchReceive(
+      fd, [&](int rs) { return rrecvmsg(rs, message, flags); },
       [&] { return REAL(recvmsg)(fd, message, flags); });
 }
 
 PRELOADED ssize_t read(int fd, void* data, size_t length) {
-  return Dispatch(
-      fd, EPOLLIN, [&](int rs) { return rrecv(rs, data, length, 0); },
+  return DispatchReceive(
+      fd, [&](int rs) { return rrecv(rs, data, length, 0); },
       [&] { return REAL(read)(fd, data, length); });
 }
 
 PRELOADED ssize_t __read_chk(int fd, void* data, size_t length, size_t size) {
-  return Dispatch(
-      fd, EPOLLIN,
-      [&](int rs) { return rrecv(rs, data, std::min(length, size), 0); },
+  return DispatchReceive(
+      fd, [&](int rs) { return rrecv(rs, data, std::min(length, size), 0); },
       [&] { return REAL(__read_chk)(fd, data, length, size); });
 }
 
 PRELOADED ssize_t readv(int fd, const iovec* iov, int count) {
-  return Dispatch(
-      fd, EPOLLIN, [&](int rs) { return rreadv(rs, iov, count); },
+  return DispatchReceive(
+      fd, [&](int rs) { return rreadv(rs, iov, count); },
       [&] { return REAL(readv)(fd, iov, count); });
 }
 
 PRELOADED ssize_t send(int fd, const void* data, size_t length, int flags) {
-  return Dispatch(
-      fd, EPOLLOUT, [&](int rs) { return rsend(rs, data, length, flags); },
+  return DispatchSend(
+      fd, [&](int rs) { return rsend(rs, data, length, flags); },
       [&] { return REAL(send)(fd, data, length, flags); });
 }
 
 PRELOADED ssize_t sendto(int fd, const void* data, size_t length, int flags,
                          const sockaddr* to, socklen_t to_length) {
-  return Dispatch(
-      fd, EPOLLOUT, [&](int rs) { return rsend(rs, data, length, flags); },
+  return DispatchSend(
+      fd, [&](int rs) { return rsend(rs, data, length, flags); },
       [&] { return REAL(sendto)(fd, data, length, flags, to, to_length); });
 }
 
 PRELOADED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-  return Dispatch(
-      fd, EPOLLOUT, [&](int rs) { return rsendmsg(rs, message, flags); },
+  return DispatchSend(
+      fd, [&](int rs) { return rsendmsg(rs, message, flags); },
       [&] { return REAL(sendmsg)(fd, message, flags); });
 }
 
 PRELOADED ssize_t write(int fd, const void* data, size_t length) {
-  return Dispatch(
-      fd, EPOLLOUT, [&](int rs) { return rsend(rs, data, length, 0); },
+  return DispatchSend(
+      fd, [&](int rs) { return rsend(rs, data, length, 0); },
       [&] { return REAL(write)(fd, data, length); });
 }
 
 PRELOADED ssize_t writev(int fd, const iovec* iov, int count) {
-  return Dispatch(
-      fd, EPOLLOUT, [&](int rs) { return rwritev(rs, iov, count); },
+  return DispatchSend(
+      fd, [&](int rs) { return rwritev(rs, iov, count); },
       [&] { return REAL(writev)(fd, iov, count); });
 }
 
 PRELOADED ssize_t sendfile64(int out, int in, off64_t* offset,
                              size_t count) noexcept {
-  return Dispatch(
-      out, EPOLLOUT,
-      [&](int rs) { return rspreload::SendFile(rs, in, offset, count); },
+  return DispatchSend(
+      out, [&](int rs) { return rspreload::SendFile(rs, in, offset, count); },
       [&] { return REAL(sendfile64)(out, in, offset, count); });
 }
 

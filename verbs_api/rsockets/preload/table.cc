@@ -18,14 +18,12 @@ bool InRange(int fd) { return fd >= 0 && fd < kMostDescriptors; }
 
 }  // namespace
 
-int Behind(int fd) {
-  return InRange(fd) ? behind[fd].load(std::memory_order_acquire) - 1 : -1;
-}
+int Behind(int fd) { return InRange(fd) ? behind[fd].load() - 1 : -1; }
 
 bool Put(int fd, int rsocket) {
   if (!InRange(fd) || !InRange(rsocket)) return false;
   users[rsocket].fetch_add(1);
-  behind[fd].store(rsocket + 1, std::memory_order_release);
+  behind[fd].store(rsocket + 1);
   return true;
 }
 

@@ -5,8 +5,10 @@
 #include <sys/select.h>
 
 #include <cerrno>
+#include <memory>
 #include <vector>
 
+#include "verbs_api/rsockets/preload/fork.h"
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
 #include "verbs_api/rsockets/preload/waiting.h"
@@ -32,17 +34,22 @@ int PollAll(pollfd* fds, nfds_t count, const Deadline& deadline,
   WaitMask wait_mask(mask);
   if (!wait_mask.ok()) return -1;
   std::vector<pollfd> inner;
-  inner.reserve(count + 1);
-  inner.assign(fds, fds + count);
-  for (pollfd& fd : inner) {
-    const int rsocket = Behind(fd.fd);
-    if (rsocket >= 0) fd.fd = rsocket;
-  }
-  inner.push_back({.fd = wait_mask.fd(), .events = POLLIN, .revents = 0});
+  inner.reserve(count + 2);
   for (;;) {
+    const std::shared_ptr<HandoverNews> handover = NextHandover();
+    inner.assign(fds, fds + count);
+    for (pollfd& fd : inner) {
+      const int rsocket = Behind(fd.fd);
+      if (rsocket >= 0) fd.fd = rsocket;
+    }
+    for (const int fd :
+         {wait_mask.fd(), handover != nullptr ? handover->fd : -1}) {
+      inner.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    }
     int n = rpoll(inner.data(), inner.size(), MillisecondsLeft(deadline));
     if (n < 0) return n;
-    const bool signalled = inner.back().revents != 0;
+    if (inner[count + 1].revents != 0) continue;  // behind them is another one
+    const bool signalled = inner[count].revents != 0;
     if (signalled && --n == 0) {
       if (wait_mask.Take()) {
         errno = EINTR;
