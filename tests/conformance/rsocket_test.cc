@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/testing/watched_thread.h"
@@ -171,31 +172,54 @@ TEST_F(RsocketTest, WhatWasSentBeforeTheEndCanBeRead) {
   EXPECT_EQ(errno, ECONNRESET);
 }
 
+// A server with an address to which the way can be taken away.
+constexpr char kAddress[] = "192.0.2.77";
+
+class RouteTest : public RsocketTest {
+ protected:
+  void TearDown() override {
+    rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal);
+    RsocketTest::TearDown();
+    rxe_user::SetLoopbackAddress(kAddress, false);
+  }
+  // False where it is not allowed.
+  bool ListenThere() {
+    if (!rxe_user::SetLoopbackAddress(kAddress, true)) return false;
+    listener_ = rsocket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in to = Address(0);
+    // The device has it a moment later.
+    while (rbind(listener_, reinterpret_cast<const sockaddr*>(&to),
+                 sizeof(to)) != 0) {
+      EXPECT_TRUE(errno == ENODEV || errno == EADDRNOTAVAIL)
+          << std::strerror(errno);
+      if (HasFailure()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(rlisten(listener_, 10), 0);
+    port_ = PortOf(listener_);
+    return true;
+  }
+  static sockaddr_in Address(uint16_t port) {
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    inet_pton(AF_INET, kAddress, &to.sin_addr);
+    return to;
+  }
+};
+
 // Both ends have shut their half before they know of the other one's: what was
 // on its way arrives all the same.
-TEST_F(RsocketTest, CrossingHalfClosesLoseNothing) {
-  constexpr char kAddress[] = "192.0.2.77";
-  if (!rxe_user::SetLoopbackAddress(kAddress, true)) {
-    GTEST_SKIP() << "not allowed to";
-  }
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  inet_pton(AF_INET, kAddress, &to.sin_addr);
-  const auto* const address = reinterpret_cast<const sockaddr*>(&to);
-  listener_ = rsocket(AF_INET, SOCK_STREAM, 0);
-  // The device has it a moment later.
-  while (rbind(listener_, address, sizeof(to)) != 0) {
-    ASSERT_TRUE(errno == ENODEV || errno == EADDRNOTAVAIL)
-        << std::strerror(errno);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  ASSERT_EQ(rlisten(listener_, 1), 0);
-  to.sin_port = htons(PortOf(listener_));
+TEST_F(RouteTest, CrossingHalfClosesLoseNothing) {
+  if (!ListenThere()) GTEST_SKIP() << "not allowed to";
   MakeClient();
   const LoopbackAddress from(AF_INET);
   ASSERT_EQ(rbind(client_, from.get(), from.length), 0);
+  const sockaddr_in to = Address(port_);
   std::thread connects([&] {
-    EXPECT_EQ(rconnect(client_, address, sizeof(to)), 0)
+    EXPECT_EQ(
+        rconnect(client_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)),
+        0)
         << std::strerror(errno);
   });
   server_ = raccept(listener_, nullptr, nullptr);
@@ -215,9 +239,6 @@ TEST_F(RsocketTest, CrossingHalfClosesLoseNothing) {
   ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal));
   EXPECT_TRUE(Receive(server_, bytes.size() + 1) == bytes);
   closes.join();
-  ASSERT_EQ(rclose(std::exchange(server_, -1)), 0);
-  ASSERT_EQ(rclose(std::exchange(listener_, -1)), 0);
-  EXPECT_TRUE(rxe_user::SetLoopbackAddress(kAddress, false));
 }
 
 // Whatever the parent's threads hold at that moment.
@@ -614,6 +635,70 @@ TEST_F(PeerTest, AnotherProcessIsKilled) {
          std::chrono::steady_clock::now() < end) {
   }
   EXPECT_NE(Events(server_, POLLIN, 0), 0);
+}
+
+// Connects often, and ends when there is no way to the server any more.
+constexpr int kConnections = 6;
+
+[[noreturn]] void RunPeerWithManyConnections() {
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::atoi(std::getenv(kPort))));
+  inet_pton(AF_INET, kAddress, &to.sin_addr);
+  const LoopbackAddress from(AF_INET);
+  for (int i = 0; i < kConnections; ++i) {
+    const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+    if (rbind(fd, from.get(), from.length) != 0) std::exit(1);
+    if (rconnect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
+      std::exit(2);
+    }
+    if (rsend(fd, "x", 1, 0) != 1) std::exit(3);
+  }
+  char byte;  // the test says when
+  std::exit(read(STDIN_FILENO, &byte, 1) == 1 ? 0 : 4);
+}
+
+// It waits for all its connections at once.
+TEST_F(RouteTest, AProcessEndsWhosePeersAreGone) {
+  if (std::getenv(kPort) != nullptr) RunPeerWithManyConnections();
+  if (!ListenThere()) GTEST_SKIP() << "not allowed to";
+  int go[2];
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, go[0], STDIN_FILENO);
+  setenv(kPort, std::to_string(port_).c_str(), 1);
+  const char* const argv[] = {
+      "peer", "--gtest_filter=RouteTest.AProcessEndsWhosePeersAreGone",
+      nullptr};
+  pid_t peer;
+  ASSERT_EQ(posix_spawn(&peer, "/proc/self/exe", &actions, nullptr,
+                        const_cast<char**>(argv), environ),
+            0);
+  unsetenv(kPort);
+  posix_spawn_file_actions_destroy(&actions);
+  std::vector<int> servers;
+  for (int i = 0; i < kConnections; ++i) {
+    servers.push_back(raccept(listener_, nullptr, nullptr));
+    ASSERT_EQ(Receive(servers.back(), 1), "x");
+  }
+  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kBlackhole));
+  const auto before = std::chrono::steady_clock::now();
+  ASSERT_EQ(write(go[1], "x", 1), 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(peer, &status, 0), peer);
+  EXPECT_EQ(status, 0);
+  // One after the other they would take several times as long.
+  EXPECT_LT(std::chrono::steady_clock::now() - before,
+            std::chrono::seconds(15));
+  const linger at_once = {.l_onoff = 1, .l_linger = 0};
+  for (const int fd : servers) {
+    EXPECT_EQ(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)),
+              0);
+    EXPECT_EQ(rclose(fd), 0);
+  }
+  close(go[0]);
+  close(go[1]);
 }
 
 // A handler of atexit(3) that was there first runs last, and may still talk.

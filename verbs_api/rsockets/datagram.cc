@@ -68,10 +68,11 @@ int Datagram::Shutdown(int how) {
   return 0;
 }
 
-void Datagram::Close() {
+void Datagram::Close(Clock::time_point limit) {
   std::unique_lock<std::mutex> lock(mutex_);
   // What was sent leaves before the queue pairs do.
-  const Deadline deadline = Clock::now() + std::chrono::seconds(1);
+  const Deadline deadline =
+      std::min(limit, Clock::now() + std::chrono::seconds(1));
   Await(lock, false, deadline, [&] {
     return std::all_of(qps_.begin(), qps_.end(),
                        [](const auto& qp) { return qp->all_sent(); });

@@ -36,9 +36,12 @@ __attribute__((destructor)) void CloseAll() {
     // still have them.
     sockets = table.sockets;
   }
-  for (const auto& [fd, socket] : sockets) {
-    if (socket->is_ours()) socket->Close();
-  }
+  std::erase_if(sockets,
+                [](const auto& item) { return !item.second->is_ours(); });
+  // What is on its way to all of them goes on while one is waited for.
+  for (const auto& [fd, socket] : sockets) socket->SayGoodbye();
+  const Clock::time_point limit = Clock::now() + kCloseTimeout;
+  for (const auto& [fd, socket] : sockets) socket->Close(limit);
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 // When waiting ends; nothing: never.
 using Deadline = std::optional<Clock::time_point>;
 
+// Closing waits no longer.
+inline constexpr auto kCloseTimeout = std::chrono::seconds(10);
+
 // Options that are kept and told, by what setsockopt(2) calls them.
 struct Options {
   bool reuse_address = false;
@@ -58,9 +61,12 @@ class Socket : public std::enable_shared_from_this<Socket> {
   virtual int Accept(std::shared_ptr<Socket>* out) = 0;
   virtual int Connect(const sockaddr* address, socklen_t length) = 0;
   virtual int Shutdown(int how) = 0;
-  // The last call: nobody finds the socket by its number any more. Those who
-  // wait return EBADF.
-  virtual void Close() = 0;
+  // The last call: nobody finds the socket by its number any more. Waits for
+  // what was sent to arrive, until `limit` or as SO_LINGER says. Those who wait
+  // return EBADF.
+  virtual void Close(Clock::time_point limit) = 0;
+  // Tells the peer that it will be closed, if that can be told without waiting.
+  virtual void SayGoodbye() {}
 
   // `to`, `from` and `from_length` may be null.
   virtual ssize_t Send(IovCursor data, int flags, const sockaddr* to,

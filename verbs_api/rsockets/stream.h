@@ -38,7 +38,8 @@ class Stream final : public Socket {
   int Accept(std::shared_ptr<Socket>* out) override;
   int Connect(const sockaddr* address, socklen_t length) override;
   int Shutdown(int how) override;
-  void Close() override;
+  void Close(Clock::time_point limit) override;
+  void SayGoodbye() override;
   ssize_t Send(IovCursor data, int flags, const sockaddr* to,
                socklen_t to_length) override;
   ssize_t Receive(IovCursor data, int flags, sockaddr* from,
@@ -133,7 +134,8 @@ class Stream final : public Socket {
   int TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
                    const Deadline& deadline);
   int64_t FreeMappingIndex() const;
-  void CloseConnection(std::unique_lock<std::mutex>& lock);
+  void CloseConnection(std::unique_lock<std::mutex>& lock,
+                       Clock::time_point limit);
 
   // One thread sends at a time, so that what it sends stays together.
   bool sending_ = false;

@@ -13,9 +13,6 @@ namespace {
 
 // What is sent as one message at most: the peer may read it while more comes.
 constexpr uint32_t kMostPerMessage = 1 << 16;
-// Closing waits so long for what was sent to arrive, unless SO_LINGER says
-// something else.
-constexpr auto kCloseTimeout = std::chrono::seconds(10);
 
 int ErrorOf(ibv_wc_status status) {
   switch (status) {
@@ -317,13 +314,13 @@ int Stream::Shutdown(int how) {
   return error;
 }
 
-void Stream::CloseConnection(std::unique_lock<std::mutex>& lock) {
+void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
+                             Clock::time_point limit) {
   const linger& lingering = options_.lingering;
   const Deadline deadline =
-      Clock::now() + (lingering.l_onoff != 0
-                          ? Clock::duration(std::chrono::seconds(
-                                std::max(lingering.l_linger, 0)))
-                          : Clock::duration(kCloseTimeout));
+      lingering.l_onoff != 0
+          ? Clock::now() + std::chrono::seconds(std::max(lingering.l_linger, 0))
+          : limit;
   MakeProgress();
   if (connected() && !said_goodbye_) {
     SendControl(lock, Control::kDisconnect, deadline);
@@ -335,9 +332,17 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void Stream::Close() {
+void Stream::SayGoodbye() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (connected()) CloseConnection(lock);
+  MakeProgress();
+  if (connected() && !said_goodbye_ && endpoint_->CanSendControl()) {
+    SendControl(lock, Control::kDisconnect, Clock::now());
+  }
+}
+
+void Stream::Close(Clock::time_point limit) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (connected()) CloseConnection(lock, limit);
   if (endpoint_ != nullptr && state_ >= StreamState::kConnecting) {
     rdma_disconnect(id_);
   }
