@@ -60,6 +60,44 @@ TEST_P(FamilyTest, BothEndsKnowTheirAddresses) {
   EXPECT_EQ(ntohs(peer.sin6_port), PortOf(client_));
 }
 
+TEST_F(RsocketTest, AnIpv6SocketShowsIpv4Mapped) {
+  listener_ = rsocket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 any = {};
+  any.sin6_family = AF_INET6;
+  ASSERT_EQ(
+      rbind(listener_, reinterpret_cast<const sockaddr*>(&any), sizeof(any)), 0)
+      << std::strerror(errno);
+  ASSERT_EQ(rlisten(listener_, 1), 0);
+  port_ = PortOf(listener_);
+  MakeClient();
+  const LoopbackAddress address(AF_INET, port_);
+  std::thread connects([&] {
+    EXPECT_EQ(rconnect(client_, address.get(), address.length), 0)
+        << std::strerror(errno);
+  });
+  sockaddr_in6 names[3] = {};
+  socklen_t length = sizeof(names[0]);
+  server_ = raccept(listener_, reinterpret_cast<sockaddr*>(&names[0]), &length);
+  EXPECT_GE(server_, 0);
+  connects.join();
+  EXPECT_EQ(length, sizeof(sockaddr_in6));
+  EXPECT_EQ(
+      rgetpeername(server_, reinterpret_cast<sockaddr*>(&names[1]), &length),
+      0);
+  EXPECT_EQ(
+      rgetsockname(server_, reinterpret_cast<sockaddr*>(&names[2]), &length),
+      0);
+  for (const sockaddr_in6& name : names) {
+    EXPECT_EQ(name.sin6_family, AF_INET6);
+    char text[INET6_ADDRSTRLEN];
+    EXPECT_STREQ(inet_ntop(AF_INET6, &name.sin6_addr, text, sizeof(text)),
+                 "::ffff:127.0.0.1");
+  }
+  EXPECT_EQ(ntohs(names[0].sin6_port), PortOf(client_));
+  EXPECT_EQ(ntohs(names[1].sin6_port), PortOf(client_));
+  EXPECT_EQ(ntohs(names[2].sin6_port), port_);
+}
+
 TEST_F(RsocketTest, NobodyListens) {
   Listen();
   const uint16_t port = port_;

@@ -47,6 +47,24 @@ rdma_conn_param ParamOf(const std::array<uint8_t, kConnectionDataSize>& data) {
   return param;
 }
 
+// As a socket of `domain` shows it: one of IPv6 has IPv4 mapped (ipv6(7)).
+void FillAddress(int domain, const sockaddr* from, sockaddr_storage* to) {
+  std::memset(to, 0, sizeof(*to));
+  to->ss_family = static_cast<sa_family_t>(domain);
+  if (from->sa_family == AF_INET && domain == AF_INET6) {
+    sockaddr_in in;
+    std::memcpy(&in, from, sizeof(in));
+    auto& in6 = *reinterpret_cast<sockaddr_in6*>(to);
+    in6.sin6_port = in.sin_port;
+    in6.sin6_addr.s6_addr[10] = in6.sin6_addr.s6_addr[11] = 0xff;
+    std::memcpy(in6.sin6_addr.s6_addr + 12, &in.sin_addr, sizeof(in.sin_addr));
+  } else if (from->sa_family != AF_UNSPEC) {
+    std::memcpy(to, from,
+                from->sa_family == AF_INET6 ? sizeof(sockaddr_in6)
+                                            : sizeof(sockaddr_in));
+  }
+}
+
 }  // namespace
 
 int Stream::Create(int domain, std::shared_ptr<Socket>* out) {
@@ -290,14 +308,7 @@ void Stream::Fail(int error) {
 
 int Stream::LocalAddress(sockaddr_storage* out) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const sockaddr* const address = rdma_get_local_addr(id_);
-  std::memset(out, 0, sizeof(*out));
-  out->ss_family = static_cast<sa_family_t>(domain());
-  if (address->sa_family != AF_UNSPEC) {
-    std::memcpy(out, address,
-                address->sa_family == AF_INET6 ? sizeof(sockaddr_in6)
-                                               : sizeof(sockaddr_in));
-  }
+  FillAddress(domain(), rdma_get_local_addr(id_), out);
   return 0;
 }
 
@@ -307,11 +318,7 @@ int Stream::PeerAddress(sockaddr_storage* out) {
       state_ != StreamState::kDisconnected) {
     return -ENOTCONN;
   }
-  const sockaddr* const address = rdma_get_peer_addr(id_);
-  std::memset(out, 0, sizeof(*out));
-  std::memcpy(out, address,
-              address->sa_family == AF_INET6 ? sizeof(sockaddr_in6)
-                                             : sizeof(sockaddr_in));
+  FillAddress(domain(), rdma_get_peer_addr(id_), out);
   return 0;
 }
 
