@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/testing/watched_thread.h"
 
 namespace conformance {
@@ -488,6 +489,31 @@ TEST_F(PreloadTest, WhoPollsWhenAnotherThreadForksHearsOfData) {
       EXPECT_EQ(close(std::exchange(*fd, -1)), 0);
     }
   }
+}
+
+// Else they would not hear that the parent has ended.
+TEST_F(PreloadTest, LaterChildrenHaveNoEndsOfEarlierOnes) {
+  Connect();
+  int before = -1;
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int local = 0;
+      for (int fd = 0; fd < 1024; ++fd) {
+        int domain = 0;
+        socklen_t length = sizeof(domain);
+        local += getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+                 domain == AF_UNIX;
+      }
+      _exit(local);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (i == 0) before = WEXITSTATUS(status);
+    EXPECT_EQ(WEXITSTATUS(status), before);
+  }
+  EXPECT_GT(before, 0);
 }
 
 // The time-outs are the program's, not of those who carry.

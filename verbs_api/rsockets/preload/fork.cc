@@ -25,6 +25,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct Shared {
   std::mutex mutex;
   std::map<int, Names> names;
   std::shared_ptr<HandoverNews> next_handover;
+  // The parent's ends of them.
+  std::set<int> pumps;
 };
 
 Shared& All() {
@@ -90,7 +93,9 @@ Pumps& AllPumps() {
 struct Carried {
   ~Carried() {
     rclose(rsocket);
+    std::lock_guard<std::mutex> lock(All().mutex);
     REAL(close)(local);
+    All().pumps.erase(local);
   }
   int rsocket;
   int local;
@@ -146,6 +151,10 @@ void Carry(int rsocket, int local) {
     rsetsockopt(rsocket, SOL_SOCKET, name, &never, sizeof(never));
   }
   std::shared_ptr<Carried> carried(new Carried{rsocket, local});
+  {
+    std::lock_guard<std::mutex> lock(All().mutex);
+    All().pumps.insert(local);
+  }
   {
     std::lock_guard<std::mutex> lock(AllPumps().mutex);
     ++AllPumps().to_peer;
@@ -261,6 +270,10 @@ void InChild() {
     REAL(close)(handover.pump);
   }
   handovers.clear();
+  // Those of earlier forks, too: else their children would not hear that the
+  // parent has ended.
+  for (const int fd : All().pumps) REAL(close)(fd);
+  All().pumps.clear();
   // The threads are the parent's, who may have held the lock.
   new (&AllPumps()) Pumps;
   All().next_handover.reset();
