@@ -198,6 +198,48 @@ TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpStayInIt) {
   EXPECT_EQ(Control(EPOLL_CTL_DEL, client_, 0), 0) << std::strerror(errno);
 }
 
+// What was bound before stays so.
+TEST_F(PreloadTest, SocketsThatBecomeTcpKeepTheirAddress) {
+  constexpr char kAddress[] = "192.0.2.77";
+  constexpr uint16_t kPort = 20123;
+  listener_ = Socket();
+  if (!rxe_user::SetLoopbackAddress(kAddress, true) ||
+      Bind(listener_, kTcpPort) != 0) {
+    GTEST_SKIP() << "not allowed to";
+  }
+  ASSERT_EQ(listen(listener_, 2), 0);
+  const auto connect_from = [&](const char* address, uint16_t port) {
+    const int fd = Socket();
+    sockaddr_in in = Loopback(port);
+    EXPECT_EQ(inet_pton(AF_INET, address, &in.sin_addr), 1);
+    EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&in), sizeof(in)), 0)
+        << std::strerror(errno);
+    EXPECT_EQ(ConnectTo(fd, kTcpPort), 0) << std::strerror(errno);
+    EXPECT_FALSE(IsRsocket(fd));
+    socklen_t length = sizeof(in);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&in), &length), 0);
+    char text[INET_ADDRSTRLEN];
+    EXPECT_STREQ(inet_ntop(AF_INET, &in.sin_addr, text, sizeof(text)), address);
+    if (port != 0) {
+      EXPECT_EQ(ntohs(in.sin_port), port);
+    }
+    EXPECT_EQ(close(fd), 0);
+  };
+  connect_from("127.0.0.1", kPort);
+  // Until the device has it.
+  for (bool is_rsocket = false; !is_rsocket;) {
+    client_ = Socket();
+    sockaddr_in in = Loopback(0);
+    inet_pton(AF_INET, kAddress, &in.sin_addr);
+    ASSERT_EQ(bind(client_, reinterpret_cast<const sockaddr*>(&in), sizeof(in)),
+              0);
+    is_rsocket = IsRsocket(client_);
+    ASSERT_EQ(close(std::exchange(client_, -1)), 0);
+  }
+  connect_from(kAddress, 0);
+  EXPECT_TRUE(rxe_user::SetLoopbackAddress(kAddress, false));
+}
+
 TEST_F(PreloadedEpollTest, ConnectionsThatForkSharesStayInIt) {
   Connect();
   Add(server_, EPOLLIN);

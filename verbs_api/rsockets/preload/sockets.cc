@@ -61,6 +61,13 @@ void Forget(int first, int last) {
   for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd) GiveUp(fd);
 }
 
+// Of IPv4 or IPv6.
+uint16_t PortOf(const sockaddr* address) {
+  sockaddr_in in;  // the port of IPv6 is in the same place
+  std::memcpy(&in, address, sizeof(in));
+  return ntohs(in.sin_port);
+}
+
 // Well-known services are TCP, as with rdma-core's library: the system's own
 // programs expect them there.
 bool IsWellKnown(const sockaddr* address, socklen_t length) {
@@ -68,9 +75,7 @@ bool IsWellKnown(const sockaddr* address, socklen_t length) {
   if (address->sa_family != AF_INET && address->sa_family != AF_INET6) {
     return true;
   }
-  sockaddr_in in;  // the port of IPv6 is in the same place
-  std::memcpy(&in, address, sizeof(in));
-  const uint16_t port = ntohs(in.sin_port);
+  const uint16_t port = PortOf(address);
   return port != 0 && port <= 1024;
 }
 
@@ -106,6 +111,30 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
   LeaveEpollToKernel(fd);
   errno = error;
   return result;
+}
+
+// The kernel's socket is the one to connect: from where the program has bound
+// the rsocket. False, with errno, if that is taken.
+bool BindAs(int fd, const sockaddr_storage& local) {
+  if (PortOf(reinterpret_cast<const sockaddr*>(&local)) == 0) return true;
+  int no_port = 0;
+  socklen_t length = sizeof(no_port);
+  REAL(getsockopt)
+  (fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &no_port, &length);
+  // BindToAddress has done it.
+  if (no_port != 0) return true;
+  return REAL(bind)(fd, reinterpret_cast<const sockaddr*>(&local),
+                    local.ss_family == AF_INET6 ? sizeof(sockaddr_in6)
+                                                : sizeof(sockaddr_in)) == 0;
+}
+
+// The program has bound to a port of the system's choice: the kernel's socket
+// gets the address, and chooses when it connects. It takes no port until then.
+void BindToAddress(int fd, const sockaddr* address, socklen_t length) {
+  const int on = 1;
+  REAL(setsockopt)
+  (fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+  REAL(bind)(fd, address, length);
 }
 
 int Accepted(int rsocket, int domain, int flags) {
@@ -196,11 +225,24 @@ PRELOADED int socket(int domain, int type, int protocol) noexcept {
 
 PRELOADED int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
   return rspreload::OrFallBack(
-      fd, address, length, [&](int rs) { return rbind(rs, address, length); },
+      fd, address, length,
+      [&](int rs) {
+        const int result = rbind(rs, address, length);
+        if (result == 0 && rspreload::PortOf(address) == 0) {
+          rspreload::BindToAddress(fd, address, length);
+        }
+        return result;
+      },
       [&] { return REAL(bind)(fd, address, length); });
 }
 
 PRELOADED int connect(int fd, const sockaddr* address, socklen_t length) {
+  sockaddr_storage local = {};
+  socklen_t local_length = sizeof(local);
+  if (Behind(fd) >= 0) {
+    rgetsockname(Behind(fd), reinterpret_cast<sockaddr*>(&local),
+                 &local_length);
+  }
   return rspreload::OrFallBack(
       fd, address, length,
       [&](int rs) {
@@ -210,7 +252,10 @@ PRELOADED int connect(int fd, const sockaddr* address, socklen_t length) {
         errno = error;
         return result;
       },
-      [&] { return REAL(connect)(fd, address, length); });
+      [&] {
+        return rspreload::BindAs(fd, local) ? REAL(connect)(fd, address, length)
+                                            : -1;
+      });
 }
 
 PRELOADED int listen(int fd, int backlog) noexcept {
