@@ -1,5 +1,8 @@
 // rsocket(7): datagrams.
+#include <net/if.h>
+
 #include <chrono>
+#include <cstdlib>
 
 #include "tests/conformance/rsocket_fixture.h"
 
@@ -135,6 +138,47 @@ TEST_P(DatagramTest, WhoNeverWaitsFindsThemToo) {
   }
   EXPECT_EQ(Events(fds_[1], POLLIN, 0), POLLIN);
   EXPECT_EQ(Receive(fds_[1], fds_[0]), "first");
+}
+
+// A link-local address is one of an interface.
+TEST(LinkLocalDatagramTest, TheFirstAndTheLaterOnesArrive) {
+  if (std::system("ip -6 address add fe80::77/64 dev lo nodad") != 0) {
+    GTEST_SKIP() << "not allowed to";
+  }
+  int fds[2];
+  sockaddr_in6 names[2];
+  socklen_t length = sizeof(names[0]);
+  for (int i = 0; i < 2; ++i) {
+    fds[i] = rsocket(AF_INET6, SOCK_DGRAM, 0);
+    ASSERT_GE(fds[i], 0);
+    sockaddr_in6 in = {};
+    in.sin6_family = AF_INET6;
+    in.sin6_scope_id = if_nametoindex("lo");
+    ASSERT_EQ(inet_pton(AF_INET6, "fe80::77", &in.sin6_addr), 1);
+    ASSERT_EQ(rbind(fds[i], reinterpret_cast<const sockaddr*>(&in), sizeof(in)),
+              0)
+        << std::strerror(errno);
+    ASSERT_EQ(
+        rgetsockname(fds[i], reinterpret_cast<sockaddr*>(&names[i]), &length),
+        0);
+  }
+  for (int i = 0; i < 6; ++i) {
+    const int from = i % 2, to = 1 - from;
+    ASSERT_EQ(rsendto(fds[from], "hello", 5, 0,
+                      reinterpret_cast<const sockaddr*>(&names[to]), length),
+              5)
+        << std::strerror(errno);
+    ASSERT_EQ(Events(fds[to], POLLIN, kSoon), POLLIN);
+    char bytes[10];
+    sockaddr_in6 source = {};
+    length = sizeof(source);
+    EXPECT_EQ(rrecvfrom(fds[to], bytes, sizeof(bytes), 0,
+                        reinterpret_cast<sockaddr*>(&source), &length),
+              5);
+    EXPECT_EQ(std::memcmp(&source, &names[from], sizeof(source)), 0);
+  }
+  for (const int fd : fds) EXPECT_EQ(rclose(fd), 0);
+  EXPECT_EQ(std::system("ip -6 address del fe80::77/64 dev lo"), 0);
 }
 
 TEST_P(DatagramTest, CallsOfStreamsAreRefused) {

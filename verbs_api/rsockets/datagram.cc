@@ -245,8 +245,11 @@ bool Datagram::ReadUdp() {
 
 void Datagram::OnMessage(DatagramQp& qp, const DatagramQp::Received& received) {
   size_t length = 0;
-  const std::optional<DatagramAddress> from =
+  std::optional<DatagramAddress> from =
       ParseSource({qp.Message(received.slot), received.length}, &length);
+  if (from.has_value() && from->is_link_local()) {
+    from->scope_id = qp.local().scope_id;  // on the same link
+  }
   if (!from.has_value() || !IsWanted(*from)) {
     qp.PostReceive(received.slot);
     return;

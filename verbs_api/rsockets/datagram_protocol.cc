@@ -44,6 +44,7 @@ DatagramAddress DatagramAddress::Of(const sockaddr* address) {
     std::memcpy(&in, address, sizeof(in));
     out.port = ntohs(in.sin6_port);
     out.flow_info = in.sin6_flowinfo;
+    out.scope_id = in.sin6_scope_id;
     std::memcpy(out.bytes.data(), &in.sin6_addr, 16);
   }
   return out;
@@ -62,6 +63,7 @@ socklen_t DatagramAddress::Fill(sockaddr_storage* out) const {
   in.sin6_family = AF_INET6;
   in.sin6_port = htons(port);
   in.sin6_flowinfo = flow_info;
+  in.sin6_scope_id = scope_id;
   std::memcpy(&in.sin6_addr, bytes.data(), 16);
   return sizeof(in);
 }
@@ -77,6 +79,10 @@ std::array<uint8_t, 16> DatagramAddress::Gid() const {
 bool DatagramAddress::is_wildcard() const {
   return std::all_of(bytes.begin(), bytes.end(),
                      [](uint8_t byte) { return byte == 0; });
+}
+
+bool DatagramAddress::is_link_local() const {
+  return family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
 }
 
 HeaderBytes Encode(const UdpHeader& header) {
