@@ -181,6 +181,25 @@ TEST(LinkLocalDatagramTest, TheFirstAndTheLaterOnesArrive) {
   EXPECT_EQ(std::system("ip -6 address del fe80::77/64 dev lo"), 0);
 }
 
+// Those that go over UDP, on a link that is slower than their sender.
+TEST_P(DatagramTest, ASlowLinkHoldsTheSenderUp) {
+  if (std::system("/sbin/tc qdisc add dev lo root tbf rate 400mbit burst 70kb "
+                  "limit 10mb") != 0) {
+    GTEST_SKIP() << "not allowed to";
+  }
+  const std::string bytes = Pattern(50000);
+  for (int i = 0; i < 20; ++i) Send(fds_[0], fds_[1], bytes);
+  // Who may not wait hears of it.
+  const LoopbackAddress address(GetParam(), PortOf(fds_[1]));
+  ssize_t n;
+  do {
+    n = rsendto(fds_[0], bytes.data(), bytes.size(), MSG_DONTWAIT,
+                address.get(), address.length);
+  } while (n > 0);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(std::system("/sbin/tc qdisc del dev lo root"), 0);
+}
+
 TEST_P(DatagramTest, CallsOfStreamsAreRefused) {
   EXPECT_EQ(rlisten(fds_[0], 1), -1);
   EXPECT_EQ(errno, EOPNOTSUPP);

@@ -201,6 +201,18 @@ ssize_t Datagram::SendUdp(const Destination& to, UdpOp op, IovCursor data,
   return n < 0 ? -errno : n - static_cast<ssize_t>(bytes.length);
 }
 
+int Datagram::AwaitUdpRoom(std::unique_lock<std::mutex>& lock,
+                           const Deadline& deadline) {
+  pollfd fd = {.fd = udp_.get(), .events = POLLOUT, .revents = 0};
+  lock.unlock();
+  const int n = poll(&fd, 1, PollTimeout(deadline));
+  const int error = errno;
+  lock.lock();
+  if (closed_) return -EBADF;
+  if (n < 0) return -error;
+  return n == 0 ? -EAGAIN : 0;
+}
+
 void Datagram::OnUdp(std::span<const uint8_t> packet,
                      const DatagramAddress& from) {
   size_t length = 0;
@@ -305,6 +317,7 @@ ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
   if (to == nullptr && !peer_.has_value()) return -EDESTADDRREQ;
   const DatagramAddress address =
       to != nullptr ? DatagramAddress::Of(to) : *peer_;
+  const Deadline deadline = After(options_.send_timeout);
   int error = 0;
   Destination* destination = FindDestination(address, &error);
   if (destination == nullptr) return -error;
@@ -316,10 +329,18 @@ ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
   }
   DatagramQp* const qp = destination->qp;
   if (destination->path == nullptr || data.left() > qp->max_data()) {
-    return SendUdp(*destination, UdpOp::kData, data, 0);
+    ssize_t n;
+    while ((n = SendUdp(*destination, UdpOp::kData, data, 0)) == -EAGAIN &&
+           !nonblocking(flags)) {
+      error = AwaitUdpRoom(lock, deadline);
+      if (error != 0) return error;
+      destination = FindDestination(address, &error);
+      if (destination == nullptr) return -error;
+    }
+    return n;
   }
   if (!qp->CanSend()) {
-    error = Await(lock, nonblocking(flags), After(options_.send_timeout),
+    error = Await(lock, nonblocking(flags), deadline,
                   [&] { return qp->CanSend(); });
     if (error != 0) return error;
     destination = FindDestination(address, &error);

@@ -74,6 +74,9 @@ class Datagram final : public Socket {
   void OnUdp(std::span<const uint8_t> packet, const DatagramAddress& from);
   void OnMessage(DatagramQp& qp, const DatagramQp::Received& received);
   ssize_t SendUdp(const Destination& to, UdpOp op, IovCursor data, int flags);
+  // Waits until the UDP socket takes more: 0, or a negative errno value.
+  int AwaitUdpRoom(std::unique_lock<std::mutex>& lock,
+                   const Deadline& deadline);
   bool IsWanted(const DatagramAddress& from) const;
 
   rxe_user::UniqueFd udp_;
