@@ -24,7 +24,6 @@
 namespace rxe_user {
 namespace {
 
-constexpr std::chrono::seconds kPatience(1);  // with all that are asked at once
 constexpr size_t kAtOnce = 256;               // each is a descriptor
 // connect(2) tells nobody when it would succeed.
 constexpr std::chrono::milliseconds kUntilNextConnect(5);
@@ -88,15 +87,14 @@ bool ReadMemoryFile(int file, std::string* text) {
   return true;
 }
 
-// Whether the process is stopped, by a signal or a debugger: then it does not
-// answer.
+// Whether all threads of the process are stopped: then it does not answer.
 bool IsStopped(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string text;
   std::getline(file, text);
   const size_t at = text.rfind(") ");  // the end of its name
   return at != std::string::npos && at + 2 < text.size() &&
-         (text[at + 2] == 'T' || text[at + 2] == 't');
+         text[at + 2] == 'T';  // 't', of a tracer: one thread, perhaps
 }
 
 // One engine that is asked. Does not block.
@@ -174,11 +172,11 @@ class Question {
 };
 
 std::vector<absl::StatusOr<StatReply>> AskTogether(
-    std::span<const std::string> names) {
+    std::span<const std::string> names, std::chrono::milliseconds patience) {
   std::vector<Question> questions;
   questions.reserve(names.size());
   for (const std::string& name : names) questions.emplace_back(name);
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = std::chrono::steady_clock::now() + patience;
   while (true) {
     std::vector<pollfd> polled;
     std::vector<Question*> asked;
@@ -240,11 +238,11 @@ absl::StatusOr<std::vector<std::string>> ListStatSockets() {
 }
 
 std::vector<absl::StatusOr<StatReply>> AskForReports(
-    const std::vector<std::string>& names) {
+    const std::vector<std::string>& names, std::chrono::milliseconds patience) {
   std::vector<absl::StatusOr<StatReply>> replies;
   for (size_t i = 0; i < names.size(); i += kAtOnce) {
     const size_t end = std::min(names.size(), i + kAtOnce);
-    for (auto& reply : AskTogether({&names[i], end - i})) {
+    for (auto& reply : AskTogether({&names[i], end - i}, patience)) {
       replies.push_back(std::move(reply));
     }
   }

@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -71,12 +72,13 @@ struct StatReply {
   std::string text;
 };
 
-// Asks the engines behind `names`, in whose order the replies are. Waits for a
-// second at most, with 256 of them at a time, and not for a process that is
+// Asks the engines behind `names`, in whose order the replies are. Waits for
+// `patience` at most, with 256 of them at a time, and not for a process that is
 // stopped. Errors: kNotFound (nobody listens), kPermissionDenied (it is another
 // user's, or takes us for one), kDeadlineExceeded, kInternal.
 std::vector<absl::StatusOr<StatReply>> AskForReports(
-    const std::vector<std::string>& names);
+    const std::vector<std::string>& names,
+    std::chrono::milliseconds patience = std::chrono::seconds(1));
 absl::StatusOr<StatReply> AskForReport(const std::string& name);
 
 }  // namespace rxe_user

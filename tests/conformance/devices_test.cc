@@ -128,6 +128,20 @@ class DevicesTest : public testing::Test {
   ibv_qp* qp_ = nullptr;
 };
 
+// A device of an old list is opened as it is now, whoever has it open, too.
+TEST_F(DevicesTest, ADeviceThatWasListedBefore) {
+  ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
+  ibv_device* const device = Find("rxeu_a").device;
+  ASSERT_NO_FATAL_FAILURE(Open("rxeu_a"));
+  ASSERT_NO_FATAL_FAILURE(CreateQp());
+  ASSERT_TRUE(AddAddress("192.0.2.2", "rxeu_a"));
+  ASSERT_TRUE(Await([this] { return Has(context_, "192.0.2.2"); }));
+  ibv_context* const second = ibv_open_device(device);
+  ASSERT_NE(second, nullptr);
+  EXPECT_TRUE(Has(second, "192.0.2.2"));
+  EXPECT_EQ(ibv_close_device(second), 0);
+}
+
 // Queries are of the present, not of when the device was opened.
 TEST_F(DevicesTest, PortAndGidsAreThoseOfNowWithoutAQueuePair) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -239,6 +240,18 @@ TEST_P(ViewTest, WhereTheRootIsReadOnly) {
                "cat /sys/class/infiniband/rxeu0/node_type"},
               {"XDG_RUNTIME_DIR="});
   EXPECT_EQ(r.text, "1: CA\n");
+}
+
+// While the view is made, the program is interrupted as ever.
+TEST_P(ViewTest, SignalsDoNotWaitForIt) {
+  fs::permissions(root_ / "bin", fs::perms(0777));
+  const auto start = std::chrono::steady_clock::now();
+  const Result r = Shell(
+      "cd " + (root_ / "bin").string() +
+      "; mv rxe-user away; printf '#!/bin/sh\\nexec sleep 20\\n' > rxe-user; "
+      "chmod 755 rxe-user; timeout 1 cat /sys/class/infiniband/x; echo $?");
+  EXPECT_EQ(r.text, "124\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
 }
 
 TEST_P(ViewTest, NamesFollowTheSetting) {

@@ -63,17 +63,12 @@ Item Link(const rxe_user::Device& device, size_t index, bool netdev_index) {
   return item;
 }
 
-bool Reports(const StatDevice& reported, const rxe_user::Device& device) {
-  return reported.device.Word("name") == device.name &&
-         reported.device.Word("netdev") == device.netdev;
-}
-
 Item Resources(const rxe_user::Device& device, size_t index,
-               const std::vector<StatProcess>& processes) {
+               const RdmaState& state) {
   uint64_t queue_pairs = 0;
-  for (const StatProcess& process : processes) {
+  for (const StatProcess& process : state.processes) {
     for (const StatDevice& reported : process.devices) {
-      if (Reports(reported, device)) {
+      if (IsOf(reported, device, state.devices)) {
         queue_pairs += reported.device.Number("queue_pair_count");
       }
     }
@@ -101,11 +96,11 @@ Item QueuePair(const rxe_user::Device& device, size_t index,
 }
 
 std::vector<Item> QueuePairs(const rxe_user::Device& device, size_t index,
-                             const std::vector<StatProcess>& processes) {
+                             const RdmaState& state) {
   std::vector<Item> items;
-  for (const StatProcess& process : processes) {
+  for (const StatProcess& process : state.processes) {
     for (const StatDevice& reported : process.devices) {
-      if (!Reports(reported, device)) continue;
+      if (!IsOf(reported, device, state.devices)) continue;
       for (const rxe_user::ReportRecord& queue_pair : reported.queue_pairs) {
         items.push_back(QueuePair(device, index, process, queue_pair));
       }
@@ -134,9 +129,9 @@ std::vector<Item> About(const rxe_user::Device& device, size_t index,
           device, index,
           SumByDevice(state.devices, state.processes).at(device.name))};
     case Object::kResource:
-      return {Resources(device, index, state.processes)};
+      return {Resources(device, index, state)};
     case Object::kQueuePairs:
-      return QueuePairs(device, index, state.processes);
+      return QueuePairs(device, index, state);
     case Object::kSystem:
       break;
   }

@@ -96,6 +96,17 @@ TEST(RdmaTest, ResourceTellsQueuePairs) {
   EXPECT_EQ(Ask({"-j", "resource", "show", "qp", "link", "rxeu1"}), "[]\n");
 }
 
+// A process that began before eth0 came has had lo as its first device.
+TEST(RdmaTest, ProcessesMayNumberDevicesOtherwise) {
+  RdmaState state = TwoDevices();
+  state.processes[0].devices[0].device.attributes[1].second = "lo";
+  RdmaQuestion question;
+  std::string text;
+  ASSERT_TRUE(ParseRdma({"res"}, &question, &text)) << text;
+  ASSERT_TRUE(AnswerRdma(question, state, &text));
+  EXPECT_EQ(text, "0: rxeu0: qp 0 \n1: rxeu1: qp 1 \n");
+}
+
 TEST(RdmaTest, RefusesWhatOurDevicesCannotDo) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"frobnicate"},

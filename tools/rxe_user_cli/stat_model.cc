@@ -77,7 +77,7 @@ std::optional<StatProcess> ReadReport(pid_t pid, std::string_view text) {
   return process;
 }
 
-Stat AskAll(pid_t only) {
+Stat AskAll(pid_t only, std::chrono::milliseconds patience) {
   Stat stat;
   auto names = rxe_user::ListStatSockets();
   if (!names.ok()) {
@@ -89,7 +89,7 @@ Stat AskAll(pid_t only) {
     std::erase_if(*names,
                   [&](const auto& name) { return PidIn(name) != only; });
   }
-  auto replies = rxe_user::AskForReports(*names);
+  auto replies = rxe_user::AskForReports(*names, patience);
   for (size_t i = 0; i < names->size(); ++i) {
     const std::string& name = (*names)[i];
     const auto& reply = replies[i];
@@ -98,11 +98,12 @@ Stat AskAll(pid_t only) {
       stat.missing += why;
     };
     if (!reply.ok()) {
-      // One that has just ended is no news; others' processes are not ours.
+      // One that has just ended is no news, nor what others than the one that
+      // is asked for have to say; others' processes are not ours.
       const bool expected =
           reply.status().code() == absl::StatusCode::kNotFound ||
           reply.status().code() == absl::StatusCode::kPermissionDenied;
-      if (only != 0 || !expected) {
+      if (only == 0 ? !expected : PidIn(name) == only) {
         complain(
             {reply.status().message().data(), reply.status().message().size()});
       }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,8 +39,9 @@ struct Stat {
 std::optional<StatProcess> ReadReport(pid_t pid, std::string_view text);
 
 // Asks every engine of this network namespace, or those of process `only`, if
-// it is not 0.
-Stat AskAll(pid_t only);
+// it is not 0. Those that do not answer within `patience` are missing.
+Stat AskAll(pid_t only,
+            std::chrono::milliseconds patience = std::chrono::seconds(1));
 
 // The change of every counter since `before`, of devices that are in both: a
 // device's of `now` with its counters replaced, its lanes and queue pairs left

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "rxe_user/devices/usable_devices.h"
@@ -11,6 +13,9 @@
 namespace rxe_user_cli {
 namespace {
 
+// A program waits for its file, and others for the tree.
+constexpr std::chrono::milliseconds kPatience(100);
+
 int Fail(const absl::Status& status, std::FILE* err) {
   std::fprintf(err, "rxe-user view: %s\n",
                std::string(status.message()).c_str());
@@ -18,6 +23,16 @@ int Fail(const absl::Status& status, std::FILE* err) {
 }
 
 }  // namespace
+
+bool IsOf(const StatDevice& reported, const rxe_user::Device& device,
+          const rxe_user::Devices& devices) {
+  if (reported.device.Word("netdev") != device.netdev) return false;
+  const std::string name = reported.device.Word("name");
+  return name == device.name ||
+         std::ranges::none_of(devices, [&](const auto& other) {
+           return other->name == name && other->netdev == device.netdev;
+         });
+}
 
 std::map<std::string, view::Counters> SumByDevice(
     const rxe_user::Devices& devices,
@@ -28,10 +43,7 @@ std::map<std::string, view::Counters> SumByDevice(
     counters = view::NoCounters();
     for (const StatProcess& process : processes) {
       for (const StatDevice& reported : process.devices) {
-        if (reported.device.Word("name") != device->name ||
-            reported.device.Word("netdev") != device->netdev) {
-          continue;
-        }
+        if (!IsOf(reported, *device, devices)) continue;
         for (auto& [name, value] : counters) {
           value += CounterOf(reported.device, name);
         }
@@ -63,7 +75,8 @@ int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
   if (status.ok()) status = tree->Join(user);
   if (status.ok()) {
     status = tree->Write(view::SysfsFiles(
-        *devices, SumByDevice(*devices, AskAll(0).processes), "/sys"));
+        *devices, SumByDevice(*devices, AskAll(0, kPatience).processes),
+        "/sys"));
   }
   if (!status.ok()) {
     tree->Leave(user);

@@ -23,8 +23,14 @@ struct ViewOptions {
 // `leave`, removes it if nobody else uses it. The exit status.
 int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err);
 
-// The sums of each device's counters over all `processes`, by its name. What
-// processes call by one name but have on another interface is another device.
+// Whether what a process reports is `device`, one of `devices`: by the
+// interface and, where that is several devices, the name. A process may know
+// the interface by another name of ours than we do, since others have come or
+// gone meanwhile.
+bool IsOf(const StatDevice& reported, const rxe_user::Device& device,
+          const rxe_user::Devices& devices);
+
+// The sums of each device's counters over all `processes`, by its name.
 std::map<std::string, view::Counters> SumByDevice(
     const rxe_user::Devices& devices,
     const std::vector<StatProcess>& processes);

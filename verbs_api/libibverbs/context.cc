@@ -69,6 +69,8 @@ ibv_context* Open(ibv_device* device,
           async->Post({*event, nullptr, kPort, nullptr});
         }
       });
+  // What has changed since the device was listed, nobody has told us.
+  changed->DeviceChanged();
   absl::Cleanup stop = [&] {
     changed->engine().RemoveLinkListener(context->link_listener);
   };

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <new>
+
 // libc's clone(2) under the name by which sanitizers do not know it: one takes
 // it for a fork after which no thread may be started.
 extern "C" int __clone(int (*start)(void*), void* stack, int flags,
@@ -28,15 +30,16 @@ constexpr size_t kSignalSet = 8;     // bytes, as the kernel has it
 constexpr long kPatience = 20;       // seconds
 constexpr int kMostVariables = 16;
 
+// All that the two children need, in the mapping that has their stacks: the
+// program may leave our frame by longjmp(3) from a handler of a signal.
 struct Start {
   const char* helper;
-  char* const* argv;
-  char* const* envp;
-  char* answer;  // of kRootSize bytes
-  size_t got;    // bytes of it
-  // --- Between's.
+  char* argv[6];
+  char number[16];  // one of them
+  char* envp[kMostVariables + 1];
   int output;
-  char* stack;  // its end
+  char* stack;  // of the helper, its end
+  pid_t pid;    // of the helper; 0 before it is known
 };
 
 // The process that becomes the helper. It shares our memory until then.
@@ -59,26 +62,20 @@ int Become(void* argument) {
   return 0;
 }
 
-// All that the helper writes until it ends, or as much as there is room for.
-// False if it does not end.
-bool ReadAll(int fd, char* text, size_t size, size_t* got) {
-  timespec end{};
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  end.tv_sec += kPatience;
-  while (*got < size) {
-    timespec left{};
-    clock_gettime(CLOCK_MONOTONIC, &left);
-    if (left.tv_sec >= end.tv_sec) return false;
-    left = {end.tv_sec - left.tv_sec, 0};
-    pollfd wait = {fd, POLLIN, 0};
-    const long ready = syscall(SYS_ppoll, &wait, 1, &left, nullptr, kSignalSet);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
-    const long n = syscall(SYS_read, fd, text + *got, size - *got);
-    if (n <= 0) return n == 0;
-    *got += static_cast<size_t>(n);
-  }
-  return false;
+// A system call that leaves errno alone, which the process between us shares
+// with us.
+long Bare(long number, long a, long b, long c, long d) {
+#ifndef __x86_64__
+  return syscall(number, a, b, c, d);  // it writes errno where it fails only
+#else
+  long result = number;
+  register long fourth __asm__("r10") = d;
+  __asm__ volatile("syscall"
+                   : "+a"(result)
+                   : "D"(a), "S"(b), "d"(c), "r"(fourth)
+                   : "rcx", "r11", "memory");
+  return result;
+#endif
 }
 
 // The process between us and the helper, its parent. The helper would be told
@@ -88,46 +85,65 @@ bool ReadAll(int fd, char* text, size_t size, size_t* got) {
 // inherit it.
 int Between(void* argument) {
   Start& start = *static_cast<Start*>(argument);
-  int ends[2];
-  if (syscall(SYS_pipe2, ends, O_CLOEXEC) != 0) syscall(SYS_exit_group, 0);
-  start.output = ends[1];
-  const int helper = __clone(Become, start.stack,
-                             CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
-  if (helper > 0) {
-    syscall(SYS_close, ends[1]);
-    // The program's descriptors are not to stay open with us.
-    if (ends[0] > 0) syscall(SYS_close_range, 0, ends[0] - 1, 0);
-    syscall(SYS_close_range, ends[0] + 1, ~0u, 0);
-    if (!ReadAll(ends[0], start.answer, kRootSize, &start.got)) {
-      syscall(SYS_kill, helper, SIGKILL);
-      start.got = 0;
-    }
-    syscall(SYS_wait4, helper, nullptr, __WALL, nullptr);
-  }
-  syscall(SYS_exit_group, 0);
+  const int pid =
+      __clone(Become, start.stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+  __atomic_store_n(&start.pid, pid, __ATOMIC_RELEASE);
+  // The program's descriptors are not to stay open with us.
+  Bare(SYS_close, start.output, 0, 0, 0);
+  Bare(SYS_close_range, 0, ~0u, 0, 0);
+  if (pid > 0) Bare(SYS_wait4, pid, 0, __WALL, 0);
+  Bare(SYS_exit_group, 0, 0, 0, 0);
   return 0;
 }
 
-// Runs the helper until it ends.
-void Run(Start* start) {
-  void* memory = mmap(nullptr, 2 * kStack, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED) return;
-  char* const first = static_cast<char*>(memory) + kStack;
-  start->stack = first + kStack;
+// The line that the helper writes, or what it has written when it ends: bytes.
+// 0 if neither comes.
+size_t ReadLine(int fd, char* text, size_t size) {
+  timespec end{};
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  end.tv_sec += kPatience;
+  size_t got = 0;
+  while (got < size) {
+    timespec left{};
+    clock_gettime(CLOCK_MONOTONIC, &left);
+    if (left.tv_sec >= end.tv_sec) return 0;
+    left = {end.tv_sec - left.tv_sec, 0};
+    pollfd wait = {fd, POLLIN, 0};
+    const long ready = syscall(SYS_ppoll, &wait, 1, &left, nullptr, kSignalSet);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return 0;
+    const long n = syscall(SYS_read, fd, text + got, size - got);
+    if (n < 0) return 0;
+    got += static_cast<size_t>(n);
+    if (n == 0 || text[got - 1] == '\n') return got;
+  }
+  return 0;
+}
+
+// Runs the helper until it ends: how many bytes it has answered. Signals are
+// the program's again as soon as the two processes are there.
+size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
+  int ends[2];
+  if (syscall(SYS_pipe2, ends, O_CLOEXEC) != 0) return 0;
+  start->output = ends[1];
   // A handler would run in a child that shares our memory.
   const unsigned long all = ~0ul;
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
-  // We go on when it has ended.
-  const int child = __clone(Between, first, CLONE_VM | CLONE_VFORK, start);
+  const int child = __clone(Between, first_stack, CLONE_VM, start);
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, kSignalSet);
+  syscall(SYS_close, ends[1]);
+  size_t got = 0;
   if (child > 0) {
+    got = ReadLine(ends[0], answer, size);
+    const pid_t helper = __atomic_load_n(&start->pid, __ATOMIC_ACQUIRE);
+    if (got == 0 && helper > 0) syscall(SYS_kill, helper, SIGKILL);
     while (syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 &&
            errno == EINTR) {
     }
   }
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, kSignalSet);
-  munmap(memory, 2 * kStack);
+  syscall(SYS_close, ends[0]);
+  return got;
 }
 
 // What of the program's environment the helper heeds.
@@ -141,27 +157,35 @@ bool IsForHelper(const char* variable) {
 bool RunHelper(const char* helper, pid_t pid, bool leave,
                char (&answer)[kRootSize]) {
   if (helper[0] == 0) return false;
-  char number[16];
-  char* digit = number + sizeof(number);
+  constexpr size_t kMapped = 3 * kStack;
+  void* memory = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  static_assert(sizeof(Start) <= kStack);
+  Start& start = *new (memory) Start{};
+  char* const stacks = static_cast<char*>(memory) + kStack;
+  start.helper = helper;
+  start.stack = stacks + 2 * kStack;
+  char* digit = start.number + sizeof(start.number);
   *--digit = 0;
   for (pid_t rest = pid; rest > 0; rest /= 10) {
     *--digit = static_cast<char>('0' + rest % 10);
   }
-  char name[] = "rxe-user", command[] = "view", user[] = "--for",
-       leaving[] = "--leave";
-  char* const argv[] = {name,   command, user, digit, leave ? leaving : nullptr,
-                        nullptr};
-  char* envp[kMostVariables + 1] = {};
+  static char name[] = "rxe-user", command[] = "view", user[] = "--for",
+              leaving[] = "--leave";
+  char* const argv[] = {name, command, user, digit, leave ? leaving : nullptr};
+  memcpy(start.argv, argv, sizeof(argv));
   int variables = 0;
   for (char** v = environ; v != nullptr && *v != nullptr; ++v) {
-    if (variables < kMostVariables && IsForHelper(*v)) envp[variables++] = *v;
+    if (variables < kMostVariables && IsForHelper(*v)) {
+      start.envp[variables++] = *v;
+    }
   }
-
-  Start start = {helper, argv, envp, answer, 0, -1, nullptr};
-  Run(&start);
-  size_t got = start.got;
+  size_t got = Run(&start, stacks + kStack, answer, kRootSize);
+  munmap(memory, kMapped);
   if (got == 0 || answer[0] != '/') return false;
   if (answer[got - 1] == '\n') --got;
+  if (got == kRootSize) return false;
   answer[got] = 0;
   return true;
 }

@@ -69,10 +69,16 @@ bool FindRoot(Wanted wanted, char (&root)[kRootSize]) {
     // A constructor of another library may come before ours.
     if (helper[0] == 0) FindHelper();
     found = RunHelper(helper, pid, /*leave=*/false, root);
-    if (found && Take()) {
-      known.pid = pid;
-      known.time = Now();
-      memcpy(known.root, root, kRootSize);
+    if (Take()) {
+      if (found) {
+        known.pid = pid;
+        known.time = Now();
+        memcpy(known.root, root, kRootSize);
+      } else if (known.pid == pid) {
+        // It is late: older values are better than the system's.
+        memcpy(root, known.root, kRootSize);
+        found = true;
+      }
       GiveBack();
     }
   }
