@@ -212,8 +212,10 @@ class StatCommandTest : public ::testing::Test {
 
   // Until so many reports have been given.
   void Serve(uint64_t reports = std::numeric_limits<uint64_t>::max()) {
-    auto server = rxe_user::StatServer::Open(
-        [this] { return rxe_user::ReportText(Sample(++given_)); });
+    auto server = rxe_user::StatServer::Open([this, reports] {
+      const uint64_t number = ++given_;
+      return number <= reports ? rxe_user::ReportText(Sample(number)) : "";
+    });
     ASSERT_TRUE(server.ok()) << server.status();
     thread_ = std::thread([this, reports, own = *std::move(server)] {
       while (!stop_ && given_ < reports) {
