@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -657,53 +656,6 @@ TEST_F(PreloadTest, ASignalThatIsThereEndsTheWait) {
   EXPECT_EQ(ppoll(&fd, 1, &soon, &mask), 1);
   pthread_sigmask(SIG_SETMASK, &mask, &after);
   sigaction(SIGUSR1, &before, nullptr);
-}
-
-// A handler may leave a call that is async-signal-safe by longjmp (iperf3
-// does), and the program may call and end all the same.
-sigjmp_buf out_of_the_call;
-
-TEST_F(PreloadTest, AHandlerThatLeavesTheCall) {
-  constexpr int kTimes = 300;
-  Connect();
-  struct sigaction action = {}, before, now;
-  action.sa_handler = [](int) { siglongjmp(out_of_the_call, 1); };
-  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
-  ASSERT_EQ(sigaction(SIGALRM, nullptr, &now), 0);
-  EXPECT_EQ(now.sa_handler, action.sa_handler);
-  EXPECT_EQ(now.sa_flags & SA_SIGINFO, 0);
-  std::atomic<bool> ends{false};
-  std::thread reads([&] {
-    std::string bytes(1 << 16, '\0');
-    while (recv(client_, bytes.data(), bytes.size(), 0) > 0) {
-    }
-    ends = true;
-  });
-  const pthread_t sender = pthread_self();
-  std::atomic<int> times{0};
-  std::atomic<bool> ready{false};
-  std::thread disturbs([&] {
-    for (int i = 0; i < kTimes && !ends; ++i) {
-      while (!ready && !ends) std::this_thread::yield();
-      ready = false;
-      std::this_thread::sleep_for(std::chrono::microseconds(i * 7));
-      pthread_kill(sender, SIGALRM);
-    }
-  });
-  static std::string some;
-  some = std::string(1 << 18, 'x');
-  static int server;
-  server = server_;
-  if (sigsetjmp(out_of_the_call, 1) != 0) ++times;
-  while (times < kTimes) {
-    ready = true;
-    for (;;) send(server, some.data(), some.size(), 0);
-  }
-  disturbs.join();
-  EXPECT_EQ(shutdown(server_, SHUT_WR), 0);
-  reads.join();
-  EXPECT_EQ(signal(SIGALRM, SIG_DFL), action.sa_handler);
-  ASSERT_EQ(sigaction(SIGALRM, &before, nullptr), 0);
 }
 
 // --- Threads.

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "verbs_api/rsockets/preload/real.h"
-#include "verbs_api/rsockets/preload/signals.h"
 #include "verbs_api/rsockets/preload/table.h"
 #include "verbs_api/rsockets/preload/waiting.h"
 
@@ -302,7 +301,6 @@ class KernelWait {
 
 bool HasRsockets(int epoll) {
   if (instance_count.load() == 0) return false;
-  const RsocketCall call;
   const std::lock_guard<std::mutex> lock(All().mutex);
   const std::shared_ptr<Instance> instance = Find(epoll);
   return instance != nullptr && !instance->sockets.empty();
@@ -311,7 +309,6 @@ bool HasRsockets(int epoll) {
 // Without what the kernel has told for us.
 int OfProgram(int epoll, epoll_event* events, int count) {
   if (count <= 0 || instance_count.load() == 0) return count;
-  const RsocketCall call;
   const std::lock_guard<std::mutex> lock(All().mutex);
   const std::shared_ptr<Instance> instance = Find(epoll);
   return instance != nullptr ? WithoutNews(epoll, *instance, events, count)
@@ -339,7 +336,6 @@ int Wait(int epoll, epoll_event* events, int most, const Deadline& deadline,
       return -1;
     } else {
       WaitMask wait_mask(mask);
-      const RsocketCall call;
       n = wait_mask.ok() ? WaitBeside(epoll, events, most, deadline, wait_mask)
                          : -1;
     }
@@ -409,7 +405,6 @@ PRELOADED int epoll_ctl(int epoll, int operation, int fd,
   if (rspreload::Behind(fd) < 0) {
     return REAL(epoll_ctl)(epoll, operation, fd, event);
   }
-  const rspreload::RsocketCall call;
   const int error = rspreload::Change(epoll, operation, fd, event);
   if (error == 0) return 0;
   errno = error;

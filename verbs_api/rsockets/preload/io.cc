@@ -13,7 +13,6 @@
 
 #include "verbs_api/rsockets/preload/fork.h"
 #include "verbs_api/rsockets/preload/real.h"
-#include "verbs_api/rsockets/preload/signals.h"
 #include "verbs_api/rsockets/preload/table.h"
 
 // Of libc's headers for programs that are built with _FORTIFY_SOURCE.
@@ -32,7 +31,6 @@ template <typename OnRsocket, typename OnFd>
 inline ssize_t DispatchSend(int fd, OnRsocket on_rsocket, OnFd on_fd) {
   const int rsocket = Behind(fd);
   if (__builtin_expect(rsocket < 0, 1)) return on_fd();
-  const RsocketCall call;
   const ssize_t result = on_rsocket(rsocket);
   Used(rsocket, EPOLLOUT);
   return result;
@@ -44,9 +42,8 @@ inline ssize_t DispatchReceive(int fd, OnRsocket on_rsocket, OnFd on_fd) {
   for (;;) {
     const int rsocket = Behind(fd);
     if (__builtin_expect(rsocket < 0, 1)) return on_fd();
-    const RsocketCall call;
-    const ReceiveCall receive(rsocket);
-    if (receive.IsTooLate(fd)) continue;
+    const ReceiveCall call(rsocket);
+    if (call.IsTooLate(fd)) continue;
     const ssize_t result = on_rsocket(rsocket);
     Used(rsocket, EPOLLIN);
     return result;

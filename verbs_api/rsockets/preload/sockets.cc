@@ -19,7 +19,6 @@
 #include "verbs_api/rsockets/preload/epoll.h"
 #include "verbs_api/rsockets/preload/fork.h"
 #include "verbs_api/rsockets/preload/real.h"
-#include "verbs_api/rsockets/preload/signals.h"
 #include "verbs_api/rsockets/preload/table.h"
 
 namespace rspreload {
@@ -57,7 +56,6 @@ void GiveUp(int fd) {
 // child of vfork(2), which has the memory of its parent, they are the parent's.
 void Forget(int first, int last) {
   if (!IsOwner()) return;
-  const RsocketCall call;
   ForgetEpoll(first, last);
   ForgetShared(first, last);
   for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd) GiveUp(fd);
@@ -102,7 +100,6 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
                OnRsocket on_rsocket, OnFd on_fd) {
   const int rsocket = Behind(fd);
   if (rsocket < 0) return on_fd();
-  const RsocketCall call;
   if (!IsWellKnown(address, length)) {
     const int result = on_rsocket(rsocket);
     if (result == 0 || !IsNoRdma(errno)) return result;
@@ -159,7 +156,6 @@ int Accepted(int rsocket, int domain, int flags) {
 }
 
 int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
-  const RsocketCall call;
   const int rsocket = raccept(listener, address, length);
   Used(listener, EPOLLIN);  // whatever has come of it
   if (rsocket < 0) return -1;
@@ -173,7 +169,6 @@ int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
 // The kernel has made `copy` of `fd`.
 int Copied(int fd, int copy) {
   if (copy < 0 || copy == fd || !IsOwner()) return copy;
-  const RsocketCall call;
   Forget(copy, copy);  // what was there before dup2
   CopyShared(fd, copy);
   const int rsocket = Behind(fd);
@@ -189,7 +184,6 @@ int Control(int fd, int result, int command, long argument) {
       return Copied(fd, result);
     case F_SETFL:
       if (Behind(fd) >= 0) {
-        const RsocketCall call;
         rfcntl(Behind(fd), F_SETFL, static_cast<int>(argument));
       }
       return result;
@@ -201,7 +195,6 @@ int Control(int fd, int result, int command, long argument) {
 // Bytes that wait to be read.
 int CountReadable(int rsocket, int* out) {
   constexpr size_t kMost = 1 << 16;
-  const RsocketCall call;
   const std::unique_ptr<uint8_t[]> scratch(new (std::nothrow) uint8_t[kMost]);
   if (scratch == nullptr) {
     errno = ENOMEM;
@@ -223,7 +216,6 @@ PRELOADED int socket(int domain, int type, int protocol) noexcept {
   if (fd < 0 || !rspreload::IsTcp(domain, type, protocol)) return fd;
   if (rspreload::IsOurs(__builtin_return_address(0))) return fd;
   const int error = errno;
-  const rspreload::RsocketCall call;
   const int rs = rsocket(domain, SOCK_STREAM | (type & SOCK_NONBLOCK), 0);
   if (rs >= 0) rspreload::WatchForks();
   rspreload::PutOrClose(fd, rs);
@@ -269,7 +261,6 @@ PRELOADED int connect(int fd, const sockaddr* address, socklen_t length) {
 PRELOADED int listen(int fd, int backlog) noexcept {
   const int rs = Behind(fd);
   if (rs < 0) return REAL(listen)(fd, backlog);
-  const rspreload::RsocketCall call;
   const int result = rlisten(rs, backlog);
   if (result == 0) rspreload::RenewInEpoll(rs);
   return result;
@@ -288,7 +279,6 @@ PRELOADED int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
 }
 
 PRELOADED int shutdown(int fd, int how) noexcept {
-  const rspreload::RsocketCall call;
   const int rs = Behind(fd);
   return rs >= 0 ? rshutdown(rs, how) : REAL(shutdown)(fd, how);
 }
@@ -321,7 +311,6 @@ PRELOADED void closefrom(int first) noexcept {
 
 PRELOADED int getpeername(int fd, sockaddr* address,
                           socklen_t* length) noexcept {
-  const rspreload::RsocketCall call;
   if (rspreload::IsShared(fd)) {
     return rspreload::SharedName(fd, true, address, length);
   }
@@ -332,7 +321,6 @@ PRELOADED int getpeername(int fd, sockaddr* address,
 
 PRELOADED int getsockname(int fd, sockaddr* address,
                           socklen_t* length) noexcept {
-  const rspreload::RsocketCall call;
   if (rspreload::IsShared(fd)) {
     return rspreload::SharedName(fd, false, address, length);
   }
@@ -345,7 +333,6 @@ PRELOADED int getsockname(int fd, sockaddr* address,
 // not know.
 PRELOADED int setsockopt(int fd, int level, int name, const void* value,
                          socklen_t length) noexcept {
-  const rspreload::RsocketCall call;
   const int rs = Behind(fd);
   if (rs >= 0) {
     if (level == SOL_SOCKET && name == SO_ZEROCOPY) {
@@ -362,7 +349,6 @@ PRELOADED int setsockopt(int fd, int level, int name, const void* value,
 
 PRELOADED int getsockopt(int fd, int level, int name, void* value,
                          socklen_t* length) noexcept {
-  const rspreload::RsocketCall call;
   const int rs = Behind(fd);
   if (rs >= 0) {
     const int result = rgetsockopt(rs, level, name, value, length);

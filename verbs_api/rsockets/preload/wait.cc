@@ -10,7 +10,6 @@
 
 #include "verbs_api/rsockets/preload/fork.h"
 #include "verbs_api/rsockets/preload/real.h"
-#include "verbs_api/rsockets/preload/signals.h"
 #include "verbs_api/rsockets/preload/table.h"
 #include "verbs_api/rsockets/preload/waiting.h"
 
@@ -33,7 +32,6 @@ bool HasRsocket(const pollfd* fds, nfds_t count) {
 int PollAll(pollfd* fds, nfds_t count, const Deadline& deadline,
             const sigset_t* mask) {
   WaitMask wait_mask(mask);
-  const RsocketCall call;
   if (!wait_mask.ok()) return -1;
   std::vector<pollfd> inner;
   inner.reserve(count + 2);
