@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -196,6 +197,57 @@ TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpStayInIt) {
   EXPECT_EQ(Control(EPOLL_CTL_MOD, client_, EPOLLIN), 0)
       << std::strerror(errno);
   EXPECT_EQ(Control(EPOLL_CTL_DEL, client_, 0), 0) << std::strerror(errno);
+}
+
+// Also while a thread waits, who looks at it just then.
+TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpBesideAWaitStayInIt) {
+  const int listener = Socket(), end = eventfd(0, EFD_CLOEXEC);
+  if (Bind(listener, kTcpPort) != 0 && errno == EACCES) {
+    GTEST_SKIP() << "not allowed to listen there";
+  }
+  ASSERT_EQ(listen(listener, 0), 0);
+  Add(end, EPOLLIN);
+  // Many: so it looks for long.
+  Connect();
+  std::vector<int> fds = {listener, end};
+  for (int i = 0; i < 300; ++i) {
+    fds.push_back(dup(server_));
+    Add(fds.back(), EPOLLIN);
+  }
+  std::binary_semaphore connected(0);
+  std::thread waits([&] {
+    for (;;) {
+      for (const epoll_event& event : Wait(-1)) {
+        if (event.data.fd == end) return;
+        // That it is not connected is told as well.
+        if ((event.events & EPOLLHUP) != 0) continue;
+        EXPECT_EQ(Control(EPOLL_CTL_DEL, event.data.fd, 0), 0);
+        connected.release();
+      }
+    }
+  });
+  for (int i = 0; i < 3 && !HasFailure(); ++i) {
+    // The listener has no place for another one: connecting takes a second.
+    const int first = Socket(), second = Socket();
+    EXPECT_EQ(ConnectTo(first, kTcpPort), 0) << std::strerror(errno);
+    Add(second, EPOLLOUT);
+    rxe_user::WatchedThread connects([&] {
+      EXPECT_EQ(ConnectTo(second, kTcpPort), 0) << std::strerror(errno);
+    });
+    EXPECT_TRUE(connects.AwaitSleep());
+    const int accepted[] = {accept(listener, nullptr, nullptr),
+                            accept(listener, nullptr, nullptr)};
+    connects.join();
+    EXPECT_TRUE(connected.try_acquire_for(std::chrono::milliseconds(kSoon)))
+        << i;
+    for (const int fd : {first, second, accepted[0], accepted[1]}) {
+      EXPECT_EQ(close(fd), 0);
+    }
+  }
+  const uint64_t one = 1;
+  EXPECT_EQ(write(end, &one, sizeof(one)), 8);
+  waits.join();
+  for (const int fd : fds) EXPECT_EQ(close(fd), 0);
 }
 
 // What was bound before stays so.

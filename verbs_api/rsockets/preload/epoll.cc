@@ -376,6 +376,8 @@ void RenewInEpoll(int rsocket) {
     for (auto& [fd, watched] : instance->sockets) {
       if (Behind(fd) != rsocket) continue;
       watched.reported = 0;
+      // What was found before is no news any more.
+      watched.version = ++instance->versions;
       WakeAll(epoll, *instance);
     }
   }

@@ -104,13 +104,12 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
     const int result = on_rsocket(rsocket);
     if (result == 0 || !IsNoRdma(errno)) return result;
   }
-  // The kernel's socket is what the program has from now on.
-  GiveUp(fd);
-  const int result = on_fd();
-  const int error = errno;
+  // The kernel's socket is what the program has from now on. Who waits for the
+  // rsocket finds it in the kernel's instance before it is gone here.
+  const int unused = Take(fd);
   LeaveEpollToKernel(fd);
-  errno = error;
-  return result;
+  if (unused >= 0) rclose(unused);
+  return on_fd();
 }
 
 // The kernel's socket is the one to connect: from where the program has bound
