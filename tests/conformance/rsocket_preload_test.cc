@@ -481,6 +481,45 @@ TEST_F(PreloadedEpollTest, TwoInstances) {
   EXPECT_EQ(close(second), 0);
 }
 
+// What wakes those who wait in the kernel is not the program's business.
+TEST_F(PreloadedEpollTest, ACopyOfAnInstanceTellsOfTheProgramsAlone) {
+  Connect();
+  Send(client_, "a");
+  ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
+  const int copy = dup(epoll_), other = eventfd(0, EFD_CLOEXEC);
+  Add(other, EPOLLIN);
+  rxe_user::WatchedThread waits([&] {
+    const std::vector<epoll_event> events = Wait();
+    ASSERT_EQ(events.size(), 1u);
+    EXPECT_EQ(events[0].data.fd, server_);
+  });
+  ASSERT_TRUE(waits.AwaitSleep());
+  rxe_user::WatchedThread at_copy([&] {
+    epoll_event event;
+    ASSERT_EQ(epoll_wait(copy, &event, 1, kSoon), 1);
+    EXPECT_EQ(event.data.fd, other);
+  });
+  ASSERT_TRUE(at_copy.AwaitSleep());
+  Add(server_, EPOLLIN);
+  waits.join();
+  const uint64_t one = 1;
+  ASSERT_EQ(write(other, &one, sizeof(one)), 8);
+  at_copy.join();
+  EXPECT_EQ(close(copy), 0);
+  EXPECT_EQ(close(other), 0);
+}
+
+TEST_F(PreloadedEpollTest, NoDescriptorIsLeft) {
+  Connect();
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(Control(EPOLL_CTL_ADD, server_, EPOLLIN), -1);
+  EXPECT_EQ(errno, EMFILE);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 // A connection that comes to nothing does not silence its listener.
 TEST_F(PreloadedEpollTest, AListenerHearsOfTheNextOneAfterAFailure) {
   Listen(SOCK_NONBLOCK);

@@ -37,7 +37,7 @@ struct Watched {
 // All that concerns an instance: `Instances::mutex`.
 struct Instance {
   ~Instance() {
-    REAL(close)(news);
+    if (news >= 0) REAL(close)(news);
     for (const int fd : waiting) REAL(close)(fd);
     for (const int fd : spare) REAL(close)(fd);
   }
@@ -89,6 +89,15 @@ void Clear(int eventfd) {
   [[maybe_unused]] const ssize_t n = REAL(read)(eventfd, &count, sizeof(count));
 }
 
+// Takes `news` out of what the kernel has told: how many events are left. It
+// needs no instance: the one that it is of may be gone, or another process's.
+int WithoutNews(epoll_event* events, int count) {
+  epoll_event* const rest = std::remove_if(
+      events, events + count,
+      [](const epoll_event& e) { return e.data.ptr == NewsDatum().ptr; });
+  return static_cast<int>(rest - events);
+}
+
 // --- All below with `Instances::mutex`, unless said otherwise.
 
 // All threads that wait for the instance look anew.
@@ -97,16 +106,10 @@ void WakeAll(int epoll, const Instance& instance) {
   if (InKernel(epoll) > 0) Set(instance.news);
 }
 
-// Takes `news` out of what the kernel has told: how many events are left. It
-// stays readable until all threads that waited in the kernel have left it.
-int WithoutNews(int epoll, const Instance& instance, epoll_event* events,
-                int count) {
-  epoll_event* const end = events + count;
-  epoll_event* const rest = std::remove_if(
-      events, end,
-      [](const epoll_event& e) { return e.data.ptr == NewsDatum().ptr; });
-  if (rest != end && InKernel(epoll) == 0) Clear(instance.news);
-  return static_cast<int>(rest - events);
+// A thread has heard of `news`: it stays readable until all that waited in the
+// kernel have left it.
+void HeardNews(int epoll, const Instance& instance) {
+  if (InKernel(epoll) == 0) Clear(instance.news);
 }
 
 std::shared_ptr<Instance> Find(int epoll) {
@@ -231,7 +234,9 @@ int Report(int epoll, Instance& instance, const std::vector<Looked>& looked,
     } else if (found[kernel].revents != 0) {
       got = REAL(epoll_wait)(epoll, events + n, most - n, 0);
       if (got < 0) return n > 0 ? n : -1;
-      got = WithoutNews(epoll, instance, events + n, got);
+      const int left = WithoutNews(events + n, got);
+      if (left != got) HeardNews(epoll, instance);
+      got = left;
     }
     if (got > 0) instance.last = place == kernel ? -1 : looked[place].fd;
     n += got;
@@ -306,13 +311,15 @@ bool HasRsockets(int epoll) {
   return instance != nullptr && !instance->sockets.empty();
 }
 
-// Without what the kernel has told for us.
+// Without what the kernel has told for us. Not with the lock.
 int OfProgram(int epoll, epoll_event* events, int count) {
-  if (count <= 0 || instance_count.load() == 0) return count;
+  if (count <= 0) return count;
+  const int left = WithoutNews(events, count);
+  if (left == count) return count;
   const std::lock_guard<std::mutex> lock(All().mutex);
   const std::shared_ptr<Instance> instance = Find(epoll);
-  return instance != nullptr ? WithoutNews(epoll, *instance, events, count)
-                             : count;
+  if (instance != nullptr) HeardNews(epoll, *instance);
+  return left;
 }
 
 // `wait_in_kernel()` waits for the kernel's instance alone until the deadline.
