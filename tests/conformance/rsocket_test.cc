@@ -1,4 +1,5 @@
 // rsocket(7): streams.
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -9,6 +10,8 @@
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -470,6 +473,37 @@ TEST_F(RsocketTest, ATimeoutEndsWaiting) {
   char byte;
   EXPECT_EQ(rrecv(server_, &byte, 1, 0), -1);
   EXPECT_EQ(errno, EAGAIN);
+}
+
+// A connection is often closed by a destructor of its thread, and waits there.
+TEST_F(RsocketTest, ThreadsThatWaitInTheirDestructorsLeaveNothing) {
+  Connect();
+  const timeval soon = {.tv_sec = 0, .tv_usec = 1000};
+  ASSERT_EQ(rsetsockopt(client_, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)),
+            0);
+  pthread_key_t key;
+  ASSERT_EQ(pthread_key_create(&key,
+                               [](void* client) {
+                                 char byte;
+                                 const int fd = *static_cast<int*>(client);
+                                 EXPECT_EQ(rrecv(fd, &byte, 1, 0), -1);
+                                 EXPECT_EQ(errno, EAGAIN);
+                               }),
+            0);
+  const auto count = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = count();
+  for (int i = 0; i < 20; ++i) {
+    std::thread([&] {
+      char byte;
+      EXPECT_EQ(rrecv(client_, &byte, 1, 0), -1);
+      EXPECT_EQ(pthread_setspecific(key, &client_), 0);
+    }).join();
+  }
+  EXPECT_EQ(count(), before);
+  EXPECT_EQ(pthread_key_delete(key), 0);
 }
 
 TEST_F(RsocketTest, NumbersThatAreNoSockets) {

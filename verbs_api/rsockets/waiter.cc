@@ -1,30 +1,42 @@
 #include "verbs_api/rsockets/waiter.h"
 
+#include <limits.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <memory>
 #include <new>
-#include <utility>
 
 namespace rsockets {
 namespace {
 
 thread_local Waiter* of_this_thread = nullptr;
 
-// Ends it with the thread. The main thread's waits once more after that, for
-// the goodbyes of a process that ends: with another one, which is left.
-struct EndsWithThread {
-  ~EndsWithThread() { delete std::exchange(of_this_thread, nullptr); }
-};
+// Waiters end with their threads, whose other destructors may still wait, and
+// make another one: destructors of keys are called again for that.
+pthread_key_t Key() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made = PTHREAD_KEYS_MAX;  // none: setting it fails
+    pthread_key_create(&made, [](void* waiter) {
+      of_this_thread = nullptr;
+      delete static_cast<Waiter*>(waiter);
+    });
+    return made;
+  }();
+  return key;
+}
 
 }  // namespace
 
 Waiter* Waiter::OfThisThread() {
-  static thread_local EndsWithThread ends;
   if (of_this_thread == nullptr) {
-    of_this_thread = new (std::nothrow) Waiter;
-    if (of_this_thread == nullptr) return nullptr;
+    std::unique_ptr<Waiter> waiter(new (std::nothrow) Waiter);
+    if (waiter == nullptr || pthread_setspecific(Key(), waiter.get()) != 0) {
+      return nullptr;
+    }
+    of_this_thread = waiter.release();
   }
   Waiter& waiter = *of_this_thread;
   if (waiter.pid_ != getpid()) {
