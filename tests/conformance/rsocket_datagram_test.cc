@@ -140,7 +140,24 @@ TEST_P(DatagramTest, WhoNeverWaitsFindsThemToo) {
   EXPECT_EQ(Receive(fds_[1], fds_[0]), "first");
 }
 
-// A link-local address is one of an interface.
+// As in the kernel, only a link-local address has an interface.
+TEST_P(DatagramTest, TheInterfaceOfAGlobalAddressMeansNothing) {
+  const LoopbackAddress loopback(GetParam(), PortOf(fds_[1]));
+  sockaddr_in6 peer = {};
+  std::memcpy(&peer, loopback.get(), loopback.length);
+  if (GetParam() == AF_INET6) peer.sin6_scope_id = if_nametoindex("lo");
+  ASSERT_EQ(rconnect(fds_[0], reinterpret_cast<const sockaddr*>(&peer),
+                     loopback.length),
+            0)
+      << std::strerror(errno);
+  for (int i = 0; i < 3 && !HasFailure(); ++i) {
+    Send(fds_[1], fds_[0], "a");
+    EXPECT_EQ(Receive(fds_[0], fds_[1]), "a");
+  }
+}
+
+// A link-local address is one of an interface, which need not be named where
+// the socket is bound to one.
 TEST(LinkLocalDatagramTest, TheFirstAndTheLaterOnesArrive) {
   if (std::system("ip -6 address add fe80::77/64 dev lo nodad") != 0) {
     GTEST_SKIP() << "not allowed to";
@@ -162,11 +179,15 @@ TEST(LinkLocalDatagramTest, TheFirstAndTheLaterOnesArrive) {
         rgetsockname(fds[i], reinterpret_cast<sockaddr*>(&names[i]), &length),
         0);
   }
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 12; ++i) {
     const int from = i % 2, to = 1 - from;
-    ASSERT_EQ(rsendto(fds[from], "hello", 5, 0,
-                      reinterpret_cast<const sockaddr*>(&names[to]), length),
-              5)
+    sockaddr_in6 name = names[to];
+    const auto* const address = reinterpret_cast<const sockaddr*>(&name);
+    if (i >= 6) name.sin6_scope_id = 0;
+    if (i == 6) {
+      ASSERT_EQ(rconnect(fds[from], address, sizeof(name)), 0);
+    }
+    ASSERT_EQ(rsendto(fds[from], "hello", 5, 0, address, sizeof(name)), 5)
         << std::strerror(errno);
     ASSERT_EQ(Events(fds[to], POLLIN, kSoon), POLLIN);
     char bytes[10];

@@ -55,7 +55,16 @@ int Datagram::Bind(const sockaddr* address, socklen_t length) {
 int Datagram::Connect(const sockaddr* address, socklen_t length) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (connect(udp_.get(), address, length) != 0) return -errno;
-  peer_ = DatagramAddress::Of(address);
+  // With the interface, which the caller need not name if the socket is bound
+  // to one.
+  sockaddr_storage peer;
+  length = sizeof(peer);
+  if (getpeername(udp_.get(), reinterpret_cast<sockaddr*>(&peer), &length) !=
+      0) {
+    peer_.reset();  // AF_UNSPEC: it has none any more
+    return 0;
+  }
+  peer_ = DatagramAddress::Of(reinterpret_cast<sockaddr*>(&peer));
   return 0;
 }
 
@@ -124,6 +133,13 @@ int Datagram::LocalFor(const DatagramAddress& to, DatagramAddress* local) {
   *local = DatagramAddress::Of(address);
   local->port = port;
   return 0;
+}
+
+// The interface of the link-local address that the socket is bound to, or 0.
+uint32_t Datagram::BoundScope() {
+  sockaddr_storage local;
+  if (LocalAddress(&local) != 0) return 0;
+  return DatagramAddress::Of(reinterpret_cast<sockaddr*>(&local)).scope_id;
 }
 
 DatagramQp* Datagram::QpFor(const DatagramAddress& local) {
@@ -315,8 +331,10 @@ ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
   if (closed_) return -EBADF;
   if (write_shut_) return -EPIPE;
   if (to == nullptr && !peer_.has_value()) return -EDESTADDRREQ;
-  const DatagramAddress address =
-      to != nullptr ? DatagramAddress::Of(to) : *peer_;
+  DatagramAddress address = to != nullptr ? DatagramAddress::Of(to) : *peer_;
+  if (address.is_link_local() && address.scope_id == 0) {
+    address.scope_id = BoundScope();
+  }
   const Deadline deadline = After(options_.send_timeout);
   int error = 0;
   Destination* destination = FindDestination(address, &error);

@@ -65,6 +65,7 @@ class Datagram final : public Socket {
   // Null, with `*error`, if nothing can be sent there.
   Destination* FindDestination(const DatagramAddress& to, int* error);
   int LocalFor(const DatagramAddress& to, DatagramAddress* local);
+  uint32_t BoundScope();
   DatagramQp* QpFor(const DatagramAddress& local);
   void Learn(Destination& destination, uint32_t qpn);
   void ForgetDestinations();

@@ -44,8 +44,9 @@ DatagramAddress DatagramAddress::Of(const sockaddr* address) {
     std::memcpy(&in, address, sizeof(in));
     out.port = ntohs(in.sin6_port);
     out.flow_info = in.sin6_flowinfo;
-    out.scope_id = in.sin6_scope_id;
     std::memcpy(out.bytes.data(), &in.sin6_addr, 16);
+    // Elsewhere it means nothing, and the kernel leaves it out.
+    if (out.is_link_local()) out.scope_id = in.sin6_scope_id;
   }
   return out;
 }
@@ -82,7 +83,9 @@ bool DatagramAddress::is_wildcard() const {
 }
 
 bool DatagramAddress::is_link_local() const {
-  return family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+  if (family != AF_INET6) return false;
+  return (bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80) ||
+         (bytes[0] == 0xff && (bytes[1] & 0x0f) <= 2);  // multicast
 }
 
 HeaderBytes Encode(const UdpHeader& header) {

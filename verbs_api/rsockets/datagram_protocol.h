@@ -22,9 +22,9 @@ namespace rsockets {
 // An address of IPv4 or IPv6 with a port, comparable byte by byte.
 struct DatagramAddress {
   sa_family_t family = AF_UNSPEC;
-  uint16_t port = 0;                   // host order
-  uint32_t flow_info = 0;              // as in sockaddr_in6
-  uint32_t scope_id = 0;               // of a link-local address; not sent
+  uint16_t port = 0;       // host order
+  uint32_t flow_info = 0;  // as in sockaddr_in6
+  uint32_t scope_id = 0;   // of a link-local address, else 0; not sent
   std::array<uint8_t, 16> bytes = {};  // of IPv4 the first four
 
   static DatagramAddress Of(const sockaddr* address);
@@ -32,6 +32,7 @@ struct DatagramAddress {
   // IPv4 as RoCE has it: mapped into IPv6.
   std::array<uint8_t, 16> Gid() const;
   bool is_wildcard() const;
+  // One of multicast, too.
   bool is_link_local() const;
 
   // Of hosts and ports.
