@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -575,6 +576,27 @@ TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   EXPECT_EQ(Receive(server_, 5), "hello");
   ASSERT_EQ(close(std::exchange(server_, -1)), 0);
   EXPECT_EQ(Receive(client_, 1), "");
+}
+
+// One that libc knows nothing of, but with a copy of the memory, is on its own.
+TEST_F(PreloadTest, AChildOfCloneHasItsOwnDescriptors) {
+  Connect();
+  const int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(zero, 0);
+  const auto child =
+      static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    char byte = 'x';
+    if (dup2(zero, server_) != server_) _exit(1);
+    _exit(read(server_, &byte, 1) == 1 && byte == 0 ? 0 : 2);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(close(zero), 0);
+  Send(client_, "hello");
+  EXPECT_EQ(Receive(server_, 5), "hello");
 }
 
 // Other threads are in the middle of calls when one forks.

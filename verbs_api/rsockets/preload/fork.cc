@@ -11,6 +11,7 @@
 #include <rdma/rsocket.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -56,8 +57,23 @@ Shared& All() {
 }
 std::atomic<bool> any_shared{false};
 
-// The process whose tables these are.
-pid_t owner = 0;
+// The process whose tables these are; 0: who asks first. In memory that a child
+// finds empty if it has a copy of it, however it was made; one of vfork(2)
+// finds its parent there.
+std::atomic<pid_t> early_owner{0};
+std::atomic<pid_t>* owner = &early_owner;
+
+void MakeOwner() {
+  void* const page =
+      mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Without it, all but children of fork(3) are taken for those of vfork.
+  if (page != MAP_FAILED &&
+      madvise(page, sizeof(std::atomic<pid_t>), MADV_WIPEONFORK) == 0) {
+    owner = new (page) std::atomic<pid_t>(0);
+  }
+  owner->store(getpid());
+}
 
 // Forks are prepared for.
 std::atomic<bool> watches{false};
@@ -196,7 +212,7 @@ void UnlockTables() {
   UnlockEpollAfterFork();
 }
 void UnlockTablesInChild() {
-  owner = getpid();
+  owner->store(getpid());
   All().mutex.unlock();
   UnlockEpollInChild();
 }
@@ -300,7 +316,7 @@ __attribute__((destructor)) void AwaitPumps() {
 // Before any other handler: so it locks last, and unlocks first. The libraries'
 // handlers close descriptors, and their threads wait for locks of theirs.
 __attribute__((constructor)) void Register() {
-  owner = getpid();
+  MakeOwner();
   pthread_atfork(LockTables, UnlockTables, UnlockTablesInChild);
 }
 
@@ -332,7 +348,11 @@ void WatchForks() {
   static_cast<void>(watched);
 }
 
-bool IsOwner() { return getpid() == owner; }
+bool IsOwner() {
+  const pid_t self = getpid(), before = owner->load();
+  if (before == 0) owner->store(self);
+  return before == 0 || before == self;
+}
 
 ReceiveCall::ReceiveCall(int rsocket)
     : rsocket_(watches.load(std::memory_order_relaxed) ? rsocket : -1) {
