@@ -1,6 +1,7 @@
 // repoll_create, repoll_ctl, repoll_wait of rsocket(7), by epoll(7).
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -243,6 +244,23 @@ TEST_F(RsocketEpollTest, ANumberThatWasClosedOtherwise) {
   Add(other, EPOLLIN, 3);
   ExpectOne(EPOLLIN, 3);
   EXPECT_EQ(close(other), 0);
+}
+
+// Nor in a child of fork.
+TEST_F(RsocketEpollTest, ANumberThatAChildOfForkHasClosed) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    close(epoll_);
+    if (repoll_create(0) != epoll_) _exit(1);
+    epoll_event event = {.events = EPOLLIN, .data = {.u32 = 3}};
+    const int other = eventfd(1, EFD_CLOEXEC);
+    if (repoll_ctl(epoll_, EPOLL_CTL_ADD, other, &event) != 0) _exit(2);
+    _exit(repoll_wait(epoll_, &event, 1, kSoon) == 1 ? 0 : 3);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(RsocketEpollTest, WrongCalls) {

@@ -40,8 +40,11 @@ int Epoll::Create(int flags) {
     std::lock_guard<rxe_user::ForkSafeMutex> lock(all.mutex);
     epoll.swap(all.map[fd]);
   }
-  // One that close(2) was called for has left its number.
-  if (epoll != nullptr && epoll->is_ours()) {
+  // One that close(2) was called for has left its number. Of that of a process
+  // that has forked this one, its threads may have held the lock.
+  if (epoll != nullptr && !epoll->is_ours()) {
+    static_cast<void>(epoll->kernel_.Release());
+  } else if (epoll != nullptr) {
     std::lock_guard<std::mutex> lock(epoll->mutex_);
     static_cast<void>(epoll->kernel_.Release());
     epoll->closed_ = true;

@@ -139,6 +139,10 @@ void Socket::Forget(Waiter* waiter) {
 }
 
 void Socket::LoseNumber() {
+  if (!is_ours()) {
+    static_cast<void>(epoll_.Release());
+    return;
+  }
   std::lock_guard<std::mutex> lock(mutex_);
   static_cast<void>(epoll_.Release());
   closed_ = true;
