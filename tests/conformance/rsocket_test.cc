@@ -353,11 +353,30 @@ TEST_F(RsocketTest, ShutdownEndsAccepting) {
     EXPECT_EQ(errno, EINVAL);
   });
   ASSERT_TRUE(accepts.AwaitSleep());
+  // There is nothing to send.
+  EXPECT_EQ(rshutdown(listener_, SHUT_WR), 0) << std::strerror(errno);
+  EXPECT_TRUE(accepts.AwaitSleep()) << "it has ended";
   EXPECT_EQ(rshutdown(listener_, SHUT_RDWR), 0) << std::strerror(errno);
   if (HasFailure()) {
     rclose(std::exchange(listener_, -1));
   }
   accepts.join();
+}
+
+TEST_F(RsocketTest, ShutdownRefusesWhoWaitsToBeAccepted) {
+  Listen();
+  MakeClient();
+  SetNonblocking(client_, true);
+  const LoopbackAddress address(family_, port_);
+  ASSERT_EQ(rconnect(client_, address.get(), address.length), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  while (Events(listener_, POLLIN, 1) == 0) Events(client_, POLLOUT);
+  EXPECT_EQ(rshutdown(listener_, SHUT_RD), 0) << std::strerror(errno);
+  EXPECT_NE(Events(client_, POLLOUT, kSoon), 0);
+  int error = -1;
+  socklen_t length = sizeof(error);
+  ASSERT_EQ(rgetsockopt(client_, SOL_SOCKET, SO_ERROR, &error, &length), 0);
+  EXPECT_EQ(error, ECONNREFUSED);
 }
 
 // connect(2) again waits for the connection that is on its way, or says what

@@ -246,7 +246,8 @@ void Stream::OnEvent(const rdma_cm_event& event) {
 
 void Stream::OnRequest(const rdma_cm_event& event) {
   const std::optional<ConnectionData> peer = DataOf(event);
-  if (peer.has_value()) {
+  // A listener that was shut down accepts no more.
+  if (peer.has_value() && state_ == StreamState::kListening) {
     requests_.push_back({event.id, *peer});
   } else {
     refused_.push_back(event.id);
