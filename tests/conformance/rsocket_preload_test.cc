@@ -693,6 +693,26 @@ TEST_F(PreloadTest, ConnectionsThatForkSharesKeepTheirTimeouts) {
   EXPECT_EQ(Receive(server_, 1), "a");
 }
 
+// Those that do not wait are carried by threads that do.
+TEST_F(PreloadTest, NonblockingConnectionsAreCarried) {
+  constexpr size_t kMuch = 3 << 20;
+  Connect();
+  ASSERT_EQ(fcntl(server_, F_SETFL, O_NONBLOCK), 0);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ASSERT_EQ(fcntl(server_, F_SETFL, 0), 0);
+  const std::string bytes(kMuch, 'a');
+  for (const auto& [from, to] :
+       {std::pair(server_, client_), std::pair(client_, server_)}) {
+    std::thread sends([&, fd = from] { Send(fd, bytes); });
+    EXPECT_TRUE(Receive(to, kMuch) == bytes);
+    sends.join();
+  }
+}
+
 // --- Descriptors.
 
 TEST_F(PreloadTest, RangesAreClosed) {

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
@@ -117,6 +118,17 @@ struct Carried {
   int local;
 };
 
+// After a call that has failed, with errno: it is to be made again, now. The
+// rsocket is as the program has made it, which may still be in a call: it may
+// be non-blocking, or have time-outs.
+bool AwaitAgain(int rsocket, short events) {
+  if (errno == EINTR) return true;
+  if (errno != EAGAIN) return false;
+  pollfd fd = {.fd = rsocket, .events = events, .revents = 0};
+  rpoll(&fd, 1, -1);
+  return true;
+}
+
 void ToProgram(const std::shared_ptr<Carried>& carried) {
   // Calls of other threads that began before.
   std::atomic<int>& calls = receiving[carried->rsocket];
@@ -124,7 +136,7 @@ void ToProgram(const std::shared_ptr<Carried>& carried) {
   std::vector<char> buffer(1 << 16);
   for (;;) {
     const ssize_t n = rrecv(carried->rsocket, buffer.data(), buffer.size(), 0);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && AwaitAgain(carried->rsocket, POLLIN)) continue;
     if (n <= 0) break;
     for (ssize_t done = 0; done < n;) {
       const ssize_t part =
@@ -148,24 +160,21 @@ void ToPeer(const std::shared_ptr<Carried>& carried) {
         REAL(recv)(carried->local, buffer.data(), buffer.size(), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
-    ssize_t part;
-    do {
-      part = rsend(carried->rsocket, buffer.data(), static_cast<size_t>(n), 0);
-    } while (part < 0 && errno == EINTR);
-    if (part < n) {
-      REAL(shutdown)(carried->local, SHUT_RD);
-      return;
+    for (ssize_t done = 0; done < n;) {
+      const ssize_t part = rsend(carried->rsocket, buffer.data() + done,
+                                 static_cast<size_t>(n - done), 0);
+      if (part < 0) {
+        if (AwaitAgain(carried->rsocket, POLLOUT)) continue;
+        REAL(shutdown)(carried->local, SHUT_RD);
+        return;
+      }
+      done += part;
     }
   }
   rshutdown(carried->rsocket, SHUT_WR);
 }
 
 void Carry(int rsocket, int local) {
-  rfcntl(rsocket, F_SETFL, 0);
-  const timeval never = {};
-  for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
-    rsetsockopt(rsocket, SOL_SOCKET, name, &never, sizeof(never));
-  }
   std::shared_ptr<Carried> carried(new Carried{rsocket, local});
   {
     std::lock_guard<std::mutex> lock(All().mutex);
