@@ -28,7 +28,7 @@ bool Put(int fd, int rsocket) {
 }
 
 int Take(int fd) {
-  if (!InRange(fd)) return -1;
+  if (Behind(fd) < 0) return -1;  // nothing is written for those
   const int rsocket = behind[fd].exchange(0) - 1;
   if (rsocket < 0) return -1;
   return users[rsocket].fetch_sub(1) == 1 ? rsocket : -1;
