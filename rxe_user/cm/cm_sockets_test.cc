@@ -3,19 +3,57 @@
 
 #include <gtest/gtest.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdarg>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-namespace rxe_user {
 namespace {
 
 bool Ip(const std::string& arguments) {
   return std::system(("ip " + arguments).c_str()) == 0;
+}
+
+// The interface that is renamed when somebody asks for its address.
+const char* renamed = nullptr;
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" int ioctl(int fd, unsigned long request, ...) {
+  va_list arguments;
+  va_start(arguments, request);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  if (request == SIOCGIFHWADDR && renamed != nullptr &&
+      std::string(static_cast<ifreq*>(argument)->ifr_name) == renamed) {
+    Ip(std::string("link set ") + renamed + " name cmwrenamed");
+    renamed = nullptr;
+  }
+  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
+}
+
+namespace rxe_user {
+namespace {
+
+// As many changes as the watch cannot hold.
+void Overflow(int watch) {
+  const int least = 1;
+  ASSERT_EQ(setsockopt(watch, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least)), 0);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(Ip("link add cmwmore type veth peer name cmwmore1"));
+    ASSERT_TRUE(Ip("link delete cmwmore"));
+  }
+}
+
+bool Has(const std::vector<LinkWatch::News>& all, const LinkWatch::News& news) {
+  return std::find(all.begin(), all.end(), news) != all.end();
 }
 
 TEST(CmSocketsTest, AnOverflowOfTheWatchLosesNoChange) {
@@ -29,14 +67,7 @@ TEST(CmSocketsTest, AnOverflowOfTheWatchLosesNoChange) {
   CmSockets sockets;
   sockets.OpenWatch();
   ASSERT_GE(sockets.watch(), 0);
-  const int least = 1;
-  ASSERT_EQ(
-      setsockopt(sockets.watch(), SOL_SOCKET, SO_RCVBUF, &least, sizeof(least)),
-      0);
-  for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(Ip("link add cmwmore type veth peer name cmwmore1"));
-    ASSERT_TRUE(Ip("link delete cmwmore"));
-  }
+  Overflow(sockets.watch());
   ASSERT_TRUE(Ip("link delete cmwgone"));
   ASSERT_TRUE(Ip("link set cmwstay address 02:00:00:00:00:94"));
   const std::vector<LinkWatch::News> news = sockets.ReadWatch();
@@ -47,6 +78,36 @@ TEST(CmSocketsTest, AnOverflowOfTheWatchLosesNoChange) {
   EXPECT_EQ(count({other, InterfaceChange::kAddress}), 1);
   EXPECT_TRUE(sockets.ReadWatch().empty());
   EXPECT_TRUE(Ip("link delete cmwstay"));
+}
+
+// As tunnels are.
+TEST(CmSocketsTest, AnOverflowLosesNoInterfaceWithoutHardwareAddress) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
+  CmSockets sockets;
+  sockets.OpenWatch();
+  ASSERT_GE(sockets.watch(), 0);
+  if (!Ip("tuntap add cmwtun mode tun")) GTEST_SKIP() << "no tunnels here";
+  const uint32_t gone = if_nametoindex("cmwtun");
+  EXPECT_TRUE(sockets.ReadWatch().empty());
+  Overflow(sockets.watch());
+  ASSERT_TRUE(Ip("link delete cmwtun"));
+  EXPECT_TRUE(Has(sockets.ReadWatch(), {gone, InterfaceChange::kGone}));
+}
+
+TEST(CmSocketsTest, AnInterfaceThatIsRenamedHasNotGone) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
+  if (!Ip("link add cmwname type veth peer name cmwname1")) {
+    GTEST_SKIP() << "no veth here";
+  }
+  CmSockets sockets;
+  sockets.OpenWatch();
+  ASSERT_GE(sockets.watch(), 0);
+  const uint32_t stays = if_nametoindex("cmwname");
+  Overflow(sockets.watch());
+  renamed = "cmwname";
+  EXPECT_FALSE(Has(sockets.ReadWatch(), {stays, InterfaceChange::kGone}));
+  EXPECT_EQ(renamed, nullptr);
+  EXPECT_TRUE(Ip("link delete cmwrenamed"));
 }
 
 }  // namespace

@@ -3,13 +3,15 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "rxe_user/base/unique_fd.h"
@@ -17,20 +19,43 @@
 namespace rxe_user {
 namespace {
 
-// Of Ethernet, which is what ioctl tells of.
-constexpr size_t kAddressBytes = 6;
+constexpr size_t kAddressBytes = 6;  // of Ethernet
 
-// Empty if there is none.
+// Empty if there is none of Ethernet.
 std::vector<uint8_t> AddressOf(const nlmsghdr& header) {
   const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(&header));
   int length = static_cast<int>(IFLA_PAYLOAD(&header));
   for (const rtattr* a = IFLA_RTA(link); RTA_OK(a, length);
        a = RTA_NEXT(a, length)) {
     if (a->rta_type != IFLA_ADDRESS) continue;
+    if (RTA_PAYLOAD(a) != kAddressBytes) break;
     const auto* bytes = static_cast<const uint8_t*>(RTA_DATA(a));
     return {bytes, bytes + RTA_PAYLOAD(a)};
   }
   return {};
+}
+
+// Of one interface; who has none says nothing of it.
+bool IsAnother(const std::vector<uint8_t>& before,
+               const std::vector<uint8_t>& now) {
+  return !before.empty() && !now.empty() && before != now;
+}
+
+// What AddressOf says, from the system; absent if the interface is no more.
+// `fd` is any socket.
+std::optional<std::vector<uint8_t>> AskAddress(int fd, uint32_t interface) {
+  // It may be renamed between the two calls.
+  ifreq request = {};
+  while (if_indextoname(interface, request.ifr_name) != nullptr) {
+    if (ioctl(fd, SIOCGIFHWADDR, &request) == 0) {
+      if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER) return {{}};
+      const auto* bytes =
+          reinterpret_cast<const uint8_t*>(request.ifr_hwaddr.sa_data);
+      return {{bytes, bytes + kAddressBytes}};
+    }
+    if (errno != ENODEV) break;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -43,18 +68,15 @@ bool LinkWatch::ReadAll(std::vector<News>* news) {
   if (all == nullptr) return false;
   decltype(addresses_) there;
   for (const struct if_nameindex* i = all.get(); i->if_index != 0; ++i) {
-    ifreq request = {};
-    std::strncpy(request.ifr_name, i->if_name, sizeof(request.ifr_name) - 1);
-    if (ioctl(fd.get(), SIOCGIFHWADDR, &request) != 0) continue;
-    const auto* bytes =
-        reinterpret_cast<const uint8_t*>(request.ifr_hwaddr.sa_data);
-    there[i->if_index].assign(bytes, bytes + kAddressBytes);
+    if (auto address = AskAddress(fd.get(), i->if_index)) {
+      there.emplace(i->if_index, *std::move(address));
+    }
   }
   for (const auto& [interface, address] : addresses_) {
     const auto found = there.find(interface);
     if (found == there.end()) {
       news->push_back({interface, InterfaceChange::kGone});
-    } else if (found->second != address) {
+    } else if (IsAnother(address, found->second)) {
       news->push_back({interface, InterfaceChange::kAddress});
     }
   }
@@ -81,11 +103,11 @@ void LinkWatch::Read(std::span<const uint8_t> bytes, std::vector<News>* news) {
       continue;
     }
     std::vector<uint8_t> address = AddressOf(*header);
-    if (address.size() != kAddressBytes) continue;
-    const auto [known, fresh] = addresses_.try_emplace(interface, address);
-    if (fresh || known->second == address) continue;
-    known->second = std::move(address);
-    news->push_back({interface, InterfaceChange::kAddress});
+    std::vector<uint8_t>& known = addresses_[interface];
+    if (IsAnother(known, address)) {
+      news->push_back({interface, InterfaceChange::kAddress});
+    }
+    if (!address.empty()) known = std::move(address);
   }
 }
 

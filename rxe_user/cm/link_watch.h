@@ -32,6 +32,7 @@ class LinkWatch {
   void Read(std::span<const uint8_t> bytes, std::vector<News>* news);
 
  private:
+  // Of each interface; empty where it has none of Ethernet.
   std::map<uint32_t, std::vector<uint8_t>> addresses_;
 };
 
