@@ -1,6 +1,6 @@
 #include "verbs_api/librdmacm/event_channel.h"
 
-#include <poll.h>
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -32,17 +32,26 @@ Registry<rdma_cm_event, Event>& Reported() {
   return *events;
 }
 
+bool IsNonblocking(int fd) { return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; }
+
 // Takes one of the counter without waiting, whatever the descriptor's flags.
-// False if there is none: somebody has taken it who has not come to the queue
-// yet; he finds one event less and looks again.
-bool TakeToken(int fd) {
+// None is there if somebody has taken it who has not come to the queue yet; he
+// finds one event less and looks again. The channel's lock is held.
+void TakeToken(int fd) {
   uint64_t one;
   const iovec to = {.iov_base = &one, .iov_len = sizeof(one)};
   ssize_t n;
   do {
     n = preadv2(fd, &to, 1, -1, RWF_NOWAIT);
   } while (n < 0 && errno == EINTR);
-  return n > 0;
+  if (n >= 0 || errno == EAGAIN) return;
+  // Before Linux 5.8. Who waits already is not held up by the flag, and who
+  // comes meanwhile looks again (Read).
+  const int flags = fcntl(fd, F_GETFL);
+  fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  while (read(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+  fcntl(fd, F_SETFL, flags);
 }
 
 }  // namespace
@@ -75,13 +84,27 @@ void EventChannel::Push(Events events) {
   Insert(events_.end(), std::move(events));
 }
 
+bool EventChannel::Read() {
+  uint64_t one;
+  // Without the lock. The descriptor stays open meanwhile, unless the
+  // application destroys the channel that it waits for.
+  while (read(part_.fd, &one, sizeof(one)) < 0) {
+    if (errno != EAGAIN) return false;
+    // It may be TakeToken that does not want to wait.
+    const NoCancellation no_cancellation;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (IsNonblocking(part_.fd)) {
+      errno = EAGAIN;
+      return false;
+    }
+  }
+  return true;
+}
+
 Events EventChannel::Take() {
   Events taken;
   for (;;) {
-    uint64_t one;
-    // Without the lock. The descriptor stays open meanwhile, unless the
-    // application destroys the channel that it waits for.
-    if (read(part_.fd, &one, sizeof(one)) < 0) return taken;
+    if (!Read()) return taken;
     const NoCancellation no_cancellation;
     std::lock_guard<std::mutex> lock(mutex_);
     if (events_.empty()) continue;  // it was withdrawn
@@ -92,19 +115,23 @@ Events EventChannel::Take() {
 }
 
 Events EventChannel::TakeIf(const Matches& matches) {
-  // What was looked at and left has to be told of again.
-  const absl::Cleanup tell_again = [this] {
+  Events taken;
+  uint64_t read = 0;  // of the counter
+  // One of it goes with the event. What was looked at and left has to be told
+  // of again.
+  const absl::Cleanup settle = [&] {
     const NoCancellation no_cancellation;
     const int error = errno;
     std::lock_guard<std::mutex> lock(mutex_);
     if (fd_.valid()) {
-      while (TakeToken(fd_.get())) {
+      if (read < taken.size()) {
+        TakeToken(fd_.get());
+      } else {
+        Tell(read - taken.size());
       }
-      Tell(events_.size());
     }
     errno = error;
   };
-  Events taken;
   for (;;) {
     {
       const NoCancellation no_cancellation;
@@ -118,8 +145,8 @@ Events EventChannel::TakeIf(const Matches& matches) {
         return taken;
       }
     }
-    uint64_t one;
-    if (read(part_.fd, &one, sizeof(one)) < 0) return taken;
+    if (!Read()) return taken;
+    ++read;
   }
 }
 

@@ -68,6 +68,9 @@ class EventChannel {
 
  private:
   EventChannel() = default;
+  // Waits, as the descriptor's flags say, and takes one of its counter. False
+  // with errno. A cancellation point.
+  bool Read();
   // With the lock held:
   void Insert(Events::const_iterator where, Events events);
   void Tell(uint64_t count);  // of so many events more
