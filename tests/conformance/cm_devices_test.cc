@@ -4,12 +4,32 @@
 #include <net/if.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 #include "gtest/gtest.h"
+
+namespace {
+
+std::atomic<int> netlink_sockets = 0;
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" __attribute__((visibility("default"))) int socket(int family,
+                                                             int type,
+                                                             int protocol) {
+  if (family == AF_NETLINK) ++netlink_sockets;
+  return static_cast<int>(syscall(SYS_socket, family, type, protocol));
+}
 
 namespace conformance {
 namespace {
@@ -37,8 +57,8 @@ class CmDevicesTest : public testing::Test {
   }
   void TearDown() override { Shell("ip link del rxeu_a"); }
 
-  // The interface of the device that serves `address`; 0 and errno: none.
-  static int Bind(const char* address) {
+  // An id of the device that serves `address`, bound or, with errno, not.
+  static rdma_cm_id* NewId(const char* address) {
     rdma_cm_id* id = nullptr;
     EXPECT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
     sockaddr_in local = {};
@@ -51,7 +71,13 @@ class CmDevicesTest : public testing::Test {
       if (!bound) poll(nullptr, 0, 1);
     }
     EXPECT_TRUE(bound) << address << ": " << std::strerror(errno);
-    const int interface = bound ? ibv_get_device_index(id->verbs->device) : 0;
+    return id;
+  }
+  // The interface of that device; 0: none.
+  static int Bind(const char* address) {
+    rdma_cm_id* const id = NewId(address);
+    const int interface =
+        id->verbs != nullptr ? ibv_get_device_index(id->verbs->device) : 0;
     EXPECT_EQ(rdma_destroy_id(id), 0);
     return interface;
   }
@@ -68,6 +94,82 @@ TEST_F(CmDevicesTest, AnAddressThatComesLaterIsServed) {
   const int interface = Bind("192.0.2.1");
   ASSERT_TRUE(Shell("ip addr add 192.0.2.9/24 dev rxeu_a"));
   EXPECT_EQ(Bind("192.0.2.9"), interface);
+}
+
+// To look at one means to read all interfaces.
+TEST_F(CmDevicesTest, BindingLooksAtTheDeviceOfTheAddressAlone) {
+  constexpr int kMore = 8;
+  std::string name = "rxeu_0";
+  std::string address;
+  for (int i = 0; i < kMore; ++i) {
+    name.back() = static_cast<char>('0' + i);
+    address = "203.0.113." + std::to_string(i + 1);
+    ASSERT_TRUE(Shell("ip link add " + name + " type veth peer name " + name +
+                      "p && ip link set " + name + " addrgenmode none && " +
+                      "ip link set " + name + " up && ip addr add " + address +
+                      "/32 dev " + name));
+    Bind(address.c_str());
+  }
+  // What is known of each is 10 ms old then.
+  poll(nullptr, 0, 20);
+  netlink_sockets = 0;
+  Bind(address.c_str());
+  EXPECT_GE(netlink_sockets, 1);
+  EXPECT_LE(netlink_sockets, 2);
+  for (int i = 0; i < kMore; ++i) {
+    name.back() = static_cast<char>('0' + i);
+    EXPECT_TRUE(Shell("ip link del " + name));
+  }
+}
+
+// What the process has open: descriptors and threads.
+struct Open {
+  static size_t Count(const char* directory) {
+    return static_cast<size_t>(
+        std::distance(std::filesystem::directory_iterator(directory), {}));
+  }
+
+  size_t descriptors = Count("/proc/self/fd");
+  size_t threads = Count("/proc/self/task");
+};
+
+// As that of a container that is started again and again.
+TEST_F(CmDevicesTest, OfInterfacesThatHaveGoneNothingStaysOpen) {
+  constexpr int kRounds = 5;
+  Open before;
+  for (int i = 0; i < kRounds; ++i) {
+    ASSERT_TRUE(
+        Shell("ip link add rxeu_c type veth peer name rxeu_d && "
+              "ip link set rxeu_c addrgenmode none && "
+              "ip link set rxeu_c up && "
+              "ip addr add 198.51.100.1/24 dev rxeu_c"));
+    rdma_cm_id* const id = NewId("198.51.100.1");
+    ibv_qp_init_attr attr = {};
+    attr.cap = {1, 1, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), 0) << std::strerror(errno);
+    rdma_destroy_qp(id);
+    // Either may be the first to go.
+    const bool id_first = i % 2 == 0;
+    if (id_first) {
+      EXPECT_EQ(rdma_destroy_id(id), 0);
+    }
+    ASSERT_TRUE(Shell("ip link del rxeu_c"));
+    if (!id_first) {
+      EXPECT_EQ(rdma_destroy_id(id), 0);
+    }
+    // The first starts what all have in common.
+    if (i == 0) before = Open();
+  }
+  Open now;
+  for (int i = 0; i < kTries && (now.descriptors > before.descriptors ||
+                                 now.threads > before.threads);
+       ++i) {
+    poll(nullptr, 0, 1);
+    now = Open();
+  }
+  EXPECT_LE(now.descriptors, before.descriptors);
+  EXPECT_LE(now.threads, before.threads);
 }
 
 }  // namespace

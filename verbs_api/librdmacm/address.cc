@@ -151,7 +151,9 @@ void SetSource(Id& id, const EndpointAddress& source,
   id.source = source;
   ToSockaddr(Shown(id, source), &id.part.route.addr.src_storage);
   if (device.verbs == nullptr) return;
+  if (id.part.verbs != device.verbs) id.part.pd = nullptr;
   id.part.verbs = device.verbs;
+  id.device = device.share;
   id.interface = device.interface;
   id.part.port_num = kPort;
   // There before a queue pair is: programs register memory in it.

@@ -12,20 +12,29 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/devices/netdev.h"
 #include "verbs_api/librdmacm/abi.h"
 #include "wire/address.h"
 
 namespace librdmacm {
 namespace {
 
+using rxe_user::Interface;
+
 struct Opened {
   ibv_device* device = nullptr;
-  int interface = 0;  // its index when it was opened
+  uint32_t interface = 0;  // its index when it was opened
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;
   ibv_xrcd* xrcd = nullptr;
+  bool gone = false;        // the interface is no more
+  bool handed_out = false;  // by rdma_get_devices: stays open
 };
 
 // Never destroyed: threads may still be there when the process ends.
@@ -33,9 +42,12 @@ struct Devices {
   rxe_user::ForkRenewedMutex mutex;  // guards all
   // Whose the contexts are: those of the parent are of no use after fork().
   pid_t owner = 0;
-  // One whose interface is made anew is opened again; the former context stays
-  // with those who have it.
-  std::list<Opened> opened;
+  // Ids have their shares. One whose interface is made anew is opened again;
+  // the former context closes when nobody has it any more.
+  std::list<std::shared_ptr<Opened>> opened;
+  // As they were when an address was last not found where it had been: says
+  // where to look first.
+  std::vector<Interface> interfaces;
 };
 
 Devices& All() {
@@ -48,39 +60,68 @@ Devices& All() {
 void ForgetInherited(Devices& devices) {
   if (devices.owner == getpid()) return;
   new (&devices.opened) decltype(devices.opened);
+  new (&devices.interfaces) decltype(devices.interfaces);
   devices.owner = getpid();
+}
+
+// False if an application still uses one of the domains: to be tried again.
+bool Close(Opened& opened) {
+  if (opened.pd != nullptr && ibv_dealloc_pd(opened.pd) != 0) return false;
+  opened.pd = nullptr;
+  if (opened.xrcd != nullptr && ibv_close_xrcd(opened.xrcd) != 0) return false;
+  opened.xrcd = nullptr;
+  if (opened.verbs != nullptr) ibv_close_device(opened.verbs);
+  return true;
+}
+
+// Closes those whose interface has gone and that nobody has. `devices.mutex` is
+// held: no id gets a share meanwhile.
+void CloseGone(Devices& devices) {
+  std::erase_if(devices.opened, [](const std::shared_ptr<Opened>& opened) {
+    return opened->gone && !opened->handed_out && opened.use_count() == 1 &&
+           Close(*opened);
+  });
+}
+
+uint32_t InterfaceOf(ibv_device* device) {
+  return static_cast<uint32_t>(ibv_get_device_index(device));
 }
 
 // `devices.mutex` is held.
 Opened& Of(Devices& devices, ibv_device* device) {
-  const int interface = ibv_get_device_index(device);
-  for (Opened& opened : devices.opened) {
-    if (opened.device == device && opened.interface == interface) return opened;
+  const uint32_t interface = InterfaceOf(device);
+  for (const std::shared_ptr<Opened>& opened : devices.opened) {
+    if (opened->device == device && opened->interface == interface &&
+        !opened->gone) {
+      return *opened;
+    }
   }
-  return devices.opened.emplace_back(
-      Opened{.device = device, .interface = interface});
+  return *devices.opened.emplace_back(std::make_shared<Opened>(
+      Opened{.device = device, .interface = interface}));
 }
 
-// Reads the list of devices, which takes its time, and opens the new ones.
-// `devices.mutex` is held.
-std::vector<ibv_context*> Open(Devices& devices) {
-  ForgetInherited(devices);
+// Reads the list of devices, which takes its time, and opens those of it whose
+// interface is `wanted`. Empty, with errno, if there is none. `devices.mutex`
+// is held.
+template <typename Wanted>
+std::vector<Opened*> Open(Devices& devices, Wanted&& wanted) {
   int count = 0;
   const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> list(
       ibv_get_device_list(&count), &ibv_free_device_list);
-  std::vector<ibv_context*> out;
+  std::vector<Opened*> out;
   if (list == nullptr) {
     if (errno == ENOMEM) throw std::bad_alloc();
     return out;
   }
   for (int i = 0; i < count; ++i) {
+    if (!wanted(InterfaceOf(list.get()[i]))) continue;
     Opened& opened = Of(devices, list.get()[i]);
     if (opened.verbs == nullptr) {
       opened.verbs = ibv_open_device(list.get()[i]);
       // That is no device less.
       if (opened.verbs == nullptr && errno == ENOMEM) throw std::bad_alloc();
     }
-    if (opened.verbs != nullptr) out.push_back(opened.verbs);
+    if (opened.verbs != nullptr) out.push_back(&opened);
   }
   if (count == 0) errno = ENODEV;
   return out;
@@ -89,8 +130,8 @@ std::vector<ibv_context*> Open(Devices& devices) {
 // Null, with errno, if it is none of them. `devices.mutex` is held.
 Opened* Find(Devices& devices, const ibv_context* verbs) {
   ForgetInherited(devices);
-  for (Opened& opened : devices.opened) {
-    if (opened.verbs == verbs) return &opened;
+  for (const std::shared_ptr<Opened>& opened : devices.opened) {
+    if (opened->verbs == verbs) return opened.get();
   }
   errno = EINVAL;
   return nullptr;
@@ -101,9 +142,24 @@ bool IsThere(uint32_t interface) {
   return if_indextoname(interface, name) != nullptr;
 }
 
-// Absent if `verbs` has it not, or had it of an interface that is no more.
-std::optional<DeviceAddress> FindOn(ibv_context* verbs,
+// Whether `interfaces` has `local` on the one with this index.
+bool Has(const std::vector<Interface>& interfaces, uint32_t index,
+         const rxe_user::LocalAddress& local) {
+  const auto found =
+      std::find_if(interfaces.begin(), interfaces.end(),
+                   [&](const Interface& i) { return i.index == index; });
+  return found != interfaces.end() &&
+         (local.scope_id == 0 || local.scope_id == found->index) &&
+         std::any_of(found->addresses.begin(), found->addresses.end(),
+                     [&](const rxe_user::LocalAddress& a) {
+                       return a.address == local.address;
+                     });
+}
+
+// Absent if `opened` has it not.
+std::optional<DeviceAddress> FindOn(const std::shared_ptr<Opened>& opened,
                                     const rxe_user::LocalAddress& local) {
+  ibv_context* const verbs = opened->verbs;
   ibv_port_attr port;
   if (verbs == nullptr) return std::nullopt;
   const int error = ibv_query_port(verbs, kPort, &port);
@@ -116,37 +172,77 @@ std::optional<DeviceAddress> FindOn(ibv_context* verbs,
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& entry = table[i];
     if (entry.port_num == kPort && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
-        wire::IpAddress::FromGid(entry.gid.raw) == local.address &&
-        (local.scope_id == 0 || entry.ndev_ifindex == local.scope_id) &&
-        IsThere(entry.ndev_ifindex)) {
+        wire::IpAddress::FromGid(entry.gid.raw) == local.address) {
       return DeviceAddress{.verbs = verbs,
                            .gid_index = static_cast<uint8_t>(entry.gid_index),
-                           .interface = entry.ndev_ifindex};
+                           .interface = entry.ndev_ifindex,
+                           .share = opened};
     }
   }
   return std::nullopt;
 }
 
-}  // namespace
-
-std::vector<ibv_context*> OpenDevices() {
-  Devices& devices = All();
-  std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
-  return Open(devices);
+// Asks the device of the interface that has the address, if it is open, and no
+// other: each looks at all interfaces. `devices.mutex` is held.
+std::optional<DeviceAddress> FindOpened(const Devices& devices,
+                                        const rxe_user::LocalAddress& local) {
+  for (const std::shared_ptr<Opened>& opened : devices.opened) {
+    if (opened->gone || !Has(devices.interfaces, opened->interface, local) ||
+        !IsThere(opened->interface)) {
+      continue;
+    }
+    if (auto found = FindOn(opened, local)) return found;
+  }
+  return std::nullopt;
 }
+
+// Where that fails they stay as they were. `devices.mutex` is held.
+void LookAtInterfaces(Devices& devices) {
+  absl::StatusOr<std::vector<Interface>> now = rxe_user::ReadInterfaces();
+  if (rxe_user::ErrnoOf(now.status()) == ENOMEM) throw std::bad_alloc();
+  if (!now.ok()) return;
+  devices.interfaces = *std::move(now);
+  for (const std::shared_ptr<Opened>& opened : devices.opened) {
+    opened->gone |= std::none_of(
+        devices.interfaces.begin(), devices.interfaces.end(),
+        [&](const Interface& i) { return i.index == opened->interface; });
+  }
+  CloseGone(devices);
+}
+
+}  // namespace
 
 std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   Devices& devices = All();
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   ForgetInherited(devices);
-  // Most often it is one that is open already.
-  for (const Opened& opened : devices.opened) {
-    if (const auto found = FindOn(opened.verbs, local)) return found;
+  // Most often it is where it was.
+  if (auto found = FindOpened(devices, local)) return found;
+  LookAtInterfaces(devices);
+  if (auto found = FindOpened(devices, local)) return found;
+  Open(devices, [&](uint32_t interface) {
+    return Has(devices.interfaces, interface, local);
+  });
+  return FindOpened(devices, local);
+}
+
+void InterfaceHasGone(uint32_t interface) {
+  Devices& devices = All();
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
+  ForgetInherited(devices);
+  for (const std::shared_ptr<Opened>& opened : devices.opened) {
+    opened->gone |= opened->interface == interface;
   }
-  for (ibv_context* verbs : Open(devices)) {
-    if (const auto found = FindOn(verbs, local)) return found;
-  }
-  return std::nullopt;
+  CloseGone(devices);
+}
+
+void GiveBack(std::shared_ptr<const void> share) {
+  if (share == nullptr) return;
+  Devices& devices = All();
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
+  ForgetInherited(devices);
+  share.reset();
+  CloseGone(devices);
 }
 
 ibv_pd* DefaultPd(ibv_context* verbs) {
@@ -177,14 +273,19 @@ ibv_xrcd* DefaultXrcd(ibv_context* verbs) {
 CM_EXPORT ibv_context** rdma_get_devices(int* num_devices) {
   if (num_devices != nullptr) *num_devices = 0;
   return PointerCall([&]() -> ibv_context** {
-    const std::vector<ibv_context*> contexts = OpenDevices();
-    if (contexts.empty()) return nullptr;
-    auto** list = new ibv_context*[contexts.size() + 1];
-    std::copy(contexts.begin(), contexts.end(), list);
-    list[contexts.size()] = nullptr;
-    if (num_devices != nullptr) {
-      *num_devices = static_cast<int>(contexts.size());
+    Devices& devices = All();
+    std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
+    ForgetInherited(devices);
+    const std::vector<Opened*> all =
+        Open(devices, [](uint32_t /*interface*/) { return true; });
+    if (all.empty()) return nullptr;
+    auto** const list = new ibv_context*[all.size() + 1];
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i]->handed_out = true;
+      list[i] = all[i]->verbs;
     }
+    list[all.size()] = nullptr;
+    if (num_devices != nullptr) *num_devices = static_cast<int>(all.size());
     return list;
   });
 }

@@ -13,6 +13,7 @@
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/warn_once.h"
 #include "verbs_api/librdmacm/connect.h"
+#include "verbs_api/librdmacm/devices.h"
 #include "verbs_api/librdmacm/registry.h"
 
 namespace librdmacm {
@@ -48,6 +49,7 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
     // It goes once.
     if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) id->interface = 0;
   }
+  if (change == rxe_user::InterfaceChange::kGone) InterfaceHasGone(interface);
 }
 
 }  // namespace
@@ -153,6 +155,20 @@ int CreateId(rdma_event_channel* channel, void* context, int port_space,
   return 0;
 }
 
+namespace {
+
+// Of one that was given up: nothing of it uses its device any more.
+void GiveBackDevice(Id& id) {
+  std::shared_ptr<const void> share;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    share.swap(id.device);
+  }
+  GiveBack(std::move(share));
+}
+
+}  // namespace
+
 void GiveUp(Id& id) {
   std::lock_guard<std::mutex> calls(id.calls);
   std::shared_ptr<EventChannel> channel;
@@ -173,6 +189,7 @@ void Discard(Event& event) {
   if (event.request == nullptr) return;
   Ids().Remove(&event.request->part);
   GiveUp(*event.request);
+  GiveBackDevice(*event.request);
 }
 
 CM_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id,
@@ -200,6 +217,7 @@ CM_EXPORT int rdma_destroy_id(rdma_cm_id* pointer) {
     if (id->synchronous) AcknowledgeOwn(&id->part);
     GiveUp(*id);
     id->AwaitAcknowledged();
+    GiveBackDevice(*id);
     if (id->synchronous) rdma_destroy_event_channel(id->part.channel);
     return 0;
   });

@@ -139,7 +139,8 @@ class Id final : public rxe_user::CmEventHandler,
   transport::cm::CmId connection = 0;    // 0: none
   EndpointAddress source;                // of family AF_UNSPEC until bound
   EndpointAddress destination;
-  uint32_t interface = 0;  // of its device; 0: bound to none
+  uint32_t interface = 0;              // of its device; 0: bound to none
+  std::shared_ptr<const void> device;  // its share of part.verbs
   IdOptions options;
   EndpointOptions endpoint;
   ConnectionAttributes attributes;
