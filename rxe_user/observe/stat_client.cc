@@ -24,7 +24,7 @@
 namespace rxe_user {
 namespace {
 
-constexpr size_t kAtOnce = 256;               // each is a descriptor
+constexpr size_t kAtOnce = 256;  // each is a descriptor
 // connect(2) tells nobody when it would succeed.
 constexpr std::chrono::milliseconds kUntilNextConnect(5);
 
