@@ -181,6 +181,8 @@ def _table(results):
             out.append(line(*first, target=bound(row["limit"], row["less"]),
                             good=word(row["good"])))
             first = ("", "", "")
+        elif not row["references"]:
+            out.append(line(*first))
         for r in row["references"]:
             target = "" if r["target"] is None else \
                 bound(r["target"], row["less"])
