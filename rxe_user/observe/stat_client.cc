@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/close_elsewhere.h"
@@ -250,7 +251,7 @@ std::vector<absl::StatusOr<StatReply>> AskForReports(
 }
 
 absl::StatusOr<StatReply> AskForReport(const std::string& name) {
-  return AskForReports({name})[0];
+  return std::move(AskForReports({name}).front());
 }
 
 }  // namespace rxe_user

@@ -96,28 +96,27 @@ int Between(void* argument) {
   return 0;
 }
 
-// The line that the helper writes, or what it has written when it ends: bytes.
-// 0 if neither comes.
-size_t ReadLine(int fd, char* text, size_t size) {
+// Reads the line that the helper writes, or what it has written when it ends.
+// False if neither comes in time, or it is too long.
+bool ReadLine(int fd, char* text, size_t size, size_t* got) {
   timespec end{};
   clock_gettime(CLOCK_MONOTONIC, &end);
   end.tv_sec += kPatience;
-  size_t got = 0;
-  while (got < size) {
+  while (*got < size) {
     timespec left{};
     clock_gettime(CLOCK_MONOTONIC, &left);
-    if (left.tv_sec >= end.tv_sec) return 0;
+    if (left.tv_sec >= end.tv_sec) return false;
     left = {end.tv_sec - left.tv_sec, 0};
     pollfd wait = {fd, POLLIN, 0};
     const long ready = syscall(SYS_ppoll, &wait, 1, &left, nullptr, kSignalSet);
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return 0;
-    const long n = syscall(SYS_read, fd, text + got, size - got);
-    if (n < 0) return 0;
-    got += static_cast<size_t>(n);
-    if (n == 0 || text[got - 1] == '\n') return got;
+    if (ready <= 0) return false;
+    const long n = syscall(SYS_read, fd, text + *got, size - *got);
+    if (n < 0) return false;
+    *got += static_cast<size_t>(n);
+    if (n == 0 || text[*got - 1] == '\n') return true;
   }
-  return 0;
+  return false;
 }
 
 // Runs the helper until it ends: how many bytes it has answered. Signals are
@@ -135,9 +134,12 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   syscall(SYS_close, ends[1]);
   size_t got = 0;
   if (child > 0) {
-    got = ReadLine(ends[0], answer, size);
+    const bool ends_by_itself = ReadLine(ends[0], answer, size, &got);
     const pid_t helper = __atomic_load_n(&start->pid, __ATOMIC_ACQUIRE);
-    if (got == 0 && helper > 0) syscall(SYS_kill, helper, SIGKILL);
+    if (!ends_by_itself) {
+      if (helper > 0) syscall(SYS_kill, helper, SIGKILL);
+      got = 0;
+    }
     while (syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 &&
            errno == EINTR) {
     }
@@ -185,7 +187,6 @@ bool RunHelper(const char* helper, pid_t pid, bool leave,
   munmap(memory, kMapped);
   if (got == 0 || answer[0] != '/') return false;
   if (answer[got - 1] == '\n') --got;
-  if (got == kRootSize) return false;
   answer[got] = 0;
   return true;
 }
