@@ -9,6 +9,7 @@ import re
 import time
 from dataclasses import dataclass
 
+import cells
 import places
 from places import Failure
 
@@ -80,12 +81,27 @@ def every_cell():
         CmCell("mckey -M GID -b @ -c 3 -C 5 -S 900",
                "mckey -M GID -b % -s -c 3 -C 5 -S 900", multicast=True),
         CmCell("cmtime -b @", "cmtime -s @ -c 1000", endless=True),
-    ] + rsocket_cells() + [
-        CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
-        for line in ("ib_send_bw -n 100", "ib_send_bw -c UD -n 50",
-                     "ib_send_lat -e -n 100", "ib_write_bw -q 8 -n 100",
-                     "ib_read_lat -n 100", "ib_atomic_bw -n 100")
-    ]
+    ] + rsocket_cells() + [perftest_cell(line) for line in (
+        "ib_send_lat -e -n 100", "ib_write_bw -q 8 -n 100")]
+
+
+def perftest_cell(line):
+    """Stock perftest 4.5 looks up addresses of IPv4 alone."""
+    return CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
+
+
+def perftest_cells():
+    """perftest -R: each program over each service that it takes with it."""
+    return [perftest_cell(f"{program} -n 20")
+            for program in cells.PERFTESTS] + [
+        perftest_cell(f"ib_send_{kind} -c UD -n 20") for kind in ("bw", "lat")]
+
+
+def refused_cells():
+    """The services that stock perftest 4.5 refuses with -R: (cell, why)."""
+    return [(cells.Cell(program, ("-c", service, "-R")), f"{service} with -R")
+            for program in cells.PERFTESTS for service in ("UC", "XRC")
+            if service == "XRC" or program.split("_")[1] in ("send", "write")]
 
 
 def until_heard(runner, place, how, cell, argv, server):
@@ -137,6 +153,8 @@ def run(runner, place, how, cell):
                 places.end(client)
         if not cell.endless:
             places.finish(server, "the server")
+        if cell.client.split()[0] in cells.PERFTESTS:
+            places.perftest_row(text)
         return text
     except Failure as e:
         raise Failure(f"{e}\nthe server {places.last_words(server)}") from e
