@@ -740,10 +740,11 @@ TEST_F(PeerTest, AnotherProcessIsKilled) {
   EXPECT_NE(Events(server_, POLLIN, 0), 0);
 }
 
-// Connects often, and ends when there is no way to the server any more.
 constexpr int kConnections = 6;
 
-[[noreturn]] void RunPeerWithManyConnections() {
+// Connects often, and ends when there is no way to the server any more.
+// `linger_seconds`: of SO_LINGER, unless negative.
+[[noreturn]] void RunPeerWithManyConnections(int linger_seconds) {
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(std::atoi(std::getenv(kPort))));
@@ -756,58 +757,86 @@ constexpr int kConnections = 6;
       std::exit(2);
     }
     if (rsend(fd, "x", 1, 0) != 1) std::exit(3);
+    const linger lingering = {.l_onoff = linger_seconds >= 0,
+                              .l_linger = linger_seconds};
+    if (rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &lingering, sizeof(lingering)) !=
+        0) {
+      std::exit(5);
+    }
   }
   char byte;  // the test says when
   std::exit(read(STDIN_FILENO, &byte, 1) == 1 ? 0 : 4);
 }
 
-// It waits for all its connections at once.
-TEST_F(RouteTest, AProcessEndsWhosePeersAreGone) {
-  if (std::getenv(kPort) != nullptr) RunPeerWithManyConnections();
-  if (!ListenThere()) GTEST_SKIP() << "not allowed to";
-  int go[2];
-  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, go[0], STDIN_FILENO);
-  setenv(kPort, std::to_string(port_).c_str(), 1);
-  const char* const argv[] = {
-      "peer", "--gtest_filter=RouteTest.AProcessEndsWhosePeersAreGone",
-      nullptr};
-  pid_t peer;
-  ASSERT_EQ(posix_spawn(&peer, "/proc/self/exe", &actions, nullptr,
-                        const_cast<char**>(argv), environ),
-            0);
-  unsetenv(kPort);
-  posix_spawn_file_actions_destroy(&actions);
-  std::vector<int> servers;
-  for (int i = 0; i < kConnections; ++i) {
-    servers.push_back(raccept(listener_, nullptr, nullptr));
-    ASSERT_EQ(Receive(servers.back(), 1), "x");
-  }
-  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kBlackhole));
-  const auto before = std::chrono::steady_clock::now();
-  ASSERT_EQ(write(go[1], "x", 1), 1);
-  int status = -1;
-  rusage used = {};
-  ASSERT_EQ(wait4(peer, &status, 0, &used), peer);
-  EXPECT_EQ(status, 0);
-  // One after the other they would take several times as long.
-  const auto time = std::chrono::steady_clock::now() - before;
-  EXPECT_LT(time, std::chrono::seconds(15));
-  // It sleeps meanwhile.
-  EXPECT_LT(std::chrono::seconds(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-                std::chrono::microseconds(used.ru_utime.tv_usec +
-                                          used.ru_stime.tv_usec),
-            time / 5);
-  const linger at_once = {.l_onoff = 1, .l_linger = 0};
-  for (const int fd : servers) {
-    EXPECT_EQ(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)),
+// A process that ends waits for all its connections at once.
+class ManyConnectionsTest : public RouteTest {
+ protected:
+  // Runs `test` in a process of its own. `most`: less than if it waited for one
+  // after the other.
+  void ExpectThatItEndsWhosePeersAreGone(const char* test,
+                                         std::chrono::seconds least,
+                                         std::chrono::seconds most) {
+    int go[2];
+    ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, go[0], STDIN_FILENO);
+    setenv(kPort, std::to_string(port_).c_str(), 1);
+    const std::string filter = std::string("--gtest_filter=") + test;
+    const char* const argv[] = {"peer", filter.c_str(), nullptr};
+    pid_t peer;
+    ASSERT_EQ(posix_spawn(&peer, "/proc/self/exe", &actions, nullptr,
+                          const_cast<char**>(argv), environ),
               0);
-    EXPECT_EQ(rclose(fd), 0);
+    unsetenv(kPort);
+    posix_spawn_file_actions_destroy(&actions);
+    std::vector<int> servers;
+    for (int i = 0; i < kConnections; ++i) {
+      servers.push_back(raccept(listener_, nullptr, nullptr));
+      ASSERT_EQ(Receive(servers.back(), 1), "x");
+    }
+    ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kBlackhole));
+    const auto before = std::chrono::steady_clock::now();
+    ASSERT_EQ(write(go[1], "x", 1), 1);
+    int status = -1;
+    rusage used = {};
+    ASSERT_EQ(wait4(peer, &status, 0, &used), peer);
+    EXPECT_EQ(status, 0);
+    const auto time = std::chrono::steady_clock::now() - before;
+    EXPECT_GE(time, least);
+    EXPECT_LT(time, most);
+    // It sleeps meanwhile.
+    EXPECT_LT(
+        std::chrono::seconds(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+            std::chrono::microseconds(used.ru_utime.tv_usec +
+                                      used.ru_stime.tv_usec),
+        least / 2);
+    const linger at_once = {.l_onoff = 1, .l_linger = 0};
+    for (const int fd : servers) {
+      EXPECT_EQ(
+          rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+      EXPECT_EQ(rclose(fd), 0);
+    }
+    close(go[0]);
+    close(go[1]);
   }
-  close(go[0]);
-  close(go[1]);
+};
+
+// Until their requests have been retried in vain.
+TEST_F(ManyConnectionsTest, TheyAreWaitedFor) {
+  if (std::getenv(kPort) != nullptr) RunPeerWithManyConnections(-1);
+  if (!ListenThere()) GTEST_SKIP() << "not allowed to";
+  ExpectThatItEndsWhosePeersAreGone("ManyConnectionsTest.TheyAreWaitedFor",
+                                    std::chrono::seconds(5),
+                                    std::chrono::seconds(15));
+}
+
+TEST_F(ManyConnectionsTest, TheyLinger) {
+  if (std::getenv(kPort) != nullptr) RunPeerWithManyConnections(2);
+  if (!ListenThere()) GTEST_SKIP() << "not allowed to";
+  ExpectThatItEndsWhosePeersAreGone("ManyConnectionsTest.TheyLinger",
+                                    std::chrono::seconds(2),
+                                    std::chrono::seconds(6));
 }
 
 // A handler of atexit(3) that was there first runs last, and may still talk.

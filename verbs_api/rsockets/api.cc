@@ -166,7 +166,7 @@ RSOCKET_EXPORT int rclose(int fd) {
   return Call([&]() -> int {
     const std::shared_ptr<Socket> socket = Withdraw(fd);
     if (socket == nullptr) return Epoll::Close(fd);
-    if (socket->is_ours()) socket->Close(Clock::now() + kCloseTimeout);
+    if (socket->is_ours()) socket->Close(Clock::now());
     return 0;
   });
 }

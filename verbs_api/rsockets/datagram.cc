@@ -77,12 +77,10 @@ int Datagram::Shutdown(int how) {
   return 0;
 }
 
-void Datagram::Close(Clock::time_point limit) {
+void Datagram::Close(Clock::time_point begin) {
   std::unique_lock<std::mutex> lock(mutex_);
   // What was sent leaves before the queue pairs do.
-  const Deadline deadline =
-      std::min(limit, Clock::now() + std::chrono::seconds(1));
-  Await(lock, false, deadline, [&] {
+  Await(lock, false, begin + std::chrono::seconds(1), [&] {
     return std::all_of(qps_.begin(), qps_.end(),
                        [](const auto& qp) { return qp->all_sent(); });
   });

@@ -27,7 +27,7 @@ class Datagram final : public Socket {
   int Accept(std::shared_ptr<Socket>*) override { return -EOPNOTSUPP; }
   int Connect(const sockaddr* address, socklen_t length) override;
   int Shutdown(int how) override;
-  void Close(Clock::time_point limit) override;
+  void Close(Clock::time_point begin) override;
   ssize_t Send(IovCursor data, int flags, const sockaddr* to,
                socklen_t to_length) override;
   ssize_t Receive(IovCursor data, int flags, sockaddr* from,

@@ -40,8 +40,9 @@ __attribute__((destructor)) void CloseAll() {
                 [](const auto& item) { return !item.second->is_ours(); });
   // What is on its way to all of them goes on while one is waited for.
   for (const auto& [fd, socket] : sockets) socket->SayGoodbye();
-  const Clock::time_point limit = Clock::now() + kCloseTimeout;
-  for (const auto& [fd, socket] : sockets) socket->Close(limit);
+  // So they all wait together.
+  const Clock::time_point begin = Clock::now();
+  for (const auto& [fd, socket] : sockets) socket->Close(begin);
 }
 
 }  // namespace

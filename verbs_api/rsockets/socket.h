@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 // When waiting ends; nothing: never.
 using Deadline = std::optional<Clock::time_point>;
 
-// Closing waits no longer.
+// Closing waits no longer, unless SO_LINGER says so.
 inline constexpr auto kCloseTimeout = std::chrono::seconds(10);
 
 // Options that are kept and told, by what setsockopt(2) calls them.
@@ -62,9 +62,9 @@ class Socket : public std::enable_shared_from_this<Socket> {
   virtual int Connect(const sockaddr* address, socklen_t length) = 0;
   virtual int Shutdown(int how) = 0;
   // The last call: nobody finds the socket by its number any more. Waits for
-  // what was sent to arrive, until `limit` or as SO_LINGER says. Those who wait
-  // return EBADF.
-  virtual void Close(Clock::time_point limit) = 0;
+  // what was sent to arrive, for kCloseTimeout or SO_LINGER's time from `begin`
+  // on. Those who wait return EBADF.
+  virtual void Close(Clock::time_point begin) = 0;
   // Tells the peer that it will be closed, if that can be told without waiting.
   virtual void SayGoodbye() {}
 

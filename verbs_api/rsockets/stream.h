@@ -38,7 +38,7 @@ class Stream final : public Socket {
   int Accept(std::shared_ptr<Socket>* out) override;
   int Connect(const sockaddr* address, socklen_t length) override;
   int Shutdown(int how) override;
-  void Close(Clock::time_point limit) override;
+  void Close(Clock::time_point begin) override;
   void SayGoodbye() override;
   ssize_t Send(IovCursor data, int flags, const sockaddr* to,
                socklen_t to_length) override;
@@ -134,8 +134,9 @@ class Stream final : public Socket {
   int TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
                    const Deadline& deadline);
   int64_t FreeMappingIndex() const;
+  // As Close.
   void CloseConnection(std::unique_lock<std::mutex>& lock,
-                       Clock::time_point limit);
+                       Clock::time_point begin);
 
   // One thread sends at a time, so that what it sends stays together.
   bool sending_ = false;

@@ -317,12 +317,12 @@ int Stream::Shutdown(int how) {
 }
 
 void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
-                             Clock::time_point limit) {
+                             Clock::time_point begin) {
   const linger& lingering = options_.lingering;
   const Deadline deadline =
-      lingering.l_onoff != 0
-          ? Clock::now() + std::chrono::seconds(std::max(lingering.l_linger, 0))
-          : limit;
+      begin + (lingering.l_onoff != 0
+                   ? std::chrono::seconds(std::max(lingering.l_linger, 0))
+                   : kCloseTimeout);
   MakeProgress();
   if (connected() && !said_goodbye_) {
     SendControl(lock, Control::kDisconnect, deadline);
@@ -342,9 +342,9 @@ void Stream::SayGoodbye() {
   }
 }
 
-void Stream::Close(Clock::time_point limit) {
+void Stream::Close(Clock::time_point begin) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (connected()) CloseConnection(lock, limit);
+  if (connected()) CloseConnection(lock, begin);
   if (endpoint_ != nullptr && state_ >= StreamState::kConnecting) {
     rdma_disconnect(id_);
   }
