@@ -379,6 +379,38 @@ TEST_F(RsocketTest, ShutdownRefusesWhoWaitsToBeAccepted) {
   EXPECT_EQ(error, ECONNREFUSED);
 }
 
+// Nobody looks at the listener meanwhile.
+TEST_F(RsocketTest, AListenerThatWasShutRefusesConnections) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    Listen(family);
+    MakeClient();
+    SetNonblocking(client_, true);
+    ASSERT_EQ(rshutdown(listener_, SHUT_RD), 0) << std::strerror(errno);
+    const LoopbackAddress address(family, port_);
+    EXPECT_EQ(rconnect(client_, address.get(), address.length), -1);
+    EXPECT_EQ(errno, EINPROGRESS) << std::strerror(errno);
+    EXPECT_NE(Events(client_, POLLOUT, kSoon), 0) << "nobody answers";
+    int error = -1;
+    socklen_t length = sizeof(error);
+    ASSERT_EQ(rgetsockopt(client_, SOL_SOCKET, SO_ERROR, &error, &length), 0);
+    EXPECT_EQ(error, ECONNREFUSED);
+    if (HasFailure()) return;
+    // It is what it was before it listened.
+    EXPECT_EQ(Events(listener_, POLLIN | POLLOUT), POLLOUT | POLLHUP);
+    EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(rshutdown(listener_, SHUT_RD), -1);
+    EXPECT_EQ(errno, ENOTCONN);
+    EXPECT_EQ(PortOf(listener_), port_);
+    ASSERT_EQ(rlisten(listener_, 10), 0) << std::strerror(errno);
+    ASSERT_EQ(rclose(std::exchange(client_, -1)), 0);
+    Connect();
+    for (int* const fd : {&client_, &server_, &listener_}) {
+      ASSERT_EQ(rclose(std::exchange(*fd, -1)), 0);
+    }
+  }
+}
+
 // connect(2) again waits for the connection that is on its way, or says what
 // has become of it.
 TEST_F(RsocketTest, ConnectingAgain) {

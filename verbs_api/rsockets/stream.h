@@ -94,6 +94,11 @@ class Stream final : public Socket {
   // negative errno value, of this end.
   int Serve(const Request& request);
   void DropRequests();
+  // As TCP does: it is bound again, to the same address, and who wants to
+  // connect is refused.
+  int StopListening();
+  // The options that `id_` has to know.
+  int SetIdOptions();
 
   // --- Events of the connection manager: stream_connect.cc.
   bool TakeEvents();

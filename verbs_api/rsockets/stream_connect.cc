@@ -123,6 +123,39 @@ int Stream::Listen(int backlog) {
   return 0;
 }
 
+int Stream::SetIdOptions() {
+  int on = 1;
+  if (options_.reuse_address &&
+      rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on,
+                      sizeof(on)) != 0) {
+    return -errno;
+  }
+  if (options_.ipv6_only &&
+      rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on,
+                      sizeof(on)) != 0) {
+    return -errno;
+  }
+  return 0;
+}
+
+int Stream::StopListening() {
+  // librdmacm's listeners listen for as long as they live.
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return -errno;
+  sockaddr_storage address;
+  std::memcpy(&address, rdma_get_local_addr(id_), sizeof(address));
+  DropRequests();
+  rdma_destroy_id(std::exchange(id_, id));
+  // Somebody may have taken the port meanwhile.
+  state_ =
+      SetIdOptions() == 0 &&
+              rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&address)) == 0
+          ? StreamState::kBound
+          : StreamState::kIdle;
+  WakeAll(nullptr);
+  return 0;
+}
+
 int Stream::Accept(std::shared_ptr<Socket>* out) {
   for (;;) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -246,7 +279,6 @@ void Stream::OnEvent(const rdma_cm_event& event) {
 
 void Stream::OnRequest(const rdma_cm_event& event) {
   const std::optional<ConnectionData> peer = DataOf(event);
-  // A listener that was shut down accepts no more.
   if (peer.has_value() && state_ == StreamState::kListening) {
     requests_.push_back({event.id, *peer});
   } else {

@@ -290,12 +290,8 @@ int Stream::Shutdown(int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return -EINVAL;
   std::unique_lock<std::mutex> lock(mutex_);
   if (state_ == StreamState::kListening) {
-    // As with TCP: nobody accepts any more, and there is nothing to send.
-    if (how == SHUT_WR) return 0;
-    Fail(0);
-    DropRequests();
-    WakeAll(nullptr);
-    return 0;
+    // There is nothing to send.
+    return how == SHUT_WR ? 0 : StopListening();
   }
   if (const int error = AwaitConnected(lock, nonblocking(0), std::nullopt)) {
     return error;
