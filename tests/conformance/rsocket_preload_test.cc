@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -735,6 +736,93 @@ TEST_F(PreloadTest, RangesAreClosed) {
     EXPECT_EQ(Poll(client_, POLLRDHUP) & POLLRDHUP, POLLRDHUP);
     ASSERT_EQ(close(std::exchange(client_, -1)), 0);
   }
+}
+
+// --- SIGPIPE.
+
+// Calls that send on `fd` fail as they do on TCP: EPIPE, and a signal for the
+// thread, unless MSG_NOSIGNAL is set.
+void ExpectBrokenPipe(int fd) {
+  sigset_t pipe, before;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &pipe, &before), 0);
+  const timespec at_once = {};
+  char byte = 'x';
+  const iovec iov = {&byte, 1};
+  const msghdr message = {.msg_name = nullptr,
+                          .msg_namelen = 0,
+                          .msg_iov = const_cast<iovec*>(&iov),
+                          .msg_iovlen = 1,
+                          .msg_control = nullptr,
+                          .msg_controllen = 0,
+                          .msg_flags = 0};
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const auto expect = [&](const char* call, ssize_t result, bool signal) {
+    SCOPED_TRACE(call);
+    EXPECT_EQ(result, -1);
+    EXPECT_EQ(errno, EPIPE) << std::strerror(errno);
+    EXPECT_EQ(sigtimedwait(&pipe, nullptr, &at_once), signal ? SIGPIPE : -1);
+  };
+  expect("send", send(fd, &byte, 1, 0), true);
+  expect("write", write(fd, &byte, 1), true);
+  expect("writev", writev(fd, &iov, 1), true);
+  expect("sendto", sendto(fd, &byte, 1, 0, nullptr, 0), true);
+  expect("sendmsg", sendmsg(fd, &message, 0), true);
+  expect("sendfile", sendfile(fd, file, nullptr, 1), true);
+  expect("send", send(fd, &byte, 1, MSG_NOSIGNAL), false);
+  expect("sendto", sendto(fd, &byte, 1, MSG_NOSIGNAL, nullptr, 0), false);
+  expect("sendmsg", sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT), false);
+  EXPECT_EQ(close(file), 0);
+  EXPECT_EQ(pthread_sigmask(SIG_SETMASK, &before, nullptr), 0);
+}
+
+TEST_F(PreloadTest, WhoSendsToNobodyGetsASignal) {
+  Connect();
+  ASSERT_EQ(shutdown(client_, SHUT_WR), 0);
+  ExpectBrokenPipe(client_);
+  EXPECT_EQ(close(std::exchange(server_, -1)), 0);
+  EXPECT_EQ(Receive(client_, 1), "");
+  ExpectBrokenPipe(client_);
+  // Nor is there anybody before it connects.
+  const int unconnected = Socket();
+  ExpectBrokenPipe(unconnected);
+  EXPECT_EQ(close(unconnected), 0);
+}
+
+TEST_F(PreloadTest, ThePeerThatClosesBreaksThePipe) {
+  Connect();
+  EXPECT_EQ(close(std::exchange(server_, -1)), 0);
+  ASSERT_NE(Poll(client_, POLLRDHUP) & POLLRDHUP, 0);
+  ExpectBrokenPipe(client_);
+  // By itself it ends the program, as its manual pages say.
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const int unconnected = socket(AF_INET, SOCK_STREAM, 0);
+    signal(SIGPIPE, SIG_DFL);
+    static_cast<void>(!write(unconnected, "x", 1));
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
+}
+
+// The same of the kernel's own.
+TEST_F(PreloadTest, TcpBreaksThePipe) {
+  listener_ = Socket();
+  if (Bind(listener_, kTcpPort) != 0 && errno == EACCES) {
+    GTEST_SKIP() << "not allowed to listen there";
+  }
+  ASSERT_EQ(listen(listener_, 1), 0);
+  client_ = Socket();
+  ASSERT_EQ(Bind(client_, kTcpPort + 1), 0) << std::strerror(errno);
+  ASSERT_FALSE(IsRsocket(client_));
+  ExpectBrokenPipe(client_);
+  ASSERT_EQ(ConnectTo(client_, kTcpPort), 0);
+  ASSERT_EQ(shutdown(client_, SHUT_WR), 0);
+  ExpectBrokenPipe(client_);
 }
 
 TEST_F(PreloadTest, ThereIsNoQueueOfErrors) {

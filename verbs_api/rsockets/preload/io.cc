@@ -1,5 +1,6 @@
 // What is sent and received: recv(2), write(2), sendfile(2) and the like.
 #include <rdma/rsocket.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -25,14 +26,28 @@ ssize_t __read_chk(int, void*, size_t, size_t);
 namespace rspreload {
 namespace {
 
+// An rsocket could not send, as errno says. Where there is no connection TCP
+// says so by a signal, too: send(2), write(2).
+void FailSend(int flags) {
+  switch (errno) {
+    case EPIPE:
+    case ECONNRESET:
+    case ENOTCONN:
+      if ((flags & MSG_NOSIGNAL) == 0) raise(SIGPIPE);
+      errno = EPIPE;
+  }
+}
+
 // `on_rsocket(rsocket)` if there is one behind `fd`, else `on_fd()`: of a call
-// that sends.
+// that sends, with these flags.
 template <typename OnRsocket, typename OnFd>
-inline ssize_t DispatchSend(int fd, OnRsocket on_rsocket, OnFd on_fd) {
+inline ssize_t DispatchSend(int fd, int flags, OnRsocket on_rsocket,
+                            OnFd on_fd) {
   const int rsocket = Behind(fd);
   if (__builtin_expect(rsocket < 0, 1)) return on_fd();
   const ssize_t result = on_rsocket(rsocket);
   Used(rsocket, EPOLLOUT);
+  if (__builtin_expect(result < 0, 0)) FailSend(flags);
   return result;
 }
 
@@ -157,39 +172,40 @@ PRELOADED ssize_t readv(int fd, const iovec* iov, int count) {
 
 PRELOADED ssize_t send(int fd, const void* data, size_t length, int flags) {
   return DispatchSend(
-      fd, [&](int rs) { return rsend(rs, data, length, flags); },
+      fd, flags, [&](int rs) { return rsend(rs, data, length, flags); },
       [&] { return REAL(send)(fd, data, length, flags); });
 }
 
 PRELOADED ssize_t sendto(int fd, const void* data, size_t length, int flags,
                          const sockaddr* to, socklen_t to_length) {
   return DispatchSend(
-      fd, [&](int rs) { return rsend(rs, data, length, flags); },
+      fd, flags, [&](int rs) { return rsend(rs, data, length, flags); },
       [&] { return REAL(sendto)(fd, data, length, flags, to, to_length); });
 }
 
 PRELOADED ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return DispatchSend(
-      fd, [&](int rs) { return rsendmsg(rs, message, flags); },
+      fd, flags, [&](int rs) { return rsendmsg(rs, message, flags); },
       [&] { return REAL(sendmsg)(fd, message, flags); });
 }
 
 PRELOADED ssize_t write(int fd, const void* data, size_t length) {
   return DispatchSend(
-      fd, [&](int rs) { return rsend(rs, data, length, 0); },
+      fd, 0, [&](int rs) { return rsend(rs, data, length, 0); },
       [&] { return REAL(write)(fd, data, length); });
 }
 
 PRELOADED ssize_t writev(int fd, const iovec* iov, int count) {
   return DispatchSend(
-      fd, [&](int rs) { return rwritev(rs, iov, count); },
+      fd, 0, [&](int rs) { return rwritev(rs, iov, count); },
       [&] { return REAL(writev)(fd, iov, count); });
 }
 
 PRELOADED ssize_t sendfile64(int out, int in, off64_t* offset,
                              size_t count) noexcept {
   return DispatchSend(
-      out, [&](int rs) { return rspreload::SendFile(rs, in, offset, count); },
+      out, 0,
+      [&](int rs) { return rspreload::SendFile(rs, in, offset, count); },
       [&] { return REAL(sendfile64)(out, in, offset, count); });
 }
 
