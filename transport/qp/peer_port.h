@@ -7,10 +7,14 @@
 // - The first packet that is expected pins its port: the request that is next,
 //   or a response to something outstanding.
 // - What comes from another port is dropped. A change is believed only after
-//   the pinned port was silent for kSilence, and only with a packet that is
-//   expected. One that is not begins the silence anew, and doubles it, up to
-//   kSilence << kMaxRefused: while the peer is idle, somebody who guesses PSNs
-//   has so few guesses.
+//   the pinned port was silent for kSilence, and only with packets that are
+//   expected: the first claims the change and is dropped, too, one that comes
+//   kSilence later is believed if the pinned port was silent until then. Who
+//   got no core for long finds in its socket what has come meanwhile: its peer
+//   was not silent, whatever comes first.
+// - A packet that is not expected begins the silence anew, and doubles it, up
+//   to kSilence << kMaxRefused: while the peer is idle, somebody who guesses
+//   PSNs has so few guesses.
 // - A new path (RTR, or another address vector in SQD) forgets the port.
 #ifndef TRANSPORT_QP_PEER_PORT_H_
 #define TRANSPORT_QP_PEER_PORT_H_
@@ -25,47 +29,59 @@ namespace transport {
 // about when it may be another one.
 class PeerPort {
  public:
-  // Shorter than the seven retries of 67 ms that peers usually have: one that
-  // changes its port gets through before it gives up.
+  // Two of them are shorter than the seven retries of 67 ms that peers usually
+  // have: one that changes its port gets through before it gives up.
   static constexpr Time kSilence = 100 * kMillisecond;
   static constexpr uint8_t kMaxRefused = 7;  // 12.8 s
 
-  bool known() const { return refused_ != kUnknown; }
+  bool known() const { return state_.known; }
   // Another port than the pinned one may be the peer's, if its packet is
   // expected.
-  bool MayChange(Time now) const {
-    return now - heard_ >= kSilence << refused_;
-  }
+  bool MayChange(Time now) const { return now - heard_ >= silence(); }
 
   // A packet came from the pinned port, or one from another port that is pinned
   // thereby.
   void Heard(Time now) {
     heard_ = now;
-    refused_ = 0;
+    state_ = {.refused = 0, .claimed = false, .known = true};
+  }
+  // MayChange, and a packet from `port` is expected. Whether it is believed.
+  bool Claim(uint16_t port, Time now) {
+    if (state_.claimed && other_ == port) {
+      return now - heard_ >= silence() + kSilence;
+    }
+    other_ = port;
+    state_.claimed = true;
+    heard_ = now - silence();  // as if for so long, and no longer
+    return false;
   }
   // A packet from another port might have been the peer's, and was not.
   void Refuse(Time now) {
     heard_ = now;
-    if (refused_ < kMaxRefused) ++refused_;
+    state_.claimed = false;
+    if (state_.refused < kMaxRefused) ++state_.refused;
   }
   void Forget() { *this = PeerPort(); }
 
   // Packets that came before the first expected one, from one port at a time.
   // True if `port` is another one than before.
   bool Precede(uint16_t port) {
-    if (preceding_ == port) return false;
-    preceding_ = port;
+    if (other_ == port) return false;
+    other_ = port;
     return true;
   }
 
  private:
-  static constexpr uint32_t kNone = 0x10000;
-  static constexpr uint8_t kUnknown = 0xff;
+  struct State {
+    uint8_t refused : 3;  // packets, while the pinned port is silent
+    bool claimed : 1;     // by `other_`
+    bool known : 1;
+  };
+  Time silence() const { return kSilence << state_.refused; }
 
   Time heard_ = 0;
-  uint32_t preceding_ = kNone;
-  // While it is silent; kUnknown: none is pinned.
-  uint8_t refused_ = kUnknown;
+  uint16_t other_ = 0;
+  State state_ = {};
 };
 
 }  // namespace transport

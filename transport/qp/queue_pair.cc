@@ -170,7 +170,7 @@ bool QueuePair::AdmitPort(const Received& received, Time now) {
   if (peer_port_.known()) {
     const bool may_change = !notification && peer_port_.MayChange(now);
     if (may_change && !expected) peer_port_.Refuse(now);
-    if (!may_change || !expected) {
+    if (!may_change || !expected || !peer_port_.Claim(port, now)) {
       ++core_.counters.dropped_port;
       return false;
     }

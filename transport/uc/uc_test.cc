@@ -250,7 +250,7 @@ TEST_F(UcTest, ThePathSetsThePace) {
 }
 
 // What comes from the peer's address, but not its port, is dropped: unless the
-// peer has been silent for a while, and it might be what comes next.
+// peer has been silent for a while, and it is what might come next, twice.
 TEST_F(UcTest, AnotherPort) {
   constexpr uint16_t kPort = 0xc001;
   constexpr uint16_t kOther = 0x8888;
@@ -279,8 +279,11 @@ TEST_F(UcTest, AnotherPort) {
   EXPECT_EQ(b.Received(), "");
   b.now += 1;
   DeliverFrom(kOther, packets[5]);
+  EXPECT_EQ(b.Received(), "");
+  b.now += PeerPort::kSilence;
+  DeliverFrom(kOther, packets[6]);
   EXPECT_EQ(b.Received(), "2 ok 4");
-  DeliverFrom(kPort, packets[6]);
+  DeliverFrom(kPort, packets[7]);
   EXPECT_EQ(b.Received(), "");
 }
 
