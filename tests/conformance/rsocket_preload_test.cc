@@ -161,6 +161,13 @@ class PreloadTest : public testing::Test {
     events.resize(static_cast<size_t>(std::max(n, 0)));
     return events;
   }
+  // Whether there comes an event of `fd` at another instance.
+  static bool WaitAt(int epoll, int fd) {
+    epoll_event event;
+    const int n = epoll_wait(epoll, &event, 1, kSoon);
+    EXPECT_GE(n, 0) << std::strerror(errno);
+    return n == 1 && event.data.fd == fd;
+  }
   // Waits until each of `fds` had one of `events`.
   void ExpectAll(std::vector<int> fds, uint32_t events) {
     while (!fds.empty()) {
@@ -485,32 +492,57 @@ TEST_F(PreloadedEpollTest, TwoInstances) {
   EXPECT_EQ(close(second), 0);
 }
 
-// What wakes those who wait in the kernel is not the program's business.
-TEST_F(PreloadedEpollTest, ACopyOfAnInstanceTellsOfTheProgramsAlone) {
+// A copy of its number is the same instance, made before it has rsockets or
+// afterwards. As event loops of Rust use them: what is added to one number is
+// waited for by another.
+TEST_F(PreloadedEpollTest, ACopyOfAnInstanceIsTheSame) {
   Connect();
-  Send(client_, "a");
-  ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
-  const int copy = dup(epoll_), other = eventfd(0, EFD_CLOEXEC);
-  Add(other, EPOLLIN);
-  rxe_user::WatchedThread waits([&] {
-    const std::vector<epoll_event> events = Wait();
-    ASSERT_EQ(events.size(), 1u);
-    EXPECT_EQ(events[0].data.fd, server_);
-  });
-  ASSERT_TRUE(waits.AwaitSleep());
-  rxe_user::WatchedThread at_copy([&] {
-    epoll_event event;
-    ASSERT_EQ(epoll_wait(copy, &event, 1, kSoon), 1);
-    EXPECT_EQ(event.data.fd, other);
-  });
-  ASSERT_TRUE(at_copy.AwaitSleep());
+  const int original = epoll_, other = eventfd(0, EFD_CLOEXEC);
+  const int early[] = {dup(epoll_), fcntl(epoll_, F_DUPFD_CLOEXEC, 0)};
+  // Threads that wait in the kernel hear of it, too, each by its own number.
+  std::atomic<int> told{0};
+  rxe_user::WatchedThread waits[] = {
+      rxe_user::WatchedThread([&] { told += WaitAt(original, server_); }),
+      rxe_user::WatchedThread([&] { told += WaitAt(early[0], server_); })};
+  for (rxe_user::WatchedThread& thread : waits) {
+    ASSERT_TRUE(thread.AwaitSleep());
+  }
+  epoll_ = early[1];
   Add(server_, EPOLLIN);
-  waits.join();
+  Send(client_, "a");
+  for (rxe_user::WatchedThread& thread : waits) thread.join();
+  EXPECT_EQ(told, 2);
+
+  const int late = dup2(epoll_, 200);
+  ASSERT_EQ(late, 200);
+  EXPECT_EQ(close(original), 0);
+  EXPECT_EQ(Control(EPOLL_CTL_ADD, server_, EPOLLIN), -1);
+  EXPECT_EQ(errno, EEXIST);
+  epoll_ = late;
+  ExpectAll({server_}, EPOLLIN);
+  EXPECT_EQ(Receive(server_, 1), "a");
+  EXPECT_TRUE(Wait(0).empty());
+  Add(other, EPOLLIN);
+  EXPECT_EQ(Control(EPOLL_CTL_DEL, server_, 0), 0);
+  Send(client_, "b");
+  ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
+  for (const int number : {late, early[0], early[1]}) {
+    epoll_ = number;
+    EXPECT_TRUE(Wait(0).empty());
+  }
   const uint64_t one = 1;
   ASSERT_EQ(write(other, &one, sizeof(one)), 8);
-  at_copy.join();
-  EXPECT_EQ(close(copy), 0);
-  EXPECT_EQ(close(other), 0);
+  ExpectAll({other}, EPOLLIN);
+  for (const int number : {late, early[0], other}) {
+    EXPECT_EQ(close(number), 0);
+  }
+  // The number is another instance's now.
+  const int next = epoll_create1(EPOLL_CLOEXEC);
+  ASSERT_EQ(next, original);
+  epoll_ = next;
+  EXPECT_EQ(Control(EPOLL_CTL_DEL, server_, 0), -1);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_EQ(close(early[1]), 0);
 }
 
 TEST_F(PreloadedEpollTest, NoDescriptorIsLeft) {

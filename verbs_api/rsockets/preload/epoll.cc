@@ -17,6 +17,7 @@
 #include <mutex>
 #include <vector>
 
+#include "verbs_api/rsockets/preload/fork.h"
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
 #include "verbs_api/rsockets/preload/waiting.h"
@@ -42,6 +43,8 @@ struct Instance {
     for (const int fd : spare) REAL(close)(fd);
   }
 
+  // Its descriptors: copies of one another.
+  std::vector<int> numbers;
   // The rsockets, by the program's descriptor.
   std::map<int, Watched> sockets;
   uint64_t versions = 0;
@@ -52,7 +55,8 @@ struct Instance {
   // those that nobody uses.
   std::vector<int> waiting;
   std::vector<int> spare;
-  // An eventfd in the kernel's instance: wakes the threads that wait there.
+  // An eventfd in the kernel's instance: wakes the threads that wait there. -1:
+  // there was no rsocket yet.
   int news = -1;
 };
 
@@ -69,14 +73,19 @@ Instances& All() {
 
 // So that programs without rsockets in epoll pay nothing.
 std::atomic<int> instance_count{0};
-// By epoll instance: how many threads wait in the kernel.
+// By descriptor: whether it is one of an epoll instance, and how many threads
+// wait in the kernel by it.
+std::atomic<bool> is_epoll[kMostDescriptors];
 std::atomic<int> in_kernel[kMostDescriptors];
 
 // The datum of `news`: no pointer of the program's.
 epoll_data_t NewsDatum() { return {.ptr = &instance_count}; }
 
-int InKernel(int epoll) {
-  return epoll < kMostDescriptors ? in_kernel[epoll].load() : 0;
+int Created(int epoll) {
+  if (epoll >= 0 && epoll < kMostDescriptors && IsOwner()) {
+    is_epoll[epoll].store(true);
+  }
+  return epoll;
 }
 
 void Set(int eventfd) {
@@ -100,16 +109,22 @@ int WithoutNews(epoll_event* events, int count) {
 
 // --- All below with `Instances::mutex`, unless said otherwise.
 
+bool SomeWaitInKernel(const Instance& instance) {
+  return std::any_of(
+      instance.numbers.begin(), instance.numbers.end(),
+      [](int n) { return n < kMostDescriptors && in_kernel[n].load() > 0; });
+}
+
 // All threads that wait for the instance look anew.
-void WakeAll(int epoll, const Instance& instance) {
+void WakeAll(const Instance& instance) {
   for (const int fd : instance.waiting) Set(fd);
-  if (InKernel(epoll) > 0) Set(instance.news);
+  if (SomeWaitInKernel(instance)) Set(instance.news);
 }
 
 // A thread has heard of `news`: it stays readable until all that waited in the
 // kernel have left it.
-void HeardNews(int epoll, const Instance& instance) {
-  if (InKernel(epoll) == 0) Clear(instance.news);
+void HeardNews(const Instance& instance) {
+  if (!SomeWaitInKernel(instance)) Clear(instance.news);
 }
 
 std::shared_ptr<Instance> Find(int epoll) {
@@ -117,20 +132,31 @@ std::shared_ptr<Instance> Find(int epoll) {
   return found == All().map.end() ? nullptr : found->second;
 }
 
-// That of `epoll`, made if there is none. Null, with errno: it is no epoll
-// instance, or there is no descriptor left.
+void Enter(int epoll, const std::shared_ptr<Instance>& instance) {
+  instance->numbers.push_back(epoll);
+  All().map[epoll] = instance;
+  instance_count.store(static_cast<int>(All().map.size()));
+}
+
+// That of `epoll`, made if there is none, with its news. Null, with errno: it
+// is no epoll instance, or there is no descriptor left.
 std::shared_ptr<Instance> FindOrMake(int epoll) {
-  Instances& all = All();
-  if (std::shared_ptr<Instance> instance = Find(epoll)) return instance;
-  auto instance = std::make_shared<Instance>();
-  instance->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::shared_ptr<Instance> instance = Find(epoll);
+  if (instance != nullptr && instance->news >= 0) return instance;
+  const int news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (news < 0) return nullptr;
   epoll_event event = {.events = EPOLLIN, .data = NewsDatum()};
-  if (instance->news < 0 ||
-      REAL(epoll_ctl)(epoll, EPOLL_CTL_ADD, instance->news, &event) != 0) {
+  if (REAL(epoll_ctl)(epoll, EPOLL_CTL_ADD, news, &event) != 0) {
+    const int error = errno;
+    REAL(close)(news);
+    errno = error;
     return nullptr;
   }
-  all.map[epoll] = instance;
-  instance_count.store(static_cast<int>(all.map.size()));
+  if (instance == nullptr) {
+    instance = std::make_shared<Instance>();
+    Enter(epoll, instance);
+  }
+  instance->news = news;
   return instance;
 }
 
@@ -156,7 +182,7 @@ int Change(int epoll, int operation, int fd, const epoll_event* event) {
   Watched watched = {.event = *event, .version = ++instance->versions};
   TakeUsed(Behind(fd), &watched.used);
   instance->sockets[fd] = watched;
-  WakeAll(epoll, *instance);
+  WakeAll(*instance);
   return 0;
 }
 
@@ -235,7 +261,7 @@ int Report(int epoll, Instance& instance, const std::vector<Looked>& looked,
       got = REAL(epoll_wait)(epoll, events + n, most - n, 0);
       if (got < 0) return n > 0 ? n : -1;
       const int left = WithoutNews(events + n, got);
-      if (left != got) HeardNews(epoll, instance);
+      if (left != got) HeardNews(instance);
       got = left;
     }
     if (got > 0) instance.last = place == kernel ? -1 : looked[place].fd;
@@ -318,7 +344,7 @@ int OfProgram(int epoll, epoll_event* events, int count) {
   if (left == count) return count;
   const std::lock_guard<std::mutex> lock(All().mutex);
   const std::shared_ptr<Instance> instance = Find(epoll);
-  if (instance != nullptr) HeardNews(epoll, *instance);
+  if (instance != nullptr) HeardNews(*instance);
   return left;
 }
 
@@ -352,7 +378,22 @@ int Wait(int epoll, epoll_event* events, int most, const Deadline& deadline,
 
 }  // namespace
 
+void CopyEpoll(int epoll, int copy) {
+  if (epoll >= kMostDescriptors || !is_epoll[epoll].load()) return;
+  Created(copy);
+  const std::lock_guard<std::mutex> lock(All().mutex);
+  std::shared_ptr<Instance> instance = Find(epoll);
+  if (instance == nullptr) {
+    instance = std::make_shared<Instance>();
+    Enter(epoll, instance);
+  }
+  Enter(copy, instance);
+}
+
 void ForgetEpoll(int first, int last) {
+  for (int fd = std::max(first, 0); fd <= last && fd < kMostDescriptors; ++fd) {
+    if (is_epoll[fd].load(std::memory_order_relaxed)) is_epoll[fd].store(false);
+  }
   if (instance_count.load(std::memory_order_relaxed) == 0) return;
   const auto erase = [=](auto& map) {
     map.erase(map.lower_bound(first), map.upper_bound(last));
@@ -360,7 +401,11 @@ void ForgetEpoll(int first, int last) {
   Instances& all = All();
   const std::lock_guard<std::mutex> lock(all.mutex);
   erase(all.map);
-  for (auto& [epoll, instance] : all.map) erase(instance->sockets);
+  for (auto& [epoll, instance] : all.map) {
+    erase(instance->sockets);
+    std::erase_if(instance->numbers,
+                  [=](int n) { return n >= first && n <= last; });
+  }
   instance_count.store(static_cast<int>(all.map.size()));
 }
 
@@ -385,7 +430,7 @@ void RenewInEpoll(int rsocket) {
       watched.reported = 0;
       // What was found before is no news any more.
       watched.version = ++instance->versions;
-      WakeAll(epoll, *instance);
+      WakeAll(*instance);
     }
   }
 }
@@ -408,6 +453,14 @@ void UnlockEpollInChild() {
 }
 
 }  // namespace rspreload
+
+PRELOADED int epoll_create(int size) noexcept {
+  return rspreload::Created(REAL(epoll_create)(size));
+}
+
+PRELOADED int epoll_create1(int flags) noexcept {
+  return rspreload::Created(REAL(epoll_create1)(flags));
+}
 
 PRELOADED int epoll_ctl(int epoll, int operation, int fd,
                         epoll_event* event) noexcept {

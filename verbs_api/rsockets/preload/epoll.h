@@ -9,6 +9,9 @@ namespace rspreload {
 // The program closes the descriptors `first` to `last`: epoll instances, or
 // something in one.
 void ForgetEpoll(int first, int last);
+// The program has made `copy` of `epoll`, if that is an instance: it is the
+// same one.
+void CopyEpoll(int epoll, int copy);
 // There is no rsocket behind `fd` any more: the instances that have it get its
 // events from the kernel.
 void LeaveEpollToKernel(int fd);

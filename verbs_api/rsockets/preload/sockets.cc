@@ -170,6 +170,7 @@ int Copied(int fd, int copy) {
   if (copy < 0 || copy == fd || !IsOwner()) return copy;
   Forget(copy, copy);  // what was there before dup2
   CopyShared(fd, copy);
+  CopyEpoll(fd, copy);
   const int rsocket = Behind(fd);
   if (rsocket >= 0) Put(copy, rsocket);
   return copy;
