@@ -25,10 +25,12 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "rxe_user/testing/net_namespace.h"
+#include "tests/attacks/evidence.h"
 #include "tests/attacks/forger.h"
 #include "tests/attacks/victim.h"
 #include "tools/rxe_user_cli/stat_model.h"
@@ -105,6 +107,7 @@ struct Victim {
   uint32_t peer_port = 0;
   uint32_t expected_psn = 0;
   uint32_t send_psn = 0;
+  Evidence evidence;
 };
 
 // What a packet is made of.
@@ -394,9 +397,11 @@ class AttackTest : public testing::TestWithParam<Setting> {
     orders_ = Shared<VictimOrders>();
     for (int i = 0; i < 2; ++i) {
       victims_[i].status = Shared<VictimStatus>();
+      victims_[i].status->round_began_ns = NowNs();
       victims_[i].pid =
           StartVictim(ipv6(), uc(), link[i], victims_[i].status, orders_);
       ASSERT_GT(victims_[i].pid, 0);
+      victims_[i].evidence.at_ns = NowNs();
     }
     close(link[0]);
     close(link[1]);
@@ -432,19 +437,38 @@ class AttackTest : public testing::TestWithParam<Setting> {
     return static_cast<double>(Rounds() - before) * 1e9 /
            static_cast<double>(NowNs() - since);
   }
-  bool Failed() const {
+  bool Failed() {
+    bool failed = false;
     for (const Victim& victim : victims_) {
-      if (victim.status != nullptr && victim.status->failed) {
-        ADD_FAILURE() << victim.status->message;
-        return true;
-      }
+      failed |= victim.status != nullptr && victim.status->failed;
     }
-    return false;
+    if (failed) ExplainOnce();
+    return failed;
+  }
+  // What has become of the victims since the last attack began.
+  void ExplainOnce() {
+    if (std::exchange(explained_, true)) return;
+    for (const Victim& victim : victims_) {
+      if (victim.pid == 0) continue;
+      const VictimStatus& status = *victim.status;
+      ADD_FAILURE() << "process " << victim.pid << ": "
+                    << (status.failed ? status.message : "goes on") << ", "
+                    << status.rounds << " rounds, the last one began "
+                    << (NowNs() - status.round_began_ns) / 1'000'000
+                    << " ms ago, " << status.outstanding
+                    << " requests outstanding"
+                    << (status.stopped ? ", stopped" : "") << '\n'
+                    << Explain(victim.evidence, Collect(victim.pid));
+    }
   }
   bool Await(const std::function<bool()>& done) {
     const int64_t end = NowNs() + kTimeoutNs;
     while (!done()) {
-      if (Failed() || NowNs() > end) return false;
+      if (Failed()) return false;
+      if (NowNs() > end) {
+        ExplainOnce();
+        return false;
+      }
       Pause(1'000'000);
     }
     return true;
@@ -530,6 +554,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     std::vector<StatDevice> before;
     Locate(&before);
     if (HasFatalFailure()) return;
+    for (Victim& victim : victims_) victim.evidence = Collect(victim.pid);
     const int64_t begin = NowNs();
     const uint64_t rounds = Rounds();
     uint32_t sent = 0;
@@ -538,9 +563,11 @@ class AttackTest : public testing::TestWithParam<Setting> {
              NowNs() - begin >= seconds * int64_t{1'000'000'000};
     };
     while (!enough()) {
-      ASSERT_LT(NowNs() - begin, kTimeoutNs + seconds * int64_t{1'000'000'000})
-          << Rounds() - rounds << " rounds";
       ASSERT_FALSE(Failed());
+      if (NowNs() - begin >= kTimeoutNs + seconds * int64_t{1'000'000'000}) {
+        ExplainOnce();
+        FAIL() << Rounds() - rounds << " rounds in time";
+      }
       for (int i = 0; i < kBatch; ++i, ++sent) {
         for (const Victim& victim : victims_) send(victim, sent);
       }
@@ -555,6 +582,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     for (int i = 0; i < 2; ++i) {
       CheckVictim(i, before[i], counters);
     }
+    if (HasFailure()) ExplainOnce();
     EXPECT_EQ(answers_->Take(), 0u) << "an answer to a third address";
     for (const auto& sender : senders_) EXPECT_EQ(sender->Take(), 0u);
   }
@@ -640,6 +668,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
   size_t descriptors_[2] = {};
   uint64_t memory_[2] = {};
   double undisturbed_ = 0;  // rounds a second
+  bool explained_ = false;
   std::mt19937 random_{1};
 };
 

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,6 +36,12 @@ constexpr size_t kReceiveStride = 9 * 1024;
 constexpr size_t kMemory = kReceiveBuffers + kReceives * kReceiveStride;
 constexpr uint64_t kReceiveId = 1000;  // and more: work requests that receive
 
+int64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
 struct Address {  // that the two tell each other
   uint32_t qpn;
   uint32_t psn;
@@ -53,6 +60,7 @@ class Victim {
     Connect();
     for (uint64_t round = 0;; ++round) {
       if (orders_->stop) break;
+      status_->round_began_ns = NowNs();
       uc_ ? UcRound(round) : Round(round);
       status_->rounds = round + 1;
     }
@@ -63,11 +71,25 @@ class Victim {
  private:
   void Must(bool condition, const char* what) {
     if (condition) return;
-    std::snprintf(status_->message, sizeof(status_->message),
-                  "%s (errno %d) in round %llu", what, errno,
-                  static_cast<unsigned long long>(status_->rounds.load()));
+    std::snprintf(
+        status_->message, sizeof(status_->message),
+        "%s (errno %d) in round %llu, %lld ms after it began, with %d requests "
+        "outstanding%s",
+        what, errno, static_cast<unsigned long long>(status_->rounds.load()),
+        static_cast<long long>((NowNs() - status_->round_began_ns) / 1'000'000),
+        status_->outstanding.load(), status_->stopped ? ", stopped" : "");
     status_->failed = true;
     for (;;) pause();
+  }
+
+  void MustSucceed(const ibv_wc& completion) {
+    if (completion.status == IBV_WC_SUCCESS) return;
+    char text[120];
+    std::snprintf(text, sizeof(text), "work request %llu: %s (%d, vendor 0x%x)",
+                  static_cast<unsigned long long>(completion.wr_id),
+                  ibv_wc_status_str(completion.status), completion.status,
+                  completion.vendor_err);
+    Must(false, text);
   }
 
   void Open() {
@@ -148,7 +170,10 @@ class Victim {
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = own.psn;
-    attr.timeout = 14;
+    // Either end may have to wait for a core, for as long as the test waits for
+    // anything: eight times two seconds. With 14, which is a second in all, one
+    // that got no core for so long was given up.
+    attr.timeout = 18;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;
@@ -218,8 +243,9 @@ class Victim {
       if (i < 2) requests[i].wr.rdma = {peer_.memory + kTarget, peer_.rkey};
     }
     ibv_send_wr* bad;
+    status_->outstanding = kRequests;
     Must(ibv_post_send(qp_, requests, &bad) == 0, "ibv_post_send");
-    for (outstanding_ = kRequests; outstanding_ > 0;) Wait(kTimeoutMs);
+    while (status_->outstanding > 0) Wait(kTimeoutMs);
     Must(Has(memory_.data() + kReadBack, kWriteBytes, round),
          "what was read is not what was written");
     uint64_t old;
@@ -242,8 +268,9 @@ class Victim {
       requests[i].next = i + 1 < kRequests ? &requests[i + 1] : nullptr;
     }
     ibv_send_wr* bad;
+    status_->outstanding = kRequests;
     Must(ibv_post_send(qp_, requests, &bad) == 0, "ibv_post_send");
-    for (outstanding_ = kRequests; outstanding_ > 0;) Wait(kTimeoutMs);
+    while (status_->outstanding > 0) Wait(kTimeoutMs);
   }
 
   bool IsRight(const ibv_wc& completion) {
@@ -286,10 +313,9 @@ class Victim {
     Must(count >= 0, "ibv_poll_cq");
     for (int i = 0; i < count; ++i) {
       const ibv_wc& completion = completions[i];
-      Must(completion.status == IBV_WC_SUCCESS,
-           ibv_wc_status_str(completion.status));
+      MustSucceed(completion);
       if (completion.wr_id < kReceiveId) {
-        --outstanding_;
+        --status_->outstanding;
         continue;
       }
       Must(IsRight(completion), "what was received is not what was sent");
@@ -312,7 +338,6 @@ class Victim {
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;
   Address peer_ = {};
-  int outstanding_ = 0;
   uint64_t received_ = 0;  // messages; of UC the last one's round
 };
 

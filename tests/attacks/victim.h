@@ -16,9 +16,11 @@ struct VictimStatus {
   std::atomic<uint32_t> qpn;
   std::atomic<uint32_t> rkey;
   std::atomic<uint64_t> address;  // of what the peer may write
-  std::atomic<bool> stopped;      // has no more requests outstanding
+  std::atomic<int64_t> round_began_ns;  // CLOCK_MONOTONIC
+  std::atomic<int> outstanding;         // requests of this round
+  std::atomic<bool> stopped;            // has no more requests outstanding
   std::atomic<bool> failed;       // `message` says why
-  char message[160];
+  char message[240];
 };
 
 // What the test tells both.
