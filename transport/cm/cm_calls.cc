@@ -232,6 +232,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
     case State::kTimeWait:
       break;  // goes on by itself
   }
+  if (Connection* const left = Find(id)) KeepLeft(*left, now);
   SendHeldBack(now);
   return Result::kOk;
 }

@@ -63,6 +63,7 @@ struct Connection {
   uint64_t mad_transaction_id = 0;  // of the last DREQ received
 
   Time started = 0;
+  Time left = 0;        // when the application has destroyed it
   Time round_trip = 0;  // added to an MRA's service timeout
   Time wait = 0;        // for an answer, before the message is sent again
   Time time_wait = 0;
@@ -86,6 +87,7 @@ struct Connection {
 
   TimeIndex::Entry by_deadline;
   TimeIndex::Entry by_silence;
+  TimeIndex::Entry by_leaving;
   TurnIndex::Entry by_turn;  // among the unanswered or those held back
   RemoteIndex::Entry by_remote_id;
   RemoteIndex::Entry by_remote_qp;

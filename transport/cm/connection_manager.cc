@@ -95,7 +95,17 @@ Connection& ConnectionManager::New(const wire::IpAddress& local,
   return made;
 }
 
+void ConnectionManager::KeepLeft(Connection& c, Time now) {
+  c.left = now;
+  left_.Enter(c.by_leaving, {now, c.id}, c.id);
+  if (++left_count_ > config_.max_left) End(*Find(left_.begin()->second));
+}
+
 void ConnectionManager::Remove(Connection& c) {
+  if (c.by_leaving.in_index()) {
+    left_.Leave(c.by_leaving, {c.left, c.id});
+    --left_count_;
+  }
   if (--c.peer->connections == 0) peers_.erase(c.remote);
   connections_.erase(c.id);
 }

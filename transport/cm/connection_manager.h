@@ -136,6 +136,8 @@ class ConnectionManager {
   void ForgetAll(Connection& c);
   // There is room for it.
   void Emit(EventKind kind, const Connection& c, const wire::CmView* mad);
+  // The application has destroyed it: it is kept as long as there is room.
+  void KeepLeft(Connection& c, Time now);
   // To kIdle, and out of memory if nobody owns it: `c` may be gone.
   void End(Connection& c);
   // Keeps what duplicates are answered with, for `hold`.
@@ -255,6 +257,9 @@ class ConnectionManager {
   TimeIndex deadlines_;
   // Connections whose REP was sent more than once, the oldest first.
   TimeIndex silent_;
+  // What the application has destroyed, the oldest first.
+  TimeIndex left_;
+  size_t left_count_ = 0;
   // What peers are to answer, and what waits for that.
   TurnIndex unanswered_;
   TurnIndex held_back_;

@@ -162,6 +162,50 @@ TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
   EXPECT_EQ(b->size(), 0u);
 }
 
+// Who accepted everybody had a minute of them in memory, or a quarter of an
+// hour where peers did not answer its DREQs.
+TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
+  for (const bool peer_answers : {true, false}) {
+    TestHost b(2, {.max_left = 10});
+    TestHost a(1);
+    b.Listen();
+    CmId kept = 0;
+    for (uint32_t qpn = 1; qpn <= 100; ++qpn) {
+      const CmId active = a.Connect(b, qpn, qpn);
+      a.SendTo(b, qpn);
+      const auto request = b.NextEvent();
+      ASSERT_TRUE(request) << qpn;
+      ASSERT_EQ(b.Accept(request->id, 0x1000 + qpn, qpn), Result::kOk);
+      b.SendTo(a, qpn);
+      ASSERT_EQ(a->Establish(active, {}, qpn), Result::kOk);
+      a.SendTo(b, qpn);
+      EXPECT_EQ(b.Events(), Kinds{EventKind::kEstablished});
+      a.Events();
+      if (qpn == 1) {
+        kept = request->id;
+        continue;
+      }
+      ASSERT_EQ(b->Destroy(request->id, qpn), Result::kOk);
+      if (!peer_answers) {
+        b.Drop();
+        continue;
+      }
+      b.SendTo(a, qpn);
+      ASSERT_EQ(a->Disconnect(active, {}, qpn), Result::kOk);
+      a.SendTo(b, qpn);
+    }
+    EXPECT_EQ(b->size(), 11u);
+    // What is the application's stays.
+    EXPECT_EQ(b->state(kept), State::kEstablished);
+    // The last ones are those that are kept: their numbers are not free yet.
+    for (int i = 0; i < 1000 && b->NextTimeout() != kNever; ++i) {
+      b->OnTimer(b->NextTimeout());
+      b.Drop();
+    }
+    EXPECT_EQ(b->size(), 1u);
+  }
+}
+
 // The REJ of a requester that has not heard our communication ID.
 void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
   std::array<uint8_t, 8> guid;

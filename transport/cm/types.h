@@ -181,6 +181,9 @@ struct Config {
   // dropped.
   size_t max_half_open = 4096;
   size_t max_half_open_for_peer = 1024;
+  // What the application has destroyed and is not over: in timewait, or with a
+  // DREQ that the peer has not answered. With one more the oldest of them ends.
+  size_t max_left = 16384;
   // Bounds of what a peer may ask us to wait, whatever its exponents say.
   Time shortest_wait = 10 * kMillisecond;
   Time longest_wait = 60 * kSecond;
