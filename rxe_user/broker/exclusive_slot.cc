@@ -100,6 +100,17 @@ class Port final : private ForkGuard {
     if (--readers_[local] == 0) readers_.erase(local);
     Ring();
   }
+  // A slot has opened the address's socket, or does not want it any more.
+  void AddUser(const LocalAddress& local) {
+    const std::lock_guard lock(mutex_);
+    ++users_[local];
+  }
+  void RemoveUser(const LocalAddress& local) {
+    const std::lock_guard lock(mutex_);
+    if (--users_[local] > 0) return;
+    users_.erase(local);
+    sockets_.erase(local);
+  }
   bool HasReader(const LocalAddress& local) const {
     const std::lock_guard lock(mutex_);
     return readers_.contains(local);
@@ -155,6 +166,7 @@ class Port final : private ForkGuard {
   // Under mutex_:
   std::map<LocalAddress, UniqueFd> sockets_;
   std::map<LocalAddress, int> readers_;  // how many slots
+  std::map<LocalAddress, int> users_;    // the same
   UniqueFd bell_;  // readable when there is something for queue pair 1
   std::deque<KeptStray> kept_;
 };
@@ -163,17 +175,23 @@ class ExclusiveSlot final : public Slot {
  public:
   ~ExclusiveSlot() override {
     for (const LocalAddress& local : read_) port_->RemoveReader(local);
+    for (const LocalAddress& local : opened_) port_->RemoveUser(local);
     if (management_) port_->CloseManagement();
   }
 
   uint8_t number() const override { return port_->number(); }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
     const absl::StatusOr<int> fd = port_->Open(local);
+    if (!fd.ok()) return fd;
     const std::lock_guard lock(mutex_);
-    if (fd.ok() && !management_ && read_.insert(local).second) {
-      port_->AddReader(local);
-    }
+    if (opened_.insert(local).second) port_->AddUser(local);
+    if (!management_ && read_.insert(local).second) port_->AddReader(local);
     return fd;
+  }
+  void CloseAddress(const LocalAddress& local) override {
+    const std::lock_guard lock(mutex_);
+    if (read_.erase(local) != 0) port_->RemoveReader(local);
+    if (opened_.erase(local) != 0) port_->RemoveUser(local);
   }
   int fd() const override { return management_ ? port_->bell() : -1; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override {
@@ -200,7 +218,8 @@ class ExclusiveSlot final : public Slot {
   const std::shared_ptr<Port> port_ = Port::Get();
   std::atomic<bool> management_ = false;
   std::mutex mutex_;
-  std::set<LocalAddress> read_;  // under mutex_
+  std::set<LocalAddress> opened_;  // under mutex_
+  std::set<LocalAddress> read_;    // the same: of those, by this slot
 };
 
 }  // namespace

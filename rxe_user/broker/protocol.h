@@ -10,6 +10,7 @@
 //                                        <-  HelloReply(slot) + ledger
 //   Open(address)                        ->
 //                                        <-  OpenReply(index) + socket, anchor
+//   Close(address)                       ->  (no reply)
 //   Stray(datagram of another slot)      ->
 //                                        <-  Stray(datagram of this slot, or
 //                                            for its queue pair 1)
@@ -48,8 +49,8 @@ namespace rxe_user::broker {
 // Raised with every change of this file or of ledger.h; stands in the name too,
 // so that libraries and brokers of different versions do not meet: the second
 // one finds the port taken, and says by what.
-inline constexpr uint16_t kProtocolVersion = 4;
-inline constexpr std::string_view kSocketName = "rxe_user/port-broker/4";
+inline constexpr uint16_t kProtocolVersion = 5;
+inline constexpr std::string_view kSocketName = "rxe_user/port-broker/5";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
 
@@ -65,6 +66,7 @@ enum class Type : uint16_t {
   kReserveReply = 9,
   kUnreserve = 10,
   kConnected = 11,
+  kClose = 12,
 };
 
 // Why a request was refused. `text` of the reply says it to people.
@@ -113,6 +115,12 @@ struct OpenReply {
   uint32_t index = 0;  // the socket's position in its group
   LocalAddress address;
   Text text;
+};
+
+// The socket of an address goes back, of which the client has no copy any more.
+struct Close {
+  Header header{.type = Type::kClose};
+  LocalAddress address;
 };
 
 struct Restore {
@@ -178,6 +186,7 @@ inline constexpr int kMaxMessageFds = 2;
 static_assert(std::is_trivially_copyable_v<HelloReply> &&
               std::is_trivially_copyable_v<OpenReply> &&
               std::is_trivially_copyable_v<Restore> &&
+              std::is_trivially_copyable_v<Close> &&
               std::is_trivially_copyable_v<Connected> &&
               std::is_trivially_copyable_v<StrayHead> &&
               std::is_trivially_copyable_v<Reserve> &&

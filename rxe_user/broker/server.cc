@@ -245,6 +245,8 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
   switch (header->type) {
     case Type::kOpen:
       return OnOpen(client, message);
+    case Type::kClose:
+      return OnClose(*client, message);
     case Type::kRestore:
       return OnRestore(*client, message);
     case Type::kConnected:

@@ -81,6 +81,7 @@ class Server {
 
   // --- Sockets and datagrams (server_sockets.cc).
   Next OnOpen(const ClientPtr& client, Message& message);
+  Next OnClose(const Client& client, Message& message);
   void RetryOpen(const ClientPtr& client);
   bool TryOpen(Client& client);
   void OnStray(Client& client, const Message::StrayView& stray);

@@ -60,6 +60,17 @@ Server::Next Server::OnOpen(const ClientPtr& client, Message& message) {
   return Next::kKeep;
 }
 
+Server::Next Server::OnClose(const Client& client, Message& message) {
+  const std::optional<Close> close = message.As<Close>();
+  if (!close.has_value()) return Next::kClose;
+  Group* const group = Find(Normalized(close->address));
+  if (group == nullptr) return Next::kKeep;
+  group->Release(*client.slot);
+  Record(*group);
+  FreeUnusedGroups();
+  return Next::kKeep;
+}
+
 // Answers the client's request, now or when it is tried again.
 void Server::RetryOpen(const ClientPtr& client) {
   if (TryOpen(*client)) {

@@ -283,6 +283,23 @@ absl::StatusOr<int> SharedSlot::OpenAddress(const LocalAddress& local) {
   return copy;
 }
 
+void SharedSlot::CloseAddress(const LocalAddress& local) {
+  if (dead_) return;
+  const std::lock_guard lock(requests_);
+  {
+    const std::lock_guard guard(descriptors_);
+    if (std::erase_if(held_, [&](const Held& h) { return h.local == local; }) ==
+        0) {
+      return;
+    }
+  }
+  // Before the broker, which lends the socket to others. One that has no room
+  // for this keeps it for us.
+  Close close;
+  close.address = local;
+  if (connection_.valid()) (void)Send(connection_.get(), close);
+}
+
 absl::Status SharedSlot::Request(const LocalAddress& local) {
   Open open;
   open.address = local;

@@ -28,6 +28,7 @@ class SharedSlot final : public Slot, private ForkGuard {
 
   uint8_t number() const override { return number_; }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override;
+  void CloseAddress(const LocalAddress& local) override;
   int fd() const override { return fd_; }
   Clock::time_point retry_at() const override { return retry_at_; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override;

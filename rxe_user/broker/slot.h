@@ -54,6 +54,9 @@ class Slot {
   // kUnavailable: the port is taken; the message says by what, and what to do.
   // kNotFound: no such address.
   virtual absl::StatusOr<int> OpenAddress(const LocalAddress& local) = 0;
+  // What OpenAddress has opened is not wanted any more: the caller has closed
+  // its copies. Harmless if it was not open. Does not wait for the broker.
+  virtual void CloseAddress(const LocalAddress& local) { (void)local; }
 
   // Whoever serves the slot waits until fd() is readable or retry_at() has
   // come, and then calls OnReadable soon (any thread; several take turns): the

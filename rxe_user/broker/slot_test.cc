@@ -111,6 +111,37 @@ TEST_F(SlotTest, OpensAnAddressOncePerSlotAndHandsOutCopies) {
       absl::IsNotFound((*slot)->OpenAddress({Ip("198.51.100.77")}).status()));
 }
 
+TEST_F(SlotTest, WhatIsClosedIsFreeAndCanBeOpenedAgain) {
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  const LocalAddress kept = {Ip("127.0.0.1")};
+  const LocalAddress other = {Ip("127.0.0.2")};
+  const auto fd = (*slot)->OpenAddress(kept);
+  ASSERT_TRUE(fd.ok());
+  const UniqueFd socket(*fd);
+  const int sockets = PortSockets();
+  for (int i = 0; i < 3; ++i) {
+    const auto opened = (*slot)->OpenAddress(other);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    {
+      const UniqueFd copy(*opened);
+      Asker asker(Ip("127.0.0.2"));
+      asker.Send(PacketFor((*slot)->number()));
+      uint8_t payload[64];
+      EXPECT_TRUE(Eventually(
+          [&] { return recv(copy.get(), payload, sizeof(payload), 0) == 24; }));
+    }
+    (*slot)->CloseAddress(other);
+    EXPECT_TRUE(Eventually([&] { return PortSockets() == sockets; }));
+  }
+  (*slot)->CloseAddress(other);  // again
+  // One that others have keeps its place for the next one.
+  Peer peer({kept});
+  ASSERT_EQ(peer.Start(), "");
+  Asker asker;
+  EXPECT_TRUE(asker.AskOnce(peer.slot()));
+}
+
 TEST_F(SlotTest, LinkLocalAddressesCarryTheirScope) {
   if (!Root() ||
       system("ip link add rxeu_a type veth peer name rxeu_b && "

@@ -187,7 +187,35 @@ absl::Status EngineImpl::OpenAddress(const wire::IpAddress& local) {
   if (!alive_) return ForkedStatus();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
+  if (!lanes_[0].HasAddress(local)) CloseGoneAddresses();
   return OpenAddressLocked(OnInterface(local, device_->ifindex));
+}
+
+void EngineImpl::CloseGoneAddresses() {
+  if (lanes_[0].addresses() < kKeptAddresses) return;
+  const std::vector<LocalAddress> present = parts_.addresses(*device_);
+  const auto is_wanted = [&](const wire::IpAddress& address) {
+    return held_.contains(address) ||
+           std::any_of(
+               present.begin(), present.end(),
+               [&](const LocalAddress& p) { return p.address == address; });
+  };
+  for (EngineLane& lane : lanes_) {
+    if (lane.slot() != nullptr) lane.CloseAddresses(kKeptAddresses, is_wanted);
+  }
+}
+
+void EngineImpl::HoldAddress(const wire::IpAddress& local) {
+  if (!alive_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++held_[local];
+}
+
+void EngineImpl::ReleaseAddress(const wire::IpAddress& local) {
+  if (!alive_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto held = held_.find(local);
+  if (held != held_.end() && --held->second == 0) held_.erase(held);
 }
 
 absl::Status EngineImpl::JoinGroup(uint32_t qpn, const wire::IpAddress& group) {
@@ -247,9 +275,12 @@ absl::StatusOr<uint16_t> EngineImpl::SourcePort(const wire::IpAddress& local,
       SourcePortOf(flow_label != 0 ? flow_label & 0xfffff
                                    : FlowLabelOf(local_qpn, remote_qpn));
   if (!alive_) return ForkedStatus();
-  return lane(LaneOf(local_qpn))
-      .port()
-      ->SourcePort(OnInterface(local, device_->ifindex), ideal);
+  return At(LaneOf(local_qpn))
+      .SourcePort(OnInterface(local, device_->ifindex), ideal);
+}
+
+uint64_t EngineImpl::SourcePortEpoch(uint32_t local_qpn) {
+  return alive_ ? At(LaneOf(local_qpn)).source_port_epoch() : 0;
 }
 
 // --- Progress.

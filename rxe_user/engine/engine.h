@@ -23,6 +23,10 @@ namespace rxe_user {
 // that they stay sparse and rest before they are used again.
 inline constexpr uint32_t kMaxOpenQueuePairs = 32768;
 
+// Sockets of addresses that the interface has no more are kept for so many of
+// them, since addresses come back.
+inline constexpr size_t kKeptAddresses = 32;
+
 // Multicast groups of an engine at once: each has a socket for each lane that
 // is in it.
 inline constexpr size_t kMaxGroups = 64;
@@ -58,6 +62,12 @@ class Engine {
   // each lane (an address may have come up after the first queue pair). May
   // block for the port broker's answer: not to be called with a lane locked.
   virtual absl::Status OpenAddress(const wire::IpAddress& local) = 0;
+  // The sockets of an address that has gone are closed when many others have
+  // come (kKeptAddresses), unless a queue pair is connected from there, or
+  // between Hold and as many calls of Release. Harmless if it is not open. Not
+  // to be called with a lane locked.
+  virtual void HoldAddress(const wire::IpAddress& local) = 0;
+  virtual void ReleaseAddress(const wire::IpAddress& local) = 0;
 
   // The lane of `qpn` receives what comes to the multicast group on the
   // device's interface, which joins it; until as many calls of Leave. Errors:
@@ -82,12 +92,17 @@ class Engine {
 
   // The UDP source port for a flow of `local_qpn`, one of ours: that of its
   // lane's transmit sockets which is chosen by `flow_label` when it is not 0,
-  // else by the queue pair numbers (their product, folded, as peers do). May be
-  // called with a lane locked. Fails when the socket cannot be had.
+  // else by the queue pair numbers (their product, folded, as peers do). Good
+  // for a queue pair that is connected by it, and for datagrams that are
+  // queued, before the lane is unlocked. That lane is locked. Fails when the
+  // socket cannot be had: kResourceExhausted, when too many are in use.
   virtual absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
                                               uint32_t flow_label,
                                               uint32_t local_qpn,
                                               uint32_t remote_qpn) = 0;
+  // What SourcePort has said for the lane of `local_qpn` holds as long as this
+  // stays the same. Locked as there.
+  virtual uint64_t SourcePortEpoch(uint32_t local_qpn) = 0;
 
   // Progress for empty polls of completion queues: `lanes` are those of their
   // queue pairs (one lane is locked at a time).

@@ -8,8 +8,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/link_monitor.h"
 #include "rxe_user/engine/alarms.h"
@@ -45,6 +47,8 @@ class EngineImpl final : public Engine {
   int lane_count() const override { return static_cast<int>(lanes_.size()); }
   LaneImpl& lane(int index) override { return At(index).lane(); }
   absl::Status OpenAddress(const wire::IpAddress& local) override;
+  void HoldAddress(const wire::IpAddress& local) override;
+  void ReleaseAddress(const wire::IpAddress& local) override;
   absl::Status JoinGroup(uint32_t qpn, const wire::IpAddress& group) override;
   void LeaveGroup(uint32_t qpn, const wire::IpAddress& group) override;
   absl::StatusOr<uint32_t> AllocateRawQpn() override;
@@ -54,6 +58,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
                                       uint32_t flow_label, uint32_t local_qpn,
                                       uint32_t remote_qpn) override;
+  uint64_t SourcePortEpoch(uint32_t local_qpn) override;
   bool Progress(LaneSet lanes) override;
   void RenewLease(LaneSet lanes) override;
   void DropLease(LaneSet lanes) override;
@@ -96,6 +101,7 @@ class EngineImpl final : public Engine {
   absl::Status OpenParts();
   absl::Status CreateLanes();
   absl::Status OpenAddressLocked(const LocalAddress& local);
+  void CloseGoneAddresses();
 
   absl::Status OpenRawPort();
 
@@ -114,6 +120,8 @@ class EngineImpl final : public Engine {
   std::mutex mutex_;
   // As many as parts_ says, for ever. Those without a slot are not used.
   std::vector<EngineLane> lanes_;
+  // How often each is held. Under mutex_.
+  std::unordered_map<wire::IpAddress, int, absl::Hash<wire::IpAddress>> held_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
 
   // From the first raw packet queue pair on; set once, under mutex_.

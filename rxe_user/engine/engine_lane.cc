@@ -1,5 +1,7 @@
 #include "rxe_user/engine/engine_lane.h"
 
+#include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -26,12 +28,49 @@ absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
 
 absl::Status EngineLane::OpenAddress(const LocalAddress& local) {
   Port* const port = port_ != nullptr ? port_.get() : lane_.port();
-  if (port->HasReceiver(local.address)) return absl::OkStatus();
+  if (HasAddress(local.address)) return absl::OkStatus();
+  // What takes memory, before there is a socket.
+  addresses_.reserve(addresses_.size() + 1);
   absl::StatusOr<int> fd = slot_->OpenAddress(local);
   if (!fd.ok()) return fd.status();
   absl::Status status = port->AddReceiver(local, *fd);
-  if (status.ok()) lane_.SocketAdded(*fd);
-  return status;
+  if (!status.ok()) return status;
+  addresses_.push_back({local, *fd});
+  lane_.SocketAdded(*fd);
+  return absl::OkStatus();
+}
+
+bool EngineLane::HasAddress(const wire::IpAddress& local) const {
+  return std::any_of(
+      addresses_.begin(), addresses_.end(),
+      [&](const Address& a) { return a.local.address == local; });
+}
+
+void EngineLane::CloseAddresses(
+    size_t keep, const std::function<bool(const wire::IpAddress&)>& is_wanted) {
+  std::unordered_set<wire::IpAddress, absl::Hash<wire::IpAddress>> sources;
+  {
+    const Lane::Guard guard(lane_);
+    lane_.endpoint().ForEachAddress(
+        [&](const auto& av) { sources.insert(av.source); });
+  }
+  for (size_t i = 0; i < addresses_.size() && addresses_.size() >= keep;) {
+    const Address address = addresses_[i];
+    if (is_wanted(address.local.address) ||
+        sources.contains(address.local.address)) {
+      ++i;
+      continue;
+    }
+    addresses_.erase(addresses_.begin() + static_cast<ptrdiff_t>(i));
+    // The number of the descriptor may be another's soon.
+    lane_.SocketRemoved(address.fd);
+    {
+      const Lane::Guard guard(lane_);
+      lane_.port()->RemoveReceiver(address.local.address);
+      CloseUnusedSenders();
+    }
+    slot_->CloseAddress(address.local);
+  }
 }
 
 absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
@@ -82,6 +121,7 @@ void EngineLane::Close() {
   lane_.Close();
   port_.reset();
   slot_.reset();
+  addresses_.clear();
 }
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
@@ -95,6 +135,22 @@ std::optional<uint32_t> EngineLane::AllocateQpn() {
 }
 
 void EngineLane::ReleaseQpn(uint32_t qpn) { numbers_.Release(NumberOf(qpn)); }
+
+absl::StatusOr<uint16_t> EngineLane::SourcePort(const LocalAddress& local,
+                                                uint32_t choice) {
+  absl::StatusOr<uint16_t> found = lane_.port()->SourcePort(local, choice);
+  if (found.ok()) return found;
+  // There are too many of them, or of the process's descriptors. Those that
+  // were needed once may be closed.
+  CloseUnusedSenders();
+  return lane_.port()->SourcePort(local, choice);
+}
+
+void EngineLane::CloseUnusedSenders() {
+  const size_t closed = lane_.port()->CloseUnusedSenders(
+      [this](const auto& in_use) { lane_.endpoint().ForEachAddress(in_use); });
+  if (closed != 0) ++source_port_epoch_;
+}
 
 void EngineLane::UnlockInParent() {
   if (locked_for_fork_) lane_.UnlockAfterFork();

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
@@ -33,6 +35,15 @@ class EngineLane {
   // Makes sure that `local` has its socket. Also later on, then not with the
   // lane locked.
   absl::Status OpenAddress(const LocalAddress& local);
+  bool HasAddress(const wire::IpAddress& local) const;
+  // How many have been opened and not closed.
+  size_t addresses() const { return addresses_.size(); }
+  // Closes what OpenAddress has opened, the oldest first, until fewer than
+  // `keep` are left: but for those that `is_wanted` says, and those from which
+  // queue pairs may still send. Not with the lane locked.
+  void CloseAddresses(
+      size_t keep,
+      const std::function<bool(const wire::IpAddress&)>& is_wanted);
   // As those of Engine, for this lane.
   absl::Status JoinGroup(const wire::IpAddress& group, uint32_t ifindex);
   void LeaveGroup(const wire::IpAddress& group);
@@ -55,6 +66,11 @@ class EngineLane {
   // How many numbers are in use.
   size_t queue_pairs() const { return numbers_.in_use(); }
 
+  // As those of Engine. The lane is locked.
+  absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
+                                      uint32_t choice);
+  uint64_t source_port_epoch() const { return source_port_epoch_; }
+
   // Thread: any. Locks the lane now and then, briefly.
   LaneReport Report();
 
@@ -69,6 +85,13 @@ class EngineLane {
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<Port> port_;  // the lane's once that is open
   std::unique_ptr<HelperThread> helper_;
+  void CloseUnusedSenders();  // the lane is locked
+
+  struct Address {
+    LocalAddress local;
+    int fd;  // of its socket, which is the port's
+  };
+  std::vector<Address> addresses_;  // in the order in which they were opened
   // How often each was joined and not left.
   struct Group {
     int fd;      // of its socket, which is the port's
@@ -76,7 +99,8 @@ class EngineLane {
   };
   std::unordered_map<wire::IpAddress, Group, absl::Hash<wire::IpAddress>>
       groups_;
-  bool locked_for_fork_ = false;  // only between fork's handlers
+  uint64_t source_port_epoch_ = 0;  // under the lane's lock
+  bool locked_for_fork_ = false;    // only between fork's handlers
 };
 
 }  // namespace rxe_user

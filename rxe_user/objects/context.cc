@@ -206,9 +206,8 @@ int Context::ResolveAddress(transport::AddressVector* av) {
   return 0;
 }
 
-int Context::ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
+int Context::ResolvePort(uint32_t local_qpn, uint32_t remote_qpn,
                          transport::AddressVector* av) {
-  if (const int error = ResolveAddress(av)) return error;
   const absl::StatusOr<uint16_t> source_port =
       engine().SourcePort(av->source, av->flow_label, local_qpn, remote_qpn);
   if (!source_port.ok()) return ReportedErrno(source_port.status());

@@ -81,8 +81,9 @@ class Context {
   // limit that leaves this link. 0, or EINVAL (GID index, address family), or
   // what opening the address gave.
   int ResolveAddress(transport::AddressVector* av);
-  // The UDP source port, too.
-  int ResolvePath(uint32_t local_qpn, uint32_t remote_qpn,
+  // The UDP source port, for a queue pair whose lane is locked and stays so
+  // until it has it.
+  int ResolvePort(uint32_t local_qpn, uint32_t remote_qpn,
                   transport::AddressVector* av);
 
  private:
@@ -97,6 +98,23 @@ class Context {
   std::atomic<bool> stale_{false};
   const std::shared_ptr<DeviceSpace> space_;
   std::atomic<uint64_t> device_memory_{0};  // bytes in use
+};
+
+// An address that is held (Engine::HoldAddress) as long as this lives.
+class HeldAddress {
+ public:
+  // `engine` outlives it.
+  HeldAddress(Engine& engine, const wire::IpAddress& address)
+      : engine_(engine), address_(address) {
+    engine.HoldAddress(address);
+  }
+  ~HeldAddress() { engine_.ReleaseAddress(address_); }
+  HeldAddress(const HeldAddress&) = delete;
+  HeldAddress& operator=(const HeldAddress&) = delete;
+
+ private:
+  Engine& engine_;
+  const wire::IpAddress address_;
 };
 
 // A protection domain, and how many objects are in it: it cannot go before

@@ -29,12 +29,15 @@ class FakeEngine final : public Engine {
   absl::Status OpenAddress(const wire::IpAddress& /*local*/) override {
     return absl::OkStatus();
   }
+  void HoldAddress(const wire::IpAddress& /*local*/) override {}
+  void ReleaseAddress(const wire::IpAddress& /*local*/) override {}
   absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& /*local*/,
                                       uint32_t /*flow_label*/,
                                       uint32_t /*local_qpn*/,
                                       uint32_t /*remote_qpn*/) override {
     return uint16_t{0xc000};
   }
+  uint64_t SourcePortEpoch(uint32_t /*local_qpn*/) override { return 0; }
   absl::Status JoinGroup(uint32_t /*qpn*/,
                          const wire::IpAddress& /*group*/) override {
     return absl::OkStatus();

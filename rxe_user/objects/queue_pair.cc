@@ -179,16 +179,15 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   uint32_t remote = wanted.dest_qpn;
   if ((mask & transport::kQpDestQpn) == 0) remote = Query().dest_qpn;
   if ((mask & transport::kQpAv) != 0) {
-    if (const int error = context().ResolvePath(qpn_, remote, &attributes.av)) {
+    if (const int error = context().ResolveAddress(&attributes.av)) {
       return error;
     }
   }
   if ((mask & transport::kQpAltPath) != 0) {
     if (wanted.alt_av == nullptr) return EINVAL;
+    // Nothing is sent by it.
     transport::AddressVector av = *wanted.alt_av;
-    if (const int error = context().ResolvePath(qpn_, remote, &av)) {
-      return error;
-    }
+    if (const int error = context().ResolveAddress(&av)) return error;
     attributes.alt_av = std::make_shared<transport::AddressVector>(av);
   }
   if ((mask & transport::kQpPathMtu) != 0 &&
@@ -196,6 +195,11 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     return EINVAL;
   }
   Lane::Guard guard(lane_);
+  if ((mask & transport::kQpAv) != 0) {
+    if (const int error = context().ResolvePort(qpn_, remote, &attributes.av)) {
+      return error;
+    }
+  }
   const transport::Time now = Lane::Now();
   // These forget what is gathered, as the destructor would.
   if ((mask & transport::kQpState) != 0 &&
@@ -324,12 +328,15 @@ transport::Time QueuePair::Posting::Now() {
 
 int QueuePair::ChoosePort(uint32_t remote_qpn, transport::AddressVector* av) {
   Particulars::ChosenPort& last = particulars_->chosen_port;
+  Engine& engine = context().engine();
   if (last.port == 0 || last.remote_qpn != remote_qpn ||
-      last.flow_label != av->flow_label || last.source != av->source) {
-    const absl::StatusOr<uint16_t> port = context().engine().SourcePort(
-        av->source, av->flow_label, qpn_, remote_qpn);
-    if (!port.ok()) return ReportedErrno(port.status());
-    last = {av->source, av->flow_label, remote_qpn, *port};
+      last.flow_label != av->flow_label || last.source != av->source ||
+      last.epoch != engine.SourcePortEpoch(qpn_)) {
+    if (const int error = context().ResolvePort(qpn_, remote_qpn, av)) {
+      return error;
+    }
+    last = {av->source, av->flow_label, remote_qpn, av->source_port,
+            engine.SourcePortEpoch(qpn_)};
   }
   av->source_port = last.port;
   return 0;

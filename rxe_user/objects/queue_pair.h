@@ -160,6 +160,7 @@ class QueuePair final : public transport::EventSink {
       uint32_t flow_label = 0;
       uint32_t remote_qpn = 0;
       uint16_t port = 0;
+      uint64_t epoch = 0;  // Engine::SourcePortEpoch
     };
 
     XrcDomain* xrc = nullptr;

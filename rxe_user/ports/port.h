@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/ports/port_counters.h"
 #include "transport/base/burst.h"
+#include "transport/base/types.h"
 #include "transport/endpoint/datagram.h"
 #include "wire/address.h"
 
@@ -36,9 +38,15 @@ class Port : public transport::BurstSink {
   // called at the same time as AddReceiver and HasReceiver.
   virtual void RemoveReceiver(const wire::IpAddress& address) = 0;
   // The port of one of the sockets that send from `local`: equal `choice`,
-  // equal port, for as long as this object lives.
+  // equal port, for as long as that socket is not closed. Errors:
+  // kResourceExhausted (there are as many as may be), what the system refused.
   virtual absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                               uint32_t choice) = 0;
+  // Closes the sockets that send, but for those of the address vectors with
+  // which `for_each_used` calls its argument. Returns how many.
+  using ForEachUsed = std::function<void(
+      const std::function<void(const transport::AddressVector&)>&)>;
+  virtual size_t CloseUnusedSenders(const ForEachUsed& for_each_used) = 0;
   // The descriptors that become readable when there is something to receive,
   // in the order in which they came. To be waited on themselves rather than
   // through an epoll set of their own: that loses the kernel's hint that the

@@ -271,6 +271,34 @@ TEST_P(PortTest, ChoosesSourcePorts) {
   }
 }
 
+// Those that are closed make room; what waits for room is still sent.
+TEST_P(PortTest, ClosesTheSocketsThatNobodySendsBy) {
+  const uint16_t other = port_->SourcePort(local_, 6).value();
+  const transport::Flow flow(av_);
+  Queue(flow, {64});
+  // The socket of `flow`, by which something is to be sent.
+  EXPECT_EQ(port_->CloseUnusedSenders([](const auto&) {}), 1u);
+  EXPECT_EQ(port_->SourcePort(local_, 5).value(), av_.source_port);
+  port_->Flush();
+  EXPECT_EQ(Receive(1).size(), 1u);
+
+  ASSERT_TRUE(port_->SourcePort(local_, 6).ok());
+  const auto used = [this](const auto& is_used) { is_used(av_); };
+  EXPECT_EQ(port_->CloseUnusedSenders(used), 1u);
+  EXPECT_EQ(port_->CloseUnusedSenders(used), 0u);
+  EXPECT_EQ(port_->SourcePort(local_, 5).value(), av_.source_port);
+  // It is free for others.
+  SocketAddress address;
+  const socklen_t length = ToSocketAddress(local_.address, other, 0, &address);
+  const int fd = ::socket(local_.address.is_v4() ? AF_INET : AF_INET6,
+                          SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(::bind(fd, &address.any, length), 0);
+  ::close(fd);
+  Queue(flow, {64});
+  port_->Flush();
+  EXPECT_EQ(Receive(1).size(), 1u);
+}
+
 TEST_P(PortTest, IgnoresWhatIsNotOurs) {
   // Empty and large datagrams of a stranger.
   const int fd = ::socket(local_.address.is_v4() ? AF_INET : AF_INET6,

@@ -40,6 +40,9 @@ class UdpPort final : public Port {
                                       uint32_t choice) override {
     return transmitter_.SourcePort(local, choice);
   }
+  size_t CloseUnusedSenders(const ForEachUsed& for_each_used) override {
+    return transmitter_.CloseUnused(for_each_used);
+  }
   transport::Burst* Begin(const transport::Flow& flow) override {
     return transmitter_.Begin(flow);
   }

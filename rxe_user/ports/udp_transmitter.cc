@@ -72,25 +72,47 @@ void UdpTransmitter::AbandonInChild() {
 absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
                                                     uint32_t choice) {
   choice %= kSocketsPerAddress;
-  const std::lock_guard<std::mutex> lock(adding_);
-  const size_t count = socket_count_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < socket_count_; ++i) {
     const Socket& socket = sockets_[i];
     if (socket.choice == choice && socket.local.address == local.address) {
       return socket.port;
     }
   }
-  if (count == kMaxSockets) {
-    return absl::ResourceExhaustedError("too many addresses");
+  if (socket_count_ == kMaxSockets) {
+    return absl::ResourceExhaustedError("too many source addresses at once");
   }
-  Socket& socket = sockets_[count];
+  Socket& socket = sockets_[socket_count_];
+  socket = Socket();
   const absl::StatusOr<int> fd = OpenSender(local, &socket.port);
   if (!fd.ok()) return fd.status();
   socket.fd = *fd;
   socket.local = local;
   socket.choice = choice;
-  socket_count_.store(count + 1, std::memory_order_release);
+  ++socket_count_;
   return socket.port;
+}
+
+size_t UdpTransmitter::CloseUnused(const Port::ForEachUsed& for_each_used) {
+  for (size_t i = 0; i < socket_count_; ++i) {
+    // What waits was filled for a flow that may have gone.
+    sockets_[i].used = std::any_of(
+        queued_.begin(), queued_.end(),
+        [&](uint8_t index) { return outgoing_[index].fd == sockets_[i].fd; });
+  }
+  for_each_used([this](const transport::AddressVector& av) {
+    if (Socket* const socket = FindSocket(av)) socket->used = true;
+  });
+  size_t kept = 0;
+  for (size_t i = 0; i < socket_count_; ++i) {
+    if (sockets_[i].used) {
+      sockets_[kept++] = sockets_[i];
+    } else {
+      ::close(sockets_[i].fd);
+    }
+  }
+  const size_t closed = socket_count_ - kept;
+  socket_count_ = kept;
+  return closed;
 }
 
 // Known destination, known limit: what goes in parts is only what was filled
@@ -106,8 +128,7 @@ transport::Burst* UdpTransmitter::Begin(const transport::Flow& flow) {
 
 UdpTransmitter::Socket* UdpTransmitter::FindSocket(
     const transport::AddressVector& av) {
-  const size_t count = socket_count_.load(std::memory_order_acquire);
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < socket_count_; ++i) {
     Socket& socket = sockets_[i];
     if (socket.port == av.source_port && socket.local.address == av.source) {
       return &socket;

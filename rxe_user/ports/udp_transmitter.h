@@ -1,19 +1,15 @@
 // The transmitting half of the UDP port: the sockets that only send, bursts on
 // their way, and what is done where the system does not take them.
 //
-// Sockets are added under a mutex of their own, to a table that only grows, so
-// the lane need not be locked (or may be) while a flow begins. Everything else
-// is called under the lane's lock.
+// Everything is called under the lane's lock.
 #ifndef RXE_USER_PORTS_UDP_TRANSMITTER_H_
 #define RXE_USER_PORTS_UDP_TRANSMITTER_H_
 
 #include <sys/socket.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -39,6 +35,7 @@ class UdpTransmitter {
   // As those of Port.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice);
+  size_t CloseUnused(const Port::ForEachUsed& for_each_used);
   transport::Burst* Begin(const transport::Flow& flow);
   void Queue();
   void Flush();
@@ -55,8 +52,9 @@ class UdpTransmitter {
     LocalAddress local;
     uint32_t choice = 0;
     uint16_t port = 0;
-    // From the first send on, whose they are. Under the lane's lock.
+    // From the first send on, whose they are.
     std::optional<SendDefaults> defaults;
+    bool used = false;  // while CloseUnused looks
   };
   // A burst on its way. Messages point into it, so it stays put.
   struct Outgoing {
@@ -105,9 +103,8 @@ class UdpTransmitter {
   PortCounters& counters_;
   bool abandoned_ = false;
 
-  std::mutex adding_;  // serialises growth of the table
   std::array<Socket, kMaxSockets> sockets_;
-  std::atomic<size_t> socket_count_ = 0;
+  size_t socket_count_ = 0;
 
   PrefaultedBuffer memory_;
   std::array<Outgoing, kBuffers> outgoing_;

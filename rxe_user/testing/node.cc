@@ -98,6 +98,7 @@ Node::~Node() {
 }
 
 void Node::ConnectTo(uint32_t peer_qpn) {
+  const Lane::Guard guard(lane());
   const absl::StatusOr<uint16_t> source_port =
       engine_->SourcePort(address_, 0, qpn_, peer_qpn);
   ASSERT_TRUE(source_port.ok()) << source_port.status();
@@ -107,7 +108,6 @@ void Node::ConnectTo(uint32_t peer_qpn) {
   to.path_mtu = 4096;
   to.sq_psn = to.rq_psn = 100;
   to.max_rd_atomic = to.max_dest_rd_atomic = 4;
-  const Lane::Guard guard(lane());
   ASSERT_EQ(transport::BringUp(*qp_, to, Lane::Now()), 0);
 }
 

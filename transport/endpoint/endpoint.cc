@@ -305,6 +305,10 @@ std::vector<uint32_t> Endpoint::QueuePairNumbers() const {
   return numbers;
 }
 
+void Endpoint::ForEachAddress(const EndpointQp::VisitAddress& visit) const {
+  for (const auto& [qpn, qp] : impl_->queue_pairs) qp->ForEachAddress(visit);
+}
+
 // --- Observers.
 
 void Endpoint::ShowReceived(const Datagram& datagram, Disposition disposition,

@@ -87,6 +87,8 @@ class Endpoint {
   std::vector<uint32_t> QueuePairNumbers() const;
   // Null when there is none.
   EndpointQp* Find(uint32_t qpn) const;
+  // What its queue pairs may still send by: EndpointQp::ForEachAddress of all.
+  void ForEachAddress(const EndpointQp::VisitAddress& visit) const;
 
   // Sees all packets from here on; null for none. It outlives the endpoint, or
   // the next call of this.

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "transport/base/burst.h"
+#include "transport/base/flow.h"
 #include "transport/base/qp_report.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/datagram.h"
@@ -60,6 +62,11 @@ class EndpointQp {
   EndpointLink& link() { return link_; }
   // For people who look.
   virtual QpReport Report() const = 0;
+  // Calls `visit` with what it may still send by, as far as it is known yet.
+  using VisitAddress = std::function<void(const AddressVector&)>;
+  virtual void ForEachAddress(const VisitAddress& visit) const {
+    if (link_.flow != nullptr) visit(link_.flow->av);
+  }
 
   // --- Inputs. TakeInterests is called after one or several of them.
   // A packet whose destination is this queue pair. True if it is the peer's, as

@@ -82,6 +82,13 @@ void UdQueuePair::TakeParticulars(const SendRequest& request) {
       .to = next_to_, .qpn = request.remote_qpn, .qkey = request.remote_qkey};
 }
 
+void UdQueuePair::ForEachAddress(const VisitAddress& visit) const {
+  const SendQueue& queue = core().send_queue;
+  for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
+    visit(AddressOf(i).to->flow.av);
+  }
+}
+
 void UdQueuePair::Direct() {
   Destination* const to = AddressOf(core().send_queue.head()).to;
   if (to == current_) return;

@@ -33,6 +33,9 @@ class UdQueuePair final : public QueuePair {
   UdQueuePair(Endpoint& endpoint, const QpConfig& config);
   ~UdQueuePair() override;
 
+  // --- EndpointQp. Those of queued work requests: each new one says its own.
+  void ForEachAddress(const VisitAddress& visit) const override;
+
  private:
   // A remote Q_Key with this bit is replaced by the queue pair's own (IBA vol.
   // 1, 10.2.5, "controlled Q_Keys").
@@ -72,6 +75,9 @@ class UdQueuePair final : public QueuePair {
     return sending_ && !draining_ && !core().send_queue.empty();
   }
   Address& AddressOf(uint64_t index) { return addresses_[index & mask_]; }
+  const Address& AddressOf(uint64_t index) const {
+    return addresses_[index & mask_];
+  }
   // The oldest work request's destination is where packets go from here on.
   void Direct();
   // Sends the oldest work request. False when the burst has no room, or the

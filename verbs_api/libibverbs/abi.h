@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <unordered_set>
@@ -137,6 +138,7 @@ struct Ah : ibv_ah {
   Context* owner;
   rxe_user::ProtectionDomain* domain;  // counts it among its users
   transport::AddressVector av;
+  std::optional<rxe_user::HeldAddress> source;
 };
 
 struct Channel : ibv_comp_channel {

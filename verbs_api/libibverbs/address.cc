@@ -62,6 +62,7 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
     if (const int error = ToAddressVector(*pd->owner, *attr, &ah->av)) {
       return Fail(error);
     }
+    ah->source.emplace(pd->owner->device->engine(), ah->av.source);
     if (const int error = pd->owner->device->ResolveAddress(&ah->av)) {
       return Fail(error);
     }
