@@ -6,7 +6,11 @@
 namespace rxe_user {
 
 void Alarms::RunOn(ControlThread* thread) {
-  thread_ = thread;
+  {
+    const std::lock_guard<std::shared_mutex> lock(thread_mutex_);
+    thread_ = thread;
+  }
+  if (thread == nullptr) return;
   thread->Add({.fd = [] { return -1; },
                .time = [this] { return Next(); },
                .run = [this] { RingDue(); }});
@@ -33,7 +37,8 @@ void Alarms::Set(uint64_t id, Clock::time_point when) {
     if (next_ <= when) return;  // the thread comes early enough
     next_ = when;
   }
-  thread_->Refresh();
+  const std::shared_lock<std::shared_mutex> lock(thread_mutex_);
+  if (thread_ != nullptr) thread_->Refresh();
 }
 
 Alarms::Clock::time_point Alarms::Next() {

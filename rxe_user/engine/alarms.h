@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 
 #include "rxe_user/engine/control_thread.h"
 
@@ -17,8 +18,8 @@ class Alarms {
   using Clock = ControlThread::Clock;
   using Ring = std::function<void()>;
 
-  // The thread that rings. Once, before any alarm is set; it ends before this
-  // does.
+  // The thread that rings, which ends before this does; null, before it ends,
+  // for none: alarms wait for the next one.
   void RunOn(ControlThread* thread);
 
   // Ids are never 0 and never used again. `ring` may set alarms, also its own;
@@ -43,7 +44,9 @@ class Alarms {
   // One whose time has come, which is not set any more; null: none.
   Alarm* TakeDue(Clock::time_point now);
 
-  ControlThread* thread_ = nullptr;
+  // Shared while the thread is told, which may wait for what it is at.
+  std::shared_mutex thread_mutex_;
+  ControlThread* thread_ = nullptr;  // guarded by thread_mutex_
 
   std::mutex ringing_;  // held while one rings; before mutex_
   std::mutex mutex_;

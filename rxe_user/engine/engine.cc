@@ -81,6 +81,40 @@ absl::Status EngineImpl::EnsureOpen() {
   return status;
 }
 
+void EngineImpl::EnterContext() {
+  if (!alive_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++contexts_;
+}
+
+void EngineImpl::LeaveContext() {
+  if (!alive_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (--contexts_ == 0) Rest();
+}
+
+void EngineImpl::Rest() {
+  for (const EngineLane& lane : lanes_) {
+    if (lane.queue_pairs() != 0) return;
+  }
+  resting_ = true;
+  const absl::Cleanup end = [this] { resting_ = false; };
+  if (waiting_ != 0) return;
+  open_ = false;
+  {
+    const std::lock_guard<std::mutex> lock(control_mutex_);
+    tells_of_links_ = false;
+    alarms_.RunOn(nullptr);
+    // The thread first: it uses all the others.
+    control_.reset();
+    link_monitor_.reset();
+  }
+  for (EngineLane& lane : lanes_) lane.Close();
+  stat_server_.reset();
+  raw_.store(nullptr, std::memory_order_release);
+  raw_port_.reset();
+}
+
 absl::Status EngineImpl::CreateLanes() {
   for (EngineLane& lane : lanes_) {
     absl::StatusOr<std::unique_ptr<Slot>> slot = parts_.acquire_slot();
@@ -307,14 +341,18 @@ int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
   if (!alive_) return ENODEV;
   // Left by return, and by cancellation of the thread.
   struct Waiting {
-    Waiting(EngineImpl& engine, LaneSet lanes) {
+    Waiting(EngineImpl& engine, LaneSet lanes) : engine(engine) {
+      ++engine.waiting_;
+      if (engine.resting_) return;
       engine.ForEach(lanes, [this](LaneImpl& lane) {
         if (lane.EnterWait()) served[count++] = &lane;
       });
     }
     ~Waiting() {
       for (int i = 0; i < count; ++i) served[i]->LeaveWait();
+      --engine.waiting_;
     }
+    EngineImpl& engine;
     LaneImpl* served[kMaxLanes];
     int count = 0;
   };

@@ -43,6 +43,14 @@ class Engine {
   // or does nothing; none hangs.
   virtual bool alive() const = 0;
 
+  // A context of the program begins, and ends: with the last one go slots,
+  // sockets and threads, though objects that it has left are still good for
+  // polling and destroying. They come again with the first queue pair of a
+  // context to come. Not while a number is in use, or a thread waits
+  // (WaitReadable): then they stay.
+  virtual void EnterContext() = 0;
+  virtual void LeaveContext() = 0;
+
   // A queue pair number nobody uses: the slot bits of a lane on top (bits
   // 23..16), sparse and random below, not one given back recently. The lane is
   // the one with the fewest queue pairs. The first call takes the slots, opens

@@ -41,6 +41,8 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override;
 
   bool alive() const override { return alive_; }
+  void EnterContext() override;
+  void LeaveContext() override;
   absl::StatusOr<uint32_t> AllocateQpn() override;
   void ReleaseQpn(uint32_t qpn) override;
   int LaneOf(uint32_t qpn) override;
@@ -102,6 +104,7 @@ class EngineImpl final : public Engine {
   absl::Status CreateLanes();
   absl::Status OpenAddressLocked(const LocalAddress& local);
   void CloseGoneAddresses();
+  void Rest();
 
   absl::Status OpenRawPort();
 
@@ -124,7 +127,14 @@ class EngineImpl final : public Engine {
   std::unordered_map<wire::IpAddress, int, absl::Hash<wire::IpAddress>> held_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
 
-  // From the first raw packet queue pair on; set once, under mutex_.
+  int contexts_ = 0;  // under mutex_
+  // Threads in WaitReadable, who look at resting_ after they have counted
+  // themselves; Rest looks at them after it has set that.
+  std::atomic<int> waiting_ = 0;
+  std::atomic<bool> resting_ = false;
+
+  // From the first raw packet queue pair on, until the last context ends; set
+  // under mutex_.
   std::unique_ptr<RawPort> raw_port_;
   std::atomic<RawPort*> raw_ = nullptr;
   std::mutex flows_mutex_;  // one rule at a time; before the lane's lock

@@ -97,6 +97,9 @@ std::shared_ptr<EngineImpl> FindOrMakeEngine(
   // stays short.
   std::shared_ptr<EngineImpl> fresh = MakeEngine(device, std::move(parts));
   const AdaptiveLock::Guard guard(registry.lock);
+  std::erase_if(registry.by_name, [&](const auto& known) {
+    return known.first != key && known.second.expired();
+  });
   std::weak_ptr<EngineImpl>& entry = registry.by_name[key];
   std::shared_ptr<EngineImpl> engine = entry.lock();
   if (engine == nullptr) {

@@ -19,6 +19,8 @@ class FakeEngine final : public Engine {
   int leases_dropped = 0;
 
   bool alive() const override { return true; }
+  void EnterContext() override {}
+  void LeaveContext() override {}
   absl::StatusOr<uint32_t> AllocateQpn() override {
     return absl::UnavailableError("a fake has no numbers");
   }

@@ -6,8 +6,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/conformance/fixture.h"
@@ -121,6 +124,33 @@ class DevicesTest : public testing::Test {
     qp_ = ibv_create_qp(pd_, &init);
     ASSERT_NE(qp_, nullptr) << std::strerror(errno);
   }
+  // Connected to itself.
+  void ToRtr(const char* address) {
+    const int index = IndexOf(context_, address);
+    ASSERT_GE(index, 0);
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    ASSERT_EQ(ibv_modify_qp(qp_, &attr,
+                            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                IBV_QP_ACCESS_FLAGS),
+              0);
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = qp_->qp_num;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 1;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(index);
+    ASSERT_EQ(ibv_query_gid(context_, 1, index, &attr.ah_attr.grh.dgid), 0);
+    EXPECT_EQ(
+        ibv_modify_qp(qp_, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                          IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+        0);
+  }
 
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
@@ -189,29 +219,7 @@ TEST_F(DevicesTest, AQueuePairOnAnInterfaceWithANewAddress) {
   ASSERT_TRUE(Shell("ip addr del 192.0.2.1/24 dev rxeu_a"));
   ASSERT_TRUE(AddAddress("192.0.2.2", "rxeu_a"));
   ASSERT_NO_FATAL_FAILURE(CreateQp());
-  const int index = IndexOf(context_, "192.0.2.2");
-  ASSERT_GE(index, 0);
-  ibv_qp_attr attr = {};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  ASSERT_EQ(ibv_modify_qp(qp_, &attr,
-                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                              IBV_QP_ACCESS_FLAGS),
-            0);
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = IBV_MTU_1024;
-  attr.dest_qp_num = qp_->qp_num;
-  attr.max_dest_rd_atomic = 1;
-  attr.min_rnr_timer = 1;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(index);
-  ASSERT_EQ(ibv_query_gid(context_, 1, index, &attr.ah_attr.grh.dgid), 0);
-  EXPECT_EQ(ibv_modify_qp(qp_, &attr,
-                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-                              IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-            0);
+  ToRtr("192.0.2.2");
 }
 
 // Interfaces are listed by their index: one that gets its address late may come
@@ -244,6 +252,59 @@ TEST_F(DevicesTest, AnOpenDeviceIsNotRenamedByOneThatComesLater) {
   EXPECT_TRUE(Await([this] { return Has(context_, "192.0.2.2"); }));
   EXPECT_EQ(PortState(context_), IBV_PORT_ACTIVE);
   EXPECT_EQ(ibv_get_device_name(context_->device), before.name);
+}
+
+// What the process has open: descriptors and threads.
+struct OpenThings {
+  static size_t Count(const char* directory) {
+    return static_cast<size_t>(
+        std::distance(std::filesystem::directory_iterator(directory), {}));
+  }
+
+  size_t descriptors = Count("/proc/self/fd");
+  size_t threads = Count("/proc/self/task");
+};
+
+// As that of a container that is started again and again, while the program
+// leaves behind what it has made in the contexts that it closes.
+TEST_F(DevicesTest, OfContextsThatAreClosedNothingStaysOpen) {
+  constexpr int kRounds = 6;
+  OpenThings before;
+  std::vector<std::pair<ibv_cq*, ibv_pd*>> left;
+  for (int i = 0; i < kRounds; ++i) {
+    ASSERT_TRUE(
+        Shell("ip link add rxeu_c type veth peer name rxeu_d && "
+              "ip link set rxeu_c addrgenmode none && "
+              "ip link set rxeu_c up"));
+    ASSERT_TRUE(AddAddress("198.51.100.1", "rxeu_c"));
+    ASSERT_NO_FATAL_FAILURE(Open("rxeu_c"));
+    ASSERT_NO_FATAL_FAILURE(CreateQp());
+    ASSERT_NO_FATAL_FAILURE(ToRtr("198.51.100.1"));
+    if (i % 2 != 0) {
+      EXPECT_EQ(ibv_destroy_qp(qp_), 0);
+      EXPECT_EQ(ibv_destroy_cq(cq_), 0);
+      EXPECT_EQ(ibv_dealloc_pd(pd_), 0);
+    } else {
+      left.emplace_back(cq_, pd_);
+    }
+    EXPECT_EQ(ibv_close_device(context_), 0);
+    qp_ = nullptr;
+    cq_ = nullptr;
+    pd_ = nullptr;
+    context_ = nullptr;
+    ASSERT_TRUE(Shell("ip link del rxeu_c"));
+    // The first starts what all have in common.
+    if (i == 0) before = OpenThings();
+  }
+  const OpenThings now;
+  EXPECT_LE(now.descriptors, before.descriptors);
+  EXPECT_LE(now.threads, before.threads);
+  ibv_wc wc;
+  for (const auto& [cq, pd] : left) {
+    EXPECT_EQ(ibv_poll_cq(cq, 1, &wc), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  }
 }
 
 }  // namespace

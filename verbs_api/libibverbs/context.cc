@@ -75,6 +75,7 @@ ibv_context* Open(ibv_device* device,
     changed->engine().RemoveLinkListener(context->link_listener);
   };
   SetLive(&base, true);
+  changed->engine().EnterContext();
   std::move(stop).Cancel();
   (void)identity.Release();
   return &context.release()->context;
@@ -175,6 +176,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   }
   context->async.Close();
   if (ibv->cmd_fd >= 0) close(ibv->cmd_fd);
+  context->device->engine().LeaveContext();
   bool last;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
