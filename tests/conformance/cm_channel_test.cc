@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rxe_user/testing/watched_thread.h"
 #include "tests/conformance/cm_fixture.h"
 
 namespace {
@@ -53,15 +54,17 @@ class CmChannelTest : public CmTest {
     CmTest::TearDown();
   }
 
-  void Resolve() {
+  void Resolve(rdma_cm_id* listener = nullptr) {
+    const uint16_t port =
+        listener != nullptr ? ntohs(rdma_get_src_port(listener)) : 7471;
     EXPECT_EQ(rdma_resolve_addr(id_, nullptr,
-                                CmAddress::Loopback(AF_INET, 7471).get(), 2000),
+                                CmAddress::Loopback(AF_INET, port).get(), 2000),
               0)
         << std::strerror(errno);
   }
-  void Write(rdma_cm_id* id, int events) {
+  void Write(rdma_cm_id* id, int events, int first = 0) {
     for (int i = 0; i < events; ++i) {
-      ASSERT_EQ(rdma_write_cm_event(id, kUser, i, 0), 0);
+      ASSERT_EQ(rdma_write_cm_event(id, kUser, first + i, 0), 0);
     }
   }
 
@@ -91,6 +94,43 @@ TEST_F(CmChannelTest, AnOldKernelTellsOfNoEventThatIsNotThere) {
   Write(other, 2);
   EXPECT_EQ(rdma_destroy_id(other), 0);
   EXPECT_FALSE(IsReadable(channel_));
+}
+
+// Each was once woken by what is for the other, and kept it.
+TEST_F(CmChannelTest, ACallThatWaitsLeavesOthersWhatIsTheirs) {
+  constexpr int kRounds = 50;
+  rdma_cm_id* const listener = NewListener(AF_INET);
+  Resolve(listener);
+  ASSERT_EQ(rdma_resolve_route(id_, 2000), 0) << std::strerror(errno);
+  rxe_user::WatchedThread connecting([&] {
+    rdma_conn_param param = {};
+    param.qp_num = 0x1001;
+    EXPECT_EQ(rdma_connect(id_, &param), 0) << std::strerror(errno);
+  });
+  CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_TRUE(connecting.AwaitSleep());
+  for (int i = 0; i < kRounds; ++i) {
+    rxe_user::WatchedThread reading([&] { Next(id_->channel, kUser, i); });
+    ASSERT_TRUE(reading.AwaitSleep());
+    Write(id_, 1, i);
+    reading.join();
+    if (HasFailure()) break;
+  }
+  // What nobody takes is told of as well.
+  Write(id_, 1);
+  EXPECT_TRUE(IsReadable(id_->channel));
+  rdma_conn_param param = {};
+  param.qp_num = 0x1002;
+  EXPECT_EQ(rdma_accept(request->id, &param), 0) << std::strerror(errno);
+  connecting.join();
+  EXPECT_EQ(rdma_establish(id_), 0) << std::strerror(errno);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  Next(id_->channel, kUser, 0);
+  EXPECT_FALSE(IsReadable(id_->channel));
+  rdma_cm_id* const server = request->id;
+  request.Acknowledge();
+  EXPECT_EQ(rdma_destroy_id(server), 0);
+  EXPECT_EQ(rdma_destroy_id(listener), 0);
 }
 
 }  // namespace

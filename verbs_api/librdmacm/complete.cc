@@ -64,7 +64,8 @@ int ResultOf(WaitingCall call, const rdma_cm_event& event) {
   return event.status <= 0 ? -event.status : ECONNREFUSED;
 }
 
-// There was no memory for the event that `call` waits for.
+// There was no memory for the event that `call` waits for, or no descriptor to
+// wait with.
 void Leave(rdma_cm_id* pointer, WaitingCall call) {
   const std::shared_ptr<Id> id = FindId(pointer);
   if (id == nullptr) return;
@@ -114,7 +115,9 @@ int Complete(rdma_cm_id* pointer, WaitingCall call) {
   AcknowledgeOwn(pointer);
   if (TakeOutcome(*channel, call, &pointer->event) != 0) {
     const int error = errno;
-    if (error == ENOMEM) Leave(pointer, call);
+    if (error == ENOMEM || error == EMFILE || error == ENFILE) {
+      Leave(pointer, call);
+    }
     return Return(error);
   }
   return Return(ResultOf(call, *pointer->event));

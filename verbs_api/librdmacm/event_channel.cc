@@ -32,6 +32,23 @@ Registry<rdma_cm_event, Event>& Reported() {
   return *events;
 }
 
+Events::const_iterator Find(const Events& events,
+                            const EventChannel::Matches& matches) {
+  return std::find_if(
+      events.begin(), events.end(),
+      [&](const std::shared_ptr<Event>& event) { return matches(*event); });
+}
+
+bool Has(const Events& events, const EventChannel::Matches& matches) {
+  return Find(events, matches) != events.end();
+}
+
+// An eventfd takes them all at once.
+void Add(int fd, uint64_t count) {
+  while (count != 0 && write(fd, &count, sizeof(count)) < 0 && errno == EINTR) {
+  }
+}
+
 bool IsNonblocking(int fd) { return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; }
 
 // Takes one of the counter without waiting, whatever the descriptor's flags.
@@ -68,15 +85,12 @@ std::shared_ptr<EventChannel> EventChannel::Create() {
 void EventChannel::Insert(Events::const_iterator where, Events events) {
   if (!fd_.valid()) return;
   const uint64_t count = events.size();
-  events_.splice(where, events);
-  Tell(count);
-}
-
-void EventChannel::Tell(uint64_t count) {
-  // An eventfd takes them all at once.
-  while (count != 0 && write(fd_.get(), &count, sizeof(count)) < 0 &&
-         errno == EINTR) {
+  for (const Waiter* waiter = waiters_; waiter != nullptr;
+       waiter = waiter->next) {
+    if (Has(events, waiter->matches)) Add(waiter->bell.get(), 1);
   }
+  events_.splice(where, events);
+  Add(fd_.get(), count);
 }
 
 void EventChannel::Push(Events events) {
@@ -114,39 +128,51 @@ Events EventChannel::Take() {
   }
 }
 
+// It waits for a descriptor of its own: who takes from the channel's, and
+// leaves the event, keeps others from it.
 Events EventChannel::TakeIf(const Matches& matches) {
   Events taken;
-  uint64_t read = 0;  // of the counter
-  // One of it goes with the event. What was looked at and left has to be told
-  // of again.
-  const absl::Cleanup settle = [&] {
+  Waiter self{.matches = matches, .bell = {}, .next = nullptr};
+  // Also when the thread is cancelled.
+  const absl::Cleanup leave = [&] {
     const NoCancellation no_cancellation;
     const int error = errno;
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (fd_.valid()) {
-      if (read < taken.size()) {
-        TakeToken(fd_.get());
-      } else {
-        Tell(read - taken.size());
-      }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Waiter** at = &waiters_;
+      while (*at != nullptr && *at != &self) at = &(*at)->next;
+      if (*at != nullptr) *at = self.next;
     }
+    self.bell.Reset();
     errno = error;
   };
   for (;;) {
     {
       const NoCancellation no_cancellation;
       std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = std::find_if(
-          events_.begin(), events_.end(),
-          [&](const std::shared_ptr<Event>& e) { return matches(*e); });
+      if (!fd_.valid()) {
+        errno = EBADF;
+        return taken;
+      }
+      const auto found = Find(events_, matches);
       if (found != events_.end()) {
         taken.splice(taken.end(), events_, found);
         taken.front()->owner->CountReported();
+        TakeToken(fd_.get());
         return taken;
       }
+      if (IsNonblocking(fd_.get())) {
+        errno = EAGAIN;
+        return taken;
+      }
+      if (!self.bell.valid()) {
+        self.bell.Reset(eventfd(0, EFD_CLOEXEC));
+        if (!self.bell.valid()) return taken;
+        self.next = std::exchange(waiters_, &self);
+      }
     }
-    if (!Read()) return taken;
-    ++read;
+    uint64_t rung;
+    if (read(self.bell.get(), &rung, sizeof(rung)) < 0) return taken;
   }
 }
 
@@ -158,9 +184,7 @@ void EventChannel::PutBack(Events event) {
 
 bool EventChannel::HasIf(const Matches& matches) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(
-      events_.begin(), events_.end(),
-      [&](const std::shared_ptr<Event>& event) { return matches(*event); });
+  return Has(events_, matches);
 }
 
 Events EventChannel::Withdraw(const Id* owner) {
@@ -184,6 +208,10 @@ Events EventChannel::WithdrawIf(const Matches& matches) {
 Events EventChannel::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   fd_.Reset();
+  for (const Waiter* waiter = waiters_; waiter != nullptr;
+       waiter = waiter->next) {
+    Add(waiter->bell.get(), 1);
+  }
   return std::exchange(events_, {});
 }
 

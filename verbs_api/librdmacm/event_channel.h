@@ -51,8 +51,9 @@ class EventChannel {
   // Counts it to those of its owner that are to be acknowledged. None, with
   // errno: EAGAIN, EINTR, ...
   Events Take();
-  // The same for the first event that `matches` says: the others stay. While it
-  // waits the descriptor does not tell of them.
+  // The same for the first event that `matches` says: the others stay, and the
+  // descriptor tells of them. Also EBADF, when the channel is closed meanwhile,
+  // and what the system says of a descriptor more, which waiting takes.
   using Matches = std::function<bool(const Event&)>;
   Events TakeIf(const Matches& matches);
   // What Take has returned is the next one again.
@@ -67,18 +68,26 @@ class EventChannel {
   Events Close();
 
  private:
+  // A thread that waits for what it says. Its descriptor becomes readable when
+  // there may be some.
+  struct Waiter {
+    const Matches& matches;
+    rxe_user::UniqueFd bell;
+    Waiter* next;
+  };
+
   EventChannel() = default;
   // Waits, as the descriptor's flags say, and takes one of its counter. False
   // with errno. A cancellation point.
   bool Read();
   // With the lock held:
   void Insert(Events::const_iterator where, Events events);
-  void Tell(uint64_t count);  // of so many events more
 
   rdma_event_channel part_ = {};
   std::mutex mutex_;  // guards what follows
   rxe_user::UniqueFd fd_;
   Events events_;
+  Waiter* waiters_ = nullptr;  // each is of its thread
 };
 
 // The channel of an application's pointer; null if it is none.
