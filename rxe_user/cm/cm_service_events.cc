@@ -64,14 +64,23 @@ void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
 }
 
 void CmServiceImpl::OnAddresses() {
-  const std::vector<LinkWatch::News> news = sockets_.ReadWatch();
+  // Who found no memory is told again.
+  constexpr std::chrono::milliseconds kAgain{10};
+  news_retry_ = ControlThread::Clock::now() + kAgain;
+  if (news_.empty()) news_ = sockets_.ReadWatch();
+  bool all = !sockets_.is_behind();
   {
     const std::lock_guard lock(opening_);
-    if (listens_all_) OpenAll();
+    if (listens_all_) all &= OpenAll();
   }
-  // It does not change any more.
-  if (on_link_ == nullptr) return;
-  for (const LinkWatch::News& n : news) on_link_(n.interface, n.change);
+  while (!news_.empty()) {
+    // It does not change any more.
+    if (on_link_ != nullptr) {
+      on_link_(news_.front().interface, news_.front().change);
+    }
+    news_.erase(news_.begin());
+  }
+  if (all) news_retry_ = ControlThread::Clock::time_point::max();
 }
 
 void CmServiceImpl::Drain() {

@@ -101,8 +101,9 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   int Open();
   absl::Status Start();
   int OpenLocked(const LocalAddress& local);
-  // All addresses of all devices: those that cannot be had are left out.
-  void OpenAll();
+  // All addresses of all devices: those that cannot be had are left out. False:
+  // there is no memory to know, or to open one.
+  bool OpenAll();
   void Watch();
   // For the next port broker, which asks with locks of the slot held: so the
   // slot is not to be called with mutex_ held.
@@ -176,6 +177,12 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // running_ has become false.
   std::unique_ptr<std::condition_variable> done_ =
       std::make_unique<std::condition_variable>();
+
+  // Of the control thread: what is to be told of, and when that is tried again,
+  // since there was no memory.
+  std::vector<LinkWatch::News> news_;
+  ControlThread::Clock::time_point news_retry_ =
+      ControlThread::Clock::time_point::max();
 
   // When the control thread is to look at the manager. Read without a lock.
   std::atomic<Time> deadline_{transport::kNever};

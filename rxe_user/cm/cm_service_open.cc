@@ -132,6 +132,7 @@ absl::Status CmServiceImpl::Start() {
                      },
                  .run = [this] { OnBell(); }});
   control_->Add({.fd = [this] { return sockets_.watch(); },
+                 .time = [this] { return news_retry_; },
                  .run = [this] { OnAddresses(); }});
   if (auto stat = StatServer::Open(
           [this] { return ReportText(ReportOf(size(), counters())); });
@@ -204,14 +205,17 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
   return 0;
 }
 
-void CmServiceImpl::OpenAll() {
+bool CmServiceImpl::OpenAll() {
   const absl::StatusOr<Devices> devices = ListDevices();
-  if (!devices.ok()) return;
+  if (!devices.ok()) return ErrnoFor(devices.status()) != ENOMEM;
+  bool all = true;
   for (const auto& device : *devices) {
     for (const LocalAddress& local : device->gids) {
-      if (!local.address.is_unspecified()) (void)OpenLocked(Normalized(local));
+      if (local.address.is_unspecified()) continue;
+      all &= OpenLocked(Normalized(local)) != ENOMEM;
     }
   }
+  return all;
 }
 
 }  // namespace rxe_user

@@ -17,6 +17,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/random.h"
@@ -88,6 +89,8 @@ void CmSockets::Silence() {
 
 void CmSockets::OpenWatch() {
   if (watch() >= 0) return;
+  // As much as the kernel puts into one message.
+  watch_bytes_.resize(32 << 10);
   UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
                        NETLINK_ROUTE));
   sockaddr_nl name{};
@@ -105,22 +108,24 @@ void CmSockets::OpenWatch() {
 }
 
 std::vector<LinkWatch::News> CmSockets::ReadWatch() {
-  std::vector<LinkWatch::News> news;
-  // As much as the kernel puts into one message.
-  std::vector<uint8_t> bytes(32 << 10);
   const int fd = watch();
+  absl::Cleanup look_again = [this] { missed_ = true; };
   for (;;) {
-    const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    const ssize_t n =
+        ::recv(fd, watch_bytes_.data(), watch_bytes_.size(), MSG_DONTWAIT);
     if (n >= 0) {
-      links_.Read(std::span(bytes).first(static_cast<size_t>(n)), &news);
+      links_.Read(std::span(watch_bytes_).first(static_cast<size_t>(n)),
+                  &news_);
     } else if (errno == ENOBUFS) {
       missed_ = true;  // an overflow, which is reported once
     } else if (errno != EINTR) {
       break;
     }
   }
-  if (missed_) missed_ = !links_.ReadAll(&news);
-  return news;
+  const bool all = !missed_ || links_.ReadAll(&news_);
+  std::move(look_again).Cancel();
+  missed_ = !all;
+  return std::exchange(news_, {});
 }
 
 absl::Status CmSockets::Add(const LocalAddress& local, UniqueFd received) {

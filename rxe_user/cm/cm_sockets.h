@@ -43,8 +43,11 @@ class CmSockets final : private ForkGuard {
     return watch_.get();
   }
   // Reads all there is. What an overflow has swallowed is found out: fewer
-  // changes, perhaps, but how it ends. Called by one thread at a time.
+  // changes, perhaps, but how it ends. Without memory (std::bad_alloc) all of
+  // it comes with the next call. Called by one thread at a time.
   std::vector<LinkWatch::News> ReadWatch();
+  // The system could not be asked: ReadWatch is to be called again.
+  bool is_behind() const { return missed_; }
 
   // Takes `received`, the slot's socket of `local`, and opens one that sends.
   // Of a link-local address that two interfaces have at a time, the first is
@@ -95,6 +98,8 @@ class CmSockets final : private ForkGuard {
   UniqueFd watch_;                             // under mutex_, set once
   LinkWatch links_;                            // of who reads the watch
   bool missed_ = false;                        // the same: links_ is behind
+  std::vector<LinkWatch::News> news_;          // the same, that nobody has yet
+  std::vector<uint8_t> watch_bytes_;           // the same, for what comes
   std::map<LocalAddress, Address> addresses_;  // under mutex_
   uint32_t psn_;                               // under mutex_
 };

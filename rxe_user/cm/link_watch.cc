@@ -72,14 +72,16 @@ bool LinkWatch::ReadAll(std::vector<News>* news) {
       there.emplace(i->if_index, *std::move(address));
     }
   }
+  std::vector<News> fresh;
   for (const auto& [interface, address] : addresses_) {
     const auto found = there.find(interface);
     if (found == there.end()) {
-      news->push_back({interface, InterfaceChange::kGone});
+      fresh.push_back({interface, InterfaceChange::kGone});
     } else if (IsAnother(address, found->second)) {
-      news->push_back({interface, InterfaceChange::kAddress});
+      fresh.push_back({interface, InterfaceChange::kAddress});
     }
   }
+  news->insert(news->end(), fresh.begin(), fresh.end());
   addresses_ = std::move(there);
   return true;
 }
@@ -98,8 +100,8 @@ void LinkWatch::Read(std::span<const uint8_t> bytes, std::vector<News>* news) {
     if (link->ifi_family != AF_UNSPEC) continue;
     const auto interface = static_cast<uint32_t>(link->ifi_index);
     if (gone) {
-      addresses_.erase(interface);
       news->push_back({interface, InterfaceChange::kGone});
+      addresses_.erase(interface);
       continue;
     }
     std::vector<uint8_t> address = AddressOf(*header);

@@ -26,9 +26,12 @@ class LinkWatch {
   };
 
   // Learns those that there are, from the system. Adds to `*news` what is not
-  // as it is remembered. False if the system cannot be asked.
+  // as it is remembered. False if the system cannot be asked. Without memory
+  // (std::bad_alloc) all is as it was.
   bool ReadAll(std::vector<News>* news);
   // Of what one recvmsg brought: whole messages, of any kinds. Adds to `*news`.
+  // What it has no memory for (std::bad_alloc), and what is behind it, ReadAll
+  // finds out.
   void Read(std::span<const uint8_t> bytes, std::vector<News>* news);
 
  private:

@@ -1,7 +1,9 @@
 // The thread of the connection manager is refused memory at each place where it
 // asks for some: what comes from peers is heard all the same, once, when there
 // is memory again, or when the peer asks again.
+#include <cstdlib>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -128,6 +130,59 @@ TEST_F(CmNoMemoryEventsTest, DestroyingDoesNotWaitForAnEventWithoutMemory) {
   Next(RDMA_CM_EVENT_REJECTED, kInvalidServiceId);
   Destroy(other);
   EXPECT_FALSE(IsReadable(channel_));
+}
+
+// Nor is lost what the kernel says of interfaces, and of addresses that come.
+TEST_F(CmNoMemoryEventsTest, NewsOfInterfacesComesOnce) {
+  const auto shell = [](const std::string& commands) {
+    return std::system(("{ " + commands + "; } 2>/dev/null").c_str()) == 0;
+  };
+  const auto any = [](rdma_cm_id* id) {
+    EXPECT_EQ(rdma_bind_addr(id, CmAddress::Any(AF_INET, 7471).get()), 0);
+    EXPECT_EQ(rdma_listen(id, 8), 0) << std::strerror(errno);
+  };
+  rdma_cm_id* const listener = NewId();
+  any(listener);
+  int refused = 0;
+  for (int granted = 0, quiet = 0; quiet < 3; ++granted) {
+    if (!shell("ip link add rxeu_a type veth peer name rxeu_b && "
+               "ip link set rxeu_a addrgenmode none && "
+               "ip link set rxeu_b addrgenmode none && "
+               "ip link set rxeu_b up")) {
+      Destroy(listener);
+      GTEST_SKIP() << "not allowed to";
+    }
+    RefuseThreads(kThread, granted);
+    ASSERT_TRUE(
+        shell("ip link set rxeu_a up && ip addr add 192.0.2.1/24 dev rxeu_a"));
+    rdma_cm_id* const id = NewId();
+    while (rdma_bind_addr(id, CmAddress::Of("192.0.2.1").get()) != 0) {
+      std::this_thread::yield();
+    }
+    // The listener hears there.
+    rdma_cm_id* const client = NewId();
+    EXPECT_EQ(rdma_resolve_addr(client, nullptr,
+                                CmAddress::Of("192.0.2.1", 7471).get(), 2000),
+              0);
+    Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+    EXPECT_EQ(rdma_resolve_route(client, 2000), 0);
+    Next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    ASSERT_TRUE(shell("ip link del rxeu_a"));
+    std::set<rdma_cm_id*> removed;
+    for (int i = 0; i < 2 && !HasFailure(); ++i) {
+      removed.insert(Next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id);
+    }
+    EXPECT_EQ(removed, (std::set<rdma_cm_id*>{id, client}));
+    quiet = RefusedOfThreads() == 0 ? quiet + 1 : 0;
+    refused += RefusedOfThreads();
+    StopRefusing();
+    Destroy(client);
+    Destroy(id);
+    EXPECT_FALSE(IsReadable(channel_));
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(refused, 3);
+  Destroy(listener);
 }
 
 }  // namespace

@@ -42,12 +42,23 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
   const rdma_cm_event_type type = change == rxe_user::InterfaceChange::kGone
                                       ? RDMA_CM_EVENT_DEVICE_REMOVAL
                                       : RDMA_CM_EVENT_ADDR_CHANGE;
+  // All memory before the first of them hears: it may be told again.
+  struct News {
+    std::shared_ptr<Id> id;
+    UnsentEvent event;
+  };
+  std::vector<News> all;
   for (const std::shared_ptr<Id>& id : Ids().All()) {
     std::lock_guard<std::mutex> lock(id->mutex);
     if (id->interface != interface || id->destroyed) continue;
-    id->Push(type);
+    all.push_back({id, id->NewEvent(type)});
+  }
+  for (News& news : all) {
+    std::lock_guard<std::mutex> lock(news.id->mutex);
+    if (news.id->interface != interface || news.id->destroyed) continue;
+    news.id->Push(std::move(news.event));
     // It goes once.
-    if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) id->interface = 0;
+    if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) news.id->interface = 0;
   }
   if (change == rxe_user::InterfaceChange::kGone) InterfaceHasGone(interface);
 }
