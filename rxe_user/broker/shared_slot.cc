@@ -223,7 +223,13 @@ void SharedSlot::KeepEarly(Message& message) {
     early_.push_back(std::move(message));
     message = Message();
   } catch (const std::bad_alloc&) {
-    // It is lost, as on the way.
+    // A MAD comes again behind the answer, from the broker: peers ask again
+    // after seconds only. Anything else is lost, as on the way.
+    const std::optional<Message::StrayView> stray = message.AsStray();
+    const std::span<const uint8_t> parts[] = {
+        {reinterpret_cast<const uint8_t*>(&stray->head), sizeof(stray->head)},
+        stray->bytes};
+    SendRecord(connection_.get(), parts);
   }
 }
 

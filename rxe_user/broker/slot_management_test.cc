@@ -1,0 +1,171 @@
+// What a slot hears of queue pair 1 from the broker: MADs without memory, and
+// the question which connections there are.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/broker/test_peer.h"
+#include "rxe_user/broker/udp.h"
+#include "transport/cm/mad_packet.h"
+#include "transport/cm/types.h"
+#include "wire/cm.h"
+#include "wire/packet.h"
+
+namespace {
+
+// How many allocations this thread is still granted; negative: all.
+thread_local int news_left = -1;
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  if (news_left == 0) throw std::bad_alloc();
+  if (news_left > 0) --news_left;
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace rxe_user::broker {
+namespace {
+
+const LocalAddress kLocal = {Ip("127.0.0.1")};
+
+// Who sends MADs, and receives them, on port 4791 of an address of its own.
+class MadPeer {
+ public:
+  explicit MadPeer(const char* address)
+      : address_(Ip(address)),
+        to_(ToSocketAddress(kLocal, wire::kRoceUdpPort)),
+        fd_(BindUdp({address_}, wire::kRoceUdpPort, Sharing::kExclusive)) {
+    EXPECT_TRUE(fd_.valid());
+    const int discover = IP_PMTUDISC_DO;
+    setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover,
+               sizeof(discover));
+  }
+  template <typename M>
+  void Send(const M& message) {
+    transport::cm::Mad mad;
+    wire::EmitCm({.id = 77}, message, mad);
+    std::array<uint8_t, transport::cm::kMadPacketSize> packet;
+    transport::cm::EmitMadPacket({.source = address_,
+                                  .destination = kLocal.address,
+                                  .source_port = wire::kRoceUdpPort},
+                                 ++psn_, mad, packet);
+    EXPECT_GT(
+        sendto(fd_.get(), packet.data(), packet.size(), 0, to_.get(), to_.size),
+        0);
+  }
+  bool HasReceived() {
+    uint8_t byte;
+    return recv(fd_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_PEEK) > 0;
+  }
+  // The DREQ that comes next.
+  std::optional<wire::CmDreq> Disconnected() {
+    std::array<uint8_t, 2 * transport::cm::kMadPacketSize> bytes;
+    const ssize_t n = recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (n < 0) return std::nullopt;
+    std::span<const uint8_t> mad;
+    wire::CmView view;
+    EXPECT_EQ(transport::cm::ParseMadPacket(
+                  {.source = kLocal.address,
+                   .destination = address_,
+                   .source_port = wire::kRoceUdpPort},
+                  std::span(bytes).first(static_cast<size_t>(n)), &mad),
+              transport::cm::MadPacketError::kOk);
+    EXPECT_EQ(wire::CmView::Parse(mad, &view), wire::CmParseError::kOk);
+    EXPECT_EQ(view.attribute(), wire::CmAttribute::kDreq);
+    return view.dreq();
+  }
+  const wire::IpAddress& address() const { return address_; }
+
+ private:
+  const wire::IpAddress address_;
+  const SocketAddress to_;
+  const UniqueFd fd_;
+  uint32_t psn_ = 0;
+};
+
+class SlotManagementTest : public BrokerTest {
+ protected:
+  void SetUp() override {
+    BrokerTest::SetUp();
+    auto slot = Slot::Acquire();
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    slot_ = *std::move(slot);
+    slot_->TellConnections([this] {
+      ++asked_;
+      return connections_;
+    });
+    const auto fd = slot_->OpenAddress(kLocal);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    socket_.Reset(*fd);
+  }
+  void TearDown() override {
+    slot_.reset();
+    socket_.Reset();
+    BrokerTest::TearDown();
+  }
+  // Takes what has come.
+  int Hear() {
+    int heard = 0;
+    slot_->OnReadable([&](const Stray&) { ++heard; });
+    return heard;
+  }
+  // Until there is something to hear.
+  void AwaitReadable() {
+    pollfd readable = {slot_->fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&readable, 1, 20'000), 1);
+  }
+  uint32_t Id(uint32_t number) const {
+    return uint32_t{slot_->number()} << 24 | number;
+  }
+
+  std::unique_ptr<Slot> slot_;
+  UniqueFd socket_;
+  int asked_ = 0;
+  std::vector<OpenConnection> connections_;
+};
+
+// A call that waits for its answer meets what has come before.
+TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
+  MadPeer peer("127.0.0.2");
+  bool done = false;
+  for (int granted = 0; !done; ++granted) {
+    ASSERT_LT(granted, 100);
+    peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
+    ASSERT_NO_FATAL_FAILURE(AwaitReadable());
+    news_left = granted;
+    try {
+      const absl::Status status = slot_->Reserve(
+          static_cast<uint32_t>(granted + 1),
+          {.service_id = 0x1000u + static_cast<uint32_t>(granted),
+           .local = kLocal,
+           .listening = 1});
+      done = news_left > 0;
+      news_left = -1;
+      EXPECT_TRUE(status.ok()) << status;
+    } catch (const std::bad_alloc&) {
+      news_left = -1;
+    }
+    int heard = 0;
+    EXPECT_TRUE(Eventually([&] { return (heard += Hear()) > 0; })) << granted;
+    EXPECT_EQ(heard, 1) << granted;
+  }
+}
+
+}  // namespace
+}  // namespace rxe_user::broker
