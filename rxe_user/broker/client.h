@@ -10,9 +10,11 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/broker/mad_queue.h"
+#include "rxe_user/broker/open_connection.h"
 #include "rxe_user/broker/token_bucket.h"
 
 namespace rxe_user::broker {
@@ -31,7 +33,7 @@ inline constexpr int kClientSendBuffer = 212'992;
 // on, closed, until the last of them has been called.
 struct Client {
   explicit Client(boost::asio::io_context& io)
-      : connection(io), hello_deadline(io), open_retry(io) {}
+      : connection(io), hello_deadline(io), open_retry(io), list_retry(io) {}
 
   bool dropped() const { return !connection.is_open(); }
   int fd() { return connection.native_handle(); }
@@ -53,6 +55,14 @@ struct Client {
   };
   std::optional<PendingOpen> open;
   boost::asio::steady_timer open_retry;
+
+  // What it has answered so far when it was asked for its connections; absent
+  // if it was not, or has answered.
+  std::optional<std::vector<OpenConnection>> listed;
+  // When it may be asked again.
+  Clock::time_point list_again = Clock::time_point::min();
+  boost::asio::steady_timer list_retry;
+  bool list_waits = false;  // for that
 
   TokenBucket strays{kStraysPerSecond, kStrayBurst};
 

@@ -1,32 +1,24 @@
 #include "rxe_user/broker/open_connections.h"
 
 namespace rxe_user::broker {
-namespace {
-
-// Room for one more. IDs are random, hence so is which one goes.
-template <typename Map>
-void MakeRoom(Map& map, size_t most) {
-  if (map.size() >= most) map.erase(map.begin());
-}
-
-}  // namespace
-
 void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
                            const wire::IpAddress& peer,
                            const wire::CmView& mad) {
   Slot& known = slots_[slot];
   const auto open = [&](uint32_t local_id, uint32_t remote_id, uint32_t qpn) {
-    Add(slot, {.local = local,
-               .peer = peer,
-               .local_id = local_id,
-               .remote_id = remote_id,
-               .remote_qpn = qpn});
+    Claim(known, {.local = local,
+                  .peer = peer,
+                  .local_id = local_id,
+                  .remote_id = remote_id,
+                  .remote_qpn = qpn});
   };
   const PeersId peers_id = {peer, mad.local_comm_id()};
   switch (mad.attribute()) {
     case wire::CmAttribute::kReq:
-      MakeRoom(known.requested, kMostRequested);
-      known.requested[peers_id] = mad.req().local_qpn;
+      if (known.requested.size() < kMostRequested ||
+          known.requested.contains(peers_id)) {
+        known.requested[peers_id] = mad.req().local_qpn;
+      }
       break;
     case wire::CmAttribute::kRep: {
       const wire::CmRep rep = mad.rep();
@@ -35,7 +27,11 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
     }
     case wire::CmAttribute::kRtu: {
       const auto request = known.requested.find(peers_id);
-      if (request == known.requested.end()) break;
+      if (request == known.requested.end()) {
+        // Again, or of a request that there was no room for.
+        known.lacks |= !known.open.contains(mad.remote_comm_id());
+        break;
+      }
       open(mad.remote_comm_id(), mad.local_comm_id(), request->second);
       known.requested.erase(request);
       break;
@@ -45,7 +41,7 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
     case wire::CmAttribute::kDrep: {
       known.requested.erase(peers_id);
       const auto found = known.open.find(mad.remote_comm_id());
-      if (found != known.open.end() && found->second.peer == peer) {
+      if (found != known.open.end() && found->second.connection.peer == peer) {
         known.open.erase(found);
       }
       break;
@@ -57,10 +53,44 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
 
 void OpenConnections::Add(uint8_t slot, const Connection& connection) {
   Slot& known = slots_[slot];
-  if (!known.open.contains(connection.local_id)) {
-    MakeRoom(known.open, kMostOpen);
+  if (known.open.size() == kMostOpen &&
+      !known.open.contains(connection.local_id)) {
+    return;
   }
-  known.open[connection.local_id] = connection;
+  known.open[connection.local_id] = {connection, known.asked};
+}
+
+void OpenConnections::Claim(Slot& slot, const Connection& connection) {
+  const auto known = slot.open.find(connection.local_id);
+  if (known != slot.open.end()) {
+    const Connection& before = known->second.connection;
+    slot.lacks |= before.peer != connection.peer ||
+                  before.remote_id != connection.remote_id;
+  } else if (slot.open.size() == kMostOpen) {
+    slot.lacks = true;
+  } else {
+    slot.open[connection.local_id] = {connection, slot.asked};
+  }
+}
+
+bool OpenConnections::Lacks(uint8_t slot) const {
+  const auto known = slots_.find(slot);
+  return known != slots_.end() && known->second.lacks;
+}
+
+void OpenConnections::Ask(uint8_t slot) {
+  Slot& known = slots_[slot];
+  ++known.asked;
+  known.lacks = false;
+}
+
+void OpenConnections::Replace(uint8_t slot,
+                              const std::vector<Connection>& all) {
+  Slot& known = slots_[slot];
+  std::erase_if(known.open, [&known](const auto& open) {
+    return open.second.asked != known.asked;
+  });
+  for (const Connection& connection : all) Add(slot, connection);
 }
 
 size_t OpenConnections::size() const {
@@ -73,8 +103,8 @@ std::vector<OpenConnections::Connection> OpenConnections::Take(uint8_t slot) {
   std::vector<Connection> out;
   const auto found = slots_.find(slot);
   if (found == slots_.end()) return out;
-  for (const auto& [id, connection] : found->second.open) {
-    out.push_back(connection);
+  for (const auto& [id, open] : found->second.open) {
+    out.push_back(open.connection);
   }
   slots_.erase(found);
   return out;

@@ -5,7 +5,9 @@
 // the broker sends in its place. No I/O, no clock.
 //
 // What is noted are claims of peers, at worst of forged addresses: they cost a
-// bounded number of entries, and one DREQ each when the process ends.
+// bounded number of entries, and one DREQ each when the process ends. What is
+// there makes no room for claims: where there is none, the process is asked,
+// which knows.
 #ifndef RXE_USER_BROKER_OPEN_CONNECTIONS_H_
 #define RXE_USER_BROKER_OPEN_CONNECTIONS_H_
 
@@ -25,7 +27,7 @@ namespace rxe_user::broker {
 
 class OpenConnections {
  public:
-  // Of a slot each; one more takes the place of any other.
+  // Of a slot each.
   static constexpr size_t kMostOpen = 4096;
   static constexpr size_t kMostRequested = 1024;
 
@@ -38,8 +40,18 @@ class OpenConnections {
   void Note(uint8_t slot, const LocalAddress& local,
             const wire::IpAddress& peer, const wire::CmView& mad);
 
-  // The process of `slot` says that it has this one.
+  // The process of `slot` says that it has this one. Not more than kMostOpen.
   void Add(uint8_t slot, const Connection& connection);
+
+  // Something has come for the process of `slot` that there was no room for, or
+  // that is not as it is known: the process is to be asked what it has. Not
+  // while something is under way to it that is noted here.
+  bool Lacks(uint8_t slot) const;
+  // It is asked. What is noted from here on it may not have heard of yet.
+  void Ask(uint8_t slot);
+  // What it has answered: all of it. What was noted before Ask and is not among
+  // it is no connection.
+  void Replace(uint8_t slot, const std::vector<Connection>& all);
 
   // How many are open.
   size_t size() const;
@@ -49,10 +61,17 @@ class OpenConnections {
 
  private:
   using PeersId = std::pair<wire::IpAddress, uint32_t>;
+  struct Open {
+    Connection connection;
+    uint32_t asked = 0;  // how often the process had been, when it was noted
+  };
   struct Slot {
     std::map<PeersId, uint32_t> requested;  // queue pair numbers of REQs
-    std::map<uint32_t, Connection> open;    // by local_id
+    std::map<uint32_t, Open> open;          // by local_id
+    uint32_t asked = 0;
+    bool lacks = false;
   };
+  static void Claim(Slot& slot, const Connection& connection);
 
   std::map<uint8_t, Slot> slots_;
 };

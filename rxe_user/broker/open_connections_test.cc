@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "transport/cm/types.h"
 
 namespace rxe_user::broker {
@@ -94,6 +97,71 @@ TEST_F(OpenConnectionsTest, IsBounded) {
         .local_comm_id = id, .remote_comm_id = id, .local_qpn = 0x22});
   }
   EXPECT_EQ(connections_.Take(kSlot).size(), OpenConnections::kMostOpen);
+}
+
+// Whose ids and addresses are made up.
+TEST_F(OpenConnectionsTest, WhatIsOpenStaysInAFloodOfForgeries) {
+  Note(wire::CmRep{
+      .local_comm_id = 8, .remote_comm_id = 0x03000007, .local_qpn = 0x22});
+  wire::CmReq req;
+  req.local_comm_id = 9;
+  req.local_qpn = 0x33;
+  Note(req);
+  for (uint32_t i = 1; i <= 2 * OpenConnections::kMostOpen; ++i) {
+    req.local_comm_id = 0x1000 + i;
+    Note(req, kOther);
+    Note(wire::CmRep{.local_comm_id = 0x1000 + i,
+                     .remote_comm_id = 0x03000007 + i,
+                     .local_qpn = 0x44},
+         kOther);
+  }
+  Note(
+      wire::CmRep{
+          .local_comm_id = 10, .remote_comm_id = 0x03000007, .local_qpn = 0x44},
+      kOther);
+  Note(wire::CmRtu{.local_comm_id = 9, .remote_comm_id = 0x03000006});
+  const auto left = connections_.Take(kSlot);
+  EXPECT_EQ(left.size(), OpenConnections::kMostOpen);
+  for (const auto& [id, peer] :
+       {std::pair(0x03000007u, kPeer), std::pair(0x03000008u, kOther)}) {
+    const auto found =
+        std::find_if(left.begin(), left.end(),
+                     [&](const auto& c) { return c.local_id == id; });
+    ASSERT_NE(found, left.end()) << id;
+    EXPECT_EQ(found->peer, peer);
+  }
+}
+
+TEST_F(OpenConnectionsTest, TheProcessSaysWhatIsTrue) {
+  for (uint32_t i = 1; i <= OpenConnections::kMostOpen; ++i) {
+    EXPECT_FALSE(connections_.Lacks(kSlot));
+    Note(wire::CmRep{.local_comm_id = i, .remote_comm_id = 0x03000000 + i},
+         kOther);
+  }
+  EXPECT_FALSE(connections_.Lacks(kSlot));
+  const wire::CmRep late = {
+      .local_comm_id = 8, .remote_comm_id = 0x03800000, .local_qpn = 0x22};
+  Note(late);
+  EXPECT_TRUE(connections_.Lacks(kSlot));
+  connections_.Ask(kSlot);
+  EXPECT_FALSE(connections_.Lacks(kSlot));
+  // Before it has answered.
+  Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});
+  EXPECT_TRUE(connections_.Lacks(kSlot));
+  connections_.Replace(kSlot, {{.local = kLocal,
+                                .peer = kPeer,
+                                .local_id = 0x03800000,
+                                .remote_id = 8,
+                                .remote_qpn = 0x22}});
+  EXPECT_EQ(connections_.size(), 1u);
+  EXPECT_TRUE(connections_.Lacks(kSlot));
+  // What it may not have heard of when it was asked stays.
+  connections_.Ask(kSlot);
+  Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});
+  connections_.Replace(kSlot, {});
+  const auto left = connections_.Take(kSlot);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].local_id, 0x03800001u);
 }
 
 }  // namespace

@@ -18,6 +18,8 @@
 //                                        <-  ReserveReply(token)
 //   Unreserve(token)                     ->
 //                                        <-  ReserveReply(token)
+//                                        <-  ListConnected
+//   Connected(open connections)          ->  (64 at a time)
 // After the broker has died, to its successor, which grants the slot again:
 //   Hello(own slot) + ledger             ->
 //                                        <-  HelloReply(slot) + new ledger
@@ -67,6 +69,7 @@ enum class Type : uint16_t {
   kUnreserve = 10,
   kConnected = 11,
   kClose = 12,
+  kListConnected = 13,
 };
 
 // Why a request was refused. `text` of the reply says it to people.
@@ -157,12 +160,18 @@ struct Unreserve {
   uint32_t sequence = 0;
 };
 
+// The client is to say which connections it has.
+struct ListConnected {
+  Header header{.type = Type::kListConnected};
+};
+
 // Connections that the client has, for whose end the broker stands in when the
 // client is killed.
 struct Connected {
   static constexpr uint32_t kMost = 64;
   Header header{.type = Type::kConnected};
   uint32_t count = 0;
+  uint32_t last = 0;  // 1: that were all, in answer to ListConnected
   OpenConnection connections[kMost];
 };
 

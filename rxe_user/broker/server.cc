@@ -250,7 +250,7 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
     case Type::kRestore:
       return OnRestore(*client, message);
     case Type::kConnected:
-      return OnConnected(*client, message);
+      return OnConnected(client, message);
     case Type::kRestoreEnd:
       if (!client->restoring) return Next::kClose;
       client->restoring = false;
@@ -351,6 +351,7 @@ void Server::Drop(const ClientPtr& client) {
   client->connection.close(ignored);
   client->hello_deadline.cancel();
   client->open_retry.cancel();
+  client->list_retry.cancel();
   clients_.erase(client);
   EndRecoveryIfDone();
   if (clients_.empty()) {

@@ -105,6 +105,7 @@ class Server {
               const Management::Verdict& verdict);
   void SendMads(const ClientPtr& client);
   void DisconnectAll(uint8_t slot);
+  void AskConnected(const ClientPtr& client);
   void Answer(const LocalAddress& local, const wire::IpAddress& peer,
               const transport::cm::Mad& mad);
   bool HoldEarly(const Management::Datagram& datagram,
@@ -122,7 +123,10 @@ class Server {
   void NoteLedger(const LedgerData& former, bool trusted);
   void BelieveLedger(const LedgerData& former);
   Next OnRestore(Client& client, Message& message);
-  Next OnConnected(Client& client, Message& message);
+  Next OnConnected(const ClientPtr& client, Message& message);
+  // As the broker knows it; absent if it can be none of the client's.
+  std::optional<OpenConnection> Believed(const Client& client,
+                                         OpenConnection connection) const;
   void AwaitAbsent(uint8_t slot);
   void OnAbsentTooLong(uint8_t slot);
   void EndRecoveryIfDone();

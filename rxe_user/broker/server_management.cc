@@ -39,6 +39,11 @@ constexpr size_t kMostMasksOfProcess = 16;
 // writable again when a quarter of that is in use.
 constexpr int kMaxMadBacklog = kClientSendBuffer * 5 / 8;
 
+// How often a client is asked for its connections, and when that is tried again
+// if it could not be.
+constexpr std::chrono::milliseconds kListAgain{1000};
+constexpr std::chrono::milliseconds kListRetry{50};
+
 transport::Time Now() {
   return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
 }
@@ -283,6 +288,27 @@ void Server::HandOn(const Management::Datagram& datagram,
     return;
   }
   if (!waits) SendMads(*holder);
+  AskConnected(*holder);
+}
+
+// Which of what peers claim is so, where they claim too much. Not before it has
+// what was noted.
+void Server::AskConnected(const ClientPtr& client) {
+  if (!connections_.Lacks(*client->slot) || client->list_waits) return;
+  if (Clock::now() >= client->list_again && client->mads.empty() &&
+      Send(client->fd(), ListConnected{})) {
+    connections_.Ask(*client->slot);
+    client->listed.emplace();
+    client->list_again = Clock::now() + kListAgain;
+    return;
+  }
+  client->list_waits = true;
+  client->list_retry.expires_at(
+      std::max(client->list_again, Clock::now() + kListRetry));
+  client->list_retry.async_wait([this, client](error_code error) {
+    client->list_waits = false;
+    if (!error && !client->dropped()) AskConnected(client);
+  });
 }
 
 // The process of `slot` has ended: its peers hear of it, once. A peer that

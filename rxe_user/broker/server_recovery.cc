@@ -149,25 +149,42 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
 }
 
 // Only what can be the client's: an ID of its slot, at an address of ours.
-Server::Next Server::OnConnected(Client& client, Message& message) {
+Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
   const std::optional<Connected> connected = message.As<Connected>();
-  if (!connected.has_value() || !client.restoring ||
-      connected->count > Connected::kMost) {
+  if (!connected.has_value() || connected->count > Connected::kMost ||
+      (!client->restoring && !client->listed.has_value())) {
     return Next::kClose;
   }
   for (uint32_t i = 0; i < connected->count; ++i) {
-    OpenConnection connection = connected->connections[i];
-    if (transport::cm::PrefixOf(connection.local_id) != *client.slot) continue;
-    // The client does not say by which interface a link-local address is meant.
-    const auto group =
-        std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) {
-          return g.first.address == connection.local.address;
-        });
-    if (group == groups_.end()) continue;
-    connection.local = group->first;
-    connections_.Add(*client.slot, connection);
+    const auto connection = Believed(*client, connected->connections[i]);
+    if (!connection.has_value()) continue;
+    if (client->restoring) {
+      connections_.Add(*client->slot, *connection);
+    } else if (client->listed->size() < OpenConnections::kMostOpen) {
+      client->listed->push_back(*connection);
+    }
+  }
+  if (!client->restoring && connected->last != 0) {
+    connections_.Replace(*client->slot, *client->listed);
+    client->listed.reset();
+    AskConnected(client);
   }
   return Next::kKeep;
+}
+
+std::optional<OpenConnection> Server::Believed(
+    const Client& client, OpenConnection connection) const {
+  if (transport::cm::PrefixOf(connection.local_id) != *client.slot) {
+    return std::nullopt;
+  }
+  // The client does not say by which interface a link-local address is meant.
+  const auto group =
+      std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) {
+        return g.first.address == connection.local.address;
+      });
+  if (group == groups_.end()) return std::nullopt;
+  connection.local = group->first;
+  return connection;
 }
 
 void Server::EndRecoveryIfDone() {

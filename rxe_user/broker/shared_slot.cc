@@ -133,20 +133,25 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     message.service = service;
     if (!SendSoon(session.socket.get(), message, deadline_ms)) return false;
   }
-  return RestoreConnections(session.socket.get(), deadline_ms) &&
+  return SendConnections(session.socket.get(), false, deadline_ms) &&
          SendSoon(session.socket.get(), RestoreEnd{}, deadline_ms);
 }
 
-bool SharedSlot::RestoreConnections(int socket, int64_t deadline_ms) {
-  if (!connections_) return true;
-  const std::vector<OpenConnection> all = connections_();
-  for (size_t done = 0; done < all.size(); done += Connected::kMost) {
+bool SharedSlot::SendConnections(int socket, bool is_answer,
+                                 int64_t deadline_ms) {
+  std::vector<OpenConnection> all;
+  if (connections_) all = connections_();
+  for (size_t done = 0; done < all.size() || is_answer;
+       done += Connected::kMost) {
     Connected message;
     message.count = static_cast<uint32_t>(
         std::min<size_t>(all.size() - done, Connected::kMost));
     std::copy_n(all.begin() + static_cast<ptrdiff_t>(done), message.count,
                 message.connections);
+    const bool last = done + message.count == all.size();
+    message.last = is_answer && last ? 1 : 0;
     if (!SendSoon(socket, message, deadline_ms)) return false;
+    if (last) break;
   }
   return true;
 }
@@ -204,6 +209,14 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
           "a service ID that this process listens on has become another's "
           "while the port broker was gone");
     }
+    if (message.As<ListConnected>().has_value()) {
+      const std::lock_guard lock(requests_);
+      if (connection_.valid()) {
+        (void)SendConnections(connection_.get(), true,
+                              MonotonicMs() + kRecoverMs);
+      }
+      continue;
+    }
     const std::optional<Message::StrayView> view = message.AsStray();
     if (!view.has_value()) continue;
     Stray stray;
@@ -218,14 +231,18 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
 }
 
 void SharedSlot::KeepEarly(Message& message) {
-  if (early_.size() == kMostEarly || !message.AsStray().has_value()) return;
+  const std::optional<Message::StrayView> stray = message.AsStray();
+  if (early_.size() == kMostEarly ||
+      (!stray.has_value() && !message.As<ListConnected>().has_value())) {
+    return;
+  }
   try {
     early_.push_back(std::move(message));
     message = Message();
   } catch (const std::bad_alloc&) {
     // A MAD comes again behind the answer, from the broker: peers ask again
     // after seconds only. Anything else is lost, as on the way.
-    const std::optional<Message::StrayView> stray = message.AsStray();
+    if (!stray.has_value()) return;
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&stray->head), sizeof(stray->head)},
         stray->bytes};

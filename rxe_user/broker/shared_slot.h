@@ -51,7 +51,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   // These hold requests_.
   bool Recover(int64_t budget_ms);
   bool RestoreAll(const Session& session, int64_t deadline_ms);
-  bool RestoreConnections(int socket, int64_t deadline_ms);
+  // In answer to ListConnected, or to a new broker.
+  bool SendConnections(int socket, bool is_answer, int64_t deadline_ms);
   void Use(Session session);
   void RetryAfter(std::chrono::milliseconds pause);
   // Asks the broker for a socket.

@@ -167,5 +167,44 @@ TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
   }
 }
 
+// Nobody else knows what of it is true.
+TEST_F(SlotManagementTest, AProcessIsAskedWhichOfManyConnectionsThereAre) {
+  constexpr uint32_t kForged = 4200;
+  constexpr uint32_t kBatch = 64;
+  MadPeer real("127.0.0.2");
+  MadPeer forger("127.0.0.3");
+  for (uint32_t i = 0; i < kForged;) {
+    const uint32_t end = std::min(i + kBatch, kForged);
+    int heard = 0;
+    for (const uint32_t begin = i; i < end; ++i) {
+      forger.Send(
+          wire::CmRep{.local_comm_id = i + 1, .remote_comm_id = Id(i + 1)});
+      if (i + 1 == end) {
+        ASSERT_TRUE(Eventually([&] {
+          return (heard += Hear()) >= static_cast<int>(end - begin);
+        }));
+      }
+    }
+  }
+  connections_ = {{.local = kLocal,
+                   .peer = real.address(),
+                   .local_id = Id(0x800000),
+                   .remote_id = 8,
+                   .remote_qpn = 0x22}};
+  const int before = asked_;
+  real.Send(wire::CmRep{
+      .local_comm_id = 8, .remote_comm_id = Id(0x800000), .local_qpn = 0x22});
+  ASSERT_TRUE(Eventually([&] { return Hear(), asked_ > before; }));
+  slot_.reset();
+  std::optional<wire::CmDreq> dreq;
+  ASSERT_TRUE(
+      Eventually([&] { return (dreq = real.Disconnected()).has_value(); }));
+  EXPECT_EQ(dreq->local_comm_id & 0xffffff, 0x800000u);
+  EXPECT_EQ(dreq->remote_comm_id, 8u);
+  EXPECT_EQ(dreq->remote_qpn, 0x22u);
+  // It would have heard before.
+  EXPECT_FALSE(forger.HasReceived());
+}
+
 }  // namespace
 }  // namespace rxe_user::broker
