@@ -22,8 +22,10 @@ constexpr uint8_t kRequest = 1 << 2;
 constexpr uint8_t kResponse = 1 << 3;
 constexpr uint8_t kPayload = 1 << 4;
 constexpr uint8_t kFullMtu = 1 << 5;
+constexpr uint8_t kReserved = 1 << 6;
 constexpr uint8_t kData = kRequest | kPayload;
 constexpr uint8_t kReadData = kResponse | kPayload;
+constexpr uint8_t kUnknown = kData | kOnly | kReserved;
 
 constexpr OperationSpec kOperations[] = {
     {Operation::kSendFirst, "SEND_FIRST", 0, kData | kFirst | kFullMtu},
@@ -63,6 +65,13 @@ constexpr OperationSpec kOperations[] = {
      kData | kOnly},
     {Operation::kFlush, "FLUSH", kFeth | kReth, kRequest | kOnly},
     {Operation::kAtomicWrite, "ATOMIC_WRITE", kReth, kData | kOnly},
+    {Operation::kReserved15, "RESERVED_15", 0, kUnknown},
+    {Operation::kReserved18, "RESERVED_18", 0, kUnknown},
+    {Operation::kReserved19, "RESERVED_19", 0, kUnknown},
+    {Operation::kReserved1a, "RESERVED_1A", 0, kUnknown},
+    {Operation::kReserved1b, "RESERVED_1B", 0, kUnknown},
+    {Operation::kReserved1e, "RESERVED_1E", 0, kUnknown},
+    {Operation::kReserved1f, "RESERVED_1F", 0, kUnknown},
 };
 
 constexpr bool Supports(Transport transport, Operation operation) {
@@ -133,10 +142,12 @@ constexpr void LayOut(OpcodeInfo* info) {
 
 constexpr OpcodeInfo MakeInfo(Transport transport, const OperationSpec& spec) {
   OpcodeInfo info;
-  info.known = true;
+  info.reserved = (spec.flags & kReserved) != 0;
+  info.known = !info.reserved;
   info.extended = spec.extended;
   if (transport == Transport::kUd) info.extended |= kDeth;
-  if (transport == Transport::kXrc && (spec.flags & kRequest) != 0) {
+  if (transport == Transport::kXrc && (spec.flags & kRequest) != 0 &&
+      !info.reserved) {
     info.extended |= kXrcEth;
   }
   info.starts_message = (spec.flags & kFirst) != 0;

@@ -44,10 +44,17 @@ enum class Operation : uint8_t {
   kAtomicAcknowledge = 0x12,
   kCompareSwap = 0x13,
   kFetchAdd = 0x14,
+  kReserved15 = 0x15,
   kSendLastInvalidate = 0x16,
   kSendOnlyInvalidate = 0x17,
+  kReserved18 = 0x18,
+  kReserved19 = 0x19,
+  kReserved1a = 0x1a,
+  kReserved1b = 0x1b,
   kFlush = 0x1c,
   kAtomicWrite = 0x1d,
+  kReserved1e = 0x1e,
+  kReserved1f = 0x1f,
 };
 
 // AckReq, and the last of the seven reserved bits beside it, which are sent as
@@ -114,6 +121,9 @@ struct OpcodeInfo {
   // "RC_RDMA_WRITE_FIRST".
   const char* name = "UNKNOWN";
   bool known = false;
+  // Of a service that refuses by a NAK what it does not know (RC, XRC): not
+  // known, but a packet. A request of which only BTH is understood.
+  bool reserved = false;
   // Which extended headers follow BTH: a set of ExtendedHeader bits.
   uint16_t extended = 0;
   // Bytes from the start of BTH to the start of the payload.

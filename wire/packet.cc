@@ -111,7 +111,7 @@ ParseError PacketView::Parse(std::span<const uint8_t> udp_payload,
   const size_t size = udp_payload.size();
   if (size < kBthSize + kIcrcSize) return ParseError::kTooShort;
   const OpcodeInfo& info = GetOpcodeInfo(data[0]);
-  if (!info.known) return ParseError::kUnknownOpcode;
+  if (info.header_length == 0) return ParseError::kUnknownOpcode;
   if (size < info.header_length + kIcrcSize) return ParseError::kTooShort;
   const size_t after_headers = size - info.header_length - kIcrcSize;
   if (size % 4 != 0 ||

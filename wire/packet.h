@@ -64,8 +64,9 @@ inline std::optional<uint32_t> PeekDestQpn(
 // Why bytes are not a packet, in the order in which it is checked.
 enum class ParseError : uint8_t {
   kOk,
-  kTooShort,       // for BTH and ICRC, or for the headers of its opcode
-  kUnknownOpcode,  // or one that RoCEv2 does not have
+  kTooShort,  // for BTH and ICRC, or for the headers of its opcode
+  // Or one that RoCEv2 does not have; but see OpcodeInfo::reserved.
+  kUnknownOpcode,
   // No multiple of 4 bytes, the pad included; or a response that has bytes
   // where its opcode has none, as an acknowledgement.
   kBadLength,

@@ -171,11 +171,25 @@ TEST(PacketTest, TooShortAtEveryLength) {
 // bounds.
 TEST(PacketTest, UnknownOpcodes) {
   for (int opcode = 0; opcode < 256; ++opcode) {
-    if (GetOpcodeInfo(static_cast<uint8_t>(opcode)).known) continue;
+    const OpcodeInfo& info = GetOpcodeInfo(static_cast<uint8_t>(opcode));
+    if (info.known || info.reserved) continue;
     std::vector<uint8_t> packet(48, 0xff);
     packet[0] = static_cast<uint8_t>(opcode);
     PacketView view;
     EXPECT_EQ(PacketView::Parse(packet, &view), ParseError::kUnknownOpcode);
+  }
+}
+
+// Whatever stands behind BTH.
+TEST(PacketTest, ReservedOpcodes) {
+  for (const size_t size : {16, 20, 48}) {
+    std::vector<uint8_t> packet(size, 0xff);
+    packet[0] = 0xb8;
+    packet[1] = 0;
+    PacketView view;
+    ASSERT_EQ(PacketView::Parse(packet, &view), ParseError::kOk);
+    EXPECT_EQ(view.operation(), Operation::kReserved18);
+    EXPECT_EQ(view.payload().size(), size - kBthSize - kIcrcSize);
   }
 }
 

@@ -49,7 +49,7 @@ TEST_F(EndpointTest, EveryLengthOfEveryOpcode) {
           wire::GetOpcodeInfo(static_cast<uint8_t>(opcode));
       if (bytes < 16) {
         EXPECT_EQ(disposition, Disposition::kTooShort);
-      } else if (!info.known) {
+      } else if (!info.known && !info.reserved) {
         EXPECT_EQ(disposition, Disposition::kUnknownOpcode);
       } else if (bytes < info.header_length + wire::kIcrcSize) {
         EXPECT_EQ(disposition, Disposition::kTooShort);
@@ -70,7 +70,7 @@ TEST_F(EndpointTest, EveryLengthOfEveryOpcode) {
 
 TEST_F(EndpointTest, UnknownOpcodeOf48Bytes) {
   Bytes packet(48);
-  packet[0] = 0x1f;
+  packet[0] = 0x3f;
   packet[7] = WirePeer::kQpn;
   Sign(&packet);
   EXPECT_EQ(peer.Deliver(packet), Disposition::kUnknownOpcode);

@@ -28,6 +28,14 @@ RequestKind KindOf(wire::Operation operation) {
       return RequestKind::kAtomicWrite;
     case kFlush:
       return RequestKind::kFlush;
+    case kReserved15:
+    case kReserved18:
+    case kReserved19:
+    case kReserved1a:
+    case kReserved1b:
+    case kReserved1e:
+    case kReserved1f:
+      return RequestKind::kReserved;
     default:
       return RequestKind::kSend;
   }
@@ -62,6 +70,8 @@ bool IsPermitted(RequestKind kind, uint32_t access_flags) {
     case RequestKind::kFlush:
       needed = kAccessFlushGlobal | kAccessFlushPersistent;
       break;
+    case RequestKind::kReserved:
+      return false;
   }
   return (access_flags & needed) != 0;
 }

@@ -15,6 +15,7 @@ enum class RequestKind : uint8_t {
   kAtomic,
   kAtomicWrite,
   kFlush,
+  kReserved,  // of a reserved opcode: offered by nobody
 };
 // Only for opcodes that are requests.
 RequestKind KindOf(wire::Operation operation);

@@ -55,12 +55,13 @@ TEST_F(ForgedRequestTest, AnotherPortDoesNothing) {
       peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4, true), 4);
       peer.Deliver(peer.Request(kSendOnly, psn, true), 4);
       peer.Deliver(peer.Request(kSendLast, psn, true), 4);  // invalid
+      peer.Deliver(peer.Request(kReserved18, psn, true), 4);
       peer.Deliver(peer.Read(psn, 0, 8));
       peer.Deliver(peer.Read(psn, 1 << 20, 8));  // no access
       peer.Deliver(peer.Atomic(kFetchAdd, psn, 0, 1));
     }
   });
-  EXPECT_EQ(counters().dropped_port, 660u);
+  EXPECT_EQ(counters().dropped_port, 770u);
   EXPECT_EQ(counters().rx_packets, 1u);
   EXPECT_EQ(peer.Transmit(), "");
   EXPECT_EQ(peer.TakeReceives(), "");

@@ -24,6 +24,9 @@ void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn) {
     case RequestKind::kFlush:
       RepeatAtomic(packet, psn);
       break;
+    case RequestKind::kReserved:
+      ++core_.counters.dropped_window;
+      break;
   }
 }
 

@@ -595,6 +595,17 @@ TEST_F(ReplayTest, InvalidHeldPacket) {
   EXPECT_EQ(Target(0, 4), Bytes(4));
 }
 
+TEST_F(ReplayTest, ReservedHeldPacket) {
+  peer.Deliver(peer.Request(kReserved1e, 101, true), 8);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  peer.Deliver(peer.Request(kReserved1e, 101, true), 8);
+  EXPECT_EQ(peer.Transmit(), "NAK invalid-request 101 msn 1");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+}
+
 TEST_F(ReplayTest, ForgedHeldPacketsHarmNobody) {
   peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 4, true), 4);

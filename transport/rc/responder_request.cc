@@ -43,6 +43,7 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
       break;
     case RequestKind::kSend:
     case RequestKind::kWrite:
+    case RequestKind::kReserved:
       return Invalid();  // not reached
   }
   // They are acknowledged by their responses.

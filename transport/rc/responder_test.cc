@@ -435,6 +435,52 @@ TEST(ResponderSequenceTest, InvalidSequences) {
   }
 }
 
+constexpr wire::Operation kReserved[] = {kReserved15, kReserved18, kReserved19,
+                                         kReserved1a, kReserved1b, kReserved1e,
+                                         kReserved1f};
+
+// Class C of 9.9.3, whatever else is in them.
+TEST(ResponderSequenceTest, ReservedOpcodes) {
+  for (const wire::Operation operation : kReserved) {
+    for (const size_t payload : {0, 4, 16, 300}) {
+      WirePeer peer;
+      peer.Connect();
+      peer.PostReceive(7, {4096});
+      peer.Deliver(peer.Request(operation, 100), payload);
+      EXPECT_EQ(peer.Transmit(), "NAK invalid-request 100 msn 0");
+      EXPECT_EQ(peer.TakeEvents(), kRequestErrorEvent);
+      EXPECT_EQ(peer.TakeReceives(), "7 status 5");
+      EXPECT_EQ(peer.qp->state(), QpState::kErr);
+    }
+  }
+}
+
+TEST(ResponderSequenceTest, ReservedOpcodesWithinAMessage) {
+  for (const wire::Operation operation : kReserved) {
+    WirePeer peer;
+    peer.Connect();
+    peer.PostReceive(7, {4096});
+    peer.Deliver(peer.Request(kSendFirst, 100), 256);
+    peer.Deliver(peer.Request(operation, 101), 8);
+    EXPECT_EQ(peer.Transmit(), "NAK invalid-request 101 msn 0");
+    EXPECT_EQ(peer.TakeReceives(), "7 status 5");
+  }
+}
+
+TEST_F(ResponderTest, ReservedOpcodesThatComeLate) {
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+  peer.Deliver(peer.Read(101, 0, 8));
+  peer.Transmit();
+  for (const wire::Operation operation : kReserved) {
+    peer.Deliver(peer.Request(operation, 100, true), 8);
+    peer.Deliver(peer.Request(operation, 101, true), 8);
+  }
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.TakeEvents(), "");
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  EXPECT_EQ(peer.qp->counters().dropped_window, 14u);
+}
+
 TEST(ResponderSequenceTest, WriteLengthMustMatchItsOnePacket) {
   for (uint32_t announced : {0u, 7u, 9u, 300u}) {
     WirePeer peer;

@@ -140,6 +140,14 @@ TEST_F(XrcTargetTest, AnUnknownSrqIsAnInvalidRequest) {
   EXPECT_EQ(peer.TakeEvents(), "16 2");
 }
 
+TEST_F(XrcTargetTest, AReservedOpcodeIsAnInvalidRequest) {
+  wire::Headers headers = Request(kReserved15, 100, kFirst);
+  peer.Deliver(headers, 0);
+  EXPECT_EQ(peer.Transmit(), "NAK invalid-request 100 msn 0");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(peer.TakeEvents(), "16 2");
+}
+
 TEST_F(XrcTargetTest, RemoteKeysAreOfTheProtectionDomainOfTheSrq) {
   peer.Deliver(OtherRdma(kWriteOnly, 100, kSecond, 8), 8);
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
