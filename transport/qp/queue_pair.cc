@@ -218,7 +218,7 @@ void QueuePair::NoteCongestion(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (packet.payload().empty()) return;
   received_data_ = true;
-  if (received.congestion_experienced || packet.bth().fecn) {
+  if (received.congestion_experienced) {
     ++core_.counters.ecn_marked;
     // How much of a READ's responses is on its way is decided here.
     if (RequestCnp(now) && packet.info().is_response) {

@@ -326,13 +326,16 @@ TEST(CnpTest, MarkedDataIsAnswered) {
   EXPECT_EQ(peer.qp->counters().cnps_sent, 2u);
 }
 
-TEST(CnpTest, FecnAsWell) {
+// IBA vol. 1, A17.4: marks are the IP header's, and these bits are nobody's.
+TEST(CnpTest, FecnAndBecnMeanNothing) {
   WirePeer peer;
   peer.Connect();
-  wire::Headers headers = peer.Write(kWriteOnly, 100, 0, 4);
-  headers.bth.fecn = true;
+  wire::Headers headers = peer.Write(kWriteOnly, 100, 0, 4, true);
+  headers.bth.fecn = headers.bth.becn = true;
   peer.Deliver(headers, 4);
-  EXPECT_EQ(peer.Transmit(), "CNP");
+  EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
+  EXPECT_EQ(peer.qp->counters().ecn_marked, 0u);
+  EXPECT_EQ(peer.qp->counters().cnps_received, 0u);
 }
 
 TEST(CnpTest, NotForPacketsWithoutData) {

@@ -203,9 +203,9 @@ TEST_F(ForgedRequestTest, FarAheadNothingIsKept) {
 
 TEST_F(ForgedRequestTest, FurtherAheadNothingIsSaid) {
   PinPort();
-  wire::Headers headers = peer.Write(kWriteOnly, 101 + 65536, 0, 4, true);
-  headers.bth.fecn = true;
-  peer.Deliver(headers, 4);
+  peer.datagram.traffic_class = 3;  // CE
+  peer.Deliver(peer.Write(kWriteOnly, 101 + 65536, 0, 4, true), 4);
+  peer.datagram.traffic_class = 0;
   EXPECT_EQ(peer.Transmit(), "");
   EXPECT_EQ(counters().dropped_window, 1u);
   EXPECT_EQ(counters().ecn_marked, 0u);
