@@ -145,13 +145,14 @@ Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
   const wire::Feth feth = packet.feth();
   const wire::Reth reth = packet.reth();
   const uint32_t needed = AccessOf(feth);
-  if (!IsValid(feth) || reth.length > wire::kMaxMessage ||
+  // Then neither address nor length of the request count.
+  const bool whole_region = feth.selectivity == wire::kSelectivityWholeMr;
+  if (!IsValid(feth) || (!whole_region && reth.length > wire::kMaxMessage) ||
       (attributes().access_flags & needed) != needed) {
     return Invalid();
   }
   Resource* resource = NewResource();
   if (resource == nullptr) return Invalid();
-  const bool whole_region = feth.selectivity == wire::kSelectivityWholeMr;
   switch (core_.config.memory->Flush({.key = reth.rkey,
                                       .remote = true,
                                       .pd = core_.config.pd,

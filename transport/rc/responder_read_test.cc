@@ -327,6 +327,26 @@ TEST_F(ResponderFlushTest, OfAWholeRegionLooksAtNoRange) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
 }
 
+// Whatever the range would be: it may be no length that a message can have.
+TEST_F(ResponderFlushTest, OfAWholeRegionIgnoresAddressAndLength) {
+  const uint64_t nowhere = uint64_t{0} - WirePeer::kVa;
+  peer.Deliver(Flush(100, 1, wire::kSelectivityWholeMr, nowhere, ~0u));
+  ASSERT_EQ(peer.memory.flushes().size(), 1u);
+  EXPECT_EQ(peer.memory.flushes()[0].va, WirePeer::kVa);
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+  // As a copy, too.
+  peer.Deliver(Flush(100, 1, wire::kSelectivityWholeMr, 8, 0));
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+  EXPECT_EQ(peer.memory.flushes().size(), 1u);
+  // Of a range both count.
+  peer.Deliver(Flush(101, 1, wire::kSelectivityRange, 8, 8));
+  EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 2 [0]");
+  peer.Deliver(Flush(101, 1, wire::kSelectivityRange, 16, 8));
+  EXPECT_EQ(peer.Transmit(), "");
+  peer.Deliver(Flush(102, 1, wire::kSelectivityRange, 0, ~0u));
+  ExpectRefused("NAK invalid-request 102 msn 2", kRequestErrorEvent);
+}
+
 TEST_F(ResponderFlushTest, IsExecutedOnceAndAnsweredAgain) {
   peer.Deliver(Flush(100, 1, 0));
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 8), 8);

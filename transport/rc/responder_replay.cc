@@ -86,12 +86,14 @@ void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
       info.Has(wire::kAtomicEth) ? packet.atomic().rkey : packet.reth().rkey;
   const uint64_t va =
       info.Has(wire::kAtomicEth) ? packet.atomic().va : packet.reth().va;
-  // rxe of 6.12 repeats an ATOMIC WRITE with address 0. Its answer says nothing
-  // of the memory.
+  // rxe of 6.12 repeats an ATOMIC WRITE with address 0, and a FLUSH of a whole
+  // region has none that counts. Their answers say nothing of the memory.
   const bool same_address =
       resource != nullptr &&
       (resource->va == va ||
-       packet.operation() == wire::Operation::kAtomicWrite);
+       packet.operation() == wire::Operation::kAtomicWrite ||
+       (info.Has(wire::kFeth) &&
+        packet.feth().selectivity == wire::kSelectivityWholeMr));
   if (resource == nullptr || resource->operation != packet.operation() ||
       resource->rkey != rkey || !same_address) {
     ++core_.counters.dropped_window;
