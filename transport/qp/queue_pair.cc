@@ -221,20 +221,23 @@ void QueuePair::NoteCongestion(const Received& received, Time now) {
   if (received.congestion_experienced) {
     ++core_.counters.ecn_marked;
     // How much of a READ's responses is on its way is decided here.
-    if (RequestCnp(now) && packet.info().is_response) {
+    if (RequestCnp(packet.bth().pkey, now) && packet.info().is_response) {
       core_.path->OnCongestionNotification(now);
     }
   }
 }
 
-bool QueuePair::RequestCnp(Time now) {
+bool QueuePair::RequestCnp(uint16_t pkey, Time now) {
   if (!flow_ || now - last_cnp_ < kCnpInterval) return false;
   last_cnp_ = now;
   cnp_due_ = true;
+  cnp_pkey_ = pkey;
   return true;
 }
 
-void QueuePair::OnReceiveOverflow(Time now) { RequestCnp(now); }
+void QueuePair::OnReceiveOverflow(Time now) {
+  RequestCnp(wire::kDefaultPkey, now);
+}
 
 void QueuePair::OnTimer(Time now) {
   OnServiceTimer(now);
@@ -321,6 +324,7 @@ void QueuePair::TransmitCnp(Burst* burst) {
   headers.bth.opcode = wire::kOpcodeCnp;
   headers.bth.mig_req = false;
   headers.bth.becn = true;
+  headers.bth.pkey = cnp_pkey_;
   headers.bth.dest_qpn = attributes().dest_qpn;
   uint8_t header[wire::kMaxHeaderSize];
   const size_t size = wire::EmitHeaders(headers, header);

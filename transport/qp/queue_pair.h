@@ -196,9 +196,9 @@ class QueuePair : public EndpointQp {
   // From another port than the one that is known to be the peer's.
   bool AdmitPort(const Received& received, Time now);
   void NoteCongestion(const Received& received, Time now);
-  // A CNP is due to the peer, unless one was sent just now.
-  // At most one in kCnpInterval: whether it is due.
-  bool RequestCnp(Time now);
+  // A CNP is due to the peer, at most one in kCnpInterval: whether it is.
+  // `pkey`: that of the packet that was marked (A17.9.3).
+  bool RequestCnp(uint16_t pkey, Time now);
   void TransmitCnp(Burst* burst);
 
   Endpoint& endpoint_;
@@ -207,6 +207,7 @@ class QueuePair : public EndpointQp {
   std::optional<Flow> flow_;  // to the peer, from RTR on
   PeerPort peer_port_;
   Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
+  uint16_t cnp_pkey_ = wire::kDefaultPkey;  // of the one that is due
   bool cnp_due_ = false;
   bool communication_established_ = false;
   bool last_wqe_reported_ = false;

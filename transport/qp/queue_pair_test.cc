@@ -338,6 +338,30 @@ TEST(CnpTest, FecnAndBecnMeanNothing) {
   EXPECT_EQ(peer.qp->counters().cnps_received, 0u);
 }
 
+// A17.9.3: that of the packet that was marked.
+TEST(CnpTest, HasThePartitionKeyOfTheMarkedPacket) {
+  WirePeer peer;
+  peer.Connect();
+  peer.datagram.traffic_class = 3;
+  wire::Headers headers = peer.Write(kWriteOnly, 100, 0, 4, true);
+  headers.bth.pkey = 0x7fff;
+  peer.Deliver(headers, 4);
+  // The one behind it was marked, too, but the CNP is due already.
+  peer.Deliver(peer.Write(kWriteOnly, 101, 0, 4, true), 4);
+  EXPECT_EQ(peer.Transmit(), "CNP pkey 7fff; ACK 101 msn 2");
+  peer.now += kMillisecond;
+  peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4);
+  EXPECT_EQ(peer.Transmit(), "CNP");
+  // No packet was marked: its own.
+  peer.now += kMillisecond;
+  peer.datagram.traffic_class = 0;
+  headers.bth.psn = 103;
+  headers.bth.ack_req = false;
+  peer.Deliver(headers, 4);
+  peer.endpoint.OnReceiveOverflow(peer.now);
+  EXPECT_EQ(peer.Transmit(), "CNP");
+}
+
 TEST(CnpTest, NotForPacketsWithoutData) {
   WirePeer peer;
   peer.Connect();

@@ -1,5 +1,6 @@
 #include "transport/testing/wire_peer.h"
 
+#include <cstdio>
 #include <numeric>
 
 #include "gtest/gtest.h"
@@ -159,7 +160,13 @@ Disposition WirePeer::Deliver(const std::vector<uint8_t>& packet) {
 std::string WirePeer::Describe(const wire::PacketView& packet) {
   const std::string psn = std::to_string(packet.bth().psn);
   const std::string size = " [" + std::to_string(packet.payload().size()) + "]";
-  if (packet.opcode() == wire::kOpcodeCnp) return "CNP";
+  if (packet.opcode() == wire::kOpcodeCnp) {
+    if (packet.bth().pkey == wire::kDefaultPkey) return "CNP";
+    char pkey[16];
+    std::snprintf(pkey, sizeof(pkey), " pkey %04x", packet.bth().pkey);
+    return std::string("CNP") + pkey;
+  }
+  EXPECT_EQ(packet.bth().pkey, wire::kDefaultPkey);
   if (!packet.info().Has(wire::kAeth)) {
     if (packet.operation() == wire::Operation::kReadResponseMiddle) {
       return "READ_MIDDLE " + psn + size;
@@ -215,7 +222,6 @@ std::string WirePeer::TransmitOne() {
     EXPECT_EQ(wire::PacketView::Parse(datagram_bytes, &packet),
               wire::ParseError::kOk);
     EXPECT_EQ(packet.bth().dest_qpn, kPeerQpn);
-    EXPECT_EQ(packet.bth().pkey, wire::kDefaultPkey);
     EXPECT_EQ(packet.bth().mig_req, packet.opcode() != wire::kOpcodeCnp);
     if (!lines.empty()) lines += "; ";
     lines += Describe(packet);
