@@ -216,12 +216,16 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
 
 void QueuePair::NoteCongestion(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
-  if (packet.payload().empty()) return;
-  received_data_ = true;
+  const bool response = packet.info().is_response;
+  if (!packet.payload().empty()) {
+    received_data_ = true;
+  } else if (response) {
+    return;  // an acknowledgement: see docs/reliability.md, "Congestion"
+  }
   if (received.congestion_experienced) {
     ++core_.counters.ecn_marked;
     // How much of a READ's responses is on its way is decided here.
-    if (RequestCnp(packet.bth().pkey, now) && packet.info().is_response) {
+    if (RequestCnp(packet.bth().pkey, now) && response) {
       core_.path->OnCongestionNotification(now);
     }
   }

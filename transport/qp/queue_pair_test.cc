@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "transport/qp/receive_queue.h"
 #include "transport/queue_pairs.h"
+#include "transport/testing/requester_peer.h"
 #include "transport/testing/wire_peer.h"
 #include "wire/aeth.h"
 
@@ -362,12 +363,45 @@ TEST(CnpTest, HasThePartitionKeyOfTheMarkedPacket) {
   EXPECT_EQ(peer.Transmit(), "CNP");
 }
 
-TEST(CnpTest, NotForPacketsWithoutData) {
+// CA17-44 makes no difference between them.
+TEST(CnpTest, MarkedRequestsOfEveryKindAreAnswered) {
   WirePeer peer;
+  peer.attributes.access_flags |= kAccessFlushGlobal;
+  peer.target->access |= kAccessFlushGlobal;
   peer.Connect();
+  peer.PostReceive(7, {8});
   peer.datagram.traffic_class = 3;
-  peer.Deliver(peer.Read(100, 0, 0));
-  EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
+  const auto expect = [&](const wire::Headers& headers,
+                          const std::string& answer) {
+    peer.Deliver(headers);
+    EXPECT_EQ(peer.Transmit(), answer);
+    peer.now += kMillisecond;
+  };
+  expect(peer.Read(100, 0, 0), "CNP; READ_ONLY 100 msn 1 [0]");
+  expect(peer.Atomic(kFetchAdd, 101, 0, 1), "CNP; ATOMIC 101 msn 2 = 0");
+  expect(peer.Write(kWriteOnly, 102, 0, 0, true), "CNP; ACK 102 msn 3");
+  expect(peer.Request(kSendOnly, 103, true), "CNP; ACK 103 msn 4");
+  wire::Headers flush = peer.Write(kFlush, 104, 0, 8);
+  flush.feth = {1, 0};
+  expect(flush, "CNP; READ_ONLY 104 msn 5 [0]");
+  EXPECT_EQ(peer.qp->counters().ecn_marked, 5u);
+}
+
+// docs/reliability.md, "Congestion", says why.
+TEST(CnpTest, NotForResponsesWithoutData) {
+  RequesterPeer peer;
+  peer.Connect();
+  peer.traffic_class = 3;
+  peer.Send(1, 1);
+  peer.FetchAdd(2, 1);
+  peer.Transmit();
+  const uint64_t window = peer.path().window();
+  peer.Ack(100);
+  peer.AtomicAck(101, 5);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 ok 8");
+  EXPECT_EQ(peer.Transmit(), "");
+  EXPECT_EQ(peer.qp->counters().ecn_marked, 0u);
+  EXPECT_GE(peer.path().window(), window);
 }
 
 TEST(CnpTest, ReceivedOnesAreCounted) {

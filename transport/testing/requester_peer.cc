@@ -223,6 +223,7 @@ Disposition RequesterPeer::TryDeliver(const wire::Headers& headers,
   datagram.source = attributes.av.destination;
   datagram.destination = attributes.av.source;
   datagram.source_port = source_port;
+  datagram.traffic_class = traffic_class;
   datagram.hop_limit = 64;
   datagram.bytes = packet;
   return endpoint.OnDatagram(datagram, now);

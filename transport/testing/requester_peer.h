@@ -98,6 +98,7 @@ class RequesterPeer {
 
   // --- Answers, from here.
   uint16_t source_port = 0xc123;
+  uint8_t traffic_class = 0;
   void Deliver(const wire::Headers& headers, size_t payload = 0,
                uint8_t first = 1);
   Disposition TryDeliver(const wire::Headers& headers, size_t payload,
