@@ -206,7 +206,7 @@ class Responder {
   // `icrc`: null, or continued over what was read.
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
                   uint8_t* out, uint32_t* icrc);
-  void FailResponse(uint64_t psn);
+  void FailResponse(const Resource& failed, uint64_t psn);
   uint32_t PendingWants()
       const;  // while there are resources from first_pending on
   Resource* NextPending();

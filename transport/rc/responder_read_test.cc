@@ -88,9 +88,30 @@ TEST_F(ResponderReadTest, RegionGoesWhileAReadIsAnswered) {
   EXPECT_EQ(peer.TransmitOne(),
             "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256]");
   peer.target->valid = false;
-  EXPECT_EQ(peer.Transmit(), "NAK access 102 msn 1");
+  // The message that it refuses is not a completed one.
+  EXPECT_EQ(peer.Transmit(), "NAK access 102 msn 0");
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
   EXPECT_EQ(peer.TakeEvents(), kAccessErrorEvent);
+}
+
+// Nor are those behind it, though they have been executed.
+TEST_F(ResponderReadTest, NakOfAReadCountsWhatWasCompletedBeforeIt) {
+  FakeMemory::Region& other =
+      peer.memory.Add(0x900000, 1024, WirePeer::kPd, WirePeer::kAllAccess);
+  peer.PostReceive(7, {8});
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
+  peer.Deliver(peer.Read(101, 0, 300));
+  wire::Headers fails = peer.Read(103, 0, 1024);
+  fails.reth = {other.va, other.rkey, 1024};
+  peer.Deliver(fails);
+  peer.Deliver(peer.Request(kSendOnly, 107, true), 8);
+  peer.Deliver(peer.Atomic(kFetchAdd, 108, 0, 1));
+  EXPECT_EQ(peer.TakeReceives(), "7 ok 8");
+  other.valid = false;
+  EXPECT_EQ(peer.Transmit(),
+            "READ_FIRST 101 msn 2 [256]; READ_LAST 102 msn 2 [44] | "
+            "NAK access 103 msn 2");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
 }
 
 TEST_F(ResponderReadTest, NoAckOvertakesAReadResponse) {

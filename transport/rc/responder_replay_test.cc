@@ -270,7 +270,7 @@ TEST_F(ReplayTest, RepeatedReadOfWhatWasNeverSent) {
   peer.Deliver(peer.Read(100, 0, 8));
   peer.target->valid = false;
   peer.Deliver(peer.Read(100, 0, 8));
-  EXPECT_EQ(peer.Transmit(), "NAK access 100 msn 1");
+  EXPECT_EQ(peer.Transmit(), "NAK access 100 msn 0");
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
 }
 

@@ -119,7 +119,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
       resource->rest = 0;
       ++core_.counters.dropped_window;
     } else {
-      FailResponse(psn);
+      FailResponse(*resource, psn);
     }
     return true;
   }
@@ -173,8 +173,10 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
 }
 
 // The memory went away after the request had been accepted: the NAK takes the
-// response's place.
-void Responder::FailResponse(uint64_t psn) {
+// response's place. Of what has been executed behind it nothing is answered
+// any more, so it does not count as completed.
+void Responder::FailResponse(const Resource& failed, uint64_t psn) {
+  msn_ = failed.msn - 1;
   for (Resource& resource : resources_) resource.pending = false;
   ack_due_ = false;
   repeated_ack_ = 0;
