@@ -33,6 +33,7 @@ bool MessageReceiver::UseSrq(uint32_t srqn, Time now) {
   core_.config.pd = found.pd;
   core_.config.srq = found.receives;
   core_.config.recv_cq = found.cq;
+  srqn_ = srqn & wire::kQpnMask;
   return true;
 }
 

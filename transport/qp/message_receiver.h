@@ -53,6 +53,8 @@ class MessageReceiver {
   // XRC: the message that begins now is for the SRQ of this number. False if
   // there is none.
   bool UseSrq(uint32_t srqn, Time now);
+  // XRC: whether the message that goes on is for that one.
+  bool UsesSrq(uint32_t srqn) const { return srqn_ == srqn; }
   // XRC: the SRQ goes. A message for it ends as if it had never begun: what
   // else there is of it is out of sequence.
   void ForgetSrq(const ReceiveSource* srq);
@@ -101,6 +103,7 @@ class MessageReceiver {
   QpCore& core_;
   Progress progress_;
   bool has_receive_ = false;
+  uint32_t srqn_ : 24 = 0;  // XRC: of the message that began last
   // Bytes that `receive_` has room for, up to the longest message.
   uint32_t capacity_ = 0;
   ReceiveWqe receive_;

@@ -127,6 +127,8 @@ class Responder {
 
   // --- responder_request.cc
   Outcome Execute(const wire::PacketView& packet, Time now);
+  // XRC: the SRQ that it names is there, and that of the message under way.
+  bool IsForItsSrq(const wire::PacketView& packet, Time now);
   Outcome ExecuteMessagePacket(const wire::PacketView& packet, RequestKind kind,
                                Time now);
   Outcome NotReady();

@@ -11,10 +11,7 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
     ack_due_ = true;
   }
   const wire::OpcodeInfo& info = packet.info();
-  if (info.Has(wire::kXrcEth) && info.starts_message && receiver_.idle() &&
-      !receiver_.UseSrq(packet.xrc_srqn(), now)) {
-    return Invalid();
-  }
+  if (info.Has(wire::kXrcEth) && !IsForItsSrq(packet, now)) return Invalid();
   const RequestKind kind = KindOf(packet.operation());
   if (kind == RequestKind::kSend || kind == RequestKind::kWrite) {
     return ExecuteMessagePacket(packet, kind, now);
@@ -49,6 +46,13 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
   // They are acknowledged by their responses.
   if (outcome == Outcome::kExecuted) expected_ += psns;
   return outcome;
+}
+
+// Annex A14: each packet names one, not only the first of a message.
+bool Responder::IsForItsSrq(const wire::PacketView& packet, Time now) {
+  const uint32_t srqn = packet.xrc_srqn();
+  if (!receiver_.idle()) return receiver_.UsesSrq(srqn);
+  return !packet.info().starts_message || receiver_.UseSrq(srqn, now);
 }
 
 Responder::Outcome Responder::ExecuteMessagePacket(

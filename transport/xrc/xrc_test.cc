@@ -122,6 +122,41 @@ TEST_F(XrcTargetTest, AMessageOfSeveralPacketsGoesToTheSrqOfItsFirst) {
   EXPECT_EQ(Take(first_cq), "1 0 515");
 }
 
+// It would go to an SRQ that its own header does not name.
+TEST_F(XrcTargetTest, AnotherSrqWithinAMessageIsAnInvalidRequest) {
+  for (const uint32_t srqn : {kSecond, kNone}) {
+    for (const bool write : {false, true}) {
+      PostFirst(1, 1000);
+      wire::Headers begin = Request(kSendFirst, 100, kFirst, false);
+      if (write) {
+        begin = ForSrq(peer.Write(kWriteFirst, 100, 0, 300), kFirst);
+      }
+      peer.Deliver(begin, 256);
+      peer.Deliver(Request(write ? kWriteLast : kSendLast, 101, srqn), 44);
+      EXPECT_EQ(peer.Transmit(), "NAK invalid-request 101 msn 0");
+      EXPECT_EQ(peer.qp->state(), QpState::kErr);
+      EXPECT_EQ(peer.TakeEvents(), "16 2");
+      EXPECT_EQ(peer.target->bytes[256], 0);
+      Take(first_cq);
+      first.queue.clear();
+      ASSERT_EQ(peer.Modify(QpState::kReset), 0);
+      ASSERT_EQ(BringUp(*peer.qp, peer.attributes, peer.now), 0);
+    }
+  }
+}
+
+// Kept beyond a gap it may be anybody's: the peer is asked again.
+TEST_F(XrcTargetTest, AnotherSrqWithinAMessageBeforeItsTime) {
+  PostFirst(1, 1000);
+  peer.Deliver(Request(kSendLast, 101, kSecond), 3);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
+  peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
+  EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 0");
+  peer.Deliver(Request(kSendLast, 101, kFirst), 3);
+  EXPECT_EQ(peer.Transmit(), "ACK 101 msn 1");
+  EXPECT_EQ(Take(first_cq), "1 0 259");
+}
+
 TEST_F(XrcTargetTest, AnEmptySrqIsNotReady) {
   PostSecond(1, 64);
   peer.Deliver(Request(kSendOnly, 100, kFirst), 5);
