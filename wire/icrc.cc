@@ -248,10 +248,7 @@ std::optional<uint16_t> VerifyAnyId(const IcrcFlow& flow,
   const std::optional<uint16_t> id =
       SolveIpId(received, computed, segment_index, covered);
   if (!id || *id == 0 || !last_id) return id;
-  // Unsigned 16-bit distance from the start of the window.
-  const uint16_t distance =
-      static_cast<uint16_t>(*id - *last_id + kIpIdBackward);
-  if (distance > kIpIdBackward + forward_window) return std::nullopt;
+  if (!IsIpIdNear(*id, *last_id, forward_window)) return std::nullopt;
   return id;
 }
 

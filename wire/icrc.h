@@ -103,11 +103,20 @@ constexpr uint32_t IpIdForwardWindow(int64_t elapsed_ns) {
   return grown < 0x10000 ? static_cast<uint32_t>(grown) : 0x10000;
 }
 
+// Whether `id` is from kIpIdBackward before `last_id` to `forward_window` after
+// it.
+constexpr bool IsIpIdNear(uint16_t id, uint16_t last_id,
+                          uint32_t forward_window = kIpIdForward) {
+  // Unsigned 16-bit distance from the start of the window.
+  const auto distance = static_cast<uint16_t>(id - last_id + kIpIdBackward);
+  return distance <= kIpIdBackward + forward_window;
+}
+
 // Verifies a packet whose IPv4 identification is unknown (DF is assumed). Tries
 // `segment_index` (its position in what UDP_GRO delivered; 0 for a packet that
-// came alone), then 0, then solves; a solved ID counts only from kIpIdBackward
-// before `last_id` to `forward_window` after it, or always if `last_id` is
-// empty. Returns the ID, or nothing if the packet is bad.
+// came alone), then 0, then solves; a solved ID counts only if it IsIpIdNear
+// `last_id`, or always if `last_id` is empty. Returns the ID, or nothing if the
+// packet is bad.
 //
 // A damaged packet passes as good with a probability of about (2 +
 // kIpIdBackward + forward_window) / 2^32; of 2^-16 if anything is believed.

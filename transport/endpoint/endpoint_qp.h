@@ -73,6 +73,8 @@ class EndpointQp {
   // far as can be told, and its PSN within the window: from here on its port is
   // the peer's.
   virtual bool OnPacket(const Received& received, Time now) = 0;
+  // True only if OnPacket would return true of it from the peer's port.
+  virtual bool WouldTake(const wire::PacketView& packet) const = 0;
   // `deadline` has come; harmless when early.
   virtual void OnTimer(Time now) = 0;
   // The receive socket has dropped datagrams, and this one's may be among them.

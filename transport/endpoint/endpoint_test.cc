@@ -8,6 +8,8 @@
 #include "transport/endpoint/endpoint_link.h"
 #include "transport/endpoint/transmit_scheduler.h"
 #include "transport/testing/wire_peer.h"
+#include "wire/aeth.h"
+#include "wire/icrc.h"
 
 namespace transport {
 namespace {
@@ -293,6 +295,184 @@ TEST_F(EndpointTest, NothingIsLearnedOfWhatIsNotBelieved) {
   }
   EXPECT_EQ(peer.qp->counters().dropped_port, 3u);
   EXPECT_EQ(peer.qp->counters().dropped_pkey, 120u);
+}
+
+// A peer whose IP IDs follow no order.
+class RandomIpIdTest : public EndpointTest {
+ protected:
+  Disposition DeliverSigned(const wire::Headers& headers, uint16_t ip_id,
+                            size_t payload = 4) {
+    Bytes packet = peer.Build(headers, payload);
+    Sign(&packet, ip_id);
+    return peer.Deliver(packet);
+  }
+  Disposition DeliverRandom(const wire::Headers& headers, size_t payload = 4) {
+    return DeliverSigned(headers, static_cast<uint16_t>(random_()), payload);
+  }
+  // The next request of such a peer, sent until it has come. How often it was
+  // not believed.
+  int Go() {
+    int refused = 0;
+    while (DeliverRandom(peer.Write(kWriteOnly, psn_, 0, 4)) !=
+           Disposition::kDelivered) {
+      EXPECT_LT(++refused, 100);
+      peer.now += kMicrosecond;
+    }
+    ++psn_;
+    return refused;
+  }
+  // Far from the last few, and from 1000: not believed by itself.
+  uint16_t Far() { return far_ = far_ == 60000 ? 12000 : far_ + 12000; }
+  // A packet that no ID makes good.
+  Disposition DeliverDamaged(uint32_t psn) {
+    Bytes packet = peer.Build(peer.Write(kWriteOnly, psn, 0, 4), 4);
+    packet.back() ^= 0x5a;
+    return peer.Deliver(packet);
+  }
+  std::mt19937 random_{4};
+  uint32_t psn_ = 100;
+  uint16_t far_ = 60000;
+};
+
+TEST_F(RandomIpIdTest, AllButTheFirstFewAreBelieved) {
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) refused += Go();
+  EXPECT_GE(refused, 1);
+  EXPECT_LE(refused, 2);
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_EQ(Go(), 0) << i;
+    peer.now += (i % 3) * kMicrosecond;
+  }
+}
+
+// With time between them more IDs are believed, and fewer are far.
+TEST_F(RandomIpIdTest, AsWellIfThePeerTakesItsTime) {
+  for (const Time apart : {100 * kMicrosecond, kMillisecond, 2 * kMillisecond,
+                           3 * kMillisecond, 6 * kMillisecond}) {
+    int refused = 0;
+    for (int i = 0; i < 100; ++i) {
+      refused += Go();
+      peer.now += apart;
+    }
+    EXPECT_LE(refused, 6) << apart;
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_EQ(Go(), 0) << apart << ", " << i;
+      peer.now += apart;
+    }
+    peer.Modify(QpState::kReset);
+    peer.Connect();
+    psn_ = 100;
+  }
+}
+
+// A peer with a window of packets does not wait for each of them.
+TEST_F(RandomIpIdTest, PacketsBeyondTheFirstGapCount) {
+  int refused = 0;
+  for (uint32_t psn = 100; psn < 1100; ++psn) {
+    if (DeliverRandom(peer.Write(kWriteOnly, psn, 0, 4)) !=
+        Disposition::kDelivered) {
+      ++refused;
+      EXPECT_LT(psn, 110u);
+    }
+  }
+  EXPECT_GE(refused, 1);
+  EXPECT_LE(refused, 2);
+}
+
+TEST_F(RandomIpIdTest, SoDoAnswers) {
+  const Sge sge = {peer.target->va, 8, peer.target->lkey};
+  SendRequest request;
+  request.opcode = SendOpcode::kRdmaWrite;
+  request.sges = {&sge, 1};
+  request.rkey = 1;
+  int refused = 0;
+  for (uint32_t psn = 5000; psn < 6000; ++psn) {
+    ASSERT_EQ(peer.qp->PostSend(request, peer.now), 0);
+    peer.Transmit();
+    wire::Headers ack = peer.Request(kAcknowledge, psn);
+    ack.aeth = {wire::MakeAckSyndrome(wire::kCreditNone), psn - 4999};
+    while (DeliverRandom(ack, 0) != Disposition::kDelivered) {
+      EXPECT_LT(psn, 5010u);
+      ASSERT_LE(++refused, 2);
+    }
+  }
+  EXPECT_GE(refused, 1);
+}
+
+// Then the ICRC is a check of 16 bits, and damage is the sign that 32 are
+// wanted.
+TEST_F(RandomIpIdTest, DamageEndsIt) {
+  for (int i = 0; i < 20; ++i) Go();
+  const auto next = [&] { return peer.Write(kWriteOnly, psn_, 0, 4); };
+  // Somebody who does not know which packet is next changes nothing.
+  EXPECT_EQ(DeliverDamaged(psn_ - 1), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverDamaged(psn_ + 0x100000), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverSigned(next(), Far()), Disposition::kDelivered);
+  ++psn_;
+  EXPECT_EQ(DeliverDamaged(psn_), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverSigned(next(), Far()), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverSigned(next(), Far()), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverSigned(next(), Far()), Disposition::kDelivered);
+  ++psn_;
+  EXPECT_EQ(DeliverSigned(next(), Far()), Disposition::kDelivered);
+}
+
+// A peer that counts, and once began anew elsewhere.
+TEST_F(RandomIpIdTest, CountingEndsIt) {
+  for (int i = 0; i < 20; ++i) Go();
+  for (uint16_t id = 1000; id < 1009; ++id) {
+    EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, psn_++, 0, 4), id),
+              Disposition::kDelivered);
+  }
+  const wire::Headers next = peer.Write(kWriteOnly, psn_, 0, 4);
+  EXPECT_EQ(DeliverSigned(next, 30000), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverSigned(next, 60000), Disposition::kBadIcrc);
+  // One that is near takes back what was counted of those far away.
+  EXPECT_EQ(DeliverSigned(next, 1009), Disposition::kDelivered);
+  const wire::Headers after = peer.Write(kWriteOnly, psn_ + 1, 0, 4);
+  EXPECT_EQ(DeliverSigned(after, 30000), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverSigned(after, 60000), Disposition::kBadIcrc);
+  EXPECT_EQ(DeliverSigned(after, 30000), Disposition::kDelivered);
+}
+
+TEST_F(RandomIpIdTest, OnlyPacketsWithinTheWindowCount) {
+  EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, 100, 0, 4), 1000),
+            Disposition::kDelivered);
+  const auto forge = [&] {
+    for (int i = 0; i < 10; ++i) {
+      for (const uint32_t psn : {100u, 50u, 101u + 65536, 0x800000u}) {
+        EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, psn, 0, 4), Far()),
+                  Disposition::kBadIcrc);
+      }
+      EXPECT_EQ(DeliverSigned(peer.Request(kAcknowledge, 5000), Far(), 0),
+                Disposition::kBadIcrc);
+      wire::Headers uc = peer.Write(kWriteOnly, 101, 0, 4);
+      uc.bth.opcode = wire::MakeOpcode(wire::Transport::kUc, kWriteOnly);
+      EXPECT_EQ(DeliverSigned(uc, Far()), Disposition::kBadIcrc);
+    }
+  };
+  forge();
+  const wire::Headers next = peer.Write(kWriteOnly, 101, 0, 4);
+  EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kBadIcrc);
+  forge();
+  EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kBadIcrc);
+  // Nor do they take back what was counted.
+  forge();
+  EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kDelivered);
+}
+
+// 2^-16 of them could be good with some ID, and three in a row of those count.
+TEST_F(RandomIpIdTest, RandomDamageIsNotTakenForIt) {
+  EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, 100, 0, 4), 1000),
+            Disposition::kDelivered);
+  Bytes packet = peer.Build(peer.Write(kWriteOnly, 101, 0, 4), 4);
+  int good = 0;
+  for (int i = 0; i < 1 << 20; ++i) {
+    wire::StoreIcrc(packet.data() + packet.size() - wire::kIcrcSize,
+                    static_cast<uint32_t>(random_()));
+    if (peer.Deliver(packet) == Disposition::kDelivered) ++good;
+  }
+  EXPECT_LE(good, 5) << "0.4 expected, for the window around the last ID";
 }
 
 // --- TransmitScheduler.

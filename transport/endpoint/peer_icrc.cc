@@ -12,39 +12,65 @@ wire::IcrcFlow FlowOf(const Datagram& datagram) {
                         datagram.source_port, wire::kRoceUdpPort);
 }
 
-std::optional<uint16_t> FindAnyId(const Datagram& datagram) {
-  return wire::VerifyAnyId(FlowOf(datagram), datagram.bytes,
-                           datagram.segment_index, std::nullopt);
+std::optional<uint16_t> FindAnyId(const wire::IcrcFlow& flow,
+                                  const Datagram& datagram) {
+  return wire::VerifyAnyId(flow, datagram.bytes, datagram.segment_index,
+                           std::nullopt);
 }
 
 }  // namespace
 
 bool PeerIcrc::VerifyUnknown(const Datagram& datagram) {
-  return FindAnyId(datagram).has_value();
+  return FindAnyId(FlowOf(datagram), datagram).has_value();
 }
 
 bool PeerIcrc::VerifyOther(const Datagram& datagram) {
-  const std::optional<uint16_t> id = FindAnyId(datagram);
+  const std::optional<uint16_t> id = FindAnyId(FlowOf(datagram), datagram);
   if (id) found_ = *id;
   return id.has_value();
 }
 
-bool PeerIcrc::Verify(const Datagram& datagram, Time now) {
-  // The window that is believed begins kOvertaken before the last ID.
-  const std::optional<uint16_t> id = wire::VerifyAnyId(
-      *flow_, datagram.bytes, datagram.segment_index,
-      static_cast<uint16_t>(last_ip_id_ - kOvertaken),
-      std::min<uint32_t>(
-          wire::IpIdForwardWindow(now - last_ip_id_time_) + kOvertaken,
-          0x10000));
-  if (id) found_ = *id;
-  return id.has_value();
+PeerIcrc::Verdict PeerIcrc::Verify(const Datagram& datagram, Time now) {
+  const std::optional<uint16_t> id = FindAnyId(*flow_, datagram);
+  if (!id) return Verdict::kBad;
+  found_ = *id;
+  // The first two are as good as an ID that is known.
+  const bool good = *id == datagram.segment_index || *id == 0 ||
+                    far_ == kFarToBelieve ||
+                    IsNear(wire::IpIdForwardWindow(now - last_ip_id_time_));
+  return good ? Verdict::kGood : Verdict::kFar;
+}
+
+// The window begins kOvertaken before the last ID.
+bool PeerIcrc::IsNear(uint32_t forward_window) const {
+  return wire::IsIpIdNear(
+      found_, static_cast<uint16_t>(last_ip_id_ - kOvertaken),
+      std::min<uint32_t>(forward_window + kOvertaken, 0x10000));
+}
+
+bool PeerIcrc::BelieveAfterAll(Verdict verdict) {
+  near_ = 0;
+  if (verdict == Verdict::kBad) {
+    far_ = 0;
+    return false;
+  }
+  return ++far_ == kFarToBelieve;
+}
+
+void PeerIcrc::NoteNear() {
+  // Not what is near only because time has passed: that may be any ID.
+  if (!IsNear(wire::kIpIdForward)) {
+    near_ = 0;
+  } else if (far_ < kFarToBelieve || ++near_ == kNearToCount) {
+    far_ = near_ = 0;
+  }
 }
 
 void PeerIcrc::Adopt(const Datagram& datagram) {
   flow_ = FlowOf(datagram);
   source_port_ = datagram.source_port;
   last_ip_id_ = found_;
+  far_ = near_ = 0;
 }
 
 }  // namespace transport

@@ -14,20 +14,31 @@ namespace transport {
 
 // Of one peer: all datagrams have the same addresses. See wire::VerifyAnyId.
 // Anybody can send a datagram with a good ICRC, so what is found out of one is
-// remembered (Learn) only when the queue pair has believed it.
+// remembered (Learn, BelieveAfterAll) only when the queue pair believes it.
 class PeerIcrc {
  public:
+  enum class Verdict : uint8_t {
+    kGood,
+    kFar,  // good if its IP ID is, but that is far from the peer's last one
+    kBad,
+  };
+
   // The UDP source port of what was learned last.
   bool Knows(uint16_t port) const { return source_port_ == port; }
   // Whether the ICRC is right for an IP identification that the peer may have
   // used: a datagram from the port that is known, or from another one.
-  bool Verify(const Datagram& datagram, Time now);
+  Verdict Verify(const Datagram& datagram, Time now);
   bool VerifyOther(const Datagram& datagram);
   // The same of a peer that nothing is remembered of.
   static bool VerifyUnknown(const Datagram& datagram);
+  // The datagram that was verified last, and was not good, says that it is one
+  // that the peer would send now. Whether it is believed: one that is far is
+  // from the kFarToBelieve-th on.
+  bool BelieveAfterAll(Verdict verdict);
   // The datagram that was verified last is the peer's.
   void Learn(const Datagram& datagram, Time now) {
     if (!Knows(datagram.source_port)) Adopt(datagram);
+    if (far_ != 0) NoteNear();
     last_ip_id_time_ = now;
     // One that was overtaken does not take the window back.
     if (static_cast<uint16_t>(last_ip_id_ - found_) > kOvertaken) {
@@ -42,14 +53,24 @@ class PeerIcrc {
   // By how many packets one may be overtaken and its IP ID still be believed:
   // twice what a peer puts into bursts. wire::VerifyAnyId alone allows for 64.
   static constexpr uint16_t kOvertaken = 512;
+  // So many far ones, without one that is near or bad between them, are of a
+  // peer whose IDs follow no order: then any is believed. By chance one damaged
+  // packet in 2^16 is far, so that happens once in 2^48.
+  static constexpr uint8_t kFarToBelieve = 3;
+  // So many in a row that are near are of a peer that counts.
+  static constexpr uint8_t kNearToCount = 8;
 
   void Adopt(const Datagram& datagram);
+  bool IsNear(uint32_t forward_window) const;
+  void NoteNear();
 
   uint32_t source_port_ = kNoPort;
   uint16_t last_ip_id_ = 0;
   uint16_t found_ = 0;  // of the datagram that was verified last
   Time last_ip_id_time_ = 0;
   std::optional<wire::IcrcFlow> flow_;  // for source_port_
+  uint8_t far_ = 0;                     // up to kFarToBelieve
+  uint8_t near_ = 0;                    // in a row, while any ID is believed
 };
 
 }  // namespace transport

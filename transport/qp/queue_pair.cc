@@ -128,6 +128,19 @@ void QueuePair::OnCqError(Time now) {
 
 // --- Inputs.
 
+inline bool QueuePair::StateTakes(const wire::PacketView& packet) const {
+  const QpState at = state();
+  return at == QpState::kRts ||
+         !(at == QpState::kReset || at == QpState::kInit ||
+           at == QpState::kErr ||
+           (at == QpState::kRtr && packet.info().is_response));
+}
+
+bool QueuePair::WouldTake(const wire::PacketView& packet) const {
+  return packet.transport() == core_.transport && StateTakes(packet) &&
+         PkeyMatches(packet) && IsWithinWindow(packet);
+}
+
 bool QueuePair::Admit(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   QpCounters& counters = core_.counters;
@@ -136,10 +149,7 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_type;
     return false;
   }
-  const QpState at = state();
-  if (at != QpState::kRts &&
-      (at == QpState::kReset || at == QpState::kInit || at == QpState::kErr ||
-       (at == QpState::kRtr && packet.info().is_response))) {
+  if (!StateTakes(packet)) {
     ++counters.dropped_state;
     return false;
   }
@@ -151,8 +161,7 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_source;
     return false;
   }
-  if (packet.bth().pkey != wire::kDefaultPkey &&
-      !wire::PkeysMatch(packet.bth().pkey, wire::kDefaultPkey)) {
+  if (!PkeyMatches(packet)) {
     ++counters.dropped_pkey;
     return false;
   }

@@ -75,6 +75,7 @@ class QueuePair : public EndpointQp {
 
   // --- EndpointQp.
   bool OnPacket(const Received& received, Time now) final;
+  bool WouldTake(const wire::PacketView& packet) const final;
   void OnTimer(Time now) final;
   void OnReceiveOverflow(Time now) final;
   Interests TakeInterests(Time now) final;
@@ -129,6 +130,10 @@ class QueuePair : public EndpointQp {
   // Whether the peer would send this now: the request that is next, or a
   // response to something outstanding.
   virtual bool IsExpected(const wire::PacketView& packet) const = 0;
+  // True only if OnRequest or OnResponse would return true.
+  virtual bool IsWithinWindow(const wire::PacketView& packet) const {
+    return IsExpected(packet);
+  }
   // attributes().av has changed while it was drained: the peer may be another
   // one.
   virtual void OnOtherPath() {}
@@ -193,6 +198,12 @@ class QueuePair : public EndpointQp {
   // What PostSend and CheckSend answer that no send queue knows. 0 or EINVAL.
   int CheckRequest(const SendRequest& request) const;
   bool Admit(const Received& received, Time now);
+  // The state takes it, and its P_Key is that of the partition.
+  bool StateTakes(const wire::PacketView& packet) const;
+  static bool PkeyMatches(const wire::PacketView& packet) {
+    return packet.bth().pkey == wire::kDefaultPkey ||
+           wire::PkeysMatch(packet.bth().pkey, wire::kDefaultPkey);
+  }
   // From another port than the one that is known to be the peer's.
   bool AdmitPort(const Received& received, Time now);
   void NoteCongestion(const Received& received, Time now);

@@ -45,6 +45,11 @@ bool RcQueuePair::IsExpected(const wire::PacketView& packet) const {
                                   : requester_.Answers(packet);
 }
 
+bool RcQueuePair::IsWithinWindow(const wire::PacketView& packet) const {
+  return packet.info().is_request ? responder_.IsWithinWindow(packet)
+                                  : requester_.Answers(packet);
+}
+
 void RcQueuePair::OnServiceTimer(Time now) {
   requester_.OnTimer(now);
   responder_.OnTimer(now);

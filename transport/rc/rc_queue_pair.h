@@ -29,6 +29,7 @@ class RcQueuePair final : public QueuePair {
   bool OnRequest(const Received& received, Time now) override;
   bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
+  bool IsWithinWindow(const wire::PacketView& packet) const override;
   void ForgetOutOfOrder() override { responder_.ForgetOutOfOrder(); }
   void OnServiceTimer(Time now) override;
   Interests TakeServiceInterests(Time now) override;

@@ -87,6 +87,11 @@ class Responder {
   bool IsExpected(const wire::PacketView& packet) const {
     return Extend(packet.bth().psn) == expected_;
   }
+  // Whether OnRequest would return true.
+  bool IsWithinWindow(const wire::PacketView& packet) const {
+    const uint64_t psn = Extend(packet.bth().psn);
+    return psn >= expected_ && psn - expected_ < kWindow;
+  }
   void OnTimer(Time now);
   // What is kept beyond a gap is not the peer's.
   void ForgetOutOfOrder();

@@ -28,6 +28,10 @@ bool XrcTarget::IsExpected(const wire::PacketView& packet) const {
   return packet.info().is_request && responder_.IsExpected(packet);
 }
 
+bool XrcTarget::IsWithinWindow(const wire::PacketView& packet) const {
+  return packet.info().is_request && responder_.IsWithinWindow(packet);
+}
+
 Interests XrcTarget::TakeServiceInterests(Time /*now*/) {
   return responder_.GetInterests();
 }
