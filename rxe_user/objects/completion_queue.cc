@@ -58,6 +58,7 @@ bool CompletionQueue::Push(const Completion& completion) {
                             "outstanding, or poll it more often"));
       return false;
     }
+    ring_[head_].place.GiveUp();
     if (++head_ == capacity_) head_ = 0;
     --count;
   }
@@ -158,7 +159,9 @@ void CompletionQueue::Forget(uint32_t qpn) {
   uint32_t to = head_;
   uint32_t kept = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    if (ring_[from].qpn != qpn) {
+    if (ring_[from].qpn == qpn) {
+      ring_[from].place.GiveUp();
+    } else {
       if (from != to) ring_[to] = ring_[from];
       ++kept;
       if (++to == capacity_) to = 0;
@@ -166,6 +169,15 @@ void CompletionQueue::Forget(uint32_t qpn) {
     if (++from == capacity_) from = 0;
   }
   count_.store(kept, std::memory_order_release);
+}
+
+void CompletionQueue::ForgetPlaces(const transport::Retrieved* queue) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    Completion& completion = ring_[(head_ + i) % capacity_];
+    if (completion.place.queue == queue) completion.place = {};
+  }
 }
 
 void CompletionQueue::FailQueuePairs() {

@@ -72,8 +72,12 @@ class CompletionQueue final : public transport::CompletionSink {
   int Resize(uint32_t capacity, uint32_t wanted);
 
   // Drops what `qpn` completed and nobody has taken yet: its queue pair starts
-  // afresh or is gone, and the application with its work requests may be too.
+  // afresh or is about to go, and the application with its work requests may be
+  // gone too.
   void Forget(uint32_t qpn);
+  // `queue` is about to go before those who completed its requests: they may
+  // still be polled.
+  void ForgetPlaces(const transport::Retrieved* queue);
 
   // The queue has lost completions; its queue pairs go to the error state, each
   // at the latest when it next completes something, and all of them when the
@@ -153,7 +157,9 @@ int CompletionQueue::Poll(int count, Take&& take) {
   const uint32_t have = count_.load(std::memory_order_relaxed);
   const uint32_t taken = std::min(have, static_cast<uint32_t>(count));
   for (uint32_t i = 0; i < taken; ++i) {
-    take(static_cast<int>(i), ring_[head_]);
+    const transport::Completion& completion = ring_[head_];
+    take(static_cast<int>(i), completion);
+    completion.place.GiveUp();
     if (++head_ == capacity_) head_ = 0;
   }
   count_.store(have - taken, std::memory_order_release);

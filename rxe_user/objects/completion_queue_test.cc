@@ -172,6 +172,40 @@ TEST_F(CompletionQueueTest, ForgetsOneQueuePair) {
   EXPECT_EQ(Drain(cq), Ids{});
 }
 
+// Each completion gives up the place of its request, when it is taken and no
+// sooner, or when it is dropped.
+TEST_F(CompletionQueueTest, GivesUpPlaces) {
+  CompletionQueue::Config config = Config(4);
+  config.ignore_overrun = true;
+  CompletionQueue cq(engine_, config);
+  transport::Retrieved mine, others, gone;
+  const auto add = [&](uint32_t qpn, transport::Retrieved* queue,
+                       uint32_t end) {
+    Completion completion;
+    completion.qpn = qpn;
+    completion.place = {.queue = queue, .end = end};
+    ASSERT_TRUE(cq.Push(completion));
+  };
+  for (uint32_t end = 1; end <= 3; ++end) add(5, &mine, 10 * end);
+  EXPECT_EQ(mine.end(), 0u);
+  Drain(cq, 1);
+  EXPECT_EQ(mine.end(), 10u);
+  ASSERT_EQ(cq.Resize(5, 5), 0);
+  add(6, &others, 7);
+  add(5, &mine, 40);
+  add(6, &others, 8);
+  EXPECT_EQ(mine.end(), 10u);
+  add(7, &gone, 1);  // in the place of the oldest
+  EXPECT_EQ(mine.end(), 20u);
+  cq.ForgetPlaces(&gone);
+  cq.Forget(5);
+  EXPECT_EQ(mine.end(), 40u);
+  EXPECT_EQ(others.end(), 0u);
+  EXPECT_EQ(Drain(cq).size(), 3u);
+  EXPECT_EQ(others.end(), 8u);
+  EXPECT_EQ(gone.end(), 0u);
+}
+
 TEST_F(CompletionQueueTest, ArmedOnceForTheNext) {
   CompletionQueue cq(engine_, Config(8));
   Add(cq, 1);

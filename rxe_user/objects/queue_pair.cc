@@ -107,12 +107,6 @@ void QueuePair::AttachToCqs() {
 }
 
 QueuePair::~QueuePair() {
-  if (xrc() != nullptr) {
-    xrc()->RemoveTarget(this);
-  } else if (has_cqs()) {
-    send_cq_->Detach(this);
-    if (recv_cq_ != send_cq_) recv_cq_->Detach(this);
-  }
   std::vector<wire::IpAddress> groups;
   {
     Lane::Guard guard(lane_);
@@ -120,8 +114,15 @@ QueuePair::~QueuePair() {
     // What the peer waits for, the acknowledgement of its last message above
     // all, may still be gathered.
     lane_.Transmit(Lane::Now());
+    ForgetCompletions();  // which point to the queues
     transport_.reset();
-    ForgetCompletions();
+  }
+  // From here on completion queues and SRQs may go that it has used.
+  if (xrc() != nullptr) {
+    xrc()->RemoveTarget(this);
+  } else if (has_cqs()) {
+    send_cq_->Detach(this);
+    if (recv_cq_ != send_cq_) recv_cq_->Detach(this);
   }
   for (const wire::IpAddress& group : groups) {
     context().engine().LeaveGroup(qpn_, group);
@@ -274,7 +275,7 @@ bool QueuePair::AttachedToAny() {
 
 void QueuePair::OnCqError() {
   Lane::Guard guard(lane_);
-  transport_->OnCqError(Lane::Now());
+  if (transport_ != nullptr) transport_->OnCqError(Lane::Now());
 }
 
 void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
@@ -303,7 +304,7 @@ void QueuePair::StopListening(const EventAccount* account) {
 
 void QueuePair::ForgetSrq(const transport::ReceiveSource* srq) {
   Lane::Guard guard(lane_);
-  transport_->ForgetSrq(srq);
+  if (transport_ != nullptr) transport_->ForgetSrq(srq);
 }
 
 QueuePair::Posting::Posting(QueuePair& qp) : qp_(qp), guard_(qp.lane_) {

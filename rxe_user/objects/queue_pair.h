@@ -208,7 +208,7 @@ class QueuePair final : public transport::EventSink {
   Lane& lane_;
   const std::unique_ptr<Particulars> particulars_;  // null: none
   QueueMemory queues_;  // the application's; null: the transport's own
-  // Guarded by the lane's lock.
+  // Guarded by the lane's lock. Null once it is being destroyed.
   std::unique_ptr<transport::QueuePair> transport_;
 };
 

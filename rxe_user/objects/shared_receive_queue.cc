@@ -52,7 +52,7 @@ int SharedReceiveQueue::Posting::Receive(
     const transport::ReceiveRequest& request) {
   SharedReceiveQueue& q = queue_;
   if (request.sges.size() > q.config_.max_sge) return EINVAL;
-  if (q.count_ == q.max_wr_) return ENOMEM;
+  if (q.outstanding() >= q.max_wr_) return ENOMEM;
   size_t tail = size_t{q.head_} + q.count_;
   if (tail >= q.max_wr_) tail -= q.max_wr_;
   q.entries_[tail] = {request.wr_id,
@@ -60,6 +60,7 @@ int SharedReceiveQueue::Posting::Receive(
   std::copy(request.sges.begin(), request.sges.end(),
             q.sges_ + tail * q.config_.max_sge);
   ++q.count_;
+  ++q.posted_;
   return 0;
 }
 
@@ -83,7 +84,7 @@ bool SharedReceiveQueue::Pop(transport::ReceiveWqe* out) {
 int SharedReceiveQueue::Resize(uint32_t max_wr) {
   QueueMemory memory = Allocate(max_wr);  // in the end the old one
   std::lock_guard<std::mutex> lock(mutex_);
-  if (max_wr < count_ || max_wr < limit_) return EINVAL;
+  if (max_wr < outstanding() || max_wr < limit_) return EINVAL;
   const Entry* const old_entries = entries_;
   const transport::Sge* const old_sges = sges_;
   const uint32_t old_max_wr = max_wr_;

@@ -55,10 +55,15 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
 
   // --- transport::ReceiveSource
   bool Pop(transport::ReceiveWqe* out) override;
+  transport::Place TakenPlace() override {
+    return {.queue = &retrieved_, .any_order = true};
+  }
 
-  // ibv_modify_srq(3). EINVAL: fewer than are queued, a limit above max_wr.
+  // ibv_modify_srq(3). EINVAL: fewer than are outstanding, a limit above
+  // max_wr.
   int Resize(uint32_t max_wr);
-  // Arms the limit event: once, when fewer than `limit` are left. 0 disarms.
+  // Arms the limit event: once, when fewer than `limit` are left that no
+  // message has taken. 0 disarms.
   int SetLimit(uint32_t limit);
 
   uint32_t max_wr();
@@ -79,6 +84,8 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
     uint32_t num_sge;
   };
 
+  // Posted, and nobody has retrieved its completion: mutex_ held.
+  uint32_t outstanding() const { return posted_ - retrieved_.end(); }
   // Takes a number there. Throws bad_alloc.
   void JoinXrcDomain();
   // The memory of one for `max_wr` receives.
@@ -90,13 +97,16 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
   uint32_t number_ = 0;
   EventAccount account_;  // by the async queue's lock
 
+  transport::Retrieved retrieved_;
+
   std::mutex mutex_;                // guards all below
   QueueMemory memory_;              // of the next two
   Entry* entries_ = nullptr;        // a ring of max_wr_
   transport::Sge* sges_ = nullptr;  // max_sge for each entry
   uint32_t max_wr_ = 0;
   uint32_t head_ = 0;  // index of the oldest
-  uint32_t count_ = 0;
+  uint32_t count_ = 0;   // those that no message has taken yet
+  uint32_t posted_ = 0;  // ever, modulo 2^32
   uint32_t limit_ = 0;
 };
 

@@ -230,6 +230,43 @@ TEST_F(CompletionCounterTest, WhatFailsIsCountedApart) {
   EXPECT_EQ(Errors(receives), 1u);
 }
 
+// Who counts need not poll: an unsignaled request that a counter has told of is
+// no longer outstanding. One that has a completion is, until that is retrieved,
+// and with it what follows.
+TEST_F(CompletionCounterTest, WhatIsCountedGivesUpItsPlace) {
+  QpOptions options;
+  options.cap = {8, 8, 1, 1, 0};
+  MakeSide(&a_, options);
+  MakeSide(&b_, options);
+  Counter* const writes = Make();
+  ASSERT_EQ(Attach(a_.qp, writes, kWrite), 0);
+  Connect(&a_, &b_);
+  const auto write = [this](uint64_t wr_id, unsigned flags) {
+    return Send(a_, IBV_WR_RDMA_WRITE, wr_id, 0, 8, flags, b_.address(),
+                b_.mr->rkey);
+  };
+  uint64_t written = 0;
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(write(i, 0), 0);
+    Await(writes, written += 8);
+  }
+  ASSERT_EQ(write(1, IBV_SEND_SIGNALED), 0);
+  for (int i = 0; i < 7; ++i) ASSERT_EQ(write(i, 0), 0);
+  Await(writes, written += 8);
+  EXPECT_EQ(write(99, 0), ENOMEM);
+  ExpectSuccess(a_.cq, 1);
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(write(i, 0), 0);
+  Await(writes, written += 8);
+  // A READ is not counted, but what is counted came after it.
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_READ, 2, 0, 8, 0, b_.address(), b_.mr->rkey),
+            0);
+  ASSERT_EQ(write(3, 0), 0);
+  Await(writes, ++written);
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(write(i, 0), 0);
+  Await(writes, written += 8);
+  ExpectNothing(a_.cq);
+}
+
 TEST_F(CompletionCounterTest, ThatOfAnotherContext) {
   MakeSide(&a_);
   ibv_context* const other = ibv_open_device(context_->device);

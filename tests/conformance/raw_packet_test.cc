@@ -436,6 +436,70 @@ TEST_F(RawPacketTest, WorkQueuesShareTheFrames) {
   for (ibv_wq* wq : queues) EXPECT_EQ(ibv_destroy_wq(wq), 0);
 }
 
+// Until their completions are polled.
+TEST_F(RawPacketTest, RequestsHoldTheirPlaces) {
+  ibv_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = a_.cq;
+  attr.cap = {4, 4, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RAW_PACKET;
+  ibv_qp* qp = ibv_create_qp(pd_, &attr);
+  ASSERT_NE(qp, nullptr);
+  BringUp(qp);
+  const Bytes frame = UdpFrame(20);
+  std::memcpy(a_.memory.data(), frame.data(), frame.size());
+  ibv_sge sge = a_.Sge(0, static_cast<uint32_t>(frame.size()));
+  const auto send = [&](uint64_t wr_id, unsigned flags) {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = flags;
+    return ibv_post_send(qp, &wr, &bad);
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(send(1, 0), 0);
+    ASSERT_EQ(send(2, IBV_SEND_SIGNALED), 0);
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(send(3, 0), ENOMEM);
+    ExpectSuccess(a_.cq, 2);
+  }
+  ASSERT_EQ(ibv_destroy_qp(qp), 0);
+
+  ibv_wq_init_attr init{};
+  init.wq_type = IBV_WQT_RQ;
+  init.max_wr = 4;
+  init.max_sge = 1;
+  init.pd = pd_;
+  init.cq = a_.cq;
+  ibv_wq* wq = ibv_create_wq(context_, &init);
+  ASSERT_NE(wq, nullptr);
+  const auto enter = [wq](ibv_wq_state state) {
+    ibv_wq_attr to{};
+    to.attr_mask = IBV_WQ_ATTR_STATE;
+    to.wq_state = state;
+    return ibv_modify_wq(wq, &to);
+  };
+  const auto receive = [&](uint64_t wr_id) {
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    return ibv_post_wq_recv(wq, &wr, &bad);
+  };
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_EQ(enter(IBV_WQS_RDY), 0);
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(receive(i), 0);
+    ASSERT_EQ(enter(IBV_WQS_ERR), 0);
+    EXPECT_EQ(receive(99), ENOMEM);
+    ExpectStatus(a_.cq, 0, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(receive(4), 0);
+    EXPECT_EQ(receive(99), ENOMEM);
+    ASSERT_EQ(enter(IBV_WQS_RESET), 0);
+    ExpectNothing(a_.cq);
+  }
+  ASSERT_EQ(ibv_destroy_wq(wq), 0);
+}
+
 TEST_F(RawPacketTest, FlowTagsReachTheExtendedQueue) {
   ibv_cq_init_attr_ex init{};
   init.cqe = 16;

@@ -353,6 +353,34 @@ TEST_F(UdTest, QKeys) {
 }
 
 // Manual page ibv_modify_qp(3).
+// ibv_create_qp(3), max_send_wr: nobody polls, so all of them are outstanding,
+// whether they have been sent or not.
+TEST_F(UdTest, UnsignaledOnesHoldTheirPlaces) {
+  Side small;
+  QpOptions options;
+  options.cap = {8, 8, 1, 1, 0};
+  Make(&small, options);
+  ibv_sge sge = small.Sge(0, 8);
+  ibv_send_wr wr = Datagram(0, &sge, b_);
+  wr.send_flags = 0;
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(Post(small, wr), 0);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(Post(small, wr), ENOMEM);
+  ExpectNothing(small.cq);
+  // A signaled one gives up theirs.
+  ToState(small.qp, IBV_QPS_RESET, 0);
+  ToState(small.qp, IBV_QPS_INIT,
+          IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+  ToState(small.qp, IBV_QPS_RTR, 0);
+  ToState(small.qp, IBV_QPS_RTS, IBV_QP_SQ_PSN);
+  for (int round = 0; round < 100; ++round) {
+    for (int i = 0; i < 7; ++i) ASSERT_EQ(Post(small, wr), 0);
+    ASSERT_EQ(SendTo(small, b_, round, 8), 0);
+    EXPECT_EQ(Post(small, wr), ENOMEM);
+    ExpectSuccess(small.cq, round);
+  }
+  DestroySide(&small);
+}
+
 TEST_F(UdTest, AttributesOfConnectionsAreRefused) {
   Side side;
   MakeSide(&side, {.type = IBV_QPT_UD});

@@ -295,6 +295,37 @@ TEST_F(XrcTest, AnSrqThatIsGoneIsAnInvalidRequest) {
   EXPECT_EQ(StateOf(b_.qp), IBV_QPS_ERR);
 }
 
+// A receive is outstanding until its completion has been polled. One may be
+// after its SRQ has gone, which nobody gives it back to then.
+TEST_F(XrcTest, AReceiveHoldsItsPlaceUntilItIsPolled) {
+  ibv_srq* other = MakeSrq(b_.cq);
+  ASSERT_NE(other, nullptr);
+  const auto fill = [&](ibv_srq* srq) {
+    int posted = 0;
+    while (PostTo(srq, 50, kReceives, 64) == 0) ++posted;
+    return posted;
+  };
+  ASSERT_EQ(fill(srq_), 64);
+  ASSERT_EQ(PostTo(other, 51, kReceives, 64), 0);
+  for (ibv_srq* srq : {srq_, other}) {
+    ASSERT_EQ(Post(IBV_WR_SEND, 1, 8, srq), 0);
+    ExpectSuccess(a_.cq, 1);
+  }
+  EXPECT_EQ(fill(srq_), 0);
+  EXPECT_EQ(ibv_destroy_srq(other), 0);
+  ExpectSuccess(b_.cq, 50);
+  EXPECT_EQ(fill(srq_), 1);
+  ExpectSuccess(b_.cq, 51);
+  EXPECT_EQ(fill(srq_), 0);
+  // What a target has completed is polled after it has gone.
+  ASSERT_EQ(Post(IBV_WR_SEND, 1, 8, srq_), 0);
+  ExpectSuccess(a_.cq, 1);
+  DestroyQp(&b_);
+  EXPECT_EQ(fill(srq_), 0);
+  ExpectSuccess(b_.cq, 50);
+  EXPECT_EQ(fill(srq_), 1);
+}
+
 TEST_F(XrcTest, LimitEvent) {
   ASSERT_EQ(PostTo(srq_, 1, kReceives, 64), 0);
   ASSERT_EQ(PostTo(srq_, 2, kReceives, 64), 0);

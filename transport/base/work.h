@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/base/outstanding.h"
 #include "transport/base/types.h"
 
 namespace transport {
@@ -100,6 +101,9 @@ class ReceiveSource {
   // Takes the oldest receive, or returns false when there is none, or no memory
   // for its list: the sender may come again.
   virtual bool Pop(ReceiveWqe* out) = 0;
+  // That of the receive which one taker has taken last. Where nobody counts: as
+  // here.
+  virtual Place TakenPlace() { return {}; }
 };
 
 // struct ibv_wc. Fields that the status or opcode leaves undefined are zero.
@@ -117,15 +121,18 @@ struct Completion {
   uint8_t service_level = 0;  // UD: RoceHeader
   bool solicited = false;     // for ibv_req_notify_cq(solicited_only)
   Time time = 0;              // when it was made
+  Place place;                // given up when this is retrieved, or dropped
 };
 
 // A completion queue as the transport sees it.
 class CompletionSink {
  public:
   virtual ~CompletionSink() = default;
-  // Adds a completion. False when the queue has overrun: the completion is
-  // lost, the sink has reported the CQ error, and the queue pair must go to the
-  // error state without reporting more (IBA vol. 1, 10.8.3.1).
+  // Adds a completion. Whoever takes it out again gives up its place
+  // (`Completion::place`), whose queue outlives it there. False when the queue
+  // has overrun: the completion is lost, the sink has reported the CQ error,
+  // and the queue pair must go to the error state without reporting more (IBA
+  // vol. 1, 10.8.3.1).
   virtual bool Push(const Completion& completion) = 0;
 };
 

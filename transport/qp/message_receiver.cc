@@ -243,7 +243,7 @@ ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
   ++core_.counters.receives;
   core_.Count(CountedCompletion::kReceive, full.status == WcStatus::kSuccess,
               full.byte_len);
-  if (core_.config.recv_cq->Push(full)) return kCompleted;
+  if (Push(&full)) return kCompleted;
   core_.Fail(QpEvent::kFatal);
   return kCqLost;
 }
@@ -272,11 +272,32 @@ void MessageReceiver::PushFlushed(Time now) {
   flushed.time = now;
   ++core_.counters.receive_flushes;
   core_.Count(CountedCompletion::kReceive, false, 0);
-  core_.config.recv_cq->Push(flushed);
+  Push(&flushed);
+}
+
+bool MessageReceiver::Push(Completion* completion) {
+  CompletionSink& cq = *core_.config.recv_cq;
+  ReceiveQueue* const queue = core_.receive_queue.get();
+  if (queue == nullptr) {
+    completion->place = core_.config.srq->TakenPlace();
+    if (cq.Push(*completion)) return true;
+    completion->place.GiveUp();
+    return false;
+  }
+  completion->place = queue->TakenPlace();
+  Outstanding& outstanding = queue->outstanding();
+  const uint32_t earlier = outstanding.Report(completion->place.end);
+  if (cq.Push(*completion)) return true;
+  outstanding.Lost(earlier);
+  return false;
 }
 
 void MessageReceiver::Reset() {
   progress_ = {};
+  // The queue pair's own receive queue has been emptied as a whole.
+  if (has_receive_ && core_.receive_queue == nullptr) {
+    core_.config.srq->TakenPlace().GiveUp();
+  }
   has_receive_ = false;
   receive_ = {};
 }

@@ -83,7 +83,7 @@ class MessageReceiver {
   // To ERR: the receive in use, and the queue pair's own, complete with
   // kFlushed.
   void Flush(Time now);
-  // To RESET.
+  // To RESET, and before it goes: with the queue pair's own queue emptied.
   void Reset();
 
  private:
@@ -99,6 +99,8 @@ class MessageReceiver {
               bool more);
   ReceiveOutcome Complete(const Completion& completion, Time now);
   void PushFlushed(Time now);
+  // Of the receive in use. False: the completion queue has overrun.
+  bool Push(Completion* completion);
 
   QpCore& core_;
   Progress progress_;

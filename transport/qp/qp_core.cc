@@ -41,11 +41,11 @@ size_t QueueMemorySize(const QpConfig& config) {
 
 QpCore::QpCore(const QpConfig& config, wire::Transport transport)
     : config(config),
-      transport(transport),
       send_queue(config.capacity,
                  config.queue_memory == nullptr
                      ? nullptr
-                     : config.queue_memory + ReceiveSize(config)) {
+                     : config.queue_memory + ReceiveSize(config)),
+      transport(transport) {
   if (!HasReceiveQueue(config)) return;
   receive_queue = std::make_unique<ReceiveQueue>(
       config.pd, config.capacity.max_recv_wr, config.capacity.max_recv_sge,
@@ -75,16 +75,17 @@ MemoryStatus QpCore::ExecuteLocal(const SendWqe& wqe) {
   return config.memory->Invalidate(wqe.imm_be_or_rkey, config.pd, config.qpn);
 }
 
-void QpCore::CountAttached(CountedCompletion what, bool success,
+bool QpCore::CountAttached(CountedCompletion what, bool success,
                            uint64_t bytes) {
   CompletionCounter* const counter =
       (*completion_counters)[static_cast<size_t>(what)].get();
-  if (counter == nullptr) return;
+  if (counter == nullptr) return false;
   if (success) {
     counter->OnSuccess(bytes);
   } else {
     counter->OnError();
   }
+  return true;
 }
 
 void QpCore::CompleteSend(WcStatus status, Time now) {
@@ -108,13 +109,21 @@ void QpCore::CompleteSend(WcStatus status, Time now) {
     ++(status == WcStatus::kFlushed ? counters.send_flushes
                                     : counters.send_errors);
   }
-  if (const auto counted = CompletionOf(operation.counted_as)) {
-    Count(*counted, success, wqe.length);
-  }
-  // The sink may post, so the place of this one must be free by now.
+  const auto counted = CompletionOf(operation.counted_as);
+  const bool told = counted && Count(*counted, success, wqe.length);
+  // The sink may post, so this one must be out of the way by now.
   send_queue.Pop();
-  if (!report || send_cq_lost) return;
-  if (!config.send_cq->Push(completion)) send_cq_lost = true;
+  Outstanding& outstanding = send_queue.outstanding();
+  const auto end = static_cast<uint32_t>(send_queue.head());
+  if (report && !send_cq_lost) {
+    completion.place = outstanding.PlaceBefore(end);
+    const uint32_t earlier = outstanding.Report(end);
+    if (config.send_cq->Push(completion)) return;
+    outstanding.Lost(earlier);
+    send_cq_lost = true;
+  } else if (told || send_cq_lost) {
+    outstanding.Settle(end);
+  }
 }
 
 }  // namespace transport

@@ -32,10 +32,11 @@ struct QpCore {
   // it, unless it has succeeded and is unsignaled.
   void CompleteSend(WcStatus status, Time now);
 
-  // Tells the counter that is attached for `what`, if any, of a completion.
-  // `bytes`: of the message, when it succeeded.
-  void Count(CountedCompletion what, bool success, uint64_t bytes) {
-    if (completion_counters != nullptr) CountAttached(what, success, bytes);
+  // Tells the counter that is attached for `what` of a completion; false if
+  // none is. `bytes`: of the message, when it succeeded.
+  bool Count(CountedCompletion what, bool success, uint64_t bytes) {
+    return completion_counters != nullptr &&
+           CountAttached(what, success, bytes);
   }
 
   // A work request without packets (SendKind::kLocal). What is not kOk
@@ -43,13 +44,13 @@ struct QpCore {
   MemoryStatus ExecuteLocal(const SendWqe& wqe);
 
   QpConfig config;
-  const wire::Transport transport;  // that its packets name in BTH
   QpAttributes attributes;
   QpCounters counters;
   Path* path = nullptr;  // from RTR on; owned by the endpoint
   SendQueue send_queue;
   std::unique_ptr<ReceiveQueue> receive_queue;              // null with an SRQ
   std::unique_ptr<CompletionCounters> completion_counters;  // null: none
+  const wire::Transport transport;  // that its packets name in BTH
   // The send completion queue has overrun: no more completions.
   bool send_cq_lost = false;
 
@@ -61,7 +62,7 @@ struct QpCore {
   bool sq_drained = false;  // kSqDrained is to be raised
 
  private:
-  void CountAttached(CountedCompletion what, bool success, uint64_t bytes);
+  bool CountAttached(CountedCompletion what, bool success, uint64_t bytes);
 };
 
 }  // namespace transport

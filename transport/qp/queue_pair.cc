@@ -106,9 +106,7 @@ int QueuePair::CheckRequest(const SendRequest& request) const {
   return (request.flags & kSendIpChecksum) == 0 ? 0 : EINVAL;
 }
 
-uint32_t QueuePair::SendRoom() const {
-  return static_cast<uint32_t>(core_.send_queue.room());
-}
+uint32_t QueuePair::SendRoom() const { return core_.send_queue.room(); }
 
 int QueuePair::PostReceive(const ReceiveRequest& request, Time now) {
   const Posting posting = PostingReceive(config().type, state());

@@ -195,6 +195,8 @@ TEST(ReceiveQueueTest, RingOrder) {
     EXPECT_EQ(queue.size(), 3u);
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(queue.Pop(&wqe));
+      EXPECT_EQ(queue.Post({in, {}}), ENOMEM);  // one is outstanding
+      queue.TakenPlace().GiveUp();
       EXPECT_EQ(wqe.wr_id, out);
       EXPECT_EQ(wqe.pd, 5u);
       EXPECT_EQ(wqe.sges.size(), 1 + out % 2);
@@ -207,6 +209,8 @@ TEST(ReceiveQueueTest, RingOrder) {
   }
   queue.Clear();
   EXPECT_FALSE(queue.Pop(&wqe));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(queue.Post({in, {}}), 0);
+  EXPECT_EQ(queue.Post({in, {}}), ENOMEM);
 }
 
 TEST(ReceiveQueueTest, WithoutRoom) {

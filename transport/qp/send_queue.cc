@@ -43,8 +43,8 @@ size_t SendQueue::Size(const QpCapacity& capacity) {
 SendQueue::SendQueue(const QpCapacity& capacity, std::byte* memory)
     : max_wr_(capacity.max_send_wr),
       mask_(static_cast<uint32_t>(Slots(capacity)) - 1),
-      max_sge_(static_cast<uint16_t>(capacity.max_send_sge)),
       max_inline_(static_cast<uint16_t>(capacity.max_inline_data)),
+      max_sge_(static_cast<uint8_t>(capacity.max_send_sge)),
       owns_memory_(memory == nullptr) {
   if (owns_memory_) {
     memory = static_cast<std::byte*>(::operator new(Size(capacity)));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "transport/base/outstanding.h"
 #include "transport/base/work.h"
 #include "transport/qp/attributes.h"
 #include "transport/qp/send_operation.h"
@@ -50,13 +51,13 @@ class SendQueue {
   SendQueue& operator=(const SendQueue&) = delete;
 
   // Work requests are named by an index that only grows: those in [head, tail)
-  // are queued.
+  // are queued. Some before them may hold their places still.
   uint64_t head() const { return head_; }
   uint64_t tail() const { return tail_; }
   bool empty() const { return head_ == tail_; }
-  bool full() const { return tail_ - head_ >= max_wr_; }
+  bool full() const { return held() >= max_wr_; }
   // How many more can be queued.
-  uint64_t room() const { return max_wr_ - (tail_ - head_); }
+  uint32_t room() const { return max_wr_ - held(); }
 
   SendWqe& at(uint64_t index) { return wqes_[index & mask_]; }
   const SendWqe& at(uint64_t index) const { return wqes_[index & mask_]; }
@@ -73,8 +74,16 @@ class SendQueue {
   // Checks, and queues a copy. 0, EINVAL as Check, or ENOMEM (full). Inline
   // data is the caller's plain memory, which needs no key.
   int Push(const SendRequest& request);
+  // The oldest has been executed.
   void Pop() { ++head_; }
-  void Clear() { head_ = tail_; }
+  // All of them are gone.
+  void Clear() {
+    head_ = tail_;
+    outstanding_.Settle(static_cast<uint32_t>(tail_));
+  }
+
+  // By the low half of the index.
+  Outstanding& outstanding() { return outstanding_; }
 
  private:
   // What a request asks for, once it is known to be allowed.
@@ -87,6 +96,9 @@ class SendQueue {
   // As Check, and fills `shape`, which is fresh.
   int Examine(const SendRequest& request, Shape* shape) const;
 
+  uint32_t held() const {
+    return static_cast<uint32_t>(tail_) - outstanding_.retired();
+  }
   Sge* sges_of(uint64_t index) { return sges_ + (index & mask_) * max_sge_; }
   uint8_t* inline_of(uint64_t index) {
     return inline_ + (index & mask_) * max_inline_;
@@ -94,10 +106,11 @@ class SendQueue {
 
   uint64_t head_ = 0;
   uint64_t tail_ = 0;
+  Outstanding outstanding_;
   const uint32_t max_wr_;
   const uint32_t mask_;
-  const uint16_t max_sge_;
   const uint16_t max_inline_;
+  const uint8_t max_sge_;
   const bool owns_memory_;
   SendWqe* wqes_;  // where the memory begins
   Sge* sges_;

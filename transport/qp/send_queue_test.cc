@@ -47,6 +47,14 @@ void ExpectRequestsApart(SendQueue& queue) {
       queue.Pop();
     }
     EXPECT_TRUE(queue.empty());
+    // Executed, but nobody has heard of it.
+    EXPECT_TRUE(queue.full());
+    EXPECT_EQ(queue.room(), 0u);
+    const auto end = static_cast<uint32_t>(queue.tail());
+    queue.outstanding().PlaceBefore(end - 1).GiveUp();
+    EXPECT_EQ(queue.room(), 2u);
+    queue.outstanding().PlaceBefore(end).GiveUp();
+    EXPECT_EQ(queue.room(), 3u);
   }
 }
 

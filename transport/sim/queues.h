@@ -37,11 +37,13 @@ class SimCq : public transport::CompletionSink {
   bool Poll(transport::Completion* out) {
     if (entries_.empty()) return false;
     *out = entries_.front();
+    out->place.GiveUp();
     entries_.pop_front();
     return true;
   }
   std::vector<transport::Completion> TakeAll() {
     std::vector<transport::Completion> all(entries_.begin(), entries_.end());
+    for (const transport::Completion& one : all) one.place.GiveUp();
     entries_.clear();
     return all;
   }
