@@ -336,6 +336,46 @@ TEST_F(WindowTest, OnlyTheLowerBitsOfAKeyAreAskedFor) {
   EXPECT_EQ(ibv_dealloc_mw(second), 0);
 }
 
+// The window has another key when a bind was posted, and only then.
+TEST_F(WindowTest, NothingPostedChangesNoKey) {
+  ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  ASSERT_NE(mw, nullptr);
+  const uint32_t before = mw->rkey;
+  const uint32_t rkey = ibv_inc_rkey(before);
+  const ibv_mw_bind_info info = Info(0, 4096);
+  ibv_send_wr wr = {}, *bad = nullptr;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = 1u << 20;  // not known
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.rkey = rkey;
+  wr.bind_mw.bind_info = info;
+  EXPECT_EQ(ibv_post_send(b_.qp, &wr, &bad), EINVAL);
+  EXPECT_EQ(mw->rkey, before);
+
+  ibv_qp_ex* b = ibv_qp_to_qp_ex(b_.qp);
+  ibv_wr_start(b);
+  ibv_wr_bind_mw(b, mw, rkey, &info);
+  ibv_wr_abort(b);
+  EXPECT_EQ(mw->rkey, before);
+  // All of them or none.
+  ibv_wr_start(b);
+  ibv_wr_bind_mw(b, mw, rkey, &info);
+  ibv_wr_bind_mw(b, nullptr, rkey, &info);
+  EXPECT_EQ(ibv_wr_complete(b), EINVAL);
+  EXPECT_EQ(mw->rkey, before);
+
+  ibv_qp_attr reset = {};
+  reset.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ibv_modify_qp(b_.qp, &reset, IBV_QP_STATE), 0);
+  EXPECT_EQ(PostBind(b_.qp, mw, rkey, info), EINVAL);
+  EXPECT_EQ(mw->rkey, before);
+  ibv_wr_start(b);
+  ibv_wr_bind_mw(b, mw, rkey, &info);
+  EXPECT_EQ(ibv_wr_complete(b), EINVAL);
+  EXPECT_EQ(mw->rkey, before);
+  EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+}
+
 TEST_F(WindowTest, ByTheExtendedInterface) {
   ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ASSERT_NE(mw, nullptr);

@@ -243,6 +243,7 @@ struct WorkBuilder {
     bool is_set = false;
     bool is_addressed = false;
     transport::AddressVector av;  // of a datagram
+    ibv_mw* window = nullptr;     // that is bound
   };
   std::mutex critical;  // held from start to complete or abort
   bool active = false;
@@ -403,6 +404,8 @@ int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
                   const ibv_mw_bind_info& info,
                   transport::SendRequest* request);
+// It has been posted: `rkey` is what ToBindRequest gave the request.
+void ShowBoundKey(ibv_mw* ibv, uint32_t rkey);
 int AdviseMr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
              ibv_sge* list, uint32_t count);
 ibv_dm* AllocDm(ibv_context* context, ibv_alloc_dm_attr* attr);

@@ -102,11 +102,12 @@ int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
                   transport::SendRequest* request) {
   Mw* mw = Find(ibv);
   if (mw == nullptr || mw->window->type() != WindowType::k2) return EINVAL;
-  const uint32_t key = mw->window->KeyLike(rkey);
-  if (const int error = FillBinding(qp, *mw, key, info, request)) return error;
-  // As rdma-core's suite has it since 65.
-  mw->rkey = key;
-  return 0;
+  return FillBinding(qp, *mw, mw->window->KeyLike(rkey), info, request);
+}
+
+// As rdma-core's suite has it since 65.
+void ShowBoundKey(ibv_mw* ibv, uint32_t rkey) {
+  if (Mw* mw = Find(ibv); mw != nullptr) mw->rkey = rkey;
 }
 
 }  // namespace verbs_api

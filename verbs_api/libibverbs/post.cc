@@ -88,6 +88,9 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
       int error = ToSendRequest(*qp, *wr, &sges, &request);
       if (error == 0) error = posting.Send(request);
       if (error != 0) return error;
+      if (request.opcode == transport::SendOpcode::kBindMw) {
+        ShowBoundKey(wr->bind_mw.mw, request.rkey);
+      }
     }
     return 0;
   });

@@ -190,6 +190,7 @@ void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
     auto* request = Begin(qp, SendOpcode::kBindMw, IBV_QP_EX_WITH_BIND_MW);
     if (request == nullptr) return;
     builder.data.back().is_set = true;
+    builder.data.back().window = mw;
     const int error = info != nullptr
                           ? ToBindRequest(*Self(qp), mw, rkey, *info, request)
                           : EINVAL;
@@ -343,7 +344,12 @@ int Post(ExtendedQp* qp) {
     }
   }
   rxe_user::QueuePair::Posting posting(*qp->pair);
-  return posting.SendAll(builder.requests);
+  if (const int error = posting.SendAll(builder.requests)) return error;
+  for (size_t i = 0; i < builder.requests.size(); ++i) {
+    if (builder.data[i].window == nullptr) continue;
+    ShowBoundKey(builder.data[i].window, builder.requests[i].rkey);
+  }
+  return 0;
 }
 
 int WrComplete(ibv_qp_ex* ibv) {
