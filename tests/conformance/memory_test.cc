@@ -287,7 +287,7 @@ TEST_F(MemoryTest, PrefetchingFaultsPagesIn) {
   EXPECT_EQ(advise(kRead, 0, {AddressOf(at), 1, mr->lkey ^ 1}), EFAULT);
   EXPECT_EQ(advise(kRead, 0, range(0, kPage, pinned)), EINVAL);
   EXPECT_EQ(advise(kRead, 2, range(0, kPage, mr)), EINVAL);
-  EXPECT_EQ(advise(kWrite, 0, range(0, kPage, read_only)), EPERM);
+  EXPECT_EQ(advise(kWrite, 0, range(0, kPage, read_only)), EFAULT);
   EXPECT_EQ(advise(kRead, 0, range(0, kPage, read_only)), 0);
   EXPECT_EQ(advise(static_cast<ibv_advise_mr_advice>(9), 0, range(0, 1, mr)),
             ENOTSUP);
