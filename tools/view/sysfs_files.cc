@@ -15,8 +15,9 @@ namespace {
 namespace fs = std::filesystem;
 using rxe_user::Device;
 
-// IBA vol. 1, 14.2.5.6; the same that ibv_query_port tells.
-constexpr uint32_t kIpBasedGids = 1u << 26;
+// IBA vol. 1, 14.2.5.6, the same that ibv_query_port tells: communication
+// management, and GIDs that are addresses.
+constexpr uint32_t kPortCapabilities = 1u << 16 | 1u << 26;
 constexpr int kUverbsMajor = 231;  // of the kernel's character devices
 constexpr int kUverbsFirstMinor = 192;
 
@@ -149,7 +150,7 @@ void AddPort(const Device& device, const Counters& counters,
   port.File("lid_mask_count", "0");
   port.File("sm_lid", "0x0");
   port.File("sm_sl", "0");
-  port.File("cap_mask", Format("0x%08x", kIpBasedGids));
+  port.File("cap_mask", Format("0x%08x", kPortCapabilities));
   port.In("pkeys").File("0", "0xffff");
   for (size_t i = 0; i < device.gids.size(); ++i) {
     const std::string index = std::to_string(i);

@@ -34,7 +34,8 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->max_qp_wr = rxe_user::kMaxQpWr;
   attr->device_cap_flags =
       IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_UD_AV_PORT_ENFORCE |
-      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_MEM_WINDOW |
+      IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT |
+      IBV_DEVICE_MEM_WINDOW |
       IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC |
       IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
       IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
@@ -82,7 +83,7 @@ void FillPort(const rxe_user::Device& device, ibv_port_attr* attr) {
   attr->max_mtu = IBV_MTU_4096;
   attr->active_mtu = MtuCode(device.roce_mtu);
   attr->gid_tbl_len = static_cast<int>(device.gids.size());
-  attr->port_cap_flags = IBV_PORT_IP_BASED_GIDS;
+  attr->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
   attr->max_msg_sz = wire::kMaxMessage;
   attr->pkey_tbl_len = 1;
   attr->max_vl_num = 1;
