@@ -553,7 +553,9 @@ TEST_F(ObjectTest, WhatIsMissingSaysSo) {
   EXPECT_EQ(ibv_set_ece(a_.qp, &ece), EOPNOTSUPP);
   EXPECT_EQ(errno, EOPNOTSUPP);
   ibv_qp_rate_limit_attr rate = {};
+  errno = 0;
   EXPECT_EQ(ibv_modify_qp_rate_limit(a_.qp, &rate), EOPNOTSUPP);
+  EXPECT_EQ(errno, EOPNOTSUPP);
   EXPECT_EQ(ibv_query_qp_data_in_order(a_.qp, IBV_WR_RDMA_WRITE, 0), 0);
   ibv_flow_action_esp_attr esp = {};
   EXPECT_EQ(ibv_create_flow_action_esp(context_, &esp), nullptr);

@@ -87,7 +87,9 @@ TEST_F(QueryTest, TheDevice) {
   EXPECT_EQ(extended.rss_caps.rx_hash_fields_mask, 0xffu);
   // IBV_EVENT_PORT_ACTIVE comes (DevicesTest).
   EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_PORT_ACTIVE_EVENT, 0u);
+  errno = 0;
   EXPECT_EQ(ibv_query_device(nullptr, &attr), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
 }
 
 TEST_F(QueryTest, AnswersFitTheCallersStructure) {
@@ -141,7 +143,9 @@ TEST_F(QueryTest, ThePort) {
   EXPECT_EQ(attr.pkey_tbl_len, 1);
   EXPECT_NE(attr.active_width, 0);
   EXPECT_NE(attr.active_speed, 0);
+  errno = 0;
   EXPECT_EQ(ibv_query_port(context_, 0, &attr), EINVAL);
+  EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(ibv_query_port(context_, 2, &attr), EINVAL);
 }
 

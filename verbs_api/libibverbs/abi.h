@@ -420,6 +420,7 @@ ibv_pd* AllocParentDomain(ibv_context* context,
 ibv_xrcd* OpenXrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
 int CloseXrcd(ibv_xrcd* xrcd);
 ibv_qp* OpenQp(ibv_context* context, ibv_qp_open_attr* attr);
+int ModifyQpRateLimit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr);
 ibv_flow* CreateFlow(ibv_qp* qp, ibv_flow_attr* attr);
 int DestroyFlow(ibv_flow* flow);
 // Takes its rule away; harmless when it has gone.

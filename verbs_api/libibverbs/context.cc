@@ -113,6 +113,7 @@ void InitContextOps(Context* context) {
   context->close_xrcd = CloseXrcd;
   context->get_srq_num = GetSrqNum;
   context->open_qp = OpenQp;
+  context->modify_qp_rate_limit = ModifyQpRateLimit;
   context->ibv_create_flow = CreateFlow;
   context->ibv_destroy_flow = DestroyFlow;
   context->create_counters = CreateCounters;

@@ -35,8 +35,7 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->device_cap_flags =
       IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_UD_AV_PORT_ENFORCE |
       IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_PORT_ACTIVE_EVENT |
-      IBV_DEVICE_MEM_WINDOW |
-      IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC |
+      IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC |
       IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
       IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING;
   attr->max_sge = rxe_user::kMaxSge;
@@ -118,7 +117,7 @@ const Context* FindForQuery(ibv_context* ibv) {
 
 VERBS_EXPORT int ibv_query_device(ibv_context* ibv, ibv_device_attr* attr) {
   const Context* context = FindForQuery(ibv);
-  if (context == nullptr || attr == nullptr) return EINVAL;
+  if (context == nullptr || attr == nullptr) return Refuse(EINVAL);
   FillDevice(context->guid, attr);
   return 0;
 }
@@ -129,7 +128,7 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   const Context* context = FindForQuery(ibv);
   if (context == nullptr || attr == nullptr || size < sizeof(ibv_device_attr) ||
       (input != nullptr && input->comp_mask != 0)) {
-    return EINVAL;
+    return Refuse(EINVAL);
   }
   ibv_device_attr_ex full;
   std::memset(&full, 0, sizeof(full));
@@ -163,7 +162,7 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
 
 int QueryRtValues(ibv_context* ibv, ibv_values_ex* values) {
   const NoCancellation no_cancellation;
-  if (Find(ibv) == nullptr || values == nullptr) return EINVAL;
+  if (Find(ibv) == nullptr || values == nullptr) return Refuse(EINVAL);
   const uint32_t wanted = values->comp_mask;
   values->comp_mask = 0;
   if ((wanted & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
@@ -179,7 +178,8 @@ int QueryPort(ibv_context* ibv, uint8_t port, ibv_port_attr* attr,
               size_t size) {
   const NoCancellation no_cancellation;
   Context* context = Find(ibv);
-  if (context == nullptr || port != kPort || attr == nullptr) return EINVAL;
+  if (context == nullptr || port != kPort || attr == nullptr)
+    return Refuse(EINVAL);
   ibv_port_attr full;
   FillPort(*context->snapshot(), &full);
   // Older and newer programs have shorter and longer structures.
@@ -199,7 +199,8 @@ VERBS_EXPORT int ibv_query_port_speed(ibv_context* ibv, uint32_t port,
                                       uint64_t* speed) {
   const NoCancellation no_cancellation;
   Context* context = Find(ibv);
-  if (context == nullptr || port != kPort || speed == nullptr) return EINVAL;
+  if (context == nullptr || port != kPort || speed == nullptr)
+    return Refuse(EINVAL);
   const uint64_t mbps = context->snapshot()->speed_mbps;
   *speed = (mbps != 0 ? mbps : 10000) / 100;
   return 0;
@@ -227,11 +228,11 @@ VERBS_EXPORT int _ibv_query_gid_ex(ibv_context* ibv, uint32_t port,
                                    uint32_t flags, size_t entry_size) {
   const NoCancellation no_cancellation;
   Context* context = Find(ibv);
-  if (context == nullptr || entry == nullptr) return EINVAL;
-  if (flags != 0) return EOPNOTSUPP;
+  if (context == nullptr || entry == nullptr) return Refuse(EINVAL);
+  if (flags != 0) return Refuse(EOPNOTSUPP);
   const auto device = context->snapshot();
-  if (port != kPort || index >= device->gids.size()) return EINVAL;
-  if (device->gids[index].address.is_unspecified()) return ENODATA;
+  if (port != kPort || index >= device->gids.size()) return Refuse(EINVAL);
+  if (device->gids[index].address.is_unspecified()) return Refuse(ENODATA);
   ibv_gid_entry full;
   FillGid(*device, index, &full);
   std::memset(static_cast<void*>(entry), 0, entry_size);

@@ -499,6 +499,11 @@ VERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* /*qp*/,
   return 0;  // no promise beyond the last bytes of a message
 }
 
+// The header would not set errno.
+int ModifyQpRateLimit(ibv_qp* /*qp*/, ibv_qp_rate_limit_attr* /*attr*/) {
+  return Refuse(EOPNOTSUPP);
+}
+
 // Enhanced connection establishment is a matter between one vendor's cards: the
 // options mean what the vendor, named by an OUI that we have not, says.
 VERBS_EXPORT int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
