@@ -109,10 +109,13 @@ int Resolve(Id& id, const sockaddr* source_address,
   if (destination.family == AF_IB) destination.scope_id = wanted.scope_id;
   EndpointAddress source;
   if (const int error = FindSource(destination, wanted, &source)) return error;
-  // As connect(2): what is unspecified is this host.
-  if (destination.is_wildcard()) {
-    destination.address = source.address;
-    destination.scope_id = source.scope_id;
+  // As connect(2): what is unspecified is this host. So is the rest of 127/8,
+  // which keeps its name.
+  EndpointAddress reached = destination;
+  if (Meant(destination).is_wildcard()) {
+    reached.address = source.address;
+    reached.scope_id = source.scope_id;
+    if (destination.is_wildcard()) destination = reached;
   }
   const std::optional<DeviceAddress> device = FindDevice(source.local());
   source.port = wanted.port;
@@ -131,7 +134,9 @@ int Resolve(Id& id, const sockaddr* source_address,
     return 0;
   }
   SetSource(id, source, *device);
-  SetDestination(id, destination);
+  SetDestination(id, reached);
+  // rdma_get_peer_addr(3).
+  ToSockaddr(Shown(id, destination), &id.part.route.addr.dst_storage);
   id.Push(RDMA_CM_EVENT_ADDR_RESOLVED);
   id.state = IdState::kAddrResolved;
   return 0;
