@@ -438,6 +438,29 @@ TEST_F(IdTest, ALoopbackAddressWithoutADeviceIsReached) {
   }
 }
 
+TEST_F(IdTest, CallsThatSucceedLeaveErrno) {
+  constexpr int kBefore = ECONNREFUSED;
+  errno = kBefore;
+  rdma_cm_id* id = NewId();
+  EXPECT_EQ(errno, kBefore);
+  EXPECT_EQ(rdma_bind_addr(id, CmAddress::Loopback(AF_INET).get()), 0);
+  EXPECT_EQ(errno, kBefore);
+  EXPECT_EQ(rdma_listen(id, 1), 0);
+  EXPECT_EQ(errno, kBefore);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+  EXPECT_EQ(errno, kBefore);
+  // One that finds a device and its path.
+  id = NewId();
+  EXPECT_EQ(rdma_resolve_addr(id, nullptr,
+                              CmAddress::Loopback(AF_INET, 7471).get(), 2000),
+            0);
+  EXPECT_EQ(errno, kBefore);
+  Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  errno = kBefore;
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+  EXPECT_EQ(errno, kBefore);
+}
+
 TEST_F(IdTest, ASynchronousIdWaitsInItsCalls) {
   rdma_cm_id* id = nullptr;
   ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);

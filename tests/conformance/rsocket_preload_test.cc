@@ -857,6 +857,82 @@ TEST_F(PreloadTest, TcpBreaksThePipe) {
   ExpectBrokenPipe(client_);
 }
 
+// Programs look at errno after they have closed what failed.
+TEST_F(PreloadTest, CallsThatSucceedLeaveErrno) {
+  constexpr int kBefore = ENOTEMPTY;
+  const auto expect = [&](const char* what, auto call) {
+    errno = kBefore;
+    const int result = call();
+    const int after = errno;
+    EXPECT_GE(result, 0) << what << ": " << std::strerror(after);
+    EXPECT_EQ(after, kBefore) << what << ": " << std::strerror(after);
+    return result;
+  };
+  int value = 1;
+  socklen_t length = sizeof(value);
+  sockaddr_in name;
+  socklen_t name_length = sizeof(name);
+  const int fd = expect("socket", [] { return Socket(); });
+  expect("setsockopt", [&] {
+    return setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &value, sizeof(value));
+  });
+  expect("bind", [&] { return Bind(fd, 0); });
+  expect("listen", [&] { return listen(fd, 1); });
+  expect("poll", [&] {
+    pollfd one = {.fd = fd, .events = POLLIN, .revents = 0};
+    return poll(&one, 1, 1);
+  });
+  expect("getsockopt", [&] {
+    return getsockopt(fd, SOL_SOCKET, SO_PRIORITY, &value, &length);
+  });
+  expect("getsockname", [&] {
+    return getsockname(fd, reinterpret_cast<sockaddr*>(&name), &name_length);
+  });
+  const int copy = expect("dup", [&] { return dup(fd); });
+  const int other = Socket();
+  expect("dup2", [&] { return dup2(other, copy); });
+  expect("close", [&] { return close(copy); });
+  expect("close", [&] { return close(fd); });
+  expect("close_range", [&] {
+    const auto number = static_cast<unsigned>(other);
+    return close_range(number, number, 0);
+  });
+  // It becomes TCP.
+  const int tcp = Socket();
+  if (expect("bind", [&] { return Bind(tcp, kTcpPort); }) == 0) {
+    expect("listen", [&] { return listen(tcp, 1); });
+    client_ = Socket();
+    expect("connect", [&] { return ConnectTo(client_, kTcpPort); });
+    EXPECT_EQ(close(std::exchange(client_, -1)), 0);
+  }
+  expect("close", [&] { return close(tcp); });
+  Listen();
+  client_ = Socket();
+  std::thread connects([&] {
+    expect("connect", [&] { return ConnectTo(client_, port_); });
+    expect("send", [&] { return send(client_, "a", 1, 0); });
+  });
+  server_ =
+      expect("accept", [&] { return accept(listener_, nullptr, nullptr); });
+  connects.join();
+  Add(server_, EPOLLIN);
+  expect("epoll_wait", [&] {
+    epoll_event event;
+    return epoll_wait(epoll_, &event, 1, kSoon);
+  });
+  char byte;
+  expect("recv", [&] { return recv(server_, &byte, 1, 0); });
+  expect("select", [&] {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(server_, &set);
+    timeval time = {.tv_sec = 0, .tv_usec = 1000};
+    return select(server_ + 1, &set, nullptr, nullptr, &time);
+  });
+  expect("shutdown", [&] { return shutdown(server_, SHUT_RDWR); });
+  expect("close", [&] { return close(std::exchange(server_, -1)); });
+}
+
 TEST_F(PreloadTest, ThereIsNoQueueOfErrors) {
   Connect();
   const int on = 1;

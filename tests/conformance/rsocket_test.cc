@@ -411,6 +411,44 @@ TEST_F(RsocketTest, AListenerThatWasShutRefusesConnections) {
   }
 }
 
+TEST_F(RsocketTest, CallsThatSucceedLeaveErrno) {
+  constexpr int kBefore = ENOTEMPTY;
+  Listen();
+  errno = kBefore;
+  const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(errno, kBefore);
+  ASSERT_EQ(rbind(fd, LoopbackAddress(AF_INET).get(), sizeof(sockaddr_in)), 0);
+  EXPECT_EQ(errno, kBefore);
+  ASSERT_EQ(rlisten(fd, 1), 0);
+  EXPECT_EQ(errno, kBefore);
+  EXPECT_EQ(Events(fd, POLLIN), 0);
+  EXPECT_EQ(errno, kBefore);
+  ASSERT_EQ(rclose(fd), 0);
+  EXPECT_EQ(errno, kBefore);
+  // What is connected: each end in a thread, both of which wait.
+  MakeClient();
+  std::thread connects([&] {
+    errno = kBefore;
+    const LoopbackAddress address(AF_INET, port_);
+    EXPECT_EQ(rconnect(client_, address.get(), address.length), 0);
+    EXPECT_EQ(errno, kBefore);
+    EXPECT_EQ(rsend(client_, "a", 1, 0), 1);
+    EXPECT_EQ(errno, kBefore);
+  });
+  server_ = raccept(listener_, nullptr, nullptr);
+  EXPECT_GE(server_, 0);
+  EXPECT_EQ(errno, kBefore);
+  char byte;
+  EXPECT_EQ(rrecv(server_, &byte, 1, 0), 1);
+  EXPECT_EQ(errno, kBefore);
+  connects.join();
+  EXPECT_EQ(rshutdown(server_, SHUT_RDWR), 0);
+  EXPECT_EQ(errno, kBefore);
+  EXPECT_EQ(rclose(std::exchange(server_, -1)), 0);
+  EXPECT_EQ(errno, kBefore);
+}
+
 // connect(2) again waits for the connection that is on its way, or says what
 // has become of it.
 TEST_F(RsocketTest, ConnectingAgain) {

@@ -21,9 +21,11 @@ inline int Return(int error) {
 }
 
 // Runs `body`, which returns 0 or an errno value: no exception comes out, and
-// it is no cancellation point. Not for what waits for events.
+// it is no cancellation point. Not for what waits for events. errno stays where
+// nothing fails.
 template <typename Body>
 int Call(Body&& body) noexcept {
+  const int before = errno;
   int error;
   {
     const rxe_user::NoCancellation no_cancellation;
@@ -33,6 +35,7 @@ int Call(Body&& body) noexcept {
       error = ENOMEM;
     }
   }
+  errno = before;
   return Return(error);
 }
 

@@ -19,9 +19,11 @@ namespace rsockets {
 namespace {
 
 // Runs `body`, which returns a negative errno value when it fails: no exception
-// comes out, and it is no cancellation point. -1 with errno.
+// comes out, and it is no cancellation point. -1 with errno, which stays where
+// nothing fails.
 template <typename Body>
 auto Call(Body&& body) noexcept -> decltype(body()) {
+  const int before = errno;
   const rxe_user::NoCancellation no_cancellation;
   decltype(body()) result;
   try {
@@ -29,9 +31,8 @@ auto Call(Body&& body) noexcept -> decltype(body()) {
   } catch (...) {
     result = -ENOMEM;
   }
-  if (result >= 0) return result;
-  errno = static_cast<int>(-result);
-  return -1;
+  errno = result >= 0 ? before : static_cast<int>(-result);
+  return result >= 0 ? result : -1;
 }
 
 // The same with a socket: EBADF if there is none of that number, or it is that

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cerrno>
 
 // libc's own function, or that of another library that was preloaded:
 // REAL(poll)(fds, count, timeout).
@@ -24,6 +25,18 @@ inline void* Real(const char* name, std::atomic<void*>& address) {
   }
   return found;
 }
+
+// errno as it was, at the end of what is no failure of the program's call.
+class KeptErrno {
+ public:
+  KeptErrno() = default;
+  ~KeptErrno() { errno = before_; }
+  KeptErrno(const KeptErrno&) = delete;
+  KeptErrno& operator=(const KeptErrno&) = delete;
+
+ private:
+  const int before_ = errno;
+};
 
 }  // namespace rspreload
 

@@ -56,6 +56,7 @@ void GiveUp(int fd) {
 // child of vfork(2), which has the memory of its parent, they are the parent's.
 void Forget(int first, int last) {
   if (!IsOwner()) return;
+  const KeptErrno kept;
   ForgetEpoll(first, last);
   ForgetShared(first, last);
   for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd) GiveUp(fd);
@@ -100,6 +101,7 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
                OnRsocket on_rsocket, OnFd on_fd) {
   const int rsocket = Behind(fd);
   if (rsocket < 0) return on_fd();
+  const int before = errno;
   if (!IsWellKnown(address, length)) {
     const int result = on_rsocket(rsocket);
     if (result == 0 || !IsNoRdma(errno)) return result;
@@ -109,6 +111,7 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
   const int unused = Take(fd);
   LeaveEpollToKernel(fd);
   if (unused >= 0) rclose(unused);
+  errno = before;
   return on_fd();
 }
 
@@ -130,6 +133,7 @@ bool BindAs(int fd, const sockaddr_storage& local) {
 // The program has bound to a port of the system's choice: the kernel's socket
 // gets the address, and chooses when it connects. It takes no port until then.
 void BindToAddress(int fd, const sockaddr* address, socklen_t length) {
+  const KeptErrno kept;
   const int on = 1;
   REAL(setsockopt)
   (fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
@@ -168,6 +172,7 @@ int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
 // The kernel has made `copy` of `fd`.
 int Copied(int fd, int copy) {
   if (copy < 0 || copy == fd || !IsOwner()) return copy;
+  const KeptErrno kept;
   Forget(copy, copy);  // what was there before dup2
   CopyShared(fd, copy);
   CopyEpoll(fd, copy);
@@ -215,11 +220,10 @@ PRELOADED int socket(int domain, int type, int protocol) noexcept {
   const int fd = REAL(socket)(domain, type, protocol);
   if (fd < 0 || !rspreload::IsTcp(domain, type, protocol)) return fd;
   if (rspreload::IsOurs(__builtin_return_address(0))) return fd;
-  const int error = errno;
+  const rspreload::KeptErrno kept;
   const int rs = rsocket(domain, SOCK_STREAM | (type & SOCK_NONBLOCK), 0);
   if (rs >= 0) rspreload::WatchForks();
   rspreload::PutOrClose(fd, rs);
-  errno = error;
   return fd;
 }
 
@@ -247,9 +251,8 @@ PRELOADED int connect(int fd, const sockaddr* address, socklen_t length) {
       fd, address, length,
       [&](int rs) {
         const int result = rconnect(rs, address, length);
-        const int error = errno;
+        const rspreload::KeptErrno kept;
         rspreload::RenewInEpoll(rs);
-        errno = error;
         return result;
       },
       [&] {
@@ -262,7 +265,10 @@ PRELOADED int listen(int fd, int backlog) noexcept {
   const int rs = Behind(fd);
   if (rs < 0) return REAL(listen)(fd, backlog);
   const int result = rlisten(rs, backlog);
-  if (result == 0) rspreload::RenewInEpoll(rs);
+  if (result == 0) {
+    const rspreload::KeptErrno kept;
+    rspreload::RenewInEpoll(rs);
+  }
   return result;
 }
 
@@ -339,8 +345,10 @@ PRELOADED int setsockopt(int fd, int level, int name, const void* value,
       errno = EOPNOTSUPP;  // there is no queue of errors that would tell
       return -1;
     }
+    const int before = errno;
     const int result = rsetsockopt(rs, level, name, value, length);
     if (level == SOL_RDMA) return result;
+    errno = before;
   } else if (level != SOL_SOCKET && rspreload::IsShared(fd)) {
     return 0;  // it has no TCP
   }
@@ -351,8 +359,10 @@ PRELOADED int getsockopt(int fd, int level, int name, void* value,
                          socklen_t* length) noexcept {
   const int rs = Behind(fd);
   if (rs >= 0) {
+    const int before = errno;
     const int result = rgetsockopt(rs, level, name, value, length);
     if (result == 0 || level == SOL_RDMA) return result;
+    errno = before;
   }
   return REAL(getsockopt)(fd, level, name, value, length);
 }
