@@ -449,6 +449,52 @@ TEST_F(RsocketTest, CallsThatSucceedLeaveErrno) {
   EXPECT_EQ(errno, kBefore);
 }
 
+// Who connects has a connection, and its end, although the peer closes before
+// it knows of that itself.
+TEST_F(RsocketTest, WhoAcceptsClosesAtOnce) {
+  Listen();
+  std::atomic<bool> done = false;
+  std::thread serves([&] {
+    while (!done) {
+      const int fd = raccept(listener_, nullptr, nullptr);
+      ASSERT_GE(fd, 0) << std::strerror(errno);
+      ASSERT_EQ(rclose(fd), 0);
+    }
+  });
+  const LoopbackAddress address(AF_INET, port_);
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
+    MakeClient();
+    EXPECT_EQ(rconnect(client_, address.get(), address.length), 0)
+        << i << ": " << std::strerror(errno);
+    EXPECT_EQ(Receive(client_, 1), "");
+    ASSERT_EQ(rclose(std::exchange(client_, -1)), 0);
+  }
+  done = true;
+  MakeClient();  // ends accepting
+  rconnect(client_, address.get(), address.length);
+  serves.join();
+}
+
+TEST_F(RsocketTest, WhoAcceptsShutsAtOnce) {
+  Listen();
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
+    MakeClient();
+    std::thread connects([&] {
+      const LoopbackAddress address(AF_INET, port_);
+      EXPECT_EQ(rconnect(client_, address.get(), address.length), 0)
+          << i << ": " << std::strerror(errno);
+      EXPECT_EQ(Receive(client_, 1), "");
+    });
+    server_ = raccept(listener_, nullptr, nullptr);
+    EXPECT_GE(server_, 0) << std::strerror(errno);
+    SetNonblocking(server_, true);
+    EXPECT_EQ(rshutdown(server_, SHUT_RDWR), 0) << std::strerror(errno);
+    EXPECT_EQ(rclose(std::exchange(server_, -1)), 0);
+    connects.join();
+    ASSERT_EQ(rclose(std::exchange(client_, -1)), 0);
+  }
+}
+
 // connect(2) again waits for the connection that is on its way, or says what
 // has become of it.
 TEST_F(RsocketTest, ConnectingAgain) {

@@ -139,6 +139,10 @@ class Stream final : public Socket {
   int TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
                    const Deadline& deadline);
   int64_t FreeMappingIndex() const;
+  // Until the peer of what was accepted is known to be connected, or has
+  // failed.
+  void AwaitEstablished(std::unique_lock<std::mutex>& lock,
+                        const Deadline& deadline);
   // As Close.
   void CloseConnection(std::unique_lock<std::mutex>& lock,
                        Clock::time_point begin);

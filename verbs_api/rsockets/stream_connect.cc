@@ -26,6 +26,10 @@ int ErrorOf(const rdma_cm_event& event) {
       return EHOSTUNREACH;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return ENODEV;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+      // EINVAL: the peer has ended what it had answered.
+      return event.status == 0 || event.status == -EINVAL ? ECONNRESET
+                                                          : -event.status;
     default:
       return event.status < 0 ? -event.status : ECONNABORTED;
   }

@@ -293,6 +293,8 @@ int Stream::Shutdown(int how) {
     // There is nothing to send.
     return how == SHUT_WR ? 0 : StopListening();
   }
+  // The program has what it has accepted for connected.
+  AwaitEstablished(lock, Clock::now() + kCloseTimeout);
   if (const int error = AwaitConnected(lock, nonblocking(0), std::nullopt)) {
     return error;
   }
@@ -312,6 +314,14 @@ int Stream::Shutdown(int how) {
   return error;
 }
 
+void Stream::AwaitEstablished(std::unique_lock<std::mutex>& lock,
+                              const Deadline& deadline) {
+  // A signal does not end this.
+  while (Await(lock, false, deadline,
+               [&] { return state_ != StreamState::kAccepting; }) == -EINTR) {
+  }
+}
+
 void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
                              Clock::time_point begin) {
   const linger& lingering = options_.lingering;
@@ -319,6 +329,7 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
       begin + (lingering.l_onoff != 0
                    ? std::chrono::seconds(std::max(lingering.l_linger, 0))
                    : kCloseTimeout);
+  AwaitEstablished(lock, deadline);
   MakeProgress();
   if (connected() && !said_goodbye_) {
     SendControl(lock, Control::kDisconnect, deadline);
@@ -340,7 +351,9 @@ void Stream::SayGoodbye() {
 
 void Stream::Close(Clock::time_point begin) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (connected()) CloseConnection(lock, begin);
+  if (connected() || state_ == StreamState::kAccepting) {
+    CloseConnection(lock, begin);
+  }
   if (endpoint_ != nullptr && state_ >= StreamState::kConnecting) {
     rdma_disconnect(id_);
   }
