@@ -495,6 +495,24 @@ TEST_F(RsocketTest, WhoAcceptsShutsAtOnce) {
   }
 }
 
+// The request was answered, and he who asked has gone before he could say that
+// he has heard so.
+TEST_F(RsocketTest, WhoWasAcceptedGivesUp) {
+  Listen();
+  MakeClient();
+  SetNonblocking(client_, true);
+  const LoopbackAddress address(family_, port_);
+  ASSERT_EQ(rconnect(client_, address.get(), address.length), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  while (Events(listener_, POLLIN, 1) == 0) Events(client_, POLLOUT);
+  server_ = raccept(listener_, nullptr, nullptr);
+  ASSERT_GE(server_, 0) << std::strerror(errno);
+  ASSERT_EQ(rclose(std::exchange(client_, -1)), 0);
+  char byte;
+  EXPECT_EQ(rrecv(server_, &byte, 1, 0), -1);
+  EXPECT_EQ(errno, ECONNRESET) << std::strerror(errno);
+}
+
 // connect(2) again waits for the connection that is on its way, or says what
 // has become of it.
 TEST_F(RsocketTest, ConnectingAgain) {

@@ -14,11 +14,12 @@ namespace {
 constexpr int kResolveTimeoutMs = 2000;
 constexpr uint8_t kMostRetries = 7;  // of RNR NAKs: for ever
 
-// What a program hears of a connection that did not come to be.
-int ErrorOf(const rdma_cm_event& event) {
+// What a program hears of a connection that did not come to be; `accepted`:
+// here, so that it takes it for one.
+int ErrorOf(const rdma_cm_event& event, bool accepted) {
   switch (event.event) {
     case RDMA_CM_EVENT_REJECTED:
-      return ECONNREFUSED;
+      return accepted ? ECONNRESET : ECONNREFUSED;
     case RDMA_CM_EVENT_UNREACHABLE:
       return ETIMEDOUT;
     case RDMA_CM_EVENT_ADDR_ERROR:
@@ -277,7 +278,7 @@ void Stream::OnEvent(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_ADDR_CHANGE:
       return;
     default:
-      return Fail(ErrorOf(event));
+      return Fail(ErrorOf(event, state_ == StreamState::kAccepting));
   }
 }
 
