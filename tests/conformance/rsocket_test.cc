@@ -1,4 +1,5 @@
 // rsocket(7): streams.
+#include <net/if.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -511,6 +512,47 @@ TEST_F(RsocketTest, WhoWasAcceptedGivesUp) {
   char byte;
   EXPECT_EQ(rrecv(server_, &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET) << std::strerror(errno);
+}
+
+// The interface is that of the device, since a listener on all addresses has
+// none.
+TEST_F(RsocketTest, LinkLocalAddressesHaveTheirInterface) {
+  if (std::system("ip -6 address add fe80::78/64 dev lo nodad") != 0) {
+    GTEST_SKIP() << "not allowed to";
+  }
+  listener_ = rsocket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 in = {};
+  in.sin6_family = AF_INET6;
+  ASSERT_EQ(
+      rbind(listener_, reinterpret_cast<const sockaddr*>(&in), sizeof(in)), 0);
+  ASSERT_EQ(rlisten(listener_, 1), 0);
+  in.sin6_port = htons(PortOf(listener_));
+  in.sin6_scope_id = if_nametoindex("lo");
+  ASSERT_EQ(inet_pton(AF_INET6, "fe80::78", &in.sin6_addr), 1);
+  client_ = rsocket(AF_INET6, SOCK_STREAM, 0);
+  std::thread connects([&] {
+    EXPECT_EQ(
+        rconnect(client_, reinterpret_cast<const sockaddr*>(&in), sizeof(in)),
+        0)
+        << std::strerror(errno);
+  });
+  sockaddr_in6 names[2] = {};
+  socklen_t length = sizeof(names[0]);
+  server_ = raccept(listener_, reinterpret_cast<sockaddr*>(&names[0]), &length);
+  EXPECT_GE(server_, 0);
+  connects.join();
+  EXPECT_EQ(
+      rgetsockname(server_, reinterpret_cast<sockaddr*>(&names[1]), &length),
+      0);
+  for (const sockaddr_in6& name : names) {
+    EXPECT_EQ(name.sin6_scope_id, in.sin6_scope_id);
+    EXPECT_EQ(std::memcmp(&name.sin6_addr, &in.sin6_addr, sizeof(in6_addr)), 0);
+  }
+  // While they have their address: closing tells the other end.
+  for (int* const fd : {&client_, &server_, &listener_}) {
+    EXPECT_EQ(rclose(std::exchange(*fd, -1)), 0);
+  }
+  EXPECT_EQ(std::system("ip -6 address del fe80::78/64 dev lo"), 0);
 }
 
 // connect(2) again waits for the connection that is on its way, or says what

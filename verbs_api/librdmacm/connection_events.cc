@@ -63,11 +63,13 @@ std::shared_ptr<Id> Id::NewRequest(const cm::Event& event,
   const std::optional<wire::RdmaService> wanted =
       wire::ParseRdmaServiceId(service_id);
   if (!wanted.has_value()) return nullptr;
-  // Link-local addresses are known by the interface that the listener is on.
-  const rxe_user::LocalAddress local =
-      rxe_user::OnInterface(event.local, source.scope_id);
-  const std::optional<DeviceAddress> device = FindDevice(local);
+  // Link-local addresses are known by the interface that the listener is on, if
+  // it is on one.
+  const std::optional<DeviceAddress> device =
+      FindDevice(rxe_user::OnInterface(event.local, source.scope_id));
   if (!device.has_value()) return nullptr;
+  const rxe_user::LocalAddress local =
+      rxe_user::OnInterface(event.local, device->interface);
 
   auto id = std::make_shared<Id>(part.ps, part.qp_type);
   id->part.channel = channel->part();
@@ -79,7 +81,8 @@ std::shared_ptr<Id> Id::NewRequest(const cm::Event& event,
   id->state = IdState::kRequested;
   EndpointAddress here = EndpointAddress::Of(local, wanted->port);
   EndpointAddress there = EndpointAddress::Of(
-      rxe_user::OnInterface(event.remote, local.scope_id), header.source_port);
+      rxe_user::OnInterface(event.remote, device->interface),
+      header.source_port);
   if (source.family == AF_IB) here.family = there.family = AF_IB;
   SetSource(*id, here, *device);
   SetDestination(*id, there);
