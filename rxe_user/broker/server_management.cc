@@ -93,7 +93,10 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
                                        service.mask) > kMostMasksOfProcess) {
     reply.refusal = Refusal::kFull;
     reply.text = MakeText("a process may reserve service IDs by 16 masks");
-  } else if (!qp1_.services().Set(*client.slot, reserve->token, service)) {
+  } else if (!qp1_.services().Set(*client.slot, reserve->token, service,
+                                  reserve->sequence != 0
+                                      ? ServiceTable::Since::kNow
+                                      : ServiceTable::Since::kBefore)) {
     reply.refusal = Refusal::kServiceTaken;
     reply.text = MakeText("the service ID is in use");
   } else {

@@ -39,15 +39,21 @@ int Fit(const Service& s, const LocalAddress& local) {
 
 }  // namespace
 
-bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service) {
+bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
+                       Since since) {
   const Name name(holder, token);
+  // Who listens shares with those alone that were there first.
+  const bool comes = since == Since::kNow && !services_.contains(name);
   const uint64_t counts = service.service_id & service.mask;
   if (const auto same_mask = by_mask_.find(service.mask);
       same_mask != by_mask_.end()) {
     if (const auto same = same_mask->second.find(counts);
         same != same_mask->second.end()) {
       for (const Name& other : same->second) {
-        if (other != name && !MayStandTogether(services_.at(other), service)) {
+        if (other == name) continue;
+        const Service& there = services_.at(other);
+        if (!MayStandTogether(there, service)) return false;
+        if (comes && there.listening == 1 && Overlap(there, service)) {
           return false;
         }
       }

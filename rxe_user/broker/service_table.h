@@ -24,7 +24,7 @@ struct Service {
   // of both families, or all of IPv6.
   LocalAddress local;
   uint8_t ipv6_only = 0;  // 1: as said
-  // 1: others that say so too may reserve the same, if one at most listens.
+  // 1: others that say so too may reserve the same, until one listens.
   uint8_t reuse = 0;
   uint8_t listening = 0;  // 1: requests are handed on
   uint8_t reserved = 0;
@@ -33,10 +33,14 @@ static_assert(std::is_trivially_copyable_v<Service>);
 
 class ServiceTable {
  public:
+  // Since when a service that is added is its holder's: from now on, or from
+  // before this table was there.
+  enum class Since : uint8_t { kNow, kBefore };
   // Adds `holder`'s service `token`, or changes it. False, and all is as it
   // was, if one that it overlaps stands against it: same service ID and mask,
   // an address in common. May throw bad_alloc; all is as it was then, too.
-  bool Set(uint8_t holder, uint32_t token, const Service& service);
+  bool Set(uint8_t holder, uint32_t token, const Service& service,
+           Since since = Since::kNow);
   void Remove(uint8_t holder, uint32_t token);
   void RemoveAll(uint8_t holder);
   bool Has(uint8_t holder, uint32_t token) const {

@@ -77,10 +77,13 @@ TEST(ServiceTable, ThoseWhoShareHaveOneListener) {
   ServiceTable table;
   Service service = On(kA);
   service.reuse = 1;
+  service.listening = 0;
+  ASSERT_TRUE(table.Set(1, 1, service));
+  EXPECT_TRUE(table.Set(2, 1, service));
+  service.listening = 1;
   ASSERT_TRUE(table.Set(1, 1, service));
   EXPECT_FALSE(table.Set(2, 1, service));
   service.listening = 0;
-  EXPECT_TRUE(table.Set(2, 1, service));
   service.reuse = 0;
   EXPECT_FALSE(table.Set(3, 1, service));
   // A change that is refused changes nothing.
@@ -91,6 +94,20 @@ TEST(ServiceTable, ThoseWhoShareHaveOneListener) {
   EXPECT_EQ(table.Match(7, kA), std::nullopt);
   EXPECT_TRUE(table.Set(2, 1, service));
   EXPECT_EQ(table.Match(7, kA), 2);
+}
+
+TEST(ServiceTable, WhoComesLaterHasNoShareInWhatIsListenedOn) {
+  ServiceTable table;
+  Service service = On(kA);
+  service.reuse = 1;
+  ASSERT_TRUE(table.Set(1, 1, service));
+  service.listening = 0;
+  EXPECT_FALSE(table.Set(2, 1, service));
+  // One that was there before, of which a new broker hears later.
+  EXPECT_TRUE(table.Set(2, 1, service, ServiceTable::Since::kBefore));
+  EXPECT_TRUE(table.Set(2, 1, service));
+  service.listening = 1;
+  EXPECT_FALSE(table.Set(3, 1, service, ServiceTable::Since::kBefore));
 }
 
 TEST(ServiceTable, TheNarrowestAnswers) {

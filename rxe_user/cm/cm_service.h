@@ -64,8 +64,8 @@ struct ServiceOptions {
   // families, or all IPv6 ones with `ipv6_only`.
   LocalAddress local;
   bool ipv6_only = false;
-  // Others that say so too may reserve the same (RDMA_OPTION_ID_REUSEADDR), as
-  // long as one of them at most listens.
+  // Others that say so too may reserve the same (RDMA_OPTION_ID_REUSEADDR),
+  // until one of them listens, which the others cannot then.
   bool reuse = false;
   // The lower 16 bits, the port of the RDMA IP CM service, are to be chosen:
   // a free one of the range in which the system chooses ports.

@@ -236,6 +236,34 @@ TEST_F(IdTest, APortMayBeShared) {
   for (rdma_cm_id* id : ids) EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
+// Who listens shares the port no more, as in the kernel's rdma_cm.
+TEST_F(IdTest, APortWhereSomebodyListensIsNotShared) {
+  constexpr uint16_t kPort = 7475;
+  int yes = 1;
+  const auto new_id = [&] {
+    rdma_cm_id* const id = NewId();
+    EXPECT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR,
+                              &yes, sizeof(yes)),
+              0);
+    return id;
+  };
+  rdma_cm_id* listener = new_id();
+  rdma_cm_id* second = new_id();
+  ASSERT_EQ(rdma_bind_addr(listener, CmAddress::Loopback(AF_INET, kPort).get()),
+            0);
+  ASSERT_EQ(rdma_listen(listener, 1), 0) << std::strerror(errno);
+  for (CmAddress address :
+       {CmAddress::Loopback(AF_INET, kPort), CmAddress::Any(AF_INET, kPort)}) {
+    EXPECT_EQ(rdma_bind_addr(second, address.get()), -1);
+    EXPECT_EQ(errno, EADDRINUSE);
+  }
+  EXPECT_EQ(rdma_destroy_id(listener), 0);
+  EXPECT_EQ(rdma_bind_addr(second, CmAddress::Loopback(AF_INET, kPort).get()),
+            0)
+      << std::strerror(errno);
+  EXPECT_EQ(rdma_destroy_id(second), 0);
+}
+
 // An id that is bound may still say so, until it listens.
 TEST_F(IdTest, HowAnAddressIsSharedMayBeSaidLater) {
   int yes = 1, no = 0;
