@@ -14,6 +14,7 @@
 
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/broker/spawn.h"
 
 namespace rxe_user::broker {
@@ -32,8 +33,8 @@ void SleepMs(int64_t ms) {
 
 // errno of connect, or 0.
 int TryConnect(UniqueFd& socket_out) {
-  socket_out.Reset(
-      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket_out.Reset(MoveHigh(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket_out.valid()) return errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;

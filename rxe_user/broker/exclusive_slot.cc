@@ -17,6 +17,7 @@
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/mad.h"
@@ -84,7 +85,7 @@ class Port final : private ForkGuard {
       }
       it = sockets_.emplace(local, std::move(fd)).first;
     }
-    const int copy = it->second.Copy().Release();
+    const int copy = MoveHigh(it->second.Copy().Release());
     if (copy < 0) return ErrnoStatus(errno, "UDP socket");
     return copy;
   }
@@ -119,7 +120,7 @@ class Port final : private ForkGuard {
   // --- What is for queue pair 1.
   void OpenManagement() {
     const std::lock_guard lock(mutex_);
-    if (!dead_) bell_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!dead_) bell_.Reset(MoveHigh(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   }
   void CloseManagement() {
     const std::lock_guard lock(mutex_);

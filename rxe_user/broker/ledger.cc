@@ -7,13 +7,15 @@
 
 #include <new>
 
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
 
 Ledger::Ledger() {
   void* memory = MAP_FAILED;
-  fd_.Reset(memfd_create("rxe-user-ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  fd_.Reset(MoveHigh(
+      memfd_create("rxe-user-ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (fd_.valid() && ftruncate(fd_.get(), sizeof(LedgerData)) == 0) {
     memory = mmap(nullptr, sizeof(LedgerData), PROT_READ | PROT_WRITE,
                   MAP_SHARED, fd_.get(), 0);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "rxe_user/base/high_fd.h"
+
 namespace rxe_user::broker {
 
 std::optional<Header> Message::header() const {
@@ -57,7 +59,7 @@ Message::Outcome Message::Receive(int socket, Fds fds) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
       if (i < fds_.size()) {
-        fds_[i].Reset(fd);
+        fds_[i].Reset(MoveHigh(fd));
       } else {
         close(fd);
       }

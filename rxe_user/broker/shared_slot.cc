@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/warn_once.h"
 
 namespace rxe_user::broker {
@@ -301,7 +302,7 @@ absl::StatusOr<int> SharedSlot::OpenAddress(const LocalAddress& local) {
     AnnounceEarly();
     if (!status.ok()) return status;
   }
-  const int copy = Find(local)->socket.Copy().Release();
+  const int copy = MoveHigh(Find(local)->socket.Copy().Release());
   if (copy < 0) return ErrnoStatus(errno, "UDP socket");
   return copy;
 }

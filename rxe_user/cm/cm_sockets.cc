@@ -20,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "wire/packet.h"
@@ -70,7 +71,7 @@ void CmSockets::AfterForkInChild() {
 }
 
 absl::Status CmSockets::OpenBell() {
-  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd fd(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!fd.valid()) return ErrnoStatus(errno, "eventfd");
   const std::lock_guard lock(mutex_);
   bell_ = std::move(fd);
@@ -91,8 +92,8 @@ void CmSockets::OpenWatch() {
   if (watch() >= 0) return;
   // As much as the kernel puts into one message.
   watch_bytes_.resize(32 << 10);
-  UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                       NETLINK_ROUTE));
+  UniqueFd fd(MoveHigh(::socket(
+      AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)));
   sockaddr_nl name{};
   name.nl_family = AF_NETLINK;
   name.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/service_thread.h"
 #include "rxe_user/engine/lane.h"
 
@@ -39,9 +40,10 @@ constexpr size_t kMostSockets = 256 + 1;
 HelperThread::HelperThread(const char* name, Work work)
     : name_(name),
       work_(std::move(work)),
-      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      timer_fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+      epoll_fd_(MoveHigh(::epoll_create1(EPOLL_CLOEXEC))),
+      wake_fd_(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
+      timer_fd_(MoveHigh(
+          ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK))) {
   sockets_.reserve(kMostSockets);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/observe/stat_socket_name.h"
 
@@ -64,8 +65,8 @@ void SendDescriptor(int client, int file) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report) {
-  UniqueFd listener(
-      ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd listener(MoveHigh(
+      ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!listener.valid()) return ErrnoStatus(errno, "stat socket");
   int error = EADDRINUSE;
   for (int n = 0; n < kMaxNames && error == EADDRINUSE; ++n) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/random.h"
 
 #ifndef IPV6_FLOWINFO
@@ -169,8 +170,8 @@ uint64_t ReceiveBufferOf(int fd) {
 
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   const bool v6 = !local.address.is_v4();
-  const int fd = ::socket(v6 ? AF_INET6 : AF_INET,
-                          SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = MoveHigh(::socket(
+      v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (fd < 0) return ErrnoStatus(errno, "UDP socket");
   if (v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
@@ -207,8 +208,8 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
 
 absl::StatusOr<int> OpenGroup(const wire::IpAddress& group, uint32_t ifindex) {
   const bool v6 = !group.is_v4();
-  const int fd = ::socket(v6 ? AF_INET6 : AF_INET,
-                          SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = MoveHigh(::socket(
+      v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (fd < 0) return ErrnoStatus(errno, "UDP socket");
   SocketAddress address;
   const socklen_t length =

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -707,6 +708,27 @@ TEST_F(RsocketTest, ThreadsThatWaitInTheirDestructorsLeaveNothing) {
   }
   EXPECT_EQ(count(), before);
   EXPECT_EQ(pthread_key_delete(key), 0);
+}
+
+// The descriptors of this program that are sockets and have small numbers.
+std::vector<int> SmallSockets() {
+  std::vector<int> sockets;
+  for (int fd = 0; fd < 512; ++fd) {
+    struct stat file;
+    if (fstat(fd, &file) == 0 && S_ISSOCK(file.st_mode)) sockets.push_back(fd);
+  }
+  return sockets;
+}
+const std::vector<int> inherited_sockets = SmallSockets();
+
+// select(2) ends at 1,024, and some programs take small numbers alone. An
+// rsocket is made of no sockets, so all that there are serve all of them.
+TEST_F(RsocketTest, WhatTheLibraryHasForAllIsOutOfTheWay) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  if (limit.rlim_cur < 1024) GTEST_SKIP() << "there is no room";
+  Connect();
+  EXPECT_EQ(SmallSockets(), inherited_sockets);
 }
 
 TEST_F(RsocketTest, NumbersThatAreNoSockets) {
