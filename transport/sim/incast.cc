@@ -19,7 +19,6 @@ using transport::QpState;
 using transport::SendOpcode;
 
 constexpr transport::PdId kPd = 7;
-constexpr uint32_t kMessage = 16 * 1024;
 // Posted by each: more than a window.
 constexpr int kDepth = 80;
 // How often applications look at their completions.
@@ -54,6 +53,7 @@ class Incast {
     link.delay = options.delay;
     network_.SetAllLinks(link);
     target_ = &AddNode();
+    target_->profile().hardware_cnps = options.hardware_target;
     SwitchPort& port = target_->port();
     port.bytes_per_us = 1250;
     port.queue_bytes = 1 << 20;
@@ -87,7 +87,7 @@ class Incast {
     result.failed = checker_.failed() ? checker_.ToString() : "";
     result.fairness =
         squares == 0 ? 0 : sum * sum / (options_.senders * squares);
-    result.goodput = sum * kMessage / time;
+    result.goodput = sum * options_.message / time;
     result.utilisation = static_cast<double>(port.bytes - before.bytes) /
                          static_cast<double>(port.bytes_per_us) / time;
     result.longest_queue = port.longest;
@@ -110,15 +110,16 @@ class Incast {
   Node& AddNode() {
     Node& node = network_.AddNode();
     node.endpoint().SetTargetDelay(options_.target_delay);
+    node.profile().batches = options_.batches;
     return node;
   }
 
   void Create(Side& side, Node* node, uint32_t qpn) {
     side.node = node;
-    side.buffer.reset(new uint8_t[kMessage]());
+    side.buffer.reset(new uint8_t[options_.message]());
     side.region = node->memory().Register(
         kPd, side.buffer.get(),
-        0x700000000000 + (static_cast<uint64_t>(qpn) << 20), kMessage,
+        0x700000000000 + (static_cast<uint64_t>(qpn) << 20), options_.message,
         kAllAccess);
     transport::QpConfig config;
     config.qpn = qpn;
@@ -169,7 +170,8 @@ class Incast {
   void Post(Connection& connection) {
     Side& from = connection.requester(read_);
     const Side& to = connection.responder(read_);
-    const transport::Sge sge = {from.region.va, kMessage, from.region.lkey};
+    const transport::Sge sge = {from.region.va, options_.message,
+                                from.region.lkey};
     transport::SendRequest request;
     request.opcode = options_.opcode;
     request.flags = transport::kSendSignaled;

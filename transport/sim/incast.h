@@ -19,7 +19,11 @@ struct IncastOptions {
   transport::SendOpcode opcode = transport::SendOpcode::kRdmaWrite;
   uint64_t seed = 1;
   uint32_t path_mtu = 1024;
+  uint32_t message = 16 * 1024;  // bytes
   bool marks = true;      // the switch marks packets that meet a queue
+  // NodeProfile::hardware_cnps, of the one host.
+  bool hardware_target = false;
+  bool batches = false;   // NodeProfile::batches, of all
   Time target_delay = 0;  // Endpoint::SetTargetDelay
   Time apart = 0;         // each begins so long after the one before it
   Time delay = 25 * transport::kMicrosecond;  // of each way, without a queue

@@ -4,8 +4,11 @@
 //
 //   bazel run //transport/sim:incast_table
 //       [-- --senders=N] [--many] [--target-us=N] [--rtt-us=N] [--apart-us=N]
+//           [--hardware]
 //
-// --many: 1,000 senders as well, which takes some minutes.
+// --many: 1,000 senders as well, which takes some minutes. --hardware: of READs
+// of 64 KiB by a host whose network card answers marks by CNPs, and which does
+// nothing else about them.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +22,7 @@ using transport::kMillisecond;
 
 struct Arguments {
   bool many = false;
+  bool hardware = false;
   int senders = 0;    // 0: all rows
   int target_us = 0;  // 0: none
   int rtt_us = 50;    // without a queue
@@ -37,6 +41,8 @@ bool Parse(int argc, char** argv, Arguments* out) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--many") == 0) {
       out->many = true;
+    } else if (std::strcmp(argv[i], "--hardware") == 0) {
+      out->hardware = true;
     } else if (!Take(argv[i], "--senders=", &out->senders) &&
                !Take(argv[i], "--target-us=", &out->target_us) &&
                !Take(argv[i], "--rtt-us=", &out->rtt_us) &&
@@ -86,7 +92,7 @@ int main(int argc, char** argv) {
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: incast_table [--senders=N] [--many] [--target-us=N] "
-                 "[--rtt-us=N] [--apart-us=N]\n");
+                 "[--rtt-us=N] [--apart-us=N] [--hardware]\n");
     return 2;
   }
   std::printf(
@@ -101,10 +107,15 @@ int main(int argc, char** argv) {
                               transport::SendOpcode::kRdmaRead}) {
       for (const bool marks : {true, false}) {
         if (marks && arguments.target_us != 0) continue;
+        if (arguments.hardware && opcode != transport::SendOpcode::kRdmaRead) {
+          continue;
+        }
         sim::IncastOptions options;
         options.senders = senders;
         options.opcode = opcode;
         options.marks = marks;
+        options.hardware_target = arguments.hardware;
+        if (arguments.hardware) options.message = 64 * 1024;
         options.target_delay = arguments.target_us * kMicrosecond;
         options.delay = arguments.rtt_us * kMicrosecond / 2;
         options.apart = arguments.apart_us * kMicrosecond;

@@ -74,9 +74,16 @@ struct NodeProfile {
   int max_segments = 64;
   size_t burst_bytes = 65507;
   bool gro = true;       // arrivals are merged, so they have a segment index
+  // And what is merged is given to the endpoint by one call, OnGroBatch, as a
+  // socket gives it; else each packet by OnDatagram.
+  bool batches = false;
   Time timer_slack = 0;  // timers run up to this late
   uint64_t bytes_per_us =
       0;  // a send keeps the sender busy; 0 = no time at all
+  // What comes CE-marked is answered by CNPs before the endpoint sees it, and
+  // unmarked by then: a peer in hardware, whose requester asks for all that it
+  // wants to READ and leaves it to its peer to send that more slowly.
+  bool hardware_cnps = false;
 };
 
 // The last switch before a node: one queue for all who send to it. ECN-capable
@@ -137,9 +144,24 @@ class Node {
   struct Merge {
     wire::IpAddress source;
     uint16_t port = 0;
+    uint8_t traffic_class = 0;
     Time last = -1;
     size_t size = 0;
     int count = 0;
+  };
+  // What it has merged so far, and what is known of each packet of it.
+  struct Batch {
+    std::vector<uint8_t> bytes;
+    wire::IpAddress destination;
+    struct Segment {
+      size_t offset = 0;
+      size_t size = 0;
+      uint16_t ip_id = 0;
+      bool corrupted = false;
+      bool forged = false;
+    };
+    std::vector<Segment> segments;  // empty: nothing is there
+    uint32_t number = 0;            // of all batches
   };
 
   int index_;
@@ -152,12 +174,15 @@ class Node {
   const transport::Burst* burst_ = nullptr;  // the last one sent
   std::vector<uint8_t> burst_buffer_;
   Merge merge_;
+  Batch batch_;
   Time busy_until_ = 0;
   bool ready_scheduled_ = false;
   Time timer_scheduled_ = transport::kNever;
   Time timer_slack_now_ = 0;
   uint16_t ip_id_ = 0;
   bool overflow_ = false;
+  std::map<uint32_t, Time>
+      notified_;  // when a queue pair has sent its last CNP
   // Spinning is noticed by these.
   Time last_time_ = -1;
   uint64_t timers_at_once_ = 0;
@@ -242,13 +267,13 @@ class Network {
   Checker& checker() { return *checker_; }
 
  private:
-  enum class Kind : uint8_t { kDeliver, kTimer, kReady, kCall };
+  enum class Kind : uint8_t { kDeliver, kTimer, kReady, kCall, kBatch };
   struct Event {
     Time time;
     uint64_t order;
     Kind kind;
     int node;
-    uint32_t index;  // of packets or calls
+    uint32_t index;  // of packets, calls or batches
     bool operator>(const Event& other) const {
       return time != other.time ? time > other.time : order > other.order;
     }
@@ -265,6 +290,9 @@ class Network {
   // Whether the port before `to` takes a packet of so many bytes, and until
   // when that keeps it busy; it may mark it.
   bool PassPort(Node& to, size_t bytes, uint8_t* traffic_class, Time* queued);
+  // To the peer of the queue pair that `packet` is for, unless one was sent
+  // just now.
+  void SendHardwareCnp(Node& node, std::span<const uint8_t> packet);
   void SendGroBatch(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
   // A forged copy of `packet`, soon.
@@ -275,6 +303,11 @@ class Network {
   void Deliver(Node& node, const Packet& packet);
   void DeliverOne(Node& node, const Packet& packet,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
+  void DeliverBatch(Node& node);
+  // A packet has been given to the endpoint: whether that was right to take it.
+  void CheckDelivered(Node& node, const transport::Datagram& datagram,
+                      uint16_t ip_id, bool corrupted, bool forged,
+                      transport::Disposition disposition);
   void ArmTimer(Node& node);
   void RunTimer(Node& node);
 

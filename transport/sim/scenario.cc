@@ -134,6 +134,7 @@ Scenario Scenario::Make(uint64_t seed) {
   for (int i = 0; i < hosts; ++i) {
     HostScenario host;
     host.profile = MakeNode(random);
+    host.profile.batches = seed % 2 == 0;
     host.cqs = random.Between(1, many ? 4 : 2);
     host.poll_delay = random.Pick<Time>({0, 2, 50, 1000}) * kMicrosecond;
     host.span_bytes = random.Pick<uint64_t>({0, 0, 64, 4096});

@@ -44,6 +44,7 @@ TransferResult RunTransfer(const TransferOptions& options) {
   pair_options.seed = options.seed;
   pair_options.path_mtu = options.path_mtu;
   pair_options.buffer_bytes = options.message_bytes;
+  pair_options.node.batches = options.batches;
   pair_options.link = LinkProfile();
   pair_options.link.delay = options.link.delay;
   pair_options.link.bytes_per_us = options.link.bytes_per_us;

@@ -26,6 +26,7 @@ struct TransferOptions {
   uint32_t other_loss = 0;
   // The peer drops what comes beyond a gap, as hardware does that goes back N.
   bool peer_keeps_nothing = false;
+  bool batches = false;  // NodeProfile::batches, of both
   // Nothing passes, in either direction, for so long. 0: never.
   Time outage_start = 0;
   Time outage = 0;
