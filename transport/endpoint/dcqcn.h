@@ -82,6 +82,20 @@ class Dcqcn {
     return window;
   }
 
+  // The same for what is sent at a rate, `times` at most, however long ago the
+  // last one was: the goal of a later period grows by `step`, and there is no
+  // hyper increase, since a rate is not slowed down by the queue that it makes.
+  uint64_t IncreaseRate(uint64_t rate, uint64_t step, int64_t times, Time now) {
+    for (int64_t n = std::min(times, Decay(0, now)); n > 0; --n) {
+      if (++periods_ > kRecoveryPeriods) goal_ += step;
+      goal_ = std::max(goal_, rate);
+      rate = (rate + goal_ + 1) / 2;
+    }
+    return rate;
+  }
+  // Time has passed in which it was not used: what it is stays.
+  void Pass(Time now) { Decay(0, now); }
+
   // A loss has made it smaller: there is nothing to come back to.
   void OnLoss(uint64_t window) { goal_ = window; }
 

@@ -10,6 +10,7 @@
 
 #include "transport/base/types.h"
 #include "transport/endpoint/dcqcn.h"
+#include "transport/endpoint/response_pace.h"
 #include "transport/endpoint/target_delay.h"
 
 namespace transport {
@@ -91,6 +92,11 @@ class Path {
   Time paced_until() const { return paced_until_; }
   void OnSentUnacknowledged(uint64_t bytes, Time now);
 
+  // --- READ responses are what the peer has asked for: the window does not
+  // hold them back, but CNPs do.
+  ResponsePace& responses() { return responses_; }
+  const ResponsePace& responses() const { return responses_; }
+
   Time smoothed_rtt() const { return smoothed_rtt_; }  // ns; 0 = no sample yet
   Time base_rtt() const { return base_rtt_; }          // ns; the least lately
   // What the network itself holds: its rate, as measured, times its least
@@ -114,6 +120,7 @@ class Path {
   // What has left the network then goes on to count in the window until
   // EndPause is called at `paused_until` or later; earlier it returns false.
   bool paused() const { return held_ != 0; }
+  uint64_t held() const { return held_; }  // bytes of in_flight()
   Time paused_until() const { return paused_until_; }
   bool EndPause(Time now);
 
@@ -204,6 +211,7 @@ class Path {
   // else by target_delay_; afterwards by the threshold.
   Time governed_until_ = 0;
   Dcqcn dcqcn_;
+  ResponsePace responses_;
   TargetDelay target_delay_;
   uint64_t* too_long_ = nullptr;
   Time paced_until_ = 0;

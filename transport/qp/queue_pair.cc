@@ -204,6 +204,8 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
   core_.counters.rx_bytes += received.datagram->bytes.size();
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++core_.counters.cnps_received;
+    OnNotification(now);
+    // In RTR there are no requests that the window could be for.
     if (state() != QpState::kRtr && core_.path != nullptr) {
       if (!core_.path->OnCongestionNotification(now)) {
         ++core_.counters.cnps_ignored;

@@ -127,6 +127,8 @@ class QueuePair : public EndpointQp {
   // goes beyond its own answer. A datagram's source is anybody.
   virtual bool OnRequest(const Received& received, Time now) = 0;
   virtual bool OnResponse(const Received& received, Time now) = 0;
+  // A CNP: the peer asks for less.
+  virtual void OnNotification(Time /*now*/) {}
   // Whether the peer would send this now: the request that is next, or a
   // response to something outstanding.
   virtual bool IsExpected(const wire::PacketView& packet) const = 0;

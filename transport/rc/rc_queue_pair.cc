@@ -57,7 +57,7 @@ void RcQueuePair::OnServiceTimer(Time now) {
 
 Interests RcQueuePair::TakeServiceInterests(Time now) {
   Interests want = requester_.TakeInterests(now);
-  want.Add(responder_.GetInterests());
+  want.Add(responder_.GetInterests(now));
   return want;
 }
 
@@ -67,21 +67,21 @@ Interests RcQueuePair::TakeServiceInterests(Time now) {
 Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
                                        Burst* burst) {
   if (turn.acks_only) {
-    responder_.Transmit(burst, true);
+    responder_.Transmit(now, burst, true);
     return TakeServiceInterests(now);
   }
   Interests want;
   if (responder_first_) {
     responder_first_ = false;
-    responder_.Transmit(burst, false);
+    responder_.Transmit(now, burst, false);
     if (core().failed) return want;
     want = requester_.Transmit(now, turn, burst);
   } else {
     want = requester_.Transmit(now, turn, burst);
     if (core().failed) return want;
-    responder_first_ = responder_.Transmit(burst, false);
+    responder_first_ = responder_.Transmit(now, burst, false);
   }
-  want.Add(responder_.GetInterests());
+  want.Add(responder_.GetInterests(now));
   return want;
 }
 

@@ -24,6 +24,7 @@ void Responder::Reset() {
   ForgetResponses();
   nak_ = {};
   ack_due_ = false;
+  responded_ = false;
   repeated_ack_ = 0;
 }
 
@@ -75,6 +76,12 @@ bool Responder::OnRequest(const wire::PacketView& packet, Time now) {
     if (!out_of_order_.unused()) ExecuteKept(now);
   }
   return true;
+}
+
+void Responder::OnNotification(Time now) {
+  if (!responded_) return;
+  responded_ = false;
+  core_.path->responses().OnNotification(now);
 }
 
 void Responder::OnTimer(Time now) {

@@ -40,6 +40,7 @@ struct Resource {
   // The response that is to be sent: none, the first, or one of a replay.
   bool pending = false;
   bool answered = false;   // in full, at least once
+  bool owes_ack = false;   // for requests before it; its first packet is one
   uint32_t msn = 0;        // after this request
   uint64_t first_psn = 0;  // of the original request's responses
   uint64_t last_psn = 0;
@@ -93,21 +94,24 @@ class Responder {
     return psn >= expected_ && psn - expected_ < kWindow;
   }
   void OnTimer(Time now);
+  // A CNP: responses that were sent have met a queue.
+  void OnNotification(Time now);
   // What is kept beyond a gap is not the peer's.
   void ForgetOutOfOrder();
 
   // --- Outputs.
-  // Adds response packets, up to the first READ response if `acks_only`;
-  // true when more could be sent at once.
-  bool Transmit(Burst* burst, bool acks_only);
+  // Adds response packets, up to the first READ response if `acks_only`, or if
+  // the path holds that back (ResponsePace); true when more could be sent at
+  // once.
+  bool Transmit(Time now, Burst* burst, bool acks_only);
   // Of all that there is to transmit, in the order of PSNs: kAcks if packets
   // other than READ responses come first, kUnwindowed if there are READ
-  // responses.
-  Interests GetInterests() const {
+  // responses that may go out now.
+  Interests GetInterests(Time now) const {
     Interests want;
     want.deadline = gap_deadline_;
     if (first_pending_ != next_resource_) {
-      want.wants = PendingWants();
+      AddPending(now, &want);
     } else if (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0) {
       want.wants = Interests::kAcks;
     }
@@ -207,6 +211,15 @@ class Responder {
   // --- responder_transmit.cc
   bool TransmitResource(Resource* resource, Burst* burst);
   bool TransmitReadPacket(Resource* resource, Burst* burst);
+  enum class Paced : uint8_t {
+    kDone,
+    kFull,  // `burst` has no room for the next packet
+    kHeld,  // it is not its time yet
+  };
+  // While the path paces responses. `begun`: packets before it in `burst` are
+  // responses, too.
+  Paced TransmitPaced(Time now, Resource* resource, bool acks_only, bool* begun,
+                      Burst* burst);
   bool TransmitAtomicAck(Resource* resource, Burst* burst);
   bool TransmitAcknowledge(uint64_t psn, uint8_t syndrome, uint32_t ack_msn,
                            Burst* burst);
@@ -214,8 +227,8 @@ class Responder {
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
                   uint8_t* out, uint32_t* icrc);
   void FailResponse(const Resource& failed, uint64_t psn);
-  uint32_t PendingWants()
-      const;  // while there are resources from first_pending on
+  // While there are resources from first_pending on.
+  void AddPending(Time now, Interests* want) const;
   Resource* NextPending();
   wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
 
@@ -232,8 +245,9 @@ class Responder {
     kRnr,  // it has arrived, and is to come again
   };
   NakMade nak_made_ = NakMade::kNone;
-  bool executing_kept_ = false;  // failures are not the peer's for certain
-  bool ack_due_ = false;         // for all that has been executed
+  bool executing_kept_ : 1 = false;  // failures are not the peer's for certain
+  bool responded_ : 1 = false;       // to READs, since the last CNP
+  bool ack_due_ = false;             // for all that has been executed
   uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;
   // When to report the gap that is open now; after that (`nak_made`), when to

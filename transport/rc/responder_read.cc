@@ -56,6 +56,7 @@ Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
   resource->rkey = reth.rkey;
   resource->length = reth.length;
   resource->stop = reth.length;
+  resource->owes_ack = ack_due_;
   resource->msn = ++msn_;
   resource->pending = true;
   return Outcome::kExecuted;

@@ -19,24 +19,49 @@ Resource* Responder::NextPending() {
   return nullptr;
 }
 
-uint32_t Responder::PendingWants() const {
-  uint32_t wants = 0;
+namespace {
+
+// What comes before a READ whose response has to wait need not wait for it.
+bool OwesAckNow(const Resource& read) {
+  return read.owes_ack && !read.answered && read.next_psn == read.first_psn;
+}
+
+}  // namespace
+
+void Responder::AddPending(Time now, Interests* want) const {
   for (uint64_t n = first_pending_; n < next_resource_; ++n) {
     const Resource& resource = resources_[n % resources_.size()];
     if (!resource.pending) continue;
     if (resource.operation == wire::Operation::kReadRequest) {
-      return wants | Interests::kUnwindowed;
+      ResponsePace& pace = core_.path->responses();
+      if (!pace.on() || pace.MayBegin(now)) {
+        want->wants |= Interests::kUnwindowed;
+      } else {
+        if (OwesAckNow(resource)) want->wants |= Interests::kAcks;
+        want->deadline =
+            std::min(want->deadline, pace.TurnOf(core_.config.qpn));
+        pace.OnHeld();
+      }
+      return;
     }
-    wants = Interests::kAcks;
+    want->wants |= Interests::kAcks;
   }
-  if (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0) wants = Interests::kAcks;
-  return wants;
+  if (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0) {
+    want->wants |= Interests::kAcks;
+  }
 }
 
-bool Responder::Transmit(Burst* burst, bool acks_only) {
+bool Responder::Transmit(Time now, Burst* burst, bool acks_only) {
+  bool begun = false;
   while (Resource* resource = NextPending()) {
-    if (acks_only && resource->operation == wire::Operation::kReadRequest) {
-      return false;
+    if (resource->operation == wire::Operation::kReadRequest) {
+      if (core_.path->responses().on()) [[unlikely]] {
+        const Paced paced =
+            TransmitPaced(now, resource, acks_only, &begun, burst);
+        if (paced != Paced::kDone) return paced == Paced::kFull;
+        continue;
+      }
+      if (acks_only) return false;
     }
     if (!TransmitResource(resource, burst)) return true;
   }
@@ -66,9 +91,38 @@ bool Responder::Transmit(Burst* burst, bool acks_only) {
   return false;
 }
 
+Responder::Paced Responder::TransmitPaced(Time now, Resource* resource,
+                                          bool acks_only, bool* begun,
+                                          Burst* burst) {
+  ResponsePace& pace = core_.path->responses();
+  if (!*begun && !pace.MayBegin(now)) {
+    if (!OwesAckNow(*resource)) return Paced::kHeld;
+    const uint8_t ack = wire::MakeAckSyndrome(wire::kCreditNone);
+    if (!TransmitAcknowledge(resource->first_psn - 1, ack, resource->msn - 1,
+                             burst)) {
+      return Paced::kFull;
+    }
+    resource->owes_ack = false;
+    return Paced::kHeld;
+  }
+  if (acks_only) return Paced::kHeld;
+  responded_ = true;
+  while (resource->pending) {
+    if (*begun && !pace.MayGoOn(now)) return Paced::kHeld;
+    const size_t before = burst->bytes().size();
+    if (!TransmitReadPacket(resource, burst)) return Paced::kFull;
+    const size_t bytes = burst->bytes().size() - before;
+    if (bytes == 0) break;
+    *begun = true;
+    pace.OnSent(bytes + Path::kPacketOverhead, now);
+  }
+  return Paced::kDone;
+}
+
 // False when `burst` has no room for the next packet.
 bool Responder::TransmitResource(Resource* resource, Burst* burst) {
   if (resource->operation == wire::Operation::kReadRequest) {
+    responded_ = true;
     while (resource->pending) {
       if (!TransmitReadPacket(resource, burst)) return false;
     }

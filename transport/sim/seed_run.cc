@@ -426,7 +426,7 @@ void SeedRun::CheckQuiet() {
   for (auto& end : ends_) {
     if (end->qp == nullptr) continue;
     if (const transport::Path* path = end->qp->path();
-        path != nullptr && path->in_flight() != 0) {
+        path != nullptr && path->in_flight() != path->held()) {
       Fail(*end,
            absl::StrCat(path->in_flight(), " bytes in flight on an idle path"));
     }

@@ -32,14 +32,14 @@ bool XrcTarget::IsWithinWindow(const wire::PacketView& packet) const {
   return packet.info().is_request && responder_.IsWithinWindow(packet);
 }
 
-Interests XrcTarget::TakeServiceInterests(Time /*now*/) {
-  return responder_.GetInterests();
+Interests XrcTarget::TakeServiceInterests(Time now) {
+  return responder_.GetInterests(now);
 }
 
-Interests XrcTarget::TransmitService(Time /*now*/, const TransmitTurn& turn,
+Interests XrcTarget::TransmitService(Time now, const TransmitTurn& turn,
                                      Burst* burst) {
-  responder_.Transmit(burst, turn.acks_only);
-  return responder_.GetInterests();
+  responder_.Transmit(now, burst, turn.acks_only);
+  return responder_.GetInterests(now);
 }
 
 }  // namespace transport

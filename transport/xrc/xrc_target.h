@@ -31,6 +31,7 @@ class XrcTarget final : public QueuePair {
   bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
   bool IsWithinWindow(const wire::PacketView& packet) const override;
+  void OnNotification(Time now) override { responder_.OnNotification(now); }
   void ForgetOutOfOrder() override { responder_.ForgetOutOfOrder(); }
   void OnServiceTimer(Time now) override { responder_.OnTimer(now); }
   Interests TakeServiceInterests(Time now) override;

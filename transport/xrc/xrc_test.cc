@@ -99,6 +99,22 @@ class XrcTargetTest : public ::testing::Test {
   FakeMemory::Region* other = nullptr;
 };
 
+// They are the responses of a reliable connection (responder_pace_test.cc).
+TEST_F(XrcTargetTest, ReadResponsesSlowDownAfterACnp) {
+  peer.Deliver(OtherRdma(kReadRequest, 100, kSecond, 64 * 1024));
+  peer.Transmit();
+  EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
+  wire::Headers cnp;
+  cnp.bth.opcode = wire::kOpcodeCnp;
+  cnp.bth.becn = true;
+  cnp.bth.dest_qpn = WirePeer::kQpn;
+  peer.Deliver(cnp, wire::kCnpPayloadSize);
+  peer.Deliver(OtherRdma(kReadRequest, 356, kSecond, 64 * 1024));
+  peer.Transmit();
+  EXPECT_GT(peer.endpoint.NextTimeout(), peer.now);
+  EXPECT_LT(peer.endpoint.NextTimeout(), peer.now + kMillisecond);
+}
+
 TEST_F(XrcTargetTest, EachSendGoesToTheSrqThatItNames) {
   PostFirst(1, 64);
   PostFirst(2, 64, 1000);

@@ -1,0 +1,62 @@
+#include "transport/endpoint/response_pace.h"
+
+#include <algorithm>
+
+#include "transport/endpoint/path.h"
+
+namespace transport {
+namespace {
+
+// By how much the goal grows in a period: by something that makes rates equal,
+// and by a part of the rate, which few senders need that have much to come back
+// to; 40 Mb/s at most, as in the paper.
+constexpr uint64_t kStep = 16;
+constexpr uint64_t kStepPart = 320;
+constexpr uint64_t kGreatestStep = 512;
+// Of those whose packets are further apart than that, in so many periods for
+// each packet: there are many of them.
+constexpr int64_t kMostPeriods = 2;
+
+}  // namespace
+
+Time ResponsePace::TurnOf(uint32_t qpn) const {
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+  const uint64_t mixed =
+      ((uint64_t{qpn} << 32) ^ static_cast<uint64_t>(free_at_)) * kGolden;
+  return free_at_ + static_cast<Time>((mixed ^ mixed >> 32) * kGolden >> 53);
+}
+
+// One in kNotificationInterval counts, whichever queue pair it is for, and none
+// before something was sent at the rate that the last one has left.
+void ResponsePace::OnNotification(Time now) {
+  if (on() && now - notified_ < std::max(Path::kNotificationInterval, gap_)) {
+    return;
+  }
+  if (!on()) free_at_ = now;
+  rate_ =
+      std::max(kLeastRate, dcqcn_.Decrease(on() ? rate_ : kFullRate, 0, now));
+  notified_ = now;
+}
+
+void ResponsePace::OnSent(uint64_t bytes, Time now) {
+  if (!on()) return;
+  if (!held_) {
+    dcqcn_.Pass(now);
+  } else if (dcqcn_.active(now)) {
+    const uint64_t step = std::min(kStep + rate_ / kStepPart, kGreatestStep);
+    rate_ = dcqcn_.IncreaseRate(rate_, step, kMostPeriods, now);
+  } else {
+    rate_ += bytes;
+  }
+  held_ = false;
+  // There is nothing to slow down any more.
+  if (!dcqcn_.active(now) &&
+      (rate_ >= kFullRate || now - free_at_ > Dcqcn::kActive)) {
+    *this = ResponsePace();
+    return;
+  }
+  gap_ = std::min(static_cast<Time>(bytes * kInterval / rate_), kMostPause);
+  free_at_ = std::max(free_at_, now - kBurst) + gap_;
+}
+
+}  // namespace transport
