@@ -111,13 +111,22 @@ FrameKind DecodeEtherType(uint16_t type, std::span<const uint8_t> bytes,
   }
 }
 
-// The ones' complement sum of RFC 1071.
-uint16_t Ipv4Checksum(const uint8_t* header) {
-  uint32_t sum = 0;
-  for (size_t i = 0; i < kIpv4Size; i += 2) sum += LoadBe16(header + i);
+// The ones' complement sum of RFC 1071, not yet folded. What is added after it
+// begins at an even place.
+uint64_t Sum(std::span<const uint8_t> bytes) {
+  uint64_t sum = 0;
+  size_t i = 0;
+  for (; i + 1 < bytes.size(); i += 2) sum += LoadBe16(bytes.data() + i);
+  if (i < bytes.size()) sum += uint32_t{bytes[i]} << 8;
+  return sum;
+}
+
+uint16_t Checksum(uint64_t sum) {
   while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
   return static_cast<uint16_t>(~sum);
 }
+
+bool IsV4(const FrameHeaders& h) { return h.src.is_v4() && h.dst.is_v4(); }
 
 void EmitIpv4(const FrameHeaders& h, size_t payload_size, uint8_t* p) {
   p[0] = 0x45;
@@ -130,7 +139,7 @@ void EmitIpv4(const FrameHeaders& h, size_t payload_size, uint8_t* p) {
   StoreBe16(p + 10, 0);
   std::memcpy(p + 12, h.src.bytes.data() + 12, 4);
   std::memcpy(p + 16, h.dst.bytes.data() + 12, 4);
-  StoreBe16(p + 10, Ipv4Checksum(p));
+  StoreBe16(p + 10, Checksum(Sum({p, kIpv4Size})));
 }
 
 void EmitIpv6(const FrameHeaders& h, size_t payload_size, uint8_t* p) {
@@ -195,16 +204,46 @@ FrameKind DecodeFrame(int link_type, std::span<const uint8_t> captured,
   return FrameKind::kOther;
 }
 
+size_t EmitIpUdp(const FrameHeaders& h, size_t udp_payload_size, uint8_t* out) {
+  const bool v4 = IsV4(h);
+  const size_t udp_size = kUdpSize + udp_payload_size;
+  assert(udp_size <= 65515);
+  if (v4) {
+    EmitIpv4(h, udp_size, out);
+  } else {
+    EmitIpv6(h, udp_size, out);
+  }
+  const size_t udp_at = v4 ? kIpv4Size : kIpv6Size;
+  StoreBe16(out + udp_at, h.src_port);
+  StoreBe16(out + udp_at + 2, h.dst_port);
+  StoreBe16(out + udp_at + 4, static_cast<uint16_t>(udp_size));
+  StoreBe16(out + udp_at + 6, h.udp_checksum);
+  return udp_at + kUdpSize;
+}
+
+uint16_t UdpChecksum(const FrameHeaders& h,
+                     std::span<const uint8_t> udp_payload) {
+  const uint64_t udp_size = kUdpSize + udp_payload.size();
+  // The length is there twice: in the pseudo header and in UDP's.
+  uint64_t sum = kProtocolUdp + 2 * udp_size + h.src_port + h.dst_port;
+  const size_t skip = IsV4(h) ? 12 : 0;
+  sum += Sum(std::span(h.src.bytes).subspan(skip));
+  sum += Sum(std::span(h.dst.bytes).subspan(skip));
+  const uint16_t checksum = Checksum(sum + Sum(udp_payload));
+  return checksum != 0 ? checksum : 0xffff;
+}
+
+void EmitCooked(bool sent, bool v4, uint8_t* out) {
+  std::memset(out, 0, kCookedSize);
+  StoreBe16(out, sent ? 4 : 0);
+  StoreBe16(out + 2, 1);  // ARPHRD_ETHER, so that an Ethertype follows
+  StoreBe16(out + 14, v4 ? kEtherIpv4 : kEtherIpv6);
+}
+
 std::vector<uint8_t> BuildFrame(const FrameHeaders& h,
                                 std::span<const uint8_t> udp_payload) {
-  const bool v4 = h.src.is_v4() && h.dst.is_v4();
-  const size_t tag_size = h.vlan ? 4 : 0;
-  const size_t ip_at = kEthernetSize + tag_size;
-  const size_t udp_at = ip_at + (v4 ? kIpv4Size : kIpv6Size);
-  const size_t udp_size = kUdpSize + udp_payload.size();
-  assert(udp_size <= 65515);
-
-  std::vector<uint8_t> frame(udp_at + udp_size);
+  const size_t ip_at = kEthernetSize + (h.vlan ? 4 : 0);
+  std::vector<uint8_t> frame(ip_at + kMaxIpUdpSize);
   uint8_t* const p = frame.data();
   std::memcpy(p, h.dst_mac.data(), 6);
   std::memcpy(p + 6, h.src_mac.data(), 6);
@@ -212,19 +251,9 @@ std::vector<uint8_t> BuildFrame(const FrameHeaders& h,
     StoreBe16(p + 12, 0x8100);
     StoreBe16(p + 14, *h.vlan & 0xfff);
   }
-  StoreBe16(p + ip_at - 2, v4 ? kEtherIpv4 : kEtherIpv6);
-  if (v4) {
-    EmitIpv4(h, udp_size, p + ip_at);
-  } else {
-    EmitIpv6(h, udp_size, p + ip_at);
-  }
-  StoreBe16(p + udp_at, h.src_port);
-  StoreBe16(p + udp_at + 2, h.dst_port);
-  StoreBe16(p + udp_at + 4, static_cast<uint16_t>(udp_size));
-  StoreBe16(p + udp_at + 6, h.udp_checksum);
-  if (!udp_payload.empty()) {
-    std::memcpy(p + udp_at + kUdpSize, udp_payload.data(), udp_payload.size());
-  }
+  StoreBe16(p + ip_at - 2, IsV4(h) ? kEtherIpv4 : kEtherIpv6);
+  frame.resize(ip_at + EmitIpUdp(h, udp_payload.size(), p + ip_at));
+  frame.insert(frame.end(), udp_payload.begin(), udp_payload.end());
   return frame;
 }
 

@@ -87,6 +87,22 @@ FrameKind DecodeFrame(int link_type, std::span<const uint8_t> captured,
 std::vector<uint8_t> BuildFrame(const FrameHeaders& headers,
                                 std::span<const uint8_t> udp_payload);
 
+// The IP and UDP headers of a frame, without what the link layer puts before
+// them. Returns how many bytes it has written to `out`, which has room for
+// kMaxIpUdpSize. The addresses are of one family, else they are taken as IPv6.
+inline constexpr size_t kMaxIpUdpSize = 48;
+size_t EmitIpUdp(const FrameHeaders& headers, size_t udp_payload_size,
+                 uint8_t* out);
+
+// What the UDP checksum of such a datagram is, never 0 (RFC 768).
+uint16_t UdpChecksum(const FrameHeaders& headers,
+                     std::span<const uint8_t> udp_payload);
+
+// The header of kLinuxSll, kCookedSize bytes: says whether this host has sent
+// the packet, and pretends no addresses of the link layer.
+inline constexpr size_t kCookedSize = 16;
+void EmitCooked(bool sent, bool v4, uint8_t* out);
+
 // A whole packet, BTH to ICRC: emits `headers` with its pad count set for
 // `payload`, pads with zeros, adds the ICRC. For tests and tools: allocates.
 std::vector<uint8_t> BuildPacket(Headers headers,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 namespace wire {
@@ -58,6 +59,29 @@ void ExpectSame(const FrameHeaders& a, const FrameHeaders& b) {
   EXPECT_EQ(a.flow_label, b.flow_label);
   EXPECT_EQ(a.udp_checksum, b.udp_checksum);
   EXPECT_EQ(a.vlan, b.vlan);
+}
+
+TEST(FrameTest, UdpChecksumByHand) {
+  // c000 0201 c000 0202 0011 000b, c121 12b7 000b, 6162 6300.
+  const std::vector<uint8_t> payload = {'a', 'b', 'c'};
+  EXPECT_EQ(UdpChecksum(V4Headers(), payload), 0xe398);
+  // With this much more it would be 0, which means that there is none.
+  // 0 would say that there is none.
+  const std::vector<uint8_t> fills_up = {0xa7, 0xfd};
+  EXPECT_EQ(UdpChecksum(V4Headers(), fills_up), 0xffff);
+}
+
+TEST(FrameTest, CookedHeaderBytes) {
+  uint8_t header[kCookedSize];
+  std::memset(header, 0xff, sizeof(header));
+  EmitCooked(/*sent=*/true, /*v4=*/true, header);
+  const uint8_t sent[kCookedSize] = {0, 4, 0, 1, 0, 0, 0, 0,
+                                     0, 0, 0, 0, 0, 0, 8, 0};
+  EXPECT_EQ(std::memcmp(header, sent, sizeof(sent)), 0);
+  EmitCooked(/*sent=*/false, /*v4=*/false, header);
+  const uint8_t received[kCookedSize] = {0, 0, 0, 1, 0, 0,    0,   0,
+                                         0, 0, 0, 0, 0, 0, 0x86, 0xdd};
+  EXPECT_EQ(std::memcmp(header, received, sizeof(received)), 0);
 }
 
 TEST(FrameTest, Ipv4HeaderBytes) {

@@ -10,12 +10,16 @@
 #include <cstdint>
 #include <cstring>
 
+#include "wire/frame.h"
+
 namespace wire {
 
-// A file of Ethernet frames with times in ns.
-inline std::array<uint8_t, 24> PcapFileHeader() {
-  // Magic, version 2.4, two unused, the longest frame, Ethernet.
-  const uint32_t fields[6] = {0xa1b23c4d, 4u << 16 | 2, 0, 0, 262144, 1};
+// A file of frames, Ethernet unless another type is given, with times in ns.
+inline std::array<uint8_t, 24> PcapFileHeader(
+    LinkType link_type = LinkType::kEthernet) {
+  // Magic, version 2.4, two unused, the longest frame, the type.
+  const uint32_t fields[6] = {
+      0xa1b23c4d, 4u << 16 | 2, 0, 0, 262144, static_cast<uint32_t>(link_type)};
   std::array<uint8_t, 24> header;
   static_assert(sizeof(fields) == sizeof(header));
   std::memcpy(header.data(), fields, sizeof(fields));

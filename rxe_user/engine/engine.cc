@@ -159,8 +159,9 @@ absl::Status EngineImpl::OpenParts() {
     if (absl::Status status = lane.StartHelper(); !status.ok()) return status;
   }
   if (absl::Status status = StartControl(); !status.ok()) return status;
+  transport::PacketObserver* const observer = parts_.observer();
   for (EngineLane& lane : lanes_) {
-    if (lane.slot() != nullptr) lane.Open();
+    if (lane.slot() != nullptr) lane.Open(observer);
   }
   // What these do may take its time, such as starting a new port broker: the
   // helpers must not wait for it.

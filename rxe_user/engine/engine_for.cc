@@ -6,6 +6,7 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/engine/engine_registry.h"
+#include "rxe_user/observe/capture.h"
 #include "rxe_user/ports/udp_port.h"
 
 namespace rxe_user {
@@ -28,7 +29,7 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
 
 std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device> device) {
   return FindOrMakeEngine(std::move(device), {Slot::Acquire, UdpPort::Create,
-                                              LaneCount(), AddressesOf});
+                                              LaneCount(), AddressesOf, ProcessCapture});
 }
 
 }  // namespace rxe_user

@@ -24,6 +24,7 @@
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/raw_packet/raw_port.h"
+#include "transport/endpoint/packet_observer.h"
 
 namespace rxe_user {
 
@@ -36,6 +37,10 @@ class EngineImpl final : public Engine {
     // Those of the device's interface as it is now.
     std::function<std::vector<LocalAddress>(const Device&)> addresses =
         [](const Device& device) { return device.gids; };
+    // Who sees the packets of every lane from its opening on; null for nobody.
+    std::function<transport::PacketObserver*()> observer = [] {
+      return static_cast<transport::PacketObserver*>(nullptr);
+    };
   };
   EngineImpl(std::shared_ptr<const Device> device, Parts parts);
   ~EngineImpl() override;

@@ -108,10 +108,11 @@ void EngineLane::LeaveGroup(const wire::IpAddress& group) {
 
 absl::Status EngineLane::StartHelper() { return helper_->Start(); }
 
-void EngineLane::Open() {
+void EngineLane::Open(transport::PacketObserver* observer) {
   {
     const Lane::Guard guard(lane_);
     lane_.endpoint().SetTargetDelay(TargetDelay());
+    lane_.endpoint().Observe(observer);
   }
   lane_.Open(std::move(port_), slot_.get(), helper_.get(), HelperSpin());
 }

@@ -49,7 +49,8 @@ class EngineLane {
   void LeaveGroup(const wire::IpAddress& group);
   absl::Status StartHelper();
   // The last: from now on threads may wait on the sockets, and count on them.
-  void Open();
+  // `observer`, null for none, sees the packets, and outlives the lane.
+  void Open(transport::PacketObserver* observer);
   // Ends the helper thread, closes the sockets, and gives the slot back. Nobody
   // waits.
   void Close();

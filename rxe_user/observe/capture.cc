@@ -1,0 +1,298 @@
+#include "rxe_user/observe/capture.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "rxe_user/base/no_cancellation.h"
+#include "rxe_user/base/service_thread.h"
+#include "rxe_user/base/warn_once.h"
+#include "wire/frame.h"
+#include "wire/icrc.h"
+#include "wire/pcap.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::Direction;
+using transport::Disposition;
+using transport::ObservedPacket;
+
+// Names that are tried beside the one that was asked for.
+constexpr int kMostNames = 100;
+// What comes before a packet in the file.
+constexpr size_t kMaxHeaders = 16 + wire::kCookedSize + wire::kMaxIpUdpSize;
+
+std::string WithPid(std::string name, bool* had_pid) {
+  const std::string pid = std::to_string(::getpid());
+  *had_pid = false;
+  for (size_t at = 0; (at = name.find("%p", at)) != std::string::npos;
+       at += pid.size()) {
+    name.replace(at, 2, pid);
+    *had_pid = true;
+  }
+  return name;
+}
+
+int64_t WallClock() {
+  timespec t;
+  ::clock_gettime(CLOCK_REALTIME, &t);
+  return t.tv_sec * transport::kSecond + t.tv_nsec;
+}
+
+// A pipe or a terminal, of which there is one: invalid with errno if it cannot
+// be had.
+UniqueFd OpenShared(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY |
+                                       O_CLOEXEC));
+  if (!fd.valid()) return fd;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd();
+  // The writer may wait.
+  ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
+  return fd;
+}
+
+// Opens what `*path` names, or a file beside it, which it names then.
+UniqueFd OpenNew(std::string* path, bool* is_file) {
+  bool had_pid;
+  const std::string wanted = WithPid(*path, &had_pid);
+  std::string name = wanted;
+  *is_file = true;
+  for (int i = 1; i <= kMostNames; ++i) {
+    UniqueFd fd(::open(name.c_str(),
+                       O_WRONLY | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC,
+                       0600));
+    if (fd.valid() || errno != EEXIST) {
+      *path = name;
+      return fd;
+    }
+    struct stat there;
+    if (::stat(name.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+      *path = name;
+      *is_file = false;
+      return OpenShared(name);
+    }
+    name = wanted;
+    if (!had_pid) name += "." + std::to_string(::getpid());
+    if (had_pid || i > 1) name += "." + std::to_string(i + (had_pid ? 1 : 0));
+  }
+  errno = EEXIST;
+  return UniqueFd();
+}
+
+// The identification with which the packet came or went. A socket does not tell
+// that of what it receives: it is the one that its ICRC covers.
+uint16_t IpIdOf(const ObservedPacket& packet) {
+  if (packet.direction == Direction::kTransmitted ||
+      packet.disposition == Disposition::kBadIcrc) {
+    return packet.segment_index;
+  }
+  const wire::IcrcFlow flow(packet.source, packet.destination,
+                            packet.source_port, wire::kRoceUdpPort);
+  return wire::VerifyAnyId(flow, packet.bytes, packet.segment_index,
+                           std::nullopt)
+      .value_or(packet.segment_index);
+}
+
+wire::FrameHeaders HeadersOf(const ObservedPacket& packet) {
+  wire::FrameHeaders headers;
+  headers.src = packet.source;
+  headers.dst = packet.destination;
+  headers.src_port = packet.source_port;
+  headers.dst_port = wire::kRoceUdpPort;
+  headers.tos = packet.traffic_class;
+  headers.ttl = packet.hop_limit;
+  if (headers.ttl == 0 && packet.direction == Direction::kTransmitted) {
+    headers.ttl = wire::kDefaultHopLimit;  // as the port takes it
+  }
+  if (headers.src.is_v4()) headers.ip_id = IpIdOf(packet);
+  headers.udp_checksum = wire::UdpChecksum(headers, packet.bytes);
+  return headers;
+}
+
+}  // namespace
+
+std::unique_ptr<Capture> Capture::Begin(const std::string& name,
+                                        const Limits& limits) {
+  std::string path = name;
+  bool is_file;
+  UniqueFd fd = OpenNew(&path, &is_file);
+  if (!fd.valid()) {
+    Warn("cannot capture packets to " + path + ": " + std::strerror(errno) +
+         "; the program runs without");
+    return nullptr;
+  }
+  bool had_pid;
+  if (path != WithPid(name, &had_pid)) {
+    Warn("there is a " + WithPid(name, &had_pid) + " already: the packets of " +
+         "process " + std::to_string(::getpid()) + " are in " + path);
+  }
+  std::unique_ptr<Capture> capture(
+      new Capture(std::move(path), std::move(fd), is_file, limits));
+  if (!capture->StartWriter()) return nullptr;
+  return capture;
+}
+
+Capture::Capture(std::string path, UniqueFd fd, bool is_file,
+                 const Limits& limits)
+    : path_(std::move(path)),
+      is_file_(is_file),
+      limits_(limits),
+      fd_(std::move(fd)) {
+  filling_.reserve(limits_.buffer_bytes);
+  writing_.reserve(limits_.buffer_bytes);
+  const auto header = wire::PcapFileHeader(wire::LinkType::kLinuxSll);
+  filling_.assign(header.begin(), header.end());
+}
+
+bool Capture::StartWriter() {
+  const int error = StartServiceThread(
+      &writer_,
+      [](void* capture) -> void* {
+        ::pthread_setname_np(::pthread_self(), "rxe-user-pcap");
+        static_cast<Capture*>(capture)->RunWriter();
+        return nullptr;
+      },
+      this);
+  if (error == 0) return true;
+  Warn("cannot capture packets to " + path_ + ": " + std::strerror(error) +
+       "; the program runs without");
+  writer_ = 0;
+  return false;
+}
+
+Capture::~Capture() {
+  if (writer_ == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  filled_.notify_one();
+  ::pthread_join(writer_, nullptr);
+}
+
+// --- Packets.
+
+void Capture::OnPacket(const ObservedPacket& packet) {
+  if (failed_.load(std::memory_order_relaxed)) return;
+  const wire::FrameHeaders headers = HeadersOf(packet);
+  std::array<uint8_t, kMaxHeaders> before;
+  const size_t cooked_at = 16;
+  wire::EmitCooked(packet.direction == Direction::kTransmitted,
+                   headers.src.is_v4() && headers.dst.is_v4(),
+                   before.data() + cooked_at);
+  const size_t ip_at = cooked_at + wire::kCookedSize;
+  const size_t size = ip_at + wire::EmitIpUdp(headers, packet.bytes.size(),
+                                              before.data() + ip_at);
+  const size_t frame = size - cooked_at + packet.bytes.size();
+
+  std::unique_lock lock(mutex_);
+  if (!HasRoom(size + packet.bytes.size(), &lock)) {
+    lock.unlock();
+    missed_.fetch_add(1, std::memory_order_relaxed);
+    WarnOnceAbout(path_, path_ +
+                             " lacks packets: it cannot be written as fast as "
+                             "they come");
+    return;
+  }
+  // Under the lock, so that the file is in the order of its times.
+  const auto record = wire::PcapRecordHeader(WallClock(), frame);
+  std::memcpy(before.data(), record.data(), record.size());
+  const bool first = filling_.empty();
+  const bool was_full = filling_.size() >= limits_.buffer_bytes / 2;
+  filling_.insert(filling_.end(), before.begin(), before.begin() + size);
+  filling_.insert(filling_.end(), packet.bytes.begin(), packet.bytes.end());
+  const bool is_full = filling_.size() >= limits_.buffer_bytes / 2;
+  lock.unlock();
+  if (first || is_full != was_full) filled_.notify_one();
+}
+
+bool Capture::HasRoom(size_t bytes, std::unique_lock<std::mutex>* lock) {
+  const auto has_room = [&] {
+    return filling_.size() + bytes <= limits_.buffer_bytes;
+  };
+  if (has_room()) {
+    waited_ = false;
+    return true;
+  }
+  // Once, until there is room again: a lane is not to stand still for long.
+  if (waited_) return false;
+  waited_ = !written_.wait_for(*lock, limits_.longest_wait, has_room);
+  return !waited_;
+}
+
+// --- The writer.
+
+void Capture::RunWriter() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    filled_.wait(lock, [&] { return !filling_.empty() || ending_; });
+    if (filling_.empty()) return;
+    filled_.wait_for(lock, limits_.flush_after, [&] {
+      return ending_ || flushing_ ||
+             filling_.size() >= limits_.buffer_bytes / 2;
+    });
+    filling_.swap(writing_);
+    lock.unlock();
+    // There is room again while this is written.
+    written_.notify_all();
+    const bool good = failed_ || WriteAll(writing_);
+    lock.lock();
+    writing_.clear();
+    if (!good) failed_ = true;
+    written_.notify_all();
+  }
+}
+
+bool Capture::WriteAll(const std::vector<uint8_t>& bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n =
+        ::write(fd_.get(), bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = n < 0 ? errno : EIO;
+      Warn("cannot write " + path_ + ": " + std::strerror(error) +
+           "; it has no more packets, and the program goes on");
+      // So that it ends with a whole record.
+      if (is_file_ && ::ftruncate(fd_.get(), good_bytes_) != 0) return false;
+      return false;
+    }
+    done += static_cast<size_t>(n);
+  }
+  good_bytes_ += static_cast<off_t>(bytes.size());
+  return true;
+}
+
+void Capture::Flush(std::chrono::milliseconds patience) {
+  const NoCancellation no_cancellation;
+  // Who holds the lock may have been interrupted by a handler that exits.
+  timespec until;
+  ::clock_gettime(CLOCK_REALTIME, &until);
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(patience);
+  until.tv_sec += seconds.count() + 1;
+  if (::pthread_mutex_timedlock(mutex_.native_handle(), &until) != 0) return;
+  std::unique_lock lock(mutex_, std::adopt_lock);
+  flushing_ = true;
+  filled_.notify_one();
+  written_.wait_for(lock, patience,
+                    [&] { return filling_.empty() && writing_.empty(); });
+  flushing_ = false;
+}
+
+void Capture::AbandonInChild() {
+  failed_ = true;
+  fd_.Reset();
+  std::vector<uint8_t>().swap(filling_);
+  std::vector<uint8_t>().swap(writing_);
+  mutex_.unlock();
+}
+
+}  // namespace rxe_user
