@@ -24,8 +24,6 @@ enum class CmParseError : uint8_t {
   kOtherMethod,       // Get, Set and so on, which CM's ClassPortInfo has
   kUnknownAttribute,  // none of CmAttribute
 };
-// A name such as "unknown attribute".
-const char* CmParseErrorName(CmParseError error);
 
 // Points into the caller's bytes, which must outlive it.
 class CmView {

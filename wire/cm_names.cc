@@ -6,24 +6,6 @@
 
 namespace wire {
 
-const char* CmParseErrorName(CmParseError error) {
-  switch (error) {
-    case CmParseError::kOk:
-      return "ok";
-    case CmParseError::kBadSize:
-      return "not the size of a MAD";
-    case CmParseError::kOtherClass:
-      return "another management class";
-    case CmParseError::kBadVersion:
-      return "bad class version";
-    case CmParseError::kOtherMethod:
-      return "another method";
-    case CmParseError::kUnknownAttribute:
-      return "unknown attribute";
-  }
-  return "?";
-}
-
 const char* CmAttributeName(CmAttribute attribute) {
   switch (attribute) {
     case CmAttribute::kReq:

@@ -4,22 +4,16 @@
 #include <cstring>
 
 #include "wire/bytes.h"
+#include "wire/ip_numbers.h"
 
 namespace wire {
 namespace {
 
-constexpr uint16_t kEtherIpv4 = 0x0800;
-constexpr uint16_t kEtherIpv6 = 0x86dd;
-constexpr size_t kIpv4Size = 20;
-constexpr size_t kIpv6Size = 40;
 constexpr size_t kTcpSize = 20;
-constexpr size_t kUdpSize = 8;
 constexpr uint8_t kTcp = 6;
-constexpr uint8_t kUdp = 17;
 // IPv6 extension headers that a datagram's transport may follow.
 constexpr uint8_t kHopByHop = 0;
 constexpr uint8_t kRouting = 43;
-constexpr uint8_t kFragment = 44;
 constexpr uint8_t kDestinationOptions = 60;
 
 constexpr size_t kTcpChecksum = 16;
@@ -36,7 +30,7 @@ void ParseTransport(EthernetFrame* out) {
   if (out->protocol == kTcp && left >= kTcpSize) {
     const size_t header = size_t{out->transport_header()[12]} / 16 * 4;
     if (header >= kTcpSize && header <= left) out->layer4 = Layer4::kTcp;
-  } else if (out->protocol == kUdp && left >= kUdpSize) {
+  } else if (out->protocol == kProtocolUdp && left >= kUdpSize) {
     out->layer4 = Layer4::kUdp;
   }
 }
@@ -67,10 +61,11 @@ bool ParseIpv6(size_t left, EthernetFrame* out) {
   out->protocol = p[6];
   out->transport = out->ip + kIpv6Size;
   while (out->protocol == kHopByHop || out->protocol == kRouting ||
-         out->protocol == kDestinationOptions || out->protocol == kFragment) {
+         out->protocol == kDestinationOptions ||
+         out->protocol == kProtocolFragment) {
     if (out->end < out->transport + 8) return true;
     const uint8_t* const extension = out->transport_header();
-    if (out->protocol == kFragment) {
+    if (out->protocol == kProtocolFragment) {
       out->is_fragment = true;
       out->protocol = extension[0];
       return true;

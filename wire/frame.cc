@@ -5,19 +5,13 @@
 #include <cstring>
 
 #include "wire/bytes.h"
+#include "wire/ip_numbers.h"
 
 namespace wire {
 namespace {
 
-constexpr uint16_t kEtherIpv4 = 0x0800;
-constexpr uint16_t kEtherIpv6 = 0x86dd;
 constexpr uint16_t kEtherRoceV1 = 0x8915;
-constexpr uint8_t kProtocolUdp = 17;
-constexpr uint8_t kIpv6Fragment = 44;
 constexpr size_t kEthernetSize = 14;
-constexpr size_t kIpv4Size = 20;
-constexpr size_t kIpv6Size = 40;
-constexpr size_t kUdpSize = 8;
 
 bool IsVlanTag(uint16_t ether_type) {
   return ether_type == 0x8100 || ether_type == 0x88a8 || ether_type == 0x9100;
@@ -67,7 +61,7 @@ FrameKind DecodeIpv6(std::span<const uint8_t> bytes, Frame* out) {
   if (bytes.size() < kIpv6Size) return FrameKind::kTruncated;
   const uint8_t* p = bytes.data();
   if (p[0] >> 4 != 6) return FrameKind::kMalformed;
-  if (p[6] == kIpv6Fragment) return FrameKind::kFragment;
+  if (p[6] == kProtocolFragment) return FrameKind::kFragment;
   if (p[6] != kProtocolUdp) return FrameKind::kOther;
   const uint32_t first_word = LoadBe32(p);
   out->headers.tos = static_cast<uint8_t>(first_word >> 20);

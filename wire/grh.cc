@@ -3,18 +3,16 @@
 #include <cstring>
 
 #include "wire/bytes.h"
+#include "wire/ip_numbers.h"
 
 namespace wire {
 namespace {
 
-constexpr size_t kUdpHeader = 8;
-constexpr size_t kV4Header = 20;
-constexpr uint8_t kUdp = 17;
 constexpr uint16_t kDontFragment = 0x4000;
 
 uint16_t Checksum(const uint8_t* header) {
   uint32_t sum = 0;
-  for (size_t i = 0; i < kV4Header; i += 2) sum += LoadBe16(header + i);
+  for (size_t i = 0; i < kIpv4Size; i += 2) sum += LoadBe16(header + i);
   sum = (sum & 0xffff) + (sum >> 16);
   return static_cast<uint16_t>(~(sum + (sum >> 16)));
 }
@@ -23,12 +21,12 @@ uint16_t Checksum(const uint8_t* header) {
 
 void EmitGrh(const Grh& grh, size_t udp_payload, uint8_t* out) {
   std::memset(out, 0, kGrhSize);
-  const size_t udp = kUdpHeader + udp_payload;
+  const size_t udp = kUdpSize + udp_payload;
   if (!grh.source.is_v4()) {
     StoreBe32(out, 6u << 28 | uint32_t{grh.traffic_class} << 20 |
                        (grh.flow_label & 0xfffff));
     StoreBe16(out + 4, static_cast<uint16_t>(udp));
-    out[6] = kUdp;
+    out[6] = kProtocolUdp;
     out[7] = grh.hop_limit;
     std::memcpy(out + 8, grh.source.bytes.data(), 16);
     std::memcpy(out + 24, grh.destination.bytes.data(), 16);
@@ -37,10 +35,10 @@ void EmitGrh(const Grh& grh, size_t udp_payload, uint8_t* out) {
   uint8_t* const ip = out + kGrhV4Offset;
   ip[0] = 0x45;
   ip[1] = grh.traffic_class;
-  StoreBe16(ip + 2, static_cast<uint16_t>(kV4Header + udp));
+  StoreBe16(ip + 2, static_cast<uint16_t>(kIpv4Size + udp));
   StoreBe16(ip + 6, kDontFragment);
   ip[8] = grh.hop_limit;
-  ip[9] = kUdp;
+  ip[9] = kProtocolUdp;
   std::memcpy(ip + 12, grh.source.bytes.data() + 12, 4);
   std::memcpy(ip + 16, grh.destination.bytes.data() + 12, 4);
   StoreBe16(ip + 10, Checksum(ip));

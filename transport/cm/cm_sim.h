@@ -75,7 +75,6 @@ class CmSim {
     bool active = false;
     uint32_t qpn = 0;
     uint64_t pair = 0;  // which connection it is an end of
-    bool exited = false;
   };
   // What each end of a connection came to, for the comparison.
   struct End {

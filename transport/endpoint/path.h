@@ -98,7 +98,6 @@ class Path {
   const ResponsePace& responses() const { return responses_; }
 
   Time smoothed_rtt() const { return smoothed_rtt_; }  // ns; 0 = no sample yet
-  Time base_rtt() const { return base_rtt_; }          // ns; the least lately
   // What the network itself holds: its rate, as measured, times its least
   // round trip. In bytes.
   uint64_t round_trip_bytes() const {

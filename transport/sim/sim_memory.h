@@ -56,7 +56,6 @@ class PatternMemory {
   uint64_t written_in_order() const { return written_in_order_; }
   uint64_t written() const { return written_; }
   bool mismatch() const { return mismatch_; }
-  void ForgetWrites() { written_ = written_in_order_ = 0; }
 
  private:
   uint64_t Word(uint64_t index) const {

@@ -161,8 +161,7 @@ struct End {
   int drains = 0;  // SQD events taken
 
   // Chaos.
-  bool broken = false;  // it or its peer was: anything may fail
-  bool in_error = false;
+  bool broken = false;       // it or its peer was: anything may fail
   bool gone = false;         // reset or destroyed: no completion any more
   bool failed_send = false;  // a send has completed with an error
   bool failed_receive = false;
