@@ -79,7 +79,8 @@ def require(holds, text):
 def check_icrcs(packets, summary, ours):
     """Every packet of both ends decodes, with a good ICRC."""
     require(summary["packets"] > 100, f"only {summary['packets']} packets")
-    for key in ("icrc_bad", "icrc_unknown", "malformed", "other_frames"):
+    for key in ("icrc_bad", "icrc_unknown", "malformed", "cut_off_frames",
+                "ip_fragments", "other_frames"):
         require(summary[key] == 0, f"{key}: {summary[key]}")
 
 

@@ -32,6 +32,8 @@ struct Counts {
   uint64_t icrc_unknown = 0;
   uint64_t malformed = 0;
   uint64_t rocev1_frames = 0;
+  uint64_t cut_off_frames = 0;  // before their headers end
+  uint64_t ip_fragments = 0;
   uint64_t other_frames = 0;
 };
 
@@ -126,7 +128,17 @@ class TextOutput : public Output {
                   " RoCEv1 frames, %" PRIu64 " other frames",
                   c.packets, c.icrc_good, c.icrc_bad, c.icrc_unknown,
                   c.malformed, c.rocev1_frames, c.other_frames);
-    return WriteLine(out_, line);
+    if (!WriteLine(out_, line)) return false;
+    if (c.cut_off_frames != 0 &&
+        !WriteLine(out_, std::to_string(c.cut_off_frames) +
+                             " frames cut off before their headers end: "
+                             "capture more of each (tcpdump -s 0)")) {
+      return false;
+    }
+    return c.ip_fragments == 0 ||
+           WriteLine(out_, std::to_string(c.ip_fragments) +
+                               " IP fragments, which are not put together: "
+                               "RoCE devices send none");
   }
 
  private:
@@ -174,6 +186,8 @@ class JsonOutput : public Output {
                                 {"icrc_unknown", c.icrc_unknown},
                                 {"malformed", c.malformed},
                                 {"rocev1_frames", c.rocev1_frames},
+                                {"cut_off_frames", c.cut_off_frames},
+                                {"ip_fragments", c.ip_fragments},
                                 {"other_frames", c.other_frames}}
                                .dump());
   }
@@ -260,6 +274,12 @@ class Decoder {
         break;
       case wire::FrameKind::kRoceV1:
         ++counts_.rocev1_frames;
+        return true;
+      case wire::FrameKind::kTruncated:
+        ++counts_.cut_off_frames;
+        return true;
+      case wire::FrameKind::kFragment:
+        ++counts_.ip_fragments;
         return true;
       default:
         break;
@@ -405,6 +425,11 @@ class Decoder {
   SourcePorts source_ports_;
 };
 
+bool IsGzip(std::FILE* file) {
+  std::rewind(file);
+  return std::fgetc(file) == 0x1f && std::fgetc(file) == 0x8b;
+}
+
 // Opens the capture, or says why not.
 PcapPtr Open(const Libpcap& libpcap, const std::string& path,
              std::string* why) {
@@ -418,8 +443,13 @@ PcapPtr Open(const Libpcap& libpcap, const std::string& path,
   pcap_t* const pcap = libpcap.fopen_offline_with_tstamp_precision(
       file, PCAP_TSTAMP_PRECISION_NANO, error);
   if (pcap == nullptr) {
-    if (file != stdin) std::fclose(file);
     *why = error;
+    if (file != stdin) {
+      if (IsGzip(file)) {
+        *why = "compressed by gzip: zcat " + path + " | rxe-user decode -";
+      }
+      std::fclose(file);
+    }
     return none();
   }
   const int link_type = libpcap.datalink(pcap);
@@ -481,7 +511,12 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
     return OutputFailed(err, errno);
   }
   if (result != PCAP_ERROR_BREAK) {
-    return Fail(err, options.path, libpcap->geterr(pcap.get()));
+    std::string why = libpcap->geterr(pcap.get());
+    // libpcap's words for interfaces of two link types.
+    if (why.find("different from the type of the first") != std::string::npos) {
+      why += "; capture each interface to a file of its own";
+    }
+    return Fail(err, options.path, why);
   }
   return 0;
 }

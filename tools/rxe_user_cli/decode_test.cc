@@ -467,6 +467,73 @@ TEST(DecodeTest, FilesThatAreNoCaptures) {
   }
 }
 
+TEST(DecodeTest, CompressedFiles) {
+  const std::string path = testing::TempDir() + "/capture.pcap.gz";
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  std::fputs("\x1f\x8b\x08 and so on", file);
+  std::fclose(file);
+  const Result result = Decode({.path = path});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err, "rxe-user decode: " + path +
+                            ": compressed by gzip: zcat " + path +
+                            " | rxe-user decode -\n");
+  std::filesystem::remove(path);
+}
+
+// What pcapng allows for.
+TEST(DecodeTest, InterfacesOfTwoLinkTypes) {
+  const std::string path = testing::TempDir() + "/two.pcapng";
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  const auto interface = [](uint32_t link_type) {
+    return std::vector<uint32_t>{1, 20, link_type, 262144, 20};
+  };
+  std::vector<uint32_t> words = {0x0a0d0d0a, 28, 0x1a2b3c4d, 1, ~0u, ~0u, 28};
+  for (const uint32_t type : {1, 101}) {
+    for (const uint32_t word : interface(type)) words.push_back(word);
+  }
+  const uint8_t nothing[4] = {};
+  words.insert(words.end(), {6, 36, 1, 0, 0, 4, 4, 0, 36});  // a packet
+  std::memcpy(&words[words.size() - 2], nothing, 4);
+  std::fwrite(words.data(), 4, words.size(), file);
+  std::fclose(file);
+  const Result result = Decode({.path = path});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(
+      result.err.ends_with("; capture each interface to a file of its own\n"))
+      << result.err;
+  std::filesystem::remove(path);
+}
+
+TEST(DecodeTest, FramesWithoutTheirHeadersAreCountedApart) {
+  Capture capture("cut_off.pcap");
+  const std::vector<uint8_t> frame = SendFrame();
+  for (const size_t left : {13, 33, 41}) {
+    capture.Add(frame, frame.size() - left);
+  }
+  std::vector<uint8_t> fragment = frame;
+  fragment[20] = 0x20;  // more fragments
+  capture.Add(fragment);
+  std::vector<uint8_t> other = frame;
+  other[12] = 8;
+  other[13] = 6;
+  capture.Add(other);
+  const auto lines = Decode({.path = capture.path()}).lines();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_TRUE(lines[0].ends_with(" 0 RoCEv1 frames, 1 other frames"))
+      << lines[0];
+  EXPECT_EQ(lines[1],
+            "3 frames cut off before their headers end: capture more of each "
+            "(tcpdump -s 0)");
+  EXPECT_EQ(lines[2],
+            "1 IP fragments, which are not put together: RoCE devices send "
+            "none");
+  const auto json = nlohmann::json::parse(
+      Decode({.path = capture.path(), .json = true}).lines()[0]);
+  EXPECT_EQ(json["cut_off_frames"], 3);
+  EXPECT_EQ(json["ip_fragments"], 1);
+  EXPECT_EQ(json["other_frames"], 1);
+}
+
 TEST(DecodeTest, AFileThatEndsEarlyIsShownAsFarAsItGoes) {
   Capture capture("early.pcap");
   capture.Add(SendFrame());
