@@ -79,7 +79,7 @@ TEST(FrameTest, CookedHeaderBytes) {
                                      0, 0, 0, 0, 0, 0, 8, 0};
   EXPECT_EQ(std::memcmp(header, sent, sizeof(sent)), 0);
   EmitCooked(/*sent=*/false, /*v4=*/false, header);
-  const uint8_t received[kCookedSize] = {0, 0, 0, 1, 0, 0,    0,   0,
+  const uint8_t received[kCookedSize] = {0, 0, 0, 1, 0, 0, 0,    0,
                                          0, 0, 0, 0, 0, 0, 0x86, 0xdd};
   EXPECT_EQ(std::memcmp(header, received, sizeof(received)), 0);
 }

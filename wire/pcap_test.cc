@@ -18,6 +18,7 @@ TEST(PcapTest, FileHeader) {
   EXPECT_EQ(header[6], 4);
   EXPECT_EQ(Word(header.data() + 16), 262144u);
   EXPECT_EQ(Word(header.data() + 20), 1u) << "Ethernet";
+  EXPECT_EQ(Word(PcapFileHeader(LinkType::kLinuxSll).data() + 20), 113u);
 }
 
 TEST(PcapTest, RecordHeader) {

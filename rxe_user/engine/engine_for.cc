@@ -28,8 +28,9 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
 }  // namespace
 
 std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device> device) {
-  return FindOrMakeEngine(std::move(device), {Slot::Acquire, UdpPort::Create,
-                                              LaneCount(), AddressesOf, ProcessCapture});
+  return FindOrMakeEngine(std::move(device),
+                          {Slot::Acquire, UdpPort::Create, LaneCount(),
+                           AddressesOf, ProcessCapture});
 }
 
 }  // namespace rxe_user

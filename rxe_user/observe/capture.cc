@@ -50,8 +50,8 @@ int64_t WallClock() {
 // A pipe or a terminal, of which there is one: invalid with errno if it cannot
 // be had.
 UniqueFd OpenShared(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY |
-                                       O_CLOEXEC));
+  UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd.valid()) return fd;
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd();
   // The writer may wait.

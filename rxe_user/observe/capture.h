@@ -27,8 +27,8 @@ namespace rxe_user {
 // here. A thread of its own writes them: who gives a packet only copies it, and
 // waits for a full buffer once for some ms. What has no room then is left out.
 //
-// The file's link type is LINKTYPE_LINUX_SLL, whose header says whether a packet
-// was sent or received, and needs no Ethernet addresses.
+// The file's link type is LINKTYPE_LINUX_SLL, whose header says whether a
+// packet was sent or received, and needs no Ethernet addresses.
 class Capture final : public transport::PacketObserver {
  public:
   struct Limits {

@@ -59,8 +59,7 @@ std::vector<Record> Read(const std::string& path) {
     record.sent = record.bytes[1] == 4;
     records.push_back(std::move(record));
     Record& added = records.back();
-    EXPECT_EQ(wire::DecodeFrame(pcap_datalink(pcap), added.bytes,
-                                &added.frame),
+    EXPECT_EQ(wire::DecodeFrame(pcap_datalink(pcap), added.bytes, &added.frame),
               wire::FrameKind::kUdp);
     EXPECT_FALSE(added.frame.is_truncated());
   }
@@ -93,8 +92,8 @@ class CaptureTest : public testing::Test {
     headers.bth.psn = psn;
     const Bytes bytes = wire::BuildPacket(
         headers, Bytes(payload, 'x'),
-        wire::IcrcFlow(packet_.source, packet_.destination,
-                       packet_.source_port, wire::kRoceUdpPort),
+        wire::IcrcFlow(packet_.source, packet_.destination, packet_.source_port,
+                       wire::kRoceUdpPort),
         ip_id);
     packet_.bytes = bytes;
     capture->OnPacket(packet_);
@@ -279,8 +278,8 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
 
 // Without being asked, and while it goes on.
 TEST_F(CaptureTest, AReaderSoonSeesWhatCame) {
-  auto capture = Capture::Begin(
-      In("a.pcap"), {.flush_after = std::chrono::milliseconds(1)});
+  auto capture = Capture::Begin(In("a.pcap"),
+                                {.flush_after = std::chrono::milliseconds(1)});
   ASSERT_NE(capture, nullptr);
   for (size_t i = 1; i < 4; ++i) {
     See(capture.get(), static_cast<uint32_t>(i), 0);
@@ -296,8 +295,8 @@ TEST_F(CaptureTest, AReaderSoonSeesWhatCame) {
 }
 
 TEST_F(CaptureTest, EverythingIsThereWhatTheBufferHolds) {
-  auto capture =
-      Capture::Begin(In("a.pcap"), {.buffer_bytes = 4096, .longest_wait = kPatience});
+  auto capture = Capture::Begin(
+      In("a.pcap"), {.buffer_bytes = 4096, .longest_wait = kPatience});
   ASSERT_NE(capture, nullptr);
   constexpr uint32_t kEach = 2000;
   std::vector<std::thread> lanes;
@@ -329,10 +328,10 @@ TEST_F(CaptureTest, WhoDoesNotKeepUpMissesPackets) {
   const int reader = open(In("pipe").c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);
   testing::internal::CaptureStderr();
-  auto capture = Capture::Begin(
-      In("pipe"), {.buffer_bytes = 1 << 17,
-                   .flush_after = std::chrono::milliseconds(1),
-                   .longest_wait = std::chrono::milliseconds(1)});
+  auto capture = Capture::Begin(In("pipe"),
+                                {.buffer_bytes = 1 << 17,
+                                 .flush_after = std::chrono::milliseconds(1),
+                                 .longest_wait = std::chrono::milliseconds(1)});
   ASSERT_NE(capture, nullptr);
   // There is one pipe, so there is one capture.
   EXPECT_EQ(Capture::Begin(In("pipe")), nullptr);

@@ -113,6 +113,33 @@ TEST_F(CliTest, HelpAndVersion) {
   EXPECT_TRUE(Execute({"--version"}).out.starts_with("rxe-user "));
 }
 
+TEST_F(CliTest, RunSaysWhereToCapture) {
+  const std::vector<std::string> show = {"sh", "-c", "echo $RXE_USER_CAPTURE"};
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "run");
+    arguments.insert(arguments.end(), show.begin(), show.end());
+    return Execute(arguments, [&] { EXPECT_EQ(chdir(root_.c_str()), 0); });
+  };
+  const std::string file = root_ / "a.pcap";
+  EXPECT_EQ(run({}).out, "\n");
+  EXPECT_EQ(run({"--capture", "a.pcap"}).out, file + "\n");
+  EXPECT_EQ(run({"--capture=" + file, "--"}).out, file + "\n");
+  EXPECT_EQ(run({"--capture", "%p.pcap"}).out,
+            (root_ / "%p.pcap").string() + "\n");
+  // A capture makes room, another file does not.
+  std::ofstream(file) << "\x4d\x3c\xb2\xa1 and so on";
+  EXPECT_EQ(run({"--capture", "a.pcap"}).exit_status, 0);
+  EXPECT_FALSE(fs::exists(file));
+  std::ofstream(file) << "int main() {}";
+  const Result r = run({"--capture", "a.pcap"});
+  EXPECT_EQ(r.exit_status, 125);
+  EXPECT_EQ(r.out, "");
+  EXPECT_EQ(r.err,
+            "rxe-user run: cannot capture to a.pcap: there is a file of that "
+            "name which is no capture\n");
+  EXPECT_EQ(ReadAll(file), "int main() {}");
+}
+
 TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"frobnicate"},
@@ -131,6 +158,9 @@ TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
         {"stat", "1", "--all"},
         {"stat", "--watch", "x"},
         {"stat", "--watch", "0"},
+        {"run", "--capture"},
+        {"run", "--capture="},
+        {"run", "--capture", "a"},
         {"run", "-x", "true"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 2) << testing::PrintToString(arguments);

@@ -30,7 +30,8 @@ int PrintOut(const std::string& text) {
 }
 
 constexpr char kRunHelp[] =
-    "usage: rxe-user run [--sockets] [--no-view] [--] COMMAND [ARGS...]\n"
+    "usage: rxe-user run [--capture FILE] [--sockets] [--no-view] [--]\n"
+    "                    COMMAND [ARGS...]\n"
     "\n"
     "Runs an RDMA program, unmodified, on our device: our libraries stand\n"
     "before the system's in its LD_LIBRARY_PATH. The command takes the place\n"
@@ -42,6 +43,11 @@ constexpr char kRunHelp[] =
     "/sys/class/infiniband_verbs and /dev/infiniband, and no others, by a\n"
     "library in LD_PRELOAD; and by rdma(8), of which ours is first in PATH.\n"
     "With --no-view they see what the system has.\n"
+    "\n"
+    "With --capture FILE their RoCEv2 packets are in FILE, for rxe-user "
+    "decode,\n"
+    "tcpdump -r and Wireshark. Each process has a file of its own: %p in FILE\n"
+    "becomes its number; without, the first has FILE, and others FILE.PID.\n"
     "\n"
     "With --sockets their TCP sockets are rsockets (rsocket(7)): a program "
     "that\n"
@@ -56,6 +62,15 @@ int RunCommand(char** argv) {
       options.view = false;
     } else if (std::strcmp(argv[0], "--sockets") == 0) {
       options.sockets = true;
+    } else if (std::strncmp(argv[0], "--capture=", 10) == 0) {
+      options.capture = argv[0] + 10;
+      if (options.capture.empty())
+        return WrongUse("run: capture to which file?");
+    } else if (std::strcmp(argv[0], "--capture") == 0) {
+      if (argv[1] == nullptr || argv[1][0] == '\0') {
+        return WrongUse("run: capture to which file?");
+      }
+      options.capture = *++argv;
     } else {
       break;
     }

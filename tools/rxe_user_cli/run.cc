@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "tools/rxe_user_cli/capture_option.h"
+
 namespace rxe_user_cli {
 namespace {
 
@@ -196,6 +198,9 @@ int Run(char** argv, const RunOptions& options) {
     std::fprintf(
         stderr, "rxe-user run: there is no %s, or it has a blank in its name\n",
         (folder / kSockets).c_str());
+    return kExitOurFailure;
+  }
+  if (!options.capture.empty() && !SetCapture(options.capture)) {
     return kExitOurFailure;
   }
   const fs::path commands = folder.parent_path() / kCommands;

@@ -17,6 +17,7 @@ struct RunOptions {
   bool view = true;      // it finds our devices in /sys and /dev (tools/view)
                          // and by rdma(8) (rdma.h)
   bool sockets = false;  // its TCP goes over RDMA (librspreload.so)
+  std::string capture;   // where its packets go (SetCapture); empty: nowhere
 };
 
 // Replaces this process by the command, with our libraries in front of the
