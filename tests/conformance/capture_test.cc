@@ -38,11 +38,12 @@ class CaptureTest : public PairTest {
     while (std::fgets(line, sizeof(line), out) != nullptr) {
       lines.push_back(nlohmann::json::parse(line));
     }
-    EXPECT_EQ(pclose(out), 0);
+    decoded_ = pclose(out) == 0;
     return lines;
   }
 
   std::string folder_;
+  bool decoded_ = false;  // to the end of the file
 };
 
 // Both ends are in this process, so that each packet is in the file as it was
@@ -75,21 +76,19 @@ TEST_F(CaptureTest, HasEachPacketOnceInEachDirection) {
                               line["src_port"].dump();
       if (++times[key] == 2 && is_data) ++data;
     }
-    return data == 2 * kRounds * kPackets;
+    return decoded_ && data == 2 * kRounds * kPackets;
   };
   // It is written within a fraction of a second.
   const int64_t until = NowMs() + kTimeoutMs;
   while (!is_whole() && NowMs() < until) {
   }
-  ASSERT_TRUE(is_whole()) << lines.back();
+  ASSERT_TRUE(is_whole()) << file();
   const nlohmann::json summary = lines.back();
   EXPECT_EQ(summary["type"], "summary");
   EXPECT_EQ(summary["icrc_good"], summary["packets"]) << summary;
   EXPECT_EQ(summary["packets"], lines.size() - 1) << summary;
+  // What a busy machine has answered late was sent more than once.
   for (const auto& [packet, count] : times) {
-    if (packet.starts_with("RC_SEND")) {
-      EXPECT_EQ(count, 2) << packet;
-    }
     EXPECT_EQ(count % 2, 0) << packet;
   }
   for (const nlohmann::json& line : lines) {
