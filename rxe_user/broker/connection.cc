@@ -22,6 +22,8 @@ namespace {
 
 constexpr int64_t kFirstPauseMs = 1;
 constexpr int64_t kLongestPauseMs = 20;
+// How often it is looked, while a broker of ours comes up, for another one.
+constexpr int64_t kLookMs = 100;
 // How long an idle broker that we do not accept is given to leave: it does as
 // soon as it has seen us.
 constexpr int64_t kLeaveMs = 300;
@@ -46,6 +48,9 @@ int TryConnect(UniqueFd& socket_out) {
              ? 0
              : errno;
 }
+
+// "N s", of milliseconds.
+std::string Seconds(int64_t ms) { return std::to_string(ms / 1000) + " s"; }
 
 // Who made a socket can read it: so the broker must be root's or ours.
 absl::Status CheckTrust(int socket, ucred& broker) {
@@ -108,24 +113,52 @@ absl::Status StatusOf(Refusal refusal, const Text& text) {
   return absl::InternalError(line);
 }
 
-absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
-                                Start start, Failure& failure) {
+absl::Status NoAnswer(pid_t pid, int64_t waited_ms) {
+  return absl::DeadlineExceededError(
+      "the port broker of this network namespace" +
+      (pid == 0 ? "" : " (process " + std::to_string(pid) + ")") +
+      " has not answered for " + Seconds(waited_ms) + " (busy machine?)");
+}
+
+absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
+                                Start start, UniqueFd& starting,
+                                Failure& failure) {
   int64_t pause = kFirstPauseMs;
   const int64_t leave_until_ms = MonotonicMs() + kLeaveMs;
-  for (;; pause = std::min(2 * pause, kLongestPauseMs)) {
-    if (MonotonicMs() >= deadline_ms) break;
+  const int64_t deadline_ms = MonotonicMs() + patience_ms;
+  // Why there is none of ours, once that is so.
+  absl::Status spawned;
+  pid_t pid = 0;  // the broker that was asked last
+  for (bool asked = false;; pause = std::min(2 * pause, kLongestPauseMs)) {
+    if (asked && MonotonicMs() >= deadline_ms) break;
+    asked = true;
     Session session;
     const int error = TryConnect(session.socket);
     if (error == ECONNREFUSED && start == Start::kNever) {
       failure = Failure::kNoBroker;
       return absl::NotFoundError("no port broker");
     }
-    if (error == ECONNREFUSED) {
-      const absl::Status spawned = SpawnBroker();
+    if (error == ECONNREFUSED && !spawned.ok()) {
       failure = IsOutOfFiles(spawned) ? Failure::kRefused : Failure::kNoBroker;
-      if (!spawned.ok()) return spawned;
-      // The one that came up may have been another's, which is leaving.
-      if (pause > kFirstPauseMs) SleepMs(pause);
+      return spawned;
+    }
+    if (error == ECONNREFUSED) {
+      if (!starting.valid()) {
+        if (MonotonicMs() >= deadline_ms) break;
+        spawned = SpawnBroker(starting);
+        if (!spawned.ok()) continue;
+      }
+      const int64_t left = deadline_ms - MonotonicMs();
+      const Progress progress = AwaitBroker(starting, std::min(left, kLookMs));
+      if (progress == Progress::kComingUp) continue;
+      starting.Reset();
+      asked = false;
+      if (progress == Progress::kDied) {
+        spawned = absl::NotFoundError(BrokerPath() + " did not come up");
+      } else if (pause > kFirstPauseMs) {
+        // It may have been another's, which is leaving.
+        SleepMs(pause);
+      }
       continue;
     }
     if (error == EAGAIN) {  // its queue is full
@@ -139,6 +172,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     ucred broker;
     const absl::Status trust = CheckTrust(session.socket.get(), broker);
     session.broker_uid = broker.uid;
+    session.broker_pid = pid = broker.pid;
     if (!trust.ok()) {
       (void)CloseElsewhere(session.socket);
       if (MonotonicMs() >= leave_until_ms) return trust;
@@ -153,8 +187,11 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
       continue;
     }
     const Message::Outcome outcome =
-        Await(session.socket.get(), deadline_ms, message);
-    if (outcome == Message::Outcome::kNothing) break;
+        Await(session.socket.get(), MonotonicMs() + patience_ms, message);
+    if (outcome == Message::Outcome::kNothing) {
+      failure = Failure::kTimeout;
+      return NoAnswer(pid, patience_ms);
+    }
     if (outcome == Message::Outcome::kClosed) {
       SleepMs(pause);
       continue;
@@ -179,12 +216,14 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t deadline_ms,
     }
     session.slot = static_cast<uint8_t>(reply->slot);
     session.ledger = message.TakeFd(0);
+    starting.Reset();
     return session;
   }
   failure = Failure::kTimeout;
-  return absl::UnavailableError(
-      "the port broker of this network namespace does not answer; end the "
-      "rxe-user-port-broker process");
+  if (!starting.valid()) return NoAnswer(pid, patience_ms);
+  return absl::DeadlineExceededError("the port broker " + BrokerPath() +
+                                     " has been coming up for " +
+                                     Seconds(patience_ms) + " (busy machine?)");
 }
 
 absl::Status FindBroker(ucred* who) {

@@ -47,6 +47,11 @@ void ResetProcess() {
   }
 }
 
+// Everybody's broker has the priority of no one of them, if it may.
+void ResetPriority() {
+  if (getpriority(PRIO_PROCESS, 0) > 0) (void)setpriority(PRIO_PROCESS, 0, 0);
+}
+
 int Usage(const char* wrong) {
   std::fprintf(stderr,
                "rxe-user-port-broker: %s (usage: rxe-user-port-broker "
@@ -71,6 +76,7 @@ int main(int argc, char** argv) {
     }
   }
   ResetProcess();
+  if (ready >= 0) ResetPriority();
   const char* linger = rxe_user::Environment("RXE_USER_BROKER_LINGER_MS");
   if (linger != nullptr && options.linger.count() >= 0) {
     options.linger = std::chrono::milliseconds(std::atoi(linger));

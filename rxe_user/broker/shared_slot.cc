@@ -19,7 +19,10 @@
 namespace rxe_user::broker {
 namespace {
 
-constexpr int64_t kRequestMs = 5000;
+// A busy machine may keep a broker from running for long.
+constexpr int64_t kRequestMs = 30'000;
+// Nothing depends on the answer.
+constexpr int64_t kUnreserveMs = 5000;
 // A thread that makes progress for others must not be kept for long.
 constexpr int64_t kRecoverMs = 200;
 constexpr std::chrono::milliseconds kRetry{50};
@@ -31,8 +34,6 @@ constexpr int kMessagesPerCall = 64;
 constexpr size_t kMostEarly = 256;
 constexpr char kForked[] =
     "the device was opened before fork(); open it in the child";
-constexpr char kNoAnswer[] =
-    "the port broker of this network namespace does not answer";
 
 // Waits for room until the deadline.
 template <typename T>
@@ -79,6 +80,7 @@ void SharedSlot::CloseAll() {
   retry_at_ = Clock::time_point::max();
   connection_.Reset();
   ledger_.Reset();
+  starting_.Reset();
   held_.clear();
 }
 
@@ -98,6 +100,7 @@ void SharedSlot::Use(Session session) {
   {
     const std::lock_guard lock(descriptors_);
     broker_uid_ = session.broker_uid;
+    broker_pid_ = session.broker_pid;
     lost_since_ms_ = 0;
     complained_ = false;
     old = std::exchange(connection_, std::move(session.socket));
@@ -158,17 +161,26 @@ bool SharedSlot::SendConnections(int socket, bool is_answer,
 }
 
 // The broker has gone: finds or starts another and hands the sockets back.
-// False if that has to be tried again later. Running traffic goes on without.
-bool SharedSlot::Recover(int64_t budget_ms) {
+// If it fails that is tried again later. Running traffic goes on without.
+absl::Status SharedSlot::Recover(int64_t patience_ms) {
   const int64_t now = MonotonicMs();
   if (lost_since_ms_ == 0) lost_since_ms_ = now;
   // After root's broker, which served all users, another of root's is wanted.
   const bool lets_root =
       broker_uid_ == 0 && geteuid() != 0 && now - lost_since_ms_ < kLetRootMs;
   Failure failure{};
+  UniqueFd starting;
+  {
+    const std::lock_guard lock(descriptors_);
+    starting = std::move(starting_);
+  }
   absl::StatusOr<Session> session =
-      Connect(number_, ledger_.get(), now + budget_ms,
-              lets_root ? Start::kNever : Start::kIfNeeded, failure);
+      Connect(number_, ledger_.get(), patience_ms,
+              lets_root ? Start::kNever : Start::kIfNeeded, starting, failure);
+  {
+    const std::lock_guard lock(descriptors_);
+    starting_ = std::move(starting);
+  }
   if (!session.ok() && failure == Failure::kRefused) {
     if (!complained_) {
       Warn("the port broker has gone, and the next one will not do (" +
@@ -177,14 +189,18 @@ bool SharedSlot::Recover(int64_t budget_ms) {
     }
     complained_ = true;
     RetryAfter(kRetryRefused);
-    return false;
+    return session.status();
   }
-  if (!session.ok() || !RestoreAll(*session, now + budget_ms)) {
+  absl::Status status = session.status();
+  if (status.ok() && !RestoreAll(*session, MonotonicMs() + patience_ms)) {
+    status = NoAnswer(session->broker_pid, patience_ms);
+  }
+  if (!status.ok()) {
     RetryAfter(kRetry);
-    return false;
+    return status;
   }
   Use(*std::move(session));
-  return true;
+  return status;
 }
 
 void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
@@ -199,7 +215,7 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
         if (outcome == Message::Outcome::kNothing) return;
         if (outcome == Message::Outcome::kClosed) {
           if (!connection_.valid() && Clock::now() < retry_at()) return;
-          if (!Recover(kRecoverMs)) return;
+          if (!Recover(kRecoverMs).ok()) return;
           continue;
         }
       }
@@ -268,22 +284,33 @@ void SharedSlot::AnnounceEarly() {
 }
 
 template <typename T>
-bool SharedSlot::Ask(const T& request, Message& message,
-                     const std::function<bool()>& answered) {
-  const int64_t deadline = MonotonicMs() + kRequestMs;
-  while (MonotonicMs() < deadline) {
+absl::Status SharedSlot::Ask(const T& request, Message& message,
+                             int64_t patience_ms,
+                             const std::function<bool()>& answered) {
+  const int64_t until = MonotonicMs() + patience_ms;
+  for (;;) {
     Message::Outcome outcome = Message::Outcome::kClosed;
     if (connection_.valid() && Send(connection_.get(), request)) {
+      const int64_t deadline = MonotonicMs() + patience_ms;
       do {
         outcome = Await(connection_.get(), deadline, message);
-        if (outcome == Message::Outcome::kMessage && answered()) return true;
+        if (outcome == Message::Outcome::kMessage && answered()) {
+          return absl::OkStatus();
+        }
         if (outcome == Message::Outcome::kMessage) KeepEarly(message);
       } while (outcome == Message::Outcome::kMessage);
     }
-    if (outcome == Message::Outcome::kNothing) break;
-    if (!Recover(deadline - MonotonicMs())) break;
+    const int64_t left = until - MonotonicMs();
+    if (outcome == Message::Outcome::kNothing || left <= 0) {
+      return NoAnswer(broker_pid_, patience_ms);
+    }
+    const absl::Status recovered = Recover(left);
+    if (absl::IsDeadlineExceeded(recovered)) return recovered;
+    if (!recovered.ok()) {
+      return absl::UnavailableError("the port broker has gone: " +
+                                    std::string(recovered.message()));
+    }
   }
-  return false;
 }
 
 const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {
@@ -329,12 +356,11 @@ absl::Status SharedSlot::Request(const LocalAddress& local) {
   open.address = local;
   Message message;
   std::optional<OpenReply> reply;
-  if (!Ask(open, message, [&] {
-        reply = message.As<OpenReply>();
-        return reply.has_value() && reply->address == local;
-      })) {
-    return absl::UnavailableError(kNoAnswer);
-  }
+  const absl::Status answered = Ask(open, message, kRequestMs, [&] {
+    reply = message.As<OpenReply>();
+    return reply.has_value() && reply->address == local;
+  });
+  if (!answered.ok()) return answered;
   const absl::Status status = StatusOf(reply->refusal, reply->text);
   if (!status.ok()) return status;
   Held held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
@@ -348,7 +374,8 @@ absl::Status SharedSlot::Request(const LocalAddress& local) {
 }
 
 template <typename T>
-std::optional<ReserveReply> SharedSlot::AskForService(T& request) {
+absl::StatusOr<ReserveReply> SharedSlot::AskForService(T& request,
+                                                       int64_t patience_ms) {
   request.sequence = ++sequence_ == 0 ? ++sequence_ : sequence_;
   Message message;
   std::optional<ReserveReply> reply;
@@ -357,9 +384,11 @@ std::optional<ReserveReply> SharedSlot::AskForService(T& request) {
     return reply.has_value() && reply->sequence == request.sequence;
   };
   // By reference: what ends needs no memory.
-  const bool answered = Ask(request, message, std::cref(is_answer));
+  const absl::Status answered =
+      Ask(request, message, patience_ms, std::cref(is_answer));
   AnnounceEarly();
-  return answered ? reply : std::nullopt;
+  if (!answered.ok()) return answered;
+  return *reply;
 }
 
 absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
@@ -371,8 +400,8 @@ absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
   broker::Reserve reserve;
   reserve.token = token;
   reserve.service = service;
-  const std::optional<ReserveReply> reply = AskForService(reserve);
-  if (!reply.has_value()) return absl::UnavailableError(kNoAnswer);
+  const absl::StatusOr<ReserveReply> reply = AskForService(reserve, kRequestMs);
+  if (!reply.ok()) return reply.status();
   const absl::Status status = StatusOf(reply->refusal, reply->text);
   if (status.ok()) {
     services_.erase(token);
@@ -389,7 +418,11 @@ void SharedSlot::Unreserve(uint32_t token) {
   if (!connection_.valid()) return;
   broker::Unreserve unreserve;
   unreserve.token = token;
-  (void)AskForService(unreserve);
+  try {
+    (void)AskForService(unreserve, kUnreserveMs);
+  } catch (const std::bad_alloc&) {
+    // Without words for it: there was no answer.
+  }
 }
 
 void SharedSlot::Forward(const Stray& stray) {

@@ -49,7 +49,7 @@ class SharedSlot final : public Slot, private ForkGuard {
 
   explicit SharedSlot(Session session);
   // These hold requests_.
-  bool Recover(int64_t budget_ms);
+  absl::Status Recover(int64_t patience_ms);
   bool RestoreAll(const Session& session, int64_t deadline_ms);
   // In answer to ListConnected, or to a new broker.
   bool SendConnections(int socket, bool is_answer, int64_t deadline_ms);
@@ -58,14 +58,14 @@ class SharedSlot final : public Slot, private ForkGuard {
   // Asks the broker for a socket.
   absl::Status Request(const LocalAddress& local);
   // Sends a request, to the next broker if this one dies, until `answered` says
-  // that `message` is the answer; strays before it are kept. False if none
-  // comes.
+  // that `message` is the answer; strays before it are kept. Waits for
+  // `patience_ms` until there is a broker, and as long again for its answer.
   template <typename T>
-  bool Ask(const T& request, Message& message,
-           const std::function<bool()>& answered);
-  // The reply to a Reserve or Unreserve; absent if none comes.
+  absl::Status Ask(const T& request, Message& message, int64_t patience_ms,
+                   const std::function<bool()>& answered);
+  // The reply to a Reserve or Unreserve.
   template <typename T>
-  std::optional<ReserveReply> AskForService(T& request);
+  absl::StatusOr<ReserveReply> AskForService(T& request, int64_t patience_ms);
   void KeepEarly(Message& message);
   bool TakeEarly(Message& message);
   // Has OnReadable called for what was kept.
@@ -98,12 +98,14 @@ class SharedSlot final : public Slot, private ForkGuard {
   int64_t lost_since_ms_ = 0;
   bool complained_ = false;
   uid_t broker_uid_ = 0;  // the last one's
+  pid_t broker_pid_ = 0;  // the same
   // Held by whoever changes what follows, and during fork(). Never held while
   // waiting for anything.
   std::mutex descriptors_;
   // Changes of these need requests_ and descriptors_.
   UniqueFd connection_;
   UniqueFd ledger_;
+  UniqueFd starting_;  // the next broker that comes up (Connect)
   std::vector<Held> held_;
   std::map<uint32_t, Service> services_;  // under requests_, by token
 };

@@ -19,15 +19,16 @@
 namespace rxe_user {
 namespace {
 
-constexpr int64_t kAcquireMs = 5000;
+// A busy machine may keep a broker from running for long.
+constexpr int64_t kAcquireMs = 30'000;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
   broker::Failure failure{};
-  absl::StatusOr<broker::Session> session =
-      broker::Connect(0, -1, broker::MonotonicMs() + kAcquireMs,
-                      broker::Start::kIfNeeded, failure);
+  UniqueFd starting;
+  absl::StatusOr<broker::Session> session = broker::Connect(
+      0, -1, kAcquireMs, broker::Start::kIfNeeded, starting, failure);
   if (session.ok()) return broker::SharedSlot::Make(*std::move(session));
   if (failure != broker::Failure::kNoBroker) return session.status();
   WarnOnce(std::string(session.status().message()) +

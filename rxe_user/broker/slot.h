@@ -33,9 +33,11 @@ struct Stray {
 class Slot {
  public:
   // Takes a slot: connects to the broker of this network namespace, starting
-  // one when there is none. Without a broker (none can be started) owns the
-  // port exclusively. Errors carry one clear line: what holds the port, and
-  // what to do. Safe from any thread; blocks for at most a few seconds.
+  // one when there is none. Without a broker (none can be started, or it dies
+  // as it comes up) owns the port exclusively. Errors carry one clear line:
+  // what holds the port, and what to do; kDeadlineExceeded when a broker has
+  // not answered for half a minute. Safe from any thread; blocks for no longer
+  // than that, and as long again for a broker to come up.
   static absl::StatusOr<std::unique_ptr<Slot>> Acquire();
   virtual ~Slot() = default;
 
@@ -52,7 +54,8 @@ class Slot {
   // that matters. A filter (SO_ATTACH_FILTER) does not survive a recovery of
   // the broker.
   // kUnavailable: the port is taken; the message says by what, and what to do.
-  // kNotFound: no such address.
+  // kNotFound: no such address. kDeadlineExceeded: the broker has not answered
+  // for half a minute.
   virtual absl::StatusOr<int> OpenAddress(const LocalAddress& local) = 0;
   // What OpenAddress has opened is not wanted any more: the caller has closed
   // its copies. Harmless if it was not open. Does not wait for the broker.

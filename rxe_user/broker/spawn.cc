@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -19,11 +20,11 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/errno_status.h"
-#include "rxe_user/base/unique_fd.h"
 
 extern char** environ;
 
@@ -38,7 +39,6 @@ namespace rxe_user::broker {
 namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
-constexpr int kReadyTimeoutMs = 3000;
 
 // What the two children share with their suspended parent.
 struct Plan {
@@ -127,7 +127,7 @@ std::string BrokerPath() {
   return file.parent_path().parent_path() / "libexec/rxe-user-port-broker";
 }
 
-absl::Status SpawnBroker() {
+absl::Status SpawnBroker(UniqueFd& starting) {
   const std::string path = BrokerPath();
   const auto failed = [&](int error) {
     const std::string what = "cannot start " + path;
@@ -138,8 +138,8 @@ absl::Status SpawnBroker() {
   };
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return failed(errno);
-  const UniqueFd read_end(ends[0]);
-  UniqueFd write_end(ends[1]);
+  UniqueFd read_end(ends[0]);
+  const UniqueFd write_end(ends[1]);
   std::string name = "rxe-user-port-broker";
   std::string ready = kReadyArgument;
   std::array<char*, 3> argv = {name.data(), ready.data(), nullptr};
@@ -171,16 +171,19 @@ absl::Status SpawnBroker() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error == 0) error = plan.error;
   if (error != 0) return failed(error);
-
-  write_end.Reset();
-  pollfd p{read_end.get(), POLLIN, 0};
-  while (poll(&p, 1, kReadyTimeoutMs) < 0 && errno == EINTR) {
-  }
-  char byte;
-  if (read(read_end.get(), &byte, p.revents != 0 ? 1 : 0) != 1) {
-    return absl::NotFoundError(path + " did not come up");
-  }
+  starting = std::move(read_end);
   return absl::OkStatus();
+}
+
+Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms) {
+  pollfd p{starting.get(), POLLIN, 0};
+  if (poll(&p, 1, static_cast<int>(std::max<int64_t>(wait_ms, 0))) <= 0) {
+    return Progress::kComingUp;
+  }
+  // The last end to write of is the broker's.
+  char byte;
+  return read(starting.get(), &byte, 1) == 1 ? Progress::kServes
+                                             : Progress::kDied;
 }
 
 }  // namespace rxe_user::broker

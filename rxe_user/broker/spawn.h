@@ -2,9 +2,11 @@
 #ifndef RXE_USER_BROKER_SPAWN_H_
 #define RXE_USER_BROKER_SPAWN_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
+#include "rxe_user/base/unique_fd.h"
 
 namespace rxe_user::broker {
 
@@ -17,13 +19,22 @@ inline constexpr int kReadyFd = 3;
 // environment is not heeded.
 std::string BrokerPath();
 
-// Starts a broker and waits until it, or one that was faster, serves. The
-// application sees no SIGCHLD, no child to wait for and no descriptor; the
-// broker inherits nothing: own session, folder /, descriptors closed, of the
-// environment RXE_USER_* only, and nothing of a secure program's. (An
-// application that adopts orphans, being process 1 or a subreaper, adopts the
-// broker too.) kNotFound or kPermissionDenied when it cannot be started.
-absl::Status SpawnBroker();
+// Starts a broker. `starting` is for AwaitBroker; it is close-on-exec. The
+// application sees no SIGCHLD and no child to wait for; the broker inherits
+// nothing: own session, folder /, descriptors closed, of the environment
+// RXE_USER_* only, and nothing of a secure program's. (An application that
+// adopts orphans, being process 1 or a subreaper, adopts the broker too.)
+// kNotFound or kPermissionDenied when it cannot be started.
+absl::Status SpawnBroker(UniqueFd& starting);
+
+enum class Progress {
+  kServes,    // it does, or one that was faster
+  kComingUp,  // it lives, for all that is known
+  kDied,
+};
+// How far the broker of SpawnBroker has come, once there is news or `wait_ms`
+// are over. A busy machine may keep it for long.
+Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms);
 
 }  // namespace rxe_user::broker
 

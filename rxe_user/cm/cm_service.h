@@ -8,7 +8,7 @@
 //
 // Calls may be made by any thread, by handlers too. Those that speak to the
 // port broker (OpenAddress, Reserve, Listen, and Connect or Resolve from an
-// address that is new) wait for its answer, for some seconds at most; the
+// address that is new) wait for its answer, for half a minute at most; the
 // others do not block. All return 0 or an errno value:
 //
 //   EINVAL         an argument, or the id is not in a state for this call
@@ -19,6 +19,7 @@
 //                  timewait
 //   ENODEV         the service was made before fork(), and this is the child;
 //                  or the port broker cannot be had (a line on stderr says why)
+//   ETIMEDOUT      the port broker has not answered
 // and what the system gave (EMFILE, ENOMEM, ...). Without memory they throw
 // std::bad_alloc, and nothing has changed; SetHandler, Seen, Accept, Reject,
 // Delay, Establish, Disconnect, Destroy, Release and AnswerService need none.

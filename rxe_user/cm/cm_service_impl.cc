@@ -44,6 +44,7 @@ int ErrnoFor(Result result) {
 int ErrnoOfReserving(const absl::Status& status) {
   return status.ok()                         ? 0
          : absl::IsAlreadyExists(status)     ? EADDRINUSE
+         : absl::IsDeadlineExceeded(status)  ? ETIMEDOUT
          : absl::IsResourceExhausted(status) ? ENOBUFS
                                              : ENODEV;
 }
@@ -218,7 +219,7 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
   }
   if (const absl::Status status = slot_->Reserve(handle, listening);
       !status.ok()) {
-    return absl::IsAlreadyExists(status) ? EADDRINUSE : ENODEV;
+    return ErrnoOfReserving(status);
   }
   {
     const std::lock_guard lock(mutex_);

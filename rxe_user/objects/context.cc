@@ -230,6 +230,8 @@ int ReportedErrno(const absl::Status& status) {
       return EADDRINUSE;
     case absl::StatusCode::kNotFound:
       return EADDRNOTAVAIL;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ETIMEDOUT;
     case absl::StatusCode::kFailedPrecondition:  // after fork
       return ENODEV;
     default:

@@ -40,6 +40,7 @@ TEST(ReportedErrnoTest, SaysNearestWhatTheStatusDoes) {
   EXPECT_EQ(ReportedErrno(absl::PermissionDeniedError("b")), EACCES);
   EXPECT_EQ(ReportedErrno(absl::ResourceExhaustedError("c")), ENOMEM);
   EXPECT_EQ(ReportedErrno(absl::FailedPreconditionError("d")), ENODEV);
+  EXPECT_EQ(ReportedErrno(absl::DeadlineExceededError("e")), ETIMEDOUT);
 }
 
 }  // namespace

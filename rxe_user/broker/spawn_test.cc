@@ -1,0 +1,174 @@
+// Brokers that take long to come up, that do not come up, and that do not
+// answer: a busy machine.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <string>
+
+#include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/slot.h"
+#include "rxe_user/broker/test_peer.h"
+
+namespace rxe_user::broker {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What RXE_USER_BROKER names is a script of the test's.
+class SpawnTest : public BrokerTest {
+ protected:
+  void SetUp() override {
+    BrokerTest::SetUp();
+    broker_ = fs::absolute(getenv("RXE_USER_BROKER"));
+    char folder[] = "/tmp/rxe_user_spawn_XXXXXX";
+    folder_ = mkdtemp(folder);
+  }
+  void TearDown() override {
+    setenv("RXE_USER_BROKER", broker_.c_str(), 1);
+    BrokerTest::TearDown();
+    fs::remove_all(folder_);
+  }
+  void UseScript(const std::string& lines) {
+    const fs::path script = folder_ / "broker";
+    std::ofstream(script) << "#!/bin/sh\n" << lines;
+    fs::permissions(script, fs::perms(0755));
+    setenv("RXE_USER_BROKER", script.c_str(), 1);
+  }
+  // The broker comes up when Go says so, and writes a line as it starts.
+  void UseSlowBroker() {
+    ASSERT_EQ(mkfifo(go().c_str(), 0600), 0);
+    UseScript("echo >> " + started().string() + "\nread -r go < " +
+              go().string() + "\nexec " + broker_.string() + " \"$@\"\n");
+  }
+  void Go() { std::ofstream(go()) << "go\n"; }
+  int Started() const {
+    std::ifstream in(started());
+    int lines = 0;
+    for (std::string line; std::getline(in, line);) ++lines;
+    return lines;
+  }
+  fs::path started() const { return folder_ / "started"; }
+  fs::path go() const { return folder_ / "go"; }
+
+  fs::path broker_;
+  fs::path folder_;
+};
+
+TEST_F(SpawnTest, ABrokerThatComesUpSlowlyIsWaitedFor) {
+  UseSlowBroker();
+  testing::internal::CaptureStderr();
+  auto acquired =
+      std::async(std::launch::async, [] { return Slot::Acquire(); });
+  EXPECT_TRUE(Eventually([&] { return Started() != 0; }));
+  // Nothing happens, for longer than a broker takes on a machine that is idle.
+  EXPECT_EQ(acquired.wait_for(std::chrono::seconds(6)),
+            std::future_status::timeout);
+  Go();
+  auto slot = acquired.get();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  EXPECT_GE((*slot)->fd(), 0) << "it has the port for itself";
+  EXPECT_EQ(Started(), 1);
+  Peer other;
+  EXPECT_EQ(other.Start(), "");
+}
+
+// A thread that makes progress for others asks with little patience.
+TEST_F(SpawnTest, WhoAsksAgainMeanwhileStartsNoOther) {
+  UseSlowBroker();
+  UniqueFd starting;
+  Failure failure{};
+  for (int i = 0; i < 5; ++i) {
+    const auto session =
+        Connect(0, -1, 50, Start::kIfNeeded, starting, failure);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(session.status())) << session.status();
+    EXPECT_EQ(failure, Failure::kTimeout);
+    EXPECT_TRUE(starting.valid());
+  }
+  Go();
+  absl::StatusOr<Session> session = absl::UnknownError("");
+  EXPECT_TRUE(Eventually([&] {
+    session = Connect(0, -1, 50, Start::kIfNeeded, starting, failure);
+    return session.ok();
+  })) << session.status();
+  EXPECT_EQ(Started(), 1);
+  EXPECT_FALSE(starting.valid());
+}
+
+// Somebody else's is as good.
+TEST_F(SpawnTest, ABrokerThatIsFasterIsUsed) {
+  UseSlowBroker();
+  testing::internal::CaptureStderr();
+  auto acquired =
+      std::async(std::launch::async, [] { return Slot::Acquire(); });
+  EXPECT_TRUE(Eventually([&] { return Started() != 0; }));
+  setenv("RXE_USER_BROKER", broker_.c_str(), 1);
+  {
+    Peer other;
+    EXPECT_EQ(other.Start(), "");
+    const auto slot = acquired.get();
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    EXPECT_GE((*slot)->fd(), 0) << "it has the port for itself";
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  }
+  Go();
+}
+
+TEST_F(SpawnTest, WithoutTheOneThatDiedOneProcessOwnsThePort) {
+  for (const std::string how : {"exit 1", "kill -9 $$"}) {
+    UseScript(how + "\n");
+    testing::internal::CaptureStderr();
+    const auto slot = Slot::Acquire();
+    const std::string said = testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    EXPECT_EQ((*slot)->fd(), -1);
+    if (how == "exit 1") {
+      EXPECT_NE(said.find("broker did not come up; so this process owns"),
+                std::string::npos)
+          << said;
+    }
+  }
+}
+
+// Who waits is told so, and not that the port is taken; the broker is not at
+// fault.
+TEST_F(SpawnTest, AStoppedBrokerIsNotWaitedForWithoutEnd) {
+  Peer first;
+  ASSERT_EQ(first.Start(), "");
+  const pid_t broker = BrokerPid();
+  UniqueFd starting;
+  Failure failure{};
+  kill(broker, SIGSTOP);
+  const auto session =
+      Connect(0, -1, 1000, Start::kIfNeeded, starting, failure);
+  const std::string text(session.status().message());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(session.status())) << session.status();
+  EXPECT_EQ(failure, Failure::kTimeout);
+  EXPECT_EQ(text, "the port broker of this network namespace (process " +
+                      std::to_string(broker) +
+                      ") has not answered for 1 s (busy machine?)");
+  kill(broker, SIGCONT);
+  EXPECT_TRUE(Connect(0, -1, 20'000, Start::kIfNeeded, starting, failure).ok());
+}
+
+TEST_F(SpawnTest, ABrokerHasThePriorityOfNobody) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  Peer nice({}, [] { ASSERT_EQ(setpriority(PRIO_PROCESS, 0, 7), 0); });
+  ASSERT_EQ(nice.Start(), "");
+  EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(nice.pid())), 7);
+  errno = 0;
+  EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(BrokerPid())), 0);
+  EXPECT_EQ(errno, 0);
+}
+
+}  // namespace
+}  // namespace rxe_user::broker
