@@ -18,6 +18,7 @@
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/mad.h"
@@ -64,10 +65,7 @@ class Port final : private ForkGuard {
 
   uint8_t number() const { return number_; }
   absl::StatusOr<int> Open(const LocalAddress& local) {
-    if (dead_) {
-      return absl::FailedPreconditionError(
-          "the device was opened before fork(); open it in the child");
-    }
+    if (dead_) return OpenedBeforeForkError();
     const std::lock_guard lock(mutex_);
     auto it = sockets_.find(local);
     if (it == sockets_.end()) {

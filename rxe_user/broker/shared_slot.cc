@@ -14,6 +14,7 @@
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/warn_once.h"
 
 namespace rxe_user::broker {
@@ -32,8 +33,6 @@ constexpr int64_t kLetRootMs = 1500;
 constexpr int kMessagesPerCall = 64;
 // What is kept of what comes while an answer is awaited.
 constexpr size_t kMostEarly = 256;
-constexpr char kForked[] =
-    "the device was opened before fork(); open it in the child";
 
 // Waits for room until the deadline.
 template <typename T>
@@ -320,9 +319,7 @@ const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {
 }
 
 absl::StatusOr<int> SharedSlot::OpenAddress(const LocalAddress& local) {
-  if (dead_) {
-    return absl::FailedPreconditionError(kForked);
-  }
+  if (dead_) return OpenedBeforeForkError();
   const std::lock_guard lock(requests_);
   if (Find(local) == nullptr) {
     const absl::Status status = Request(local);
@@ -392,7 +389,7 @@ absl::StatusOr<ReserveReply> SharedSlot::AskForService(T& request,
 }
 
 absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
-  if (dead_) return absl::FailedPreconditionError(kForked);
+  if (dead_) return OpenedBeforeForkError();
   const std::lock_guard lock(requests_);
   // What the broker has reserved is kept without asking for memory.
   decltype(services_) kept;

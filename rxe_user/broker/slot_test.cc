@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/message.h"
 #include "rxe_user/broker/test_peer.h"
@@ -334,8 +335,8 @@ TEST_F(SlotTest, ForkedChildHoldsNothingOfTheSlot) {
     const pid_t forked = fork();
     if (forked == 0) {
       const bool dead = (*slot)->fd() == -1 &&
-                        absl::IsFailedPrecondition(
-                            (*slot)->OpenAddress({Ip("127.0.0.1")}).status());
+                        (*slot)->OpenAddress({Ip("127.0.0.1")}).status() ==
+                            OpenedBeforeForkError();
       const pid_t self = dead ? getpid() : -1;
       (void)!write(report[1], &self, sizeof(self));
       close(life[1]);

@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/engine/engine_impl.h"
@@ -22,12 +23,6 @@ namespace {
 using transport::kNever;
 using transport::kSecond;
 using transport::Time;
-
-absl::Status ForkedStatus() {
-  return absl::FailedPreconditionError(
-      "the device was opened before fork() and stayed with the parent process; "
-      "open it after forking");
-}
 
 // What a thread that serves `lane` waits for.
 void AddDescriptors(const LaneImpl& lane, std::vector<pollfd>* fds) {
@@ -70,7 +65,7 @@ EngineImpl::~EngineImpl() {
 // --- Opening.
 
 absl::Status EngineImpl::EnsureOpen() {
-  if (!alive_) return ForkedStatus();
+  if (!alive_) return OpenedBeforeForkError();
   if (open_) return absl::OkStatus();
   absl::Cleanup close = [this] {
     for (EngineLane& lane : lanes_) lane.Close();
@@ -219,7 +214,7 @@ absl::Status EngineImpl::OpenAddressLocked(const LocalAddress& local) {
 }
 
 absl::Status EngineImpl::OpenAddress(const wire::IpAddress& local) {
-  if (!alive_) return ForkedStatus();
+  if (!alive_) return OpenedBeforeForkError();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
   if (!lanes_[0].HasAddress(local)) CloseGoneAddresses();
@@ -254,7 +249,7 @@ void EngineImpl::ReleaseAddress(const wire::IpAddress& local) {
 }
 
 absl::Status EngineImpl::JoinGroup(uint32_t qpn, const wire::IpAddress& group) {
-  if (!alive_) return ForkedStatus();
+  if (!alive_) return OpenedBeforeForkError();
   const std::lock_guard<std::mutex> lock(mutex_);
   return At(LaneOf(qpn)).JoinGroup(group, device_->ifindex);
 }
@@ -268,7 +263,7 @@ void EngineImpl::LeaveGroup(uint32_t qpn, const wire::IpAddress& group) {
 // --- Numbers.
 
 absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {
-  if (!alive_) return ForkedStatus();
+  if (!alive_) return OpenedBeforeForkError();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
   EngineLane* least = &lanes_[0];
@@ -309,7 +304,7 @@ absl::StatusOr<uint16_t> EngineImpl::SourcePort(const wire::IpAddress& local,
   const uint16_t ideal =
       SourcePortOf(flow_label != 0 ? flow_label & 0xfffff
                                    : FlowLabelOf(local_qpn, remote_qpn));
-  if (!alive_) return ForkedStatus();
+  if (!alive_) return OpenedBeforeForkError();
   return At(LaneOf(local_qpn))
       .SourcePort(OnInterface(local, device_->ifindex), ideal);
 }
@@ -429,7 +424,7 @@ void EngineImpl::RemoveLinkListener(uint64_t id) {
 // --- Alarms.
 
 absl::StatusOr<uint64_t> EngineImpl::AddAlarm(std::function<void()> ring) {
-  if (!alive_) return ForkedStatus();
+  if (!alive_) return OpenedBeforeForkError();
   if (absl::Status status = StartControl(); !status.ok()) return status;
   return alarms_.Add(std::move(ring));
 }

@@ -1,5 +1,6 @@
 // Raw packets: one lane has the frames of the interface.
 #include "absl/status/status.h"
+#include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/engine/engine_impl.h"
 
 namespace rxe_user {
@@ -15,10 +16,7 @@ absl::Status EngineImpl::OpenRawPort() {
 }
 
 absl::StatusOr<uint32_t> EngineImpl::AllocateRawQpn() {
-  if (!alive_) {
-    return absl::FailedPreconditionError(
-        "the device was opened before fork() and stayed with the parent");
-  }
+  if (!alive_) return OpenedBeforeForkError();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
   if (absl::Status status = OpenRawPort(); !status.ok()) return status;

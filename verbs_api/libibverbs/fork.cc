@@ -2,6 +2,7 @@
 // by threads that exist in the parent only, so nothing of them is touched. The
 // child may open devices of its own.
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/warn_once.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
@@ -42,10 +43,6 @@ void WatchForks() {
   (void)guard;
 }
 
-void WarnInherited() {
-  rxe_user::WarnOnce(
-      "the device was opened before fork() and stayed with the parent process; "
-      "open it after forking");
-}
+void WarnInherited() { rxe_user::WarnOnce(rxe_user::kOpenedBeforeFork); }
 
 }  // namespace verbs_api
