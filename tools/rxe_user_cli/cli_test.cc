@@ -1,6 +1,8 @@
 // The program rxe-user, laid out as it is installed.
 #include <arpa/inet.h>
+#include <elf.h>
 #include <fcntl.h>
+#include <link.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -20,6 +22,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -271,6 +274,69 @@ TEST_F(CliTest, RunSaysThatSetuidProgramsIgnoreIt) {
   EXPECT_EQ(r.exit_status, 0);
   EXPECT_TRUE(OneLine(r.err)) << r.err;
   EXPECT_NE(r.err.find("setuid"), std::string::npos);
+}
+
+using Elf = std::pair<ElfW(Ehdr), ElfW(Phdr)>;
+
+// The beginning of a program with one segment, of `interpreter` if that is not
+// empty; `change` makes it another one.
+std::string ProgramText(const std::string& interpreter,
+                        const std::function<void(Elf&)>& change = {}) {
+  Elf elf{};
+  auto& [header, segment] = elf;
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
+  ElfW(Ehdr) ours{};
+  std::ifstream("/proc/self/exe")
+      .read(reinterpret_cast<char*>(&ours), sizeof(ours));
+  header.e_machine = ours.e_machine;
+  header.e_phoff = sizeof(header);
+  header.e_phentsize = sizeof(segment);
+  header.e_phnum = 1;
+  segment.p_type = interpreter.empty() ? PT_LOAD : PT_INTERP;
+  segment.p_offset = sizeof(header) + sizeof(segment);
+  segment.p_filesz = interpreter.size() + 1;
+  if (change) change(elf);
+  std::string text(reinterpret_cast<char*>(&header), sizeof(header));
+  text.append(reinterpret_cast<char*>(&segment), sizeof(segment));
+  return text + interpreter + std::string(1, 0);
+}
+
+TEST_F(CliTest, RunSaysWhichProgramsCannotLoadOurLibraries) {
+  constexpr char kGlibc[] = "/lib64/ld-linux-x86-64.so.2";
+  struct Case {
+    std::string name, text, said;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"static", ProgramText(""),
+            " is statically linked: it loads no libraries"},
+           {"musl", ProgramText("/lib/ld-musl-x86_64.so.1"),
+            " is linked with musl: our libraries need glibc"},
+           {"class",
+            ProgramText(
+                kGlibc,
+                [](Elf& elf) { elf.first.e_ident[EI_CLASS] = ELFCLASS32; }),
+            " is a 32-bit program: our libraries are for 64 bits"},
+           {"machine",
+            ProgramText(kGlibc,
+                        [](Elf& elf) { elf.first.e_machine = EM_S390; }),
+            " is for another processor than our libraries"},
+           {"dynamic", ProgramText(kGlibc), ""},
+           {"cut", ProgramText(kGlibc).substr(0, 70), ""},
+           {"script", "#!/bin/true\n", ""},
+           {"ld-linux-x86-64.so.2", ProgramText(""), ""},
+           {"ld-2.31.so", ProgramText(""), ""}}) {
+    const fs::path program = root_ / c.name;
+    std::ofstream(program) << c.text;
+    fs::permissions(program, fs::perms(0644));  // none is to run
+    const Result r = Execute({"run", program});
+    const std::string who = "rxe-user run: " + program.string();
+    EXPECT_EQ(
+        r.err,
+        (c.said.empty() ? ""
+                        : who + c.said + ", so it will not see our device\n") +
+            who + ": Permission denied\n");
+  }
 }
 
 TEST_F(CliTest, RunSaysThatItNeedsProc) {

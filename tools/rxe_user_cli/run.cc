@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "tools/rxe_user_cli/capture_option.h"
+#include "tools/rxe_user_cli/program_file.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -186,8 +187,13 @@ int Run(char** argv, const RunOptions& options) {
                  folder.c_str());
     return kExitOurFailure;
   }
-  const std::optional<std::string> secure = WhySecure(Find(command));
-  if (secure.has_value()) {
+  const std::string file = Find(command);
+  const std::optional<std::string> secure = WhySecure(file);
+  const std::optional<std::string> apart = WhyOutOfReach(file);
+  if (apart.has_value()) {
+    std::fprintf(stderr, "rxe-user run: %s %s, so it will not see our device\n",
+                 command, apart->c_str());
+  } else if (secure.has_value()) {
     std::fprintf(stderr,
                  "rxe-user run: %s %s: the system ignores LD_LIBRARY_PATH for "
                  "it, so it will not see our device\n",
