@@ -172,6 +172,41 @@ TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
   }
 }
 
+TEST_F(CliTest, RunSaysThatThereIsNoPlaceForTheView) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  std::ofstream(root_ / "lib/librxe_user_view.so") << "";
+  const auto read_only = [] {
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+      _exit(97);
+    }
+    for (const char* place : {"/tmp", "/dev/shm"}) {
+      if (mount(place, place, nullptr, MS_BIND, nullptr) != 0 ||
+          mount(nullptr, place, nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY,
+                nullptr) != 0) {
+        _exit(96);
+      }
+    }
+    setenv("XDG_RUNTIME_DIR", "/nowhere", 1);
+  };
+  const std::string not_found =
+      "rxe-user run: no-such-command-at-all: command not found\n";
+  EXPECT_EQ(Execute({"run", "no-such-command-at-all"}, read_only).err,
+            "rxe-user run: programs find nothing of our devices in /sys and "
+            "/dev: there is no place for files in XDG_RUNTIME_DIR (/nowhere), "
+            "/tmp or /dev/shm\n" +
+                not_found);
+  EXPECT_EQ(Execute({"run", "no-such-command-at-all"}).err, not_found);
+  EXPECT_EQ(
+      Execute({"run", "--no-view", "no-such-command-at-all"}, read_only).err,
+      not_found);
+  const Result view = Execute({"view"}, read_only);
+  EXPECT_EQ(view.exit_status, 1);
+  EXPECT_EQ(view.err,
+            "rxe-user view: there is no place for files in XDG_RUNTIME_DIR "
+            "(/nowhere), /tmp or /dev/shm\n");
+}
+
 TEST_F(CliTest, RunPassesArgumentsAndStatusOn) {
   const Result r = Execute({"run", "--", "sh", "-c",
                             "for a; do printf '<%s>' \"$a\"; done; exit 42",

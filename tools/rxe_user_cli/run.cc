@@ -14,6 +14,7 @@
 
 #include "tools/rxe_user_cli/capture_option.h"
 #include "tools/rxe_user_cli/program_file.h"
+#include "tools/view/tree.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -106,6 +107,14 @@ bool PreloadView(const fs::path& library) {
                  "and /dev\n",
                  library.c_str());
     return true;
+  }
+  const absl::StatusOr<std::string> place =
+      view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
+  if (!place.ok()) {
+    std::fprintf(stderr,
+                 "rxe-user run: programs find nothing of our devices in /sys "
+                 "and /dev: %s\n",
+                 std::string(place.status().message()).c_str());
   }
   return Preload(library);
 }

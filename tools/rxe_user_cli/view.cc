@@ -56,7 +56,10 @@ std::map<std::string, view::Counters> SumByDevice(
 int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
   umask(022);  // the program's own may keep us from what we make
   const pid_t user = options.user != 0 ? options.user : getppid();
-  const std::string base = view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
+  const absl::StatusOr<std::string> place =
+      view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
+  if (!place.ok()) return Fail(place.status(), err);
+  const std::string& base = *place;
   const std::string key = view::TreeKey(std::getenv("RXE_USER_DEVICES"));
   if (options.leave) {
     absl::StatusOr<view::Tree> tree = view::Tree::Open(base, key);

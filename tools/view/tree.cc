@@ -159,7 +159,7 @@ void RemoveOthers(const std::string& root, const std::string& folder,
 
 }  // namespace
 
-std::string BaseFolder(const char* xdg_runtime_dir) {
+absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir) {
   struct stat s {};
   if (xdg_runtime_dir != nullptr && xdg_runtime_dir[0] == '/' &&
       std::strlen(xdg_runtime_dir) < kLongestRoot / 2 &&
@@ -172,7 +172,10 @@ std::string BaseFolder(const char* xdg_runtime_dir) {
   for (const char* folder : {"/tmp", "/dev/shm"}) {
     if (access(folder, W_OK | X_OK) == 0) return folder;
   }
-  return "/tmp";
+  return absl::NotFoundError(
+      absl::StrCat("there is no place for files in XDG_RUNTIME_DIR (",
+                   xdg_runtime_dir != nullptr ? xdg_runtime_dir : "not set",
+                   "), /tmp or /dev/shm"));
 }
 
 std::string TreeKey(const char* rxe_user_devices) {

@@ -27,8 +27,8 @@ inline constexpr size_t kLongestRoot = 200;
 
 // Where trees stand: $XDG_RUNTIME_DIR if it is this user's alone and its name
 // is plain (it becomes part of patterns, glob(3)), or else /tmp or /dev/shm,
-// the first that can be written.
-std::string BaseFolder(const char* xdg_runtime_dir);
+// the first that can be written. kNotFound if there is none.
+absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir);
 
 // What tells trees apart: the network namespace and what RXE_USER_DEVICES says.
 std::string TreeKey(const char* rxe_user_devices);

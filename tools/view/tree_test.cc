@@ -173,15 +173,15 @@ TEST_F(TreeTest, RemovesOnlyWhatNobodyUses) {
 }
 
 TEST_F(TreeTest, BaseIsThisUsersAndPlain) {
-  EXPECT_EQ(BaseFolder(nullptr), "/tmp");
-  EXPECT_EQ(BaseFolder("relative"), "/tmp");
-  EXPECT_EQ(BaseFolder("/nowhere/at/all"), "/tmp");
-  EXPECT_EQ(BaseFolder(base_.c_str()), base_);
+  EXPECT_EQ(*BaseFolder(nullptr), "/tmp");
+  EXPECT_EQ(*BaseFolder("relative"), "/tmp");
+  EXPECT_EQ(*BaseFolder("/nowhere/at/all"), "/tmp");
+  EXPECT_EQ(*BaseFolder(base_.c_str()), base_);
   const std::string pattern = base_ + "/a*";
   ASSERT_EQ(mkdir(pattern.c_str(), 0700), 0);
-  EXPECT_EQ(BaseFolder(pattern.c_str()), "/tmp");
+  EXPECT_EQ(*BaseFolder(pattern.c_str()), "/tmp");
   ASSERT_EQ(chmod(base_.c_str(), 0755), 0);
-  EXPECT_EQ(BaseFolder(base_.c_str()), "/tmp");
+  EXPECT_EQ(*BaseFolder(base_.c_str()), "/tmp");
 }
 
 TEST_F(TreeTest, KeysTellSettingsApart) {
