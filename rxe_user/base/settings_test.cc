@@ -4,6 +4,11 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rxe_user/base/environment.h"
 
 namespace rxe_user {
 namespace {
@@ -28,6 +33,24 @@ transport::Time TargetWith(const char* value) {
 }
 int LanesWith(const char* value) {
   return With("RXE_USER_LANES", value, LaneCount);
+}
+
+TEST(UnknownSettings, AreWhatLooksLikeOne) {
+  for (const std::string_view name : SettingNames()) {
+    ::setenv(std::string(name).c_str(), "1", 1);
+  }
+  ::setenv("RXE_USER_TEST_ANYTHING", "1", 1);
+  ::setenv("OTHER_RXE_USER_LANES", "1", 1);
+  EXPECT_EQ(UnknownSettings(), std::vector<std::string>());
+  ::setenv("RXE_USER_LANE", "2", 1);
+  ::setenv("RXE_USER_", "", 1);
+  EXPECT_EQ(UnknownSettings(),
+            (std::vector<std::string>{"RXE_USER_LANE", "RXE_USER_"}));
+  ::unsetenv("RXE_USER_LANE");
+  ::unsetenv("RXE_USER_");
+  for (const std::string_view name : SettingNames()) {
+    ::unsetenv(std::string(name).c_str());
+  }
 }
 
 TEST(HelperSpin, FollowsTheEnvironment) {

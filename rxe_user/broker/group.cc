@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/broker/prober.h"
 #include "wire/packet.h"
@@ -29,9 +30,10 @@ absl::Status BindError(const LocalAddress& address, int error) {
   if (error == EADDRINUSE) {
     return absl::UnavailableError(PortTakenText(address));
   }
-  const std::string text = "cannot bind UDP port " +
-                           std::to_string(wire::kRoceUdpPort) + " of " +
-                           address.ToString() + ": " + std::strerror(error);
+  const absl::Status status = ErrnoStatus(
+      error, "cannot bind UDP port " + std::to_string(wire::kRoceUdpPort) +
+                 " of " + address.ToString());
+  const absl::string_view text = status.message();
   if (error == EADDRNOTAVAIL || error == ENODEV || error == EINVAL) {
     return absl::NotFoundError(text);
   }

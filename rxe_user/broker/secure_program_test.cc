@@ -85,6 +85,7 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
   setenv("RXE_USER_DEVICES", secret.c_str(), 1);
   setenv("RXE_USER_SPIN_US", "77", 1);
   setenv("RXE_USER_TARGET_DELAY_US", "77", 1);
+  setenv("RXE_USER_UNKNOWN", "77", 1);
   const std::string before = getenv("RXE_USER_BROKER");
   setenv("RXE_USER_BROKER", "/bin/false", 1);
   int in[2], out[2];
@@ -110,6 +111,7 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
   EXPECT_NE(said.find("spin 0\n"), std::string::npos) << said;
   EXPECT_NE(said.find("target 0\n"), std::string::npos) << said;
   EXPECT_EQ(said.find(kSecret), std::string::npos) << said;
+  EXPECT_EQ(said.find("UNKNOWN"), std::string::npos) << said;
   const size_t at = said.find("broker ");
   ASSERT_NE(at, std::string::npos) << said;
   const std::string broker = std::to_string(std::atoi(said.c_str() + at + 7));
@@ -126,8 +128,8 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
   EXPECT_EQ(status, 0);
   close(out[0]);
   setenv("RXE_USER_BROKER", before.c_str(), 1);
-  for (const char* set :
-       {"RXE_USER_DEVICES", "RXE_USER_SPIN_US", "RXE_USER_TARGET_DELAY_US"}) {
+  for (const char* set : {"RXE_USER_DEVICES", "RXE_USER_SPIN_US",
+                          "RXE_USER_TARGET_DELAY_US", "RXE_USER_UNKNOWN"}) {
     unsetenv(set);
   }
   // It stays as long as a broker does by itself, which the test could not say.

@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -12,9 +13,11 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/broker/connection.h"
@@ -360,6 +363,28 @@ TEST_F(SlotTest, ForkedChildHoldsNothingOfTheSlot) {
   EXPECT_TRUE(Eventually([&] { return ProcessGone(broker); }));
   EXPECT_TRUE(Eventually([] { return PortSockets() == 0; }));
   for (const int fd : {life[0], life[1], report[0], report[1]}) close(fd);
+}
+
+TEST_F(SlotTest, ABrokerWithoutDescriptorsSaysWhatToDo) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  const pid_t broker = BrokerPid();
+  // What has been closed elsewhere (BrokerPid's connection) is over.
+  const auto opened = [broker] {
+    const std::filesystem::directory_iterator all(
+        "/proc/" + std::to_string(broker) + "/fd");
+    return std::distance(begin(all), end(all));
+  };
+  ptrdiff_t before = 0;
+  EXPECT_TRUE(
+      Eventually([&] { return std::exchange(before, opened()) == before; }));
+  const rlimit none = {3, 65'536};
+  ASSERT_EQ(prlimit(broker, RLIMIT_NOFILE, &none, nullptr), 0);
+  const absl::Status status = (*slot)->OpenAddress({Ip("127.0.0.1")}).status();
+  EXPECT_EQ(std::string(status.message()),
+            "cannot bind UDP port 4791 of 127.0.0.1: Too many open files; "
+            "raise the limit (ulimit -n)");
 }
 
 TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {

@@ -9,10 +9,13 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <sstream>
+#include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
@@ -129,6 +132,12 @@ std::string Problem(const DeviceConfig& config, int line,
   if (config.file.empty()) return absl::StrCat("RXE_USER_DEVICES: ", quoted);
   return absl::StrCat("RXE_USER_DEVICES: line ", line, " of ", config.file,
                       ": ", unquoted);
+}
+
+// Abseil's views are not the standard's.
+std::string Joined(std::span<const std::string_view> words) {
+  return absl::StrJoin(std::vector<std::string>(words.begin(), words.end()),
+                       ", ");
 }
 
 std::string ReadFile(const std::string& path) {
@@ -284,7 +293,21 @@ absl::StatusOr<Devices> ListDevices() {
     devices = BuildDevices(*interfaces, config, host, names, &problems);
   }
   for (const std::string& problem : problems) WarnOnce(problem);
+  if (const auto unknown = UnknownSettings(); !unknown.empty()) {
+    WarnOnceAbout(
+        "settings",
+        absl::StrCat("there is no setting ", absl::StrJoin(unknown, ", "),
+                     "; those are ", Joined(SettingNames())));
+  }
   return devices;
+}
+
+std::string NoDeviceText() {
+  const char* const named = Environment("RXE_USER_DEVICES");
+  return named != nullptr && *named != '\0'
+             ? "no device: none of those that RXE_USER_DEVICES names"
+             : "no device: no interface is up and has an address (see ip "
+               "address)";
 }
 
 }  // namespace rxe_user

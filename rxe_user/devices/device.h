@@ -40,10 +40,14 @@ enum class LinkChange : uint8_t {
 
 // The devices of this network namespace as configured by the environment
 // (RXE_USER_DEVICES): real interfaces first, loopback last. A fresh reading at
-// each call. Problems of configuration go to stderr, one clear line each. Fails
-// when the interfaces cannot be read (errno_status.h).
+// each call. Problems of configuration go to stderr, one clear line each, and
+// so do settings that there are not. Fails when the interfaces cannot be read
+// (errno_status.h).
 using Devices = std::vector<std::shared_ptr<const Device>>;
 absl::StatusOr<Devices> ListDevices();
+
+// Why ListDevices has found none: "no device: ...".
+std::string NoDeviceText();
 
 }  // namespace rxe_user
 

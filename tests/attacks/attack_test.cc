@@ -5,7 +5,7 @@
 // what is dropped is counted under its own name; nothing goes back to a
 // stranger; descriptors and memory stay.
 //
-// Each attack lasts a moment, or RXE_USER_ATTACK_SECONDS.
+// Each attack lasts a moment, or RXE_USER_TEST_ATTACK_SECONDS.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -71,7 +71,7 @@ constexpr bool kMemoryTells = true;
 
 // Each attack lasts; 0: a moment.
 const int seconds = [] {
-  const char* const text = std::getenv("RXE_USER_ATTACK_SECONDS");
+  const char* const text = std::getenv("RXE_USER_TEST_ATTACK_SECONDS");
   return text != nullptr ? std::atoi(text) : 0;
 }();
 

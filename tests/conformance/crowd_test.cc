@@ -1,10 +1,10 @@
 // 64 threads on however few cores there are, which make, connect, use and
 // destroy queue pairs and shared receive queues at once, while their peers
 // still send: nobody hangs, everybody gets on. A moment, or
-// RXE_USER_CROWD_SECONDS:
+// RXE_USER_TEST_CROWD_SECONDS:
 //
 //   bazel test //tests/conformance:crowd_test --test_timeout=600
-//       --test_env=RXE_USER_CROWD_SECONDS=300
+//       --test_env=RXE_USER_TEST_CROWD_SECONDS=300
 #include <poll.h>
 
 #include <algorithm>
@@ -254,7 +254,7 @@ class CrowdTest : public PairTest {
 };
 
 TEST_F(CrowdTest, MakeConnectUseAndDestroy) {
-  const char* const seconds = std::getenv("RXE_USER_CROWD_SECONDS");
+  const char* const seconds = std::getenv("RXE_USER_TEST_CROWD_SECONDS");
   const int64_t until =
       NowMs() + (seconds == nullptr ? 0 : std::atoll(seconds) * 1000);
   std::latch all_got_on(kPairs);

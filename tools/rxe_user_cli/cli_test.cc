@@ -46,7 +46,7 @@ std::string ReadAll(const fs::path& path) {
 class CliTest : public testing::Test {
  protected:
   void SetUp() override {
-    const char* binary = getenv("RXE_USER_CLI");
+    const char* binary = getenv("RXE_USER_TEST_CLI");
     ASSERT_NE(binary, nullptr) << "names the program to test";
     char name[] = "/tmp/rxe_user_cli_XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
@@ -169,6 +169,40 @@ TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
     EXPECT_EQ(r.exit_status, 2) << testing::PrintToString(arguments);
     EXPECT_TRUE(OneLine(r.err)) << r.err;
     EXPECT_EQ(r.out, "");
+  }
+}
+
+TEST_F(CliTest, WrongUseSaysWhereToLook) {
+  for (const auto& [arguments, said] :
+       {std::pair<std::vector<std::string>, std::string>{
+            {"frobnicate"},
+            "no command frobnicate; there are run, rdma, devices, decode, "
+            "stat, "
+            "view (see rxe-user --help)\n"},
+        {{"--frobnicate"}, "(see rxe-user --help)\n"},
+        {{"devices", "surplus"}, "(see rxe-user devices --help)\n"},
+        {{"stat", "x"}, "(see rxe-user stat --help)\n"},
+        {{"decode"}, "(see rxe-user decode --help)\n"},
+        {{"run"}, "run: which command? (see rxe-user run --help)\n"},
+        {{"run", "-x"}, "unknown option -x (see rxe-user run --help)\n"}}) {
+    const Result r = Execute(arguments);
+    EXPECT_EQ(r.exit_status, 2);
+    EXPECT_TRUE(r.err.ends_with(said)) << r.err;
+    EXPECT_TRUE(OneLine(r.err)) << r.err;
+  }
+}
+
+TEST_F(CliTest, RunSaysWhereVariablesAreSet) {
+  const Result r =
+      Execute({"run", "--", "RXE_USER_LANES=2", "A=b", "true", "x"});
+  EXPECT_EQ(r.exit_status, 127);
+  EXPECT_EQ(r.err,
+            "rxe-user run: RXE_USER_LANES=2: command not found; set variables "
+            "before rxe-user run: RXE_USER_LANES=2 rxe-user run -- ...\n");
+  for (const char* command : {"=2", "1A=2", "a-b=2", "./A=2"}) {
+    const Result other = Execute({"run", command});
+    EXPECT_EQ(other.exit_status, 127);
+    EXPECT_EQ(other.err.find("variables"), std::string::npos) << other.err;
   }
 }
 
@@ -434,6 +468,13 @@ TEST_F(CliTest, StatSaysThatNothingRuns) {
   }
 }
 
+TEST_F(CliTest, StatSaysThatThereIsNoProcess) {
+  // More than Linux has.
+  const Result r = Execute({"stat", "99999999"});
+  EXPECT_EQ(r.exit_status, 1);
+  EXPECT_EQ(r.err, "rxe-user stat: there is no process 99999999\n");
+}
+
 TEST_F(CliTest, DevicesListsWhatIsThere) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   Result r = Execute({"devices", "--json"}, FreshNamespace);
@@ -475,11 +516,43 @@ TEST_F(CliTest, NoDeviceIsSaidInOneLine) {
     if (unshare(CLONE_NEWNET) != 0) _exit(97);
   };
   Result r = Execute({"devices"}, no_interface);
-  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_EQ(r.exit_status, 1);
   EXPECT_EQ(r.out, "");
   EXPECT_TRUE(OneLine(r.err)) << r.err;
+  EXPECT_NE(r.err.find("no interface is up and has an address"),
+            std::string::npos)
+      << r.err;
+  EXPECT_NE(Execute({"devices", "--help"}).out.find("Exit status 1"),
+            std::string::npos);
   r = Execute({"devices", "--json"}, no_interface);
+  EXPECT_EQ(r.exit_status, 1);
   EXPECT_EQ(nlohmann::json::parse(r.out)["devices"].size(), 0u);
+}
+
+TEST_F(CliTest, NoDeviceOfThoseNamedIsSaid) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Result r = Execute({"devices"}, [] {
+    FreshNamespace();
+    setenv("RXE_USER_DEVICES", "mlx5_0=eth7", 1);
+  });
+  EXPECT_EQ(r.exit_status, 1);
+  EXPECT_TRUE(r.err.ends_with(
+      "\nrxe-user devices: no device: none of those that RXE_USER_DEVICES "
+      "names\n"))
+      << r.err;
+}
+
+TEST_F(CliTest, UnknownSettingsAreSaidOnce) {
+  const Result r = Execute({"devices"}, [] {
+    setenv("RXE_USER_DEVICE", "a=lo", 1);
+    setenv("RXE_USER_SPIN", "7", 1);
+  });
+  EXPECT_EQ(r.err.find("there is no setting"),
+            r.err.rfind("there is no setting"));
+  EXPECT_TRUE(r.err.starts_with(
+      "rxe_user: there is no setting RXE_USER_DEVICE, RXE_USER_SPIN; those "
+      "are RXE_USER_BROKER,"))
+      << r.err;
 }
 
 TEST_F(CliTest, DecodeReportsAFileThatIsNotThere) {

@@ -117,10 +117,8 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   }
   const Devices& devices = *present;
   if (devices.empty()) {
-    std::fprintf(
-        err,
-        "rxe-user devices: no device: no interface is up and has an address "
-        "(see ip address)\n");
+    std::fprintf(err, "rxe-user devices: %s\n",
+                 rxe_user::NoDeviceText().c_str());
   }
   const PortTrouble trouble = [](const LocalAddress& gid) {
     return std::string(rxe_user::PortAvailable(gid).message());
@@ -139,7 +137,7 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
                  std::strerror(errno));
     return 1;
   }
-  return 0;
+  return devices.empty() ? 1 : 0;
 }
 
 }  // namespace rxe_user_cli

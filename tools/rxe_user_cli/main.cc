@@ -17,9 +17,21 @@ namespace {
 constexpr char kVersion[] = "rxe-user 0.1.0";
 constexpr int kExitWrongUse = 2;
 
-int WrongUse(const std::string& what) {
-  std::fprintf(stderr, "rxe-user: %s (see rxe-user --help)\n", what.c_str());
+// `command` is empty for what is wrong before there is one.
+int WrongUse(const std::string& what, const std::string& command = "") {
+  std::fprintf(stderr, "rxe-user: %s (see rxe-user %s--help)\n", what.c_str(),
+               command.empty() ? "" : (command + " ").c_str());
   return kExitWrongUse;
+}
+
+// The names of all commands.
+std::string Commands(const CLI::App& app) {
+  std::string names;
+  for (const CLI::App* command :
+       app.get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  return names;
 }
 
 int PrintOut(const std::string& text) {
@@ -80,9 +92,9 @@ int RunCommand(char** argv) {
   } else if (argv[0] != nullptr && argv[0][0] == '-') {
     const std::string option = argv[0];
     if (option == "-h" || option == "--help") return PrintOut(kRunHelp);
-    return WrongUse("run: unknown option " + option);
+    return WrongUse("run: unknown option " + option, "run");
   }
-  if (argv[0] == nullptr) return WrongUse("run: which command?");
+  if (argv[0] == nullptr) return WrongUse("run: which command?", "run");
   return rxe_user_cli::Run(argv, options);
 }
 
@@ -108,6 +120,7 @@ int main(int argc, char** argv) {
   CLI::App* devices = app.add_subcommand(
       "devices", "List devices with their state, MTU, GUID and GIDs");
   devices->add_flag("--json", devices_json, "JSON, for programs");
+  devices->footer("Exit status 1: there is none.");
 
   rxe_user_cli::DecodeOptions decode_options;
   CLI::App* decode = app.add_subcommand(
@@ -149,6 +162,14 @@ int main(int argc, char** argv) {
   view->add_flag("--leave", view_options.leave,
                  "The process uses it no longer; who is the last removes it");
 
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool is_command = !app.get_subcommands([&](const CLI::App* command) {
+                                return command->get_name() == first;
+                              })
+                               .empty();
+  if (!first.empty() && first[0] != '-' && !is_command) {
+    return WrongUse("no command " + first + "; there are " + Commands(app));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -156,7 +177,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForVersion&) {
     return PrintOut(std::string(kVersion) + "\n");
   } catch (const CLI::ParseError& e) {
-    return WrongUse(e.what());
+    return WrongUse(e.what(), is_command ? first : "");
   }
   if (devices->parsed()) {
     return rxe_user_cli::RunDevices(devices_json, stdout, stderr);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -119,6 +120,15 @@ bool PreloadView(const fs::path& library) {
   return Preload(library);
 }
 
+// NAME=VALUE, as a shell takes it.
+bool IsAssignment(const std::string& word) {
+  const size_t name = word.find('=');
+  return name != std::string::npos && name != 0 && !std::isdigit(word[0]) &&
+         std::all_of(
+             word.begin(), word.begin() + static_cast<ptrdiff_t>(name),
+             [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+}
+
 }  // namespace
 
 std::string PathList(const std::string& folder, const char* before) {
@@ -229,10 +239,14 @@ int Run(char** argv, const RunOptions& options) {
   }
   execvp(command, argv);
   const int why = errno;
-  std::fprintf(stderr, "rxe-user run: %s: %s\n", command,
-               why == ENOENT && std::strchr(command, '/') == nullptr
-                   ? "command not found"
-                   : std::strerror(why));
+  std::string text = why == ENOENT && std::strchr(command, '/') == nullptr
+                         ? "command not found"
+                         : std::strerror(why);
+  if (why == ENOENT && IsAssignment(command)) {
+    text += std::string("; set variables before rxe-user run: ") + command +
+            " rxe-user run -- ...";
+  }
+  std::fprintf(stderr, "rxe-user run: %s: %s\n", command, text.c_str());
   return why == ENOENT ? kExitNotFound : kExitCannotExecute;
 }
 

@@ -1,5 +1,6 @@
 #include "tools/rxe_user_cli/stat.h"
 
+#include <signal.h>
 #include <time.h>
 
 #include <cerrno>
@@ -94,7 +95,10 @@ int RunStat(const StatOptions& options, std::FILE* out, std::FILE* err) {
     if (stat.processes.empty()) return 1;
   }
   if (stat.processes.empty()) {
-    if (options.pid != 0) {
+    if (options.pid != 0 && ::kill(options.pid, 0) != 0 && errno == ESRCH) {
+      std::fprintf(err, "rxe-user stat: there is no process %d\n",
+                   static_cast<int>(options.pid));
+    } else if (options.pid != 0) {
       std::fprintf(
           err, "rxe-user stat: process %d has no queue pair on our device\n",
           static_cast<int>(options.pid));

@@ -92,8 +92,7 @@ VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
   return PointerCall([&]() -> ibv_device** {
     absl::StatusOr<rxe_user::Devices> present = rxe_user::ListDevices();
     if (present.ok() && present->empty()) {
-      rxe_user::WarnOnce(
-          "no device: no interface is up and has an address (see ip address)");
+      rxe_user::WarnOnce(rxe_user::NoDeviceText());
     }
     if (present.ok()) present = rxe_user::KeepUsable(*present);
     if (!present.ok()) return Fail(rxe_user::ReportedErrno(present.status()));
