@@ -379,8 +379,11 @@ TEST_F(SlotTest, ABrokerWithoutDescriptorsSaysWhatToDo) {
   ptrdiff_t before = 0;
   EXPECT_TRUE(
       Eventually([&] { return std::exchange(before, opened()) == before; }));
-  const rlimit none = {3, 65'536};
-  ASSERT_EQ(prlimit(broker, RLIMIT_NOFILE, &none, nullptr), 0);
+  rlimit none{};
+  ASSERT_EQ(prlimit(broker, RLIMIT_NOFILE, nullptr, &none), 0);
+  none.rlim_cur = 3;  // a lower one needs no rights
+  ASSERT_EQ(prlimit(broker, RLIMIT_NOFILE, &none, nullptr), 0)
+      << strerror(errno);
   const absl::Status status = (*slot)->OpenAddress({Ip("127.0.0.1")}).status();
   EXPECT_EQ(std::string(status.message()),
             "cannot bind UDP port 4791 of 127.0.0.1: Too many open files; "
