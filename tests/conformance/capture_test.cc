@@ -31,7 +31,7 @@ class CaptureTest : public PairTest {
   // The lines of `rxe-user decode --json`, of which the last is the summary.
   std::vector<nlohmann::json> Decode() {
     const std::string command =
-        std::string(getenv("RXE_USER_CLI")) + " decode --json " + file();
+        std::string(getenv("RXE_USER_TEST_CLI")) + " decode --json " + file();
     std::FILE* const out = popen(command.c_str(), "r");
     std::vector<nlohmann::json> lines;
     char line[4096];

@@ -280,6 +280,7 @@ TEST_F(OutstandingTest, ResetEndsAll) {
     for (int i = 0; i < kRequests; ++i) ASSERT_EQ(Receive(a_, i, 0, 64), 0);
     CompleteWrites(round == 1 ? kRequests / 2 : kRequests);
     if (round == 2) Take(a_.cq, 0, 3);
+    if (round == 1) CompleteWrites(kRequests / 2);
     for (Side* side : {&a_, &b_}) {
       ibv_qp_attr reset = {};
       reset.qp_state = IBV_QPS_RESET;
@@ -288,7 +289,8 @@ TEST_F(OutstandingTest, ResetEndsAll) {
     ExpectNothing(a_.cq);
     Connect(&a_, &b_);
   }
-  CompleteWrites(kRequests);
+  CompleteWrites(1);
+  CompleteWrites(kRequests - 1);
   EXPECT_EQ(Write(99), ENOMEM);
 }
 
@@ -347,7 +349,6 @@ TEST_F(OutstandingTest, ADisplacedCompletionHoldsNothing) {
   Connect(&a_, &b_);
   CompleteWrites(kRequests);  // the first was displaced
   EXPECT_EQ(Write(8), 0);
-  EXPECT_EQ(Write(99), ENOMEM);
   // The receives' displace the others.
   ibv_qp_attr error = {};
   error.qp_state = IBV_QPS_ERR;

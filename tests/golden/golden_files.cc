@@ -30,7 +30,7 @@ std::vector<std::string> CapturesIn(const fs::path& folder) {
 std::vector<std::string> KernelRxeFiles() { return CapturesIn(kKernelRxe); }
 
 std::vector<std::string> HardwareFiles() {
-  if (const char* folder = std::getenv("RXE_USER_GOLDEN_HARDWARE")) {
+  if (const char* folder = std::getenv("RXE_USER_TEST_GOLDEN_HARDWARE")) {
     return CapturesIn(folder);
   }
   const std::vector<std::string> ours = KernelRxeFiles();

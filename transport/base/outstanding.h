@@ -61,12 +61,17 @@ class Outstanding {
   // A completion is about to go into the completion queue. Returns what Lost
   // needs when that has not taken it: nobody will retrieve it.
   uint32_t Report(uint32_t end) {
+    // Where nothing is left to retrieve, nobody else writes `retrieved_`.
+    if (settled_ != reported_ && retrieved_.end() == reported_) {
+      retrieved_.UpTo(settled_);
+      reported_ = settled_;
+    }
     settled_ = end;
     return std::exchange(reported_, end);
   }
   void Lost(uint32_t earlier) { reported_ = earlier; }
   // The application hears of it, and of all before it, by other means: they
-  // hold their places only for as long as completions before them do.
+  // hold their places only for as long as completions before or after them do.
   void Settle(uint32_t end) { settled_ = end; }
 
  private:

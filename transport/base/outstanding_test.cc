@@ -37,9 +37,13 @@ TEST(OutstandingTest, WhatIsHeardOfOtherwiseWaitsForEarlierCompletions) {
   queue.Report(3);
   queue.Settle(4);
   queue.Settle(5);
-  EXPECT_EQ(queue.retired(), 0u);
+  EXPECT_EQ(queue.retired(), 2u);
   place.GiveUp();
   EXPECT_EQ(queue.retired(), 5u);
+  queue.Report(6);
+  EXPECT_EQ(queue.retired(), 5u);
+  queue.PlaceBefore(6).GiveUp();
+  EXPECT_EQ(queue.retired(), 6u);
 }
 
 TEST(OutstandingTest, WhatIsLostToo) {
@@ -51,6 +55,8 @@ TEST(OutstandingTest, WhatIsLostToo) {
   place.GiveUp();
   EXPECT_EQ(queue.retired(), 4u);
   queue.Lost(queue.Report(5));
+  EXPECT_EQ(queue.retired(), 5u);
+  queue.Report(6);
   EXPECT_EQ(queue.retired(), 5u);
 }
 
