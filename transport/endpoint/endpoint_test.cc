@@ -383,6 +383,7 @@ TEST_F(RandomIpIdTest, SoDoAnswers) {
   const Sge sge = {peer.target->va, 8, peer.target->lkey};
   SendRequest request;
   request.opcode = SendOpcode::kRdmaWrite;
+  request.flags = kSendSignaled;  // so that its place is given up
   request.sges = {&sge, 1};
   request.rkey = 1;
   int refused = 0;

@@ -195,6 +195,7 @@ TEST(ReceiveQueueTest, RingOrder) {
     EXPECT_EQ(queue.size(), 3u);
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(queue.Pop(&wqe));
+      queue.outstanding().Report(queue.taken());
       if (i == 0) {
         EXPECT_EQ(queue.Post({in, {}}), ENOMEM);  // outstanding
       }
