@@ -47,6 +47,13 @@ class SimCq : public transport::CompletionSink {
     entries_.clear();
     return all;
   }
+  // Queue pair `qpn` starts afresh or is about to go: what is left of its
+  // completions can still be polled, but holds no place in its queues.
+  void ForgetPlaces(uint32_t qpn) {
+    for (transport::Completion& one : entries_) {
+      if (one.qpn == qpn) std::exchange(one.place, {}).GiveUp();
+    }
+  }
   size_t size() const { return entries_.size(); }
   uint64_t pushed() const { return pushed_; }
   bool overrun() const { return overrun_; }

@@ -65,6 +65,7 @@ void SeedRun::Break(End& end) {
     // Completions of before are looked at first.
     Look(*end.host);
     end.gone = true;
+    for (const auto& cq : end.host->cqs) cq->ForgetPlaces(end.qpn);
     if (kind == 1) {
       to.state = QpState::kReset;
       if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
