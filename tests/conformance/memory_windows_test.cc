@@ -376,37 +376,6 @@ TEST_F(WindowTest, NothingPostedChangesNoKey) {
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
 }
 
-// ibv_bind_mw(3): remote access, and addresses from 0; wishes that a device may
-// ignore.
-TEST_F(WindowTest, RightsThatNoWindowHas) {
-  ibv_mw* first = ibv_alloc_mw(pd_, IBV_MW_TYPE_1);
-  ibv_mw* second = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
-  ASSERT_NE(first, nullptr);
-  ASSERT_NE(second, nullptr);
-  ibv_qp_ex* b = ibv_qp_to_qp_ex(b_.qp);
-  for (const unsigned access :
-       {unsigned{IBV_ACCESS_LOCAL_WRITE}, unsigned{IBV_ACCESS_MW_BIND},
-        unsigned{IBV_ACCESS_ON_DEMAND}, unsigned{IBV_ACCESS_HUGETLB}, 1u << 15,
-        1u << 30}) {
-    SCOPED_TRACE(access);
-    const ibv_mw_bind_info info = Info(0, 64, kWindowAccess | access);
-    const uint32_t before = first->rkey;
-    EXPECT_EQ(Bind(first, info), EINVAL);
-    EXPECT_EQ(first->rkey, before);
-    EXPECT_EQ(PostBind(b_.qp, second, second->rkey, info), EINVAL);
-    ibv_wr_start(b);
-    ibv_wr_bind_mw(b, second, second->rkey, &info);
-    EXPECT_EQ(ibv_wr_complete(b), EINVAL);
-  }
-  ExpectNothing(b_.cq);
-  constexpr unsigned kAll = kWindowAccess | IBV_ACCESS_REMOTE_ATOMIC |
-                            IBV_ACCESS_ZERO_BASED | IBV_ACCESS_RELAXED_ORDERING;
-  EXPECT_EQ(Bind(first, Info(0, 64, kAll)), 0);
-  ExpectSuccess(b_.cq, 1);
-  EXPECT_EQ(ibv_dealloc_mw(first), 0);
-  EXPECT_EQ(ibv_dealloc_mw(second), 0);
-}
-
 TEST_F(WindowTest, ByTheExtendedInterface) {
   ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ASSERT_NE(mw, nullptr);

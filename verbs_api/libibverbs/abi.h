@@ -400,7 +400,7 @@ ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type);
 int DeallocMw(ibv_mw* mw);
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 // Makes `request` bind the window `ibv`, of type 2, under the key `rkey`. 0 or
-// EINVAL: no such objects, or not of one context; rights that no window has.
+// EINVAL: no such objects, or not of one context; not a key of that window.
 int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
                   const ibv_mw_bind_info& info,
                   transport::SendRequest* request);

@@ -9,16 +9,10 @@ namespace {
 
 using WindowType = rxe_user::MemoryWindow::Type;
 
-// The rights of ibv_bind_mw(3), and wishes that a device may ignore.
-constexpr unsigned kRights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
-constexpr unsigned kWishes = IBV_ACCESS_OPTIONAL_RANGE;
-
 // What a window of either type is bound to. `mr` may be null. The rest is for
 // the completion to tell (IBV_WC_MW_BIND_ERR).
 int FillBinding(const Qp& qp, const Mw& mw, uint32_t rkey,
                 const ibv_mw_bind_info& info, transport::SendRequest* request) {
-  if ((info.mw_access_flags & ~(kRights | kWishes)) != 0) return EINVAL;
   Mr* mr = nullptr;
   if (info.mr != nullptr) {
     mr = Find(info.mr);
@@ -36,7 +30,8 @@ int FillBinding(const Qp& qp, const Mw& mw, uint32_t rkey,
   request->invalidate_rkey = mr != nullptr ? mr->region->key() : 0;
   request->remote_addr = info.addr;
   request->compare_add = info.length;
-  request->swap = info.mw_access_flags & kRights;
+  request->swap = info.mw_access_flags &
+                  ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
   return 0;
 }
 
