@@ -25,8 +25,8 @@ bool IsCapture(const fs::path& file) {
 }
 
 bool Fail(const std::string& file, const std::string& why) {
-  std::fprintf(stderr, "rxe-user run: cannot capture to %s: %s\n",
-               file.c_str(), why.c_str());
+  std::fprintf(stderr, "rxe-user run: cannot capture to %s: %s\n", file.c_str(),
+               why.c_str());
   return false;
 }
 

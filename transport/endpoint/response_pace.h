@@ -27,7 +27,8 @@ class ResponsePace {
   static constexpr uint64_t kLeastRate = 64;
   static constexpr Time kMostPause = 2 * kMillisecond;
   // What goes out at once is a packet, or so long's worth of them, and as much
-  // again if the timer was late: at 10 Gb/s less than switches begin to mark at.
+  // again if the timer was late: at 10 Gb/s less than switches begin to mark
+  // at.
   static constexpr Time kBurst = 25 * kMicrosecond;
 
   bool on() const { return rate_ != 0; }
