@@ -30,15 +30,21 @@ bool PeerIcrc::VerifyOther(const Datagram& datagram) {
   return id.has_value();
 }
 
-PeerIcrc::Verdict PeerIcrc::Verify(const Datagram& datagram, Time now) {
+bool PeerIcrc::Verify(const Datagram& datagram, Time now) {
   const std::optional<uint16_t> id = FindAnyId(*flow_, datagram);
-  if (!id) return Verdict::kBad;
+  if (id == datagram.segment_index) {
+    found_ = datagram.segment_index;
+    return true;
+  }
+  return IsBelieved(id, now);
+}
+
+bool PeerIcrc::IsBelieved(std::optional<uint16_t> id, Time now) {
+  is_far_ = id.has_value();
+  if (!id) return false;
   found_ = *id;
-  // The first two are as good as an ID that is known.
-  const bool good = *id == datagram.segment_index || *id == 0 ||
-                    far_ == kFarToBelieve ||
-                    IsNear(wire::IpIdForwardWindow(now - last_ip_id_time_));
-  return good ? Verdict::kGood : Verdict::kFar;
+  return found_ == 0 || far_ == kFarToBelieve ||
+         IsNear(wire::IpIdForwardWindow(now - last_ip_id_time_));
 }
 
 // The window begins kOvertaken before the last ID.
@@ -48,9 +54,9 @@ bool PeerIcrc::IsNear(uint32_t forward_window) const {
       std::min<uint32_t>(forward_window + kOvertaken, 0x10000));
 }
 
-bool PeerIcrc::BelieveAfterAll(Verdict verdict) {
+bool PeerIcrc::BelieveAfterAll() {
   near_ = 0;
-  if (verdict == Verdict::kBad) {
+  if (!is_far_) {
     far_ = 0;
     return false;
   }
