@@ -11,6 +11,7 @@ namespace transport {
 
 std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
                                          const QpConfig& config,
+                                         uint32_t max_tso_header,
                                          const RawPacketConfig& raw) {
   switch (config.type) {
     case QpType::kRc:
@@ -18,9 +19,10 @@ std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
     case QpType::kUc:
       return std::make_unique<UcQueuePair>(endpoint, config);
     case QpType::kUd:
-      return std::make_unique<UdQueuePair>(endpoint, config);
+      return std::make_unique<UdQueuePair>(endpoint, config, max_tso_header);
     case QpType::kRawPacket:
-      return std::make_unique<RawPacketQueuePair>(endpoint, config, raw);
+      return std::make_unique<RawPacketQueuePair>(endpoint, config, raw,
+                                                  max_tso_header);
     case QpType::kXrcInitiator:
       return std::make_unique<XrcInitiator>(endpoint, config);
     case QpType::kXrcTarget:

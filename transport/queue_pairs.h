@@ -2,6 +2,7 @@
 #ifndef TRANSPORT_QUEUE_PAIRS_H_
 #define TRANSPORT_QUEUE_PAIRS_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "transport/endpoint/endpoint.h"
@@ -11,9 +12,11 @@
 namespace transport {
 
 // In RESET, known to `endpoint`, which outlives it. Null: no such service.
-// `raw`: of QpType::kRawPacket.
+// `max_tso_header`: bytes, of kUd and kRawPacket; 0: no segmentation. `raw`: of
+// kRawPacket.
 std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
                                          const QpConfig& config,
+                                         uint32_t max_tso_header = 0,
                                          const RawPacketConfig& raw = {});
 
 }  // namespace transport

@@ -76,13 +76,12 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
   inner.events = this;
   inner.xrc = config.xrc;
   inner.queue_memory = queues_.get();
-  const transport::RawPacketConfig raw = {
-      .frames = context().engine().frames(),
-      .max_tso_header = config.max_tso_header,
-      .rx_hash = config.rx_hash.get()};
+  const transport::RawPacketConfig raw = {.frames = context().engine().frames(),
+                                          .rx_hash = config.rx_hash.get()};
   {
     Lane::Guard guard(lane_);
-    transport_ = transport::MakeQueuePair(lane_.endpoint(), inner, raw);
+    transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
+                                          config.max_tso_header, raw);
     if (config.type == transport::QpType::kRawPacket) {
       particulars_->raw =
           static_cast<transport::RawPacketQueuePair*>(transport_.get());

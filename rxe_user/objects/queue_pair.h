@@ -44,7 +44,7 @@ class QueuePair final : public transport::EventSink {
     // Of a raw packet queue pair that receives into work queues, which outlive
     // it; it has no completion queues then.
     std::shared_ptr<const transport::RxHash> rx_hash;
-    uint32_t max_tso_header = 0;  // bytes; of a raw packet queue pair
+    uint32_t max_tso_header = 0;  // bytes; of UD and raw packets
     transport::QpCapacity capacity;
     bool signal_all = false;
     // Who is told of events: of an XRC target nobody, see Listen.

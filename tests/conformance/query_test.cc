@@ -81,7 +81,8 @@ TEST_F(QueryTest, TheDevice) {
   EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_MANAGED_FLOW_STEERING, 0u);
   EXPECT_EQ(extended.raw_packet_caps, uint32_t{IBV_RAW_PACKET_CAP_IP_CSUM});
   EXPECT_GT(extended.tso_caps.max_tso, 0u);
-  EXPECT_EQ(extended.tso_caps.supported_qpts, 1u << IBV_QPT_RAW_PACKET);
+  EXPECT_EQ(extended.tso_caps.supported_qpts,
+            1u << IBV_QPT_RAW_PACKET | 1u << IBV_QPT_UD);
   EXPECT_EQ(extended.rss_caps.supported_qpts, 1u << IBV_QPT_RAW_PACKET);
   EXPECT_EQ(extended.rss_caps.rx_hash_function, IBV_RX_HASH_FUNC_TOEPLITZ);
   EXPECT_EQ(extended.rss_caps.rx_hash_fields_mask, 0xffu);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "tests/conformance/fixture.h"
 
@@ -205,41 +206,70 @@ TEST_F(UdTest, OtherOperationsAreRefused) {
   }
 }
 
-// Checksums and segments of datagrams are for IP over InfiniBand, which has no
-// place on RoCE: the device does not report them, takes none and tells of none.
-TEST_F(UdTest, NoOffloads) {
+// Checksums of datagrams are for IP over InfiniBand, which has no place on
+// RoCE: the device does not report them, takes none and tells of none.
+TEST_F(UdTest, NoChecksums) {
   ibv_device_attr_ex device = {};
   ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
   EXPECT_EQ(device.orig_attr.device_cap_flags & IBV_DEVICE_UD_IP_CSUM, 0u);
-  EXPECT_FALSE(
-      ibv_is_qpt_supported(device.tso_caps.supported_qpts, IBV_QPT_UD));
   ibv_sge sge = a_.Sge(0, 64);
   ibv_send_wr wr = Datagram(1, &sge, b_);
   wr.send_flags |= IBV_SEND_IP_CSUM;
   EXPECT_EQ(Post(a_, wr), EINVAL);
-  wr = Datagram(1, &sge, b_);
-  wr.opcode = IBV_WR_TSO;
-  uint8_t header[20] = {};
-  wr.tso = {header, sizeof(header), 16};
-  EXPECT_EQ(Post(a_, wr), EINVAL);
-  ibv_qp_init_attr_ex attr = {};
-  attr.send_cq = attr.recv_cq = a_.cq;
-  attr.cap = {1, 1, 1, 1, 0};
-  attr.qp_type = IBV_QPT_UD;
-  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  attr.pd = pd_;
-  attr.send_ops_flags = IBV_QP_EX_WITH_TSO;
-  errno = 0;
-  EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
-  EXPECT_EQ(errno, EOPNOTSUPP);
-  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-  attr.max_tso_header = 64;
-  EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
   // A datagram that is an IP packet with a right checksum is one all the same.
   ASSERT_EQ(Receive(b_, 2, kReceives, 8192), 0);
   ASSERT_EQ(SendTo(a_, b_, 3, 64), 0);
   ExpectSuccess(a_.cq, 3);
   EXPECT_EQ(ExpectSuccess(b_.cq, 2).wc_flags & IBV_WC_IP_CSUM_OK, 0u);
+}
+
+TEST_F(UdTest, SegmentsOfOneSend) {
+  ibv_device_attr_ex device = {};
+  ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
+  EXPECT_TRUE(ibv_is_qpt_supported(device.tso_caps.supported_qpts, IBV_QPT_UD));
+  uint8_t header[20];
+  std::memset(header, 0x5a, sizeof(header));
+  ibv_sge sge = a_.Sge(0, 2500);
+  ibv_send_wr wr = Datagram(1, &sge, b_);
+  wr.opcode = IBV_WR_TSO;
+  wr.tso = {header, sizeof(header), 1000};
+  EXPECT_EQ(Post(a_, wr), EINVAL);  // it was created without
+
+  Side x;
+  Make(&x, {.send_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO,
+            .max_tso_header = sizeof(header)});
+  ibv_qp_ex* const qpx = ibv_qp_to_qp_ex(x.qp);
+  ASSERT_NE(qpx, nullptr);
+  FillPattern(x.memory.data(), 2500, 8);
+  sge = x.Sge(0, 2500);
+  wr.sg_list = &sge;
+  for (const bool builder : {false, true}) {
+    for (uint64_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(Receive(b_, i, kReceives + 4096 * i, 4096), 0);
+    }
+    if (builder) {
+      ibv_wr_start(qpx);
+      qpx->wr_flags = IBV_SEND_SIGNALED;
+      qpx->wr_id = 1;
+      ibv_wr_send_tso(qpx, header, sizeof(header), 1000);
+      ibv_wr_set_ud_addr(qpx, ah_, b_.qp->qp_num, kQkey);
+      ibv_wr_set_sge(qpx, x.mr->lkey, x.address(), 2500);
+      ASSERT_EQ(ibv_wr_complete(qpx), 0);
+    } else {
+      ASSERT_EQ(Post(x, wr), 0);
+    }
+    EXPECT_EQ(ExpectSuccess(x.cq, 1).opcode, IBV_WC_TSO);
+    std::vector<uint8_t> data;
+    for (uint64_t i = 0; i < 3; ++i) {
+      const ibv_wc wc = ExpectSuccess(b_.cq, i);
+      EXPECT_EQ(wc.byte_len, kGrh + sizeof(header) + (i == 2 ? 500 : 1000));
+      const uint8_t* const at = b_.memory.data() + kReceives + 4096 * i + kGrh;
+      EXPECT_EQ(std::memcmp(at, header, sizeof(header)), 0);
+      data.insert(data.end(), at + sizeof(header), at + wc.byte_len - kGrh);
+    }
+    EXPECT_TRUE(HasPattern(data.data(), 2500, 8));
+  }
+  DestroySide(&x);
 }
 
 // From the GRH and the completion of what came, the way back.

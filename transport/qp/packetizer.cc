@@ -28,17 +28,32 @@ bool Packetizer::Begin(uint64_t index, uint64_t position, uint32_t count,
   const wire::Operation of_position =
       first ? (last ? operation.only : operation.first)
             : (last ? operation.last : operation.middle);
+  const bool reserved = Reserve(wqe, of_position, last, psn);
+  middle_ = !first && !last && header_ == wire::kBthSize;
+  return reserved;
+}
+
+bool Packetizer::BeginSegment(uint64_t index, size_t bytes, bool is_last,
+                              uint32_t psn) {
+  const SendWqe& wqe = core_.send_queue.at(index);
+  index_ = index;
+  payload_ = bytes;
+  middle_ = false;
+  return Reserve(wqe, wqe.operation().only, is_last, psn);
+}
+
+bool Packetizer::Reserve(const SendWqe& wqe, wire::Operation operation,
+                         bool last, uint32_t psn) {
   const size_t pad = wire::PadCount(payload_);
   bth_ = {};
-  bth_.opcode = wire::MakeOpcode(core_.transport, of_position);
+  bth_.opcode = wire::MakeOpcode(core_.transport, operation);
   bth_.dest_qpn = dest_qpn_;
   bth_.psn = psn;
   bth_.pad_count = static_cast<uint8_t>(pad);
-  bth_.solicited =
-      last && operation.takes_receive && (wqe.flags & kSendSolicited) != 0;
+  bth_.solicited = last && wqe.operation().takes_receive &&
+                   (wqe.flags & kSendSolicited) != 0;
   header_ = wire::GetOpcodeInfo(bth_.opcode).header_length;
   size_ = header_ + payload_ + pad + wire::kIcrcSize;
-  middle_ = !first && !last && header_ == wire::kBthSize;
   filled_ = 0;
   icrc_.reset();
   out_ = burst_->Reserve(size_);
@@ -80,7 +95,7 @@ MemoryStatus Packetizer::Fill(uint32_t packets, bool carry_icrc) {
   if (carry_icrc) icrc_ = burst_->BeginIcrc(header_);
   for (;;) {
     const MemoryStatus status =
-        CopyPayload(offset_ + filled_ * payload_, out_ + header_,
+        CopyPayload(offset_ + filled_ * payload_, out_ + header_, payload_,
                     icrc_ ? &*icrc_ : nullptr);
     if (status != MemoryStatus::kOk) return status;
     if (++filled_ == packets) break;
@@ -97,19 +112,30 @@ MemoryStatus Packetizer::Fill(uint32_t packets, bool carry_icrc) {
   return MemoryStatus::kOk;
 }
 
-MemoryStatus Packetizer::CopyPayload(uint64_t offset, uint8_t* to,
+MemoryStatus Packetizer::FillSegment(std::span<const uint8_t> header,
+                                     uint64_t offset) {
+  EmitHeaders();
+  uint8_t* const to = out_ + header_;
+  std::memcpy(to, header.data(), header.size());
+  std::memset(to + payload_, 0, bth_.pad_count);
+  if (payload_ == header.size()) return MemoryStatus::kOk;
+  return CopyPayload(offset, to + header.size(), payload_ - header.size(),
+                     nullptr);
+}
+
+MemoryStatus Packetizer::CopyPayload(uint64_t offset, uint8_t* to, size_t bytes,
                                      uint32_t* icrc) {
   if ((core_.send_queue.at(index_).flags & kSendInline) != 0) {
-    std::memcpy(to, core_.send_queue.inline_data(index_) + offset, payload_);
-    if (icrc != nullptr) *icrc = wire::IcrcFlow::Extend(*icrc, {to, payload_});
+    std::memcpy(to, core_.send_queue.inline_data(index_) + offset, bytes);
+    if (icrc != nullptr) *icrc = wire::IcrcFlow::Extend(*icrc, {to, bytes});
     return MemoryStatus::kOk;
   }
   if (buffer_index_ != index_ || buffer_offset_ != offset) {
     buffer_.Seek(core_.send_queue.sges(index_), offset);
   }
   buffer_index_ = index_;
-  buffer_offset_ = offset + payload_;
-  return buffer_.Read(to, payload_, icrc);
+  buffer_offset_ = offset + bytes;
+  return buffer_.Read(to, bytes, icrc);
 }
 
 }  // namespace transport

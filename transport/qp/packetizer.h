@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "transport/base/burst.h"
 #include "transport/base/local_buffer.h"
@@ -39,6 +40,9 @@ class Packetizer {
   // `packets` has been set. `count`: how many response packets a READ asks for,
   // else 1. False when the burst has no room.
   bool Begin(uint64_t index, uint64_t position, uint32_t count, uint32_t psn);
+  // UD: a segment of work request `index` (kTso), a message of `bytes`. Instead
+  // of Fill: FillSegment.
+  bool BeginSegment(uint64_t index, size_t bytes, bool is_last, uint32_t psn);
   size_t size() const { return size_; }        // bytes, BTH to ICRC
   size_t payload() const { return payload_; }  // bytes
   // It is in the middle of a message, and those beside it differ from it in PSN
@@ -53,6 +57,11 @@ class Packetizer {
   // which all but the last are committed. `carry_icrc`: the last one's header
   // stays as it is, so that its ICRC can be computed as its payload is copied.
   MemoryStatus Fill(uint32_t packets, bool carry_icrc);
+  // Writes the segment: `header`, then data of the work request from `offset`
+  // on.
+  MemoryStatus FillSegment(std::span<const uint8_t> header, uint64_t offset);
+  // Those bytes, which may be changed until they are committed.
+  std::span<uint8_t> segment() { return {out_ + header_, payload_}; }
   // Packets written when Fill failed.
   uint32_t filled() const { return filled_; }
   void SetAckReq() { Mark(wire::kAckReqBit); }
@@ -66,9 +75,13 @@ class Packetizer {
     out_[wire::kBthAckReqOffset] |= bits;
     icrc_.reset();
   }
+  // The packet that was begun has payload_ bytes; `last` of its message.
+  bool Reserve(const SendWqe& wqe, wire::Operation operation, bool last,
+               uint32_t psn);
   void EmitHeaders();
   // `icrc`: null, or continued over what was copied.
-  MemoryStatus CopyPayload(uint64_t offset, uint8_t* to, uint32_t* icrc);
+  MemoryStatus CopyPayload(uint64_t offset, uint8_t* to, size_t bytes,
+                           uint32_t* icrc);
 
   QpCore& core_;
   Burst* const burst_;

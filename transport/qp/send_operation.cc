@@ -10,6 +10,7 @@ using wire::Operation;
 constexpr CountedAs Counted(WcOpcode wc) {
   switch (wc) {
     case WcOpcode::kSend:
+    case WcOpcode::kTso:
       return CountedAs::kSend;
     case WcOpcode::kRdmaWrite:
       return CountedAs::kWrite;
@@ -85,10 +86,10 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
              true, 0);
   row(SendOpcode::kLocalInvalidate) = {.kind = SendKind::kLocal,
                                        .wc_opcode = WcOpcode::kLocalInvalidate};
-  row(SendOpcode::kTso) = {.kind = SendKind::kMessage,
-                           .wc_opcode = WcOpcode::kTso,
-                           .counted_as = CountedAs::kSend,
-                           .sends_payload = true};
+  // Each segment is a message.
+  row(SendOpcode::kTso) =
+      Message(WcOpcode::kTso, Operation::kSendOnly, Operation::kSendOnly,
+              Operation::kSendOnly, Operation::kSendOnly, true);
   row(SendOpcode::kFlush) =
       Single(SendKind::kFlush, WcOpcode::kFlush, Operation::kFlush, false, 0);
   row(SendOpcode::kBindMw) = {.kind = SendKind::kLocal,
@@ -105,11 +106,12 @@ bool IsOffered(QpType type, SendOpcode opcode) {
   if (type == QpType::kRawPacket) {
     return opcode == SendOpcode::kSend || opcode == SendOpcode::kTso;
   }
-  if (opcode == SendOpcode::kTso) return false;
-  if (type != QpType::kUc && type != QpType::kUd) return true;
   if (type == QpType::kUd) {
-    return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm;
+    return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm ||
+           opcode == SendOpcode::kTso;
   }
+  if (opcode == SendOpcode::kTso) return false;
+  if (type != QpType::kUc) return true;
   const SendKind kind = GetSendOperation(opcode).kind;
   return kind == SendKind::kLocal || kind == SendKind::kMessage;
 }

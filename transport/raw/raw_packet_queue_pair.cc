@@ -1,7 +1,6 @@
 #include "transport/raw/raw_packet_queue_pair.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -13,16 +12,12 @@ namespace transport {
 // No packet of RoCE is of its transport.
 RawPacketQueuePair::RawPacketQueuePair(Endpoint& endpoint,
                                        const QpConfig& config,
-                                       const RawPacketConfig& raw)
+                                       const RawPacketConfig& raw,
+                                       uint32_t max_tso_header)
     : QueuePair(endpoint, config, wire::Transport::kRd),
       raw_(raw),
       frames_(*raw.frames),
-      mask_(std::bit_ceil(std::max(config.capacity.max_send_wr, 1u)) - 1) {
-  if (raw.max_tso_header == 0) return;
-  headers_ = std::make_unique_for_overwrite<Header[]>(mask_ + 1);
-  header_bytes_ = std::make_unique_for_overwrite<uint8_t[]>((mask_ + 1) *
-                                                            raw.max_tso_header);
-}
+      headers_(config.capacity.max_send_wr, max_tso_header) {}
 
 RawPacketQueuePair::~RawPacketQueuePair() { EnterReset(); }
 
@@ -51,21 +46,12 @@ void RawPacketQueuePair::StopSending() {
 
 int RawPacketQueuePair::CheckParticulars(const SendRequest& request) const {
   if (raw_.rx_hash != nullptr) return EINVAL;  // it receives only
-  if (request.opcode != SendOpcode::kTso) return 0;
-  return (request.flags & kSendInline) == 0 && request.tso_mss != 0 &&
-                 !request.tso_header.empty() &&
-                 request.tso_header.size() <= raw_.max_tso_header
-             ? 0
-             : EINVAL;
+  return request.opcode == SendOpcode::kTso ? headers_.Check(request) : 0;
 }
 
 void RawPacketQueuePair::TakeParticulars(const SendRequest& request) {
   if (request.opcode != SendOpcode::kTso) return;
-  const uint64_t index = core().send_queue.tail() - 1;
-  HeaderOf(index) = {request.tso_mss,
-                     static_cast<uint16_t>(request.tso_header.size())};
-  std::memcpy(HeaderBytes(index), request.tso_header.data(),
-              request.tso_header.size());
+  headers_.Put(core().send_queue.tail() - 1, request);
 }
 
 // A VLAN tag comes on top of what the interface takes.
@@ -118,15 +104,14 @@ RawPacketQueuePair::Outcome RawPacketQueuePair::SendNext(Time now) {
 RawPacketQueuePair::Outcome RawPacketQueuePair::SendSegments(Time now) {
   const uint64_t index = core().send_queue.head();
   const SendWqe& wqe = core().send_queue.at(index);
-  const size_t mss = HeaderOf(index).mss;
-  const std::span<const uint8_t> header(HeaderBytes(index),
-                                        HeaderOf(index).bytes);
+  const size_t mss = headers_.mss(index);
+  const std::span<const uint8_t> header = headers_.header(index);
   wire::EthernetFrame frame;
   if (!wire::ParseEthernet(header, &frame) ||
       !wire::IsTcpHeader(frame, header)) {
     return FailSend(WcStatus::kLocalQpOperationError, now);
   }
-  const size_t segments = std::max<size_t>((wqe.length + mss - 1) / mss, 1);
+  const size_t segments = headers_.CountSegments(index, wqe.length);
   if (header.size() + std::min<size_t>(mss, wqe.length) > MaxFrame(frame)) {
     return FailSend(WcStatus::kLocalLengthError, now);
   }

@@ -16,6 +16,7 @@
 
 #include "transport/base/frames.h"
 #include "transport/qp/queue_pair.h"
+#include "transport/qp/tso_headers.h"
 #include "transport/raw/rx_hash.h"
 
 namespace transport {
@@ -23,14 +24,14 @@ namespace transport {
 // What a raw packet queue pair has beside QpConfig. Borrowed, and outlives it.
 struct RawPacketConfig {
   FrameSink* frames = nullptr;      // where it sends
-  uint32_t max_tso_header = 0;      // bytes
   const RxHash* rx_hash = nullptr;  // null: its own receives
 };
 
 class RawPacketQueuePair final : public QueuePair, public FrameDestination {
  public:
+  // `max_tso_header`: bytes; 0: no segmentation.
   RawPacketQueuePair(Endpoint& endpoint, const QpConfig& config,
-                     const RawPacketConfig& raw);
+                     const RawPacketConfig& raw, uint32_t max_tso_header);
   ~RawPacketQueuePair() override;
 
   // After posting: what was posted leaves together.
@@ -79,22 +80,9 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
   // Copies `bytes` of its data from `offset` on.
   bool CopyData(uint64_t index, uint64_t offset, uint8_t* to, size_t bytes);
 
-  // The header of a request that is segmented.
-  struct Header {
-    uint16_t mss;
-    uint16_t bytes;
-  };
-  Header& HeaderOf(uint64_t index) { return headers_[index & mask_]; }
-  uint8_t* HeaderBytes(uint64_t index) {
-    return header_bytes_.get() + (index & mask_) * raw_.max_tso_header;
-  }
-
   const RawPacketConfig raw_;
   FrameSink& frames_;
-  // Rings, as the send queue is, if there may be headers.
-  const uint64_t mask_;
-  std::unique_ptr<Header[]> headers_;
-  std::unique_ptr<uint8_t[]> header_bytes_;
+  TsoHeaders headers_;
   bool sending_ = false;   // from RTS to SQE, ERR or RESET
   bool draining_ = false;  // SQD
   bool blocked_ = false;

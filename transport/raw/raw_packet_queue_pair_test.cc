@@ -67,11 +67,10 @@ class RawPacketTest : public testing::Test {
     config_.recv_cq = &receives_;
     config_.events = &events_;
     raw_.frames = &sink_;
-    raw_.max_tso_header = 128;
   }
 
   void Make() {
-    qp_ = std::make_unique<RawPacketQueuePair>(endpoint_, config_, raw_);
+    qp_ = std::make_unique<RawPacketQueuePair>(endpoint_, config_, raw_, 128);
   }
   void MakeAndBringUp() {
     Make();

@@ -4,15 +4,40 @@
 #include <bit>
 #include <cerrno>
 
+#include "wire/bytes.h"
+#include "wire/ethernet.h"
 #include "wire/grh.h"
 #include "wire/psn.h"
 
 namespace transport {
 
-UdQueuePair::UdQueuePair(Endpoint& endpoint, const QpConfig& config)
+namespace {
+
+// How IP over InfiniBand begins: an EtherType, and 16 bits that are 0 (RFC
+// 4391, 6).
+constexpr size_t kEncapsulationSize = 4;
+
+// Whether `header` is IP over InfiniBand with TCP at its end.
+bool ParseIpoibTcp(std::span<const uint8_t> header, wire::EthernetFrame* out) {
+  *out = {};
+  return header.size() > kEncapsulationSize &&
+         wire::LoadBe16(header.data() + 2) == 0 &&
+         wire::ParseIp(header, kEncapsulationSize,
+                       wire::LoadBe16(header.data()), out) &&
+         wire::IsTcpHeader(*out, header);
+}
+
+}  // namespace
+
+UdQueuePair::UdQueuePair(Endpoint& endpoint, const QpConfig& config,
+                         uint32_t max_tso_header)
     : QueuePair(endpoint, config, wire::Transport::kUd),
       mask_(std::bit_ceil(std::max(config.capacity.max_send_wr, 1u)) - 1),
       addresses_(std::make_unique_for_overwrite<Address[]>(mask_ + 1)),
+      headers_(max_tso_header == 0
+                   ? nullptr
+                   : std::make_unique<TsoHeaders>(config.capacity.max_send_wr,
+                                                  max_tso_header)),
       destinations_(endpoint) {}
 
 UdQueuePair::~UdQueuePair() { EnterReset(); }
@@ -28,15 +53,20 @@ void UdQueuePair::StartSending(Time /*now*/) {
   sending_ = true;
 }
 
-// A message is one packet, so none is ever in the midst of being sent.
+// Only what is segmented is ever in the midst of being sent.
 void UdQueuePair::Drain(Time /*now*/) {
   draining_ = true;
-  core().NoteDrained();
+  if (Drained()) core().NoteDrained();
 }
 
 void UdQueuePair::Resume(Time /*now*/) {
   draining_ = false;
   sending_ = true;
+}
+
+void UdQueuePair::StopSending() {
+  sending_ = draining_ = false;
+  segment_ = 0;
 }
 
 void UdQueuePair::OnReset() {
@@ -60,7 +90,9 @@ void UdQueuePair::ReportService(QpReport* report) const {
 int UdQueuePair::CheckParticulars(const SendRequest& request) const {
   const bool addressed =
       request.ah != nullptr && request.remote_qpn <= wire::kQpnMask;
-  return addressed && (request.flags & kSendIpChecksum) == 0 ? 0 : EINVAL;
+  if (!addressed || (request.flags & kSendIpChecksum) != 0) return EINVAL;
+  if (request.opcode != SendOpcode::kTso) return 0;
+  return headers_ != nullptr ? headers_->Check(request) : EINVAL;
 }
 
 int UdQueuePair::PrepareParticulars(const SendRequest& request) {
@@ -78,8 +110,10 @@ int UdQueuePair::PrepareParticulars(const SendRequest& request) {
 }
 
 void UdQueuePair::TakeParticulars(const SendRequest& request) {
-  AddressOf(core().send_queue.tail() - 1) = {
+  const uint64_t index = core().send_queue.tail() - 1;
+  AddressOf(index) = {
       .to = next_to_, .qpn = request.remote_qpn, .qkey = request.remote_qkey};
+  if (request.opcode == SendOpcode::kTso) headers_->Put(index, request);
 }
 
 void UdQueuePair::ForEachAddress(const VisitAddress& visit) const {
@@ -124,18 +158,24 @@ Interests UdQueuePair::TransmitService(Time now, const TransmitTurn& turn,
 }
 
 bool UdQueuePair::SendNext(Time now, Packetizer* packetizer) {
-  SendQueue& queue = core().send_queue;
-  const uint64_t index = queue.head();
-  SendWqe& wqe = queue.at(index);
+  const uint64_t index = core().send_queue.head();
+  const Address& address = AddressOf(index);
+  packetizer->SetDestination(address.qpn, (address.qkey & kOwnQkey) != 0
+                                              ? core().attributes.qkey
+                                              : address.qkey);
+  return core().send_queue.at(index).opcode == SendOpcode::kTso
+             ? SendSegment(index, now, packetizer)
+             : SendMessage(index, now, packetizer);
+}
+
+bool UdQueuePair::SendMessage(uint64_t index, Time now,
+                              Packetizer* packetizer) {
+  SendWqe& wqe = core().send_queue.at(index);
   if (wqe.length > config().port_mtu) {
     FailSend(WcStatus::kLocalLengthError, now);
     return false;
   }
   wqe.packets = 1;
-  const Address& address = AddressOf(index);
-  packetizer->SetDestination(address.qpn, (address.qkey & kOwnQkey) != 0
-                                              ? core().attributes.qkey
-                                              : address.qkey);
   if (!packetizer->Begin(index, 0, 1, next_psn_)) return false;
   if (packetizer->Fill(1, true) != MemoryStatus::kOk) {
     FailSend(WcStatus::kLocalProtectionError, now);
@@ -143,6 +183,45 @@ bool UdQueuePair::SendNext(Time now, Packetizer* packetizer) {
   }
   packetizer->Commit();
   next_psn_ = wire::PsnAdd(next_psn_, 1);
+  return Complete(now);
+}
+
+// Manual page ibv_wr_post(3), ibv_wr_send_tso: each segment is a datagram that
+// begins with the header. One that is IP over InfiniBand and TCP becomes that
+// segment's; any other is the same in all.
+bool UdQueuePair::SendSegment(uint64_t index, Time now,
+                              Packetizer* packetizer) {
+  const uint32_t length = core().send_queue.at(index).length;
+  const uint32_t mss = headers_->mss(index);
+  const std::span<const uint8_t> header = headers_->header(index);
+  if (header.size() + std::min(mss, length) > config().port_mtu) {
+    FailSend(WcStatus::kLocalLengthError, now);
+    return false;
+  }
+  const bool is_last = segment_ + 1 == headers_->CountSegments(index, length);
+  const uint32_t offset = segment_ * mss;
+  const size_t bytes = header.size() + std::min(mss, length - offset);
+  if (!packetizer->BeginSegment(index, bytes, is_last, next_psn_)) return false;
+  if (packetizer->FillSegment(header, offset) != MemoryStatus::kOk) {
+    FailSend(WcStatus::kLocalProtectionError, now);
+    return false;
+  }
+  wire::EthernetFrame tcp;
+  if (ParseIpoibTcp(header, &tcp)) {
+    wire::FinishTcpSegment(tcp, packetizer->segment(), offset,
+                           static_cast<uint16_t>(segment_), is_last);
+  }
+  packetizer->Commit();
+  next_psn_ = wire::PsnAdd(next_psn_, 1);
+  ++segment_;
+  if (!is_last) return true;
+  segment_ = 0;
+  if (!Complete(now)) return false;
+  if (draining_) core().NoteDrained();
+  return true;
+}
+
+bool UdQueuePair::Complete(Time now) {
   core().CompleteSend(WcStatus::kSuccess, now);
   if (!core().send_cq_lost) return true;
   StopSending();

@@ -2,7 +2,8 @@
 // with immediate or without, each in one packet, to any queue pair that has the
 // same Q_Key. Nothing is acknowledged and nothing sent again.
 //
-// A work request names its destination. It completes when its packet has been
+// A work request names its destination, which all segments of one that is
+// segmented (kTso) go to. It completes when its packet has been
 // given to the wire, and in order: what the path to its destination holds up
 // holds up those behind it (Path, "without acknowledgements"). A message that
 // is longer than the port's MTU ends with kLocalLengthError, and the send queue
@@ -24,13 +25,16 @@
 
 #include "transport/qp/packetizer.h"
 #include "transport/qp/queue_pair.h"
+#include "transport/qp/tso_headers.h"
 #include "transport/ud/destinations.h"
 
 namespace transport {
 
 class UdQueuePair final : public QueuePair {
  public:
-  UdQueuePair(Endpoint& endpoint, const QpConfig& config);
+  // `max_tso_header`: bytes; 0: no segmentation.
+  UdQueuePair(Endpoint& endpoint, const QpConfig& config,
+              uint32_t max_tso_header);
   ~UdQueuePair() override;
 
   // --- EndpointQp. Those of queued work requests: each new one says its own.
@@ -53,7 +57,7 @@ class UdQueuePair final : public QueuePair {
   void StartSending(Time now) override;
   void Drain(Time now) override;
   void Resume(Time now) override;
-  bool Drained() const override { return draining_; }
+  bool Drained() const override { return draining_ && segment_ == 0; }
   void OnError() override { StopSending(); }
   void OnReset() override;
   void ReportService(QpReport* report) const override;
@@ -70,9 +74,11 @@ class UdQueuePair final : public QueuePair {
   Interests TransmitService(Time now, const TransmitTurn& turn,
                             Burst* burst) override;
 
-  void StopSending() { sending_ = draining_ = false; }
+  void StopSending();
+  // What has been begun is sent to its end.
   bool HasPackets() const {
-    return sending_ && !draining_ && !core().send_queue.empty();
+    return sending_ && (!draining_ || segment_ != 0) &&
+           !core().send_queue.empty();
   }
   Address& AddressOf(uint64_t index) { return addresses_[index & mask_]; }
   const Address& AddressOf(uint64_t index) const {
@@ -80,9 +86,13 @@ class UdQueuePair final : public QueuePair {
   }
   // The oldest work request's destination is where packets go from here on.
   void Direct();
-  // Sends the oldest work request. False when the burst has no room, or the
-  // send queue has failed.
+  // Sends the oldest work request, or its next segment. False when the burst
+  // has no room, or the send queue has failed.
   bool SendNext(Time now, Packetizer* packetizer);
+  bool SendMessage(uint64_t index, Time now, Packetizer* packetizer);
+  bool SendSegment(uint64_t index, Time now, Packetizer* packetizer);
+  // The oldest work request has been sent. False: the send queue has failed.
+  bool Complete(Time now);
   // The oldest work request ends with `status`; to SQE.
   void FailSend(WcStatus status, Time now);
 
@@ -93,6 +103,8 @@ class UdQueuePair final : public QueuePair {
   // A ring, as the send queue is: untouched memory of a large one costs
   // nothing.
   const std::unique_ptr<Address[]> addresses_;
+  const std::unique_ptr<TsoHeaders> headers_;  // null: no segmentation
+  uint32_t segment_ = 0;  // of the oldest work request: those that have gone
   Destinations destinations_;
   Destination* current_ = nullptr;  // of the packets that go next
   Destination* next_to_ = nullptr;  // of the request that is about to be queued

@@ -15,6 +15,8 @@
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
 #include "transport/ud/destinations.h"
+#include "wire/bytes.h"
+#include "wire/ethernet.h"
 #include "wire/grh.h"
 #include "wire/packet.h"
 #include "wire/psn.h"
@@ -30,6 +32,7 @@ constexpr size_t kMemory = 1 << 20;
 constexpr uint32_t kMtu = 1024;
 constexpr uint32_t kPsn = 0xfffffe;  // wraps around soon
 constexpr uint32_t kQkey = 0x11111111;
+constexpr uint32_t kMaxTsoHeader = 64;
 constexpr uint64_t kReceives = kMemory / 2;  // where they are in memory
 
 // A host with a queue pair.
@@ -50,7 +53,7 @@ struct Host {
     config.send_cq = &sends;
     config.recv_cq = &receives;
     config.events = &events;
-    qp = MakeQueuePair(endpoint, config);
+    qp = MakeQueuePair(endpoint, config, kMaxTsoHeader);
     attributes.qkey = kQkey;
     attributes.sq_psn = kPsn;
   }
@@ -111,6 +114,19 @@ struct Host {
                  .opcode = SendOpcode::kSend,
                  .remote_qpn = to.qp->qpn(),
                  .remote_qkey = kQkey},
+                To(to), length);
+  }
+
+  // `length` bytes from the beginning of memory in segments of `mss`.
+  int SendSegmented(uint64_t wr_id, const Host& to, const Bytes& header,
+                    uint16_t mss, uint32_t length, uint32_t flags = 0) {
+    return Post({.wr_id = wr_id,
+                 .opcode = SendOpcode::kTso,
+                 .flags = flags,
+                 .remote_qpn = to.qp->qpn(),
+                 .remote_qkey = kQkey,
+                 .tso_header = header,
+                 .tso_mss = mss},
                 To(to), length);
   }
 
@@ -571,6 +587,154 @@ TEST_F(UdTest, Drains) {
   ASSERT_EQ(a.Modify(QpState::kRts), 0);
   EXPECT_EQ(All(a).size(), 2u);
   EXPECT_EQ(a.Sent(), "10 ok; 11 ok");
+}
+
+// --- Segments (ibv_wr_post(3), ibv_wr_send_tso).
+
+// What packets carry after the header: one after the other.
+Bytes Payload(const std::vector<Sent>& packets, size_t header) {
+  Bytes data;
+  for (const Sent& sent : packets) {
+    wire::PacketView view;
+    EXPECT_EQ(wire::PacketView::Parse(sent.bytes, &view),
+              wire::ParseError::kOk);
+    const std::span<const uint8_t> payload = view.payload();
+    EXPECT_GE(payload.size(), header);
+    data.insert(data.end(), payload.begin() + static_cast<long>(header),
+                payload.end());
+  }
+  return data;
+}
+
+TEST_F(UdTest, EachSegmentIsADatagramThatBeginsWithTheHeader) {
+  const Bytes header = {1, 2, 3, 4, 5, 6, 7};
+  for (uint64_t i = 1; i <= 4; ++i) ASSERT_EQ(b.Receive(i, 1100), 0);
+  ASSERT_EQ(a.SendSegmented(10, b, header, 900, 2500, kSendSolicited), 0);
+  ASSERT_EQ(a.SendSegmented(11, b, header, 900, 0), 0);
+  const std::vector<Sent> packets = All(a);
+  ASSERT_EQ(packets.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    wire::PacketView view;
+    ASSERT_EQ(wire::PacketView::Parse(packets[i].bytes, &view),
+              wire::ParseError::kOk);
+    EXPECT_EQ(view.bth().psn, wire::PsnAdd(kPsn, i));
+    EXPECT_EQ(view.bth().solicited, i == 2) << i;
+    EXPECT_EQ(view.deth().qkey, kQkey);
+    EXPECT_TRUE(std::ranges::equal(view.payload().first(7), header));
+  }
+  const Bytes data = Payload(packets, header.size());
+  ASSERT_EQ(data.size(), 2500u);
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), a.region->bytes.begin()));
+  const std::vector<Completion> sends = a.sends.Take();
+  ASSERT_EQ(sends.size(), 2u);
+  EXPECT_EQ(sends[0].opcode, WcOpcode::kTso);
+  EXPECT_EQ(Host::Describe(sends), "10 ok; 11 ok");
+  Deliver(packets);
+  EXPECT_EQ(b.Received(),
+            "1 ok 947 from 17; 2 ok 947 from 17; 3 ok 747 from 17; "
+            "4 ok 47 from 17");
+}
+
+// IP over InfiniBand (RFC 4391) with TCP: lengths, numbers and checksums are
+// each segment's.
+TEST_F(UdTest, SegmentsOfTcp) {
+  Bytes header(kMaxTsoHeader - 20);
+  header[0] = 0x08;  // EtherType IPv4
+  uint8_t* const ip = header.data() + 4;
+  ip[0] = 0x45;
+  ip[9] = 6;
+  uint8_t* const tcp = ip + 20;
+  wire::StoreBe32(tcp + 4, 0xfffffc00);
+  tcp[12] = 0x50;
+  tcp[13] = 0x18;  // ACK, PSH
+  ASSERT_EQ(a.SendSegmented(10, b, header, 900, 2500), 0);
+  const std::vector<Sent> packets = All(a);
+  ASSERT_EQ(packets.size(), 3u);
+  uint32_t sequence = 0xfffffc00;
+  for (size_t i = 0; i < 3; ++i) {
+    wire::PacketView view;
+    ASSERT_EQ(wire::PacketView::Parse(packets[i].bytes, &view),
+              wire::ParseError::kOk);
+    wire::EthernetFrame frame;
+    ASSERT_TRUE(wire::ParseIp(view.payload(), 4, 0x0800, &frame));
+    EXPECT_EQ(frame.end, view.payload().size());
+    EXPECT_TRUE(wire::Ipv4ChecksumsAreGood(frame)) << i;
+    EXPECT_EQ(wire::LoadBe16(frame.ip_header() + 4), i);
+    EXPECT_EQ(wire::LoadBe32(frame.transport_header() + 4), sequence);
+    EXPECT_EQ(frame.transport_header()[13], i == 2 ? 0x18 : 0x10);
+    sequence += 900;
+  }
+  const Bytes data = Payload(packets, header.size());
+  ASSERT_EQ(data.size(), 2500u);
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), a.region->bytes.begin()));
+}
+
+TEST_F(UdTest, SegmentsThatCannotBe) {
+  EXPECT_EQ(a.SendSegmented(1, b, {1}, 0, 100), EINVAL);
+  EXPECT_EQ(a.SendSegmented(1, b, {}, 10, 100), EINVAL);
+  EXPECT_EQ(a.SendSegmented(1, b, Bytes(kMaxTsoHeader + 1), 10, 100), EINVAL);
+  EXPECT_EQ(a.SendSegmented(1, b, {1}, 10, 60, kSendInline), EINVAL);
+  std::unique_ptr<QueuePair> without = MakeQueuePair(c.endpoint, [this] {
+    QpConfig config = c.config;
+    config.qpn = 52;
+    return config;
+  }());
+  ASSERT_EQ(BringUp(*without, c.attributes, c.now), 0);
+  c.qp.swap(without);
+  EXPECT_EQ(c.SendSegmented(1, b, {1}, 10, 100), EINVAL);
+  c.qp.swap(without);
+
+  // One byte more than a datagram has; of the last segment's payload only.
+  const Bytes header(kMaxTsoHeader);
+  ASSERT_EQ(a.SendSegmented(2, b, header, kMtu, kMtu - kMaxTsoHeader), 0);
+  EXPECT_EQ(All(a).size(), 1u);
+  ASSERT_EQ(a.SendSegmented(3, b, header, kMtu, kMtu - kMaxTsoHeader + 1), 0);
+  EXPECT_TRUE(All(a).empty());
+  EXPECT_EQ(a.Sent(), "2 ok; 3 status 1");
+  EXPECT_EQ(a.qp->state(), QpState::kSqe);
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  // Memory that ends on the way.
+  ASSERT_EQ(a.Post({.wr_id = 4,
+                    .opcode = SendOpcode::kTso,
+                    .remote_qpn = b.qp->qpn(),
+                    .remote_qkey = kQkey,
+                    .tso_header = header,
+                    .tso_mss = 100},
+                   a.To(b), 1000, kMemory - 450),
+            0);
+  ASSERT_EQ(a.Send(5, b, 1), 0);
+  EXPECT_LE(All(a).size(), 5u);
+  EXPECT_EQ(a.Sent(), "4 status 4; 5 status 5");
+  EXPECT_EQ(a.qp->state(), QpState::kSqe);
+  // And from the beginning afterwards.
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  ASSERT_EQ(a.SendSegmented(6, b, header, 100, 1000), 0);
+  EXPECT_EQ(Payload(All(a), header.size()).size(), 1000u);
+}
+
+TEST_F(UdTest, ManySegmentsGoOnInTheNextBurst) {
+  const Bytes header = {9, 9, 9};
+  ASSERT_EQ(a.SendSegmented(10, b, header, 100, 20'000), 0);
+  ASSERT_EQ(a.Send(11, c, 5), 0);
+  std::vector<Sent> packets = Burst(a);
+  ASSERT_FALSE(packets.empty());
+  ASSERT_LT(packets.size(), 200u);
+  // Draining waits for its end, and only for that.
+  a.attributes.en_sqd_async_notify = true;
+  ASSERT_EQ(a.Modify(QpState::kSqd, kQpEnSqdAsyncNotify), 0);
+  EXPECT_TRUE(a.events.Take().empty());
+  EXPECT_TRUE(a.qp->attributes().sq_draining);
+  const std::vector<Sent> rest = All(a);
+  EXPECT_EQ(a.events.Take(), std::vector<QpEvent>{QpEvent::kSqDrained});
+  EXPECT_EQ(a.Sent(), "10 ok");
+  packets.insert(packets.end(), rest.begin(), rest.end());
+  EXPECT_EQ(packets.size(), 200u);
+  const Bytes data = Payload(packets, header.size());
+  ASSERT_EQ(data.size(), 20'000u);
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), a.region->bytes.begin()));
+  ASSERT_EQ(a.Modify(QpState::kRts), 0);
+  EXPECT_EQ(All(a).size(), 1u);
+  EXPECT_EQ(a.Sent(), "11 ok");
 }
 
 TEST_F(UdTest, StatesThatTakeNothing) {

@@ -144,7 +144,7 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   constexpr uint32_t kRaw = 1u << IBV_QPT_RAW_PACKET;
   full.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
   full.tso_caps.max_tso = rxe_user::kMaxTso;
-  full.tso_caps.supported_qpts = kRaw;
+  full.tso_caps.supported_qpts = kRaw | 1u << IBV_QPT_UD;
   full.rss_caps.supported_qpts = kRaw;
   full.rss_caps.max_rwq_indirection_tables = rxe_user::kMaxObjects - 1;
   full.rss_caps.max_rwq_indirection_table_size = rxe_user::kMaxRwqTable;

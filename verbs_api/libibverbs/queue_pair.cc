@@ -29,7 +29,7 @@ uint64_t SendOps(ibv_qp_type type) {
     case IBV_QPT_RAW_PACKET:
       return kRawSendOps;
     case IBV_QPT_UD:
-      return kUdSendOps;
+      return kUdSendOps | IBV_QP_EX_WITH_TSO;
     case IBV_QPT_UC:
       return kUcSendOps;
     default:
@@ -285,7 +285,8 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     uint32_t max_tso_header = 0;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0) {
       max_tso_header = attr->max_tso_header;
-      if (max_tso_header != 0 && attr->qp_type != IBV_QPT_RAW_PACKET) {
+      if (max_tso_header != 0 && attr->qp_type != IBV_QPT_RAW_PACKET &&
+          attr->qp_type != IBV_QPT_UD) {
         return Fail(EOPNOTSUPP);
       }
     }
