@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "transport/testing/bring_up.h"
@@ -19,6 +20,7 @@ constexpr uint32_t kQkey = 0x11223344;
 // Sent after the network is mended, by each end; there is a receive for each,
 // whoever they go to.
 constexpr size_t kLastMessages = 8;
+constexpr uint32_t kTsoHeader = 16;  // bytes
 // What no message writes.
 constexpr uint8_t kUntouched = 0xa5;
 
@@ -72,7 +74,7 @@ void UdRun::Create(End& end) {
   config.send_cq = &end.send_cq;
   config.recv_cq = &end.recv_cq;
   config.events = &end.events;
-  end.qp = transport::MakeQueuePair(end.node->endpoint(), config);
+  end.qp = transport::MakeQueuePair(end.node->endpoint(), config, kTsoHeader);
   transport::QpAttributes attributes;
   attributes.qkey = kQkey;
   attributes.sq_psn = static_cast<uint32_t>(random_.Below(1 << 24));
@@ -99,6 +101,9 @@ void UdRun::MakeMessages(End& end) {
     if (length <= 256 && random_.Percent(30)) {
       message.flags |= transport::kSendInline;
     }
+    message.is_segment = !message.has_imm && length >= kTsoHeader &&
+                         (message.flags & transport::kSendInline) == 0 &&
+                         random_.Percent(20);
     message.traffic_class = random_.Pick<uint8_t>({0, 0, 0, 0x88});
     message.content.resize(length);
     random_.Fill(message.content.data(), length);
@@ -185,15 +190,22 @@ void UdRun::PostSend(End& end) {
   // In two pieces. Inline data is named by its address in this process.
   const uint64_t addr =
       is_inline ? reinterpret_cast<uintptr_t>(source) : end.region.va + offset;
-  const auto first = static_cast<uint32_t>(random_.Below(message.length() + 1));
+  const uint32_t header = message.is_segment ? kTsoHeader : 0;
+  const uint32_t length = message.length() - header;
+  const auto first = static_cast<uint32_t>(random_.Below(length + 1));
   const transport::Sge sges[] = {
-      {addr, first, end.region.lkey},
-      {addr + first, message.length() - first, end.region.lkey}};
+      {addr + header, first, end.region.lkey},
+      {addr + header + first, length - first, end.region.lkey}};
   const transport::AddressVector av = Address(end, message);
   transport::SendRequest request;
   request.wr_id = index;
   request.opcode = message.has_imm ? transport::SendOpcode::kSendWithImm
                                    : transport::SendOpcode::kSend;
+  if (message.is_segment) {
+    request.opcode = transport::SendOpcode::kTso;
+    request.tso_header = std::span(message.content).first(header);
+    request.tso_mss = static_cast<uint16_t>(mtu_);
+  }
   request.flags = message.flags;
   request.sges = sges;
   request.imm_be = message.imm_be;
@@ -226,7 +238,9 @@ void UdRun::OnSent(End& end, const Completion& completion) {
   }
   if (end.completed == end.posted || completion.wr_id != end.completed ||
       completion.status != transport::WcStatus::kSuccess ||
-      completion.opcode != transport::WcOpcode::kSend) {
+      completion.opcode != (end.messages[end.completed].is_segment
+                                ? transport::WcOpcode::kTso
+                                : transport::WcOpcode::kSend)) {
     Fail(end,
          absl::StrCat("send ", completion.wr_id, " instead of ", end.completed,
                       ": status ", static_cast<int>(completion.status)));

@@ -50,6 +50,7 @@ class UdRun {
     uint32_t flags = 0;
     uint32_t imm_be = 0;
     bool has_imm = false;
+    bool is_segment = false;  // its first bytes are the header of kTso
     uint8_t traffic_class = 0;
     // Begins with the sender and the number, if it has room, so that it is like
     // no other one.
