@@ -183,10 +183,10 @@ bool IsTcpHeader(const EthernetFrame& frame, std::span<const uint8_t> header) {
          header.size() - frame.transport;
 }
 
-void FinishTcpSegment(const EthernetFrame& frame, std::span<uint8_t> bytes,
-                      uint32_t offset, uint16_t index, bool is_last) {
-  constexpr uint8_t kFinOrPush = 0x01 | 0x08;
-  constexpr uint8_t kCwr = 0x80;
+namespace {
+
+void FinishIp(const EthernetFrame& frame, std::span<uint8_t> bytes,
+              uint16_t index) {
   uint8_t* const ip = bytes.data() + frame.ip;
   if (frame.layer3 == Layer3::kIpv4) {
     StoreBe16(ip + 2, static_cast<uint16_t>(bytes.size() - frame.ip));
@@ -195,15 +195,37 @@ void FinishTcpSegment(const EthernetFrame& frame, std::span<uint8_t> bytes,
     StoreBe16(ip + 4,
               static_cast<uint16_t>(bytes.size() - frame.ip - kIpv6Size));
   }
+}
+
+void FillSegmentChecksums(const EthernetFrame& frame, Layer4 layer4,
+                          std::span<uint8_t> bytes) {
+  EthernetFrame segment = frame;
+  segment.bytes = bytes;
+  segment.end = bytes.size();
+  segment.layer4 = layer4;
+  FillChecksums(segment, bytes.data());
+}
+
+}  // namespace
+
+void FinishTcpSegment(const EthernetFrame& frame, std::span<uint8_t> bytes,
+                      uint32_t offset, uint16_t index, bool is_last) {
+  constexpr uint8_t kFinOrPush = 0x01 | 0x08;
+  constexpr uint8_t kCwr = 0x80;
+  FinishIp(frame, bytes, index);
   uint8_t* const tcp = bytes.data() + frame.transport;
   StoreBe32(tcp + 4, LoadBe32(tcp + 4) + offset);
   if (!is_last) tcp[13] &= static_cast<uint8_t>(~kFinOrPush);
   if (index != 0) tcp[13] &= static_cast<uint8_t>(~kCwr);
-  EthernetFrame segment = frame;
-  segment.bytes = bytes;
-  segment.end = bytes.size();
-  segment.layer4 = Layer4::kTcp;
-  FillChecksums(segment, bytes.data());
+  FillSegmentChecksums(frame, Layer4::kTcp, bytes);
+}
+
+void FinishUdpSegment(const EthernetFrame& frame, std::span<uint8_t> bytes,
+                      uint16_t index) {
+  FinishIp(frame, bytes, index);
+  StoreBe16(bytes.data() + frame.transport + 4,
+            static_cast<uint16_t>(bytes.size() - frame.transport));
+  FillSegmentChecksums(frame, Layer4::kUdp, bytes);
 }
 
 }  // namespace wire

@@ -54,11 +54,15 @@ void FillChecksums(const EthernetFrame& frame, uint8_t* bytes);
 // Whether segments can be made of what follows `header`, which is `frame`'s
 // alone: TCP at its end.
 bool IsTcpHeader(const EthernetFrame& frame, std::span<const uint8_t> header);
-// Makes `bytes`, a copy of the header that `frame` is and then a segment's
-// payload, that segment: the IP length, the IPv4 identification, sequence
-// number, flags and checksums. `offset`: of the payload in the whole, bytes.
+// Makes `bytes`, a copy of the header that `frame` begins with and then a
+// segment's payload, that segment: the IP length, the IPv4 identification,
+// sequence number, flags and checksums. `offset`: of the payload in the whole,
+// bytes.
 void FinishTcpSegment(const EthernetFrame& frame, std::span<uint8_t> bytes,
                       uint32_t offset, uint16_t index, bool is_last);
+// The same of UDP, whose segments are datagrams.
+void FinishUdpSegment(const EthernetFrame& frame, std::span<uint8_t> bytes,
+                      uint16_t index);
 
 }  // namespace wire
 

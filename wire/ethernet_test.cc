@@ -194,6 +194,27 @@ TEST(EthernetTest, SegmentsCountUpAndOnlyTheLastOnePushes) {
   }
 }
 
+TEST(EthernetTest, SegmentsOfUdpAreDatagrams) {
+  const Bytes header = UdpFrame("192.0.2.1", "192.0.2.2");
+  EthernetFrame frame;
+  ASSERT_TRUE(ParseEthernet(header, &frame));
+  ASSERT_EQ(frame.layer4, Layer4::kUdp);
+  const uint16_t identification = LoadBe16(frame.ip_header() + 4);
+  for (const uint16_t index : {0, 1}) {
+    Bytes segment(header.begin(),
+                  header.begin() + static_cast<long>(frame.transport + 8));
+    segment.resize(segment.size() + 9, 0xab);
+    FinishUdpSegment(frame, segment, index);
+    EthernetFrame made;
+    ASSERT_TRUE(ParseEthernet(segment, &made));
+    ASSERT_EQ(made.layer4, Layer4::kUdp);
+    EXPECT_EQ(made.end, segment.size());
+    EXPECT_EQ(LoadBe16(made.transport_header() + 4), 17);
+    EXPECT_EQ(LoadBe16(made.ip_header() + 4), identification + index);
+    EXPECT_TRUE(Ipv4ChecksumsAreGood(made));
+  }
+}
+
 TEST(EthernetTest, SegmentsAreMadeOfWholeTcpHeadersOnly) {
   Bytes header = TcpFrame(false, 0, 0);
   EthernetFrame frame;

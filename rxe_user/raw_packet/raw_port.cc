@@ -68,10 +68,9 @@ absl::Status RawPort::OpenSocket() {
   // Of no protocol until it is bound: it would take in other interfaces'.
   UniqueFd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "opening a packet socket");
-  constexpr int kOn = 1;
-  if (::setsockopt(fd.get(), SOL_PACKET, PACKET_AUXDATA, &kOn, sizeof(kOn)) !=
-      0) {
-    return ErrnoStatus(errno, "PACKET_AUXDATA");
+  if (receiver_ == nullptr) receiver_ = std::make_unique<FrameReceiver>();
+  if (!receiver_->Prepare(fd.get())) {
+    return ErrnoStatus(errno, "PACKET_AUXDATA and PACKET_VNET_HDR");
   }
   if (::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer,
                    sizeof(kReceiveBuffer)) != 0) {
@@ -81,6 +80,7 @@ absl::Status RawPort::OpenSocket() {
   // Frames on loopback would come twice. An older kernel says no: then they are
   // told apart by their type (FrameReceiver).
   if (loopback_) {
+    constexpr int kOn = 1;
     (void)::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &kOn,
                        sizeof(kOn));
   }
@@ -92,7 +92,6 @@ absl::Status RawPort::OpenSocket() {
              sizeof(address)) != 0) {
     return ErrnoStatus(errno, "binding a packet socket to the interface");
   }
-  if (receiver_ == nullptr) receiver_ = std::make_unique<FrameReceiver>();
   socket_ = std::move(fd);
   return absl::OkStatus();
 }
@@ -146,13 +145,10 @@ size_t RawPort::Receive(transport::Time now, bool patient) {
       room = transport::kManyFrames;
     }
   }
-  size_t bytes = 0;
-  for (const transport::ReceivedFrame& frame :
-       receiver_->Receive(fd, room, loopback_)) {
-    flows_.Deliver(frame, now);
-    bytes += frame.frame.bytes.size();
-  }
-  return bytes;
+  return receiver_->Receive(fd, room, transmitter_.max_frame(), loopback_,
+                            [&](const transport::ReceivedFrame& frame) {
+                              flows_.Deliver(frame, now);
+                            });
 }
 
 void RawPort::AbandonInChild() {
