@@ -30,9 +30,16 @@ absl::Status BindError(const LocalAddress& address, int error) {
   if (error == EADDRINUSE) {
     return absl::UnavailableError(PortTakenText(address));
   }
-  const absl::Status status = ErrnoStatus(
-      error, "cannot bind UDP port " + std::to_string(wire::kRoceUdpPort) +
-                 " of " + address.ToString());
+  const std::string what = "cannot bind UDP port " +
+                           std::to_string(wire::kRoceUdpPort) + " of " +
+                           address.ToString();
+  if (error == EMFILE) {
+    return absl::ResourceExhaustedError(
+        what + ": too many open files in the port broker, process " +
+        std::to_string(getpid()) +
+        ", which has the limit (ulimit -n) of the program that started it");
+  }
+  const absl::Status status = ErrnoStatus(error, what);
   const absl::string_view text = status.message();
   if (error == EADDRNOTAVAIL || error == ENODEV || error == EINVAL) {
     return absl::NotFoundError(text);

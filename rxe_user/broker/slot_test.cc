@@ -385,9 +385,13 @@ TEST_F(SlotTest, ABrokerWithoutDescriptorsSaysWhatToDo) {
   ASSERT_EQ(prlimit(broker, RLIMIT_NOFILE, &none, nullptr), 0)
       << strerror(errno);
   const absl::Status status = (*slot)->OpenAddress({Ip("127.0.0.1")}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status));  // ENOMEM
   EXPECT_EQ(std::string(status.message()),
-            "cannot bind UDP port 4791 of 127.0.0.1: Too many open files; "
-            "raise the limit (ulimit -n)");
+            "cannot bind UDP port 4791 of 127.0.0.1: too many open files in "
+            "the port broker, process " +
+                std::to_string(broker) +
+                ", which has the limit (ulimit -n) of the program that started "
+                "it");
 }
 
 TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {

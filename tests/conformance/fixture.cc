@@ -96,6 +96,10 @@ void PairTest::MakeSide(Side* side, const QpOptions& options, int cqe,
     attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     attr.pd = pd_;
     attr.send_ops_flags = options.send_ops;
+    if (options.create_flags != 0) {
+      attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+      attr.create_flags = options.create_flags;
+    }
     if (options.max_tso_header != 0) {
       attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
       attr.max_tso_header = options.max_tso_header;

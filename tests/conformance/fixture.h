@@ -38,6 +38,7 @@ struct QpOptions {
   ibv_srq* srq = nullptr;
   uint64_t send_ops = 0;  // not 0: created by ibv_create_qp_ex
   uint16_t max_tso_header = 0;  // the same
+  uint32_t create_flags = 0;    // the same
 };
 
 struct ConnectOptions {

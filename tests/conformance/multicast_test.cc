@@ -39,8 +39,9 @@ class MulticastTest : public PairTest {
     Make(&a_);
     Make(&b_);
   }
-  void Make(Side* side) {
-    MakeSide(side, {.type = IBV_QPT_UD});
+  void Make(Side* side, QpOptions options = {}) {
+    options.type = IBV_QPT_UD;
+    MakeSide(side, options);
     ToRts(side->qp);
   }
   static void ToRts(ibv_qp* qp) {
@@ -217,8 +218,15 @@ TEST_F(MulticastTest, NobodyWaitsForTheSocketOfAGroupThatWasLeft) {
   EXPECT_EQ(ibv_destroy_ah(to_b), 0);
 }
 
-// 10.5.2 of the specification's first volume.
+// 10.5.2 of the specification's first volume; IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+// of ibv_create_qp_ex(3), which asks for that.
 TEST_F(MulticastTest, TheSenderItselfGetsNone) {
+  Side asked;
+  Make(&asked, {.send_ops = IBV_QP_EX_WITH_SEND,
+                .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB});
+  if (HasFatalFailure()) return;
+  ASSERT_EQ(ibv_attach_mcast(asked.qp, &group_, 0), 0);
+  ASSERT_EQ(Receive(asked, 4, kReceives, 8192), 0);
   ASSERT_EQ(ibv_attach_mcast(a_.qp, &group_, 0), 0);
   ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);
   ibv_ah* ah = AddressOf(group_);
@@ -228,10 +236,19 @@ TEST_F(MulticastTest, TheSenderItselfGetsNone) {
   ASSERT_EQ(SendTo(a_, ah, 3, 64), 0);
   ExpectSuccess(a_.cq, 3);
   ExpectSuccess(b_.cq, 2);
+  ExpectSuccess(asked.cq, 4);
   ExpectNothingCame(a_, 1);
+  ASSERT_EQ(Receive(asked, 5, kReceives, 8192), 0);
+  ASSERT_EQ(Receive(b_, 6, kReceives, 8192), 0);
+  ASSERT_EQ(SendTo(asked, ah, 7, 64), 0);
+  ExpectSuccess(asked.cq, 7);
+  ExpectSuccess(b_.cq, 6);
+  ExpectNothingCame(asked, 5);
   EXPECT_EQ(ibv_detach_mcast(a_.qp, &group_, 0), 0);
   EXPECT_EQ(ibv_detach_mcast(b_.qp, &group_, 0), 0);
+  EXPECT_EQ(ibv_detach_mcast(asked.qp, &group_, 0), 0);
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  DestroySide(&asked);
 }
 
 TEST_F(MulticastTest, TheInterfaceJoinsAndLeaves) {

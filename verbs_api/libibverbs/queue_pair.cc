@@ -37,6 +37,11 @@ uint64_t SendOps(ibv_qp_type type) {
   }
 }
 
+// What a UD queue pair sends to a group never comes back to itself.
+uint32_t CreateFlags(ibv_qp_type type) {
+  return type == IBV_QPT_UD ? uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB} : 0u;
+}
+
 // 0 for a type that we have.
 int CheckType(const ibv_qp_type& type) {
   switch (Raw(type)) {
@@ -266,7 +271,7 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     }
     if ((attr->comp_mask & ~kSupported) != 0) return Fail(EOPNOTSUPP);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
-        attr->create_flags != 0) {
+        (attr->create_flags & ~CreateFlags(attr->qp_type)) != 0) {
       return Fail(EOPNOTSUPP);
     }
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 ||
