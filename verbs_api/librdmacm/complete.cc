@@ -49,7 +49,7 @@ bool IsOutcome(WaitingCall call, int type) {
 
 // How `call` has gone, by its event. 0 or an errno value.
 int ResultOf(WaitingCall call, const rdma_cm_event& event) {
-  switch (event.event) {
+  switch (TypeOf(event)) {
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return ENODEV;
     case RDMA_CM_EVENT_REJECTED:

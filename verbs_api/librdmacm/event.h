@@ -16,6 +16,14 @@ namespace librdmacm {
 class Id;
 struct Membership;
 
+// RDMA_CM_EVENT_*, or one that newer headers have.
+inline int TypeOf(const rdma_cm_event& event) {
+  int type;
+  static_assert(sizeof(event.event) == sizeof(type));
+  std::memcpy(&type, &event.event, sizeof(type));
+  return type;
+}
+
 struct Event {
   rdma_cm_event part = {};  // what the application has
   // Whose event it is: it cannot be destroyed before this is acknowledged. Of a
@@ -27,16 +35,11 @@ struct Event {
   std::shared_ptr<Membership> membership;
   std::array<uint8_t, 224> private_data;  // which `part` points to
 
-  // RDMA_CM_EVENT_*, or one that newer headers have.
   void SetType(int type) {
     static_assert(sizeof(part.event) == sizeof(type));
     std::memcpy(&part.event, &type, sizeof(type));
   }
-  int type() const {
-    int type;
-    std::memcpy(&type, &part.event, sizeof(type));
-    return type;
-  }
+  int type() const { return TypeOf(part); }
   // Sets private data and the length that the application sees.
   void SetConnData(std::span<const uint8_t> data) {
     part.param.conn.private_data = Keep(data);
