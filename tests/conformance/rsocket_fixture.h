@@ -139,6 +139,9 @@ class RsocketTest : public testing::Test {
     socklen_t length = sizeof(error);
     ASSERT_EQ(rgetsockopt(client_, SOL_SOCKET, SO_ERROR, &error, &length), 0);
     ASSERT_EQ(error, 0);
+    // As with TCP it tells so once.
+    ASSERT_EQ(rconnect(client_, address.get(), address.length), 0)
+        << std::strerror(errno);
     SetNonblocking(client_, false);
   }
 

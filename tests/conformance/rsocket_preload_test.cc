@@ -587,6 +587,63 @@ TEST_F(PreloadedEpollTest, AListenerHearsOfTheNextOneAfterAFailure) {
 
 // A child of vfork has its parent's memory: what it closes and copies is its
 // own all the same.
+// Most tests of network code are such programs.
+TEST_F(PreloadTest, BothEndsInOneThread) {
+  Listen();
+  client_ = Socket();
+  ASSERT_EQ(ConnectTo(client_, port_), 0) << std::strerror(errno);
+  Send(client_, "early");
+  server_ = accept(listener_, nullptr, nullptr);
+  ASSERT_GE(server_, 0) << std::strerror(errno);
+  ASSERT_TRUE(IsRsocket(server_));
+  EXPECT_EQ(Receive(server_, 5), "early");
+  Send(server_, "late");
+  ASSERT_EQ(close(std::exchange(server_, -1)), 0);
+  EXPECT_EQ(Receive(client_, 10), "late");
+}
+
+TEST_F(PreloadTest, WithoutADescriptorAConnectionWaitsOn) {
+  Listen();
+  client_ = Socket();
+  ASSERT_EQ(ConnectTo(client_, port_), 0) << std::strerror(errno);
+  Send(client_, "a");
+  ASSERT_NE(Poll(listener_, POLLIN), 0);
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(accept(listener_, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EMFILE);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  server_ = accept(listener_, nullptr, nullptr);
+  ASSERT_GE(server_, 0) << std::strerror(errno);
+  EXPECT_EQ(Receive(server_, 1), "a");
+}
+
+// An event loop that connects to itself, told of each thing once.
+TEST_F(PreloadedEpollTest, BothEndsInOneLoop) {
+  Listen(SOCK_NONBLOCK);
+  client_ = Socket(SOCK_NONBLOCK);
+  Add(listener_, EPOLLIN | EPOLLET);
+  Add(client_, EPOLLOUT | EPOLLET);
+  ASSERT_EQ(ConnectTo(client_, port_), -1);
+  ASSERT_EQ(errno, EINPROGRESS);
+  bool connected = false;
+  while (!connected || server_ < 0) {
+    epoll_event event = {};
+    ASSERT_EQ(epoll_wait(epoll_, &event, 1, kSoon), 1);
+    if (event.data.fd == client_ && (event.events & EPOLLHUP) == 0) {
+      EXPECT_EQ(event.events, static_cast<uint32_t>(EPOLLOUT));
+      connected = true;
+    } else if (event.data.fd == listener_) {
+      server_ = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK);
+      ASSERT_GE(server_, 0) << std::strerror(errno);
+    }
+  }
+  EXPECT_EQ(accept(listener_, nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
 TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   Connect();
   const int number = fcntl(server_, F_DUPFD_CLOEXEC, 300);

@@ -141,13 +141,9 @@ RSOCKET_EXPORT int rlisten(int fd, int backlog) {
 RSOCKET_EXPORT int raccept(int fd, sockaddr* address, socklen_t* length) {
   return SocketCall(fd, [&](Socket& socket) -> int {
     std::shared_ptr<Socket> accepted;
-    if (const int error = socket.Accept(&accepted)) return error;
-    if (address != nullptr) {
-      sockaddr_storage peer;
-      if (accepted->PeerAddress(&peer) == 0) {
-        GiveAddress(peer, address, length);
-      }
-    }
+    sockaddr_storage peer;
+    if (const int error = socket.Accept(&accepted, &peer)) return error;
+    if (address != nullptr) GiveAddress(peer, address, length);
     return Publish(std::move(accepted));
   });
 }

@@ -24,7 +24,9 @@ class Datagram final : public Socket {
   int type() const override { return SOCK_DGRAM; }
   int Bind(const sockaddr* address, socklen_t length) override;
   int Listen(int) override { return -EOPNOTSUPP; }
-  int Accept(std::shared_ptr<Socket>*) override { return -EOPNOTSUPP; }
+  int Accept(std::shared_ptr<Socket>*, sockaddr_storage*) override {
+    return -EOPNOTSUPP;
+  }
   int Connect(const sockaddr* address, socklen_t length) override;
   int Shutdown(int how) override;
   void Close(Clock::time_point begin) override;

@@ -99,6 +99,10 @@ int Socket::Watch(int fd) {
   return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
+void Socket::Unwatch(int fd) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
 void Socket::WakeAll(const Waiter* self) {
   for (Waiter* const waiter : waiters_) {
     if (waiter != self) waiter->Wake();

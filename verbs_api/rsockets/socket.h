@@ -57,8 +57,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
 
   virtual int Bind(const sockaddr* address, socklen_t length) = 0;
   virtual int Listen(int backlog) = 0;
-  // Sets `*out` to the connection that has come.
-  virtual int Accept(std::shared_ptr<Socket>* out) = 0;
+  // Sets `*out` to the connection that has come, `*peer` to where from.
+  virtual int Accept(std::shared_ptr<Socket>* out, sockaddr_storage* peer) = 0;
   virtual int Connect(const sockaddr* address, socklen_t length) = 0;
   virtual int Shutdown(int how) = 0;
   // The last call: nobody finds the socket by its number any more. Waits for
@@ -112,6 +112,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // 0, or a negative errno value.
   int Open();
   int Watch(int fd);
+  void Unwatch(int fd);
 
   // --- `mutex_` is held.
   // Takes what has come. True if anything has changed.

@@ -6,9 +6,12 @@
 
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "verbs_api/rsockets/connection_thread.h"
 #include "verbs_api/rsockets/endpoint.h"
 #include "verbs_api/rsockets/socket.h"
 
@@ -21,7 +24,7 @@ enum class StreamState : uint8_t {
   kResolvingAddress,
   kResolvingRoute,
   kConnecting,
-  kAccepting,  // the REP is sent
+  kAccepting,  // the REP is sent; its listener alone knows of it
   kConnected,
   kDisconnected,  // by either end; what has come can still be read
   kFailed,        // never connected, or the connection broke
@@ -35,7 +38,7 @@ class Stream final : public Socket {
   int type() const override { return SOCK_STREAM; }
   int Bind(const sockaddr* address, socklen_t length) override;
   int Listen(int backlog) override;
-  int Accept(std::shared_ptr<Socket>* out) override;
+  int Accept(std::shared_ptr<Socket>* out, sockaddr_storage* peer) override;
   int Connect(const sockaddr* address, socklen_t length) override;
   int Shutdown(int how) override;
   void Close(Clock::time_point begin) override;
@@ -78,7 +81,26 @@ class Stream final : public Socket {
   // A connection that somebody asks for.
   struct Request {
     rdma_cm_id* id;
-    ConnectionData peer;
+    std::optional<ConnectionData> peer;  // nothing: it is no rsocket
+  };
+  // One that was answered, and whose peer has not said yet that it knows.
+  struct Answered {
+    std::shared_ptr<Stream> stream;
+    Clock::time_point since;
+    ConnectionThread::Watch watch;
+  };
+  // One that waits to be accepted; or why one could not be made here, a
+  // negative errno value, which accept(2) tells.
+  struct Waiting {
+    std::shared_ptr<Stream> stream;
+    int error;
+  };
+  // What a listener has for those who accept.
+  struct Backlog {
+    size_t size() const { return answered.size() + waiting.size(); }
+
+    std::map<const Stream*, Answered> answered;
+    std::deque<Waiting> waiting;
   };
   // Memory of this host that the peer may write (index >= 0), or only this one.
   struct Mapping {
@@ -90,20 +112,40 @@ class Stream final : public Socket {
 
   Stream(int domain, const Settings& settings) : Socket(domain, settings) {}
   int OpenChannel();
-  // Takes a request over: 0, -ECONNABORTED if its peer has gone, or another
-  // negative errno value, of this end.
-  int Serve(const Request& request);
-  void DropRequests();
-  // As TCP does: it is bound again, to the same address, and who wants to
-  // connect is refused.
-  int StopListening();
   // The options that `id_` has to know.
   int SetIdOptions();
 
+  // --- Listening: stream_listen.cc. What `dropped` gets ends without the lock.
+  // The connection thread's: answers requests while there are places.
+  void ServeRequests();
+  // The same for one that was answered.
+  void ServeAnswered(const Stream* stream);
+  bool HasPlace(Backlog* dropped);
+  // `error`: of Answer.
+  void Admit(std::shared_ptr<Stream> stream, int error, Backlog* dropped);
+  void TakeNewsOf(const Stream* stream, Backlog* dropped);
+  // As TCP does: it is bound again, to the same address, who waits to be
+  // accepted is reset, and who wants to connect is refused. Unlocks.
+  int StopListening(std::unique_lock<std::mutex>& lock);
+  // Unlocks.
+  void DropBacklog(std::unique_lock<std::mutex>& lock);
+
+  // --- Of a stream that is in a backlog. Takes its lock.
+  // Takes a request over: 0, -ECONNABORTED if its peer has gone or is no
+  // rsocket, or another negative errno value, of this end.
+  int Answer(const Request& request);
+  // Whether the peer has said that it knows, even if it has ended since; false:
+  // it never will. Nothing: it may yet.
+  std::optional<bool> TakeAnswer();
+  // Somebody accepts it: as PeerAddress, whatever has become of it.
+  void LeaveBacklog(sockaddr_storage* peer);
+
   // --- Events of the connection manager: stream_connect.cc.
+  // The connection thread's: goes on with what connect(2) has begun.
+  void ServeConnecting();
+  bool TakeEvent();
   bool TakeEvents();
   void OnEvent(const rdma_cm_event& event);
-  void OnRequest(const rdma_cm_event& event);
   void OnAddressResolved();
   void OnRouteResolved();
   void OnEstablished(const rdma_cm_event& event);
@@ -139,10 +181,6 @@ class Stream final : public Socket {
   int TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
                    const Deadline& deadline);
   int64_t FreeMappingIndex() const;
-  // Until the peer of what was accepted is known to be connected, or has
-  // failed.
-  void AwaitEstablished(std::unique_lock<std::mutex>& lock,
-                        const Deadline& deadline);
   // As Close.
   void CloseConnection(std::unique_lock<std::mutex>& lock,
                        Clock::time_point begin);
@@ -156,13 +194,22 @@ class Stream final : public Socket {
   bool readable_ = false;
   bool writable_ = false;
   bool said_goodbye_ = false;
+  // It was connected.
+  bool established_ = false;
+  // Nobody has accepted it yet.
+  bool in_backlog_ = false;
+  // A call of connect(2) has left before that, and none has told of it yet.
+  bool connect_untold_ = false;
   // A failure that a call for data has to report yet.
   int data_error_ = 0;
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* id_ = nullptr;
   std::unique_ptr<Endpoint> endpoint_;
-  std::deque<Request> requests_;
-  std::vector<rdma_cm_id*> refused_;  // requests that are no rsocket's
+  // Of `channel_`, while the connection thread has it.
+  ConnectionThread::Watch watch_;
+  std::deque<Request> requests_;  // taken, and not answered yet
+  Backlog backlog_;
+  size_t places_ = 0;  // of `backlog_`
   std::list<Mapping> mappings_;
   bool mappings_pending_ = false;
   rxe_user::UniqueFd keepalive_timer_;

@@ -96,19 +96,13 @@ Stream::~Stream() {
     static_cast<void>(endpoint_.release());
     return;
   }
+  watch_.End();
+  backlog_ = {};
+  for (const Request& request : requests_) rdma_destroy_id(request.id);
   for (Mapping& mapping : mappings_) ibv_dereg_mr(mapping.mr);
   endpoint_.reset();
-  DropRequests();
   if (id_ != nullptr) rdma_destroy_id(id_);
   if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
-}
-
-void Stream::DropRequests() {
-  for (const Request& request : requests_) {
-    rdma_reject(request.id, nullptr, 0);
-    rdma_destroy_id(request.id);
-  }
-  requests_.clear();
 }
 
 int Stream::Bind(const sockaddr* address, socklen_t) {
@@ -116,15 +110,6 @@ int Stream::Bind(const sockaddr* address, socklen_t) {
   if (state_ != StreamState::kIdle) return -EINVAL;
   if (rdma_bind_addr(id_, const_cast<sockaddr*>(address)) != 0) return -errno;
   state_ = StreamState::kBound;
-  return 0;
-}
-
-int Stream::Listen(int backlog) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ == StreamState::kListening) return 0;
-  if (state_ > StreamState::kListening) return -EINVAL;
-  if (rdma_listen(id_, backlog) != 0) return -errno;
-  state_ = StreamState::kListening;
   return 0;
 }
 
@@ -143,89 +128,65 @@ int Stream::SetIdOptions() {
   return 0;
 }
 
-int Stream::StopListening() {
-  // librdmacm's listeners listen for as long as they live.
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return -errno;
-  sockaddr_storage address;
-  std::memcpy(&address, rdma_get_local_addr(id_), sizeof(address));
-  DropRequests();
-  rdma_destroy_id(std::exchange(id_, id));
-  // Somebody may have taken the port meanwhile.
-  state_ =
-      SetIdOptions() == 0 &&
-              rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&address)) == 0
-          ? StreamState::kBound
-          : StreamState::kIdle;
-  WakeAll(nullptr);
-  return 0;
-}
-
-int Stream::Accept(std::shared_ptr<Socket>* out) {
-  for (;;) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (state_ != StreamState::kListening) return -EINVAL;
-    if (const int error =
-            Await(lock, nonblocking(0), After(options_.receive_timeout), [&] {
-              return !requests_.empty() || state_ != StreamState::kListening;
-            })) {
-      return error;
-    }
-    if (state_ != StreamState::kListening) return -EINVAL;
-    const Request request = requests_.front();
-    requests_.pop_front();
-    std::shared_ptr<Stream> stream(new Stream(domain(), settings_));
-    stream->options_ = options_;
-    lock.unlock();
-    const int error = stream->Serve(request);
-    if (error == 0) {
-      *out = std::move(stream);
-      return 0;
-    }
-    // Whoever asked has gone meanwhile: the next one.
-    if (error != -ECONNABORTED) return error;
-  }
-}
-
-int Stream::Serve(const Request& request) {
+int Stream::Answer(const Request& request) {
   std::lock_guard<std::mutex> lock(mutex_);
   id_ = request.id;
-  int error = OpenChannel();
+  int error = request.peer.has_value() ? OpenChannel() : -ECONNABORTED;
   if (error == 0 && rdma_migrate_id(id_, channel_) != 0) error = -ECONNABORTED;
   if (error == 0) error = OpenEndpoint();
   if (error != 0) {
     rdma_reject(id_, nullptr, 0);
     return error;
   }
-  endpoint_->Begin(request.peer);
+  endpoint_->Begin(*request.peer);
   const auto data = Encode(endpoint_->Describe());
   rdma_conn_param param = ParamOf(data);
   state_ = StreamState::kAccepting;
+  in_backlog_ = true;
   return rdma_accept(id_, &param) == 0 ? 0 : -ECONNABORTED;
 }
 
 int Stream::Connect(const sockaddr* address, socklen_t) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (opening()) {
-    // It is on its way: who may wait waits for it (connect(2), after EINTR).
-    const int error =
-        AwaitConnected(lock, nonblocking(0), After(options_.send_timeout));
-    return error == -EAGAIN ? -EALREADY : error;
+  const bool again = opening();
+  if (!again) {
+    // What has become of it is told once.
+    if (connected()) {
+      return std::exchange(connect_untold_, false) ? 0 : -EISCONN;
+    }
+    if (state_ == StreamState::kFailed && error_ != 0) {
+      data_error_ = 0;
+      return -TakeError();
+    }
+    if (state_ > StreamState::kBound) return -EINVAL;
+    if (rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(address),
+                          kResolveTimeoutMs) != 0) {
+      return -errno;
+    }
+    state_ = StreamState::kResolvingAddress;
   }
-  if (connected()) return -EISCONN;
-  if (state_ == StreamState::kFailed && error_ != 0) {
-    data_error_ = 0;  // what has become of it is told once
-    return -TakeError();
-  }
-  if (state_ > StreamState::kBound) return -EINVAL;
-  if (rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(address),
-                        kResolveTimeoutMs) != 0) {
-    return -errno;
-  }
-  state_ = StreamState::kResolvingAddress;
+  // If it is on its way, who may wait waits for it (connect(2), after EINTR).
   const int error =
       AwaitConnected(lock, nonblocking(0), After(options_.send_timeout));
-  return error == -EAGAIN ? -EINPROGRESS : error;
+  connect_untold_ = opening();
+  if (connect_untold_ && !again) {
+    // Without a thread it goes on by the program's calls.
+    static_cast<void>(ConnectionThread::Get().Begin(
+        channel_->fd, ConnectionThread::When::kReadable, weak_from_this(),
+        [this] { ServeConnecting(); }, &watch_));
+  }
+  if (error == 0 && !again && nonblocking(0)) {
+    // Programs wait for its end, which TCP never tells so soon.
+    connect_untold_ = true;
+    return -EINPROGRESS;
+  }
+  if (error != -EAGAIN) return error;
+  return again ? -EALREADY : -EINPROGRESS;
+}
+
+void Stream::ServeConnecting() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!closed_) MakeProgress();
 }
 
 int Stream::AwaitConnected(std::unique_lock<std::mutex>& lock, bool nonblocking,
@@ -242,25 +203,27 @@ int Stream::AwaitConnected(std::unique_lock<std::mutex>& lock, bool nonblocking,
   return 0;
 }
 
-bool Stream::TakeEvents() {
-  bool any = false;
+bool Stream::TakeEvent() {
   rdma_cm_event* event;
-  while (rdma_get_cm_event(channel_, &event) == 0) {
-    any = true;
-    OnEvent(*event);
-    rdma_ack_cm_event(event);
-  }
-  for (rdma_cm_id* const id : refused_) {
-    rdma_reject(id, nullptr, 0);
-    rdma_destroy_id(id);
-  }
-  refused_.clear();
+  if (rdma_get_cm_event(channel_, &event) != 0) return false;
+  OnEvent(*event);
+  rdma_ack_cm_event(event);
+  return true;
+}
+
+bool Stream::TakeEvents() {
+  // Those are for the connection thread.
+  if (state_ == StreamState::kListening) return false;
+  bool any = false;
+  while (TakeEvent()) any = true;
   return any;
 }
 
 void Stream::OnEvent(const rdma_cm_event& event) {
-  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return OnRequest(event);
-  // Of a request that waits: whoever accepts it will see.
+  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+    requests_.push_back({event.id, DataOf(event)});
+    return;
+  }
   if (event.id != id_) return;
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -273,21 +236,16 @@ void Stream::OnEvent(const rdma_cm_event& event) {
       // What it has sent before is in the completion queue.
       PollEndpoint();
       if (opening()) return Fail(ECONNRESET);
+      // Who accepts says so, by credits: nobody has. TCP resets those.
+      if (connected() && !said_goodbye_ && !endpoint_->heard_from_peer()) {
+        return Fail(ECONNRESET);
+      }
       return SetDisconnected();
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
     case RDMA_CM_EVENT_ADDR_CHANGE:
       return;
     default:
       return Fail(ErrorOf(event, state_ == StreamState::kAccepting));
-  }
-}
-
-void Stream::OnRequest(const rdma_cm_event& event) {
-  const std::optional<ConnectionData> peer = DataOf(event);
-  if (peer.has_value() && state_ == StreamState::kListening) {
-    requests_.push_back({event.id, *peer});
-  } else {
-    refused_.push_back(event.id);
   }
 }
 
@@ -326,7 +284,8 @@ int Stream::OpenEndpoint() {
 
 void Stream::SetConnected() {
   state_ = StreamState::kConnected;
-  readable_ = writable_ = true;
+  readable_ = writable_ = established_ = true;
+  watch_.End();
   if (options_.keepalive) SetKeepalive();
 }
 
@@ -340,6 +299,7 @@ void Stream::Fail(int error) {
     return;
   }
   state_ = StreamState::kFailed;
+  watch_.End();
   readable_ = writable_ = false;
   error_ = data_error_ = error;
 }
@@ -352,12 +312,16 @@ int Stream::LocalAddress(sockaddr_storage* out) {
 
 int Stream::PeerAddress(sockaddr_storage* out) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!connected() && state_ != StreamState::kAccepting &&
-      state_ != StreamState::kDisconnected) {
-    return -ENOTCONN;
-  }
+  if (!connected() && state_ != StreamState::kDisconnected) return -ENOTCONN;
   FillAddress(domain(), rdma_get_peer_addr(id_), out);
   return 0;
+}
+
+void Stream::LeaveBacklog(sockaddr_storage* peer) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  in_backlog_ = false;
+  FillAddress(domain(), rdma_get_peer_addr(id_), peer);
+  MakeProgress();
 }
 
 int Stream::Apply(int level, int name, int value) {

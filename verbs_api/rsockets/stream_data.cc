@@ -34,7 +34,7 @@ int ErrorOf(ibv_wc_status status) {
 
 bool Stream::Progress() {
   bool any = false;
-  if (opening() || state_ == StreamState::kListening) any = TakeEvents();
+  if (opening()) any = TakeEvents();
   return PollEndpoint() || any;
 }
 
@@ -56,8 +56,8 @@ bool Stream::PollEndpoint() {
       Fail(EPROTO);
     } else if (endpoint_->failure() != IBV_WC_SUCCESS) {
       Fail(ErrorOf(endpoint_->failure()));
-    } else if (const int error = endpoint_->SendCredits()) {
-      Fail(error);
+    } else if (!in_backlog_) {
+      if (const int error = endpoint_->SendCredits()) Fail(error);
     }
   }
   return any;
@@ -122,7 +122,7 @@ short Stream::Ready() {
     case StreamState::kBound:
       return POLLOUT | POLLHUP;
     case StreamState::kListening:
-      return requests_.empty() ? 0 : POLLIN | POLLRDNORM;
+      return backlog_.waiting.empty() ? 0 : POLLIN | POLLRDNORM;
     case StreamState::kFailed:
       return POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLHUP |
              (error_ != 0 ? POLLERR : 0);
@@ -291,10 +291,8 @@ int Stream::Shutdown(int how) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (state_ == StreamState::kListening) {
     // There is nothing to send.
-    return how == SHUT_WR ? 0 : StopListening();
+    return how == SHUT_WR ? 0 : StopListening(lock);
   }
-  // The program has what it has accepted for connected.
-  AwaitEstablished(lock, Clock::now() + kCloseTimeout);
   if (const int error = AwaitConnected(lock, nonblocking(0), std::nullopt)) {
     return error;
   }
@@ -314,14 +312,6 @@ int Stream::Shutdown(int how) {
   return error;
 }
 
-void Stream::AwaitEstablished(std::unique_lock<std::mutex>& lock,
-                              const Deadline& deadline) {
-  // A signal does not end this.
-  while (Await(lock, false, deadline,
-               [&] { return state_ != StreamState::kAccepting; }) == -EINTR) {
-  }
-}
-
 void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
                              Clock::time_point begin) {
   const linger& lingering = options_.lingering;
@@ -329,7 +319,6 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
       begin + (lingering.l_onoff != 0
                    ? std::chrono::seconds(std::max(lingering.l_linger, 0))
                    : kCloseTimeout);
-  AwaitEstablished(lock, deadline);
   MakeProgress();
   if (connected() && !said_goodbye_) {
     SendControl(lock, Control::kDisconnect, deadline);
@@ -351,14 +340,16 @@ void Stream::SayGoodbye() {
 
 void Stream::Close(Clock::time_point begin) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (connected() || state_ == StreamState::kAccepting) {
-    CloseConnection(lock, begin);
-  }
+  if (connected()) CloseConnection(lock, begin);
   if (endpoint_ != nullptr && state_ >= StreamState::kConnecting) {
     rdma_disconnect(id_);
   }
   closed_ = true;
+  watch_.End();
   WakeAll(nullptr);
+  DropBacklog(lock);
+  // So the socket ends here.
+  ConnectionThread::Get().AwaitEnd(this);
 }
 
 }  // namespace rsockets

@@ -29,11 +29,8 @@ off_t Stream::MapMemory(void* memory, size_t length, int protection,
     return -EINVAL;
   }
   std::unique_lock<std::mutex> lock(mutex_);
-  // Whoever accepts knows the peer's table before the peer knows of him.
-  if (state_ != StreamState::kAccepting) {
-    if (const int error = AwaitConnected(lock, nonblocking(0), std::nullopt)) {
-      return error;
-    }
+  if (const int error = AwaitConnected(lock, nonblocking(0), std::nullopt)) {
+    return error;
   }
   if (endpoint_ == nullptr) return -EINVAL;
   Mapping mapping = {};

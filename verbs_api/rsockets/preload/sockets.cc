@@ -140,33 +140,24 @@ void BindToAddress(int fd, const sockaddr* address, socklen_t length) {
   REAL(bind)(fd, address, length);
 }
 
-int Accepted(int rsocket, int domain, int flags) {
-  const int fd = REAL(socket)(domain, SOCK_STREAM | flags, 0);
-  if (fd < 0) {
-    const int error = errno;
-    rclose(rsocket);
-    errno = error;
-    return -1;
-  }
-  if ((flags & SOCK_NONBLOCK) != 0) rfcntl(rsocket, F_SETFL, O_NONBLOCK);
-  if (!Put(fd, rsocket)) {
-    rclose(rsocket);
-    REAL(close)(fd);
-    errno = EMFILE;
-    return -1;
-  }
-  return fd;
-}
-
+// A descriptor comes first: without one the connection waits on.
 int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
-  const int rsocket = raccept(listener, address, length);
-  Used(listener, EPOLLIN);  // whatever has come of it
-  if (rsocket < 0) return -1;
   sockaddr_storage local = {};
   socklen_t size = sizeof(local);
   rgetsockname(listener, reinterpret_cast<sockaddr*>(&local), &size);
-  return Accepted(rsocket, local.ss_family == AF_INET6 ? AF_INET6 : AF_INET,
-                  flags);
+  const int fd = REAL(socket)(local.ss_family == AF_INET6 ? AF_INET6 : AF_INET,
+                              SOCK_STREAM | flags, 0);
+  const int rsocket = fd >= 0 ? raccept(listener, address, length) : -1;
+  Used(listener, EPOLLIN);  // whatever has come of it
+  if (rsocket >= 0) {
+    if ((flags & SOCK_NONBLOCK) != 0) rfcntl(rsocket, F_SETFL, O_NONBLOCK);
+    if (Put(fd, rsocket)) return fd;
+    rclose(rsocket);
+    errno = EMFILE;
+  }
+  const KeptErrno kept;
+  if (fd >= 0) REAL(close)(fd);
+  return -1;
 }
 
 // The kernel has made `copy` of `fd`.

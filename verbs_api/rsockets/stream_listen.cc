@@ -1,0 +1,211 @@
+// Listening: the connection thread answers requests, and those who are
+// connected wait to be accepted.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "verbs_api/rsockets/stream.h"
+
+namespace rsockets {
+namespace {
+
+// A peer that has not confirmed for so long gives its place to another one.
+constexpr auto kPatience = std::chrono::seconds(10);
+// Requests that the connection manager keeps meanwhile: at least so many.
+constexpr size_t kLeastRequests = 128;
+
+size_t MostOfSystem() {
+  size_t most = SOMAXCONN;
+  std::ifstream("/proc/sys/net/core/somaxconn") >> most;
+  return most;
+}
+
+// listen(2): one more than `backlog`, as Linux has it, and a negative number is
+// a large one.
+size_t PlacesFor(int backlog) {
+  constexpr size_t kMost = 1024;  // as rdma_listen(3)
+  size_t places = std::min({size_t{static_cast<unsigned>(backlog)},
+                            MostOfSystem(), kMost}) +
+                  1;
+  // Three descriptors each: a third of all at most, since the program needs
+  // some as well.
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    places = std::min<size_t>(places, limit.rlim_cur / 9 + 1);
+  }
+  return places;
+}
+
+}  // namespace
+
+int Stream::Listen(int backlog) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ > StreamState::kListening) return -EINVAL;
+  places_ = PlacesFor(backlog);
+  if (state_ == StreamState::kListening) {
+    watch_.Renew();  // there may be more
+    return 0;
+  }
+  if (const int error = ConnectionThread::Get().Begin(
+          channel_->fd, ConnectionThread::When::kOnNews, weak_from_this(),
+          [this] { ServeRequests(); }, &watch_)) {
+    return error;
+  }
+  if (rdma_listen(id_, static_cast<int>(std::max(places_, kLeastRequests))) !=
+      0) {
+    const int error = -errno;
+    watch_.End();
+    return error;
+  }
+  Unwatch(channel_->fd);
+  state_ = StreamState::kListening;
+  return 0;
+}
+
+int Stream::StopListening(std::unique_lock<std::mutex>& lock) {
+  // librdmacm's listeners listen for as long as they live.
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return -errno;
+  sockaddr_storage address;
+  std::memcpy(&address, rdma_get_local_addr(id_), sizeof(address));
+  watch_.End();
+  rdma_destroy_id(std::exchange(id_, id));
+  // Somebody may have taken the port meanwhile.
+  state_ =
+      SetIdOptions() == 0 &&
+              rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&address)) == 0
+          ? StreamState::kBound
+          : StreamState::kIdle;
+  const int error = Watch(channel_->fd);
+  WakeAll(nullptr);
+  DropBacklog(lock);
+  return error;
+}
+
+void Stream::DropBacklog(std::unique_lock<std::mutex>& lock) {
+  // Their ends reset them, which takes its time.
+  const Backlog dropped = std::exchange(backlog_, {});
+  const std::deque<Request> requests = std::exchange(requests_, {});
+  lock.unlock();
+  for (const Request& request : requests) rdma_destroy_id(request.id);
+}
+
+bool Stream::HasPlace(Backlog* dropped) {
+  if (backlog_.size() < places_) return true;
+  auto& answered = backlog_.answered;
+  const auto oldest = std::min_element(answered.begin(), answered.end(),
+                                       [](const auto& a, const auto& b) {
+                                         return a.second.since < b.second.since;
+                                       });
+  if (oldest == answered.end() ||
+      Clock::now() - oldest->second.since < kPatience) {
+    return false;
+  }
+  dropped->answered.insert(answered.extract(oldest));
+  return true;
+}
+
+void Stream::ServeRequests() {
+  Backlog dropped;  // ends after the lock
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (state_ == StreamState::kListening && !closed_ && HasPlace(&dropped) &&
+         (!requests_.empty() || TakeEvent())) {
+    if (requests_.empty()) {  // it was another event
+      WakeAll(nullptr);
+      continue;
+    }
+    std::shared_ptr<Stream> stream(new Stream(domain(), settings_));
+    stream->options_ = options_;
+    const Request request = requests_.front();
+    requests_.pop_front();
+    // Who polls or accepts is not to wait for that.
+    lock.unlock();
+    const int error = stream->Answer(request);
+    lock.lock();
+    Admit(std::move(stream), error, &dropped);
+  }
+}
+
+void Stream::Admit(std::shared_ptr<Stream> stream, int error,
+                   Backlog* dropped) {
+  if (state_ != StreamState::kListening || closed_) {
+    dropped->waiting.push_back({std::move(stream), 0});
+    return;
+  }
+  if (error == 0) {
+    const Stream* const key = stream.get();
+    Answered& answered = backlog_.answered[key];
+    answered.stream = stream;
+    answered.since = Clock::now();
+    error = ConnectionThread::Get().Begin(
+        stream->fd(), ConnectionThread::When::kReadable, weak_from_this(),
+        [this, key] { ServeAnswered(key); }, &answered.watch);
+    // The peer may have been quicker.
+    if (error == 0) return TakeNewsOf(key, dropped);
+    backlog_.answered.erase(key);
+  }
+  dropped->waiting.push_back({std::move(stream), 0});
+  if (error == -ECONNABORTED) return;
+  backlog_.waiting.push_back({nullptr, error});
+  WakeAll(nullptr);
+}
+
+void Stream::ServeAnswered(const Stream* stream) {
+  Backlog dropped;  // ends after the lock
+  std::lock_guard<std::mutex> lock(mutex_);
+  TakeNewsOf(stream, &dropped);
+}
+
+void Stream::TakeNewsOf(const Stream* key, Backlog* dropped) {
+  const auto found = backlog_.answered.find(key);
+  if (found == backlog_.answered.end()) return;
+  const std::shared_ptr<Stream> stream = found->second.stream;
+  const std::optional<bool> established = stream->TakeAnswer();
+  if (!established.has_value()) return;
+  if (*established) {
+    backlog_.waiting.push_back({stream, 0});
+    WakeAll(nullptr);
+  } else {
+    dropped->waiting.push_back({stream, 0});
+    watch_.Renew();  // its place is free
+  }
+  backlog_.answered.erase(found);
+}
+
+std::optional<bool> Stream::TakeAnswer() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  DrainAndProgress();
+  if (state_ == StreamState::kAccepting) {
+    // What the peer sends says that it knows, too.
+    Arm();
+    MakeProgress();
+  }
+  if (state_ == StreamState::kAccepting) return std::nullopt;
+  return established_;
+}
+
+int Stream::Accept(std::shared_ptr<Socket>* out, sockaddr_storage* peer) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (state_ != StreamState::kListening) return -EINVAL;
+  if (const int error =
+          Await(lock, nonblocking(0), After(options_.receive_timeout), [&] {
+            return !backlog_.waiting.empty() ||
+                   state_ != StreamState::kListening;
+          })) {
+    return error;
+  }
+  if (state_ != StreamState::kListening) return -EINVAL;
+  const Waiting first = std::move(backlog_.waiting.front());
+  backlog_.waiting.pop_front();
+  watch_.Renew();  // there is a place
+  lock.unlock();
+  if (first.stream == nullptr) return first.error;
+  first.stream->LeaveBacklog(peer);
+  *out = first.stream;
+  return 0;
+}
+
+}  // namespace rsockets
