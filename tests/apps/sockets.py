@@ -183,7 +183,40 @@ def rstream_that_forks(runner, place, how):
           rstream + ["-s", address], ["--sockets"])
 
 
+# Most tests of network code are such programs.
+BOTH_ENDS = """
+import os, socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+listener = socket.create_server((sys.argv[1], 0), family=family)
+clients = [socket.create_connection(listener.getsockname()[:2])
+           for _ in range(8)]
+for n, client in enumerate(clients):
+    client.sendall(b"%d" % n)
+for n, client in enumerate(clients):
+    server, address = listener.accept()
+    assert address[1] == client.getsockname()[1]
+    assert server.recv(10) == b"%d" % n
+    server.sendall(b"back")
+    server.close()
+    assert client.recv(10) == b"back"
+    assert client.recv(10) == b""
+    # Where there is RDMA: RDMA_SQSIZE.
+    client.getsockopt(0x10000, 0)
+"""
+
+
+def both_ends_in_one_thread(runner, place, how):
+    program = runner.start(place.server, how,
+                           ["python3", "-c", BOTH_ENDS, _address(place, how)],
+                           ["--sockets"])
+    try:
+        places.finish(program, "the program")
+    finally:
+        places.end(program)
+
+
 # With the address families that each can be told.
 ALL = ((rcopy_of_a_file, (4,)), (curl_from_a_server_in_Python, (4, 6)),
        (eight_connections_of_asyncio, (4, 6)), (rstream_that_forks, (4, 6)),
-       (a_server_that_forks_and_ends, (4, 6)))
+       (a_server_that_forks_and_ends, (4, 6)),
+       (both_ends_in_one_thread, (4, 6)))

@@ -4,7 +4,9 @@
 #include <sys/epoll.h>
 
 #include <cerrno>
+#include <chrono>
 #include <new>
+#include <thread>
 
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/service_thread.h"
@@ -71,7 +73,8 @@ int ConnectionThread::Begin(int fd, When when, std::weak_ptr<Socket> socket,
   event.events = EPOLLIN | (when == When::kOnNews ? EPOLLET : 0u);
   event.data.u64 = number;
   const auto place = watched_
-                         .emplace(number, Watched{.socket = std::move(socket),
+                         .emplace(number, Watched{.fd = fd,
+                                                  .socket = std::move(socket),
                                                   .call = std::move(call),
                                                   .events = event.events})
                          .first;
@@ -81,7 +84,6 @@ int ConnectionThread::Begin(int fd, When when, std::weak_ptr<Socket> socket,
     return error;
   }
   out->number_ = number;
-  out->fd_ = fd;
   return 0;
 }
 
@@ -90,20 +92,27 @@ void ConnectionThread::Watch::End() {
   ConnectionThread& thread = Get();
   std::lock_guard<std::mutex> lock(thread.mutex_);
   // Of the parent's nothing is there.
-  if (thread.watched_.erase(std::exchange(number_, 0)) == 0) return;
-  epoll_ctl(thread.epoll_.get(), EPOLL_CTL_DEL, fd_, nullptr);
+  const auto found = thread.watched_.find(std::exchange(number_, 0));
+  if (found == thread.watched_.end()) return;
+  epoll_ctl(thread.epoll_.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
+  thread.watched_.erase(found);
 }
 
 void ConnectionThread::Watch::Renew() {
   if (number_ == 0) return;
   ConnectionThread& thread = Get();
   std::lock_guard<std::mutex> lock(thread.mutex_);
-  const auto found = thread.watched_.find(number_);
-  if (found == thread.watched_.end()) return;
+  thread.Rearm(number_);
+}
+
+// With the lock held.
+void ConnectionThread::Rearm(uint64_t number) {
+  const auto found = watched_.find(number);
+  if (found == watched_.end()) return;
   epoll_event event = {};
   event.events = found->second.events;
-  event.data.u64 = number_;
-  epoll_ctl(thread.epoll_.get(), EPOLL_CTL_MOD, fd_, &event);
+  event.data.u64 = number;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, found->second.fd, &event);
 }
 
 void ConnectionThread::AwaitEnd(const Socket* socket) {
@@ -139,16 +148,20 @@ void ConnectionThread::Call(uint64_t number) {
     call = found->second.call;
     called_ = socket.get();
   }
+  bool again = false;
   try {
     call();
   } catch (...) {
-    // No memory: what was not taken is told again.
+    // There is no memory. Somebody may give some back.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    again = true;
   }
   // Before who waits goes on, so that the socket is his.
   socket.reset();
   std::lock_guard<std::mutex> lock(mutex_);
   called_ = nullptr;
   ended_.notify_all();
+  if (again) Rearm(number);
 }
 
 }  // namespace rsockets

@@ -33,12 +33,10 @@ class ConnectionThread final : private rxe_user::ForkGuard {
   class Watch {
    public:
     Watch() = default;
-    Watch(Watch&& other) noexcept
-        : number_(std::exchange(other.number_, 0)), fd_(other.fd_) {}
+    Watch(Watch&& other) noexcept : number_(std::exchange(other.number_, 0)) {}
     Watch& operator=(Watch&& other) noexcept {
       End();
       number_ = std::exchange(other.number_, 0);
-      fd_ = other.fd_;
       return *this;
     }
     ~Watch() { End(); }
@@ -51,7 +49,6 @@ class ConnectionThread final : private rxe_user::ForkGuard {
    private:
     friend class ConnectionThread;
     uint64_t number_ = 0;  // 0: nothing is watched
-    int fd_ = -1;
   };
   enum class When {
     kReadable,  // again and again, until nothing is left to be read
@@ -71,6 +68,7 @@ class ConnectionThread final : private rxe_user::ForkGuard {
 
  private:
   struct Watched {
+    int fd;
     std::weak_ptr<Socket> socket;
     std::function<void()> call;
     uint32_t events;  // of epoll(7)
@@ -83,6 +81,7 @@ class ConnectionThread final : private rxe_user::ForkGuard {
   int Start();
   void Run();
   void Call(uint64_t number);
+  void Rearm(uint64_t number);
 
   std::mutex mutex_;               // guards all below
   std::condition_variable ended_;  // a call has
