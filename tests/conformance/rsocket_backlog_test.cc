@@ -450,6 +450,25 @@ TEST_F(BacklogTest, WhoNeverConfirmsIsNotAccepted) {
   EXPECT_EQ(ntohs(peer.sin_port), PortOf(client_));
 }
 
+// After ten seconds, when others ask.
+TEST_F(BacklogTest, WhoNeverConfirmsGivesHisPlaceToAnother) {
+  ListenWith(0);
+  RawClient silent(port_);
+  silent.Connect(true);
+  silent.Await(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  const int client = BeginAnother();
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(2 * kSoon);
+  do {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    RawClient(port_).Connect(true);  // and takes it back
+  } while (Events(client, POLLOUT, 500) == 0);
+  EXPECT_EQ(ErrorOf(client), 0);
+  Accept();
+  SendAll(client, "a");
+  EXPECT_EQ(Receive(server_, 1), "a");
+}
+
 TEST_F(BacklogTest, WhoIsNoRsocketIsRefused) {
   ListenWith(0);
   for (int i = 0; i < 3; ++i) {

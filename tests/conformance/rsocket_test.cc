@@ -859,6 +859,15 @@ TEST_F(RsocketTest, AnEndWhoseQueuePairCannotBeMade) {
 
 constexpr char kPort[] = "RXE_USER_TEST_RSOCKET_PORT";
 
+// This process's, which its other threads may be reading, and one setting more.
+std::vector<char*> EnvironmentWith(std::string& setting) {
+  std::vector<char*> all;
+  for (char** one = environ; *one != nullptr; ++one) all.push_back(*one);
+  all.push_back(setting.data());
+  all.push_back(nullptr);
+  return all;
+}
+
 // Sends as much as it was asked for, and ends without a word.
 [[noreturn]] void RunPeer() {
   const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
@@ -885,13 +894,13 @@ class PeerTest : public RsocketTest {
   // Runs `test` in a process of its own, which connects.
   void StartPeer(const char* test) {
     Listen();
-    setenv(kPort, std::to_string(port_).c_str(), 1);
+    std::string port = std::string(kPort) + "=" + std::to_string(port_);
     const std::string filter = std::string("--gtest_filter=") + test;
     const char* const argv[] = {"peer", filter.c_str(), nullptr};
-    ASSERT_EQ(posix_spawn(&peer_, "/proc/self/exe", nullptr, nullptr,
-                          const_cast<char**>(argv), environ),
-              0);
-    unsetenv(kPort);
+    ASSERT_EQ(
+        posix_spawn(&peer_, "/proc/self/exe", nullptr, nullptr,
+                    const_cast<char**>(argv), EnvironmentWith(port).data()),
+        0);
     server_ = raccept(listener_, nullptr, nullptr);
     ASSERT_GE(server_, 0) << std::strerror(errno);
   }
@@ -972,14 +981,14 @@ class ManyConnectionsTest : public RouteTest {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, go[0], STDIN_FILENO);
-    setenv(kPort, std::to_string(port_).c_str(), 1);
+    std::string port = std::string(kPort) + "=" + std::to_string(port_);
     const std::string filter = std::string("--gtest_filter=") + test;
     const char* const argv[] = {"peer", filter.c_str(), nullptr};
     pid_t peer;
-    ASSERT_EQ(posix_spawn(&peer, "/proc/self/exe", &actions, nullptr,
-                          const_cast<char**>(argv), environ),
-              0);
-    unsetenv(kPort);
+    ASSERT_EQ(
+        posix_spawn(&peer, "/proc/self/exe", &actions, nullptr,
+                    const_cast<char**>(argv), EnvironmentWith(port).data()),
+        0);
     posix_spawn_file_actions_destroy(&actions);
     std::vector<int> servers;
     for (int i = 0; i < kConnections; ++i) {
