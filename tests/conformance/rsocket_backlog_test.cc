@@ -313,7 +313,9 @@ TEST_F(BacklogTest, ABacklogGrows) {
 }
 
 TEST_F(BacklogTest, ClosingResetsWhoWaits) {
-  Connect();  // so that what there is for all is there
+  // What there is for all, and for a thread that waits, is there afterwards.
+  Connect();
+  EXPECT_EQ(Events(server_, POLLIN, 1), 0);
   for (int* const fd : {&client_, &server_, &listener_}) {
     ASSERT_EQ(rclose(std::exchange(*fd, -1)), 0);
   }

@@ -583,10 +583,8 @@ TEST_F(PreloadedEpollTest, AListenerHearsOfTheNextOneAfterAFailure) {
   for (const int client : clients) EXPECT_EQ(close(client), 0);
 }
 
-// --- Other processes.
+// --- Before accepting.
 
-// A child of vfork has its parent's memory: what it closes and copies is its
-// own all the same.
 // Most tests of network code are such programs.
 TEST_F(PreloadTest, BothEndsInOneThread) {
   Listen();
@@ -644,6 +642,10 @@ TEST_F(PreloadedEpollTest, BothEndsInOneLoop) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
+// --- Other processes.
+
+// A child of vfork has its parent's memory: what it closes and copies is its
+// own all the same.
 TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   Connect();
   const int number = fcntl(server_, F_DUPFD_CLOEXEC, 300);

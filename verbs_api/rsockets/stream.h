@@ -163,6 +163,8 @@ class Stream final : public Socket {
   // 0 once it is connected, or why not.
   int AwaitConnected(std::unique_lock<std::mutex>& lock, bool nonblocking,
                      const Deadline& deadline);
+  // 0, or why it has failed, which is told once.
+  int Outcome();
   bool PollEndpoint();
   void OnControl(Control control);
   // Says `control` to the peer, when it can be said.
@@ -198,7 +200,9 @@ class Stream final : public Socket {
   bool established_ = false;
   // Nobody has accepted it yet.
   bool in_backlog_ = false;
-  // A call of connect(2) has left before that, and none has told of it yet.
+  // The peer was asked for it.
+  bool asked_ = false;
+  // A call of connect(2) has left without a word of how it has gone.
   bool connect_untold_ = false;
   // A failure that a call for data has to report yet.
   int data_error_ = 0;

@@ -154,10 +154,7 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
     if (connected()) {
       return std::exchange(connect_untold_, false) ? 0 : -EISCONN;
     }
-    if (state_ == StreamState::kFailed && error_ != 0) {
-      data_error_ = 0;
-      return -TakeError();
-    }
+    if (state_ == StreamState::kFailed && error_ != 0) return Outcome();
     if (state_ > StreamState::kBound) return -EINVAL;
     if (rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(address),
                           kResolveTimeoutMs) != 0) {
@@ -166,22 +163,19 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
     state_ = StreamState::kResolvingAddress;
   }
   // If it is on its way, who may wait waits for it (connect(2), after EINTR).
-  const int error =
-      AwaitConnected(lock, nonblocking(0), After(options_.send_timeout));
-  connect_untold_ = opening();
-  if (connect_untold_ && !again) {
+  const int error = Await(lock, nonblocking(0), After(options_.send_timeout),
+                          [&] { return !opening(); });
+  // However soon the peer has answered: TCP says so later, too.
+  connect_untold_ = opening() || (!again && nonblocking(0) && asked_);
+  if (opening() && !again) {
     // Without a thread it goes on by the program's calls.
     static_cast<void>(ConnectionThread::Get().Begin(
         channel_->fd, ConnectionThread::When::kReadable, weak_from_this(),
         [this] { ServeConnecting(); }, &watch_));
   }
-  if (error == 0 && !again && nonblocking(0)) {
-    // Programs wait for its end, which TCP never tells so soon.
-    connect_untold_ = true;
-    return -EINPROGRESS;
-  }
-  if (error != -EAGAIN) return error;
-  return again ? -EALREADY : -EINPROGRESS;
+  if (error != 0 && error != -EAGAIN) return error;
+  if (connect_untold_) return again ? -EALREADY : -EINPROGRESS;
+  return Outcome();
 }
 
 void Stream::ServeConnecting() {
@@ -196,11 +190,13 @@ int Stream::AwaitConnected(std::unique_lock<std::mutex>& lock, bool nonblocking,
           Await(lock, nonblocking, deadline, [&] { return !opening(); })) {
     return error;
   }
-  if (state_ == StreamState::kFailed) {
-    data_error_ = 0;
-    return -TakeError();
-  }
-  return 0;
+  return Outcome();
+}
+
+int Stream::Outcome() {
+  if (state_ != StreamState::kFailed) return 0;
+  data_error_ = 0;
+  return -TakeError();
 }
 
 bool Stream::TakeEvent() {
@@ -261,7 +257,8 @@ void Stream::OnRouteResolved() {
   const auto data = Encode(endpoint_->Describe());
   rdma_conn_param param = ParamOf(data);
   state_ = StreamState::kConnecting;
-  if (rdma_connect(id_, &param) != 0) Fail(errno);
+  asked_ = rdma_connect(id_, &param) == 0;
+  if (!asked_) Fail(errno);
 }
 
 void Stream::OnEstablished(const rdma_cm_event& event) {
