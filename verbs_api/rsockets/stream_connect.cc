@@ -202,8 +202,10 @@ int Stream::Outcome() {
 bool Stream::TakeEvent() {
   rdma_cm_event* event;
   if (rdma_get_cm_event(channel_, &event) != 0) return false;
+  // Without memory, too: destroying an id waits for it.
+  const std::unique_ptr<rdma_cm_event, int (*)(rdma_cm_event*)> acknowledge(
+      event, &rdma_ack_cm_event);
   OnEvent(*event);
-  rdma_ack_cm_event(event);
   return true;
 }
 
