@@ -35,6 +35,7 @@
 
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/cm/link_watch.h"
+#include "rxe_user/cm/neighbor_waits.h"
 #include "transport/cm/types.h"
 #include "wire/cm_messages.h"
 
@@ -100,6 +101,21 @@ class CmService {
   // first call that needs the port broker.
   using OnLinkChange = std::function<void(uint32_t interface, InterfaceChange)>;
   virtual void WatchLinks(OnLinkChange on_change) = 0;
+
+  // --- Neighbors.
+
+  // Whether packets from `local` find their way to `remote`: who takes them
+  // first, that host or a gateway, has to answer ARP or NDP before. Sets
+  // `*wait` to 0 where nobody has to be asked (neighbor_waits.h): most often,
+  // which takes some ten microseconds. Else `handler` is told, perhaps before
+  // this returns, and `*wait` is for CancelNeighbor. A negative time-out is
+  // none. To be called when an address is open: EINVAL before.
+  virtual int AwaitNeighbor(const LocalAddress& local,
+                            const wire::IpAddress& remote, int timeout_ms,
+                            std::shared_ptr<NeighborHandler> handler,
+                            NeighborWait* wait) = 0;
+  // The handler is not told any more, unless it is being told at this moment.
+  virtual void CancelNeighbor(NeighborWait wait) = 0;
 
   // --- Services.
 

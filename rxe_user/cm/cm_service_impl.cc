@@ -73,6 +73,30 @@ void CmServiceImpl::WaitForHandler(std::unique_lock<std::mutex>& lock,
   done_->wait(lock, [&] { return !running_ || !matches(); });
 }
 
+// --- Neighbors.
+
+int CmServiceImpl::AwaitNeighbor(const LocalAddress& local,
+                                 const wire::IpAddress& remote, int timeout_ms,
+                                 std::shared_ptr<NeighborHandler> handler,
+                                 NeighborWait* wait) {
+  if (dead_) return ENODEV;
+  if (!open_) return EINVAL;
+  const auto deadline =
+      timeout_ms < 0
+          ? NeighborWaits::Clock::time_point::max()
+          : NeighborWaits::Clock::now() + std::chrono::milliseconds(timeout_ms);
+  *wait = neighbors_.Begin(local, remote, deadline, std::move(handler));
+  if (*wait == 0) return 0;
+  // By the bell, which needs no memory.
+  refresh_ = true;
+  sockets_.Ring();
+  return 0;
+}
+
+void CmServiceImpl::CancelNeighbor(NeighborWait wait) {
+  if (!dead_) neighbors_.Cancel(wait);
+}
+
 // --- Services.
 
 int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,

@@ -45,6 +45,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void DestroyAll() override;
   int OpenAddress(const LocalAddress& local) override;
   void WatchLinks(OnLinkChange on_change) override;
+  int AwaitNeighbor(const LocalAddress& local, const wire::IpAddress& remote,
+                    int timeout_ms, std::shared_ptr<NeighborHandler> handler,
+                    NeighborWait* wait) override;
+  void CancelNeighbor(NeighborWait wait) override;
   int Reserve(const ServiceOptions& options, ServiceHandle* handle,
               uint64_t* service_id) override;
   int Share(ServiceHandle handle, bool ipv6_only, bool reuse) override;
@@ -155,6 +159,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // from then on.
   std::atomic<bool> open_ = false;
   CmSockets sockets_;
+  NeighborWaits neighbors_;
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
   std::unique_ptr<ControlThread> owned_control_;
@@ -186,7 +191,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
 
   // When the control thread is to look at the manager. Read without a lock.
   std::atomic<Time> deadline_{transport::kNever};
-  // What the slot waits for has changed.
+  // What the slot, or neighbors_, waits for has changed.
   std::atomic<bool> refresh_ = false;
 };
 

@@ -134,6 +134,9 @@ absl::Status CmServiceImpl::Start() {
   control_->Add({.fd = [this] { return sockets_.watch(); },
                  .time = [this] { return news_retry_; },
                  .run = [this] { OnAddresses(); }});
+  control_->Add({.fd = [this] { return neighbors_.fd(); },
+                 .time = [this] { return neighbors_.time(); },
+                 .run = [this] { neighbors_.Run(); }});
   if (auto stat = StatServer::Open(
           [this] { return ReportText(ReportOf(size(), counters())); });
       stat.ok()) {

@@ -86,8 +86,32 @@ bool IsIn(Id& id, IdState state) {
   return id.state == state;
 }
 
+// What is left of rdma_resolve_addr: who takes what is sent to `remote` has to
+// be known.
+int AwaitNeighbor(Id& id, const rxe_user::LocalAddress& local,
+                  const wire::IpAddress& remote, int timeout_ms) {
+  // Without memory.
+  absl::Cleanup undo = [&id] {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    id.source = std::exchange(id.address_resolution, {})->source;
+    id.state = IdState::kBound;
+  };
+  rxe_user::NeighborWait wait = 0;
+  const int error = id.service->AwaitNeighbor(local, remote, timeout_ms,
+                                              id.shared_from_this(), &wait);
+  if (error != 0) return error;
+  std::move(undo).Cancel();
+  if (wait == 0) {
+    id.OnNeighbor(0);
+    return 0;
+  }
+  std::lock_guard<std::mutex> lock(id.mutex);
+  if (id.address_resolution.has_value()) id.address_resolution->wait = wait;
+  return 0;
+}
+
 int Resolve(Id& id, const sockaddr* source_address,
-            const sockaddr* destination_address) {
+            const sockaddr* destination_address, int timeout_ms) {
   EndpointAddress destination;
   if (const int error = FromSockaddr(destination_address, &destination)) {
     return error;
@@ -122,7 +146,7 @@ int Resolve(Id& id, const sockaddr* source_address,
   if (!bound) {
     if (const int error = Reserve(id, &source)) return error;
   }
-  std::lock_guard<std::mutex> lock(id.mutex);
+  std::unique_lock<std::mutex> lock(id.mutex);
   // Whatever becomes of the rest.
   if (!bound) {
     id.state = IdState::kBound;
@@ -133,13 +157,19 @@ int Resolve(Id& id, const sockaddr* source_address,
     id.Push(RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
     return 0;
   }
+  // Another destination may be reached from another address.
+  if (bound) wanted = id.source;
+  wanted.port = source.port;
+  AddressResolution resolution = {
+      .event = id.NewEvent(RDMA_CM_EVENT_ADDR_RESOLVED), .source = wanted};
   SetSource(id, source, *device);
   SetDestination(id, reached);
   // rdma_get_peer_addr(3).
   ToSockaddr(Shown(id, destination), &id.part.route.addr.dst_storage);
-  id.Push(RDMA_CM_EVENT_ADDR_RESOLVED);
-  id.state = IdState::kAddrResolved;
-  return 0;
+  id.address_resolution = std::move(resolution);
+  id.state = IdState::kResolvingAddr;
+  lock.unlock();
+  return AwaitNeighbor(id, source.local(), reached.address, timeout_ms);
 }
 
 // In network order.
@@ -199,6 +229,21 @@ int Bind(Id& id, const EndpointAddress& address) {
   return 0;
 }
 
+void Id::OnNeighbor(int error) {
+  std::lock_guard<std::mutex> lock(mutex);
+  // It may have been destroyed meanwhile.
+  if (!address_resolution.has_value()) return;
+  AddressResolution resolution = *std::move(address_resolution);
+  address_resolution.reset();
+  if (error != 0) {
+    source = resolution.source;
+    resolution.event->SetType(RDMA_CM_EVENT_ADDR_ERROR);
+    resolution.event->part.status = -error;
+  }
+  state = error != 0 ? IdState::kBound : IdState::kAddrResolved;
+  Push(std::move(resolution.event));
+}
+
 CM_EXPORT int rdma_bind_addr(rdma_cm_id* pointer, sockaddr* addr) {
   return IdCall(pointer, [&](Id& id) -> int {
     EndpointAddress address;
@@ -207,12 +252,13 @@ CM_EXPORT int rdma_bind_addr(rdma_cm_id* pointer, sockaddr* addr) {
   });
 }
 
-// The time-out is for asking other hosts, which takes nothing but the routes
-// here: who does not answer ARP is found out by connecting.
+// The time-out is for the next host on the way, which has to answer ARP or NDP
+// unless the kernel knows it. As there a negative one is none.
 CM_EXPORT int rdma_resolve_addr(rdma_cm_id* pointer, sockaddr* source,
-                                sockaddr* destination, int /*timeout_ms*/) {
-  return CompleteCall(pointer, WaitingCall::kResolveAddr,
-                      [&](Id& id) { return Resolve(id, source, destination); });
+                                sockaddr* destination, int timeout_ms) {
+  return CompleteCall(pointer, WaitingCall::kResolveAddr, [&](Id& id) {
+    return Resolve(id, source, destination, timeout_ms);
+  });
 }
 
 CM_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) {

@@ -13,7 +13,7 @@
 namespace librdmacm {
 namespace {
 
-// For both sides; how long it waits no longer matters, since nobody is asked.
+// How long the active side waits for the neighbor on its way.
 constexpr int kResolveTimeoutMs = 2000;
 
 // All but the queue pair of the active side. 0 or an errno value.

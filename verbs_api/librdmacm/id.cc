@@ -183,11 +183,14 @@ void GiveBackDevice(Id& id) {
 void GiveUp(Id& id) {
   std::lock_guard<std::mutex> calls(id.calls);
   std::shared_ptr<EventChannel> channel;
+  std::optional<AddressResolution> resolution;  // goes without the lock held
   {
     std::lock_guard<std::mutex> lock(id.mutex);
     id.destroyed = true;
     channel = id.channel;
+    resolution.swap(id.address_resolution);
   }
+  if (resolution.has_value()) id.service->CancelNeighbor(resolution->wait);
   // Both wait for events that are under way. After that there are no more.
   if (id.connection != 0) id.service->Destroy(id.connection);
   if (id.reserved != 0) id.service->Release(id.reserved);

@@ -27,6 +27,7 @@ namespace librdmacm {
 enum class IdState : uint8_t {
   kIdle,
   kBound,
+  kResolvingAddr,
   kAddrResolved,
   kRouteResolved,
   kListening,
@@ -89,6 +90,13 @@ struct EndpointOptions {
   std::vector<uint8_t> connect_data;  // before the private data of rdma_connect
 };
 
+// An rdma_resolve_addr that waits for the neighbor.
+struct AddressResolution {
+  UnsentEvent event;                // which tells how it went
+  EndpointAddress source;           // what the id is bound to if it fails
+  rxe_user::NeighborWait wait = 0;  // 0: the service has not answered yet
+};
+
 // An rdma_cm_id with what we need behind it.
 //
 // Locks: `calls` makes one call of the application at a time, and is held while
@@ -96,12 +104,15 @@ struct EndpointOptions {
 // service take it, so it is held for moments only, and never while the service
 // is called. The lock of a channel comes after it.
 class Id final : public rxe_user::CmEventHandler,
+                 public rxe_user::NeighborHandler,
                  public std::enable_shared_from_this<Id> {
  public:
   Id(rdma_port_space ps, ibv_qp_type type);
 
   // The service's thread: connection_events.cc.
   void OnCmEvent(const transport::cm::Event& event) override;
+  // The same thread, or rdma_resolve_addr: address.cc.
+  void OnNeighbor(int error) override;
 
   // --- Its events that the application has.
   void CountReported();
@@ -141,6 +152,7 @@ class Id final : public rxe_user::CmEventHandler,
   EndpointAddress destination;
   uint32_t interface = 0;              // of its device; 0: bound to none
   std::shared_ptr<const void> device;  // its share of part.verbs
+  std::optional<AddressResolution> address_resolution;  // while it goes on
   IdOptions options;
   EndpointOptions endpoint;
   ConnectionAttributes attributes;

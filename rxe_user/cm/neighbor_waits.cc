@@ -1,0 +1,212 @@
+#include "rxe_user/cm/neighbor_waits.h"
+
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "rxe_user/base/high_fd.h"
+#include "rxe_user/ports/udp_socket.h"
+
+namespace rxe_user {
+namespace {
+
+// Has the kernel ask for the next host on the way by a datagram that goes no
+// farther, and that no host takes notice of: to the discard port (RFC 863).
+bool Provoke(const LocalAddress& local, const wire::IpAddress& remote) {
+  constexpr uint16_t kDiscardPort = 9;
+  const bool v4 = local.address.is_v4();
+  const UniqueFd fd(
+      ::socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return false;
+  const int hops = 1;
+  (void)::setsockopt(fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6,
+                     v4 ? IP_TTL : IPV6_UNICAST_HOPS, &hops, sizeof(hops));
+  SocketAddress from;
+  socklen_t size = ToSocketAddress(local.address, 0, local.scope_id, &from);
+  if (::bind(fd.get(), &from.any, size) != 0) return false;
+  SocketAddress to;
+  size = ToSocketAddress(remote, kDiscardPort, local.scope_id, &to);
+  return ::sendto(fd.get(), nullptr, 0, MSG_DONTWAIT, &to.any, size) >= 0;
+}
+
+}  // namespace
+
+NeighborWaits::NeighborWaits() : ForkGuard(ForkLevel::kDescriptors) {
+  EnterForkGuard();
+}
+
+NeighborWaits::~NeighborWaits() { LeaveForkGuard(); }
+
+void NeighborWaits::AfterForkInChild() {
+  news_.Reset();
+  // What they belong to has no business in the child: not even to end.
+  new (&waiting_) List;
+  mutex_.unlock();
+}
+
+bool NeighborWaits::Subscribe() {
+  if (!news_.valid()) {
+    news_.Reset(MoveHigh(::socket(
+        AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)));
+    const sockaddr_nl name = {
+        .nl_family = AF_NETLINK, .nl_pad = 0, .nl_pid = 0, .nl_groups = 0};
+    if (news_.valid() &&
+        ::bind(news_.get(), reinterpret_cast<const sockaddr*>(&name),
+               sizeof(name)) != 0) {
+      news_.Reset();
+    }
+  }
+  return news_.valid() &&
+         ::setsockopt(news_.get(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP,
+                      &kNeighborGroup, sizeof(kNeighborGroup)) == 0;
+}
+
+void NeighborWaits::Unsubscribe() {
+  (void)::setsockopt(news_.get(), SOL_NETLINK, NETLINK_DROP_MEMBERSHIP,
+                     &kNeighborGroup, sizeof(kNeighborGroup));
+  // What is there already says nothing to those that wait next.
+  List none;
+  ReadNews(&none);
+}
+
+NeighborWait NeighborWaits::Begin(const LocalAddress& local,
+                                  const wire::IpAddress& remote,
+                                  Clock::time_point deadline,
+                                  std::shared_ptr<NeighborHandler> handler) {
+  if (remote == local.address || remote.is_multicast()) return 0;
+  NeighborTable table;
+  if (!table.Open()) return 0;
+  const std::optional<Neighbor> neighbor = table.On(local, remote);
+  if (!neighbor.has_value()) return 0;
+  std::optional<NeighborState> state = table.StateOf(*neighbor);
+  if (!state.has_value() || *state == NeighborState::kKnown ||
+      !AsksForNeighbors(neighbor->interface)) {
+    return 0;
+  }
+  List one;
+  one.push_back({.name = 0,
+                 .neighbor = *neighbor,
+                 .deadline = deadline,
+                 .handler = std::move(handler)});
+  const std::lock_guard lock(mutex_);
+  if (waiting_.empty() && !Subscribe()) return 0;
+  // One that did not answer before is asked for again.
+  state.reset();
+  if (Provoke(local, remote)) state = table.StateOf(*neighbor);
+  if (!state.has_value() || *state == NeighborState::kKnown) {
+    if (waiting_.empty()) Unsubscribe();
+    return 0;
+  }
+  one.front().name = ++last_;
+  waiting_.splice(waiting_.end(), one);
+  return last_;
+}
+
+NeighborWaits::List::iterator NeighborWaits::Find(NeighborWait wait) {
+  return std::find_if(waiting_.begin(), waiting_.end(),
+                      [wait](const Waiting& w) { return w.name == wait; });
+}
+
+void NeighborWaits::Cancel(NeighborWait wait) {
+  List ended;  // goes without the lock held
+  const std::lock_guard lock(mutex_);
+  const auto found = Find(wait);
+  if (found == waiting_.end()) return;
+  End(found, 0, &ended);
+  if (waiting_.empty()) Unsubscribe();
+}
+
+int NeighborWaits::fd() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_.empty() ? -1 : news_.get();
+}
+
+NeighborWaits::Clock::time_point NeighborWaits::time() const {
+  const std::lock_guard lock(mutex_);
+  Clock::time_point first = Clock::time_point::max();
+  for (const Waiting& waiting : waiting_) {
+    first = std::min(first, waiting.deadline);
+  }
+  return first;
+}
+
+void NeighborWaits::Run() {
+  List ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.empty()) return;
+    ReadNews(&ended);
+    Expire(&ended);
+    if (waiting_.empty()) Unsubscribe();
+  }
+  for (const Waiting& waiting : ended) {
+    waiting.handler->OnNeighbor(waiting.error);
+  }
+}
+
+void NeighborWaits::End(List::iterator waiting, int error, List* ended) {
+  waiting->error = error;
+  ended->splice(ended->end(), waiting_, waiting);
+}
+
+void NeighborWaits::OnState(const Neighbor& neighbor, NeighborState state,
+                            List* ended) {
+  if (state == NeighborState::kUnknown) return;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const auto waiting = at++;
+    if (waiting->neighbor != neighbor) continue;
+    End(waiting, state == NeighborState::kKnown ? 0 : EHOSTUNREACH, ended);
+  }
+}
+
+void NeighborWaits::ReadNews(List* ended) {
+  bool missed = false;
+  alignas(NLMSG_ALIGNTO) std::array<uint8_t, 8192> bytes;
+  for (;;) {
+    const ssize_t n =
+        ::recv(news_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (n >= 0) {
+      ReadNeighborNews(std::span(bytes).first(static_cast<size_t>(n)),
+                       [&](const Neighbor& neighbor, NeighborState state) {
+                         OnState(neighbor, state, ended);
+                       });
+    } else if (errno == ENOBUFS) {
+      missed = true;  // an overflow, which is reported once
+    } else if (errno != EINTR) {
+      break;
+    }
+  }
+  if (missed) LookUp(ended);
+}
+
+void NeighborWaits::LookUp(List* ended) {
+  NeighborTable table;
+  if (!table.Open()) return;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const auto waiting = at++;
+    const auto state = table.StateOf(waiting->neighbor);
+    if (state == NeighborState::kKnown) End(waiting, 0, ended);
+    if (state == NeighborState::kFailed) End(waiting, EHOSTUNREACH, ended);
+  }
+}
+
+// Looks once more: no news is no proof.
+void NeighborWaits::Expire(List* ended) {
+  const Clock::time_point now = Clock::now();
+  const auto is_late = [now](const Waiting& w) { return w.deadline <= now; };
+  if (std::none_of(waiting_.begin(), waiting_.end(), is_late)) return;
+  LookUp(ended);
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const auto waiting = at++;
+    if (is_late(*waiting)) End(waiting, ETIMEDOUT, ended);
+  }
+}
+
+}  // namespace rxe_user
