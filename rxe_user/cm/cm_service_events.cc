@@ -12,6 +12,10 @@ using transport::cm::EventKind;
 void CmServiceImpl::OnBell() {
   sockets_.Silence();
   if (refresh_.exchange(false)) control_->Refresh();
+  if (close_gone_.exchange(false)) {
+    const std::lock_guard lock(opening_);
+    CloseGone();
+  }
   {
     const std::lock_guard lock(mutex_);
     manager_->OnTimer(Now());
@@ -33,18 +37,19 @@ void CmServiceImpl::OnBroker() {
 }
 
 // What comes to the slot's own socket is taken, whether it is of use or not.
-void CmServiceImpl::OnSocket(const LocalAddress& local) {
-  const bool of_use = slot_->ManagementOf(local) == Slot::Management::kSocket;
+void CmServiceImpl::OnSocket(const CmSockets::Opened& opened) {
+  const bool of_use =
+      slot_->ManagementOf(opened.local) == Slot::Management::kSocket;
   CmSockets::Read(
-      local, sockets_.Received(local),
+      opened.local, sockets_.Received(opened),
       [&](const transport::cm::MadFlow& flow, std::span<const uint8_t> bytes) {
         if (of_use) OnDatagram(flow, bytes);
       });
   Dispatch();
 }
 
-void CmServiceImpl::OnUndelivered(const LocalAddress& local) {
-  sockets_.ReadUndelivered(local, [&](const transport::cm::OutgoingMad& mad) {
+void CmServiceImpl::OnUndelivered(const CmSockets::Opened& opened) {
+  sockets_.ReadUndelivered(opened, [&](const transport::cm::OutgoingMad& mad) {
     const std::lock_guard lock(mutex_);
     manager_->OnUndelivered(mad, Now());
     Drain();

@@ -108,6 +108,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // All addresses of all devices: those that cannot be had are left out. False:
   // there is no memory to know, or to open one.
   bool OpenAll();
+  // Those that have gone from their interfaces and that nobody uses, while many
+  // are open. The control thread's, which does not wait for them then.
+  void CloseGone();
+  bool IsUsed(const LocalAddress& local) const;
   void Watch();
   // For the next port broker, which asks with locks of the slot held: so the
   // slot is not to be called with mutex_ held.
@@ -130,8 +134,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnBell();
   void OnBroker();
   void OnAddresses();
-  void OnSocket(const LocalAddress& local);
-  void OnUndelivered(const LocalAddress& local);
+  void OnSocket(const CmSockets::Opened& opened);
+  void OnUndelivered(const CmSockets::Opened& opened);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
   // Sends, and takes events, of the manager. Holds mutex_.
@@ -191,6 +195,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
 
   // When the control thread is to look at the manager. Read without a lock.
   std::atomic<Time> deadline_{transport::kNever};
+  // There may be addresses to close.
+  std::atomic<bool> close_gone_ = false;
   // What the slot, or neighbors_, waits for has changed.
   std::atomic<bool> refresh_ = false;
 };

@@ -1,4 +1,5 @@
 // How the service starts, and the addresses that it serves.
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <thread>
@@ -16,6 +17,10 @@
 
 namespace rxe_user {
 namespace {
+
+// Sockets of addresses that have gone are kept for so many of them, since
+// addresses come back.
+constexpr size_t kKeptAddresses = 32;
 
 int ErrnoFor(const absl::Status& status) {
   if (status.ok()) return 0;
@@ -190,22 +195,59 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
   if (local.address.is_unspecified()) return EINVAL;
   absl::StatusOr<int> socket = slot_->OpenAddress(local);
   if (!socket.ok()) return ErrnoFor(socket.status());
-  const absl::Status status = sockets_.Add(local, UniqueFd(*socket));
-  if (!status.ok()) return ErrnoFor(status);
+  const absl::StatusOr<uint64_t> number =
+      sockets_.Add(local, UniqueFd(*socket));
+  if (!number.ok()) return ErrnoFor(number.status());
   // Read from the beginning, or not there.
   absl::Cleanup undo = [&] { sockets_.Remove(local); };
+  const CmSockets::Opened opened = {local, *number};
   std::vector<ControlThread::Source> sources(2);
-  sources[0].fd = [this, local] {
-    return slot_->ManagementOf(local) == Slot::Management::kOtherSlot
+  sources[0].fd = [this, opened] {
+    return slot_->ManagementOf(opened.local) == Slot::Management::kOtherSlot
                ? -1
-               : sockets_.Received(local);
+               : sockets_.Received(opened);
   };
-  sources[0].run = [this, local] { OnSocket(local); };
-  sources[1].fd = [this, local] { return sockets_.Sender(local); };
-  sources[1].run = [this, local] { OnUndelivered(local); };
+  sources[0].run = [this, opened] { OnSocket(opened); };
+  sources[0].owner = *number;
+  sources[1].fd = [this, opened] { return sockets_.Sender(opened); };
+  sources[1].run = [this, opened] { OnUndelivered(opened); };
+  sources[1].owner = *number;
   control_->AddAll(std::move(sources));
   std::move(undo).Cancel();
+  if (sockets_.size() > kKeptAddresses) {
+    close_gone_ = true;
+    sockets_.Ring();
+  }
   return 0;
+}
+
+bool CmServiceImpl::IsUsed(const LocalAddress& local) const {
+  const std::lock_guard lock(mutex_);
+  return manager_->Uses(local.address) ||
+         std::any_of(services_.begin(), services_.end(), [&](const auto& s) {
+           return s.second.service.local == local;
+         });
+}
+
+void CmServiceImpl::CloseGone() {
+  const absl::StatusOr<Devices> devices = ListDevices();
+  if (!devices.ok()) return;
+  const auto is_there = [&](const LocalAddress& local) {
+    return std::any_of(
+        devices->begin(), devices->end(), [&](const auto& device) {
+          return std::any_of(device->gids.begin(), device->gids.end(),
+                             [&](const LocalAddress& gid) {
+                               return Normalized(gid) == local;
+                             });
+        });
+  };
+  for (const CmSockets::Opened& opened : sockets_.All()) {
+    if (sockets_.size() <= kKeptAddresses) return;
+    if (is_there(opened.local) || IsUsed(opened.local)) continue;
+    control_->Remove(opened.number);
+    sockets_.Remove(opened.local);
+    slot_->CloseAddress(opened.local);
+  }
 }
 
 bool CmServiceImpl::OpenAll() {

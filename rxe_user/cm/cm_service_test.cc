@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <semaphore>
 #include <set>
 #include <thread>
@@ -163,6 +165,59 @@ TEST_F(CmServiceTest, AnInterfaceThatIsMadeAnewIsServed) {
     EXPECT_EQ(b_->Release(handle), 0);
     ASSERT_TRUE(Ip("link delete cmll0"));
   }
+}
+
+size_t OpenDescriptors() {
+  return static_cast<size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+// As in a container whose addresses change. What is used stays: here a service,
+// and a connection.
+TEST_F(CmServiceTest, AddressesThatNobodyUsesAreClosed) {
+  if (!Root()) GTEST_SKIP() << "needs a network namespace";
+  constexpr int kMany = 150;
+  const auto address = [](int i) { return "10.78.0." + std::to_string(1 + i); };
+  const auto set = [](const char* command, const std::string& address) {
+    return Ip(std::string("address ") + command + " " + address + "/32 dev lo");
+  };
+  const LocalAddress kept = Local("10.78.1.1");
+  ASSERT_TRUE(set("add", "10.78.1.1"));
+  ASSERT_EQ(b_.Listen(kept), 0);
+  const CmId active = a_.Connect(kept, kept, 0x11);
+  const CmId passive = b_.Expect(EventKind::kRequest);
+  EXPECT_EQ(b_.Accept(passive, 0x22), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kReply), active);
+  EXPECT_EQ(a_->Establish(active, {}), 0);
+  EXPECT_EQ(b_.Expect(EventKind::kEstablished), passive);
+  ASSERT_TRUE(set("delete", "10.78.1.1"));
+  size_t after_some = 0;
+  for (int i = 0; i < kMany; ++i) {
+    ASSERT_TRUE(set("add", address(i)));
+    ASSERT_EQ(a_->OpenAddress(Local(address(i))), 0) << i;
+    ASSERT_EQ(b_->OpenAddress(Local(address(i))), 0) << i;
+    ASSERT_TRUE(set("delete", address(i)));
+    if (i == kMany / 2) after_some = OpenDescriptors();
+  }
+  EXPECT_TRUE(broker::Eventually([&] {
+    return OpenDescriptors() <= after_some;
+  })) << OpenDescriptors()
+      << " are open, " << after_some << " were";
+  // One that was closed.
+  ASSERT_TRUE(set("add", address(0)));
+  const LocalAddress back = Local(address(0));
+  ServiceHandle handle = 0;
+  ASSERT_EQ(b_.Listen(back, kTestService + 1, &handle), 0);
+  const CmId again = a_.Connect(back, back, 0x33, kTestService + 1);
+  EXPECT_EQ(b_.Expect(EventKind::kRequest), b_.last().id);
+  EXPECT_EQ(b_->Reject(b_.last().id, {}), 0);
+  EXPECT_EQ(a_.Expect(EventKind::kRejected), again);
+  // And one that was not.
+  ASSERT_TRUE(set("add", "10.78.1.1"));
+  EXPECT_EQ(a_->Disconnect(active, {}), 0);
+  EXPECT_EQ(b_.Expect(EventKind::kDisconnected), passive);
+  ASSERT_TRUE(set("delete", "10.78.1.1"));
+  ASSERT_TRUE(set("delete", address(0)));
 }
 
 // Nobody has its port 4791 open yet, says the system of the listener's host.

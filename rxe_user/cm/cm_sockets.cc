@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/status/statusor.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/random.h"
@@ -129,20 +128,41 @@ std::vector<LinkWatch::News> CmSockets::ReadWatch() {
   return std::exchange(news_, {});
 }
 
-absl::Status CmSockets::Add(const LocalAddress& local, UniqueFd received) {
+absl::StatusOr<uint64_t> CmSockets::Add(const LocalAddress& local,
+                                        UniqueFd received) {
   uint16_t port = 0;
   absl::StatusOr<int> sender = OpenSender(local, &port);
   if (!sender.ok()) return sender.status();
   WantErrors(*sender, !local.address.is_v4());
-  Address address = {local, std::move(received), UniqueFd(*sender), port};
+  Address address = {{local, 0}, std::move(received), UniqueFd(*sender), port};
   const std::lock_guard lock(mutex_);
-  addresses_.try_emplace(local, std::move(address));
-  return absl::OkStatus();
+  const auto [added, fresh] = addresses_.try_emplace(local, std::move(address));
+  if (fresh) added->second.opened.number = ++last_number_;
+  return added->second.opened.number;
 }
 
 void CmSockets::Remove(const LocalAddress& local) {
   const std::lock_guard lock(mutex_);
   addresses_.erase(local);
+}
+
+size_t CmSockets::size() const {
+  const std::lock_guard lock(mutex_);
+  return addresses_.size();
+}
+
+std::vector<CmSockets::Opened> CmSockets::All() const {
+  std::vector<Opened> out;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [local, address] : addresses_) {
+      out.push_back(address.opened);
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const Opened& a, const Opened& b) {
+    return a.number < b.number;
+  });
+  return out;
 }
 
 bool CmSockets::Has(const LocalAddress& local) const {
@@ -167,21 +187,29 @@ const CmSockets::Address* CmSockets::FindSender(
   return found;
 }
 
-int CmSockets::Received(const LocalAddress& local) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = addresses_.find(local);
-  return found == addresses_.end() ? -1 : found->second.received.get();
+const CmSockets::Address* CmSockets::Find(const Opened& opened) const {
+  const auto found = addresses_.find(opened.local);
+  return found != addresses_.end() &&
+                 found->second.opened.number == opened.number
+             ? &found->second
+             : nullptr;
 }
 
-int CmSockets::Sender(const LocalAddress& local) const {
+int CmSockets::Received(const Opened& opened) const {
   const std::lock_guard lock(mutex_);
-  const auto found = addresses_.find(local);
-  return found == addresses_.end() ? -1 : found->second.sender.get();
+  const Address* const found = Find(opened);
+  return found == nullptr ? -1 : found->received.get();
 }
 
-void CmSockets::ReadUndelivered(const LocalAddress& local,
+int CmSockets::Sender(const Opened& opened) const {
+  const std::lock_guard lock(mutex_);
+  const Address* const found = Find(opened);
+  return found == nullptr ? -1 : found->sender.get();
+}
+
+void CmSockets::ReadUndelivered(const Opened& opened,
                                 const OnUndelivered& on_undelivered) const {
-  const int fd = Sender(local);
+  const int fd = Sender(opened);
   for (int i = 0; fd >= 0 && i < kReadBatch; ++i) {
     std::array<uint8_t, transport::cm::kMadPacketSize> bytes;
     std::array<uint8_t, 512> control;
@@ -200,7 +228,7 @@ void CmSockets::ReadUndelivered(const LocalAddress& local,
       continue;
     }
     transport::cm::OutgoingMad mad;
-    mad.local = local.address;
+    mad.local = opened.local.address;
     mad.remote = FromSocketAddress(to);
     std::copy_n(bytes.begin() + wire::kBthSize + wire::kDethSize,
                 mad.bytes.size(), mad.bytes.begin());
@@ -221,8 +249,8 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
                                 .source_port = from.port},
                                ++psn_, mad.bytes, packet);
   SocketAddress to;
-  const socklen_t size =
-      ToSocketAddress(mad.remote, wire::kRoceUdpPort, from.local.scope_id, &to);
+  const socklen_t size = ToSocketAddress(mad.remote, wire::kRoceUdpPort,
+                                         from.opened.local.scope_id, &to);
   // A first failure may be an ICMP error of an earlier one, and so may a few
   // more.
   for (int i = 0; i < 8; ++i) {

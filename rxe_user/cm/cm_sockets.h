@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/unique_fd.h"
@@ -51,25 +52,34 @@ class CmSockets final : private ForkGuard {
 
   // Takes `received`, the slot's socket of `local`, and opens one that sends.
   // Of a link-local address that two interfaces have at a time, the first is
-  // used to send. What belongs to one that has gone stays open.
-  absl::Status Add(const LocalAddress& local, UniqueFd received);
+  // used to send. Returns a number by which it is known: none has had it
+  // before.
+  absl::StatusOr<uint64_t> Add(const LocalAddress& local, UniqueFd received);
+  // Closes them: nobody waits for them any more.
   void Remove(const LocalAddress& local);
+  size_t size() const;
+  // All of them, the oldest first.
+  struct Opened {
+    LocalAddress local;
+    uint64_t number = 0;
+  };
+  std::vector<Opened> All() const;
   // A link-local address without an interface: that of any.
   bool Has(const LocalAddress& local) const;
-  // The slot's socket; -1 if there is none.
-  int Received(const LocalAddress& local) const;
+  // The slot's socket; -1 if that was removed.
+  int Received(const Opened& opened) const;
 
   // Sends to queue pair 1 of `mad.remote`. False if it could not be sent; the
   // peer, or a time-out, asks again.
   bool Send(const transport::cm::OutgoingMad& mad);
 
-  // The socket that sends from `local`; -1 if there is none. It is readable
-  // when the system has something to say of what was sent.
-  int Sender(const LocalAddress& local) const;
-  // Reads what was sent from `local` and nobody took (ICMP: there is no such
-  // port), as far as the whole of it came back.
+  // The socket that sends; -1 if it was removed. It is readable when the system
+  // has something to say of what was sent.
+  int Sender(const Opened& opened) const;
+  // Reads what was sent and nobody took (ICMP: there is no such port), as far
+  // as the whole of it came back.
   using OnUndelivered = std::function<void(const transport::cm::OutgoingMad&)>;
-  void ReadUndelivered(const LocalAddress& local,
+  void ReadUndelivered(const Opened& opened,
                        const OnUndelivered& on_undelivered) const;
 
   // Reads up to some datagrams that came to `fd`, the slot's socket of `local`.
@@ -80,7 +90,7 @@ class CmSockets final : private ForkGuard {
 
  private:
   struct Address {
-    LocalAddress local;
+    Opened opened;
     UniqueFd received;
     UniqueFd sender;
     uint16_t port = 0;
@@ -92,6 +102,8 @@ class CmSockets final : private ForkGuard {
 
   // With mutex_ held. The one that sends from `address`; null if there is none.
   const Address* FindSender(const wire::IpAddress& address) const;
+  // Null if it was removed.
+  const Address* Find(const Opened& opened) const;
 
   mutable std::mutex mutex_;
   UniqueFd bell_;                              // set once
@@ -101,6 +113,7 @@ class CmSockets final : private ForkGuard {
   std::vector<LinkWatch::News> news_;          // the same, that nobody has yet
   std::vector<uint8_t> watch_bytes_;           // the same, for what comes
   std::map<LocalAddress, Address> addresses_;  // under mutex_
+  uint64_t last_number_ = 0;                   // under mutex_
   uint32_t psn_;                               // under mutex_
 };
 

@@ -10,6 +10,7 @@
 #include <boost/system/system_error.hpp>
 #include <chrono>
 #include <list>
+#include <memory>
 #include <new>
 #include <optional>
 #include <thread>
@@ -120,13 +121,24 @@ class ControlThread::Impl final : private ForkGuard {
   void Add(std::vector<Source> sources) {
     gate_.Beside([&] {
       if (!state_.has_value()) return;
-      std::list<Wait> added;
+      Waits added;
       for (Source& source : sources) {
-        added.emplace_back(state_->io, std::move(source));
+        added.push_back(std::make_shared<Wait>(state_->io, std::move(source)));
       }
       boost::asio::post(state_->io, [this, added = std::move(added)]() mutable {
         state_->waits.splice(state_->waits.end(), added);
         ArmAll();
+      });
+    });
+  }
+  // Asio's handlers, which may be under way, do not find them any more.
+  void Remove(uint64_t owner) {
+    gate_.Beside([&] {
+      if (!state_.has_value()) return;
+      state_->waits.remove_if([owner](const std::shared_ptr<Wait>& wait) {
+        if (wait->source.owner != owner) return false;
+        if (wait->readable.is_open()) wait->readable.release();
+        return true;
       });
     });
   }
@@ -138,6 +150,8 @@ class ControlThread::Impl final : private ForkGuard {
   }
 
  private:
+  using Waits = std::list<std::shared_ptr<Wait>>;
+
   // What is destroyed in a child of fork().
   struct State {
     // Not defaulted: clang 14 sees too late that there is one.
@@ -146,7 +160,7 @@ class ControlThread::Impl final : private ForkGuard {
     boost::asio::io_context io{1};
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type>
         work{io.get_executor()};
-    std::list<Wait> waits;
+    Waits waits;
     // The first timer makes Asio open its descriptors: here, where that it
     // cannot is reported.
     boost::asio::steady_timer first{io};
@@ -164,24 +178,25 @@ class ControlThread::Impl final : private ForkGuard {
     LoopGate& gate_;
   };
 
-  void Run(Wait& wait) {
+  void Run(const std::shared_ptr<Wait>& wait) {
     {
       const Outside outside(gate_);
-      wait.source.run();
+      wait->source.run();
     }
     Arm(wait);
   }
 
   // May be called again after it has thrown: bad_alloc.
   void ArmAll() {
-    for (Wait& wait : state_->waits) Arm(wait);
+    for (const std::shared_ptr<Wait>& wait : state_->waits) Arm(wait);
   }
 
-  void Arm(Wait& wait) {
+  void Arm(const std::shared_ptr<Wait>& wait) {
     ArmDescriptor(wait);
     ArmTimer(wait);
   }
-  void ArmDescriptor(Wait& wait) {
+  void ArmDescriptor(const std::shared_ptr<Wait>& shared) {
+    Wait& wait = *shared;
     const int fd = wait.source.fd();
     if (wait.readable.is_open() && wait.readable.native_handle() != fd) {
       wait.readable.release();  // ends the wait for it
@@ -191,25 +206,30 @@ class ControlThread::Impl final : private ForkGuard {
     error_code error;
     if (!wait.readable.is_open()) wait.readable.assign(fd, error);
     if (error) return;  // tried again with the next Refresh
-    wait.readable.async_wait(stream_descriptor::wait_read,
-                             [this, &wait, fd](error_code ended) {
-                               if (ended || wait.source.fd() != fd) return;
-                               wait.awaited = false;
-                               Run(wait);
-                             });
+    wait.readable.async_wait(
+        stream_descriptor::wait_read,
+        [this, weak = std::weak_ptr<Wait>(shared), fd](error_code ended) {
+          const std::shared_ptr<Wait> wait = weak.lock();
+          if (ended || wait == nullptr || wait->source.fd() != fd) return;
+          wait->awaited = false;
+          Run(wait);
+        });
     wait.awaited = true;
   }
-  void ArmTimer(Wait& wait) {
+  void ArmTimer(const std::shared_ptr<Wait>& shared) {
+    Wait& wait = *shared;
     const Clock::time_point time = wait.source.time();
     if (time == wait.time) return;
     wait.time = Clock::time_point::max();
     wait.timer.expires_at(time);  // ends the wait for another time
     if (time == Clock::time_point::max()) return;
-    wait.timer.async_wait([this, &wait](error_code ended) {
-      if (ended) return;
-      wait.time = Clock::time_point::max();
-      Run(wait);
-    });
+    wait.timer.async_wait(
+        [this, weak = std::weak_ptr<Wait>(shared)](error_code ended) {
+          const std::shared_ptr<Wait> wait = weak.lock();
+          if (ended || wait == nullptr) return;
+          wait->time = Clock::time_point::max();
+          Run(wait);
+        });
     wait.time = time;
   }
 
@@ -241,8 +261,8 @@ class ControlThread::Impl final : private ForkGuard {
 
   // Descriptors stay with their sources.
   void Clear() {
-    for (Wait& wait : state_->waits) {
-      if (wait.readable.is_open()) wait.readable.release();
+    for (const std::shared_ptr<Wait>& wait : state_->waits) {
+      if (wait->readable.is_open()) wait->readable.release();
     }
     state_.reset();
   }
@@ -306,6 +326,7 @@ void ControlThread::Add(Source source) {
 void ControlThread::AddAll(std::vector<Source> sources) {
   impl_->Add(std::move(sources));
 }
+void ControlThread::Remove(uint64_t owner) { impl_->Remove(owner); }
 void ControlThread::Refresh() { impl_->Refresh(); }
 
 }  // namespace rxe_user

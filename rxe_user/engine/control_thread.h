@@ -7,6 +7,7 @@
 #define RXE_USER_ENGINE_CONTROL_THREAD_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -30,6 +31,8 @@ class ControlThread {
     };
     // The descriptor is readable or the time has come. May change both.
     std::function<void()> run;
+    // Whose it is, for Remove. 0: it stays.
+    uint64_t owner = 0;
   };
 
   // Starts the thread. In a child of fork() it is not there, its descriptors
@@ -42,6 +45,10 @@ class ControlThread {
   void Add(Source source);
   // All, or, without memory, none: std::bad_alloc.
   void AddAll(std::vector<Source> sources);
+  // Those of `owner` are no more: nothing waits for their descriptors, which
+  // may be closed then. For a source that runs and is not one of them. What was
+  // added a moment ago may come later; it says then that it has no descriptor.
+  void Remove(uint64_t owner);
   // What the sources wait for may have changed. Thread: any.
   void Refresh();
 

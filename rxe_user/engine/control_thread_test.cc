@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <semaphore>
 #include <set>
 #include <string>
@@ -48,6 +49,7 @@ class Bell {
     if (::read(fd(), &count, sizeof(count)) > 0) answered_.release();
   }
   bool Answered() { return answered_.try_acquire_for(20s); }
+  bool HasAnswered() { return answered_.try_acquire(); }
 
  private:
   const UniqueFd fd_;
@@ -145,6 +147,41 @@ TEST(ControlThread, GoesOnWithATimerWhenThereWasNoMemory) {
              done.release();
            }});
   EXPECT_TRUE(done.try_acquire_for(20s));
+}
+
+// The number of its descriptor is another's at once; somebody else has the file
+// that it stood for.
+TEST(ControlThread, ForgetsWhatIsRemoved) {
+  Bell remover, after;
+  std::optional<Bell> gone(std::in_place), kept(std::in_place);
+  const UniqueFd copy(::dup(gone->fd()));
+  const auto control = Start();
+  ControlThread::Source source = SourceOf(*gone);
+  source.owner = 7;
+  control->Add(std::move(source));
+  ControlThread::Source other = SourceOf(*kept);
+  other.owner = 8;
+  control->Add(std::move(other));
+  gone->Ring();
+  EXPECT_TRUE(gone->Answered());
+  control->Add({.fd = [&] { return remover.fd(); },
+                .run =
+                    [&] {
+                      control->Remove(7);
+                      gone.reset();
+                      gone.emplace();
+                      remover.Answer();
+                    }});
+  remover.Ring();
+  EXPECT_TRUE(remover.Answered());
+  const uint64_t one = 1;
+  EXPECT_EQ(::write(copy.get(), &one, sizeof(one)), ssize_t{sizeof(one)});
+  gone->Ring();
+  kept->Ring();
+  EXPECT_TRUE(kept->Answered());
+  EXPECT_FALSE(gone->HasAnswered());
+  control->Add(SourceOf(*gone));
+  EXPECT_TRUE(gone->Answered());
 }
 
 TEST(ControlThread, FollowsADescriptorThatChanges) {

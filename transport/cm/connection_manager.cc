@@ -64,6 +64,11 @@ std::vector<ConnectedPeer> ConnectionManager::Connected() const {
   return out;
 }
 
+bool ConnectionManager::Uses(const wire::IpAddress& local) const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [&](const auto& c) { return c.second->local == local; });
+}
+
 std::optional<State> ConnectionManager::state(CmId id) const {
   const Connection* const c = FindOwned(id);
   if (c == nullptr) return std::nullopt;
