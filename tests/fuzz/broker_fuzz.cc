@@ -6,6 +6,7 @@
 // anything, ends when all have gone, and has closed all descriptors then.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -38,13 +39,17 @@ namespace fuzz {
 namespace {
 
 using rxe_user::LocalAddress;
+using rxe_user::OpenConnection;
 using rxe_user::UniqueFd;
 using rxe_user::broker::BindUdp;
+using rxe_user::broker::Close;
+using rxe_user::broker::Connected;
 using rxe_user::broker::Header;
 using rxe_user::broker::Hello;
 using rxe_user::broker::HelloReply;
 using rxe_user::broker::kMaxMessageFds;
 using rxe_user::broker::kSocketName;
+using rxe_user::broker::ListConnected;
 using rxe_user::broker::Message;
 using rxe_user::broker::Open;
 using rxe_user::broker::OpenReply;
@@ -63,6 +68,8 @@ using rxe_user::broker::Unreserve;
 
 constexpr int kMaxSteps = 40;
 constexpr size_t kClients = 4;
+// For the answer to who behaves.
+constexpr int kPatienceMs = 100;
 // While nobody says anything, and what it may compute then.
 constexpr long kIdleNs = 10'000'000;
 constexpr long kIdleCpuNs = 5'000'000;
@@ -109,6 +116,7 @@ struct Talker {
   std::optional<UniqueFd> connection;
   UniqueFd ledger;
   std::vector<UniqueFd> lent;
+  uint32_t slot = 0;  // once the broker has said so
 };
 
 class Run {
@@ -190,15 +198,26 @@ class Run {
     if (!talker.connection) {
       talker.connection = Connect();
       // Mostly it does as it should at first.
-      if (step & 0x80) return SendHello(talker, 0);
+      if (step & 0x80) {
+        SendHello(talker, 0);
+        return Receive(talker, kPatienceMs);
+      }
     }
     switch (step % 16) {
       case 0:
-      case 1:
         return SendHello(talker, input_.Byte());
+      case 1: {
+        Close close;
+        close.address = AnyAddress(input_);
+        // It may have kept copies.
+        if (input_.Byte() & 1) talker.lent.clear();
+        Send(talker.connection->get(), close);
+        return;
+      }
+      case 4:
+        return SendConnected(talker);
       case 2:
-      case 3:
-      case 4: {
+      case 3: {
         Open open;
         open.address = AnyAddress(input_);
         Send(talker.connection->get(), open);
@@ -231,7 +250,7 @@ class Run {
         return;
       case 12:
       case 13:
-        return Receive(talker);
+        return Receive(talker, 1);
       case 14:
         return ReserveOrNot(talker);
       case 15:
@@ -259,6 +278,31 @@ class Run {
     Send(talker.connection->get(), reserve);
   }
 
+  // What it has, if it is to be believed: asked for or not.
+  void SendConnected(Talker& talker) {
+    Connected connected;
+    const uint32_t count = input_.Below(5);
+    connected.count = count < 4 ? count : input_.Byte();
+    connected.last = input_.Byte() & 1;
+    for (uint32_t i = 0; i < count; ++i) {
+      OpenConnection& connection = connected.connections[i];
+      connection.local = AnyAddress(input_);
+      connection.peer = AnyAddress(input_).address;
+      connection.local_id = AnyId();
+      connection.remote_id = AnyId();
+      connection.remote_qpn = input_.Byte();
+    }
+    Send(talker.connection->get(), connected);
+  }
+
+  // A communication ID, mostly of a talker.
+  uint32_t AnyId() {
+    const uint32_t of = input_.Below(kClients + 1);
+    const uint32_t prefix =
+        of < kClients ? talkers_[of].slot : uint32_t{input_.Byte()};
+    return prefix << 24 | input_.Below(4);
+  }
+
   void SendHello(Talker& talker, uint32_t slot) {
     Hello hello;
     hello.slot = slot;
@@ -280,6 +324,11 @@ class Run {
     std::array<uint8_t, wire::kMadSize> mad{};
     const auto bytes = input_.Bytes(mad.size());
     std::copy(bytes.begin(), bytes.end(), mad.begin());
+    // By the second one it finds its process.
+    for (const size_t at : {wire::kMadHeaderSize, wire::kMadHeaderSize + 4}) {
+      const uint32_t id = htonl(AnyId());
+      std::memcpy(mad.data() + at, &id, sizeof(id));
+    }
     wire::EmitMadHeader(
         {.management_class = wire::kMadClassCm,
          .class_version = wire::kCmClassVersion,
@@ -303,7 +352,7 @@ class Run {
 
   void SendGarbage(Talker& talker) {
     Header header;
-    header.type = static_cast<Type>(input_.Below(13));
+    header.type = static_cast<Type>(input_.Below(15));
     if (input_.Byte() & 1) header.version = input_.Byte();
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&header), sizeof(header)},
@@ -314,14 +363,21 @@ class Run {
                {AnyDescriptor(talker)});
   }
 
-  // What has been answered so far.
-  void Receive(Talker& talker) {
+  // What is answered by then.
+  void Receive(Talker& talker, int patience_ms) {
+    pollfd answered = {
+        .fd = talker.connection->get(), .events = POLLIN, .revents = 0};
+    (void)poll(&answered, 1, patience_ms);
     Message message;
     if (message.Receive(talker.connection->get()) !=
         Message::Outcome::kMessage) {
       return;
     }
-    if (message.As<HelloReply>()) talker.ledger = message.TakeFd(0);
+    if (const auto reply = message.As<HelloReply>()) {
+      talker.slot = reply->slot;
+      talker.ledger = message.TakeFd(0);
+    }
+    if (message.As<ListConnected>()) return SendConnected(talker);
     if (message.As<OpenReply>()) {
       for (int i = 0; i < kMaxMessageFds; ++i) {
         UniqueFd fd = message.TakeFd(i);
