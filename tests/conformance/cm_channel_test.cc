@@ -16,6 +16,9 @@ namespace {
 std::atomic<int> reads_without_waiting = 0;
 // Before Linux 5.8 descriptors of events do not know RWF_NOWAIT.
 std::atomic<bool> is_old_kernel = false;
+// Another thread has taken what this one was to read, and has the descriptor
+// not wait meanwhile, as on old kernels: the next read finds nothing.
+std::atomic<bool> finds_nothing = false;
 
 }  // namespace
 
@@ -33,6 +36,15 @@ __attribute__((visibility("default"))) ssize_t preadv2(int fd, const iovec* to,
     return -1;
   }
   return syscall(SYS_preadv2, fd, to, count, offset, offset >> 31 >> 1, flags);
+}
+
+__attribute__((visibility("default"))) ssize_t read(int fd, void* to,
+                                                    size_t bytes) {
+  if (finds_nothing.exchange(false)) {
+    errno = EAGAIN;
+    return -1;
+  }
+  return syscall(SYS_read, fd, to, bytes);
 }
 
 }  // extern "C"
@@ -79,6 +91,24 @@ TEST_F(CmChannelTest, WhatWaitsCostsACallThatWaitsNothing) {
   EXPECT_EQ(reads_without_waiting, 1);
   for (int i = 0; i < kWaiting; ++i) Next(id_->channel, kUser, i);
   EXPECT_FALSE(IsReadable(id_->channel));
+}
+
+TEST_F(CmChannelTest, TakingAnEventLeavesErrno) {
+  constexpr int kBefore = ENOTEMPTY;
+  Write(id_, 1);
+  finds_nothing = true;
+  errno = kBefore;
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(id_->channel, &event), 0);
+  EXPECT_EQ(errno, kBefore);
+  EXPECT_FALSE(finds_nothing);
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  // A call that takes its own.
+  is_old_kernel = true;
+  errno = kBefore;
+  Resolve();
+  EXPECT_EQ(errno, kBefore);
 }
 
 TEST_F(CmChannelTest, AnOldKernelTellsOfNoEventThatIsNotThere) {

@@ -487,6 +487,15 @@ TEST_F(IdTest, CallsThatSucceedLeaveErrno) {
   errno = kBefore;
   EXPECT_EQ(rdma_destroy_id(id), 0);
   EXPECT_EQ(errno, kBefore);
+  ibv_context** const devices = rdma_get_devices(nullptr);
+  EXPECT_NE(devices, nullptr);
+  EXPECT_EQ(errno, kBefore);
+  rdma_free_devices(devices);
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  EXPECT_NE(channel, nullptr);
+  EXPECT_EQ(errno, kBefore);
+  rdma_destroy_event_channel(channel);
+  EXPECT_EQ(errno, kBefore);
 }
 
 TEST_F(IdTest, ASynchronousIdWaitsInItsCalls) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -218,6 +219,68 @@ TEST_F(ObjectTest, RefusalsSetErrno) {
   refused(EINVAL, [&] { return ibv_resize_cq(a_.cq, 0); });
   DestroySide(&a_);
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+// Programs destroy what has failed and look at errno afterwards.
+TEST_F(ObjectTest, CallsThatSucceedLeaveErrno) {
+  constexpr int kBefore = ENOTEMPTY;
+  const auto expect = [&](const char* what, auto call) {
+    errno = kBefore;
+    const auto result = call();
+    const int after = errno;
+    if constexpr (std::is_pointer_v<decltype(result)>) {
+      EXPECT_NE(result, nullptr) << what << ": " << std::strerror(after);
+    } else {
+      EXPECT_EQ(result, 0) << what;
+    }
+    EXPECT_EQ(after, kBefore) << what << ": " << std::strerror(after);
+    return result;
+  };
+  ibv_device** const devices =
+      expect("list", [] { return ibv_get_device_list(nullptr); });
+  ibv_context* const context =
+      expect("open", [&] { return ibv_open_device(devices[0]); });
+  ibv_free_device_list(devices);
+  ibv_pd* const pd = expect("pd", [&] { return ibv_alloc_pd(context); });
+  std::vector<uint8_t> memory(4096);
+  ibv_mr* const mr = expect("mr", [&] {
+    return ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  });
+  ibv_comp_channel* const channel =
+      expect("channel", [&] { return ibv_create_comp_channel(context); });
+  ibv_cq* const cq = expect(
+      "cq", [&] { return ibv_create_cq(context, 4, nullptr, channel, 0); });
+  ibv_qp_init_attr init = {};
+  init.send_cq = init.recv_cq = cq;
+  init.qp_type = IBV_QPT_UD;
+  init.cap = {4, 4, 1, 1, 0};
+  ibv_qp* const qp = expect("qp", [&] { return ibv_create_qp(pd, &init); });
+  ibv_srq_init_attr srq_init = {};
+  srq_init.attr.max_wr = srq_init.attr.max_sge = 1;
+  ibv_srq* const srq =
+      expect("srq", [&] { return ibv_create_srq(pd, &srq_init); });
+  ibv_ah_attr to = {};
+  to.is_global = 1;
+  to.port_num = 1;
+  ASSERT_EQ(ibv_query_gid(context, 1, 0, &to.grh.dgid), 0);
+  ibv_ah* const ah = expect("ah", [&] { return ibv_create_ah(pd, &to); });
+  ibv_qp_attr attr = {};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  expect("modify", [&] {
+    return ibv_modify_qp(
+        qp, &attr,
+        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+  });
+  expect("destroy_ah", [&] { return ibv_destroy_ah(ah); });
+  expect("destroy_srq", [&] { return ibv_destroy_srq(srq); });
+  expect("destroy_qp", [&] { return ibv_destroy_qp(qp); });
+  expect("destroy_cq", [&] { return ibv_destroy_cq(cq); });
+  expect("destroy_comp_channel",
+         [&] { return ibv_destroy_comp_channel(channel); });
+  expect("dereg_mr", [&] { return ibv_dereg_mr(mr); });
+  expect("dealloc_pd", [&] { return ibv_dealloc_pd(pd); });
+  expect("close", [&] { return ibv_close_device(context); });
 }
 
 TEST_F(ObjectTest, WhatOutlivesItsContextCanStillBeDestroyed) {

@@ -369,17 +369,25 @@ int PostCall(Body&& body) noexcept {
 // which make no system call other than under a lane's lock or by syscall(2).
 using rxe_user::NoCancellation;
 
-// For functions that return an errno value; sets errno as Refuse does.
+// For functions that return an errno value; sets errno as Refuse does, and
+// leaves it where nothing fails.
 template <typename Body>
 int ErrnoCall(Body&& body) noexcept {
+  const int before = errno;
   const NoCancellation no_cancellation;
-  return PostCall(body);
+  const int error = PostCall(body);
+  if (error == 0) errno = before;
+  return error;
 }
+// The same for functions that return a pointer: null where something fails.
 template <typename Body>
 auto PointerCall(Body&& body) noexcept -> decltype(body()) {
+  const int before = errno;
   const NoCancellation no_cancellation;
-  return NoThrow(body,
-                 [](int error) -> decltype(body()) { return Fail(error); });
+  const auto result =
+      NoThrow(body, [](int error) -> decltype(body()) { return Fail(error); });
+  if (result != nullptr) errno = before;
+  return result;
 }
 
 // --- Parts of the function tables; the files that define them say more.

@@ -79,17 +79,18 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Ah* ah = FindToDestroy(ibv, &error);
-  if (ah == nullptr) return Refuse(error);
-  Handles<Ah>().Remove(ah->handle);
-  --ah->domain->users;
-  Context* context = ah->owner;
-  delete ah;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Ah* ah = FindToDestroy(ibv, &error);
+    if (ah == nullptr) return error;
+    Handles<Ah>().Remove(ah->handle);
+    --ah->domain->users;
+    Context* context = ah->owner;
+    delete ah;
+    Release(context);
+    return 0;
+  });
 }
 
 VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,

@@ -95,18 +95,19 @@ VERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  Channel* channel = Find(ibv);
-  if (channel == nullptr) return Refuse(EINVAL);
-  {
-    std::lock_guard<std::mutex> lock(channel->mutex);
-    if (channel->refcnt != 0) return Refuse(EBUSY);
-  }
-  SetLive(ibv, false);
-  channel->events.Close();
-  Release(channel);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    Channel* channel = Find(ibv);
+    if (channel == nullptr) return EINVAL;
+    {
+      std::lock_guard<std::mutex> lock(channel->mutex);
+      if (channel->refcnt != 0) return EBUSY;
+    }
+    SetLive(ibv, false);
+    channel->events.Close();
+    Release(channel);
+    return 0;
+  });
 }
 
 VERBS_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int cqe,
@@ -182,32 +183,34 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
 }
 
 VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Cq* cq = FindToDestroy(ibv, &error);
-  if (cq == nullptr) return Refuse(error);
-  if (cq->queue->used()) return Refuse(EBUSY);
-  // From here on nobody posts events for it, and nobody finds it.
-  const uint32_t completion_events = cq->queue->WithdrawCompletionEvents();
-  const uint32_t async_events = cq->queue->WithdrawAsyncEvents();
-  WaitForAcks(&cq->mutex, &cq->cond, &cq->comp_events_completed,
-              completion_events);
-  WaitForAcks(&cq->mutex, &cq->cond, &cq->async_events_completed, async_events);
-  Handles<Cq>().Remove(cq->handle);
-  Channel* const channel = Find(cq->channel);
-  pthread_cond_destroy(&cq->cond);
-  pthread_mutex_destroy(&cq->mutex);
-  rxe_user::ProtectionDomain* const domain = cq->domain;
-  Context* context = cq->owner;
-  delete cq;
-  if (channel != nullptr) {
-    std::lock_guard<std::mutex> lock(channel->mutex);
-    --channel->refcnt;
-  }
-  if (domain != nullptr) --domain->users;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Cq* cq = FindToDestroy(ibv, &error);
+    if (cq == nullptr) return error;
+    if (cq->queue->used()) return EBUSY;
+    // From here on nobody posts events for it, and nobody finds it.
+    const uint32_t completion_events = cq->queue->WithdrawCompletionEvents();
+    const uint32_t async_events = cq->queue->WithdrawAsyncEvents();
+    WaitForAcks(&cq->mutex, &cq->cond, &cq->comp_events_completed,
+                completion_events);
+    WaitForAcks(&cq->mutex, &cq->cond, &cq->async_events_completed,
+                async_events);
+    Handles<Cq>().Remove(cq->handle);
+    Channel* const channel = Find(cq->channel);
+    pthread_cond_destroy(&cq->cond);
+    pthread_mutex_destroy(&cq->mutex);
+    rxe_user::ProtectionDomain* const domain = cq->domain;
+    Context* context = cq->owner;
+    delete cq;
+    if (channel != nullptr) {
+      std::lock_guard<std::mutex> lock(channel->mutex);
+      --channel->refcnt;
+    }
+    if (domain != nullptr) --domain->users;
+    Release(context);
+    return 0;
+  });
 }
 
 int PollCq(ibv_cq* ibv, int count, ibv_wc* wc) {

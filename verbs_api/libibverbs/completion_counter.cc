@@ -84,17 +84,18 @@ VERBS_EXPORT CompletionCounterPart* ibv_create_comp_cntr(ibv_context* ibv,
 }
 
 VERBS_EXPORT int ibv_destroy_comp_cntr(CompletionCounterPart* part) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(part)) return 0;
-  CompletionCounter* counter = Find(part);
-  if (counter == nullptr) return Refuse(EINVAL);
-  // By queue pairs.
-  if (counter->counter.use_count() > 1) return Refuse(EBUSY);
-  SetLive(counter, false);
-  Context* context = counter->owner;
-  delete counter;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(part)) return 0;
+    CompletionCounter* counter = Find(part);
+    if (counter == nullptr) return EINVAL;
+    // By queue pairs.
+    if (counter->counter.use_count() > 1) return EBUSY;
+    SetLive(counter, false);
+    Context* context = counter->owner;
+    delete counter;
+    Release(context);
+    return 0;
+  });
 }
 
 VERBS_EXPORT int ibv_qp_attach_comp_cntr(ibv_qp* ibv,

@@ -157,6 +157,7 @@ VERBS_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
 // As the kernel does when the last descriptor goes: traffic ends at once. The
 // application's pointers to what it did not destroy stay good for destroying.
 VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
+  const int before = errno;
   const NoCancellation no_cancellation;
   if (IsInherited(ibv)) return 0;
   Context* context = Find(ibv);
@@ -185,6 +186,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
     last = context->objects == 0;
   }
   if (last) delete context;
+  errno = before;
   return 0;
 }
 

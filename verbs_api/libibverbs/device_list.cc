@@ -106,7 +106,6 @@ VERBS_EXPORT ibv_device** ibv_get_device_list(int* num_devices) {
     if (num_devices != nullptr) {
       *num_devices = static_cast<int>(devices.size());
     }
-    errno = 0;
     return list;
   });
 }

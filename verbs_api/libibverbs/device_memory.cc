@@ -71,16 +71,17 @@ ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
 }
 
 int FreeDm(ibv_dm* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Dm* dm = FindToDestroy(ibv, &error);
-  if (dm == nullptr) return Refuse(error);
-  // By regions.
-  if (dm->memory.use_count() > dm->memory->handles) return Refuse(EBUSY);
-  dm->memory->gone = true;
-  HideDm(dm);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Dm* dm = FindToDestroy(ibv, &error);
+    if (dm == nullptr) return error;
+    // By regions.
+    if (dm->memory.use_count() > dm->memory->handles) return EBUSY;
+    dm->memory->gone = true;
+    HideDm(dm);
+    return 0;
+  });
 }
 
 ibv_mr* RegDmMr(ibv_pd* ibv_pd, ibv_dm* ibv_dm, uint64_t offset, size_t length,

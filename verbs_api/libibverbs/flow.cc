@@ -185,21 +185,22 @@ void EndFlow(Flow* flow) {
 }
 
 int DestroyFlow(ibv_flow* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  Flow* flow = Find(ibv);
-  if (flow == nullptr) return Refuse(EINVAL);
-  SetLive(flow, false);
-  Context* context = flow->owner;
-  {
-    std::lock_guard<std::mutex> lock(context->mutex);
-    context->flows.erase(flow);
-  }
-  EndFlow(flow);
-  if (flow->counters != nullptr) --flow->counters->users;
-  delete flow;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    Flow* flow = Find(ibv);
+    if (flow == nullptr) return EINVAL;
+    SetLive(flow, false);
+    Context* context = flow->owner;
+    {
+      std::lock_guard<std::mutex> lock(context->mutex);
+      context->flows.erase(flow);
+    }
+    EndFlow(flow);
+    if (flow->counters != nullptr) --flow->counters->users;
+    delete flow;
+    Release(context);
+    return 0;
+  });
 }
 
 // --- Counters.
@@ -220,16 +221,17 @@ ibv_counters* CreateCounters(ibv_context* ibv, ibv_counters_init_attr* attr) {
 }
 
 int DestroyCounters(ibv_counters* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  Counters* counters = Find(ibv);
-  if (counters == nullptr) return Refuse(EINVAL);
-  if (counters->users > 0) return Refuse(EBUSY);
-  SetLive(counters, false);
-  Context* context = counters->owner;
-  delete counters;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    Counters* counters = Find(ibv);
+    if (counters == nullptr) return EINVAL;
+    if (counters->users > 0) return EBUSY;
+    SetLive(counters, false);
+    Context* context = counters->owner;
+    delete counters;
+    Release(context);
+    return 0;
+  });
 }
 
 // Without a flow: of those that are made with an action that names `ibv`, and

@@ -218,15 +218,16 @@ ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Pd* pd = FindToDestroy(ibv, &error);
-  if (pd == nullptr) return Refuse(error);
-  if (pd->domain->users > 0) return Refuse(EBUSY);
-  pd->domain->gone = true;
-  HidePd(pd);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Pd* pd = FindToDestroy(ibv, &error);
+    if (pd == nullptr) return error;
+    if (pd->domain->users > 0) return EBUSY;
+    pd->domain->gone = true;
+    HidePd(pd);
+    return 0;
+  });
 }
 
 VERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* ibv, uint32_t handle) {
@@ -323,15 +324,16 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
 }
 
 VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Mr* mr = FindToDestroy(ibv, &error);
-  if (mr == nullptr) return Refuse(error);
-  error = mr->region->Withdraw();
-  if (error != 0) return Refuse(error);
-  HideMr(mr);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Mr* mr = FindToDestroy(ibv, &error);
+    if (mr == nullptr) return error;
+    error = mr->region->Withdraw();
+    if (error != 0) return error;
+    HideMr(mr);
+    return 0;
+  });
 }
 
 VERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* ibv, uint32_t handle) {

@@ -60,16 +60,17 @@ ibv_mw* AllocMw(ibv_pd* ibv, ibv_mw_type type) {
 }
 
 int DeallocMw(ibv_mw* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Mw* mw = FindToDestroy(ibv, &error);
-  if (mw == nullptr) return Refuse(error);
-  Handles<Mw>().Remove(mw->handle);
-  Context* context = mw->owner;
-  delete mw;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Mw* mw = FindToDestroy(ibv, &error);
+    if (mw == nullptr) return error;
+    Handles<Mw>().Remove(mw->handle);
+    Context* context = mw->owner;
+    delete mw;
+    Release(context);
+    return 0;
+  });
 }
 
 int BindMw(ibv_qp* ibv_qp, ibv_mw* ibv_mw, ibv_mw_bind* bind) {

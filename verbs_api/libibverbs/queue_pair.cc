@@ -337,35 +337,36 @@ VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Qp* qp = FindToDestroy(ibv, &error);
-  if (qp == nullptr) return Refuse(error);
-  // As the kernel: it is detached from all groups first.
-  if (qp->pair != nullptr &&
-      (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {
-    return Refuse(EBUSY);
-  }
-  Context* context = qp->owner;
-  {
-    std::lock_guard<std::mutex> lock(context->mutex);
-    RemoveQp(context, qp);
-  }
-  if (qp->xrcd != nullptr && qp->pair != nullptr) {
-    qp->pair->StopListening(&qp->account);
-  }
-  qp->pair.reset();
-  const uint32_t events = context->async.Withdraw(&qp->account);
-  WaitForAcks(&ibv->mutex, &ibv->cond, &ibv->events_completed, events);
-  Handles<Qp>().Remove(ibv->handle);
-  pthread_cond_destroy(&ibv->cond);
-  pthread_mutex_destroy(&ibv->mutex);
-  if (qp->xrcd != nullptr) --qp->xrcd->users;
-  if (qp->table != nullptr) --qp->table->users;
-  delete qp;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Qp* qp = FindToDestroy(ibv, &error);
+    if (qp == nullptr) return error;
+    // As the kernel: it is detached from all groups first.
+    if (qp->pair != nullptr &&
+        (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {
+      return EBUSY;
+    }
+    Context* context = qp->owner;
+    {
+      std::lock_guard<std::mutex> lock(context->mutex);
+      RemoveQp(context, qp);
+    }
+    if (qp->xrcd != nullptr && qp->pair != nullptr) {
+      qp->pair->StopListening(&qp->account);
+    }
+    qp->pair.reset();
+    const uint32_t events = context->async.Withdraw(&qp->account);
+    WaitForAcks(&ibv->mutex, &ibv->cond, &ibv->events_completed, events);
+    Handles<Qp>().Remove(ibv->handle);
+    pthread_cond_destroy(&ibv->cond);
+    pthread_mutex_destroy(&ibv->mutex);
+    if (qp->xrcd != nullptr) --qp->xrcd->users;
+    if (qp->table != nullptr) --qp->table->users;
+    delete qp;
+    Release(context);
+    return 0;
+  });
 }
 
 VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {

@@ -141,24 +141,25 @@ VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Srq* srq = FindToDestroy(ibv, &error);
-  if (srq == nullptr) return Refuse(error);
-  if (srq->queue->users > 0) return Refuse(EBUSY);
-  srq->queue->Retire();
-  const uint32_t events = srq->queue->WithdrawAsyncEvents();
-  WaitForAcks(&srq->mutex, &srq->cond, &srq->events_completed, events);
-  Handles<Srq>().Remove(srq->handle);
-  pthread_cond_destroy(&srq->cond);
-  pthread_mutex_destroy(&srq->mutex);
-  Context* context = srq->owner;
-  Xrcd* xrcd = srq->xrcd;
-  delete srq;
-  if (xrcd != nullptr) --xrcd->users;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Srq* srq = FindToDestroy(ibv, &error);
+    if (srq == nullptr) return error;
+    if (srq->queue->users > 0) return EBUSY;
+    srq->queue->Retire();
+    const uint32_t events = srq->queue->WithdrawAsyncEvents();
+    WaitForAcks(&srq->mutex, &srq->cond, &srq->events_completed, events);
+    Handles<Srq>().Remove(srq->handle);
+    pthread_cond_destroy(&srq->cond);
+    pthread_mutex_destroy(&srq->mutex);
+    Context* context = srq->owner;
+    Xrcd* xrcd = srq->xrcd;
+    delete srq;
+    if (xrcd != nullptr) --xrcd->users;
+    Release(context);
+    return 0;
+  });
 }
 
 }  // namespace verbs_api

@@ -20,16 +20,17 @@ ibv_td* AllocTd(ibv_context* ibv, ibv_td_init_attr* attr) {
 }
 
 int DeallocTd(ibv_td* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  Td* td = Find(ibv);
-  if (td == nullptr) return Refuse(EINVAL);
-  if (td->users > 0) return Refuse(EBUSY);
-  SetLive(td, false);
-  Context* context = td->owner;
-  delete td;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    Td* td = Find(ibv);
+    if (td == nullptr) return EINVAL;
+    if (td->users > 0) return EBUSY;
+    SetLive(td, false);
+    Context* context = td->owner;
+    delete td;
+    Release(context);
+    return 0;
+  });
 }
 
 }  // namespace verbs_api

@@ -98,22 +98,23 @@ int ModifyWq(ibv_wq* ibv, ibv_wq_attr* attr) {
 }
 
 int DestroyWq(ibv_wq* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  int error = 0;
-  Wq* wq = FindToDestroy(ibv, &error);
-  if (wq == nullptr) return Refuse(error);
-  if (wq->queue->users > 0) return Refuse(EBUSY);
-  // Nobody fills it, so no event comes any more.
-  const uint32_t events = wq->queue->WithdrawAsyncEvents();
-  WaitForAcks(&wq->mutex, &wq->cond, &wq->events_completed, events);
-  Handles<Wq>().Remove(wq->handle);
-  pthread_cond_destroy(&wq->cond);
-  pthread_mutex_destroy(&wq->mutex);
-  Context* context = wq->owner;
-  delete wq;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    int error = 0;
+    Wq* wq = FindToDestroy(ibv, &error);
+    if (wq == nullptr) return error;
+    if (wq->queue->users > 0) return EBUSY;
+    // Nobody fills it, so no event comes any more.
+    const uint32_t events = wq->queue->WithdrawAsyncEvents();
+    WaitForAcks(&wq->mutex, &wq->cond, &wq->events_completed, events);
+    Handles<Wq>().Remove(wq->handle);
+    pthread_cond_destroy(&wq->cond);
+    pthread_mutex_destroy(&wq->mutex);
+    Context* context = wq->owner;
+    delete wq;
+    Release(context);
+    return 0;
+  });
 }
 
 ibv_rwq_ind_table* CreateRwqTable(ibv_context* ibv,
@@ -144,17 +145,18 @@ ibv_rwq_ind_table* CreateRwqTable(ibv_context* ibv,
 }
 
 int DestroyRwqTable(ibv_rwq_ind_table* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  RwqTable* table = Find(ibv);
-  if (table == nullptr) return Refuse(EINVAL);
-  if (table->users > 0) return Refuse(EBUSY);
-  SetLive(table, false);
-  for (Wq* wq : table->queues) --wq->queue->users;
-  Context* context = table->owner;
-  delete table;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    RwqTable* table = Find(ibv);
+    if (table == nullptr) return EINVAL;
+    if (table->users > 0) return EBUSY;
+    SetLive(table, false);
+    for (Wq* wq : table->queues) --wq->queue->users;
+    Context* context = table->owner;
+    delete table;
+    Release(context);
+    return 0;
+  });
 }
 
 int ToRxHash(const RwqTable& table, const ibv_rx_hash_conf& conf,

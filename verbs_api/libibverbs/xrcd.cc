@@ -31,16 +31,17 @@ ibv_xrcd* OpenXrcd(ibv_context* ibv, ibv_xrcd_init_attr* attr) {
 }
 
 int CloseXrcd(ibv_xrcd* ibv) {
-  const NoCancellation no_cancellation;
-  if (IsInherited(ibv)) return 0;
-  Xrcd* xrcd = Find(ibv);
-  if (xrcd == nullptr) return Refuse(EINVAL);
-  if (xrcd->users > 0) return Refuse(EBUSY);
-  SetLive(xrcd, false);
-  Context* context = xrcd->owner;
-  delete xrcd;
-  Release(context);
-  return 0;
+  return ErrnoCall([&]() -> int {
+    if (IsInherited(ibv)) return 0;
+    Xrcd* xrcd = Find(ibv);
+    if (xrcd == nullptr) return EINVAL;
+    if (xrcd->users > 0) return EBUSY;
+    SetLive(xrcd, false);
+    Context* context = xrcd->owner;
+    delete xrcd;
+    Release(context);
+    return 0;
+  });
 }
 
 }  // namespace verbs_api

@@ -39,12 +39,16 @@ int Call(Body&& body) noexcept {
   return Return(error);
 }
 
-// The same for functions that return a pointer: null, with errno ENOMEM.
+// The same for functions that return a pointer: null, with errno, where `body`
+// says so, or ENOMEM.
 template <typename Body>
 auto PointerCall(Body&& body) noexcept -> decltype(body()) {
+  const int before = errno;
   const rxe_user::NoCancellation no_cancellation;
   try {
-    return body();
+    const auto result = body();
+    if (result != nullptr) errno = before;
+    return result;
   } catch (...) {
     errno = ENOMEM;
     return nullptr;

@@ -251,9 +251,12 @@ CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
 
 namespace {
 
-// What TakeEvent does with what it has taken.
-int Report(EventChannel& channel, Events taken, rdma_cm_event** out) {
+// What TakeEvent does with what it has taken. `before`: errno as it was, which
+// taking may change.
+int Report(EventChannel& channel, Events taken, int before,
+           rdma_cm_event** out) {
   if (taken.empty()) return -1;
+  errno = before;
   return Call([&]() -> int {
     absl::Cleanup put_back = [&] { channel.PutBack(std::move(taken)); };
     if (const int error = BeforeReport(*taken.front())) return error;
@@ -268,12 +271,14 @@ int Report(EventChannel& channel, Events taken, rdma_cm_event** out) {
 }  // namespace
 
 int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
-  return Report(channel, channel.Take(), out);
+  const int before = errno;
+  return Report(channel, channel.Take(), before, out);
 }
 
 int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
               rdma_cm_event** out) {
-  return Report(channel, channel.TakeIf(matches), out);
+  const int before = errno;
+  return Report(channel, channel.TakeIf(matches), before, out);
 }
 
 void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
