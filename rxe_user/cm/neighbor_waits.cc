@@ -1,17 +1,14 @@
 #include "rxe_user/cm/neighbor_waits.h"
 
-#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <iterator>
-#include <span>
 #include <utility>
 
-#include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/udp_socket.h"
 
 namespace rxe_user {
@@ -45,35 +42,10 @@ NeighborWaits::NeighborWaits() : ForkGuard(ForkLevel::kDescriptors) {
 NeighborWaits::~NeighborWaits() { LeaveForkGuard(); }
 
 void NeighborWaits::AfterForkInChild() {
-  news_.Reset();
+  news_.AbandonInChild();
   // What they belong to has no business in the child: not even to end.
   new (&waiting_) List;
   mutex_.unlock();
-}
-
-bool NeighborWaits::Subscribe() {
-  if (!news_.valid()) {
-    news_.Reset(MoveHigh(::socket(
-        AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)));
-    const sockaddr_nl name = {
-        .nl_family = AF_NETLINK, .nl_pad = 0, .nl_pid = 0, .nl_groups = 0};
-    if (news_.valid() &&
-        ::bind(news_.get(), reinterpret_cast<const sockaddr*>(&name),
-               sizeof(name)) != 0) {
-      news_.Reset();
-    }
-  }
-  return news_.valid() &&
-         ::setsockopt(news_.get(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP,
-                      &kNeighborGroup, sizeof(kNeighborGroup)) == 0;
-}
-
-void NeighborWaits::Unsubscribe() {
-  (void)::setsockopt(news_.get(), SOL_NETLINK, NETLINK_DROP_MEMBERSHIP,
-                     &kNeighborGroup, sizeof(kNeighborGroup));
-  // What is there already says nothing to those that wait next.
-  List none;
-  ReadNews(&none);
 }
 
 NeighborWait NeighborWaits::Begin(const LocalAddress& local,
@@ -81,11 +53,9 @@ NeighborWait NeighborWaits::Begin(const LocalAddress& local,
                                   Clock::time_point deadline,
                                   std::shared_ptr<NeighborHandler> handler) {
   if (remote == local.address || remote.is_multicast()) return 0;
-  NeighborTable table;
-  if (!table.Open()) return 0;
-  const std::optional<Neighbor> neighbor = table.On(local, remote);
+  const std::optional<Neighbor> neighbor = NeighborOn(local, remote);
   if (!neighbor.has_value()) return 0;
-  std::optional<NeighborState> state = table.StateOf(*neighbor);
+  std::optional<NeighborState> state = StateOfNeighbor(*neighbor);
   if (!state.has_value() || *state == NeighborState::kKnown ||
       !AsksForNeighbors(neighbor->interface)) {
     return 0;
@@ -96,12 +66,12 @@ NeighborWait NeighborWaits::Begin(const LocalAddress& local,
                  .deadline = deadline,
                  .handler = std::move(handler)});
   const std::lock_guard lock(mutex_);
-  if (waiting_.empty() && !Subscribe()) return 0;
+  if (waiting_.empty() && !news_.Subscribe()) return 0;
   // One that did not answer before is asked for again.
   state.reset();
-  if (Provoke(local, remote)) state = table.StateOf(*neighbor);
+  if (Provoke(local, remote)) state = StateOfNeighbor(*neighbor);
   if (!state.has_value() || *state == NeighborState::kKnown) {
-    if (waiting_.empty()) Unsubscribe();
+    if (waiting_.empty()) news_.Unsubscribe();
     return 0;
   }
   one.front().name = ++last_;
@@ -120,12 +90,12 @@ void NeighborWaits::Cancel(NeighborWait wait) {
   const auto found = Find(wait);
   if (found == waiting_.end()) return;
   End(found, 0, &ended);
-  if (waiting_.empty()) Unsubscribe();
+  if (waiting_.empty()) news_.Unsubscribe();
 }
 
 int NeighborWaits::fd() const {
   const std::lock_guard lock(mutex_);
-  return waiting_.empty() ? -1 : news_.get();
+  return waiting_.empty() ? -1 : news_.fd();
 }
 
 NeighborWaits::Clock::time_point NeighborWaits::time() const {
@@ -144,7 +114,7 @@ void NeighborWaits::Run() {
     if (waiting_.empty()) return;
     ReadNews(&ended);
     Expire(&ended);
-    if (waiting_.empty()) Unsubscribe();
+    if (waiting_.empty()) news_.Unsubscribe();
   }
   for (const Waiting& waiting : ended) {
     waiting.handler->OnNeighbor(waiting.error);
@@ -167,31 +137,17 @@ void NeighborWaits::OnState(const Neighbor& neighbor, NeighborState state,
 }
 
 void NeighborWaits::ReadNews(List* ended) {
-  bool missed = false;
-  alignas(NLMSG_ALIGNTO) std::array<uint8_t, 8192> bytes;
-  for (;;) {
-    const ssize_t n =
-        ::recv(news_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (n >= 0) {
-      ReadNeighborNews(std::span(bytes).first(static_cast<size_t>(n)),
-                       [&](const Neighbor& neighbor, NeighborState state) {
-                         OnState(neighbor, state, ended);
-                       });
-    } else if (errno == ENOBUFS) {
-      missed = true;  // an overflow, which is reported once
-    } else if (errno != EINTR) {
-      break;
-    }
-  }
-  if (missed) LookUp(ended);
+  const bool complete =
+      news_.Read([&](const Neighbor& neighbor, NeighborState state) {
+        OnState(neighbor, state, ended);
+      });
+  if (!complete) LookUp(ended);
 }
 
 void NeighborWaits::LookUp(List* ended) {
-  NeighborTable table;
-  if (!table.Open()) return;
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     const auto waiting = at++;
-    const auto state = table.StateOf(waiting->neighbor);
+    const auto state = StateOfNeighbor(waiting->neighbor);
     if (state == NeighborState::kKnown) End(waiting, 0, ended);
     if (state == NeighborState::kFailed) End(waiting, EHOSTUNREACH, ended);
   }

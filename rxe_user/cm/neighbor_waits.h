@@ -11,7 +11,6 @@
 
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/local_address.h"
-#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/devices/neighbor.h"
 
 namespace rxe_user {
@@ -70,9 +69,6 @@ class NeighborWaits final : private ForkGuard {
   void AfterForkInChild() override;
 
   // --- With mutex_ held.
-  // The kernel's news come while somebody waits. False if they cannot be had.
-  bool Subscribe();
-  void Unsubscribe();
   void ReadNews(List* ended);
   void LookUp(List* ended);
   void Expire(List* ended);
@@ -82,7 +78,7 @@ class NeighborWaits final : private ForkGuard {
 
   mutable std::mutex mutex_;
   // All that follows is under mutex_.
-  UniqueFd news_;  // stays open from the first use on
+  NeighborNews news_;  // come while somebody waits
   List waiting_;
   NeighborWait last_ = 0;
 };

@@ -314,9 +314,10 @@ TEST_F(WindowTest, OnlyTheLowerBitsOfAKeyAreAskedFor) {
   ExpectSuccess(b_.cq, 1);
   EXPECT_EQ(first->rkey, full);
   const uint32_t index = second->rkey & ~0xffu;
-  ASSERT_EQ(PostBind(b_.qp, second, 0x5e, Info(4096, 4096)), 0);
+  const uint32_t low = (full ^ 2) & 0xff;
+  ASSERT_EQ(PostBind(b_.qp, second, low, Info(4096, 4096)), 0);
   ExpectSuccess(b_.cq, 1);
-  EXPECT_EQ(second->rkey, index | 0x5e);
+  EXPECT_EQ(second->rkey, index | low);
   EXPECT_EQ(Write(a_, b_.address(0), full), IBV_WC_SUCCESS);
   EXPECT_EQ(Write(a_, b_.address(4096), second->rkey), IBV_WC_SUCCESS);
   ASSERT_EQ(Invalidate(b_, IBV_WR_LOCAL_INV, second->rkey), 0);
@@ -331,7 +332,7 @@ TEST_F(WindowTest, OnlyTheLowerBitsOfAKeyAreAskedFor) {
   ExpectSuccess(b_.cq, 3);
   EXPECT_EQ(second->rkey, index | ((full ^ 1) & 0xff));
   EXPECT_EQ(Write(a_, b_.address(4096), second->rkey), IBV_WC_SUCCESS);
-  EXPECT_EQ(Write(a_, b_.address(4096), index | 0x5e), IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(Write(a_, b_.address(4096), index | low), IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(ibv_dealloc_mw(first), 0);
   EXPECT_EQ(ibv_dealloc_mw(second), 0);
 }
