@@ -8,6 +8,7 @@
 #include <random>
 
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 
 namespace rxe_user {
 namespace {
@@ -16,11 +17,9 @@ constexpr size_t kBlockWords = 64;
 
 class Block final : private ForkGuard {
  public:
-  static Block& Get() {
-    // Never destroyed: other threads may run while the program exits.
-    static Block* const block = new Block;
-    return *block;
-  }
+  Block() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  ~Block() { LeaveForkGuard(); }
+
   uint32_t Next() {
     const std::lock_guard lock(mutex_);
     if (left_ == 0) Refill();
@@ -30,7 +29,6 @@ class Block final : private ForkGuard {
   }
 
  private:
-  Block() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
   void BeforeFork() override { mutex_.lock(); }
   void AfterForkInParent() override { mutex_.unlock(); }
   // A child that went on with the parent's block would draw the same keys.
@@ -65,6 +63,6 @@ void Block::Refill() {
 
 }  // namespace
 
-uint32_t SecureRandom32() { return Block::Get().Next(); }
+uint32_t SecureRandom32() { return OnlyOne<Block>().Next(); }
 
 }  // namespace rxe_user

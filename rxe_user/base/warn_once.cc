@@ -12,6 +12,7 @@
 #include <set>
 
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 
 namespace rxe_user {
 namespace {
@@ -44,6 +45,11 @@ void WriteWithoutWaiting(const char* text, size_t size) {
   if (fd >= 0) ::syscall(SYS_close, fd);
 }
 
+struct Said {
+  ForkSafeMutex mutex;
+  std::set<std::string> topics;
+};
+
 }  // namespace
 
 void Warn(const std::string& line) {
@@ -54,11 +60,10 @@ void Warn(const std::string& line) {
 void WarnOnce(const std::string& line) { WarnOnceAbout(line, line); }
 
 void WarnOnceAbout(const std::string& topic, const std::string& line) {
-  static auto* const mutex = new ForkSafeMutex;
-  static auto* const warned = new std::set<std::string>;
   {
-    const std::lock_guard lock(*mutex);
-    if (!warned->insert(topic).second) return;
+    Said& said = OnlyOne<Said>();
+    const std::lock_guard lock(said.mutex);
+    if (!said.topics.insert(topic).second) return;
   }
   Warn(line);
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device_list.h"
@@ -277,6 +278,15 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
   return devices;
 }
 
+namespace {
+
+struct KnownNames {
+  ForkSafeMutex mutex;
+  DeviceNames names;
+};
+
+}  // namespace
+
 absl::StatusOr<Devices> ListDevices() {
   std::vector<std::string> problems;
   const auto interfaces = ReadInterfaces();
@@ -285,12 +295,10 @@ absl::StatusOr<Devices> ListDevices() {
       ReadDeviceConfig(Environment("RXE_USER_DEVICES"), &problems);
   Devices devices;
   {
-    // Never destroyed: other threads may outlive main().
-    static auto* const mutex = new ForkSafeMutex;
-    static auto* const names = new DeviceNames;
     const std::string host = HostIdentity();
-    const std::lock_guard<ForkSafeMutex> lock(*mutex);
-    devices = BuildDevices(*interfaces, config, host, names, &problems);
+    KnownNames& known = OnlyOne<KnownNames>();
+    const std::lock_guard<ForkSafeMutex> lock(known.mutex);
+    devices = BuildDevices(*interfaces, config, host, &known.names, &problems);
   }
   for (const std::string& problem : problems) WarnOnce(problem);
   if (const auto unknown = UnknownSettings(); !unknown.empty()) {

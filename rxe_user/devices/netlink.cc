@@ -8,14 +8,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/only_one.h"
 
 namespace rxe_user::netlink {
 
-ForkSafeMutex& Lock() {
-  // Never destroyed: other threads may run while the program exits.
-  static auto* const lock = new ForkSafeMutex;
-  return *lock;
-}
+namespace {
+
+struct LibraryLock {
+  ForkSafeMutex mutex;
+};
+
+}  // namespace
+
+ForkSafeMutex& Lock() { return OnlyOne<LibraryLock>().mutex; }
 
 absl::Status ErrorStatus(int error, absl::string_view what) {
   return absl::InternalError(absl::StrCat(what, ": ", nl_geterror(error)));

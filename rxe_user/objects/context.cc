@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/devices/usable_devices.h"
@@ -88,17 +89,19 @@ absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
   return LookForAbsent(before);
 }
 
+struct Spaces {
+  ForkSafeMutex mutex;
+  std::unordered_map<const Engine*, std::weak_ptr<DeviceSpace>> of;
+};
+
 }  // namespace
 
 std::shared_ptr<DeviceSpace> DeviceSpace::For(std::shared_ptr<Engine> engine) {
-  // Never destroyed: a context may be opened at any time.
-  static auto* const mutex = new ForkSafeMutex;
-  static auto* const spaces =
-      new std::unordered_map<const Engine*, std::weak_ptr<DeviceSpace>>;
-  const std::lock_guard<ForkSafeMutex> lock(*mutex);
-  std::erase_if(*spaces, [](const auto& s) { return s.second.expired(); });
+  Spaces& all = OnlyOne<Spaces>();
+  const std::lock_guard<ForkSafeMutex> lock(all.mutex);
+  std::erase_if(all.of, [](const auto& s) { return s.second.expired(); });
   // An engine lives as long as its space: the same address, the same engine.
-  std::weak_ptr<DeviceSpace>& known = (*spaces)[engine.get()];
+  std::weak_ptr<DeviceSpace>& known = all.of[engine.get()];
   std::shared_ptr<DeviceSpace> space = known.lock();
   if (space == nullptr) {
     space = std::make_shared<DeviceSpace>(std::move(engine));

@@ -152,6 +152,9 @@ TEST(StatSocket, BadClientsDoNoHarm) {
 
 TEST(StatSocket, OtherUsersAreRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer allows a child of fork() no threads";
+#endif
   Serving serving([] { return "secret"; });
   const std::string name = Ours()[0];
   const pid_t child = ::fork();

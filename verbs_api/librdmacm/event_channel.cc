@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "rxe_user/base/only_one.h"
 #include "verbs_api/librdmacm/abi.h"
 #include "verbs_api/librdmacm/connect.h"
 #include "verbs_api/librdmacm/id.h"
@@ -22,14 +23,12 @@ namespace {
 using rxe_user::NoCancellation;
 
 Registry<rdma_event_channel, EventChannel>& Channels() {
-  static auto* const channels = new Registry<rdma_event_channel, EventChannel>;
-  return *channels;
+  return rxe_user::OnlyOne<Registry<rdma_event_channel, EventChannel>>();
 }
 
 // Those that the application has and has not acknowledged.
 Registry<rdma_cm_event, Event>& Reported() {
-  static auto* const events = new Registry<rdma_cm_event, Event>;
-  return *events;
+  return rxe_user::OnlyOne<Registry<rdma_cm_event, Event>>();
 }
 
 Events::const_iterator Find(const Events& events,

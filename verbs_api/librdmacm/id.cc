@@ -10,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/warn_once.h"
 #include "verbs_api/librdmacm/connect.h"
@@ -20,8 +21,7 @@ namespace librdmacm {
 namespace {
 
 Registry<rdma_cm_id, Id>& Ids() {
-  static auto* const ids = new Registry<rdma_cm_id, Id>;
-  return *ids;
+  return rxe_user::OnlyOne<Registry<rdma_cm_id, Id>>();
 }
 
 // Of the port spaces that there are; absent for other numbers.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "verbs_api/rsockets/poll.h"
 
 namespace rsockets {
@@ -20,11 +21,7 @@ struct Instances {
   rxe_user::ForkSafeMutex mutex;
   std::map<int, std::shared_ptr<Epoll>> map;
 };
-// Never destroyed: threads may wait when the process ends.
-Instances& All() {
-  static auto* const instances = new Instances;
-  return *instances;
-}
+Instances& All() { return rxe_user::OnlyOne<Instances>(); }
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 
 namespace rsockets {
 namespace {
@@ -20,10 +21,7 @@ struct Table {
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
 };
 
-Table& Sockets() {
-  static auto* const table = new Table;
-  return *table;
-}
+Table& Sockets() { return rxe_user::OnlyOne<Table>(); }
 
 // A process that ends says goodbye, as the kernel does for TCP: our connection
 // manager ends with the process.
