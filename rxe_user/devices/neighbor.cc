@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <memory>
 #include <mutex>
 #include <string_view>
 
@@ -24,14 +26,10 @@ namespace {
 
 using Message = std::unique_ptr<nl_msg, netlink::Free<nlmsg_free>>;
 
-// States in which the kernel would send to it (its NUD_VALID).
-constexpr int kValid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE |
-                       NUD_STALE | NUD_DELAY;
-
 NeighborState ToState(rtnl_neigh* neighbor) {
   const int state = rtnl_neigh_get_state(neighbor);
   if (state < 0) return NeighborState::kUnknown;
-  if ((state & kValid) != 0) return NeighborState::kKnown;
+  if ((state & netlink::kValidNeighbor) != 0) return NeighborState::kKnown;
   return state == NUD_FAILED ? NeighborState::kFailed : NeighborState::kUnknown;
 }
 
@@ -166,12 +164,15 @@ bool NeighborNews::Subscribe() {
   return nl_socket_add_membership(socket_, RTNLGRP_NEIGH) == 0;
 }
 
+// Without libnl, which reads nothing when there is no memory.
 void NeighborNews::Unsubscribe() {
   {
     const std::lock_guard lock(netlink::Lock());
     (void)nl_socket_drop_membership(socket_, RTNLGRP_NEIGH);
   }
-  while (!Read([](const Neighbor&, NeighborState) {})) {
+  uint8_t byte;
+  while (::recv(fd(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_TRUNC) >= 0 ||
+         errno == EINTR || errno == ENOBUFS) {
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <linux/ethtool.h>
-#include <linux/neighbour.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
@@ -124,12 +123,9 @@ std::optional<std::array<uint8_t, 6>> NeighborMac(
   const netlink::Address wanted = netlink::FromIpAddress(address);
   const netlink::Neighbor neighbor(
       rtnl_neigh_get(table.get(), static_cast<int>(ifindex), wanted.get()));
-  // States in which the kernel would use the address (its NUD_VALID).
-  constexpr int kValid = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE |
-                         NUD_STALE | NUD_DELAY;
   if (neighbor == nullptr) return std::nullopt;
   const int state = rtnl_neigh_get_state(neighbor.get());
-  if (state < 0 || (state & kValid) == 0) return std::nullopt;
+  if (state < 0 || (state & netlink::kValidNeighbor) == 0) return std::nullopt;
   return netlink::ToMac(rtnl_neigh_get_lladdr(neighbor.get()));
 }
 

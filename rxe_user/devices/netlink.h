@@ -3,6 +3,7 @@
 #ifndef RXE_USER_DEVICES_NETLINK_H_
 #define RXE_USER_DEVICES_NETLINK_H_
 
+#include <linux/neighbour.h>
 #include <netlink/addr.h>
 #include <netlink/cache.h>
 #include <netlink/netlink.h>
@@ -39,6 +40,11 @@ using Cache = std::unique_ptr<nl_cache, Free<nl_cache_free>>;
 using Address = std::unique_ptr<nl_addr, Free<nl_addr_put>>;
 using Link = std::unique_ptr<rtnl_link, Free<rtnl_link_put>>;
 using Neighbor = std::unique_ptr<rtnl_neigh, Free<rtnl_neigh_put>>;
+
+// States of a neighbor in which the kernel would send to it (its NUD_VALID).
+inline constexpr int kValidNeighbor = NUD_PERMANENT | NUD_NOARP |
+                                      NUD_REACHABLE | NUD_PROBE | NUD_STALE |
+                                      NUD_DELAY;
 
 // A connected socket, close-on-exec. `what` begins the text of an error
 // (errno_status.h). The lock is held.
