@@ -1,5 +1,6 @@
 // The broker's death, with traffic.
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -169,15 +170,37 @@ TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNeedBe) {
   ASSERT_TRUE(a.ok());
   KillBroker();
   ASSERT_TRUE(Eventually([] { return !NameExists(); }));
-  const int old = (*slot)->fd();
   const auto b = (*slot)->OpenAddress({Ip("127.0.0.2")});
   ASSERT_TRUE(b.ok()) << b.status();
-  EXPECT_NE((*slot)->fd(), old);
   const UniqueFd sockets[] = {UniqueFd(*a), UniqueFd(*b)};
   Asker(Ip("127.0.0.2")).Send(PacketFor((*slot)->number()));
   uint8_t payload[64];
   EXPECT_TRUE(
       Eventually([&] { return recv(*b, payload, sizeof(payload), 0) == 24; }));
+}
+
+// Several threads wait for the slot, and any of them may come to know the next
+// broker: that must not end the waits of the others.
+TEST_F(RecoveryTest, WhoeverWaitsForTheSlotHearsOfEveryBrokersDeath) {
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  const UniqueFd waits(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event readable{};
+  readable.events = EPOLLIN;
+  ASSERT_EQ(
+      epoll_ctl(waits.get(), EPOLL_CTL_ADD, (*slot)->fd(), &readable), 0);
+  const auto heard = [&](int limit_ms) {
+    epoll_event event;
+    return epoll_wait(waits.get(), &event, 1, limit_ms) == 1;
+  };
+  for (const char* address : {"127.0.0.1", "127.0.0.2", "127.0.0.3"}) {
+    EXPECT_FALSE(heard(0));
+    KillBroker();
+    EXPECT_TRUE(heard(30'000));
+    const auto opened = (*slot)->OpenAddress({Ip(address)});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    close(*opened);
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "rxe_user/broker/shared_slot.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,15 +49,21 @@ bool SendSoon(int socket, const T& message, int64_t deadline_ms) {
 
 }  // namespace
 
-std::unique_ptr<Slot> SharedSlot::Make(Session session) {
-  return std::unique_ptr<Slot>(new SharedSlot(std::move(session)));
+absl::StatusOr<std::unique_ptr<Slot>> SharedSlot::Make(Session session) {
+  UniqueFd readable(MoveHigh(epoll_create1(EPOLL_CLOEXEC)));
+  if (!readable.valid()) return ErrnoStatus(errno, "epoll");
+  std::unique_ptr<SharedSlot> slot(
+      new SharedSlot(session.slot, std::move(readable)));
+  const absl::Status used = slot->Use(std::move(session));
+  if (!used.ok()) return used;
+  return std::unique_ptr<Slot>(std::move(slot));
 }
 
-SharedSlot::SharedSlot(Session session)
+SharedSlot::SharedSlot(uint8_t number, UniqueFd readable)
     : ForkGuard(ForkLevel::kDescriptors),
-      number_(session.slot),
+      number_(number),
+      readable_(std::move(readable)),
       strays_(kStraysPerSecond, kStrayBurst) {
-  Use(std::move(session));
   EnterForkGuard();
 }
 
@@ -75,8 +82,8 @@ void SharedSlot::AfterForkInChild() {
 }
 
 void SharedSlot::CloseAll() {
-  fd_ = -1;
   retry_at_ = Clock::time_point::max();
+  readable_.Reset();
   connection_.Reset();
   ledger_.Reset();
   starting_.Reset();
@@ -94,27 +101,41 @@ void SharedSlot::TellConnections(
   connections_ = std::move(connections);
 }
 
-void SharedSlot::Use(Session session) {
-  UniqueFd old;  // goes after the new one has come: another number
+UniqueFd SharedSlot::TakeConnection() {
+  if (connection_.valid()) {
+    (void)epoll_ctl(readable_.get(), EPOLL_CTL_DEL, connection_.get(), nullptr);
+  }
+  return std::move(connection_);
+}
+
+absl::Status SharedSlot::Use(Session&& session) {
+  UniqueFd old;
   {
     const std::lock_guard lock(descriptors_);
+    epoll_event readable{};
+    readable.events = EPOLLIN;
+    if (epoll_ctl(readable_.get(), EPOLL_CTL_ADD, session.socket.get(),
+                  &readable) != 0) {
+      return ErrnoStatus(errno, "cannot wait for the port broker");
+    }
     broker_uid_ = session.broker_uid;
     broker_pid_ = session.broker_pid;
     lost_since_ms_ = 0;
     complained_ = false;
-    old = std::exchange(connection_, std::move(session.socket));
+    old = TakeConnection();
+    connection_ = std::move(session.socket);
     ledger_ = std::move(session.ledger);
-    fd_ = connection_.get();
     retry_at_ = Clock::time_point::max();
   }
   if (changed_) changed_();
+  return absl::OkStatus();
 }
 
 void SharedSlot::RetryAfter(std::chrono::milliseconds pause) {
+  UniqueFd old;
   {
     const std::lock_guard lock(descriptors_);
-    connection_.Reset();
-    fd_ = -1;
+    old = TakeConnection();
     retry_at_ = Clock::now() + pause;
   }
   if (changed_) changed_();
@@ -194,11 +215,8 @@ absl::Status SharedSlot::Recover(int64_t patience_ms) {
   if (status.ok() && !RestoreAll(*session, MonotonicMs() + patience_ms)) {
     status = NoAnswer(session->broker_pid, patience_ms);
   }
-  if (!status.ok()) {
-    RetryAfter(kRetry);
-    return status;
-  }
-  Use(*std::move(session));
+  if (status.ok()) status = Use(*std::move(session));
+  if (!status.ok()) RetryAfter(kRetry);
   return status;
 }
 

@@ -23,13 +23,14 @@ namespace rxe_user::broker {
 
 class SharedSlot final : public Slot, private ForkGuard {
  public:
-  static std::unique_ptr<Slot> Make(Session session);
+  // Fails where there are no descriptors or no memory left.
+  static absl::StatusOr<std::unique_ptr<Slot>> Make(Session session);
   ~SharedSlot() override;
 
   uint8_t number() const override { return number_; }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override;
   void CloseAddress(const LocalAddress& local) override;
-  int fd() const override { return fd_; }
+  int fd() const override { return dead_ ? -1 : readable_.get(); }
   Clock::time_point retry_at() const override { return retry_at_; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override;
   void OnChange(std::function<void()> changed) override;
@@ -47,13 +48,17 @@ class SharedSlot final : public Slot, private ForkGuard {
     UniqueFd anchor;
   };
 
-  explicit SharedSlot(Session session);
+  SharedSlot(uint8_t number, UniqueFd readable);
   // These hold requests_.
   absl::Status Recover(int64_t patience_ms);
   bool RestoreAll(const Session& session, int64_t deadline_ms);
   // In answer to ListConnected, or to a new broker.
   bool SendConnections(int socket, bool is_answer, int64_t deadline_ms);
-  void Use(Session session);
+  // The session is the slot's if this succeeds.
+  absl::Status Use(Session&& session);
+  // With descriptors_ held: nothing waits for the connection any more, which is
+  // the caller's to close.
+  UniqueFd TakeConnection();
   void RetryAfter(std::chrono::milliseconds pause);
   // Asks the broker for a socket.
   absl::Status Request(const LocalAddress& local);
@@ -81,8 +86,10 @@ class SharedSlot final : public Slot, private ForkGuard {
   void CloseAll();
 
   const uint8_t number_;
-  std::atomic<int> fd_;             // what fd() says
   std::atomic<bool> dead_ = false;  // in a forked child
+  // An epoll set that has the connection in it, while there is one: others may
+  // wait for it while the connection changes.
+  UniqueFd readable_;
   // When the next broker is to be looked for, while there is none.
   std::atomic<Clock::time_point> retry_at_{Clock::time_point::max()};
   // One request at a time; whoever holds it may wait for the broker.

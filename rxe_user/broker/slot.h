@@ -67,18 +67,18 @@ class Slot {
   // so, a new broker does not know where their sockets stand. It reconnects,
   // hands copies of the sockets to a new broker, and gives strays to `deliver`,
   // holding no lock.
-  // Both may change in OnReadable and OpenAddress; a new descriptor has another
-  // number. fd() is -1 while there is no broker, with an exclusive slot, and in
-  // a forked child, where the slot is dead (the descriptors kept here are
-  // closed there).
+  // fd() stays the same for as long as the slot lives, and is not readable while
+  // there is no broker. It is -1 with an exclusive slot that has nothing to say,
+  // and in a forked child, where the slot is dead (the descriptors kept here are
+  // closed there). retry_at() may change in OnReadable and in requests.
   using Clock = std::chrono::steady_clock;
   virtual int fd() const = 0;
   virtual Clock::time_point retry_at() const {
     return Clock::time_point::max();
   }
   virtual void OnReadable(const std::function<void(const Stray&)>& deliver) = 0;
-  // `changed` is called when fd() or retry_at() has changed, by the thread that
-  // made it change, which may hold locks of the slot. Set once, before the slot
+  // `changed` is called when retry_at() has changed, by the thread that made it
+  // change, which may hold locks of the slot. Set once, before the slot
   // is served.
   virtual void OnChange(std::function<void()> changed) { (void)changed; }
 
