@@ -24,16 +24,24 @@ void Burst::Begin(const Flow* flow) {
   flow_ = flow;
   used_ = 0;
   reserved_ = 0;
+  kept_ = 0;
   segment_size_ = 0;
   segments_ = 0;
   short_last_ = false;
 }
 
+bool Burst::LeavesRoom(size_t bytes) const {
+  return (segments_ == 0 || bytes == segment_size_) && bytes >= kept_ &&
+         segments_ + 1 < max_segments_ &&
+         bytes + kept_ <= buffer_.size() - used_;
+}
+
 size_t Burst::Room(size_t bytes) const {
   if (closed() || (segments_ > 0 && bytes > segment_size_)) return 0;
-  const size_t fit =
-      std::min<size_t>((buffer_.size() - used_) / bytes,
-                       static_cast<size_t>(max_segments_ - segments_));
+  if (kept_ != 0 && !LeavesRoom(bytes)) return 0;
+  const int segments = max_segments_ - segments_ - (kept_ != 0 ? 1 : 0);
+  const size_t fit = std::min((buffer_.size() - used_ - kept_) / bytes,
+                              static_cast<size_t>(segments));
   // After a shorter one there is none.
   return segments_ > 0 && bytes < segment_size_ ? std::min<size_t>(fit, 1)
                                                 : fit;

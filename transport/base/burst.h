@@ -35,11 +35,16 @@ class Burst {
     assert(flow_ != nullptr && bytes >= kShortest);
     if (closed() || bytes > buffer_.size() - used_) return nullptr;
     if (segments_ > 0 && bytes > segment_size_) return nullptr;
+    if (kept_ != 0 && !LeavesRoom(bytes)) return nullptr;
     reserved_ = bytes;
     return buffer_.data() + used_;
   }
   // How many packets of `bytes` still fit, one behind the other.
   size_t Room(size_t bytes) const;
+  // From here to FreeRoom, a packet of `bytes` fits behind those that are
+  // added: others do not fit.
+  void KeepRoom(size_t bytes) { kept_ = bytes; }
+  void FreeRoom() { kept_ = 0; }
   // Finishes the packet of the last Reserve: stores its ICRC, for the IP ID
   // that its place in the burst gives it, in its last 4 bytes. The ICRC is
   // computed, or what BeginIcrc gave, continued to the end of the pad.
@@ -68,11 +73,15 @@ class Burst {
  private:
   static constexpr size_t kShortest = wire::kBthSize + wire::kIcrcSize;
 
+  // Whether what is kept fits behind a packet of `bytes` that fits.
+  bool LeavesRoom(size_t bytes) const;
+
   std::span<uint8_t> buffer_;
   int max_segments_;
   const Flow* flow_ = nullptr;
   size_t used_ = 0;
   size_t reserved_ = 0;
+  size_t kept_ = 0;  // 0: nothing
   size_t segment_size_ = 0;
   int segments_ = 0;
   bool short_last_ = false;

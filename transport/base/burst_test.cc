@@ -50,6 +50,39 @@ TEST_F(BurstTest, EqualPacketsAndAShorterLast) {
   EXPECT_TRUE(Add(&burst, 200));
 }
 
+TEST_F(BurstTest, RoomIsKeptForOneMore) {
+  Burst burst(std::span<uint8_t>(buffer).first(420), 4);
+  const auto begin = [&] {
+    burst.Begin(&flow);
+    burst.KeepRoom(20);
+  };
+  begin();
+  EXPECT_FALSE(Add(&burst, 16));  // 20 do not follow 16
+  EXPECT_TRUE(Add(&burst, 100));
+  EXPECT_FALSE(Add(&burst, 96));  // it would be the last one
+  EXPECT_EQ(burst.Room(96), 0u);
+  EXPECT_EQ(burst.Room(100), 2u);
+  EXPECT_TRUE(Add(&burst, 100));
+  EXPECT_TRUE(Add(&burst, 100));
+  EXPECT_EQ(burst.Room(100), 0u);
+  EXPECT_FALSE(Add(&burst, 100));  // one of four segments is kept
+  burst.FreeRoom();
+  EXPECT_TRUE(Add(&burst, 20));
+  EXPECT_TRUE(burst.closed());
+  begin();
+  EXPECT_EQ(burst.Room(200), 2u);
+  EXPECT_TRUE(Add(&burst, 200));
+  EXPECT_TRUE(Add(&burst, 200));
+  EXPECT_TRUE((burst.FreeRoom(), Add(&burst, 20)));  // 420 in all
+  begin();
+  EXPECT_EQ(burst.Room(204), 1u);
+  EXPECT_TRUE(Add(&burst, 204));
+  EXPECT_FALSE(Add(&burst, 204));
+  // Begun anew, it keeps none.
+  burst.Begin(&flow);
+  EXPECT_TRUE(Add(&burst, 16));
+}
+
 TEST_F(BurstTest, EachIcrcHasItsPlaceAsIpId) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);

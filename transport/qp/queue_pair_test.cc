@@ -446,10 +446,12 @@ TEST(CnpTest, ReceiveOverflowTellsThoseWhoSentJustNow) {
 class HalvesTest : public ::testing::Test {
  protected:
   HalvesTest() { peer.Connect(); }
-  void PostWrite(uint32_t bytes) {
+  void PostWrite(uint32_t bytes) { Post(SendOpcode::kRdmaWrite, bytes); }
+  void PostSend(uint32_t bytes) { Post(SendOpcode::kSend, bytes); }
+  void Post(SendOpcode opcode, uint32_t bytes) {
     const Sge sge = {peer.target->va, bytes, peer.target->lkey};
     SendRequest request;
-    request.opcode = SendOpcode::kRdmaWrite;
+    request.opcode = opcode;
     request.sges = {&sge, 1};
     request.rkey = 1;
     ASSERT_EQ(peer.qp->PostSend(request, peer.now), 0);
@@ -461,6 +463,45 @@ TEST_F(HalvesTest, AckEndsAGroupOfData) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   PostWrite(64);
   EXPECT_EQ(peer.Transmit(), "RC_RDMA_WRITE_ONLY 5000 [64]; ACK 100 msn 1");
+}
+
+// A program that answers a message expects its peer to hear first that the
+// message has arrived: the ACK is in the burst of the answer's first packets,
+// or before.
+TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAnAnswer) {
+  auto deliver = [this, psn = 100u]() mutable {
+    peer.Deliver(peer.Write(kWriteOnly, psn++, 0, 0, true));
+  };
+  deliver();
+  PostSend(16 * WirePeer::kMtu);  // as many packets as a burst has
+  std::string sent = peer.Transmit();
+  EXPECT_NE(sent.find("RC_SEND_MIDDLE 5014 [256]; ACK 100 msn 1 | "),
+            std::string::npos)
+      << sent;
+  deliver();
+  PostSend(WirePeer::kMtu + 100);  // the last packet is shorter
+  EXPECT_EQ(peer.Transmit(),
+            "RC_SEND_FIRST 5016 [256]; ACK 101 msn 2 | "
+            "RC_SEND_LAST 5017 [100]");
+  deliver();
+  PostSend(0);  // shorter than an ACK
+  EXPECT_EQ(peer.Transmit(), "ACK 102 msn 3 | RC_SEND_ONLY 5018 [0]");
+  // Nothing is kept for one that is not owed.
+  PostSend(WirePeer::kMtu + 100);
+  EXPECT_EQ(peer.Transmit(),
+            "RC_SEND_FIRST 5019 [256]; RC_SEND_LAST 5020 [100]");
+}
+
+TEST(LonePacketsTest, AckGoesBeforeAnAnswer) {
+  WirePeer peer({.max_segments = 1});
+  peer.Connect();
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
+  const Sge sge = {peer.target->va, 64, peer.target->lkey};
+  SendRequest request;
+  request.opcode = SendOpcode::kSend;
+  request.sges = {&sge, 1};
+  ASSERT_EQ(peer.qp->PostSend(request, peer.now), 0);
+  EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1 | RC_SEND_ONLY 5000 [64]");
 }
 
 TEST_F(HalvesTest, AckWaitsForOneBurstAtMost) {

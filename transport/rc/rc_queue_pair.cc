@@ -61,9 +61,12 @@ Interests RcQueuePair::TakeServiceInterests(Time now) {
   return want;
 }
 
-// Requests go first: an ACK, the shortest of packets, then ends their group.
-// What the responder could not place goes first in the next burst, so neither
-// half starves the other.
+// Requests go first: an ACK, the shortest of packets, then ends their group,
+// where there is room kept for it. A program that answers a message expects its
+// peer to hear first that the message has arrived, as with hardware, which
+// sends ACKs at once; the peer takes the ACK of a group before its requests.
+// What else the responder could not place goes first in the next burst, so
+// neither half starves the other.
 Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
                                        Burst* burst) {
   if (turn.acks_only) {
@@ -77,7 +80,9 @@ Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
     if (core().failed) return want;
     want = requester_.Transmit(now, turn, burst);
   } else {
+    if (responder_.OwesAck()) burst->KeepRoom(Responder::kAckBytes);
     want = requester_.Transmit(now, turn, burst);
+    burst->FreeRoom();
     if (core().failed) return want;
     responder_first_ = responder_.Transmit(now, burst, false);
   }

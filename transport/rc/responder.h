@@ -112,11 +112,18 @@ class Responder {
     want.deadline = gap_deadline_;
     if (first_pending_ != next_resource_) {
       AddPending(now, &want);
-    } else if (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0) {
+    } else if (OwesAck()) {
       want.wants = Interests::kAcks;
     }
     return want;
   }
+  // Whether the next thing that it transmits is an ACK or a NAK, at once.
+  bool OwesAck() const {
+    return first_pending_ == next_resource_ &&
+           (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0);
+  }
+  static constexpr size_t kAckBytes =
+      wire::kBthSize + wire::kAethSize + wire::kIcrcSize;
   uint32_t expected_psn() const {
     return static_cast<uint32_t>(expected_) & wire::kPsnMask;
   }
