@@ -492,6 +492,24 @@ TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAnAnswer) {
             "RC_SEND_FIRST 5019 [256]; RC_SEND_LAST 5020 [100]");
 }
 
+// Nor do messages whose ACK the peer has not asked for: its credits may be the
+// answers.
+TEST_F(HalvesTest, AnAnswerAcknowledgesWhatHasNotAsked) {
+  for (uint32_t psn = 100; psn < 103; ++psn) {
+    peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0));
+  }
+  EXPECT_EQ(peer.Transmit(), "");
+  PostSend(64);
+  EXPECT_EQ(peer.Transmit(), "RC_SEND_ONLY 5000 [64]; ACK 102 msn 3");
+  PostSend(64);
+  EXPECT_EQ(peer.Transmit(), "RC_SEND_ONLY 5001 [64]");
+  // A message that has not ended cannot be answered.
+  peer.Deliver(peer.Write(kWriteFirst, 103, 0, 2 * WirePeer::kMtu),
+               WirePeer::kMtu);
+  PostSend(64);
+  EXPECT_EQ(peer.Transmit(), "RC_SEND_ONLY 5002 [64]");
+}
+
 TEST(LonePacketsTest, AckGoesBeforeAnAnswer) {
   WirePeer peer({.max_segments = 1});
   peer.Connect();

@@ -64,15 +64,17 @@ Interests RcQueuePair::TakeServiceInterests(Time now) {
 // Requests go first: an ACK, the shortest of packets, then ends their group,
 // where there is room kept for it. A program that answers a message expects its
 // peer to hear first that the message has arrived, as with hardware, which
-// sends ACKs at once; the peer takes the ACK of a group before its requests.
-// What else the responder could not place goes first in the next burst, so
-// neither half starves the other.
+// sends ACKs at once: the peer takes the ACK of a group before its requests. So
+// an answer also acknowledges messages that have not asked for it. What else
+// the responder could not place goes first in the next burst, so neither half
+// starves the other.
 Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
                                        Burst* burst) {
   if (turn.acks_only) {
     responder_.Transmit(now, burst, true);
     return TakeServiceInterests(now);
   }
+  if (requester_.NewIsQueued()) responder_.OnAnswer();
   Interests want;
   if (responder_first_) {
     responder_first_ = false;

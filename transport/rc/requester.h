@@ -72,6 +72,10 @@ class Requester {
   void OnTimer(Time now);
 
   // --- Outputs.
+  // There is a packet never sent: of what has begun, or of what may begin.
+  bool NewIsQueued() const {
+    return snd_nxt_index_ != begun_ || (!draining_ && begun_ != queue_.tail());
+  }
   // Adds request packets to `burst`, which has been begun for the queue pair's
   // flow. Returns what TakeInterests would.
   Interests Transmit(Time now, const TransmitTurn& turn, Burst* burst);
@@ -141,10 +145,6 @@ class Requester {
   bool ReplayIsDue() const;
   bool HasReplayCredit() const;
   bool TriesWhatPeerKeeps() const;
-  // There is a packet never sent: of what has begun, or of what may begin.
-  bool NewIsQueued() const {
-    return snd_nxt_index_ != begun_ || (!draining_ && begun_ != queue_.tail());
-  }
   bool NewIsDue() const;  // if it is queued
   // Costs of the next packet never sent, and of the next item sent again.
   uint64_t NewCost() const;

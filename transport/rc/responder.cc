@@ -23,7 +23,7 @@ void Responder::Reset() {
   idle_reports_ = 0;
   ForgetResponses();
   nak_ = {};
-  ack_due_ = false;
+  unacknowledged_ = ack_due_ = false;
   responded_ = false;
   repeated_ack_ = 0;
 }

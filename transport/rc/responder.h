@@ -117,6 +117,11 @@ class Responder {
     }
     return want;
   }
+  // The program may be about to answer messages, which acknowledges those that
+  // have not asked for it, too.
+  void OnAnswer() {
+    if (unacknowledged_) ack_due_ = true;
+  }
   // Whether the next thing that it transmits is an ACK or a NAK, at once.
   bool OwesAck() const {
     return first_pending_ == next_resource_ &&
@@ -254,6 +259,7 @@ class Responder {
   NakMade nak_made_ = NakMade::kNone;
   bool executing_kept_ : 1 = false;  // failures are not the peer's for certain
   bool responded_ : 1 = false;       // to READs, since the last CNP
+  bool unacknowledged_ : 1 = false;  // a message that has been executed
   bool ack_due_ = false;             // for all that has been executed
   uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;

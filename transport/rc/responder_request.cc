@@ -60,6 +60,7 @@ Responder::Outcome Responder::ExecuteMessagePacket(
   switch (receiver_.Receive(packet, kind, now)) {
     case ReceiveOutcome::kCompleted:
       ++msn_;
+      unacknowledged_ = true;
       break;
     case ReceiveOutcome::kPlaced:
       break;

@@ -73,13 +73,13 @@ bool Responder::Transmit(Time now, Burst* burst, bool acks_only) {
                     : core_.counters.sequence_naks_sent);
     nak_ = {};
     // It acknowledges all that precedes it.
-    ack_due_ = false;
+    unacknowledged_ = ack_due_ = false;
     repeated_ack_ = 0;
   }
   const uint8_t ack = wire::MakeAckSyndrome(wire::kCreditNone);
   if (ack_due_) {
     if (!TransmitAcknowledge(expected_ - 1, ack, msn_, burst)) return true;
-    ack_due_ = false;
+    unacknowledged_ = ack_due_ = false;
     repeated_ack_ = 0;
   }
   if (repeated_ack_ != 0) {
@@ -193,7 +193,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
     }
     resource->pending = false;
     resource->answered = true;
-    if (resource->last_psn + 1 == expected_) ack_due_ = false;
+    if (resource->last_psn + 1 == expected_) unacknowledged_ = ack_due_ = false;
   }
   return true;
 }
@@ -255,7 +255,7 @@ bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
   burst->Commit();
   resource->pending = false;
   resource->answered = true;
-  if (resource->last_psn + 1 == expected_) ack_due_ = false;
+  if (resource->last_psn + 1 == expected_) unacknowledged_ = ack_due_ = false;
   return true;
 }
 
