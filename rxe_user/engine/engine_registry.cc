@@ -38,6 +38,7 @@ class Registry final : private ForkGuard {
     // Handlers that come so late run before the destructors of libraries:
     // librdmacm's ends connections.
     (void)std::atexit(&TransmitAtExit);
+    (void)std::at_quick_exit(&TransmitAtExit);
   }
   void BeforeFork() override {
     lock.Lock();

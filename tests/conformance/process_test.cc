@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -326,7 +327,8 @@ TEST_F(ForkTest, AChildIsToldWhatHappened) {
 
 // --- exit.
 
-class ExitTest : public PairTest {
+class ExitTest : public PairTest,
+                 public ::testing::WithParamInterface<void (*)(int)> {
  protected:
   static constexpr uint64_t kRounds = 500;  // so that it is known to poll
 
@@ -356,13 +358,14 @@ class ExitTest : public PairTest {
       if (wc.status != IBV_WC_SUCCESS) _exit(2);
       Receive(b_, i, 0, 8);
     }
-    exit(0);
+    GetParam()(0);
+    std::abort();
   }
 };
 
 // With a network card the acknowledgement has left before the program can see
 // the completion.
-TEST_F(ExitTest, WhatWasReceivedIsAcknowledged) {
+TEST_P(ExitTest, WhatWasReceivedIsAcknowledged) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer does not bear such a child";
 #endif
@@ -396,6 +399,12 @@ TEST_F(ExitTest, WhatWasReceivedIsAcknowledged) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(, ExitTest,
+                         ::testing::Values(&std::exit, &std::quick_exit),
+                         [](const auto& info) {
+                           return info.index == 0 ? "Exit" : "QuickExit";
+                         });
 
 }  // namespace
 }  // namespace conformance
