@@ -47,7 +47,6 @@ using rxe_user::broker::Connected;
 using rxe_user::broker::Header;
 using rxe_user::broker::Hello;
 using rxe_user::broker::HelloReply;
-using rxe_user::broker::kMaxMessageFds;
 using rxe_user::broker::kSocketName;
 using rxe_user::broker::ListConnected;
 using rxe_user::broker::Message;
@@ -116,6 +115,7 @@ struct Talker {
   std::optional<UniqueFd> connection;
   UniqueFd ledger;
   std::vector<UniqueFd> lent;
+  UniqueFd anchor;    // slot 0's socket
   uint32_t slot = 0;  // once the broker has said so
 };
 
@@ -186,6 +186,8 @@ class Run {
         return talker.connection ? talker.connection->get() : -1;
       case 5:
         return keeper_->ledger();
+      case 6:
+        return talker.anchor.get();
       default:
         if (talker.lent.empty()) return -1;
         return talker.lent[input_.Byte() % talker.lent.size()].get();
@@ -379,13 +381,14 @@ class Run {
     }
     if (message.As<ListConnected>()) return SendConnected(talker);
     if (message.As<OpenReply>()) {
-      for (int i = 0; i < kMaxMessageFds; ++i) {
-        UniqueFd fd = message.TakeFd(i);
-        if (fd.valid()) talker.lent.push_back(std::move(fd));
-      }
+      UniqueFd socket = message.TakeFd(0);
+      if (socket.valid()) talker.lent.push_back(std::move(socket));
+      talker.anchor = message.TakeFd(1);
     }
   }
 
+  // Not slot 0's, by which who is trusted ends the service of an address
+  // (SECURITY.md).
   void MisuseLent(Talker& talker) {
     if (talker.lent.empty()) return;
     const int fd = talker.lent.back().get();

@@ -182,7 +182,7 @@ class Run {
         (sender == Sender::kOtherPort && watch.PortIsSure(pair_.now()));
     const Snapshot before(victim);
     victim.node->endpoint().OnGroBatch(forged.batch, pair_.now(), nullptr);
-    watch.NoteReceived(before, stranger);
+    watch.NoteReceived(before, stranger, pair_.now());
     pair_.net.Touch(*victim.node);
   }
 

@@ -59,7 +59,7 @@ class Watch {
 
   // --- What has happened.
   // A batch has been received since `before`. `to_drop`: all of it is.
-  void NoteReceived(const Snapshot& before, bool to_drop);
+  void NoteReceived(const Snapshot& before, bool to_drop, transport::Time now);
   // Takes completions, and looks at everything.
   void Check(transport::Time now);
   // The peer's port is known, and what comes from another one is not believed.
