@@ -108,6 +108,8 @@ inline constexpr size_t kAethSize = 4;
 inline constexpr size_t kAtomicAckEthSize = 8;
 inline constexpr size_t kImmDtSize = 4;
 inline constexpr size_t kIethSize = 4;
+// An ACK or a NAK, which has no payload.
+inline constexpr size_t kAcknowledgeSize = kBthSize + kAethSize + kIcrcSize;
 // The longest of all: BTH, XRCETH, AtomicETH.
 inline constexpr size_t kMaxHeaderSize =
     kBthSize + kXrcEthSize + kAtomicEthSize;

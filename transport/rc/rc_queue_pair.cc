@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/opcode.h"
+
 namespace transport {
 
 // An idle queue pair is to take 2 KiB beside its queues (docs/performance.md);
@@ -82,7 +84,7 @@ Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
     if (core().failed) return want;
     want = requester_.Transmit(now, turn, burst);
   } else {
-    if (responder_.OwesAck()) burst->KeepRoom(Responder::kAckBytes);
+    if (responder_.OwesAck()) burst->KeepRoom(wire::kAcknowledgeSize);
     want = requester_.Transmit(now, turn, burst);
     burst->FreeRoom();
     if (core().failed) return want;

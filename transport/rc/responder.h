@@ -127,8 +127,6 @@ class Responder {
     return first_pending_ == next_resource_ &&
            (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0);
   }
-  static constexpr size_t kAckBytes =
-      wire::kBthSize + wire::kAethSize + wire::kIcrcSize;
   uint32_t expected_psn() const {
     return static_cast<uint32_t>(expected_) & wire::kPsnMask;
   }

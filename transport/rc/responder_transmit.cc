@@ -264,8 +264,7 @@ bool Responder::TransmitAcknowledge(uint64_t psn, uint8_t syndrome,
   wire::Headers headers = ResponseHeaders(wire::Operation::kAcknowledge, psn);
   headers.aeth.syndrome = syndrome;
   headers.aeth.msn = ack_msn & wire::kPsnMask;
-  uint8_t* out = burst->Reserve(
-      wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
+  uint8_t* out = burst->Reserve(wire::kAcknowledgeSize);
   if (out == nullptr) return false;
   wire::EmitHeaders(headers, out);
   burst->Commit();

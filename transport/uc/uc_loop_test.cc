@@ -73,7 +73,7 @@ class UcLoopTest : public UcFixture {
     headers.bth.dest_qpn = a.qp->qpn();
     headers.bth.psn = psn;
     headers.aeth.syndrome = syndrome;
-    Bytes packet(wire::kBthSize + wire::kAethSize + wire::kIcrcSize);
+    Bytes packet(wire::kAcknowledgeSize);
     wire::EmitHeaders(headers, packet.data());
     return packet;
   }

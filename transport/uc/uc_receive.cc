@@ -31,8 +31,7 @@ bool UcQueuePair::OnResponse(const Received& received, Time now) {
 }
 
 bool UcQueuePair::TransmitAnswer(Burst* burst) {
-  constexpr size_t kSize = wire::kBthSize + wire::kAethSize + wire::kIcrcSize;
-  uint8_t* const out = burst->Reserve(kSize);
+  uint8_t* const out = burst->Reserve(wire::kAcknowledgeSize);
   if (out == nullptr) return false;
   wire::Headers headers;
   headers.bth.opcode =
