@@ -6,6 +6,9 @@
 
 namespace rxe_user {
 
+// How the names of threads begin that last as long as a device is open.
+inline constexpr char kServiceThreadPrefix[] = "rxe-user-";
+
 // The name of an engine's control thread, by which others know a process that
 // has an engine (at most 15 characters).
 inline constexpr char kControlThreadName[] = "rxe-user-ctl";

@@ -16,7 +16,7 @@ namespace rxe_user {
 
 absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
                                 std::unique_ptr<Port> port) {
-  auto helper = HelperThread::Create("rxe-user", [this](bool by_socket) {
+  auto helper = HelperThread::Create("rxe-user-lane", [this](bool by_socket) {
     return lane_.RunHelper(by_socket);
   });
   if (!helper.ok()) return helper.status();

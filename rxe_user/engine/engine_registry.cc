@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/last_thread.h"
 #include "rxe_user/engine/adaptive_lock.h"
 
 namespace rxe_user {
@@ -35,6 +36,7 @@ class Registry final : private ForkGuard {
  private:
   Registry() : ForkGuard(ForkLevel::kEngines) {
     EnterForkGuard();
+    EndWithLastThread();
     // Handlers that come so late run before the destructors of libraries:
     // librdmacm's ends connections.
     (void)std::atexit(&TransmitAtExit);
@@ -50,6 +52,7 @@ class Registry final : private ForkGuard {
   }
   // The child may open devices afresh; those of the parent are dead to it.
   void AfterForkInChild() override {
+    ForgetParentsMainThread();
     for (EngineImpl* engine : engines) engine->AbandonInChild();
     engines.clear();
     by_name.clear();

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -139,7 +140,8 @@ class Run {
   void Finish() {
     UniqueFd socket = keeper_->OpenAddress(Loopback());
     Require(socket.valid() || keeper_->refusal() == Refusal::kPortTaken,
-            "who behaves is not served");
+            "who behaves is not served: refusal " +
+                std::to_string(static_cast<int>(keeper_->refusal())));
     socket.Reset();
     for (Talker& talker : talkers_) talker = Talker();
     self_bound_.clear();
