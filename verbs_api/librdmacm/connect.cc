@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <span>
 
-#include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/address.h"
 #include "verbs_api/librdmacm/datagram.h"
 #include "verbs_api/librdmacm/id.h"
@@ -145,22 +144,9 @@ int Connect(Id& id, const rdma_conn_param* given) {
     if (!FillRequestData(id, param, options.req.private_data)) return EINVAL;
     id.state = IdState::kConnecting;
   }
-  absl::Cleanup undo = [&id] {
-    std::lock_guard<std::mutex> lock(id.mutex);
-    id.state = IdState::kRouteResolved;
-  };
-  if (const int error = id.service->OpenAddress(id.source.local())) {
-    return error;
-  }
-  cm::CmId connection = 0;
-  if (const int error =
-          id.service->Connect(options, id.shared_from_this(), &connection)) {
-    return error;
-  }
-  std::move(undo).Cancel();
-  std::lock_guard<std::mutex> lock(id.mutex);
-  id.connection = connection;
-  return 0;
+  return id.StartExchange([&](cm::CmId* connection) {
+    return id.service->Connect(options, id.shared_from_this(), connection);
+  });
 }
 
 int Listen(Id& id, int backlog) {

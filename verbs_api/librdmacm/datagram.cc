@@ -1,9 +1,7 @@
 #include "verbs_api/librdmacm/datagram.h"
 
 #include <cerrno>
-#include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/private_data.h"
 #include "verbs_api/librdmacm/queue_pair.h"
 
@@ -49,22 +47,9 @@ int ResolveDatagram(Id& id, const rdma_conn_param* param) {
     }
     id.state = IdState::kConnecting;
   }
-  absl::Cleanup undo = [&id] {
-    std::lock_guard<std::mutex> lock(id.mutex);
-    id.state = IdState::kRouteResolved;
-  };
-  if (const int error = id.service->OpenAddress(id.source.local())) {
-    return error;
-  }
-  cm::CmId connection = 0;
-  if (const int error =
-          id.service->Resolve(options, id.shared_from_this(), &connection)) {
-    return error;
-  }
-  std::move(undo).Cancel();
-  std::lock_guard<std::mutex> lock(id.mutex);
-  id.connection = connection;
-  return 0;
+  return id.StartExchange([&](cm::CmId* connection) {
+    return id.service->Resolve(options, id.shared_from_this(), connection);
+  });
 }
 
 int AcceptDatagram(Id& id, const rdma_conn_param* param) {

@@ -100,6 +100,20 @@ Id::Id(rdma_port_space ps, ibv_qp_type type) {
   attributes.local_psn = rxe_user::SecureRandom32() & 0xffffff;
 }
 
+int Id::StartExchange(absl::FunctionRef<int(transport::cm::CmId*)> start) {
+  absl::Cleanup undo = [this] {
+    std::lock_guard<std::mutex> lock(mutex);
+    state = IdState::kRouteResolved;
+  };
+  if (const int error = service->OpenAddress(source.local())) return error;
+  transport::cm::CmId started = 0;
+  if (const int error = start(&started)) return error;
+  std::move(undo).Cancel();
+  std::lock_guard<std::mutex> lock(mutex);
+  connection = started;
+  return 0;
+}
+
 void Id::CountReported() {
   std::lock_guard<std::mutex> lock(ack_mutex_);
   ++unacknowledged_;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "rxe_user/cm/cm_service.h"
 #include "verbs_api/librdmacm/addrinfo.h"
 #include "verbs_api/librdmacm/endpoint_address.h"
@@ -113,6 +114,11 @@ class Id final : public rxe_user::CmEventHandler,
   void OnCmEvent(const transport::cm::Event& event) override;
   // The same thread, or rdma_resolve_addr: address.cc.
   void OnNeighbor(int error) override;
+
+  // In kConnecting: has the service send its first message, by `start`, which
+  // says to which of the service's connections. 0 or an errno value, after
+  // which the state is kRouteResolved again. `calls` is held.
+  int StartExchange(absl::FunctionRef<int(transport::cm::CmId*)> start);
 
   // --- Its events that the application has.
   void CountReported();

@@ -173,6 +173,10 @@ class Stream final : public Socket {
   int SetKeepalive();
 
   // --- Data.
+  // As Await: until it is connected, `turn` is had, and the peer knows of the
+  // mappings that were made before.
+  int BeginWrite(std::unique_lock<std::mutex>& lock, bool nonblocking,
+                 const Deadline& deadline, Turn& turn);
   int SendSome(std::unique_lock<std::mutex>& lock, IovCursor& data,
                bool nonblocking, const Deadline& deadline);
   size_t Read(IovCursor& data, bool peek);

@@ -204,18 +204,25 @@ int Stream::SendSome(std::unique_lock<std::mutex>& lock, IovCursor& data,
   return 0;
 }
 
+int Stream::BeginWrite(std::unique_lock<std::mutex>& lock, bool nonblocking,
+                       const Deadline& deadline, Turn& turn) {
+  if (const int error = AwaitConnected(lock, nonblocking, deadline)) {
+    return error;
+  }
+  if (endpoint_ == nullptr) return WriteError();
+  if (const int error = turn.Take(this, lock, nonblocking, deadline)) {
+    return error;
+  }
+  return mappings_pending_ ? TellMappings(lock, nonblocking, deadline) : 0;
+}
+
 ssize_t Stream::Send(IovCursor data, int flags, const sockaddr*, socklen_t) {
   if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
   std::unique_lock<std::mutex> lock(mutex_);
   const bool at_once = nonblocking(flags);
   const Deadline deadline = After(options_.send_timeout);
-  if (const int error = AwaitConnected(lock, at_once, deadline)) return error;
-  if (endpoint_ == nullptr) return WriteError();
   Turn turn;
-  if (const int error = turn.Take(this, lock, at_once, deadline)) return error;
-  if (mappings_pending_) {
-    if (const int error = TellMappings(lock, at_once, deadline)) return error;
-  }
+  if (const int error = BeginWrite(lock, at_once, deadline, turn)) return error;
   const size_t length = data.left();
   while (data.left() > 0) {
     if (const int error = SendSome(lock, data, at_once, deadline)) {

@@ -102,13 +102,8 @@ ssize_t Stream::WriteMapped(IovCursor data, off_t offset, int flags) {
   std::unique_lock<std::mutex> lock(mutex_);
   const bool at_once = nonblocking(flags);
   const Deadline deadline = After(options_.send_timeout);
-  if (const int error = AwaitConnected(lock, at_once, deadline)) return error;
-  if (endpoint_ == nullptr) return WriteError();
   Turn turn;
-  if (const int error = turn.Take(this, lock, at_once, deadline)) return error;
-  if (mappings_pending_) {
-    if (const int error = TellMappings(lock, at_once, deadline)) return error;
-  }
+  if (const int error = BeginWrite(lock, at_once, deadline, turn)) return error;
   const size_t length = data.left();
   const auto done = [&] { return length - data.left(); };
   const auto result = [&](int error) {
