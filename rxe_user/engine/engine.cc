@@ -96,6 +96,7 @@ void EngineImpl::Rest() {
   const absl::Cleanup end = [this] { resting_ = false; };
   if (waiting_ != 0) return;
   open_ = false;
+  xrc_lane_ = kNoLane;
   {
     const std::lock_guard<std::mutex> lock(control_mutex_);
     tells_of_links_ = false;
@@ -266,16 +267,30 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {
   if (!alive_) return OpenedBeforeForkError();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
-  EngineLane* least = &lanes_[0];
-  size_t queue_pairs = 0;
-  for (EngineLane& lane : lanes_) {
-    queue_pairs += lane.queue_pairs();
-    if (lane.slot() != nullptr && lane.queue_pairs() < least->queue_pairs()) {
-      least = &lane;
-    }
+  return AllocateQpnIn(LeastUsedLane());
+}
+
+absl::StatusOr<uint32_t> EngineImpl::AllocateXrcQpn() {
+  if (!alive_) return OpenedBeforeForkError();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = EnsureOpen(); !status.ok()) return status;
+  if (xrc_lane_ == kNoLane) xrc_lane_ = LeastUsedLane();
+  return AllocateQpnIn(xrc_lane_);
+}
+
+int EngineImpl::LeastUsedLane() const {
+  size_t least = 0;
+  for (size_t i = 1; i < lanes_.size() && lanes_[i].slot() != nullptr; ++i) {
+    if (lanes_[i].queue_pairs() < lanes_[least].queue_pairs()) least = i;
   }
+  return static_cast<int>(least);
+}
+
+absl::StatusOr<uint32_t> EngineImpl::AllocateQpnIn(int lane) {
+  size_t queue_pairs = 0;
+  for (const EngineLane& each : lanes_) queue_pairs += each.queue_pairs();
   const std::optional<uint32_t> qpn =
-      queue_pairs < kMaxOpenQueuePairs ? least->AllocateQpn() : std::nullopt;
+      queue_pairs < kMaxOpenQueuePairs ? At(lane).AllocateQpn() : std::nullopt;
   if (!qpn.has_value()) {
     return absl::ResourceExhaustedError(
         "a device has at most 32,768 queue pairs in a process");

@@ -59,6 +59,11 @@ class Engine {
   // kResourceExhausted (kMaxOpenQueuePairs are there), and what the system
   // refused (errno_status.h); the message names cause and remedy.
   virtual absl::StatusOr<uint32_t> AllocateQpn() = 0;
+  // The same for an XRC queue pair: all of them are of one lane. A connection
+  // has two at each end, of which one sends the answers to what the other
+  // receives. An ACK leaves with the answer or before it, and is taken in
+  // before it, within a lane only.
+  virtual absl::StatusOr<uint32_t> AllocateXrcQpn() = 0;
   virtual void ReleaseQpn(uint32_t qpn) = 0;
 
   // The index of the lane that `qpn` is of; kNoLane if it is none of ours.

@@ -49,6 +49,7 @@ class EngineImpl final : public Engine {
   void EnterContext() override;
   void LeaveContext() override;
   absl::StatusOr<uint32_t> AllocateQpn() override;
+  absl::StatusOr<uint32_t> AllocateXrcQpn() override;
   void ReleaseQpn(uint32_t qpn) override;
   int LaneOf(uint32_t qpn) override;
   int lane_count() const override { return static_cast<int>(lanes_.size()); }
@@ -108,6 +109,9 @@ class EngineImpl final : public Engine {
   absl::Status OpenParts();
   absl::Status CreateLanes();
   absl::Status OpenAddressLocked(const LocalAddress& local);
+  // The index of the lane that has the fewest queue pairs.
+  int LeastUsedLane() const;
+  absl::StatusOr<uint32_t> AllocateQpnIn(int lane);
   void CloseGoneAddresses();
   void Rest();
 
@@ -128,6 +132,9 @@ class EngineImpl final : public Engine {
   std::mutex mutex_;
   // As many as parts_ says, for ever. Those without a slot are not used.
   std::vector<EngineLane> lanes_;
+  // That of XRC queue pairs, from the first one on until lanes are closed.
+  // Under mutex_.
+  int xrc_lane_ = kNoLane;
   // How often each is held. Under mutex_.
   std::unordered_map<wire::IpAddress, int, absl::Hash<wire::IpAddress>> held_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused

@@ -58,7 +58,7 @@ class EngineLane {
   // --- Once it is created.
 
   // Null before. Thread: any, once the engine is open.
-  Slot* slot() { return slot_.get(); }
+  Slot* slot() const { return slot_.get(); }
   const HelperThread* helper() const { return helper_.get(); }
 
   // Empty when all of the slot's are in use.

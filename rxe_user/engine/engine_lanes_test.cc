@@ -90,6 +90,23 @@ TEST_F(EngineLanesTest, ANewQueuePairGoesWhereTheFewestAre) {
   }
 }
 
+// An end of a connection has two of them, of which one answers what the other
+// has received.
+TEST_F(EngineLanesTest, XrcQueuePairsAreInOneLane) {
+  ASSERT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), 0);
+  std::vector<uint32_t> xrc;
+  for (int i = 0; i < 3; ++i) xrc.push_back(*engine_->AllocateXrcQpn());
+  for (const uint32_t qpn : xrc) EXPECT_EQ(engine_->LaneOf(qpn), 1);
+  // Others are spread as before.
+  for (const int lane : {2, 3, 0, 2, 3}) {
+    EXPECT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), lane);
+  }
+  // Also when that lane is no longer the one with the fewest, or all have gone.
+  EXPECT_EQ(engine_->LaneOf(*engine_->AllocateXrcQpn()), 1);
+  for (const uint32_t qpn : xrc) engine_->ReleaseQpn(qpn);
+  EXPECT_EQ(engine_->LaneOf(*engine_->AllocateXrcQpn()), 1);
+}
+
 TEST_F(EngineLanesTest, KnowsItsOwnNumbersOnly) {
   const auto other = MakeEngine();
   const uint32_t mine = *engine_->AllocateQpn();

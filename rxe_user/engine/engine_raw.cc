@@ -20,16 +20,7 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateRawQpn() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
   if (absl::Status status = OpenRawPort(); !status.ok()) return status;
-  EngineLane& lane = At(kRawLane);
-  size_t queue_pairs = 0;
-  for (EngineLane& each : lanes_) queue_pairs += each.queue_pairs();
-  const std::optional<uint32_t> qpn =
-      queue_pairs < kMaxOpenQueuePairs ? lane.AllocateQpn() : std::nullopt;
-  if (!qpn.has_value()) {
-    return absl::ResourceExhaustedError(
-        "a device has at most 32,768 queue pairs in a process");
-  }
-  return *qpn;
+  return AllocateQpnIn(kRawLane);
 }
 
 transport::FrameSink* EngineImpl::frames() {

@@ -24,6 +24,7 @@ class FakeEngine final : public Engine {
   absl::StatusOr<uint32_t> AllocateQpn() override {
     return absl::UnavailableError("a fake has no numbers");
   }
+  absl::StatusOr<uint32_t> AllocateXrcQpn() override { return AllocateQpn(); }
   void ReleaseQpn(uint32_t /*qpn*/) override {}
   int LaneOf(uint32_t /*qpn*/) override { return kNoLane; }
   int lane_count() const override { return 0; }

@@ -37,6 +37,18 @@ bool HasParticulars(transport::QpType type) {
          type == transport::QpType::kXrcTarget;
 }
 
+absl::StatusOr<uint32_t> AllocateQpn(Engine& engine, transport::QpType type) {
+  switch (type) {
+    case transport::QpType::kRawPacket:
+      return engine.AllocateRawQpn();
+    case transport::QpType::kXrcInitiator:
+    case transport::QpType::kXrcTarget:
+      return engine.AllocateXrcQpn();
+    default:
+      return engine.AllocateQpn();
+  }
+}
+
 }  // namespace
 
 QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
@@ -156,9 +168,7 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
   if (!queues.has_value()) return ENOMEM;
   PrepareGuardedAccess();
   Engine& engine = ContextOf(config).engine();
-  absl::StatusOr<uint32_t> qpn = config.type == transport::QpType::kRawPacket
-                                     ? engine.AllocateRawQpn()
-                                     : engine.AllocateQpn();
+  const absl::StatusOr<uint32_t> qpn = AllocateQpn(engine, config.type);
   if (!qpn.ok()) return ReportedErrno(qpn.status());
   try {
     *out = std::make_shared<QueuePair>(Passkey(), config, *qpn,
