@@ -235,6 +235,38 @@ TEST_F(HostileTest, ACopyThatIsKeptDoesNotBlockThePort) {
   }
 }
 
+// Programs of the broker's own user see that it does not have the socket. A
+// copy in others' hands is one all the same, also on its way to nobody.
+TEST_F(HostileTest, ACopyThatIsKeptTakesNoAddressFromTrustedUsers) {
+  const LocalAddress kept = {Ip("127.0.0.6"), 0};
+  const LocalAddress sent = {Ip("127.0.0.7"), 0};
+  Attack([&]() -> std::string {
+    static std::vector<UniqueFd> copies;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0) return "socketpair";
+    for (const LocalAddress& local : {kept, sent}) {
+      RawClient client;
+      if (client.Greet() == 0) return "not greeted";
+      copies.push_back(client.OpenAddress(local));
+      if (!copies.back().valid()) return "no socket";
+    }
+    const uint8_t byte = 0;
+    if (!SendWithDescriptors(ends[0], {&byte, 1}, {copies.back().get()})) {
+      return "not sent";
+    }
+    copies.pop_back();
+    return "";
+  });
+  for (const LocalAddress& local : {kept, sent}) {
+    EXPECT_TRUE(Eventually([&] { return PortAvailable(local).ok(); }))
+        << PortAvailable(local);
+    RawClient client;
+    ASSERT_NE(client.Greet(), 0);
+    EXPECT_TRUE(client.OpenAddress(local).valid());
+  }
+  EndAttack();
+}
+
 // Root's broker has died, and only users come back, whose sockets are locked.
 TEST_F(HostileTest, LockedSocketsAreFoundAgainByTheNextBroker) {
   std::vector<Peer> users;

@@ -99,13 +99,40 @@ bool HasEngine(const std::string& process) {
   return found;
 }
 
-std::string Describe(const PortSocket& socket, const std::string& process) {
-  // Its sockets are root's and in nobody's table of files. An ordinary user
-  // cannot tell them from those of root's processes.
-  if (process.empty() && socket.uid == 0 &&
-      access("/sys/module/rdma_rxe", F_OK) == 0) {
-    return "the kernel (rdma_rxe)";
+// Its sockets are root's and in nobody's table of files. An ordinary user
+// cannot tell them from those of root's processes.
+bool MayBeTheKernels(const PortSocket& socket, const std::string& process) {
+  return process.empty() && socket.uid == 0 &&
+         access("/sys/module/rdma_rxe", F_OK) == 0;
+}
+
+// The effective user of a process.
+std::optional<uint32_t> UserOf(const std::string& process) {
+  std::ifstream in("/proc/" + process + "/status");
+  std::string word;
+  while (in >> word) {
+    uint32_t real, effective;
+    if (word == "Uid:" && in >> real >> effective) return effective;
   }
+  return std::nullopt;
+}
+
+// Whether a broker has made the socket and a user of it keeps a copy, which is
+// not in the next one's way (Group::Join): it is of the broker's user, or of
+// ours, who would start one, and a process of another user has it. Or none has
+// it: whoever sends it to himself can leave it on its way.
+bool IsLent(const PortSocket& socket, const std::string& process,
+            const ucred* broker) {
+  if (socket.uid != (broker != nullptr ? broker->uid : geteuid())) return false;
+  if (process.empty()) {
+    return broker != nullptr && socket.inode != 0 &&
+           !MayBeTheKernels(socket, process);
+  }
+  return UserOf(process).value_or(socket.uid) != socket.uid;
+}
+
+std::string Describe(const PortSocket& socket, const std::string& process) {
+  if (MayBeTheKernels(socket, process)) return "the kernel (rdma_rxe)";
   if (!process.empty()) {
     return "process " + process + " (" + Line("/proc/" + process + "/comm") +
            ")";
@@ -185,6 +212,7 @@ std::string ForeignHolder(const std::vector<PortSocket>& sockets,
     const std::optional<std::string> process = LastingProcessOf(socket);
     if (!process.has_value()) continue;
     if (!process->empty() && HasEngine(*process)) continue;
+    if (IsLent(socket, *process, broker)) continue;
     return Describe(socket, *process);
   }
   return "";

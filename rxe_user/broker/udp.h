@@ -69,7 +69,8 @@ std::optional<std::vector<PortSocket>> ListPortSockets();
 
 // Who of `sockets`, in PortHolder's words, keeps the port of `ip` from the
 // running broker (null: none runs) and from the next one. Empty if nobody does:
-// what a broker or a process with one of our engines holds is not foreign.
+// what a broker or a process with one of our engines holds is not foreign, nor
+// is what a broker has lent and other users keep.
 std::string ForeignHolder(const std::vector<PortSocket>& sockets,
                           const wire::IpAddress& ip, const ucred* broker);
 
