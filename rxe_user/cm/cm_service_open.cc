@@ -147,6 +147,7 @@ absl::Status CmServiceImpl::Start() {
       stat.ok()) {
     stat_server_ = *std::move(stat);
     control_->Add({.fd = [this] { return stat_server_->fd(); },
+                   .time = [this] { return stat_server_->time(); },
                    .run = [this] { stat_server_->OnReadable(); }});
   }
   if (on_link_ != nullptr) Watch();

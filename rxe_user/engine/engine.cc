@@ -176,6 +176,7 @@ absl::Status EngineImpl::OpenParts() {
   }
   if (stat_server_ != nullptr) {
     sources.push_back({.fd = [this] { return stat_server_->fd(); },
+                       .time = [this] { return stat_server_->time(); },
                        .run = [this] { stat_server_->OnReadable(); }});
   }
   // The last that may fail: they cannot be taken back.

@@ -22,6 +22,7 @@ constexpr int kMaxNames = 64;
 constexpr int kBacklog = 8;
 // Clients that are answered before the control thread looks at something else.
 constexpr int kClientsAtOnce = 4;
+constexpr std::chrono::milliseconds kRetry{100};
 
 // Root, or the user that this process runs as.
 bool MayAsk(int client) {
@@ -118,7 +119,10 @@ bool StatServer::DismissStranger() {
 }
 
 void StatServer::OnReadable() {
-  if (fd() < 0) return;
+  if (fd() < 0) {
+    retry_at_ = Clock::now() + kRetry;
+    return;
+  }
   for (int i = 0; i < kClientsAtOnce; ++i) {
     {
       const std::lock_guard<std::mutex> lock(descriptors_);
@@ -130,6 +134,7 @@ void StatServer::OnReadable() {
       Answer();
     } else if (!DismissStranger()) {
       held_up_ = true;
+      retry_at_ = Clock::now() + kRetry;
       return;
     }
     const std::lock_guard<std::mutex> lock(descriptors_);

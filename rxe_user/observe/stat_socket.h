@@ -25,10 +25,11 @@
 namespace rxe_user {
 
 // --- The engine's side. Used by its control thread alone, which calls
-// OnReadable when fd() is readable: no thread, no timer, and no cost while
-// nobody asks.
+// OnReadable when fd() is readable or time() has come: no thread, and no cost
+// while nobody asks.
 class StatServer final : private ForkGuard {
  public:
+  using Clock = std::chrono::steady_clock;
   using Report = std::function<std::string()>;
 
   // `report` makes the text; it is called within OnReadable.
@@ -38,6 +39,10 @@ class StatServer final : private ForkGuard {
   // -1 in a child of fork, and while the kernel is still busy with what other
   // users have left in their connections (base/close_elsewhere.h).
   int fd();
+  // While fd() is -1 for that: nobody tells when the kernel is done.
+  Clock::time_point time() const {
+    return held_up_ ? retry_at_ : Clock::time_point::max();
+  }
   // Answers those who have connected. Does not block.
   void OnReadable();
 
@@ -59,6 +64,7 @@ class StatServer final : private ForkGuard {
   UniqueFd client_;
   UniqueFd file_;
   bool held_up_ = false;  // by a stranger in client_
+  Clock::time_point retry_at_;
 };
 
 // --- The tool's side.
