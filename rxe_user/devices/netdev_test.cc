@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/devices/link_monitor.h"
 #include "rxe_user/testing/net_namespace.h"
 
@@ -119,6 +120,8 @@ TEST_F(NetdevTest, KnowsNeighborsOfThisInterfaceOnly) {
 TEST_F(NetdevTest, TellsOfAddressesAndOfAnInterfaceThatGoes) {
   const auto monitor = LinkMonitor::Open(Index());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
+  // Out of the program's way: it may have closed stderr.
+  EXPECT_GE((*monitor)->fd(), kFirstHighFd);
   std::set<LinkChange> changes;
   const auto until = [&](LinkChange change) {
     while (changes.count(change) == 0) {

@@ -1,6 +1,7 @@
 #include "rxe_user/devices/netlink.h"
 
 #include <errno.h>
+#include <linux/netlink.h>
 #include <netlink/errno.h>
 #include <sys/socket.h>
 
@@ -8,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/only_one.h"
+#include "rxe_user/base/unique_fd.h"
 
 namespace rxe_user::netlink {
 
@@ -29,9 +32,23 @@ absl::Status ErrorStatus(int error, absl::string_view what) {
 absl::StatusOr<Socket> Connect(absl::string_view what) {
   Socket socket(nl_socket_alloc());
   if (socket == nullptr) return ErrnoStatus(ENOMEM, what);
-  errno = 0;
-  if (const int error = nl_connect(socket.get(), NETLINK_ROUTE); error < 0) {
-    return errno != 0 ? ErrnoStatus(errno, what) : ErrorStatus(error, what);
+  // nl_connect() would take the smallest number that is free, be it stderr's.
+  UniqueFd fd(
+      MoveHigh(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)));
+  sockaddr_nl local = {};
+  local.nl_family = AF_NETLINK;
+  if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&local),
+                            sizeof(local)) != 0) {
+    return ErrnoStatus(errno, what);
+  }
+  if (const int error = nl_socket_set_fd(socket.get(), NETLINK_ROUTE, fd.get());
+      error < 0) {
+    return ErrorStatus(error, what);
+  }
+  (void)fd.Release();
+  if (const int error = nl_socket_set_buffer_size(socket.get(), 0, 0);
+      error < 0) {
+    return ErrorStatus(error, what);
   }
   return socket;
 }
