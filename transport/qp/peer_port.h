@@ -15,6 +15,9 @@
 // - A packet that is not expected begins the silence anew, and doubles it, up
 //   to kSilence << kMaxRefused: while the peer is idle, somebody who guesses
 //   PSNs has so few guesses.
+// - An unreliable connection takes what is not expected, too, and expects then
+//   what would follow. What its peer begins with (QueuePair::IsBeginning) pins
+//   its port once, whoever was taken for the peer before.
 // - A new path (RTR, or another address vector in SQD) forgets the port.
 #ifndef TRANSPORT_QP_PEER_PORT_H_
 #define TRANSPORT_QP_PEER_PORT_H_

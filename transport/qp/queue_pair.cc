@@ -174,7 +174,7 @@ bool QueuePair::AdmitPort(const Received& received, Time now) {
   const uint16_t port = received.datagram->source_port;
   const bool notification = packet.opcode() == wire::kOpcodeCnp;
   const bool expected = !notification && IsExpected(packet);
-  if (peer_port_.known()) {
+  if (peer_port_.known() && !(expected && IsBeginning(packet))) {
     const bool may_change = !notification && peer_port_.MayChange(now);
     if (may_change && !expected) peer_port_.Refuse(now);
     if (!may_change || !expected || !peer_port_.Claim(port, now)) {

@@ -132,6 +132,11 @@ class QueuePair : public EndpointQp {
   // Whether the peer would send this now: the request that is next, or a
   // response to something outstanding.
   virtual bool IsExpected(const wire::PacketView& packet) const = 0;
+  // Expected, and what the peer begins with, when nothing that has come so far
+  // was: whoever sent that, from what port ever, this is the peer's.
+  virtual bool IsBeginning(const wire::PacketView& /*packet*/) const {
+    return false;
+  }
   // True only if OnRequest or OnResponse would return true.
   virtual bool IsWithinWindow(const wire::PacketView& packet) const {
     return IsExpected(packet);

@@ -9,6 +9,7 @@ UcQueuePair::~UcQueuePair() { EnterReset(); }
 
 void UcQueuePair::StartReceiving() {
   expected_psn_ = core().attributes.rq_psn;
+  unheard_ = true;
   dropping_ = false;
   missed_ = 0;
 }

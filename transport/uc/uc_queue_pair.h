@@ -50,6 +50,7 @@ class UcQueuePair final : public QueuePair {
   bool OnRequest(const Received& received, Time now) override;
   bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
+  bool IsBeginning(const wire::PacketView& packet) const override;
   void OnServiceTimer(Time now) override {
     if (core().path != nullptr) flight_.OnTimer(core().path, now);
   }
@@ -77,6 +78,8 @@ class UcQueuePair final : public QueuePair {
   void RunLocalWork(Time now);
 
   // --- uc_receive.cc
+  // Not behind `expected`, and at most kAheadPsns before it.
+  static bool IsAhead(uint32_t psn, uint32_t expected);
   void Drop();
   // False if the burst has no room.
   bool TransmitAnswer(Burst* burst);
@@ -93,6 +96,8 @@ class UcQueuePair final : public QueuePair {
 
   // --- Receiving.
   uint32_t expected_psn_ = 0;
+  // Nothing near rq_psn has come. What has may be a stranger's.
+  bool unheard_ = false;
   bool dropping_ = false;  // until a message begins
   uint32_t missed_ = 0;    // packets, since RTR
   // The peer has asked, last with this PSN.

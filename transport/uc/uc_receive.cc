@@ -11,11 +11,20 @@ void UcQueuePair::Drop() {
   dropping_ = true;
 }
 
+bool UcQueuePair::IsAhead(uint32_t psn, uint32_t expected) {
+  const int32_t distance = wire::PsnDiff(psn, expected);
+  return distance >= 0 && distance < kAheadPsns;
+}
+
 bool UcQueuePair::IsExpected(const wire::PacketView& packet) const {
   const uint32_t psn = packet.bth().psn;
   if (packet.info().is_response) return flight_.Expects(psn);
-  const int32_t distance = wire::PsnDiff(psn, expected_psn_);
-  return distance >= 0 && distance < kAheadPsns;
+  return IsAhead(psn, expected_psn_) || IsBeginning(packet);
+}
+
+bool UcQueuePair::IsBeginning(const wire::PacketView& packet) const {
+  return unheard_ && packet.info().is_request &&
+         IsAhead(packet.bth().psn, core().attributes.rq_psn);
 }
 
 // Not of UC as the specification has it: see UcFlight.
@@ -48,6 +57,13 @@ bool UcQueuePair::TransmitAnswer(Burst* burst) {
 bool UcQueuePair::OnRequest(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   const uint32_t psn = packet.bth().psn;
+  if (IsBeginning(packet)) {
+    unheard_ = false;
+    // A peer that was heard late may come here when its PSNs wrap around.
+    if (!IsAhead(psn, expected_psn_)) {
+      expected_psn_ = core().attributes.rq_psn;
+    }
+  }
   const int32_t distance = wire::PsnDiff(psn, expected_psn_);
   if (distance < 0 && distance >= -kLatePsns) {
     ++core().counters.duplicates;

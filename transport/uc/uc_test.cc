@@ -287,6 +287,67 @@ TEST_F(UcTest, AnotherPort) {
   EXPECT_EQ(b.Received(), "");
 }
 
+// Who sends from the peer's address before the peer has said anything is taken
+// for a peer of whom much was lost; but what comes from where the peer begins
+// is the peer's.
+TEST_F(UcTest, AStrangerWhoCameFirstDoesNotKeepThePeerOut) {
+  constexpr uint16_t kOther = 0x8888;
+  uint64_t dropped = 0;
+  for (const uint32_t ahead : {0x300000u, 0xfe0000u, 2000u}) {
+    for (int i = 0; i < 9; ++i) ASSERT_EQ(Receive(i, 100, i * 100), 0);
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(Send(0, 4), 0);
+    const std::vector<Bytes> packets = All();
+    ASSERT_EQ(packets.size(), 4u);
+    const auto forged = [&](uint32_t i) {
+      Bytes packet = packets[0];
+      wire::StoreBe24(packet.data() + 9, wire::PsnAdd(kPsn, ahead + i));
+      return packet;
+    };
+    for (int i = 0; i < 3; ++i) DeliverFrom(kOther, forged(i));
+    EXPECT_EQ(b.Received(), "0 ok 4; 1 ok 4; 2 ok 4") << ahead;
+    // The first has been lost.
+    Deliver(packets[1]);
+    Deliver(packets[2]);
+    EXPECT_EQ(b.Received(), "3 ok 4; 4 ok 4") << ahead;
+    // From then on he is nobody, also with what the peer has begun with.
+    DeliverFrom(kOther, forged(3));
+    DeliverFrom(kOther, packets[3]);
+    EXPECT_EQ(b.Received(), "") << ahead;
+    Deliver(packets[3]);
+    EXPECT_EQ(b.Received(), "5 ok 4") << ahead;
+    dropped += 2;
+    EXPECT_EQ(b.qp->counters().dropped_port, dropped) << ahead;
+    // Both afresh.
+    for (End* end : {&a, &b}) {
+      ASSERT_EQ(end->Modify(QpState::kReset), 0);
+      ASSERT_EQ(BringUp(*end->qp, end->attributes, end->now), 0);
+    }
+  }
+}
+
+// A peer of whom the beginning was lost comes to the PSNs that it began with
+// when they wrap around.
+TEST_F(UcTest, WhoWasHeardLateWrapsAround) {
+  constexpr uint16_t kPort = 0xc001;
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(Receive(i, 2000, i * 2000), 0);
+  ASSERT_EQ(Send(0, 4), 0);
+  ASSERT_EQ(Send(1, 4), 0);
+  ASSERT_EQ(Send(2, 3 * kMtu), 0);
+  std::vector<Bytes> packets = All();
+  ASSERT_EQ(packets.size(), 5u);
+  const auto at = [&](size_t i, uint32_t psn) {
+    wire::StoreBe24(packets[i].data() + 9, psn & wire::kPsnMask);
+    return packets[i];
+  };
+  DeliverFrom(kPort, at(0, kPsn + 0x800000));
+  DeliverFrom(kPort, at(1, kPsn + 0x800001));
+  EXPECT_EQ(b.Received(), "0 ok 4; 1 ok 4");
+  DeliverFrom(kPort, at(2, kPsn - 1));
+  DeliverFrom(kPort, at(3, kPsn));
+  DeliverFrom(kPort, at(4, kPsn + 1));
+  EXPECT_EQ(b.Received(), "2 ok 768");
+}
+
 // Every message comes whole, in order, at most once, or not at all.
 TEST_F(UcTest, LossCopiesAndReorderingNeverTearAMessage) {
   std::mt19937 random(7);
