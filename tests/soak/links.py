@@ -124,7 +124,8 @@ class Links:
             if not link.uses(process) or link.phase in ("down", "failed"):
                 continue
             link.at[link.end_of(process)] = "gone"
-            if not (patient and link.reliable and link.phase == "up"):
+            left = any(at != "gone" for at in link.at)
+            if not (patient and left and link.reliable and link.phase == "up"):
                 self.drop(link)
             self.see_whether_down(link)
 

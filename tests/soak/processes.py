@@ -86,6 +86,14 @@ class Process:
         elif number == signal.SIGCONT:
             self.stopped = False
 
+    def stat(self):
+        """Its queue pairs and counters, for people."""
+        if not self.running():
+            return "not running"
+        return subprocess.run(
+            self.side.prefix() + [RXE_USER, "stat", str(self.child.pid)],
+            capture_output=True, text=True).stdout
+
     def reap(self, limit=20):
         """Its exit status, when it has ended; it is killed after `limit`."""
         try:
