@@ -12,6 +12,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rxe_user/base/unique_fd.h"
@@ -48,6 +49,8 @@ class RawClient {
     return static_cast<uint8_t>(reply->slot);
   }
   Refusal refusal() const { return refusal_; }
+  // Of OpenAddress: what the broker says to it.
+  const std::string& refusal_text() const { return refusal_text_; }
   int ledger() const { return ledger_.get(); }
 
   UniqueFd OpenAddress(const LocalAddress& address) {
@@ -57,6 +60,7 @@ class RawClient {
     Message message;
     const auto reply = Next<OpenReply>(message);
     refusal_ = reply.has_value() ? reply->refusal : Refusal::kOther;
+    refusal_text_ = reply.has_value() ? reply->text.text : "no answer";
     return message.TakeFd(0);
   }
 
@@ -120,6 +124,7 @@ class RawClient {
   UniqueFd fd_;
   bool connected_ = false;
   Refusal refusal_ = Refusal::kNone;
+  std::string refusal_text_;
   UniqueFd ledger_;
 };
 

@@ -141,7 +141,8 @@ class Run {
     UniqueFd socket = keeper_->OpenAddress(Loopback());
     Require(socket.valid() || keeper_->refusal() == Refusal::kPortTaken,
             "who behaves is not served: refusal " +
-                std::to_string(static_cast<int>(keeper_->refusal())));
+                std::to_string(static_cast<int>(keeper_->refusal())) + ", " +
+                keeper_->refusal_text());
     socket.Reset();
     for (Talker& talker : talkers_) talker = Talker();
     self_bound_.clear();
