@@ -263,8 +263,12 @@ absl::Status Group::Install() {
   }
   // Through one that is not locked.
   const Member* const own = Find(0);
-  if (own == nullptr || !AttachFilter(own->fd.get(), SO_ATTACH_REUSEPORT_CBPF,
-                                      SteeringProgram(map, probe_word_))) {
+  if (own == nullptr) {
+    return absl::InternalError("the broker has no socket of its own at " +
+                               address_.ToString());
+  }
+  if (!AttachFilter(own->fd.get(), SO_ATTACH_REUSEPORT_CBPF,
+                    SteeringProgram(map, probe_word_))) {
     return absl::InternalError(
         "cannot install the steering program of UDP port " +
         std::to_string(wire::kRoceUdpPort) + ": " + std::strerror(errno));

@@ -104,8 +104,12 @@ bool Server::TryOpen(Client& client) {
         absl::NotFoundError("no address of this machine: " + local.ToString()));
   }
   Group* group = Find(local);
-  if (group != nullptr && !group->settled() && waited < kOwnPortWait) {
-    return false;
+  if (group != nullptr && !group->settled()) {
+    if (waited < kOwnPortWait) return false;
+    // Whoever goes on handing back sockets keeps nobody waiting.
+    if (const absl::Status status = group->Settle(); !status.ok()) {
+      return refuse(status);
+    }
   }
   if (!MayHaveOneMore(client)) {
     return refuse(absl::ResourceExhaustedError(
