@@ -132,6 +132,8 @@ Time Path::Interval(uint64_t bytes) const {
 
 void Path::Pause(uint64_t bytes, Time now) {
   if (window_ >= kGreatestPacket) return;
+  // More was sent while the window was larger: that was right then.
+  bytes = std::min(bytes, kGreatestPacket);
   paused_until_ =
       std::max(now, paused_until_) + Interval(bytes) - smoothed_rtt_;
   in_flight_ += bytes;
@@ -139,7 +141,8 @@ void Path::Pause(uint64_t bytes, Time now) {
 }
 
 bool Path::EndPause(Time now) {
-  if (now < paused_until_) return false;
+  // A window that has grown to hold a packet says itself when to send.
+  if (now < paused_until_ && window_ < kGreatestPacket) return false;
   in_flight_ -= held_;
   held_ = 0;
   return true;

@@ -186,6 +186,34 @@ TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
   EXPECT_EQ(path.in_flight(), 0u);
 }
 
+// What was in flight when notifications made the window small is no reason to
+// wait for long, and there is none at all once the window holds a packet.
+TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
+  constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
+  Path path;
+  Time now = kMillisecond;
+  path.OnRttSample(kMillisecond, now);
+  while (path.window() > 64) {
+    now += kMillisecond;
+    path.OnCongestionNotification(now);
+  }
+  const uint64_t window = path.window();
+  path.OnAcknowledged(64 * 1024, now);
+  ASSERT_TRUE(path.paused());
+  EXPECT_LE(path.paused_until() - now, kMillisecond * kPacket / window);
+  EXPECT_EQ(path.in_flight(), kPacket);
+
+  for (int i = 0; i < 100'000 && path.window() < kPacket; ++i) {
+    EXPECT_FALSE(path.EndPause(now));
+    now += 50 * kMicrosecond;
+    path.OnAcknowledged(kPacket, now);
+  }
+  ASSERT_GE(path.window(), kPacket);
+  ASSERT_LT(now, path.paused_until());
+  EXPECT_TRUE(path.EndPause(now));
+  EXPECT_EQ(path.in_flight(), 0u);
+}
+
 TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
   Path path;
   for (int i = 1; i < 20; ++i) {
