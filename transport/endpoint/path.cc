@@ -143,6 +143,7 @@ void Path::Pause(uint64_t bytes, Time now) {
 bool Path::EndPause(Time now) {
   // A window that has grown to hold a packet says itself when to send.
   if (now < paused_until_ && window_ < kGreatestPacket) return false;
+  paused_until_ = std::min(paused_until_, now);
   in_flight_ -= held_;
   held_ = 0;
   return true;

@@ -117,7 +117,8 @@ class Path {
 
   // --- A window of less than a packet is one packet, and a pause behind it.
   // What has left the network then goes on to count in the window until
-  // EndPause is called at `paused_until` or later; earlier it returns false.
+  // EndPause returns false before `paused_until`, unless the window has grown
+  // to hold a packet.
   bool paused() const { return held_ != 0; }
   uint64_t held() const { return held_; }  // bytes of in_flight()
   Time paused_until() const { return paused_until_; }

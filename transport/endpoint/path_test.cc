@@ -212,6 +212,14 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   ASSERT_LT(now, path.paused_until());
   EXPECT_TRUE(path.EndPause(now));
   EXPECT_EQ(path.in_flight(), 0u);
+
+  // Nothing of it is left for the next one.
+  while (path.window() > 64) {
+    now += kMillisecond;
+    path.OnCongestionNotification(now);
+  }
+  path.OnAcknowledged(kPacket, now);
+  EXPECT_LE(path.paused_until() - now, kMillisecond * kPacket / path.window());
 }
 
 TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
