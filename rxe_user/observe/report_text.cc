@@ -118,6 +118,7 @@ void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
     out->Number("path_mtu", qp.path_mtu);
     out->Number("window", qp.window);
     out->Number("in_flight", qp.in_flight);
+    out->Number("paused", qp.paused);
     out->Number("smoothed_rtt_ns", static_cast<uint64_t>(qp.smoothed_rtt));
   }
   out->Number("send_psn", qp.send_psn);

@@ -68,8 +68,8 @@ std::string LaneTable(const StatDevice& device) {
 std::string QueuePairTable(const StatDevice& device) {
   std::vector<Row> rows = {{"QPN", "TYPE", "STATE", "PEER QPN", "PEER ADDRESS",
                             "SEND PSN", "UNACKED", "EXPECTED", "QUEUED",
-                            "IN FLIGHT", "WINDOW", "RTT", "SENT PKTS",
-                            "RCVD PKTS", "OTHER"}};
+                            "IN FLIGHT", "PAUSED", "WINDOW", "RTT",
+                            "SENT PKTS", "RCVD PKTS", "OTHER"}};
   for (const ReportRecord& qp : device.queue_pairs) {
     const std::string peer = qp.Word("peer_address");
     const bool connected = !peer.empty();
@@ -81,8 +81,8 @@ std::string QueuePairTable(const StatDevice& device) {
          known(Hex(qp.Number("peer_qpn"))), OrDash(peer),
          Text(qp.Number("send_psn")), Text(qp.Number("unacked_psn")),
          Text(qp.Number("expected_psn")), Text(qp.Number("send_queued")),
-         known(Text(qp.Number("in_flight"))), known(Text(qp.Number("window"))),
-         Rtt(qp), Text(CounterOf(qp, "sent_pkts")),
+         known(Text(qp.Number("in_flight"))), known(Text(qp.Number("paused"))),
+         known(Text(qp.Number("window"))), Rtt(qp), Text(CounterOf(qp, "sent_pkts")),
          Text(CounterOf(qp, "rcvd_pkts")), Unusual(qp)});
   }
   return Aligned(rows);

@@ -40,6 +40,7 @@ rxe_user::DeviceReport Sample(uint64_t packets) {
   qp.send_queued = 2;
   qp.window = 131072;
   qp.in_flight = 2560;
+  qp.paused = 4352;
   qp.smoothed_rtt = 11'600;
   qp.counters.tx_packets = packets;
   qp.counters.rx_packets = 3;
@@ -77,13 +78,13 @@ TEST(StatFormat, TextShowsDevicesLanesQueuePairsAndCounters) {
       "0     5     2            5          0          8       0\n"
       "\n"
       "QPN       TYPE  STATE  PEER QPN  PEER ADDRESS  SEND PSN  UNACKED  "
-      "EXPECTED  QUEUED  IN FLIGHT  WINDOW  RTT    SENT PKTS  RCVD PKTS  "
+      "EXPECTED  QUEUED  IN FLIGHT  PAUSED  WINDOW  RTT    SENT PKTS  RCVD PKTS  "
       "OTHER\n"
       "0x050011  RC    RTS    0x060022  192.0.2.2     17        15       "
-      "99        2       2560       131072  12 us  5          3          "
+      "99        2       2560       4352    131072  12 us  5          3          "
       "retrans_pkts=1\n"
       "0x050012  RC    RESET  -         -             0         0        "
-      "0         0       -          -       -      0          0          -\n"
+      "0         0       -          -       -       -      0          0          -\n"
       "\n"
       "COUNTER            VALUE  MEANING\n"
       "sent_pkts          5      packets sent, the repeated included\n"

@@ -35,6 +35,9 @@ struct QpReport {
   // The path, which queue pairs to one destination share.
   uint64_t window = 0;     // bytes
   uint64_t in_flight = 0;  // bytes
+  // Bytes that have left the network and still count in the window, which holds
+  // less than a packet (Path).
+  uint64_t paused = 0;
   Time smoothed_rtt = 0;   // ns; 0: none measured
 
   QpCounters counters;

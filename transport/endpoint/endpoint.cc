@@ -497,6 +497,7 @@ SharedPath* Endpoint::Join(const wire::IpAddress& destination) {
 
 void Endpoint::Impl::Leave(SharedPath* path) {
   if (!path->Leave()) return;
+  assert(path->in_flight() == path->held());  // whoever leaves takes his along
   // By value: the key must outlive what it names.
   const wire::IpAddress destination = path->destination;
   paths.erase(destination);

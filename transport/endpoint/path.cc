@@ -134,8 +134,9 @@ void Path::Pause(uint64_t bytes, Time now) {
   if (window_ >= kGreatestPacket) return;
   // More was sent while the window was larger: that was right then.
   bytes = std::min(bytes, kGreatestPacket);
-  paused_until_ =
-      std::max(now, paused_until_) + Interval(bytes) - smoothed_rtt_;
+  paused_until_ = std::max(now, paused_until_) +
+                  std::min(Interval(bytes) - smoothed_rtt_,
+                           static_cast<Time>(bytes) * kLeastRateByte);
   in_flight_ += bytes;
   held_ += bytes;
 }

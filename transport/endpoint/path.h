@@ -118,7 +118,9 @@ class Path {
   // --- A window of less than a packet is one packet, and a pause behind it.
   // What has left the network then goes on to count in the window until
   // EndPause returns false before `paused_until`, unless the window has grown
-  // to hold a packet.
+  // to hold a packet. It is no longer than at a rate of 1 Mb/s: round trips may
+  // have been long for reasons other than the network.
+  static constexpr Time kLeastRateByte = 8 * kMicrosecond;
   bool paused() const { return held_ != 0; }
   uint64_t held() const { return held_; }  // bytes of in_flight()
   Time paused_until() const { return paused_until_; }

@@ -222,6 +222,26 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   EXPECT_LE(path.paused_until() - now, kMillisecond * kPacket / path.window());
 }
 
+// A round trip of which the peer was stopped for the most part says nothing of
+// what the network can take.
+TEST(PathTest, APauseIsNotLongerThanAtTheLeastRate) {
+  constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
+  Path path;
+  Time now = 10 * kSecond;
+  path.OnRttSample(10 * kSecond, now);
+  while (path.window() > 64) {
+    now += 20 * kSecond;
+    path.OnCongestionNotification(now);
+  }
+  for (Time packets = 1; packets <= 3; ++packets) {
+    path.OnAcknowledged(kPacket, now);
+    ASSERT_TRUE(path.paused());
+    EXPECT_EQ(path.paused_until() - now,
+              packets * static_cast<Time>(kPacket) * Path::kLeastRateByte);
+  }
+  EXPECT_TRUE(path.EndPause(path.paused_until()));
+}
+
 TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
   Path path;
   for (int i = 1; i < 20; ++i) {

@@ -38,7 +38,8 @@ QpReport QueuePair::Report() const {
   }
   if (core_.path != nullptr) {
     report.window = core_.path->window();
-    report.in_flight = core_.path->in_flight();
+    report.paused = core_.path->held();
+    report.in_flight = core_.path->in_flight() - report.paused;
     report.smoothed_rtt = core_.path->smoothed_rtt();
   }
   report.counters = core_.counters;
