@@ -27,6 +27,14 @@ struct Device {
   std::array<uint8_t, 6> mac{};
   uint64_t guid = 0;               // host order; unique and never 0
   std::vector<LocalAddress> gids;  // index = GID index
+
+  // What applications are told, in Mbit/s. Some choose by it between copying
+  // and READ (UCX). On loopback nothing but the processor is in the way: it is
+  // 100 Gbit/s, and others that do not say theirs are 10.
+  uint64_t NominalSpeed() const {
+    if (speed_mbps != 0) return speed_mbps;
+    return loopback ? 100'000 : 10'000;
+  }
 };
 
 // What can change about a device while it is open.

@@ -242,5 +242,15 @@ TEST(LinkMonitor, TellsOfUpAndDown) {
   EXPECT_THAT((*monitor)->Read(), ::testing::Each(LinkChange::kAddresses));
 }
 
+TEST(DeviceTest, TheSpeedThatApplicationsAreTold) {
+  Device device;
+  EXPECT_EQ(device.NominalSpeed(), 10'000u);
+  device.loopback = true;
+  EXPECT_EQ(device.NominalSpeed(), 100'000u);
+  device.loopback = false;
+  device.speed_mbps = 25'000;
+  EXPECT_EQ(device.NominalSpeed(), 25'000u);
+}
+
 }  // namespace
 }  // namespace rxe_user

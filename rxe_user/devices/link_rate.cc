@@ -30,7 +30,6 @@ constexpr Speed kSpeeds[] = {
 }  // namespace
 
 LinkRate LinkRateOf(uint64_t mbps) {
-  if (mbps == 0) mbps = 10000;
   const Row* row = kRates;
   while (row->mbps > mbps) ++row;
   return row->rate;

@@ -14,8 +14,7 @@ struct LinkRate {
                   // 128: 100 Gbit/s a lane
 };
 
-// The highest one that is not above `mbps`; 0, as a virtual interface tells no
-// speed, stands for 10 Gbit/s.
+// The highest one that is not above `mbps`, or else 2.5 Gbit/s.
 LinkRate LinkRateOf(uint64_t mbps);
 
 // As the file ports/N/rate in sysfs has it: "100 Gb/sec (4X EDR)".

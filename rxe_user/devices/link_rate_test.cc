@@ -16,9 +16,5 @@ TEST(LinkRateTest, IsTheHighestThatIsNotAbove) {
   EXPECT_EQ(LinkRateText(LinkRateOf(1000)), "2.5 Gb/sec (1X)");
 }
 
-TEST(LinkRateTest, UnknownSpeedIsTen) {
-  EXPECT_EQ(LinkRateText(LinkRateOf(0)), "10 Gb/sec (1X FDR10)");
-}
-
 }  // namespace
 }  // namespace rxe_user

@@ -143,8 +143,8 @@ void AddPort(const Device& device, const Counters& counters,
              const Folder& port) {
   port.File("state", device.up ? "4: ACTIVE" : "1: DOWN");
   port.File("phys_state", device.up ? "5: LinkUp" : "3: Disabled");
-  port.File("rate",
-            rxe_user::LinkRateText(rxe_user::LinkRateOf(device.speed_mbps)));
+  port.File("rate", rxe_user::LinkRateText(
+                        rxe_user::LinkRateOf(device.NominalSpeed())));
   port.File("link_layer", "Ethernet");
   port.File("lid", "0x0");
   port.File("lid_mask_count", "0");

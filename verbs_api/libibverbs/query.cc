@@ -86,7 +86,7 @@ void FillPort(const rxe_user::Device& device, ibv_port_attr* attr) {
   attr->max_msg_sz = wire::kMaxMessage;
   attr->pkey_tbl_len = 1;
   attr->max_vl_num = 1;
-  const rxe_user::LinkRate rate = rxe_user::LinkRateOf(device.speed_mbps);
+  const rxe_user::LinkRate rate = rxe_user::LinkRateOf(device.NominalSpeed());
   attr->active_width = rate.width;
   attr->active_speed = rate.speed;
   attr->phys_state = device.up ? 5 : 3;  // LinkUp, Disabled
@@ -201,8 +201,7 @@ VERBS_EXPORT int ibv_query_port_speed(ibv_context* ibv, uint32_t port,
   Context* context = Find(ibv);
   if (context == nullptr || port != kPort || speed == nullptr)
     return Refuse(EINVAL);
-  const uint64_t mbps = context->snapshot()->speed_mbps;
-  *speed = (mbps != 0 ? mbps : 10000) / 100;
+  *speed = context->snapshot()->NominalSpeed() / 100;
   return 0;
 }
 
