@@ -8,6 +8,7 @@
 #ifndef TRANSPORT_UC_UC_FLIGHT_H_
 #define TRANSPORT_UC_UC_FLIGHT_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,9 +21,12 @@ namespace transport {
 
 class UcFlight {
  public:
-  // After so many time-outs in a row, each twice as long as the one before it,
-  // the peer does not answer any more: 127 ms at least.
+  // After so many time-outs in a row, each twice as long as the one before it
+  // but none longer than kLongestWait, the peer does not answer any more: 127
+  // ms at least, 2 s at most. What is in flight meanwhile keeps others from the
+  // window of the path, and nobody learns more by waiting longer.
   static constexpr int kMostTimeouts = 7;
+  static constexpr Time kLongestWait = 250 * kMillisecond;
   // Asked and not answered, at once.
   static constexpr size_t kMostAsked = 8;
   // A peer that does not answer is asked so many times in this interval, then
@@ -52,7 +56,9 @@ class UcFlight {
   bool WantsAsk(const Path& path, uint64_t cost, bool more, Time now) const;
   // When OnTimer wants to be called.
   Time Deadline(const Path& path) const {
-    return bytes_ == 0 ? kNever : since_ + (path.ProbeTimeout() << timeouts_);
+    return bytes_ == 0 ? kNever
+                       : since_ + std::min(path.ProbeTimeout() << timeouts_,
+                                           kLongestWait);
   }
   // Whether an answer that names `psn` is one to a packet that asked.
   bool Expects(uint32_t psn) const { return Find(psn) < asked_; }

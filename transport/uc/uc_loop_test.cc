@@ -183,6 +183,25 @@ TEST_F(UcLoopTest, APeerThatStopsAnsweringIsPaced) {
   EXPECT_LT(a.now - begin, 3 * Path::kPaceInterval);
 }
 
+// Its bytes keep others from the path's window, which may be small.
+TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonHoweverLongRoundTripsWere) {
+  WritePackets(kAskEvery);
+  Deliver(All());
+  Answer(10 * kSecond);  // the peer was stopped
+  ASSERT_GT(a.qp->path()->ProbeTimeout(), kSecond);
+  WritePackets(2 * kWindow);
+  EXPECT_EQ(Bursts().size(), kWindow);
+  const Time begin = a.now;
+  for (int timeouts = 0; timeouts <= UcFlight::kMostTimeouts; ++timeouts) {
+    ASSERT_NE(in_flight(), 0u) << timeouts;
+    RunTimer();
+    EXPECT_EQ(in_flight(), 0u) << timeouts;
+    Bursts();
+  }
+  EXPECT_EQ(in_flight(), 0u);
+  EXPECT_LE(a.now - begin, 2 * kSecond);
+}
+
 TEST_F(UcLoopTest, ALateAnswerEndsTheSilence) {
   CloseLoop();
   WritePackets(2 * kWindow);

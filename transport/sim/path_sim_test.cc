@@ -1,0 +1,44 @@
+// Seeds of several connections that share their paths through the simulator.
+// See path_run.h for what is checked.
+// Arguments: seeds.h.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "transport/sim/path_run.h"
+#include "transport/sim/seeds.h"
+
+namespace sim {
+namespace {
+
+constexpr int kBlocks = 10;
+constexpr int kSeedsPerBlock = 10;
+
+void Print(const PathStatistics& sum) {
+  std::printf(
+      "%.2f M packets, %.3f M messages, %.3f M notifications, %d connections "
+      "ended\n",
+      static_cast<double>(sum.packets) / 1e6,
+      static_cast<double>(sum.completed) / 1e6,
+      static_cast<double>(sum.notified) / 1e6, static_cast<int>(sum.broken));
+}
+
+class PathSeeds : public ::testing::TestWithParam<int> {};
+
+TEST_P(PathSeeds, NobodyIsStuckAndNothingStaysInFlight) {
+  PathStatistics sum;
+  RunSeeds<PathRun>("path_sim_test", 1 + GetParam() * kSeedsPerBlock,
+                    kSeedsPerBlock, &sum);
+  Print(sum);
+  // The faults are some.
+  EXPECT_GT(sum.notified, 0u);
+  EXPECT_GT(sum.broken, 0u);
+}
+INSTANTIATE_TEST_SUITE_P(Block, PathSeeds, ::testing::Range(0, kBlocks));
+
+}  // namespace
+}  // namespace sim
+
+int main(int argc, char** argv) {
+  return sim::SeedMain<sim::PathRun>(argc, argv, sim::Print);
+}
