@@ -22,7 +22,6 @@ namespace {
 
 constexpr size_t kBuffer = 256 * 1024;
 constexpr transport::PdId kPd = 7;
-constexpr uint32_t kReceives = 64;
 // How long faults go on, how long what they have done may last after that, and
 // in what time every end then completes something.
 constexpr Time kFaults = 2 * kSecond;
@@ -40,6 +39,7 @@ PathRun::PathRun(uint64_t seed)
     Node& node = network_.AddNode();
     node.profile().bytes_per_us = 1250;
     node.profile().batches = random_.Percent(50);
+    node.profile().hardware_cnps = random_.Percent(20);
     buffers_[i].bytes.resize(kBuffer);
     buffers_[i].region = node.memory().Register(
         kPd, buffers_[i].bytes.data(), uint64_t{0x700000000000} + (i << 24),
@@ -54,6 +54,8 @@ PathRun::PathRun(uint64_t seed)
     connection.depth = random_.Pick<uint32_t>({1, 3, 8});
     connection.greatest =
         random_.Pick<uint32_t>({64, 4096, 20'000, kBuffer / 2});
+    connection.receives = random_.Pick<uint32_t>({1, 4, 64});
+    connection.receives_late = random_.Pick<Time>({0, 3}) * kMillisecond;
     Make(connection);
   }
 }
@@ -72,7 +74,7 @@ void PathRun::Make(Connection& connection) {
     config.qpn = ++next_qpn_;
     config.pd = kPd;
     config.capacity = {.max_send_wr = 16,
-                       .max_recv_wr = kReceives,
+                       .max_recv_wr = connection.receives,
                        .max_send_sge = 1,
                        .max_recv_sge = 1,
                        .max_inline_data = 0};
@@ -92,7 +94,7 @@ void PathRun::Make(Connection& connection) {
     if (transport::BringUp(*end.qp, to, network_.now()) != 0) {
       checker_.Fail("cannot connect");
     }
-    for (uint32_t r = 0; r < kReceives; ++r) PostReceive(end, i);
+    for (uint32_t r = 0; r < connection.receives; ++r) PostReceive(end, i);
   }
 }
 
@@ -166,21 +168,25 @@ void PathRun::LookAt(Connection& connection, int node) {
           network_.now() + random_.Pick<Time>({0, 1, 30, 60}) * kMillisecond;
     }
   }
-  const bool sends = end.qp != nullptr && end.qp->state() == QpState::kRts;
+  const auto works = [this, &connection, node, &end] {
+    // It may have been made anew.
+    return connection.ends[node].get() == &end && end.qp != nullptr &&
+           (end.qp->state() == QpState::kRts ||
+            end.qp->state() == QpState::kSqd);
+  };
   for (transport::Completion wc; end.recv_cq.Poll(&wc);) {
-    if (sends) PostReceive(end, node);
+    network_.At(network_.now() + connection.receives_late, network_.node(node),
+                [this, works, node, &end] {
+                  if (works()) PostReceive(end, node);
+                });
   }
-  if (!sends) return;
+  if (!works()) return;
   if (!posting_ || end.outstanding != 0 || end.next_post == transport::kNever) {
     return;
   }
   const Time when = std::exchange(end.next_post, transport::kNever);
-  network_.At(when, network_.node(node), [this, &connection, node, &end] {
-    // It may have been made anew meanwhile.
-    if (connection.ends[node].get() != &end || end.qp == nullptr) return;
-    if (posting_ && end.qp->state() == QpState::kRts) {
-      PostSends(connection, node);
-    }
+  network_.At(when, network_.node(node), [this, works, &connection, node] {
+    if (posting_ && works()) PostSends(connection, node);
   });
 }
 
@@ -204,7 +210,7 @@ void PathRun::Fault() {
   Link& link = network_.link(network_.node(node), network_.node(1 - node));
   Connection& connection = *random_.Pick(connections_);
   const Time lasts = random_.Pick<Time>({1, 20, 100, 400}) * kMillisecond;
-  switch (random_.Below(7)) {
+  switch (random_.Below(8)) {
     case 0:
       link.profile.down = true;
       break;
@@ -232,8 +238,44 @@ void PathRun::Fault() {
         MakeAnew(connection, lasts);
       }
       return;
+    case 7:
+      return Drain(connection, node, lasts);
   }
   Mend(link, lasts);
+}
+
+void PathRun::Drain(Connection& connection, int node, Time lasts) {
+  End& end = *connection.ends[node];
+  if (end.qp == nullptr || end.qp->state() != QpState::kRts) return;
+  transport::QpAttributes to;
+  to.state = QpState::kSqd;
+  to.en_sqd_async_notify = true;
+  if (end.qp->Modify(to, transport::kQpState | transport::kQpEnSqdAsyncNotify,
+                     network_.now()) != 0) {
+    checker_.Fail("cannot drain");
+  }
+  network_.At(network_.now() + lasts, network_.node(node),
+              [this, &connection, node, &end] { GoOn(connection, node, end); });
+}
+
+void PathRun::GoOn(Connection& connection, int node, End& end) {
+  if (connection.ends[node].get() != &end || end.qp == nullptr ||
+      end.qp->state() != QpState::kSqd) {
+    return;
+  }
+  if (events_.Count(end.qp->qpn(), transport::QpEvent::kSqDrained) ==
+      end.drains) {
+    network_.At(
+        network_.now() + kMillisecond, network_.node(node),
+        [this, &connection, node, &end] { GoOn(connection, node, end); });
+    return;
+  }
+  ++end.drains;
+  transport::QpAttributes to;
+  to.state = QpState::kRts;
+  if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
+    checker_.Fail("cannot go on");
+  }
 }
 
 void PathRun::Mend(Link& link, Time after) {

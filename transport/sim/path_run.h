@@ -3,10 +3,10 @@
 //
 // Reliable and unreliable connections send in both directions, now and then,
 // while the seed takes links away, makes them slow, narrow, lossy or full of
-// marked packets, and destroys queue pairs in the midst of traffic. Connections
-// that end by that are made anew. Then the network is mended, and soon every
-// connection gets on again. At last all applications are silent, and nothing is
-// in flight.
+// marked packets, drains queue pairs, and destroys them in the midst of
+// traffic. Some receivers are late with their receives. Connections that end by
+// that are made anew. Then the network is mended, and soon every connection
+// gets on again. At last all applications are silent, and nothing is in flight.
 //
 // What messages carry is not looked at: the runs of one service do that.
 #ifndef TRANSPORT_SIM_PATH_RUN_H_
@@ -53,12 +53,15 @@ class PathRun {
     uint32_t outstanding = 0;
     uint64_t completed = 0;
     Time next_post = 0;
+    int drains = 0;
   };
   struct Connection {
     transport::QpType type = transport::QpType::kRc;
     uint32_t path_mtu = 1024;
     uint32_t depth = 1;            // messages at once
     uint32_t greatest = 0;         // of them, bytes
+    uint32_t receives = 0;         // posted
+    Time receives_late = 0;        // that are posted again
     bool ended = false;            // it is to be made anew
     std::unique_ptr<End> ends[2];  // of the nodes
   };
@@ -78,6 +81,8 @@ class PathRun {
 
   void ScheduleFault(Time when);
   void Fault();
+  void Drain(Connection& connection, int node, Time lasts);
+  void GoOn(Connection& connection, int node, End& end);
   void Mend(Link& link, Time after);
 
   void RunTo(Time when);
