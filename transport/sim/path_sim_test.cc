@@ -11,8 +11,8 @@
 namespace sim {
 namespace {
 
-constexpr int kBlocks = 10;
-constexpr int kSeedsPerBlock = 10;
+constexpr int kBlocks = 20;
+constexpr int kSeedsPerBlock = 5;
 
 void Print(const PathStatistics& sum) {
   std::printf(
