@@ -82,8 +82,9 @@ std::string QueuePairTable(const StatDevice& device) {
          Text(qp.Number("send_psn")), Text(qp.Number("unacked_psn")),
          Text(qp.Number("expected_psn")), Text(qp.Number("send_queued")),
          known(Text(qp.Number("in_flight"))), known(Text(qp.Number("paused"))),
-         known(Text(qp.Number("window"))), Rtt(qp), Text(CounterOf(qp, "sent_pkts")),
-         Text(CounterOf(qp, "rcvd_pkts")), Unusual(qp)});
+         known(Text(qp.Number("window"))), Rtt(qp),
+         Text(CounterOf(qp, "sent_pkts")), Text(CounterOf(qp, "rcvd_pkts")),
+         Unusual(qp)});
   }
   return Aligned(rows);
 }

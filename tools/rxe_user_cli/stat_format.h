@@ -19,8 +19,8 @@ std::string StatAsText(const std::vector<StatProcess>& processes);
 // "queue_pairs": [{"lane", "qpn", "type", "state", "peer_qpn", "address",
 // "peer_address", "source_port", "path_mtu", "window", "in_flight",
 // "paused", "smoothed_rtt_ns", "send_psn", "unacked_psn", "expected_psn",
-// "send_queued", "recv_queued", "counters"}]}]}]}. What a peer determines is absent before
-// RTR. Counters bear the names of their tables, zeros included.
+// "send_queued", "recv_queued", "counters"}]}]}]}. What a peer determines is
+// absent before RTR. Counters bear the names of their tables, zeros included.
 std::string StatAsJson(const std::vector<StatProcess>& processes);
 
 // The header of the lines of --watch; one line for each device of `changes`.

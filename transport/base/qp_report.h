@@ -38,7 +38,7 @@ struct QpReport {
   // Bytes that have left the network and still count in the window, which holds
   // less than a packet (Path).
   uint64_t paused = 0;
-  Time smoothed_rtt = 0;   // ns; 0: none measured
+  Time smoothed_rtt = 0;  // ns; 0: none measured
 
   QpCounters counters;
 };

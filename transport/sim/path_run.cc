@@ -112,7 +112,10 @@ void PathRun::MakeAnew(Connection& connection, Time after) {
   connection.ended = true;
   ++statistics_.broken;
   network_.At(network_.now() + after, network_.node(0), [this, &connection] {
-    for (auto& end : connection.ends) Destroy(*end);
+    for (auto& end : connection.ends) {
+      Destroy(*end);
+      former_.push_back(std::move(end));
+    }
     Make(connection);
     for (int i = 0; i < 2; ++i) network_.Touch(network_.node(i));
   });

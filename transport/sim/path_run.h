@@ -99,6 +99,8 @@ class PathRun {
   uint32_t next_qpn_ = 0x0a0000;
   bool posting_ = true;
   std::vector<std::unique_ptr<Connection>> connections_;
+  // Who was told to come back finds that he is no more: no other has his place.
+  std::vector<std::unique_ptr<End>> former_;
   PathStatistics statistics_;
 };
 
