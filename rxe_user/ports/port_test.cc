@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <gtest/gtest.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -114,6 +117,28 @@ TEST_P(PortTest, CarriesABurstInOneCall) {
     EXPECT_EQ(packets[i].index, i) << "merged again";
     EXPECT_TRUE(flow.icrc.Verify(packets[i].bytes, static_cast<uint16_t>(i)));
   }
+}
+
+// The ICRC covers the IPv4 identification, and hardware checks it: a packet
+// that goes alone must have 0, however many have gone before it.
+TEST_P(PortTest, TheSystemNumbersPacketsAsTheIcrcSays) {
+  if (!local_.address.is_v4()) GTEST_SKIP() << "IPv6 has no number";
+  const int fd = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_UDP);
+  if (fd < 0) GTEST_SKIP() << "not allowed to see IP headers";
+  const transport::Flow flow(av_);
+  constexpr int kMany = 200;
+  for (int i = 0; i < kMany; ++i) {
+    Queue(flow, {64});
+    port_->Flush();
+    Receive(1);
+    iphdr ip;
+    do {
+      ASSERT_GE(::recv(fd, &ip, sizeof(ip), 0), ssize_t{sizeof(ip)});
+    } while (ip.saddr != local_.address.v4_be() ||
+             ntohs(ip.tot_len) != sizeof(ip) + sizeof(udphdr) + 64);
+    ASSERT_EQ(ntohs(ip.id), 0) << "after " << i;
+  }
+  ::close(fd);
 }
 
 TEST_P(PortTest, CarriesTheMostSegments) {
