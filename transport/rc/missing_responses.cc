@@ -6,14 +6,10 @@
 namespace transport {
 namespace {
 
-// Packets overtake others by less than this, or count as lost.
-constexpr Time kLeastReorderWait = 16 * kMicrosecond;
-constexpr Time kMostReorderWait = 500 * kMicrosecond;
-// What is asked for makes the next wait shorter by one part in so many: what
-// overtook others may do so no longer.
-constexpr int kReorderDecay = 64;
 // What was asked for in vain comes twice within this time, or never.
-constexpr Time kAnsweredWithin = 10 * kMillisecond;
+Time AnsweredWithin(Time round_trip) {
+  return std::max(10 * kMillisecond, 4 * round_trip);
+}
 
 }  // namespace
 
@@ -95,7 +91,7 @@ void MissingResponses::Erase(size_t index) {
 
 void MissingResponses::Wait(Range* range, Time now) const {
   range->state = State::kWaiting;
-  range->due = now + reorder_wait_;
+  range->due = now + reorder_wait_.wait();
 }
 
 bool MissingResponses::AddMissing(uint64_t first, uint64_t end,
@@ -166,12 +162,11 @@ void MissingResponses::GiveUpAsked(uint64_t until, Time now) {
   }
 }
 
-void MissingResponses::NoteCopy(uint64_t seq, Time now) {
+void MissingResponses::NoteCopy(uint64_t seq, Time round_trip, Time now) {
   if (seq != sample_) return;
   sample_ = kNone;
-  if (now - sampled_at_ > kAnsweredWithin) return;
-  reorder_wait_ =
-      std::clamp(reorder_wait_ * 2, kLeastReorderWait, kMostReorderWait);
+  if (now - sampled_at_ > AnsweredWithin(round_trip)) return;
+  reorder_wait_.OnTooEarly(round_trip);
 }
 
 uint64_t MissingResponses::Expire(Time now) {
@@ -186,7 +181,7 @@ uint64_t MissingResponses::Expire(Time now) {
 }
 
 void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
-                                 Time now) {
+                                 Time round_trip, Time now) {
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
     // Of a part the rest stays what it was, if there is room to say so.
@@ -200,12 +195,11 @@ void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
     range.marker = marker;
     least_marker_ = std::min(least_marker_, marker);
   }
-  if (sample_ == kNone || now - sampled_at_ > kAnsweredWithin) {
+  if (sample_ == kNone || now - sampled_at_ > AnsweredWithin(round_trip)) {
     sample_ = first;
     sampled_at_ = now;
   }
-  reorder_wait_ -= reorder_wait_ / kReorderDecay;
-  if (reorder_wait_ < kLeastReorderWait / 2) reorder_wait_ = 0;
+  reorder_wait_.OnAsked();
 }
 
 }  // namespace transport

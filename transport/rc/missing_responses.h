@@ -21,6 +21,7 @@
 #include <span>
 
 #include "transport/base/types.h"
+#include "transport/rc/reorder_wait.h"
 
 namespace transport {
 
@@ -65,7 +66,7 @@ class MissingResponses {
   // The range to ask for next; null: none.
   const Range* NextDue() const;
   Time NextDeadline() const;                           // of Expire; kNever
-  Time reorder_wait() const { return reorder_wait_; }  // ns
+  Time reorder_wait() const { return reorder_wait_.wait(); }  // ns
 
   // --- Inputs.
   // Everything from known_to() to `seq` is answered.
@@ -86,13 +87,14 @@ class MissingResponses {
   void NoteAnswered(uint64_t seq, Time now);
   // What was asked for before `until` has not come in the time that it takes.
   void GiveUpAsked(uint64_t until, Time now);
-  // What has come already has come again.
-  void NoteCopy(uint64_t seq, Time now);
+  // What has come already has come again. `round_trip`: as measured, or 0.
+  void NoteCopy(uint64_t seq, Time round_trip, Time now);
   // Ranges whose time has come are due. How many packets are in those that were
   // not before.
   uint64_t Expire(Time now);
   // [first, end) has been asked for; `marker` has not been requested yet.
-  void NoteAsked(uint64_t first, uint64_t end, uint64_t marker, Time now);
+  void NoteAsked(uint64_t first, uint64_t end, uint64_t marker, Time round_trip,
+                 Time now);
 
  private:
   static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
@@ -110,7 +112,7 @@ class MissingResponses {
   // that was.
   uint64_t sample_ = kNone;
   Time sampled_at_ = 0;
-  Time reorder_wait_ = 0;
+  ReorderWait reorder_wait_;
   size_t size_ = 0;
   std::array<Range, kMostRanges> ranges_;  // in order
 };

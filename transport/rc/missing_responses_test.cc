@@ -31,13 +31,13 @@ class MissingResponsesTest : public ::testing::Test {
     ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
     missing.AnsweredTo(30);
     EXPECT_EQ(missing.Expire(0), 10u);
-    missing.NoteAsked(10, 20, 100, 0);
+    missing.NoteAsked(10, 20, 100, 0, 0);
   }
   // Learns that packets overtake others.
   void BeLate() {
     AskForTen();
     for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
-    missing.NoteCopy(10, 0);
+    missing.NoteCopy(10, 0, 0);
     ASSERT_EQ(missing.reorder_wait(), 16 * kMicrosecond);
   }
 
@@ -76,7 +76,7 @@ TEST_F(MissingResponsesTest, TakingBreaksRanges) {
   missing.Take(19, 0);
   EXPECT_EQ(Text(missing), "11-19 waiting");  // 19 comes behind it
   missing.Expire(0);
-  missing.NoteAsked(11, 19, 100, 0);
+  missing.NoteAsked(11, 19, 100, 0, 0);
   missing.Take(14, 0);
   EXPECT_EQ(Text(missing), "11-14 waiting, 15-19 asked");
 }
@@ -84,7 +84,7 @@ TEST_F(MissingResponsesTest, TakingBreaksRanges) {
 TEST_F(MissingResponsesTest, SeveralRangesAskedForAtOnce) {
   AskForTen();
   missing.Take(15, 0);
-  missing.NoteAsked(10, 20, 200, 0);
+  missing.NoteAsked(10, 20, 200, 0, 0);
   EXPECT_EQ(Text(missing), "10-15 asked, 16-20 asked");
   missing.Take(16, 0);
   EXPECT_EQ(Text(missing), "10-15 waiting, 17-20 asked");
@@ -106,10 +106,10 @@ TEST_F(MissingResponsesTest, OneRangeOfARequestAtATime) {
   missing.Expire(0);
   ASSERT_NE(missing.NextDue(), nullptr);
   EXPECT_EQ(missing.NextDue()->first, 10u);
-  missing.NoteAsked(10, 11, 100, 0);
+  missing.NoteAsked(10, 11, 100, 0, 0);
   ASSERT_NE(missing.NextDue(), nullptr);
   EXPECT_EQ(missing.NextDue()->first, 20u);
-  missing.NoteAsked(20, 21, 100, 0);
+  missing.NoteAsked(20, 21, 100, 0, 0);
   EXPECT_EQ(missing.NextDue(), nullptr);
   missing.Take(10, 0);
   ASSERT_NE(missing.NextDue(), nullptr);
@@ -121,7 +121,7 @@ TEST_F(MissingResponsesTest, PartOfARangeIsAskedFor) {
   missing.AnsweredTo(10);
   ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
   missing.Expire(0);
-  missing.NoteAsked(10, 14, 100, 0);
+  missing.NoteAsked(10, 14, 100, 0, 0);
   EXPECT_EQ(Text(missing), "10-14 asked, 14-20 due");
   EXPECT_EQ(missing.NextDue(), nullptr);
 }
@@ -140,16 +140,42 @@ TEST_F(MissingResponsesTest, TheWaitIsBoundedAndForgotten) {
   BeLate();
   Time now = 0;
   for (int i = 0; i < 10; ++i) {
-    missing.NoteAsked(10, 11, 100, now);
-    missing.NoteCopy(10, now);
+    missing.NoteAsked(10, 11, 100, 0, now);
+    missing.NoteCopy(10, 0, now);
   }
   EXPECT_EQ(missing.reorder_wait(), 500 * kMicrosecond);
-  for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, now);
+  for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, 0, now);
   EXPECT_EQ(missing.reorder_wait(), 0);
   // Long after it was asked for, a copy tells nothing.
   now += 11 * kMillisecond;
-  missing.NoteCopy(10, now);
+  missing.NoteCopy(10, 0, now);
   EXPECT_EQ(missing.reorder_wait(), 0);
+}
+
+// Up to a round trip, and a copy may be as late.
+TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
+  constexpr Time kRoundTrip = 40 * kMillisecond;
+  Time now = 0;
+  Time before = 0;
+  for (int i = 0; i < 4; ++i) {
+    missing.NoteAsked(10, 11, 100, kRoundTrip, now);
+    now += 2 * kRoundTrip;
+    missing.NoteCopy(10, kRoundTrip, now);
+    EXPECT_GT(missing.reorder_wait(), before);
+    before = missing.reorder_wait();
+  }
+  EXPECT_LE(before, kRoundTrip);
+  EXPECT_GT(before, kRoundTrip * 9 / 10);
+  missing.NoteAsked(10, 11, 100, kRoundTrip, now);
+  now += 5 * kRoundTrip;
+  missing.NoteCopy(10, kRoundTrip, now);
+  EXPECT_LT(missing.reorder_wait(), before);
+  // However long that is.
+  for (int i = 0; i < 20; ++i) {
+    missing.NoteAsked(10, 11, 100, kSecond, now);
+    missing.NoteCopy(10, kSecond, now);
+  }
+  EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
 }
 
 TEST_F(MissingResponsesTest, RoomIsBounded) {

@@ -51,7 +51,8 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
       UpdateCredits(static_cast<uint64_t>(seq), packet.aeth());
     }
     if (!explicit_ack && seq >= 0 && missing_ != nullptr) {
-      missing_->NoteCopy(static_cast<uint64_t>(seq), now);
+      missing_->NoteCopy(static_cast<uint64_t>(seq), path()->smoothed_rtt(),
+                         now);
     }
     return false;
   }

@@ -55,7 +55,7 @@ bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
     return noted && running_;
   }
   if (missing_->IsMissing(seq)) return missing_->HasRoomFor(seq);
-  missing_->NoteCopy(seq, now);
+  missing_->NoteCopy(seq, path()->smoothed_rtt(), now);
   if (!IsSame(seq, packet)) {
     ++core_.counters.dropped_conflict;
     missing_->Unbelieve(seq, reads_.Find(seq)->first, now);

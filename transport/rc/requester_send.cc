@@ -255,7 +255,8 @@ void Requester::NoteSent(Time now, const Item& item, uint32_t packets,
   const bool again = item.seq < snd_max_;
   if (again) ++core_.counters.retransmitted;
   if (again && HasMissing()) {
-    missing_->NoteAsked(item.seq, item.seq + item.count, snd_max_, now);
+    missing_->NoteAsked(item.seq, item.seq + item.count, snd_max_,
+                        path()->smoothed_rtt(), now);
   }
   if (item.out_of_turn) {
     if (resend_ == item.seq) ContinueResend(item.seq + item.count);

@@ -16,8 +16,9 @@ void Responder::Start() {
 void Responder::Reset() {
   msn_ = 0;
   nak_made_ = NakMade::kNone;
-  reorder_wait_ = 0;
+  reorder_wait_.Reset();
   reported_gap_ = kNoPsn;
+  patience_ = 0;
   out_of_order_.Clear();
   gap_deadline_ = kNever;
   idle_reports_ = 0;
@@ -67,7 +68,7 @@ uint64_t Responder::Extend(uint32_t psn) const {
 bool Responder::OnRequest(const wire::PacketView& packet, Time now) {
   const uint64_t psn = Extend(packet.bth().psn);
   if (psn < expected_) {
-    OnDuplicate(packet, psn);
+    OnDuplicate(packet, psn, now);
     return false;
   }
   if (psn > expected_) return OnGap(packet, psn, now);

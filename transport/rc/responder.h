@@ -23,6 +23,7 @@
 #include "transport/qp/qp_core.h"
 #include "transport/qp/request.h"
 #include "transport/rc/out_of_order_packets.h"
+#include "transport/rc/reorder_wait.h"
 #include "wire/aeth.h"
 #include "wire/packet.h"
 #include "wire/psn.h"
@@ -182,11 +183,11 @@ class Responder {
   void ExecuteKept(Time now);
   void ReportGap(Time now);
   static constexpr uint32_t kNoPsn = ~uint32_t{0};
+  // What was asked for in vain comes within so many ms, or never.
+  static constexpr uint32_t kLeastPatience = 10;
+  static constexpr uint8_t kMostPatience = 5;  // doublings
   // A request has come again that a gap was reported for: it was only late.
-  void OnLateForNak();
-  // Packets overtake others by less than this, or count as lost.
-  static constexpr uint32_t kLeastReorderWait = 16 * kMicrosecond;
-  static constexpr uint32_t kMostReorderWait = 500 * kMicrosecond;
+  void OnLateForNak(Time now);
   // How long after one gap has filled the next one is left unreported, unless
   // packets show that it is not about to fill as well.
   static constexpr Time kGapTimeout = 50 * kMicrosecond;
@@ -208,7 +209,7 @@ class Responder {
   void GiveUpKept();
 
   // --- responder_replay.cc
-  void OnDuplicate(const wire::PacketView& packet, uint64_t psn);
+  void OnDuplicate(const wire::PacketView& packet, uint64_t psn, Time now);
   void AcknowledgeAgain(uint64_t psn);
   void RepeatRead(const wire::PacketView& packet, uint64_t psn);
   void RepeatAtomic(const wire::PacketView& packet, uint64_t psn);
@@ -258,6 +259,7 @@ class Responder {
   bool executing_kept_ : 1 = false;  // failures are not the peer's for certain
   bool responded_ : 1 = false;       // to READs, since the last CNP
   bool unacknowledged_ : 1 = false;  // a message that has been executed
+  uint8_t patience_ : 3 = 0;         // doublings of kLeastPatience
   bool ack_due_ = false;             // for all that has been executed
   uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;
@@ -265,9 +267,9 @@ class Responder {
   // give up what is kept.
   Time gap_deadline_ = kNever;
   // How long a gap is left unreported: longer where packets overtake others.
-  uint32_t reorder_wait_ = 0;  // ns
-  // PSN of one that was reported lately, until it has come twice; and when that
-  // was, in ms.
+  ReorderWait reorder_wait_;
+  // PSN of one that was reported lately, until it has come twice, or another
+  // one's turn comes (patience_); and when that was, in ms.
   uint32_t reported_gap_ = kNoPsn;
   uint32_t reported_at_ = 0;
   uint32_t repeated_ack_msn_ = 0;  // with repeated_ack_

@@ -7,11 +7,9 @@
 namespace transport {
 namespace {
 
-// A gap that was reported makes the next one's wait shorter by one part in so
-// many.
-constexpr uint32_t kReorderDecay = 64;
-// What was asked for in vain comes within so many ms, or never.
-constexpr uint32_t kAnsweredWithin = 10;
+uint32_t Milliseconds(Time now) {
+  return static_cast<uint32_t>(now / kMillisecond);
+}
 
 }  // namespace
 
@@ -21,23 +19,26 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
     return false;
   }
   ++core_.counters.out_of_order;
-  if (reorder_wait_ == 0) {
+  if (reorder_wait_.wait() == 0) {
     ReportGap(now);
   } else if (nak_made_ == NakMade::kNone) {
     // From when the gap was noticed: kGapTimeout may have been running.
-    gap_deadline_ = std::min(gap_deadline_, now + Time{reorder_wait_});
+    gap_deadline_ = std::min(gap_deadline_, now + reorder_wait_.wait());
   }
   if (psn - expected_ < kKeepWindow) Keep(packet, psn, now);
   return true;
 }
 
 // The NAK was too early: it was not lost but overtaken, so the peer has sent it
-// twice. The wait grows until that seldom happens, and shrinks with every gap
-// that was a loss.
-void Responder::OnLateForNak() {
+// twice, and the second one took a round trip from the NAK on.
+void Responder::OnLateForNak(Time now) {
+  const uint32_t ms = Milliseconds(now) - reported_at_;
   reported_gap_ = kNoPsn;
-  reorder_wait_ =
-      std::clamp(reorder_wait_ * 2, kLeastReorderWait, kMostReorderWait);
+  patience_ = 0;
+  while (patience_ < kMostPatience && kLeastPatience << patience_ < 2 * ms) {
+    ++patience_;
+  }
+  reorder_wait_.OnTooEarly(ms * kMillisecond);
 }
 
 // Who sends one packet ahead of the peer's own has it kept, and executed in
@@ -70,14 +71,17 @@ void Responder::ReportGap(Time now) {
   if (nak_made_ != NakMade::kNone) return;
   gap_deadline_ = out_of_order_.unused() ? kNever : now + kKeepTime;
   nak_made_ = NakMade::kSequence;
-  const auto ms = static_cast<uint32_t>(now / kMillisecond);
-  if (reported_gap_ == kNoPsn || ms - reported_at_ > kAnsweredWithin) {
+  const uint32_t ms = Milliseconds(now);
+  const bool in_vain = reported_gap_ != kNoPsn &&
+                       ms - reported_at_ > kLeastPatience << patience_;
+  // What was lost does not come twice. Or round trips are longer than that: so
+  // now and then one is waited for longer.
+  if (in_vain) patience_ = patience_ < kMostPatience ? patience_ + 1 : 0;
+  if (in_vain || reported_gap_ == kNoPsn) {
     reported_gap_ = static_cast<uint32_t>(expected_) & wire::kPsnMask;
     reported_at_ = ms;
   }
-  // Learnt anew now and then: what overtook others may do so no longer.
-  reorder_wait_ -= reorder_wait_ / kReorderDecay;
-  if (reorder_wait_ < kLeastReorderWait / 2) reorder_wait_ = 0;
+  reorder_wait_.OnAsked();
   nak_ =
       Nak{expected_, wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), false};
 }
@@ -140,7 +144,7 @@ void Responder::ExecuteKept(Time now) {
   // Another gap. A peer that goes back to the first one sends what fills this
   // one right behind: a NAK now would make it go back once more. If it does
   // not come, the next packet beyond the gap, or the timer, tells.
-  gap_deadline_ = now + std::max(kGapTimeout, Time{reorder_wait_});
+  gap_deadline_ = now + std::max(kGapTimeout, reorder_wait_.wait());
 }
 
 }  // namespace transport

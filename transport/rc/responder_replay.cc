@@ -6,10 +6,11 @@
 
 namespace transport {
 
-void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn) {
+void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn,
+                            Time now) {
   ++core_.counters.duplicates;
   if ((static_cast<uint32_t>(psn) & wire::kPsnMask) == reported_gap_) {
-    OnLateForNak();
+    OnLateForNak(now);
   }
   switch (KindOf(packet.operation())) {
     case RequestKind::kSend:

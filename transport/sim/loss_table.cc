@@ -2,8 +2,12 @@
 // the goodput of long transfers, beside a plain go-back-N.
 //
 //   bazel run //transport/sim:loss_table [-- --json] [--only=READ] [--seeds=N]
-//       [--mbps=N] [--rtt-us=N] [--message-kib=N]
+//       [--mbps=N] [--rtt-us=N] [--message-kib=N] [--overtaking]
+//       [--keeps-nothing]
 //
+// --overtaking: what is reordered is not held back by up to two round trips but
+// overtakes all that is on its way, in both directions, as netem's does.
+// --keeps-nothing: the peer drops what comes beyond a gap.
 // 256 MiB are transferred, or what takes two seconds.
 #include <algorithm>
 #include <cstdio>
@@ -21,6 +25,8 @@ namespace {
 uint64_t seeds = 5;  // each row is their mean
 std::string only;    // WRITE or READ
 LinkProfile link = TransferLink();
+bool overtaking = false;
+bool keeps_nothing = false;
 uint32_t message_bytes = 1 << 20;
 
 struct Row {
@@ -67,7 +73,9 @@ Row Measure(transport::SendOpcode opcode, uint32_t path_mtu,
     options.depth = std::max(4u, (4u << 20) / message_bytes / 4);
     options.link = link;
     options.link.loss = network.loss;
-    options.link.reorder = network.reorder;
+    (overtaking ? options.link.overtake : options.link.reorder) =
+        network.reorder;
+    options.peer_keeps_nothing = keeps_nothing;
     options.outage_start = 20 * transport::kMillisecond;
     options.outage = network.outage;
     const TransferResult result = RunTransfer(options);
@@ -167,6 +175,10 @@ int main(int argc, char** argv) {
     } else if (std::strncmp(argv[i], "--rtt-us=", 9) == 0) {
       sim::link.delay =
           std::strtoll(argv[i] + 9, nullptr, 10) * transport::kMicrosecond / 2;
+    } else if (std::strcmp(argv[i], "--overtaking") == 0) {
+      sim::overtaking = true;
+    } else if (std::strcmp(argv[i], "--keeps-nothing") == 0) {
+      sim::keeps_nothing = true;
     } else if (std::strncmp(argv[i], "--message-kib=", 14) == 0) {
       sim::message_bytes = std::strtoul(argv[i] + 14, nullptr, 10) << 10;
     } else {

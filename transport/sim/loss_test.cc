@@ -94,6 +94,32 @@ TEST_P(EachWay, WhatWasOnlyOvertakenIsSeldomSentAgain) {
   EXPECT_GE(result.goodput(), 0.97 * Lossless());
 }
 
+// A slow and long link where packets overtake, in both directions, all that is
+// on its way, which is half a round trip and the queue.
+TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
+  TransferOptions options = Over(GetParam(), 0, 0);
+  options.message_bytes = 64 << 10;
+  options.messages = 512;  // the first sixty teach how late packets may be
+  options.depth = 16;
+  options.link.bytes_per_us = 3;
+  options.link.delay = 5 * kMillisecond;
+  const TransferResult lossless = RunTransfer(options);
+  ASSERT_TRUE(lossless.done) << lossless.failed;
+  options.link.overtake = 50'000;
+  double goodput = 0;
+  double spurious = 0;
+  constexpr int kSeeds = 4;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    options.seed = seed;
+    const TransferResult result = RunTransfer(options);
+    ASSERT_TRUE(result.done) << result.failed;
+    goodput += result.goodput() / kSeeds;
+    spurious += result.spurious() / kSeeds;
+  }
+  EXPECT_GE(goodput, 0.97 * lossless.goodput());
+  EXPECT_LT(spurious, 0.07);
+}
+
 INSTANTIATE_TEST_SUITE_P(Operations, EachWay,
                          ::testing::Values(SendOpcode::kRdmaWrite,
                                            SendOpcode::kRdmaRead));

@@ -417,9 +417,10 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
     fate = "lost";
   }
 
+  const bool overtakes = !drop && random_.Chance(profile.overtake);
   // The queue before the receiver.
   Time queued = now_;
-  if (!drop && profile.bytes_per_us != 0) {
+  if (!drop && !overtakes && profile.bytes_per_us != 0) {
     const Time start = std::max(now_, link.queue_free);
     const uint64_t backlog =
         static_cast<uint64_t>(start - now_) * profile.bytes_per_us / 1000;
@@ -458,7 +459,11 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
         (profile.jitter > 0 ? static_cast<Time>(random_.Below(profile.jitter))
                             : 0);
     const bool straggler = copy > 0 || random_.Chance(profile.reorder);
-    if (straggler) {
+    if (overtakes && copy == 0) {
+      arrival = now_;
+      ++link.reordered;
+      absl::StrAppend(&fate, "overtakes ");
+    } else if (straggler) {
       arrival += random_.Below(profile.reorder_delay + 1);
     } else {
       arrival = std::max(arrival, link.last_arrival);
@@ -480,7 +485,7 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
     if (copy > 0) {
       ++link.duplicated;
       absl::StrAppend(&fate, "copy ");
-    } else if (straggler) {
+    } else if (straggler && !overtakes) {
       ++link.reordered;
       absl::StrAppend(&fate, "held back ");
     }

@@ -36,6 +36,8 @@ struct LinkProfile {
   uint32_t loss_run = 1;  // a loss takes up to this many packets in a row
   uint32_t duplicate = 0;
   uint32_t reorder = 0;  // held back by up to reorder_delay
+  // There at once: it overtakes all that is in the queue and on its way.
+  uint32_t overtake = 0;
   uint32_t corrupt = 0;  // one to three bits flipped
   // Somebody else sends the same with other contents and a good ICRC: another
   // host in its own name, or one who has a socket on the peer's host, so from
@@ -57,8 +59,8 @@ struct LinkProfile {
     return loss != 0 || corrupt != 0 || queue_bytes != 0 || down;
   }
   bool impaired() const {
-    return lossy() || duplicate != 0 || reorder != 0 || jitter != 0 ||
-           bytes_per_us != 0;
+    return lossy() || duplicate != 0 || reorder != 0 || overtake != 0 ||
+           jitter != 0 || bytes_per_us != 0;
   }
 };
 

@@ -53,6 +53,7 @@ TransferResult RunTransfer(const TransferOptions& options) {
   Node& to = read ? *pair.a.node : *pair.b.node;
   pair.net.link(from, to).profile = options.link;
   pair.net.link(to, from).profile.loss = options.other_loss;
+  pair.net.link(to, from).profile.overtake = options.link.overtake;
   // Without room it keeps nothing.
   std::vector<std::unique_ptr<transport::PacketArena>> taken;
   transport::PacketArenaPool* const pool = pair.b.node->endpoint().arena_pool();

@@ -20,8 +20,8 @@ struct TransferOptions {
   uint32_t messages = 64;
   uint32_t message_bytes = 1 << 20;
   uint32_t depth = 4;  // messages outstanding
-  // The way the data goes; the other one has its rate and delay only, and loses
-  // so many packets in a million.
+  // The way the data goes; the other one has its rate, delay and overtaking
+  // only, and loses so many packets in a million.
   LinkProfile link;
   uint32_t other_loss = 0;
   // The peer drops what comes beyond a gap, as hardware does that goes back N.
