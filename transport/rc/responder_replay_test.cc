@@ -394,6 +394,29 @@ TEST_F(ReplayTest, EarlyNaksMakeTheNextOneWait) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 104 msn 4");
 }
 
+// How late what was overtaken may be is measured in round trips, and those by
+// how long after the NAK it comes again.
+TEST_F(ReplayTest, TheWaitFollowsTheRoundTrip) {
+  constexpr Time kRoundTrip = 40 * kMillisecond;
+  uint32_t psn = 100;
+  Time waits = 0;
+  for (int i = 0; i < 40 && waits < kRoundTrip * 9 / 10; ++i, psn += 2) {
+    peer.Deliver(peer.Write(kWriteOnly, psn + 1, 0, 0));
+    if (peer.Transmit().empty()) {
+      waits = peer.endpoint.NextTimeout() - peer.now;
+      ASSERT_LE(waits, kRoundTrip);
+      peer.now += waits;
+      peer.endpoint.OnTimer(peer.now);
+      peer.Transmit();
+    }
+    peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0));
+    peer.now += kRoundTrip;
+    peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0, true));
+    peer.Transmit();
+  }
+  EXPECT_GE(waits, kRoundTrip * 9 / 10);
+}
+
 TEST_F(ReplayTest, HeldPacketsWaitForTheirTurn) {
   peer.Deliver(peer.Write(kWriteOnly, 102, 8, 4, true), 4, 30);
   peer.Deliver(peer.Write(kWriteOnly, 101, 4, 4), 4, 20);
