@@ -158,8 +158,15 @@ void MissingResponses::NoteAnswered(uint64_t seq, Time now) {
 
 void MissingResponses::GiveUpAsked(uint64_t until, Time now) {
   for (size_t i = 0; i < size_ && ranges_[i].first < until; ++i) {
-    if (ranges_[i].state == State::kAsked) Wait(&ranges_[i], now);
+    if (ranges_[i].state != State::kAsked) continue;
+    Wait(&ranges_[i], now);
+    DoubtSample(&ranges_[i]);
   }
+}
+
+void MissingResponses::DoubtSample(Range* range) {
+  range->doubtful = true;
+  if (sample_ >= range->first && sample_ < range->end) sample_ = kNone;
 }
 
 void MissingResponses::NoteCopy(uint64_t seq, Time round_trip, Time now) {
@@ -182,6 +189,7 @@ uint64_t MissingResponses::Expire(Time now) {
 
 void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
                                  Time round_trip, Time now) {
+  bool due = false;  // `first` is, and had not been asked for out of silence
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
     // Of a part the rest stays what it was, if there is room to say so.
@@ -191,11 +199,14 @@ void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
       range.end = end;
       Insert(i + 1, rest);
     }
+    if (range.state == State::kAsked) DoubtSample(&range);
+    if (range.first <= first) due = !range.doubtful;
     range.state = State::kAsked;
     range.marker = marker;
     least_marker_ = std::min(least_marker_, marker);
   }
-  if (sample_ == kNone || now - sampled_at_ > AnsweredWithin(round_trip)) {
+  if (due &&
+      (sample_ == kNone || now - sampled_at_ > AnsweredWithin(round_trip))) {
     sample_ = first;
     sampled_at_ = now;
   }

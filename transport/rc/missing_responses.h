@@ -45,6 +45,7 @@ class MissingResponses {
     uint64_t marker = 0;
     Time due = 0;
     State state = State::kWaiting;
+    bool doubtful = false;  // DoubtSample
   };
 
   // --- Getters.
@@ -103,6 +104,9 @@ class MissingResponses {
   size_t Find(uint64_t seq) const;
   void Insert(size_t index, const Range& range);
   void Erase(size_t index);
+  // What is in `range` may be answered twice for another reason than that it
+  // was late: it was asked for once more since there was silence.
+  void DoubtSample(Range* range);
   // It is missing, and not asked for since that is known.
   void Wait(Range* range, Time now) const;
 

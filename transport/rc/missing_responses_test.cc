@@ -41,6 +41,20 @@ class MissingResponsesTest : public ::testing::Test {
     ASSERT_EQ(missing.reorder_wait(), 16 * kMicrosecond);
   }
 
+  // `seq`, which follows all that is known, is missing and asked for; it comes
+  // at once, and again after `later`.
+  void ComeTwice(uint64_t seq, Time round_trip, Time later) {
+    missing.AnsweredTo(seq);
+    ASSERT_TRUE(missing.AddMissing(seq, seq + 1, seq, now));
+    now = missing.NextDeadline();
+    ASSERT_EQ(missing.Expire(now), 1u);
+    missing.NoteAsked(seq, seq + 1, 10'000, round_trip, now);
+    missing.Take(seq, now);
+    now += later;
+    missing.NoteCopy(seq, round_trip, now);
+  }
+
+  Time now = 0;  // of ComeTwice
   MissingResponses missing;
 };
 
@@ -137,45 +151,48 @@ TEST_F(MissingResponsesTest, WaitsWherePacketsAreOvertaken) {
 }
 
 TEST_F(MissingResponsesTest, TheWaitIsBoundedAndForgotten) {
-  BeLate();
-  Time now = 0;
-  for (int i = 0; i < 10; ++i) {
-    missing.NoteAsked(10, 11, 100, 0, now);
-    missing.NoteCopy(10, 0, now);
-  }
+  uint64_t seq = 100;
+  for (; seq < 110; ++seq) ComeTwice(seq, 0, 0);
   EXPECT_EQ(missing.reorder_wait(), 500 * kMicrosecond);
   for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, 0, now);
   EXPECT_EQ(missing.reorder_wait(), 0);
   // Long after it was asked for, a copy tells nothing.
-  now += 11 * kMillisecond;
-  missing.NoteCopy(10, 0, now);
+  ComeTwice(seq, 0, 11 * kMillisecond);
   EXPECT_EQ(missing.reorder_wait(), 0);
 }
 
 // Up to a round trip, and a copy may be as late.
 TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
   constexpr Time kRoundTrip = 40 * kMillisecond;
-  Time now = 0;
+  uint64_t seq = 100;
   Time before = 0;
-  for (int i = 0; i < 4; ++i) {
-    missing.NoteAsked(10, 11, 100, kRoundTrip, now);
-    now += 2 * kRoundTrip;
-    missing.NoteCopy(10, kRoundTrip, now);
+  for (; seq < 104; ++seq) {
+    ComeTwice(seq, kRoundTrip, 2 * kRoundTrip);
     EXPECT_GT(missing.reorder_wait(), before);
     before = missing.reorder_wait();
   }
   EXPECT_LE(before, kRoundTrip);
-  EXPECT_GT(before, kRoundTrip * 9 / 10);
-  missing.NoteAsked(10, 11, 100, kRoundTrip, now);
-  now += 5 * kRoundTrip;
-  missing.NoteCopy(10, kRoundTrip, now);
+  EXPECT_GT(before, kRoundTrip * 8 / 10);
+  ComeTwice(seq++, kRoundTrip, 5 * kRoundTrip);
   EXPECT_LT(missing.reorder_wait(), before);
   // However long that is.
-  for (int i = 0; i < 20; ++i) {
-    missing.NoteAsked(10, 11, 100, kSecond, now);
-    missing.NoteCopy(10, kSecond, now);
-  }
+  for (; seq < 120; ++seq) ComeTwice(seq, kSecond, 0);
   EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
+}
+
+// What was asked for once more, without anything that said that it was lost
+// again, may well be answered twice.
+TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
+  AskForTen();
+  missing.NoteAsked(10, 20, 100, 0, 0);
+  for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
+  missing.NoteCopy(10, 0, 0);
+  EXPECT_EQ(missing.reorder_wait(), 0);
+  // So may be what was not known to be missing.
+  missing.NoteAsked(30, 31, 100, 0, 0);
+  missing.AnsweredTo(31);
+  missing.NoteCopy(30, 0, 0);
+  EXPECT_EQ(missing.reorder_wait(), 0);
 }
 
 TEST_F(MissingResponsesTest, RoomIsBounded) {

@@ -22,15 +22,17 @@ class ReorderWait {
  public:
   Time wait() const { return wait_; }  // ns
 
-  // What was asked for has come twice: it was not lost.
+  // What was asked for has come twice: it was not lost. 0: or it was, and the
+  // second copy has another reason.
   void OnTooEarly(Time round_trip) {
     const Time least = std::max(kLeast, round_trip / kSteps);
     const Time most = std::clamp(round_trip, kMost, kLongest);
-    wait_ = static_cast<uint32_t>(std::clamp(Time{wait_} * 2, least, most));
+    wait_ = std::max(
+        wait_, static_cast<uint32_t>(std::clamp(Time{wait_} * 2, least, most)));
   }
   // Something is asked for again.
   void OnAsked() {
-    wait_ -= wait_ / kDecay;
+    wait_ -= wait_ / (wait_ > kMost ? kLongDecay : kDecay);
     if (wait_ < kLeast / 2) wait_ = 0;
   }
   void Reset() { wait_ = 0; }
@@ -43,6 +45,7 @@ class ReorderWait {
   // The first wait is one part of the round trip in so many.
   static constexpr int kSteps = 8;
   static constexpr uint32_t kDecay = 64;
+  static constexpr uint32_t kLongDecay = 16;
 
   uint32_t wait_ = 0;
 };

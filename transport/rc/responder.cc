@@ -18,7 +18,8 @@ void Responder::Reset() {
   nak_made_ = NakMade::kNone;
   reorder_wait_.Reset();
   reported_gap_ = kNoPsn;
-  patience_ = 0;
+  nak_round_trip_ = 0;
+  filled_by_first_ = false;
   out_of_order_.Clear();
   gap_deadline_ = kNever;
   idle_reports_ = 0;

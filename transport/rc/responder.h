@@ -183,11 +183,16 @@ class Responder {
   void ExecuteKept(Time now);
   void ReportGap(Time now);
   static constexpr uint32_t kNoPsn = ~uint32_t{0};
-  // What was asked for in vain comes within so many ms, or never.
-  static constexpr uint32_t kLeastPatience = 10;
-  static constexpr uint8_t kMostPatience = 5;  // doublings
-  // A request has come again that a gap was reported for: it was only late.
-  void OnLateForNak(Time now);
+  // What was asked for in vain comes within so many ms, or round trips, or
+  // never.
+  static constexpr uint16_t kAnsweredWithin = 10;
+  static constexpr uint16_t kAnsweredRoundTrips = 4;
+  bool IsReportedGap(uint64_t psn) const {
+    return (static_cast<uint32_t>(psn) & wire::kPsnMask) == reported_gap_;
+  }
+  // The request that a gap was reported for has come; has come again.
+  void OnReportedGapFilled(const wire::PacketView& packet, Time now);
+  void OnReportedGapCopy(const wire::PacketView& packet, Time now);
   // How long after one gap has filled the next one is left unreported, unless
   // packets show that it is not about to fill as well.
   static constexpr Time kGapTimeout = 50 * kMicrosecond;
@@ -259,7 +264,7 @@ class Responder {
   bool executing_kept_ : 1 = false;  // failures are not the peer's for certain
   bool responded_ : 1 = false;       // to READs, since the last CNP
   bool unacknowledged_ : 1 = false;  // a message that has been executed
-  uint8_t patience_ : 3 = 0;         // doublings of kLeastPatience
+  bool filled_by_first_ : 1 = false;  // reported_gap_, not by what was resent
   bool ack_due_ = false;             // for all that has been executed
   uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;
@@ -268,10 +273,12 @@ class Responder {
   Time gap_deadline_ = kNever;
   // How long a gap is left unreported: longer where packets overtake others.
   ReorderWait reorder_wait_;
-  // PSN of one that was reported lately, until it has come twice, or another
-  // one's turn comes (patience_); and when that was, in ms.
+  // PSN of one that was reported lately, until it has come twice, or longer ago
+  // than it may take; and when that was, in ms.
   uint32_t reported_gap_ = kNoPsn;
-  uint32_t reported_at_ = 0;
+  uint16_t reported_at_ = 0;
+  // From a NAK to what fills the gap: the longest of the last ones, in ms.
+  uint16_t nak_round_trip_ = 0;
   uint32_t repeated_ack_msn_ = 0;  // with repeated_ack_
 
   // --- Responses, in the order in which they go out: pending resources by

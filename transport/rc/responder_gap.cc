@@ -7,8 +7,8 @@
 namespace transport {
 namespace {
 
-uint32_t Milliseconds(Time now) {
-  return static_cast<uint32_t>(now / kMillisecond);
+uint16_t Milliseconds(Time now) {
+  return static_cast<uint16_t>(now / kMillisecond);
 }
 
 }  // namespace
@@ -29,16 +29,26 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
   return true;
 }
 
-// The NAK was too early: it was not lost but overtaken, so the peer has sent it
-// twice, and the second one took a round trip from the NAK on.
-void Responder::OnLateForNak(Time now) {
-  const uint32_t ms = Milliseconds(now) - reported_at_;
+// What a requester like ours sends again for a NAK asks for an ACK, what it
+// sends first mostly does not. READs and atomics always do, but are seldom sent
+// twice: of what is lost of their answers, a part is asked for.
+void Responder::OnReportedGapFilled(const wire::PacketView& packet, Time now) {
+  const RequestKind kind = KindOf(packet.operation());
+  filled_by_first_ = !packet.bth().ack_req || kind == RequestKind::kRead ||
+                     kind == RequestKind::kAtomic;
+  const auto ms = static_cast<uint16_t>(Milliseconds(now) - reported_at_);
+  nak_round_trip_ =
+      std::max<uint16_t>(ms, nak_round_trip_ - nak_round_trip_ / 8);
+}
+
+// If it was sent again for the NAK, that was too early: it was not lost but
+// overtaken, and the copy has taken a round trip. But both may have been sent
+// again, the second one since the ACK for the first was lost.
+void Responder::OnReportedGapCopy(const wire::PacketView& packet, Time now) {
   reported_gap_ = kNoPsn;
-  patience_ = 0;
-  while (patience_ < kMostPatience && kLeastPatience << patience_ < 2 * ms) {
-    ++patience_;
-  }
-  reorder_wait_.OnTooEarly(ms * kMillisecond);
+  const auto ms = static_cast<uint16_t>(Milliseconds(now) - reported_at_);
+  const bool too_early = filled_by_first_ && packet.bth().ack_req;
+  reorder_wait_.OnTooEarly(too_early ? ms * kMillisecond : 0);
 }
 
 // Who sends one packet ahead of the peer's own has it kept, and executed in
@@ -71,13 +81,11 @@ void Responder::ReportGap(Time now) {
   if (nak_made_ != NakMade::kNone) return;
   gap_deadline_ = out_of_order_.unused() ? kNever : now + kKeepTime;
   nak_made_ = NakMade::kSequence;
-  const uint32_t ms = Milliseconds(now);
-  const bool in_vain = reported_gap_ != kNoPsn &&
-                       ms - reported_at_ > kLeastPatience << patience_;
-  // What was lost does not come twice. Or round trips are longer than that: so
-  // now and then one is waited for longer.
-  if (in_vain) patience_ = patience_ < kMostPatience ? patience_ + 1 : 0;
-  if (in_vain || reported_gap_ == kNoPsn) {
+  const uint16_t ms = Milliseconds(now);
+  const int within =
+      std::max<int>(kAnsweredWithin, kAnsweredRoundTrips * nak_round_trip_);
+  if (reported_gap_ == kNoPsn ||
+      static_cast<uint16_t>(ms - reported_at_) > within) {
     reported_gap_ = static_cast<uint32_t>(expected_) & wire::kPsnMask;
     reported_at_ = ms;
   }

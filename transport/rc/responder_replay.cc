@@ -9,9 +9,7 @@ namespace transport {
 void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn,
                             Time now) {
   ++core_.counters.duplicates;
-  if ((static_cast<uint32_t>(psn) & wire::kPsnMask) == reported_gap_) {
-    OnLateForNak(now);
-  }
+  if (IsReportedGap(psn)) OnReportedGapCopy(packet, now);
   switch (KindOf(packet.operation())) {
     case RequestKind::kSend:
     case RequestKind::kWrite:

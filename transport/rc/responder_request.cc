@@ -5,6 +5,9 @@ namespace transport {
 Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
   // What was said of this PSN before is void: it has come.
+  if (nak_made_ == NakMade::kSequence && IsReportedGap(expected_)) {
+    OnReportedGapFilled(packet, now);
+  }
   nak_made_ = NakMade::kNone;
   if (nak_.psn != 0) {
     nak_ = {};

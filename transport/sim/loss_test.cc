@@ -117,7 +117,30 @@ TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
     spurious += result.spurious() / kSeeds;
   }
   EXPECT_GE(goodput, 0.97 * lossless.goodput());
-  EXPECT_LT(spurious, 0.07);
+  EXPECT_LT(spurious, 0.08);
+}
+
+// There, where answers are lost as well and much comes twice for that, nobody
+// waits for what is lost: WRITE kept 0.41 and READ 0.53 when the wait was 500
+// us at most, and 0.35 and 0.48 when every copy made it longer.
+TEST_P(EachWay, WhatWasLostIsNotTakenForLate) {
+  TransferOptions options = Over(GetParam(), 0, 0);
+  options.message_bytes = 64 << 10;
+  options.messages = 120;
+  options.depth = 100;
+  options.link.bytes_per_us = 3;
+  options.link.delay = 5 * kMillisecond;
+  const double lossless = RunTransfer(options).goodput();
+  options.link.loss = options.other_loss = 50'000;
+  double kept = 0;
+  constexpr int kSeeds = 24;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    options.seed = seed;
+    const TransferResult result = RunTransfer(options);
+    ASSERT_TRUE(result.done) << result.failed;
+    kept += result.goodput() / lossless / kSeeds;
+  }
+  EXPECT_GE(kept, GetParam() == SendOpcode::kRdmaRead ? 0.51 : 0.39);
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, EachWay,
