@@ -1,7 +1,7 @@
 // How long something that seems missing may only be late, before it is asked
 // for again: nothing, until something comes that was asked for too early; then
-// longer each time, up to a round trip, which is what a packet can overtake if
-// it finds no queue before it. What is asked for and was lost makes it shorter:
+// longer each time, up to a round trip: a packet that finds no queue and no way
+// before it overtakes less. What is asked for and was lost makes it shorter:
 // what overtook others may do so no longer.
 //
 // A round trip is what the caller has measured, in ns, or 0: then the bounds
