@@ -19,7 +19,7 @@ void Responder::Reset() {
   reorder_wait_.Reset();
   reported_gap_ = kNoPsn;
   nak_round_trip_ = 0;
-  filled_by_first_ = false;
+  filled_by_first_ = filling_ = false;
   out_of_order_.Clear();
   gap_deadline_ = kNever;
   idle_reports_ = 0;

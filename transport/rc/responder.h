@@ -10,6 +10,7 @@
 #ifndef TRANSPORT_RC_RESPONDER_H_
 #define TRANSPORT_RC_RESPONDER_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -193,6 +194,13 @@ class Responder {
   // The request that a gap was reported for has come; has come again.
   void OnReportedGapFilled(const wire::PacketView& packet, Time now);
   void OnReportedGapCopy(const wire::PacketView& packet, Time now);
+  // How long a gap is left unreported: longer where packets overtake others.
+  Time GapWait() const {
+    return filling_ ? std::max(reorder_wait_.wait(), kFillingWait)
+                    : reorder_wait_.wait();
+  }
+  // For one whose beginning has come late. A packet of 1 KiB at 4 Mb/s.
+  static constexpr Time kFillingWait = 2 * kMillisecond;
   // How long after one gap has filled the next one is left unreported, unless
   // packets show that it is not about to fill as well.
   static constexpr Time kGapTimeout = 50 * kMicrosecond;
@@ -265,13 +273,14 @@ class Responder {
   bool responded_ : 1 = false;       // to READs, since the last CNP
   bool unacknowledged_ : 1 = false;  // a message that has been executed
   bool filled_by_first_ : 1 = false;  // reported_gap_, not by what was resent
+  // The gap is, a packet at a time, by what was late.
+  bool filling_ : 1 = false;
   bool ack_due_ = false;             // for all that has been executed
   uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;
   // When to report the gap that is open now; after that (`nak_made`), when to
   // give up what is kept.
   Time gap_deadline_ = kNever;
-  // How long a gap is left unreported: longer where packets overtake others.
   ReorderWait reorder_wait_;
   // PSN of one that was reported lately, until it has come twice, or longer ago
   // than it may take; and when that was, in ms.

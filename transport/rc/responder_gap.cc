@@ -19,11 +19,12 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
     return false;
   }
   ++core_.counters.out_of_order;
-  if (reorder_wait_.wait() == 0) {
+  const Time wait = GapWait();
+  if (wait == 0) {
     ReportGap(now);
   } else if (nak_made_ == NakMade::kNone) {
     // From when the gap was noticed: kGapTimeout may have been running.
-    gap_deadline_ = std::min(gap_deadline_, now + reorder_wait_.wait());
+    gap_deadline_ = std::min(gap_deadline_, now + wait);
   }
   if (psn - expected_ < kKeepWindow) Keep(packet, psn, now);
   return true;
@@ -37,6 +38,9 @@ void Responder::OnReportedGapFilled(const wire::PacketView& packet, Time now) {
   filled_by_first_ = !packet.bth().ack_req || kind == RequestKind::kRead ||
                      kind == RequestKind::kAtomic;
   const auto ms = static_cast<uint16_t>(Milliseconds(now) - reported_at_);
+  // The next packets are as late: no NAK for each. (Where many of them come in
+  // a ms, they come before that is made.)
+  filling_ = !packet.bth().ack_req && ms > 1;
   nak_round_trip_ =
       std::max<uint16_t>(ms, nak_round_trip_ - nak_round_trip_ / 8);
 }
@@ -90,6 +94,7 @@ void Responder::ReportGap(Time now) {
     reported_at_ = ms;
   }
   reorder_wait_.OnAsked();
+  filling_ = false;
   nak_ =
       Nak{expected_, wire::MakeNakSyndrome(wire::NakCode::kPsnSequence), false};
 }
@@ -147,12 +152,13 @@ void Responder::ExecuteKept(Time now) {
   }
   if (out_of_order_.empty()) {
     out_of_order_.Clear();
+    filling_ = false;
     return;
   }
   // Another gap. A peer that goes back to the first one sends what fills this
   // one right behind: a NAK now would make it go back once more. If it does
   // not come, the next packet beyond the gap, or the timer, tells.
-  gap_deadline_ = now + std::max(kGapTimeout, reorder_wait_.wait());
+  gap_deadline_ = now + std::max(kGapTimeout, GapWait());
 }
 
 }  // namespace transport

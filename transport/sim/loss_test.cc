@@ -117,7 +117,7 @@ TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
     spurious += result.spurious() / kSeeds;
   }
   EXPECT_GE(goodput, 0.97 * lossless.goodput());
-  EXPECT_LT(spurious, 0.08);
+  EXPECT_LT(spurious, 0.05);
 }
 
 // There, where answers are lost as well and much comes twice for that, nobody
