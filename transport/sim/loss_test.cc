@@ -94,15 +94,21 @@ TEST_P(EachWay, WhatWasOnlyOvertakenIsSeldomSentAgain) {
   EXPECT_GE(result.goodput(), 0.97 * Lossless());
 }
 
+// 24 Mb/s and a round trip of 10 ms, by messages of 64 KiB.
+TransferOptions OverSlowLink(SendOpcode opcode) {
+  TransferOptions options = Over(opcode, 0, 0);
+  options.message_bytes = 64 << 10;
+  options.link.bytes_per_us = 3;
+  options.link.delay = 5 * kMillisecond;
+  return options;
+}
+
 // A slow and long link where packets overtake, in both directions, all that is
 // on its way, which is half a round trip and the queue.
 TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
-  TransferOptions options = Over(GetParam(), 0, 0);
-  options.message_bytes = 64 << 10;
+  TransferOptions options = OverSlowLink(GetParam());
   options.messages = 512;  // the first sixty teach how late packets may be
   options.depth = 16;
-  options.link.bytes_per_us = 3;
-  options.link.delay = 5 * kMillisecond;
   const TransferResult lossless = RunTransfer(options);
   ASSERT_TRUE(lossless.done) << lossless.failed;
   options.link.overtake = 50'000;
@@ -124,12 +130,9 @@ TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
 // waits for what is lost: WRITE kept 0.41 and READ 0.53 when the wait was 500
 // us at most, and 0.35 and 0.48 when every copy made it longer.
 TEST_P(EachWay, WhatWasLostIsNotTakenForLate) {
-  TransferOptions options = Over(GetParam(), 0, 0);
-  options.message_bytes = 64 << 10;
+  TransferOptions options = OverSlowLink(GetParam());
   options.messages = 120;
   options.depth = 100;
-  options.link.bytes_per_us = 3;
-  options.link.delay = 5 * kMillisecond;
   const double lossless = RunTransfer(options).goodput();
   options.link.loss = options.other_loss = 50'000;
   double kept = 0;
