@@ -20,11 +20,12 @@ STALL = 0.1  # seconds that are told
 
 
 def watch(core):
-    """The process on one core: prints when each stall ended (CLOCK_MONOTONIC)
-    and how long it was, in seconds."""
+    """The process on one core: prints an empty line when it begins, then when
+    each stall ended (CLOCK_MONOTONIC) and how long it was, in seconds."""
     parent = os.getppid()
     os.sched_setaffinity(0, {core})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+    print(flush=True)
     before = time.monotonic()
     while os.getppid() == parent:
         time.sleep(PERIOD)
@@ -43,8 +44,10 @@ class Watch:
         self.processes = [
             subprocess.Popen([sys.executable, __file__, str(core)],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL)
+                             stderr=subprocess.DEVNULL, bufsize=0)
             for core in sorted(os.sched_getaffinity(0))]
+        for process in self.processes:
+            process.stdout.readline()  # it watches, or has ended
 
     def longest(self, since):
         """Seconds of the longest stall that ended after `since`

@@ -12,9 +12,10 @@
 // answered) counts from the last progress, replays, and ends the connection
 // when it has come retry_cnt + 1 times.
 //
-// A gap that the peer reports again, though what is missing was sent again,
-// costs a retry as well. The first report of a gap costs none: loss is normal
-// here, also for programs that ask for no retries.
+// A gap that the peer reports again, though what is missing was sent again, is
+// no progress: that timeout goes on. Where there is none, each report costs a
+// retry itself, but for the first: loss is normal here, also for programs that
+// ask for no retries.
 //
 // What replays send again is bounded by what is acknowledged, or else each of
 // many NAKs, of PSNs one behind the other, would have all that is outstanding
@@ -201,14 +202,19 @@ bool Requester::CountRetry(Time now) {
   return true;
 }
 
-// A long answer that has lost its beginning shows the gap again and again, a
-// round trip apart, while what was asked for again is still behind it: one
-// probe's time apart they are not of one answer.
+// Reports come a round trip apart: they would use up in milliseconds what is to
+// last for retry_cnt timeouts, as when the MTU of the path shrinks for a moment
+// and only what is short arrives. A long answer that has lost its beginning
+// shows the gap again and again, too, while what was asked for again is still
+// behind it: one probe's time apart they are not of one answer.
 bool Requester::CountGap(Time now) {
   const bool again = gap_seq_ == snd_una_;
   gap_seq_ = snd_una_;
   gap_time_ = now;
-  if (again && now - gap_counted_ < path()->ProbeTimeout()) return true;
+  if (again && (core_.attributes.timeout != 0 ||
+                now - gap_counted_ < path()->ProbeTimeout())) {
+    return true;
+  }
   gap_counted_ = now;
   return !again || CountRetry(now);
 }

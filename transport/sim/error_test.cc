@@ -371,6 +371,32 @@ TEST(ErrorTest, DeadPeerEndsAtTheConfiguredTime) {
   }
 }
 
+// The MTU of the path is too small for some milliseconds: what is long is lost,
+// and the short packets in between have the peer report the gap over and over,
+// before anything has shown that it keeps what is behind one.
+TEST(ErrorTest, LosingOnlyWhatIsLongEndsNothingBeforeTheTimeout) {
+  constexpr Time kOutage = 400 * kMillisecond;  // six timeouts
+  constexpr uint32_t kLong = 900;
+  for (const SendOpcode opcode :
+       {SendOpcode::kRdmaWrite, SendOpcode::kRdmaRead}) {
+    Pair pair;
+    pair.Connect();
+    pair.net.filter = [&](const Node&, const wire::PacketView& packet) {
+      return pair.now() >= kOutage || packet.payload().size() < kLong;
+    };
+    constexpr int kRequests = 64;
+    for (int i = 0; i < kRequests; ++i) {
+      const Sge sge = pair.a.sge(0, i % 2 == 0 ? 4000 : 64);
+      ASSERT_EQ(pair.a.Post(Rdma(pair, opcode, i, &sge, 0)), 0);
+    }
+    ASSERT_TRUE(pair.RunUntilSent(pair.a, kRequests));
+    EXPECT_EQ(Statuses(pair.a.TakeSend()),
+              std::vector(kRequests, WcStatus::kSuccess));
+    EXPECT_LT(pair.now(), kOutage + 70 * kMillisecond);
+    EXPECT_FALSE(pair.checker.failed()) << pair.checker.ToString();
+  }
+}
+
 TEST(ErrorTest, NoTimeoutWaitsForEver) {
   PairOptions options;
   options.timeout = 0;
