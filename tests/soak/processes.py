@@ -86,6 +86,17 @@ class Process:
         elif number == signal.SIGCONT:
             self.stopped = False
 
+    def descriptors(self):
+        """What they are, for people."""
+        folder = f"/proc/{self.child.pid}/fd"
+        out = []
+        for fd in sorted(os.listdir(folder), key=int):
+            try:
+                out.append(f"{fd}: {os.readlink(f'{folder}/{fd}')}")
+            except OSError:
+                pass  # closed meanwhile
+        return ", ".join(out)
+
     def stat(self):
         """Its queue pairs and counters, for people."""
         if not self.running():
