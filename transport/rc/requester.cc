@@ -23,6 +23,7 @@ void Requester::Stop() {
   past_window_ = end_turn_ = false;
   running_ = draining_ = drain_reported_ = false;
   peer_keeps_ = PeerKeeps::kUnknown;
+  gap_alone_ = kept_nothing_ = false;
   force_ack_req_ = rnr_probe_ = timed_out_ = false;
   begun_ = snd_nxt_index_ = queue_.head();
   snd_una_ = snd_nxt_ = snd_max_ = acknowledged_ = next_cost_ = 0;

@@ -157,11 +157,15 @@ void Requester::UpdateCredits(uint64_t seq, const wire::Aeth& aeth) {
 }
 
 // Something that was not sent again since the NAK and is acknowledged: the peer
-// has kept it.
+// has kept it, or the NAK was of a packet that was overtaken, and what came
+// behind that was in order. But not what had overtaken it, nor anything behind
+// that: whoever has all of it has kept that much.
 void Requester::LearnFromAck(uint64_t until) {
   if (nak_seq_ == kNone) return;
-  if (until > nak_seq_ + 1 && until > replayed_to_ && until <= nak_snd_max_) {
+  if (until > nak_seq_ + 1 && until > replayed_to_ && until <= nak_snd_max_ &&
+      (!kept_nothing_ || until == nak_snd_max_)) {
     peer_keeps_ = PeerKeeps::kYes;
+    kept_nothing_ = false;
   } else if (peer_keeps_ == PeerKeeps::kUnknown && until > nak_seq_ &&
              replayed_to_ < nak_snd_max_) {
     peer_keeps_ = PeerKeeps::kNo;

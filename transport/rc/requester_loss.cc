@@ -74,6 +74,7 @@ void Requester::Rewind() {
   snd_nxt_index_ = queue_.head();
   reads_.MarkReplayed();
   resend_ = kNone;
+  gap_alone_ = false;
   kept_ = 0;
   rtt_seq_ = kNone;
   force_ack_req_ = true;
@@ -118,11 +119,13 @@ void Requester::ResendGap() {
   resend_run_ = std::min<uint64_t>(resend_run_, std::max<uint64_t>(limit, 1));
   path()->OnLost(resend_run_ * PacketCost());
   Resend(snd_una_, snd_una_ + resend_run_);
+  gap_alone_ = true;
 }
 
 void Requester::Resend(uint64_t first, uint64_t end) {
   resend_ = first;
   resend_end_ = std::min(end, snd_max_);
+  gap_alone_ = false;
   rtt_seq_ = kNone;
   past_window_ = true;
 }
@@ -240,7 +243,14 @@ void Requester::OnProbe(Time now) {
   const bool waits_for_answer =
       queue_.at(queue_.head()).operation().takes_rd_atomic();
   if (probes_ > 1) OnRetransmitTimeout(now);
-  if (probes_ > 1 || waits_for_answer || failed_index_ != kNone) {
+  // The peer took what was sent again, and is silent about what was behind it.
+  const bool has_the_gap_alone = gap_alone_ && snd_una_ == resend_end_;
+  if (has_the_gap_alone) {
+    peer_keeps_ = PeerKeeps::kNo;
+    kept_nothing_ = true;
+  }
+  if (probes_ > 1 || has_the_gap_alone || waits_for_answer ||
+      failed_index_ != kNone) {
     Rewind();
     return;
   }

@@ -252,7 +252,8 @@ TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToKeep) {
             "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
 }
 
-TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheSecondProbe) {
+// It takes what is sent again and is silent: behind that it has nothing.
+TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheProbe) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
@@ -269,15 +270,57 @@ TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheSecondProbe) {
   peer.Ack(103);
   EXPECT_EQ(peer.Transmit(), "");
   peer.At(kFirstProbe);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 106 A [1]");
-  peer.Nak(104);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 104 A [1]");
-  peer.At(3 * kFirstProbe);
   EXPECT_EQ(peer.Transmit(),
             "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
   peer.Ack(106);
   peer.Completions();
   EXPECT_EQ(peer.in_flight(), 0u);
+}
+
+// A peer that goes back N takes what was only late, and not what had overtaken
+// it: as if it had kept what it was not sent again. That is believed, until it
+// is disproved.
+TEST(RequesterNakTest, WhatWasOvertakenIsTakenForKeptOnce) {
+  RequesterPeer::Options options;
+  options.max_segments = 1;
+  RequesterPeer peer(options);
+  peer.Connect();
+  int id = 0;
+  const auto send = [&](int count) {
+    for (int i = 0; i < count; ++i) peer.Send(++id, 1);
+    peer.Transmit();
+  };
+  send(10);
+  peer.Nak(103);  // 106 came first
+  peer.TransmitOne();
+  peer.Ack(105);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 106 [1]; SEND_ONLY 107 [1]; SEND_ONLY 108 [1]; "
+            "SEND_ONLY 109 A [1]");
+  peer.Ack(109);
+  peer.At(kSecond);
+  send(4);
+  peer.Nak(110);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 110 A [1]");
+  peer.Ack(110);
+  peer.At(peer.NextTimer());
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 111 A [1]; SEND_ONLY 112 [1]; SEND_ONLY 113 A [1]");
+  peer.Ack(113);
+  // The same once more.
+  peer.At(2 * kSecond);
+  send(10);
+  peer.Nak(117);
+  peer.TransmitOne();
+  peer.Ack(119);
+  peer.Transmit();
+  peer.Ack(123);
+  peer.At(3 * kSecond);
+  send(4);
+  peer.Nak(124);
+  EXPECT_EQ(peer.Transmit(),
+            "SEND_ONLY 124 A [1]; SEND_ONLY 125 [1]; SEND_ONLY 126 [1]; "
+            "SEND_ONLY 127 A [1]");
 }
 
 struct FatalNak {
