@@ -352,7 +352,7 @@ class Requester {
   // After an RNR NAK: one packet at a time, until there is progress.
   bool rnr_probe_ : 1 = false;
   bool credit_limited_ : 1 = false;
-  // What was sent again last was a gap, and not what is behind it.
+  // What was sent again last was a gap, and not what had been sent behind it.
   bool gap_alone_ : 1 = false;
   // It was taken for one that keeps, and then kept nothing.
   bool kept_nothing_ : 1 = false;

@@ -119,7 +119,7 @@ void Requester::ResendGap() {
   resend_run_ = std::min<uint64_t>(resend_run_, std::max<uint64_t>(limit, 1));
   path()->OnLost(resend_run_ * PacketCost());
   Resend(snd_una_, snd_una_ + resend_run_);
-  gap_alone_ = true;
+  gap_alone_ = resend_end_ < snd_max_;
 }
 
 void Requester::Resend(uint64_t first, uint64_t end) {

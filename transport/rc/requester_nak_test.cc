@@ -277,6 +277,29 @@ TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheProbe) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
+// Nothing was behind the gap: what was sent since is a tail like others.
+TEST(RequesterNakTest, AGapAtTheEndProvesNothing) {
+  RequesterPeer peer;
+  peer.Connect();
+  for (int i = 1; i <= 40; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(100);
+  peer.Transmit();
+  peer.Ack(139);  // it keeps
+  peer.At(kSecond);
+  peer.Send(41, 1);
+  peer.Transmit();
+  peer.Nak(140);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 140 A [1]");
+  peer.Ack(140);
+  for (int i = 42; i <= 44; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.At(peer.NextTimer());
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 143 A [1]");
+  peer.Nak(141);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 141 A [1]");
+}
+
 // A peer that goes back N takes what was only late, and not what had overtaken
 // it: as if it had kept what it was not sent again. That is believed, until it
 // is disproved.
