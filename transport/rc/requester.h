@@ -252,7 +252,8 @@ class Requester {
   // What is at snd_una is about to be sent once more without progress since the
   // last time. False: retry_cnt does not allow it, the queue pair has failed.
   bool CountRetry(Time now);
-  // The same, of a gap that the peer reports, in so many words or not.
+  // A gap that the peer reports, in so many words or not: the same if it is
+  // reported again and no ACK timeout is running out meanwhile.
   bool CountGap(Time now);
   void OnProbe(Time now);
   void OnEarlyProbe(Time now);
