@@ -98,6 +98,13 @@ HIDDEN int pthread_mutex_trylock(pthread_mutex_t* mutex) {
   return older_trylock(mutex);
 }
 
+OLDER(int, older_timedlock, pthread_mutex_timedlock, BASE, pthread_mutex_t*,
+      const struct timespec*);
+HIDDEN int pthread_mutex_timedlock(pthread_mutex_t* mutex,
+                                   const struct timespec* end) {
+  return older_timedlock(mutex, end);
+}
+
 OLDER(int, older_rdlock, pthread_rwlock_rdlock, BASE, pthread_rwlock_t*);
 HIDDEN int pthread_rwlock_rdlock(pthread_rwlock_t* lock) {
   return older_rdlock(lock);
@@ -211,6 +218,9 @@ HIDDEN uint32_t arc4random(void) {
     if (errno != EINTR) __builtin_trap();
   }
 }
+
+// glibc 2.30.
+HIDDEN pid_t gettid(void) { return (pid_t)syscall(SYS_gettid); }
 
 // The C++ runtime leaves out atomic operations while it is true.
 HIDDEN char __libc_single_threaded = 0;
