@@ -65,9 +65,7 @@ int Become(void* argument) {
 // A system call that leaves errno alone, which the process between us shares
 // with us.
 long Bare(long number, long a, long b, long c, long d) {
-#ifndef __x86_64__
-  return syscall(number, a, b, c, d);  // it writes errno where it fails only
-#else
+#if defined(__x86_64__)
   long result = number;
   register long fourth __asm__("r10") = d;
   __asm__ volatile("syscall"
@@ -75,6 +73,19 @@ long Bare(long number, long a, long b, long c, long d) {
                    : "D"(a), "S"(b), "d"(c), "r"(fourth)
                    : "rcx", "r11", "memory");
   return result;
+#elif defined(__aarch64__)
+  register long which __asm__("x8") = number;
+  register long result __asm__("x0") = a;
+  register long second __asm__("x1") = b;
+  register long third __asm__("x2") = c;
+  register long fourth __asm__("x3") = d;
+  __asm__ volatile("svc #0"
+                   : "+r"(result)
+                   : "r"(which), "r"(second), "r"(third), "r"(fourth)
+                   : "memory");
+  return result;
+#else
+  return syscall(number, a, b, c, d);  // it writes errno where it fails only
 #endif
 }
 
