@@ -140,7 +140,12 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   const unsigned long all = ~0ul;
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
-  const int child = __clone(Between, first_stack, CLONE_VM, start);
+  int child = __clone(Between, first_stack, CLONE_VM, start);
+  // For qemu-user, who shares memory is a thread: there it has a copy, but of
+  // `start`, and the program may see its SIGCHLD.
+  if (child < 0 && errno == EINVAL) {
+    child = __clone(Between, first_stack, SIGCHLD, start);
+  }
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, kSignalSet);
   syscall(SYS_close, ends[1]);
   size_t got = 0;
@@ -151,7 +156,7 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
       if (helper > 0) syscall(SYS_kill, helper, SIGKILL);
       got = 0;
     }
-    while (syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 &&
+    while (syscall(SYS_wait4, child, nullptr, __WALL, nullptr) < 0 &&
            errno == EINTR) {
     }
   }
@@ -172,7 +177,7 @@ bool RunHelper(const char* helper, pid_t pid, bool leave,
   if (helper[0] == 0) return false;
   constexpr size_t kMapped = 3 * kStack;
   void* memory = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) return false;
   static_assert(sizeof(Start) <= kStack);
   Start& start = *new (memory) Start{};
