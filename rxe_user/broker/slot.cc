@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
-#include "rxe_user/base/warn_once.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/exclusive_slot.h"
 #include "rxe_user/broker/shared_slot.h"
+#include "rxe_user/broker/steering_trial.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
 
@@ -31,10 +31,7 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
       0, -1, kAcquireMs, broker::Start::kIfNeeded, starting, failure);
   if (session.ok()) return broker::SharedSlot::Make(*std::move(session));
   if (failure != broker::Failure::kNoBroker) return session.status();
-  WarnOnce(std::string(session.status().message()) +
-           "; so this process owns UDP port 4791 exclusively, and no other can "
-           "use it meanwhile");
-  return broker::MakeExclusiveSlot();
+  return broker::MakeExclusiveSlot(std::string(session.status().message()));
 }
 
 absl::StatusOr<std::vector<PortUse>> ProbePorts(
@@ -75,6 +72,12 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
     }
   }
   return uses;
+}
+
+absl::Status PortSharing() {
+  ucred who;
+  const absl::Status broker = broker::FindBroker(&who);
+  return absl::IsNotFound(broker) ? broker::TrySteering() : broker;
 }
 
 std::string PortTakenLine(const std::string& addresses,

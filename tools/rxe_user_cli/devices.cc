@@ -53,7 +53,8 @@ std::string Speed(uint64_t mbps) {
 
 }  // namespace
 
-std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
+std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble,
+                          const std::string& alone) {
   std::vector<Row> rows = {
       {"DEVICE", "NETDEV", "STATE", "MTU", "ROCE MTU", "SPEED", "GUID"}};
   for (const auto& d : devices) {
@@ -63,18 +64,23 @@ std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
   }
   std::string text = Aligned(rows);
 
+  const std::string available =
+      alone.empty() ? "available" : "available to one process at a time";
   rows = {{"DEVICE", "GID", "ADDRESS", "UDP PORT 4791"}};
   for (const auto& d : devices) {
     for (size_t i = 0; i < d->gids.size(); ++i) {
       const std::string why = trouble(d->gids[i]);
       rows.push_back({d->name, std::to_string(i), d->gids[i].ToString(),
-                      why.empty() ? "available" : why});
+                      why.empty() ? available : why});
     }
   }
-  return text + "\n" + Aligned(rows);
+  text += "\n" + Aligned(rows);
+  return alone.empty() ? text
+                       : text + "\nOne process at a time: " + alone + "\n";
 }
 
-std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
+std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble,
+                          const std::string& alone) {
   Json list = Json::array();
   for (const auto& d : devices) {
     Json device = {{"name", d->name},
@@ -103,9 +109,9 @@ std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
     device["gids"] = std::move(gids);
     list.push_back(std::move(device));
   }
-  return Json{{"devices", std::move(list)}}.dump(
-             2, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  Json all = {{"devices", std::move(list)}};
+  if (!alone.empty()) all["port_not_shared"] = alone;
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 int RunDevices(bool json, std::FILE* out, std::FILE* err) {
@@ -123,11 +129,15 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   const PortTrouble trouble = [](const LocalAddress& gid) {
     return std::string(rxe_user::PortAvailable(gid).message());
   };
+  // Whatever else keeps programs from the port is each address's trouble.
+  const absl::Status sharing = rxe_user::PortSharing();
+  const std::string alone(absl::IsUnimplemented(sharing) ? sharing.message()
+                                                         : "");
   std::string text;
   if (json) {
-    text = DevicesAsJson(devices, trouble);
+    text = DevicesAsJson(devices, trouble, alone);
   } else if (!devices.empty()) {
-    text = DevicesAsText(devices, trouble);
+    text = DevicesAsText(devices, trouble, alone);
   }
   // Nothing is written for a reader who has gone (EPIPE), which is no error.
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
