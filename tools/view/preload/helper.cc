@@ -65,9 +65,7 @@ int Become(void* argument) {
 // A system call that leaves errno alone, which the process between us shares
 // with us.
 long Bare(long number, long a, long b, long c, long d) {
-#ifndef __x86_64__
-  return syscall(number, a, b, c, d);  // it writes errno where it fails only
-#else
+#if defined(__x86_64__)
   long result = number;
   register long fourth __asm__("r10") = d;
   __asm__ volatile("syscall"
@@ -75,6 +73,19 @@ long Bare(long number, long a, long b, long c, long d) {
                    : "D"(a), "S"(b), "d"(c), "r"(fourth)
                    : "rcx", "r11", "memory");
   return result;
+#elif defined(__aarch64__)
+  register long which __asm__("x8") = number;
+  register long result __asm__("x0") = a;
+  register long second __asm__("x1") = b;
+  register long third __asm__("x2") = c;
+  register long fourth __asm__("x3") = d;
+  __asm__ volatile("svc #0"
+                   : "+r"(result)
+                   : "r"(which), "r"(second), "r"(third), "r"(fourth)
+                   : "memory");
+  return result;
+#else
+  return syscall(number, a, b, c, d);  // it writes errno where it fails only
 #endif
 }
 
@@ -129,7 +140,12 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   const unsigned long all = ~0ul;
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
-  const int child = __clone(Between, first_stack, CLONE_VM, start);
+  int child = __clone(Between, first_stack, CLONE_VM, start);
+  // For qemu-user, who shares memory is a thread: there it has a copy, but of
+  // `start`, and the program may see its SIGCHLD.
+  if (child < 0 && errno == EINVAL) {
+    child = __clone(Between, first_stack, SIGCHLD, start);
+  }
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, kSignalSet);
   syscall(SYS_close, ends[1]);
   size_t got = 0;
@@ -140,7 +156,7 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
       if (helper > 0) syscall(SYS_kill, helper, SIGKILL);
       got = 0;
     }
-    while (syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 &&
+    while (syscall(SYS_wait4, child, nullptr, __WALL, nullptr) < 0 &&
            errno == EINTR) {
     }
   }
@@ -161,7 +177,7 @@ bool RunHelper(const char* helper, pid_t pid, bool leave,
   if (helper[0] == 0) return false;
   constexpr size_t kMapped = 3 * kStack;
   void* memory = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) return false;
   static_assert(sizeof(Start) <= kStack);
   Start& start = *new (memory) Start{};

@@ -15,7 +15,7 @@ constexpr const char* kNames[] = {VIEW_FUNCTIONS(VIEW_NAME)};
 // allocate.
 struct Version {
   const char* name;
-  const char* node;  // of x86-64
+  const char* node;  // of x86-64; elsewhere glob alone has two, by that name
 };
 constexpr Version kNewer[] = {{"realpath", "GLIBC_2.3"},
                               {"glob", "GLIBC_2.27"},
