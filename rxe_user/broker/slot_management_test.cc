@@ -224,8 +224,11 @@ TEST_F(SlotManagementTest, TheBrokerIsToldOfAConnection) {
   ASSERT_TRUE(
       slot_->Reserve(1, {.service_id = 0x1000, .local = kLocal, .listening = 1})
           .ok());
-  peer.Send(
-      wire::CmReq{.local_comm_id = 8, .service_id = 0x1000, .local_qpn = 0x22});
+  wire::CmReq request = {};
+  request.local_comm_id = 8;
+  request.service_id = 0x1000;
+  request.local_qpn = 0x22;
+  peer.Send(request);
   int heard = 0;
   ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
   slot_->TellConnected({.local = kLocal,
