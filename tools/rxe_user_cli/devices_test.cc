@@ -41,7 +41,7 @@ std::string Trouble(const LocalAddress& gid) {
 }
 
 TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
-  EXPECT_EQ(DevicesAsText(TwoDevices(), Trouble),
+  EXPECT_EQ(DevicesAsText(TwoDevices(), {}, Trouble),
             "DEVICE  NETDEV  STATE  MTU    ROCE MTU  SPEED    GUID\n"
             "rxeu0   eth0    up     1500   1024      25 Gb/s  "
             "0000:00ff:fe00:00ab\n"
@@ -54,8 +54,19 @@ TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
             "rxeu1   0    127.0.0.1         it is taken\n");
 }
 
+TEST(DevicesTest, TellsWhyAnInterfaceIsNoDevice) {
+  const Others others = {{"eth9", "it is down"}};
+  EXPECT_EQ(DevicesAsText({}, others, Trouble),
+            "NETDEV  NO DEVICE, BECAUSE\neth9    it is down\n");
+  const auto json =
+      nlohmann::json::parse(DevicesAsJson(TwoDevices(), others, Trouble));
+  EXPECT_EQ(json["no_devices"][0]["netdev"], "eth9");
+  EXPECT_EQ(json["no_devices"][0]["reason"], "it is down");
+}
+
 TEST(DevicesTest, JsonTellsTheSame) {
-  const auto json = nlohmann::json::parse(DevicesAsJson(TwoDevices(), Trouble));
+  const auto json =
+      nlohmann::json::parse(DevicesAsJson(TwoDevices(), {}, Trouble));
   ASSERT_EQ(json["devices"].size(), 2u);
   const auto& eth = json["devices"][0];
   EXPECT_EQ(eth["name"], "rxeu0");
@@ -72,8 +83,8 @@ TEST(DevicesTest, JsonTellsTheSame) {
   EXPECT_FALSE(lo.contains("speed_mbps"));
   EXPECT_EQ(lo["gids"][0]["port_available"], false);
   EXPECT_EQ(lo["gids"][0]["port_trouble"], "it is taken");
-  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, Trouble)),
-            nlohmann::json::parse(R"({"devices": []})"));
+  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, {}, Trouble)),
+            nlohmann::json::parse(R"({"devices": [], "no_devices": []})"));
 }
 
 }  // namespace
