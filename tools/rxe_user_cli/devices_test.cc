@@ -48,7 +48,7 @@ std::string Trouble(const LocalAddress& gid) {
 }
 
 TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
-  EXPECT_EQ(DevicesAsText(TwoDevices(), Trouble, ""),
+  EXPECT_EQ(DevicesAsText(TwoDevices(), {}, Trouble, ""),
             "DEVICE  NETDEV  STATE  MTU    ROCE MTU  SPEED    GUID\n"
             "rxeu0   eth0    up     1500   1024      25 Gb/s  "
             "0000:00ff:fe00:00ab\n"
@@ -61,9 +61,19 @@ TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
             "rxeu1   0    127.0.0.1         it is taken\n");
 }
 
+TEST(DevicesTest, TellsWhyAnInterfaceIsNoDevice) {
+  const Others others = {{"eth9", "it is down"}};
+  EXPECT_EQ(DevicesAsText({}, others, Trouble, ""),
+            "NETDEV  NO DEVICE, BECAUSE\neth9    it is down\n");
+  const auto json =
+      nlohmann::json::parse(DevicesAsJson(TwoDevices(), others, Trouble, ""));
+  EXPECT_EQ(json["no_devices"][0]["netdev"], "eth9");
+  EXPECT_EQ(json["no_devices"][0]["reason"], "it is down");
+}
+
 TEST(DevicesTest, JsonTellsTheSame) {
   const auto json =
-      nlohmann::json::parse(DevicesAsJson(TwoDevices(), Trouble, ""));
+      nlohmann::json::parse(DevicesAsJson(TwoDevices(), {}, Trouble, ""));
   ASSERT_EQ(json["devices"].size(), 2u);
   const auto& eth = json["devices"][0];
   EXPECT_EQ(eth["name"], "rxeu0");
@@ -80,13 +90,13 @@ TEST(DevicesTest, JsonTellsTheSame) {
   EXPECT_FALSE(lo.contains("speed_mbps"));
   EXPECT_EQ(lo["gids"][0]["port_available"], false);
   EXPECT_EQ(lo["gids"][0]["port_trouble"], "it is taken");
-  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, Trouble, "")),
-            nlohmann::json::parse(R"({"devices": []})"));
+  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, {}, Trouble, "")),
+            nlohmann::json::parse(R"({"devices": [], "no_devices": []})"));
 }
 
 TEST(DevicesTest, APortThatCannotBeSharedIsSaid) {
   const std::string text =
-      DevicesAsText(TwoDevices(), Trouble, "it is refused");
+      DevicesAsText(TwoDevices(), {}, Trouble, "it is refused");
   EXPECT_TRUE(text.ends_with(
       "rxeu0   1    fe80::ab%4000000  available to one process at a time\n"
       "rxeu1   0    127.0.0.1         it is taken\n"
@@ -94,7 +104,7 @@ TEST(DevicesTest, APortThatCannotBeSharedIsSaid) {
       "One process at a time: it is refused\n"))
       << text;
   const auto json = nlohmann::json::parse(
-      DevicesAsJson(TwoDevices(), Trouble, "it is refused"));
+      DevicesAsJson(TwoDevices(), {}, Trouble, "it is refused"));
   EXPECT_EQ(json["port_not_shared"], "it is refused");
   EXPECT_EQ(json["devices"][0]["gids"][0]["port_available"], true);
 }

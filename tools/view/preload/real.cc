@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+extern "C" __attribute__((weak)) decltype(dlvsym) dlvsym;
+
 namespace view {
 namespace {
 
@@ -28,6 +30,7 @@ void* addresses[kReals];
 void* Find(const char* name) {
   for (const Version& newer : kNewer) {
     if (strcmp(name, newer.name) != 0) continue;
+    if (dlvsym == nullptr) break;  // musl, which has one version
     if (void* address = dlvsym(RTLD_NEXT, name, newer.node)) return address;
   }
   return dlsym(RTLD_NEXT, name);
