@@ -434,13 +434,9 @@ int QueuePair::Posting::SendAll(
 }
 
 int QueuePair::Posting::Receive(const transport::ReceiveRequest& request) {
-  if (!qp_.transport_->ReceiveCompletesAtOnce()) {
-    return qp_.transport_->PostReceive(request, 0);
-  }
-  const int error = qp_.transport_->PostReceive(request, Now());
-  // The ACK of what has waited for it.
-  qp_.lane_.Transmit(Now());
-  return error;
+  const bool flushed =
+      qp_.transport_->attributes().state == transport::QpState::kErr;
+  return qp_.transport_->PostReceive(request, flushed ? Now() : 0);
 }
 
 }  // namespace rxe_user

@@ -52,9 +52,7 @@ struct QpCore {
   std::unique_ptr<CompletionCounters> completion_counters;  // null: none
   const wire::Transport transport;  // that its packets name in BTH
   // The send completion queue has overrun: no more completions.
-  bool send_cq_lost : 1 = false;
-  // The responder holds a message for which there is no receive yet (RC).
-  bool holds_message : 1 = false;
+  bool send_cq_lost = false;
 
   // --- For the queue pair to act upon: `has_findings` if any is set.
   bool has_findings = false;

@@ -115,13 +115,7 @@ int QueuePair::PostReceive(const ReceiveRequest& request, Time now) {
     return EINVAL;
   }
   if (const int error = core_.receive_queue->Post(request)) return error;
-  if (posting == Posting::kFlushed) {
-    FlushReceives(now);
-  } else if (core_.holds_message) {
-    OnReceivePosted(now);
-    ActOnFindings(now);
-    endpoint_.Update(this, now);
-  }
+  if (posting == Posting::kFlushed) FlushReceives(now);
   return 0;
 }
 

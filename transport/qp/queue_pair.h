@@ -66,12 +66,8 @@ class QueuePair : public EndpointQp {
   int CheckSend(const SendRequest& request) const;
   uint32_t SendRoom() const;
   // Queues one receive. EINVAL, ENOMEM; EINVAL when an SRQ is attached. `now`
-  // counts only where ReceiveCompletesAtOnce.
+  // counts in the error state only, where it completes at once.
   int PostReceive(const ReceiveRequest& request, Time now);
-  // In the error state, or with a message that waits for it.
-  bool ReceiveCompletesAtOnce() const {
-    return state() == QpState::kErr || core_.holds_message;
-  }
   // An SRQ of the domain of this XRC target goes, and is not found any more.
   void ForgetSrq(const ReceiveSource* srq) { receiver_.ForgetSrq(srq); }
   // A CQ of this queue pair has overrun or been lost: to the error state.
@@ -150,8 +146,6 @@ class QueuePair : public EndpointQp {
   virtual void OnOtherPath() {}
   // The port that packets beyond a gap came from is not the peer's.
   virtual void ForgetOutOfOrder() {}
-  // A receive was posted while core().holds_message.
-  virtual void OnReceivePosted(Time /*now*/) {}
   virtual void OnServiceTimer(Time now) = 0;
   // As TakeInterests, but for what the queue pair knows itself.
   virtual Interests TakeServiceInterests(Time now) = 0;

@@ -36,8 +36,6 @@ class ReceiveQueue final : public ReceiveSource {
   uint32_t size() const { return size_; }
   // How many were taken ever, modulo 2^32: the end of the last one.
   uint32_t taken() const { return posted_ - size_; }
-  // No receive was ever posted, but 2^32 of them.
-  bool is_untouched() const { return posted_ == 0; }
   Outstanding& outstanding() { return outstanding_; }
 
  private:

@@ -32,7 +32,6 @@ class RcQueuePair final : public QueuePair {
   bool IsWithinWindow(const wire::PacketView& packet) const override;
   void OnNotification(Time now) override { responder_.OnNotification(now); }
   void ForgetOutOfOrder() override { responder_.ForgetOutOfOrder(); }
-  void OnReceivePosted(Time now) override { responder_.OnReceivePosted(now); }
   void OnServiceTimer(Time now) override;
   Interests TakeServiceInterests(Time now) override;
   Interests TransmitService(Time now, const TransmitTurn& turn,

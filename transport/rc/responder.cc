@@ -16,8 +16,6 @@ void Responder::Start() {
 void Responder::Reset() {
   msn_ = 0;
   nak_made_ = NakMade::kNone;
-  core_.holds_message = false;
-  hold_until_ = 0;
   reorder_wait_.Reset();
   reported_gap_ = kNoPsn;
   nak_round_trip_ = 0;
@@ -52,7 +50,6 @@ void Responder::ResizeResources() {
 
 void Responder::OnError() {
   out_of_order_.Clear();
-  core_.holds_message = false;
   gap_deadline_ = kNever;
   idle_reports_ = 0;
   // After a failure of our own the responses that precede its NAK still go

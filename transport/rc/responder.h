@@ -96,8 +96,6 @@ class Responder {
     return psn >= expected_ && psn - expected_ < kWindow;
   }
   void OnTimer(Time now);
-  // While core.holds_message.
-  void OnReceivePosted(Time now);
   // A CNP: responses that were sent have met a queue.
   void OnNotification(Time now);
   // What is kept beyond a gap is not the peer's.
@@ -138,7 +136,7 @@ class Responder {
  private:
   enum class Outcome : uint8_t {
     kExecuted,
-    kNotReady,  // no receive: held, or the RNR NAK is due; nothing has changed
+    kNotReady,  // no receive: the RNR NAK is due, nothing has changed
     kFailed,    // the queue pair has failed
     kRefused,   // was kept, and would have failed: taken for not having come
   };
@@ -154,8 +152,7 @@ class Responder {
   bool IsForItsSrq(const wire::PacketView& packet, Time now);
   Outcome ExecuteMessagePacket(const wire::PacketView& packet, RequestKind kind,
                                Time now);
-  // Holds the message, or has it answered with an RNR NAK.
-  Outcome NotReady(const wire::PacketView& packet, Time now);
+  Outcome NotReady();
   // Answers the expected PSN with a NAK: the queue pair has failed, with
   // `event`, or with the receive in use, which completes with `status`.
   Outcome Fail(wire::NakCode code, QpEvent event);
@@ -182,8 +179,6 @@ class Responder {
   // --- responder_gap.cc
   bool OnGap(const wire::PacketView& packet, uint64_t psn, Time now);
   void Keep(const wire::PacketView& packet, uint64_t psn, Time now);
-  OutOfOrderPackets::Inserted Insert(const wire::PacketView& packet,
-                                     uint64_t psn);
   // Executes what was kept and is now in order; waits for the gap behind that,
   // if any.
   void ExecuteKept(Time now);
@@ -271,26 +266,16 @@ class Responder {
   enum class NakMade : uint8_t {
     kNone,
     kSequence,
-    kRnr,   // it has arrived, and is to come again
-    kHeld,  // none yet: it has arrived, and is kept with what follows
+    kRnr,  // it has arrived, and is to come again
   };
-  // A program that posts its first receive when it hears that the connection is
-  // established may be a little later than the first message, which comes
-  // another way. So where no receive was ever posted messages are held from the
-  // first one on for as long, and answered with an RNR NAK only then, or when
-  // the peer asks again. Less than the Local CA ACK Delay that the device says.
-  static constexpr Time kFirstReceiveWait = 50 * kMillisecond;
-  // False: `packet` could not be kept.
-  bool Hold(const wire::PacketView& packet, Time now);
-  void StopHolding(Time now);
   NakMade nak_made_ = NakMade::kNone;
-  bool executing_kept_ : 1 = false;   // failures are not the peer's for certain
-  bool responded_ : 1 = false;        // to READs, since the last CNP
-  bool unacknowledged_ : 1 = false;   // a message that has been executed
+  bool executing_kept_ : 1 = false;  // failures are not the peer's for certain
+  bool responded_ : 1 = false;       // to READs, since the last CNP
+  bool unacknowledged_ : 1 = false;  // a message that has been executed
   bool filled_by_first_ : 1 = false;  // reported_gap_, not by what was resent
   // The gap is, a packet at a time, by what was late.
   bool filling_ : 1 = false;
-  bool ack_due_ = false;  // for all that has been executed
+  bool ack_due_ = false;             // for all that has been executed
   uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;
   // When to report the gap that is open now; after that (`nak_made`), when to
@@ -304,7 +289,6 @@ class Responder {
   // From a NAK to what fills the gap: the longest of the last ones, in ms.
   uint16_t nak_round_trip_ = 0;
   uint32_t repeated_ack_msn_ = 0;  // with repeated_ack_
-  uint32_t hold_until_ = 0;  // in ms, modulo 2^32; 0: nothing was held yet
 
   // --- Responses, in the order in which they go out: pending resources by
   // PSN, then the NAK, or else the ACK.

@@ -55,22 +55,15 @@ void Responder::OnReportedGapCopy(const wire::PacketView& packet, Time now) {
   reorder_wait_.OnTooEarly(too_early ? ms * kMillisecond : 0);
 }
 
-OutOfOrderPackets::Inserted Responder::Insert(const wire::PacketView& packet,
-                                              uint64_t psn) {
-  const size_t longest =
-      wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
-  return out_of_order_.Insert(psn, packet.udp_payload(), longest);
-}
-
 // Who sends one packet ahead of the peer's own has it kept, and executed in
 // that one's place, unless the peer's own comes while it is kept. Then nobody
 // can say which one is the peer's, and it has to send it again.
 void Responder::Keep(const wire::PacketView& packet, uint64_t psn, Time now) {
-  switch (Insert(packet, psn)) {
+  const size_t longest =
+      wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
+  switch (out_of_order_.Insert(psn, packet.udp_payload(), longest)) {
     case OutOfOrderPackets::Inserted::kKept:
-      if (nak_made_ != NakMade::kNone && nak_made_ != NakMade::kHeld) {
-        gap_deadline_ = now + kKeepTime;
-      }
+      if (nak_made_ != NakMade::kNone) gap_deadline_ = now + kKeepTime;
       break;
     case OutOfOrderPackets::Inserted::kConflict:
       ++core_.counters.dropped_conflict;
@@ -107,11 +100,7 @@ void Responder::ReportGap(Time now) {
 }
 
 void Responder::OnGapTimer(Time now) {
-  if (nak_made_ == NakMade::kHeld) {
-    StopHolding(now);
-    ExecuteKept(now);
-  } else if (nak_made_ == NakMade::kNone &&
-             ++idle_reports_ <= kMaxIdleReports) {
+  if (nak_made_ == NakMade::kNone && ++idle_reports_ <= kMaxIdleReports) {
     ReportGap(now);
   } else {
     GiveUpKept();
@@ -127,8 +116,6 @@ void Responder::GiveUpKept() {
 void Responder::ForgetOutOfOrder() {
   out_of_order_.Clear();
   gap_deadline_ = kNever;
-  if (nak_made_ == NakMade::kHeld) nak_made_ = NakMade::kNone;
-  core_.holds_message = false;
 }
 
 void Responder::ExecuteKept(Time now) {
@@ -153,7 +140,6 @@ void Responder::ExecuteKept(Time now) {
       ReportGap(now);
       return;
     }
-    if (outcome == Outcome::kNotReady && nak_made_ == NakMade::kHeld) return;
     out_of_order_.PopFirst();
     // Its sender comes again after the RNR timer; what follows waits for that.
     if (outcome == Outcome::kNotReady) {

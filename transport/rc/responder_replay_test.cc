@@ -591,8 +591,6 @@ TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
   deliver(101);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
   deliver(100);
-  EXPECT_EQ(peer.Transmit(), "");  // the first receive is awaited
-  deliver(100);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
   deliver(101);  // the same flight, in a burst of its own
   EXPECT_EQ(peer.Transmit(), "");

@@ -2,23 +2,11 @@
 #include "transport/rc/responder.h"
 
 namespace transport {
-namespace {
-
-uint32_t Milliseconds(Time now) {
-  return static_cast<uint32_t>(now / kMillisecond);
-}
-
-}  // namespace
-
 Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
   // What was said of this PSN before is void: it has come.
-  if (nak_made_ != NakMade::kNone) {
-    if (nak_made_ == NakMade::kSequence && IsReportedGap(expected_)) {
-      OnReportedGapFilled(packet, now);
-    }
-    // The peer asks again for what is held.
-    if (nak_made_ == NakMade::kHeld && !executing_kept_) StopHolding(now);
+  if (nak_made_ == NakMade::kSequence && IsReportedGap(expected_)) {
+    OnReportedGapFilled(packet, now);
   }
   nak_made_ = NakMade::kNone;
   if (nak_.psn != 0) {
@@ -80,7 +68,7 @@ Responder::Outcome Responder::ExecuteMessagePacket(
     case ReceiveOutcome::kPlaced:
       break;
     case ReceiveOutcome::kNoReceive:
-      return NotReady(packet, now);
+      return NotReady();
     case ReceiveOutcome::kInvalidRequest:
       return Invalid();
     case ReceiveOutcome::kAccessDenied:
@@ -103,42 +91,11 @@ Responder::Outcome Responder::ExecuteMessagePacket(
   return Outcome::kExecuted;
 }
 
-Responder::Outcome Responder::NotReady(const wire::PacketView& packet,
-                                       Time now) {
-  if (hold_until_ == 0 && core_.receive_queue != nullptr &&
-      core_.receive_queue->is_untouched()) {
-    hold_until_ = Milliseconds(now + kFirstReceiveWait);
-  }
-  if (Milliseconds(now) < hold_until_ && Hold(packet, now)) {
-    return Outcome::kNotReady;
-  }
+Responder::Outcome Responder::NotReady() {
   nak_ =
       Nak{expected_, wire::MakeRnrSyndrome(attributes().min_rnr_timer), false};
   nak_made_ = NakMade::kRnr;
   return Outcome::kNotReady;
-}
-
-bool Responder::Hold(const wire::PacketView& packet, Time now) {
-  if (!executing_kept_ &&
-      Insert(packet, expected_) != OutOfOrderPackets::Inserted::kKept) {
-    return false;
-  }
-  nak_made_ = NakMade::kHeld;
-  core_.holds_message = true;
-  gap_deadline_ = now + (hold_until_ - Milliseconds(now)) * kMillisecond;
-  return true;
-}
-
-void Responder::StopHolding(Time now) {
-  core_.holds_message = false;
-  hold_until_ = Milliseconds(now);
-  gap_deadline_ = now + kKeepTime;
-}
-
-void Responder::OnReceivePosted(Time now) {
-  core_.holds_message = false;
-  gap_deadline_ = kNever;
-  ExecuteKept(now);
 }
 
 Responder::Outcome Responder::Fail(wire::NakCode code, QpEvent event) {
