@@ -68,7 +68,8 @@ class EstablishedTest : public CmTest {
     std::array<char, 64> data = {};
     ibv_mr* const mr = rdma_reg_msgs(id, data.data(), data.size());
     ASSERT_NE(mr, nullptr);
-    rdma_conn_param param = {};  // retry_count and rnr_retry_count are 0
+    rdma_conn_param param = {};
+    param.rnr_retry_count = 7;  // the message may come before its receive
     ASSERT_EQ(rdma_connect(id, &param), 0);
     rdma_cm_event* event = nullptr;
     ASSERT_EQ(rdma_get_cm_event(channel, &event), 0);
