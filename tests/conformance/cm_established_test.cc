@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kConnections = 200;
+constexpr int kConnections = 40;
 constexpr int kTimeoutMs = 20'000;
 
 double Microseconds(Clock::duration d) {
