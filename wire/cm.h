@@ -76,10 +76,6 @@ struct CmTransaction {
 };
 
 // Writes a whole MAD; reserved fields become zero.
-// Where the communication ID of the receiver stands in all messages but REQ,
-// SIDR_REQ and SIDR_REP (12.6, 12.7), four bytes.
-inline constexpr size_t kCmRemoteCommIdOffset = 28;
-
 using MadBytes = std::span<uint8_t, kMadSize>;
 void EmitCm(const CmTransaction& transaction, const CmReq& m, MadBytes out);
 void EmitCm(const CmTransaction& transaction, const CmMra& m, MadBytes out);

@@ -146,7 +146,7 @@ TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
   bool done = false;
   for (int granted = 0; !done; ++granted) {
     ASSERT_LT(granted, 100);
-    peer.Send(wire::CmMra{.local_comm_id = 8, .remote_comm_id = Id(1)});
+    peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
     ASSERT_NO_FATAL_FAILURE(AwaitReadable());
     news_left = granted;
     try {
@@ -204,45 +204,6 @@ TEST_F(SlotManagementTest, AProcessIsAskedWhichOfManyConnectionsThereAre) {
   EXPECT_EQ(dreq->remote_qpn, 0x22u);
   // It would have heard before.
   EXPECT_FALSE(forger.HasReceived());
-}
-
-// By the steering program: no other process has to wake up for it.
-TEST_F(SlotManagementTest, AnRtuComesToTheSocketOfItsSlot) {
-  MadPeer peer("127.0.0.2");
-  peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
-  pollfd readable = {socket_.get(), POLLIN, 0};
-  EXPECT_EQ(poll(&readable, 1, 20'000), 1);
-  // Others come from the broker.
-  peer.Send(wire::CmMra{.local_comm_id = 8, .remote_comm_id = Id(1)});
-  ASSERT_NO_FATAL_FAILURE(AwaitReadable());
-  EXPECT_EQ(Hear(), 1);
-}
-
-// Which has not seen the RTU itself.
-TEST_F(SlotManagementTest, TheBrokerIsToldOfAConnection) {
-  MadPeer peer("127.0.0.2");
-  ASSERT_TRUE(
-      slot_->Reserve(1, {.service_id = 0x1000, .local = kLocal, .listening = 1})
-          .ok());
-  wire::CmReq request = {};
-  request.local_comm_id = 8;
-  request.service_id = 0x1000;
-  request.local_qpn = 0x22;
-  peer.Send(request);
-  int heard = 0;
-  ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
-  slot_->TellConnected({.local = kLocal,
-                        .peer = peer.address(),
-                        .local_id = Id(5),
-                        .remote_id = 8,
-                        .remote_qpn = 0x22});
-  slot_.reset();
-  std::optional<wire::CmDreq> dreq;
-  ASSERT_TRUE(
-      Eventually([&] { return (dreq = peer.Disconnected()).has_value(); }));
-  EXPECT_EQ(dreq->local_comm_id & 0xffffff, 5u);
-  EXPECT_EQ(dreq->remote_comm_id, 8u);
-  EXPECT_EQ(dreq->remote_qpn, 0x22u);
 }
 
 }  // namespace

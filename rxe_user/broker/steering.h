@@ -28,10 +28,7 @@ struct Probe {
   uint32_t identity_be;
 };
 
-// Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7), and an
-// RTU by those of the communication ID that it names, which are the slot of the
-// process that gave it out: so that a passive end hears without a detour that
-// its connection is established. Slots
+// Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7). Slots
 // without a socket, and what is too short for a packet, go to map[0]. The
 // program sees the UDP payload. At most 9 comparisons for any map.
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
