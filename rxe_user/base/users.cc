@@ -35,4 +35,6 @@ bool NamesOneUser(uid_t uid) {
 
 bool IsOwnUser(uid_t uid) { return uid == geteuid() && NamesOneUser(uid); }
 
+bool IsRootOfTheMachine() { return geteuid() == 0 && EveryUserIsMapped(); }
+
 }  // namespace rxe_user

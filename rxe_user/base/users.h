@@ -16,6 +16,9 @@ bool NamesOneUser(uid_t uid);
 // Whether `uid` is this process's effective user, and nobody else.
 bool IsOwnUser(uid_t uid);
 
+// Whether this process runs as root of the machine, not of a user namespace.
+bool IsRootOfTheMachine();
+
 }  // namespace rxe_user
 
 #endif  // RXE_USER_BASE_USERS_H_

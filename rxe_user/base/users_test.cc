@@ -38,12 +38,13 @@ TEST(UsersTest, WhereAllAreMappedEachIdIsOneUser) {
   EXPECT_TRUE(NamesOneUser(0));
   EXPECT_TRUE(IsOwnUser(geteuid()));
   EXPECT_FALSE(IsOwnUser(geteuid() + 1));
+  EXPECT_EQ(IsRootOfTheMachine(), geteuid() == 0);
 }
 
 TEST(UsersTest, TheOverflowIdIsNobodyWhereSomeAreNotMapped) {
   const int root = InNamespace(0, [] {
     return !NamesOneUser(kOverflow) && NamesOneUser(0) && NamesOneUser(1000) &&
-           IsOwnUser(0) && !IsOwnUser(kOverflow);
+           IsOwnUser(0) && !IsOwnUser(kOverflow) && !IsRootOfTheMachine();
   });
   if (root == kNotAllowed) GTEST_SKIP() << "no user namespaces";
   EXPECT_EQ(root, 0);

@@ -167,8 +167,7 @@ absl::Status SpawnBroker(UniqueFd& starting) {
   // No exit signal: no SIGCHLD, and only a wait with __WCLONE sees it.
   constexpr int kFlags = CLONE_VM | CLONE_VFORK;
   int child = clone(StartBroker, top(1), kFlags, &plan);
-  // qemu-user makes a fork of this, which has to send one. The program may see
-  // it then.
+  // qemu-user makes this a fork, which has to send one: the program may see it.
   if (child < 0 && errno == EINVAL) {
     child = clone(StartBroker, top(1), kFlags | SIGCHLD, &plan);
   }

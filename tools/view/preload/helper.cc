@@ -149,8 +149,8 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
   int child = Clone(Between, first_stack, CLONE_VM, start);
-  // For qemu-user, who shares memory is a thread: there it has a copy, but of
-  // `start`, and the program may see its SIGCHLD.
+  // qemu-user refuses a child that shares memory without being a thread. There
+  // the child works on a copy, and the program may see its SIGCHLD.
   if (child < 0 && errno == EINVAL) {
     child = Clone(Between, first_stack, SIGCHLD, start);
   }
