@@ -61,8 +61,11 @@ bool GoesAstray(const std::array<UniqueFd, 2>& sockets,
     packet[wire::kBthDestQpnOffset] = static_cast<uint8_t>(slot);
     const uint32_t random = SecureRandom32();
     std::memcpy(packet.data() + wire::kBthSize, &random, sizeof(random));
-    (void)!sendto(sender.get(), packet.data(), packet.size(), MSG_DONTWAIT,
-                  to.get(), to.size);
+    // The loopback interface may be down: then nothing arrives.
+    if (sendto(sender.get(), packet.data(), packet.size(), MSG_DONTWAIT,
+               to.get(), to.size) < 0) {
+      return false;
+    }
   }
   const auto until = Clock::now() + kArrival;
   for (size_t arrived = 0; arrived < packets.size();) {
