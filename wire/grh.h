@@ -17,7 +17,7 @@ inline constexpr size_t kGrhSize = 40;      // bytes
 inline constexpr size_t kGrhV4Offset = 20;  // of an IPv4 header in it
 
 // The fields of either header that a receiver is told of. An IPv4
-// identification is not among them (docs/architecture.md): it is 0.
+// identification is not among them (docs/design/transport.md): it is 0.
 struct Grh {
   IpAddress source;
   IpAddress destination;  // of the same family

@@ -1,4 +1,4 @@
-// Which of an engine's lanes (docs/architecture.md, "Lanes").
+// Which of an engine's lanes (docs/design/progress.md, "Lanes").
 #ifndef RXE_USER_BASE_LANE_SET_H_
 #define RXE_USER_BASE_LANE_SET_H_
 

@@ -1,5 +1,5 @@
 // How queue pair numbers are made up: 24 bits, of which the upper eight are the
-// slot of the process (docs/architecture.md, "One port, many processes") and
+// slot of the process (docs/design/broker.md) and
 // the lower sixteen its own choice.
 #ifndef RXE_USER_BASE_QPN_H_
 #define RXE_USER_BASE_QPN_H_

@@ -1,5 +1,4 @@
-// This process's slot of UDP port 4791 (docs/architecture.md, "One port, many
-// processes"): the library's side of the port broker.
+// This process's slot of UDP port 4791 (docs/design/broker.md): the library's side of the port broker.
 #ifndef RXE_USER_BROKER_SLOT_H_
 #define RXE_USER_BROKER_SLOT_H_
 

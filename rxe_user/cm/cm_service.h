@@ -1,6 +1,6 @@
 // The connection manager of this process: transport::cm::ConnectionManager over
 // queue pair 1, which all processes of a host share by the port broker
-// (docs/architecture.md, "Connection management").
+// (docs/design/connection-manager.md).
 //
 // One for a process, made at its first use, gone with its last user. It takes a
 // slot of the port broker of its own, and starts a control thread, with the

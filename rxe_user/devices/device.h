@@ -1,5 +1,5 @@
 // Devices: every interface that is up and has an address is one, but for ports
-// of bridges and bonds (docs/architecture.md, "Devices").
+// of bridges and bonds (docs/design/view.md, "Devices").
 #ifndef RXE_USER_DEVICES_DEVICE_H_
 #define RXE_USER_DEVICES_DEVICE_H_
 

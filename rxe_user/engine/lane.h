@@ -1,5 +1,5 @@
 // A lane: an endpoint, the sockets it speaks through and its timers, under one
-// lock (docs/architecture.md, "Progress"). Whoever needs progress makes it,
+// lock (docs/design/progress.md). Whoever needs progress makes it,
 // with non-blocking calls, while holding the lock.
 #ifndef RXE_USER_ENGINE_LANE_H_
 #define RXE_USER_ENGINE_LANE_H_

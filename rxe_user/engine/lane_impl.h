@@ -1,4 +1,4 @@
-// How a lane makes progress. docs/progress.md has the whole picture; the rules
+// How a lane makes progress. docs/design/progress.md has the whole picture; the rules
 // by which it decides are in rxe_user/progress/.
 //
 // The promise: whenever the lane is unlocked, for everything that will have to

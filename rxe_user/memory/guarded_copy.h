@@ -1,5 +1,5 @@
 // Access to application memory that may have been unmapped
-// (docs/architecture.md, "Memory"): a fault ends in a return value, not in a
+// (docs/design/memory.md): a fault ends in a return value, not in a
 // dead process.
 //
 // The accesses are a few assembly routines. A SIGSEGV or SIGBUS whose program

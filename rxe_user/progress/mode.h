@@ -1,5 +1,5 @@
 // Who notices what arrives at a lane: one enum, and the events that change it.
-// docs/progress.md draws it.
+// docs/design/progress.md draws it.
 #ifndef RXE_USER_PROGRESS_MODE_H_
 #define RXE_USER_PROGRESS_MODE_H_
 

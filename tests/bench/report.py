@@ -9,7 +9,7 @@ import plot
 def page(peer):
     """The page of docs/ with the results: those of a bench with --kernel-peer
     have one of their own."""
-    return "performance-rxe.md" if peer else "performance.md"
+    return "notes/performance-rxe.md" if peer else "performance.md"
 
 
 def marks(peer):

@@ -512,7 +512,7 @@ TEST_F(IdTest, ASynchronousIdWaitsInItsCalls) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// A child of fork() has none of it (docs/architecture.md, "fork and exec").
+// A child of fork() has none of it (docs/design/view.md, "fork and exec").
 TEST_F(IdTest, AChildOfForkLeavesItsParentsIdsAlone) {
   rdma_event_channel* other = rdma_create_event_channel();
   rdma_cm_id* reported = NewResolved(other);

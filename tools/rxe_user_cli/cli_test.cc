@@ -116,6 +116,16 @@ TEST_F(CliTest, HelpAndVersion) {
   EXPECT_TRUE(Execute({"--version"}).out.starts_with("rxe-user "));
 }
 
+TEST_F(CliTest, HelpIsACommandToo) {
+  EXPECT_EQ(Execute({"help"}).out, Execute({"--help"}).out);
+  for (const char* command : {"run", "devices", "stat", "decode", "view"}) {
+    const Result r = Execute({"help", command});
+    EXPECT_EQ(r.status, 0) << command;
+    EXPECT_EQ(r.out, Execute({command, "--help"}).out);
+  }
+  EXPECT_EQ(Execute({"help", "frobnicate"}).status, 2);
+}
+
 TEST_F(CliTest, RunSaysWhereToCapture) {
   const std::vector<std::string> show = {"sh", "-c", "echo $RXE_USER_CAPTURE"};
   const auto run = [&](std::vector<std::string> arguments) {

@@ -101,6 +101,14 @@ int RunCommand(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // `help` is --help, and `help COMMAND` is COMMAND --help.
+  char help[] = "--help";
+  if (argc > 1 && std::strcmp(argv[1], "help") == 0) {
+    argc = argc > 2 ? 3 : 2;
+    if (argc == 3) argv[1] = argv[2];
+    argv[argc - 1] = help;
+    argv[argc] = nullptr;
+  }
   if (argc > 1 && std::strcmp(argv[1], "run") == 0) return RunCommand(argv + 2);
   // Its arguments are rdma(8)'s, in that program's order.
   if (argc > 1 && std::strcmp(argv[1], "rdma") == 0) {

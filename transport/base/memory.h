@@ -32,8 +32,7 @@ enum class MemoryStatus : uint8_t {
   kFault,       // registered, but the pages are gone (unmapped, protected)
 };
 
-// One use of a key. Key checks happen on every use (docs/architecture.md,
-// "Memory").
+// One use of a key. Key checks happen on every use (docs/design/memory.md).
 struct MemoryAccess {
   uint32_t key = 0;
   bool remote = false;  // `key` is an R_Key that a peer named

@@ -32,7 +32,7 @@ struct Datagram {
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
   // Place among the segments of one merged datagram: the first guess at its
-  // IP ID (docs/architecture.md, "The IP identification").
+  // IP ID (docs/design/transport.md, "The IP identification").
   uint16_t segment_index = 0;
 };
 

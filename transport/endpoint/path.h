@@ -1,5 +1,5 @@
 // The way to one destination address: how much may be in flight to it
-// (docs/architecture.md, "Loss and congestion"). Queue pairs to one destination
+// (docs/design/loss-and-congestion.md). Queue pairs to one destination
 // share its Path.
 #ifndef TRANSPORT_ENDPOINT_PATH_H_
 #define TRANSPORT_ENDPOINT_PATH_H_

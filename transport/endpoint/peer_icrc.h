@@ -1,5 +1,5 @@
 // What is remembered of a peer to verify the ICRC of its packets (docs/
-// architecture.md, "The IP identification").
+// design/transport.md, "The IP identification").
 #ifndef TRANSPORT_ENDPOINT_PEER_ICRC_H_
 #define TRANSPORT_ENDPOINT_PEER_ICRC_H_
 

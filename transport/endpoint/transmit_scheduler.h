@@ -1,4 +1,4 @@
-// The order in which queue pairs transmit (docs/architecture.md, "Transmit"):
+// The order in which queue pairs transmit (docs/design/transport.md, "Transmit scheduler"):
 // deficit round robin over bytes (Shreedhar and Varghese, 1995), in which those
 // that have been idle go before those that always have something to send, and
 // acknowledgements wait for nobody else's data.

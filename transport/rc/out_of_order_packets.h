@@ -1,5 +1,5 @@
 // Packets that arrived beyond an open gap, kept off to the side until the gap
-// fills (docs/architecture.md, "Loss and congestion"): nothing of them reaches
+// fills (docs/design/loss-and-congestion.md): nothing of them reaches
 // application memory before their turn.
 #ifndef TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_
 #define TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_

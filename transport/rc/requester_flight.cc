@@ -1,5 +1,5 @@
 // What is in flight, and how much of the path's window it may have
-// (docs/architecture.md, "Loss and congestion"). A queue pair whose peer is
+// (docs/design/loss-and-congestion.md). A queue pair whose peer is
 // silent takes nothing from others that share the path: its packets do not
 // count in the window, and it may have a share of that size in flight and no
 // more. Whoever begins to send after another one has fallen silent has its

@@ -1,5 +1,5 @@
 // Loss: replay after NAKs, gaps and timeouts, and the timers (IBA vol. 1,
-// 9.7.5.1.3 and 9.9; docs/architecture.md, "Loss and congestion").
+// 9.7.5.1.3 and 9.9; docs/design/loss-and-congestion.md).
 //
 // Three timers watch what is outstanding. The *probe*, some round trips after
 // the last progress, sends the last packet again: whether that or its ACK was

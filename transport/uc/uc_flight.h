@@ -1,5 +1,5 @@
 // What a sender of unreliable connections knows of what it has sent, if its
-// peer says (docs/architecture.md, "Unreliable connections"): some packets ask,
+// peer says (docs/design/transport.md, "Unreliable connections"): some packets ask,
 // a peer like us answers by the PSN of the last one that did, and what was sent
 // up to there is no longer in flight. Nothing is ever sent again.
 //
