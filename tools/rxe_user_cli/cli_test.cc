@@ -120,10 +120,10 @@ TEST_F(CliTest, HelpIsACommandToo) {
   EXPECT_EQ(Execute({"help"}).out, Execute({"--help"}).out);
   for (const char* command : {"run", "devices", "stat", "decode", "view"}) {
     const Result r = Execute({"help", command});
-    EXPECT_EQ(r.status, 0) << command;
+    EXPECT_EQ(r.exit_status, 0) << command;
     EXPECT_EQ(r.out, Execute({command, "--help"}).out);
   }
-  EXPECT_EQ(Execute({"help", "frobnicate"}).status, 2);
+  EXPECT_EQ(Execute({"help", "frobnicate"}).exit_status, 2);
 }
 
 TEST_F(CliTest, RunSaysWhereToCapture) {
