@@ -1,5 +1,7 @@
 """The shared libraries that take the place of the system's."""
 
+load("@rules_cc//cc:defs.bzl", "cc_binary")
+
 def abi_library(
         name,
         version_script,
@@ -25,7 +27,7 @@ def abi_library(
         loader finds them as it finds this one: there is no run path.
       visibility: as usual.
     """
-    native.cc_binary(
+    cc_binary(
         name = name,
         additional_linker_inputs = [version_script] + linked_libraries,
         linkopts = linkopts + ["$(location %s)" % l for l in linked_libraries] + [

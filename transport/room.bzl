@@ -1,12 +1,14 @@
 """A room of the transport: one library and its unit tests."""
 
+load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+
 def unit_tests():
     """A test for each *_test.cc of the package."""
     for source in native.glob(
         ["*_test.cc"],
         allow_empty = True,
     ):
-        native.cc_test(
+        cc_test(
             name = source[:-len(".cc")],
             size = "small",
             srcs = [source],
@@ -24,7 +26,7 @@ def room(name, deps):
       deps: of the library: the floors below, and what of its own floor it may
         see.
     """
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = native.glob(
             ["*.cc"],

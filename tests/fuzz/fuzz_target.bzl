@@ -1,5 +1,7 @@
 """Targets for libFuzzer, which are tests without it."""
 
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
 def fuzz_target(
         name,
         srcs,
@@ -25,14 +27,14 @@ def fuzz_target(
       test_srcs: what else the test is linked with.
       **test_arguments: of the cc_test.
     """
-    native.cc_library(
+    cc_library(
         name = name + "_target",
         testonly = True,
         srcs = srcs,
         alwayslink = True,
         deps = deps,
     )
-    native.cc_binary(
+    cc_binary(
         name = name,
         testonly = True,
         # It has a main() only with --config=fuzz.
@@ -43,7 +45,7 @@ def fuzz_target(
         ["corpus/%s/*" % name],
         allow_empty = True,
     )
-    native.cc_test(
+    cc_test(
         name = name + "_test",
         srcs = [
             "mutate_main.cc",

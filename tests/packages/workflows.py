@@ -47,10 +47,26 @@ def scripts_exist(_prefix, _folder):
                        f"{file}: {step}")
                 continue
             count += 1
+            # A tag's or a branch's name may be a shell's command.
+            expect("${{ github." not in step["run"], f"{file}: {step}")
             script, _, rest = step["run"].partition(" ")
             expect(os.access(os.path.join(ROOT, script), os.X_OK) and
                    "\n" not in rest.strip(), f"{file}: no script {script}")
         expect(count > 0, f"{file} runs nothing")
+
+
+def cloned(_prefix, _folder):
+    """jobs that test have git, without which checkout leaves no clone"""
+    count = 0
+    for file in glob.glob(os.path.join(ROOT, ".github/workflows/*.yml")):
+        with open(file) as data:
+            jobs = yaml.safe_load(data)["jobs"]
+        for job in jobs.values():
+            if any(step.get("run") == "tools/dev test" for step in job["steps"]):
+                count += 1
+                image = job["container"]["image"]
+                expect(image.endswith("-scm"), f"{file}: {image}")
+    expect(count == 2, f"{count} jobs test")
 
 
 def release(tag, folder, tools):
@@ -90,4 +106,4 @@ def attached(_prefix, folder):
     expect(done.returncode == 1 and "::error" in done.stdout, "another file")
 
 
-TESTS = [scripts_exist, attached]
+TESTS = [scripts_exist, cloned, attached]
