@@ -524,6 +524,21 @@ TEST_P(ViewTest, ProgramsOfMusl) {
   EXPECT_EQ(r.exit_status, 42);
 }
 
+// The program that makes the view has three descriptors that lead nowhere.
+TEST_P(ViewTest, MissingDevNullIsNamed) {
+  if (GetParam() || geteuid() != 0) GTEST_SKIP() << "needs root";
+  if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";
+  const Result r =
+      Execute({"run", "unshare", "--mount", "sh", "-c",
+               "mount -t tmpfs none /dev || exit 9\n"
+               "if test -e /sys/class/infiniband; then exit 1; fi\n"
+               "if test -e /sys/class/infiniband/rxeu0; then exit 2; fi"});
+  EXPECT_EQ(r.text,
+            "rxe_user: cannot open /dev/null: No such file or directory: this "
+            "program finds nothing of our devices in /sys and /dev\n");
+  EXPECT_EQ(r.exit_status, 0);
+}
+
 // They have a libibverbs of their own, for which ours is no replacement.
 TEST_P(ViewTest, ProgramsOfMuslLoadTheirOwnLibraries) {
   constexpr char kName[] = "libibverbs.so.1";
