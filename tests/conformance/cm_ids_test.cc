@@ -695,6 +695,54 @@ TEST(AddrinfoTest, FollowsTheHints) {
   rdma_freeaddrinfo(info);
 }
 
+// What has only said how to ask the resolver is in no answer.
+TEST(AddrinfoTest, AnAnswerToNamesSaysWhichEndItIsFor) {
+  for (const int flags : {0, static_cast<int>(RAI_PASSIVE)}) {
+    rdma_addrinfo hints = {};
+    rdma_addrinfo* info = nullptr;
+    hints.ai_flags = flags | RAI_NUMERICHOST | RAI_NOROUTE;
+    ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info), 0);
+    EXPECT_EQ(info->ai_flags, flags);
+    rdma_freeaddrinfo(info);
+  }
+}
+
+// A node is a GID with RAI_NUMERICHOST only: a name has addresses of IP.
+TEST(AddrinfoTest, ANameIsNoGid) {
+  rdma_addrinfo hints = {};
+  rdma_addrinfo* info = nullptr;
+  hints.ai_flags = RAI_FAMILY;
+  hints.ai_family = AF_IB;
+  hints.ai_port_space = RDMA_PS_TCP;
+  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info), 0);
+  EXPECT_EQ(info->ai_family, AF_INET);
+  EXPECT_EQ(info->ai_dst_len, sizeof(sockaddr_in));
+  rdma_freeaddrinfo(info);
+}
+
+// Ethernet needs none for a connection, and an endpoint of the answer finds its
+// way by rdma_resolve_route(3).
+TEST(AddrinfoTest, ARouteOfTheHintsIsNoneOfTheAnswer) {
+  CmAddress destination = CmAddress::Loopback(AF_INET, 7471);
+  ibv_path_record route = {};
+  rdma_addrinfo hints = {};
+  hints.ai_port_space = RDMA_PS_TCP;
+  hints.ai_qp_type = IBV_QPT_RC;
+  hints.ai_dst_addr = destination.get();
+  hints.ai_dst_len = sizeof(sockaddr_in);
+  hints.ai_route = &route;
+  hints.ai_route_len = sizeof(route);
+  rdma_addrinfo* info = nullptr;
+  ASSERT_EQ(rdma_getaddrinfo(nullptr, nullptr, &hints, &info), 0);
+  EXPECT_EQ(info->ai_route, nullptr);
+  EXPECT_EQ(info->ai_route_len, 0);
+  rdma_cm_id* id = nullptr;
+  EXPECT_EQ(rdma_create_ep(&id, info, nullptr, nullptr), 0)
+      << std::strerror(errno);
+  if (id != nullptr) rdma_destroy_ep(id);
+  rdma_freeaddrinfo(info);
+}
+
 // perftest names the family of its -R --ipv6-addr in this way.
 TEST(AddrinfoTest, TheFamilyOfTheHintsCountsWithoutRaiFamily) {
   for (const int flags : {0, static_cast<int>(RAI_PASSIVE)}) {

@@ -489,15 +489,20 @@ int main(void) {
 }
 )";
 
+// What `text` becomes as the file `name`; false: there is no musl-gcc.
+bool CompileForMusl(const fs::path& folder, const char* text,
+                    const std::string& name, const std::string& options = "") {
+  const std::string source = (folder / "musl.c").string();
+  std::ofstream(source) << text;
+  const std::string command = "musl-gcc -o " + (folder / name).string() + " " +
+                              source + " " + options + " 2>/dev/null";
+  return system(command.c_str()) == 0;
+}
+
 TEST_P(ViewTest, ProgramsOfMusl) {
   if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";
-  const fs::path source = root_ / "musl.c", program = root_ / "musl";
-  std::ofstream(source) << kOfMusl;
-  if (system(("musl-gcc -o " + program.string() + " " + source.string() +
-              " 2>/dev/null")
-                 .c_str()) != 0) {
-    GTEST_SKIP() << "no musl-gcc";
-  }
+  const fs::path program = root_ / "musl";
+  if (!CompileForMusl(root_, kOfMusl, "musl")) GTEST_SKIP() << "no musl-gcc";
   // It is told of, and runs as ever.
   Result r = Execute({"run", program.string()});
   EXPECT_EQ(r.text, "rxe-user run: " + program.string() +
@@ -517,6 +522,46 @@ TEST_P(ViewTest, ProgramsOfMusl) {
             "rxe_user: this program is linked with musl and our libraries with "
             "glibc, so it does not see our devices\nnothing\npreloaded\n");
   EXPECT_EQ(r.exit_status, 42);
+}
+
+// The program that makes the view has three descriptors that lead nowhere.
+TEST_P(ViewTest, MissingDevNullIsNamed) {
+  if (GetParam() || geteuid() != 0) GTEST_SKIP() << "needs root";
+  if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";
+  const Result r =
+      Execute({"run", "unshare", "--mount", "sh", "-c",
+               "mount -t tmpfs none /dev || exit 9\n"
+               "if test -e /sys/class/infiniband; then exit 1; fi\n"
+               "if test -e /sys/class/infiniband/rxeu0; then exit 2; fi"});
+  EXPECT_EQ(r.text,
+            "rxe_user: cannot open /dev/null: No such file or directory: this "
+            "program finds nothing of our devices in /sys and /dev\n");
+  EXPECT_EQ(r.exit_status, 0);
+}
+
+// They have a libibverbs of their own, for which ours is no replacement.
+TEST_P(ViewTest, ProgramsOfMuslLoadTheirOwnLibraries) {
+  constexpr char kName[] = "libibverbs.so.1";
+  const fs::path own = root_ / "own";
+  fs::create_directory(own);
+  if (!CompileForMusl(root_, "int ibv_fork_init(void) { return 42; }",
+                      std::string("own/") + kName,
+                      std::string("-shared -fPIC -Wl,-soname,") + kName)) {
+    GTEST_SKIP() << "no musl-gcc";
+  }
+  ASSERT_TRUE(fs::exists(root_ / "lib" / kName));
+  ASSERT_TRUE(CompileForMusl(
+      root_, "int ibv_fork_init(void); int main() { return ibv_fork_init(); }",
+      "musl", (own / kName).string() + " -Wl,-rpath," + own.string()));
+  const std::string program = (root_ / "musl").string();
+  Result r = Shell(program);
+  EXPECT_EQ(r.text, "");
+  EXPECT_EQ(r.exit_status, 42);
+  r = Shell(program, {"LD_LIBRARY_PATH=/none"});
+  EXPECT_EQ(r.exit_status, 42) << r.text;
+  // Where the environment is another's that has ours in front.
+  r = Shell(program, {"LD_LIBRARY_PATH=" + own.string()});
+  EXPECT_EQ(r.exit_status, 42) << r.text;
 }
 
 TEST_P(ViewTest, ViewPrintsTheFolder) {

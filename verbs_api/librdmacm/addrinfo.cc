@@ -61,9 +61,11 @@ int SetTypes(const rdma_addrinfo& hints, rdma_addrinfo* info) {
   return datagrams == (info->ai_qp_type == IBV_QPT_UD) ? 0 : EAI_SOCKTYPE;
 }
 
-// Whether `node` is a GID, and the answer an address of AF_IB.
+// Whether `node` is a GID, and the answer an address of AF_IB. With AF_IB and
+// less than both flags a name has addresses of IP, as in rdma-core.
 bool WantsGids(const rdma_addrinfo& hints) {
-  return (hints.ai_flags & RAI_FAMILY) != 0 && hints.ai_family == AF_IB;
+  constexpr int kFlags = RAI_FAMILY | RAI_NUMERICHOST;
+  return (hints.ai_flags & kFlags) == kFlags && hints.ai_family == AF_IB;
 }
 
 // What getaddrinfo(3) gave, as the caller wants it.
@@ -96,7 +98,7 @@ int ResolveNames(const char* node, const char* service,
   wanted.ai_socktype =
       info->ai_qp_type == IBV_QPT_UD ? SOCK_DGRAM : SOCK_STREAM;
   if ((info->ai_flags & RAI_PASSIVE) != 0) wanted.ai_flags |= AI_PASSIVE;
-  if ((info->ai_flags & RAI_NUMERICHOST) != 0) {
+  if ((hints.ai_flags & RAI_NUMERICHOST) != 0) {
     wanted.ai_flags |= AI_NUMERICHOST;
   }
   if (gids) {
@@ -113,7 +115,8 @@ int ResolveNames(const char* node, const char* service,
   return TakeAddress(*found, gids, info);
 }
 
-// What is in the hints and not yet in the answer.
+// What is in the hints and not yet in the answer. Not a route: Ethernet needs
+// none, so what the hints have only says how to look for one.
 int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo* info) {
   const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
   if (info->ai_src_addr == nullptr &&
@@ -124,10 +127,6 @@ int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo* info) {
   if (info->ai_dst_addr == nullptr && !passive &&
       !CopyAddress(hints.ai_dst_addr, hints.ai_dst_len, &info->ai_dst_addr,
                    &info->ai_dst_len)) {
-    return EAI_MEMORY;
-  }
-  if (!passive && !CopySized(hints.ai_route, hints.ai_route_len,
-                             &info->ai_route, &info->ai_route_len)) {
     return EAI_MEMORY;
   }
   if (info->ai_family == 0) {
@@ -150,6 +149,8 @@ int FindAddrinfo(const char* node, const char* service,
   info->ai_flags = given.ai_flags;
   if (const int error = SetTypes(given, info.get())) return error;
   if (node != nullptr || service != nullptr) {
+    // The others have said how to ask the resolver.
+    info->ai_flags &= RAI_PASSIVE;
     if (const int error = ResolveNames(node, service, given, info.get())) {
       return error;
     }
@@ -181,8 +182,8 @@ UniqueAddrinfo CopyAddrinfo(const rdma_addrinfo& from) {
   return copied ? std::move(to) : nullptr;
 }
 
-// Paths are found by rdma_resolve_route: there is no ai_route but that of the
-// hints, and no ai_connect.
+// Paths are found by rdma_resolve_route: there is no ai_route, and no
+// ai_connect.
 CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
                                const rdma_addrinfo* hints,
                                rdma_addrinfo** out) {
@@ -191,8 +192,14 @@ CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
       (node == nullptr && service == nullptr && hints == nullptr)) {
     return Return(EINVAL);
   }
+  // Ethernet has no subnet administrator to ask.
+  if (hints != nullptr && (hints->ai_flags & kRaiSa) != 0) {
+    return Return(EOPNOTSUPP);
+  }
   UniqueAddrinfo info;
-  if (const int error = FindAddrinfo(node, service, hints, &info)) return error;
+  const int error = FindAddrinfo(node, service, hints, &info);
+  if (error == EAI_MEMORY) return Return(ENOMEM);
+  if (error != 0) return error;
   *out = info.release();
   return 0;
 }

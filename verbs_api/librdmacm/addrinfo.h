@@ -15,7 +15,8 @@ using UniqueAddrinfo = std::unique_ptr<rdma_addrinfo, FreeAddrinfo>;
 
 // The address of `node` and `service`, with what the hints have beside. Each
 // may be null, but not all. Asks the host's resolver, which may take its time.
-// 0, or an EAI_ code (EAI_SYSTEM: errno says more).
+// 0, or an EAI_ code (EAI_SYSTEM: errno says more). RAI_SA is ignored: the
+// callers refuse it.
 int FindAddrinfo(const char* node, const char* service,
                  const rdma_addrinfo* hints, UniqueAddrinfo* out);
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -43,6 +44,9 @@ struct Start {
   int output;
   char* stack;  // of the helper, its end
   pid_t pid;    // of the helper; 0 before it is known
+  // Why there is no /dev/null for the helper; 0 if there is. Read when both
+  // children have ended.
+  int null_error;
 };
 
 int Clone(int (*start)(void*), char* stack, int flags, void* argument) {
@@ -50,28 +54,8 @@ int Clone(int (*start)(void*), char* stack, int flags, void* argument) {
                             : clone(start, stack, flags, argument);
 }
 
-// The process that becomes the helper. It shares our memory until then.
-int Become(void* argument) {
-  const Start& start = *static_cast<const Start*>(argument);
-  syscall(SYS_setsid);  // no signals of our terminal
-  const unsigned long none = 0;
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSet);
-  const long null = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
-  // Above the three, which the program may have closed.
-  const long output = syscall(SYS_fcntl, start.output, F_DUPFD, 3);
-  const long nothing = syscall(SYS_fcntl, null, F_DUPFD, 3);
-  if (output < 0 || nothing < 0) syscall(SYS_exit_group, 127);
-  syscall(SYS_dup3, nothing, 0, 0);
-  syscall(SYS_dup3, output, 1, 0);
-  syscall(SYS_dup3, nothing, 2, 0);
-  syscall(SYS_close_range, 3, ~0u, 0);
-  syscall(SYS_execve, start.helper, start.argv, start.envp);
-  syscall(SYS_exit_group, 127);
-  return 0;
-}
-
-// A system call that leaves errno alone, which the process between us shares
-// with us.
+// A system call that leaves errno alone, which the two processes share with us:
+// its result, or an errno value, negative.
 long Bare(long number, long a, long b, long c, long d) {
 #if defined(__x86_64__)
   long result = number;
@@ -95,6 +79,31 @@ long Bare(long number, long a, long b, long c, long d) {
 #else
   return syscall(number, a, b, c, d);  // it writes errno where it fails only
 #endif
+}
+
+// The process that becomes the helper. It shares our memory until then.
+int Become(void* argument) {
+  Start& start = *static_cast<Start*>(argument);
+  syscall(SYS_setsid);  // no signals of our terminal
+  const unsigned long none = 0;
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSet);
+  static constexpr char kNull[] = "/dev/null";
+  const long null =
+      Bare(SYS_openat, AT_FDCWD, reinterpret_cast<long>(kNull), O_RDWR, 0);
+  // What the program lacks for a moment is not missing.
+  const bool lacks = null == -EMFILE || null == -ENFILE || null == -ENOMEM;
+  if (null < 0 && !lacks) start.null_error = static_cast<int>(-null);
+  // Above the three, which the program may have closed.
+  const long output = syscall(SYS_fcntl, start.output, F_DUPFD, 3);
+  const long nothing = syscall(SYS_fcntl, null, F_DUPFD, 3);
+  if (output < 0 || nothing < 0) syscall(SYS_exit_group, 127);
+  syscall(SYS_dup3, nothing, 0, 0);
+  syscall(SYS_dup3, output, 1, 0);
+  syscall(SYS_dup3, nothing, 2, 0);
+  syscall(SYS_close_range, 3, ~0u, 0);
+  syscall(SYS_execve, start.helper, start.argv, start.envp);
+  syscall(SYS_exit_group, 127);
+  return 0;
 }
 
 // The process between us and the helper, its parent. The helper would be told
@@ -172,6 +181,19 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   return got;
 }
 
+// Once for the program.
+void TellOfNull(int error) {
+  static bool told = false;
+  if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  char text[256];
+  const int length =
+      snprintf(text, sizeof(text),
+               "rxe_user: cannot open /dev/null: %s: this program finds "
+               "nothing of our devices in /sys and /dev\n",
+               strerror(error));
+  if (length > 0) syscall(SYS_write, 2, text, length);
+}
+
 // What of the program's environment the helper heeds.
 bool IsForHelper(const char* variable) {
   return strncmp(variable, "RXE_USER_", 9) == 0 ||
@@ -218,7 +240,9 @@ bool RunHelper(const char* helper, pid_t pid, Task task,
     }
   }
   size_t got = Run(&start, stacks + kStack, answer, kRootSize);
+  const int null_error = start.null_error;
   munmap(memory, kMapped);
+  if (null_error != 0) TellOfNull(null_error);
   if (got == 0 || answer[0] != '/') return false;
   if (answer[got - 1] == '\n') --got;
   answer[got] = 0;

@@ -18,7 +18,8 @@ enum class Task {
 
 // Runs `helper` for process `pid` and waits until it has ended. What it prints,
 // without the newline, is the answer; false if it printed nothing, as it does
-// when it leaves. As tree_client.h, but that errno changes.
+// when it leaves, or cannot be run. A missing /dev/null is told on stderr,
+// once. As tree_client.h, but that errno changes.
 bool RunHelper(const char* helper, pid_t pid, Task task,
                char (&answer)[kRootSize]);
 
