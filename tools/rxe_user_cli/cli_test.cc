@@ -271,9 +271,7 @@ TEST_F(CliTest, RunBecomesTheCommand) {
 TEST_F(CliTest, RunPutsOurLibrariesFirst) {
   const std::vector<std::string> show = {"run", "sh", "-c",
                                          "echo $LD_LIBRARY_PATH"};
-  // Twice, so that musl does not find it.
-  std::string lib = (root_ / "lib").string();
-  lib += ";" + lib;
+  const std::string lib = (root_ / "lib").string();
   EXPECT_EQ(Execute(show).out, lib + "\n");
   EXPECT_EQ(
       Execute(show, [] { setenv("LD_LIBRARY_PATH", "/some:/other", 1); }).out,
@@ -286,9 +284,8 @@ TEST_F(CliTest, RunPutsOurLibrariesFirst) {
   fs::create_directory(root_ / "moved");
   fs::rename(root_ / "bin", root_ / "moved/bin");
   fs::rename(root_ / "lib", root_ / "moved/lib");
-  lib = (root_ / "moved/lib").string();
   EXPECT_EQ(ExecuteFile(root_ / "moved/bin/rxe-user", show).out,
-            lib + ";" + lib + "\n");
+            (root_ / "moved/lib").string() + "\n");
 }
 
 TEST_F(CliTest, RunPutsOurCommandsFirst) {

@@ -124,8 +124,7 @@ bool PreloadView(const fs::path& library) {
 // False, with errno, if that fails.
 bool PutOurs(const fs::path& folder, const RunOptions& options) {
   const fs::path commands = folder.parent_path() / kCommands;
-  const std::string path =
-      LibraryPathList(folder, std::getenv("LD_LIBRARY_PATH"));
+  const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
   return setenv("LD_LIBRARY_PATH", path.c_str(), 1) == 0 &&
          (!options.sockets || Preload(folder / kSockets)) &&
          (options.view
@@ -139,7 +138,7 @@ bool LeaveOurs(const fs::path& folder) {
     return fs::path(name).parent_path() == folder;
   };
   return TakeOut("LD_PRELOAD", ": ", is_ours) &&
-         TakeOut("LD_LIBRARY_PATH", ":;", [&](const std::string& name) {
+         TakeOut("LD_LIBRARY_PATH", ":", [&](const std::string& name) {
            return name == folder.string();
          });
 }
@@ -159,13 +158,6 @@ std::string PathList(const std::string& folder, const char* before) {
   // An empty element would mean the current folder.
   if (before == nullptr || before[0] == 0) return folder;
   return folder + ":" + before;
-}
-
-std::string LibraryPathList(const std::string& folder, const char* before) {
-  // A semicolon parts elements as a colon does (ld.so(8)); for musl it is a
-  // letter. In front of it is no other folder, and not nothing, which would
-  // mean the current one.
-  return PathList(folder + ";" + folder, before);
 }
 
 std::string PreloadList(const std::string& library, const char* before) {

@@ -26,13 +26,8 @@ struct RunOptions {
 // ends with a null pointer and is not empty.
 int Run(char** argv, const RunOptions& options);
 
-// What PATH has to be: `folder` first, then what it was.
+// What LD_LIBRARY_PATH or PATH has to be: `folder` first, then what it was.
 std::string PathList(const std::string& folder, const char* before);
-
-// What LD_LIBRARY_PATH has to be, likewise. Only glibc finds the folder in it:
-// a program of musl, which other programs start, looks for libraries of its
-// own.
-std::string LibraryPathList(const std::string& folder, const char* before);
 
 // What LD_PRELOAD has to be: what it was, and then `library`.
 std::string PreloadList(const std::string& library, const char* before);
