@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/exclusive_slot.h"
+#include "rxe_user/broker/public_slot.h"
 #include "rxe_user/broker/shared_slot.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
@@ -29,12 +31,19 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
   UniqueFd starting;
   absl::StatusOr<broker::Session> session = broker::Connect(
       0, -1, kAcquireMs, broker::Start::kIfNeeded, starting, failure);
-  if (session.ok()) return broker::SharedSlot::Make(*std::move(session));
+  absl::StatusOr<std::unique_ptr<Slot>> slot = nullptr;
+  if (session.ok()) {
+    slot = broker::SharedSlot::Make(*std::move(session));
+    if (!slot.ok()) return slot.status();
+    return broker::WithPublicAddresses(*std::move(slot));
+  }
   if (failure != broker::Failure::kNoBroker) return session.status();
   WarnOnce(std::string(session.status().message()) +
            "; so this process owns UDP port 4791 exclusively, and no other can "
            "use it meanwhile");
-  return broker::MakeExclusiveSlot();
+  slot = broker::MakeExclusiveSlot();
+  if (!slot.ok()) return slot.status();
+  return broker::WithPublicAddresses(*std::move(slot));
 }
 
 absl::StatusOr<std::vector<PortUse>> ProbePorts(
@@ -44,7 +53,8 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
   if (!broker.ok() && !absl::IsNotFound(broker)) return broker;
   const auto sockets = broker::ListPortSockets();
   std::vector<PortUse> uses;
-  for (const LocalAddress& local : addresses) {
+  for (const LocalAddress& known : addresses) {
+    const LocalAddress local = Bound(known);
     const auto bind = [&local](uint16_t port) {
       return broker::BindUdp(local, port, broker::Sharing::kExclusive).valid()
                  ? 0

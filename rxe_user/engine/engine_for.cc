@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/netdev.h"
@@ -19,7 +20,9 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
   for (const Interface& interface : *interfaces) {
     if (interface.index == device.ifindex && interface.name == device.netdev &&
         !interface.addresses.empty()) {
-      return interface.addresses;
+      std::vector<LocalAddress> addresses = interface.addresses;
+      for (LocalAddress& address : addresses) address = Known(address);
+      return addresses;
     }
   }
   return device.gids;

@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/only_one.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/netdev.h"
@@ -195,6 +196,7 @@ int Context::ResolveAddress(transport::AddressVector* av) {
       av->destination.is_v4() != av->source.is_v4()) {
     return EINVAL;
   }
+  NotePeer(av->destination);
   // Programs give 0 or 1 here and mean "as far as it takes": the kernel, too,
   // puts the route's value in its place.
   // What is for a group stays on the link unless they ask for more.
