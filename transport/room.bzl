@@ -2,7 +2,10 @@
 
 def unit_tests():
     """A test for each *_test.cc of the package."""
-    for source in native.glob(["*_test.cc"]):
+    for source in native.glob(
+        ["*_test.cc"],
+        allow_empty = True,
+    ):
         native.cc_test(
             name = source[:-len(".cc")],
             size = "small",

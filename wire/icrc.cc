@@ -1,7 +1,10 @@
 #include "wire/icrc.h"
 
-#ifdef __x86_64__
+#if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 #include <isa-l/crc.h>
 
@@ -90,11 +93,14 @@ bool HasAvx() {
 const bool kHasAvx = HasAvx();
 #endif
 
-// Without PCLMULQDQ ISA-L goes byte by byte.
+// Without PCLMULQDQ, or PMULL and the CRC instructions, ISA-L goes byte by
+// byte.
 bool SparseIsFaster() {
-#ifdef __x86_64__
+#if defined(__x86_64__)
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_PCLMUL) == 0;
+#elif defined(__aarch64__)
+  return (getauxval(AT_HWCAP) & (HWCAP_PMULL | HWCAP_CRC32)) == 0;
 #else
   return false;
 #endif

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <mutex>
-#include <utility>
 
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/only_one.h"
@@ -30,11 +29,16 @@ wire::IpAddress Find(const wire::IpAddress& address,
 
 }  // namespace
 
-void SetPublicAddresses(std::vector<PublicAddress> addresses) {
+void AddPublicAddresses(const std::vector<PublicAddress>& addresses) {
   Table& table = OnlyOne<Table>();
   const std::lock_guard lock(table.mutex);
-  table.any.store(!addresses.empty(), std::memory_order_release);
-  table.addresses = std::move(addresses);
+  for (const PublicAddress& added : addresses) {
+    std::erase_if(table.addresses, [&](const PublicAddress& entry) {
+      return entry.known == added.known || entry.bound == added.bound;
+    });
+    table.addresses.push_back(added);
+  }
+  table.any.store(!table.addresses.empty(), std::memory_order_release);
 }
 
 wire::IpAddress BoundAddress(const wire::IpAddress& known) {

@@ -20,8 +20,10 @@ struct PublicAddress {
   bool operator==(const PublicAddress&) const = default;
 };
 
-// Those of the process's devices (ListDevices). Thread: any.
-void SetPublicAddresses(std::vector<PublicAddress> addresses);
+// Those of devices of the process (ListDevices). An entry with an address of
+// one of them is replaced; others stay, since a device that is down keeps its
+// contexts. Thread: any.
+void AddPublicAddresses(const std::vector<PublicAddress>& addresses);
 
 // The one that an interface has for `known`, and the one that others know for
 // `bound`: the same where it is not translated. A load where none is. Thread:

@@ -11,10 +11,13 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/users.h"
+#include "rxe_user/broker/container_socket.h"
 #include "rxe_user/broker/spawn.h"
 
 namespace rxe_user::broker {
@@ -52,21 +55,44 @@ int TryConnect(UniqueFd& socket_out) {
 // "N s", of milliseconds.
 std::string Seconds(int64_t ms) { return std::to_string(ms / 1000) + " s"; }
 
-// Who made a socket can read it: so the broker must be root's or ours.
-absl::Status CheckTrust(int socket, ucred& broker) {
+// Who made a socket can read it: so the broker must be root's or ours. To a
+// process in a user namespace, root of the machine is one of all those who are
+// not mapped: `connected` is exchanged for one that a folder of root's vouches
+// for, if there is one.
+absl::Status CheckTrust(UniqueFd& connected, ucred& broker) {
   broker = {};
   socklen_t size = sizeof(broker);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &broker, &size) != 0) {
+  if (getsockopt(connected.get(), SOL_SOCKET, SO_PEERCRED, &broker, &size) !=
+      0) {
     return absl::InternalError(std::string("SO_PEERCRED: ") +
                                std::strerror(errno));
   }
-  if (broker.uid == 0 || broker.uid == geteuid()) return absl::OkStatus();
+  if (broker.uid == 0 || IsOwnUser(broker.uid)) return absl::OkStatus();
+  const std::string process =
+      broker.pid == 0 ? "" : " (process " + std::to_string(broker.pid) + ")";
+  const std::string shared =
+      "UDP port 4791 of this network namespace is shared by the port broker "
+      "of ";
+  if (NamesOneUser(broker.uid)) {
+    return absl::PermissionDeniedError(
+        shared + "user " + std::to_string(broker.uid) + process +
+        ", whom this process does not trust; let that user's programs end, or "
+        "run rxe-user-port-broker --stay as root to share the port among "
+        "users");
+  }
+  const SocketAddress vouched = ContainerSocket();
+  UniqueFd fd(MoveHigh(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+  if (vouched.size != 0 && fd.valid() &&
+      connect(fd.get(), vouched.get(), vouched.size) == 0) {
+    connected = std::move(fd);
+    return absl::OkStatus();
+  }
   return absl::PermissionDeniedError(
-      "UDP port 4791 of this network namespace is shared by the port broker of "
-      "user " +
-      std::to_string(broker.uid) + " (process " + std::to_string(broker.pid) +
-      "), whom this process does not trust; let that user's programs end, or "
-      "run rxe-user-port-broker --stay as root to share the port among users");
+      shared + "a user that has no ID in this user namespace" + process +
+      ", which may be anybody; let the machine's root run "
+      "rxe-user-port-broker --stay and show this container its folder " +
+      kContainerFolder + ", or give the container a network namespace");
 }
 
 }  // namespace
@@ -149,12 +175,14 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
         if (!spawned.ok()) continue;
       }
       const int64_t left = deadline_ms - MonotonicMs();
-      const Progress progress = AwaitBroker(starting, std::min(left, kLookMs));
+      std::string why = BrokerPath() + " did not come up";
+      const Progress progress =
+          AwaitBroker(starting, std::min(left, kLookMs), why);
       if (progress == Progress::kComingUp) continue;
       starting.Reset();
       asked = false;
       if (progress == Progress::kDied) {
-        spawned = absl::NotFoundError(BrokerPath() + " did not come up");
+        spawned = absl::NotFoundError(why);
       } else if (pause > kFirstPauseMs) {
         // It may have been another's, which is leaving.
         SleepMs(pause);
@@ -170,8 +198,9 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
       return ErrnoStatus(error, "cannot connect to the port broker");
     }
     ucred broker;
-    const absl::Status trust = CheckTrust(session.socket.get(), broker);
-    session.broker_uid = broker.uid;
+    const absl::Status trust = CheckTrust(session.socket, broker);
+    // Who is not mapped is trusted as root alone.
+    session.broker_uid = NamesOneUser(broker.uid) ? broker.uid : 0;
     session.broker_pid = pid = broker.pid;
     if (!trust.ok()) {
       (void)CloseElsewhere(session.socket);
@@ -239,7 +268,7 @@ absl::Status FindBroker(ucred* who) {
     if (error != 0) {
       return ErrnoStatus(error, "cannot connect to the port broker");
     }
-    const absl::Status trust = CheckTrust(socket.get(), *who);
+    const absl::Status trust = CheckTrust(socket, *who);
     if (trust.ok()) return trust;
     (void)CloseElsewhere(socket);
     if (MonotonicMs() >= leave_until_ms) return trust;

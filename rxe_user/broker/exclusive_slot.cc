@@ -20,6 +20,7 @@
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/random.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/mad.h"
 #include "wire/packet.h"
@@ -64,14 +65,16 @@ class Port final : private ForkGuard {
   }
 
   uint8_t number() const { return number_; }
-  absl::StatusOr<int> Open(const LocalAddress& local) {
+  absl::StatusOr<int> Open(const LocalAddress& local,
+                           const std::string& reason) {
     if (dead_) return OpenedBeforeForkError();
     const std::lock_guard lock(mutex_);
     auto it = sockets_.find(local);
     if (it == sockets_.end()) {
       UniqueFd fd = BindUdp(local, wire::kRoceUdpPort, Sharing::kExclusive);
       if (!fd.valid() && errno == EADDRINUSE) {
-        return absl::UnavailableError(PortTakenText(local));
+        return absl::UnavailableError(PortTakenText(local) + " (" + reason +
+                                      ")");
       }
       if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
         return ErrnoStatus(errno, "UDP socket");
@@ -82,6 +85,9 @@ class Port final : private ForkGuard {
                                    std::strerror(errno));
       }
       it = sockets_.emplace(local, std::move(fd)).first;
+      WarnOnce(reason +
+               "; so this process owns UDP port 4791 exclusively, and no other "
+               "can use it meanwhile");
     }
     const int copy = MoveHigh(it->second.Copy().Release());
     if (copy < 0) return ErrnoStatus(errno, "UDP socket");
@@ -172,6 +178,7 @@ class Port final : private ForkGuard {
 
 class ExclusiveSlot final : public Slot {
  public:
+  explicit ExclusiveSlot(std::string reason) : reason_(std::move(reason)) {}
   ~ExclusiveSlot() override {
     for (const LocalAddress& local : read_) port_->RemoveReader(local);
     for (const LocalAddress& local : opened_) port_->RemoveUser(local);
@@ -180,7 +187,7 @@ class ExclusiveSlot final : public Slot {
 
   uint8_t number() const override { return port_->number(); }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
-    const absl::StatusOr<int> fd = port_->Open(local);
+    const absl::StatusOr<int> fd = port_->Open(local, reason_);
     if (!fd.ok()) return fd;
     const std::lock_guard lock(mutex_);
     if (opened_.insert(local).second) port_->AddUser(local);
@@ -214,6 +221,7 @@ class ExclusiveSlot final : public Slot {
   }
 
  private:
+  const std::string reason_;
   const std::shared_ptr<Port> port_ = Port::Get();
   std::atomic<bool> management_ = false;
   std::mutex mutex_;
@@ -223,8 +231,8 @@ class ExclusiveSlot final : public Slot {
 
 }  // namespace
 
-std::unique_ptr<Slot> MakeExclusiveSlot() {
-  return std::make_unique<ExclusiveSlot>();
+std::unique_ptr<Slot> MakeExclusiveSlot(std::string reason) {
+  return std::make_unique<ExclusiveSlot>(std::move(reason));
 }
 
 }  // namespace rxe_user::broker

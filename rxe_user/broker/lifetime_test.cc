@@ -189,13 +189,13 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
   {
     testing::internal::CaptureStderr();
     auto slot = Slot::Acquire();
-    const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_NE(said.find("/nonexistent/rxe-user-port-broker"), std::string::npos)
-        << said;
     ASSERT_TRUE(slot.ok());
     EXPECT_NE((*slot)->number(), 0);
     EXPECT_EQ((*slot)->fd(), -1);
     const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("/nonexistent/rxe-user-port-broker"), std::string::npos)
+        << said;
     ASSERT_TRUE(fd.ok()) << fd.status();
     // A second device of the process shares it.
     auto second = Slot::Acquire();

@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
     }
   }
   ResetProcess();
+  options.containers = geteuid() == 0;
   if (ready >= 0) ResetPriority();
   const char* linger = rxe_user::Environment("RXE_USER_BROKER_LINGER_MS");
   if (linger != nullptr && options.linger.count() >= 0) {
@@ -85,13 +86,17 @@ int main(int argc, char** argv) {
   const bool raced = absl::IsAlreadyExists(server.status());
   if (ready >= 0 && (server.ok() || raced)) {
     // Ours or another's: there is a broker now.
-    (void)!write(ready, "R", 1);
+    (void)!write(ready, &rxe_user::broker::kServesByte, 1);
     close(ready);
     if (raced) return 0;
   }
   if (!server.ok()) {
-    std::fprintf(stderr, "rxe-user-port-broker: %s\n",
-                 std::string(server.status().message()).c_str());
+    const std::string why(server.status().message());
+    if (ready >= 0) {
+      const std::string said = rxe_user::broker::kFailedByte + why;
+      (void)!write(ready, said.data(), said.size());
+    }
+    std::fprintf(stderr, "rxe-user-port-broker: %s\n", why.c_str());
     return 1;
   }
   (*server)->Run();

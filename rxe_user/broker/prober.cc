@@ -45,12 +45,6 @@ uint32_t ProbeIdentity(int fd) {
   return static_cast<uint32_t>(SocketCookie(fd)) & ~(uint32_t{1} << 31);
 }
 
-bool AttachFilter(int fd, int option, std::vector<sock_filter> code) {
-  const sock_fprog program{static_cast<unsigned short>(code.size()),
-                           code.data()};
-  return setsockopt(fd, SOL_SOCKET, option, &program, sizeof(program)) == 0;
-}
-
 Prober::Prober(std::vector<int> sockets, int sender,
                const LocalAddress& address, uint32_t probe_word)
     : sockets_(std::move(sockets)),

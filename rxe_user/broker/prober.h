@@ -3,8 +3,6 @@
 #ifndef RXE_USER_BROKER_PROBER_H_
 #define RXE_USER_BROKER_PROBER_H_
 
-#include <linux/filter.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -48,9 +46,6 @@ class Prober {
 
 // How probes name a socket. It stays as long as the socket does.
 uint32_t ProbeIdentity(int fd);
-
-// Attaches a socket filter or a group's program.
-bool AttachFilter(int fd, int option, std::vector<sock_filter> code);
 
 }  // namespace rxe_user::broker
 

@@ -3,19 +3,25 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/system/system_error.hpp>
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "rxe_user/base/close_elsewhere.h"
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/random.h"
+#include "rxe_user/base/users.h"
+#include "rxe_user/broker/container_socket.h"
 #include "rxe_user/broker/short_waits.h"
+#include "rxe_user/broker/steering_trial.h"
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
@@ -54,6 +60,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
     }
     return absl::InternalError(std::string("bind: ") + std::strerror(errno));
   }
+  if (!NamesOneUser(geteuid())) {
+    return absl::PermissionDeniedError(
+        "UDP port 4791 cannot be shared with other processes by user " +
+        std::to_string(geteuid()) +
+        ", which in this user namespace stands for all users that it does not "
+        "map: run as another user");
+  }
+  if (absl::Status status = TrySteering(); !status.ok()) return status;
   try {
     std::unique_ptr<Server> server(new Server(options, std::move(listener)));
     // Only now: who connects finds the port probed.
@@ -61,7 +75,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
       return absl::InternalError(std::string("listen: ") +
                                  std::strerror(errno));
     }
-    server->AwaitClients();
+    server->AwaitClients(server->listener_);
+    if (options.containers) server->ListenToContainers();
     return server;
   } catch (const boost::system::system_error& error) {
     return absl::InternalError(error.what());
@@ -72,6 +87,7 @@ Server::Server(Options options, UniqueFd listener)
     : options_(options),
       uid_(geteuid()),
       listener_(io_),
+      container_listener_(io_),
       leave_(io_),
       spare_(listener.Copy()),
       recovery_deadline_(io_),
@@ -100,26 +116,43 @@ void Server::LeaveAfter(milliseconds linger) {
   });
 }
 
-void Server::AwaitClients() {
-  listener_.async_wait(stream_descriptor::wait_read, [this](error_code error) {
-    if (error) return;
-    Accept();
-    AwaitClients();
-  });
+void Server::ListenToContainers() {
+  const bool stays = options_.linger < milliseconds::zero();
+  absl::StatusOr<UniqueFd> listener = BindContainerSocket(stays);
+  if (absl::IsNotFound(listener.status()) && !stays) return;
+  if (!listener.ok() || listen(listener->get(), kMaxClients) != 0) {
+    const absl::Status why =
+        listener.ok() ? ErrnoStatus(errno, "listen") : listener.status();
+    std::fprintf(stderr,
+                 "rxe-user-port-broker: containers with user namespaces of "
+                 "their own are not served: %s\n",
+                 std::string(why.message()).c_str());
+    return;
+  }
+  container_listener_.assign(listener->Release());
+  AwaitClients(container_listener_);
 }
 
-void Server::Accept() {
+void Server::AwaitClients(stream_descriptor& listener) {
+  listener.async_wait(stream_descriptor::wait_read,
+                      [this, &listener](error_code error) {
+                        if (error) return;
+                        Accept(listener.native_handle());
+                        AwaitClients(listener);
+                      });
+}
+
+void Server::Accept(int listener) {
   // Who is sent away may have sent something before.
   const ShortWaits short_waits;
   for (int i = 0; i < kConnectionsPerTurn; ++i) {
-    UniqueFd fd(accept4(listener_.native_handle(), nullptr, nullptr,
-                        SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd(
+        accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
       // Else the connection would wait, and wake us for ever.
       spare_.Reset();
-      UniqueFd(
-          accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
-      spare_.Reset(fcntl(listener_.native_handle(), F_DUPFD_CLOEXEC, 3));
+      UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+      spare_.Reset(fcntl(listener, F_DUPFD_CLOEXEC, 3));
       return;
     }
     if (!fd.valid()) return;
@@ -127,6 +160,14 @@ void Server::Accept() {
     socklen_t size = sizeof(peer);
     if (clients_.size() >= kMaxClients ||
         getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+      continue;
+    }
+    if (!NamesOneUser(peer.uid)) {
+      Refuse(fd.get(), Refusal::kUser,
+             "UDP port 4791 of this network namespace is shared by a port "
+             "broker in a user namespace that does not have this user; run "
+             "rxe-user-port-broker --stay as the machine's root to share it "
+             "among all users");
       continue;
     }
     if (uid_ != 0 && peer.uid != uid_) {

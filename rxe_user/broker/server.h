@@ -46,9 +46,14 @@ class Server {
   struct Options {
     // How long to stay after the last client; negative: for ever.
     std::chrono::milliseconds linger{2000};
+    // Listen where processes in user namespaces find who listens, too
+    // (container_socket.h), if the folder is there; who stays for ever makes
+    // it. A line on stderr where that is not possible.
+    bool containers = false;
   };
 
-  // Binds the name. kAlreadyExists when another broker has it.
+  // Binds the name. kAlreadyExists when another broker has it. Other errors say
+  // why the port cannot be shared here.
   static absl::StatusOr<std::unique_ptr<Server>> Create(Options options);
   ~Server();
 
@@ -63,8 +68,9 @@ class Server {
   Server(Options options, UniqueFd listener);
 
   // --- Life (server.cc).
-  void AwaitClients();
-  void Accept();
+  void ListenToContainers();
+  void AwaitClients(boost::asio::posix::stream_descriptor& listener);
+  void Accept(int listener);
   void Refuse(int fd, Refusal refusal, std::string_view text);
   void LeaveAfter(std::chrono::milliseconds linger);
   void AwaitMessages(const ClientPtr& client);
@@ -141,6 +147,7 @@ class Server {
   // First: all that waits is destroyed before it.
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor listener_;
+  boost::asio::posix::stream_descriptor container_listener_;  // or not open
   boost::asio::steady_timer leave_;
   UniqueFd spare_;  // given up to refuse a connection when out of descriptors
   Ledger ledger_;

@@ -18,6 +18,7 @@
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/public_addresses.h"
+#include "rxe_user/base/users.h"
 #include "rxe_user/base/warn_once.h"
 
 namespace rxe_user::broker {
@@ -194,8 +195,8 @@ absl::Status SharedSlot::Recover(int64_t patience_ms) {
   const int64_t now = MonotonicMs();
   if (lost_since_ms_ == 0) lost_since_ms_ = now;
   // After root's broker, which served all users, another of root's is wanted.
-  const bool lets_root =
-      broker_uid_ == 0 && geteuid() != 0 && now - lost_since_ms_ < kLetRootMs;
+  const bool lets_root = broker_uid_ == 0 && !IsRootOfTheMachine() &&
+                         now - lost_since_ms_ < kLetRootMs;
   Failure failure{};
   UniqueFd starting;
   {

@@ -10,11 +10,11 @@
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/public_addresses.h"
-#include "rxe_user/base/warn_once.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/exclusive_slot.h"
 #include "rxe_user/broker/public_slot.h"
 #include "rxe_user/broker/shared_slot.h"
+#include "rxe_user/broker/steering_trial.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
 
@@ -31,19 +31,15 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
   UniqueFd starting;
   absl::StatusOr<broker::Session> session = broker::Connect(
       0, -1, kAcquireMs, broker::Start::kIfNeeded, starting, failure);
-  absl::StatusOr<std::unique_ptr<Slot>> slot = nullptr;
   if (session.ok()) {
-    slot = broker::SharedSlot::Make(*std::move(session));
+    absl::StatusOr<std::unique_ptr<Slot>> slot =
+        broker::SharedSlot::Make(*std::move(session));
     if (!slot.ok()) return slot.status();
     return broker::WithPublicAddresses(*std::move(slot));
   }
   if (failure != broker::Failure::kNoBroker) return session.status();
-  WarnOnce(std::string(session.status().message()) +
-           "; so this process owns UDP port 4791 exclusively, and no other can "
-           "use it meanwhile");
-  slot = broker::MakeExclusiveSlot();
-  if (!slot.ok()) return slot.status();
-  return broker::WithPublicAddresses(*std::move(slot));
+  return broker::WithPublicAddresses(
+      broker::MakeExclusiveSlot(std::string(session.status().message())));
 }
 
 absl::StatusOr<std::vector<PortUse>> ProbePorts(
@@ -85,6 +81,12 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
     }
   }
   return uses;
+}
+
+absl::Status PortSharing() {
+  ucred who;
+  const absl::Status broker = broker::FindBroker(&who);
+  return absl::IsNotFound(broker) ? broker::TrySteering() : broker;
 }
 
 std::string PortTakenLine(const std::string& addresses,

@@ -34,7 +34,8 @@ class Slot {
  public:
   // Takes a slot: connects to the broker of this network namespace, starting
   // one when there is none. Without a broker (none can be started, or it dies
-  // as it comes up) owns the port exclusively. Errors carry one clear line:
+  // as it comes up, as it does where the port cannot be shared) owns the port
+  // of the addresses that it opens exclusively. Errors carry one clear line:
   // what holds the port, and what to do; kDeadlineExceeded when a broker has
   // not answered for half a minute. Safe from any thread; blocks for no longer
   // than that, and as long again for a broker to come up.
@@ -141,6 +142,12 @@ struct PortUse {
 // something foreign seems to hold it.
 absl::StatusOr<std::vector<PortUse>> ProbePorts(
     std::span<const LocalAddress> addresses);
+
+// Whether processes can share the port of an address. OK: a broker runs, or one
+// would. kUnimplemented: the system does not steer datagrams, so one process at
+// a time has an address. Other errors say why no broker can be used. Each with
+// one clear line. Touches no socket of others.
+absl::Status PortSharing();
 
 // The line for addresses, as text, whose port `holder` has.
 std::string PortTakenLine(const std::string& addresses,

@@ -46,8 +46,9 @@ struct Plan {
   char* const* argv;
   char* const* envp;
   int ready_fd;
-  void* stack_top;  // the second child's
-  int error = 0;    // errno of what failed
+  void* stack_top;             // the second child's
+  int error = 0;               // errno of what failed
+  const char* what = nullptr;  // which was that, unless it is `path`
 };
 
 // The children borrow the parent's memory and thread-local data: bare system
@@ -60,6 +61,7 @@ IN_CHILD int ExecBroker(void* argument) {
   constexpr int kAside = 10;
   const long ready = syscall(SYS_fcntl, plan.ready_fd, F_DUPFD, kAside);
   const long null = syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
+  if (null < 0) plan.what = "cannot open /dev/null";
   if (ready < 0 || null < 0 || (null != 0 && syscall(SYS_dup3, null, 0, 0)) ||
       (null != 1 && syscall(SYS_dup3, null, 1, 0) != 1) ||
       (null != 2 && syscall(SYS_dup3, null, 2, 0) != 2) ||
@@ -129,10 +131,11 @@ std::string BrokerPath() {
 
 absl::Status SpawnBroker(UniqueFd& starting) {
   const std::string path = BrokerPath();
-  const auto failed = [&](int error) {
-    const std::string what = "cannot start " + path;
-    if (error == EMFILE || error == ENFILE) return ErrnoStatus(error, what);
-    const std::string text = what + ": " + std::strerror(error);
+  const auto failed = [&](int error, const char* what = nullptr) {
+    std::string part = "cannot start " + path;
+    if (what != nullptr) part += std::string(": ") + what;
+    if (error == EMFILE || error == ENFILE) return ErrnoStatus(error, part);
+    const std::string text = part + ": " + std::strerror(error);
     return error == EACCES || error == EPERM ? absl::PermissionDeniedError(text)
                                              : absl::NotFoundError(text);
   };
@@ -162,28 +165,37 @@ absl::Status SpawnBroker(UniqueFd& starting) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   // No exit signal: no SIGCHLD, and only a wait with __WCLONE sees it.
-  const int child = clone(StartBroker, top(1), CLONE_VM | CLONE_VFORK, &plan);
+  constexpr int kFlags = CLONE_VM | CLONE_VFORK;
+  int child = clone(StartBroker, top(1), kFlags, &plan);
+  // qemu-user makes this a fork, which has to send one: the program may see it.
+  if (child < 0 && errno == EINVAL) {
+    child = clone(StartBroker, top(1), kFlags | SIGCHLD, &plan);
+  }
   int error = child < 0 ? errno : 0;
   if (child >= 0) {
-    while (waitpid(child, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    while (waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error == 0) error = plan.error;
-  if (error != 0) return failed(error);
+  if (error != 0) return failed(error, plan.what);
   starting = std::move(read_end);
   return absl::OkStatus();
 }
 
-Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms) {
+Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms,
+                     std::string& why) {
   pollfd p{starting.get(), POLLIN, 0};
   if (poll(&p, 1, static_cast<int>(std::max<int64_t>(wait_ms, 0))) <= 0) {
     return Progress::kComingUp;
   }
-  // The last end to write of is the broker's.
-  char byte;
-  return read(starting.get(), &byte, 1) == 1 ? Progress::kServes
-                                             : Progress::kDied;
+  // The last end to write of is the broker's. What it says is one write, and
+  // less than a pipe takes at once.
+  char said[512];
+  const ssize_t n = read(starting.get(), said, sizeof(said));
+  if (n > 0 && said[0] == kServesByte) return Progress::kServes;
+  if (n > 1) why.assign(said + 1, static_cast<size_t>(n - 1));
+  return Progress::kDied;
 }
 
 }  // namespace rxe_user::broker

@@ -10,9 +10,12 @@
 
 namespace rxe_user::broker {
 
-// How a spawned broker reports that it serves, or that another one does.
+// How a spawned broker reports that it serves, or that another one does: by one
+// byte; or why it cannot, by text behind another byte.
 inline constexpr char kReadyArgument[] = "--ready";
 inline constexpr int kReadyFd = 3;
+inline constexpr char kServesByte = 'R';
+inline constexpr char kFailedByte = '!';
 
 // RXE_USER_BROKER, else ../libexec/rxe-user-port-broker as seen from the folder
 // of the library (or program) that holds this code. A secure (setuid) program's
@@ -33,8 +36,10 @@ enum class Progress {
   kDied,
 };
 // How far the broker of SpawnBroker has come, once there is news or `wait_ms`
-// are over. A busy machine may keep it for long.
-Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms);
+// are over. A busy machine may keep it for long. `why` is why it died, if it
+// said so, and is not changed else.
+Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms,
+                     std::string& why);
 
 }  // namespace rxe_user::broker
 

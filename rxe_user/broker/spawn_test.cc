@@ -128,8 +128,11 @@ TEST_F(SpawnTest, WithoutTheOneThatDiedOneProcessOwnsThePort) {
     UseScript(how + "\n");
     testing::internal::CaptureStderr();
     const auto slot = Slot::Acquire();
-    const std::string said = testing::internal::GetCapturedStderr();
     ASSERT_TRUE(slot.ok()) << slot.status();
+    const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    if (fd.ok()) close(*fd);
     EXPECT_EQ((*slot)->fd(), -1);
     if (how == "exit 1") {
       EXPECT_NE(said.find("broker did not come up; so this process owns"),

@@ -1,5 +1,7 @@
 #include "rxe_user/broker/steering.h"
 
+#include <sys/socket.h>
+
 #include <span>
 
 #include "wire/opcode.h"
@@ -73,6 +75,12 @@ std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity) {
           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, identity, 0, 1),
           BPF_STMT(BPF_RET | BPF_K, 0),            // dropped
           BPF_STMT(BPF_RET | BPF_K, 0xffffffff)};  // accepted whole
+}
+
+bool AttachFilter(int fd, int option, std::vector<sock_filter> code) {
+  const sock_fprog program{static_cast<unsigned short>(code.size()),
+                           code.data()};
+  return setsockopt(fd, SOL_SOCKET, option, &program, sizeof(program)) == 0;
 }
 
 }  // namespace rxe_user::broker

@@ -38,6 +38,10 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
 // or any (kAnyIdentity). Sees the UDP header first.
 std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity);
 
+// Attaches a socket filter or a group's program (SO_ATTACH_...). False if it is
+// refused, errno says why.
+bool AttachFilter(int fd, int option, std::vector<sock_filter> code);
+
 }  // namespace rxe_user::broker
 
 #endif  // RXE_USER_BROKER_STEERING_H_

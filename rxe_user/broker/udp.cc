@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rxe_user/base/users.h"
 #include "wire/packet.h"
 
 namespace rxe_user::broker {
@@ -84,7 +85,7 @@ bool IsOurs(int fd) {
   // The inode of a socket or a memory file belongs to who made it, and only its
   // owner or the administrator can give it away.
   struct stat file;
-  return fstat(fd, &file) == 0 && file.st_uid == geteuid();
+  return fstat(fd, &file) == 0 && IsOwnUser(file.st_uid);
 }
 
 bool IsSocketOrMemory(int fd) {

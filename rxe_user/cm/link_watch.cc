@@ -48,10 +48,11 @@ std::optional<std::vector<uint8_t>> AskAddress(int fd, uint32_t interface) {
   ifreq request = {};
   while (if_indextoname(interface, request.ifr_name) != nullptr) {
     if (ioctl(fd, SIOCGIFHWADDR, &request) == 0) {
-      if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER) return {{}};
+      if (request.ifr_hwaddr.sa_family != ARPHRD_ETHER)
+        return std::vector<uint8_t>{};
       const auto* bytes =
           reinterpret_cast<const uint8_t*>(request.ifr_hwaddr.sa_data);
-      return {{bytes, bytes + kAddressBytes}};
+      return std::vector<uint8_t>(bytes, bytes + kAddressBytes);
     }
     if (errno != ENODEV) break;
   }

@@ -247,6 +247,27 @@ const std::string& DeviceNames::Of(const Interface& interface,
   return name;
 }
 
+std::string WhyUnusable(const Interface& interface) {
+  if (!interface.up) return "it is down";
+  if (interface.addresses.empty()) return "it has no address";
+  if (RoceMtu(interface.mtu) == 0) {
+    return absl::StrCat("its MTU of ", interface.mtu,
+                        " bytes is too small: the smallest RoCE MTU wants ",
+                        256 + kMaxHeaders);
+  }
+  return "";
+}
+
+std::string WhyLeftOut(const Interface& interface) {
+  for (const char* kind : {"bridge", "bond", "team", "openvswitch"}) {
+    if (interface.master_kind == kind) {
+      return absl::StrCat("it is a port of ", kind, " ", interface.master,
+                          "; RXE_USER_DEVICES may name it");
+    }
+  }
+  return "";
+}
+
 Devices BuildDevices(const std::vector<Interface>& interfaces,
                      const DeviceConfig& config,
                      const std::string& host_identity, DeviceNames* names,
@@ -258,10 +279,6 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
     guids[interface.index] =
         Guid(interface, seen.insert(interface.mac).second, host_identity);
   }
-  const auto usable = [](const Interface& i) {
-    return i.up && !i.addresses.empty() && RoceMtu(i.mtu) != 0;
-  };
-
   struct Chosen {
     std::string name;  // empty = rxeuN
     const Interface* interface;
@@ -279,11 +296,11 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
           Problem(config, choice.line,
                   absl::StrCat("there is no interface '", choice.netdev, "'"),
                   "there is no such interface"));
-    } else if (!usable(*found)) {
-      problems->push_back(Problem(config, choice.line,
-                                  absl::StrCat("interface '", choice.netdev,
-                                               "' is down or has no address"),
-                                  "the interface is down or has no address"));
+    } else if (const std::string why = WhyUnusable(*found); !why.empty()) {
+      problems->push_back(
+          Problem(config, choice.line,
+                  absl::StrCat("interface '", choice.netdev, "': ", why),
+                  absl::StrCat("the interface: ", why)));
     } else if (choice.name.size() > kMaxNameLength) {
       problems->push_back(
           Problem(config, choice.line,
@@ -296,7 +313,8 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
   if (choices.empty()) {
     for (const bool loopback : {false, true}) {
       for (const Interface& interface : interfaces) {
-        if (interface.loopback == loopback && usable(interface)) {
+        if (interface.loopback == loopback && WhyUnusable(interface).empty() &&
+            WhyLeftOut(interface).empty()) {
           chosen.push_back({"", &interface, 0, {}});
         }
       }
@@ -369,7 +387,7 @@ absl::StatusOr<Devices> ListDevices() {
     translated.insert(translated.end(), device->public_addresses.begin(),
                       device->public_addresses.end());
   }
-  SetPublicAddresses(std::move(translated));
+  AddPublicAddresses(translated);
   for (const std::string& problem : problems) WarnOnce(problem);
   if (const auto unknown = UnknownSettings(); !unknown.empty()) {
     WarnOnceAbout(
@@ -382,16 +400,47 @@ absl::StatusOr<Devices> ListDevices() {
 
 void ReadPublicAddresses() {
   static std::atomic<bool> read = false;
-  if (read.exchange(true)) return;
+  if (read.load(std::memory_order_acquire)) return;
   if (Environment("RXE_USER_DEVICES") != nullptr) (void)ListDevices();
+  read.store(true, std::memory_order_release);
+}
+
+absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before) {
+  const absl::StatusOr<std::optional<Interface>> now =
+      ReadInterface(before.ifindex);
+  if (!now.ok()) return now.status();
+  if (!now->has_value() || (*now)->name != before.netdev ||
+      !WhyUnusable(**now).empty()) {
+    return nullptr;
+  }
+  Device device = MakeDevice(**now, before.name, before.guid);
+  for (LocalAddress& gid : device.gids) gid = Known(gid);
+  device.public_addresses = before.public_addresses;
+  return std::make_shared<const Device>(std::move(device));
+}
+
+absl::StatusOr<std::vector<NoDevice>> ListOthers(const Devices& devices) {
+  const auto interfaces = ReadInterfaces();
+  if (!interfaces.ok()) return interfaces.status();
+  std::set<uint32_t> used;
+  for (const auto& device : devices) used.insert(device->ifindex);
+  std::vector<NoDevice> others;
+  for (const Interface& interface : *interfaces) {
+    if (used.contains(interface.index)) continue;
+    std::string why = WhyUnusable(interface);
+    if (why.empty()) why = WhyLeftOut(interface);
+    if (why.empty()) why = "RXE_USER_DEVICES does not name it";
+    others.push_back({interface.name, std::move(why)});
+  }
+  return others;
 }
 
 std::string NoDeviceText() {
   const char* const named = Environment("RXE_USER_DEVICES");
   return named != nullptr && *named != '\0'
              ? "no device: none of those that RXE_USER_DEVICES names"
-             : "no device: no interface is up and has an address (see ip "
-               "address)";
+             : "no device: no interface is up and has an address (see "
+               "rxe-user devices)";
 }
 
 }  // namespace rxe_user

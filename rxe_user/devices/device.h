@@ -1,5 +1,5 @@
-// Devices: every interface that is up and has an address is one
-// (docs/architecture.md, "Devices").
+// Devices: every interface that is up and has an address is one, but for ports
+// of bridges and bonds (docs/architecture.md, "Devices").
 #ifndef RXE_USER_DEVICES_DEVICE_H_
 #define RXE_USER_DEVICES_DEVICE_H_
 
@@ -56,6 +56,18 @@ enum class LinkChange : uint8_t {
 // (errno_status.h).
 using Devices = std::vector<std::shared_ptr<const Device>>;
 absl::StatusOr<Devices> ListDevices();
+
+// `before` as its interface is now, under the name and the GUID that it had;
+// null if the interface is gone or cannot be a device any more. Costs what that
+// interface has, however many there are. Fails as ListDevices.
+absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before);
+
+// An interface that ListDevices has left out, and why: "it is down".
+struct NoDevice {
+  std::string netdev;
+  std::string reason;
+};
+absl::StatusOr<std::vector<NoDevice>> ListOthers(const Devices& devices);
 
 // Makes public addresses known in this library (base/public_addresses.h), if
 // any are configured, where nobody has listed devices yet. Cheap afterwards.

@@ -51,6 +51,14 @@ class DeviceNames {
   int next_ = 0;
 };
 
+// Why the interface cannot be a device: "it is down"; empty if it can.
+std::string WhyUnusable(const Interface& interface);
+
+// Why it is none unless RXE_USER_DEVICES names it: a port of a bridge or a bond
+// is not what has the addresses, and comes and goes with containers, which
+// would change the names of others. Empty if it is one.
+std::string WhyLeftOut(const Interface& interface);
+
 // `host_identity` tells this host and network namespace from all others; it
 // goes into the GUIDs of interfaces whose MAC address does not. What is wrong
 // with `config` is appended to `*problems`, one line each.

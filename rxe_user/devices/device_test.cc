@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <memory>
 #include <set>
 
 #include "rxe_user/base/unique_fd.h"
@@ -109,10 +110,41 @@ TEST_F(DeviceList, TellsWhatIsWrongWithTheConfiguration) {
               ElementsAre("x=eth0"));
   EXPECT_THAT(problems_,
               ElementsAre(HasSubstr("no interface 'eth7'"),
-                          HasSubstr("'eth9' is down or has no address"),
-                          HasSubstr("'eth8' is down or has no address"),
+                          HasSubstr("'eth9': it is down"),
+                          HasSubstr("'eth8': it has no address"),
                           HasSubstr("'" + long_name + "' is no name"),
                           HasSubstr("two devices named 'x'")));
+}
+
+// A container's interface on the host comes and goes with it.
+TEST_F(DeviceList, PortsOfBridgesAreDevicesOnlyWhereTheyAreNamed) {
+  std::vector<Interface> interfaces = Several();
+  Interface port = Make("veth1", 1, 7);
+  port.addresses = {Gid("fe80::7", 1)};
+  port.master = "docker0";
+  port.master_kind = "bridge";
+  interfaces.insert(interfaces.begin(), port);
+  EXPECT_THAT(Names(interfaces, "", std::make_unique<DeviceNames>().get()),
+              ElementsAre("rxeu0=eth0", "rxeu1=eth1", "rxeu2=lo"));
+  EXPECT_THAT(WhyLeftOut(port), HasSubstr("a port of bridge docker0"));
+  DeviceNames names;
+  EXPECT_THAT(Names(interfaces, "p=veth1", &names), ElementsAre("p=veth1"));
+  // Of a VRF it is one: that has no addresses of its own.
+  interfaces[0].master_kind = "vrf";
+  EXPECT_THAT(
+      Names(interfaces, "", &names),
+      ElementsAre("rxeu0=veth1", "rxeu1=eth0", "rxeu2=eth1", "rxeu3=lo"));
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(DeviceList, TellsOfAnMtuThatIsTooSmall) {
+  std::vector<Interface> interfaces = Several();
+  interfaces[1].mtu = 300;
+  DeviceNames names;
+  EXPECT_THAT(Names(interfaces, "eth0,eth1", &names),
+              ElementsAre("rxeu0=eth1"));
+  EXPECT_THAT(problems_,
+              ElementsAre(HasSubstr("'eth0': its MTU of 300 bytes")));
 }
 
 TEST_F(DeviceList, APublicAddressStandsForOneOfTheInterface) {
@@ -153,11 +185,15 @@ TEST(PublicAddressesTest, BothWays) {
   const wire::IpAddress known = Gid("203.0.113.7").address;
   const wire::IpAddress bound = Gid("10.0.0.5").address;
   EXPECT_EQ(BoundAddress(known), known);
-  SetPublicAddresses({{known, bound}});
+  AddPublicAddresses({{known, bound}});
   EXPECT_EQ(BoundAddress(known), bound);
   EXPECT_EQ(KnownAddress(bound), known);
   EXPECT_EQ(KnownAddress(known), known);
-  SetPublicAddresses({});
+  AddPublicAddresses({});
+  EXPECT_EQ(KnownAddress(bound), known);
+  const wire::IpAddress later = Gid("10.0.0.9").address;
+  AddPublicAddresses({{known, later}});
+  EXPECT_EQ(BoundAddress(known), later);
   EXPECT_EQ(KnownAddress(bound), bound);
 }
 
@@ -178,11 +214,12 @@ TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0]->name, "a");
   const std::string of = std::string(" of ") + path + ": ";
-  EXPECT_THAT(problems,
-              ElementsAre(HasSubstr("line 2" + of + "there is no"),
-                          HasSubstr("line 3" + of + "the interface is down"),
-                          HasSubstr("line 3" + of + "an option of the device"),
-                          HasSubstr("line 4" + of + "a device before")));
+  EXPECT_THAT(
+      problems,
+      ElementsAre(HasSubstr("line 2" + of + "there is no"),
+                  HasSubstr("line 3" + of + "the interface: it is down"),
+                  HasSubstr("line 3" + of + "an option of the device"),
+                  HasSubstr("line 4" + of + "a device before")));
   for (const std::string& problem : problems) {
     EXPECT_EQ(problem.find("secret"), std::string::npos) << problem;
   }

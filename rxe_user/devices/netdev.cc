@@ -2,9 +2,14 @@
 
 #include <errno.h>
 #include <linux/ethtool.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
+#include <netlink/errno.h>
+#include <netlink/msg.h>
+#include <netlink/object.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -67,6 +72,47 @@ void ForEach(const netlink::Cache& cache, F&& f) {
   }
 }
 
+void AddAddress(rtnl_addr* address, Interface* interface) {
+  const auto local = netlink::ToIpAddress(rtnl_addr_get_local(address));
+  if (!local.has_value()) return;
+  interface->addresses.push_back(OnInterface(*local, interface->index));
+}
+
+// What is not told with the link. `fd`: a socket.
+void Complete(int fd, Interface* interface) {
+  std::stable_sort(interface->addresses.begin(), interface->addresses.end(),
+                   [](const LocalAddress& a, const LocalAddress& b) {
+                     return AddressRank(a) < AddressRank(b);
+                   });
+  interface->speed_mbps = SpeedMbps(fd, interface->name);
+}
+
+int OnAddress(nl_msg* message, void* argument) {
+  const auto add = [](nl_object* object, void* context) {
+    auto* const interface = static_cast<Interface*>(context);
+    auto* const address = reinterpret_cast<rtnl_addr*>(object);
+    // A kernel before 4.20 tells of all interfaces.
+    if (rtnl_addr_get_ifindex(address) == static_cast<int>(interface->index)) {
+      AddAddress(address, interface);
+    }
+  };
+  return nl_msg_parse(message, add, argument) < 0 ? NL_SKIP : NL_OK;
+}
+
+// The lock of libnl is held.
+int ReadAddresses(nl_sock* socket, Interface* interface) {
+  const int strict = 1;
+  // Where there is no such option, more is told.
+  (void)::setsockopt(nl_socket_get_fd(socket), SOL_NETLINK,
+                     NETLINK_GET_STRICT_CHK, &strict, sizeof(strict));
+  ifaddrmsg wanted{};
+  wanted.ifa_index = interface->index;
+  nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, OnAddress, interface);
+  const int sent =
+      nl_send_simple(socket, RTM_GETADDR, NLM_F_DUMP, &wanted, sizeof(wanted));
+  return sent < 0 ? sent : nl_recvmsgs_default(socket);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<Interface>> ReadInterfaces() {
@@ -93,22 +139,49 @@ absl::StatusOr<std::vector<Interface>> ReadInterfaces() {
     ForEach<rtnl_addr>(addresses, [&](rtnl_addr* address) {
       const auto index = static_cast<uint32_t>(rtnl_addr_get_ifindex(address));
       const auto interface = by_index.find(index);
-      const auto local = netlink::ToIpAddress(rtnl_addr_get_local(address));
-      if (interface == by_index.end() || !local.has_value()) return;
-      interface->second.addresses.push_back(OnInterface(*local, index));
+      if (interface != by_index.end()) AddAddress(address, &interface->second);
+    });
+    ForEach<rtnl_link>(links, [&](rtnl_link* link) {
+      const auto master =
+          by_index.find(static_cast<uint32_t>(rtnl_link_get_master(link)));
+      if (master == by_index.end()) return;
+      Interface& port =
+          by_index.at(static_cast<uint32_t>(rtnl_link_get_ifindex(link)));
+      port.master = master->second.name;
+      port.master_kind = master->second.kind;
     });
   }
 
   std::vector<Interface> result;
   for (auto& [index, interface] : by_index) {
-    std::stable_sort(interface.addresses.begin(), interface.addresses.end(),
-                     [](const LocalAddress& a, const LocalAddress& b) {
-                       return AddressRank(a) < AddressRank(b);
-                     });
-    interface.speed_mbps = SpeedMbps(ethtool.get(), interface.name);
+    Complete(ethtool.get(), &interface);
     result.push_back(std::move(interface));
   }
   return result;
+}
+
+absl::StatusOr<std::optional<Interface>> ReadInterface(uint32_t index) {
+  if (index == 0) return std::nullopt;  // libnl ends the program on this one
+  const UniqueFd ethtool(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!ethtool.valid()) return ErrnoStatus(errno, kCannotList);
+  std::optional<Interface> interface;
+  {
+    const std::lock_guard lock(netlink::Lock());
+    const absl::StatusOr<netlink::Socket> socket =
+        netlink::Connect(kCannotList);
+    if (!socket.ok()) return socket.status();
+    rtnl_link* found = nullptr;
+    int error = rtnl_link_get_kernel(socket->get(), static_cast<int>(index),
+                                     nullptr, &found);
+    if (error == -NLE_NODEV || error == -NLE_OBJ_NOTFOUND) return std::nullopt;
+    if (error < 0) return netlink::ErrorStatus(error, kCannotList);
+    const netlink::Link link(found);
+    interface = ToInterface(link.get());
+    error = ReadAddresses(socket->get(), &*interface);
+    if (error < 0) return netlink::ErrorStatus(error, kCannotList);
+  }
+  Complete(ethtool.get(), &*interface);
+  return interface;
 }
 
 std::optional<std::array<uint8_t, 6>> NeighborMac(

@@ -84,6 +84,40 @@ TEST_F(NetdevTest, ReadsAnInterfaceAndItsAddressesInOrder) {
   EXPECT_FALSE(Read().running);
 }
 
+// One is read as all of them are, but for its master.
+TEST_F(NetdevTest, ReadsOne) {
+  ASSERT_TRUE(
+      Shell("ip link set rxeu_a up; ip link set rxeu_b up;"
+            "ip addr add fe80::7/64 dev rxeu_a nodad;"
+            "ip addr add 192.0.2.7/24 dev rxeu_a"));
+  const Interface listed = Read();
+  const auto one = ReadInterface(Index());
+  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_TRUE(one->has_value());
+  EXPECT_EQ((*one)->name, "rxeu_a");
+  EXPECT_EQ((*one)->mtu, listed.mtu);
+  EXPECT_EQ((*one)->mac, listed.mac);
+  EXPECT_EQ((*one)->kind, listed.kind);
+  EXPECT_EQ((*one)->speed_mbps, listed.speed_mbps);
+  ASSERT_GE(listed.addresses.size(), 2u);
+  EXPECT_EQ((*one)->addresses, listed.addresses);
+  const auto none = ReadInterface(123456789);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->has_value());
+  EXPECT_FALSE(ReadInterface(0)->has_value());
+}
+
+TEST_F(NetdevTest, KnowsWhatItIsAPortOf) {
+  if (!Shell("ip link add rxeu_br type bridge")) {
+    GTEST_SKIP() << "no bridges here";
+  }
+  EXPECT_EQ(Read().master, "");
+  ASSERT_TRUE(Shell("ip link set rxeu_a master rxeu_br"));
+  EXPECT_EQ(Read().master, "rxeu_br");
+  EXPECT_EQ(Read().master_kind, "bridge");
+  EXPECT_TRUE(Shell("ip link del rxeu_br"));
+}
+
 TEST_F(NetdevTest, InterfacesComeByIndex) {
   const auto all = ReadInterfaces();
   ASSERT_TRUE(all.ok());

@@ -1,4 +1,5 @@
 // The engine of real life: with the port broker's slot and real sockets.
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,17 +16,15 @@ namespace {
 
 // Where the kernel does not tell of any, those that it had.
 std::vector<LocalAddress> AddressesOf(const Device& device) {
-  const absl::StatusOr<std::vector<Interface>> interfaces = ReadInterfaces();
-  if (!interfaces.ok()) return device.gids;
-  for (const Interface& interface : *interfaces) {
-    if (interface.index == device.ifindex && interface.name == device.netdev &&
-        !interface.addresses.empty()) {
-      std::vector<LocalAddress> addresses = interface.addresses;
-      for (LocalAddress& address : addresses) address = Known(address);
-      return addresses;
-    }
+  const absl::StatusOr<std::optional<Interface>> interface =
+      ReadInterface(device.ifindex);
+  if (!interface.ok() || !interface->has_value() ||
+      (*interface)->name != device.netdev || (*interface)->addresses.empty()) {
+    return device.gids;
   }
-  return device.gids;
+  std::vector<LocalAddress> addresses = (*interface)->addresses;
+  for (LocalAddress& address : addresses) address = Known(address);
+  return addresses;
 }
 
 }  // namespace

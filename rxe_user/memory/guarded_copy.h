@@ -48,8 +48,11 @@ bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
 
 // Copies `bytes` into application memory `to`. The last bytes (up to 8) are
 // stored last, by one store where their number is 1, 2, 4 or 8 or more, and
-// ordered behind all others: an application may be polling on them. `more` as
-// above, of what is behind `to`.
+// ordered behind all others: an application may be polling on them. On aarch64,
+// where only aligned stores are seen as a whole, it is the last four bytes, or
+// the last one, that are stored last if `to` is aligned to no more. Behind all
+// others means those of earlier calls of this thread, too. `more` as above, of
+// what is behind `to`.
 bool GuardedCopyTo(void* to, const void* from, size_t bytes, bool more = false);
 
 // CPU atomics on an aligned word; the value before goes to `*original`. False

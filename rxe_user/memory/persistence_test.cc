@@ -18,7 +18,7 @@
 namespace rxe_user {
 namespace {
 
-constexpr size_t kPage = 4096;
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 // Pages of `fd`, or of none.
 uint8_t* Map(int fd, size_t bytes, int flags) {

@@ -1,6 +1,7 @@
 #include "rxe_user/memory/probe.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -9,7 +10,7 @@
 namespace rxe_user {
 namespace {
 
-constexpr size_t kPage = 4096;
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 class ProbeTest : public testing::Test {
  protected:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/only_one.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/devices/usable_devices.h"
@@ -38,19 +40,17 @@ bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
 // meanwhile, and would lose their indexes.
 absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
     const Device& before) {
-  const absl::StatusOr<std::vector<Interface>> interfaces = ReadInterfaces();
-  if (!interfaces.ok()) return interfaces.status();
+  const absl::StatusOr<std::optional<Interface>> read =
+      ReadInterface(before.ifindex);
+  if (!read.ok()) return read.status();
   Device absent = before;
   absent.up = false;
-  const auto now = std::find_if(
-      interfaces->begin(), interfaces->end(), [&](const Interface& i) {
-        return i.index == before.ifindex && i.name == before.netdev;
-      });
-  if (now == interfaces->end()) {
+  const std::optional<Interface>& now = *read;
+  if (!now.has_value() || now->name != before.netdev) {
     absent.gids.clear();
   } else if (now->up) {
     std::erase_if(absent.gids, [&](const LocalAddress& g) {
-      return !Has(now->addresses, g);
+      return !Has(now->addresses, Bound(g));
     });
   }
   return std::make_shared<const Device>(std::move(absent));
@@ -59,35 +59,26 @@ absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
 // The device of `before` as it is now. What was its address stays, whoever may
 // seem to hold the port there: our own sockets do, and those of a process that
 // is being killed have no owner for a moment. Only new addresses are looked at.
-// It keeps its name: an interface may have several (RXE_USER_DEVICES), of one
-// content.
 absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
-  const absl::StatusOr<Devices> present = ListDevices();
-  if (!present.ok()) return present.status();
-  for (const std::shared_ptr<const Device>& now : *present) {
-    if (now->ifindex != before.ifindex || now->netdev != before.netdev) {
-      continue;
+  const absl::StatusOr<std::shared_ptr<const Device>> read = ReadDevice(before);
+  if (!read.ok()) return read.status();
+  if (*read == nullptr) return LookForAbsent(before);
+  Device found = **read, fresh = **read;
+  std::erase_if(found.gids,
+                [&](const LocalAddress& g) { return !Has(before.gids, g); });
+  std::erase_if(fresh.gids,
+                [&](const LocalAddress& g) { return Has(before.gids, g); });
+  if (!fresh.gids.empty()) {
+    const absl::StatusOr<Devices> usable =
+        KeepUsable({std::make_shared<const Device>(std::move(fresh))});
+    if (!usable.ok()) return usable.status();
+    for (const std::shared_ptr<const Device>& device : *usable) {
+      found.gids.insert(found.gids.end(), device->gids.begin(),
+                        device->gids.end());
     }
-    Device found = *now;
-    found.name = before.name;
-    std::erase_if(found.gids,
-                  [&](const LocalAddress& g) { return !Has(before.gids, g); });
-    Device fresh = *now;
-    std::erase_if(fresh.gids,
-                  [&](const LocalAddress& g) { return Has(before.gids, g); });
-    if (!fresh.gids.empty()) {
-      const absl::StatusOr<Devices> usable =
-          KeepUsable({std::make_shared<const Device>(std::move(fresh))});
-      if (!usable.ok()) return usable.status();
-      for (const std::shared_ptr<const Device>& device : *usable) {
-        found.gids.insert(found.gids.end(), device->gids.begin(),
-                          device->gids.end());
-      }
-    }
-    if (found.gids.empty()) break;
-    return std::make_shared<const Device>(std::move(found));
   }
-  return LookForAbsent(before);
+  if (found.gids.empty()) return LookForAbsent(before);
+  return std::make_shared<const Device>(std::move(found));
 }
 
 struct Spaces {

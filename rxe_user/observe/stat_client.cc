@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/users.h"
 #include "rxe_user/observe/report_text.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/observe/stat_socket_name.h"
@@ -133,7 +134,7 @@ class Question {
       return;
     }
     pid_ = peer.pid;
-    is_strangers_ = peer.uid != ::geteuid();
+    is_strangers_ = !IsOwnUser(peer.uid);
     if (is_strangers_ && ::geteuid() != 0) {
       reply_ = absl::PermissionDeniedError("it is another user's");
     } else if (pid_ != 0 && IsStopped(pid_)) {

@@ -11,6 +11,7 @@
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/users.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/observe/stat_socket_name.h"
 
@@ -29,7 +30,7 @@ bool MayAsk(int client) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   return ::getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         (peer.uid == 0 || peer.uid == ::geteuid());
+         (peer.uid == 0 || IsOwnUser(peer.uid));
 }
 
 // After that nobody can change the file. False on failure.

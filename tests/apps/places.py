@@ -190,7 +190,9 @@ def public_copy_of_out():
         raise SystemExit("tests/apps/run: no out/; run tools/dev build first")
     prefix = tempfile.mkdtemp(prefix="rxe_user-")
     os.chmod(prefix, 0o755)
-    shutil.copytree(out, prefix, dirs_exist_ok=True)
+    # What users get; other builds and what tests leave stand beside it.
+    for name in ("bin", "include", "lib", "libexec"):
+        shutil.copytree(os.path.join(out, name), os.path.join(prefix, name))
     return prefix
 
 

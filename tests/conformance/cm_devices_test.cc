@@ -16,6 +16,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "verbs_api/libibverbs/interface.h"
 
 namespace {
 
@@ -77,7 +78,9 @@ class CmDevicesTest : public testing::Test {
   static int Bind(const char* address) {
     rdma_cm_id* const id = NewId(address);
     const int interface =
-        id->verbs != nullptr ? ibv_get_device_index(id->verbs->device) : 0;
+        id->verbs != nullptr
+            ? static_cast<int>(rxe_user_interface_of(id->verbs->device))
+            : 0;
     EXPECT_EQ(rdma_destroy_id(id), 0);
     return interface;
   }

@@ -674,8 +674,10 @@ TEST(AddrinfoTest, FollowsTheHints) {
   hints.ai_qp_type = IBV_QPT_RC;
   EXPECT_EQ(rdma_getaddrinfo(nullptr, "7471", &hints, &info), EAI_SOCKTYPE);
   hints = {};
+  // Flags of a newer header are ignored, as in rdma-core.
   hints.ai_flags = 1 << 20;
-  EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info), EAI_BADFLAGS);
+  ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info), 0);
+  rdma_freeaddrinfo(info);
   hints.ai_flags = RAI_NUMERICHOST;
   EXPECT_EQ(rdma_getaddrinfo("no.number", "7471", &hints, &info), EAI_NONAME);
   EXPECT_EQ(rdma_getaddrinfo(nullptr, nullptr, nullptr, &info), -1);
@@ -691,6 +693,30 @@ TEST(AddrinfoTest, FollowsTheHints) {
   EXPECT_EQ(info->ai_src_len, sizeof(sockaddr_in6));
   EXPECT_NE(info->ai_src_addr, source.get());
   rdma_freeaddrinfo(info);
+}
+
+// perftest names the family of its -R --ipv6-addr in this way.
+TEST(AddrinfoTest, TheFamilyOfTheHintsCountsWithoutRaiFamily) {
+  for (const int flags : {0, static_cast<int>(RAI_PASSIVE)}) {
+    for (const int family : {AF_INET, AF_INET6}) {
+      rdma_addrinfo hints = {};
+      rdma_addrinfo* info = nullptr;
+      hints.ai_flags = flags;
+      hints.ai_family = family;
+      hints.ai_port_space = RDMA_PS_TCP;
+      ASSERT_EQ(rdma_getaddrinfo(nullptr, "7471", &hints, &info), 0);
+      EXPECT_EQ(info->ai_family, family);
+      const sockaddr* const found =
+          flags != 0 ? info->ai_src_addr : info->ai_dst_addr;
+      ASSERT_NE(found, nullptr);
+      EXPECT_EQ(found->sa_family, family);
+      rdma_freeaddrinfo(info);
+      // A number of the other family is none of this one.
+      const char* const other = family == AF_INET ? "::1" : "127.0.0.1";
+      hints.ai_flags = flags | RAI_NUMERICHOST;
+      EXPECT_NE(rdma_getaddrinfo(other, "7471", &hints, &info), 0);
+    }
+  }
 }
 
 TEST(EventNameTest, NamesAreThoseOfTheHeader) {

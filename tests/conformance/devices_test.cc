@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/conformance/fixture.h"
+#include "verbs_api/libibverbs/interface.h"
 
 namespace conformance {
 namespace {
@@ -95,7 +96,7 @@ class DevicesTest : public testing::Test {
     EXPECT_NE(list, nullptr);
     for (ibv_device** at = list; at != nullptr && *at != nullptr; ++at) {
       out.push_back({*at, ibv_get_device_name(*at), (*at)->dev_name,
-                     ibv_get_device_index(*at)});
+                     static_cast<int>(rxe_user_interface_of(*at))});
     }
     ibv_free_device_list(list);
     return out;

@@ -132,7 +132,7 @@ TEST_F(MemoryLimitTest, NoMemoryMayBeLocked) {
 
 class UnmappedTest : public PairTest {
  protected:
-  static constexpr uint32_t kBytes = 16 * 4096;
+  static constexpr uint32_t kBytes = 256 << 10;  // whole pages
 
   void TearDown() override {
     Forget();

@@ -136,7 +136,7 @@ TEST_F(PlacementTest, FlushToAFile) {
   const int fd =
       open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   ASSERT_GE(fd, 0);
-  constexpr size_t kBytes = 4 * 4096;
+  constexpr size_t kBytes = 256 << 10;  // whole pages
   ASSERT_EQ(ftruncate(fd, kBytes), 0);
   void* at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ASSERT_NE(at, MAP_FAILED);

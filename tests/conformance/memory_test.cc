@@ -13,7 +13,7 @@
 namespace conformance {
 namespace {
 
-constexpr size_t kPage = 4096;
+const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 constexpr int kOnDemand = kAllAccess | IBV_ACCESS_ON_DEMAND;
 
 uint64_t AddressOf(const void* bytes) {

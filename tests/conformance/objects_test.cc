@@ -22,7 +22,7 @@ class ObjectTest : public PairTest {
 // --- Memory regions.
 
 TEST_F(ObjectTest, RegistrationChecksMemory) {
-  constexpr size_t kPage = 4096;
+  const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   // Far below where the system puts what other threads map meanwhile: the hole
   // stays one.
   const auto low = reinterpret_cast<void*>(uintptr_t{0x20000000});

@@ -39,7 +39,10 @@ def fuzz_target(
         tags = ["manual"],
         deps = [":%s_target" % name],
     )
-    corpus = native.glob(["corpus/%s/*" % name])
+    corpus = native.glob(
+        ["corpus/%s/*" % name],
+        allow_empty = True,
+    )
     native.cc_test(
         name = name + "_test",
         srcs = [

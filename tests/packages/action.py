@@ -224,4 +224,18 @@ def refused(prefix, folder):
     expect("RXE_USER_DEVICES" not in job.env, "an environment nevertheless")
 
 
-TESTS = [by_default, by_name, refused]
+def architecture(_prefix, folder):
+    """the package is that of the runner's architecture"""
+    job = Job(folder, loopback_place().server.netns)
+    # In this namespace no address can be looked up, so the URL is told.
+    for runner, arch in (("X64", "amd64"), ("ARM64", "arm64")):
+        job.env["RUNNER_ARCH"] = runner
+        status, text, _ = use(job, ref="v9.8.7")
+        expect(status != 0 and
+               f"/download/v9.8.7/rxe_user-9.8.7-{arch}.tar.gz" in text, text)
+    job.env["RUNNER_ARCH"] = "X86"
+    status, text, _ = use(job, ref="v9.8.7")
+    expect(status != 0 and "no package for X86" in text, text)
+
+
+TESTS = [by_default, by_name, refused, architecture]

@@ -8,11 +8,16 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 
 import grpc
 import yaml
 
 from places import NOBODY, Failure, await_listen, veth_place
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__)))), "tools/packaging"))
+import wheel  # noqa: E402
 
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__)))), "tools/packaging/kubernetes")
@@ -298,6 +303,20 @@ def several(_prefix, folder):
             kubelet.stop()
 
 
+def architectures(_prefix, _folder):
+    """the DaemonSet goes to nodes for which there are packages, and no others"""
+    with open(os.path.join(FOLDER, "daemonset.yaml")) as file:
+        pod = yaml.safe_load(file)["spec"]["template"]["spec"]
+    required = pod["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    rules = {rule["key"]: rule for rule in term["matchExpressions"]}
+    expect(all(rule["operator"] == "In" for rule in rules.values()), str(rules))
+    expect(rules["kubernetes.io/os"]["values"] == ["linux"], str(rules))
+    expect(set(rules["kubernetes.io/arch"]["values"]) == set(wheel.MACHINES),
+           str(rules))
+
+
 def refused(_prefix, folder):
     """wrong arguments, and a node without a kubelet's folder"""
     for args, why in ((["--resource", "rdma=1"], "DOMAIN/NAME=COUNT"),
@@ -310,4 +329,4 @@ def refused(_prefix, folder):
         expect(done.returncode != 0 and why in done.stderr, done.stderr)
 
 
-TESTS = [as_deployed, by_cdi, several, refused]
+TESTS = [as_deployed, by_cdi, several, architectures, refused]

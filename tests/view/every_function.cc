@@ -267,6 +267,13 @@ void Names() {
   free(made);
   CHECK(HoldsGuid(open("node_guid", O_RDONLY)));
   CHECK(chdir("/") == 0);
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY);
+  CHECK(fchdir(fd) == 0);
+  struct stat s;
+  CHECK(stat("ports/1/state", &s) == 0 && S_ISREG(s.st_mode));
+  CHECK(fstatat(fd, "ports/1/gids/0", &s, 0) == 0 && S_ISREG(s.st_mode));
+  close(fd);
+  CHECK(chdir("/") == 0);
 }
 
 void Devices() {

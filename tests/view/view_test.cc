@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -335,6 +336,187 @@ TEST_P(ViewTest, ProgramsWithSanitizers) {
   const Result r = Execute({"run", "sh", "-c", "echo $ASAN_OPTIONS"},
                            {"ASAN_OPTIONS=detect_leaks=0"});
   EXPECT_EQ(r.text, "detect_leaks=0:verify_asan_link_order=0\n");
+}
+
+// What it is for: a node of containers.
+class ManyDevicesTest : public ViewTest {
+ protected:
+  static constexpr int kDevices = 1000;
+
+  void SetUp() override {
+    ViewTest::SetUp();
+    if (IsSkipped()) return;
+    const fs::path batch = root_ / "batch";
+    std::ofstream out(batch);
+    for (int i = 0; i < kDevices; i += 2) {
+      const std::string a = "many" + std::to_string(i),
+                        b = "many" + std::to_string(i + 1);
+      out << "link add " << a << " type veth peer name " << b << "\n";
+      for (int k = i; k < i + 2; ++k) {
+        out << "link set many" << k << " addrgenmode none up\naddr add 10.9."
+            << k / 250 << "." << k % 250 + 1 << "/32 dev many" << k << "\n";
+      }
+    }
+    out.close();
+    if (system(("ip -batch " + batch.string()).c_str()) != 0) {
+      Clean();
+      GTEST_SKIP() << "needs ip, and a namespace to change";
+    }
+  }
+  void TearDown() override {
+    Clean();
+    ViewTest::TearDown();
+  }
+  void Clean() {
+    const fs::path batch = root_ / "batch";
+    std::ofstream out(batch);
+    for (int i = 0; i < kDevices; i += 2) out << "link del many" << i << "\n";
+    out.close();
+    if (system(
+            ("ip -force -batch " + batch.string() + " 2>/dev/null").c_str()) !=
+        0) {
+      // They were never there.
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Users, ManyDevicesTest, testing::Values(false),
+                         [](const testing::TestParamInfo<bool>&) {
+                           return "Self";
+                         });
+
+TEST_P(ManyDevicesTest, ALookCostsWhatItLooksAt) {
+  const std::string tree = base_.string() + "/rxe_user-view-*/";
+  // Of one device: its file, and the folders to it.
+  // The shell itself looks first, so that the tree outlives `cat`.
+  Result r = Shell(
+      "test -e /sys/class/infiniband; "
+      "cat /sys/class/infiniband/rxeu500/ports/1/state; find " +
+      tree +
+      "sys | wc -l; cat /sys/class/infiniband/rxeu500/ports/1/hw_counters/*"
+      " | sort -u; find " +
+      tree + "sys | wc -l");
+  std::istringstream words(r.text);
+  std::string state, more;
+  int first = 0, value = -1, second = 0;
+  std::getline(words, state);
+  words >> first >> value >> second;
+  EXPECT_EQ(state, "4: ACTIVE") << r.text;
+  EXPECT_EQ(value, 0) << r.text;
+  EXPECT_GT(first, 0) << r.text;
+  EXPECT_LT(first, 20) << r.text;
+  EXPECT_LT(second, 200) << r.text;
+  EXPECT_EQ(Left(), "");
+
+  // All their names: a link each.
+  r = Shell(
+      "test -e /sys/class/infiniband; "
+      "ls /sys/class/infiniband | wc -l; find " +
+      tree + "sys | wc -l");
+  std::istringstream(r.text) >> first >> second;
+  EXPECT_EQ(first, kDevices + 1) << r.text;  // and loopback
+  EXPECT_LT(second, kDevices + 20) << r.text;
+}
+
+// How often a program that reads a file of each device asks what there is:
+// once, and again while it takes longer than that is good for.
+TEST_P(ManyDevicesTest, OneProgramAsksOnce) {
+  const fs::path real = root_ / "bin/rxe-user", moved = root_ / "bin/real";
+  const fs::path runs = root_ / "runs";
+  fs::rename(real, moved);
+  std::ofstream(real) << "#!/bin/sh\n[ \"$1\" != view ] || echo $* >> "
+                      << runs.string() << "\nexec " << moved.string()
+                      << " \"$@\"\n";
+  fs::permissions(real, fs::perms(0755));
+  const auto start = std::chrono::steady_clock::now();
+  const Result r = Execute(
+      {"run", "python3", "-c",
+       "n = 0\n"
+       "for i in range(" +
+           std::to_string(kDevices) +
+           "):\n"
+           "  n += open(f'/sys/class/infiniband/rxeu{i}/node_type').read()"
+           " == '1: CA\\n'\n"
+           "print(n)\n"});
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  EXPECT_EQ(r.text, std::to_string(kDevices) + "\n");
+  std::istringstream lines(ReadAll(runs));
+  int asked = 0;
+  for (std::string line; std::getline(lines, line);) {
+    asked += line.find("--leave") == std::string::npos;
+  }
+  // Each answer is good for 0.2 s or more.
+  EXPECT_GE(asked, 1);
+  EXPECT_LE(asked, 1 + static_cast<int>(seconds / 0.2));
+  EXPECT_LT(asked, kDevices / 10);
+}
+
+TEST_P(ViewTest, RelativePathsLeadOn) {
+  const Result r = Shell(
+      "cd /sys/class/infiniband; cat rxeu0/node_type; cd rxeu0/ports/1; "
+      "pwd -P; /bin/pwd; cat state ../../node_type; cd /; "
+      "find -L /sys/class/infiniband -maxdepth 2 -name node_type 2>/dev/null; "
+      "cd /sys/class/infiniband && find -L rxeu0/ports -name state");
+  EXPECT_EQ(r.text,
+            "1: CA\n/sys/devices/virtual/infiniband/rxeu0/ports/1\n"
+            "/sys/devices/virtual/infiniband/rxeu0/ports/1\n"
+            "4: ACTIVE\n1: CA\n/sys/class/infiniband/rxeu0/node_type\n"
+            "rxeu0/ports/1/state\n");
+}
+
+TEST_P(ViewTest, AnInterfaceKnowsItsDevice) {
+  const Result r = Shell(
+      "cd /sys/class/net/lo/device/infiniband && ls; "
+      "ls /sys/class/net/lo/device/infiniband_verbs; "
+      "cat /sys/class/net/lo/device/infiniband/rxeu0/node_type; "
+      "test -d /sys/class/net/lo/device/infiniband && echo there; "
+      "test -e /sys/class/net/none/device/infiniband || echo none");
+  EXPECT_EQ(r.text, "rxeu0\nuverbs0\n1: CA\nthere\nnone\n");
+}
+
+// Programs of musl load what LD_PRELOAD names, too.
+constexpr char kOfMusl[] = R"(
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  char text[64] = "nothing\n";
+  FILE* file = fopen("/sys/class/infiniband/rxeu0/node_type", "r");
+  if (file != NULL) fgets(text, sizeof(text), file);
+  printf("%s%s\n", text, getenv("LD_PRELOAD") ? "preloaded" : "alone");
+  return 42;
+}
+)";
+
+TEST_P(ViewTest, ProgramsOfMusl) {
+  if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";
+  const fs::path source = root_ / "musl.c", program = root_ / "musl";
+  std::ofstream(source) << kOfMusl;
+  if (system(("musl-gcc -o " + program.string() + " " + source.string() +
+              " 2>/dev/null")
+                 .c_str()) != 0) {
+    GTEST_SKIP() << "no musl-gcc";
+  }
+  // It is told of, and runs as ever.
+  Result r = Execute({"run", program.string()});
+  EXPECT_EQ(r.text, "rxe-user run: " + program.string() +
+                        " is linked with musl: our libraries need glibc, so it "
+                        "will not see our device\nnothing\nalone\n");
+  EXPECT_EQ(r.exit_status, 42);
+  // Whoever starts it: it can load the library, and finds what others do.
+  r = Shell(program.string());
+  EXPECT_EQ(r.text, "1: CA\npreloaded\n");
+  EXPECT_EQ(r.exit_status, 42);
+  EXPECT_EQ(Left(), "");
+  // Where there is no glibc the view cannot be made.
+  fs::permissions(root_ / "bin", fs::perms(0777));
+  r = Shell("rm " + (root_ / "bin/rxe-user").string() + "; " +
+            program.string());
+  EXPECT_EQ(r.text,
+            "rxe_user: this program is linked with musl and our libraries with "
+            "glibc, so it does not see our devices\nnothing\npreloaded\n");
+  EXPECT_EQ(r.exit_status, 42);
 }
 
 TEST_P(ViewTest, ViewPrintsTheFolder) {

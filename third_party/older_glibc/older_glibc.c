@@ -23,7 +23,18 @@
   extern type older(__VA_ARGS__);           \
   __asm__(".symver " #older "," #name "@" node)
 
+// What an architecture began with: all that the older ones had by then.
+#if defined(__x86_64__)
 #define BASE "GLIBC_2.2.5"
+#define SINCE(node) node
+#define STAT_VERSION 1
+#elif defined(__aarch64__)
+#define BASE "GLIBC_2.17"
+#define SINCE(node) BASE
+#define STAT_VERSION 0
+#else
+#error "GLIBC_... of this architecture's first release, and _STAT_VER"
+#endif
 
 // --- Moved from libdl and libpthread, which older programs load beside libc.
 
@@ -98,6 +109,13 @@ HIDDEN int pthread_mutex_trylock(pthread_mutex_t* mutex) {
   return older_trylock(mutex);
 }
 
+OLDER(int, older_timedlock, pthread_mutex_timedlock, BASE, pthread_mutex_t*,
+      const struct timespec*);
+HIDDEN int pthread_mutex_timedlock(pthread_mutex_t* mutex,
+                                   const struct timespec* end) {
+  return older_timedlock(mutex, end);
+}
+
 OLDER(int, older_rdlock, pthread_rwlock_rdlock, BASE, pthread_rwlock_t*);
 HIDDEN int pthread_rwlock_rdlock(pthread_rwlock_t* lock) {
   return older_rdlock(lock);
@@ -129,14 +147,14 @@ HIDDEN int sem_wait(sem_t* semaphore) { return older_sem_wait(semaphore); }
 OLDER(int, older_sem_post, sem_post, BASE, sem_t*);
 HIDDEN int sem_post(sem_t* semaphore) { return older_sem_post(semaphore); }
 
-OLDER(int, older_setclock, pthread_condattr_setclock, "GLIBC_2.3.3",
+OLDER(int, older_setclock, pthread_condattr_setclock, SINCE("GLIBC_2.3.3"),
       pthread_condattr_t*, clockid_t);
 HIDDEN int pthread_condattr_setclock(pthread_condattr_t* attributes,
                                      clockid_t clock) {
   return older_setclock(attributes, clock);
 }
 
-OLDER(int, older_setname, pthread_setname_np, "GLIBC_2.12", pthread_t,
+OLDER(int, older_setname, pthread_setname_np, SINCE("GLIBC_2.12"), pthread_t,
       const char*);
 HIDDEN int pthread_setname_np(pthread_t thread, const char* name) {
   return older_setname(thread, name);
@@ -149,8 +167,6 @@ HIDDEN int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
 }
 
 // --- Functions that were inline, with the version of the structure.
-
-#define STAT_VERSION 1  // of x86-64
 
 OLDER(int, older_stat, __xstat, BASE, int, const char*, struct stat*);
 OLDER(int, older_lstat, __lxstat, BASE, int, const char*, struct stat*);
@@ -211,6 +227,9 @@ HIDDEN uint32_t arc4random(void) {
     if (errno != EINTR) __builtin_trap();
   }
 }
+
+// glibc 2.30.
+HIDDEN pid_t gettid(void) { return (pid_t)syscall(SYS_gettid); }
 
 // The C++ runtime leaves out atomic operations while it is true.
 HIDDEN char __libc_single_threaded = 0;

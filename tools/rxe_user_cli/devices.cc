@@ -5,7 +5,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rxe_user/broker/slot.h"
 #include "tools/rxe_user_cli/guid.h"
@@ -51,9 +53,8 @@ std::string Speed(uint64_t mbps) {
   return std::to_string(mbps) + " Mb/s";
 }
 
-}  // namespace
-
-std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
+std::string AsTables(const Devices& devices, const PortTrouble& trouble,
+                     const std::string& alone) {
   std::vector<Row> rows = {
       {"DEVICE", "NETDEV", "STATE", "MTU", "ROCE MTU", "SPEED", "GUID"}};
   for (const auto& d : devices) {
@@ -63,18 +64,61 @@ std::string DevicesAsText(const Devices& devices, const PortTrouble& trouble) {
   }
   std::string text = Aligned(rows);
 
+  const std::string available =
+      alone.empty() ? "available" : "available to one process at a time";
   rows = {{"DEVICE", "GID", "ADDRESS", "UDP PORT 4791"}};
   for (const auto& d : devices) {
     for (size_t i = 0; i < d->gids.size(); ++i) {
       const std::string why = trouble(d->gids[i]);
       rows.push_back({d->name, std::to_string(i), d->gids[i].ToString(),
-                      why.empty() ? "available" : why});
+                      why.empty() ? available : why});
     }
   }
-  return text + "\n" + Aligned(rows);
+  text += "\n" + Aligned(rows);
+  return alone.empty() ? text
+                       : text + "\nOne process at a time: " + alone + "\n";
 }
 
-std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
+// Asked for all addresses at once: each question is for all sockets of the
+// host.
+PortTrouble FindTrouble(const Devices& devices) {
+  std::vector<LocalAddress> addresses;
+  for (const auto& device : devices) {
+    addresses.insert(addresses.end(), device->gids.begin(), device->gids.end());
+  }
+  const auto uses = rxe_user::ProbePorts(addresses);
+  if (!uses.ok()) {
+    return [why = std::string(uses.status().message())](const LocalAddress&) {
+      return why;
+    };
+  }
+  std::map<std::pair<std::array<uint8_t, 16>, uint32_t>, std::string> errors;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    errors[{addresses[i].address.bytes, addresses[i].scope_id}] =
+        (*uses)[i].error;
+  }
+  return [errors](const LocalAddress& gid) {
+    return errors.at({gid.address.bytes, gid.scope_id});
+  };
+}
+
+}  // namespace
+
+std::string DevicesAsText(const Devices& devices, const Others& others,
+                          const PortTrouble& trouble,
+                          const std::string& alone) {
+  std::string text = devices.empty() ? "" : AsTables(devices, trouble, alone);
+  if (others.empty()) return text;
+  std::vector<Row> rows = {{"NETDEV", "NO DEVICE, BECAUSE"}};
+  for (const rxe_user::NoDevice& other : others) {
+    rows.push_back({other.netdev, other.reason});
+  }
+  return text + (text.empty() ? "" : "\n") + Aligned(rows);
+}
+
+std::string DevicesAsJson(const Devices& devices, const Others& others,
+                          const PortTrouble& trouble,
+                          const std::string& alone) {
   Json list = Json::array();
   for (const auto& d : devices) {
     Json device = {{"name", d->name},
@@ -103,9 +147,13 @@ std::string DevicesAsJson(const Devices& devices, const PortTrouble& trouble) {
     device["gids"] = std::move(gids);
     list.push_back(std::move(device));
   }
-  return Json{{"devices", std::move(list)}}.dump(
-             2, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  Json none = Json::array();
+  for (const rxe_user::NoDevice& other : others) {
+    none.push_back({{"netdev", other.netdev}, {"reason", other.reason}});
+  }
+  Json all = {{"devices", std::move(list)}, {"no_devices", std::move(none)}};
+  if (!alone.empty()) all["port_not_shared"] = alone;
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 int RunDevices(bool json, std::FILE* out, std::FILE* err) {
@@ -120,15 +168,20 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
     std::fprintf(err, "rxe-user devices: %s\n",
                  rxe_user::NoDeviceText().c_str());
   }
-  const PortTrouble trouble = [](const LocalAddress& gid) {
-    return std::string(rxe_user::PortAvailable(gid).message());
-  };
-  std::string text;
-  if (json) {
-    text = DevicesAsJson(devices, trouble);
-  } else if (!devices.empty()) {
-    text = DevicesAsText(devices, trouble);
+  const auto others = rxe_user::ListOthers(devices);
+  if (!others.ok()) {
+    std::fprintf(err, "rxe-user devices: %s\n",
+                 std::string(others.status().message()).c_str());
+    return 1;
   }
+  // Whatever else keeps programs from the port is each address's trouble.
+  const absl::Status sharing = rxe_user::PortSharing();
+  const std::string alone(absl::IsUnimplemented(sharing) ? sharing.message()
+                                                         : "");
+  const PortTrouble trouble = FindTrouble(devices);
+  const std::string text =
+      json ? DevicesAsJson(devices, *others, trouble, alone)
+           : DevicesAsText(devices, *others, trouble, alone);
   // Nothing is written for a reader who has gone (EPIPE), which is no error.
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
       std::fflush(out) != 0) {

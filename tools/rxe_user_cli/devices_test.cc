@@ -1,8 +1,15 @@
 #include "tools/rxe_user_cli/devices.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "gtest/gtest.h"
+#include "rxe_user/testing/refused_calls.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -41,7 +48,7 @@ std::string Trouble(const LocalAddress& gid) {
 }
 
 TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
-  EXPECT_EQ(DevicesAsText(TwoDevices(), Trouble),
+  EXPECT_EQ(DevicesAsText(TwoDevices(), {}, Trouble, ""),
             "DEVICE  NETDEV  STATE  MTU    ROCE MTU  SPEED    GUID\n"
             "rxeu0   eth0    up     1500   1024      25 Gb/s  "
             "0000:00ff:fe00:00ab\n"
@@ -54,8 +61,19 @@ TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
             "rxeu1   0    127.0.0.1         it is taken\n");
 }
 
+TEST(DevicesTest, TellsWhyAnInterfaceIsNoDevice) {
+  const Others others = {{"eth9", "it is down"}};
+  EXPECT_EQ(DevicesAsText({}, others, Trouble, ""),
+            "NETDEV  NO DEVICE, BECAUSE\neth9    it is down\n");
+  const auto json =
+      nlohmann::json::parse(DevicesAsJson(TwoDevices(), others, Trouble, ""));
+  EXPECT_EQ(json["no_devices"][0]["netdev"], "eth9");
+  EXPECT_EQ(json["no_devices"][0]["reason"], "it is down");
+}
+
 TEST(DevicesTest, JsonTellsTheSame) {
-  const auto json = nlohmann::json::parse(DevicesAsJson(TwoDevices(), Trouble));
+  const auto json =
+      nlohmann::json::parse(DevicesAsJson(TwoDevices(), {}, Trouble, ""));
   ASSERT_EQ(json["devices"].size(), 2u);
   const auto& eth = json["devices"][0];
   EXPECT_EQ(eth["name"], "rxeu0");
@@ -72,8 +90,51 @@ TEST(DevicesTest, JsonTellsTheSame) {
   EXPECT_FALSE(lo.contains("speed_mbps"));
   EXPECT_EQ(lo["gids"][0]["port_available"], false);
   EXPECT_EQ(lo["gids"][0]["port_trouble"], "it is taken");
-  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, Trouble)),
-            nlohmann::json::parse(R"({"devices": []})"));
+  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, {}, Trouble, "")),
+            nlohmann::json::parse(R"({"devices": [], "no_devices": []})"));
+}
+
+TEST(DevicesTest, APortThatCannotBeSharedIsSaid) {
+  const std::string text =
+      DevicesAsText(TwoDevices(), {}, Trouble, "it is refused");
+  EXPECT_TRUE(text.ends_with(
+      "rxeu0   1    fe80::ab%4000000  available to one process at a time\n"
+      "rxeu1   0    127.0.0.1         it is taken\n"
+      "\n"
+      "One process at a time: it is refused\n"))
+      << text;
+  const auto json = nlohmann::json::parse(
+      DevicesAsJson(TwoDevices(), {}, Trouble, "it is refused"));
+  EXPECT_EQ(json["port_not_shared"], "it is refused");
+  EXPECT_EQ(json["devices"][0]["gids"][0]["port_available"], true);
+}
+
+// Asked of the system: here it can be shared, without a broker, too. In a
+// child, which stays as it is, it cannot.
+TEST(DevicesTest, RunDevicesTriesTheSteering) {
+  const auto run = [](bool refuse) {
+    std::FILE* const out = std::tmpfile();
+    const pid_t child = fork();
+    if (child == 0) {
+      _exit((refuse && !rxe_user::RefuseSteering(EPERM)) ||
+            RunDevices(false, out, stderr) != 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    std::string text(4096, 0);
+    std::rewind(out);
+    text.resize(std::fread(text.data(), 1, text.size(), out));
+    std::fclose(out);
+    return text;
+  };
+  EXPECT_EQ(run(false).find("at a time"), std::string::npos);
+  const std::string refused = run(true);
+  EXPECT_NE(refused.find("available to one process at a time\n"),
+            std::string::npos)
+      << refused;
+  EXPECT_NE(refused.find("(SO_ATTACH_REUSEPORT_CBPF: Operation not permitted)"),
+            std::string::npos)
+      << refused;
 }
 
 }  // namespace

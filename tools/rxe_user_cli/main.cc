@@ -162,6 +162,11 @@ int main(int argc, char** argv) {
   view->add_flag("--leave", view_options.leave,
                  "The process uses it no longer; who is the last removes it");
 
+  // For the preload library.
+  view->add_flag("--lazy", view_options.lazy)->group("");
+  view->add_flag("--counters", view_options.counters)->group("");
+  view->add_flag("--known-devices", view_options.known_devices)->group("");
+
   const std::string first = argc > 1 ? argv[1] : "";
   const bool is_command = !app.get_subcommands([&](const CLI::App* command) {
                                 return command->get_name() == first;

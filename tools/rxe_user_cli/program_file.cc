@@ -35,7 +35,41 @@ bool IsDynamicLinker(const std::string& file) {
   return name.starts_with("ld-") || name == "ld.so";
 }
 
+// The dynamic linker that the program names; absent if it is linked statically,
+// empty if the file is cut off before that.
+std::optional<std::string> Interpreter(std::ifstream& in,
+                                       const Header& header) {
+  for (size_t i = 0; i < header.e_phnum; ++i) {
+    Segment segment;
+    if (!ReadAt(in, header.e_phoff + i * sizeof(segment), &segment)) return "";
+    if (segment.p_type != PT_INTERP) continue;
+    std::string name(std::min<size_t>(segment.p_filesz, kLongestName), '\0');
+    in.seekg(static_cast<std::streamoff>(segment.p_offset));
+    in.read(name.data(), static_cast<std::streamsize>(name.size()));
+    return name;
+  }
+  return std::nullopt;
+}
+
+bool IsMuslLinker(const std::string& name) {
+  return fs::path(name).filename().string().starts_with("ld-musl");
+}
+
 }  // namespace
+
+bool IsOfMusl(const std::string& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return false;
+  std::ifstream in(file, std::ios::binary);
+  Header header;
+  if (!ReadAt(in, 0, &header) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_phentsize != sizeof(Segment)) {
+    return false;
+  }
+  const std::optional<std::string> interpreter = Interpreter(in, header);
+  return interpreter.has_value() && IsMuslLinker(*interpreter);
+}
 
 std::optional<std::string> WhyOutOfReach(const std::string& file) {
   std::error_code error;
@@ -58,19 +92,10 @@ std::optional<std::string> WhyOutOfReach(const std::string& file) {
   if (ReadAt(self, 0, &ours) && ours.e_machine != header.e_machine) {
     return "is for another processor than our libraries";
   }
-  for (size_t i = 0; i < header.e_phnum; ++i) {
-    Segment segment;
-    if (!ReadAt(in, header.e_phoff + i * sizeof(segment), &segment)) {
-      return std::nullopt;
-    }
-    if (segment.p_type != PT_INTERP) continue;
-    std::string name(std::min<size_t>(segment.p_filesz, kLongestName), '\0');
-    in.seekg(static_cast<std::streamoff>(segment.p_offset));
-    in.read(name.data(), static_cast<std::streamsize>(name.size()));
-    if (fs::path(name).filename().string().starts_with("ld-musl")) {
-      return "is linked with musl: our libraries need glibc";
-    }
-    return std::nullopt;
+  const std::optional<std::string> interpreter = Interpreter(in, header);
+  if (interpreter.has_value()) {
+    if (!IsMuslLinker(*interpreter)) return std::nullopt;
+    return "is linked with musl: our libraries need glibc";
   }
   if (IsDynamicLinker(file)) return std::nullopt;
   return "is statically linked: it loads no libraries";

@@ -12,6 +12,10 @@ namespace rxe_user_cli {
 // not to be read.
 std::optional<std::string> WhyOutOfReach(const std::string& file);
 
+// Whether the program `file` is linked with musl, whose dynamic linker would
+// load our libraries and end the program, since they need glibc.
+bool IsOfMusl(const std::string& file);
+
 }  // namespace rxe_user_cli
 
 #endif  // TOOLS_RXE_USER_CLI_PROGRAM_FILE_H_

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -117,17 +118,21 @@ Item Statistic(const rxe_user::Device& device, size_t index,
   return item;
 }
 
+// `sums`: of what is counted, by device.
 std::vector<Item> About(const rxe_user::Device& device, size_t index,
-                        const RdmaQuestion& question, const RdmaState& state) {
+                        const RdmaQuestion& question, const RdmaState& state,
+                        const std::map<std::string, view::Counters>& sums) {
   switch (question.object) {
     case Object::kDev:
       return {Dev(device, index)};
     case Object::kLink:
       return {Link(device, index, question.details || question.json)};
-    case Object::kStatistic:
+    case Object::kStatistic: {
+      const auto counted = sums.find(device.name);
       return {Statistic(
           device, index,
-          SumByDevice(state.devices, state.processes).at(device.name))};
+          counted != sums.end() ? counted->second : view::NoCounters())};
+    }
     case Object::kResource:
       return {Resources(device, index, state)};
     case Object::kQueuePairs:
@@ -272,12 +277,16 @@ bool AnswerRdma(const RdmaQuestion& question, const RdmaState& state,
                 std::string* answer) {
   std::vector<Item> items;
   bool found = question.device.empty();
+  std::map<std::string, view::Counters> sums;
+  if (question.object == Object::kStatistic) {
+    sums = SumByDevice(state.devices, state.processes);
+  }
   for (size_t i = 0; i < state.devices.size(); ++i) {
     const rxe_user::Device& device = *state.devices[i];
     if (!question.device.empty() && question.device != device.name) continue;
     if (question.port > 1) continue;
     found = true;
-    for (Item& item : About(device, i, question, state)) {
+    for (Item& item : About(device, i, question, state, sums)) {
       items.push_back(std::move(item));
     }
   }

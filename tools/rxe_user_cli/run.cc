@@ -120,6 +120,29 @@ bool PreloadView(const fs::path& library) {
   return Preload(library);
 }
 
+// Sets the environment in which a command finds our libraries in `folder`.
+// False, with errno, if that fails.
+bool PutOurs(const fs::path& folder, const RunOptions& options) {
+  const fs::path commands = folder.parent_path() / kCommands;
+  const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
+  return setenv("LD_LIBRARY_PATH", path.c_str(), 1) == 0 &&
+         (!options.sockets || Preload(folder / kSockets)) &&
+         (options.view
+              ? PreloadView(folder / kView) && PutCommandsFirst(commands)
+              : LeaveView(commands));
+}
+
+// Takes out of it what a rxe-user run that this one runs under has put in.
+bool LeaveOurs(const fs::path& folder) {
+  const auto is_ours = [&](const std::string& name) {
+    return fs::path(name).parent_path() == folder;
+  };
+  return TakeOut("LD_PRELOAD", ": ", is_ours) &&
+         TakeOut("LD_LIBRARY_PATH", ":", [&](const std::string& name) {
+           return name == folder.string();
+         });
+}
+
 // NAME=VALUE, as a shell takes it.
 bool IsAssignment(const std::string& word) {
   const size_t name = word.find('=');
@@ -228,12 +251,10 @@ int Run(char** argv, const RunOptions& options) {
   if (!options.capture.empty() && !SetCapture(options.capture)) {
     return kExitOurFailure;
   }
-  const fs::path commands = folder.parent_path() / kCommands;
-  const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
-  if (setenv("LD_LIBRARY_PATH", path.c_str(), 1) != 0 ||
-      (options.sockets && !Preload(folder / kSockets)) ||
-      !(options.view ? PreloadView(folder / kView) && PutCommandsFirst(commands)
-                     : LeaveView(commands))) {
+  // One of musl would load what it cannot use, and end.
+  const bool ready =
+      IsOfMusl(file) ? LeaveOurs(folder) : PutOurs(folder, options);
+  if (!ready) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <utility>
 
 #include "rxe_user/devices/usable_devices.h"
 #include "tools/view/tree.h"
@@ -15,6 +18,33 @@ namespace {
 
 // A program waits for its file, and others for the tree.
 constexpr std::chrono::milliseconds kPatience(100);
+
+constexpr char kSysfs[] = "/sys";
+
+// A line for each device: what tells whether a process reports on it.
+constexpr char kNamesFile[] = ".devices";
+
+std::string ToNames(const rxe_user::Devices& devices) {
+  std::string text = "\n";  // there may be none
+  for (const auto& device : devices) {
+    text += device->netdev + "/" + device->name + "\n";
+  }
+  return text;
+}
+
+rxe_user::Devices FromNames(const std::string& text) {
+  rxe_user::Devices devices;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t slash = line.find('/');
+    if (slash == std::string::npos) continue;
+    auto device = std::make_shared<rxe_user::Device>();
+    device->netdev = line.substr(0, slash);
+    device->name = line.substr(slash + 1);
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
 
 int Fail(const absl::Status& status, std::FILE* err) {
   std::fprintf(err, "rxe-user view: %s\n",
@@ -37,13 +67,19 @@ bool IsOf(const StatDevice& reported, const rxe_user::Device& device,
 std::map<std::string, view::Counters> SumByDevice(
     const rxe_user::Devices& devices,
     const std::vector<StatProcess>& processes) {
-  std::map<std::string, view::Counters> sums;
+  std::map<std::string, rxe_user::Devices> by_netdev;
   for (const auto& device : devices) {
-    view::Counters& counters = sums[device->name];
-    counters = view::NoCounters();
-    for (const StatProcess& process : processes) {
-      for (const StatDevice& reported : process.devices) {
-        if (!IsOf(reported, *device, devices)) continue;
+    by_netdev[device->netdev].push_back(device);
+  }
+  std::map<std::string, view::Counters> sums;
+  for (const StatProcess& process : processes) {
+    for (const StatDevice& reported : process.devices) {
+      const auto found = by_netdev.find(reported.device.Word("netdev"));
+      if (found == by_netdev.end()) continue;
+      for (const auto& device : found->second) {
+        if (!IsOf(reported, *device, found->second)) continue;
+        view::Counters& counters = sums[device->name];
+        if (counters.empty()) counters = view::NoCounters();
         for (auto& [name, value] : counters) {
           value += CounterOf(reported.device, name);
         }
@@ -72,14 +108,24 @@ int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
   absl::StatusOr<view::Tree> tree = view::Tree::Open(base, key);
   if (!tree.ok()) return Fail(tree.status(), err);
   if (tree->made()) view::Tree::RemoveUnused(base);
-  absl::StatusOr<rxe_user::Devices> devices = rxe_user::ListDevices();
-  if (devices.ok()) devices = rxe_user::KeepUsable(*devices);
+  std::string names;
+  if (options.lazy && options.known_devices) names = tree->Get(kNamesFile);
+  absl::StatusOr<rxe_user::Devices> devices = FromNames(names);
+  if (names.empty()) {
+    devices = rxe_user::ListDevices();
+    if (devices.ok()) devices = rxe_user::KeepUsable(*devices);
+  }
   absl::Status status = devices.status();
   if (status.ok()) status = tree->Join(user);
-  if (status.ok()) {
-    status = tree->Write(view::SysfsFiles(
-        *devices, SumByDevice(*devices, AskAll(0, kPatience).processes),
-        "/sys"));
+  if (status.ok() && options.lazy && names.empty()) {
+    status = tree->WriteIndex(view::IndexFiles(*devices, kSysfs));
+    if (status.ok()) status = tree->Put(kNamesFile, ToNames(*devices));
+  }
+  if (status.ok() && (!options.lazy || options.counters)) {
+    const auto counters = SumByDevice(*devices, AskAll(0, kPatience).processes);
+    status = options.lazy
+                 ? tree->WriteCounters(view::CounterFiles(counters))
+                 : tree->Write(view::SysfsFiles(*devices, counters, kSysfs));
   }
   if (!status.ok()) {
     tree->Leave(user);

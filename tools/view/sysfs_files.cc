@@ -97,6 +97,9 @@ class Folder {
   void Link(const std::string& name, const std::string& target) const {
     (*files_)[path_ + "/" + name] = {true, target};
   }
+  void Same(const std::string& name, const std::string& other) const {
+    (*files_)[path_ + "/" + name] = {false, other, true};
+  }
 
  private:
   Files* files_;
@@ -139,8 +142,7 @@ void AddParent(const Device& device, const std::string& uverbs,
       .Link(uverbs, "../../../../infiniband_verbs/" + uverbs);
 }
 
-void AddPort(const Device& device, const Counters& counters,
-             const Folder& port) {
+void AddPort(const Device& device, const Folder& port) {
   port.File("state", device.up ? "4: ACTIVE" : "1: DOWN");
   port.File("phys_state", device.up ? "5: LinkUp" : "3: Disabled");
   port.File("rate", rxe_user::LinkRateText(
@@ -160,29 +162,38 @@ void AddPort(const Device& device, const Counters& counters,
     port.In("gid_attrs/types").File(index, "RoCE v2");
     port.In("gid_attrs/ndevs").File(index, device.netdev);
   }
+}
+
+constexpr const char* kCounterFolders[] = {"counters", "hw_counters"};
+
+void AddCounters(const Counters& counters, const Folder& port) {
   for (const auto& [name, value] : counters) {
-    port.In(name.starts_with("port_") ? "counters" : "hw_counters")
+    port.In(kCounterFolders[name.starts_with("port_") ? 0 : 1])
         .File(name, std::to_string(value));
   }
   // Milliseconds for which the kernel keeps values.
-  port.In("hw_counters").File("lifespan", "0");
+  port.In(kCounterFolders[1]).File("lifespan", "0");
 }
 
-}  // namespace
-
-Counters NoCounters() {
-  rxe_user::DeviceReport report;
-  report.lanes.resize(1);
-  Counters counters;
-  for (const rxe_user::CounterValue& value : CountersOf(report)) {
-    counters.emplace_back(value.counter->name, value.value);
-  }
-  return counters;
+// Where programs look for the device of an interface.
+void AddToInterface(const Device& device, const std::string& uverbs,
+                    const Folder& interface) {
+  const Folder parent = interface.In("device");
+  const std::string virtuals = "../../../../../devices/virtual/";
+  parent.In("infiniband")
+      .Link(device.name, virtuals + "infiniband/" + device.name);
+  parent.In("infiniband_verbs")
+      .Link(uverbs, virtuals + "infiniband_verbs/" + uverbs);
 }
 
-Files SysfsFiles(const rxe_user::Devices& devices,
-                 const std::map<std::string, Counters>& counters,
-                 const std::string& sysfs) {
+// "." and ".." lead elsewhere.
+bool IsName(const std::string& name) { return name != "." && name != ".."; }
+
+constexpr char kDevices[] = "sys/devices/virtual/infiniband";
+
+// All but the counters.
+Files WithoutCounters(const rxe_user::Devices& devices,
+                      const std::string& sysfs) {
   Files files;
   const Folder classes(&files, "sys/class");
   const Folder virtuals(&files, "sys/devices/virtual");
@@ -193,7 +204,7 @@ Files SysfsFiles(const rxe_user::Devices& devices,
   classes.In("infiniband_verbs").File("abi_version", "6");
   for (size_t i = 0; i < devices.size(); ++i) {
     const Device& device = *devices[i];
-    if (device.name == "." || device.name == "..") continue;
+    if (!IsName(device.name)) continue;
     const std::string uverbs = "uverbs" + std::to_string(i);
     nodes.Link(uverbs, "/dev/full");
 
@@ -211,9 +222,8 @@ Files SysfsFiles(const rxe_user::Devices& devices,
     folder.File("uevent", "NAME=" + device.name);
     folder.Link("subsystem", "../../../../class/infiniband");
     AddParent(device, uverbs, sysfs, folder.In("device"));
-    const auto values = counters.find(device.name);
-    AddPort(device, values != counters.end() ? values->second : NoCounters(),
-            folder.In("ports/1"));
+    AddPort(device, folder.In("ports/1"));
+    AddToInterface(device, uverbs, classes.In("net").In(device.netdev));
 
     classes.In("infiniband_verbs")
         .Link(uverbs, "../../devices/virtual/infiniband_verbs/" + uverbs);
@@ -226,6 +236,56 @@ Files SysfsFiles(const rxe_user::Devices& devices,
                                 kUverbsMajor, minor, uverbs.c_str()));
     verbs.Link("device", "../../infiniband/" + device.name + "/device");
     verbs.Link("subsystem", "../../../../class/infiniband_verbs");
+  }
+  return files;
+}
+
+Folder PortOf(const std::string& device, Files* files) {
+  return Folder(files, kDevices).In(device).In("ports/1");
+}
+
+}  // namespace
+
+Counters NoCounters() {
+  rxe_user::DeviceReport report;
+  report.lanes.resize(1);
+  Counters counters;
+  for (const rxe_user::CounterValue& value : CountersOf(report)) {
+    counters.emplace_back(value.counter->name, value.value);
+  }
+  return counters;
+}
+
+Files SysfsFiles(const rxe_user::Devices& devices,
+                 const std::map<std::string, Counters>& counters,
+                 const std::string& sysfs) {
+  Files files = WithoutCounters(devices, sysfs);
+  const Counters none = NoCounters();
+  for (const auto& device : devices) {
+    if (!IsName(device->name)) continue;
+    const auto values = counters.find(device->name);
+    AddCounters(values != counters.end() ? values->second : none,
+                PortOf(device->name, &files));
+  }
+  return files;
+}
+
+Files IndexFiles(const rxe_user::Devices& devices, const std::string& sysfs) {
+  Files files = WithoutCounters(devices, sysfs);
+  for (const auto& device : devices) {
+    if (!IsName(device->name)) continue;
+    for (const char* folder : kCounterFolders) {
+      PortOf(device->name, &files).Same(folder, std::string("none/") + folder);
+    }
+  }
+  AddCounters(NoCounters(), Folder(&files, "none"));
+  return files;
+}
+
+Files CounterFiles(const std::map<std::string, Counters>& counters) {
+  Files files;
+  for (const auto& [device, values] : counters) {
+    if (IsName(device)) AddCounters(values, PortOf(device, &files));
   }
   return files;
 }

@@ -13,10 +13,11 @@
 
 namespace view {
 
-// A file, or a symbolic link.
+// A file, or a symbolic link; or a folder that has the files of another one.
 struct Entry {
   bool link = false;
-  std::string text;  // what is in it, or where it leads
+  std::string text;   // what is in it, where it leads, or the other folder
+  bool same = false;  // the folder; only in an index (index.h)
 
   bool operator==(const Entry&) const = default;
 };
@@ -35,6 +36,12 @@ Counters NoCounters();
 Files SysfsFiles(const rxe_user::Devices& devices,
                  const std::map<std::string, Counters>& counters,
                  const std::string& sysfs);
+
+// The same for an index: counters, all at 0, are there once for all devices.
+Files IndexFiles(const rxe_user::Devices& devices, const std::string& sysfs);
+
+// The files that hold `counters` alone.
+Files CounterFiles(const std::map<std::string, Counters>& counters);
 
 }  // namespace view
 

@@ -150,6 +150,39 @@ TEST_F(SysfsFilesTest, InterfaceWithoutADevice) {
   EXPECT_EQ(At(files, kDevice + "device/vendor"), "(nothing)");
 }
 
+TEST_F(SysfsFilesTest, InterfacesLeadToTheirDevice) {
+  const Files files = Make({MakeDevice("rxeu0", "eth0")});
+  EXPECT_EQ(At(files, "sys/class/net/eth0/device/infiniband/rxeu0"),
+            "-> ../../../../../devices/virtual/infiniband/rxeu0");
+  EXPECT_EQ(At(files, "sys/class/net/eth0/device/infiniband_verbs/uverbs0"),
+            "-> ../../../../../devices/virtual/infiniband_verbs/uverbs0");
+}
+
+// What the index and the counters say together is what all files say.
+TEST_F(SysfsFilesTest, TheIndexSaysTheSame) {
+  const rxe_user::Devices devices = {MakeDevice("rxeu0", "eth0"),
+                                     MakeDevice("rxeu1", "eth1")};
+  const std::map<std::string, Counters> counters = {
+      {"rxeu0", {{"port_xmit_data", 7}, {"sent_pkts", 8}}}};
+  Files files = IndexFiles(devices, sysfs_);
+  for (const auto& [path, entry] : CounterFiles(counters)) files[path] = entry;
+  Files found;
+  for (const auto& [path, entry] : files) {
+    if (path.starts_with("none/")) continue;
+    if (!entry.same) {
+      found[path] = entry;
+      continue;
+    }
+    if (path.find("rxeu0/") != std::string::npos) continue;  // has its own
+    for (const auto& [other, same] : files) {
+      if (other.starts_with(entry.text + "/")) {
+        found[path + other.substr(entry.text.size())] = same;
+      }
+    }
+  }
+  EXPECT_EQ(found, SysfsFiles(devices, counters, sysfs_));
+}
+
 TEST_F(SysfsFilesTest, NamesThatLeadElsewhereAreLeftOut) {
   for (const char* name : {".", ".."}) {
     const Files files = Make({MakeDevice(name, "lo")});

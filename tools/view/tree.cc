@@ -1,8 +1,10 @@
 #include "tools/view/tree.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +21,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "tools/view/index.h"
+#include "tools/view/index_format.h"
 
 namespace view {
 namespace {
@@ -29,6 +33,8 @@ using rxe_user::UniqueFd;
 
 // So many names are tried where somebody else has taken the first ones.
 constexpr int kMostNames = 64;
+// In bytes. The index of a thousand devices has four MiB.
+constexpr uint64_t kMemoryLeft = 16 << 20;
 
 std::string Prefix() { return absl::StrCat("rxe_user-view-", geteuid(), "-"); }
 
@@ -83,6 +89,13 @@ bool Lives(const std::string& user_file) {
     return true;
   }
   return StartTime(pid) == start;
+}
+
+// Whether files there are memory, of which some is left.
+bool IsMemory(const char* folder) {
+  struct statfs s {};
+  return statfs(folder, &s) == 0 && s.f_type == TMPFS_MAGIC &&
+         s.f_bavail * static_cast<uint64_t>(s.f_bsize) >= kMemoryLeft;
 }
 
 // The folder behind `path`, locked; nothing if it is not ours, or gone before
@@ -151,7 +164,8 @@ void RemoveOthers(const std::string& root, const std::string& folder,
     if (is_folder && first != files.end() &&
         first->first.starts_with(path + "/")) {
       RemoveOthers(root, path, files);
-    } else if (is_folder || !files.contains(path)) {
+    } else if (const auto found = files.find(path);
+               found == files.end() || is_folder != found->second.same) {
       fs::remove_all(item.path(), error);
     }
   }
@@ -166,6 +180,9 @@ absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir) {
       IsPlain(xdg_runtime_dir) && lstat(xdg_runtime_dir, &s) == 0 &&
       IsOurs(s)) {
     return xdg_runtime_dir;
+  }
+  if (IsMemory("/dev/shm") && access("/dev/shm", W_OK | X_OK) == 0) {
+    return "/dev/shm";
   }
   // A container may have a root that is read only, and memory files all the
   // same.
@@ -240,6 +257,30 @@ absl::Status Tree::Write(const Files& files) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status Tree::Put(const std::string& name, const std::string& text) {
+  const std::string fresh = root_ + "/.new", place = root_ + "/" + name;
+  unlink(fresh.c_str());
+  if (!Make({false, text}, fresh) ||
+      rename(fresh.c_str(), place.c_str()) != 0) {
+    return ErrnoStatus(errno, place);
+  }
+  return absl::OkStatus();
+}
+
+std::string Tree::Get(const std::string& name) const {
+  return Read(root_ + "/" + name);
+}
+
+absl::Status Tree::WriteIndex(const Files& files) {
+  RemoveOthers(root_, "sys", files);
+  RemoveOthers(root_, "dev", files);
+  return Put(kIndexFile, MakeIndex(files));
+}
+
+absl::Status Tree::WriteCounters(const Files& files) {
+  return Put(kCountersFile, MakeIndex(files));
 }
 
 bool Tree::Used() {

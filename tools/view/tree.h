@@ -1,8 +1,9 @@
 // The folder in which a view stands, shared by the processes of a user that
-// see the same devices: in $XDG_RUNTIME_DIR or /tmp, and there only as long as
-// one of them lives or until the next of them looks.
+// see the same devices: in memory if there is such a folder (BaseFolder), and
+// there only as long as one of them lives or until the next of them looks.
 //
-//   ROOT/sys, ROOT/dev       what programs find there (sysfs_files.h)
+//   ROOT/sys, ROOT/dev       what programs have looked at (sysfs_files.h)
+//   ROOT/.index, .counters   all that they may look at (index_format.h)
 //   ROOT/.users/NS-PID-TIME  an empty file for each process that uses it: its
 //                            PID namespace, number, and start time
 //
@@ -26,8 +27,10 @@ namespace view {
 inline constexpr size_t kLongestRoot = 200;
 
 // Where trees stand: $XDG_RUNTIME_DIR if it is this user's alone and its name
-// is plain (it becomes part of patterns, glob(3)), or else /tmp or /dev/shm,
-// the first that can be written. kNotFound if there is none.
+// is plain (it becomes part of patterns, glob(3)), or else /dev/shm if that is
+// memory that is left, since a folder on a disk costs ten times as much, /tmp,
+// or /dev/shm whatever it is: the first that can be written. kNotFound if there
+// is none.
 absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir);
 
 // What tells trees apart: the network namespace and what RXE_USER_DEVICES says.
@@ -48,6 +51,15 @@ class Tree {
   // Makes everything below sys and dev as `files` says. A file that changes
   // stays the same file: who has it open reads what is new.
   absl::Status Write(const Files& files);
+  // Writes the index of `files`, and removes what was made below sys and dev
+  // and is not in it. Processes make what they look at (preload/fill.h).
+  absl::Status WriteIndex(const Files& files);
+  // The counters that are not 0.
+  absl::Status WriteCounters(const Files& files);
+  // What a process has left for the next one; empty if none has. `name` begins
+  // with a dot.
+  absl::Status Put(const std::string& name, const std::string& text);
+  std::string Get(const std::string& name) const;
   // `pid` uses it no longer. Who is the last removes the tree.
   void Leave(pid_t pid);
 

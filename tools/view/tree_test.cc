@@ -173,15 +173,16 @@ TEST_F(TreeTest, RemovesOnlyWhatNobodyUses) {
 }
 
 TEST_F(TreeTest, BaseIsThisUsersAndPlain) {
-  EXPECT_EQ(*BaseFolder(nullptr), "/tmp");
-  EXPECT_EQ(*BaseFolder("relative"), "/tmp");
-  EXPECT_EQ(*BaseFolder("/nowhere/at/all"), "/tmp");
+  const std::string other = *BaseFolder(nullptr);
+  EXPECT_TRUE(other == "/dev/shm" || other == "/tmp") << other;
+  EXPECT_EQ(*BaseFolder("relative"), other);
+  EXPECT_EQ(*BaseFolder("/nowhere/at/all"), other);
   EXPECT_EQ(*BaseFolder(base_.c_str()), base_);
   const std::string pattern = base_ + "/a*";
   ASSERT_EQ(mkdir(pattern.c_str(), 0700), 0);
-  EXPECT_EQ(*BaseFolder(pattern.c_str()), "/tmp");
+  EXPECT_EQ(*BaseFolder(pattern.c_str()), other);
   ASSERT_EQ(chmod(base_.c_str(), 0755), 0);
-  EXPECT_EQ(*BaseFolder(base_.c_str()), "/tmp");
+  EXPECT_EQ(*BaseFolder(base_.c_str()), other);
 }
 
 TEST_F(TreeTest, KeysTellSettingsApart) {

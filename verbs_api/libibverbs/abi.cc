@@ -6,35 +6,52 @@
 namespace verbs_api {
 
 // --- Offsets that are compiled into applications (inline functions of the
-// header; measured from Debian's 44.0-2).
+// header; measured from rdma-core 44, and the same up to 65). An application
+// and we may be compiled with different headers: what newer ones append is not
+// in older ones, so the sizes of what can grow are lower bounds.
+//
+// What holds a mutex is longer where a mutex is: measured on aarch64, too.
+#if defined(__x86_64__)
+static_assert(sizeof(pthread_mutex_t) == 40);
+#elif defined(__aarch64__)
+static_assert(sizeof(pthread_mutex_t) == 48);
+#endif
+constexpr size_t kLonger = sizeof(pthread_mutex_t) - 40;
 static_assert(sizeof(ibv_device) == 664);
-static_assert(sizeof(ibv_context) == 328);
+static_assert(sizeof(ibv_context) == 328 + kLonger);
 static_assert(sizeof(ibv_context_ops) == 256);
-static_assert(sizeof(verbs_context) == 648);
-static_assert(offsetof(verbs_context, sz) == 312);
-static_assert(offsetof(verbs_context, context) == 320);
-static_assert(offsetof(verbs_context, close_xrcd) == 296);
-static_assert(offsetof(verbs_context, create_cq_ex) == 200);
-static_assert(offsetof(verbs_context, query_device_ex) == 216);
-static_assert(offsetof(verbs_context, create_qp_ex) == 264);
-static_assert(offsetof(verbs_context, create_srq_ex) == 280);
+// A verbs_context grows at its front: applications measure from `context`, and
+// know by `sz` how far it reaches.
+constexpr size_t BeforeContext(size_t offset) {
+  return offsetof(verbs_context, context) - offset;
+}
+static_assert(sizeof(verbs_context) >= 648 + kLonger);
+static_assert(BeforeContext(sizeof(verbs_context)) == -sizeof(ibv_context));
+static_assert(BeforeContext(offsetof(verbs_context, sz)) == 8);
+static_assert(BeforeContext(offsetof(verbs_context, close_xrcd)) == 24);
+static_assert(BeforeContext(offsetof(verbs_context, create_srq_ex)) == 40);
+static_assert(BeforeContext(offsetof(verbs_context, create_qp_ex)) == 56);
+static_assert(BeforeContext(offsetof(verbs_context, query_device_ex)) == 104);
+static_assert(BeforeContext(offsetof(verbs_context, create_cq_ex)) == 120);
+static_assert(BeforeContext(offsetof(verbs_context, query_port)) == 320);
 static_assert(offsetof(ibv_context, ops) == 8);
 static_assert(offsetof(ibv_context, async_fd) == 268);
 static_assert(offsetof(ibv_context, num_comp_vectors) == 272);
-static_assert(offsetof(ibv_context, abi_compat) == 320);
+static_assert(offsetof(ibv_context, abi_compat) == 320 + kLonger);
 static_assert(offsetof(ibv_context_ops, alloc_mw) == 56);
 static_assert(offsetof(ibv_context_ops, poll_cq) == 88);
 static_assert(offsetof(ibv_context_ops, req_notify_cq) == 96);
 static_assert(offsetof(ibv_context_ops, post_srq_recv) == 160);
 static_assert(offsetof(ibv_context_ops, post_send) == 200);
 static_assert(offsetof(ibv_context_ops, post_recv) == 208);
-static_assert(sizeof(ibv_qp) == 160 && offsetof(ibv_qp, qp_num) == 52);
-static_assert(sizeof(ibv_qp_ex) == 352);
-static_assert(offsetof(ibv_qp_ex, wr_atomic_write) == 344);
-static_assert(sizeof(ibv_cq) == 128);
-static_assert(sizeof(ibv_cq_ex) == 288);
-static_assert(offsetof(ibv_cq_ex, status) == 132);
-static_assert(sizeof(ibv_srq) == 128);
+static_assert(sizeof(ibv_qp) == 160 + kLonger &&
+              offsetof(ibv_qp, qp_num) == 52);
+static_assert(sizeof(ibv_qp_ex) >= 352 + kLonger);
+static_assert(offsetof(ibv_qp_ex, wr_atomic_write) == 344 + kLonger);
+static_assert(sizeof(ibv_cq) == 128 + kLonger);
+static_assert(sizeof(ibv_cq_ex) == 288 + kLonger);
+static_assert(offsetof(ibv_cq_ex, status) == 132 + kLonger);
+static_assert(sizeof(ibv_srq) == 128 + kLonger);
 static_assert(sizeof(ibv_mr) == 48 && offsetof(ibv_mr, lkey) == 36);
 static_assert(sizeof(ibv_pd) == 16);
 static_assert(sizeof(ibv_ah) == 24);
@@ -44,15 +61,17 @@ static_assert(sizeof(ibv_send_wr) == 128);
 static_assert(sizeof(ibv_recv_wr) == 32);
 static_assert(sizeof(ibv_gid_entry) == 32);
 static_assert(sizeof(ibv_async_event) == 16);
-static_assert(sizeof(ibv_port_attr) == 52);
-static_assert(sizeof(ibv_device_attr_ex) == 400);
+static_assert(sizeof(ibv_port_attr) >= 52);
+static_assert(offsetof(ibv_port_attr, port_cap_flags2) == 48);
+static_assert(sizeof(ibv_device_attr_ex) >= 400);
+static_assert(offsetof(ibv_device_attr_ex, phys_port_cnt_ex) == 396);
 
 // The C structure comes first in ours.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 static_assert(offsetof(ExtendedQp::Part, qp_base) == 0);
-static_assert(offsetof(ExtendedQp::Part, wr_flush) == 352);
-static_assert(offsetof(Cq, status) == 132);
+static_assert(offsetof(ExtendedQp::Part, wr_flush) == 352 + kLonger);
+static_assert(offsetof(Cq, status) == 132 + kLonger);
 static_assert(offsetof(Device, not_a_vendor_device) >= 664);
 #pragma GCC diagnostic pop
 

@@ -290,12 +290,19 @@ struct PlainQp final : Qp {
   ibv_qp part = {};
 };
 
+// struct ibv_qp_ex as headers have it since rdma-core 45: with wr_flush.
+template <typename Header>
+struct WithFlush : Header {
+  void (*wr_flush)(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
+                   size_t length, uint8_t type, uint8_t level);
+};
+template <typename Header>
+requires requires(Header header) { header.wr_flush; }
+struct WithFlush<Header> : Header {};
+
 // Made with send_ops_flags.
 struct ExtendedQp final : Qp {
-  struct Part : ibv_qp_ex {
-    // Newer headers have it here, in struct ibv_qp_ex.
-    void (*wr_flush)(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
-                     size_t length, uint8_t type, uint8_t level);
+  struct Part : WithFlush<ibv_qp_ex> {
     ExtendedQp* self;
   };
 

@@ -5,10 +5,14 @@
 
 #include <cstring>
 #include <optional>
+#include <string>
 #include <unordered_set>
 
 #include "absl/cleanup/cleanup.h"
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/needed_calls.h"
 #include "rxe_user/base/unique_fd.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
@@ -41,6 +45,10 @@ std::optional<int> EventOf(rxe_user::LinkChange change) {
 ibv_context* Open(ibv_device* device,
                   std::shared_ptr<rxe_user::Context> shared) {
   WatchForks();
+  if (const absl::Status allowed = rxe_user::NeededCalls(); !allowed.ok()) {
+    rxe_user::WarnOnce(std::string(allowed.message()));
+    return Fail(rxe_user::ErrnoOf(allowed));
+  }
   auto context = std::make_unique<Context>();
   // The C part is all zero; `new` has left it unset.
   std::memset(static_cast<verbs_context*>(context.get()), 0,

@@ -15,6 +15,7 @@
 #include "rxe_user/devices/usable_devices.h"
 #include "rxe_user/objects/context.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/interface.h"
 #include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
@@ -125,9 +126,13 @@ VERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
   return FindDevice(device) == nullptr ? nullptr : device->name;
 }
 
-VERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
+// The number is that of RDMA netlink, which does not know our devices: programs
+// that ask it for one (UCX) take its refusal for an error.
+VERBS_EXPORT int ibv_get_device_index(ibv_device* /*device*/) { return -1; }
+
+VERBS_EXPORT unsigned rxe_user_interface_of(ibv_device* device) {
   const auto found = FindDevice(device);
-  return found == nullptr ? -1 : static_cast<int>(found->ifindex);
+  return found == nullptr ? 0 : found->ifindex;
 }
 
 VERBS_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {

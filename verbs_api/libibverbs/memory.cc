@@ -2,6 +2,7 @@
 // ibv_rereg_mr(3), ibv_alloc_null_mr(3), ibv_advise_mr(3), ibv_import_pd(3),
 // ibv_import_mr(3).
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -438,7 +439,7 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
       return Fail(EINVAL);
     }
     auto made = std::make_unique<Buffer>(Buffer{pd, nullptr, size});
-    if (const int error = posix_memalign(&made->address, 4096, size)) {
+    if (const int error = posix_memalign(&made->address, sysconf(_SC_PAGESIZE), size)) {
       return Fail(error);
     }
     *buffer = made.release();

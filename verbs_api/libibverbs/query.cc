@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,7 +25,7 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->node_guid = htobe64(guid);
   attr->sys_image_guid = htobe64(guid);
   attr->max_mr_size = rxe_user::kMaxRegion;
-  attr->page_size_cap = 4096;
+  attr->page_size_cap = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   // No card's part: programs that know some post in their special ways. The
   // vendor is all ones, as rdma_rxe's: no OUI, but not 0, which some take for a
   // device that was not filled in.

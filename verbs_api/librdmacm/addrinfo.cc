@@ -15,9 +15,6 @@
 namespace librdmacm {
 namespace {
 
-constexpr int kKnownFlags =
-    RAI_PASSIVE | RAI_NUMERICHOST | RAI_NOROUTE | RAI_FAMILY | kRaiSa | kRaiDns;
-
 // With malloc, as strings of getaddrinfo are: rdma_freeaddrinfo frees it.
 bool Copy(const void* from, size_t length, void** to) {
   if (from == nullptr || length == 0) return true;
@@ -105,7 +102,8 @@ int ResolveNames(const char* node, const char* service,
   if (gids) {
     // A GID is written as an IPv6 address is; an IPv4 one may stand mapped.
     wanted.ai_family = AF_INET6;
-  } else if ((info->ai_flags & RAI_FAMILY) != 0) {
+  } else if (hints.ai_family != AF_IB) {
+    // Whether RAI_FAMILY says so or not, as in rdma-core.
     wanted.ai_family = hints.ai_family;
   }
   addrinfo* raw = nullptr;
@@ -149,7 +147,6 @@ int FindAddrinfo(const char* node, const char* service,
       static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo))));
   if (info == nullptr) return EAI_MEMORY;
   const rdma_addrinfo& given = hints != nullptr ? *hints : kNone;
-  if ((given.ai_flags & ~kKnownFlags) != 0) return EAI_BADFLAGS;
   info->ai_flags = given.ai_flags;
   if (const int error = SetTypes(given, info.get())) return error;
   if (node != nullptr || service != nullptr) {

@@ -20,6 +20,7 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/public_addresses.h"
 #include "rxe_user/devices/netdev.h"
+#include "verbs_api/libibverbs/interface.h"
 #include "verbs_api/librdmacm/abi.h"
 #include "wire/address.h"
 
@@ -85,7 +86,7 @@ void CloseGone(Devices& devices) {
 }
 
 uint32_t InterfaceOf(ibv_device* device) {
-  return static_cast<uint32_t>(ibv_get_device_index(device));
+  return rxe_user_interface_of(device);
 }
 
 // `devices.mutex` is held.

@@ -8,10 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/needed_calls.h"
 #include "rxe_user/base/only_one.h"
+#include "rxe_user/base/warn_once.h"
 #include "verbs_api/librdmacm/abi.h"
 #include "verbs_api/librdmacm/connect.h"
 #include "verbs_api/librdmacm/id.h"
@@ -73,6 +77,11 @@ void TakeToken(int fd) {
 }  // namespace
 
 std::shared_ptr<EventChannel> EventChannel::Create() {
+  if (const absl::Status allowed = rxe_user::NeededCalls(); !allowed.ok()) {
+    rxe_user::WarnOnce(std::string(allowed.message()));
+    errno = rxe_user::ErrnoOf(allowed);
+    return nullptr;
+  }
   rxe_user::UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
   if (!fd.valid()) return nullptr;
   std::shared_ptr<EventChannel> channel(new EventChannel);

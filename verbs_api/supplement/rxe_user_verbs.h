@@ -40,13 +40,6 @@
 #define RXE_USER_FLUSH_RANGE 0
 #define RXE_USER_FLUSH_REGION 1
 
-/* Its place in memory is right behind struct ibv_qp_ex of those versions. */
-struct rxe_user_qp_ex {
-  struct ibv_qp_ex qp;
-  void (*wr_flush)(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
-                   size_t length, uint8_t type, uint8_t level);
-};
-
 /*
  * As ibv_wr_flush of newer versions; between ibv_wr_start and
  * ibv_wr_complete. Only for queue pairs made with the flag above, which only a
@@ -55,8 +48,12 @@ struct rxe_user_qp_ex {
 static inline void rxe_user_wr_flush(struct ibv_qp_ex* qp, uint32_t rkey,
                                      uint64_t remote_addr, size_t length,
                                      uint8_t type, uint8_t level) {
-  ((struct rxe_user_qp_ex*)qp)
-      ->wr_flush(qp, rkey, remote_addr, length, type, level);
+  typedef void (*wr_flush)(struct ibv_qp_ex*, uint32_t, uint64_t, size_t,
+                           uint8_t, uint8_t);
+  /* Newer headers have a member for it, right behind the last of older ones. */
+  (*(wr_flush*)((char*)qp + offsetof(struct ibv_qp_ex, wr_atomic_write) +
+                sizeof(qp->wr_atomic_write)))(qp, rkey, remote_addr, length,
+                                              type, level);
 }
 
 /*

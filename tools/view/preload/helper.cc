@@ -14,10 +14,13 @@
 
 #include <new>
 
-// libc's clone(2) under the name by which sanitizers do not know it: one takes
-// it for a fork after which no thread may be started.
-extern "C" int __clone(int (*start)(void*), void* stack, int flags,
-                       void* argument, ...);
+// glibc's clone(2) under the name by which sanitizers do not know it: one takes
+// it for a fork after which no thread may be started. musl has the other name
+// alone.
+extern "C" __attribute__((weak)) int __clone(int (*start)(void*), void* stack,
+                                             int flags, void* argument, ...);
+extern "C" int clone(int (*start)(void*), void* stack, int flags,
+                     void* argument, ...) noexcept;
 
 namespace view {
 namespace {
@@ -34,13 +37,18 @@ constexpr int kMostVariables = 16;
 // program may leave our frame by longjmp(3) from a handler of a signal.
 struct Start {
   const char* helper;
-  char* argv[6];
+  char* argv[8];
   char number[16];  // one of them
   char* envp[kMostVariables + 1];
   int output;
   char* stack;  // of the helper, its end
   pid_t pid;    // of the helper; 0 before it is known
 };
+
+int Clone(int (*start)(void*), char* stack, int flags, void* argument) {
+  return __clone != nullptr ? __clone(start, stack, flags, argument)
+                            : clone(start, stack, flags, argument);
+}
 
 // The process that becomes the helper. It shares our memory until then.
 int Become(void* argument) {
@@ -65,9 +73,7 @@ int Become(void* argument) {
 // A system call that leaves errno alone, which the process between us shares
 // with us.
 long Bare(long number, long a, long b, long c, long d) {
-#ifndef __x86_64__
-  return syscall(number, a, b, c, d);  // it writes errno where it fails only
-#else
+#if defined(__x86_64__)
   long result = number;
   register long fourth __asm__("r10") = d;
   __asm__ volatile("syscall"
@@ -75,6 +81,19 @@ long Bare(long number, long a, long b, long c, long d) {
                    : "D"(a), "S"(b), "d"(c), "r"(fourth)
                    : "rcx", "r11", "memory");
   return result;
+#elif defined(__aarch64__)
+  register long which __asm__("x8") = number;
+  register long result __asm__("x0") = a;
+  register long second __asm__("x1") = b;
+  register long third __asm__("x2") = c;
+  register long fourth __asm__("x3") = d;
+  __asm__ volatile("svc #0"
+                   : "+r"(result)
+                   : "r"(which), "r"(second), "r"(third), "r"(fourth)
+                   : "memory");
+  return result;
+#else
+  return syscall(number, a, b, c, d);  // it writes errno where it fails only
 #endif
 }
 
@@ -86,7 +105,7 @@ long Bare(long number, long a, long b, long c, long d) {
 int Between(void* argument) {
   Start& start = *static_cast<Start*>(argument);
   const int pid =
-      __clone(Become, start.stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+      Clone(Become, start.stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
   __atomic_store_n(&start.pid, pid, __ATOMIC_RELEASE);
   // The program's descriptors are not to stay open with us.
   Bare(SYS_close, start.output, 0, 0, 0);
@@ -129,7 +148,12 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   const unsigned long all = ~0ul;
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
-  const int child = __clone(Between, first_stack, CLONE_VM, start);
+  int child = Clone(Between, first_stack, CLONE_VM, start);
+  // qemu-user refuses a child that shares memory without being a thread. There
+  // the child works on a copy, and the program may see its SIGCHLD.
+  if (child < 0 && errno == EINVAL) {
+    child = Clone(Between, first_stack, SIGCHLD, start);
+  }
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, kSignalSet);
   syscall(SYS_close, ends[1]);
   size_t got = 0;
@@ -140,7 +164,7 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
       if (helper > 0) syscall(SYS_kill, helper, SIGKILL);
       got = 0;
     }
-    while (syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr) < 0 &&
+    while (syscall(SYS_wait4, child, nullptr, __WALL, nullptr) < 0 &&
            errno == EINTR) {
     }
   }
@@ -156,12 +180,12 @@ bool IsForHelper(const char* variable) {
 
 }  // namespace
 
-bool RunHelper(const char* helper, pid_t pid, bool leave,
+bool RunHelper(const char* helper, pid_t pid, Task task,
                char (&answer)[kRootSize]) {
   if (helper[0] == 0) return false;
   constexpr size_t kMapped = 3 * kStack;
   void* memory = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+                      MAP_SHARED | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) return false;
   static_assert(sizeof(Start) <= kStack);
   Start& start = *new (memory) Start{};
@@ -174,8 +198,18 @@ bool RunHelper(const char* helper, pid_t pid, bool leave,
     *--digit = static_cast<char>('0' + rest % 10);
   }
   static char name[] = "rxe-user", command[] = "view", user[] = "--for",
-              leaving[] = "--leave";
-  char* const argv[] = {name, command, user, digit, leave ? leaving : nullptr};
+              leave[] = "--leave", lazy[] = "--lazy", counters[] = "--counters",
+              known[] = "--known-devices";
+  const bool counts =
+      task == Task::kCounters || task == Task::kIndexAndCounters;
+  char* const argv[] = {name,
+                        command,
+                        user,
+                        digit,
+                        task == Task::kLeave ? leave : lazy,
+                        counts ? counters : nullptr,
+                        task == Task::kCounters ? known : nullptr};
+  static_assert(sizeof(argv) < sizeof(start.argv));  // which is all null
   memcpy(start.argv, argv, sizeof(argv));
   int variables = 0;
   for (char** v = environ; v != nullptr && *v != nullptr; ++v) {

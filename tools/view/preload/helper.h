@@ -8,10 +8,18 @@
 
 namespace view {
 
+// What it is to do.
+enum class Task {
+  kIndex,             // find the devices and write the index of the tree
+  kIndexAndCounters,  // and read the counters
+  kCounters,          // read the counters of the devices that were found
+  kLeave,             // the process uses the tree no longer
+};
+
 // Runs `helper` for process `pid` and waits until it has ended. What it prints,
-// without the newline, is the answer; false if it printed nothing. With `leave`
-// there is no answer. As tree_client.h, but that errno changes.
-bool RunHelper(const char* helper, pid_t pid, bool leave,
+// without the newline, is the answer; false if it printed nothing, as it does
+// when it leaves. As tree_client.h, but that errno changes.
+bool RunHelper(const char* helper, pid_t pid, Task task,
                char (&answer)[kRootSize]);
 
 }  // namespace view

@@ -5,12 +5,12 @@
 
 #include "tools/view/preload/viewed_call.h"
 
+using view::Look;
 using view::Viewed;
-using view::Wanted;
 
 #define VIEW_STAT(name)                                      \
   VIEW_DEFINE(int, name, (const char* path, void* buffer)) { \
-    return Viewed(path, Wanted::kNames, [=](const char* p) { \
+    return Viewed(path, Look::kName, [=](const char* p) {    \
       return REAL(int, name, const char*, void*)(p, buffer); \
     });                                                      \
   }
@@ -22,7 +22,7 @@ VIEW_STAT(lstat64)
 #define VIEW_FSTATAT(name)                                                \
   VIEW_DEFINE(int, name,                                                  \
               (int fd, const char* path, void* buffer, int flags)) {      \
-    return Viewed(path, Wanted::kNames, [=](const char* p) {              \
+    return Viewed(fd, path, Look::kName, [=](const char* p) {             \
       return REAL(int, name, int, const char*, void*, int)(fd, p, buffer, \
                                                            flags);        \
     });                                                                   \
@@ -33,7 +33,7 @@ VIEW_FSTATAT(fstatat64)
 VIEW_DEFINE(int, statx,
             (int fd, const char* path, int flags, unsigned mask,
              void* buffer)) {
-  return Viewed(path, Wanted::kNames, [=](const char* p) {
+  return Viewed(fd, path, Look::kName, [=](const char* p) {
     return REAL(int, statx, int, const char*, int, unsigned, void*)(
         fd, p, flags, mask, buffer);
   });
@@ -42,7 +42,7 @@ VIEW_DEFINE(int, statx,
 // What programs call that were linked with a glibc before 2.33.
 #define VIEW_XSTAT(name)                                                   \
   VIEW_DEFINE(int, name, (int version, const char* path, void* buffer)) {  \
-    return Viewed(path, Wanted::kNames, [=](const char* p) {               \
+    return Viewed(path, Look::kName, [=](const char* p) {                  \
       return REAL(int, name, int, const char*, void*)(version, p, buffer); \
     });                                                                    \
   }
@@ -55,7 +55,7 @@ VIEW_XSTAT(__lxstat64)
   VIEW_DEFINE(                                                            \
       int, name,                                                          \
       (int version, int fd, const char* path, void* buffer, int flags)) { \
-    return Viewed(path, Wanted::kNames, [=](const char* p) {              \
+    return Viewed(fd, path, Look::kName, [=](const char* p) {             \
       return REAL(int, name, int, int, const char*, void*, int)(          \
           version, fd, p, buffer, flags);                                 \
     });                                                                   \
@@ -63,31 +63,31 @@ VIEW_XSTAT(__lxstat64)
 VIEW_FXSTATAT(__fxstatat)
 VIEW_FXSTATAT(__fxstatat64)
 
-#define VIEW_ACCESS(name)                                    \
-  VIEW_DEFINE(int, name, (const char* path, int mode)) {     \
-    return Viewed(path, Wanted::kNames, [=](const char* p) { \
-      return REAL(int, name, const char*, int)(p, mode);     \
-    });                                                      \
+#define VIEW_ACCESS(name)                                 \
+  VIEW_DEFINE(int, name, (const char* path, int mode)) {  \
+    return Viewed(path, Look::kName, [=](const char* p) { \
+      return REAL(int, name, const char*, int)(p, mode);  \
+    });                                                   \
   }
 VIEW_ACCESS(access)
 VIEW_ACCESS(euidaccess)
 VIEW_ACCESS(eaccess)
 
 VIEW_DEFINE(int, faccessat, (int fd, const char* path, int mode, int flags)) {
-  return Viewed(path, Wanted::kNames, [=](const char* p) {
+  return Viewed(fd, path, Look::kName, [=](const char* p) {
     return REAL(int, faccessat, int, const char*, int, int)(fd, p, mode, flags);
   });
 }
 
 VIEW_DEFINE(ssize_t, readlink, (const char* path, char* text, size_t size)) {
-  return Viewed(path, Wanted::kNames, [=](const char* p) {
+  return Viewed(path, Look::kName, [=](const char* p) {
     return REAL(ssize_t, readlink, const char*, char*, size_t)(p, text, size);
   });
 }
 
 VIEW_DEFINE(ssize_t, __readlink_chk,
             (const char* path, char* text, size_t size, size_t room)) {
-  return Viewed(path, Wanted::kNames, [=](const char* p) {
+  return Viewed(path, Look::kName, [=](const char* p) {
     return REAL(ssize_t, __readlink_chk, const char*, char*, size_t, size_t)(
         p, text, size, room);
   });
@@ -95,7 +95,7 @@ VIEW_DEFINE(ssize_t, __readlink_chk,
 
 VIEW_DEFINE(ssize_t, readlinkat,
             (int fd, const char* path, char* text, size_t size)) {
-  return Viewed(path, Wanted::kNames, [=](const char* p) {
+  return Viewed(fd, path, Look::kName, [=](const char* p) {
     return REAL(ssize_t, readlinkat, int, const char*, char*, size_t)(
         fd, p, text, size);
   });
@@ -103,7 +103,7 @@ VIEW_DEFINE(ssize_t, readlinkat,
 
 VIEW_DEFINE(ssize_t, __readlinkat_chk,
             (int fd, const char* path, char* text, size_t size, size_t room)) {
-  return Viewed(path, Wanted::kNames, [=](const char* p) {
+  return Viewed(fd, path, Look::kName, [=](const char* p) {
     return REAL(ssize_t, __readlinkat_chk, int, const char*, char*, size_t,
                 size_t)(fd, p, text, size, room);
   });
@@ -113,7 +113,7 @@ VIEW_DEFINE(ssize_t, __readlinkat_chk,
 #define VIEW_GETXATTR(name)                                                    \
   VIEW_DEFINE(ssize_t, name,                                                   \
               (const char* path, const char* key, void* value, size_t size)) { \
-    return Viewed(path, Wanted::kNames, [=](const char* p) {                   \
+    return Viewed(path, Look::kName, [=](const char* p) {                      \
       return REAL(ssize_t, name, const char*, const char*, void*, size_t)(     \
           p, key, value, size);                                                \
     });                                                                        \
@@ -123,7 +123,7 @@ VIEW_GETXATTR(lgetxattr)
 
 #define VIEW_LISTXATTR(name)                                                 \
   VIEW_DEFINE(ssize_t, name, (const char* path, char* list, size_t size)) {  \
-    return Viewed(path, Wanted::kNames, [=](const char* p) {                 \
+    return Viewed(path, Look::kName, [=](const char* p) {                    \
       return REAL(ssize_t, name, const char*, char*, size_t)(p, list, size); \
     });                                                                      \
   }

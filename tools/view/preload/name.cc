@@ -6,26 +6,26 @@
 
 #include "tools/view/preload/viewed_call.h"
 
+using view::Look;
 using view::Viewed;
-using view::Wanted;
 using view::WithoutRoot;
 
 VIEW_DEFINE(char*, realpath, (const char* path, char* resolved)) {
-  return WithoutRoot(Viewed(path, Wanted::kNames, [=](const char* p) {
+  return WithoutRoot(Viewed(path, Look::kName, [=](const char* p) {
     return REAL(char*, realpath, const char*, char*)(p, resolved);
   }));
 }
 
 VIEW_DEFINE(char*, __realpath_chk,
             (const char* path, char* resolved, size_t room)) {
-  return WithoutRoot(Viewed(path, Wanted::kNames, [=](const char* p) {
+  return WithoutRoot(Viewed(path, Look::kName, [=](const char* p) {
     return REAL(char*, __realpath_chk, const char*, char*, size_t)(p, resolved,
                                                                    room);
   }));
 }
 
 VIEW_DEFINE(char*, canonicalize_file_name, (const char* path)) {
-  return WithoutRoot(Viewed(path, Wanted::kNames, [=](const char* p) {
+  return WithoutRoot(Viewed(path, Look::kName, [=](const char* p) {
     return REAL(char*, canonicalize_file_name, const char*)(p);
   }));
 }
@@ -54,7 +54,7 @@ VIEW_DEFINE(char*, get_current_dir_name, ()) {
       return real(pattern, flags, on_error, found);                         \
     }                                                                       \
     const size_t before = (flags & GLOB_APPEND) != 0 ? found->gl_pathc : 0; \
-    const int result = Viewed(pattern, Wanted::kNames, [=](const char* p) { \
+    const int result = Viewed(pattern, Look::kPattern, [=](const char* p) { \
       return real(p, flags, on_error, found);                               \
     });                                                                     \
     if (result != 0) return result;                                         \
@@ -100,7 +100,7 @@ int OnNftw(const char* path, const void* s, int type, FTW* place) {
     if (!view::IsViewed(path)) return real(path, call, fds);                \
     const view::FtwCall outer = view::ftw_call;                             \
     view::ftw_call = call;                                                  \
-    const int result = Viewed(path, Wanted::kValues, [=](const char* p) {   \
+    const int result = Viewed(path, Look::kAll, [=](const char* p) {        \
       return real(p, view::OnFtw, fds);                                     \
     });                                                                     \
     view::ftw_call = outer;                                                 \
@@ -114,9 +114,10 @@ VIEW_FTW(ftw64)
               (const char* path, view::NftwCall call, int fds, int flags)) {  \
     const auto real = REAL(int, name, const char*, view::NftwCall, int, int); \
     if (!view::IsViewed(path)) return real(path, call, fds, flags);           \
+    const Look look = (flags & FTW_PHYS) != 0 ? Look::kBelow : Look::kAll;    \
     const view::NftwCall outer = view::nftw_call;                             \
     view::nftw_call = call;                                                   \
-    const int result = Viewed(path, Wanted::kValues, [=](const char* p) {     \
+    const int result = Viewed(path, look, [=](const char* p) {                \
       return real(p, view::OnNftw, fds, flags);                               \
     });                                                                       \
     view::nftw_call = outer;                                                  \

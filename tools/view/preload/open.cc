@@ -1,4 +1,5 @@
-// open(2), openat(2), fopen(3), freopen(3), opendir(3), scandir(3), chdir(2).
+// open(2), openat(2), fopen(3), freopen(3), opendir(3), scandir(3), chdir(2),
+// fchdir(2).
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,17 +30,20 @@ bool TakesMode(int flags) {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
-// What an open of `path` has given.
-int Opened(const char* path, int fd) {
-  if (__builtin_expect(IsViewed(path), 0) && fd >= 0) Watch(fd);
+// What an open of `path` from `folder` has given.
+int Opened(int folder, const char* path, int fd) {
+  if (__builtin_expect(IsViewed(path) || MayBeInside(folder, path), 0) &&
+      fd >= 0) {
+    Watch(fd);
+  }
   return fd;
 }
 
 }  // namespace
 }  // namespace view
 
+using view::Look;
 using view::Viewed;
-using view::Wanted;
 
 #define VIEW_OPEN(name)                                                  \
   VIEW_DEFINE(int, name, (const char* path, int flags, ...)) {           \
@@ -52,7 +56,7 @@ using view::Wanted;
     }                                                                    \
     if (view::Refused(path, view::Writes(flags))) return -1;             \
     return view::Opened(                                                 \
-        path, Viewed(path, Wanted::kValues, [=](const char* p) {         \
+        AT_FDCWD, path, Viewed(path, Look::kOpen, [=](const char* p) {   \
           return REAL(int, name, const char*, int, ...)(p, flags, mode); \
         }));                                                             \
   }
@@ -69,8 +73,8 @@ VIEW_OPEN(open64)
       va_end(arguments);                                                      \
     }                                                                         \
     if (view::Refused(path, view::Writes(flags))) return -1;                  \
-    return view::Opened(path,                                                 \
-                        Viewed(path, Wanted::kValues, [=](const char* p) {    \
+    return view::Opened(fd, path,                                             \
+                        Viewed(fd, path, Look::kOpen, [=](const char* p) {    \
                           return REAL(int, name, int, const char*, int, ...)( \
                               fd, p, flags, mode);                            \
                         }));                                                  \
@@ -82,8 +86,8 @@ VIEW_OPENAT(openat64)
 #define VIEW_OPEN_2(name)                                                     \
   VIEW_DEFINE(int, name, (const char* path, int flags)) {                     \
     if (view::Refused(path, view::Writes(flags))) return -1;                  \
-    return view::Opened(path,                                                 \
-                        Viewed(path, Wanted::kValues, [=](const char* p) {    \
+    return view::Opened(AT_FDCWD, path,                                       \
+                        Viewed(path, Look::kOpen, [=](const char* p) {        \
                           return REAL(int, name, const char*, int)(p, flags); \
                         }));                                                  \
   }
@@ -94,7 +98,7 @@ VIEW_OPEN_2(__open64_2)
   VIEW_DEFINE(int, name, (int fd, const char* path, int flags)) {      \
     if (view::Refused(path, view::Writes(flags))) return -1;           \
     return view::Opened(                                               \
-        path, Viewed(path, Wanted::kValues, [=](const char* p) {       \
+        fd, path, Viewed(fd, path, Look::kOpen, [=](const char* p) {   \
           return REAL(int, name, int, const char*, int)(fd, p, flags); \
         }));                                                           \
   }
@@ -104,7 +108,7 @@ VIEW_OPENAT_2(__openat64_2)
 #define VIEW_FOPEN(name)                                           \
   VIEW_DEFINE(void*, name, (const char* path, const char* mode)) { \
     if (view::Refused(path, view::Writes(mode))) return nullptr;   \
-    return Viewed(path, Wanted::kValues, [=](const char* p) {      \
+    return Viewed(path, Look::kOpen, [=](const char* p) {          \
       return REAL(void*, name, const char*, const char*)(p, mode); \
     });                                                            \
   }
@@ -119,7 +123,7 @@ VIEW_FOPEN(fopen64)
       errno = EACCES;                                                    \
       return nullptr;                                                    \
     }                                                                    \
-    return Viewed(path, Wanted::kValues, [=](const char* p) {            \
+    return Viewed(path, Look::kOpen, [=](const char* p) {                \
       return REAL(void*, name, const char*, const char*, void*)(p, mode, \
                                                                 stream); \
     });                                                                  \
@@ -128,7 +132,7 @@ VIEW_FREOPEN(freopen)
 VIEW_FREOPEN(freopen64)
 
 VIEW_DEFINE(void*, opendir, (const char* path)) {
-  return Viewed(path, Wanted::kValues, [=](const char* p) {
+  return Viewed(path, Look::kOpen, [=](const char* p) {
     return REAL(void*, opendir, const char*)(p);
   });
 }
@@ -136,7 +140,7 @@ VIEW_DEFINE(void*, opendir, (const char* path)) {
 #define VIEW_SCANDIR(name)                                                   \
   VIEW_DEFINE(int, name,                                                     \
               (const char* path, void* list, void* filter, void* compare)) { \
-    return Viewed(path, Wanted::kValues, [=](const char* p) {                \
+    return Viewed(path, Look::kOpen, [=](const char* p) {                    \
       return REAL(int, name, const char*, void*, void*, void*)(              \
           p, list, filter, compare);                                         \
     });                                                                      \
@@ -148,7 +152,7 @@ VIEW_SCANDIR(scandir64)
   VIEW_DEFINE(                                                               \
       int, name,                                                             \
       (int fd, const char* path, void* list, void* filter, void* compare)) { \
-    return Viewed(path, Wanted::kValues, [=](const char* p) {                \
+    return Viewed(fd, path, Look::kOpen, [=](const char* p) {                \
       return REAL(int, name, int, const char*, void*, void*, void*)(         \
           fd, p, list, filter, compare);                                     \
     });                                                                      \
@@ -157,7 +161,15 @@ VIEW_SCANDIRAT(scandirat)
 VIEW_SCANDIRAT(scandirat64)
 
 VIEW_DEFINE(int, chdir, (const char* path)) {
-  return Viewed(path, Wanted::kValues, [=](const char* p) {
+  const int result = Viewed(path, Look::kOpen, [=](const char* p) {
     return REAL(int, chdir, const char*)(p);
   });
+  if (result == 0 && view::looked) view::NoteWorkingDirectory();
+  return result;
+}
+
+VIEW_DEFINE(int, fchdir, (int fd)) {
+  const int result = REAL(int, fchdir, int)(fd);
+  if (result == 0 && view::looked) view::NoteWorkingDirectory();
+  return result;
 }

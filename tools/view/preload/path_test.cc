@@ -12,6 +12,8 @@ TEST(PathTest, FoldersAndWhatIsBelow) {
         "/sys/class/infiniband_verbs", "/sys/class/infiniband_verbs/uverbs0",
         "/sys//class///infiniband//rxeu0", "//sys/class/infiniband",
         "/sys/devices/virtual/infiniband/rxeu0",
+        "/sys/class/net/eth0/device/infiniband",
+        "/sys//class/net//eth0/device/infiniband_verbs/uverbs0",
         "/sys/devices/virtual/infiniband_verbs", "/dev/infiniband",
         "/dev/infiniband/uverbs0"}) {
     EXPECT_TRUE(IsViewed(path)) << path;
@@ -19,16 +21,39 @@ TEST(PathTest, FoldersAndWhatIsBelow) {
 }
 
 TEST(PathTest, NothingElse) {
-  for (const char* path :
-       {"", "/", "sys/class/infiniband", "/sys", "/sys/class", "/sys/class/",
-        "/sys/class/infinibandx", "/sys/class/infiniband_verbsx",
-        "/sys/class/infiniband_mad", "/sys/class/infini", "/sysx/class",
-        "/sys/class/net/infiniband", "/sys/devices/infiniband",
-        "/sys/devices/virtual/net", "/dev", "/dev/null", "/dev/infiniband0",
-        "/devices/infiniband", "/tmp/sys/class/infiniband"}) {
+  for (const char* path : {"",
+                           "/",
+                           "sys/class/infiniband",
+                           "/sys",
+                           "/sys/class",
+                           "/sys/class/",
+                           "/sys/class/infinibandx",
+                           "/sys/class/infiniband_verbsx",
+                           "/sys/class/infiniband_mad",
+                           "/sys/class/infini",
+                           "/sysx/class",
+                           "/sys/class/net/infiniband",
+                           "/sys/class/net/eth0/device",
+                           "/sys/class/net/device/infiniband",
+                           "/sys/class/net/eth0/infiniband",
+                           "/sys/devices/infiniband",
+                           "/sys/devices/virtual/net",
+                           "/dev",
+                           "/dev/null",
+                           "/dev/infiniband0",
+                           "/devices/infiniband",
+                           "/tmp/sys/class/infiniband"}) {
     EXPECT_FALSE(IsViewed(path)) << path;
   }
   EXPECT_FALSE(IsViewed(nullptr));
+}
+
+TEST(PathTest, TellsWhatCounts) {
+  EXPECT_TRUE(IsCounter("/sys/class/infiniband/a/ports/1/counters/x"));
+  EXPECT_TRUE(IsCounter("/sys/class/infiniband/a/ports/1/hw_counters/x"));
+  EXPECT_FALSE(IsCounter("/sys/class/infiniband/a/ports/1/hw_counters/"));
+  EXPECT_FALSE(IsCounter("/sys/class/infiniband/a/ports/1/hw_counters"));
+  EXPECT_FALSE(IsCounter("/sys/class/infiniband/a/ports/1/state"));
 }
 
 TEST(PathTest, TellsSysFromDev) {

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+extern "C" __attribute__((weak)) decltype(dlvsym) dlvsym;
+
 namespace view {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr const char* kNames[] = {VIEW_FUNCTIONS(VIEW_NAME)};
 // allocate.
 struct Version {
   const char* name;
-  const char* node;  // of x86-64
+  const char* node;  // of x86-64; elsewhere glob alone has two, by that name
 };
 constexpr Version kNewer[] = {{"realpath", "GLIBC_2.3"},
                               {"glob", "GLIBC_2.27"},
@@ -28,6 +30,7 @@ void* addresses[kReals];
 void* Find(const char* name) {
   for (const Version& newer : kNewer) {
     if (strcmp(name, newer.name) != 0) continue;
+    if (dlvsym == nullptr) break;  // musl, which has one version
     if (void* address = dlvsym(RTLD_NEXT, name, newer.node)) return address;
   }
   return dlsym(RTLD_NEXT, name);

@@ -14,7 +14,7 @@
   X(opendir) X(scandir) X(scandir64) X(scandirat) X(scandirat64) \
   X(readlink) X(readlinkat) X(__readlink_chk) X(__readlinkat_chk) \
   X(realpath) X(__realpath_chk) X(canonicalize_file_name) X(glob) X(glob64) \
-  X(ftw) X(ftw64) X(nftw) X(nftw64) X(chdir) X(getcwd) X(__getcwd_chk) \
+  X(ftw) X(ftw64) X(nftw) X(nftw64) X(chdir) X(fchdir) X(getcwd) X(__getcwd_chk) \
   X(get_current_dir_name) X(getxattr) X(lgetxattr) X(listxattr) \
   X(llistxattr) X(read) X(__read_chk) X(pread) X(pread64) X(__pread_chk) \
   X(__pread64_chk)

@@ -2,24 +2,30 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "tools/view/preload/helper.h"
+#include "tools/view/preload/inside.h"
+#include "tools/view/preload/path.h"
+
+// musl has none.
+extern "C" __attribute__((weak)) decltype(dlvsym) dlvsym;
 
 namespace view {
 namespace {
 
-constexpr unsigned long kNamesAreFresh = 200;  // milliseconds
+constexpr unsigned long kFresh = 200;  // milliseconds
 
 // What was found last, by whom and when. Taken by exchange, and never waited
 // for: who finds it taken goes without.
 struct Known {
   bool taken = false;
   pid_t pid = 0;
-  unsigned long time = 0;
+  unsigned long time = 0;   // when it was found, and for how long
+  unsigned long fresh = 0;  // that is good, in milliseconds
   char root[kRootSize] = "";
 };
 Known known;
@@ -54,50 +60,91 @@ __attribute__((constructor)) void FindHelper() {
 // For exit(3); _exit(2) is in leave.cc.
 __attribute__((destructor)) void LeaveAtExit() { Leave(); }
 
-}  // namespace
+// Where the helper cannot be run, a program of musl sees nothing of ours.
+void TellOfMusl() {
+  static bool told = false;
+  if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  constexpr char kText[] =
+      "rxe_user: this program is linked with musl and our libraries with "
+      "glibc, "
+      "so it does not see our devices\n";
+  syscall(SYS_write, 2, kText, sizeof(kText) - 1);
+}
 
-bool FindRoot(Wanted wanted, char (&root)[kRootSize]) {
-  const int saved_errno = errno;
+// Has the index made if it is old, and counters read if `counters`. Writes the
+// tree's root, which ends with a zero; false if there is none.
+bool FindRoot(bool counters, char (&root)[kRootSize]) {
   const pid_t pid = getpid();
-  bool found = false;
-  if (wanted == Wanted::kNames && Take()) {
-    found = known.pid == pid && Now() - known.time < kNamesAreFresh;
-    if (found) memcpy(root, known.root, kRootSize);
+  bool fresh = false;
+  if (Take()) {
+    fresh = known.pid == pid && Now() - known.time < known.fresh;
+    if (fresh) memcpy(root, known.root, kRootSize);
     GiveBack();
   }
-  if (!found) {
-    // A constructor of another library may come before ours.
-    if (helper[0] == 0) FindHelper();
-    found = RunHelper(helper, pid, /*leave=*/false, root);
-    if (Take()) {
-      if (found) {
-        known.pid = pid;
-        known.time = Now();
-        memcpy(known.root, root, kRootSize);
-      } else if (known.pid == pid) {
-        // It is late: older values are better than the system's.
-        memcpy(root, known.root, kRootSize);
-        found = true;
-      }
-      GiveBack();
+  if (fresh && !counters) return true;
+  // A constructor of another library may come before ours.
+  if (helper[0] == 0) FindHelper();
+  const unsigned long start = Now();
+  bool found = RunHelper(helper, pid,
+                         fresh      ? Task::kCounters
+                         : counters ? Task::kIndexAndCounters
+                                    : Task::kIndex,
+                         root);
+  if (!Take()) return found;
+  if (found) {
+    looked = true;
+    if (!fresh) {
+      known.pid = pid;
+      known.time = Now();
+      const unsigned long twice = 2 * (known.time - start);
+      known.fresh = twice > kFresh ? twice : kFresh;
+      memcpy(known.root, root, kRootSize);
     }
+  } else if (dlvsym == nullptr && known.pid != pid) {
+    TellOfMusl();
+  } else if (known.pid == pid) {
+    // It is late: older values are better than the system's.
+    memcpy(root, known.root, kRootSize);
+    found = true;
+  }
+  GiveBack();
+  return found;
+}
+
+}  // namespace
+
+const char* InTree(int fd, const char* path, Look look,
+                   char (&buffer)[PATH_MAX]) {
+  const int saved_errno = errno;
+  // Behind the place where the root will be.
+  char* const name = buffer + kRootSize;
+  constexpr size_t kMost = PATH_MAX - kRootSize;
+  const char* result = path;
+  char root[kRootSize];
+  bool viewed;
+  if (path[0] == '/') {
+    const size_t size = strlen(path) + 1;
+    viewed = size <= kMost;
+    if (viewed) memcpy(name, path, size);
+  } else {
+    viewed = KnownPath(fd, path, name, kMost);
+  }
+  if (viewed && FindRoot(look == Look::kOpen && IsCounter(name), root)) {
+    Fill(root, name, look);
+    const size_t length = strlen(root);
+    memmove(buffer + length, name, strlen(name) + 1);
+    memcpy(buffer, root, length);
+    result = buffer;
   }
   errno = saved_errno;
-  return found;
+  return result;
 }
 
 void Leave() {
   if (known.pid != getpid()) return;
   char answer[kRootSize];
-  RunHelper(helper, known.pid, /*leave=*/true, answer);
+  RunHelper(helper, known.pid, Task::kLeave, answer);
   known.pid = 0;
-}
-
-bool KnownRoot(char (&root)[kRootSize]) {
-  if (!Take()) return false;
-  memcpy(root, known.root, kRootSize);
-  GiveBack();
-  return root[0] != 0;
 }
 
 }  // namespace view

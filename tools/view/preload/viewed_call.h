@@ -3,9 +3,11 @@
 #define TOOLS_VIEW_PRELOAD_VIEWED_CALL_H_
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 
+#include "tools/view/preload/inside.h"
 #include "tools/view/preload/path.h"
 #include "tools/view/preload/real.h"
 #include "tools/view/preload/tree_client.h"
@@ -23,41 +25,27 @@
 
 namespace view {
 
-// `path` in the tree, or `path` itself if there is no tree.
-inline const char* InTree(const char* path, Wanted wanted,
-                          char (&buffer)[PATH_MAX]) {
-  char root[kRootSize];
-  if (!FindRoot(wanted, root)) return path;
-  const size_t length = strlen(root);
-  const size_t rest = strlen(path) + 1;
-  if (length + rest > sizeof(buffer)) return path;
-  memcpy(buffer, root, length);
-  memcpy(buffer + length, path, rest);
-  return buffer;
-}
-
 // Not inlined: others do not pay for its buffer, on stacks that may be small.
 template <typename Call>
-__attribute__((noinline)) auto CallInTree(const char* path, Wanted wanted,
+__attribute__((noinline)) auto CallInTree(int fd, const char* path, Look look,
                                           Call call) {
   char buffer[PATH_MAX];
-  return call(InTree(path, wanted, buffer));
+  return call(InTree(fd, path, look, buffer));
 }
 
-// `call(path)`, with the path in the tree in place of one that is viewed.
+// `call(path)`, with the path in the tree in place of one that is viewed. `fd`:
+// the folder that a relative path begins at.
 template <typename Call>
-inline auto Viewed(const char* path, Wanted wanted, Call call) {
-  if (__builtin_expect(!IsViewed(path), 1)) return call(path);
-  return CallInTree(path, wanted, call);
+inline auto Viewed(int fd, const char* path, Look look, Call call) {
+  if (__builtin_expect(!IsViewed(path) && !MayBeInside(fd, path), 1)) {
+    return call(path);
+  }
+  return CallInTree(fd, path, look, call);
 }
 
-// How many bytes at the front of `path`, which may be null, are the root of the
-// tree, so that what follows is how the program knows it.
-inline size_t RootLength(const char* path) {
-  char root[kRootSize];
-  if (path == nullptr || path[0] != '/' || !KnownRoot(root)) return 0;
-  const size_t length = strlen(root);
-  return strncmp(path, root, length) == 0 && path[length] == '/' ? length : 0;
+template <typename Call>
+inline auto Viewed(const char* path, Look look, Call call) {
+  return Viewed(AT_FDCWD, path, look, call);
 }
 
 inline char* WithoutRoot(char* path) {

@@ -78,10 +78,11 @@ void FreshenWatched(int fd, off_t offset) {
   for (Entry& entry : entries) {
     if (entry.fd_plus_1 != fd + 1) continue;
     if (offset < 0) offset = syscall(SYS_lseek, fd, 0, SEEK_CUR);
-    char root[kRootSize];
     if (offset == 0 && IsFile(entry, fd)) {
+      // "." from the file itself: its own name.
       if (Since(entry.opened) > kFreshFromOpen) {
-        FindRoot(Wanted::kValues, root);
+        char buffer[PATH_MAX];
+        InTree(fd, ".", Look::kOpen, buffer);
       }
       entry.opened = {};
     }

@@ -1,0 +1,17 @@
+// Whether this process may make the system calls that nothing replaces.
+#ifndef RXE_USER_BASE_NEEDED_CALLS_H_
+#define RXE_USER_BASE_NEEDED_CALLS_H_
+
+#include "absl/status/status.h"
+
+namespace rxe_user {
+
+// OK, or one clear line that names the call which a seccomp profile refuses or
+// the system does not have (errno_status.h): memfd_create(2), eventfd(2),
+// recvmmsg(2), sendmmsg(2). Each is made with arguments that the kernel
+// rejects: nothing is opened or sent. Thread: any.
+absl::Status NeededCalls();
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_BASE_NEEDED_CALLS_H_
