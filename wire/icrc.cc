@@ -24,6 +24,7 @@ constexpr size_t kIp = 8;
 constexpr size_t kV4Length = kIp + 2;
 constexpr size_t kV4Id = kIp + 4;
 constexpr size_t kV4Flags = kIp + 6;
+constexpr size_t kV4Source = kIp + 12;
 constexpr size_t kV4Udp = kIp + 20;
 constexpr size_t kV6Length = kIp + 4;
 constexpr size_t kV6Udp = kIp + 40;
@@ -141,7 +142,7 @@ IcrcFlow::IcrcFlow(const IpAddress& src, const IpAddress& dst,
     p[kIp + 8] = 0xff;  // TTL
     p[kIp + 9] = kProtocolUdp;
     std::memset(p + kIp + 10, 0xff, 2);  // checksum
-    std::memcpy(p + kIp + 12, src.bytes.data() + 12, 4);
+    std::memcpy(p + kV4Source, src.bytes.data() + 12, 4);
     std::memcpy(p + kIp + 16, dst.bytes.data() + 12, 4);
     udp = p + kV4Udp;
   } else {
@@ -218,22 +219,54 @@ bool IcrcFlow::Verify(std::span<const uint8_t> udp_payload, uint16_t ip_id,
          Compute(udp_payload.first(covered), ip_id, df);
 }
 
+namespace {
+
+// What a field of up to four bytes has changed by, given what the CRC has, and
+// the number of bytes after the field. A field of two bytes is the upper half.
+// At most 0xffff - 4 bytes.
+uint32_t SolveField(uint32_t crc_change, size_t bytes_after) {
+  // The bytes of the change, as a polynomial of degree below 32, were
+  // multiplied by x^(8 * bytes after) and by the CRC's own x^32: undo it.
+  // Bit 31 is the coefficient of x^0. Each byte entered the CRC with its lowest
+  // bit first, hence in the highest degree; the first byte has the highest
+  // eight degrees.
+  return gf2::Multiply(crc_change, gf2::InverseOfBytes(bytes_after + 4));
+}
+
+std::optional<uint16_t> SolveField16(uint32_t received, uint32_t computed,
+                                     uint16_t assumed, size_t bytes_after) {
+  if (bytes_after + 4 > 0xffff) return std::nullopt;
+  const uint32_t change = SolveField(received ^ computed, bytes_after);
+  if ((change & 0xffff) != 0) return std::nullopt;  // degrees 16 to 31
+  return static_cast<uint16_t>(assumed ^
+                               ((change >> 16 & 0xff) << 8 | change >> 24));
+}
+
+}  // namespace
+
 std::optional<uint16_t> SolveIpId(uint32_t received, uint32_t computed,
                                   uint16_t assumed_id, size_t covered_size) {
-  // The two bytes of the ID's change, as a polynomial of degree below 16, were
-  // multiplied by x^(8 * bytes after the ID) and by the CRC's own x^32: undo
-  // it.
-  const size_t bytes_after = kV4PrefixSize - (kV4Id + 2) + covered_size;
-  if (bytes_after + 4 > 0xffff) return std::nullopt;
-  const uint32_t change =
-      gf2::Multiply(received ^ computed, gf2::InverseOfBytes(bytes_after + 4));
-  // Bit 31 is the coefficient of x^0: the low half are the degrees 16 to 31.
-  if ((change & 0xffff) != 0) return std::nullopt;
-  // Each byte entered the CRC with its lowest bit first, hence in the highest
-  // degree; the first byte has the higher eight degrees.
-  const uint16_t id_change =
-      static_cast<uint16_t>((change >> 16 & 0xff) << 8 | change >> 24);
-  return assumed_id ^ id_change;
+  return SolveField16(received, computed, assumed_id,
+                      kV4PrefixSize - (kV4Id + 2) + covered_size);
+}
+
+std::optional<uint16_t> SolveSourcePort(uint32_t received, uint32_t computed,
+                                        uint16_t assumed_port,
+                                        size_t covered_size) {
+  return SolveField16(received, computed, assumed_port,
+                      kUdpHeaderSize - 2 + covered_size);
+}
+
+IpAddress SolveSourceV4(uint32_t received, uint32_t computed,
+                        const IpAddress& assumed, size_t covered_size) {
+  assert(covered_size <= 0x8000);
+  const uint32_t change = SolveField(
+      received ^ computed, kV4PrefixSize - (kV4Source + 4) + covered_size);
+  IpAddress source = assumed;
+  for (size_t i = 0; i < 4; ++i) {
+    source.bytes[12 + i] ^= static_cast<uint8_t>(change >> 8 * i);
+  }
+  return source;
 }
 
 std::optional<uint16_t> VerifyAnyId(const IcrcFlow& flow,

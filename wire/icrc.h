@@ -89,6 +89,16 @@ inline void StoreIcrc(uint8_t* p, uint32_t icrc) { StoreLe32(p, icrc); }
 std::optional<uint16_t> SolveIpId(uint32_t received, uint32_t computed,
                                   uint16_t assumed_id, size_t covered_size);
 
+// The same for the UDP source port, over IPv4 and IPv6: `computed` is the ICRC
+// with `assumed_port`.
+std::optional<uint16_t> SolveSourcePort(uint32_t received, uint32_t computed,
+                                        uint16_t assumed_port,
+                                        size_t covered_size);
+// The same for the IPv4 source address: `computed` is the ICRC with `assumed`.
+// Any `received` has one, so this alone checks nothing. Sizes of packets only.
+IpAddress SolveSourceV4(uint32_t received, uint32_t computed,
+                        const IpAddress& assumed, size_t covered_size);
+
 // How far from the last one seen a solved ID is believed. Backwards: packets
 // that overtook each other. Forwards: what the sender's counter spent on
 // packets to others, and losses; this grows with the time since the last one.

@@ -281,6 +281,43 @@ TEST(SolveIpIdTest, NoPacketIsThatLong) {
   EXPECT_FALSE(SolveIpId(1, 2, 0, 70000));
 }
 
+TEST(SolveSourceTest, FindsEveryPort) {
+  std::mt19937 random(6);
+  for (const size_t size : {12u, 16u, 64u, 1040u, 4140u}) {
+    const std::vector<uint8_t> packet = RandomBytes(size, random);
+    for (const char* text : {"10.0.0.1", "2001:db8::1"}) {
+      const IpAddress address = *IpAddress::Parse(text);
+      const auto icrc = [&](uint16_t port) {
+        return IcrcFlow(address, address, port, kRoceUdpPort)
+            .Compute(packet, 0);
+      };
+      for (const uint16_t port : {0, 1, 4791, 0xc000, 0xc123, 0xffff}) {
+        EXPECT_EQ(SolveSourcePort(icrc(port), icrc(0xc000), 0xc000, size),
+                  port);
+      }
+      EXPECT_FALSE(SolveSourcePort(icrc(1) ^ 1, icrc(2), 2, size));
+    }
+  }
+  EXPECT_FALSE(SolveSourcePort(1, 2, 0, 70000));
+}
+
+TEST(SolveSourceTest, FindsEveryAddress) {
+  std::mt19937 random(7);
+  const IpAddress here = *IpAddress::Parse("203.0.113.9");
+  for (const size_t size : {12u, 24u, 4140u}) {
+    const std::vector<uint8_t> packet = RandomBytes(size, random);
+    for (const char* text :
+         {"10.0.0.1", "192.168.7.200", "0.0.0.0", "255.255.255.255"}) {
+      const IpAddress source = *IpAddress::Parse(text);
+      const auto icrc = [&](const IpAddress& from) {
+        return IcrcFlow(from, here, kRoceUdpPort, kRoceUdpPort)
+            .Compute(packet, 3);
+      };
+      EXPECT_EQ(SolveSourceV4(icrc(source), icrc(here), here, size), source);
+    }
+  }
+}
+
 std::vector<uint8_t> PacketWithId(uint16_t id) {
   Headers headers;
   headers.bth.opcode = 0x04;

@@ -42,6 +42,7 @@ struct Client {
   uid_t uid = 0;
   bool trusted = false;  // of our user or root: its ledger is believed
   std::optional<uint8_t> slot;
+  bool verifies = false;  // Open::verifies of any of its addresses
   bool waiting_for_slot = false;
   bool restoring = false;  // hands sockets back; not finished yet
   // When it has to have introduced itself.

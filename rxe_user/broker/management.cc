@@ -13,6 +13,14 @@ using What = Management::Verdict::What;
 // peers ask again, by the kernel's time-outs.
 constexpr Time kRememberFor = 60 * transport::kSecond;
 constexpr size_t kMostRemembered = 8192;
+// Datagrams with a wrong ICRC that are handed to processes which only say why:
+// in a second.
+constexpr int64_t kUnverifiedPerSecond = 10;
+
+bool IsProcess(Management::Holder holder) {
+  return holder == Management::Holder::kProcess ||
+         holder == Management::Holder::kVerifies;
+}
 
 // What is left of a message for routing.
 struct Address {
@@ -49,7 +57,9 @@ Address AddressOf(const wire::CmView& mad) {
 
 uint32_t Management::Random::Next32() { return SecureRandom32(); }
 
-Management::Management() : nobody_(transport::cm::Config{}, &random_) {}
+Management::Management()
+    : nobody_(transport::cm::Config{}, &random_),
+      unverified_(kUnverifiedPerSecond, kUnverifiedPerSecond) {}
 
 const Management::Request* Management::Recent(const RequestKey& key) const {
   for (const Requests* requests : {&recent_, &older_}) {
@@ -90,7 +100,7 @@ std::optional<uint8_t> Management::FindRequest(const RequestKey& key,
     slot = services_.Match(service_id, local);
     if (slot.has_value()) Remember(key, {service_id, *slot}, now);
   }
-  if (slot.has_value() && holder_of(*slot) == Holder::kProcess) return slot;
+  if (slot.has_value() && IsProcess(holder_of(*slot))) return slot;
   return std::nullopt;
 }
 
@@ -112,8 +122,7 @@ Management::Verdict Management::Route(const Datagram& datagram,
       ++counters_.bad_key;
       return {};
     case MadPacketError::kBadIcrc:
-      ++counters_.bad_icrc;
-      return {};
+      return RouteUnverified(datagram, bytes, holder_of, now);
   }
   wire::CmView mad;
   if (wire::CmView::Parse(bytes, &mad) != wire::CmParseError::kOk) {
@@ -137,7 +146,7 @@ Management::Verdict Management::Route(const Datagram& datagram,
     slot = transport::cm::PrefixOf(address.remote_id);
     const Holder holder = holder_of(*slot);
     may_come_back = holder == Holder::kMayComeBack;
-    if (holder != Holder::kProcess) slot.reset();
+    if (!IsProcess(holder)) slot.reset();
   }
   if (slot.has_value()) {
     ++counters_.handed_on;
@@ -155,6 +164,37 @@ Management::Verdict Management::Route(const Datagram& datagram,
   Verdict verdict = Answer(datagram, bytes, now);
   verdict.initial = address.request;
   verdict.service_id = address.service_id;
+  return verdict;
+}
+
+Management::Verdict Management::RouteUnverified(const Datagram& datagram,
+                                                std::span<const uint8_t> bytes,
+                                                const HolderOf& holder_of,
+                                                Time now) {
+  wire::CmView mad;
+  std::optional<uint8_t> slot;
+  Address address;
+  if (wire::CmView::Parse(bytes, &mad) == wire::CmParseError::kOk) {
+    address = AddressOf(mad);
+    slot = address.request ? services_.Match(address.service_id, datagram.local)
+           : address.remote_id != 0
+               ? std::optional(transport::cm::PrefixOf(address.remote_id))
+               : std::nullopt;
+  }
+  const Holder holder = slot.has_value() ? holder_of(*slot) : Holder::kNobody;
+  if (holder != Holder::kVerifies &&
+      (holder != Holder::kProcess ||
+       !unverified_.Take(now / transport::kMillisecond))) {
+    ++counters_.bad_icrc;
+    return {};
+  }
+  ++counters_.handed_on;
+  Verdict verdict;
+  verdict.what = What::kHandOn;
+  verdict.slot = *slot;
+  verdict.initial = address.request;
+  verdict.unverified = true;
+  verdict.mad = bytes;
   return verdict;
 }
 

@@ -21,6 +21,7 @@
 
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/broker/service_table.h"
+#include "rxe_user/broker/token_bucket.h"
 #include "transport/base/types.h"
 #include "transport/cm/connection_manager.h"
 #include "transport/cm/mad_packet.h"
@@ -51,7 +52,16 @@ class Management {
     std::span<const uint8_t> bytes;  // UDP payload
   };
   // How it stands with a slot.
-  enum class Holder : uint8_t { kNobody, kProcess, kMayComeBack };
+  enum class Holder : uint8_t {
+    kNobody,
+    kProcess,
+    // One that takes datagrams whose ICRC is wrong for the addresses that they
+    // came with (protocol.h, Open), and verifies them itself, as all do. Others
+    // are handed a few of them, to say why they are dropped. Nothing is learned
+    // of such a datagram here, nor is it answered.
+    kVerifies,
+    kMayComeBack
+  };
   using HolderOf = std::function<Holder(uint8_t slot)>;
 
   struct Verdict {
@@ -60,6 +70,7 @@ class Management {
     // kHandOn: a request, as long as nobody has answered it. kAnswer: a request
     // for which nobody listens.
     bool initial = false;
+    bool unverified = false;  // kHandOn: its ICRC is wrong
     uint64_t service_id = 0;  // of a request
     transport::cm::Mad answer{};
     std::span<const uint8_t> mad;  // kHandOn: within the datagram's bytes
@@ -98,6 +109,10 @@ class Management {
                                      const LocalAddress& local,
                                      const HolderOf& holder_of,
                                      transport::Time now);
+  // One whose ICRC is wrong.
+  Verdict RouteUnverified(const Datagram& datagram,
+                          std::span<const uint8_t> bytes,
+                          const HolderOf& holder_of, transport::Time now);
   Verdict Answer(const Datagram& datagram, std::span<const uint8_t> mad,
                  transport::Time now);
 
@@ -115,6 +130,7 @@ class Management {
   Requests older_;
   transport::Time recent_since_ = 0;
   ManagementCounters counters_;
+  TokenBucket unverified_;
 };
 
 }  // namespace rxe_user::broker

@@ -51,8 +51,8 @@ namespace rxe_user::broker {
 // Raised with every change of this file or of ledger.h; stands in the name too,
 // so that libraries and brokers of different versions do not meet: the second
 // one finds the port taken, and says by what.
-inline constexpr uint16_t kProtocolVersion = 5;
-inline constexpr std::string_view kSocketName = "rxe_user/port-broker/5";
+inline constexpr uint16_t kProtocolVersion = 6;
+inline constexpr std::string_view kSocketName = "rxe_user/port-broker/6";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
 
@@ -109,6 +109,10 @@ struct HelloReply {
 
 struct Open {
   Header header{.type = Type::kOpen};
+  // 1: something between translates addresses, so the client wants what comes
+  // to queue pair 1 also where its ICRC is wrong for the addresses that it came
+  // with (Management::Holder::kVerifies).
+  uint32_t verifies = 0;
   LocalAddress address;
 };
 
@@ -128,6 +132,7 @@ struct Close {
 
 struct Restore {
   Header header{.type = Type::kRestore};
+  uint32_t verifies = 0;  // as in Open
   uint32_t index = 0;
   LocalAddress address;
 };

@@ -233,7 +233,10 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
   return qp1_.Route(
       datagram,
       [this](uint8_t slot) {
-        if (HolderOf(slot) != nullptr) return Management::Holder::kProcess;
+        if (const Client* const holder = HolderOf(slot)) {
+          return holder->verifies ? Management::Holder::kVerifies
+                                  : Management::Holder::kProcess;
+        }
         return recovering_ || absent_.contains(slot)
                    ? Management::Holder::kMayComeBack
                    : Management::Holder::kNobody;
@@ -270,7 +273,8 @@ void Server::HandOn(const Management::Datagram& datagram,
       [&](const ClientPtr& c) { return c.get() == HolderOf(verdict.slot); });
   if (holder == clients_.end()) return;
   wire::CmView mad;
-  if (wire::CmView::Parse(verdict.mad, &mad) == wire::CmParseError::kOk) {
+  if (!verdict.unverified &&
+      wire::CmView::Parse(verdict.mad, &mad) == wire::CmParseError::kOk) {
     connections_.Note(verdict.slot, datagram.local, datagram.source, mad);
   }
   MadQueue::Entry entry;

@@ -120,6 +120,7 @@ void Server::OnAbsentTooLong(uint8_t slot) {
 Server::Next Server::OnRestore(Client& client, Message& message) {
   const std::optional<Restore> restore = message.As<Restore>();
   if (!restore.has_value() || !client.restoring) return Next::kClose;
+  client.verifies |= restore->verifies != 0;
   const LocalAddress local = Normalized(restore->address);
   UniqueFd socket = message.TakeFd(0);
   UniqueFd anchor = message.TakeFd(1);

@@ -56,6 +56,7 @@ Server::Next Server::OnOpen(const ClientPtr& client, Message& message) {
   // Clients ask for one at a time.
   if (client->open.has_value()) return Next::kClose;
   client->open = {open->address, Clock::now()};
+  client->verifies |= open->verifies != 0;
   RetryOpen(client);
   return Next::kKeep;
 }

@@ -15,7 +15,9 @@
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/opened_before_fork.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/users.h"
 #include "rxe_user/base/warn_once.h"
 
@@ -35,6 +37,11 @@ constexpr int64_t kLetRootMs = 1500;
 constexpr int kMessagesPerCall = 64;
 // What is kept of what comes while an answer is awaited.
 constexpr size_t kMostEarly = 256;
+
+// Whether the ICRC of what comes to the address may be for others (Open).
+uint32_t Verifies(const LocalAddress& local) {
+  return NatMode() || KnownAddress(local.address) != local.address ? 1 : 0;
+}
 
 // Waits for room until the deadline.
 template <typename T>
@@ -147,6 +154,7 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     Restore message;
     message.index = h.index;
     message.address = h.local;
+    message.verifies = Verifies(h.local);
     if (!Send(session.socket.get(), message,
               {h.socket.get(), h.anchor.get()})) {
       return false;
@@ -370,6 +378,7 @@ void SharedSlot::CloseAddress(const LocalAddress& local) {
 absl::Status SharedSlot::Request(const LocalAddress& local) {
   Open open;
   open.address = local;
+  open.verifies = Verifies(local);
   Message message;
   std::optional<OpenReply> reply;
   const absl::Status answered = Ask(open, message, kRequestMs, [&] {

@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/exclusive_slot.h"
+#include "rxe_user/broker/public_slot.h"
 #include "rxe_user/broker/shared_slot.h"
 #include "rxe_user/broker/steering_trial.h"
 #include "rxe_user/broker/udp.h"
@@ -29,9 +31,15 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
   UniqueFd starting;
   absl::StatusOr<broker::Session> session = broker::Connect(
       0, -1, kAcquireMs, broker::Start::kIfNeeded, starting, failure);
-  if (session.ok()) return broker::SharedSlot::Make(*std::move(session));
+  if (session.ok()) {
+    absl::StatusOr<std::unique_ptr<Slot>> slot =
+        broker::SharedSlot::Make(*std::move(session));
+    if (!slot.ok()) return slot.status();
+    return broker::WithPublicAddresses(*std::move(slot));
+  }
   if (failure != broker::Failure::kNoBroker) return session.status();
-  return broker::MakeExclusiveSlot(std::string(session.status().message()));
+  return broker::WithPublicAddresses(
+      broker::MakeExclusiveSlot(std::string(session.status().message())));
 }
 
 absl::StatusOr<std::vector<PortUse>> ProbePorts(
@@ -41,7 +49,8 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
   if (!broker.ok() && !absl::IsNotFound(broker)) return broker;
   const auto sockets = broker::ListPortSockets();
   std::vector<PortUse> uses;
-  for (const LocalAddress& local : addresses) {
+  for (const LocalAddress& known : addresses) {
+    const LocalAddress local = Bound(known);
     const auto bind = [&local](uint16_t port) {
       return broker::BindUdp(local, port, broker::Sharing::kExclusive).valid()
                  ? 0

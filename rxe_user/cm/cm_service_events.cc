@@ -58,13 +58,19 @@ void CmServiceImpl::OnUndelivered(const CmSockets::Opened& opened) {
 
 void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
                                std::span<const uint8_t> bytes) {
-  std::span<const uint8_t> mad;
-  if (ParseMadPacket(flow, bytes, &mad) != transport::cm::MadPacketError::kOk) {
-    return;
+  transport::cm::IncomingMad in = {
+      .local = flow.destination, .remote = flow.source, .bytes = {}};
+  switch (ParseMadPacket(flow, bytes, &in.bytes)) {
+    case transport::cm::MadPacketError::kOk:
+      break;
+    case transport::cm::MadPacketError::kBadIcrc:
+      if (!translated_.FindSender(flow, bytes, &in)) return;
+      break;
+    default:
+      return;
   }
   const std::lock_guard lock(mutex_);
-  manager_->OnMad(
-      {.local = flow.destination, .remote = flow.source, .bytes = mad}, Now());
+  manager_->OnMad(in, Now());
   Drain();
 }
 

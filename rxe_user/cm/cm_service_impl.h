@@ -26,6 +26,7 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/cm/cm_service.h"
 #include "rxe_user/cm/cm_sockets.h"
+#include "rxe_user/cm/translated_mads.h"
 #include "rxe_user/engine/control_thread.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "transport/cm/connection_manager.h"
@@ -187,6 +188,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   std::unique_ptr<std::condition_variable> done_ =
       std::make_unique<std::condition_variable>();
 
+  TranslatedMads translated_;  // of the control thread
   // Of the control thread: what is to be told of, and when that is tried again,
   // since there was no memory.
   std::vector<LinkWatch::News> news_;

@@ -20,6 +20,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/nat_routes.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "wire/packet.h"
@@ -130,10 +132,13 @@ std::vector<LinkWatch::News> CmSockets::ReadWatch() {
 
 absl::StatusOr<uint64_t> CmSockets::Add(const LocalAddress& local,
                                         UniqueFd received) {
-  uint16_t port = 0;
-  absl::StatusOr<int> sender = OpenSender(local, &port);
+  const bool v6 = !local.address.is_v4();
+  uint16_t port = wire::kRoceUdpPort;
+  absl::StatusOr<int> sender = NatMode() ? SendFromReceiver(received.get(), v6)
+                                         : OpenSender(local, &port);
   if (!sender.ok()) return sender.status();
-  WantErrors(*sender, !local.address.is_v4());
+  // Not of a socket that lanes may read as well.
+  if (!NatMode()) WantErrors(*sender, v6);
   Address address = {{local, 0}, std::move(received), UniqueFd(*sender), port};
   const std::lock_guard lock(mutex_);
   const auto [added, fresh] = addresses_.try_emplace(local, std::move(address));
@@ -248,9 +253,17 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
                                 .destination = mad.remote,
                                 .source_port = from.port},
                                ++psn_, mad.bytes, packet);
+  const bool translated = mad.via.port != 0;
+  // What this host sends to the address that others know it by does not leave
+  // it.
+  const wire::IpAddress destination = translated ? mad.via.address
+                                      : mad.remote == mad.local
+                                          ? BoundAddress(mad.local)
+                                          : mad.remote;
   SocketAddress to;
-  const socklen_t size = ToSocketAddress(mad.remote, wire::kRoceUdpPort,
-                                         from.opened.local.scope_id, &to);
+  const socklen_t size = ToSocketAddress(
+      destination, translated ? mad.via.port : wire::kRoceUdpPort,
+      from.opened.local.scope_id, &to);
   // A first failure may be an ICMP error of an earlier one, and so may a few
   // more.
   for (int i = 0; i < 8; ++i) {
@@ -265,6 +278,7 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
 
 void CmSockets::Read(const LocalAddress& local, int fd,
                      const OnDatagram& on_datagram) {
+  const wire::IpAddress bound = BoundAddress(local.address);
   for (int i = 0; i < kReadBatch; ++i) {
     std::array<uint8_t, kReadBytes> bytes;
     SocketAddress from;
@@ -272,8 +286,9 @@ void CmSockets::Read(const LocalAddress& local, int fd,
     const ssize_t n = ::recvfrom(fd, bytes.data(), bytes.size(),
                                  MSG_DONTWAIT | MSG_TRUNC, &from.any, &size);
     if (n < 0) return;
+    const wire::IpAddress source = FromSocketAddress(from);
     const transport::cm::MadFlow flow = {
-        .source = FromSocketAddress(from),
+        .source = source == bound ? local.address : source,
         .destination = local.address,
         .source_port =
             ntohs(from.any.sa_family == AF_INET ? from.v4.sin_port

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/udp_socket.h"
 
@@ -25,7 +26,8 @@ bool Provoke(const LocalAddress& local, const wire::IpAddress& remote) {
   (void)::setsockopt(fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6,
                      v4 ? IP_TTL : IPV6_UNICAST_HOPS, &hops, sizeof(hops));
   SocketAddress from;
-  socklen_t size = ToSocketAddress(local.address, 0, local.scope_id, &from);
+  socklen_t size =
+      ToSocketAddress(BoundAddress(local.address), 0, local.scope_id, &from);
   if (::bind(fd.get(), &from.any, size) != 0) return false;
   SocketAddress to;
   size = ToSocketAddress(remote, kDiscardPort, local.scope_id, &to);
@@ -52,7 +54,7 @@ NeighborWait NeighborWaits::Begin(const LocalAddress& local,
                                   Clock::time_point deadline,
                                   std::shared_ptr<NeighborHandler> handler) {
   if (remote == local.address || remote.is_multicast()) return 0;
-  const std::optional<Neighbor> neighbor = NeighborOn(local, remote);
+  const std::optional<Neighbor> neighbor = NeighborOn(Bound(local), remote);
   if (!neighbor.has_value()) return 0;
   std::optional<NeighborState> state = StateOfNeighbor(*neighbor);
   if (!state.has_value() || *state == NeighborState::kKnown ||

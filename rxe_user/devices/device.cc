@@ -5,15 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <sstream>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -80,9 +83,9 @@ uint64_t Guid(const Interface& interface, bool mac_is_unique,
   return (hash & ~(uint64_t{3} << 56)) | uint64_t{1} << 63;
 }
 
-std::shared_ptr<const Device> MakeDevice(const Interface& interface,
-                                         std::string name, uint64_t guid) {
-  auto device = std::make_shared<Device>();
+Device MakeDevice(const Interface& interface, std::string name, uint64_t guid) {
+  Device made;
+  Device* const device = &made;
   device->name = std::move(name);
   device->netdev = interface.name;
   device->ifindex = interface.index;
@@ -94,14 +97,44 @@ std::shared_ptr<const Device> MakeDevice(const Interface& interface,
   device->mac = interface.mac;
   device->guid = guid;
   device->gids = interface.addresses;
-  return device;
+  return made;
 }
+
+// An option of an entry: `name` or `name=value`.
+struct Option {
+  std::string name;
+  std::string value;
+};
 
 struct Choice {
   std::string name;  // empty = rxeuN
   std::string netdev;
   int line;
+  std::vector<Option> options;
 };
+
+// `text` before and behind its first '='; without one all of it is the first.
+std::pair<std::string, std::string> Halves(absl::string_view text) {
+  const std::pair<absl::string_view, absl::string_view> halves =
+      absl::StrSplit(text, absl::MaxSplits('=', 1));
+  return {std::string(absl::StripAsciiWhitespace(halves.first)),
+          std::string(absl::StripAsciiWhitespace(halves.second))};
+}
+
+Choice ParseChoice(absl::string_view entry, int line) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(entry, '/');
+  Choice choice;
+  choice.line = line;
+  auto [name, netdev] = Halves(parts[0]);
+  const bool named = absl::StrContains(parts[0], '=');
+  choice.netdev = named ? netdev : name;
+  if (named) choice.name = name;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    auto [option, value] = Halves(parts[i]);
+    choice.options.push_back({std::move(option), std::move(value)});
+  }
+  return choice;
+}
 
 std::vector<Choice> ParseChoices(const std::string& entries) {
   std::vector<Choice> choices;
@@ -112,18 +145,29 @@ std::vector<Choice> ParseChoices(const std::string& entries) {
       part = part.substr(0, part.find('#'));
       part = absl::StripAsciiWhitespace(part);
       if (part.empty()) continue;
-      const std::pair<absl::string_view, absl::string_view> halves =
-          absl::StrSplit(part, absl::MaxSplits('=', 1));
-      if (part.find('=') == absl::string_view::npos) {
-        choices.push_back({"", std::string(part), number});
-      } else {
-        choices.push_back(
-            {std::string(absl::StripAsciiWhitespace(halves.first)),
-             std::string(absl::StripAsciiWhitespace(halves.second)), number});
-      }
+      choices.push_back(ParseChoice(part, number));
     }
   }
   return choices;
+}
+
+// `device` is known by `known` in place of an address of its interface. False
+// if that has none for it.
+bool SetPublic(const wire::IpAddress& known, Device* device) {
+  const auto found = std::find_if(
+      device->gids.begin(), device->gids.end(), [&](const LocalAddress& gid) {
+        return gid.address.is_v4() == known.is_v4() &&
+               !IsLinkLocal(gid.address) &&
+               std::none_of(device->public_addresses.begin(),
+                            device->public_addresses.end(),
+                            [&](const PublicAddress& other) {
+                              return other.known == gid.address;
+                            });
+      });
+  if (found == device->gids.end()) return false;
+  device->public_addresses.push_back({known, found->address});
+  *found = {known, 0};
+  return true;
 }
 
 // What is wrong with an entry: in the words of the variable, or for people who
@@ -239,6 +283,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
     std::string name;  // empty = rxeuN
     const Interface* interface;
     int line;
+    std::vector<Option> options;
   };
   std::vector<Chosen> chosen;
   const std::vector<Choice> choices = ParseChoices(config.entries);
@@ -256,14 +301,13 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
           Problem(config, choice.line,
                   absl::StrCat("interface '", choice.netdev, "': ", why),
                   absl::StrCat("the interface: ", why)));
-    } else if (choice.name.size() > kMaxNameLength ||
-               choice.name.find('/') != std::string::npos) {
+    } else if (choice.name.size() > kMaxNameLength) {
       problems->push_back(
           Problem(config, choice.line,
                   absl::StrCat("'", choice.name, "' is no name for a device"),
                   "the name is none for a device"));
     } else {
-      chosen.push_back({choice.name, &*found, choice.line});
+      chosen.push_back({choice.name, &*found, choice.line, choice.options});
     }
   }
   if (choices.empty()) {
@@ -271,7 +315,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
       for (const Interface& interface : interfaces) {
         if (interface.loopback == loopback && WhyUnusable(interface).empty() &&
             WhyLeftOut(interface).empty()) {
-          chosen.push_back({"", &interface, 0});
+          chosen.push_back({"", &interface, 0, {}});
         }
       }
     }
@@ -281,7 +325,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
   std::set<std::string> configured;
   for (const Chosen& c : chosen) configured.insert(c.name);
   std::set<std::string> given;
-  for (const auto& [name, interface, line] : chosen) {
+  for (const auto& [name, interface, line, options] : chosen) {
     std::string unique =
         name.empty() ? names->Of(*interface, configured) : name;
     if (!given.insert(unique).second) {
@@ -290,8 +334,28 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
           "a device before it has the same name"));
       continue;
     }
-    devices.push_back(
-        MakeDevice(*interface, std::move(unique), guids[interface->index]));
+    Device device =
+        MakeDevice(*interface, std::move(unique), guids[interface->index]);
+    for (const Option& option : options) {
+      const std::optional<wire::IpAddress> known =
+          wire::IpAddress::Parse(option.value);
+      std::string quoted;
+      if (option.name != "public") {
+        quoted = absl::StrCat("there is no option '", option.name, "'");
+      } else if (!known.has_value() || known->is_unspecified() ||
+                 known->is_multicast() || IsLinkLocal(*known)) {
+        quoted = absl::StrCat("'", option.value, "' is no public address");
+      } else if (!SetPublic(*known, &device)) {
+        quoted = absl::StrCat("interface '", interface->name,
+                              "' has no address that ", option.value,
+                              " could stand for");
+      }
+      if (!quoted.empty()) {
+        problems->push_back(
+            Problem(config, line, quoted, "an option of the device is wrong"));
+      }
+    }
+    devices.push_back(std::make_shared<const Device>(std::move(device)));
   }
   return devices;
 }
@@ -318,6 +382,12 @@ absl::StatusOr<Devices> ListDevices() {
     const std::lock_guard<ForkSafeMutex> lock(known.mutex);
     devices = BuildDevices(*interfaces, config, host, &known.names, &problems);
   }
+  std::vector<PublicAddress> translated;
+  for (const auto& device : devices) {
+    translated.insert(translated.end(), device->public_addresses.begin(),
+                      device->public_addresses.end());
+  }
+  AddPublicAddresses(translated);
   for (const std::string& problem : problems) WarnOnce(problem);
   if (const auto unknown = UnknownSettings(); !unknown.empty()) {
     WarnOnceAbout(
@@ -328,6 +398,13 @@ absl::StatusOr<Devices> ListDevices() {
   return devices;
 }
 
+void ReadPublicAddresses() {
+  static std::atomic<bool> read = false;
+  if (read.load(std::memory_order_acquire)) return;
+  if (Environment("RXE_USER_DEVICES") != nullptr) (void)ListDevices();
+  read.store(true, std::memory_order_release);
+}
+
 absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before) {
   const absl::StatusOr<std::optional<Interface>> now =
       ReadInterface(before.ifindex);
@@ -336,7 +413,10 @@ absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before) {
       !WhyUnusable(**now).empty()) {
     return nullptr;
   }
-  return MakeDevice(**now, before.name, before.guid);
+  Device device = MakeDevice(**now, before.name, before.guid);
+  for (LocalAddress& gid : device.gids) gid = Known(gid);
+  device.public_addresses = before.public_addresses;
+  return std::make_shared<const Device>(std::move(device));
 }
 
 absl::StatusOr<std::vector<NoDevice>> ListOthers(const Devices& devices) {

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/base/public_addresses.h"
 
 namespace rxe_user {
 
@@ -27,6 +28,8 @@ struct Device {
   std::array<uint8_t, 6> mac{};
   uint64_t guid = 0;               // host order; unique and never 0
   std::vector<LocalAddress> gids;  // index = GID index
+  // Which of them the interface has not: it has another one in its place.
+  std::vector<PublicAddress> public_addresses;
 
   // What applications are told, in Mbit/s. Some choose by it between copying
   // and READ (UCX). On loopback nothing but the processor is in the way: it is
@@ -65,6 +68,10 @@ struct NoDevice {
   std::string reason;
 };
 absl::StatusOr<std::vector<NoDevice>> ListOthers(const Devices& devices);
+
+// Makes public addresses known in this library (base/public_addresses.h), if
+// any are configured, where nobody has listed devices yet. Cheap afterwards.
+void ReadPublicAddresses();
 
 // Why ListDevices has found none: "no device: ...".
 std::string NoDeviceText();

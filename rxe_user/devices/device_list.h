@@ -22,7 +22,9 @@ uint32_t RoceMtu(uint32_t interface_mtu);
 // What RXE_USER_DEVICES asks for.
 struct DeviceConfig {
   // Entries `netdev` or `name=netdev`, separated by commas or newlines; empty
-  // for every interface that is up and has an address.
+  // for every interface that is up and has an address. Options follow, each
+  // after a '/': `public=ADDRESS`, in place of the first address of its family
+  // that is not link-local.
   std::string entries;
   // Where they come from, if not from the variable itself. What is wrong with
   // them is then told by the line, without its text.

@@ -105,13 +105,15 @@ TEST_F(DeviceList, AnInterfaceKeepsItsNameWhateverOthersDo) {
 }
 
 TEST_F(DeviceList, TellsWhatIsWrongWithTheConfiguration) {
-  EXPECT_THAT(Names("eth7,eth9,eth8,a/b=eth0,x=eth0,x=eth1"),
+  const std::string long_name(64, 'n');
+  EXPECT_THAT(Names("eth7,eth9,eth8," + long_name + "=eth0,x=eth0,x=eth1"),
               ElementsAre("x=eth0"));
-  EXPECT_THAT(problems_, ElementsAre(HasSubstr("no interface 'eth7'"),
-                                     HasSubstr("'eth9': it is down"),
-                                     HasSubstr("'eth8': it has no address"),
-                                     HasSubstr("'a/b' is no name"),
-                                     HasSubstr("two devices named 'x'")));
+  EXPECT_THAT(problems_,
+              ElementsAre(HasSubstr("no interface 'eth7'"),
+                          HasSubstr("'eth9': it is down"),
+                          HasSubstr("'eth8': it has no address"),
+                          HasSubstr("'" + long_name + "' is no name"),
+                          HasSubstr("two devices named 'x'")));
 }
 
 // A container's interface on the host comes and goes with it.
@@ -145,11 +147,61 @@ TEST_F(DeviceList, TellsOfAnMtuThatIsTooSmall) {
               ElementsAre(HasSubstr("'eth0': its MTU of 300 bytes")));
 }
 
+TEST_F(DeviceList, APublicAddressStandsForOneOfTheInterface) {
+  std::vector<Interface> interfaces = Several();
+  interfaces[1].addresses = {Gid("10.0.0.5"), Gid("10.0.0.6"),
+                             Gid("2001:db8::5"), Gid("fe80::1", 2)};
+  DeviceNames names;
+  const Devices devices = BuildDevices(
+      interfaces, {"a=eth0/public=203.0.113.7/ public = 2001:db8::7, eth1", ""},
+      "host", &names, &problems_);
+  EXPECT_THAT(problems_, IsEmpty());
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0]->name, "a");
+  EXPECT_THAT(devices[0]->gids,
+              ElementsAre(Gid("203.0.113.7"), Gid("10.0.0.6"),
+                          Gid("2001:db8::7"), Gid("fe80::1", 2)));
+  EXPECT_THAT(devices[0]->public_addresses,
+              ElementsAre(PublicAddress{Gid("203.0.113.7").address,
+                                        Gid("10.0.0.5").address},
+                          PublicAddress{Gid("2001:db8::7").address,
+                                        Gid("2001:db8::5").address}));
+  EXPECT_THAT(devices[1]->public_addresses, IsEmpty());
+}
+
+TEST_F(DeviceList, TellsWhatIsWrongWithOptions) {
+  EXPECT_THAT(Names("a=eth0/public=nobody,b=eth0/public,c=eth0/private=1,"
+                    "d=eth0/public=2001:db8::7,e=eth0/public=fe80::1"),
+              ElementsAre("a=eth0", "b=eth0", "c=eth0", "d=eth0", "e=eth0"));
+  EXPECT_THAT(problems_,
+              ElementsAre(HasSubstr("'nobody' is no public address"),
+                          HasSubstr("'' is no public address"),
+                          HasSubstr("no option 'private'"),
+                          HasSubstr("'eth0' has no address that 2001:db8::7"),
+                          HasSubstr("'fe80::1' is no public address")));
+}
+
+TEST(PublicAddressesTest, BothWays) {
+  const wire::IpAddress known = Gid("203.0.113.7").address;
+  const wire::IpAddress bound = Gid("10.0.0.5").address;
+  EXPECT_EQ(BoundAddress(known), known);
+  AddPublicAddresses({{known, bound}});
+  EXPECT_EQ(BoundAddress(known), bound);
+  EXPECT_EQ(KnownAddress(bound), known);
+  EXPECT_EQ(KnownAddress(known), known);
+  AddPublicAddresses({});
+  EXPECT_EQ(KnownAddress(bound), known);
+  const wire::IpAddress later = Gid("10.0.0.9").address;
+  AddPublicAddresses({{known, later}});
+  EXPECT_EQ(BoundAddress(known), later);
+  EXPECT_EQ(KnownAddress(bound), bound);
+}
+
 // A program may be made to read a file that its caller may not.
 TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
   char path[] = "/tmp/rxe_user_devices_XXXXXX";
   const UniqueFd file(::mkstemp(path));
-  const std::string text = "a=eth0\nroot:secret\nsecret/=eth0,eth9\na=eth1\n";
+  const std::string text = "a=eth0\nroot:secret\neth0/secret=1,eth9\na=eth1\n";
   ASSERT_EQ(::write(file.get(), text.data(), text.size()),
             static_cast<ssize_t>(text.size()));
   std::vector<std::string> problems;
@@ -159,14 +211,15 @@ TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
   DeviceNames names;
   const Devices devices =
       BuildDevices(Several(), config, "host", &names, &problems);
-  ASSERT_EQ(devices.size(), 1u);
+  ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0]->name, "a");
   const std::string of = std::string(" of ") + path + ": ";
-  EXPECT_THAT(problems,
-              ElementsAre(HasSubstr("line 2" + of + "there is no"),
-                          HasSubstr("line 3" + of + "the name is none"),
-                          HasSubstr("line 3" + of + "the interface: it is down"),
-                          HasSubstr("line 4" + of + "a device before")));
+  EXPECT_THAT(
+      problems,
+      ElementsAre(HasSubstr("line 2" + of + "there is no"),
+                  HasSubstr("line 3" + of + "the interface: it is down"),
+                  HasSubstr("line 3" + of + "an option of the device"),
+                  HasSubstr("line 4" + of + "a device before")));
   for (const std::string& problem : problems) {
     EXPECT_EQ(problem.find("secret"), std::string::npos) << problem;
   }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/netdev.h"
@@ -17,10 +18,13 @@ namespace {
 std::vector<LocalAddress> AddressesOf(const Device& device) {
   const absl::StatusOr<std::optional<Interface>> interface =
       ReadInterface(device.ifindex);
-  const bool told = interface.ok() && interface->has_value() &&
-                    (*interface)->name == device.netdev &&
-                    !(*interface)->addresses.empty();
-  return told ? (*interface)->addresses : device.gids;
+  if (!interface.ok() || !interface->has_value() ||
+      (*interface)->name != device.netdev || (*interface)->addresses.empty()) {
+    return device.gids;
+  }
+  std::vector<LocalAddress> addresses = (*interface)->addresses;
+  for (LocalAddress& address : addresses) address = Known(address);
+  return addresses;
 }
 
 }  // namespace

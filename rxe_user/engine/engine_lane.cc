@@ -6,6 +6,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/engine/engine.h"
@@ -13,6 +14,18 @@
 #include "wire/headers.h"
 
 namespace rxe_user {
+
+void TranslationLog::OnTranslation(const transport::Translation& seen) {
+  if (!seen.taken) {
+    WarnOfTranslation(seen.peer, seen.source_port, seen.seen);
+  } else if (seen.peer_qpn != 0) {
+    LearnRoute(seen.peer, seen.peer_qpn, seen.seen);
+  }
+}
+
+std::vector<wire::IpAddress> TranslationLog::KnownPeers() {
+  return NotedPeers();
+}
 
 absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
                                 std::unique_ptr<Port> port) {
@@ -113,6 +126,7 @@ void EngineLane::Open(transport::PacketObserver* observer) {
     const Lane::Guard guard(lane_);
     lane_.endpoint().SetTargetDelay(TargetDelay());
     lane_.endpoint().Observe(observer);
+    lane_.endpoint().WatchTranslations(&translations_, NatMode());
   }
   lane_.Open(std::move(port_), slot_.get(), helper_.get(), HelperSpin());
 }

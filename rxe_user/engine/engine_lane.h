@@ -20,8 +20,17 @@
 #include "rxe_user/engine/qpn_allocator.h"
 #include "rxe_user/observe/device_report.h"
 #include "rxe_user/ports/port.h"
+#include "transport/endpoint/translation.h"
 
 namespace rxe_user {
+
+// Where what an endpoint finds of translated addresses goes: a warning, or the
+// process's routes (base/nat_routes.h).
+class TranslationLog final : public transport::TranslationSink {
+ public:
+  void OnTranslation(const transport::Translation& seen) override;
+  std::vector<wire::IpAddress> KnownPeers() override;
+};
 
 // Thread: lane() any; the rest by the engine's mutex, but where noted.
 class EngineLane {
@@ -81,6 +90,7 @@ class EngineLane {
   void AbandonInChild();
 
  private:
+  TranslationLog translations_;
   LaneImpl lane_;
   QpnAllocator numbers_;
   std::unique_ptr<Slot> slot_;

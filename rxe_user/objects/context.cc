@@ -12,7 +12,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/only_one.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/devices/usable_devices.h"
@@ -48,7 +50,7 @@ absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
     absent.gids.clear();
   } else if (now->up) {
     std::erase_if(absent.gids, [&](const LocalAddress& g) {
-      return !Has(now->addresses, g);
+      return !Has(now->addresses, Bound(g));
     });
   }
   return std::make_shared<const Device>(std::move(absent));
@@ -185,6 +187,7 @@ int Context::ResolveAddress(transport::AddressVector* av) {
       av->destination.is_v4() != av->source.is_v4()) {
     return EINVAL;
   }
+  NotePeer(av->destination);
   // Programs give 0 or 1 here and mean "as far as it takes": the kernel, too,
   // puts the route's value in its place.
   // What is for a group stays on the link unless they ask for more.

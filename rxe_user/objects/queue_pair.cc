@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/objects/limits.h"
 
@@ -218,6 +219,9 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     lane_.Transmit(now);
   }
   const int error = transport_->Modify(attributes, mask, now);
+  if (error == 0 && (mask & transport::kQpAv) != 0 && NatMode()) {
+    transport_->GoBy(FindRoute(attributes.av.destination, remote));
+  }
   // Leaving SQD, or a probe of the new path, may have something to send.
   if (error == 0) lane_.Transmit(now);
   if (error == 0 && (mask & transport::kQpState) != 0 &&
@@ -358,6 +362,7 @@ int QueuePair::Posting::Send(const transport::SendRequest& request) {
   if (const int error = qp_.ChoosePort(request.remote_qpn, &av)) return error;
   transport::SendRequest complete = request;
   complete.ah = &av;
+  if (NatMode()) complete.via = FindRoute(av.destination, request.remote_qpn);
   return SendComplete(complete);
 }
 

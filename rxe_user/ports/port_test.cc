@@ -236,10 +236,19 @@ TEST_P(PortTest, SendsInPartsWhereSegmentsDoNotGo) {
   // UDP_SEGMENT refuses what does not fit the MTU with EINVAL or EMSGSIZE, as
   // it does what it cannot segment.
   if (!SetLoopbackMtu(3000)) GTEST_SKIP() << "not allowed to";
+  ::testing::internal::CaptureStderr();
   Queue(flow, {3500, 100});
   port_->Flush();
   EXPECT_EQ(port_->counters().tx_split, 1u);
   EXPECT_EQ(port_->counters().tx_too_long, 1u);  // the first is just too long
+  // Once for a destination.
+  Queue(flow, {3500});
+  port_->Flush();
+  EXPECT_EQ(port_->counters().tx_too_long, 2u);
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  const std::string to = " bytes to " + av_.destination.ToString() + " are too";
+  EXPECT_NE(line.find(to), std::string::npos) << line;
+  EXPECT_EQ(line.find(to), line.rfind(to)) << line;
   SetLoopbackMtu(65536);
   // The destination is remembered: bursts for it take one packet.
   EXPECT_EQ(port_->Begin(flow)->Room(200), 1u);

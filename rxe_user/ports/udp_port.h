@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/udp_receiver.h"
 #include "rxe_user/ports/udp_transmitter.h"
@@ -38,7 +39,8 @@ class UdpPort final : public Port {
 
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice) override {
-    return transmitter_.SourcePort(local, choice);
+    return transmitter_.SourcePort(
+        local, choice, NatMode() ? receiver_.DescriptorOf(local.address) : -1);
   }
   size_t CloseUnusedSenders(const ForEachUsed& for_each_used) override {
     return transmitter_.CloseUnused(for_each_used);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rxe_user/base/public_addresses.h"
+
 namespace rxe_user {
 namespace {
 
@@ -63,6 +65,7 @@ absl::Status UdpReceiver::Add(const LocalAddress& local, int fd) {
   if (status.ok()) {
     Socket& socket = sockets_[index];
     socket.local = local;
+    socket.bound = BoundAddress(local.address);
     socket.ask = 1;
     socket.had_more = false;
     socket.overflow = DropCount(fd);  // under a former owner
@@ -76,12 +79,16 @@ absl::Status UdpReceiver::Add(const LocalAddress& local, int fd) {
 }
 
 bool UdpReceiver::Has(const wire::IpAddress& address) const {
+  return DescriptorOf(address) >= 0;
+}
+
+int UdpReceiver::DescriptorOf(const wire::IpAddress& address) const {
   const size_t count = socket_count_.load(std::memory_order_acquire);
   for (size_t i = 0; i < count; ++i) {
-    if (sockets_[i].fd >= 0 && sockets_[i].local.address == address)
-      return true;
+    const int fd = sockets_[i].fd;
+    if (fd >= 0 && sockets_[i].local.address == address) return fd;
   }
-  return false;
+  return -1;
 }
 
 void UdpReceiver::Remove(const wire::IpAddress& address) {
@@ -193,6 +200,7 @@ size_t UdpReceiver::Deliver(Socket& socket, size_t index) {
   batch.segment_size = control.segment_size != 0 ? control.segment_size
                                                  : std::max<size_t>(bytes, 1);
   batch.source = FromSocketAddress(incoming.from);
+  if (batch.source == socket.bound) batch.source = socket.local.address;
   batch.destination = socket.local.address;
   batch.source_port = ntohs(incoming.from.any.sa_family == AF_INET
                                 ? incoming.from.v4.sin_port

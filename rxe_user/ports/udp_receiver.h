@@ -34,6 +34,8 @@ class UdpReceiver {
   // As those of Port.
   absl::Status Add(const LocalAddress& local, int fd);
   bool Has(const wire::IpAddress& address) const;
+  // Its socket, which stays the receiver's; -1: there is none.
+  int DescriptorOf(const wire::IpAddress& address) const;
   void Remove(const wire::IpAddress& address);
   std::vector<int> Descriptors() const;
   std::span<const transport::GroBatch> Receive(bool thorough);
@@ -49,6 +51,8 @@ class UdpReceiver {
     // Written last when it is added; -1: removed, and free for another one.
     std::atomic<int> fd = -1;
     LocalAddress local;
+    // The interface's, where others know `local` in its place; else `local`.
+    wire::IpAddress bound;
     size_t ask = 1;         // how many datagrams to ask for at once
     bool had_more = false;  // the last call brought as many as it asked for
     uint32_t overflow = 0;  // what SO_RXQ_OVFL said last

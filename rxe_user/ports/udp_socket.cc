@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/random.h"
 
 #ifndef IPV6_FLOWINFO
@@ -177,7 +179,7 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
     SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
     // IPv4 finds it by the address that the socket is bound to.
-    if (const uint32_t ifindex = InterfaceOf(local)) {
+    if (const uint32_t ifindex = InterfaceOf(Bound(local))) {
       SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(ifindex));
     }
   } else {
@@ -196,14 +198,27 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
     *port = static_cast<uint16_t>(kFirstSourcePort +
                                   (start + i * 0x9e5) % kSourcePorts);
     SocketAddress address;
-    const socklen_t length =
-        ToSocketAddress(local.address, *port, local.scope_id, &address);
+    const socklen_t length = ToSocketAddress(BoundAddress(local.address), *port,
+                                             local.scope_id, &address);
     if (::bind(fd, &address.any, length) == 0) return fd;
     error = errno;
   }
   ::close(fd);
   return ErrnoStatus(
       error, absl::StrCat("no source port of ", local.address.ToString()));
+}
+
+absl::StatusOr<int> SendFromReceiver(int receiver, bool v6) {
+  const int fd = MoveHigh(::fcntl(receiver, F_DUPFD_CLOEXEC, 0));
+  if (fd < 0) return ErrnoStatus(errno, "UDP socket");
+  if (v6) {
+    SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+  } else {
+    SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+  }
+  SetHopLimit(fd, v6, wire::kDefaultHopLimit);
+  SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBuffer);
+  return fd;
 }
 
 absl::StatusOr<int> OpenGroup(const wire::IpAddress& group, uint32_t ifindex) {

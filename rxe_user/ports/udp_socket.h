@@ -46,6 +46,11 @@ uint64_t ReceiveBufferOf(int fd);
 // datapath.md), everything that comes in dropped. Non-blocking, close-on-exec.
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
 
+// A copy of `receiver`, a socket of port 4791, that is good for sending as
+// those of OpenSender: what is sent has port 4791 as its source (NatMode). The
+// other descriptors of the socket receive as before. Close-on-exec.
+absl::StatusOr<int> SendFromReceiver(int receiver, bool v6);
+
 // A socket for what comes to the multicast group `group` on the interface, on
 // port 4791; the interface joins the group by IGMP or MLD for as long as there
 // is one. Each such socket of the host gets a copy, of whichever process it is.

@@ -1,15 +1,21 @@
 #include "rxe_user/ports/udp_transmitter.h"
 
 #include <errno.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/udp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
 #include <new>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/public_addresses.h"
+#include "rxe_user/base/warn_once.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -35,6 +41,21 @@ bool IsFull(int error) {
 bool IsNoSegmentation(int error) {
   return error == EINVAL || error == EMSGSIZE || error == EIO ||
          error == EOPNOTSUPP;
+}
+
+// The system knows by ICMP, or by its interface. What is lost without a word is
+// not known here.
+void WarnTooLong(const wire::IpAddress& destination, size_t udp_payload) {
+  const size_t ip_packet =
+      udp_payload + sizeof(udphdr) +
+      (destination.is_v4() ? sizeof(iphdr) : sizeof(ip6_hdr));
+  const std::string to = destination.ToString();
+  WarnOnceAbout(
+      "too long to " + to,
+      absl::StrCat("packets of ", ip_packet, " bytes to ", to,
+                   " are too long for a link on the way, and dropped: use a "
+                   "smaller path MTU (perftest: -m), or a smaller MTU of the "
+                   "interface"));
 }
 
 }  // namespace
@@ -70,8 +91,9 @@ void UdpTransmitter::AbandonInChild() {
 }
 
 absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
-                                                    uint32_t choice) {
-  choice %= kSocketsPerAddress;
+                                                    uint32_t choice,
+                                                    int receiver) {
+  choice = receiver < 0 ? choice % kSocketsPerAddress : 0;
   for (size_t i = 0; i < socket_count_; ++i) {
     const Socket& socket = sockets_[i];
     if (socket.choice == choice && socket.local.address == local.address) {
@@ -83,10 +105,14 @@ absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
   }
   Socket& socket = sockets_[socket_count_];
   socket = Socket();
-  const absl::StatusOr<int> fd = OpenSender(local, &socket.port);
+  socket.port = wire::kRoceUdpPort;
+  const absl::StatusOr<int> fd =
+      receiver < 0 ? OpenSender(local, &socket.port)
+                   : SendFromReceiver(receiver, !local.address.is_v4());
   if (!fd.ok()) return fd.status();
   socket.fd = *fd;
   socket.local = local;
+  socket.bound = BoundAddress(local.address);
   socket.choice = choice;
   ++socket_count_;
   return socket.port;
@@ -120,8 +146,7 @@ size_t UdpTransmitter::CloseUnused(const Port::ForEachUsed& for_each_used) {
 transport::Burst* UdpTransmitter::Begin(const transport::Flow& flow) {
   if (blocked_ || free_.empty()) return nullptr;
   Outgoing& outgoing = outgoing_[free_.back()];
-  outgoing.burst =
-      transport::Burst(outgoing.buffer, SegmentLimit(flow.av.destination));
+  outgoing.burst = transport::Burst(outgoing.buffer, SegmentLimit(flow.remote));
   outgoing.burst.Begin(&flow);
   return &outgoing.burst;
 }
@@ -146,13 +171,16 @@ void UdpTransmitter::Prepare(Outgoing& outgoing, Socket& socket) {
       outgoing.burst.segments() > 1 ? outgoing.burst.segment_size() : 0;
   outgoing.fd = socket.fd;
   outgoing.sent = 0;
-  outgoing.destination = flow.av.destination;
+  // What this host sends to the address that others know it by does not leave
+  // it.
+  outgoing.destination =
+      flow.remote == socket.local.address ? socket.bound : flow.remote;
   outgoing.icrc = flow.icrc;
   outgoing.vector = {outgoing.buffer.data(), outgoing.burst.bytes().size()};
   outgoing.message = {};
   outgoing.message.msg_name = &outgoing.to;
   outgoing.message.msg_namelen =
-      ToSocketAddress(flow.av.destination, wire::kRoceUdpPort,
+      ToSocketAddress(outgoing.destination, flow.remote_port,
                       socket.local.scope_id, &outgoing.to);
   outgoing.message.msg_iov = &outgoing.vector;
   outgoing.message.msg_iovlen = 1;
@@ -172,7 +200,7 @@ void UdpTransmitter::Queue() {
     return;
   }
   ++counters_.tx_bursts;
-  if (!unsegmented_.empty()) CountBurst(outgoing.burst.flow()->av.destination);
+  if (!unsegmented_.empty()) CountBurst(outgoing.burst.flow()->remote);
   Prepare(outgoing, *socket);
   free_.pop_back();
   queued_.push_back(index);
@@ -209,7 +237,7 @@ void UdpTransmitter::Flush() {
         if (LowerSegmentLimit(outgoing, error)) continue;
       }
       waits = IsFull(error);
-      if (!waits) CountDrop(error);
+      if (!waits) CountDrop(outgoing, error);
     }
     if (waits) {
       *kept++ = *next++;
@@ -312,7 +340,7 @@ bool UdpTransmitter::SendInParts(Outgoing& outgoing) {
           LowerSegmentLimit(outgoing, error)) {
         continue;
       }
-      CountDrop(error);
+      CountDrop(outgoing, error);
     } else if (id > 1) {
       EndDoubt(true);
     }
@@ -322,10 +350,11 @@ bool UdpTransmitter::SendInParts(Outgoing& outgoing) {
   return true;
 }
 
-void UdpTransmitter::CountDrop(int error) {
+void UdpTransmitter::CountDrop(const Outgoing& outgoing, int error) {
   switch (error) {
     case EMSGSIZE:
       ++counters_.tx_too_long;
+      WarnTooLong(outgoing.destination, outgoing.burst.segment_size());
       break;
     case ENETUNREACH:
     case EHOSTUNREACH:

@@ -33,8 +33,10 @@ class UdpTransmitter {
   absl::Status Open();
 
   // As those of Port.
+  // `receiver`: the socket of port 4791 that is to send; -1: one of its own is
+  // made.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
-                                      uint32_t choice);
+                                      uint32_t choice, int receiver);
   size_t CloseUnused(const Port::ForEachUsed& for_each_used);
   transport::Burst* Begin(const transport::Flow& flow);
   void Queue();
@@ -50,6 +52,8 @@ class UdpTransmitter {
   struct Socket {
     int fd = -1;
     LocalAddress local;
+    // The interface's, where others know `local` in its place; else `local`.
+    wire::IpAddress bound;
     uint32_t choice = 0;
     uint16_t port = 0;
     // From the first send on, whose they are.
@@ -97,7 +101,7 @@ class UdpTransmitter {
   // A segmented send of it was taken.
   void RaiseSegmentLimit(const Outgoing& outgoing);
   void CountBurst(const wire::IpAddress& destination);
-  void CountDrop(int error);
+  void CountDrop(const Outgoing& outgoing, int error);
   int SegmentLimit(const wire::IpAddress& destination) const;
 
   PortCounters& counters_;

@@ -281,6 +281,8 @@ struct EndpointCounters {
   uint64_t tx_bytes = 0;
   uint64_t dropped[kDropKinds] = {};  // by Disposition
   uint64_t round_trips_too_long = 0;
+  uint64_t translated_dropped = 0;
+  uint64_t translated_peers = 0;
 };
 
 inline constexpr Counter kEndpointCounters[] = {
@@ -320,6 +322,14 @@ inline constexpr Counter kEndpointCounters[] = {
      "round trips longer than RXE_USER_TARGET_DELAY_US, though the window was "
      "at its least",
      TRANSPORT_COUNTER(EndpointCounters, round_trips_too_long)},
+    {"rx_drop_translated", CounterUnit::kPackets,
+     "of those with a wrong ICRC, as far as they were looked at: right for the "
+     "addresses that the queue pair knows, which something between translates",
+     TRANSPORT_COUNTER(EndpointCounters, translated_dropped)},
+    {"translated_peers", CounterUnit::kEvents,
+     "times that a peer was found at another address or port than its own "
+     "(RXE_USER_NAT)",
+     TRANSPORT_COUNTER(EndpointCounters, translated_peers)},
 };
 static_assert(IsComplete(kEndpointCounters, sizeof(EndpointCounters)));
 static_assert(static_cast<size_t>(Disposition::kBadIcrc) == 5 &&

@@ -153,6 +153,16 @@ struct Sge {
   uint32_t lkey = 0;
 };
 
+// Where something between, that translates addresses, has a peer's packets come
+// from. Port 0: nothing does; they come from the peer's own address, and those
+// to it go to port 4791 there.
+struct Via {
+  wire::IpAddress address;
+  uint16_t port = 0;
+
+  bool operator==(const Via&) const = default;
+};
+
 // Where a peer is and how to reach it: the transport's view of an address
 // handle. `gid_index`, `service_level` and `dlid` only travel through, for
 // ibv_query_qp.

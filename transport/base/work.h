@@ -34,6 +34,7 @@ struct SendRequest {
   uint64_t swap = 0;         // atomics; kFlush: FlushOperand; kBindMw: Access
   // UD only: where it goes, complete; copied. Null for connected types.
   const AddressVector* ah = nullptr;
+  Via via = {};  // and where that is, if something between translates addresses
   uint32_t remote_qpn = 0;
   uint32_t remote_qkey = 0;
   uint32_t remote_srqn = 0;  // XRC only

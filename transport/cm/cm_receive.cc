@@ -85,6 +85,7 @@ Connection* ConnectionManager::FindFor(const IncomingMad& in,
     ++counters_.wrong_peer;
     return nullptr;
   }
+  c->via = in.via;
   return c;
 }
 
@@ -170,7 +171,7 @@ bool ConnectionManager::HasRoom(Listener& listener,
   Connection& oldest = *Find(silent_.begin()->second);
   KeepTimeoutRej(oldest);
   if (MayReplyAgain(oldest.remote, now)) {
-    Queue(oldest.local, oldest.remote, oldest.sent);
+    Queue(oldest.local, oldest.remote, oldest.via, oldest.sent);
   }
   Emit(EventKind::kUnreachable, oldest, nullptr);
   End(oldest);
@@ -188,6 +189,7 @@ void ConnectionManager::OnNewReq(const IncomingMad& in, const wire::CmView& mad,
   // The peer asks again, by when there may be room.
   if (!HasRoom(*listener, in.remote, now)) return;
   Connection& c = New(in.local, in.remote, now);
+  c.via = in.via;
   c.listener = listener->id;
   c.transaction_id = mad.transaction_id();
   c.remote_comm_id = req.local_comm_id;
@@ -465,7 +467,7 @@ void ConnectionManager::OnLap(const IncomingMad& in, const wire::CmView& mad) {
                            .remote_comm_id = c->remote_comm_id,
                            .status = wire::CmAprStatus::kUnsupported},
                out);
-  Queue(c->local, c->remote, out);
+  Queue(c->local, c->remote, c->via, out);
 }
 
 }  // namespace transport::cm

@@ -7,12 +7,14 @@
 namespace transport::cm {
 
 void ConnectionManager::Queue(const wire::IpAddress& local,
-                              const wire::IpAddress& remote, const Mad& mad) {
+                              const wire::IpAddress& remote, const Via& via,
+                              const Mad& mad) {
   if (!outgoing_.Reserve(1)) {
     ++counters_.no_memory;
     return;
   }
-  outgoing_.Push() = {.local = local, .remote = remote, .bytes = mad};
+  outgoing_.Push() = {
+      .local = local, .remote = remote, .bytes = mad, .via = via};
   ++counters_.sent;
   wire::CmView view;
   if (wire::CmView::Parse(mad, &view) == wire::CmParseError::kOk) {
@@ -21,7 +23,7 @@ void ConnectionManager::Queue(const wire::IpAddress& local,
 }
 
 void ConnectionManager::SendAgain(Connection& c) {
-  Queue(c.local, c.remote, c.sent);
+  Queue(c.local, c.remote, c.via, c.sent);
   ++counters_.retransmitted;
   counters_.tx_retries.Count(c.sent_attribute);
 }
@@ -36,14 +38,14 @@ void ConnectionManager::SendMra(Connection& c) {
                                               : wire::CmAnswered::kRep,
                            .service_timeout = c.service_timeout},
                mad);
-  Queue(c.local, c.remote, mad);
+  Queue(c.local, c.remote, c.via, mad);
   c.mra_wait = wire::CmTimeNanos(c.service_timeout) + c.round_trip;
 }
 
 void ConnectionManager::SendRej(Connection& c, wire::CmAnswered answered,
                                 const RejectOptions& options) {
   KeepRej(c, answered, options);
-  Queue(c.local, c.remote, c.sent);
+  Queue(c.local, c.remote, c.via, c.sent);
 }
 
 void ConnectionManager::KeepRej(Connection& c, wire::CmAnswered answered,
@@ -61,7 +63,7 @@ void ConnectionManager::KeepRej(Connection& c, wire::CmAnswered answered,
 
 void ConnectionManager::SendTimeoutRej(Connection& c) {
   KeepTimeoutRej(c);
-  Queue(c.local, c.remote, c.sent);
+  Queue(c.local, c.remote, c.via, c.sent);
 }
 
 void ConnectionManager::KeepTimeoutRej(Connection& c) {
@@ -124,7 +126,7 @@ void ConnectionManager::AnswerRej(const IncomingMad& in,
                            .answered = answered,
                            .reason = reason},
                out);
-  Queue(in.local, in.remote, out);
+  Queue(in.local, in.remote, in.via, out);
 }
 
 void ConnectionManager::AnswerDrep(const IncomingMad& in,
@@ -135,7 +137,7 @@ void ConnectionManager::AnswerDrep(const IncomingMad& in,
                wire::CmDrep{.local_comm_id = mad.remote_comm_id(),
                             .remote_comm_id = mad.local_comm_id()},
                out);
-  Queue(in.local, in.remote, out);
+  Queue(in.local, in.remote, in.via, out);
 }
 
 }  // namespace transport::cm

@@ -52,7 +52,7 @@ void ConnectionManager::AnswerSidr(const IncomingMad& in,
                                .status = status,
                                .service_id = req.service_id},
                out);
-  Queue(in.local, in.remote, out);
+  Queue(in.local, in.remote, in.via, out);
 }
 
 void ConnectionManager::OnSidrReq(const IncomingMad& in,
@@ -73,6 +73,7 @@ void ConnectionManager::OnSidrReq(const IncomingMad& in,
   }
   if (!HasRoom(*listener, in.remote, now)) return;
   Connection& c = New(in.local, in.remote, now);
+  c.via = in.via;
   c.listener = listener->id;
   c.transaction_id = mad.transaction_id();
   c.remote_comm_id = req.request_id;

@@ -70,7 +70,7 @@ void ConnectionManager::GiveUp(Connection& c, Time now) {
     case State::kRepSent:
     case State::kRtuWait:
       KeepTimeoutRej(c);
-      if (MayReplyAgain(c.remote, now)) Queue(c.local, c.remote, c.sent);
+      if (MayReplyAgain(c.remote, now)) Queue(c.local, c.remote, c.via, c.sent);
       Emit(EventKind::kUnreachable, c, nullptr);
       return EnterTimeWait(c, c.time_wait, now);
     case State::kDreqSent:

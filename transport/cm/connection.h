@@ -51,6 +51,7 @@ struct Connection {
   ListenerId listener = 0;
   wire::IpAddress local;
   wire::IpAddress remote;
+  Via via;               // where `remote` was seen last
   Peer* peer = nullptr;  // of `remote`
   uint64_t transaction_id = 0;
   // 0 while it is unknown. Of SIDR: the peer's request ID.

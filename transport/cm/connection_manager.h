@@ -157,7 +157,7 @@ class ConnectionManager {
   // --- cm_send.cc
   // Without memory it is lost, as on the way: counted.
   void Queue(const wire::IpAddress& local, const wire::IpAddress& remote,
-             const Mad& mad);
+             const Via& via, const Mad& mad);
   // For duplicates, and to be sent again.
   template <typename M>
   void Keep(Connection& c, const wire::CmTransaction& transaction,
@@ -297,7 +297,7 @@ void ConnectionManager::Send(Connection& c,
                              const wire::CmTransaction& transaction,
                              const M& message) {
   Keep(c, transaction, message);
-  Queue(c.local, c.remote, c.sent);
+  Queue(c.local, c.remote, c.via, c.sent);
 }
 
 }  // namespace transport::cm

@@ -54,11 +54,15 @@ MadPacketError ParseMadPacket(const MadFlow& flow,
       packet.deth().qkey != wire::kGsiQkey) {
     return MadPacketError::kBadKey;
   }
-  if (!wire::VerifyAnyId(IcrcFlowOf(flow), udp_payload, 0, std::nullopt)) {
-    return MadPacketError::kBadIcrc;
-  }
   *mad = packet.payload();
-  return MadPacketError::kOk;
+  return VerifyMadPacket(flow, udp_payload) ? MadPacketError::kOk
+                                            : MadPacketError::kBadIcrc;
+}
+
+bool VerifyMadPacket(const MadFlow& flow,
+                     std::span<const uint8_t> udp_payload) {
+  return wire::VerifyAnyId(IcrcFlowOf(flow), udp_payload, 0, std::nullopt)
+      .has_value();
 }
 
 }  // namespace transport::cm

@@ -40,12 +40,15 @@ enum class MadPacketError : uint8_t {
   kBadIcrc,
 };
 
-// Checks what came; on success `*mad` is the kMadSize bytes in there. Their
-// content is not checked. Senders are not remembered, so over IPv4 any IP
-// identification is believed.
+// Checks what came; on success, and if only the ICRC is wrong, `*mad` is the
+// kMadSize bytes in there. Their content is not checked. Senders are not
+// remembered, so over IPv4 any IP identification is believed.
 MadPacketError ParseMadPacket(const MadFlow& flow,
                               std::span<const uint8_t> udp_payload,
                               std::span<const uint8_t>* mad);
+// The ICRC alone, of a packet that ParseMadPacket has found no other fault
+// with.
+bool VerifyMadPacket(const MadFlow& flow, std::span<const uint8_t> udp_payload);
 
 }  // namespace transport::cm
 

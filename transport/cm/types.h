@@ -36,14 +36,18 @@ struct OutgoingMad {
   wire::IpAddress local;
   wire::IpAddress remote;
   Mad bytes;
+  Via via = {};  // where that is, as IncomingMad::via said
 };
 
 // A MAD that queue pair 1 of `local` received. `bytes` are looked at during the
 // call only.
 struct IncomingMad {
   wire::IpAddress local;
-  wire::IpAddress remote;
+  wire::IpAddress remote;  // the sender's own address
   std::span<const uint8_t> bytes;
+  // Where it was seen, if something between translates addresses. Answers go
+  // there, and so does what follows on the connection.
+  Via via = {};
 };
 
 // The states of 12.9.5 and 12.9.6, with those of service ID resolution.

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <unordered_map>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/hash/hash.h"
+#include "transport/endpoint/endpoint_impl.h"
 #include "transport/endpoint/endpoint_link.h"
-#include "transport/endpoint/multicast_groups.h"
-#include "transport/endpoint/packet_arena.h"
 #include "transport/endpoint/packet_observer.h"
 #include "transport/endpoint/path.h"
-#include "transport/endpoint/transmit_scheduler.h"
 #include "wire/packet.h"
 
 namespace transport {
@@ -46,37 +43,6 @@ Disposition DispositionOf(wire::ParseError error) {
 }
 
 }  // namespace
-
-struct Endpoint::Impl {
-  // Enters what a queue pair wants. `window_left`: it has had its turn, and
-  // what it has left open of its path's window is for the next one that waits.
-  void Apply(EndpointLink* link, const Interests& want, bool window_left,
-             Time now);
-  // The first one that waits for `path` gets its turn, if there is room. One at
-  // a time: the next one follows when that has had its turn. If there is a
-  // pause, its timer ends that.
-  void WakeWaiting(SharedPath* path, Time now);
-  size_t TurnBytes(const EndpointLink& link) const;
-  // One queue pair less sends to it: erased with the last.
-  void Leave(SharedPath* path);
-  void NoteReceivedData(EndpointLink* link, Time now);
-  void RemoveFromRecent(EndpointLink* link);
-
-  // No maps of Abseil's, which are broken after an allocation that has thrown.
-  std::unordered_map<uint32_t, EndpointQp*> queue_pairs;
-  EndpointQp* found_last = nullptr;  // in there; packets come in batches
-  std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,
-                     absl::Hash<wire::IpAddress>>
-      paths;
-  TransmitScheduler scheduler;
-  TimerHeap timers;
-  // Those whose timers OnTimer is running; null where one has gone.
-  std::vector<EndpointLink*> due;
-  EndpointQp* to_update = nullptr;  // has taken packets since its last update
-  EndpointLink* newest = nullptr;   // of those that received data
-  PacketArenaPool arena_pool;
-  MulticastGroups groups;
-};
 
 Endpoint::Endpoint() : impl_(std::make_unique<Impl>()) {}
 Endpoint::~Endpoint() = default;
@@ -166,7 +132,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
   Origin origin = Origin::kElsewhere;
   bool good;
-  if (flow == nullptr || datagram.source != flow->av.destination ||
+  if (flow == nullptr || datagram.source != flow->remote ||
       datagram.destination != flow->av.source) {
     good = PeerIcrc::VerifyUnknown(datagram);
   } else if (PeerIcrc& icrc = qp->link().peer_icrc;
@@ -179,7 +145,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   }
   if (!good) [[unlikely]] {
     good = origin == Origin::kPeerPort && BelieveAfterAll(qp, packet);
-    if (!good) return Drop(Disposition::kBadIcrc);
+    if (!good) return TakeTranslated(qp, packet, datagram, now, strays);
   }
   // Nothing that comes from a peer does.
   if (origin == Origin::kElsewhere && datagram.destination.is_multicast()) {
@@ -196,14 +162,99 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
       .congestion_experienced =
           (datagram.traffic_class & 3) == kCongestionExperienced,
   };
+  if (Give(qp, received, now)) qp->link().peer_icrc.Learn(datagram, now);
+  return Disposition::kDelivered;
+}
+
+inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
   if (impl_->to_update != qp) {
     FinishUpdate(now);
     impl_->to_update = qp;
   }
-  if (qp->OnPacket(received, now)) {
-    qp->link().peer_icrc.Learn(datagram, now);
+  return qp->OnPacket(received, now);
+}
+
+// Apart, since it is seldom called.
+[[gnu::noinline]] Disposition Endpoint::TakeTranslated(
+    EndpointQp* qp, const wire::PacketView& packet, const Datagram& datagram,
+    Time now, StraySink* strays) {
+  if (datagram.destination.is_multicast() || !translations_.MayLook(now)) {
+    return Drop(Disposition::kBadIcrc);
+  }
+  const bool take = translations_.take();
+  if (qp == nullptr) {
+    // Whoever has the queue pair verifies it again.
+    if (!take || strays == nullptr) return Drop(Disposition::kBadIcrc);
+    strays->OnStray(datagram, packet.bth().dest_qpn);
+    return Drop(Disposition::kUnknownQp);
+  }
+  const bool from_anybody = packet.transport() == wire::Transport::kUd;
+  const std::optional<TrueSource> source =
+      from_anybody ? TrueSourceOfDatagram(*qp, packet, datagram)
+                   : TrueSourceOfPeer(*qp, packet, datagram);
+  if (!source) return Drop(Disposition::kBadIcrc);
+  Translation translation = {
+      .local = datagram.destination,
+      .peer = source->address,
+      .peer_qpn = from_anybody ? packet.deth().src_qpn : 0,
+      .seen = {.address = datagram.source, .port = datagram.source_port},
+      .source_port = source->port,
+      .taken = take};
+  if (!take) {
+    ++counters_.translated_dropped;
+    translations_.sink()->OnTranslation(translation);
+    return Drop(Disposition::kBadIcrc);
+  }
+  translations_.LookWasUseful();
+  // To the program a datagram comes from its sender's own address: answers go
+  // there, and find the way as the sink has heard it.
+  Datagram known = datagram;
+  if (from_anybody) {
+    known.source = source->address;
+    translations_.sink()->OnTranslation(translation);
+  }
+  const Received received = {
+      .packet = &packet,
+      .datagram = &known,
+      .origin = from_anybody ? Origin::kElsewhere : Origin::kPeerAddress,
+      .congestion_experienced =
+          (datagram.traffic_class & 3) == kCongestionExperienced,
+  };
+  if (Give(qp, received, now)) {
+    qp->link().peer_icrc.LearnTranslated(source->flow, source->ip_id, datagram,
+                                         now);
+    qp->GoBy(translation.seen);
+    ++counters_.translated_peers;
+    translations_.sink()->OnTranslation(translation);
   }
   return Disposition::kDelivered;
+}
+
+std::optional<TrueSource> Endpoint::TrueSourceOfPeer(
+    EndpointQp& qp, const wire::PacketView& packet, const Datagram& datagram) {
+  const Flow* const flow = qp.link().flow;
+  if (flow == nullptr || qp.link().path == nullptr ||
+      datagram.destination != flow->av.source || !qp.WouldTake(packet)) {
+    return std::nullopt;
+  }
+  return Translations::Match(datagram, flow->av.destination,
+                             !translations_.take());
+}
+
+std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
+    const EndpointQp& qp, const wire::PacketView& packet,
+    const Datagram& datagram) {
+  if (!qp.TakesDatagram(packet)) return std::nullopt;
+  if (datagram.destination.is_v4()) {
+    // Its own address may be the one that it came from, and only the port
+    // another.
+    auto found = Translations::Match(datagram, datagram.source, false);
+    return found ? found : Translations::SolveSource(datagram);
+  }
+  for (const wire::IpAddress& peer : translations_.sink()->KnownPeers()) {
+    if (auto found = Translations::Match(datagram, peer, false)) return found;
+  }
+  return std::nullopt;
 }
 
 Disposition Endpoint::TakeMulticast(const Received& received, Time now) {

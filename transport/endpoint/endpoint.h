@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/base/burst.h"
@@ -20,6 +21,7 @@
 #include "transport/endpoint/datagram.h"
 #include "transport/endpoint/endpoint_qp.h"
 #include "transport/endpoint/path.h"
+#include "transport/endpoint/translation.h"
 
 namespace transport {
 
@@ -80,6 +82,13 @@ class Endpoint {
   Time target_delay() const { return target_delay_; }
   void SetTargetDelay(Time target) { target_delay_ = target; }
 
+  // `sink` hears of peers whose addresses something between translates; null
+  // for nobody. `take`: their packets are taken (translation.h), else dropped
+  // as ones with a wrong ICRC. It outlives the endpoint, or the next call.
+  void WatchTranslations(TranslationSink* sink, bool take) {
+    translations_.Watch(sink, take);
+  }
+
   const EndpointCounters& counters() const { return counters_; }
   // Of queue pairs that are gone.
   const QpCounterTotals& retired() const { return retired_; }
@@ -128,6 +137,19 @@ class Endpoint {
   // A good packet to a group: for all queue pairs that are attached to it.
   Disposition TakeMulticast(const Received& received, Time now);
   void FinishUpdate(Time now);
+  // One whose ICRC is wrong for the addresses that it came with.
+  Disposition TakeTranslated(EndpointQp* qp, const wire::PacketView& packet,
+                             const Datagram& datagram, Time now,
+                             StraySink* strays);
+  // Whose it is, if it is its peer's, or one that anybody may send.
+  std::optional<TrueSource> TrueSourceOfPeer(EndpointQp& qp,
+                                             const wire::PacketView& packet,
+                                             const Datagram& datagram);
+  std::optional<TrueSource> TrueSourceOfDatagram(const EndpointQp& qp,
+                                                 const wire::PacketView& packet,
+                                                 const Datagram& datagram);
+  // What OnPacket returns.
+  bool Give(EndpointQp* qp, const Received& received, Time now);
   Disposition Drop(Disposition why);
   void ShowReceived(const Datagram& datagram, Disposition disposition,
                     Time now);
@@ -139,6 +161,7 @@ class Endpoint {
   PacketObserver* observer_ = nullptr;
   uint64_t receive_buffer_ = 0;
   Time target_delay_ = 0;
+  Translations translations_;
   std::unique_ptr<Impl> impl_;
 };
 

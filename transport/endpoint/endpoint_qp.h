@@ -75,6 +75,11 @@ class EndpointQp {
   virtual bool OnPacket(const Received& received, Time now) = 0;
   // True only if OnPacket would return true of it from the peer's port.
   virtual bool WouldTake(const wire::PacketView& packet) const = 0;
+  // Whether it is a datagram from anybody that would be taken: state, P_Key and
+  // Q_Key are right.
+  virtual bool TakesDatagram(const wire::PacketView& packet) const = 0;
+  // A packet of its peer's has come by `via`: what it sends goes there.
+  virtual void GoBy(const Via& via) = 0;
   // `deadline` has come; harmless when early.
   virtual void OnTimer(Time now) = 0;
   // The receive socket has dropped datagrams, and this one's may be among them.

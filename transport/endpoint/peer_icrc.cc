@@ -72,9 +72,13 @@ void PeerIcrc::NoteNear() {
   }
 }
 
-void PeerIcrc::Adopt(const Datagram& datagram) {
-  flow_ = FlowOf(datagram);
-  source_port_ = datagram.source_port;
+void PeerIcrc::AdoptFrom(const Datagram& datagram) {
+  Adopt(FlowOf(datagram), datagram.source_port);
+}
+
+void PeerIcrc::Adopt(const wire::IcrcFlow& flow, uint16_t port) {
+  flow_ = flow;
+  source_port_ = port;
   last_ip_id_ = found_;
   far_ = near_ = 0;
 }

@@ -30,7 +30,7 @@ class PeerIcrc {
   bool BelieveAfterAll();
   // The datagram that was verified last is the peer's.
   void Learn(const Datagram& datagram, Time now) {
-    if (!Knows(datagram.source_port)) Adopt(datagram);
+    if (!Knows(datagram.source_port)) AdoptFrom(datagram);
     if (far_ != 0) [[unlikely]] {
       NoteNear();
     }
@@ -39,6 +39,14 @@ class PeerIcrc {
     if (static_cast<uint16_t>(last_ip_id_ - found_) > kOvertaken) {
       last_ip_id_ = found_;
     }
+  }
+  // A datagram is the peer's whose ICRC was right for `flow`, with the IP
+  // identification `ip_id`: something between translates addresses.
+  void LearnTranslated(const wire::IcrcFlow& flow, uint16_t ip_id,
+                       const Datagram& datagram, Time now) {
+    found_ = ip_id;
+    Adopt(flow, datagram.source_port);
+    last_ip_id_time_ = now;
   }
   // The addresses change.
   void Reset() { source_port_ = kNoPort; }
@@ -56,7 +64,8 @@ class PeerIcrc {
   // So many in a row that are near are of a peer that counts.
   static constexpr uint8_t kNearToCount = 8;
 
-  void Adopt(const Datagram& datagram);
+  void AdoptFrom(const Datagram& datagram);
+  void Adopt(const wire::IcrcFlow& flow, uint16_t port);
   // An ID that is not the segment's index. Not inline: most are.
   [[gnu::noinline]] bool IsBelieved(std::optional<uint16_t> id, Time now);
   bool IsNear(uint32_t forward_window) const;

@@ -140,6 +140,16 @@ bool QueuePair::WouldTake(const wire::PacketView& packet) const {
          PkeyMatches(packet) && IsWithinWindow(packet);
 }
 
+bool QueuePair::TakesDatagram(const wire::PacketView& packet) const {
+  return is_datagram() && packet.transport() == core_.transport &&
+         StateTakes(packet) && PkeyMatches(packet) &&
+         packet.deth().qkey == attributes().qkey;
+}
+
+void QueuePair::GoBy(const Via& via) {
+  if (flow_.has_value()) flow_->GoBy(via);
+}
+
 bool QueuePair::Admit(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   QpCounters& counters = core_.counters;

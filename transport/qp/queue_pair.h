@@ -76,6 +76,8 @@ class QueuePair : public EndpointQp {
   // --- EndpointQp.
   bool OnPacket(const Received& received, Time now) final;
   bool WouldTake(const wire::PacketView& packet) const final;
+  bool TakesDatagram(const wire::PacketView& packet) const final;
+  void GoBy(const Via& via) final;
   void OnTimer(Time now) final;
   void OnReceiveOverflow(Time now) final;
   Interests TakeInterests(Time now) final;

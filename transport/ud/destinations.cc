@@ -8,19 +8,24 @@
 
 namespace transport {
 
-size_t Destinations::Hash::operator()(const AddressVector& av) const {
-  return absl::HashOf(av.destination, av.source_port, av.flow_label,
-                      av.traffic_class);
+size_t Destinations::Hash::operator()(const Key& key) const {
+  return absl::HashOf(key.av.destination, key.av.source_port, key.av.flow_label,
+                      key.av.traffic_class, key.via.port);
 }
 
-Destination* Destinations::Find(const AddressVector& av) {
-  if (last_ != nullptr && last_->flow.av == av) return last_;
-  const auto known = known_.find(av);
+Destination* Destinations::Find(const AddressVector& av, const Via& via) {
+  if (last_ != nullptr && last_->flow.av == av && last_via_ == via) {
+    return last_;
+  }
+  const Key key = {av, via};
+  last_via_ = via;
+  const auto known = known_.find(key);
   if (known != known_.end()) return last_ = known->second.get();
   try {
-    auto made = std::make_unique<Destination>(endpoint_, av);
-    return last_ = known_.emplace(av, std::move(made)).first->second.get();
+    auto made = std::make_unique<Destination>(endpoint_, av, via);
+    return last_ = known_.emplace(key, std::move(made)).first->second.get();
   } catch (const std::bad_alloc&) {
+    last_ = nullptr;
     return nullptr;
   }
 }
@@ -28,7 +33,7 @@ Destination* Destinations::Find(const AddressVector& av) {
 void Destinations::Tidy(
     const std::function<void(const std::function<void(Destination*)>&)>&
         for_each_in_use) {
-  for (auto& [av, known] : known_) known->in_use = false;
+  for (auto& [key, known] : known_) known->in_use = false;
   for_each_in_use([](Destination* one) { one->in_use = true; });
   last_ = nullptr;
   for (auto it = known_.begin(); it != known_.end();) {
@@ -49,7 +54,7 @@ void Destinations::Clear() {
 bool Destinations::SendsFrom(const wire::IpAddress& source) const {
   return std::any_of(
       known_.begin(), known_.end(),
-      [&source](const auto& known) { return known.first.source == source; });
+      [&source](const auto& known) { return known.first.av.source == source; });
 }
 
 }  // namespace transport

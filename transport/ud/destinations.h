@@ -17,12 +17,14 @@ namespace transport {
 
 // It stays where it is, and on its path, as long as it is known.
 struct Destination {
-  Destination(Endpoint& endpoint, const AddressVector& av)
-      : flow(av), endpoint(endpoint), path(endpoint.JoinPath(av.destination)) {}
+  Destination(Endpoint& endpoint, const AddressVector& av, const Via& via)
+      : flow(av), endpoint(endpoint), path(endpoint.JoinPath(av.destination)) {
+    flow.GoBy(via);
+  }
   ~Destination() { endpoint.LeavePath(path); }
   Destination(const Destination&) = delete;
   Destination& operator=(const Destination&) = delete;
-  const Flow flow;
+  Flow flow;
   Endpoint& endpoint;
   Path* const path;
   bool in_use = false;  // while Destinations tidies up
@@ -38,8 +40,9 @@ class Destinations {
   explicit Destinations(Endpoint& endpoint) : endpoint_(endpoint) {}
   ~Destinations() { Clear(); }
 
-  // The one that `av` names; made if it is not known. Null: no memory.
-  Destination* Find(const AddressVector& av);
+  // The one that `av` names, which is at `via`; made if it is not known. Null:
+  // no memory.
+  Destination* Find(const AddressVector& av, const Via& via);
   // More are known than are worth keeping: those for which `for_each_in_use`
   // does not call its argument are forgotten.
   bool full() const { return known_.size() >= limit_; }
@@ -51,14 +54,21 @@ class Destinations {
   size_t size() const { return known_.size(); }
 
  private:
+  struct Key {
+    AddressVector av;
+    Via via;
+
+    bool operator==(const Key&) const = default;
+  };
   struct Hash {
-    size_t operator()(const AddressVector& av) const;
+    size_t operator()(const Key& key) const;
   };
 
   Endpoint& endpoint_;
   // Not Abseil's, which are broken after an allocation that has thrown.
-  std::unordered_map<AddressVector, std::unique_ptr<Destination>, Hash> known_;
+  std::unordered_map<Key, std::unique_ptr<Destination>, Hash> known_;
   Destination* last_ = nullptr;  // that Find has returned
+  Via last_via_;
   size_t limit_ = kKept;
 };
 

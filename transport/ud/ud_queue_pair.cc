@@ -105,7 +105,7 @@ int UdQueuePair::PrepareParticulars(const SendRequest& request) {
       if (current_ != nullptr) in_use(current_);
     });
   }
-  next_to_ = destinations_.Find(*request.ah);
+  next_to_ = destinations_.Find(*request.ah, request.via);
   return next_to_ != nullptr ? 0 : ENOMEM;
 }
 

@@ -565,15 +565,15 @@ TEST(DestinationsTest, ForgetsThoseThatAreNotInUse) {
     EXPECT_FALSE(destinations.full());
     avs[i].destination = *wire::IpAddress::Parse("10.0.0.2");
     avs[i].source_port = static_cast<uint16_t>(i);
-    EXPECT_EQ(destinations.Find(avs[i])->flow.av, avs[i]);
+    EXPECT_EQ(destinations.Find(avs[i], {})->flow.av, avs[i]);
   }
   EXPECT_TRUE(destinations.full());
-  Destination* const kept = destinations.Find(avs[3]);
+  Destination* const kept = destinations.Find(avs[3], {});
   destinations.Tidy([kept](const auto& in_use) { in_use(kept); });
   EXPECT_EQ(destinations.size(), 1u);
-  EXPECT_EQ(destinations.Find(avs[3]), kept);
+  EXPECT_EQ(destinations.Find(avs[3], {}), kept);
   // All have one path.
-  EXPECT_EQ(destinations.Find(avs[4])->path, kept->path);
+  EXPECT_EQ(destinations.Find(avs[4], {})->path, kept->path);
 }
 
 TEST_F(UdTest, Drains) {

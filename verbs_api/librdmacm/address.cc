@@ -207,8 +207,9 @@ void SetDestination(Id& id, const EndpointAddress& destination) {
   CopyGid(destination.address, &id.part.route.addr.addr.ibaddr.dgid);
 }
 
-int Bind(Id& id, const EndpointAddress& address) {
+int Bind(Id& id, const EndpointAddress& named) {
   if (!IsIn(id, IdState::kIdle)) return EINVAL;
+  const EndpointAddress address = AsKnown(named);
   if (!IsOfPortSpace(id, address)) return EINVAL;
   EndpointAddress meant = Meant(address);
   DeviceAddress device;

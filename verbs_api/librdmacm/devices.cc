@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/devices/netdev.h"
 #include "verbs_api/libibverbs/interface.h"
 #include "verbs_api/librdmacm/abi.h"
@@ -145,7 +146,8 @@ bool IsThere(uint32_t interface) {
 
 // Whether `interfaces` has `local` on the one with this index.
 bool Has(const std::vector<Interface>& interfaces, uint32_t index,
-         const rxe_user::LocalAddress& local) {
+         const rxe_user::LocalAddress& known) {
+  const rxe_user::LocalAddress local = rxe_user::Bound(known);
   const auto found =
       std::find_if(interfaces.begin(), interfaces.end(),
                    [&](const Interface& i) { return i.index == index; });

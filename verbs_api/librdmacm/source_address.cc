@@ -4,13 +4,16 @@
 
 #include <cerrno>
 
+#include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/unique_fd.h"
+#include "rxe_user/devices/device.h"
 
 namespace librdmacm {
 namespace {
 
 int Bind(int fd, EndpointAddress address) {
   address.port = 0;
+  address.address = rxe_user::BoundAddress(address.address);
   sockaddr_storage storage;
   ToSockaddr(address, &storage);
   return bind(fd, reinterpret_cast<sockaddr*>(&storage),
@@ -63,10 +66,17 @@ int AskRoutes(const EndpointAddress& destination, const EndpointAddress& wanted,
     return error;
   }
   source->port = 0;
+  *source = AsKnown(*source);
   return 0;
 }
 
 }  // namespace
+
+EndpointAddress AsKnown(EndpointAddress local) {
+  rxe_user::ReadPublicAddresses();
+  local.address = rxe_user::KnownAddress(local.address);
+  return local;
+}
 
 int FindSource(const EndpointAddress& destination,
                const EndpointAddress& wanted, EndpointAddress* source) {

@@ -13,6 +13,10 @@ namespace librdmacm {
 int FindSource(const EndpointAddress& destination,
                const EndpointAddress& wanted, EndpointAddress* source);
 
+// As others know the local address (rxe_user/base/public_addresses.h): all that
+// ids keep of their sources is of these.
+EndpointAddress AsKnown(EndpointAddress local);
+
 // Whether `address` is this host's: 0, or an errno value (EADDRNOTAVAIL).
 int CheckLocal(const EndpointAddress& address);
 

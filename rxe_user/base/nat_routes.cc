@@ -1,0 +1,116 @@
+#include "rxe_user/base/nat_routes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "rxe_user/base/environment.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
+#include "rxe_user/base/warn_once.h"
+
+namespace rxe_user {
+namespace {
+
+constexpr size_t kMostOfEach = 4096;
+// Each is tried for each datagram.
+constexpr size_t kMostPeers = 64;
+
+class Routes {
+ public:
+  void Learn(const wire::IpAddress& peer, uint32_t qpn,
+             const transport::Via& via) {
+    const std::lock_guard lock(mutex_);
+    if (recent_.size() >= kMostOfEach) {
+      older_ = std::move(recent_);
+      recent_.clear();
+    }
+    recent_[{peer, qpn}] = via;
+  }
+  transport::Via Find(const wire::IpAddress& peer, uint32_t qpn) {
+    const std::lock_guard lock(mutex_);
+    for (const Map* map : {&recent_, &older_}) {
+      const auto found = map->find({peer, qpn});
+      if (found != map->end()) return found->second;
+    }
+    return {};
+  }
+
+  void Note(const wire::IpAddress& peer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find(peers_.begin(), peers_.end(), peer);
+    if (found == peers_.end()) {
+      if (peers_.size() == kMostPeers) peers_.pop_back();
+      peers_.insert(peers_.begin(), peer);
+    }
+  }
+  std::vector<wire::IpAddress> Noted() {
+    const std::lock_guard lock(mutex_);
+    return peers_;
+  }
+
+ private:
+  using Map = std::map<std::pair<wire::IpAddress, uint32_t>, transport::Via>;
+  ForkSafeMutex mutex_;
+  Map recent_;
+  Map older_;
+  std::vector<wire::IpAddress> peers_;  // newest first
+};
+
+bool ReadNatMode() {
+  const char* const value = Environment("RXE_USER_NAT");
+  if (value == nullptr || *value == '\0' || std::strcmp(value, "0") == 0) {
+    return false;
+  }
+  if (std::strcmp(value, "1") == 0) return true;
+  WarnOnceAbout("RXE_USER_NAT", std::string("RXE_USER_NAT is '") + value +
+                                    "', neither 0 nor 1: ignored");
+  return false;
+}
+
+}  // namespace
+
+bool NatMode() {
+  static const bool on = ReadNatMode();
+  return on;
+}
+
+void LearnRoute(const wire::IpAddress& peer, uint32_t qpn,
+                const transport::Via& via) {
+  try {
+    OnlyOne<Routes>().Learn(peer, qpn, via);
+  } catch (const std::bad_alloc&) {
+    // Its next packet tells again.
+  }
+}
+
+transport::Via FindRoute(const wire::IpAddress& peer, uint32_t qpn) {
+  return NatMode() ? OnlyOne<Routes>().Find(peer, qpn) : transport::Via{};
+}
+
+void NotePeer(const wire::IpAddress& peer) {
+  if (!NatMode() || peer.is_v4()) return;
+  OnlyOne<Routes>().Note(peer);
+}
+
+std::vector<wire::IpAddress> NotedPeers() { return OnlyOne<Routes>().Noted(); }
+
+void WarnOfTranslation(const wire::IpAddress& peer, uint16_t port,
+                       const transport::Via& seen) {
+  const std::string own = peer.ToString();
+  const std::string line =
+      "packets of " + own +
+      (seen.address == peer
+           ? " are sent from UDP port " + std::to_string(port) +
+                 " and come from port " + std::to_string(seen.port)
+           : " come from " + seen.address.ToString()) +
+      ": something between translates addresses, so their ICRC is wrong and "
+      "they are dropped. Set RXE_USER_NAT=1 at both ends, or give the device "
+      "there its public address (docs/nat.md)";
+  WarnOnceAbout("translated " + own, line);
+}
+
+}  // namespace rxe_user

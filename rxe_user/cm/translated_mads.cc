@@ -1,0 +1,139 @@
+#include "rxe_user/cm/translated_mads.h"
+
+#include <new>
+
+#include "rxe_user/base/nat_routes.h"
+#include "rxe_user/base/warn_once.h"
+#include "wire/bytes.h"
+#include "wire/cm.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+#include "wire/rdma_cm.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::cm::MadFlow;
+
+constexpr size_t kMostOfEach = 4096;
+
+// Who a request says that it is from, and for.
+struct Named {
+  wire::IpAddress sender;
+  wire::IpAddress receiver;
+};
+
+std::optional<Named> NamedIn(std::span<const uint8_t> mad) {
+  wire::CmView view;
+  if (wire::CmView::Parse(mad, &view) != wire::CmParseError::kOk) {
+    return std::nullopt;
+  }
+  if (view.attribute() == wire::CmAttribute::kReq) {
+    const wire::CmReq req = view.req();
+    return Named{req.primary.local_gid, req.primary.remote_gid};
+  }
+  if (view.attribute() == wire::CmAttribute::kSidrReq) {
+    if (const auto header =
+            wire::ParseRdmaCmHeader(view.sidr_req().private_data)) {
+      return Named{header->source, header->destination};
+    }
+  }
+  return std::nullopt;
+}
+
+// The port with which the ICRC is right for `sender`; 0: it is not.
+uint16_t PortOf(const MadFlow& flow, const wire::IpAddress& sender,
+                std::span<const uint8_t> packet) {
+  if (sender.is_v4() != flow.destination.is_v4()) return 0;
+  for (const uint16_t port : {wire::kRoceUdpPort, flow.source_port}) {
+    if (transport::cm::VerifyMadPacket({.source = sender,
+                                        .destination = flow.destination,
+                                        .source_port = port},
+                                       packet)) {
+      return port;
+    }
+  }
+  return 0;
+}
+
+// The same of any port that devices send from; to say why a MAD is dropped.
+uint16_t AnyPortOf(const MadFlow& flow, const wire::IpAddress& sender,
+                   std::span<const uint8_t> packet) {
+  if (const uint16_t port = PortOf(flow, sender, packet)) return port;
+  if (sender.is_v4() != flow.destination.is_v4()) return 0;
+  constexpr uint16_t kFirstSourcePort = 0xc000;
+  const size_t covered = packet.size() - wire::kIcrcSize;
+  const wire::IcrcFlow assumed(sender, flow.destination, kFirstSourcePort,
+                               wire::kRoceUdpPort);
+  const std::optional<uint16_t> port =
+      wire::SolveSourcePort(wire::LoadLe32(packet.data() + covered),
+                            assumed.Compute(packet.first(covered), /*ip_id=*/0),
+                            kFirstSourcePort, covered);
+  return port.has_value() && *port >= kFirstSourcePort ? *port : 0;
+}
+
+}  // namespace
+
+void TranslatedMads::Remember(const Seen& seen, const wire::IpAddress& sender) {
+  try {
+    if (recent_.size() >= kMostOfEach) {
+      older_ = std::move(recent_);
+      recent_.clear();
+    }
+    recent_[seen] = sender;
+  } catch (const std::bad_alloc&) {
+    // Its next request tells again.
+  }
+}
+
+bool TranslatedMads::FindSender(const MadFlow& flow,
+                                std::span<const uint8_t> packet,
+                                transport::cm::IncomingMad* in) {
+  const Seen seen = {flow.source, flow.source_port};
+  const transport::Via via = {.address = flow.source, .port = flow.source_port};
+  std::optional<wire::IpAddress> sender;
+  const std::optional<Named> named = NamedIn(in->bytes);
+  if (named.has_value()) {
+    const uint16_t port = NatMode() ? PortOf(flow, named->sender, packet)
+                                    : AnyPortOf(flow, named->sender, packet);
+    if (port != 0) {
+      if (!NatMode()) {
+        WarnOfTranslation(named->sender, port, via);
+        return false;
+      }
+      sender = named->sender;
+      Remember(seen, *sender);
+    } else if (named->receiver != flow.destination) {
+      MadFlow meant = flow;
+      meant.destination = named->receiver;
+      if (AnyPortOf(meant, named->sender, packet) != 0) {
+        WarnOnceAbout(
+            "translated " + named->receiver.ToString(),
+            "a connection request for " + named->receiver.ToString() +
+                " has come to " + flow.destination.ToString() +
+                ": something between translates addresses, so its ICRC is "
+                "wrong and it is dropped. Name the device's public address: "
+                "RXE_USER_DEVICES=INTERFACE/public=" +
+                named->receiver.ToString() + " (docs/nat.md)");
+      }
+    }
+  } else if (NatMode()) {
+    for (const auto* senders : {&recent_, &older_}) {
+      const auto known = senders->find(seen);
+      if (known == senders->end()) continue;
+      if (PortOf(flow, known->second, packet) != 0) sender = known->second;
+      break;
+    }
+  }
+  // Only the port is another one.
+  if (!sender.has_value() && NatMode() &&
+      PortOf(flow, flow.source, packet) != 0) {
+    sender = flow.source;
+  }
+  if (!sender.has_value()) return false;
+  in->remote = *sender;
+  in->via = via;
+  return true;
+}
+
+}  // namespace rxe_user

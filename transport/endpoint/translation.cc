@@ -1,0 +1,112 @@
+#include "transport/endpoint/translation.h"
+
+#include "wire/opcode.h"
+#include "wire/packet.h"
+
+namespace transport {
+namespace {
+
+// RoCEv2's source ports (annex A17).
+constexpr uint16_t kFirstSourcePort = 0xc000;
+
+wire::IcrcFlow FlowFrom(const wire::IpAddress& source, uint16_t port,
+                        const Datagram& datagram) {
+  return wire::IcrcFlow(source, datagram.destination, port, wire::kRoceUdpPort);
+}
+
+// The IP identifications of our own packets: their place in a send, or 0.
+std::optional<uint16_t> FindOurId(const wire::IcrcFlow& flow,
+                                  const Datagram& datagram) {
+  if (flow.Verify(datagram.bytes, datagram.segment_index)) {
+    return datagram.segment_index;
+  }
+  if (datagram.segment_index != 0 && flow.Verify(datagram.bytes, 0)) return 0;
+  return std::nullopt;
+}
+
+std::optional<TrueSource> MatchPort(const Datagram& datagram,
+                                    const wire::IpAddress& peer,
+                                    uint16_t port) {
+  const wire::IcrcFlow flow = FlowFrom(peer, port, datagram);
+  const std::optional<uint16_t> id = FindOurId(flow, datagram);
+  if (!id) return std::nullopt;
+  return TrueSource{.address = peer, .port = port, .ip_id = *id, .flow = flow};
+}
+
+size_t CoveredSize(const Datagram& datagram) {
+  return datagram.bytes.size() - wire::kIcrcSize;
+}
+
+uint32_t ReceivedIcrc(const Datagram& datagram) {
+  return wire::LoadLe32(datagram.bytes.data() + CoveredSize(datagram));
+}
+
+}  // namespace
+
+bool Translations::MayLook(Time now) {
+  if (sink_ == nullptr) return false;
+  if (now - looks_since_ >= kMillisecond || now < looks_since_) {
+    looks_since_ = now;
+    looks_ = 0;
+  }
+  if (looks_ >= (take_ ? kLooks : kLooksToTell)) return false;
+  ++looks_;
+  return true;
+}
+
+std::optional<TrueSource> Translations::Match(const Datagram& datagram,
+                                              const wire::IpAddress& peer,
+                                              bool any_port) {
+  if (peer.is_v4() != datagram.destination.is_v4()) return std::nullopt;
+  if (auto found = MatchPort(datagram, peer, wire::kRoceUdpPort)) return found;
+  if (auto found = MatchPort(datagram, peer, datagram.source_port)) {
+    return found;
+  }
+  if (!any_port) return std::nullopt;
+  const size_t covered = CoveredSize(datagram);
+  for (const uint16_t id : {datagram.segment_index, uint16_t{0}}) {
+    const std::optional<uint16_t> port =
+        wire::SolveSourcePort(ReceivedIcrc(datagram),
+                              FlowFrom(peer, kFirstSourcePort, datagram)
+                                  .Compute(datagram.bytes.first(covered), id),
+                              kFirstSourcePort, covered);
+    if (port.has_value() && *port >= kFirstSourcePort) {
+      return TrueSource{.address = peer,
+                        .port = *port,
+                        .ip_id = id,
+                        .flow = FlowFrom(peer, *port, datagram)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<TrueSource> Translations::SolveSource(const Datagram& datagram) {
+  if (!datagram.source.is_v4() || !datagram.destination.is_v4()) {
+    return std::nullopt;
+  }
+  const size_t covered = CoveredSize(datagram);
+  const wire::IcrcFlow flow =
+      FlowFrom(datagram.source, wire::kRoceUdpPort, datagram);
+  for (const uint16_t id : {datagram.segment_index, uint16_t{0}}) {
+    const wire::IpAddress source = wire::SolveSourceV4(
+        ReceivedIcrc(datagram), flow.Compute(datagram.bytes.first(covered), id),
+        datagram.source, covered);
+    if (IsPrivateV4(source)) {
+      return TrueSource{.address = source,
+                        .port = wire::kRoceUdpPort,
+                        .ip_id = id,
+                        .flow = FlowFrom(source, wire::kRoceUdpPort, datagram)};
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsPrivateV4(const wire::IpAddress& address) {
+  if (!address.is_v4()) return false;
+  const uint8_t a = address.bytes[12];
+  const uint8_t b = address.bytes[13];
+  return a == 10 || (a == 172 && (b & 0xf0) == 16) || (a == 192 && b == 168) ||
+         (a == 100 && (b & 0xc0) == 64) || (a == 169 && b == 254);
+}
+
+}  // namespace transport
