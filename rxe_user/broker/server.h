@@ -1,8 +1,8 @@
 // The port broker: owns the sockets of UDP port 4791 of a network namespace and
-// lends them to processes by slot (docs/design/broker.md). One thread, driven by Boost.Asio, which waits and keeps the
-// deadlines; messages are read and sent here, since Asio knows neither
-// SOCK_SEQPACKET nor descriptors. It never blocks but for the milliseconds of
-// probing after a recovery.
+// lends them to processes by slot (docs/design/broker.md). One thread, driven
+// by Boost.Asio, which waits and keeps the deadlines; messages are read and
+// sent here, since Asio knows neither SOCK_SEQPACKET nor descriptors. It never
+// blocks but for the milliseconds of probing after a recovery.
 //
 // A broker serves its own user; one that runs as root serves all. Its own user
 // and root are trusted. SECURITY.md says how others are kept apart: a

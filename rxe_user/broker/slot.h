@@ -1,4 +1,5 @@
-// This process's slot of UDP port 4791 (docs/design/broker.md): the library's side of the port broker.
+// This process's slot of UDP port 4791 (docs/design/broker.md): the library's
+// side of the port broker.
 #ifndef RXE_USER_BROKER_SLOT_H_
 #define RXE_USER_BROKER_SLOT_H_
 
@@ -67,10 +68,11 @@ class Slot {
   // so, a new broker does not know where their sockets stand. It reconnects,
   // hands copies of the sockets to a new broker, and gives strays to `deliver`,
   // holding no lock.
-  // fd() stays the same for as long as the slot lives, and is not readable while
-  // there is no broker. It is -1 with an exclusive slot that has nothing to say,
-  // and in a forked child, where the slot is dead (the descriptors kept here are
-  // closed there). retry_at() may change in OnReadable and in requests.
+  // fd() stays the same for as long as the slot lives, and is not readable
+  // while there is no broker. It is -1 with an exclusive slot that has nothing
+  // to say, and in a forked child, where the slot is dead (the descriptors kept
+  // here are closed there). retry_at() may change in OnReadable and in
+  // requests.
   using Clock = std::chrono::steady_clock;
   virtual int fd() const = 0;
   virtual Clock::time_point retry_at() const {

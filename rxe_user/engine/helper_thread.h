@@ -1,4 +1,5 @@
-// The thread that makes progress when nobody else does (docs/design/progress.md).
+// The thread that makes progress when nobody else does
+// (docs/design/progress.md).
 //
 // Each lane has one of its own: what it waits for, and when, is the lane's, and
 // a lane that is busy holds up no other.

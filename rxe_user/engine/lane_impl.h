@@ -1,5 +1,5 @@
-// How a lane makes progress. docs/design/progress.md has the whole picture; the rules
-// by which it decides are in rxe_user/progress/.
+// How a lane makes progress. docs/design/progress.md has the whole picture; the
+// rules by which it decides are in rxe_user/progress/.
 //
 // The promise: whenever the lane is unlocked, for everything that will have to
 // be done there is a thread that will come to do it, in time.

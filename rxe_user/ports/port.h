@@ -1,5 +1,6 @@
-// The burst contract: how a lane speaks to the network (docs/design/progress.md, "I/O"). Behind it stand UDP sockets; a fault stage, or a medium that is
-// chosen by destination, can stand there too.
+// The burst contract: how a lane speaks to the network
+// (docs/design/progress.md, "I/O"). Behind it stand UDP sockets; a fault stage,
+// or a medium that is chosen by destination, can stand there too.
 //
 // Nothing here blocks. All calls are made with the lane's lock held, unless
 // they say otherwise.

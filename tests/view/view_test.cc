@@ -494,8 +494,8 @@ bool CompileForMusl(const fs::path& folder, const char* text,
                     const std::string& name) {
   const std::string source = (folder / "musl.c").string();
   std::ofstream(source) << text;
-  const std::string command = "musl-gcc -o " + (folder / name).string() + " " +
-                              source + " 2>/dev/null";
+  const std::string command =
+      "musl-gcc -o " + (folder / name).string() + " " + source + " 2>/dev/null";
   return system(command.c_str()) == 0;
 }
 

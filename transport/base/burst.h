@@ -1,5 +1,6 @@
 // A burst: packets of one flow in one buffer, as one UDP_SEGMENT send takes
-// them: all of one length, the last perhaps shorter (docs/design/transport.md, "Transmit scheduler").
+// them: all of one length, the last perhaps shorter (docs/design/transport.md,
+// "Transmit scheduler").
 #ifndef TRANSPORT_BASE_BURST_H_
 #define TRANSPORT_BASE_BURST_H_
 

@@ -1,7 +1,7 @@
-// The order in which queue pairs transmit (docs/design/transport.md, "Transmit scheduler"):
-// deficit round robin over bytes (Shreedhar and Varghese, 1995), in which those
-// that have been idle go before those that always have something to send, and
-// acknowledgements wait for nobody else's data.
+// The order in which queue pairs transmit (docs/design/transport.md, "Transmit
+// scheduler"): deficit round robin over bytes (Shreedhar and Varghese, 1995),
+// in which those that have been idle go before those that always have something
+// to send, and acknowledgements wait for nobody else's data.
 #ifndef TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 #define TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 

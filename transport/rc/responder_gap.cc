@@ -1,4 +1,6 @@
-// Packets beyond a gap: kept until it fills (docs/design/loss-and-congestion.md), and one NAK for each gap (IBA vol. 1, 9.7.5.2.8).
+// Packets beyond a gap: kept until it fills
+// (docs/design/loss-and-congestion.md), and one NAK for each gap (IBA vol.
+// 1, 9.7.5.2.8).
 #include <algorithm>
 
 #include "transport/rc/responder.h"

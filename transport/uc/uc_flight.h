@@ -1,7 +1,7 @@
 // What a sender of unreliable connections knows of what it has sent, if its
-// peer says (docs/design/transport.md, "Unreliable connections"): some packets ask,
-// a peer like us answers by the PSN of the last one that did, and what was sent
-// up to there is no longer in flight. Nothing is ever sent again.
+// peer says (docs/design/transport.md, "Unreliable connections"): some packets
+// ask, a peer like us answers by the PSN of the last one that did, and what was
+// sent up to there is no longer in flight. Nothing is ever sent again.
 //
 // A peer that has never answered, or has not for a while, leaves it open:
 // then the path sets the pace, and packets go on asking.
