@@ -18,6 +18,7 @@
 //                                        <-  ReserveReply(token)
 //   Unreserve(token)                     ->
 //                                        <-  ReserveReply(token)
+//   Connected(one)                       ->  (the peer's RTU has come)
 //                                        <-  ListConnected
 //   Connected(open connections)          ->  (64 at a time)
 // After the broker has died, to its successor, which grants the slot again:
@@ -51,8 +52,8 @@ namespace rxe_user::broker {
 // Raised with every change of this file or of ledger.h; stands in the name too,
 // so that libraries and brokers of different versions do not meet: the second
 // one finds the port taken, and says by what.
-inline constexpr uint16_t kProtocolVersion = 5;
-inline constexpr std::string_view kSocketName = "rxe_user/port-broker/5";
+inline constexpr uint16_t kProtocolVersion = 6;
+inline constexpr std::string_view kSocketName = "rxe_user/port-broker/6";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
 
