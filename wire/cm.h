@@ -75,6 +75,10 @@ struct CmTransaction {
   uint32_t attribute_modifier = 0;
 };
 
+// Where the communication ID of the receiver stands in all messages but REQ,
+// SIDR_REQ and SIDR_REP (12.6, 12.7), four bytes.
+inline constexpr size_t kCmRemoteCommIdOffset = 28;
+
 // Writes a whole MAD; reserved fields become zero.
 using MadBytes = std::span<uint8_t, kMadSize>;
 void EmitCm(const CmTransaction& transaction, const CmReq& m, MadBytes out);

@@ -13,6 +13,8 @@
 namespace wire {
 
 inline constexpr size_t kMadSize = 256;
+// Where the attribute ID stands, two bytes.
+inline constexpr size_t kMadAttributeOffset = 16;
 inline constexpr size_t kMadHeaderSize = 24;
 // The general services interface (3.9.4): queue pair and its Q_Key.
 inline constexpr uint32_t kGsiQpn = 1;

@@ -26,14 +26,15 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
       break;
     }
     case wire::CmAttribute::kRtu: {
+      // One that was not steered: the process has no socket there yet.
       const auto request = known.requested.find(peers_id);
-      if (request == known.requested.end()) {
-        // Again, or of a request that there was no room for.
-        known.lacks |= !known.open.contains(mad.remote_comm_id());
-        break;
-      }
-      open(mad.remote_comm_id(), mad.local_comm_id(), request->second);
-      known.requested.erase(request);
+      Confirm(slot,
+              {.local = local,
+               .peer = peer,
+               .local_id = mad.remote_comm_id(),
+               .remote_id = mad.local_comm_id(),
+               .remote_qpn =
+                   request == known.requested.end() ? 0 : request->second});
       break;
     }
     case wire::CmAttribute::kRej:
@@ -49,6 +50,19 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
     default:
       break;
   }
+}
+
+void OpenConnections::Confirm(uint8_t slot, const Connection& connection) {
+  Slot& known = slots_[slot];
+  const auto request =
+      known.requested.find({connection.peer, connection.remote_id});
+  if (request == known.requested.end()) {
+    // Again, or of a request that there was no room for, or that is over.
+    known.lacks |= !known.open.contains(connection.local_id);
+    return;
+  }
+  Claim(known, connection);
+  known.requested.erase(request);
 }
 
 void OpenConnections::Add(uint8_t slot, const Connection& connection) {

@@ -40,6 +40,10 @@ class OpenConnections {
   void Note(uint8_t slot, const LocalAddress& local,
             const wire::IpAddress& peer, const wire::CmView& mad);
 
+  // The process of `slot` says that the RTU of this one has come, which is
+  // steered past the broker. As if Note had seen it.
+  void Confirm(uint8_t slot, const Connection& connection);
+
   // The process of `slot` says that it has this one. Not more than kMostOpen.
   void Add(uint8_t slot, const Connection& connection);
 

@@ -18,6 +18,7 @@
 //                                        <-  ReserveReply(token)
 //   Unreserve(token)                     ->
 //                                        <-  ReserveReply(token)
+//   Connected(one)                       ->  (the peer's RTU has come)
 //                                        <-  ListConnected
 //   Connected(open connections)          ->  (64 at a time)
 // After the broker has died, to its successor, which grants the slot again:

@@ -1,7 +1,6 @@
 // Queue pair 1: its sockets, and what it hands on to processes.
 #include <linux/sockios.h>
 #include <netinet/in.h>
-#include <netinet/udp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -48,8 +47,7 @@ transport::Time Now() {
   return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
 }
 
-// So that answers leave with the identification that their ICRC is made for,
-// and peers are heard that send no UDP checksum over IPv6, as RoCE allows.
+// So that answers leave with the identification that their ICRC is made for.
 void Prepare(int fd, const LocalAddress& local) {
   const auto set = [fd](int level, int option, int value) {
     (void)setsockopt(fd, level, option, &value, sizeof(value));
@@ -58,7 +56,6 @@ void Prepare(int fd, const LocalAddress& local) {
     set(IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   } else {
     set(IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-    set(IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
   }
 }
 

@@ -152,8 +152,7 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
 // Only what can be the client's: an ID of its slot, at an address of ours.
 Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
   const std::optional<Connected> connected = message.As<Connected>();
-  if (!connected.has_value() || connected->count > Connected::kMost ||
-      (!client->restoring && !client->listed.has_value())) {
+  if (!connected.has_value() || connected->count > Connected::kMost) {
     return Next::kClose;
   }
   for (uint32_t i = 0; i < connected->count; ++i) {
@@ -161,15 +160,17 @@ Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
     if (!connection.has_value()) continue;
     if (client->restoring) {
       connections_.Add(*client->slot, *connection);
+    } else if (!client->listed.has_value()) {
+      connections_.Confirm(*client->slot, *connection);
     } else if (client->listed->size() < OpenConnections::kMostOpen) {
       client->listed->push_back(*connection);
     }
   }
-  if (!client->restoring && connected->last != 0) {
+  if (client->listed.has_value() && connected->last != 0) {
     connections_.Replace(*client->slot, *client->listed);
     client->listed.reset();
-    AskConnected(client);
   }
+  if (!client->restoring) AskConnected(client);
   return Next::kKeep;
 }
 

@@ -416,6 +416,17 @@ absl::StatusOr<ReserveReply> SharedSlot::AskForService(T& request,
   return *reply;
 }
 
+void SharedSlot::TellConnected(const OpenConnection& connection) {
+  if (dead_) return;
+  const std::lock_guard lock(requests_);
+  // The next broker hears of all of them.
+  if (!connection_.valid()) return;
+  Connected message;
+  message.count = 1;
+  message.connections[0] = connection;
+  (void)SendSoon(connection_.get(), message, MonotonicMs() + kRecoverMs);
+}
+
 absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
   if (dead_) return OpenedBeforeForkError();
   const std::lock_guard lock(requests_);

@@ -36,6 +36,7 @@ class SharedSlot final : public Slot, private ForkGuard {
   void OnChange(std::function<void()> changed) override;
   void TellConnections(
       std::function<std::vector<OpenConnection>()> connections) override;
+  void TellConnected(const OpenConnection& connection) override;
   absl::Status Reserve(uint32_t token, const Service& service) override;
   void Unreserve(uint32_t token) override;
   void Forward(const Stray& stray) override;

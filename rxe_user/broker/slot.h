@@ -93,6 +93,13 @@ class Slot {
     (void)connections;
   }
 
+  // The RTU of `connection`, an ID of this slot, has come to the slot's socket:
+  // the broker has not seen it. Waits for the broker's connection to have room,
+  // some tenths of a second at most. Thread: the one that serves the slot.
+  virtual void TellConnected(const OpenConnection& connection) {
+    (void)connection;
+  }
+
   // --- Queue pair 1, whose datagrams come as strays to whom they are for.
 
   // This slot is the one for queue pair 1 of this process: its others hand on
@@ -102,7 +109,7 @@ class Slot {
   // Where such a slot finds what comes to queue pair 1 of an address that it
   // has opened. May change; it is asked again after OnReadable.
   enum class Management : uint8_t {
-    kBroker,     // all as strays; nothing of use comes to its socket
+    kBroker,     // as strays, but for RTUs, which come to its socket
     kSocket,     // in its socket, which it has to read
     kOtherSlot,  // as strays, by another slot of this process, whose socket is
                  // the same and is not to be read by two

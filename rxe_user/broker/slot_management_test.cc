@@ -2,6 +2,7 @@
 // the question which connections there are.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -44,14 +45,20 @@ namespace {
 
 const LocalAddress kLocal = {Ip("127.0.0.1")};
 
-// Who sends MADs, and receives them, on port 4791 of an address of its own.
+// Sends MADs to `to`, and receives them, at a port of an address. No UDP
+// checksum over IPv6, which RoCE allows.
 class MadPeer {
  public:
-  explicit MadPeer(const char* address)
+  explicit MadPeer(const char* address, const LocalAddress& to = kLocal,
+                   uint16_t port = wire::kRoceUdpPort)
       : address_(Ip(address)),
-        to_(ToSocketAddress(kLocal, wire::kRoceUdpPort)),
-        fd_(BindUdp({address_}, wire::kRoceUdpPort, Sharing::kExclusive)) {
+        port_(port),
+        local_(to.address),
+        to_(ToSocketAddress(to, wire::kRoceUdpPort)),
+        fd_(BindUdp({address_}, port, Sharing::kExclusive)) {
     EXPECT_TRUE(fd_.valid());
+    const int one = 1;
+    setsockopt(fd_.get(), IPPROTO_UDP, UDP_NO_CHECK6_TX, &one, sizeof(one));
     const int discover = IP_PMTUDISC_DO;
     setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover,
                sizeof(discover));
@@ -61,10 +68,9 @@ class MadPeer {
     transport::cm::Mad mad;
     wire::EmitCm({.id = 77}, message, mad);
     std::array<uint8_t, transport::cm::kMadPacketSize> packet;
-    transport::cm::EmitMadPacket({.source = address_,
-                                  .destination = kLocal.address,
-                                  .source_port = wire::kRoceUdpPort},
-                                 ++psn_, mad, packet);
+    transport::cm::EmitMadPacket(
+        {.source = address_, .destination = local_, .source_port = port_},
+        ++psn_, mad, packet);
     EXPECT_GT(
         sendto(fd_.get(), packet.data(), packet.size(), 0, to_.get(), to_.size),
         0);
@@ -94,6 +100,8 @@ class MadPeer {
 
  private:
   const wire::IpAddress address_;
+  const uint16_t port_;
+  const wire::IpAddress local_;
   const SocketAddress to_;
   const UniqueFd fd_;
   uint32_t psn_ = 0;
@@ -146,7 +154,7 @@ TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
   bool done = false;
   for (int granted = 0; !done; ++granted) {
     ASSERT_LT(granted, 100);
-    peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
+    peer.Send(wire::CmMra{.local_comm_id = 8, .remote_comm_id = Id(1)});
     ASSERT_NO_FATAL_FAILURE(AwaitReadable());
     news_left = granted;
     try {
@@ -204,6 +212,57 @@ TEST_F(SlotManagementTest, AProcessIsAskedWhichOfManyConnectionsThereAre) {
   EXPECT_EQ(dreq->remote_qpn, 0x22u);
   // It would have heard before.
   EXPECT_FALSE(forger.HasReceived());
+}
+
+// By the steering program: no other process has to wake up for it.
+TEST_F(SlotManagementTest, AnRtuComesToTheSocketOfItsSlot) {
+  MadPeer peer("127.0.0.2");
+  peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
+  pollfd readable = {socket_.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&readable, 1, 20'000), 1);
+  // Others come from the broker.
+  peer.Send(wire::CmMra{.local_comm_id = 8, .remote_comm_id = Id(1)});
+  ASSERT_NO_FATAL_FAILURE(AwaitReadable());
+  EXPECT_EQ(Hear(), 1);
+}
+
+// Linux's rxe sends no UDP checksum over IPv6 either.
+TEST_F(SlotManagementTest, AnRtuWithoutUdpChecksumComesOverIpv6) {
+  const LocalAddress local = {Ip("::1")};
+  const auto fd = slot_->OpenAddress(local);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  const UniqueFd socket(*fd);
+  MadPeer peer("::1", local, wire::kRoceUdpPort - 1);
+  peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
+  pollfd readable = {socket.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&readable, 1, 20'000), 1);
+}
+
+// Which has not seen the RTU itself.
+TEST_F(SlotManagementTest, TheBrokerIsToldOfAConnection) {
+  MadPeer peer("127.0.0.2");
+  ASSERT_TRUE(
+      slot_->Reserve(1, {.service_id = 0x1000, .local = kLocal, .listening = 1})
+          .ok());
+  wire::CmReq request = {};
+  request.local_comm_id = 8;
+  request.service_id = 0x1000;
+  request.local_qpn = 0x22;
+  peer.Send(request);
+  int heard = 0;
+  ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
+  slot_->TellConnected({.local = kLocal,
+                        .peer = peer.address(),
+                        .local_id = Id(5),
+                        .remote_id = 8,
+                        .remote_qpn = 0x22});
+  slot_.reset();
+  std::optional<wire::CmDreq> dreq;
+  ASSERT_TRUE(
+      Eventually([&] { return (dreq = peer.Disconnected()).has_value(); }));
+  EXPECT_EQ(dreq->local_comm_id & 0xffffff, 5u);
+  EXPECT_EQ(dreq->remote_comm_id, 8u);
+  EXPECT_EQ(dreq->remote_qpn, 0x22u);
 }
 
 }  // namespace

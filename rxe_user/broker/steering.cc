@@ -4,6 +4,8 @@
 
 #include <span>
 
+#include "transport/cm/mad_packet.h"
+#include "wire/cm.h"
 #include "wire/opcode.h"
 
 namespace rxe_user::broker {
@@ -11,6 +13,9 @@ namespace {
 
 constexpr uint32_t kLeastPacket = wire::kBthSize + wire::kIcrcSize;
 static_assert(sizeof(Probe) < kLeastPacket);
+// A MAD begins behind these headers.
+constexpr uint32_t kMad = wire::kBthSize + wire::kDethSize;
+constexpr auto kRtu = static_cast<uint32_t>(wire::CmAttribute::kRtu);
 
 // Slots [first, next range's first) go to index.
 struct Range {
@@ -62,6 +67,14 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
       BPF_STMT(BPF_RET | BPF_K, map[0]),
       // The upper byte of the destination queue pair: the slot.
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, wire::kBthDestQpnOffset),
+      // An RTU for queue pair 1: the slot that gave the communication ID out.
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 6),
+      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, transport::cm::kMadPacketSize, 0, 2),
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, kMad + wire::kMadAttributeOffset),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kRtu, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, map[0]),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kMad + wire::kCmRemoteCommIdOffset),
   };
   EmitTree(RangesOf(map), p);
   return p;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,6 +68,11 @@ UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing) {
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
   const int one = 1;
+  // Peers may send no UDP checksum over IPv6, as RoCE allows: the ICRC is there.
+  if (family == AF_INET6) {
+    (void)setsockopt(fd.get(), IPPROTO_UDP, UDP_NO_CHECK6_RX, &one,
+                     sizeof(one));
+  }
   const SocketAddress a = ToSocketAddress(local, port);
   if ((family == AF_INET6 && setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY,
                                         &one, sizeof(one)) != 0) ||

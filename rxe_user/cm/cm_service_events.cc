@@ -38,12 +38,12 @@ void CmServiceImpl::OnBroker() {
 
 // What comes to the slot's own socket is taken, whether it is of use or not.
 void CmServiceImpl::OnSocket(const CmSockets::Opened& opened) {
-  const bool of_use =
-      slot_->ManagementOf(opened.local) == Slot::Management::kSocket;
+  const Slot::Management from = slot_->ManagementOf(opened.local);
   CmSockets::Read(
       opened.local, sockets_.Received(opened),
       [&](const transport::cm::MadFlow& flow, std::span<const uint8_t> bytes) {
-        if (of_use) OnDatagram(flow, bytes);
+        if (from == Slot::Management::kSocket) OnDatagram(flow, bytes);
+        if (from == Slot::Management::kBroker) OnSteered(flow, bytes);
       });
   Dispatch();
 }
@@ -72,6 +72,28 @@ void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
   const std::lock_guard lock(mutex_);
   manager_->OnMad(in, Now());
   Drain();
+}
+
+void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
+                              std::span<const uint8_t> bytes) {
+  std::span<const uint8_t> mad;
+  wire::CmView view;
+  if (ParseMadPacket(flow, bytes, &mad) != transport::cm::MadPacketError::kOk ||
+      wire::CmView::Parse(mad, &view) != wire::CmParseError::kOk ||
+      view.attribute() != wire::CmAttribute::kRtu) {
+    return;
+  }
+  std::optional<transport::cm::ConnectedPeer> connected;
+  {
+    const std::lock_guard lock(mutex_);
+    manager_->OnMad(
+        {.local = flow.destination, .remote = flow.source, .bytes = mad},
+        Now());
+    Drain();
+    connected = manager_->Connected(view.remote_comm_id());
+  }
+  // Before the application hears: it may be killed from then on.
+  if (connected.has_value()) slot_->TellConnected(OpenOf(*connected));
 }
 
 void CmServiceImpl::OnAddresses() {

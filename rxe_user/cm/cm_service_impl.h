@@ -117,6 +117,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // For the next port broker, which asks with locks of the slot held: so the
   // slot is not to be called with mutex_ held.
   std::vector<OpenConnection> OpenConnections() const;
+  static OpenConnection OpenOf(const transport::cm::ConnectedPeer& peer);
 
   // --- Calls.
   // Runs `call` on the manager, and does what it wants done.
@@ -139,6 +140,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnUndelivered(const CmSockets::Opened& opened);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
+  // What comes to the slot's socket where a broker has queue pair 1: an RTU,
+  // and it is this process that tells the broker.
+  void OnSteered(const transport::cm::MadFlow& flow,
+                 std::span<const uint8_t> bytes);
   // Sends, and takes events, of the manager. Holds mutex_.
   void Drain();
   void Dispatch();

@@ -160,13 +160,17 @@ std::vector<OpenConnection> CmServiceImpl::OpenConnections() const {
   std::vector<OpenConnection> out;
   const std::lock_guard lock(mutex_);
   for (const transport::cm::ConnectedPeer& peer : manager_->Connected()) {
-    out.push_back({.local = {peer.local, 0},
-                   .peer = peer.remote,
-                   .local_id = peer.id,
-                   .remote_id = peer.remote_comm_id,
-                   .remote_qpn = peer.remote_qpn});
+    out.push_back(OpenOf(peer));
   }
   return out;
+}
+
+OpenConnection CmServiceImpl::OpenOf(const transport::cm::ConnectedPeer& peer) {
+  return {.local = {peer.local, 0},
+          .peer = peer.remote,
+          .local_id = peer.id,
+          .remote_id = peer.remote_comm_id,
+          .remote_qpn = peer.remote_qpn};
 }
 
 void CmServiceImpl::WatchLinks(OnLinkChange on_change) {

@@ -54,14 +54,22 @@ Connection* ConnectionManager::FindOwned(CmId id) const {
 std::vector<ConnectedPeer> ConnectionManager::Connected() const {
   std::vector<ConnectedPeer> out;
   for (const auto& [id, c] : connections_) {
-    if (c->state < State::kRepSent || c->state > State::kEstablished) continue;
-    out.push_back({.local = c->local,
-                   .remote = c->remote,
-                   .id = id,
-                   .remote_comm_id = c->remote_comm_id,
-                   .remote_qpn = c->remote_qpn});
+    if (const auto peer = Connected(id)) out.push_back(*peer);
   }
   return out;
+}
+
+std::optional<ConnectedPeer> ConnectionManager::Connected(CmId id) const {
+  const Connection* const c = Find(id);
+  if (c == nullptr || c->state < State::kRepSent ||
+      c->state > State::kEstablished) {
+    return std::nullopt;
+  }
+  return ConnectedPeer{.local = c->local,
+                       .remote = c->remote,
+                       .id = id,
+                       .remote_comm_id = c->remote_comm_id,
+                       .remote_qpn = c->remote_qpn};
 }
 
 bool ConnectionManager::Uses(const wire::IpAddress& local) const {

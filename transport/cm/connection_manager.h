@@ -112,6 +112,8 @@ class ConnectionManager {
   // What peers may take for connected: from the REP on, until either end
   // disconnects.
   std::vector<ConnectedPeer> Connected() const;
+  // Absent if it is none of these.
+  std::optional<ConnectedPeer> Connected(CmId id) const;
   // Whether any of those that size() counts is from there.
   bool Uses(const wire::IpAddress& local) const;
   const Counters& counters() const { return counters_; }
