@@ -56,6 +56,44 @@ TEST_F(EndpointTest, APortSpaceThatIsNoneIsRefused) {
   }
 }
 
+// rdma_reg_msgs(3) of a listener registers with the domain of its requests.
+TEST_F(EndpointTest, AListenerShowsTheDomainItWasGiven) {
+  rdma_cm_id* const bound = NewId();
+  ASSERT_EQ(rdma_bind_addr(bound, CmAddress::Loopback(AF_INET).get()), 0);
+  ibv_pd* const pd = ibv_alloc_pd(bound->verbs);
+  ASSERT_NE(pd, nullptr);
+  for (const char* const address : {"127.0.0.1", "0.0.0.0"}) {
+    rdma_addrinfo hints = {};
+    hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
+    hints.ai_port_space = RDMA_PS_TCP;
+    rdma_addrinfo* info = nullptr;
+    ASSERT_EQ(rdma_getaddrinfo(address, "0", &hints, &info), 0);
+    rdma_cm_id* id = nullptr;
+    ASSERT_EQ(rdma_create_ep(&id, info, pd, nullptr), 0)
+        << std::strerror(errno);
+    EXPECT_EQ(id->pd, pd) << address;
+    rdma_destroy_ep(id);
+    rdma_freeaddrinfo(info);
+  }
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  EXPECT_EQ(rdma_destroy_id(bound), 0);
+}
+
+// Which kind it is has to be said.
+TEST_F(EndpointTest, AnSrqWithoutATypeIsRefused) {
+  rdma_cm_id* const id = NewId();
+  ASSERT_EQ(rdma_bind_addr(id, CmAddress::Loopback(AF_INET).get()), 0);
+  ibv_srq_init_attr_ex attr = {};
+  attr.attr.max_wr = attr.attr.max_sge = 1;
+  EXPECT_EQ(rdma_create_srq_ex(id, &attr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+  attr.srq_type = IBV_SRQT_BASIC;
+  EXPECT_EQ(rdma_create_srq_ex(id, &attr), 0) << std::strerror(errno);
+  rdma_destroy_srq(id);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 TEST_F(EndpointTest, XrcConnectionsCarryMessagesToAnSrq) {
   constexpr uint16_t kPort = 7571;
   rdma_cm_id* listener = NewEndpoint(RAI_PASSIVE, IBV_QPT_XRC_RECV, kPort);

@@ -101,12 +101,16 @@ TEST_F(NewerTest, ResolvingAddressesMayFail) {
   EXPECT_EQ(rdma_query_addrinfo(id, &info), -1);
   // Ethernet has no subnet administrator.
   hints.ai_flags = kRaiSa;
-  EXPECT_EQ(rdma_resolve_addrinfo(id, nullptr, "0x1", &hints), -1);
-  EXPECT_EQ(errno, EOPNOTSUPP);
   for (const char* node : {static_cast<const char*>(nullptr), "127.0.0.1"}) {
-    EXPECT_EQ(rdma_getaddrinfo(node, "0x1", &hints, &info), -1);
+    EXPECT_EQ(rdma_resolve_addrinfo(id, node, "0x1", &hints), -1);
     EXPECT_EQ(errno, EOPNOTSUPP);
   }
+  EXPECT_EQ(rdma_getaddrinfo(nullptr, "0x1", &hints, &info), -1);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_EQ(rdma_getaddrinfo(nullptr, nullptr, &hints, &info), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_getaddrinfo("127.0.0.1", "0x1", &hints, &info), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
   EXPECT_EQ(rdma_resolve_addrinfo(id, nullptr, nullptr, nullptr), -1);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(rdma_destroy_id(id), 0);

@@ -219,6 +219,8 @@ Files WithoutCounters(const rxe_user::Devices& devices,
     folder.File("hw_rev", "0");
     folder.File("hca_type", "rxe_user");
     folder.File("board_id", "rxe_user");
+    // As rxe has it: the interface.
+    folder.File("parent", device.netdev);
     folder.File("uevent", "NAME=" + device.name);
     folder.Link("subsystem", "../../../../class/infiniband");
     AddParent(device, uverbs, sysfs, folder.In("device"));

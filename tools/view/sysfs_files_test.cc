@@ -66,6 +66,7 @@ TEST_F(SysfsFilesTest, Device) {
             "-> ../../devices/virtual/infiniband/rxeu0");
   EXPECT_EQ(At(files, kDevice + "node_guid"), "0123:4567:89ab:cdef\n");
   EXPECT_EQ(At(files, kDevice + "node_type"), "1: CA\n");
+  EXPECT_EQ(At(files, kDevice + "parent"), "eth0\n");
   EXPECT_EQ(At(files, "sys/class/infiniband_verbs/uverbs0"),
             "-> ../../devices/virtual/infiniband_verbs/uverbs0");
   EXPECT_EQ(At(files, "sys/devices/virtual/infiniband_verbs/uverbs0/ibdev"),

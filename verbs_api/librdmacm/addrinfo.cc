@@ -192,9 +192,11 @@ CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
       (node == nullptr && service == nullptr && hints == nullptr)) {
     return Return(EINVAL);
   }
-  // Ethernet has no subnet administrator to ask.
   if (hints != nullptr && (hints->ai_flags & kRaiSa) != 0) {
-    return Return(EOPNOTSUPP);
+    // A subnet administrator knows services alone, and is asked at InfiniBand's
+    // ports, of which there are none.
+    const bool dns = node != nullptr || (hints->ai_flags & kRaiDns) != 0;
+    return Return(dns ? EOPNOTSUPP : service == nullptr ? EINVAL : ENOENT);
   }
   UniqueAddrinfo info;
   const int error = FindAddrinfo(node, service, hints, &info);

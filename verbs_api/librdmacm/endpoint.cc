@@ -26,6 +26,7 @@ int PreparePassive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
   const std::shared_ptr<Id> id = FindId(pointer);
   std::lock_guard<std::mutex> calls(id->calls);
   id->endpoint.pd = pd;
+  if (pd != nullptr) id->part.pd = pd;
   if (attr != nullptr) {
     id->endpoint.qp = *attr;
     id->endpoint.qp->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);

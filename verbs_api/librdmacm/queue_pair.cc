@@ -179,6 +179,7 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
 
 int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
   if (attr == nullptr || id.part.srq != nullptr) return EINVAL;
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return EINVAL;
   const bool has_pd = (attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) != 0;
   ibv_pd* pd = nullptr;
   if (const int error = ChoosePd(id, has_pd ? attr->pd : nullptr, &pd)) {
@@ -191,8 +192,7 @@ int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
   };
   attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
   attr->pd = pd;
-  const bool is_xrc = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
-                      attr->srq_type == IBV_SRQT_XRC;
+  const bool is_xrc = attr->srq_type == IBV_SRQT_XRC;
   int error = is_xrc ? CompleteXrcSrq(id, attr) : 0;
   ibv_srq* const srq =
       error == 0 ? ibv_create_srq_ex(id.part.verbs, attr) : nullptr;

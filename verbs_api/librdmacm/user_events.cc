@@ -92,10 +92,8 @@ int Start(Id& id, const char* node, const char* service,
           const rdma_addrinfo* hints) {
   if (node == nullptr && service == nullptr && hints == nullptr) return EINVAL;
   const int flags = hints != nullptr ? hints->ai_flags : 0;
-  if ((flags & kRaiSa) != 0) {
-    // Ethernet has no subnet administrator to ask.
-    return (flags & kRaiDns) != 0 || node != nullptr ? EINVAL : EOPNOTSUPP;
-  }
+  // Ethernet has no subnet administrator to ask.
+  if ((flags & kRaiSa) != 0) return EOPNOTSUPP;
   auto resolution = std::make_unique<Resolution>();
   resolution->id = id.shared_from_this();
   resolution->event = id.NewEvent(kAddrinfoResolved);
