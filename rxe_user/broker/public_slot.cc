@@ -42,6 +42,11 @@ class PublicSlot final : public Slot {
       return all;
     });
   }
+  void TellConnected(const OpenConnection& connection) override {
+    OpenConnection bound = connection;
+    bound.local = Bound(connection.local);
+    slot_->TellConnected(bound);
+  }
   void TakeManagement() override { slot_->TakeManagement(); }
   Management ManagementOf(const LocalAddress& local) const override {
     return slot_->ManagementOf(Bound(local));

@@ -56,39 +56,43 @@ void CmServiceImpl::OnUndelivered(const CmSockets::Opened& opened) {
   });
 }
 
-void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
-                               std::span<const uint8_t> bytes) {
+std::optional<transport::cm::IncomingMad> CmServiceImpl::Verify(
+    const transport::cm::MadFlow& flow, std::span<const uint8_t> bytes) {
   transport::cm::IncomingMad in = {
       .local = flow.destination, .remote = flow.source, .bytes = {}};
   switch (ParseMadPacket(flow, bytes, &in.bytes)) {
     case transport::cm::MadPacketError::kOk:
-      break;
+      return in;
     case transport::cm::MadPacketError::kBadIcrc:
-      if (!translated_.FindSender(flow, bytes, &in)) return;
-      break;
+      if (translated_.FindSender(flow, bytes, &in)) return in;
+      return std::nullopt;
     default:
-      return;
+      return std::nullopt;
   }
+}
+
+void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
+                               std::span<const uint8_t> bytes) {
+  const auto in = Verify(flow, bytes);
+  if (!in.has_value()) return;
   const std::lock_guard lock(mutex_);
-  manager_->OnMad(in, Now());
+  manager_->OnMad(*in, Now());
   Drain();
 }
 
 void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
                               std::span<const uint8_t> bytes) {
-  std::span<const uint8_t> mad;
+  const auto in = Verify(flow, bytes);
   wire::CmView view;
-  if (ParseMadPacket(flow, bytes, &mad) != transport::cm::MadPacketError::kOk ||
-      wire::CmView::Parse(mad, &view) != wire::CmParseError::kOk ||
+  if (!in.has_value() ||
+      wire::CmView::Parse(in->bytes, &view) != wire::CmParseError::kOk ||
       view.attribute() != wire::CmAttribute::kRtu) {
     return;
   }
   std::optional<transport::cm::ConnectedPeer> connected;
   {
     const std::lock_guard lock(mutex_);
-    manager_->OnMad(
-        {.local = flow.destination, .remote = flow.source, .bytes = mad},
-        Now());
+    manager_->OnMad(*in, Now());
     Drain();
     connected = manager_->Connected(view.remote_comm_id());
   }

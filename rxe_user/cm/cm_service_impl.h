@@ -138,6 +138,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnAddresses();
   void OnSocket(const CmSockets::Opened& opened);
   void OnUndelivered(const CmSockets::Opened& opened);
+  // The MAD of a datagram to queue pair 1, with who has sent it; absent if it
+  // is none, or its ICRC is wrong.
+  std::optional<transport::cm::IncomingMad> Verify(
+      const transport::cm::MadFlow& flow, std::span<const uint8_t> bytes);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
   // What comes to the slot's socket where a broker has queue pair 1: an RTU,

@@ -62,7 +62,7 @@ std::vector<ConnectedPeer> ConnectionManager::Connected() const {
 std::optional<ConnectedPeer> ConnectionManager::Connected(CmId id) const {
   const Connection* const c = Find(id);
   if (c == nullptr || c->state < State::kRepSent ||
-      c->state > State::kEstablished) {
+      c->state > State::kEstablished || c->via.port != 0) {
     return std::nullopt;
   }
   return ConnectedPeer{.local = c->local,

@@ -110,7 +110,8 @@ class ConnectionManager {
   size_t size() const { return connections_.size(); }
   size_t half_open() const { return half_open_; }
   // What peers may take for connected: from the REP on, until either end
-  // disconnects.
+  // disconnects. Not those whose addresses something between translates: others
+  // cannot send to them.
   std::vector<ConnectedPeer> Connected() const;
   // Absent if it is none of these.
   std::optional<ConnectedPeer> Connected(CmId id) const;
