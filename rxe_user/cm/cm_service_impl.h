@@ -136,6 +136,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnBroker();
   void OnAddresses();
   void OnSocket(const CmSockets::Opened& opened);
+  void ReadSocket(const CmSockets::Opened& opened);
+  // The RTUs that have come to the address before what the broker hands on: a
+  // connection is not disconnected before it is established.
+  void ReadSteered(const wire::IpAddress& local);
   void OnUndelivered(const CmSockets::Opened& opened);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
