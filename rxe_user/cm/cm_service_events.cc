@@ -1,4 +1,6 @@
 // What the control thread does.
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -26,6 +28,7 @@ void CmServiceImpl::OnBell() {
 
 void CmServiceImpl::OnBroker() {
   slot_->OnReadable([this](const Stray& stray) {
+    ReadSteered(stray.destination);
     OnDatagram({.source = stray.source,
                 .destination = stray.destination,
                 .source_port = stray.source_port},
@@ -36,8 +39,21 @@ void CmServiceImpl::OnBroker() {
   Dispatch();
 }
 
-// What comes to the slot's own socket is taken, whether it is of use or not.
 void CmServiceImpl::OnSocket(const CmSockets::Opened& opened) {
+  ReadSocket(opened);
+  Dispatch();
+}
+
+void CmServiceImpl::ReadSteered(const wire::IpAddress& local) {
+  const std::optional<CmSockets::Opened> opened = sockets_.At(local);
+  if (opened.has_value() &&
+      slot_->ManagementOf(opened->local) == Slot::Management::kBroker) {
+    ReadSocket(*opened);
+  }
+}
+
+// What comes to the slot's own socket is taken, whether it is of use or not.
+void CmServiceImpl::ReadSocket(const CmSockets::Opened& opened) {
   const Slot::Management from = slot_->ManagementOf(opened.local);
   CmSockets::Read(
       opened.local, sockets_.Received(opened),
@@ -45,7 +61,6 @@ void CmServiceImpl::OnSocket(const CmSockets::Opened& opened) {
         if (from == Slot::Management::kSocket) OnDatagram(flow, bytes);
         if (from == Slot::Management::kBroker) OnSteered(flow, bytes);
       });
-  Dispatch();
 }
 
 void CmServiceImpl::OnUndelivered(const CmSockets::Opened& opened) {

@@ -137,6 +137,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnBroker();
   void OnAddresses();
   void OnSocket(const CmSockets::Opened& opened);
+  void ReadSocket(const CmSockets::Opened& opened);
+  // The RTUs that have come to the address before what the broker hands on: a
+  // connection is not disconnected before it is established.
+  void ReadSteered(const wire::IpAddress& local);
   void OnUndelivered(const CmSockets::Opened& opened);
   // The MAD of a datagram to queue pair 1, with who has sent it; absent if it
   // is none, or its ICRC is wrong.

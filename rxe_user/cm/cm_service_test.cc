@@ -14,6 +14,7 @@
 #include <semaphore>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "rxe_user/broker/test_peer.h"
 #include "rxe_user/cm/test_end.h"
@@ -395,6 +396,50 @@ TEST_F(CmServiceTest, DestroyAndReleaseWaitForTheHandler) {
   a_.Connect(kLoopback, kLoopback, 0x12);
   gate->entered.acquire();
   waits_for_handler([&] { return b_->Release(handle); });
+  // Else it would be told of the end of `a_`, and wait.
+  EXPECT_EQ(b_->Destroy(gate->id), 0);
+}
+
+// The RTU and what follows it come by different ways.
+TEST_F(CmServiceTest, IsEstablishedBeforeItIsDisconnected) {
+  constexpr uint64_t kGated = kTestService + 1;
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  const auto gate = std::make_shared<Gate>();
+  ServiceHandle gated = 0;
+  ASSERT_EQ(
+      b_->Reserve({.service_id = kGated, .local = kLoopback}, &gated, nullptr),
+      0);
+  ASSERT_EQ(b_->Listen(gated, 1, gate), 0);
+  const CmId active = a_.Connect(kLoopback, kLoopback, 0x11);
+  const CmId passive = b_.Expect(EventKind::kRequest);
+  ASSERT_EQ(b_.Accept(passive, 0x22), 0);
+  ASSERT_EQ(a_.Expect(EventKind::kReply), active);
+
+  a_.Connect(kLoopback, kLoopback, 0x12, kGated);
+  gate->entered.acquire();
+  // Returns when the broker has handed on what came before.
+  const auto await_broker = [&](uint64_t service_id) {
+    ServiceHandle other = 0;
+    return a_->Reserve({.service_id = service_id, .local = kLoopback}, &other,
+                       nullptr);
+  };
+  // So that the broker's connection is readable before the socket.
+  a_.Connect(kLoopback, kLoopback, 0x13);
+  ASSERT_EQ(await_broker(kGated + 1), 0);
+  ASSERT_EQ(a_->Establish(active, {}), 0);
+  ASSERT_EQ(a_->Disconnect(active, {}), 0);
+  ASSERT_EQ(await_broker(kGated + 2), 0);
+  gate->left.release();
+
+  std::vector<EventKind> of_passive;
+  while (of_passive.size() < 2) {
+    const auto event = b_.recorder()->Next();
+    ASSERT_TRUE(event.has_value());
+    if (event->id == passive) of_passive.push_back(event->kind);
+    if (event->kind == EventKind::kDisconnected) break;
+  }
+  EXPECT_EQ(of_passive, (std::vector<EventKind>{EventKind::kEstablished,
+                                                EventKind::kDisconnected}));
   // Else it would be told of the end of `a_`, and wait.
   EXPECT_EQ(b_->Destroy(gate->id), 0);
 }

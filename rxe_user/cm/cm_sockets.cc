@@ -200,6 +200,13 @@ const CmSockets::Address* CmSockets::Find(const Opened& opened) const {
              : nullptr;
 }
 
+std::optional<CmSockets::Opened> CmSockets::At(
+    const wire::IpAddress& address) const {
+  const std::lock_guard lock(mutex_);
+  const Address* const found = FindSender(address);
+  return found == nullptr ? std::nullopt : std::optional(found->opened);
+}
+
 int CmSockets::Received(const Opened& opened) const {
   const std::lock_guard lock(mutex_);
   const Address* const found = Find(opened);

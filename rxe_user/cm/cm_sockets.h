@@ -66,6 +66,8 @@ class CmSockets final : private ForkGuard {
   std::vector<Opened> All() const;
   // A link-local address without an interface: that of any.
   bool Has(const LocalAddress& local) const;
+  // The one that has the address, the first if there are two; needs no memory.
+  std::optional<Opened> At(const wire::IpAddress& address) const;
   // The slot's socket; -1 if that was removed.
   int Received(const Opened& opened) const;
 
