@@ -557,6 +557,8 @@ TEST_F(IdTest, EventsMoveWithTheirId) {
   EXPECT_FALSE(IsReadable(channel_));
   // To itself, so that calls wait, and back.
   ASSERT_EQ(rdma_migrate_id(moves, nullptr), 0);
+  EXPECT_EQ(rdma_migrate_id(moves, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(rdma_resolve_route(moves, 2000), 0);
   EXPECT_EQ(moves->event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
   ASSERT_EQ(rdma_migrate_id(moves, other), 0);

@@ -74,14 +74,20 @@ TEST_F(NewerTest, AddressesAreResolvedByAnEvent) {
   rdma_cm_id* id = NewId();
   rdma_addrinfo* info = nullptr;
   EXPECT_EQ(rdma_query_addrinfo(id, &info), -1);
-  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(errno, ENOENT);
   rdma_addrinfo hints = {};
   hints.ai_flags = RAI_NUMERICHOST;
   hints.ai_port_space = RDMA_PS_TCP;
   ASSERT_EQ(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &hints), 0)
       << std::strerror(errno);
   Next(kAddrinfoResolved);
+  // Until it has been taken it is the result of this one.
+  EXPECT_EQ(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &hints), -1);
+  EXPECT_EQ(errno, EBUSY);
   ASSERT_EQ(rdma_query_addrinfo(id, &info), 0) << std::strerror(errno);
+  rdma_addrinfo* again = nullptr;
+  EXPECT_EQ(rdma_query_addrinfo(id, &again), -1);
+  EXPECT_EQ(errno, ENOENT);
   ASSERT_EQ(info->ai_family, AF_INET);
   EXPECT_EQ(ntohs(reinterpret_cast<sockaddr_in*>(info->ai_dst_addr)->sin_port),
             7471);

@@ -285,7 +285,7 @@ CM_EXPORT int rdma_migrate_id(rdma_cm_id* pointer,
     bool was_synchronous;
     {
       std::lock_guard<std::mutex> calls(id->calls);
-      if (id->destroyed) return EINVAL;
+      if (id->destroyed || (synchronous && id->synchronous)) return EINVAL;
       if (synchronous) to_channel = rdma_create_event_channel();
       if (to_channel == nullptr) return errno;
       const std::shared_ptr<EventChannel> channel = FindChannel(to_channel);

@@ -167,7 +167,7 @@ class Id final : public rxe_user::CmEventHandler,
   ibv_ece remote_ece = {};
   ibv_sa_path_rec path = {};
   bool resolving = false;   // rdma_resolve_addrinfo is under way
-  UniqueAddrinfo addrinfo;  // what it has found
+  UniqueAddrinfo addrinfo;  // what it has found, until the application takes it
   bool owns_send_cq = false;
   bool owns_recv_cq = false;
   bool srq_has_recv_cq = false;  // an XRC SRQ receives into it

@@ -105,12 +105,11 @@ int Start(Id& id, const char* node, const char* service,
   }
   {
     std::lock_guard<std::mutex> lock(id.mutex);
-    if (id.resolving) return EBUSY;
+    if (id.resolving || id.addrinfo != nullptr) return EBUSY;
     if (id.state != IdState::kIdle && id.state != IdState::kBound) {
       return EINVAL;
     }
     id.resolving = true;
-    id.addrinfo.reset();
   }
   pthread_t thread;
   const int error =
@@ -134,15 +133,14 @@ CM_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* pointer, const char* node,
                       [&](Id& id) { return Start(id, node, service, hints); });
 }
 
-// The application's own copy, to be freed with rdma_freeaddrinfo.
+// Once for each resolution: it is the application's then, which frees it with
+// rdma_freeaddrinfo.
 CM_EXPORT int rdma_query_addrinfo(rdma_cm_id* pointer, rdma_addrinfo** info) {
   return IdCall(pointer, [&](Id& id) -> int {
     if (info == nullptr) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);
-    if (id.addrinfo == nullptr) return EINVAL;
-    UniqueAddrinfo copy = CopyAddrinfo(*id.addrinfo);
-    if (copy == nullptr) return ENOMEM;
-    *info = copy.release();
+    if (id.addrinfo == nullptr) return ENOENT;
+    *info = id.addrinfo.release();
     return 0;
   });
 }
