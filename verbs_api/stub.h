@@ -9,6 +9,8 @@
 
 #include <cerrno>
 
+#include "verbs_api/symbols.h"
+
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 // Functions that return an errno value.
 #define ERRNO(name) \
@@ -33,10 +35,8 @@
 #define VOID(name) \
   EXPORTED void name() {}
 // A version for old programs, of a function that has a newer one.
-#define OLD_ERRNO(name, node)                                           \
-  extern "C" __attribute__((visibility("default"),                      \
-                            symver(#name "@" node))) int old_##name() { \
-    return EOPNOTSUPP;                                                  \
-  }
+#define OLD_ERRNO(name, node)                \
+  SYMBOL_VERSION(old_##name, #name "@" node) \
+  int old_##name() { return EOPNOTSUPP; }
 
 #endif  // VERBS_API_STUB_H_

@@ -1,6 +1,7 @@
 #include "rxe_user/cm/cm_service.h"
 
 #include <mutex>
+#include <utility>
 
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/broker/slot.h"
@@ -8,13 +9,13 @@
 
 namespace rxe_user {
 
-std::shared_ptr<CmService> CmService::Get() {
+std::shared_ptr<CmService> CmService::Get(AcquireSlot acquire_slot) {
   static ForkSafeMutex& mutex = *new ForkSafeMutex;
   static std::weak_ptr<CmServiceImpl>& current =
       *new std::weak_ptr<CmServiceImpl>;
   // Made before it is known to be needed: it is cheap, and nothing may be
   // locked under the mutex.
-  auto fresh = std::make_shared<CmServiceImpl>(Slot::Acquire);
+  auto fresh = std::make_shared<CmServiceImpl>(std::move(acquire_slot));
   std::shared_ptr<CmServiceImpl> service;
   {
     const std::lock_guard lock(mutex);

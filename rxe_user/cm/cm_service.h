@@ -33,7 +33,9 @@
 #include <optional>
 #include <span>
 
+#include "absl/status/statusor.h"
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/broker/slot.h"
 #include "rxe_user/cm/link_watch.h"
 #include "rxe_user/cm/neighbor_waits.h"
 #include "transport/cm/types.h"
@@ -76,10 +78,13 @@ struct ServiceOptions {
 
 class CmService {
  public:
+  using AcquireSlot = std::function<absl::StatusOr<std::unique_ptr<Slot>>()>;
   // The one of this process. In a child of fork() another one than the
   // parent's. Cheap; fails in none of the ways above. Not to be given up last
-  // by a handler: its end waits for the control thread.
-  static std::shared_ptr<CmService> Get();
+  // by a handler: its end waits for the control thread. `acquire_slot`, which a
+  // new one uses, is Slot::Acquire of the library that has the process's
+  // engines: without a broker they own the port together, once.
+  static std::shared_ptr<CmService> Get(AcquireSlot acquire_slot);
   // What is not established is given up, and no event comes any more.
   virtual ~CmService() = default;
   // The process is about to exit: destroys all ids, so that peers hear of it,

@@ -35,7 +35,6 @@ namespace rxe_user {
 
 class CmServiceImpl final : public CmService, private ForkGuard {
  public:
-  using AcquireSlot = std::function<absl::StatusOr<std::unique_ptr<Slot>>()>;
   CmServiceImpl(AcquireSlot acquire_slot,
                 const transport::cm::Config& config = {});
   ~CmServiceImpl() override;

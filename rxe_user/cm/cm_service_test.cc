@@ -473,8 +473,8 @@ TEST_F(CmServiceTest, HandlersMayDestroy) {
 }
 
 TEST_F(CmServiceTest, AChildOfForkHasNothingButMayBegin) {
-  const std::shared_ptr<CmService> ours = CmService::Get();
-  EXPECT_EQ(CmService::Get(), ours);
+  const std::shared_ptr<CmService> ours = CmService::Get(Slot::Acquire);
+  EXPECT_EQ(CmService::Get(Slot::Acquire), ours);
   ASSERT_EQ(ours->OpenAddress(kLoopback), 0);
   const pid_t child = fork();
   if (child == 0) {
@@ -484,7 +484,7 @@ TEST_F(CmServiceTest, AChildOfForkHasNothingButMayBegin) {
     if (ours->Reserve({.local = kLoopback}, &handle, nullptr) != ENODEV) {
       _exit(5);
     }
-    const std::shared_ptr<CmService> its = CmService::Get();
+    const std::shared_ptr<CmService> its = CmService::Get(Slot::Acquire);
     if (its == ours) _exit(3);
 #ifndef __SANITIZE_THREAD__  // it allows a child no threads
     if (its->OpenAddress(kLoopback) != 0) _exit(4);

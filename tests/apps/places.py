@@ -176,6 +176,7 @@ class How:
     family: int = 4
     spin_us: int = 0  # RXE_USER_SPIN_US
     lanes: int = 0  # RXE_USER_LANES; 0: as it is
+    broker: bool = True  # False: none can be started
 
     def __str__(self):
         return f"{self.user}, IPv{self.family}"
@@ -236,6 +237,8 @@ class Runner:
             out += ["env", f"RXE_USER_SPIN_US={how.spin_us}"]
         if how.lanes:
             out += ["env", f"RXE_USER_LANES={how.lanes}"]
+        if not how.broker:
+            out += ["env", "RXE_USER_BROKER=/nonexistent"]
         return out + [self.rxe_user, "run", *options, "--"] + list(argv)
 
     def start(self, side, how, argv, options=()):

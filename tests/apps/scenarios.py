@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import connecting
 import places
 from places import Failure, How
 
@@ -178,6 +179,19 @@ def counters_in_sysfs(runner, place, how=How()):
             raise Failure(f"{name} is {counted[name]}, expected "
                           f"{least[name]} or a little more:\n{text}")
     places.await_nothing_left(place)
+
+
+def without_broker(runner):
+    """Verbs and connection manager of a process share the port that it has
+    alone where no broker can be started. In a place where none has run."""
+    place = places.veth_place(4000)
+    try:
+        for cell in connecting.core_cells():
+            text = connecting.run(runner, place, How(broker=False), cell)
+            if text.count("owns UDP port 4791 exclusively") != 1:
+                raise Failure(f"not one line of the port:\n{text}")
+    finally:
+        place.close()
 
 
 def ended_run(runner):

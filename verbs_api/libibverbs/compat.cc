@@ -7,8 +7,10 @@
 
 #include <cerrno>
 
-#define COMPAT(version, name, type, body)                                      \
-  extern "C" __attribute__((visibility("default"), symver(#name "@" version))) \
+#include "verbs_api/symbols.h"
+
+#define COMPAT(version, name, type, body)          \
+  SYMBOL_VERSION(compat_##name, #name "@" version) \
   type compat_##name() body
 
 #define COMPAT_POINTER(version, name) \
@@ -27,9 +29,8 @@
 #define COMPAT_VOID(version, name) COMPAT(version, name, void, {})
 
 // It fills in how many there are.
-extern "C" __attribute__((visibility("default"),
-                          symver("ibv_get_device_list@IBVERBS_1.0"))) void**
-compat_ibv_get_device_list(int* count) {
+SYMBOL_VERSION(compat_ibv_get_device_list, "ibv_get_device_list@IBVERBS_1.0")
+void** compat_ibv_get_device_list(int* count) {
   if (count != nullptr) *count = 0;
   errno = ENOSYS;
   return nullptr;
@@ -75,20 +76,18 @@ COMPAT_VOID("IBVERBS_1.1", ibv_register_driver)
 extern "C" int ibv_query_gid_type(ibv_context*, uint8_t, unsigned int, int*);
 extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode);
 
-#define QUERY_GID_TYPE(node)                                                   \
-  extern "C"                                                                   \
-      __attribute__((visibility("default"),                                    \
-                     symver("ibv_query_gid_type@IBVERBS_PRIVATE_" #node))) int \
-          compat_query_gid_type_##node(ibv_context* context, uint8_t port,     \
-                                       unsigned int i, int* type) {            \
-    return ibv_query_gid_type(context, port, i, type);                         \
+#define QUERY_GID_TYPE(node)                                           \
+  SYMBOL_VERSION(compat_query_gid_type_##node,                         \
+                 "ibv_query_gid_type@IBVERBS_PRIVATE_" #node)          \
+  int compat_query_gid_type_##node(ibv_context* context, uint8_t port, \
+                                   unsigned int i, int* type) {        \
+    return ibv_query_gid_type(context, port, i, type);                 \
   }
-#define WR_OPCODE_STR(node)                                               \
-  extern "C"                                                              \
-      __attribute__((visibility("default"),                               \
-                     symver("ibv_wr_opcode_str@IBVERBS_PRIVATE_" #node))) \
-      const char* compat_wr_opcode_str_##node(ibv_wr_opcode opcode) {     \
-    return ibv_wr_opcode_str(opcode);                                     \
+#define WR_OPCODE_STR(node)                                       \
+  SYMBOL_VERSION(compat_wr_opcode_str_##node,                     \
+                 "ibv_wr_opcode_str@IBVERBS_PRIVATE_" #node)      \
+  const char* compat_wr_opcode_str_##node(ibv_wr_opcode opcode) { \
+    return ibv_wr_opcode_str(opcode);                             \
   }
 QUERY_GID_TYPE(25)  // rdma-core 25 to 32
 QUERY_GID_TYPE(33)

@@ -10,6 +10,7 @@
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/symbols.h"
 
 namespace verbs_api {
 namespace {
@@ -48,8 +49,8 @@ int WithCounts(CompletionCounterPart* part, F&& f) {
 
 // What of it fits into `size` bytes of the caller's, whose header may be older
 // or newer; what is beyond ours is 0.
-VERBS_EXPORT int _ibv_query_comp_cntr_caps(ibv_context* ibv, Caps* caps,
-                                           size_t size) {
+NEWER_EXPORT(int, _ibv_query_comp_cntr_caps, ibv_context* ibv, Caps* caps,
+             size_t size) {
   return ErrnoCall([&]() -> int {
     if (Find(ibv) == nullptr || caps == nullptr) return EINVAL;
     const Caps ours = {
@@ -62,8 +63,8 @@ VERBS_EXPORT int _ibv_query_comp_cntr_caps(ibv_context* ibv, Caps* caps,
   });
 }
 
-VERBS_EXPORT CompletionCounterPart* ibv_create_comp_cntr(ibv_context* ibv,
-                                                         InitAttr* attr) {
+NEWER_EXPORT(CompletionCounterPart*, ibv_create_comp_cntr, ibv_context* ibv,
+             InitAttr* attr) {
   return PointerCall([&]() -> CompletionCounterPart* {
     Context* context = Find(ibv);
     if (context == nullptr || attr == nullptr) return Fail(EINVAL);
@@ -83,7 +84,7 @@ VERBS_EXPORT CompletionCounterPart* ibv_create_comp_cntr(ibv_context* ibv,
   });
 }
 
-VERBS_EXPORT int ibv_destroy_comp_cntr(CompletionCounterPart* part) {
+NEWER_EXPORT(int, ibv_destroy_comp_cntr, CompletionCounterPart* part) {
   return ErrnoCall([&]() -> int {
     if (IsInherited(part)) return 0;
     CompletionCounter* counter = Find(part);
@@ -98,9 +99,8 @@ VERBS_EXPORT int ibv_destroy_comp_cntr(CompletionCounterPart* part) {
   });
 }
 
-VERBS_EXPORT int ibv_qp_attach_comp_cntr(ibv_qp* ibv,
-                                         CompletionCounterPart* part,
-                                         AttachAttr* attr) {
+NEWER_EXPORT(int, ibv_qp_attach_comp_cntr, ibv_qp* ibv,
+             CompletionCounterPart* part, AttachAttr* attr) {
   return ErrnoCall([&]() -> int {
     Qp* qp = Find(ibv);
     CompletionCounter* counter = Find(part);
@@ -113,34 +113,34 @@ VERBS_EXPORT int ibv_qp_attach_comp_cntr(ibv_qp* ibv,
   });
 }
 
-VERBS_EXPORT int ibv_read_comp_cntr(CompletionCounterPart* part,
-                                    uint64_t* value) {
+NEWER_EXPORT(int, ibv_read_comp_cntr, CompletionCounterPart* part,
+             uint64_t* value) {
   if (value == nullptr) return Refuse(EINVAL);
   return WithCounts(part, [&](auto& counts) {
     *value = counts.successes.load(std::memory_order_acquire);
   });
 }
-VERBS_EXPORT int ibv_read_err_comp_cntr(CompletionCounterPart* part,
-                                        uint64_t* value) {
+NEWER_EXPORT(int, ibv_read_err_comp_cntr, CompletionCounterPart* part,
+             uint64_t* value) {
   if (value == nullptr) return Refuse(EINVAL);
   return WithCounts(part, [&](auto& counts) {
     *value = counts.errors.load(std::memory_order_acquire);
   });
 }
-VERBS_EXPORT int ibv_set_comp_cntr(CompletionCounterPart* part,
-                                   uint64_t value) {
+NEWER_EXPORT(int, ibv_set_comp_cntr, CompletionCounterPart* part,
+             uint64_t value) {
   return WithCounts(part, [=](auto& counts) { counts.successes = value; });
 }
-VERBS_EXPORT int ibv_set_err_comp_cntr(CompletionCounterPart* part,
-                                       uint64_t value) {
+NEWER_EXPORT(int, ibv_set_err_comp_cntr, CompletionCounterPart* part,
+             uint64_t value) {
   return WithCounts(part, [=](auto& counts) { counts.errors = value; });
 }
-VERBS_EXPORT int ibv_inc_comp_cntr(CompletionCounterPart* part,
-                                   uint64_t amount) {
+NEWER_EXPORT(int, ibv_inc_comp_cntr, CompletionCounterPart* part,
+             uint64_t amount) {
   return WithCounts(part, [=](auto& counts) { counts.successes += amount; });
 }
-VERBS_EXPORT int ibv_inc_err_comp_cntr(CompletionCounterPart* part,
-                                       uint64_t amount) {
+NEWER_EXPORT(int, ibv_inc_err_comp_cntr, CompletionCounterPart* part,
+             uint64_t amount) {
   return WithCounts(part, [=](auto& counts) { counts.errors += amount; });
 }
 

@@ -11,6 +11,7 @@
 #include "rxe_user/objects/memory_region.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/symbols.h"
 
 namespace verbs_api {
 namespace {
@@ -404,7 +405,7 @@ bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
 
 }  // namespace
 
-VERBS_EXPORT ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, const MrInitAttr* attr) {
+NEWER_EXPORT(ibv_mr*, ibv_reg_mr_ex, ibv_pd* pd, const MrInitAttr* attr) {
   if (attr == nullptr) return Fail(EINVAL);
   const uint64_t mask = attr->comp_mask;
   // A buffer has its descriptor, if any, itself.
@@ -428,18 +429,19 @@ VERBS_EXPORT ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, const MrInitAttr* attr) {
 }
 
 // Hints for a PCI Express bus that we are not behind.
-VERBS_EXPORT void* ibv_alloc_dmah(ibv_context* /*context*/, void* /*attr*/) {
+NEWER_EXPORT(void*, ibv_alloc_dmah, ibv_context* /*context*/, void* /*attr*/) {
   return Fail(EOPNOTSUPP);
 }
-VERBS_EXPORT int ibv_dealloc_dmah(void* /*dmah*/) { return EOPNOTSUPP; }
+NEWER_EXPORT(int, ibv_dealloc_dmah, void* /*dmah*/) { return EOPNOTSUPP; }
 
-VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
+NEWER_EXPORT(void*, ibv_alloc_buf, ibv_pd* pd, size_t size, Buffer** buffer) {
   return PointerCall([&]() -> void* {
     if (Find(pd) == nullptr || size == 0 || buffer == nullptr) {
       return Fail(EINVAL);
     }
     auto made = std::make_unique<Buffer>(Buffer{pd, nullptr, size});
-    if (const int error = posix_memalign(&made->address, sysconf(_SC_PAGESIZE), size)) {
+    if (const int error =
+            posix_memalign(&made->address, sysconf(_SC_PAGESIZE), size)) {
       return Fail(error);
     }
     *buffer = made.release();
@@ -448,20 +450,20 @@ VERBS_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, Buffer** buffer) {
 }
 
 // No memory of ours is a dma-buf's.
-VERBS_EXPORT int ibv_export_buf_dmabuf_fd(Buffer* buffer) {
+NEWER_EXPORT(int, ibv_export_buf_dmabuf_fd, Buffer* buffer) {
   errno = MayPoint(buffer) ? ENODATA : EINVAL;
   return -1;
 }
 
-VERBS_EXPORT void ibv_free_buf(Buffer* buffer) {
+NEWER_EXPORT(void, ibv_free_buf, Buffer* buffer) {
   const NoCancellation no_cancellation;
   if (!MayPoint(buffer)) return;
   free(buffer->address);
   delete buffer;
 }
 
-VERBS_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, Buffer* buffer, void* address,
-                                    size_t length, int access) {
+NEWER_EXPORT(ibv_mr*, ibv_reg_buf_mr, ibv_pd* pd, Buffer* buffer, void* address,
+             size_t length, int access) {
   if (!IsPart(buffer, pd, address, length)) return Fail(EINVAL);
   return Register(pd, address, length, reinterpret_cast<uint64_t>(address),
                   static_cast<unsigned int>(access));

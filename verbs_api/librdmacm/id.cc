@@ -13,6 +13,7 @@
 #include "rxe_user/base/only_one.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/warn_once.h"
+#include "verbs_api/libibverbs/interface.h"
 #include "verbs_api/librdmacm/connect.h"
 #include "verbs_api/librdmacm/devices.h"
 #include "verbs_api/librdmacm/registry.h"
@@ -86,7 +87,12 @@ std::shared_ptr<rxe_user::CmService> Service() {
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(*mutex);
   if (owner != getpid()) {
     auto service = std::make_unique<std::shared_ptr<rxe_user::CmService>>(
-        rxe_user::CmService::Get());
+        rxe_user::CmService::Get([] {
+          absl::StatusOr<std::unique_ptr<rxe_user::Slot>> slot =
+              absl::UnavailableError("");
+          rxe_user_acquire_slot(&slot);
+          return slot;
+        }));
     (*service)->WatchLinks(&OnLinkChange);
     kept = service.release();
     owner = getpid();

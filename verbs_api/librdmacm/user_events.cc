@@ -12,6 +12,7 @@
 #include "verbs_api/librdmacm/addrinfo.h"
 #include "verbs_api/librdmacm/id.h"
 #include "verbs_api/librdmacm/newer.h"
+#include "verbs_api/symbols.h"
 
 namespace librdmacm {
 namespace {
@@ -145,8 +146,8 @@ CM_EXPORT int rdma_query_addrinfo(rdma_cm_id* pointer, rdma_addrinfo** info) {
   });
 }
 
-CM_EXPORT int rdma_write_cm_event(rdma_cm_id* pointer, int event, int status,
-                                  uint64_t arg) {
+NEWER_EXPORT(int, rdma_write_cm_event, rdma_cm_id* pointer, int event,
+             int status, uint64_t arg) {
   return IdCall(pointer, [&](Id& id) -> int {
     if (event != kUserEvent) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);

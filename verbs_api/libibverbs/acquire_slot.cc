@@ -1,0 +1,11 @@
+#include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/interface.h"
+
+namespace verbs_api {
+
+VERBS_EXPORT void rxe_user_acquire_slot(
+    absl::StatusOr<std::unique_ptr<rxe_user::Slot>>* slot) {
+  *slot = rxe_user::Slot::Acquire();
+}
+
+}  // namespace verbs_api
