@@ -90,6 +90,7 @@ void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
                                std::span<const uint8_t> bytes) {
   const auto in = Verify(flow, bytes);
   if (!in.has_value()) return;
+  LearnQueuePair(*in);
   const std::lock_guard lock(mutex_);
   manager_->OnMad(*in, Now());
   Drain();

@@ -146,7 +146,8 @@ size_t UdpTransmitter::CloseUnused(const Port::ForEachUsed& for_each_used) {
 transport::Burst* UdpTransmitter::Begin(const transport::Flow& flow) {
   if (blocked_ || free_.empty()) return nullptr;
   Outgoing& outgoing = outgoing_[free_.back()];
-  outgoing.burst = transport::Burst(outgoing.buffer, SegmentLimit(flow.remote));
+  outgoing.burst =
+      transport::Burst(outgoing.buffer, SegmentLimit(flow.av.destination));
   outgoing.burst.Begin(&flow);
   return &outgoing.burst;
 }
@@ -173,14 +174,15 @@ void UdpTransmitter::Prepare(Outgoing& outgoing, Socket& socket) {
   outgoing.sent = 0;
   // What this host sends to the address that others know it by does not leave
   // it.
-  outgoing.destination =
-      flow.remote == socket.local.address ? socket.bound : flow.remote;
+  outgoing.destination = flow.av.destination == socket.local.address
+                             ? socket.bound
+                             : flow.av.destination;
   outgoing.icrc = flow.icrc;
   outgoing.vector = {outgoing.buffer.data(), outgoing.burst.bytes().size()};
   outgoing.message = {};
   outgoing.message.msg_name = &outgoing.to;
   outgoing.message.msg_namelen =
-      ToSocketAddress(outgoing.destination, flow.remote_port,
+      ToSocketAddress(outgoing.destination, flow.destination_port,
                       socket.local.scope_id, &outgoing.to);
   outgoing.message.msg_iov = &outgoing.vector;
   outgoing.message.msg_iovlen = 1;
@@ -200,7 +202,7 @@ void UdpTransmitter::Queue() {
     return;
   }
   ++counters_.tx_bursts;
-  if (!unsegmented_.empty()) CountBurst(outgoing.burst.flow()->remote);
+  if (!unsegmented_.empty()) CountBurst(outgoing.burst.flow()->av.destination);
   Prepare(outgoing, *socket);
   free_.pop_back();
   queued_.push_back(index);

@@ -6,14 +6,13 @@ namespace transport {
 
 Flow::Flow(const AddressVector& av)
     : av(av),
-      icrc(av.source, av.destination, av.source_port, wire::kRoceUdpPort) {
-  GoBy({});
-}
+      icrc(av.source, av.destination, av.source_port, wire::kRoceUdpPort),
+      destination_port(wire::kRoceUdpPort) {}
 
 void Flow::GoBy(const Via& via) {
-  const bool translated = via.port != 0;
-  remote = translated ? via.address : av.destination;
-  remote_port = translated ? via.port : wire::kRoceUdpPort;
+  if (via.port == 0) return;
+  av.destination = via.address;
+  destination_port = via.port;
 }
 
 }  // namespace transport

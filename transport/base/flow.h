@@ -14,20 +14,18 @@ namespace transport {
 inline constexpr uint8_t kEcnBits = 3;
 inline constexpr uint8_t kEcnCapable = 2;
 
-// The addresses and ports that the ICRC of every packet of a flow is for, with
-// the part of it that they determine, and where the packets go. A queue pair
-// owns one from RTR on.
+// The addresses and ports that every packet of a flow carries, with the part of
+// the ICRC that they determine. A queue pair owns one from RTR on.
 struct Flow {
   explicit Flow(const AddressVector& av);
-  // From here on the peer is at `via`; port 0: where it says itself.
+  // Packets go to `via`, where something between translates addresses; the ICRC
+  // stays for the peer's own address. Port 0: nothing changes.
   void GoBy(const Via& via);
 
   AddressVector av;
-  wire::IcrcFlow icrc;
-  // What the IP and UDP headers name: av.destination and port 4791, unless
-  // something between translates them.
-  wire::IpAddress remote;
-  uint16_t remote_port = 0;
+  // Memory of each queue pair: the port is in the padding of the ICRC's part.
+  [[no_unique_address]] wire::IcrcFlow icrc;
+  uint16_t destination_port;
 };
 
 }  // namespace transport

@@ -132,7 +132,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
   Origin origin = Origin::kElsewhere;
   bool good;
-  if (flow == nullptr || datagram.source != flow->remote ||
+  if (flow == nullptr || datagram.source != flow->av.destination ||
       datagram.destination != flow->av.source) {
     good = PeerIcrc::VerifyUnknown(datagram);
   } else if (PeerIcrc& icrc = qp->link().peer_icrc;
@@ -237,7 +237,7 @@ std::optional<TrueSource> Endpoint::TrueSourceOfPeer(
       datagram.destination != flow->av.source || !qp.WouldTake(packet)) {
     return std::nullopt;
   }
-  return Translations::Match(datagram, flow->av.destination,
+  return Translations::Match(datagram, qp.peer_address(),
                              !translations_.take());
 }
 

@@ -78,6 +78,8 @@ class EndpointQp {
   // Whether it is a datagram from anybody that would be taken: state, P_Key and
   // Q_Key are right.
   virtual bool TakesDatagram(const wire::PacketView& packet) const = 0;
+  // The peer's own, from RTR on; packets may go elsewhere (GoBy).
+  virtual const wire::IpAddress& peer_address() const = 0;
   // A packet of its peer's has come by `via`: what it sends goes there.
   virtual void GoBy(const Via& via) = 0;
   // `deadline` has come; harmless when early.

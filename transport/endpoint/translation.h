@@ -4,17 +4,17 @@
 // The ICRC covers the IP addresses and UDP ports that the sender has, and a
 // translator does not make it right again. So a packet comes with a wrong ICRC
 // that is right for the addresses that both queue pairs know of each other.
-// Only a packet with a wrong ICRC is looked at in this way, and so many of
-// those that are in vain in a time: who sends garbage costs little more than
-// before.
+// Only a packet with a wrong ICRC is looked at in this way. The number of looks
+// in a millisecond that find nothing is limited, so that garbage costs little
+// more than before.
 //
 // Where such packets are taken (RXE_USER_NAT), all devices send from UDP port
 // 4791, so that the port that the ICRC is for is known as well: the check is as
 // strong as for others. What is believed of a packet is that its peer is at the
 // address and port that it came from, if the queue pair takes it for the peer's
-// and its PSN is within the window. Datagrams have neither: they want the
-// Q_Key. Over IPv4 their sender's own address need not be known: it is solved
-// for, and believed if it is one of those that are translated (private,
+// and its PSN is within the window. Datagrams have neither: their Q_Key has to
+// be right. Over IPv4 their sender's own address need not be known: it is
+// solved for, and believed if it is one of those that are translated (private,
 // shared, link-local), since nothing else says that it is right.
 #ifndef TRANSPORT_ENDPOINT_TRANSLATION_H_
 #define TRANSPORT_ENDPOINT_TRANSLATION_H_

@@ -56,7 +56,8 @@ class TranslationTest : public ::testing::Test {
   }
   std::string GoesTo() {
     const Flow* const flow = peer.qp->link().flow;
-    return flow->remote.ToString() + ":" + std::to_string(flow->remote_port);
+    return flow->av.destination.ToString() + ":" +
+           std::to_string(flow->destination_port);
   }
   uint64_t told() const { return peer.endpoint.counters().translated_dropped; }
 

@@ -77,6 +77,9 @@ class QueuePair : public EndpointQp {
   bool OnPacket(const Received& received, Time now) final;
   bool WouldTake(const wire::PacketView& packet) const final;
   bool TakesDatagram(const wire::PacketView& packet) const final;
+  const wire::IpAddress& peer_address() const final {
+    return attributes().av.destination;
+  }
   void GoBy(const Via& via) final;
   void OnTimer(Time now) final;
   void OnReceiveOverflow(Time now) final;

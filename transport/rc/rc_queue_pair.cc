@@ -8,7 +8,7 @@ namespace transport {
 
 // An idle queue pair is to take 2 KiB beside its queues (docs/performance.md);
 // the objects around this one have the rest.
-static_assert(sizeof(RcQueuePair) <= 1328);
+static_assert(sizeof(RcQueuePair) <= 1304);
 
 RcQueuePair::RcQueuePair(Endpoint& endpoint, const QpConfig& config)
     : QueuePair(endpoint, config, wire::Transport::kRc),

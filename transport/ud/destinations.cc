@@ -14,20 +14,19 @@ size_t Destinations::Hash::operator()(const Key& key) const {
 }
 
 Destination* Destinations::Find(const AddressVector& av, const Via& via) {
-  if (last_ != nullptr && last_->flow.av == av && last_via_ == via) {
-    return last_;
-  }
   const Key key = {av, via};
-  last_via_ = via;
-  const auto known = known_.find(key);
-  if (known != known_.end()) return last_ = known->second.get();
-  try {
-    auto made = std::make_unique<Destination>(endpoint_, av, via);
-    return last_ = known_.emplace(key, std::move(made)).first->second.get();
-  } catch (const std::bad_alloc&) {
-    last_ = nullptr;
-    return nullptr;
+  if (last_ != nullptr && last_->first == key) return last_->second.get();
+  auto known = known_.find(key);
+  if (known == known_.end()) {
+    try {
+      auto made = std::make_unique<Destination>(endpoint_, av, via);
+      known = known_.emplace(key, std::move(made)).first;
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   }
+  last_ = &*known;
+  return last_->second.get();
 }
 
 void Destinations::Tidy(

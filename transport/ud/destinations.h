@@ -66,9 +66,9 @@ class Destinations {
 
   Endpoint& endpoint_;
   // Not Abseil's, which are broken after an allocation that has thrown.
-  std::unordered_map<Key, std::unique_ptr<Destination>, Hash> known_;
-  Destination* last_ = nullptr;  // that Find has returned
-  Via last_via_;
+  using Known = std::unordered_map<Key, std::unique_ptr<Destination>, Hash>;
+  Known known_;
+  const Known::value_type* last_ = nullptr;  // that Find has returned
   size_t limit_ = kKept;
 };
 
