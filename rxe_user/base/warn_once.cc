@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <new>
 #include <set>
 
 #include "rxe_user/base/fork_guard.h"
@@ -50,6 +51,9 @@ struct Said {
   std::set<std::string> topics;
 };
 
+// A peer may choose what a line is about: it is not to fill memory, or a disk.
+constexpr size_t kMostTopics = 256;
+
 }  // namespace
 
 void Warn(const std::string& line) {
@@ -60,12 +64,19 @@ void Warn(const std::string& line) {
 void WarnOnce(const std::string& line) { WarnOnceAbout(line, line); }
 
 void WarnOnceAbout(const std::string& topic, const std::string& line) {
-  {
-    Said& said = OnlyOne<Said>();
-    const std::lock_guard lock(said.mutex);
-    if (!said.topics.insert(topic).second) return;
+  try {
+    {
+      Said& said = OnlyOne<Said>();
+      const std::lock_guard lock(said.mutex);
+      if (said.topics.size() >= kMostTopics ||
+          !said.topics.insert(topic).second) {
+        return;
+      }
+    }
+    Warn(line);
+  } catch (const std::bad_alloc&) {
+    // Nothing is said.
   }
-  Warn(line);
 }
 
 }  // namespace rxe_user

@@ -76,5 +76,16 @@ TEST(Warn, NeverWaits) {
   }
 }
 
+// A peer may make up what a line is about.
+TEST(Warn, IsBounded) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 10'000; ++i) {
+    WarnOnceAbout("peer " + std::to_string(i), "line");
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_GE(said.size(), 100 * std::string("rxe_user: line\n").size());
+  EXPECT_LE(said.size(), 1000 * std::string("rxe_user: line\n").size());
+}
+
 }  // namespace
 }  // namespace rxe_user

@@ -239,9 +239,9 @@ void Group::Forget(uint8_t slot) {
   if (settled_) (void)Install();
 }
 
-int Group::management_fd() const {
+int Group::fd_of(uint8_t slot) const {
   for (const Member& m : members_) {
-    if (m.slot == 0) return m.fd.get();
+    if (m.slot == slot) return m.fd.get();
   }
   return -1;
 }

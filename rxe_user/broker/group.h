@@ -72,7 +72,9 @@ class Group {
 
   const LocalAddress& address() const { return address_; }
   // Slot 0's socket; -1 before an adopted group is settled.
-  int management_fd() const;
+  int management_fd() const { return fd_of(0); }
+  // The socket of a slot; -1 if it has none here.
+  int fd_of(uint8_t slot) const;
   bool settled() const { return settled_; }
   bool adopted() const { return adopted_; }
   // Whether sockets that we do not hold stand among ours. When one of them

@@ -52,6 +52,11 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
   }
 }
 
+bool OpenConnections::AwaitsRtu(uint8_t slot) const {
+  const auto known = slots_.find(slot);
+  return known != slots_.end() && !known->second.requested.empty();
+}
+
 void OpenConnections::Confirm(uint8_t slot, const Connection& connection) {
   Slot& known = slots_[slot];
   const auto request =

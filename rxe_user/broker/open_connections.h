@@ -57,6 +57,9 @@ class OpenConnections {
   // it is no connection.
   void Replace(uint8_t slot, const std::vector<Connection>& all);
 
+  // Whether the process of `slot` was asked for connections whose RTU has not
+  // been heard of.
+  bool AwaitsRtu(uint8_t slot) const;
   // How many are open.
   size_t size() const;
 

@@ -187,8 +187,7 @@ TEST_F(RecoveryTest, WhoeverWaitsForTheSlotHearsOfEveryBrokersDeath) {
   const UniqueFd waits(epoll_create1(EPOLL_CLOEXEC));
   epoll_event readable{};
   readable.events = EPOLLIN;
-  ASSERT_EQ(
-      epoll_ctl(waits.get(), EPOLL_CTL_ADD, (*slot)->fd(), &readable), 0);
+  ASSERT_EQ(epoll_ctl(waits.get(), EPOLL_CTL_ADD, (*slot)->fd(), &readable), 0);
   const auto heard = [&](int limit_ms) {
     epoll_event event;
     return epoll_wait(waits.get(), &event, 1, limit_ms) == 1;

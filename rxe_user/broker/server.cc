@@ -377,6 +377,7 @@ Server::Next Server::Grant(Client& client, uint8_t slot) {
 void Server::Drop(const ClientPtr& client) {
   if (client->slot.has_value()) {
     const uint8_t slot = *client->slot;
+    for (const auto& [local, group] : groups_) NoteUnread(slot, group);
     DisconnectAll(slot);
     for (auto& [local, group] : groups_) {
       group.Release(slot);

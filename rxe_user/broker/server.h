@@ -109,6 +109,9 @@ class Server {
   void HandOn(const Management::Datagram& datagram,
               const Management::Verdict& verdict);
   void SendMads(const ClientPtr& client);
+  // The RTUs that the process of `slot`, which has ended, has left in its
+  // socket.
+  void NoteUnread(uint8_t slot, const Group& group);
   void DisconnectAll(uint8_t slot);
   void AskConnected(const ClientPtr& client);
   void Answer(const LocalAddress& local, const wire::IpAddress& peer,

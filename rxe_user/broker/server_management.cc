@@ -31,6 +31,8 @@ using What = Management::Verdict::What;
 constexpr int kManagementBatch = 64;
 // More than a MAD's is no MAD's.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
+// What a socket's receive buffer holds, and some that come meanwhile.
+constexpr size_t kMostUnread = 8192;
 constexpr size_t kMostServicesOfProcess = 1024;
 // Every request is looked up by each mask that there is.
 constexpr size_t kMostMasksOfProcess = 16;
@@ -313,6 +315,33 @@ void Server::AskConnected(const ClientPtr& client) {
     client->list_waits = false;
     if (!error && !client->dropped()) AskConnected(client);
   });
+}
+
+void Server::NoteUnread(uint8_t slot, const Group& group) {
+  const int fd = group.fd_of(slot);
+  if (fd < 0 || !connections_.AwaitsRtu(slot)) return;
+  std::array<uint8_t, kReadBytes> bytes;
+  SocketAddress from;
+  // Others, who may hold copies of it, may still be sent to.
+  for (size_t i = 0; i < kMostUnread; ++i) {
+    from.size = sizeof(from.storage);
+    const ssize_t n =
+        recvfrom(fd, bytes.data(), bytes.size(), MSG_DONTWAIT,
+                 reinterpret_cast<sockaddr*>(&from.storage), &from.size);
+    if (n < 0) return;
+    const Sender sender = SenderOf(from);
+    std::span<const uint8_t> mad;
+    wire::CmView view;
+    if (ParseMadPacket({.source = sender.address,
+                        .destination = group.address().address,
+                        .source_port = sender.port},
+                       std::span(bytes).first(static_cast<size_t>(n)),
+                       &mad) == transport::cm::MadPacketError::kOk &&
+        wire::CmView::Parse(mad, &view) == wire::CmParseError::kOk &&
+        view.attribute() == wire::CmAttribute::kRtu) {
+      connections_.Note(slot, group.address(), sender.address, view);
+    }
+  }
 }
 
 // The process of `slot` has ended: its peers hear of it, once. A peer that

@@ -238,6 +238,31 @@ TEST_F(SlotManagementTest, AnRtuWithoutUdpChecksumComesOverIpv6) {
   EXPECT_EQ(poll(&readable, 1, 20'000), 1);
 }
 
+// A process may be killed before it has read what was steered to it.
+TEST_F(SlotManagementTest, AnUnreadRtuIsAConnectionToo) {
+  MadPeer peer("127.0.0.2");
+  ASSERT_TRUE(
+      slot_->Reserve(1, {.service_id = 0x1000, .local = kLocal, .listening = 1})
+          .ok());
+  wire::CmReq request = {};
+  request.local_comm_id = 8;
+  request.service_id = 0x1000;
+  request.local_qpn = 0x22;
+  peer.Send(request);
+  int heard = 0;
+  ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
+  peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(5)});
+  pollfd readable = {socket_.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&readable, 1, 20'000), 1);
+  slot_.reset();
+  std::optional<wire::CmDreq> dreq;
+  ASSERT_TRUE(
+      Eventually([&] { return (dreq = peer.Disconnected()).has_value(); }));
+  EXPECT_EQ(dreq->local_comm_id & 0xffffff, 5u);
+  EXPECT_EQ(dreq->remote_comm_id, 8u);
+  EXPECT_EQ(dreq->remote_qpn, 0x22u);
+}
+
 // Which has not seen the RTU itself.
 TEST_F(SlotManagementTest, TheBrokerIsToldOfAConnection) {
   MadPeer peer("127.0.0.2");

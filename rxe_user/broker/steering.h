@@ -29,11 +29,11 @@ struct Probe {
 };
 
 // Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7), and an
-// RTU by the upper eight bits of the communication ID that it names: the slot of
-// the process that gave it out. So a passive end hears without the
-// broker that its connection is established. Slots without a socket, and what is
-// too short for a packet, go to map[0]. The program sees the UDP payload. At
-// most 9 comparisons for any map.
+// RTU by the upper eight bits of the communication ID that it names: the slot
+// of the process that gave it out. So a passive end hears without the broker
+// that its connection is established. Slots without a socket, and what is too
+// short for a packet, go to map[0]. The program sees the UDP payload. At most 9
+// comparisons for any map.
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word);
 

@@ -68,7 +68,8 @@ UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing) {
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
   const int one = 1;
-  // Peers may send no UDP checksum over IPv6, as RoCE allows: the ICRC is there.
+  // Peers may send no UDP checksum over IPv6, as RoCE allows: the ICRC is
+  // there.
   if (family == AF_INET6) {
     (void)setsockopt(fd.get(), IPPROTO_UDP, UDP_NO_CHECK6_RX, &one,
                      sizeof(one));

@@ -90,7 +90,6 @@ void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
                                std::span<const uint8_t> bytes) {
   const auto in = Verify(flow, bytes);
   if (!in.has_value()) return;
-  LearnQueuePair(*in);
   const std::lock_guard lock(mutex_);
   manager_->OnMad(*in, Now());
   Drain();
@@ -108,9 +107,15 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
   std::optional<transport::cm::ConnectedPeer> connected;
   {
     const std::lock_guard lock(mutex_);
+    const transport::cm::CmId id = view.remote_comm_id();
+    using State = transport::cm::State;
+    const bool before = manager_->state(id) == State::kEstablished;
     manager_->OnMad(*in, Now());
     Drain();
-    connected = manager_->Connected(view.remote_comm_id());
+    // Not for copies, nor for what others than the peer send.
+    if (!before && manager_->state(id) == State::kEstablished) {
+      connected = manager_->Connected(id);
+    }
   }
   // Before the application hears: it may be killed from then on.
   if (connected.has_value()) slot_->TellConnected(OpenOf(*connected));

@@ -74,17 +74,6 @@ uint16_t AnyPortOf(const MadFlow& flow, const wire::IpAddress& sender,
 
 }  // namespace
 
-void LearnQueuePair(const transport::cm::IncomingMad& in) {
-  wire::CmView view;
-  if (!NatMode() ||
-      wire::CmView::Parse(in.bytes, &view) != wire::CmParseError::kOk ||
-      view.attribute() != wire::CmAttribute::kReq) {
-    return;
-  }
-  const wire::CmReq req = view.req();
-  LearnRoute(req.primary.local_gid, req.local_qpn, in.via);
-}
-
 void TranslatedMads::Remember(const Seen& seen, const wire::IpAddress& sender) {
   try {
     if (recent_.size() >= kMostOfEach) {

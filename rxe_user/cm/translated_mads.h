@@ -15,12 +15,6 @@
 
 namespace rxe_user {
 
-// Where the queue pair is that asks for a connection, of a MAD whose ICRC was
-// right: there also where its own address is right, whatever was learned
-// before. We may be the first to send to it. Nothing without NatMode. Thread:
-// any.
-void LearnQueuePair(const transport::cm::IncomingMad& in);
-
 // Thread: one at a time.
 class TranslatedMads {
  public:
