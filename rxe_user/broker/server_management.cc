@@ -332,11 +332,12 @@ void Server::NoteUnread(uint8_t slot, const Group& group) {
     const Sender sender = SenderOf(from);
     std::span<const uint8_t> mad;
     wire::CmView view;
-    if (ParseMadPacket({.source = sender.address,
-                        .destination = group.address().address,
-                        .source_port = sender.port},
-                       std::span(bytes).first(static_cast<size_t>(n)),
-                       &mad) == transport::cm::MadPacketError::kOk &&
+    if (transport::cm::ParseMadPacket(
+            {.source = sender.address,
+             .destination = group.address().address,
+             .source_port = sender.port},
+            std::span(bytes).first(static_cast<size_t>(n)),
+            &mad) == transport::cm::MadPacketError::kOk &&
         wire::CmView::Parse(mad, &view) == wire::CmParseError::kOk &&
         view.attribute() == wire::CmAttribute::kRtu) {
       connections_.Note(slot, group.address(), sender.address, view);

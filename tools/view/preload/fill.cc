@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/view/preload/index.h"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr size_t kArena = 256 << 10;  // bytes for paths, mapped and not touched
 constexpr int kMostLinks = 40;        // as the kernel follows
-constexpr int kMostWaits = 100;       // for the lock
+constexpr long kMostWait = 10;        // for the lock, seconds
 constexpr size_t kSignalSet = 8;      // bytes, as the kernel has it
 
 // Strings that live until the end of a block.
@@ -319,12 +320,21 @@ class Filler {
   Arena arena_;
 };
 
+long Seconds() {
+  timespec now = {};
+  syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+  return now.tv_sec;
+}
+
 // Locks the root, with signals blocked in `*before`: a handler may look, too,
 // and would wait for the thread that it has interrupted. While it waits for
 // another process they are not.
+// Each of many that wait may find the lock taken by another one that only
+// waits, again and again, so their number of tries says nothing.
 bool Lock(int root, unsigned long* before) {
   const unsigned long all = ~0ul;
-  for (int i = 0; i < kMostWaits; ++i) {
+  const long deadline = Seconds() + kMostWait;
+  while (Seconds() < deadline) {
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, before, kSignalSet);
     if (syscall(SYS_flock, root, LOCK_EX | LOCK_NB) == 0) return true;
     const bool taken = errno == EWOULDBLOCK;
