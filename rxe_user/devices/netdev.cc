@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/unique_fd.h"
@@ -87,16 +88,32 @@ void Complete(int fd, Interface* interface) {
   interface->speed_mbps = SpeedMbps(fd, interface->name);
 }
 
+// What ReadAddresses fills.
+struct Reading {
+  Interface* interface;
+  bool no_memory = false;  // an address is missing
+};
+
 int OnAddress(nl_msg* message, void* argument) {
   const auto add = [](nl_object* object, void* context) {
-    auto* const interface = static_cast<Interface*>(context);
+    auto* const reading = static_cast<Reading*>(context);
     auto* const address = reinterpret_cast<rtnl_addr*>(object);
     // A kernel before 4.20 tells of all interfaces.
-    if (rtnl_addr_get_ifindex(address) == static_cast<int>(interface->index)) {
-      AddAddress(address, interface);
+    if (rtnl_addr_get_ifindex(address) !=
+        static_cast<int>(reading->interface->index)) {
+      return;
+    }
+    try {
+      AddAddress(address, reading->interface);
+    } catch (const std::bad_alloc&) {  // not through libnl
+      reading->no_memory = true;
     }
   };
-  return nl_msg_parse(message, add, argument) < 0 ? NL_SKIP : NL_OK;
+  const int error = nl_msg_parse(message, add, argument);
+  if (error == -NLE_NOMEM || static_cast<Reading*>(argument)->no_memory) {
+    return -NLE_NOMEM;  // ends the dump
+  }
+  return error < 0 ? NL_SKIP : NL_OK;
 }
 
 // The lock of libnl is held.
@@ -107,7 +124,8 @@ int ReadAddresses(nl_sock* socket, Interface* interface) {
                      NETLINK_GET_STRICT_CHK, &strict, sizeof(strict));
   ifaddrmsg wanted{};
   wanted.ifa_index = interface->index;
-  nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, OnAddress, interface);
+  Reading reading = {interface};
+  nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, OnAddress, &reading);
   const int sent =
       nl_send_simple(socket, RTM_GETADDR, NLM_F_DUMP, &wanted, sizeof(wanted));
   return sent < 0 ? sent : nl_recvmsgs_default(socket);
