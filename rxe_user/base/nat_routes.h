@@ -18,9 +18,9 @@ namespace rxe_user {
 // so that answers come back through what translates. Read once.
 bool NatMode();
 
-// Queue pair `qpn` of `peer`, by its own address, was seen at `via`; port 0: at
-// that address. Many peers may have one private address, so it takes both to
-// name one. The oldest are forgotten when there are many. Thread: any.
+// Queue pair `qpn` of `peer`, by its own address, was seen at `via`. Many peers
+// may have one private address, so it takes both to name one. The oldest are
+// forgotten when there are many. Thread: any.
 void LearnRoute(const wire::IpAddress& peer, uint32_t qpn,
                 const transport::Via& via);
 // Empty (port 0) where nothing is known, and without NatMode. Thread: any.

@@ -15,7 +15,9 @@ void Warn(const std::string& line);
 // Thread: any.
 void WarnOnce(const std::string& line);
 
-// The same, once for each `topic`, whatever the line.
+// The same, once for each `topic`, whatever the line; for 256 topics of a
+// process at most, since a peer may choose what they are about. Says nothing
+// where there is no memory.
 void WarnOnceAbout(const std::string& topic, const std::string& line);
 
 }  // namespace rxe_user

@@ -31,7 +31,7 @@ using What = Management::Verdict::What;
 constexpr int kManagementBatch = 64;
 // More than a MAD's is no MAD's.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
-// What a socket's receive buffer holds, and some that come meanwhile.
+// Datagrams that are read of a socket whose process has ended.
 constexpr size_t kMostUnread = 8192;
 constexpr size_t kMostServicesOfProcess = 1024;
 // Every request is looked up by each mask that there is.
@@ -322,7 +322,7 @@ void Server::NoteUnread(uint8_t slot, const Group& group) {
   if (fd < 0 || !connections_.AwaitsRtu(slot)) return;
   std::array<uint8_t, kReadBytes> bytes;
   SocketAddress from;
-  // Others, who may hold copies of it, may still be sent to.
+  // Bounded, since packets may still arrive.
   for (size_t i = 0; i < kMostUnread; ++i) {
     from.size = sizeof(from.storage);
     const ssize_t n =

@@ -138,6 +138,31 @@ class SlotManagementTest : public BrokerTest {
     pollfd readable = {slot_->fd(), POLLIN, 0};
     ASSERT_EQ(poll(&readable, 1, 20'000), 1);
   }
+  // A request of `peer`, communication ID 8 and queue pair 0x22, for a service
+  // on which the slot listens from now on.
+  void HearRequestOf(MadPeer& peer) {
+    ASSERT_TRUE(
+        slot_
+            ->Reserve(1,
+                      {.service_id = 0x1000, .local = kLocal, .listening = 1})
+            .ok());
+    wire::CmReq request = {};
+    request.local_comm_id = 8;
+    request.service_id = 0x1000;
+    request.local_qpn = 0x22;
+    peer.Send(request);
+    int heard = 0;
+    ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
+  }
+  // As the other end of ID 5 of the slot, whose process has ended.
+  void ExpectDisconnected(MadPeer& peer) {
+    std::optional<wire::CmDreq> dreq;
+    ASSERT_TRUE(
+        Eventually([&] { return (dreq = peer.Disconnected()).has_value(); }));
+    EXPECT_EQ(dreq->local_comm_id & 0xffffff, 5u);
+    EXPECT_EQ(dreq->remote_comm_id, 8u);
+    EXPECT_EQ(dreq->remote_qpn, 0x22u);
+  }
   uint32_t Id(uint32_t number) const {
     return uint32_t{slot_->number()} << 24 | number;
   }
@@ -241,53 +266,25 @@ TEST_F(SlotManagementTest, AnRtuWithoutUdpChecksumComesOverIpv6) {
 // A process may be killed before it has read what was steered to it.
 TEST_F(SlotManagementTest, AnUnreadRtuIsAConnectionToo) {
   MadPeer peer("127.0.0.2");
-  ASSERT_TRUE(
-      slot_->Reserve(1, {.service_id = 0x1000, .local = kLocal, .listening = 1})
-          .ok());
-  wire::CmReq request = {};
-  request.local_comm_id = 8;
-  request.service_id = 0x1000;
-  request.local_qpn = 0x22;
-  peer.Send(request);
-  int heard = 0;
-  ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
+  ASSERT_NO_FATAL_FAILURE(HearRequestOf(peer));
   peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(5)});
   pollfd readable = {socket_.get(), POLLIN, 0};
   ASSERT_EQ(poll(&readable, 1, 20'000), 1);
   slot_.reset();
-  std::optional<wire::CmDreq> dreq;
-  ASSERT_TRUE(
-      Eventually([&] { return (dreq = peer.Disconnected()).has_value(); }));
-  EXPECT_EQ(dreq->local_comm_id & 0xffffff, 5u);
-  EXPECT_EQ(dreq->remote_comm_id, 8u);
-  EXPECT_EQ(dreq->remote_qpn, 0x22u);
+  ExpectDisconnected(peer);
 }
 
 // Which has not seen the RTU itself.
 TEST_F(SlotManagementTest, TheBrokerIsToldOfAConnection) {
   MadPeer peer("127.0.0.2");
-  ASSERT_TRUE(
-      slot_->Reserve(1, {.service_id = 0x1000, .local = kLocal, .listening = 1})
-          .ok());
-  wire::CmReq request = {};
-  request.local_comm_id = 8;
-  request.service_id = 0x1000;
-  request.local_qpn = 0x22;
-  peer.Send(request);
-  int heard = 0;
-  ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
+  ASSERT_NO_FATAL_FAILURE(HearRequestOf(peer));
   slot_->TellConnected({.local = kLocal,
                         .peer = peer.address(),
                         .local_id = Id(5),
                         .remote_id = 8,
                         .remote_qpn = 0x22});
   slot_.reset();
-  std::optional<wire::CmDreq> dreq;
-  ASSERT_TRUE(
-      Eventually([&] { return (dreq = peer.Disconnected()).has_value(); }));
-  EXPECT_EQ(dreq->local_comm_id & 0xffffff, 5u);
-  EXPECT_EQ(dreq->remote_comm_id, 8u);
-  EXPECT_EQ(dreq->remote_qpn, 0x22u);
+  ExpectDisconnected(peer);
 }
 
 }  // namespace
