@@ -1,14 +1,14 @@
-// Functions whose symbol is not simply that of their C++ declaration.
+// Macros for functions whose symbol differs from their C++ declaration.
 #ifndef VERBS_API_SYMBOLS_H_
 #define VERBS_API_SYMBOLS_H_
 
-// SYMBOL_VERSION(function, "name@NODE") before the definition of an extern "C"
-// `function` exports it as that version of `name`, beside the default one,
-// which the version script gives; it has the node, too. Only for shared
-// libraries: an executable has no nodes.
+// SYMBOL_VERSION(function, "name@NODE") stands before the definition of an
+// extern "C" `function` and exports it as that version of `name`. The version
+// script gives the default version and must define NODE. Only for shared
+// libraries: an executable has no version nodes.
 #ifdef __clang__
-// It has no such attribute (21). Optimization across files would lose what an
-// asm statement says; with clang there is none (.bazelrc).
+// Clang (up to 21) has no such attribute. An asm statement would be lost by
+// optimization across files, which we do not use with clang (.bazelrc).
 #define SYMBOL_VERSION(function, version)    \
   __asm__(".symver " #function "," version); \
   extern "C" __attribute__((visibility("default")))
@@ -18,8 +18,9 @@
 #endif
 
 // NEWER_EXPORT(type, name, parameters...) { ... } defines the exported function
-// `name` of headers that are newer than the oldest that we build with. They may
-// declare it, with types of their own: C++ knows ours by another name.
+// `name`, which is newer than the oldest header that we build with. A newer
+// header may declare it with other types, so in C++ our function has another
+// name.
 #define NEWER_EXPORT(type, name, ...)               \
   extern "C" __attribute__((visibility("default"))) \
   type newer_##name(__VA_ARGS__) __asm__(#name);    \

@@ -1,16 +1,18 @@
-// What the whole C ABI shares: the promises about layout, and conversions.
+// Layout checks of the C ABI, and conversions that several files use.
 #include "verbs_api/libibverbs/abi.h"
 
 #include <cstddef>
 
 namespace verbs_api {
 
-// --- Offsets that are compiled into applications (inline functions of the
-// header; measured from rdma-core 44, and the same up to 65). An application
-// and we may be compiled with different headers: what newer ones append is not
-// in older ones, so the sizes of what can grow are lower bounds.
+// --- Offsets that are compiled into applications by the inline functions of
+// the header. Measured from rdma-core 44; unchanged up to 65. The application
+// may be compiled with another version of the header than we are, and newer
+// versions append members, so the size of a structure that can grow is a lower
+// bound.
 //
-// What holds a mutex is longer where a mutex is: measured on aarch64, too.
+// A structure with a mutex is longer where the mutex is longer. Measured on
+// x86-64 and aarch64.
 #if defined(__x86_64__)
 static_assert(sizeof(pthread_mutex_t) == 40);
 #elif defined(__aarch64__)
@@ -20,8 +22,8 @@ constexpr size_t kLonger = sizeof(pthread_mutex_t) - 40;
 static_assert(sizeof(ibv_device) == 664);
 static_assert(sizeof(ibv_context) == 328 + kLonger);
 static_assert(sizeof(ibv_context_ops) == 256);
-// A verbs_context grows at its front: applications measure from `context`, and
-// know by `sz` how far it reaches.
+// A verbs_context grows at its front. Applications measure from `context`, and
+// `sz` tells them how far it reaches.
 constexpr size_t BeforeContext(size_t offset) {
   return offsetof(verbs_context, context) - offset;
 }
@@ -66,7 +68,7 @@ static_assert(offsetof(ibv_port_attr, port_cap_flags2) == 48);
 static_assert(sizeof(ibv_device_attr_ex) >= 400);
 static_assert(offsetof(ibv_device_attr_ex, phys_port_cnt_ex) == 396);
 
-// The C structure comes first in ours.
+// Each of our structures begins with the C structure.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 static_assert(offsetof(ExtendedQp::Part, qp_base) == 0);
@@ -75,7 +77,7 @@ static_assert(offsetof(Cq, status) == 132 + kLonger);
 static_assert(offsetof(Device, not_a_vendor_device) >= 664);
 #pragma GCC diagnostic pop
 
-// --- Numbers that the transport shares with the ABI.
+// --- Enumerators that have the same values in the transport and in the ABI.
 static_assert(int{IBV_QPT_RC} == static_cast<int>(transport::QpType::kRc));
 static_assert(int{IBV_QPS_ERR} == static_cast<int>(transport::QpState::kErr));
 static_assert(int{IBV_WR_RDMA_WRITE} ==
@@ -123,7 +125,7 @@ static_assert(offsetof(ibv_sge, lkey) == offsetof(transport::Sge, lkey));
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken) {
   pthread_mutex_lock(mutex);
-  // Counters wrap around; more acknowledged than taken is as good as all.
+  // Counters wrap around. More acknowledged than taken also ends the wait.
   while (static_cast<int32_t>(taken - *completed) > 0) {
     pthread_cond_wait(cond, mutex);
   }

@@ -1,5 +1,5 @@
 // The objects that applications hold pointers to: the C structures of
-// <infiniband/verbs.h>, with what we need behind them.
+// <infiniband/verbs.h>, each followed by our own members.
 #ifndef VERBS_API_LIBIBVERBS_ABI_H_
 #define VERBS_API_LIBIBVERBS_ABI_H_
 
@@ -34,20 +34,19 @@
 #include "rxe_user/objects/xrc_domain.h"
 #include "transport/raw/flow_table.h"
 
-// Macros of the header that hide the functions that we define.
+// verbs.h defines macros with the names of these functions.
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 #undef ibv_get_device_list
 
-// A function of the C ABI under its plain name. Which version node it belongs
-// to says libibverbs.map.
+// Exports a function of the C ABI under its plain name. libibverbs.map gives
+// its version node.
 #define VERBS_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace verbs_api {
 
-// --- What newer headers have for FLUSH; the numbers are those of the kernel's
-// ABI.
+// --- FLUSH in newer headers. The numbers are those of the kernel's ABI.
 inline constexpr uint64_t kQpExWithFlush = 1 << 11;
 inline constexpr uint64_t kDeviceFlushGlobal = uint64_t{1} << 38;
 inline constexpr uint64_t kDeviceFlushPersistent = uint64_t{1} << 39;
@@ -55,11 +54,11 @@ inline constexpr uint64_t kDeviceAtomicWrite = uint64_t{1} << 40;
 
 struct Context;
 
-// A device as ibv_get_device_list shows it. Never freed: applications keep
-// pointers longer than they may.
+// A device as ibv_get_device_list shows it. Never freed: applications use
+// pointers to devices after they freed the list.
 struct Device : ibv_device {
-  // Vendor libraries look behind ibv_device for their own marks (struct
-  // verbs_device); they find none.
+  // Vendor libraries look for their own marks behind ibv_device (struct
+  // verbs_device). They must find none.
   uint8_t not_a_vendor_device[512];
   std::mutex mutex;
   std::shared_ptr<const rxe_user::Device> snapshot;  // guarded by mutex
@@ -68,7 +67,7 @@ struct Device : ibv_device {
 struct Flow;
 struct Qp;
 
-// verbs_context ends with the ibv_context whose address the application has.
+// verbs_context ends with the ibv_context that the application points to.
 struct Context : verbs_context {
   std::shared_ptr<rxe_user::Context> device;
   rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kStandsAside};
@@ -76,18 +75,19 @@ struct Context : verbs_context {
   std::vector<Qp*> qps;             // guarded by mutex; see AddQp
   std::unordered_set<Flow*> flows;  // guarded by mutex
   bool closed = false;              // guarded by mutex
-  int objects = 0;                  // that point here; guarded by mutex
+  int objects = 0;  // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
-  uint64_t guid = 0;           // as the device was when it was opened
+  uint64_t guid = 0;  // of the device when it was opened
 
   std::shared_ptr<const rxe_user::Device> snapshot() const {
     return device->device();
   }
 };
 
-// A program may pass an object of one kind as one of another, which is refused
-// by the handle that seems to be in it: so each is as long as that takes.
+// A program may pass an object of one kind as one of another. The handle at the
+// offset of the wrong kind is read and refuses it, so each object must be long
+// enough for that read.
 inline constexpr size_t kLeastObject =
     std::max({offsetof(ibv_pd, handle), offsetof(ibv_mr, handle),
               offsetof(ibv_mw, handle), offsetof(ibv_dm, handle),
@@ -96,8 +96,8 @@ inline constexpr size_t kLeastObject =
               offsetof(ibv_wq, handle)}) +
     sizeof(uint32_t);
 
-// A thread domain: its objects are used by one thread at a time, as the
-// application promises.
+// A thread domain. The application promises that one thread at a time uses its
+// objects.
 struct alignas(64) Td : ibv_td {  // for kLeastObject
   Context* owner;
   std::atomic<int> users{0};  // parent domains
@@ -136,7 +136,7 @@ struct Dm : ibv_dm {
 
 struct Ah : ibv_ah {
   Context* owner;
-  rxe_user::ProtectionDomain* domain;  // counts it among its users
+  rxe_user::ProtectionDomain* domain;  // its `users` includes this handle
   transport::AddressVector av;
   std::optional<rxe_user::HeldAddress> source;
 };
@@ -145,16 +145,17 @@ struct Channel : ibv_comp_channel {
   Context* owner;
   rxe_user::EventQueue events;
   std::mutex mutex;  // guards refcnt
-  // Itself and the threads that wait on it: the last one deletes it.
+  // References: the channel itself and the threads that wait on it. The last
+  // one deletes it.
   std::atomic<int> holders{1};
 };
 
-// ibv_cq_ex begins as ibv_cq does.
+// ibv_cq_ex begins with the members of ibv_cq.
 struct Cq : ibv_cq_ex {
   Context* owner;
   rxe_user::ProtectionDomain* domain;  // the parent domain, or null
   std::unique_ptr<rxe_user::CompletionQueue> queue;
-  // ibv_start_poll .. ibv_end_poll; not held when single_threaded.
+  // Held from ibv_start_poll to ibv_end_poll, unless single_threaded.
   bool single_threaded;
   std::mutex session;
   transport::Completion current;
@@ -192,21 +193,21 @@ struct alignas(64) Counters : ibv_counters {  // for kLeastObject
     uint64_t before = 0;
   };
   Context* owner;
-  // Of the flows that name it.
+  // Of the flows that name these counters.
   std::shared_ptr<transport::FlowCount> flows =
       std::make_shared<transport::FlowCount>();
   std::mutex mutex;
-  // What is added up at each index. Guarded by mutex.
+  // The sources that are summed at each index. Guarded by mutex.
   std::vector<std::vector<Point>> points;
   std::atomic<int> users{0};  // flows that name it
 };
 
-// struct ibv_comp_cntr of rdma-core 65, which Debian 12's header does not have.
+// struct ibv_comp_cntr of rdma-core 65. Debian 12's header does not have it.
 struct CompletionCounterPart {
   ibv_context* context;
   uint32_t handle;
 };
-struct alignas(64) CompletionCounter : CompletionCounterPart {  // the same
+struct alignas(64) CompletionCounter : CompletionCounterPart {
   Context* owner;
   // Shared with the queue pairs that it is attached to.
   std::shared_ptr<transport::CompletionCounter> counter;
@@ -218,7 +219,7 @@ struct alignas(64) Flow : ibv_flow {  // for kLeastObject
   // Null after its context closed.
   std::shared_ptr<rxe_user::QueuePair> pair;
   Counters* counters = nullptr;
-  // Its own.
+  // The counters of this flow alone.
   std::shared_ptr<transport::FlowCount> count =
       std::make_shared<transport::FlowCount>();
   transport::FlowRule rule;
@@ -230,10 +231,10 @@ static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
                         sizeof(RwqTable), sizeof(Counters), sizeof(Flow),
                         sizeof(CompletionCounter)}) >= kLeastObject);
 
-// What ibv_wr_start .. ibv_wr_complete gather. The vectors keep their memory
-// from one critical region to the next.
+// The requests between ibv_wr_start and ibv_wr_complete. The vectors keep their
+// memory between critical regions.
 struct WorkBuilder {
-  // Where the data of a request is. Offsets, since the vectors may move.
+  // Where the data of a request is. Offsets, because the vectors may move.
   struct Data {
     size_t first_sge = 0;
     size_t num_sge = 0;
@@ -243,19 +244,19 @@ struct WorkBuilder {
     bool is_set = false;
     bool is_addressed = false;
     transport::AddressVector av;  // of a datagram
-    ibv_mw* window = nullptr;     // that is bound
+    ibv_mw* window = nullptr;  // the window to bind
   };
   std::mutex critical;  // held from start to complete or abort
   bool active = false;
-  int error = 0;  // of the first call that was wrong
+  int error = 0;  // of the first invalid call
   std::vector<transport::SendRequest> requests;
   std::vector<Data> data;  // of each request
   std::vector<transport::Sge> sges;
   std::vector<uint8_t> inline_bytes;
 };
 
-// What the application holds is a part of it: an ibv_qp, or the ibv_qp_ex that
-// begins with one.
+// The application holds a pointer to a part of it: an ibv_qp, or the ibv_qp_ex
+// that begins with one.
 struct Qp {
   explicit Qp(ibv_qp* base) : base(base) {}
   virtual ~Qp() = default;
@@ -263,16 +264,16 @@ struct Qp {
 
   ibv_qp* const base;
   Context* owner = nullptr;
-  // Null after its context closed. Of an XRC target shared by its handles.
+  // Null after its context is closed. The handles of an XRC target share it.
   std::shared_ptr<rxe_user::QueuePair> pair;
   Xrcd* xrcd = nullptr;       // of an XRC target
-  RwqTable* table = nullptr;  // that it receives by
+  RwqTable* table = nullptr;  // it receives through this table
   rxe_user::EventAccount account;
-  size_t place = 0;  // in its context's `qps`
+  size_t place = 0;  // its index in `qps` of its context
 };
 
-// Its context's mutex held. The first may throw bad_alloc, the second is
-// harmless when the context has forgotten it already.
+// The mutex of the context is held. The first may throw bad_alloc. The second
+// does nothing if the context no longer lists it.
 inline void AddQp(Context* context, Qp* qp) {
   qp->place = context->qps.size();
   context->qps.push_back(qp);
@@ -290,7 +291,7 @@ struct PlainQp final : Qp {
   ibv_qp part = {};
 };
 
-// struct ibv_qp_ex as headers have it since rdma-core 45: with wr_flush.
+// struct ibv_qp_ex of rdma-core 45 and newer, with wr_flush.
 template <typename Header>
 struct WithFlush : Header {
   void (*wr_flush)(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
@@ -300,7 +301,7 @@ template <typename Header>
 requires requires(Header header) { header.wr_flush; }
 struct WithFlush<Header> : Header {};
 
-// Made with send_ops_flags.
+// Whether it was created with send_ops_flags.
 struct ExtendedQp final : Qp {
   struct Part : WithFlush<ibv_qp_ex> {
     ExtendedQp* self;
@@ -316,7 +317,7 @@ struct ExtendedQp final : Qp {
 
 // --- Arguments.
 
-// The number in an enumeration that the application filled in: any number.
+// Reads an enumeration that the application filled in: it may hold any number.
 template <typename Enum>
 int Raw(const Enum& value) {
   static_assert(std::is_enum_v<Enum> && sizeof(Enum) == sizeof(int));
@@ -325,8 +326,8 @@ int Raw(const Enum& value) {
   return number;
 }
 
-// A field that other threads of the application may change meanwhile, as it is
-// now: what has been checked stays as it was checked.
+// Reads a field once. Other threads of the application may change it at any
+// time; the checks and the use must see one value.
 template <typename T>
 T ReadOnce(const T& field) {
   T value;
@@ -336,8 +337,8 @@ T ReadOnce(const T& field) {
 
 // --- Results.
 
-// For functions that return an errno value. Programs may also look at errno,
-// as with a library whose calls end in an ioctl.
+// For functions that return an errno value. errno is set too, because programs
+// read it, as after a library whose calls end in an ioctl.
 inline int Refuse(int error) {
   errno = error;
   return error;
@@ -353,7 +354,7 @@ inline int FailMinusOne(int error) {
   return -1;
 }
 
-// Runs `body` with no exception coming out: out of memory becomes
+// Runs `body` and lets no exception out. Out of memory becomes
 // `failed(ENOMEM)`.
 template <typename Body, typename Failed>
 auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
@@ -363,21 +364,21 @@ auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
     return failed(ENOMEM);
   }
 }
-// For posting; returns an errno value, sets errno as Refuse does.
+// For posting. Returns an errno value and sets errno as Refuse does.
 template <typename Body>
 int PostCall(Body&& body) noexcept {
   const int error = NoThrow(body, [](int failed) { return failed; });
   return error == 0 ? 0 : Refuse(error);
 }
 
-// What every function of the C ABI does, by one of the next or by a
-// NoCancellation of its own, so that none is a cancellation point: but those
-// that wait for events, which programs cancel, and those that post and poll,
-// which make no system call other than under a lane's lock or by syscall(2).
+// --- Cancellation. No function of the C ABI is a cancellation point: each uses
+// one of the wrappers below or its own NoCancellation. Two kinds need neither:
+// functions that wait for events are cancellation points, and posting and
+// polling make no system call except under a lane's lock or by syscall(2).
 using rxe_user::NoCancellation;
 
-// For functions that return an errno value; sets errno as Refuse does, and
-// leaves it where nothing fails.
+// For functions that return an errno value. Sets errno on failure, as Refuse
+// does, and leaves it alone otherwise.
 template <typename Body>
 int ErrnoCall(Body&& body) noexcept {
   const int before = errno;
@@ -386,7 +387,7 @@ int ErrnoCall(Body&& body) noexcept {
   if (error == 0) errno = before;
   return error;
 }
-// The same for functions that return a pointer: null where something fails.
+// The same for functions that return a pointer; null on failure.
 template <typename Body>
 auto PointerCall(Body&& body) noexcept -> decltype(body()) {
   const int before = errno;
@@ -397,7 +398,7 @@ auto PointerCall(Body&& body) noexcept -> decltype(body()) {
   return result;
 }
 
-// --- Parts of the function tables; the files that define them say more.
+// --- Entries of the function tables. The files that define them document them.
 void InitContextOps(Context* context);
 int PollCq(ibv_cq* cq, int count, ibv_wc* wc);
 int ReqNotifyCq(ibv_cq* cq, int solicited_only);
@@ -408,18 +409,18 @@ int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
 ibv_srq* CreateSrqEx(ibv_context* context, ibv_srq_init_attr_ex* attr);
-// A handle of `region`; null and ENOMEM if there are too many.
+// Creates a handle of `region`. Returns null and ENOMEM if there are too many.
 ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region);
 ibv_mr* AllocNullMr(ibv_pd* pd);
 ibv_mw* AllocMw(ibv_pd* pd, ibv_mw_type type);
 int DeallocMw(ibv_mw* mw);
 int BindMw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
-// Makes `request` bind the window `ibv`, of type 2, under the key `rkey`. 0 or
-// EINVAL: no such objects, or not of one context; not a key of that window.
+// Makes `request` bind the type 2 window `ibv` under the key `rkey`. Returns 0,
+// or EINVAL: not live objects of one context, or not a key of that window.
 int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
                   const ibv_mw_bind_info& info,
                   transport::SendRequest* request);
-// It has been posted: `rkey` is what ToBindRequest gave the request.
+// Call after posting. `rkey` is what ToBindRequest stored in the request.
 void ShowBoundKey(ibv_mw* ibv, uint32_t rkey);
 int AdviseMr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags,
              ibv_sge* list, uint32_t count);
@@ -438,7 +439,7 @@ ibv_qp* OpenQp(ibv_context* context, ibv_qp_open_attr* attr);
 int ModifyQpRateLimit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr);
 ibv_flow* CreateFlow(ibv_qp* qp, ibv_flow_attr* attr);
 int DestroyFlow(ibv_flow* flow);
-// Takes its rule away; harmless when it has gone.
+// Removes its rule; does nothing if the rule is gone.
 void EndFlow(Flow* flow);
 ibv_counters* CreateCounters(ibv_context* context,
                              ibv_counters_init_attr* attr);
@@ -453,7 +454,7 @@ int DestroyWq(ibv_wq* wq);
 ibv_rwq_ind_table* CreateRwqTable(ibv_context* context,
                                   ibv_rwq_ind_table_init_attr* attr);
 int DestroyRwqTable(ibv_rwq_ind_table* table);
-// 0 or errno.
+// Returns 0 or errno.
 int ToRxHash(const RwqTable& table, const ibv_rx_hash_conf& conf,
              std::shared_ptr<const transport::RxHash>* out);
 int QueryPort(ibv_context* context, uint8_t port, ibv_port_attr* attr,
@@ -462,8 +463,8 @@ int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input* input,
                   ibv_device_attr_ex* attr, size_t size);
 int QueryRtValues(ibv_context* context, ibv_values_ex* values);
 
-// Fills the caller's part of an address vector. EINVAL: no GRH, a port other
-// than 1, a GID index beyond the table.
+// Fills the caller's fields of an address vector. EINVAL: no GRH, a port other
+// than 1, or a GID index beyond the table.
 int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
                     transport::AddressVector* av);
 
@@ -471,11 +472,11 @@ int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken);
 
-// The MTU of a code, in bytes; 0 for what is not a code.
+// The MTU of an ABI code, in bytes; 0 for an invalid code.
 inline uint32_t MtuBytes(int code) {
   return code >= IBV_MTU_256 && code <= IBV_MTU_4096 ? 128u << code : 0;
 }
-// The code of the largest MTU that fits into `bytes`; of the least if none
+// The code of the largest MTU that fits into `bytes`; the smallest code if none
 // does.
 inline ibv_mtu MtuCode(uint32_t bytes) {
   constexpr int kBefore = std::bit_width(128u);
@@ -483,14 +484,14 @@ inline ibv_mtu MtuCode(uint32_t bytes) {
                                               IBV_MTU_256, IBV_MTU_4096));
 }
 
-// The verbs' and the transport's scatter/gather entries are one layout.
+// The scatter/gather entries of verbs and transport have one layout.
 inline std::span<const transport::Sge> ToSges(const ibv_sge* list,
                                               size_t count) {
   return {reinterpret_cast<const transport::Sge*>(list), count};
 }
 
-// To a queue pair, a shared receive queue or a work queue, under one hold of
-// its lock. They copy the scatter list unread: nothing of it is checked here.
+// Posts receives to a queue pair, a shared receive queue or a work queue under
+// one hold of its lock. The scatter list is copied unchecked.
 template <typename Posting>
 int PostReceives(Posting* posting, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   for (; wr != nullptr; wr = wr->next) {
@@ -509,11 +510,11 @@ int PostReceives(Posting* posting, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return 0;
 }
 
-// Scatter/gather entries of a send request that is being posted, each read
-// once.
+// The scatter/gather entries of a send request that is being posted. Each is
+// read once.
 class SgeCopy {
  public:
-  // EINVAL: a negative count, more than any queue takes, or no list.
+  // EINVAL: a negative count, more than any queue accepts, or no list.
   int Read(const ibv_sge* list, int count) {
     if (count < 0 || count > transport::kMaxSge ||
         (count > 0 && list == nullptr)) {
@@ -529,7 +530,7 @@ class SgeCopy {
   std::span<const transport::Sge> sges() const { return ToSges(sges_, count_); }
 
  private:
-  ibv_sge sges_[transport::kMaxSge];  // not initialized: most requests use one
+  ibv_sge sges_[transport::kMaxSge];  // uninitialized: most requests use one
   size_t count_ = 0;
 };
 

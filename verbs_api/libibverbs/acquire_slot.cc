@@ -6,8 +6,8 @@ namespace verbs_api {
 
 VERBS_EXPORT void rxe_user_acquire_slot(
     absl::StatusOr<std::unique_ptr<rxe_user::Slot>>* slot) {
-  // The slot translates by what this library knows, and a program that only
-  // listens may not have listed devices.
+  // The slot needs the table of public addresses, which is read when devices
+  // are listed. A program that only listens may not have listed any.
   rxe_user::ReadPublicAddresses();
   *slot = rxe_user::Slot::Acquire();
 }

@@ -18,7 +18,7 @@ std::optional<uint8_t> GidIndexOf(const rxe_user::Device& device,
   return std::nullopt;
 }
 
-// What came to a group is answered from any address of the same kind.
+// A datagram to a group is answered from any address of the same kind.
 std::optional<uint8_t> FirstLike(const rxe_user::Device& device,
                                  const wire::IpAddress& group) {
   for (size_t i = 0; i < device.gids.size(); ++i) {
@@ -135,8 +135,8 @@ VERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
   return ibv_create_ah(pd, &attr);
 }
 
-// Nothing of ours needs it: the kernel finds the way. Answers from what is at
-// hand.
+// Our engine does not need the MAC address: the kernel routes. Answers with
+// what is known without a lookup.
 VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* ibv,
                                              ibv_ah_attr* attr, uint8_t mac[6],
                                              uint16_t* vid) {

@@ -1,6 +1,6 @@
-// Symbols of programs that nobody has any more, but that the dynamic linker
-// looks for: the interface of libibverbs 1.0 (2006), whose structures were
-// others, and ibv_register_driver. They find no device and do nothing.
+// Symbols that only very old programs use, but that the dynamic linker looks
+// for: the interface of libibverbs 1.0 (2006), which had other structures, and
+// ibv_register_driver. They find no device and do nothing.
 //
 // Only for the shared library: an executable has no version nodes.
 #include <infiniband/verbs.h>
@@ -28,7 +28,7 @@
 #define COMPAT_ZERO(version, name) COMPAT(version, name, long, { return 0; })
 #define COMPAT_VOID(version, name) COMPAT(version, name, void, {})
 
-// It fills in how many there are.
+// Stores the number of devices in `*count`, as callers expect.
 SYMBOL_VERSION(compat_ibv_get_device_list, "ibv_get_device_list@IBVERBS_1.0")
 void** compat_ibv_get_device_list(int* count) {
   if (count != nullptr) *count = 0;
@@ -70,9 +70,9 @@ COMPAT_VOID("IBVERBS_1.0", ibv_ack_cq_events)
 COMPAT_VOID("IBVERBS_1.0", ibv_free_device_list)
 COMPAT_VOID("IBVERBS_1.1", ibv_register_driver)
 
-// Private symbols change their node with releases of rdma-core, and are the
-// same otherwise. Two of them are for programs: ibv_devinfo and pyverbs ask for
-// the first, verbs.h declares the second since 55.
+// Private symbols move to another version node with releases of rdma-core and
+// are otherwise unchanged. Programs use two of them: ibv_devinfo and pyverbs
+// call the first; verbs.h declares the second since version 55.
 extern "C" int ibv_query_gid_type(ibv_context*, uint8_t, unsigned int, int*);
 extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode);
 
@@ -91,7 +91,7 @@ extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode);
   }
 QUERY_GID_TYPE(25)  // rdma-core 25 to 32
 QUERY_GID_TYPE(33)
-// The default versions are of 34 to 56.
+// The default versions have the nodes of 34 to 56.
 QUERY_GID_TYPE(57)
 QUERY_GID_TYPE(59)  // to 63
 QUERY_GID_TYPE(64)

@@ -1,6 +1,6 @@
 // Completion counters: ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3),
-// ibv_query_comp_cntr_caps(3) of rdma-core 65, whose structures are written
-// down here as its manual pages give them.
+// ibv_query_comp_cntr_caps(3). They are new in rdma-core 65, so their
+// structures are declared here, as in its manual pages.
 #include "transport/qp/completion_counter.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr uint64_t kMaxValue = std::numeric_limits<uint64_t>::max();
 
 using Unit = transport::CompletionCounter::Unit;
 
-// Calls `f` with the counts of `part`. 0 or EINVAL.
+// Calls `f` with the counts of `part`. Returns 0 or EINVAL.
 template <typename F>
 int WithCounts(CompletionCounterPart* part, F&& f) {
   return ErrnoCall([&]() -> int {
@@ -47,8 +47,8 @@ int WithCounts(CompletionCounterPart* part, F&& f) {
 
 }  // namespace
 
-// What of it fits into `size` bytes of the caller's, whose header may be older
-// or newer; what is beyond ours is 0.
+// Copies as much as fits into the caller's `size` bytes: its header may be
+// older or newer than ours. Bytes beyond our structure are zeroed.
 NEWER_EXPORT(int, _ibv_query_comp_cntr_caps, ibv_context* ibv, Caps* caps,
              size_t size) {
   return ErrnoCall([&]() -> int {
@@ -89,7 +89,7 @@ NEWER_EXPORT(int, ibv_destroy_comp_cntr, CompletionCounterPart* part) {
     if (IsInherited(part)) return 0;
     CompletionCounter* counter = Find(part);
     if (counter == nullptr) return EINVAL;
-    // By queue pairs.
+    // Queue pairs still use it.
     if (counter->counter.use_count() > 1) return EBUSY;
     SetLive(counter, false);
     Context* context = counter->owner;

@@ -21,12 +21,13 @@ namespace verbs_api {
 
 namespace {
 
-// An entry that an inline function calls without looking, for what we have not.
+// Inline functions of the header call these entries without a null check. We do
+// not support them.
 
 constexpr int kPort = 1;
 
-// What programs are told of a change; of the MTU's, and of what came before
-// they could wait for it, nothing.
+// The event that programs get for a link change. None for a change of the MTU,
+// and none for changes before they could wait for events.
 std::optional<int> EventOf(rxe_user::LinkChange change) {
   switch (change) {
     case rxe_user::LinkChange::kUp:
@@ -50,7 +51,7 @@ ibv_context* Open(ibv_device* device,
     return Fail(rxe_user::ErrnoOf(allowed));
   }
   auto context = std::make_unique<Context>();
-  // The C part is all zero; `new` has left it unset.
+  // The C part must start as zeros; `new` leaves it uninitialized.
   std::memset(static_cast<verbs_context*>(context.get()), 0,
               sizeof(verbs_context));
   context->device = std::move(shared);
@@ -59,7 +60,8 @@ ibv_context* Open(ibv_device* device,
   ibv_context& base = context->context;
   base.device = device;
   base.async_fd = context->async.fd();
-  // An identity that survives dup() and SCM_RIGHTS; ibv_import_device.
+  // The descriptor identifies the context across dup() and SCM_RIGHTS, for
+  // ibv_import_device(3).
   rxe_user::UniqueFd identity(memfd_create("rxe_user", MFD_CLOEXEC));
   if (!identity.valid()) return Fail(errno);
   base.cmd_fd = identity.get();
@@ -77,7 +79,7 @@ ibv_context* Open(ibv_device* device,
           async->Post({*event, nullptr, kPort, nullptr});
         }
       });
-  // What has changed since the device was listed, nobody has told us.
+  // The device may have changed since it was listed, before we listened.
   changed->DeviceChanged();
   absl::Cleanup stop = [&] {
     changed->engine().RemoveLinkListener(context->link_listener);
@@ -101,7 +103,7 @@ void InitContextOps(Context* context) {
   ops.post_srq_recv = PostSrqRecv;
   ops.post_send = PostSend;
   ops.post_recv = PostRecv;
-  // What stays null answers EOPNOTSUPP in the header.
+  // Entries that stay null make the header return EOPNOTSUPP.
   context->query_port = QueryPort;
   context->query_device_ex = QueryDeviceEx;
   context->query_rt_values = QueryRtValues;
@@ -143,7 +145,8 @@ VERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   });
 }
 
-// Within this process only: other processes' memory is not ours to reach.
+// Works within this process only: the memory of another process is out of
+// reach.
 VERBS_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
   return PointerCall([&]() -> ibv_context* {
     struct stat wanted;
@@ -162,8 +165,9 @@ VERBS_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
   });
 }
 
-// As the kernel does when the last descriptor goes: traffic ends at once. The
-// application's pointers to what it did not destroy stay good for destroying.
+// Like the kernel when the last descriptor is closed: traffic ends at once.
+// Pointers to objects that the application did not destroy stay valid for
+// destroying.
 VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   const int before = errno;
   const NoCancellation no_cancellation;

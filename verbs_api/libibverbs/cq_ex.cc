@@ -25,7 +25,7 @@ int StartPoll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attr) {
   Cq* cq = Self(ibv);
   if (Find(cq->base()) == nullptr) return EINVAL;  // e.g. inherited by fork
   if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
-  // The ring is not locked between calls: lanes go on filling it.
+  // The ring is not locked between calls: lanes keep filling it.
   if (!cq->single_threaded) cq->session.lock();
   const int error = Advance(cq);
   if (error != 0 && !cq->single_threaded) cq->session.unlock();
@@ -54,7 +54,7 @@ uint64_t ReadCompletionTs(ibv_cq_ex* cq) {
   return static_cast<uint64_t>(Self(cq)->current.time);
 }
 uint16_t ReadCvlan(ibv_cq_ex* /*cq*/) { return 0; }
-// No other receive has both a tag and none of these.
+// Only tag-matching receives have both a tag and none of these flags.
 uint32_t ReadFlowTag(ibv_cq_ex* cq) {
   constexpr uint32_t kOther =
       transport::kWcWithImm | transport::kWcWithInvalidate | transport::kWcGrh;
@@ -63,7 +63,7 @@ uint32_t ReadFlowTag(ibv_cq_ex* cq) {
 }
 void ReadTmInfo(ibv_cq_ex* /*cq*/, ibv_wc_tm_info* info) { *info = {}; }
 
-// What lies between Lane::Now and the wall clock, in ns.
+// The difference between the wall clock and Lane::Now, in ns, as a range.
 struct ClockDistance {
   int64_t least = 0;
   int64_t most = 0;
@@ -77,8 +77,8 @@ ClockDistance MeasureClocks() {
   return {now - after, now - before};
 }
 
-// Narrow enough that its middle is right to kAccuracy, unless threads are
-// always interrupted between two clocks.
+// Narrow enough that the middle of the range is right to kAccuracy, unless
+// threads are always preempted between reading the two clocks.
 constexpr int64_t kAccuracy = transport::kMicrosecond;
 int64_t MeasureClocksWell() {
   ClockDistance best = MeasureClocks();
@@ -89,16 +89,17 @@ int64_t MeasureClocksWell() {
   return best.least + (best.most - best.least) / 2;
 }
 
-// The distance changes only when somebody sets the wall clock; but the clocks
-// cannot be read at once. So what was found before is kept for as long as it
-// can be right: times of completions keep their order and their distances.
+// The distance changes only when the wall clock is set, but two clocks cannot
+// be read at the same instant. The known distance is kept as long as a
+// measurement allows it, so completions keep their order and their distances in
+// time.
 int64_t ToWallClock(transport::Time time) {
   static std::atomic<int64_t> distance{INT64_MIN};
   const ClockDistance now = MeasureClocks();
   int64_t known = distance.load(std::memory_order_relaxed);
   if (known < now.least - kAccuracy || known > now.most + kAccuracy) {
     const int64_t found = MeasureClocksWell();
-    // Of threads that find out at the same time, the first one counts.
+    // If several threads measure at once, the first result wins.
     if (distance.compare_exchange_strong(known, found)) known = found;
   }
   return time + known;

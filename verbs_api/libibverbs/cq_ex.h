@@ -1,4 +1,4 @@
-// The iterator over completions: ibv_start_poll and its company,
+// The iterator over completions: ibv_start_poll and the functions around it,
 // ibv_create_cq_ex(3).
 #ifndef VERBS_API_LIBIBVERBS_CQ_EX_H_
 #define VERBS_API_LIBIBVERBS_CQ_EX_H_
@@ -7,7 +7,7 @@
 
 namespace verbs_api {
 
-// Fills the function table; every entry, whatever the queue was created with.
+// Fills the function table: every entry, whatever the queue was created with.
 void InitCqEx(Cq* cq);
 
 }  // namespace verbs_api

@@ -1,4 +1,4 @@
-// ibv_get_device_list(3) and what can be asked of a device unopened.
+// ibv_get_device_list(3) and the queries that work on an unopened device.
 #include <endian.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace verbs_api {
 namespace {
 
-// One for every name that was ever listed.
+// One for each name that was ever listed.
 struct Devices {
   std::mutex mutex;  // guards all
   std::map<std::string, Device*> by_name;
@@ -33,16 +33,16 @@ Devices& AllDevices() {
   return *devices;
 }
 
-// Not inline: GCC 12 would then see bytes copied from beyond a short string.
+// Not inline: GCC 12 would warn that bytes are read beyond a short string.
 [[gnu::noinline]] void SetText(char* field, size_t size,
                                const std::string& text) {
   std::memset(field, 0, size);
   std::memcpy(field, text.data(), std::min(size - 1, text.size()));
 }
 
-// `name` is listed for the first time. `index`: its place among the devices,
-// which is its number where programs look into /sys and /dev (tools/view),
-// unless an earlier one has that. The lock of `devices` is held.
+// Adds `name`, which is listed for the first time. `index` is its position
+// among the devices. Programs see the device under this number in /sys and /dev
+// (tools/view), unless an earlier device has it. The lock of `devices` is held.
 Device* Add(Devices& devices, const std::string& name, size_t index) {
   while (!devices.numbers.insert(index).second) ++index;
   std::unique_ptr<Device> device(new Device{});
@@ -126,8 +126,8 @@ VERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
   return FindDevice(device) == nullptr ? nullptr : device->name;
 }
 
-// The number is that of RDMA netlink, which does not know our devices: programs
-// that ask it for one (UCX) take its refusal for an error.
+// The index is that of RDMA netlink, which does not know our devices. Programs
+// that ask it for one (UCX) treat its refusal as an error.
 VERBS_EXPORT int ibv_get_device_index(ibv_device* /*device*/) { return -1; }
 
 VERBS_EXPORT unsigned rxe_user_interface_of(ibv_device* device) {

@@ -23,7 +23,7 @@ int MemcpyFromDm(void* host, ibv_dm* ibv, uint64_t offset, size_t length) {
   return error == 0 ? 0 : Refuse(error);
 }
 
-// `owner`: null in a child of fork, for a context of the parent.
+// `owner`: null in a child of fork that uses a context of its parent.
 ibv_dm* ShowDm(Context* context, Context* owner,
                std::shared_ptr<rxe_user::DeviceMemory> memory) {
   auto dm = std::make_unique<Dm>();
@@ -52,9 +52,9 @@ void HideDm(Dm* dm) {
 
 ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
   return PointerCall([&]() -> ibv_dm* {
-    // A child of fork may have some of its own, too: it is plain memory, and to
-    // count it takes no lock that the parent may have held. All that stays of
-    // the context there is its memory.
+    // A child of fork may allocate too: device memory is plain memory, and
+    // counting it takes no lock that the parent may have held. Only the memory
+    // of the context itself is usable in the child.
     const bool inherited = MayPoint(ibv) && IsInherited(ibv);
     Context* context =
         inherited ? static_cast<Context*>(verbs_get_ctx(ibv)) : Find(ibv);
@@ -76,7 +76,7 @@ int FreeDm(ibv_dm* ibv) {
     int error = 0;
     Dm* dm = FindToDestroy(ibv, &error);
     if (dm == nullptr) return error;
-    // By regions.
+    // Regions still use it.
     if (dm->memory.use_count() > dm->memory->handles) return EBUSY;
     dm->memory->gone = true;
     HideDm(dm);
@@ -121,7 +121,7 @@ VERBS_EXPORT void ibv_unimport_dm(ibv_dm* ibv) {
   if (Dm* dm = FindEvenClosed(ibv)) HideDm(dm);
 }
 
-// Of a version node that Debian's header does not have yet.
+// Belongs to a version node that Debian's header does not have yet.
 VERBS_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm* /*dm*/) {
   return FailMinusOne(EOPNOTSUPP);
 }

@@ -53,7 +53,8 @@ VERBS_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-      // ibv_destroy_qp may be waiting for this very call.
+      // Another thread may be in ibv_destroy_qp, waiting for this
+      // acknowledgement.
       if (Qp* qp = FindEvenClosed(event->element.qp)) {
         ibv_qp* base = qp->base;
         Acknowledge(&base->mutex, &base->cond, &base->events_completed);
@@ -70,7 +71,7 @@ VERBS_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
         Acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
       }
       break;
-    default:  // of the port or the device: nothing waits for those
+    default:  // port and device events: nothing waits for these
       break;
   }
 }

@@ -16,12 +16,13 @@ using transport::FlowSpec;
 constexpr uint8_t kPort = 1;
 constexpr uint32_t kMaxCounterIndex = 1023;
 
-// What the specs of a rule say, one after the other. All return 0 or errno.
+// Builds a rule from its specs, one after the other. Functions return 0 or an
+// errno value.
 class RuleBuilder {
  public:
   RuleBuilder(FlowRule* rule, Flow* flow) : rule_(*rule), flow_(*flow) {}
 
-  // The spec at `at`; `*size` is what it takes.
+  // Adds the spec at `at`, and stores its length in `*size`.
   int Add(const uint8_t* at, size_t* size) {
     ibv_flow_spec spec;
     std::memcpy(&spec, at, sizeof(spec.hdr));
@@ -43,7 +44,7 @@ class RuleBuilder {
       case IBV_FLOW_SPEC_IPV4_EXT:
         return AddMatch(FlowLayer::kIpv4, spec.ipv4_ext, size,
                         sizeof(ibv_flow_ipv4_ext_filter));
-      case IBV_FLOW_SPEC_IPV6:  // without what pads it
+      case IBV_FLOW_SPEC_IPV6:  // without the padding at its end
         return AddMatch(FlowLayer::kIpv6, spec.ipv6, size,
                         offsetof(ibv_flow_ipv6_filter, hop_limit) + 1);
       case IBV_FLOW_SPEC_TCP:
@@ -64,12 +65,13 @@ class RuleBuilder {
         return size == sizeof(spec.flow_count)
                    ? AddCounters(Find(spec.flow_count.counters))
                    : EINVAL;
-      default:  // tunnels, IPsec, what is within another packet
+      default:  // tunnels, IPsec, inner headers
         return EOPNOTSUPP;
     }
   }
 
-  // The filters have the bytes that FlowSpec has, in the same order.
+  // The members of the filter and of FlowSpec are the same bytes in the same
+  // order.
   template <typename Spec>
   int AddMatch(FlowLayer layer, const Spec& spec, size_t size, size_t bytes) {
     if (size != sizeof(spec) || Contradicts(layer)) return EINVAL;
@@ -83,7 +85,7 @@ class RuleBuilder {
     return 0;
   }
 
-  // A packet has one header of each layer.
+  // Whether the rule would match two headers of one layer.
   bool Contradicts(FlowLayer layer) const {
     constexpr int kDepth[transport::kFlowLayers] = {2, 3, 3, 4, 4};
     for (const FlowSpec& spec : rule_.specs) {
@@ -117,7 +119,7 @@ int CheckAttributes(const ibv_flow_attr& attr) {
       Raw(attr.type) > IBV_FLOW_ATTR_SNIFFER) {
     return EINVAL;
   }
-  // What leaves is nobody's here to divert.
+  // Outgoing packets are not steered here.
   return (attr.flags & IBV_FLOW_ATTR_FLAGS_EGRESS) != 0 ? EOPNOTSUPP : 0;
 }
 
@@ -134,7 +136,7 @@ int Fill(const ibv_flow_attr& attr, Flow* flow) {
     if (const int error = builder.Add(at, &size)) return error;
     at += size;
   }
-  // What is everybody's cannot be dropped for others.
+  // A packet that several receivers get cannot be dropped for all of them.
   return rule.drop && rule.kind != transport::FlowKind::kNormal ? EINVAL : 0;
 }
 
@@ -234,8 +236,9 @@ int DestroyCounters(ibv_counters* ibv) {
   });
 }
 
-// Without a flow: of those that are made with an action that names `ibv`, and
-// only before there is one. What is attached to one index is added up there.
+// Without a flow: attaches to the flows that are created later with an action
+// that names `ibv`, so it must come before the first of them. Everything
+// attached to one index is summed there.
 int AttachCounters(ibv_counters* ibv, ibv_counter_attach_attr* attr,
                    ibv_flow* ibv_flow) {
   return ErrnoCall([&]() -> int {

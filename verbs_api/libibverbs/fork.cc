@@ -1,6 +1,6 @@
-// fork(): the child inherits none of the objects. Their locks may be held there
-// by threads that exist in the parent only, so nothing of them is touched. The
-// child may open devices of its own.
+// fork(): the child inherits none of the objects. Threads that exist only in
+// the parent may hold their locks, so the child does not touch them. The child
+// may open devices of its own.
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/warn_once.h"
@@ -10,7 +10,7 @@
 namespace verbs_api {
 namespace {
 
-// None of these locks is held while waiting for anything.
+// No thread waits for anything while it holds one of these locks.
 class ObjectsGuard final : private rxe_user::ForkGuard {
  public:
   ObjectsGuard() : ForkGuard(rxe_user::ForkLevel::kVerbsObjects) {
@@ -37,7 +37,7 @@ class ObjectsGuard final : private rxe_user::ForkGuard {
 
 }  // namespace
 
-// Never destroyed: fork() may be called by exit handlers.
+// Never destroyed: exit handlers may call fork().
 void WatchForks() {
   static const auto* const guard = new ObjectsGuard;
   (void)guard;

@@ -1,4 +1,4 @@
-// What our librdmacm asks of our libibverbs beside the functions of the verbs.
+// Functions that our librdmacm calls in our libibverbs, besides the verbs.
 #ifndef VERBS_API_LIBIBVERBS_INTERFACE_H_
 #define VERBS_API_LIBIBVERBS_INTERFACE_H_
 
@@ -9,15 +9,15 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/broker/slot.h"
 
-// The index of the network interface that `device` stands for
-// (if_nametoindex(3)), of the last list that had the device; 0 if it is no
-// device of ours. Thread: any.
+// Returns the index of the network interface of `device` (if_nametoindex(3)),
+// from the last list that had the device; 0 if it is not one of our devices.
+// Thread: any.
 extern "C" unsigned rxe_user_interface_of(ibv_device* device);
 
-// rxe_user::Slot::Acquire() of libibverbs. Where there is no port broker, all
-// slots of a process share sockets that it alone can bind: librdmacm, which has
-// that code as well, would keep queue pairs from the port. The two libraries
-// are of one build. Thread: any.
+// Calls rxe_user::Slot::Acquire() of libibverbs. librdmacm is linked with the
+// same code, but must not call its own copy: without a port broker, all slots
+// of a process share sockets that only one copy can bind. Both libraries come
+// from one build. Thread: any.
 extern "C" void rxe_user_acquire_slot(
     absl::StatusOr<std::unique_ptr<rxe_user::Slot>>* slot);
 

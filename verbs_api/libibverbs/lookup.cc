@@ -7,7 +7,7 @@
 namespace verbs_api {
 namespace {
 
-// Objects of one kind without a handle, by address.
+// The objects of one kind that have no handle, by address.
 class Registry {
  public:
   bool IsLive(const void* object) {
@@ -47,7 +47,7 @@ class Registry {
   std::unordered_set<const void*> live_;
   std::unordered_set<const void*> inherited_;
 };
-// Never destroyed, as the handle tables.
+// Never destroyed, like the handle tables.
 Registry& Contexts() {
   static auto* const registry = new Registry;
   return *registry;
@@ -176,7 +176,7 @@ void ForEachLiveContext(const std::function<void(const Context&)>& call) {
 
 namespace {
 
-// Nobody holds two of their locks but fork.
+// Only fork holds the locks of two registries.
 template <typename F>
 void ForEachRegistry(F&& f) {
   for (Registry* registry :

@@ -1,7 +1,8 @@
-// From the application's pointers to our objects.
+// Maps the application's pointers to our objects.
 //
-// A pointer that is not one of ours, or not any more, gives null. It is read
-// (its handle is) unless it is null or otherwise cannot point to anything.
+// A pointer to anything but a live object of ours gives null. The handle in the
+// object is read through the pointer, unless the pointer is null or too small
+// to be valid.
 #ifndef VERBS_API_LIBIBVERBS_LOOKUP_H_
 #define VERBS_API_LIBIBVERBS_LOOKUP_H_
 
@@ -16,8 +17,8 @@
 
 namespace verbs_api {
 
-// --- Objects with a handle, by their C structure: which of ours stands behind
-// it, and where the structure is in that.
+// --- Objects with a handle, by their C structure: our type that contains it,
+// and the offset of the C structure in that type.
 
 template <typename Ibv, typename T>
 struct DerivedObject {
@@ -26,8 +27,9 @@ struct DerivedObject {
   static bool IsOpen(const T* /*object*/) { return true; }
   static bool IsDestroyed(const T* /*object*/) { return false; }
 };
-// One that several handles may stand for (ibv_import_pd(3) and others): when it
-// has been destroyed by one, the others are good for ibv_unimport_* only.
+// An object that several handles may share (ibv_import_pd(3) and others). After
+// it was destroyed through one handle, the others are only valid for
+// ibv_unimport_*.
 template <typename Ibv, typename T>
 struct SharedObject : DerivedObject<Ibv, T> {
   static bool IsOpen(const T* object) { return !IsDestroyed(object); }
@@ -70,7 +72,7 @@ using ObjectOf = typename ObjectTrait<Ibv>::Object;
 
 template <typename T>
 [[gnu::noinline, gnu::cold]] rxe_user::HandleTable<T>* MakeHandleTable() {
-  // Looking for a handle, and destroying, need no memory.
+  // Static storage: lookups and destruction must not allocate.
   alignas(rxe_user::HandleTable<T>) static std::byte
       storage[sizeof(rxe_user::HandleTable<T>)];
   return new (storage) rxe_user::HandleTable<T>;
@@ -96,15 +98,15 @@ void ForEachHandleTable(F&& f) {
   f(Handles<Wq>());
 }
 
-// Whether something may be there: the system maps nothing below 64 KiB
+// Whether `pointer` can be valid. The system maps nothing below 64 KiB
 // (vm.mmap_min_addr), and small numbers are what programs pass by mistake.
 inline bool MayPoint(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) >= 65536;
 }
 
-// A child of fork inherits pointers to its parent's objects, but not the
-// objects (fork.cc). Destroying them there does nothing; any other use is
-// refused, with one line on stderr.
+// Whether `ibv` was inherited by fork. A child inherits pointers to its
+// parent's objects, but not the objects (fork.cc). Destroying them in the child
+// does nothing; any other use is refused, with one line on stderr.
 template <typename Ibv>
 bool IsInherited(Ibv* ibv) {
   return MayPoint(ibv) && Handles<ObjectOf<Ibv>>().IsInherited(ibv->handle);
@@ -119,8 +121,8 @@ bool IsInherited(ibv_rwq_ind_table* table);
 bool IsInherited(CompletionCounterPart* counter);
 void WarnInherited();
 
-// One that may have outlived its context, or what it stood for: only good for
-// destroying.
+// Finds an object even if its context is closed or the shared object is
+// destroyed. The result is only valid for destroying.
 template <typename Ibv>
 inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
   if (!MayPoint(ibv)) return nullptr;
@@ -128,9 +130,9 @@ inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
   return found != nullptr && ObjectTrait<Ibv>::Base(found) == ibv ? found
                                                                   : nullptr;
 }
-// The errno value for one that was not found, as the kernel has it: ENOENT for
-// the handle of nothing, EINVAL for that of another object. EINVAL for what
-// cannot point to anything.
+// The errno value for an object that was not found, as in the kernel: ENOENT
+// for an unknown handle, EINVAL for the handle of another object and for an
+// invalid pointer.
 template <typename Ibv>
 [[gnu::noinline, gnu::cold]] int NotThere(Ibv* ibv) {
   if (!MayPoint(ibv)) return EINVAL;
@@ -140,10 +142,10 @@ template <typename Ibv>
   });
   return known ? EINVAL : ENOENT;
 }
-// One that is to be destroyed: null, and its errno value in `*error`, if it is
-// not there. Handles are those of one context, so that an object whose member
-// `context` was changed is not there either. (Device memory of a child of fork
-// has no owner.)
+// Finds an object that is to be destroyed. Returns null and stores an errno
+// value in `*error` if there is none. Handles are per context, so an object
+// whose member `context` was changed is not found either. Device memory in a
+// child of fork has no owner.
 template <typename Ibv>
 ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
   auto* const found = FindEvenClosed(ibv);
@@ -157,8 +159,8 @@ ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
   }
   return found;
 }
-// Why an open one was not found, for Find; null. Out of the way of those that
-// are.
+// Find calls this for an object that was not found. Returns null; kept out of
+// the path of successful lookups.
 template <typename Ibv>
 [[gnu::noinline, gnu::cold]] ObjectOf<Ibv>* NotFound(Ibv* ibv) {
   if (IsInherited(ibv)) WarnInherited();
@@ -171,15 +173,15 @@ inline ObjectOf<Ibv>* Find(Ibv* ibv) {
                                                              : NotFound(ibv);
 }
 
-// The address handle that a datagram of `qp` names; null if it is none, or of
-// another protection domain (IBA vol. 1, 10.2.2.2).
+// The address handle that a UD request of `qp` names. Null if it is not one, or
+// is of another protection domain (IBA vol. 1, 10.2.2.2).
 inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
   Ah* const ah = Find(ibv);
   return ah != nullptr && ah->domain->id == qp.pair->pd()->id ? ah : nullptr;
 }
 
-// --- Contexts, channels, XRC domains, thread domains, flows, counters of
-// both kinds and indirection tables are looked up by address.
+// --- Looked up by address: contexts, channels, XRC domains, thread domains,
+// flows, counters of both kinds, indirection tables.
 
 Context* Find(ibv_context* context);  // open ones only
 Channel* Find(ibv_comp_channel* channel);
@@ -197,18 +199,18 @@ void SetLive(ibv_flow* flow, bool live);
 void SetLive(ibv_counters* counters, bool live);
 void SetLive(ibv_rwq_ind_table* table, bool live);
 void SetLive(CompletionCounterPart* counter, bool live);
-// Each is live, and stays it, while `call` is called: under a lock, so that it
-// must not come back here.
+// Calls `call` for each live context, under a lock that keeps it live. `call`
+// must not use this registry.
 void ForEachLiveContext(const std::function<void(const Context&)>& call);
 
-// --- Devices, which are never freed (device_list.cc).
+// --- Devices. They are never freed (device_list.cc).
 
-// As it was listed last; null for what was never listed.
+// The device as it was listed last; null if it was never listed.
 std::shared_ptr<const rxe_user::Device> FindDevice(ibv_device* device);
 
 // --- fork (fork.cc).
 
-// From now on fork() is prepared for. With the first context.
+// Prepares for fork() from now on. Called with the first context.
 void WatchForks();
 void LockDevicesForFork();
 void UnlockDevicesAfterFork();
@@ -217,14 +219,14 @@ void UnlockRegistriesInParent();
 void AbandonRegistriesInChild();
 
 // --- Contexts and the objects that point to them. A closed context stays in
-// memory until the last of them is gone.
+// memory until the last such object is gone.
 
 void Retain(Context* context);
 void Release(Context* context);
-// A channel stays while threads wait on it.
+// A channel stays in memory while threads wait on it.
 void Release(Channel* channel);
-// Keeps a context or a channel as long as it lives: across waiting, which a
-// cancelled thread leaves by unwinding.
+// Holds a context or a channel while a thread waits. A cancelled thread
+// releases it by unwinding.
 class Hold {
  public:
   explicit Hold(Context* context) : context_(context) { Retain(context); }

@@ -1,5 +1,5 @@
-// Conversions between the verbs' structures and those of the kernel's CM
-// interface. librdmacm calls them.
+// Conversions between the structures of the verbs and of the kernel's CM
+// interface, for librdmacm.
 #include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>

@@ -28,7 +28,7 @@ ibv_pd* ShowPd(Context* context,
   return pd.release();
 }
 
-// Whether another ibv_pd is the same domain.
+// Whether other ibv_pd handles share the domain.
 bool HasOtherHandles(const Pd& pd) { return pd.domain.use_count() > 1; }
 
 void HidePd(Pd* pd) {
@@ -51,7 +51,7 @@ ibv_mr* Register(ibv_pd* ibv, void* address, size_t length, uint64_t iova,
   return PointerCall([&]() -> ibv_mr* {
     Pd* pd = Find(ibv);
     if (pd == nullptr) return Fail(EINVAL);
-    // Wishes that a device may ignore.
+    // Optional access flags: a device may ignore them.
     access &= ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
     std::unique_ptr<rxe_user::MemoryRegion> region;
     if (const int error = rxe_user::MemoryRegion::Register(
@@ -62,7 +62,7 @@ ibv_mr* Register(ibv_pd* ibv, void* address, size_t length, uint64_t iova,
   });
 }
 
-// One SGE of ibv_advise_mr. 0 or its errno value.
+// Checks one SGE of ibv_advise_mr. Returns 0 or an errno value.
 int CheckAdvice(Pd* pd, const rxe_user::Region& region, bool write,
                 const ibv_sge& sge) {
   if (region.pd != pd->domain->id) return EPERM;
@@ -102,9 +102,8 @@ ibv_mr* AllocNullMr(ibv_pd* ibv) {
   });
 }
 
-// Pages are where the processor has them, so to prefetch is to fault them in:
-// at once, whether the caller wants to wait for it (IBV_ADVISE_MR_FLAG_FLUSH)
-// or not.
+// Prefetching means faulting the pages in. It is done at once, whether or not
+// the caller asks to wait (IBV_ADVISE_MR_FLAG_FLUSH).
 int AdviseMr(ibv_pd* ibv, ibv_advise_mr_advice advice, uint32_t flags,
              ibv_sge* list, uint32_t count) {
   return ErrnoCall([&]() -> int {
@@ -150,7 +149,7 @@ VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
 
 namespace {
 
-// What a parent domain was given to allocate with.
+// The allocator that a parent domain was created with.
 class PdAllocator final : public rxe_user::QueueAllocator {
  public:
   explicit PdAllocator(const ibv_parent_domain_init_attr& attr)
@@ -159,7 +158,7 @@ class PdAllocator final : public rxe_user::QueueAllocator {
         context_((attr.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0
                      ? attr.pd_context
                      : nullptr) {}
-  // Before anything is allocated.
+  // Must be called before the first allocation.
   void set_pd(ibv_pd* pd) { pd_ = pd; }
 
   std::optional<void*> Allocate(size_t size, size_t alignment,
@@ -185,8 +184,9 @@ class PdAllocator final : public rxe_user::QueueAllocator {
 ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
   return PointerCall([&]() -> ibv_pd* {
     Context* context = Find(ibv);
-    // ibv_alloc_buf may take memory that a confidential guest shares with its
-    // host. Ours never leaves the guest's processor: any will do.
+    // kAllowUnprotected: ibv_alloc_buf may return memory that a confidential
+    // guest shares with its host. Our data never leaves the guest's processor,
+    // so any memory will do.
     constexpr uint32_t kAllowUnprotected = 1 << 2;
     constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
                                 IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
@@ -249,7 +249,7 @@ VERBS_EXPORT void ibv_unimport_pd(ibv_pd* ibv) {
   const NoCancellation no_cancellation;
   Pd* pd = FindEvenClosed(ibv);
   if (pd == nullptr) return;
-  // The last handle stays for as long as there is something in the domain.
+  // The last handle cannot be destroyed while the domain is in use.
   if (pd->domain->users > 0 && !HasOtherHandles(*pd)) {
     errno = EBUSY;
     return;
@@ -314,7 +314,7 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
                           ~static_cast<uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
         }
         if (const int error = mr->region->Reregister(change)) {
-          // Nothing has changed, whatever was wrong.
+          // The region is unchanged, whatever the error is.
           return input_error(error);
         }
         if (pd != nullptr) mr->pd = pd;
@@ -348,7 +348,8 @@ VERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* ibv, uint32_t handle) {
       return Fail(ENOENT);
     }
     ibv_mr* const imported = ShowMr(pd, mr->region);
-    // Of another process, perhaps: it says nothing here.
+    // The region may be of another process, where its address means nothing
+    // here.
     if (imported != nullptr) imported->addr = nullptr;
     return imported;
   });
@@ -372,14 +373,14 @@ enum : uint64_t {
   kRegMrMaskBuf = 1 << 5,
 };
 
-// An ibv_buf.
+// struct ibv_buf.
 struct Buffer {
   ibv_pd* pd;
   void* address;
   size_t size;
 };
 
-// Up to what the comp_mask names, it is there.
+// Only the members that comp_mask names are valid.
 struct MrInitAttr {
   size_t length;
   int access;
@@ -392,8 +393,8 @@ struct MrInitAttr {
   Buffer* buf;
 };
 
-// Whether [address, address + length) may be registered with `pd` as a part of
-// `buffer`.
+// Whether [address, address + length) lies in `buffer` and may be registered
+// with `pd`.
 bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
             size_t length) {
   if (!MayPoint(buffer) || buffer->pd != pd) return false;
@@ -408,7 +409,7 @@ bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
 NEWER_EXPORT(ibv_mr*, ibv_reg_mr_ex, ibv_pd* pd, const MrInitAttr* attr) {
   if (attr == nullptr) return Fail(EINVAL);
   const uint64_t mask = attr->comp_mask;
-  // A buffer has its descriptor, if any, itself.
+  // A buffer brings its own descriptor, if it has one.
   if ((mask & kRegMrMaskBuf) != 0 &&
       (mask & (kRegMrMaskFd | kRegMrMaskFdOffset)) != 0) {
     return Fail(EINVAL);
@@ -428,7 +429,7 @@ NEWER_EXPORT(ibv_mr*, ibv_reg_mr_ex, ibv_pd* pd, const MrInitAttr* attr) {
                   static_cast<unsigned int>(attr->access));
 }
 
-// Hints for a PCI Express bus that we are not behind.
+// Hints for PCI Express. Our device is not behind one.
 NEWER_EXPORT(void*, ibv_alloc_dmah, ibv_context* /*context*/, void* /*attr*/) {
   return Fail(EOPNOTSUPP);
 }
@@ -449,7 +450,7 @@ NEWER_EXPORT(void*, ibv_alloc_buf, ibv_pd* pd, size_t size, Buffer** buffer) {
   });
 }
 
-// No memory of ours is a dma-buf's.
+// None of our memory is a dma-buf.
 NEWER_EXPORT(int, ibv_export_buf_dmabuf_fd, Buffer* buffer) {
   errno = MayPoint(buffer) ? ENODATA : EINVAL;
   return -1;

@@ -7,8 +7,8 @@
 namespace verbs_api {
 namespace {
 
-// 0, or EINVAL for what cannot even be said to the transport. The request
-// points into `*sges`.
+// Converts a request. Returns 0, or EINVAL for one that the transport cannot
+// express. The result points into `*sges`.
 int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
                   transport::SendRequest* request) {
   if (const int error = sges->Read(wr.sg_list, ReadOnce(wr.num_sge))) {
@@ -63,7 +63,7 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
   if (type == transport::QpType::kXrcInitiator) {
     request->remote_srqn = wr.qp_type.xrc.remote_srqn;
   } else if (type == transport::QpType::kUd) {
-    // Others have something else where the address handle is.
+    // Without an offered opcode the union does not hold an address handle.
     if (!transport::IsOffered(type, request->opcode)) return EINVAL;
     const Ah* const ah = FindAddress(qp, wr.wr.ud.ah);
     if (ah == nullptr) return EINVAL;
@@ -76,7 +76,7 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
 
 }  // namespace
 
-// Programs look at `*bad` after a success as well, which leaves it as it was.
+// Programs also read `*bad` after a success, which must leave it unchanged.
 int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   const int failed = PostCall([&]() -> int {
     Qp* qp = Find(ibv);

@@ -1,7 +1,6 @@
 // The private interface between libibverbs and its providers (Debian's 44.0-2
-// to 56.1-1).
-// Nothing of ours uses it; it is there so that Debian's own provider libraries,
-// which some programs are linked to, can be loaded. They find no device.
+// to 56.1-1). We do not use it. It lets Debian's provider libraries, which some
+// programs are linked with, be loaded; they find no device.
 #include <cerrno>
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-// What a device and its port are: ibv_query_device(3), ibv_query_port(3),
+// Attributes of a device and its port: ibv_query_device(3), ibv_query_port(3),
 // ibv_query_gid(3), ibv_query_pkey(3).
 #include <arpa/inet.h>
 #include <endian.h>
@@ -26,9 +26,10 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->sys_image_guid = htobe64(guid);
   attr->max_mr_size = rxe_user::kMaxRegion;
   attr->page_size_cap = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  // No card's part: programs that know some post in their special ways. The
-  // vendor is all ones, as rdma_rxe's: no OUI, but not 0, which some take for a
-  // device that was not filled in.
+  // Not the IDs of a real card: some programs use vendor-specific fast paths
+  // for parts that they know. The vendor ID is all ones, as in rdma_rxe: no
+  // valid OUI, but not 0, which some programs take for a device whose
+  // attributes were not filled in.
   attr->vendor_id = 0xffffff;
   attr->vendor_part_id = 0;
   attr->max_qp = rxe_user::kMaxQp;
@@ -49,8 +50,9 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->max_qp_rd_atom = rxe_user::kMaxRdAtomic;
   attr->max_res_rd_atom = rxe_user::kMaxRdAtomic * rxe_user::kMaxQp;
   attr->max_qp_init_rd_atom = rxe_user::kMaxRdAtomic;
-  // Executed by the processor, so atomic with everything else that is (GLOB);
-  // but hardware says HCA, and programs such as UCX compare with just that.
+  // The processor executes atomics, so they are atomic with all its other
+  // accesses (GLOB). Hardware reports HCA, and programs such as UCX compare
+  // with that value.
   attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = rxe_user::kMaxObjects - 1;
   attr->max_srq = rxe_user::kMaxObjects - 1;
@@ -65,7 +67,7 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   attr->phys_port_cnt = 1;
 }
 
-// The processor's own page faults are taken wherever memory is used.
+// Page faults are resolved by the processor, for every use of memory.
 void FillOdp(ibv_odp_caps* caps) {
   constexpr uint32_t kUd =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
@@ -105,8 +107,8 @@ void FillGid(const rxe_user::Device& device, uint32_t index,
   entry->ndev_ifindex = device.ifindex;
 }
 
-// A child of fork may ask its parent's context as well: what a device can do is
-// the same there, and takes no lock.
+// Finds a context for a query. A child of fork may also use its parent's
+// context: the attributes are the same there, and reading them takes no lock.
 const Context* FindForQuery(ibv_context* ibv) {
   if (MayPoint(ibv) && IsInherited(ibv)) {
     return static_cast<Context*>(verbs_get_ctx(ibv));
@@ -167,7 +169,8 @@ int QueryRtValues(ibv_context* ibv, ibv_values_ex* values) {
   const uint32_t wanted = values->comp_mask;
   values->comp_mask = 0;
   if ((wanted & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
-    // The clock of completions, in tv_nsec alone as hardware gives its cycles.
+    // The clock of completions, all of it in tv_nsec, as hardware reports
+    // cycles.
     values->raw_clock.tv_sec = 0;
     values->raw_clock.tv_nsec = rxe_user::Lane::Now();
     values->comp_mask |= IBV_VALUES_MASK_RAW_CLOCK;
@@ -183,7 +186,7 @@ int QueryPort(ibv_context* ibv, uint8_t port, ibv_port_attr* attr,
     return Refuse(EINVAL);
   ibv_port_attr full;
   FillPort(*context->snapshot(), &full);
-  // Older and newer programs have shorter and longer structures.
+  // Older programs pass a shorter structure, newer ones a longer one.
   std::memset(attr, 0, size);
   std::memcpy(attr, &full, std::min(size, sizeof(full)));
   return 0;
@@ -264,7 +267,7 @@ VERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* ibv,
   return static_cast<ssize_t>(count);
 }
 
-// A private symbol that ibv_devinfo is linked to. 1 is RoCE v2 there.
+// A private symbol that ibv_devinfo uses. The value 1 means RoCE v2.
 VERBS_EXPORT int ibv_query_gid_type(ibv_context* ibv, uint8_t port,
                                     unsigned int index, int* type) {
   const NoCancellation no_cancellation;

@@ -10,7 +10,7 @@
 namespace verbs_api {
 namespace {
 
-// What ibv_wr_* can do here, by queue pair type.
+// The ibv_wr_* operations that each queue pair type supports.
 constexpr uint64_t kUdSendOps =
     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr uint64_t kUcSendOps =
@@ -37,12 +37,12 @@ uint64_t SendOps(ibv_qp_type type) {
   }
 }
 
-// What a UD queue pair sends to a group never comes back to itself.
+// A UD queue pair does not receive its own multicast datagrams.
 uint32_t CreateFlags(ibv_qp_type type) {
   return type == IBV_QPT_UD ? uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB} : 0u;
 }
 
-// 0 for a type that we have.
+// Returns 0 for a supported type, or an errno value.
 int CheckType(const ibv_qp_type& type) {
   switch (Raw(type)) {
     case IBV_QPT_RC:
@@ -63,8 +63,8 @@ std::unique_ptr<Qp> NewQp(bool extended, uint64_t send_ops) {
   return std::make_unique<PlainQp>();
 }
 
-// `qp` is complete, but for what the application sees of it beside its number
-// and type. On failure it stays the caller's.
+// Publishes `qp`, which is complete except for the members that the application
+// sees (other than its number and type). On failure the caller keeps it.
 Qp* Show(std::unique_ptr<Qp>& qp, Context* context, void* qp_context,
          ibv_qp_type type) {
   ibv_qp* const base = qp->base;
@@ -102,7 +102,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   ibv_srq* const ibv_srq = receives ? attr.srq : nullptr;
   Srq* srq = Find(ibv_srq);
   Context* context = pd->owner;
-  // The application may have written into what it was given.
+  // The application may have overwritten the pointers in the objects.
   if (pd->context != &context->context || send_cq == nullptr ||
       recv_cq == nullptr || (ibv_srq != nullptr && srq == nullptr) ||
       send_cq->owner != context || recv_cq->owner != context ||
@@ -121,7 +121,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
   config.capacity.max_inline_data = attr.cap.max_inline_data;
   config.max_tso_header = max_tso_header;
-  // ibv_wr_atomic_write(3) is given its data, not a place of it.
+  // The data of ibv_wr_atomic_write(3) is always inline.
   if ((send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
     config.capacity.max_inline_data =
         std::max(config.capacity.max_inline_data, transport::kAtomicSize);
@@ -149,7 +149,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   return Show(qp, context, attr.qp_context, attr.qp_type);
 }
 
-// One that receives only, into the work queues of a table.
+// Creates a queue pair that only receives, into the work queues of a table.
 ibv_qp* CreateHashing(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   RwqTable* table = Find(attr->rwq_ind_tbl);
   Pd* pd = Find(attr->pd);
@@ -182,7 +182,7 @@ ibv_qp* CreateHashing(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   return base;
 }
 
-// A handle of the target that `find` gives, which may fail.
+// Creates a handle of the XRC target that `find` returns. `find` may fail.
 template <typename Find>
 ibv_qp* ShowTarget(Xrcd* xrcd, void* qp_context, Find&& find) {
   std::unique_ptr<Qp> qp = NewQp(false, 0);
@@ -227,8 +227,8 @@ void FromAddressVector(const transport::AddressVector& av, uint8_t port,
 
 constexpr int kKnownMask = (IBV_QP_DEST_QPN << 1) - 1;
 
-// What the other half of an RC queue pair takes is overlooked, as the kernel
-// does: programs set up both ends of an XRC connection as they do for RC.
+// Ignores attributes that only the other half of an RC queue pair has, as the
+// kernel does: programs set up both ends of an XRC connection like RC.
 int WithoutOtherHalf(ibv_qp_type type, int mask) {
   switch (type) {
     case IBV_QPT_XRC_SEND:
@@ -262,7 +262,7 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     if ((attr->comp_mask & ~kKnown) != 0) return Fail(EINVAL);
     if (const int error = CheckType(attr->qp_type)) return Fail(error);
     if (attr->qp_type == IBV_QPT_XRC_RECV) {
-      // A PD that is given as well says nothing.
+      // A PD may be given and is ignored.
       return attr->comp_mask == IBV_QP_INIT_ATTR_XRCD ||
                      attr->comp_mask ==
                          (IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD)
@@ -281,7 +281,7 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     constexpr uint32_t kHashing =
         IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     if ((attr->comp_mask & kHashing) != 0) {
-      // Both, and nothing of sending.
+      // Both must be given, and nothing about sending.
       return (attr->comp_mask & ~uint32_t{IBV_QP_INIT_ATTR_CREATE_FLAGS}) ==
                      (kHashing | IBV_QP_INIT_ATTR_PD)
                  ? CreateHashing(ibv, attr)
@@ -299,7 +299,7 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
         (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     const uint64_t send_ops = extended ? attr->send_ops_flags : 0;
     if ((send_ops & ~SendOps(attr->qp_type)) != 0) return Fail(EOPNOTSUPP);
-    // The extended structure begins as the plain one does.
+    // The extended structure begins with the members of the plain one.
     ibv_qp_init_attr plain;
     static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
                   offsetof(ibv_qp_init_attr, sq_sig_all));
@@ -342,7 +342,7 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
     int error = 0;
     Qp* qp = FindToDestroy(ibv, &error);
     if (qp == nullptr) return error;
-    // As the kernel: it is detached from all groups first.
+    // Detached from all groups and flows first, as in the kernel.
     if (qp->pair != nullptr &&
         (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {
       return EBUSY;
@@ -419,7 +419,7 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
       return EINVAL;
     }
     out.qkey = attr->qkey;
-    // As the kernel does with what hardware has no room for.
+    // PSNs are cut to 24 bits, as the kernel does.
     out.rq_psn = attr->rq_psn & 0xffffff;
     out.sq_psn = attr->sq_psn & 0xffffff;
     out.dest_qpn = attr->dest_qp_num & 0xffffff;
@@ -503,16 +503,16 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
 VERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* /*qp*/,
                                             ibv_wr_opcode /*op*/,
                                             uint32_t /*flags*/) {
-  return 0;  // no promise beyond the last bytes of a message
+  return 0;  // only the last bytes of a message are written last
 }
 
-// The header would not set errno.
+// Not left null: the header would return an error without setting errno.
 int ModifyQpRateLimit(ibv_qp* /*qp*/, ibv_qp_rate_limit_attr* /*attr*/) {
   return Refuse(EOPNOTSUPP);
 }
 
-// Enhanced connection establishment is a matter between one vendor's cards: the
-// options mean what the vendor, named by an OUI that we have not, says.
+// Enhanced connection establishment is negotiated between cards of one vendor,
+// which its OUI names. We have no OUI.
 VERBS_EXPORT int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return Refuse(EOPNOTSUPP);
 }
@@ -520,7 +520,7 @@ VERBS_EXPORT int ibv_set_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return Refuse(EOPNOTSUPP);
 }
 
-// RoCE has no LIDs (annex A16): `lid` is ignored, as by the kernel.
+// RoCE has no LIDs (annex A16). `lid` is ignored, as by the kernel.
 VERBS_EXPORT int ibv_attach_mcast(ibv_qp* ibv, const ibv_gid* gid,
                                   uint16_t /*lid*/) {
   return ErrnoCall([&]() -> int {

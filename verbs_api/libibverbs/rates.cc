@@ -6,7 +6,7 @@ namespace {
 
 struct Rate {
   ibv_rate rate;
-  int mult;  // of 2.5 Gbit/s; 0 for rates that are no multiple
+  int mult;  // of 2.5 Gbit/s; 0 for a rate that is not a multiple
   int mbps;
 };
 

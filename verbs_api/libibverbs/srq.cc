@@ -10,7 +10,7 @@ namespace verbs_api {
 
 namespace {
 
-// `xrcd` and `cq`: of an XRC SRQ, else null.
+// `xrcd` and `cq`: of an XRC SRQ, otherwise null.
 ibv_srq* Create(ibv_pd* ibv, void* srq_context, ibv_srq_attr* attr, Xrcd* xrcd,
                 Cq* cq) {
   Pd* pd = Find(ibv);
@@ -65,7 +65,7 @@ VERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   });
 }
 
-// Basic queues with a PD alone go to ibv_create_srq in the header already.
+// The header sends basic queues that have only a PD to ibv_create_srq.
 ibv_srq* CreateSrqEx(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   return PointerCall([&]() -> ibv_srq* {
     if (attr == nullptr) return Fail(EINVAL);
@@ -115,7 +115,7 @@ VERBS_EXPORT int ibv_modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int mask) {
     }
     const bool resize = (mask & IBV_SRQ_MAX_WR) != 0;
     const bool limit = (mask & IBV_SRQ_LIMIT) != 0;
-    // All or nothing: both are looked at before either is done.
+    // All or nothing: both changes are checked before either is made.
     if (resize && (attr->max_wr == 0 || attr->max_wr > rxe_user::kMaxSrqWr)) {
       return EINVAL;
     }

@@ -1,5 +1,5 @@
-// Names for people: ibv_wc_status_str, ibv_wr_opcode_str (of newer headers),
-// ibv_event_type_str(3).
+// Text for enumerators: ibv_wc_status_str, ibv_wr_opcode_str (of newer
+// headers), ibv_event_type_str(3).
 #include "verbs_api/libibverbs/abi.h"
 
 namespace verbs_api {

@@ -12,9 +12,9 @@
 
 namespace verbs_api {
 
-// Registered pages are not pinned, so copy-on-write after fork takes nothing
-// away from the parent's regions. Handlers of pthread_atfork(3) that are
-// registered afterwards are called outside of ours.
+// Registered pages are not pinned, so copy-on-write after fork does not affect
+// the parent's regions. Handlers that are registered later with
+// pthread_atfork(3) run outside ours.
 VERBS_EXPORT int ibv_fork_init() {
   WatchForks();
   return 0;
@@ -37,8 +37,8 @@ VERBS_EXPORT const char* ibv_get_sysfs_path() {
   return path->c_str();
 }
 
-// The first `size` bytes of a file, without a newline at the end; their number
-// or -1.
+// Reads the first `size` bytes of a file, without a trailing newline. Returns
+// their number or -1.
 VERBS_EXPORT int ibv_read_sysfs_file(const char* directory, const char* file,
                                      char* buffer, size_t size) {
   const NoCancellation no_cancellation;

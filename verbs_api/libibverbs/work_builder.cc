@@ -1,6 +1,7 @@
-// ibv_wr_start, ibv_wr_complete, ibv_wr_abort and what comes between them
-// (manual page ibv_wr_post(3)): nothing is visible before complete, abort
-// discards, and after any wrong call complete fails and posts nothing.
+// ibv_wr_start, ibv_wr_complete, ibv_wr_abort and the builders and setters
+// between them (manual page ibv_wr_post(3)). Nothing is posted before
+// ibv_wr_complete. ibv_wr_abort discards everything. After any invalid call,
+// ibv_wr_complete fails and posts nothing.
 #include <cstring>
 
 #include "verbs_api/libibverbs/abi.h"
@@ -20,7 +21,7 @@ void Wrong(WorkBuilder& builder, int error) {
   if (builder.error == 0) builder.error = error;
 }
 
-// The setters and builders tell failure only by what complete returns.
+// Setters and builders report errors only through ibv_wr_complete.
 template <typename Body>
 void Build(ibv_qp_ex* qp, Body&& body) noexcept {
   WorkBuilder& builder = Self(qp)->builder;
@@ -31,8 +32,8 @@ void Build(ibv_qp_ex* qp, Body&& body) noexcept {
   }
 }
 
-// Begins a work request; null when it is of a kind that was not asked for at
-// creation, or outside of start and complete.
+// Begins a work request. Returns null for an operation that was not enabled at
+// creation, or outside ibv_wr_start and ibv_wr_complete.
 transport::SendRequest* Begin(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op) {
   WorkBuilder& builder = Self(qp)->builder;
   if (!builder.active || (Self(qp)->send_ops & op) == 0) {
@@ -43,13 +44,13 @@ transport::SendRequest* Begin(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op) {
   transport::SendRequest& request = builder.requests.emplace_back();
   request.wr_id = qp->wr_id;
   request.opcode = opcode;
-  // Whether data is inline is said by the setter.
+  // The data setter decides whether data is inline.
   request.flags = qp->wr_flags & ~static_cast<unsigned int>(IBV_SEND_INLINE);
   return &request;
 }
 
-// The data of the request that a setter is for; null when there is no request
-// or it has its data already.
+// The data of the request that a setter applies to. Null if there is no
+// request, or its data is already set.
 WorkBuilder::Data* ForData(WorkBuilder& builder) {
   if (!builder.active || builder.data.empty() || builder.data.back().is_set) {
     Wrong(builder, EINVAL);
@@ -67,8 +68,8 @@ void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
   data->first_sge = builder.sges.size();
   data->num_sge = 1;
 }
-// Ends it: `total` bytes. Its address follows when the bytes have stopped
-// moving.
+// Ends the inline data, `total` bytes. Its address is filled in later, when the
+// vectors no longer move.
 void EndInlineData(WorkBuilder& builder, size_t total) {
   builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
 }
@@ -121,7 +122,7 @@ void WrFetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
          remote_addr, add, 0);
 }
 
-// Eight bytes at `data`, which are copied now.
+// Copies the eight bytes at `data` now.
 void WrAtomicWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                    const void* data) {
   Build(qp, [&](WorkBuilder& builder) {
@@ -148,7 +149,7 @@ void WrFlush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length,
     request->compare_add = length;
     request->swap =
         transport::FlushOperand({.placement_type = type, .selectivity = level});
-    builder.data.back().is_set = true;  // it has none
+    builder.data.back().is_set = true;  // it has no data
   });
 }
 
@@ -174,7 +175,7 @@ void WrSendInv(ibv_qp_ex* qp, uint32_t rkey) {
   });
 }
 
-// Those without data.
+// Operations without data.
 void WrLocalInv(ibv_qp_ex* qp, uint32_t rkey) {
   Build(qp, [&](WorkBuilder& builder) {
     if (auto* request =
@@ -198,7 +199,7 @@ void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
   });
 }
 
-// The header is copied now; the data is set as for others.
+// Copies the header now. The data is set as for other operations.
 void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
   Build(qp, [&](WorkBuilder& builder) {
     auto* request = Begin(qp, SendOpcode::kTso, IBV_QP_EX_WITH_TSO);
@@ -301,9 +302,9 @@ void Clear(WorkBuilder& builder) {
 
 void WrStart(ibv_qp_ex* qp) {
   WorkBuilder& builder = Self(qp)->builder;
-  // Its context has closed, or is the parent's of a child of fork.
+  // The context is closed, or belongs to the parent of this child of fork.
   if (Self(qp)->pair == nullptr || IsInherited(&qp->qp_base)) {
-    builder.active = false;  // what follows does nothing
+    builder.active = false;  // later calls of this critical region do nothing
     return;
   }
   builder.critical.lock();

@@ -104,7 +104,7 @@ int DestroyWq(ibv_wq* ibv) {
     Wq* wq = FindToDestroy(ibv, &error);
     if (wq == nullptr) return error;
     if (wq->queue->users > 0) return EBUSY;
-    // Nobody fills it, so no event comes any more.
+    // No lane fills the queue any more, so no event follows.
     const uint32_t events = wq->queue->WithdrawAsyncEvents();
     WaitForAcks(&wq->mutex, &wq->cond, &wq->events_completed, events);
     Handles<Wq>().Remove(wq->handle);
@@ -169,7 +169,7 @@ int ToRxHash(const RwqTable& table, const ibv_rx_hash_conf& conf,
   if (conf.rx_hash_key_len != hash->key.size() || conf.rx_hash_key == nullptr) {
     return EINVAL;
   }
-  // One header of each kind has to do (kernel: mlx5).
+  // Only one header of each kind may be hashed (as in the kernel's mlx5).
   constexpr uint64_t kIpv4 =
       transport::kRxHashSourceIpv4 | transport::kRxHashDestinationIpv4;
   constexpr uint64_t kIpv6 =

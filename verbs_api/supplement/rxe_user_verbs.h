@@ -1,13 +1,13 @@
 /*
- * What programs need that are built with an older <infiniband/verbs.h>, under
- * names of their own, so that this header can be included with any version. C
- * and C++.
+ * Newer verbs for programs that are built with an older <infiniband/verbs.h>.
+ * All names are our own, so any version of verbs.h can be included too. C and
+ * C++.
  *
- * FLUSH and ATOMIC WRITE (annex A19 of the InfiniBand specification), which
- * rdma-core has since version 45: numbers and one function. A device that has
- * them says so in device_cap_flags_ex of ibv_query_device_ex(3). Memory and
- * queue pair need the access flag of each placement type that a peer may ask
- * for; the queue pair that asks is made by ibv_create_qp_ex(3) with
+ * FLUSH and ATOMIC WRITE (annex A19 of the InfiniBand specification; rdma-core
+ * 45 and newer). A device that supports them sets the bits below in
+ * device_cap_flags_ex of ibv_query_device_ex(3). The target's memory region
+ * and queue pair need the access flag of each placement type that a peer may
+ * request. The requesting queue pair is created by ibv_create_qp_ex(3) with
  * RXE_USER_QP_EX_WITH_FLUSH in send_ops_flags.
  */
 #ifndef RXE_USER_VERBS_H
@@ -32,41 +32,43 @@
 /* The opcode of a completion */
 #define RXE_USER_WC_FLUSH 8
 
-/* Placement types, one or both: what others read sees it; it is on its medium
+/*
+ * Placement types, one or both. GLOBAL: the data is visible to all readers.
+ * PERSISTENT: the data is on its medium.
  */
 #define RXE_USER_FLUSH_GLOBAL 1
 #define RXE_USER_FLUSH_PERSISTENT 2
-/* Of the range that is given, or of the whole region of the key */
+/* What is flushed: the given range, or the whole region of the key */
 #define RXE_USER_FLUSH_RANGE 0
 #define RXE_USER_FLUSH_REGION 1
 
 /*
- * As ibv_wr_flush of newer versions; between ibv_wr_start and
- * ibv_wr_complete. Only for queue pairs made with the flag above, which only a
- * library that has FLUSH accepts.
+ * ibv_wr_flush of newer versions. Call it between ibv_wr_start and
+ * ibv_wr_complete, and only on a queue pair that was created with the flag
+ * above. A library without FLUSH refuses that flag.
  */
 static inline void rxe_user_wr_flush(struct ibv_qp_ex* qp, uint32_t rkey,
                                      uint64_t remote_addr, size_t length,
                                      uint8_t type, uint8_t level) {
   typedef void (*wr_flush)(struct ibv_qp_ex*, uint32_t, uint64_t, size_t,
                            uint8_t, uint8_t);
-  /* Newer headers have a member for it, right behind the last of older ones. */
+  /* In newer headers it is the member after the last one of older headers. */
   (*(wr_flush*)((char*)qp + offsetof(struct ibv_qp_ex, wr_atomic_write) +
                 sizeof(qp->wr_atomic_write)))(qp, rkey, remote_addr, length,
                                               type, level);
 }
 
 /*
- * Completion counters, which rdma-core has since version 65: manual pages
+ * Completion counters (rdma-core 65 and newer): see the manual pages
  * ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3) and
- * ibv_query_comp_cntr_caps(3), with ibv_ for rxe_user_. The functions are weak:
- * null where the libibverbs that the program runs with does not have them.
+ * ibv_query_comp_cntr_caps(3), and read ibv_ for rxe_user_. The functions are
+ * weak: they are null if the libibverbs at run time does not have them.
  */
 struct rxe_user_comp_cntr {
   struct ibv_context* context;
   uint32_t handle;
 };
-/* What is counted of successes */
+/* The unit that is counted for successes */
 #define RXE_USER_COMP_CNTR_TYPE_WRS 0
 #define RXE_USER_COMP_CNTR_TYPE_BYTES 1
 struct rxe_user_comp_cntr_init_attr {
@@ -98,7 +100,7 @@ extern "C" {
 int rxe_user_query_comp_cntr_caps_of_size(
     struct ibv_context* context, struct rxe_user_comp_cntr_caps* caps,
     size_t size) __asm__("_ibv_query_comp_cntr_caps") __attribute__((weak));
-/* Not weak, as it is here: ask whether another one is null before. */
+/* Never null itself: check another function for null first. */
 static inline int rxe_user_query_comp_cntr_caps(
     struct ibv_context* context, struct rxe_user_comp_cntr_caps* caps) {
   return rxe_user_query_comp_cntr_caps_of_size(context, caps, sizeof(*caps));
