@@ -75,10 +75,10 @@ struct Context : verbs_context {
   std::vector<Qp*> qps;             // guarded by mutex; see AddQp
   std::unordered_set<Flow*> flows;  // guarded by mutex
   bool closed = false;              // guarded by mutex
-  int objects = 0;  // that point here; guarded by mutex
+  int objects = 0;                  // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
-  uint64_t guid = 0;  // of the device when it was opened
+  uint64_t guid = 0;           // of the device when it was opened
 
   std::shared_ptr<const rxe_user::Device> snapshot() const {
     return device->device();
@@ -244,7 +244,7 @@ struct WorkBuilder {
     bool is_set = false;
     bool is_addressed = false;
     transport::AddressVector av;  // of a datagram
-    ibv_mw* window = nullptr;  // the window to bind
+    ibv_mw* window = nullptr;     // the window to bind
   };
   std::mutex critical;  // held from start to complete or abort
   bool active = false;

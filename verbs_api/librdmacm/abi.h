@@ -1,5 +1,5 @@
-// What every function of librdmacm's C ABI is made of. They return 0, or -1
-// with errno.
+// Wrappers for the functions of librdmacm's C ABI. The functions return 0, or
+// -1 with errno.
 #ifndef VERBS_API_LIBRDMACM_ABI_H_
 #define VERBS_API_LIBRDMACM_ABI_H_
 
@@ -8,21 +8,22 @@
 
 #include "rxe_user/base/no_cancellation.h"
 
-// A function under its plain name. Its version node says librdmacm.map.
+// Exports a function under its plain name. librdmacm.map gives its version
+// node.
 #define CM_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace librdmacm {
 
-// 0, or an errno value, as functions of the C ABI return it.
+// Turns 0 or an errno value into the return value of the C ABI, and sets errno.
 inline int Return(int error) {
   if (error == 0) return 0;
   errno = error;
   return -1;
 }
 
-// Runs `body`, which returns 0 or an errno value: no exception comes out, and
-// it is no cancellation point. Not for what waits for events. errno stays where
-// nothing fails.
+// Runs `body`, which returns 0 or an errno value. No exception comes out, and
+// the call is not a cancellation point, so it is not for functions that wait
+// for events. errno is unchanged on success.
 template <typename Body>
 int Call(Body&& body) noexcept {
   const int before = errno;
@@ -39,8 +40,8 @@ int Call(Body&& body) noexcept {
   return Return(error);
 }
 
-// The same for functions that return a pointer: null, with errno, where `body`
-// says so, or ENOMEM.
+// The same for functions that return a pointer. Null with errno if `body`
+// returns null, or on ENOMEM.
 template <typename Body>
 auto PointerCall(Body&& body) noexcept -> decltype(body()) {
   const int before = errno;

@@ -19,7 +19,7 @@ void CopyGid(const wire::IpAddress& address, ibv_gid* gid) {
   std::memcpy(gid->raw, address.bytes.data(), sizeof(gid->raw));
 }
 
-// Keeps the port of `source` from others; 0 becomes one that is free.
+// Reserves the port of `source`. Port 0 is replaced by a free one.
 int Reserve(Id& id, EndpointAddress* source) {
   const rxe_user::ServiceOptions options = {
       .service_id = wire::RdmaServiceId(id.port_space(), source->port),
@@ -38,8 +38,8 @@ int Reserve(Id& id, EndpointAddress* source) {
   return 0;
 }
 
-// A device for a local address. 0, or an errno value: ENODEV if the address is
-// this host's but no device has it.
+// Finds the device of a local address. Returns 0 or an errno value: ENODEV if
+// the address is this host's but no device has it.
 int FindDeviceOf(const EndpointAddress& address, DeviceAddress* device) {
   const std::optional<DeviceAddress> found = FindDevice(address.local());
   if (found.has_value()) {
@@ -50,12 +50,12 @@ int FindDeviceOf(const EndpointAddress& address, DeviceAddress* device) {
   return error != 0 ? error : ENODEV;
 }
 
-// An AF_IB address may name a port space, which is to be that of the id.
+// An AF_IB address may name a port space; it must be that of the id.
 bool IsOfPortSpace(const Id& id, const EndpointAddress& address) {
   return address.port_space == 0 || address.port_space == id.port_space();
 }
 
-// Socket addresses of AF_IB name the port space as well.
+// An AF_IB socket address also shows the port space.
 EndpointAddress Shown(const Id& id, EndpointAddress address) {
   if (address.family == AF_IB) address.port_space = id.port_space();
   return address;
@@ -67,9 +67,9 @@ bool IsLoopback(const wire::IpAddress& address) {
              : address == wire::IpAddress::FromGid(in6addr_loopback.s6_addr);
 }
 
-// What a local address comes down to. As in the kernel's rdma_cm one of the
-// loopback interface says as much as the unspecified one, unless a device has
-// it: libfabric asks for that of "localhost" and takes any device.
+// The address to bind for `address`. An address of the loopback interface means
+// the same as the unspecified address, unless a device has it. The kernel's
+// rdma_cm does the same: libfabric binds to "localhost" and accepts any device.
 EndpointAddress Meant(const EndpointAddress& address) {
   if (!IsLoopback(address.address) || FindDevice(address.local())) {
     return address;
@@ -80,17 +80,17 @@ EndpointAddress Meant(const EndpointAddress& address) {
   return any;
 }
 
-// Whether `id` is in `state`. For calls that come one at a time.
+// Whether `id` is in `state`. For calls that `calls` serializes.
 bool IsIn(Id& id, IdState state) {
   std::lock_guard<std::mutex> lock(id.mutex);
   return id.state == state;
 }
 
-// What is left of rdma_resolve_addr: who takes what is sent to `remote` has to
-// be known.
+// The last part of rdma_resolve_addr: waits until the neighbor for `remote` is
+// resolved.
 int AwaitNeighbor(Id& id, const rxe_user::LocalAddress& local,
                   const wire::IpAddress& remote, int timeout_ms) {
-  // Without memory.
+  // The undo must not allocate.
   absl::Cleanup undo = [&id] {
     std::lock_guard<std::mutex> lock(id.mutex);
     id.source = std::exchange(id.address_resolution, {})->source;
@@ -129,12 +129,12 @@ int Resolve(Id& id, const sockaddr* source_address,
   if (!bound) wanted.family = destination.family;
   if (wanted.family != destination.family) return EINVAL;
 
-  // A GID that is link-local says nothing of an interface.
+  // A link-local GID does not name its interface.
   if (destination.family == AF_IB) destination.scope_id = wanted.scope_id;
   EndpointAddress source;
   if (const int error = FindSource(destination, wanted, &source)) return error;
-  // As connect(2): what is unspecified is this host. So is the rest of 127/8,
-  // which keeps its name.
+  // Like connect(2): the unspecified address means this host. So does the rest
+  // of 127/8, but the id keeps showing the given address.
   EndpointAddress reached = destination;
   if (Meant(destination).is_wildcard()) {
     reached.address = source.address;
@@ -147,7 +147,7 @@ int Resolve(Id& id, const sockaddr* source_address,
     if (const int error = Reserve(id, &source)) return error;
   }
   std::unique_lock<std::mutex> lock(id.mutex);
-  // Whatever becomes of the rest.
+  // The id is bound even if a later step fails.
   if (!bound) {
     id.state = IdState::kBound;
     id.source = source;
@@ -157,14 +157,14 @@ int Resolve(Id& id, const sockaddr* source_address,
     id.Push(RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
     return 0;
   }
-  // Another destination may be reached from another address.
+  // Another destination may need another source address.
   if (bound) wanted = id.source;
   wanted.port = source.port;
   AddressResolution resolution = {
       .event = id.NewEvent(RDMA_CM_EVENT_ADDR_RESOLVED), .source = wanted};
   SetSource(id, source, *device);
   SetDestination(id, reached);
-  // rdma_get_peer_addr(3).
+  // rdma_get_peer_addr(3) returns this address.
   ToSockaddr(Shown(id, destination), &id.part.route.addr.dst_storage);
   id.address_resolution = std::move(resolution);
   id.state = IdState::kResolvingAddr;
@@ -172,7 +172,7 @@ int Resolve(Id& id, const sockaddr* source_address,
   return AwaitNeighbor(id, source.local(), reached.address, timeout_ms);
 }
 
-// In network order.
+// Returns the port in network byte order.
 __be16 Port(const sockaddr& address) {
   EndpointAddress endpoint;
   if (FromSockaddr(&address, &endpoint) != 0) return 0;
@@ -191,7 +191,7 @@ void SetSource(Id& id, const EndpointAddress& source,
   id.device = device.share;
   id.interface = device.interface;
   id.part.port_num = kPort;
-  // There before a queue pair is: programs register memory in it.
+  // Must exist before the queue pair: programs register memory in it.
   if (id.part.pd == nullptr) id.part.pd = DefaultPd(device.verbs);
   if (id.part.pd == nullptr && errno == ENOMEM) throw std::bad_alloc();
   id.attributes.gid_index = device.gid_index;
@@ -232,7 +232,7 @@ int Bind(Id& id, const EndpointAddress& named) {
 
 void Id::OnNeighbor(int error) {
   std::lock_guard<std::mutex> lock(mutex);
-  // It may have been destroyed meanwhile.
+  // The id may have been destroyed meanwhile.
   if (!address_resolution.has_value()) return;
   AddressResolution resolution = *std::move(address_resolution);
   address_resolution.reset();
@@ -253,8 +253,8 @@ CM_EXPORT int rdma_bind_addr(rdma_cm_id* pointer, sockaddr* addr) {
   });
 }
 
-// The time-out is for the next host on the way, which has to answer ARP or NDP
-// unless the kernel knows it. As there a negative one is none.
+// The time-out limits ARP or NDP for the next hop, if the kernel does not know
+// it yet. As in the kernel, a negative time-out means zero.
 CM_EXPORT int rdma_resolve_addr(rdma_cm_id* pointer, sockaddr* source,
                                 sockaddr* destination, int timeout_ms) {
   return CompleteCall(pointer, WaitingCall::kResolveAddr, [&](Id& id) {

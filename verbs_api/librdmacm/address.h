@@ -1,4 +1,4 @@
-// Which address and device an id has.
+// The address and device of an id.
 #ifndef VERBS_API_LIBRDMACM_ADDRESS_H_
 #define VERBS_API_LIBRDMACM_ADDRESS_H_
 
@@ -9,21 +9,21 @@
 
 namespace librdmacm {
 
-// Sets what the application sees of the local address, and of its device unless
+// Sets the local address that the application sees, and the device unless
 // `device.verbs` is null. `id.mutex` is held.
 void SetSource(Id& id, const EndpointAddress& source,
                const DeviceAddress& device);
-// The peer's address. `id.mutex` is held.
+// Sets the peer's address. `id.mutex` is held.
 void SetDestination(Id& id, const EndpointAddress& destination);
 
-// rdma_bind_addr; `id.calls` is held. 0 or an errno value.
+// rdma_bind_addr. `id.calls` is held. Returns 0 or an errno value.
 int Bind(Id& id, const EndpointAddress& address);
 
-// RDMA_OPTION_IB_PATH: the application says what rdma_resolve_route would find
-// out. `id.calls` is held. 0 or EINVAL. (route.cc)
+// RDMA_OPTION_IB_PATH: the application supplies the path instead of calling
+// rdma_resolve_route. `id.calls` is held. Returns 0 or EINVAL. (route.cc)
 int TakePath(Id& id, const void* value, size_t length);
 
-// Fills in the path record of what `id.attributes` say, and shows it to the
+// Fills in the path record from `id.attributes` and shows it to the
 // application. `id.mutex` is held. (route.cc)
 void ShowRoute(Id& id);
 

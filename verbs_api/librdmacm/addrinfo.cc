@@ -1,4 +1,4 @@
-// rdma_getaddrinfo(3): getaddrinfo(3) with what RDMA wants beside.
+// rdma_getaddrinfo(3): getaddrinfo(3) plus the fields that RDMA needs.
 #include "verbs_api/librdmacm/addrinfo.h"
 
 #include <infiniband/ib.h>
@@ -15,7 +15,7 @@
 namespace librdmacm {
 namespace {
 
-// With malloc, as strings of getaddrinfo are: rdma_freeaddrinfo frees it.
+// Allocates with malloc, like getaddrinfo, because rdma_freeaddrinfo frees it.
 bool Copy(const void* from, size_t length, void** to) {
   if (from == nullptr || length == 0) return true;
   *to = std::malloc(length);
@@ -48,7 +48,8 @@ bool CopyString(const char* from, char** to) {
   return true;
 }
 
-// Port space and type of queue pair go together. 0 or an EAI_ code.
+// Fills in port space and queue pair type; each implies the other. Returns 0 or
+// an EAI_ code.
 int SetTypes(const rdma_addrinfo& hints, rdma_addrinfo* info) {
   const int type = hints.ai_qp_type;
   info->ai_port_space = hints.ai_port_space != 0 ? hints.ai_port_space
@@ -61,14 +62,14 @@ int SetTypes(const rdma_addrinfo& hints, rdma_addrinfo* info) {
   return datagrams == (info->ai_qp_type == IBV_QPT_UD) ? 0 : EAI_SOCKTYPE;
 }
 
-// Whether `node` is a GID, and the answer an address of AF_IB. With AF_IB and
-// less than both flags a name has addresses of IP, as in rdma-core.
+// Whether `node` is a GID and the result an AF_IB address. With AF_IB but
+// without both flags a name resolves to IP addresses, as in rdma-core.
 bool WantsGids(const rdma_addrinfo& hints) {
   constexpr int kFlags = RAI_FAMILY | RAI_NUMERICHOST;
   return (hints.ai_flags & kFlags) == kFlags && hints.ai_family == AF_IB;
 }
 
-// What getaddrinfo(3) gave, as the caller wants it.
+// Converts a result of getaddrinfo(3) to the family that the caller wants.
 int TakeAddress(const addrinfo& found, bool as_gid, rdma_addrinfo* info) {
   sockaddr_storage storage = {};
   socklen_t length = found.ai_addrlen;
@@ -90,7 +91,7 @@ int TakeAddress(const addrinfo& found, bool as_gid, rdma_addrinfo* info) {
   return copied ? 0 : EAI_MEMORY;
 }
 
-// The address of `node` and `service`, by the host's resolver.
+// Resolves `node` and `service` with the host's resolver.
 int ResolveNames(const char* node, const char* service,
                  const rdma_addrinfo& hints, rdma_addrinfo* info) {
   const bool gids = WantsGids(hints);
@@ -102,10 +103,11 @@ int ResolveNames(const char* node, const char* service,
     wanted.ai_flags |= AI_NUMERICHOST;
   }
   if (gids) {
-    // A GID is written as an IPv6 address is; an IPv4 one may stand mapped.
+    // A GID is written like an IPv6 address; an IPv4 one may be written as
+    // mapped.
     wanted.ai_family = AF_INET6;
   } else if (hints.ai_family != AF_IB) {
-    // Whether RAI_FAMILY says so or not, as in rdma-core.
+    // Whether or not RAI_FAMILY is set, as in rdma-core.
     wanted.ai_family = hints.ai_family;
   }
   addrinfo* raw = nullptr;
@@ -115,8 +117,8 @@ int ResolveNames(const char* node, const char* service,
   return TakeAddress(*found, gids, info);
 }
 
-// What is in the hints and not yet in the answer. Not a route: Ethernet needs
-// none, so what the hints have only says how to look for one.
+// Copies the hints that the result does not have yet. A route in the hints is
+// not copied: it only guides the search for a path, and Ethernet needs none.
 int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo* info) {
   const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
   if (info->ai_src_addr == nullptr &&
@@ -149,7 +151,7 @@ int FindAddrinfo(const char* node, const char* service,
   info->ai_flags = given.ai_flags;
   if (const int error = SetTypes(given, info.get())) return error;
   if (node != nullptr || service != nullptr) {
-    // The others have said how to ask the resolver.
+    // The other flags only controlled the resolver.
     info->ai_flags &= RAI_PASSIVE;
     if (const int error = ResolveNames(node, service, given, info.get())) {
       return error;
@@ -182,8 +184,7 @@ UniqueAddrinfo CopyAddrinfo(const rdma_addrinfo& from) {
   return copied ? std::move(to) : nullptr;
 }
 
-// Paths are found by rdma_resolve_route: there is no ai_route, and no
-// ai_connect.
+// rdma_resolve_route finds paths, so ai_route and ai_connect stay empty.
 CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
                                const rdma_addrinfo* hints,
                                rdma_addrinfo** out) {
@@ -193,8 +194,8 @@ CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
     return Return(EINVAL);
   }
   if (hints != nullptr && (hints->ai_flags & kRaiSa) != 0) {
-    // A subnet administrator knows services alone, and is asked at InfiniBand's
-    // ports, of which there are none.
+    // Only services can be resolved by a subnet administrator, and only on
+    // InfiniBand ports. We have none.
     const bool dns = node != nullptr || (hints->ai_flags & kRaiDns) != 0;
     return Return(dns ? EOPNOTSUPP : service == nullptr ? EINVAL : ENOENT);
   }

@@ -1,4 +1,4 @@
-// What rdma_getaddrinfo(3) and rdma_resolve_addrinfo(3) find.
+// The lookup behind rdma_getaddrinfo(3) and rdma_resolve_addrinfo(3).
 #ifndef VERBS_API_LIBRDMACM_ADDRINFO_H_
 #define VERBS_API_LIBRDMACM_ADDRINFO_H_
 
@@ -13,14 +13,14 @@ struct FreeAddrinfo {
 };
 using UniqueAddrinfo = std::unique_ptr<rdma_addrinfo, FreeAddrinfo>;
 
-// The address of `node` and `service`, with what the hints have beside. Each
-// may be null, but not all. Asks the host's resolver, which may take its time.
-// 0, or an EAI_ code (EAI_SYSTEM: errno says more). RAI_SA is ignored: the
-// callers refuse it.
+// Finds the address of `node` and `service`, and adds what the hints say. At
+// least one of the arguments must not be null. May block in the host's
+// resolver. Returns 0 or an EAI_ code (EAI_SYSTEM: see errno). RAI_SA is
+// ignored here: the callers refuse it.
 int FindAddrinfo(const char* node, const char* service,
                  const rdma_addrinfo* hints, UniqueAddrinfo* out);
 
-// A copy of the first one of a list, alone. Null: no memory.
+// Copies the first entry of a list. Null: out of memory.
 UniqueAddrinfo CopyAddrinfo(const rdma_addrinfo& from);
 
 }  // namespace librdmacm

@@ -1,5 +1,5 @@
-// Calls of synchronous ids, whose result is an event (rdma_create_id(3)): each
-// waits for its own.
+// Calls on synchronous ids: each waits for the event that carries its result
+// (rdma_create_id(3)).
 #include <cerrno>
 #include <utility>
 
@@ -10,8 +10,8 @@
 namespace librdmacm {
 namespace {
 
-// Whether an event says how `call` has gone: as it is in the channel, whether
-// it was about to be reported before or not.
+// Whether an event of this type ends `call`. `type` is that in the channel,
+// before BeforeReport may change it.
 bool IsOutcome(WaitingCall call, int type) {
   switch (call) {
     case WaitingCall::kNone:
@@ -41,31 +41,30 @@ bool IsOutcome(WaitingCall call, int type) {
       return type == RDMA_CM_EVENT_MULTICAST_JOIN ||
              type == RDMA_CM_EVENT_MULTICAST_ERROR;
     case WaitingCall::kGetRequest:
-      // What the application writes itself wakes it, with an error.
+      // A user event wakes the call, which then fails.
       return type == RDMA_CM_EVENT_CONNECT_REQUEST || type == kUserEvent;
   }
   return false;
 }
 
-// How `call` has gone, by its event. 0 or an errno value.
+// The result of `call`, from its event. Returns 0 or an errno value.
 int ResultOf(WaitingCall call, const rdma_cm_event& event) {
   switch (TypeOf(event)) {
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return ENODEV;
     case RDMA_CM_EVENT_REJECTED:
-      return ECONNREFUSED;  // whatever the peer calls the reason
+      return ECONNREFUSED;  // whatever reason the peer gives
     case RDMA_CM_EVENT_DISCONNECTED:
       if (call != WaitingCall::kDisconnect) return ECONNRESET;
       break;
     default:
       break;
   }
-  // Statuses of the wire are positive: why the peer does not want to.
+  // Positive statuses come from the wire: the peer's reason for rejecting.
   return event.status <= 0 ? -event.status : ECONNREFUSED;
 }
 
-// There was no memory for the event that `call` waits for, or no descriptor to
-// wait with.
+// `call` could not wait, for lack of memory or of a descriptor.
 void Leave(rdma_cm_id* pointer, WaitingCall call) {
   const std::shared_ptr<Id> id = FindId(pointer);
   if (id == nullptr) return;

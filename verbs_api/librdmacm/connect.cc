@@ -1,6 +1,6 @@
 // Connections: rdma_connect(3), rdma_listen(3), rdma_accept(3), rdma_reject(3),
-// rdma_establish(3), rdma_disconnect(3), rdma_notify(3). What a datagram id
-// does instead is in datagram.cc.
+// rdma_establish(3), rdma_disconnect(3), rdma_notify(3). datagram.cc does the
+// same for datagram ids.
 #include "verbs_api/librdmacm/connect.h"
 
 #include <endian.h>
@@ -21,14 +21,14 @@ namespace {
 
 namespace cm = transport::cm;
 
-// What the kernel's rdma_cm sends, too: 4.3 s, 15 times.
+// The values that the kernel's rdma_cm sends: 4.3 s, 15 retries.
 constexpr uint8_t kResponseTimeout = 20;
 constexpr uint8_t kMaxCmRetries = 15;
 constexpr uint8_t kMostRetries = 7;  // 3 bits
 constexpr uint16_t kDefaultPkey = 0xffff;
-// RoCE has none (A17).
+// RoCE has no LIDs (A17).
 constexpr uint16_t kPermissiveLid = 0xffff;
-// Of enhanced connection establishment (IBA 12.6.7.2).
+// For enhanced connection establishment (IBA 12.6.7.2).
 constexpr auto kVendorOptionNotSupported =
     static_cast<wire::CmRejectReason>(35);
 
@@ -36,31 +36,31 @@ uint64_t GuidOf(const Id& id) {
   return be64toh(ibv_get_device_guid(id.part.verbs->device));
 }
 
-// The number of the id's queue pair, or what the application says is its own.
+// The number of the id's queue pair, or of the application's own queue pair.
 uint32_t QpnOf(const Id& id, const rdma_conn_param& param) {
   return (id.part.qp != nullptr ? id.part.qp->qp_num : param.qp_num) & 0xffffff;
 }
 
 bool HasSrq(const Id& id, const rdma_conn_param& param) {
-  // XRC has nothing else.
+  // An XRC target always receives through SRQs.
   if (id.qp_type() == IBV_QPT_XRC_RECV) return true;
   return id.part.qp != nullptr ? id.part.qp->srq != nullptr : param.srq != 0;
 }
 
-// What the application says of a queue pair of its own (rdma_set_local_ece).
-// Those that we make have nothing to agree upon.
+// The options that the application set for its own queue pair
+// (rdma_set_local_ece). Our queue pairs have no options.
 ibv_ece EceOf(const Id& id) {
   return id.part.qp != nullptr ? ibv_ece{} : id.local_ece;
 }
 
-// RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH: as many as the device can.
+// Replaces RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH by the device's limit.
 int Resolve(uint8_t asked, uint8_t limit, uint8_t* out) {
   static_assert(RDMA_MAX_RESP_RES == 0xff && RDMA_MAX_INIT_DEPTH == 0xff);
   *out = asked == 0xff ? limit : asked;
   return *out <= limit ? 0 : EINVAL;
 }
 
-// Checks what the application asks for and puts it into the id's attributes.
+// Checks the requested limits and stores them in the id's attributes.
 int TakeReadLimits(Id& id, const rdma_conn_param& param) {
   const ReadLimits limits = LimitsOf(id);
   ReadLimits taken;
@@ -118,7 +118,7 @@ wire::CmReq RequestOf(const Id& id, const rdma_conn_param& param) {
 }
 
 int Connect(Id& id, const rdma_conn_param* given) {
-  // Which queue pair is it for?
+  // Either the id has a queue pair, or the application must name one.
   if (id.part.qp == nullptr && given == nullptr) return EINVAL;
   rdma_conn_param param = {};
   if (given != nullptr) {
@@ -150,7 +150,7 @@ int Connect(Id& id, const rdma_conn_param* given) {
 }
 
 int Listen(Id& id, int backlog) {
-  // As many as the kernel's rdma_cm takes.
+  // The limit of the kernel's rdma_cm.
   constexpr int kMaxBacklog = 1024;
   IdState state;
   {
@@ -158,7 +158,7 @@ int Listen(Id& id, int backlog) {
     state = id.state;
   }
   if (state == IdState::kIdle) {
-    // All addresses, a port that is free.
+    // Binds to all addresses and a free port.
     if (const int error =
             Bind(id, EndpointAddress::Of({wire::IpAddress::FromV4(0)}))) {
       return error;
@@ -176,8 +176,8 @@ int Listen(Id& id, int backlog) {
   return 0;
 }
 
-// The REP. `param`: what the application gives, or what the peer has asked for.
-// 0, or an errno value: then nothing has changed.
+// Builds the REP. `param`: from the application, or what the peer requested.
+// Returns 0 or an errno value; on error nothing has changed.
 int AnswerOf(Id& id, const rdma_conn_param& param, wire::CmRep* rep,
              ibv_ece* ece) {
   if (!FillAnswerData(param.private_data, param.private_data_len,
@@ -202,20 +202,20 @@ int AnswerOf(Id& id, const rdma_conn_param& param, wire::CmRep* rep,
 }
 
 int AcceptWith(Id& id, const wire::CmRep& rep, const ibv_ece& ece) {
-  // It has to be ready for what the peer sends with its RTU.
+  // The queue pair must be ready for packets that follow the RTU.
   if (id.part.qp != nullptr) {
     if (const int error = MakeReady(id)) return error;
   }
   {
-    // The RTU may be here before Accept has returned.
+    // The RTU may arrive before Accept returns.
     std::lock_guard<std::mutex> lock(id.mutex);
     id.state = IdState::kAccepted;
   }
   return id.service->Accept(id.connection, rep, ece.options);
 }
 
-// What cannot be accepted fails at both ends. As before the application has
-// answered, no event tells of it.
+// Fails the connection at both ends. No event reports it, because the
+// application has not accepted yet.
 void FailAccepting(Id& id) {
   MakeFailed(id);
   (void)id.service->Reject(id.connection, {});
@@ -234,11 +234,11 @@ int Accept(Id& id, const rdma_conn_param* given) {
     param = id.requested;
   }
   if (withdrawn) {
-    // It is answered: its place in the backlog is free.
+    // Rejecting frees the place in the backlog.
     (void)id.service->Reject(id.connection, {});
     return EINVAL;
   }
-  // Which queue pair is it for?
+  // Either the id has a queue pair, or the application must name one.
   if (id.part.qp == nullptr && given == nullptr) return EINVAL;
   const ReadLimits limits = LimitsOf(id);
   const uint8_t responder_resources =
@@ -256,7 +256,7 @@ int Accept(Id& id, const rdma_conn_param* given) {
   ibv_ece ece;
   if (const int error = AnswerOf(id, param, &rep, &ece)) return error;
   const int error = AcceptWith(id, rep, ece);
-  // Without memory it is as it was, and may be made again.
+  // After ENOMEM nothing has changed, so the application may retry.
   if (error != 0 && error != ENOMEM) FailAccepting(id);
   return error;
 }
@@ -279,20 +279,19 @@ int Establish(Id& id) {
   }
   if (const int error = id.service->Establish(id.connection, {})) return error;
   std::lock_guard<std::mutex> lock(id.mutex);
-  // What the peer has said meanwhile is later.
+  // Keeps a later state that a message of the peer has set meanwhile.
   if (id.state == IdState::kReplied) id.state = IdState::kConnected;
   return 0;
 }
 
-// `*waits`: an event will come, or is there.
+// `*waits`: whether an event follows or is already queued.
 int Disconnect(Id& id, bool* waits) {
   if (id.connection == 0 || id.is_datagram()) return EINVAL;
   MakeFailed(id);
   const int error = id.service->Disconnect(id.connection, {});
-  // In another state nothing is left to release: that is what the application
-  // wants.
+  // In other states there is nothing to release, so the call succeeds.
   if (error != 0 && error != EINVAL && error != ENOENT) return error;
-  // What it has heard already does not come again.
+  // An event that was already reported does not come again.
   std::lock_guard<std::mutex> lock(id.mutex);
   *waits = (error == 0 && id.state != IdState::kDisconnected) ||
            HasOutcome(*id.channel, WaitingCall::kDisconnect, id);
@@ -307,8 +306,8 @@ int Notify(Id& id, ibv_event_type event) {
   return id.service->NotifyEstablished(id.connection);
 }
 
-// The REP with a queue pair on the id: the application sees nothing of it but
-// that the connection is there.
+// Handles a REP if the id has a queue pair. The application only sees that the
+// connection is established.
 int FinishConnecting(Id& id, Event& event) {
   int error = MakeReady(id);
   if (error == ENOMEM) return error;
@@ -380,7 +379,7 @@ CM_EXPORT int rdma_reject_ece(rdma_cm_id* pointer, const void* private_data,
 
 CM_EXPORT int rdma_establish(rdma_cm_id* pointer) {
   return IdCall(pointer, [](Id& id) -> int {
-    // With a queue pair on the id that has been done for the application.
+    // We did that already if the id has a queue pair.
     if (id.part.qp != nullptr) return EINVAL;
     return Establish(id);
   });

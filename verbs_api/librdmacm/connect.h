@@ -1,5 +1,4 @@
-// What events mean for ids and queue pairs, on the application's side of the
-// channel.
+// Processing of events when the application takes them from the channel.
 #ifndef VERBS_API_LIBRDMACM_CONNECT_H_
 #define VERBS_API_LIBRDMACM_CONNECT_H_
 
@@ -10,25 +9,25 @@
 
 namespace librdmacm {
 
-// The next event of `channel`, for the application. 0 or -1 with errno. A
-// cancellation point.
+// Takes the next event of `channel` for the application. Returns 0, or -1 with
+// errno. A cancellation point.
 int TakeEvent(EventChannel& channel, rdma_cm_event** out);
-// The next one that `matches` says, as it is before it is reported.
+// Takes the next event that satisfies `matches`, tested before BeforeReport.
 int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
               rdma_cm_event** out);
-// An event that was taken is the next one again. `place` has one element, which
-// becomes its own: that needs no memory.
+// Puts a taken event back as the next one. `place` has one element, which is
+// reused, so this does not allocate.
 void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
                  Events place);
 
-// What is left to do when an application is about to see an event: a request
-// gives its place in the backlog back; with a queue pair on the id, a REP makes
-// it ready to send, and is answered. Takes the
-// owner's locks. 0, or ENOMEM: then it is to be done again, and the event as it
-// was.
+// Completes an event just before the application sees it. A connection request
+// frees its place in the backlog. A REP, if the id has a queue pair, makes the
+// queue pair ready to send and is answered with an RTU. Takes the owner's
+// locks. Returns 0, or ENOMEM: then the event is unchanged and the call must be
+// repeated.
 int BeforeReport(Event& event);
 
-// Of an event that no application will see: the connection that it asks for is
+// Drops an event that no application will see. A connection request is
 // rejected.
 void Discard(Event& event);
 

@@ -1,5 +1,5 @@
-// From what the connection manager tells to events of ids. The service's thread
-// runs all of this.
+// Turns events of the connection manager into events of ids. Runs on the
+// service's thread.
 #include <algorithm>
 #include <cerrno>
 
@@ -17,12 +17,12 @@ constexpr uint8_t kDefaultHopLimit = 64;
 
 wire::CmView ViewOf(const cm::Event& event) {
   wire::CmView view;
-  // The service has read it already.
+  // The service has parsed it before, so this succeeds.
   wire::CmView::Parse(event.mad, &view);
   return view;
 }
 
-// Behind the header of the RDMA CM.
+// The private data behind the header of the RDMA CM.
 template <size_t kSize>
 std::span<const uint8_t> ConsumerData(
     const std::array<uint8_t, kSize>& private_data) {
@@ -30,7 +30,7 @@ std::span<const uint8_t> ConsumerData(
       .subspan(wire::kRdmaCmHeaderSize);
 }
 
-// What a REQ asks of the queue pair that is to be its peer.
+// Copies what a REQ requires of our queue pair.
 void TakeReq(const wire::CmReq& req, Id& id) {
   ConnectionAttributes& a = id.attributes;
   a.traffic_class = req.primary.traffic_class;
@@ -41,7 +41,7 @@ void TakeReq(const wire::CmReq& req, Id& id) {
   a.path_mtu = static_cast<ibv_mtu>(req.path_mtu);
   a.remote_qpn = req.local_qpn;
   a.remote_psn = req.starting_psn;
-  // What one side answers is what the other asks.
+  // The requests that one side answers are those that the other sends.
   a.responder_resources = req.initiator_depth;
   a.initiator_depth = req.responder_resources;
   a.retry_count = req.retry_count;
@@ -63,8 +63,8 @@ std::shared_ptr<Id> Id::NewRequest(const cm::Event& event,
   const std::optional<wire::RdmaService> wanted =
       wire::ParseRdmaServiceId(service_id);
   if (!wanted.has_value()) return nullptr;
-  // Link-local addresses are known by the interface that the listener is on, if
-  // it is on one.
+  // A link-local address is looked up on the listener's interface, if the
+  // listener is bound to one.
   const std::optional<DeviceAddress> device =
       FindDevice(rxe_user::OnInterface(event.local, source.scope_id));
   if (!device.has_value()) return nullptr;
@@ -130,7 +130,7 @@ void Id::OnRequest(const cm::Event& event) {
   }
   out->part.id = &request->part;
   out->part.listen_id = &part;
-  // The last that needs memory.
+  // Nothing after this allocates.
   PublishId(request);
   if (service->SetHandler(event.id, request) != 0) {
     WithdrawId(*request);
@@ -144,7 +144,7 @@ void Id::OnRequest(const cm::Event& event) {
 void Id::OnReply(const cm::Event& event) {
   const wire::CmView mad = ViewOf(event);
   const wire::CmRep rep = mad.rep();
-  // An XRC target stands where EE contexts do.
+  // For an XRC target, the REP carries its number in the EE context field.
   attributes.remote_qpn =
       part.qp_type == IBV_QPT_XRC_SEND ? rep.local_eecn : rep.local_qpn;
   attributes.remote_psn = rep.starting_psn;
@@ -197,7 +197,8 @@ void Id::OnServiceReply(const cm::Event& event) {
   Push(std::move(out));
 }
 
-// Without memory for an event nothing has changed: it is told again.
+// If there is no memory for an event, nothing changes and the service repeats
+// it.
 void Id::OnCmEvent(const cm::Event& event) {
   std::lock_guard<std::mutex> lock(mutex);
   switch (event.kind) {
@@ -209,8 +210,8 @@ void Id::OnCmEvent(const cm::Event& event) {
       break;
   }
   if (destroyed) return;
-  // Its context is the listener's until the application accepts, so the
-  // kernel's rdma_cm says nothing about it before that: accepting will fail.
+  // Until the application accepts, the request belongs to the listener. Like
+  // the kernel's rdma_cm, we do not report its failure; accepting it fails.
   if (state == IdState::kRequested || state == IdState::kWithdrawn) {
     state = IdState::kWithdrawn;
     return;

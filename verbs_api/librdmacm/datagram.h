@@ -1,5 +1,5 @@
-// What connecting is for ids of datagrams (port spaces UDP and IPOIB): the
-// queue pair of a service is asked for, by SIDR (IBA 12.11).
+// Connection calls on datagram ids (port spaces UDP and IPOIB): SIDR asks for
+// the queue pair of a service (IBA 12.11).
 #ifndef VERBS_API_LIBRDMACM_DATAGRAM_H_
 #define VERBS_API_LIBRDMACM_DATAGRAM_H_
 
@@ -12,7 +12,7 @@
 namespace librdmacm {
 
 // rdma_connect, rdma_accept, rdma_reject. `id.calls` is held. `param` may be
-// null. 0 or an errno value.
+// null. Return 0 or an errno value.
 int ResolveDatagram(Id& id, const rdma_conn_param* param);
 int AcceptDatagram(Id& id, const rdma_conn_param* param);
 int RejectDatagram(Id& id, const void* private_data, uint8_t length);

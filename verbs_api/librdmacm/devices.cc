@@ -1,4 +1,4 @@
-// rdma_get_devices(3), and which device an address is of.
+// rdma_get_devices(3), and the lookup of the device that has an address.
 #include "verbs_api/librdmacm/devices.h"
 
 #include <fcntl.h>
@@ -35,20 +35,21 @@ struct Opened {
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;
   ibv_xrcd* xrcd = nullptr;
-  bool gone = false;        // the interface is no more
+  bool gone = false;        // the interface no longer exists
   bool handed_out = false;  // by rdma_get_devices: stays open
 };
 
-// Never destroyed: threads may still be there when the process ends.
+// Never destroyed: threads may outlive main().
 struct Devices {
   rxe_user::ForkRenewedMutex mutex;  // guards all
-  // Whose the contexts are: those of the parent are of no use after fork().
+  // The process that opened them. The contexts of a parent are useless after
+  // fork().
   pid_t owner = 0;
-  // Ids have their shares. One whose interface is made anew is opened again;
-  // the former context closes when nobody has it any more.
+  // Ids hold shares of these. If an interface was deleted and created again,
+  // its device is opened again; the old context closes with its last share.
   std::list<std::shared_ptr<Opened>> opened;
-  // As they were when an address was last not found where it had been: says
-  // where to look first.
+  // The interfaces as of the last lookup that failed. They tell where to look
+  // first.
   std::vector<Interface> interfaces;
 };
 
@@ -57,8 +58,8 @@ Devices& All() {
   return *devices;
 }
 
-// Leaves what a child of fork() has inherited as it is: another thread of the
-// parent may have been changing it. `devices.mutex` is held.
+// Forgets inherited devices in a child of fork() without touching them: a
+// thread of the parent may have been changing them. `devices.mutex` is held.
 void ForgetInherited(Devices& devices) {
   if (devices.owner == getpid()) return;
   new (&devices.opened) decltype(devices.opened);
@@ -66,7 +67,7 @@ void ForgetInherited(Devices& devices) {
   devices.owner = getpid();
 }
 
-// False if an application still uses one of the domains: to be tried again.
+// Returns false if an application still uses one of the domains; retry later.
 bool Close(Opened& opened) {
   if (opened.pd != nullptr && ibv_dealloc_pd(opened.pd) != 0) return false;
   opened.pd = nullptr;
@@ -76,8 +77,8 @@ bool Close(Opened& opened) {
   return true;
 }
 
-// Closes those whose interface has gone and that nobody has. `devices.mutex` is
-// held: no id gets a share meanwhile.
+// Closes devices whose interface is gone and that have no shares.
+// `devices.mutex` is held, so no id gets a share meanwhile.
 void CloseGone(Devices& devices) {
   std::erase_if(devices.opened, [](const std::shared_ptr<Opened>& opened) {
     return opened->gone && !opened->handed_out && opened.use_count() == 1 &&
@@ -102,9 +103,8 @@ Opened& Of(Devices& devices, ibv_device* device) {
       Opened{.device = device, .interface = interface}));
 }
 
-// Reads the list of devices, which takes its time, and opens those of it whose
-// interface is `wanted`. Empty, with errno, if there is none. `devices.mutex`
-// is held.
+// Opens the devices in the list whose interface satisfies `wanted`. Reading the
+// list is slow. Empty, with errno, if there are none. `devices.mutex` is held.
 template <typename Wanted>
 std::vector<Opened*> Open(Devices& devices, Wanted&& wanted) {
   int count = 0;
@@ -120,7 +120,7 @@ std::vector<Opened*> Open(Devices& devices, Wanted&& wanted) {
     Opened& opened = Of(devices, list.get()[i]);
     if (opened.verbs == nullptr) {
       opened.verbs = ibv_open_device(list.get()[i]);
-      // That is no device less.
+      // ENOMEM does not mean that the device is missing.
       if (opened.verbs == nullptr && errno == ENOMEM) throw std::bad_alloc();
     }
     if (opened.verbs != nullptr) out.push_back(&opened);
@@ -129,7 +129,7 @@ std::vector<Opened*> Open(Devices& devices, Wanted&& wanted) {
   return out;
 }
 
-// Null, with errno, if it is none of them. `devices.mutex` is held.
+// Null, with errno, if no device matches. `devices.mutex` is held.
 Opened* Find(Devices& devices, const ibv_context* verbs) {
   ForgetInherited(devices);
   for (const std::shared_ptr<Opened>& opened : devices.opened) {
@@ -144,7 +144,7 @@ bool IsThere(uint32_t interface) {
   return if_indextoname(interface, name) != nullptr;
 }
 
-// Whether `interfaces` has `local` on the one with this index.
+// Whether `interfaces` has the address on the interface with this index.
 bool Has(const std::vector<Interface>& interfaces, uint32_t index,
          const rxe_user::LocalAddress& known) {
   const rxe_user::LocalAddress local = rxe_user::Bound(known);
@@ -159,7 +159,7 @@ bool Has(const std::vector<Interface>& interfaces, uint32_t index,
                      });
 }
 
-// Absent if `opened` has it not.
+// Absent if `opened` does not have the address.
 std::optional<DeviceAddress> FindOn(const std::shared_ptr<Opened>& opened,
                                     const rxe_user::LocalAddress& local) {
   ibv_context* const verbs = opened->verbs;
@@ -185,8 +185,8 @@ std::optional<DeviceAddress> FindOn(const std::shared_ptr<Opened>& opened,
   return std::nullopt;
 }
 
-// Asks the device of the interface that has the address, if it is open, and no
-// other: each looks at all interfaces. `devices.mutex` is held.
+// Asks only the open device of the interface that has the address: each query
+// reads all interfaces. `devices.mutex` is held.
 std::optional<DeviceAddress> FindOpened(const Devices& devices,
                                         const rxe_user::LocalAddress& local) {
   for (const std::shared_ptr<Opened>& opened : devices.opened) {
@@ -199,7 +199,7 @@ std::optional<DeviceAddress> FindOpened(const Devices& devices,
   return std::nullopt;
 }
 
-// Where that fails they stay as they were. `devices.mutex` is held.
+// Keeps the old list on failure. `devices.mutex` is held.
 void LookAtInterfaces(Devices& devices) {
   absl::StatusOr<std::vector<Interface>> now = rxe_user::ReadInterfaces();
   if (rxe_user::ErrnoOf(now.status()) == ENOMEM) throw std::bad_alloc();
@@ -219,7 +219,7 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   Devices& devices = All();
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   ForgetInherited(devices);
-  // Most often it is where it was.
+  // The address is usually where it was before.
   if (auto found = FindOpened(devices, local)) return found;
   LookAtInterfaces(devices);
   if (auto found = FindOpened(devices, local)) return found;
@@ -263,7 +263,7 @@ ibv_xrcd* DefaultXrcd(ibv_context* verbs) {
   Opened* const opened = Find(devices, verbs);
   if (opened == nullptr) return nullptr;
   if (opened->xrcd == nullptr) {
-    // Of no file: this process's alone.
+    // A domain without a file is private to this process.
     ibv_xrcd_init_attr attr = {};
     attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     attr.fd = -1;

@@ -1,6 +1,6 @@
-// The verbs devices that ids are bound to. They are opened at the first use and
-// stay open as long as their interface is there or an id has them: applications
-// keep what id->verbs points to.
+// The verbs devices that ids are bound to. They are opened at first use and
+// stay open while their interface exists or an id uses them, because
+// applications keep the pointer id->verbs.
 #ifndef VERBS_API_LIBRDMACM_DEVICES_H_
 #define VERBS_API_LIBRDMACM_DEVICES_H_
 
@@ -14,34 +14,34 @@
 
 namespace librdmacm {
 
-inline constexpr uint8_t kPort = 1;  // each device has this one
+inline constexpr uint8_t kPort = 1;  // each device has only this port
 
 // A local address on its device.
 struct DeviceAddress {
   ibv_context* verbs = nullptr;
   uint8_t gid_index = 0;
   uint32_t interface = 0;  // index of its network interface
-  // `verbs` stays open as long as somebody has one.
+  // Keeps `verbs` open.
   std::shared_ptr<const void> share;
 };
 
-// None of these takes a lock of an id or a channel.
+// No function here takes a lock of an id or a channel.
 
-// The device that has `local` as a GID, link-local ones on their interface.
-// Takes microseconds where the address was looked for before, and the time of
-// reading all interfaces otherwise.
+// Finds the device that has `local` as a GID; a link-local address only on its
+// own interface. Takes microseconds for an address that was found before,
+// otherwise the time to read all interfaces.
 std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local);
 
-// Closes the devices of the interface, each when nobody has a share of it, but
-// not those that rdma_get_devices(3) has told of: "Returned devices remain
+// Closes the devices of an interface when their last share is given back.
+// Devices that rdma_get_devices(3) returned stay open: "Returned devices remain
 // opened while the librdmacm is loaded."
 void InterfaceHasGone(uint32_t interface);
-// Of an id that is no more. With the last share of a device whose interface has
-// gone it closes.
+// Gives back the share of a destroyed id. The last share closes a device whose
+// interface is gone.
 void GiveBack(std::shared_ptr<const void> share);
 
-// The protection domain of ids whose application has given none. One for a
-// device. Null, with errno, if it cannot be had.
+// The protection domain for ids whose application gave none, one per device.
+// Null, with errno, on failure.
 ibv_pd* DefaultPd(ibv_context* verbs);
 // The same for XRC domains.
 ibv_xrcd* DefaultXrcd(ibv_context* verbs);

@@ -1,5 +1,5 @@
-// rdma_create_ep(3), rdma_destroy_ep(3), rdma_get_request(3): ids whose calls
-// wait, made of what rdma_getaddrinfo found.
+// rdma_create_ep(3), rdma_destroy_ep(3), rdma_get_request(3): synchronous ids
+// that are created from a result of rdma_getaddrinfo(3).
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
@@ -13,10 +13,11 @@
 namespace librdmacm {
 namespace {
 
-// How long the active side waits for the neighbor on its way.
+// Time limit for address resolution on the active side.
 constexpr int kResolveTimeoutMs = 2000;
 
-// All but the queue pair of the active side. 0 or an errno value.
+// Does everything but creating the active side's queue pair. Returns 0 or an
+// errno value.
 int PreparePassive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
                    const ibv_qp_init_attr* attr) {
   if (info.ai_src_addr != nullptr &&
@@ -53,7 +54,7 @@ int PrepareActive(rdma_cm_id* pointer, const rdma_addrinfo& info, ibv_pd* pd,
   return 0;
 }
 
-// The queue pair that the listener's endpoint asks for.
+// Creates the queue pair that rdma_create_ep of the listener asked for.
 int CreateRequestedQp(const std::shared_ptr<Id>& listener,
                       rdma_cm_id* request) {
   std::optional<ibv_qp_init_attr> attr;
@@ -128,7 +129,7 @@ CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
     return Return(gone ? ENODEV : EINVAL);
   }
   rdma_cm_id* const request = event->id;
-  // What was made before there was no memory for the rest is there.
+  // After an earlier ENOMEM, a part of the work is already done.
   int error = request->qp == nullptr ? CreateRequestedQp(listener, request) : 0;
   if (error == 0 && rdma_migrate_id(request, nullptr) != 0) error = errno;
   if (error == ENOMEM) {
@@ -140,7 +141,8 @@ CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
     rdma_destroy_ep(request);
     return Return(error);
   }
-  // Until the next call on it: the application may look at what the peer says.
+  // Kept until the next call on the id: the application may read the peer's
+  // private data.
   request->event = event;
   *out = request;
   return 0;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint16_t kDefaultPkey = 0xffff;
 
-// Which port a service ID names; the mask says which parts of it count.
+// Extracts the port from a service ID. `mask` gives the valid bits.
 int FromServiceId(uint64_t service_id, uint64_t mask, EndpointAddress* to) {
   service_id &= mask;
   if ((mask & RDMA_IB_IP_PORT_MASK) != 0) {

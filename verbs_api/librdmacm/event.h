@@ -1,4 +1,4 @@
-// What rdma_get_cm_event(3) hands out.
+// The event that rdma_get_cm_event(3) returns.
 #ifndef VERBS_API_LIBRDMACM_EVENT_H_
 #define VERBS_API_LIBRDMACM_EVENT_H_
 
@@ -16,7 +16,7 @@ namespace librdmacm {
 class Id;
 struct Membership;
 
-// RDMA_CM_EVENT_*, or one that newer headers have.
+// RDMA_CM_EVENT_*, or a value from a newer header.
 inline int TypeOf(const rdma_cm_event& event) {
   int type;
   static_assert(sizeof(event.event) == sizeof(type));
@@ -25,22 +25,22 @@ inline int TypeOf(const rdma_cm_event& event) {
 }
 
 struct Event {
-  rdma_cm_event part = {};  // what the application has
-  // Whose event it is: it cannot be destroyed before this is acknowledged. Of a
-  // connection request that is the listener.
+  rdma_cm_event part = {};  // the application's view
+  // The id that the event belongs to: it cannot be destroyed before the event
+  // is acknowledged. For a connection request this is the listener.
   std::shared_ptr<Id> owner;
-  // Of a connection request: the new id.
+  // For a connection request: the new id.
   std::shared_ptr<Id> request;
-  // Of a join: what was joined.
+  // For a join: the membership.
   std::shared_ptr<Membership> membership;
-  std::array<uint8_t, 224> private_data;  // which `part` points to
+  std::array<uint8_t, 224> private_data;  // `part` points to it
 
   void SetType(int type) {
     static_assert(sizeof(part.event) == sizeof(type));
     std::memcpy(&part.event, &type, sizeof(type));
   }
   int type() const { return TypeOf(part); }
-  // Sets private data and the length that the application sees.
+  // Sets the private data and its length in the application's view.
   void SetConnData(std::span<const uint8_t> data) {
     part.param.conn.private_data = Keep(data);
     part.param.conn.private_data_len = static_cast<uint8_t>(data.size());

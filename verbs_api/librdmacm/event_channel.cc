@@ -30,7 +30,7 @@ Registry<rdma_event_channel, EventChannel>& Channels() {
   return rxe_user::OnlyOne<Registry<rdma_event_channel, EventChannel>>();
 }
 
-// Those that the application has and has not acknowledged.
+// Events that the application has taken and not acknowledged.
 Registry<rdma_cm_event, Event>& Reported() {
   return rxe_user::OnlyOne<Registry<rdma_cm_event, Event>>();
 }
@@ -46,7 +46,7 @@ bool Has(const Events& events, const EventChannel::Matches& matches) {
   return Find(events, matches) != events.end();
 }
 
-// An eventfd takes them all at once.
+// One write to an eventfd adds any count.
 void Add(int fd, uint64_t count) {
   while (count != 0 && write(fd, &count, sizeof(count)) < 0 && errno == EINTR) {
   }
@@ -54,9 +54,10 @@ void Add(int fd, uint64_t count) {
 
 bool IsNonblocking(int fd) { return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; }
 
-// Takes one of the counter without waiting, whatever the descriptor's flags.
-// None is there if somebody has taken it who has not come to the queue yet; he
-// finds one event less and looks again. The channel's lock is held.
+// Takes one from the counter without blocking, whatever the descriptor's flags
+// are. The counter may be empty: another thread has read it but not taken its
+// event yet. That thread then finds one event less and reads again. The
+// channel's lock is held.
 void TakeToken(int fd) {
   uint64_t one;
   const iovec to = {.iov_base = &one, .iov_len = sizeof(one)};
@@ -65,8 +66,9 @@ void TakeToken(int fd) {
     n = preadv2(fd, &to, 1, -1, RWF_NOWAIT);
   } while (n < 0 && errno == EINTR);
   if (n >= 0 || errno == EAGAIN) return;
-  // Before Linux 5.8. Who waits already is not held up by the flag, and who
-  // comes meanwhile looks again (Read).
+  // Fallback for Linux before 5.8: makes the descriptor non-blocking for a
+  // moment. Threads that already block are not affected; a thread that gets
+  // EAGAIN meanwhile checks the flags again (Read).
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags | O_NONBLOCK);
   while (read(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
@@ -108,11 +110,11 @@ void EventChannel::Push(Events events) {
 
 bool EventChannel::Read() {
   uint64_t one;
-  // Without the lock. The descriptor stays open meanwhile, unless the
-  // application destroys the channel that it waits for.
+  // Without the lock. The descriptor stays open unless the application destroys
+  // the channel that it waits on.
   while (read(part_.fd, &one, sizeof(one)) < 0) {
     if (errno != EAGAIN) return false;
-    // It may be TakeToken that does not want to wait.
+    // TakeToken may have set O_NONBLOCK for a moment.
     const NoCancellation no_cancellation;
     std::lock_guard<std::mutex> lock(mutex_);
     if (IsNonblocking(part_.fd)) {
@@ -136,12 +138,12 @@ Events EventChannel::Take() {
   }
 }
 
-// It waits for a descriptor of its own: who takes from the channel's, and
-// leaves the event, keeps others from it.
+// Waits on a descriptor of its own. If it took from the channel's counter
+// without taking the event, other takers would miss that event.
 Events EventChannel::TakeIf(const Matches& matches) {
   Events taken;
   Waiter self{.matches = matches, .bell = {}, .next = nullptr};
-  // Also when the thread is cancelled.
+  // Also runs when the thread is cancelled.
   const absl::Cleanup leave = [&] {
     const NoCancellation no_cancellation;
     const int error = errno;
@@ -259,8 +261,8 @@ CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
 
 namespace {
 
-// What TakeEvent does with what it has taken. `before`: errno as it was, which
-// taking may change.
+// Completes the events that TakeEvent took. `before`: errno before taking,
+// which may change it.
 int Report(EventChannel& channel, Events taken, int before,
            rdma_cm_event** out) {
   if (taken.empty()) return -1;

@@ -16,11 +16,12 @@
 
 namespace librdmacm {
 
-// Events in order. To move some from one list to another needs no memory.
+// A queue of events. Moving an event between lists does not allocate.
 using Events = std::list<std::shared_ptr<Event>>;
 
-// An event that is not in a channel yet, with all the memory that it takes
-// there: what its id is to be may be noted once it has been made.
+// An event that is not in a channel yet, with all the memory that queueing
+// needs. Create it before changing the state of an id, so that the change
+// cannot fail for lack of memory.
 class UnsentEvent {
  public:
   UnsentEvent() { one_.push_back(std::make_shared<Event>()); }
@@ -31,45 +32,44 @@ class UnsentEvent {
   Events one_;
 };
 
-// A queue of events behind a descriptor that is readable as long as one waits:
-// an eventfd that counts them, of which each taker takes one. So it is the
-// descriptor's own flags that say whether taking blocks, and signals interrupt
-// it as they do any read(2).
+// A queue of events with an eventfd that counts them; each taker takes one from
+// the counter. So the descriptor is readable while an event waits, its flags
+// decide whether taking blocks, and signals interrupt it like any read(2).
 //
 // Thread: any. The lock of a channel is taken after that of an id (id.h).
 class EventChannel {
  public:
-  // Null, with errno.
+  // Null, with errno, on failure.
   static std::shared_ptr<EventChannel> Create();
 
   rdma_event_channel* part() { return &part_; }
 
-  // Dropped if the channel was closed. None of these needs memory.
+  // Dropped if the channel is closed. These functions do not allocate.
   void Push(UnsentEvent event) { Push(std::move(event.one_)); }
   void Push(Events events);
-  // Waits for an event as the descriptor's flags say: a cancellation point.
-  // Counts it to those of its owner that are to be acknowledged. None, with
-  // errno: EAGAIN, EINTR, ...
+  // Waits for an event, or not, as the descriptor's flags say. A cancellation
+  // point. Counts the event as unacknowledged by its owner. Empty, with errno,
+  // on failure: EAGAIN, EINTR, ...
   Events Take();
-  // The same for the first event that `matches` says: the others stay, and the
-  // descriptor tells of them. Also EBADF, when the channel is closed meanwhile,
-  // and what the system says of a descriptor more, which waiting takes.
+  // The same for the first event that satisfies `matches`. Other events stay,
+  // and the descriptor stays readable for them. Also fails with EBADF when the
+  // channel is closed meanwhile, and when no descriptor is left for waiting.
   using Matches = std::function<bool(const Event&)>;
   Events TakeIf(const Matches& matches);
-  // What Take has returned is the next one again.
+  // Puts an event from Take back as the next one.
   void PutBack(Events event);
-  // Whether an event waits that `matches` says.
+  // Whether a queued event satisfies `matches`.
   bool HasIf(const Matches& matches);
-  // Takes the events of `owner` back.
+  // Removes the queued events of `owner`.
   Events Withdraw(const Id* owner);
-  // Those that `matches` says.
+  // Removes the queued events that satisfy `matches`.
   Events WithdrawIf(const Matches& matches);
-  // Closes the descriptor. Returns what nobody has taken.
+  // Closes the descriptor. Returns the events that were not taken.
   Events Close();
 
  private:
-  // A thread that waits for what it says. Its descriptor becomes readable when
-  // there may be some.
+  // A thread in TakeIf. Its descriptor becomes readable when a matching event
+  // may be queued.
   struct Waiter {
     const Matches& matches;
     rxe_user::UniqueFd bell;
@@ -77,20 +77,20 @@ class EventChannel {
   };
 
   EventChannel() = default;
-  // Waits, as the descriptor's flags say, and takes one of its counter. False
-  // with errno. A cancellation point.
+  // Takes one from the counter; waits if the descriptor's flags say so. Returns
+  // false with errno on failure. A cancellation point.
   bool Read();
   // With the lock held:
   void Insert(Events::const_iterator where, Events events);
 
   rdma_event_channel part_ = {};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   rxe_user::UniqueFd fd_;
   Events events_;
-  Waiter* waiters_ = nullptr;  // each is of its thread
+  Waiter* waiters_ = nullptr;  // each is on its thread's stack
 };
 
-// The channel of an application's pointer; null if it is none.
+// The channel behind an application's pointer; null if there is none.
 std::shared_ptr<EventChannel> FindChannel(const rdma_event_channel* channel);
 
 }  // namespace librdmacm

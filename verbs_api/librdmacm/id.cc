@@ -25,7 +25,7 @@ Registry<rdma_cm_id, Id>& Ids() {
   return rxe_user::OnlyOne<Registry<rdma_cm_id, Id>>();
 }
 
-// Of the port spaces that there are; absent for other numbers.
+// The queue pair type of a port space; absent for unknown numbers.
 std::optional<ibv_qp_type> QpTypeOf(int port_space) {
   switch (port_space) {
     case RDMA_PS_TCP:
@@ -38,12 +38,13 @@ std::optional<ibv_qp_type> QpTypeOf(int port_space) {
   return std::nullopt;
 }
 
-// What it is to the ids of the interface's device.
+// Reports an interface change to the ids on its device.
 void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
   const rdma_cm_event_type type = change == rxe_user::InterfaceChange::kGone
                                       ? RDMA_CM_EVENT_DEVICE_REMOVAL
                                       : RDMA_CM_EVENT_ADDR_CHANGE;
-  // All memory before the first of them hears: it may be told again.
+  // All memory is allocated before the first id is told, so on failure the
+  // whole call can be repeated.
   struct News {
     std::shared_ptr<Id> id;
     UnsentEvent event;
@@ -58,7 +59,7 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
     std::lock_guard<std::mutex> lock(news.id->mutex);
     if (news.id->interface != interface || news.id->destroyed) continue;
     news.id->Push(std::move(news.event));
-    // It goes once.
+    // Removal is reported once.
     if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) news.id->interface = 0;
   }
   if (change == rxe_user::InterfaceChange::kGone) InterfaceHasGone(interface);
@@ -68,12 +69,12 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
 
 namespace {
 
-// A share that is never given up. The one of the parent stays after fork().
+// A share that is never given up. After fork() the child keeps the parent's.
 std::atomic<std::shared_ptr<rxe_user::CmService>*> kept = nullptr;
 
-// As the kernel closes what a process leaves open when it exits: after the
-// program's own handlers, and after rsockets, which have no priority, have said
-// the rest.
+// Like the kernel at process exit, closes what is still open. Runs after the
+// program's own handlers, and after rsockets (whose destructor has no priority)
+// have sent their last messages.
 __attribute__((destructor(1000))) void DestroyAll() {
   const auto* const service = kept.load();
   if (service != nullptr) (*service)->DestroyAll();
@@ -188,7 +189,8 @@ int CreateId(rdma_event_channel* channel, void* context, int port_space,
 
 namespace {
 
-// Of one that was given up: nothing of it uses its device any more.
+// Gives back the device of an id that GiveUp has ended: nothing of the id uses
+// it any more.
 void GiveBackDevice(Id& id) {
   std::shared_ptr<const void> share;
   {
@@ -203,7 +205,7 @@ void GiveBackDevice(Id& id) {
 void GiveUp(Id& id) {
   std::lock_guard<std::mutex> calls(id.calls);
   std::shared_ptr<EventChannel> channel;
-  std::optional<AddressResolution> resolution;  // goes without the lock held
+  std::optional<AddressResolution> resolution;  // destroyed without the lock
   {
     std::lock_guard<std::mutex> lock(id.mutex);
     id.destroyed = true;
@@ -211,7 +213,7 @@ void GiveUp(Id& id) {
     resolution.swap(id.address_resolution);
   }
   if (resolution.has_value()) id.service->CancelNeighbor(resolution->wait);
-  // Both wait for events that are under way. After that there are no more.
+  // Both calls wait for events in progress. No event comes afterwards.
   if (id.connection != 0) id.service->Destroy(id.connection);
   if (id.reserved != 0) id.service->Release(id.reserved);
   for (const std::shared_ptr<Event>& event : channel->Withdraw(&id)) {
@@ -230,7 +232,7 @@ CM_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id,
                              void* context, rdma_port_space ps) {
   return Call([&]() -> int {
     if (id == nullptr) return EINVAL;
-    // It may be any number.
+    // The enumeration may hold any number.
     int number;
     static_assert(sizeof(number) == sizeof(ps));
     std::memcpy(&number, &ps, sizeof(number));
@@ -259,8 +261,8 @@ CM_EXPORT int rdma_destroy_id(rdma_cm_id* pointer) {
 
 namespace {
 
-// Moves `id` and its events to `channel`; requests that nobody has seen go with
-// their listener. Returns where it was.
+// Moves `id` and its events to `channel`. Requests that the application has not
+// seen move with their listener. Returns the old channel.
 std::shared_ptr<EventChannel> Move(Id& id,
                                    const std::shared_ptr<EventChannel>& channel,
                                    bool synchronous) {
@@ -300,7 +302,7 @@ CM_EXPORT int rdma_migrate_id(rdma_cm_id* pointer,
       if (was_synchronous) AcknowledgeOwn(&id->part);
       old = Move(*id, channel, synchronous);
     }
-    // As the manual page says.
+    // As the manual page requires.
     id->AwaitAcknowledged();
     if (was_synchronous) rdma_destroy_event_channel(old->part());
     return 0;

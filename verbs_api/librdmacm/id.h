@@ -23,8 +23,8 @@
 
 namespace librdmacm {
 
-// How far an id has come. What it takes to call each function is what the
-// kernel's rdma_cm asks for.
+// The state of an id. The state that each function requires is that of the
+// kernel's rdma_cm.
 enum class IdState : uint8_t {
   kIdle,
   kBound,
@@ -32,18 +32,18 @@ enum class IdState : uint8_t {
   kAddrResolved,
   kRouteResolved,
   kListening,
-  kConnecting,  // active: from rdma_connect on
-  kReplied,     // active: the REP is there, the RTU not sent
-  kRequested,   // passive: the application is to answer
-  kWithdrawn,   // passive: failed before the application has answered
+  kConnecting,  // active: since rdma_connect
+  kReplied,     // active: REP received, RTU not sent
+  kRequested,   // passive: waits for the application's answer
+  kWithdrawn,   // passive: failed before the application answered
   kAccepted,    // passive: REP sent
   kConnected,
   kDisconnected,
   kFailed,  // rejected, or unreachable
 };
 
-// Calls that wait for their event, on synchronous ids. One that has found no
-// memory for that goes on with waiting when it is made again.
+// A call on a synchronous id that waits for its event. If waiting fails for
+// lack of memory, the same call made again resumes the wait.
 enum class WaitingCall : uint8_t {
   kNone,
   kResolveAddr,
@@ -56,7 +56,7 @@ enum class WaitingCall : uint8_t {
   kGetRequest,
 };
 
-// What the queue pair of a connection has to know of the path and of the peer
+// The attributes of path and peer that the queue pair of a connection needs
 // (rdma_init_qp_attr).
 struct ConnectionAttributes {
   uint8_t gid_index = 0;
@@ -69,8 +69,8 @@ struct ConnectionAttributes {
   ibv_mtu path_mtu = IBV_MTU_1024;
 
   uint32_t remote_qpn = 0;
-  uint32_t local_psn = 0;   // at which the peer begins to send
-  uint32_t remote_psn = 0;  // at which we do
+  uint32_t local_psn = 0;   // the peer starts sending with it
+  uint32_t remote_psn = 0;  // we start sending with it
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;
   uint8_t retry_count = 7;
@@ -84,65 +84,67 @@ struct IdOptions {
   std::optional<uint8_t> ack_timeout;
 };
 
-// What rdma_create_ep keeps for later.
+// Arguments of rdma_create_ep that are used later.
 struct EndpointOptions {
   ibv_pd* pd = nullptr;
-  std::optional<ibv_qp_init_attr> qp;  // of the ids that a listener brings
-  std::vector<uint8_t> connect_data;  // before the private data of rdma_connect
+  // For the ids of a listener's connection requests.
+  std::optional<ibv_qp_init_attr> qp;
+  // Sent before the private data of rdma_connect.
+  std::vector<uint8_t> connect_data;
 };
 
-// An rdma_resolve_addr that waits for the neighbor.
+// An rdma_resolve_addr in progress.
 struct AddressResolution {
-  UnsentEvent event;                // which tells how it went
-  EndpointAddress source;           // what the id is bound to if it fails
-  rxe_user::NeighborWait wait = 0;  // 0: the service has not answered yet
+  UnsentEvent event;                // carries the result
+  EndpointAddress source;           // the id is bound to it on failure
+  rxe_user::NeighborWait wait = 0;  // 0: the service has not replied yet
 };
 
-// An rdma_cm_id with what we need behind it.
+// An rdma_cm_id, followed by our own members.
 //
-// Locks: `calls` makes one call of the application at a time, and is held while
-// the service is called. `mutex` guards all members below it; events of the
-// service take it, so it is held for moments only, and never while the service
-// is called. The lock of a channel comes after it.
+// Locks: `calls` serializes the application's calls and is held while the
+// service is called. `mutex` guards all members below it. Events of the service
+// take it, so it is held only briefly, and never while the service is called.
+// The lock of a channel is taken after it.
 class Id final : public rxe_user::CmEventHandler,
                  public rxe_user::NeighborHandler,
                  public std::enable_shared_from_this<Id> {
  public:
   Id(rdma_port_space ps, ibv_qp_type type);
 
-  // The service's thread: connection_events.cc.
+  // On the service's thread: connection_events.cc.
   void OnCmEvent(const transport::cm::Event& event) override;
-  // The same thread, or rdma_resolve_addr: address.cc.
+  // On the service's thread, or in rdma_resolve_addr: address.cc.
   void OnNeighbor(int error) override;
 
-  // In kConnecting: has the service send its first message, by `start`, which
-  // says to which of the service's connections. 0 or an errno value, after
-  // which the state is kRouteResolved again. `calls` is held.
+  // In kConnecting, makes the service send the first message. `start` calls the
+  // service and returns the ID of its connection. Returns 0 or an errno value;
+  // on error the state is kRouteResolved again. `calls` is held.
   int StartExchange(absl::FunctionRef<int(transport::cm::CmId*)> start);
 
-  // --- Its events that the application has.
+  // --- Events that the application has taken and not acknowledged.
   void CountReported();
   void CountAcknowledged();
   void AwaitAcknowledged();
 
   // --- `mutex` is held.
-  // The next event goes to the application.
+  // Creates an event of this id for the application.
   UnsentEvent NewEvent(int type, int status = 0);
   void Push(UnsentEvent event) { channel->Push(std::move(event)); }
   void Push(int type, int status = 0) { Push(NewEvent(type, status)); }
   bool is_datagram() const { return part.qp_type == IBV_QPT_UD; }
-  // Of its queue pair, or of the one that the application is to make.
+  // The type of its queue pair, or of the one that the application will create.
   ibv_qp_type qp_type() const {
     return part.qp != nullptr ? part.qp->qp_type : part.qp_type;
   }
   uint8_t port_space() const { return static_cast<uint8_t>(part.ps); }
 
-  rdma_cm_id part = {};  // what the application has
+  rdma_cm_id part = {};  // the application's view
 
   std::mutex calls;
-  // MakeReady found no memory on its way. Under `calls`.
+  // MakeReady stopped half way for lack of memory. Guarded by `calls`.
   bool half_ready = false;
-  // The groups that it has joined. Under `calls`.
+  // The groups that it has joined. Guarded by `calls`.
   std::vector<std::shared_ptr<Membership>> memberships;
 
   std::mutex mutex;
@@ -157,84 +159,85 @@ class Id final : public rxe_user::CmEventHandler,
   EndpointAddress source;                // of family AF_UNSPEC until bound
   EndpointAddress destination;
   uint32_t interface = 0;              // of its device; 0: bound to none
-  std::shared_ptr<const void> device;  // its share of part.verbs
-  std::optional<AddressResolution> address_resolution;  // while it goes on
+  std::shared_ptr<const void> device;  // keeps part.verbs open
+  std::optional<AddressResolution> address_resolution;  // while in progress
   IdOptions options;
   EndpointOptions endpoint;
   ConnectionAttributes attributes;
-  rdma_conn_param requested = {};  // passive: what the peer has asked for
+  rdma_conn_param requested = {};  // passive: requested by the peer
   ibv_ece local_ece = {};
   ibv_ece remote_ece = {};
   ibv_sa_path_rec path = {};
-  bool resolving = false;   // rdma_resolve_addrinfo is under way
-  UniqueAddrinfo addrinfo;  // what it has found, until the application takes it
+  bool resolving = false;   // rdma_resolve_addrinfo is in progress
+  UniqueAddrinfo addrinfo;  // its result, until the application takes it
   bool owns_send_cq = false;
   bool owns_recv_cq = false;
-  bool srq_has_recv_cq = false;  // an XRC SRQ receives into it
+  bool srq_has_recv_cq = false;  // an XRC SRQ uses the id's recv_cq
 
  private:
-  // OnCmEvent, by kinds. `mutex` is held.
+  // The cases of OnCmEvent. `mutex` is held.
   void OnRequest(const transport::cm::Event& event);
   void OnReply(const transport::cm::Event& event);
   void OnRejected(const transport::cm::Event& event);
   void OnServiceReply(const transport::cm::Event& event);
-  // The id of a connection that a peer asks for; null if what it says is
-  // nothing that we understand.
+  // The id for a peer's connection request; null if the request is not
+  // understood.
   std::shared_ptr<Id> NewRequest(const transport::cm::Event& event,
                                  const wire::RdmaCmHeader& header,
                                  uint64_t service_id);
 
-  std::mutex ack_mutex_;  // after all others
+  std::mutex ack_mutex_;  // taken after all other locks
   std::condition_variable acknowledged_;
   uint64_t unacknowledged_ = 0;  // guarded by ack_mutex_
 };
 
-// The id of an application's pointer; null if it is none.
+// The id behind an application's pointer; null if there is none.
 std::shared_ptr<Id> FindId(const rdma_cm_id* id);
 void PublishId(const std::shared_ptr<Id>& id);
-// Of one that no application has seen.
+// For an id that no application has seen.
 void WithdrawId(const Id& id);
 
-// Sets `*out` to a new id, known by its pointer. Without a channel it gets one
-// of its own, and its calls wait; without a type that of its port space. 0 or
-// an errno value: EINVAL if there is no such port space.
+// Sets `*out` to a new id, which FindId finds by its pointer. Without a channel
+// the id is synchronous and gets a channel of its own. Without a type it gets
+// that of its port space. Returns 0 or an errno value: EINVAL for an unknown
+// port space.
 int CreateId(rdma_event_channel* channel, void* context, int port_space,
              std::optional<ibv_qp_type> type, std::shared_ptr<Id>* out);
 
-// Ends an id that FindId does not find any more: its service and connection are
-// given up, no event comes after it, and the requests that nobody has seen are
-// rejected. Does not wait for acknowledgements.
+// Ends an id that FindId does not find any more: releases its service and
+// connection, rejects the requests that the application has not seen, and lets
+// no event follow. Does not wait for acknowledgements.
 void GiveUp(Id& id);
 
-// The connection manager of this process, of which ids hold a share. It stays:
-// what is in timewait outlives the ids.
+// The connection manager of this process. It is never destroyed: connections in
+// timewait outlive their ids.
 std::shared_ptr<rxe_user::CmService> Service();
 
-// Finds the id, and calls `body(Id&)` with `calls` held; EINVAL if there is no
-// such id. 0 or -1 with errno.
+// Finds the id and calls `body(Id&)` with `calls` held. EINVAL if there is no
+// such id. Returns 0, or -1 with errno.
 template <typename Body>
 int IdCall(rdma_cm_id* pointer, Body&& body) noexcept;
 
-// For calls whose result comes as an event: waits for it if the id is
-// synchronous, and makes it the id's. Events of other things stay in the
-// channel, but the removal of the device, which ends every wait: ENODEV. 0 or
-// -1 with errno. A cancellation point.
+// For calls whose result is an event. On a synchronous id, waits for the event
+// and stores it in the id. Unrelated events stay in the channel, except device
+// removal, which ends every wait with ENODEV. Returns 0, or -1 with errno. A
+// cancellation point.
 int Complete(rdma_cm_id* pointer, WaitingCall call);
 
-// What Complete waits for: 0 or -1 with errno. A cancellation point.
+// The wait of Complete. Returns 0, or -1 with errno. A cancellation point.
 int TakeOutcome(EventChannel& channel, WaitingCall call, rdma_cm_event** out);
 
-// Whether the event of `id` that `call` waits for is there.
+// Whether the event that ends `call` on `id` is queued.
 bool HasOutcome(EventChannel& channel, WaitingCall call, const Id& id);
 
-// Acknowledges the event that the last call of a synchronous id has left.
+// Acknowledges the event that the last call on a synchronous id left in it.
 void AcknowledgeOwn(rdma_cm_id* part);
 
-// Whether `call` was made before and has only to wait: nothing else is to be
-// done then. Takes `id.mutex`.
+// Whether `call` was made before and only has to resume its wait. Takes
+// `id.mutex`.
 bool TakesUp(Id& id, WaitingCall call);
 
-// IdCall and Complete.
+// IdCall, then Complete.
 template <typename Body>
 int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body);
 

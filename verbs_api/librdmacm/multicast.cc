@@ -1,6 +1,6 @@
-// rdma_join_multicast(3), rdma_leave_multicast(3). Nobody is asked: a group's
-// address is its GID, IPv4 mapped, and membership is what the sockets of the
-// attached queue pair have.
+// rdma_join_multicast(3), rdma_leave_multicast(3). There is no subnet
+// administrator: the address of a group is its GID (IPv4-mapped), and attaching
+// the queue pair makes its sockets join the group.
 #include "verbs_api/librdmacm/multicast.h"
 
 #include <rdma/rdma_cma.h>
@@ -16,7 +16,7 @@
 namespace librdmacm {
 namespace {
 
-// What multicast packets are for (IBA 3.5.11).
+// The destination queue pair of multicast packets (IBA 3.5.11).
 constexpr uint32_t kMulticastQpn = 0xffffff;
 
 ibv_gid GidOf(const wire::IpAddress& address) {
@@ -25,7 +25,7 @@ ibv_gid GidOf(const wire::IpAddress& address) {
   return gid;
 }
 
-// A group may be joined more than once; a queue pair is in it once.
+// An id may join a group more than once; the queue pair is attached once.
 bool IsAttached(const Id& id, const wire::IpAddress& group) {
   return std::any_of(id.memberships.begin(), id.memberships.end(),
                      [&](const std::shared_ptr<Membership>& m) {
@@ -54,9 +54,9 @@ int Join(Id& id, const sockaddr* address, uint32_t flags, void* context) {
   membership->receives = flags == RDMA_MC_JOIN_FLAG_FULLMEMBER;
   if (!id.is_datagram()) return EINVAL;
   std::lock_guard<std::mutex> lock(id.mutex);
-  // Bound to a device, that is.
+  // The id must be bound to a device.
   if (id.part.verbs == nullptr) return EINVAL;
-  // The wire has one kind of address at both ends.
+  // Both addresses of a packet are of one IP version.
   if (membership->group.is_v4() != id.source.address.is_v4()) return EINVAL;
   UnsentEvent event = id.NewEvent(RDMA_CM_EVENT_MULTICAST_JOIN);
   rdma_ud_param& param = event->part.param.ud;
@@ -70,7 +70,7 @@ int Join(Id& id, const sockaddr* address, uint32_t flags, void* context) {
   return 0;
 }
 
-// If it is the last one of its group.
+// Detaches the queue pair with the last membership of the group.
 void Detach(Id& id, Membership& membership) {
   if (!membership.attached) return;
   membership.attached = false;
@@ -91,7 +91,8 @@ int Leave(Id& id, const sockaddr* address) {
   id.memberships.erase(found);
   membership->left = true;
   Detach(id, *membership);
-  // Who leaves before he has heard that he has joined does not hear it.
+  // If the application leaves before it took the join event, the event is
+  // dropped.
   std::lock_guard<std::mutex> lock(id.mutex);
   id.channel->WithdrawIf(
       [&](const Event& event) { return event.membership == membership; });

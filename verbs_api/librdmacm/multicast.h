@@ -17,13 +17,13 @@ struct Membership {
   bool left = false;
 };
 
-// The application is about to see that it has joined: attaches the queue pair
-// of the id, if it has one; what goes wrong makes the event an error. 0, or
-// ENOMEM: then it is to be done again. `id.calls` is held.
+// Completes a join just before the application sees it: attaches the id's queue
+// pair, if any. A failure turns the event into an error event. Returns 0, or
+// ENOMEM: then the call must be repeated. `id.calls` is held.
 int FinishJoining(Id& id, Event& event);
 
-// The queue pair is about to go: it is in no group any more. `id.calls` is
-// held.
+// Detaches the queue pair from all groups, before it is destroyed. `id.calls`
+// is held.
 void DetachAll(Id& id);
 
 }  // namespace librdmacm

@@ -1,6 +1,7 @@
 // rdma_set_option(3), and enhanced connection establishment:
-// rdma_set_local_ece(3), rdma_get_remote_ece(3). No device of ours has anything
-// to agree upon; what an application says of its own queue pairs is carried.
+// rdma_set_local_ece(3), rdma_get_remote_ece(3). Our devices have no options to
+// negotiate; options of the application's own queue pairs are carried in the
+// messages.
 #include <cerrno>
 #include <cstring>
 
@@ -17,7 +18,7 @@ bool ReadOption(const void* value, size_t length, T* out) {
   return true;
 }
 
-// Of the address that the id is bound to, or will be.
+// Sharing options of the address that the id is or will be bound to.
 int ShareAddress(Id& id, bool ipv6_only, bool reuse) {
   if (id.reserved != 0) {
     if (const int error = id.service->Share(id.reserved, ipv6_only, reuse)) {
@@ -30,7 +31,7 @@ int ShareAddress(Id& id, bool ipv6_only, bool reuse) {
   return 0;
 }
 
-// In which states they may be set is what the kernel's rdma_cm says.
+// The states in which an option may be set are those of the kernel's rdma_cm.
 int SetIdOption(Id& id, int name, const void* value, size_t length) {
   uint8_t byte = 0;
   int flag = 0;
@@ -85,7 +86,7 @@ CM_EXPORT int rdma_set_option(rdma_cm_id* pointer, int level, int name,
         return ENOSYS;
     }
   });
-  // A path comes with an event.
+  // Setting a path produces an event.
   if (result != 0 || level != RDMA_OPTION_IB) return result;
   return Complete(pointer, WaitingCall::kResolveRoute);
 }
@@ -95,7 +96,7 @@ CM_EXPORT int rdma_set_local_ece(rdma_cm_id* pointer, ibv_ece* ece) {
     constexpr uint32_t kMostVendors = 1u << 24;
     if (ece == nullptr || ece->comp_mask != 0) return EINVAL;
     if (ece->vendor_id == 0 || ece->vendor_id >= kMostVendors) return EINVAL;
-    // That is for queue pairs that are the application's own.
+    // Only for queue pairs that the application created itself.
     if (id.part.qp != nullptr) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);
     id.local_ece = *ece;

@@ -1,4 +1,4 @@
-// The private data of messages.
+// The private data of CM messages.
 #ifndef VERBS_API_LIBRDMACM_PRIVATE_DATA_H_
 #define VERBS_API_LIBRDMACM_PRIVATE_DATA_H_
 
@@ -12,14 +12,14 @@
 
 namespace librdmacm {
 
-// Of REQ and SIDR_REQ: the header of the RDMA CM, what rdma_getaddrinfo gave,
-// what the application gives, zeros. False if that is too long. `id.mutex` is
-// held.
+// Private data of REQ and SIDR_REQ: the header of the RDMA CM, the data from
+// rdma_getaddrinfo, the application's data, zeros. Returns false if that is too
+// long. `id.mutex` is held.
 bool FillRequestData(const Id& id, const rdma_conn_param& param,
                      std::span<uint8_t> out);
 
-// Of their answers: what the application gives, zeros. Null is none, whatever
-// its length. False if that is too long.
+// Private data of replies: the application's data, then zeros. Null means none,
+// whatever the length. Returns false if that is too long.
 bool FillAnswerData(const void* data, size_t length, std::span<uint8_t> out);
 
 }  // namespace librdmacm

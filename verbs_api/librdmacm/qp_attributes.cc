@@ -1,4 +1,4 @@
-// rdma_init_qp_attr, and the states of an id's queue pair.
+// rdma_init_qp_attr, and the state transitions of an id's queue pair.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,12 +11,12 @@
 namespace librdmacm {
 namespace {
 
-// Of the broadcast group that port space IPOIB has its Q_Key from.
+// The Q_Key of the broadcast group, which port space IPOIB uses.
 constexpr uint32_t kIpoibQkey = 0x0b1b;
 
 bool IsReliable(const Id& id) { return id.qp_type() != IBV_QPT_UC; }
 
-// Of an XRC connection one end sends requests and the other answers them.
+// One end of an XRC connection sends requests; the other responds.
 bool Requests(const Id& id) { return id.qp_type() != IBV_QPT_XRC_RECV; }
 bool Responds(const Id& id) { return id.qp_type() != IBV_QPT_XRC_SEND; }
 
@@ -30,7 +30,7 @@ void InitAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
     return;
   }
   *mask |= IBV_QP_ACCESS_FLAGS;
-  // Before there is a connection nobody may do anything.
+  // Without a connection the peer has no access.
   if (id.attributes.remote_qpn == 0) return;
   attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   if (id.attributes.responder_resources != 0 && IsReliable(id)) {
@@ -153,7 +153,7 @@ CM_EXPORT int rdma_init_qp_attr(rdma_cm_id* pointer, ibv_qp_attr* attr,
   return IdCall(pointer, [&](Id& id) -> int {
     if (attr == nullptr || mask == nullptr) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);
-    // A device is known from binding on.
+    // An id has a device once it is bound.
     if (id.part.verbs == nullptr) return EINVAL;
     return QpAttributes(id, attr, mask);
   });

@@ -1,5 +1,6 @@
-// rdma_create_qp(3), rdma_create_srq(3) and their ends, with the protection
-// domain and the completion queues that the application leaves to us.
+// rdma_create_qp(3), rdma_create_srq(3) and the destroy functions, with the
+// protection domain and the completion queues that the application does not
+// supply.
 #include "verbs_api/librdmacm/queue_pair.h"
 
 #include <algorithm>
@@ -14,8 +15,8 @@
 namespace librdmacm {
 namespace {
 
-// A completion queue with its channel, whose context is the id
-// (rdma_get_send_comp looks at that).
+// Creates a completion queue with a channel. The context is the id, which
+// rdma_get_send_comp expects.
 int CreateCq(Id& id, uint32_t entries, ibv_comp_channel** channel,
              ibv_cq** cq) {
   *channel = ibv_create_comp_channel(id.part.verbs);
@@ -46,7 +47,7 @@ void DestroyRecvCq(Id& id) {
   id.owns_recv_cq = false;
 }
 
-// Those of the queue pair.
+// Destroys the completion queues of the queue pair.
 void DestroyCqs(Id& id) {
   DestroySendCq(id);
   if (!id.srq_has_recv_cq) DestroyRecvCq(id);
@@ -59,8 +60,9 @@ int CreateRecvCq(Id& id, uint32_t entries) {
   return error;
 }
 
-// Those that `*attr` and the id do not have yet. Of XRC queue pairs one sends,
-// the other has nothing to do with completions: its SRQs do.
+// Creates the completion queues that neither `*attr` nor the id has. An XRC
+// initiator only needs one for sends; an XRC target needs none, because its
+// SRQs have them.
 int CreateCqs(Id& id, ibv_qp_init_attr_ex* attr) {
   const bool sends = attr->qp_type != IBV_QPT_XRC_RECV;
   const bool receives = sends && attr->qp_type != IBV_QPT_XRC_SEND;
@@ -80,8 +82,8 @@ int CreateCqs(Id& id, ibv_qp_init_attr_ex* attr) {
   return 0;
 }
 
-// A connected one to INIT, so that receives may be posted; one of datagrams to
-// RTS.
+// Moves a queue pair for connections to INIT, so that receives can be posted,
+// and one for datagrams to RTS.
 int Prepare(Id& id, ibv_qp* qp) {
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
     ibv_qp_attr attr = {};
@@ -97,7 +99,7 @@ int Prepare(Id& id, ibv_qp* qp) {
   return 0;
 }
 
-// The protection domain for `wanted` (may be null).
+// Chooses the protection domain; `wanted` may be null.
 int ChoosePd(Id& id, ibv_pd* wanted, ibv_pd** pd) {
   if (id.part.verbs == nullptr) return EINVAL;  // not bound to a device
   if (wanted != nullptr) {
@@ -115,8 +117,8 @@ int ChooseXrcd(Id& id, ibv_qp_init_attr_ex* attr) {
   return attr->xrcd != nullptr ? 0 : errno;
 }
 
-// Domain and completion queue of an XRC SRQ, as far as the application has
-// given none.
+// Fills in XRC domain and completion queue of an XRC SRQ if the application
+// gave none.
 int CompleteXrcSrq(Id& id, ibv_srq_init_attr_ex* attr) {
   if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
   if (attr->xrcd == nullptr) attr->xrcd = DefaultXrcd(id.part.verbs);
@@ -139,7 +141,7 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
   }
   attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
   attr->pd = pd;
-  // The caller may try again with what it has.
+  // Restores the caller's attributes, so that it may retry.
   absl::Cleanup restore = [attr, send_cq = attr->send_cq,
                            recv_cq = attr->recv_cq] {
     attr->send_cq = send_cq;
@@ -154,8 +156,8 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
   } else if (attr->srq == nullptr) {
     attr->srq = id.part.srq;
   }
-  // What is asked for is the least. Other devices have room for inline data
-  // where the SGEs of a request would stand, and programs that ask for none
+  // A larger limit than requested is allowed. Other devices place inline data
+  // where the SGEs of a request would be, and programs that request none
   // (rdma_xclient) send some.
   attr->cap.max_inline_data = std::max<uint32_t>(
       attr->cap.max_inline_data,
@@ -185,7 +187,7 @@ int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
   if (const int error = ChoosePd(id, has_pd ? attr->pd : nullptr, &pd)) {
     return error;
   }
-  // The caller may try again with what it has.
+  // Restores the caller's attributes, so that it may retry.
   absl::Cleanup restore = [attr, comp_mask = attr->comp_mask, cq = attr->cq] {
     attr->comp_mask = comp_mask;
     attr->cq = cq;
@@ -213,7 +215,7 @@ int CreateSrqEx(Id& id, ibv_srq_init_attr_ex* attr) {
 int CreateQp(Id& id, ibv_pd* pd, ibv_qp_init_attr* attr) {
   if (attr == nullptr) return EINVAL;
   ibv_qp_init_attr_ex extended = {};
-  // The extended structure begins as the plain one does.
+  // The extended structure begins with the members of the plain one.
   static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
                 offsetof(ibv_qp_init_attr, sq_sig_all));
   constexpr size_t kCommon =

@@ -1,5 +1,5 @@
-// Which pointers of applications are objects of ours: what they pass is looked
-// up, so that garbage, and what was destroyed, is an error and no crash.
+// Maps pointers of the application to our objects. Every pointer is looked up,
+// so an invalid or stale pointer is an error, not a crash.
 #ifndef VERBS_API_LIBRDMACM_REGISTRY_H_
 #define VERBS_API_LIBRDMACM_REGISTRY_H_
 
@@ -13,10 +13,9 @@
 
 namespace librdmacm {
 
-// From what the application has to the object. A child of fork() has none of
-// its parent's: their locks may be held there for ever, and their descriptors
-// are the parent's as well. They are not found, and kept as they are. Thread:
-// any.
+// A child of fork() does not find its parent's objects: their locks may be held
+// for ever, and their descriptors are shared with the parent. They are kept
+// untouched. Thread: any.
 template <typename Part, typename Object>
 class Registry final : private rxe_user::ForkGuard {
  public:
@@ -38,7 +37,7 @@ class Registry final : private rxe_user::ForkGuard {
     for (const auto& [part, object] : objects_) all.push_back(object);
     return all;
   }
-  // Null if it is not there: one of those who remove it gets it.
+  // Null if it is not there. If several threads remove it, one gets it.
   std::shared_ptr<Object> Remove(const Part* part) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = objects_.find(part);
@@ -47,7 +46,7 @@ class Registry final : private rxe_user::ForkGuard {
     objects_.erase(found);
     return object;
   }
-  // Whether the parent of this process has, or had, it.
+  // Whether the pointer is an object of the parent process.
   bool IsInherited(const Part* part) {
     std::lock_guard<std::mutex> lock(mutex_);
     return inherited_.contains(part);
@@ -67,7 +66,7 @@ class Registry final : private rxe_user::ForkGuard {
   std::map<const Part*, std::shared_ptr<Object>> inherited_;
 };
 
-// A child of fork() uses what its parent has: a line on stderr.
+// Prints one line on stderr: a child of fork() uses an object of its parent.
 void WarnInherited();
 
 }  // namespace librdmacm

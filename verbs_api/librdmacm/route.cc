@@ -1,5 +1,6 @@
-// rdma_resolve_route(3): on Ethernet a path is what the local port is, and what
-// the id's options ask for, or what the application says. Nobody is asked.
+// rdma_resolve_route(3): on Ethernet a path follows from the local port and the
+// id's options, or the application supplies it. There is no subnet
+// administrator.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -12,11 +13,12 @@
 namespace librdmacm {
 namespace {
 
-// Of a path, one way, as a 5-bit exponent: 268 ms. It makes the time-outs of
-// connecting and of the queue pair; on Ethernet nobody knows a better one.
+// The packet lifetime of a path, one way, as a 5-bit exponent: 268 ms. The
+// time-outs of CM messages and of the queue pair follow from it; Ethernet
+// offers no better value.
 constexpr uint8_t kPacketLifeTime = 16;
 
-// The only exact values; a selector of path records.
+// The selector "exactly" of path records.
 constexpr uint8_t kExactly = 2;
 
 ibv_mtu ActiveMtu(ibv_context* verbs) {
@@ -26,7 +28,7 @@ ibv_mtu ActiveMtu(ibv_context* verbs) {
   return error == 0 ? port.active_mtu : IBV_MTU_1024;
 }
 
-// Of the packed fields of a path record: the value without its selector.
+// Masks the selector off the packed fields of a path record.
 constexpr uint8_t kValueBits = 0x3f;
 
 bool IsWhole(const ibv_path_data& data) {
@@ -59,7 +61,7 @@ int UsePath(Id& id, const ibv_path_record& path) {
 
 }  // namespace
 
-// The first one that is for both ways and for connecting as well.
+// Takes the first path that is bidirectional and valid for CM messages too.
 int TakePath(Id& id, const void* value, size_t length) {
   if (value == nullptr || length == 0 || length % sizeof(ibv_path_data) != 0) {
     return EINVAL;
@@ -95,7 +97,7 @@ void ShowRoute(Id& id) {
   path.rate_selector = kExactly;
   path.rate = IBV_RATE_10_GBPS;
   path.packet_life_time_selector = kExactly;
-  // What an ACK time-out is made of: there and back.
+  // An ACK time-out is one lifetime each way.
   path.packet_life_time =
       static_cast<uint8_t>(id.attributes.ack_timeout -
                            std::min<uint8_t>(1, id.attributes.ack_timeout));

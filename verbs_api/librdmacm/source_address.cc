@@ -26,8 +26,8 @@ rxe_user::UniqueFd UdpSocket(sa_family_t family) {
   return rxe_user::UniqueFd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 }
 
-// A group of link-local scope that names no interface is looked for where the
-// routes have groups at all.
+// Whether `group` has link-local scope but no interface. The routes for all
+// multicast then decide.
 bool NamesNoInterface(const EndpointAddress& group) {
   constexpr uint8_t kLinkLocal = 2;
   return group.address.is_multicast() && !group.address.is_v4() &&
@@ -48,7 +48,7 @@ int AskRoutes(const EndpointAddress& destination, const EndpointAddress& wanted,
   }
   EndpointAddress there =
       NamesNoInterface(destination) ? OfGlobalScope(destination) : destination;
-  // connect(2) wants some port; nothing is sent.
+  // connect(2) needs a port, but sends nothing.
   if (there.port == 0) there.port = 1;
   sockaddr_storage storage;
   ToSockaddr(there, &storage);
@@ -81,7 +81,7 @@ EndpointAddress AsKnown(EndpointAddress local) {
 int FindSource(const EndpointAddress& destination,
                const EndpointAddress& wanted, EndpointAddress* source) {
   if (destination.address.is_multicast() && !wanted.is_wildcard()) {
-    // Where groups are is for the source address to say.
+    // The caller's source address decides how the group is reached.
     *source = wanted;
     source->port = 0;
     return 0;

@@ -12,7 +12,7 @@ CM_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
 #define NAME(name) \
   case name:       \
     return #name
-  int number;  // as the caller's header may know it
+  int number;  // may be newer than our header
   std::memcpy(&number, &event, sizeof(number));
   switch (number) {
     NAME(RDMA_CM_EVENT_ADDR_RESOLVED);

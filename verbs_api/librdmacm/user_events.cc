@@ -17,14 +17,13 @@
 namespace librdmacm {
 namespace {
 
-// One resolution under way, of a thread of its own: the host's resolver may
-// take its time.
+// A resolution in progress, on its own thread: the host's resolver may block.
 struct Resolution {
   std::shared_ptr<Id> id;
   std::optional<std::string> node;
   std::optional<std::string> service;
   UniqueAddrinfo hints;
-  UnsentEvent event;  // which tells how it went
+  UnsentEvent event;  // carries the result
 };
 
 std::optional<std::string> Kept(const char* text) {
@@ -35,7 +34,7 @@ const char* Given(const std::optional<std::string>& text) {
   return text.has_value() ? text->c_str() : nullptr;
 }
 
-// Statuses of events are errno values, negative.
+// The status of an event is a negative errno value.
 int ErrnoOfEai(int error) {
   switch (error) {
     case EAI_SYSTEM:
@@ -57,7 +56,7 @@ int ErrnoOfEai(int error) {
   }
 }
 
-// 0 or an errno value.
+// Returns 0 or an errno value.
 int Find(const Resolution& resolution, UniqueAddrinfo* found) {
   try {
     const int error =
@@ -93,7 +92,7 @@ int Start(Id& id, const char* node, const char* service,
           const rdma_addrinfo* hints) {
   if (node == nullptr && service == nullptr && hints == nullptr) return EINVAL;
   const int flags = hints != nullptr ? hints->ai_flags : 0;
-  // Ethernet has no subnet administrator to ask.
+  // Ethernet has no subnet administrator.
   if ((flags & kRaiSa) != 0) return EOPNOTSUPP;
   auto resolution = std::make_unique<Resolution>();
   resolution->id = id.shared_from_this();
@@ -134,8 +133,8 @@ CM_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* pointer, const char* node,
                       [&](Id& id) { return Start(id, node, service, hints); });
 }
 
-// Once for each resolution: it is the application's then, which frees it with
-// rdma_freeaddrinfo.
+// Returns the result of a resolution once. The application then owns it and
+// frees it with rdma_freeaddrinfo.
 CM_EXPORT int rdma_query_addrinfo(rdma_cm_id* pointer, rdma_addrinfo** info) {
   return IdCall(pointer, [&](Id& id) -> int {
     if (info == nullptr) return EINVAL;
@@ -152,7 +151,7 @@ NEWER_EXPORT(int, rdma_write_cm_event, rdma_cm_id* pointer, int event,
     if (event != kUserEvent) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);
     UnsentEvent out = id.NewEvent(event, status);
-    // Newer headers have it as a member of the union.
+    // In newer headers it is a member of the union.
     std::memcpy(static_cast<void*>(&out->part.param), &arg, sizeof(arg));
     id.Push(std::move(out));
     return 0;
