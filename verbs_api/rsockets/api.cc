@@ -18,9 +18,9 @@
 namespace rsockets {
 namespace {
 
-// Runs `body`, which returns a negative errno value when it fails: no exception
-// comes out, and it is no cancellation point. -1 with errno, which stays where
-// nothing fails.
+// Runs `body`, which returns a negative errno value on failure. No exception
+// comes out, and the call is not a cancellation point. Returns -1 with errno on
+// failure; errno is unchanged on success.
 template <typename Body>
 auto Call(Body&& body) noexcept -> decltype(body()) {
   const int before = errno;
@@ -35,8 +35,8 @@ auto Call(Body&& body) noexcept -> decltype(body()) {
   return result >= 0 ? result : -1;
 }
 
-// The same with a socket: EBADF if there is none of that number, or it is that
-// of the process that has forked this one.
+// The same with a socket. EBADF if there is no socket of that number, or it
+// belongs to the process that forked this one.
 template <typename Body>
 auto SocketCall(int fd, Body&& body) noexcept {
   return Call([&]() -> decltype(body(*std::shared_ptr<Socket>())) {
@@ -46,7 +46,7 @@ auto SocketCall(int fd, Body&& body) noexcept {
   });
 }
 
-// What of an address fits.
+// Copies as much of the address as fits.
 int GiveAddress(const sockaddr_storage& from, sockaddr* to, socklen_t* length) {
   if (to == nullptr || length == nullptr) return -EFAULT;
   const socklen_t size =
@@ -56,7 +56,7 @@ int GiveAddress(const sockaddr_storage& from, sockaddr* to, socklen_t* length) {
   return 0;
 }
 
-// An address of IPv4 or IPv6, as long as it is.
+// Checks that `length` covers an address of IPv4 or IPv6.
 int CheckAddress(const sockaddr* address, socklen_t length) {
   if (address == nullptr) return -EFAULT;
   if (length < sizeof(sa_family_t)) return -EINVAL;
@@ -87,7 +87,7 @@ ssize_t ReceiveOn(int fd, const iovec* iov, size_t count, int flags,
   });
 }
 
-// Of the parts of a vector: readv(2). False with errno.
+// Checks the number of buffers: readv(2). Returns false with errno.
 bool IsCount(int count) {
   if (count >= 0 && count <= IOV_MAX) return true;
   errno = EINVAL;
@@ -250,8 +250,8 @@ RSOCKET_EXPORT int rselect(int count, fd_set* read, fd_set* write,
   });
 }
 
-// Errors are in errno, as with epoll(7). rdma-core's own return the error's
-// number, which of repoll_wait nobody could tell from that many events.
+// Reports errors in errno, like epoll(7). rdma-core returns the positive errno
+// value, which for repoll_wait looks like a number of events.
 RSOCKET_EXPORT int repoll_create(int flags) {
   return Call([&] { return Epoll::Create(flags); });
 }

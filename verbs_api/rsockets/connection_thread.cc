@@ -19,7 +19,7 @@ thread_local bool is_connection_thread = false;
 
 }  // namespace
 
-// Never destroyed: the thread goes on while the process ends.
+// Never destroyed: the thread runs while the process exits.
 ConnectionThread& ConnectionThread::Get() {
   static auto* const thread = new ConnectionThread;
   return *thread;
@@ -37,11 +37,11 @@ void ConnectionThread::AfterForkInChild() {
   watched_.clear();
   epoll_.Reset();
   called_ = nullptr;
-  new (&ended_) std::condition_variable;  // who waits is the parent's
+  new (&ended_) std::condition_variable;  // its waiters are the parent's
   mutex_.unlock();
 }
 
-// With the lock held.
+// `mutex_` is held.
 int ConnectionThread::Start() {
   rxe_user::UniqueFd epoll(rxe_user::MoveHigh(epoll_create1(EPOLL_CLOEXEC)));
   if (!epoll.valid()) return -errno;
@@ -91,7 +91,7 @@ void ConnectionThread::Watch::End() {
   if (number_ == 0) return;
   ConnectionThread& thread = Get();
   std::lock_guard<std::mutex> lock(thread.mutex_);
-  // Of the parent's nothing is there.
+  // In a child of fork there is none of the parent's watches.
   const auto found = thread.watched_.find(std::exchange(number_, 0));
   if (found == thread.watched_.end()) return;
   epoll_ctl(thread.epoll_.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
@@ -105,7 +105,7 @@ void ConnectionThread::Watch::Renew() {
   thread.Rearm(number_);
 }
 
-// With the lock held.
+// `mutex_` is held.
 void ConnectionThread::Rearm(uint64_t number) {
   const auto found = watched_.find(number);
   if (found == watched_.end()) return;
@@ -124,7 +124,7 @@ void ConnectionThread::AwaitEnd(const Socket* socket) {
 void ConnectionThread::Run() {
   int epoll;
   {
-    // Start has not returned yet.
+    // Waits until Start has returned.
     std::lock_guard<std::mutex> lock(mutex_);
     epoll = epoll_.get();
   }
@@ -142,7 +142,7 @@ void ConnectionThread::Call(uint64_t number) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = watched_.find(number);
-    if (found == watched_.end()) return;  // it has ended meanwhile
+    if (found == watched_.end()) return;  // ended meanwhile
     socket = found->second.socket.lock();
     if (socket == nullptr) return;
     call = found->second.call;
@@ -152,11 +152,11 @@ void ConnectionThread::Call(uint64_t number) {
   try {
     call();
   } catch (...) {
-    // There is no memory. Somebody may give some back.
+    // Out of memory: retries, since another thread may free some.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     again = true;
   }
-  // Before who waits goes on, so that the socket is his.
+  // Before waiters continue: they then hold the last reference.
   socket.reset();
   std::lock_guard<std::mutex> lock(mutex_);
   called_ = nullptr;

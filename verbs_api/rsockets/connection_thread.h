@@ -1,4 +1,4 @@
-// Connections that come to be while no call of the program waits for them.
+// Completes connections while no call of the program waits for them.
 #ifndef VERBS_API_RSOCKETS_CONNECTION_THREAD_H_
 #define VERBS_API_RSOCKETS_CONNECTION_THREAD_H_
 
@@ -17,19 +17,20 @@ namespace rsockets {
 
 class Socket;
 
-// The thread that answers what listeners are asked for, and goes on with what a
-// call of connect(2) has begun and left. There is one for the process, from the
-// first Begin on; it sleeps until a descriptor is readable. A child of fork has
-// none of its parent's, and may begin anew.
+// The thread that answers the requests of listeners and continues a
+// non-blocking connect(2). One per process, started by the first Begin; it
+// sleeps until a descriptor is readable. A child of fork inherits no thread and
+// no watches, and may start its own.
 //
-// It is none of those that there are already: connections take queue pairs and
-// memory, so it may be busy for milliseconds, and the connection manager's
-// thread must not.
+// It is a thread of its own because connections create queue pairs and register
+// memory. That may take milliseconds, which the connection manager's thread
+// must not spend.
 //
-// Thread: any. Its lock is a leaf: streams call this with their own held.
+// Thread: any. Its lock is a leaf: streams call this with their own lock held.
 class ConnectionThread final : private rxe_user::ForkGuard {
  public:
-  // One descriptor that the thread waits for. Ends before that is closed.
+  // A descriptor that the thread waits for. End it before closing the
+  // descriptor.
   class Watch {
    public:
     Watch() = default;
@@ -41,29 +42,29 @@ class ConnectionThread final : private rxe_user::ForkGuard {
     }
     ~Watch() { End(); }
 
-    // From now on nothing is called; a call may be under way.
+    // Makes no further calls. One call may still be running.
     void End();
-    // Looks again whether it is readable: for those that begin with `kOnNews`.
+    // Checks again whether the descriptor is readable, for `kOnNews`.
     void Renew();
 
    private:
     friend class ConnectionThread;
-    uint64_t number_ = 0;  // 0: nothing is watched
+    uint64_t number_ = 0;  // 0: no watch
   };
   enum class When {
-    kReadable,  // again and again, until nothing is left to be read
-    kOnNews,    // once for what there is, and when more comes
+    kReadable,  // repeatedly, until nothing is left to read
+    kOnNews,    // once for what is there now, and again when more arrives
   };
 
   static ConnectionThread& Get();
 
-  // Calls `call` in the thread when `fd` is readable; `socket`, which is kept
-  // alive meanwhile, is whose it is. 0, or a negative errno value: there is no
+  // Calls `call` on the thread when `fd` is readable. `socket` owns `fd` and is
+  // kept alive during the call. Returns 0, or a negative errno value: no
   // memory, descriptor or thread left.
   int Begin(int fd, When when, std::weak_ptr<Socket> socket,
             std::function<void()> call, Watch* out);
-  // Waits for a call for `socket` that is under way; not in the thread itself.
-  // With no lock of a socket.
+  // Waits for a running call for `socket`. Not on the thread itself, and
+  // without the lock of a socket.
   void AwaitEnd(const Socket* socket);
 
  private:
@@ -71,7 +72,7 @@ class ConnectionThread final : private rxe_user::ForkGuard {
     int fd;
     std::weak_ptr<Socket> socket;
     std::function<void()> call;
-    uint32_t events;  // of epoll(7)
+    uint32_t events;  // as in epoll(7)
   };
 
   ConnectionThread();
@@ -83,12 +84,12 @@ class ConnectionThread final : private rxe_user::ForkGuard {
   void Call(uint64_t number);
   void Rearm(uint64_t number);
 
-  std::mutex mutex_;               // guards all below
-  std::condition_variable ended_;  // a call has
-  rxe_user::UniqueFd epoll_;       // valid: the thread runs
+  std::mutex mutex_;               // guards the members below
+  std::condition_variable ended_;  // signals that a call has ended
+  rxe_user::UniqueFd epoll_;       // valid while the thread runs
   std::map<uint64_t, Watched> watched_;
   uint64_t last_number_ = 0;
-  const Socket* called_ = nullptr;  // whose call is under way
+  const Socket* called_ = nullptr;  // the socket of the running call
 };
 
 }  // namespace rsockets

@@ -9,12 +9,12 @@
 namespace rsockets {
 namespace {
 
-// Those that were sent to last are kept.
+// The least recently used destination is forgotten first.
 constexpr size_t kMostDestinations = 4096;
 constexpr size_t kMostWaiting = 1024;
 constexpr size_t kMostUdp = 1 << 16;
-// Datagrams that a call reads at most from the UDP socket: those that come
-// faster do not hold it up.
+// The most datagrams that a call reads from the UDP socket, so that a fast
+// sender does not hold it up.
 constexpr int kMostReads = 64;
 
 }  // namespace
@@ -55,13 +55,13 @@ int Datagram::Bind(const sockaddr* address, socklen_t length) {
 int Datagram::Connect(const sockaddr* address, socklen_t length) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (connect(udp_.get(), address, length) != 0) return -errno;
-  // With the interface, which the caller need not name if the socket is bound
-  // to one.
+  // Read back with the interface, which the caller may omit if the socket is
+  // bound to one.
   sockaddr_storage peer;
   length = sizeof(peer);
   if (getpeername(udp_.get(), reinterpret_cast<sockaddr*>(&peer), &length) !=
       0) {
-    peer_.reset();  // AF_UNSPEC: it has none any more
+    peer_.reset();  // AF_UNSPEC removes the peer
     return 0;
   }
   peer_ = DatagramAddress::Of(reinterpret_cast<sockaddr*>(&peer));
@@ -79,7 +79,7 @@ int Datagram::Shutdown(int how) {
 
 void Datagram::Close(Clock::time_point begin) {
   std::unique_lock<std::mutex> lock(mutex_);
-  // What was sent leaves before the queue pairs do.
+  // Sent data leaves before the queue pairs are destroyed.
   Await(lock, false, begin + std::chrono::seconds(1), [&] {
     return std::all_of(qps_.begin(), qps_.end(),
                        [](const auto& qp) { return qp->all_sent(); });
@@ -110,8 +110,8 @@ int Datagram::Apply(int level, int name, int value) {
              : -errno;
 }
 
-// The address from which goes what is sent to `to`: where the socket is bound,
-// or where the kernel would send it from.
+// The source address for datagrams to `to`: the bound address, or the one that
+// the kernel would choose.
 int Datagram::LocalFor(const DatagramAddress& to, DatagramAddress* local) {
   sockaddr_storage storage;
   socklen_t length = sizeof(storage);
@@ -156,8 +156,7 @@ Datagram::Destination* Datagram::FindDestination(const DatagramAddress& to,
                                                  int* error) {
   const auto found = destinations_.find(to.Key());
   if (found != destinations_.end()) return &found->second;
-  // A socket that is bound to nothing gets its port by sending; the header
-  // names it.
+  // An unbound socket gets its port by sending. The header carries that port.
   sockaddr_storage storage;
   socklen_t length = sizeof(storage);
   auto* const address = reinterpret_cast<sockaddr*>(&storage);
@@ -209,7 +208,8 @@ ssize_t Datagram::SendUdp(const Destination& to, UdpOp op, IovCursor data,
   data.CopyTo(packet.data() + bytes.length, data.left());
   sockaddr_storage address;
   const socklen_t length = to.address.Fill(&address);
-  // Also where rconnect has named a peer: it may be another one's (udp(7)).
+  // With an explicit address, even after rconnect: it may be another peer
+  // (udp(7)).
   const ssize_t n = sendto(udp_.get(), packet.data(), packet.size(), flags,
                            reinterpret_cast<sockaddr*>(&address), length);
   return n < 0 ? -errno : n - static_cast<ssize_t>(bytes.length);
@@ -257,7 +257,7 @@ bool Datagram::ReadUdp() {
     const ssize_t n = recvfrom(udp_.get(), packet_.data(), packet_.size(),
                                MSG_DONTWAIT, address, &length);
     if (n < 0) {
-      // What ICMP says of a datagram before.
+      // An ICMP error for an earlier datagram.
       if (errno == EINTR) continue;
       if (errno != EAGAIN) error_ = errno;
       return any;
@@ -337,7 +337,7 @@ ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
   int error = 0;
   Destination* destination = FindDestination(address, &error);
   if (destination == nullptr) return -error;
-  // Its answer may be here.
+  // The reply to the first datagram may have arrived.
   if (destination->path == nullptr) {
     ReadUdp();
     destination = FindDestination(address, &error);

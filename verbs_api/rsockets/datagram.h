@@ -13,9 +13,9 @@
 
 namespace rsockets {
 
-// A UDP socket of the kernel, which has the port, and a queue pair for each
-// local address from which was sent. There is no thread beside it: what comes
-// over UDP is read when the program sends, receives or waits.
+// A UDP socket of the kernel, which owns the port, and a queue pair for each
+// local address that datagrams were sent from. There is no thread: the UDP
+// socket is read when the program sends, receives or waits.
 class Datagram final : public Socket {
  public:
   static int Create(int domain, std::shared_ptr<Socket>* out);
@@ -49,11 +49,11 @@ class Datagram final : public Socket {
   using Key = decltype(std::declval<DatagramAddress>().Key());
   struct Destination {
     DatagramAddress address;
-    DatagramQp* qp = nullptr;  // null: no RDMA from here
-    ibv_ah* path = nullptr;    // null: its queue pair is not known yet
+    DatagramQp* qp = nullptr;  // null: no RDMA from this address
+    ibv_ah* path = nullptr;    // null: the peer's queue pair is unknown
     uint32_t qpn = 0;
   };
-  // A datagram that waits to be read: in a slot of `qp`, or in `bytes`.
+  // A received datagram: in a slot of `qp`, or in `bytes`.
   struct Waiting {
     DatagramQp* qp;
     uint32_t slot;
@@ -72,12 +72,12 @@ class Datagram final : public Socket {
   void Learn(Destination& destination, uint32_t qpn);
   void ForgetDestinations();
 
-  // What came over UDP. True if there was anything.
+  // Reads the UDP socket. Returns true if anything was there.
   bool ReadUdp();
   void OnUdp(std::span<const uint8_t> packet, const DatagramAddress& from);
   void OnMessage(DatagramQp& qp, const DatagramQp::Received& received);
   ssize_t SendUdp(const Destination& to, UdpOp op, IovCursor data, int flags);
-  // Waits until the UDP socket takes more: 0, or a negative errno value.
+  // Waits for space in the UDP socket. Returns 0 or a negative errno value.
   int AwaitUdpRoom(std::unique_lock<std::mutex>& lock,
                    const Deadline& deadline);
   bool IsWanted(const DatagramAddress& from) const;
@@ -85,7 +85,7 @@ class Datagram final : public Socket {
   rxe_user::UniqueFd udp_;
   std::vector<std::unique_ptr<DatagramQp>> qps_;
   std::map<Key, Destination> destinations_;
-  std::optional<DatagramAddress> peer_;  // of rconnect
+  std::optional<DatagramAddress> peer_;  // set by rconnect
   std::deque<Waiting> waiting_;
   std::vector<DatagramQp::Received> received_;  // scratch
   std::vector<uint8_t> packet_;                 // scratch

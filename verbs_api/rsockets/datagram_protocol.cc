@@ -45,7 +45,7 @@ DatagramAddress DatagramAddress::Of(const sockaddr* address) {
     out.port = ntohs(in.sin6_port);
     out.flow_info = in.sin6_flowinfo;
     std::memcpy(out.bytes.data(), &in.sin6_addr, 16);
-    // Elsewhere it means nothing, and the kernel leaves it out.
+    // For other addresses the kernel ignores the scope.
     if (out.is_link_local()) out.scope_id = in.sin6_scope_id;
   }
   return out;
@@ -99,8 +99,8 @@ HeaderBytes Encode(const UdpHeader& header) {
   Put(&out.bytes[8], htonl(header.qpn & 0xffffff));
   std::memcpy(&out.bytes[kUdpFixed], header.address.bytes.data(),
               AddressSize(version));
-  // As rdma-core has it: the union of the addresses begins at 12, so the
-  // header of IPv6 ends at 28.
+  // As in rdma-core: the union of addresses starts at byte 12, so an IPv6
+  // header is 28 bytes long.
   return out;
 }
 

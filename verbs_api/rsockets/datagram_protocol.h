@@ -1,9 +1,9 @@
 // Headers of datagram rsockets: rdma-core, librdmacm/docs/rsocket. No state.
 //
-// A UDP socket of the kernel carries the first datagrams, with a header that
-// names the sender's queue pair; what is answered there names the other one.
-// From then on datagrams go from queue pair to queue pair, with a header that
-// names the sender's address.
+// The first datagrams go over a UDP socket of the kernel, with a header that
+// names the sender's queue pair. The receiver's reply names its own queue pair.
+// From then on datagrams go between the queue pairs, with a header that names
+// the sender's address.
 #ifndef VERBS_API_RSOCKETS_DATAGRAM_PROTOCOL_H_
 #define VERBS_API_RSOCKETS_DATAGRAM_PROTOCOL_H_
 
@@ -19,23 +19,23 @@
 
 namespace rsockets {
 
-// An address of IPv4 or IPv6 with a port, comparable byte by byte.
+// An address of IPv4 or IPv6 with a port. Comparable byte by byte.
 struct DatagramAddress {
   sa_family_t family = AF_UNSPEC;
   uint16_t port = 0;       // host order
   uint32_t flow_info = 0;  // as in sockaddr_in6
-  uint32_t scope_id = 0;   // of a link-local address, else 0; not sent
-  std::array<uint8_t, 16> bytes = {};  // of IPv4 the first four
+  uint32_t scope_id = 0;   // of a link-local address, else 0; not on the wire
+  std::array<uint8_t, 16> bytes = {};  // IPv4 uses the first four
 
   static DatagramAddress Of(const sockaddr* address);
   socklen_t Fill(sockaddr_storage* out) const;
-  // IPv4 as RoCE has it: mapped into IPv6.
+  // The GID: an IPv4 address is mapped into IPv6.
   std::array<uint8_t, 16> Gid() const;
   bool is_wildcard() const;
-  // One of multicast, too.
+  // Includes link-local multicast.
   bool is_link_local() const;
 
-  // Of hosts and ports.
+  // Identifies host and port.
   auto Key() const { return std::tuple(family, port, bytes, scope_id); }
 };
 
@@ -46,8 +46,8 @@ struct HeaderBytes {
 
 // --- Over UDP.
 enum class UdpOp : uint8_t {
-  kData = 0,     // a datagram follows; the receiver answers
-  kControl = 7,  // only says which queue pair it is
+  kData = 0,     // a datagram follows; the receiver replies
+  kControl = 7,  // only names the sender's queue pair
 };
 struct UdpHeader {
   UdpOp op;
@@ -55,11 +55,11 @@ struct UdpHeader {
   DatagramAddress address;  // of the sender; the port is that of the packet
 };
 HeaderBytes Encode(const UdpHeader& header);
-// Nothing if it is none. `*length`: bytes of the header.
+// Absent if it is not a valid header. `*length`: bytes of the header.
 std::optional<UdpHeader> ParseUdpHeader(std::span<const uint8_t> packet,
                                         size_t* length);
 
-// --- From queue pair to queue pair: the sender's address.
+// --- Between queue pairs: the sender's address.
 HeaderBytes EncodeSource(const DatagramAddress& source);
 std::optional<DatagramAddress> ParseSource(std::span<const uint8_t> packet,
                                            size_t* length);

@@ -10,7 +10,7 @@ namespace rsockets {
 namespace {
 
 constexpr uint32_t kMostSlots = 384;
-// The GRH is before a message.
+// A received message follows a GRH of 40 bytes.
 constexpr uint32_t kGrh = 40;
 constexpr uint32_t kReceiveSlot = DatagramQp::kSlot + 64;
 constexpr uint32_t kGrhOffset = 64 - kGrh;
@@ -37,8 +37,8 @@ int DatagramQp::Open() {
   events_ = rdma_create_event_channel();
   if (events_ == nullptr) return errno;
   if (rdma_create_id(events_, &id_, nullptr, RDMA_PS_UDP) != 0) return errno;
-  // The port is that of the UDP socket: the connection manager has no part in
-  // it.
+  // Binds to any port: the port number belongs to the UDP socket, not to the
+  // connection manager.
   DatagramAddress address = local_;
   address.port = 0;
   static constexpr std::array<uint8_t, 12> kMapped = {0, 0, 0, 0, 0,    0,
@@ -84,7 +84,7 @@ int DatagramQp::Open() {
   return 0;
 }
 
-// The index of the local address, and what fits a packet.
+// Finds the GID index of the local address, and the largest message.
 int DatagramQp::FindGid() {
   ibv_port_attr port;
   if (const int error = ibv_query_port(id_->verbs, id_->port_num, &port)) {
@@ -180,7 +180,7 @@ bool DatagramQp::Poll(std::vector<Received>* received) {
       } else if (wc->status == IBV_WC_SUCCESS && wc->byte_len >= kGrh) {
         received->push_back({slot, wc->byte_len - kGrh});
       } else if (wc->status != IBV_WC_WR_FLUSH_ERR) {
-        PostReceive(slot);  // a datagram that is lost
+        PostReceive(slot);  // the datagram is dropped
       }
     }
     if (n < kBatch) break;

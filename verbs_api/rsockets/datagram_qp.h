@@ -16,14 +16,14 @@
 
 namespace rsockets {
 
-// Thread: with the lock of its socket. Functions return 0 or an errno value.
+// Thread: the lock of its socket is held. Functions return 0 or an errno value.
 class DatagramQp {
  public:
-  // Bytes of a message at most, its header included: rdma-core's receives have
-  // so many.
+  // The most bytes of a message, header included. Receives of rdma-core have
+  // this size.
   static constexpr uint32_t kSlot = 2048;
 
-  // `local`: the address, and the port that its datagrams come from.
+  // `local`: the address, and the source port of its datagrams.
   static int Create(const DatagramAddress& local, const Settings& settings,
                     std::unique_ptr<DatagramQp>* out);
   ~DatagramQp();
@@ -32,28 +32,29 @@ class DatagramQp {
   uint32_t qpn() const { return id_->qp->qp_num; }
   int completion_fd() const { return channel_->fd; }
 
-  // The way to an address. The caller destroys it. Null, with errno.
+  // Creates the address handle of an address. The caller destroys it. Null,
+  // with errno, on failure.
   ibv_ah* CreatePath(const DatagramAddress& to);
-  // What fits a message beside its header.
+  // The most bytes of data in a message, without the header.
   uint32_t max_data() const { return max_message_ - header_.length; }
 
   bool CanSend() const { return !free_slots_.empty(); }
   bool all_sent() const { return free_slots_.size() == sends_; }
-  // `data` fits.
+  // The caller has checked that `data` fits.
   int Send(IovCursor data, ibv_ah* path, uint32_t qpn);
 
-  // Takes completions. Received: slot and bytes of each message.
+  // Polls completions. Each received message is a slot and its length.
   struct Received {
     uint32_t slot;
     uint32_t length;
   };
   bool Poll(std::vector<Received>* received);
   const uint8_t* Message(uint32_t slot) const;
-  // The slot may receive again.
+  // Posts the slot for receiving again.
   int PostReceive(uint32_t slot);
 
   void Arm();
-  // Takes the notifications of completions. True if there were any.
+  // Takes completion notifications. Returns true if there were any.
   bool Drain();
 
  private:
@@ -73,7 +74,7 @@ class DatagramQp {
   uint32_t max_message_ = 0;  // bytes
   RegisteredMemory receive_memory_;
   RegisteredMemory send_memory_;
-  std::vector<uint32_t> free_slots_;  // of the send memory
+  std::vector<uint32_t> free_slots_;  // in the send memory
   bool armed_ = false;
   unsigned unacknowledged_ = 0;
 };

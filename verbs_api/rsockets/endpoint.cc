@@ -12,16 +12,17 @@ namespace rsockets {
 namespace {
 
 constexpr size_t kCacheLine = 64;
-// Receives beyond the credits: for control messages, credits and mappings, so
-// that these need not wait for an application that does not read.
+// Receives beyond the credits, for control messages, credits and mappings.
+// These must not wait for an application that does not read.
 constexpr uint32_t kSpareReceives = 16;
 constexpr int kRemoteWrite = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
-// A work request's ID: what it is, and how many bytes of the ring it has.
+// The ID of a work request: its kind, and the bytes of the send ring that it
+// uses.
 uint64_t WorkId(Op op, uint32_t ring_bytes) {
   return uint64_t{static_cast<uint8_t>(op)} << 32 | ring_bytes;
 }
-// Credits are control messages as far as slots are concerned.
+// Credit messages use the slots of control messages.
 constexpr uint64_t kReceive = ~uint64_t{0};
 
 ibv_send_wr Request(Op op, const Buffer& to) {
@@ -127,7 +128,7 @@ int Endpoint::AllocateMemory(const Settings& settings) {
 }
 
 Endpoint::~Endpoint() {
-  // The application's other calls end before this one.
+  // No other call of the application is running.
   if (cq_ != nullptr && unacknowledged_ > 0) {
     ibv_ack_cq_events(cq_, unacknowledged_);
   }
@@ -151,7 +152,7 @@ ConnectionData Endpoint::Describe() const {
 void Endpoint::Begin(const ConnectionData& peer) {
   swap_ = peer.big_endian != (std::endian::native == std::endian::big);
   peer_targets_ = peer.target_list;
-  // A list of one entry has no second.
+  // A list of one entry starts again at its first entry.
   peer_entry_ = 1 % peer.target_list.length;
   peer_iomap_entries_ = peer.iomap_entries;
   send_.Begin(peer.data, peer.credits);
@@ -176,7 +177,7 @@ void Endpoint::OnReceived(uint32_t immediate, std::vector<Message>* messages) {
       send_.OnCredits(message.data);
       return;
     case Op::kIomap:
-      return;  // the entry is in its place
+      return;  // the peer has already written the entry
     case Op::kControl:
       messages->push_back(message);
       return;
@@ -212,12 +213,12 @@ bool Endpoint::Poll(std::vector<Message>* messages) {
       } else if (wc->status == IBV_WC_SUCCESS) {
         ++receives;
         heard_ = true;
-        // Whoever sends something else breaks the protocol.
+        // Any other message violates the protocol.
         if ((wc->wc_flags & IBV_WC_WITH_IMM) == 0) violated_ = true;
         OnReceived(be32toh(wc->imm_data), messages);
       }
     }
-    // In an error state nobody needs them.
+    // A failing queue pair needs no receives.
     if (PostReceives(receives) != 0) break;
     if (n < kBatch) break;
   }
@@ -298,8 +299,9 @@ int Endpoint::SendControl(Control control) {
 }
 
 int Endpoint::SendKeepalive() {
-  if (!send_.CanSendControl()) return 0;  // what is on its way does as well
-  // Without immediate data: it costs the peer no receive.
+  // The control messages in flight probe the peer as well.
+  if (!send_.CanSendControl()) return 0;
+  // Without immediate data: it consumes no receive of the peer.
   ibv_send_wr wr = Request(Op::kControl, {});
   send_.TakeControlSlot();
   return Post(&wr);

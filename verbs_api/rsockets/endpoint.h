@@ -1,5 +1,4 @@
-// The queue pair of a stream, with its buffers: what the protocol does by
-// verbs.
+// The queue pair of a stream and its buffers: the protocol's use of verbs.
 #ifndef VERBS_API_RSOCKETS_ENDPOINT_H_
 #define VERBS_API_RSOCKETS_ENDPOINT_H_
 
@@ -18,7 +17,7 @@
 
 namespace rsockets {
 
-// Memory with a region over it.
+// Memory with a memory region over it.
 class RegisteredMemory {
  public:
   RegisteredMemory() = default;
@@ -26,7 +25,7 @@ class RegisteredMemory {
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-  // Zeroed, aligned to a cache line. 0 or an errno value.
+  // Zeroed and aligned to a cache line. Returns 0 or an errno value.
   int Allocate(ibv_pd* pd, size_t size, int access);
   uint8_t* data() const { return data_; }
   uint64_t address() const { return reinterpret_cast<uintptr_t>(data_); }
@@ -38,11 +37,11 @@ class RegisteredMemory {
   ibv_mr* mr_ = nullptr;
 };
 
-// Thread: with the lock of its stream. Functions return 0 or an errno value.
+// Thread: the lock of its stream is held. Functions return 0 or an errno value.
 class Endpoint {
  public:
-  // Makes a queue pair on the id, which is bound to a device. `settings` become
-  // what the device can.
+  // Creates a queue pair on the id, which is bound to a device. Reduces
+  // `settings` to the limits of the device.
   static int Create(rdma_cm_id* id, Settings* settings,
                     std::unique_ptr<Endpoint>* out);
   ~Endpoint();
@@ -52,19 +51,19 @@ class Endpoint {
   void Begin(const ConnectionData& peer);
 
   // --- Completions.
-  // Takes those that there are: of data and credits itself, of other messages
-  // in the order of their arrival. True if there were any.
+  // Polls completions. Processes data and credits itself, and appends other
+  // messages in order of arrival. Returns true if there were any.
   bool Poll(std::vector<Message>* messages);
-  // The next completion makes completion_fd() readable.
+  // Makes completion_fd() readable at the next completion.
   void Arm();
-  // Takes the notifications, so that completion_fd() is not readable.
-  // True if there were any.
+  // Takes the notifications, so that completion_fd() is no longer readable.
+  // Returns true if there were any.
   bool Drain();
-  // Of the first send that has failed, or IBV_WC_SUCCESS.
+  // The status of the first failed send, or IBV_WC_SUCCESS.
   ibv_wc_status failure() const { return failure_; }
-  // The peer has broken the protocol.
+  // Whether the peer has violated the protocol.
   bool violated() const { return violated_; }
-  // Something has come from the peer.
+  // Whether any message has arrived from the peer.
   bool heard_from_peer() const { return heard_; }
 
   // --- Sending.
@@ -74,7 +73,7 @@ class Endpoint {
   bool CanSendControl() const { return send_.CanSendControl(); }
   int SendControl(Control control);
   int SendKeepalive();
-  // Tells the peer of what was read, if that is due and can be said now.
+  // Sends credits for consumed data, if they are due and can be sent now.
   int SendCredits();
   bool all_sent() const { return send_.all_sent(); }
 
@@ -99,7 +98,7 @@ class Endpoint {
   int PostReceives(uint32_t count);
   void OnReceived(uint32_t immediate, std::vector<Message>* messages);
   void OnSent(const ibv_wc& wc);
-  // Copies `length` bytes to where they are sent from, and posts the request.
+  // Copies `length` bytes into the send ring and posts the request.
   int PostBytes(IovCursor& data, uint32_t length, ibv_send_wr* wr);
   int Post(ibv_send_wr* wr);
   const Iomap* iomaps() const;
@@ -123,7 +122,7 @@ class Endpoint {
   Buffer peer_targets_;  // `length` counts entries
   uint32_t peer_entry_ = 1;
   uint32_t peer_iomap_entries_ = 0;
-  bool swap_ = false;  // the peer's byte order is another one
+  bool swap_ = false;  // the peer has another byte order
 
   ibv_wc_status failure_ = IBV_WC_SUCCESS;
   bool violated_ = false;

@@ -26,7 +26,7 @@ Instances& All() { return rxe_user::OnlyOne<Instances>(); }
 }  // namespace
 
 int Epoll::Create(int flags) {
-  // rdma-core's takes O_NONBLOCK, too, which means nothing here.
+  // rdma-core accepts O_NONBLOCK too. It has no effect here.
   if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return -EINVAL;
   auto epoll = std::make_shared<Epoll>();
   epoll->kernel_.Reset(epoll_create1(flags & EPOLL_CLOEXEC));
@@ -37,8 +37,9 @@ int Epoll::Create(int flags) {
     std::lock_guard<rxe_user::ForkSafeMutex> lock(all.mutex);
     epoll.swap(all.map[fd]);
   }
-  // One that close(2) was called for has left its number. Of that of a process
-  // that has forked this one, its threads may have held the lock.
+  // close(2) of an instance frees its number for reuse. An instance of the
+  // process that forked this one stays untouched: its threads may have held the
+  // lock.
   if (epoll != nullptr && !epoll->is_ours()) {
     static_cast<void>(epoll->kernel_.Release());
   } else if (epoll != nullptr) {
@@ -83,7 +84,8 @@ int Epoll::Control(int operation, int fd, const epoll_event* event) {
   if (const std::shared_ptr<Socket> socket = rsockets::Find(fd)) {
     return ControlSocket(operation, socket, event);
   }
-  // It hears of changes by itself. The kernel's declaration is not const.
+  // Waiters in the kernel see the change by themselves. The cast is needed
+  // because the declaration of epoll_ctl is not const.
   epoll_event copy = event != nullptr ? *event : epoll_event{};
   return epoll_ctl(kernel_.get(), operation, fd, &copy) == 0 ? 0 : -errno;
 }
@@ -120,8 +122,8 @@ void Epoll::WakeAll() {
   for (Waiter* waiter : waiters_) waiter->Wake();
 }
 
-// The sockets that are waited for, and the kernel's instance at the end. 0, or
-// a negative errno value. `mutex_` is held.
+// Collects the watched sockets, with the kernel's instance at the end. Returns
+// 0 or a negative errno value. `mutex_` is held.
 int Epoll::Collect(std::vector<pollfd>* fds, uint64_t* generation) {
   if (closed_) return -EBADF;
   fds->clear();
@@ -132,7 +134,7 @@ int Epoll::Collect(std::vector<pollfd>* fds, uint64_t* generation) {
       continue;
     }
     const uint32_t wanted = at->second.event.events;
-    // Nothing but flags: EPOLLONESHOT, and it was reported.
+    // Only flags are left: EPOLLONESHOT has reported it.
     if ((wanted & ~kFlags) != 0) {
       fds->push_back({.fd = at->first,
                       .events = static_cast<short>(wanted & ~kFlags),
@@ -145,8 +147,8 @@ int Epoll::Collect(std::vector<pollfd>* fds, uint64_t* generation) {
   return 0;
 }
 
-// Reports what Poll has found of a socket: 0 if another thread has had it, or
-// has changed what is wanted, else 1. `mutex_` is held.
+// Reports the result of Poll for a socket. Returns 0 if another thread has
+// reported it or changed the events, else 1. `mutex_` is held.
 int Epoll::ReportSocket(const pollfd& fd, epoll_event* event) {
   const auto at = sockets_.find(fd.fd);
   if (fd.revents == 0 || at == sockets_.end()) return 0;
@@ -160,8 +162,8 @@ int Epoll::ReportSocket(const pollfd& fd, epoll_event* event) {
   return 1;
 }
 
-// Turns what Poll has found into events: how many, or a negative errno value.
-// `mutex_` is held.
+// Turns the results of Poll into events. Returns their number or a negative
+// errno value. `mutex_` is held.
 int Epoll::Report(const std::vector<pollfd>& fds, epoll_event* events,
                   int most) {
   const auto kernel = fds.end() - 1;
@@ -201,7 +203,7 @@ int Epoll::Wait(epoll_event* events, int most, const Deadline& deadline) {
   return n;
 }
 
-// `lock` is held. That of the thread's waiter, which is among `waiters_`.
+// `lock` is held. The waiter of this thread is in `waiters_`.
 int Epoll::WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events,
                   int most, const Deadline& deadline) {
   std::vector<pollfd> fds;
@@ -215,12 +217,12 @@ int Epoll::WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events,
     });
     lock.lock();
     if (ready < 0) return ready;
-    // What was found may be from before the change, and another thread's.
+    // The result may be older than the change, or reported by another thread.
     if (generation_ != seen) continue;
     if (ready == 0) return 0;
     const int n = Report(fds, events, most);
     if (n != 0) return n;
-    // Somebody else has had what there was.
+    // Another thread has reported everything.
   }
 }
 

@@ -1,9 +1,9 @@
-// repoll_create, repoll_ctl, repoll_wait of rsocket(7), which Debian 12's
-// header does not have yet: epoll(7) over sockets and ordinary descriptors.
+// repoll_create, repoll_ctl, repoll_wait of rsocket(7): epoll(7) over sockets
+// and ordinary descriptors. Debian 12's header does not have them yet.
 //
-// Level-triggered for sockets: EPOLLET is not heeded, as by rdma-core, since
-// nobody can tell when the program has read all. EPOLLONESHOT is. For ordinary
-// descriptors all is as epoll(7) has it.
+// Sockets are level-triggered: EPOLLET is ignored, as in rdma-core, because
+// nothing tells when the program has read everything. EPOLLONESHOT works.
+// Ordinary descriptors behave as in epoll(7).
 #ifndef VERBS_API_RSOCKETS_EPOLL_H_
 #define VERBS_API_RSOCKETS_EPOLL_H_
 
@@ -22,28 +22,27 @@
 
 namespace rsockets {
 
-// An instance. Its number is that of an epoll instance of the kernel's, which
-// has the ordinary descriptors; the sockets are kept beside it. Calls come from
-// any thread, and return what the call of epoll(7) does, or a negative errno
-// value.
+// An instance. Its number is that of an epoll instance of the kernel, which
+// watches the ordinary descriptors; sockets are watched here. Thread: any.
+// Functions return what the call of epoll(7) does, or a negative errno value.
 class Epoll {
  public:
-  // The number of a new one; EPOLL_CLOEXEC in `flags`.
+  // Returns the number of a new instance. `flags`: EPOLL_CLOEXEC.
   static int Create(int flags);
-  // Null: there is none of that number, or it is that of the process that has
-  // forked this one.
+  // Null if there is no instance of that number, or it belongs to the process
+  // that forked this one.
   static std::shared_ptr<Epoll> Find(int fd);
-  // rclose: those who wait return EBADF. EBADF if there is none.
+  // rclose: waiters return EBADF. EBADF if there is no such instance.
   static int Close(int fd);
 
-  // Those who wait see the change.
+  // Waiters see the change.
   int Control(int operation, int fd, const epoll_event* event);
   // `most` > 0.
   int Wait(epoll_event* events, int most, const Deadline& deadline);
 
  private:
   struct Watched {
-    std::weak_ptr<Socket> socket;  // one that is closed is watched no more
+    std::weak_ptr<Socket> socket;  // a closed socket is no longer watched
     epoll_event event;
   };
 
@@ -59,12 +58,12 @@ class Epoll {
 
   const pid_t pid_ = getpid();
   rxe_user::UniqueFd kernel_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards the members below
   std::map<int, Watched> sockets_;
   std::vector<Waiter*> waiters_;
-  uint64_t generation_ = 0;  // of what is watched
-  // The descriptor of the last event, -1 if it was the kernel's: the next one
-  // begins behind it, so that none is left out (epoll_wait(2)).
+  uint64_t generation_ = 0;  // counts changes to what is watched
+  // The descriptor of the last event, or -1 for the kernel's instance. The next
+  // search starts after it, so that no descriptor starves (epoll_wait(2)).
   int last_ = -1;
   bool closed_ = false;
 };

@@ -1,4 +1,4 @@
-// The buffers of readv(2) and writev(2), one byte after the other.
+// A cursor over the buffers of readv(2) and writev(2).
 #ifndef VERBS_API_RSOCKETS_IOV_CURSOR_H_
 #define VERBS_API_RSOCKETS_IOV_CURSOR_H_
 
@@ -19,8 +19,7 @@ class IovCursor {
 
   size_t left() const { return left_; }
 
-  // Copies the next `length` (<= left()) bytes out of the buffers, or into
-  // them.
+  // Copies the next `length` (<= left()) bytes out of, or into, the buffers.
   void CopyTo(void* to, size_t length) {
     Walk(length, [&](uint8_t* at, size_t part) {
       std::memcpy(to, at, part);
@@ -53,7 +52,7 @@ class IovCursor {
 
   const iovec* iov_;
   size_t count_;
-  size_t skip_ = 0;  // bytes of the first buffer that are done
+  size_t skip_ = 0;  // bytes of the first buffer already copied
   size_t left_ = 0;  // bytes
 };
 

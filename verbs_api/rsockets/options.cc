@@ -1,4 +1,4 @@
-// rsetsockopt and rgetsockopt: what rsocket(7) lists, and time-outs.
+// rsetsockopt and rgetsockopt: the options of rsocket(7), and time-outs.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
@@ -55,8 +55,7 @@ int Socket::SetSocketOption(int name, const void* value, socklen_t length) {
     case SO_OOBINLINE:
       options_.oob_inline = number != 0;
       return 0;
-    // Twice of what is asked for, as the kernel gives it. Later it has no
-    // effect.
+    // Twice the requested size, as in the kernel. No effect once connected.
     case SO_RCVBUF:
       if (number < 0) return -EINVAL;
       if (!HasBuffers()) settings_.SetReceiveBuffer(uint64_t{2} * number);
@@ -96,7 +95,7 @@ int Socket::SetOption(int level, int name, const void* value,
   if (level == SOL_SOCKET) return SetSocketOption(name, value, length);
   int number;
   if (level == SOL_RDMA && name == RDMA_ROUTE) {
-    // The path is the system's routing: none can be given.
+    // The system's routing decides the path; it cannot be set.
     return -ENOPROTOOPT;
   }
   if (const int error = Take(value, length, &number)) return error;
@@ -110,7 +109,7 @@ int Socket::SetOption(int level, int name, const void* value,
           if (number <= 0) return -EINVAL;
           options_.keepalive_seconds = number;
           return Apply(level, name, number);
-        // The connection is reliable: it is not probed again and again.
+        // A reliable connection needs no repeated probes.
         case TCP_KEEPCNT:
         case TCP_KEEPINTVL:
         case TCP_MAXSEG:
@@ -202,7 +201,7 @@ int Socket::GetOption(int level, int name, void* value, socklen_t* length) {
   if (value == nullptr || length == nullptr) return -EFAULT;
   std::lock_guard<std::mutex> lock(mutex_);
   if (level == SOL_SOCKET && name == SO_ERROR) {
-    // What nobody has looked at may have failed since.
+    // The connection may have failed since the last progress.
     MakeProgress();
   }
   if (level == SOL_SOCKET && name == SO_LINGER) {

@@ -22,7 +22,7 @@ class PollCall {
 
   bool has_sockets() const { return has_sockets_; }
 
-  // Sets the sockets' events: how many have any.
+  // Sets the sockets' events. Returns how many sockets have any.
   int LookAtSockets() {
     int ready = 0;
     for (nfds_t i = 0; i < count_; ++i) {
@@ -33,11 +33,12 @@ class PollCall {
     return ready;
   }
 
-  // Waits for all of them. 0, or a negative errno value.
+  // Waits for all descriptors. Returns 0 or a negative errno value.
   int Wait(Waiter* waiter, const Deadline& deadline);
-  // Sets the ordinary descriptors' events, without waiting: how many have any.
+  // Sets the events of ordinary descriptors without waiting. Returns how many
+  // have any.
   int LookAtOthers();
-  // Takes what the sockets' descriptors tell, without waiting.
+  // Takes the sockets' notifications without waiting.
   void TakeNotices();
 
  private:
@@ -46,8 +47,9 @@ class PollCall {
 
   pollfd* const fds_;
   const nfds_t count_;
-  std::vector<std::shared_ptr<Socket>> sockets_;  // null: an ordinary one
-  std::vector<pollfd> waited_;                    // and the waiter's
+  // Null: an ordinary descriptor.
+  std::vector<std::shared_ptr<Socket>> sockets_;
+  std::vector<pollfd> waited_;  // and the waiter's descriptor
   bool has_sockets_ = false;
   bool has_others_ = false;
 };
@@ -74,7 +76,7 @@ void PollCall::End(Waiter* waiter) {
 int PollCall::Wait(Waiter* waiter, const Deadline& deadline) {
   Begin(waiter);
   int n = 0;
-  // What has come before it would have been heard of.
+  // Events before Begin do not wake this thread, so check once more.
   if (LookAtSockets() == 0) {
     n = poll(waited_.data(), count_ + 1, PollTimeout(deadline));
     if (n < 0) n = -errno;
@@ -111,7 +113,7 @@ void PollCall::TakeNotices() {
   }
 }
 
-// What poll(2) says of a descriptor, for select(2).
+// The poll(2) events that select(2) reports.
 constexpr short kReadable = POLLIN | POLLRDNORM | POLLHUP | POLLERR;
 constexpr short kWritable = POLLOUT | POLLWRNORM | POLLERR;
 
@@ -132,7 +134,8 @@ int Poll(pollfd* fds, nfds_t count, const Deadline& deadline,
     const int n = poll(fds, count, PollTimeout(deadline));
     return n < 0 ? -errno : n;
   }
-  // Who waits takes what the descriptors tell. Who does not is to find it, too.
+  // A waiting call consumes notifications. A call that does not wait must
+  // consume them too.
   bool knows_all = false;
   for (;;) {
     const int sockets = call.LookAtSockets();

@@ -1,4 +1,4 @@
-// rpoll: waiting for sockets and ordinary descriptors at once.
+// rpoll: waits for sockets and ordinary descriptors at once.
 #ifndef VERBS_API_RSOCKETS_POLL_H_
 #define VERBS_API_RSOCKETS_POLL_H_
 
@@ -11,10 +11,10 @@
 
 namespace rsockets {
 
-// poll(2) with a deadline: the number of ready descriptors, or a negative errno
-// value. `give_up`, if there is one, is asked before each time that it waits,
-// and after somebody has woken the waiter of this thread: 0 if it is true and
-// nothing is ready.
+// poll(2) with a deadline. Returns the number of ready descriptors or a
+// negative errno value. `give_up`, if set, is asked before each wait and after
+// the waiter of this thread was woken. If it is true and nothing is ready, Poll
+// returns 0.
 int Poll(pollfd* fds, nfds_t count, const Deadline& deadline,
          const std::function<bool()>& give_up = nullptr);
 // select(2).

@@ -18,7 +18,7 @@ constexpr size_t kCredits = 2;
 constexpr size_t kIomapEntries = 7;
 constexpr size_t kTargetList = 8;
 constexpr size_t kData = 24;
-// Beyond this the number of mappings is in steps of 256.
+// Above this, the number of mappings is in steps of 256.
 constexpr uint32_t kUnscaled = 128;
 
 template <typename T>

@@ -1,9 +1,9 @@
-// The rsocket protocol of streams, as it is on the wire: rdma-core,
-// librdmacm/docs/rsocket. No state.
+// The wire format of stream rsockets: rdma-core, librdmacm/docs/rsocket. No
+// state.
 //
-// Data are RDMA writes into a buffer of the peer, with immediate data that say
-// how many bytes they are. What a connection begins with is in the private data
-// of the REQ and the REP.
+// Data is sent by RDMA WRITE into a buffer of the peer. The immediate data
+// gives the number of bytes. The private data of REQ and REP carries the
+// initial parameters.
 #ifndef VERBS_API_RSOCKETS_PROTOCOL_H_
 #define VERBS_API_RSOCKETS_PROTOCOL_H_
 
@@ -15,18 +15,19 @@
 
 namespace rsockets {
 
-// What a message is: the upper three bits of the immediate data.
+// The kind of a message: the upper three bits of the immediate data.
 enum class Op : uint8_t {
-  kData = 0,     // bytes that have been written into the buffer
-  kWrite = 2,    // never sent: an RDMA write without immediate data
-  kCredits = 4,  // the number of the message up to which the peer may send;
-                 // perhaps an entry of its target list was written as well
-  kIomap = 6,    // index of the I/O mapping that was written
+  kData = 0,   // bytes written into the peer's buffer
+  kWrite = 2,  // never on the wire: an RDMA WRITE without immediate data
+  // The number of the first message that the peer may not send yet; may also
+  // announce a new entry of its target list.
+  kCredits = 4,
+  kIomap = 6,  // index of the I/O mapping that was written
   kControl = 7,
 };
 
 enum class Control : uint32_t {
-  kDisconnect = 0,  // neither sends nor receives any more
+  kDisconnect = 0,  // sends and receives no more
   kKeepalive = 1,
   kShutdown = 2,  // sends no more
 };
@@ -63,16 +64,16 @@ struct Iomap {
 };
 inline constexpr size_t kIomapSize = 24;
 
-// Entries are written in the byte order of the host that reads them: `swap` if
-// it is not that of this host.
+// Entries are written in the byte order of the host that reads them. `swap`:
+// that order differs from this host's.
 std::array<uint8_t, kBufferSize> EncodeBuffer(const Buffer& buffer, bool swap);
 std::array<uint8_t, kIomapSize> EncodeIomap(const Iomap& iomap, bool swap);
 
-// What both sides say of themselves when they connect.
+// The parameters that each side sends when connecting.
 struct ConnectionData {
-  bool big_endian = false;  // this host's order
-  bool has_iomap = true;    // understands I/O mappings
-  uint16_t credits = 0;     // messages that the peer may send at first
+  bool big_endian = false;  // the byte order of the sending host
+  bool has_iomap = true;    // supports I/O mappings
+  uint16_t credits = 0;     // messages that the peer may send initially
   uint32_t iomap_entries = 0;
   Buffer target_list;  // `length` counts entries
   Buffer data;         // the first buffer
@@ -80,15 +81,15 @@ struct ConnectionData {
 inline constexpr size_t kConnectionDataSize = 40;
 
 std::array<uint8_t, kConnectionDataSize> Encode(const ConnectionData& data);
-// Nothing if it is too short or of another version, or has no room for
-// anything. Private data are longer than what was given: the rest is ignored.
+// Absent if it is too short, of another version, or its buffers are empty.
+// Private data is padded; extra bytes are ignored.
 std::optional<ConnectionData> ParseConnectionData(
     std::span<const uint8_t> bytes);
 
-// The number of I/O mappings travels in eight bits: beyond 128 in steps of 256.
+// The number of I/O mappings is sent in eight bits: above 128 in steps of 256.
 uint8_t ScaleIomapEntries(uint32_t entries);
 uint32_t UnscaleIomapEntries(uint8_t scaled);
-// The next number that can be said.
+// Rounds to a number that can be sent.
 inline uint32_t RoundIomapEntries(uint32_t entries) {
   return UnscaleIomapEntries(ScaleIomapEntries(entries));
 }

@@ -16,7 +16,7 @@ ReceiveWindow::ReceiveWindow(uint32_t ring, uint16_t credits)
 bool ReceiveWindow::OnData(uint32_t length) {
   if (length > granted_ || message_count_ == messages_.size()) return false;
   if (length == 0) {
-    ++read_;  // nobody has anything to read of it
+    ++read_;  // an empty message leaves nothing to read
     return true;
   }
   messages_[(first_message_ + message_count_) % messages_.size()] = length;

@@ -7,7 +7,7 @@ namespace rsockets {
 
 Buffer TargetList::Take() {
   Buffer& entry = memory_[next_];
-  // The length is the last that arrives of an entry.
+  // The peer's write makes the length visible last.
   std::atomic_ref<uint32_t> length(entry.length);
   if (length.load(std::memory_order_acquire) == 0) return {};
   const Buffer taken = entry;

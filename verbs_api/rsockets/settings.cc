@@ -10,7 +10,7 @@
 namespace rsockets {
 namespace {
 
-// Nobody wants more, and twice of it fits an int.
+// Large enough for all uses, and twice of it fits an int.
 constexpr uint64_t kMaxBuffer = uint64_t{1} << 29;
 constexpr uint64_t kMaxInline = 1024;
 

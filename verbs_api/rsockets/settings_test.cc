@@ -30,7 +30,8 @@ TEST_F(SettingsTest, FilesSetThem) {
   Write("iomap_size", "1000");
   Write("polling_time", "-3");
   const Settings settings = Read();
-  EXPECT_EQ(settings.receive_buffer, 1000000u);  // even
+  // Rounded down to an even number.
+  EXPECT_EQ(settings.receive_buffer, 1000000u);
   EXPECT_EQ(settings.send_buffer, 4096u);
   EXPECT_EQ(settings.send_queue, 0xfffeu);
   EXPECT_EQ(settings.receive_queue, 16u);

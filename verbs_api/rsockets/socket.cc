@@ -23,22 +23,22 @@ struct Table {
 
 Table& Sockets() { return rxe_user::OnlyOne<Table>(); }
 
-// A process that ends says goodbye, as the kernel does for TCP: our connection
-// manager ends with the process.
+// At exit, closes all connections in order, as the kernel does for TCP: our
+// connection manager ends with the process.
 __attribute__((destructor)) void CloseAll() {
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
   {
     Table& table = Sockets();
     std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
-    // They stay in the table, and their descriptors open: other threads may
-    // still have them.
+    // They stay in the table, with open descriptors: other threads may still
+    // use them.
     sockets = table.sockets;
   }
   std::erase_if(sockets,
                 [](const auto& item) { return !item.second->is_ours(); });
-  // What is on its way to all of them goes on while one is waited for.
+  // Announces the end on all connections first, so that they drain in parallel.
   for (const auto& [fd, socket] : sockets) socket->SayGoodbye();
-  // So they all wait together.
+  // All share one deadline.
   const Clock::time_point begin = Clock::now();
   for (const auto& [fd, socket] : sockets) socket->Close(begin);
 }
@@ -59,7 +59,8 @@ int Publish(std::shared_ptr<Socket> socket) {
     std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
     socket.swap(table.sockets[fd]);
   }
-  if (socket != nullptr) socket->LoseNumber();  // one that was there before
+  // Left over after a close(2) of the number.
+  if (socket != nullptr) socket->LoseNumber();
   return fd;
 }
 

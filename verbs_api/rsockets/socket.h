@@ -1,4 +1,4 @@
-// What streams and datagram sockets have in common: a number, options, waiting.
+// The common part of stream and datagram sockets: number, options, waiting.
 #ifndef VERBS_API_RSOCKETS_SOCKET_H_
 #define VERBS_API_RSOCKETS_SOCKET_H_
 
@@ -20,13 +20,13 @@
 namespace rsockets {
 
 using Clock = std::chrono::steady_clock;
-// When waiting ends; nothing: never.
+// When waiting ends. Absent: never.
 using Deadline = std::optional<Clock::time_point>;
 
-// Closing waits no longer, unless SO_LINGER says so.
+// The time limit of closing, unless SO_LINGER sets one.
 inline constexpr auto kCloseTimeout = std::chrono::seconds(10);
 
-// Options that are kept and told, by what setsockopt(2) calls them.
+// Options that are only stored, named as in setsockopt(2).
 struct Options {
   bool reuse_address = false;
   bool keepalive = false;
@@ -39,12 +39,13 @@ struct Options {
   timeval send_timeout = {};
 };
 
-// A socket. Its number is a descriptor of its own: an epoll(7) instance over
-// the descriptors where completions and events come, readable if one has come.
+// A socket. Its number is the descriptor of an epoll(7) instance that watches
+// the descriptors of completions and events, so it is readable when one has
+// arrived.
 //
-// Calls return what the socket call of that name does, or a negative errno
-// value. They come from any thread. `mutex_` guards all state; it is not held
-// while a thread waits.
+// Functions return what the socket call of that name does, or a negative errno
+// value. Thread: any. `mutex_` guards all state and is not held while a thread
+// waits.
 class Socket : public std::enable_shared_from_this<Socket> {
  public:
   virtual ~Socket() = default;
@@ -57,15 +58,15 @@ class Socket : public std::enable_shared_from_this<Socket> {
 
   virtual int Bind(const sockaddr* address, socklen_t length) = 0;
   virtual int Listen(int backlog) = 0;
-  // Sets `*out` to the connection that has come, `*peer` to where from.
+  // Sets `*out` to the accepted connection, and `*peer` to its address.
   virtual int Accept(std::shared_ptr<Socket>* out, sockaddr_storage* peer) = 0;
   virtual int Connect(const sockaddr* address, socklen_t length) = 0;
   virtual int Shutdown(int how) = 0;
-  // The last call: nobody finds the socket by its number any more. Waits for
-  // what was sent to arrive, for kCloseTimeout or SO_LINGER's time from `begin`
-  // on. Those who wait return EBADF.
+  // The last call: the socket is not found by its number any more. Waits until
+  // sent data has arrived, for kCloseTimeout or SO_LINGER's time after `begin`.
+  // Waiting threads return EBADF.
   virtual void Close(Clock::time_point begin) = 0;
-  // Tells the peer that it will be closed, if that can be told without waiting.
+  // Tells the peer that the socket will close, if that does not block.
   virtual void SayGoodbye() {}
 
   // `to`, `from` and `from_length` may be null.
@@ -79,7 +80,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
 
   int SetOption(int level, int name, const void* value, socklen_t length);
   int GetOption(int level, int name, void* value, socklen_t* length);
-  // O_NONBLOCK and what else was set.
+  // O_NONBLOCK and other status flags.
   int flags();
   int SetFlags(int flags);
 
@@ -87,61 +88,60 @@ class Socket : public std::enable_shared_from_this<Socket> {
   virtual int UnmapMemory(void*, size_t) { return -EOPNOTSUPP; }
   virtual ssize_t WriteMapped(IovCursor, off_t, int) { return -EOPNOTSUPP; }
 
-  // --- For rpoll: what of `events` (poll(2)) there is, without waiting.
-  // POLLNVAL: the socket is closed, or another process's.
+  // --- For rpoll. Returns the current events among `events` (poll(2)), without
+  // waiting. POLLNVAL: the socket is closed, or belongs to another process.
   short Poll(short events);
-  // The descriptor is readable, and nobody waits for it: takes what made it so.
+  // Clears a readable descriptor that no thread waits for.
   void TakeNotices();
-  // The waiter hears of changes from now on, and the descriptor will be
-  // readable when something comes: then look once more, and wait.
+  // Registers the waiter, which is woken by changes from now on, and arms the
+  // descriptor. The caller then checks once more and waits.
   void BeginWait(Waiter* waiter);
-  // `readable`: the descriptor was.
+  // `readable`: whether the descriptor was readable.
   void EndWait(Waiter* waiter, bool readable);
 
-  // This is the process that made it: a child of fork has no device. Else
-  // nothing may be called that takes `mutex_`, which a thread of the parent may
-  // have held; Poll may.
+  // Whether this process created the socket; a child of fork has no device. If
+  // not, only Poll may be called: a thread of the parent may have held
+  // `mutex_`.
   bool is_ours() const;
-  // There is another descriptor of its number: close(2) was called for it.
-  // Those who wait return EBADF.
+  // close(2) was called on the number, which now names another file. Waiting
+  // threads return EBADF.
   void LoseNumber();
 
  protected:
   Socket(int domain, const Settings& settings);
 
-  // 0, or a negative errno value.
+  // Returns 0 or a negative errno value.
   int Open();
   int Watch(int fd);
   void Unwatch(int fd);
 
   // --- `mutex_` is held.
-  // Takes what has come. True if anything has changed.
+  // Processes completions and events. Returns true if anything has changed.
   virtual bool Progress() = 0;
-  // The next completion makes the descriptor readable.
+  // Makes the descriptor readable at the next completion.
   virtual void Arm() = 0;
-  // The descriptor was readable: takes what made it so. True if there was
-  // anything.
+  // Clears a readable descriptor. Returns true if there was anything to take.
   virtual bool Drain() = 0;
-  // All of poll(2)'s events that there are.
+  // All current events of poll(2).
   virtual short Ready() = 0;
-  // An option that is more than kept. 0, or a negative errno value.
+  // Sets an option that has an effect. Returns 0 or a negative errno value.
   virtual int Apply(int level, int name, int value) = 0;
-  // SO_ERROR: tells it once.
+  // SO_ERROR: returns the error and clears it.
   int TakeError() { return std::exchange(error_, 0); }
   // TCP_MAXSEG, bytes.
   virtual int MaxSegment() { return 2048; }
-  // Sizes may still be set.
+  // Whether the buffers exist, so that their sizes can no longer be set.
   virtual bool HasBuffers() const = 0;
 
   void MakeProgress(const Waiter* self = nullptr);
-  // The same after the descriptor was readable. What made it so was for all who
-  // wait: they see what has changed, and arm anew.
+  // Drain, then progress. The notification was for all waiters: they see the
+  // changes and arm again.
   void DrainAndProgress(const Waiter* self = nullptr);
   void WakeAll(const Waiter* self);
   bool nonblocking(int message_flags) const;
   static Deadline After(const timeval& timeout);
 
-  // Waits until `done()`: 0, -EAGAIN, -EINTR or -EBADF.
+  // Waits until `done()`. Returns 0, -EAGAIN, -EINTR or -EBADF.
   template <typename Done>
   int Await(std::unique_lock<std::mutex>& lock, bool nonblocking,
             const Deadline& deadline, Done done) {
@@ -213,13 +213,13 @@ class Socket : public std::enable_shared_from_this<Socket> {
   std::vector<Waiter*> waiters_;
 };
 
-// poll(2)'s timeout until the deadline, rounded up; -1: forever.
+// The timeout of poll(2) for a deadline, rounded up. -1: for ever.
 int PollTimeout(const Deadline& deadline);
 
 // --- The sockets by their numbers.
 std::shared_ptr<Socket> Find(int fd);
 int Publish(std::shared_ptr<Socket> socket);
-// The caller closes it.
+// Removes it from the table. The caller closes it.
 std::shared_ptr<Socket> Withdraw(int fd);
 
 }  // namespace rsockets

@@ -24,10 +24,10 @@ enum class StreamState : uint8_t {
   kResolvingAddress,
   kResolvingRoute,
   kConnecting,
-  kAccepting,  // the REP is sent; its listener alone knows of it
+  kAccepting,  // the REP is sent; only the listener knows the stream
   kConnected,
-  kDisconnected,  // by either end; what has come can still be read
-  kFailed,        // never connected, or the connection broke
+  kDisconnected,  // by either end; received data can still be read
+  kFailed,        // not connected, or the connection broke
 };
 
 class Stream final : public Socket {
@@ -64,84 +64,87 @@ class Stream final : public Socket {
   bool HasBuffers() const override { return endpoint_ != nullptr; }
 
  private:
-  // The turn of a thread that sends, until this ends. With `mutex_`.
+  // Makes one thread at a time send, until it is destroyed. `mutex_` is held.
   class Turn {
    public:
     Turn() = default;
     ~Turn();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
-    // As Await: not before the turn of another thread has ended.
+    // Waits, like Await, until no other thread holds the turn.
     int Take(Stream* stream, std::unique_lock<std::mutex>& lock,
              bool nonblocking, const Deadline& deadline);
 
    private:
     Stream* stream_ = nullptr;
   };
-  // A connection that somebody asks for.
+  // A connection request of a peer.
   struct Request {
     rdma_cm_id* id;
-    std::optional<ConnectionData> peer;  // nothing: it is no rsocket
+    std::optional<ConnectionData> peer;  // absent: the peer is not an rsocket
   };
-  // One that was answered, and whose peer has not said yet that it knows.
+  // An answered request whose peer has not confirmed yet.
   struct Answered {
     std::shared_ptr<Stream> stream;
     Clock::time_point since;
     ConnectionThread::Watch watch;
   };
-  // One that waits to be accepted; or why one could not be made here, a
-  // negative errno value, which accept(2) tells.
+  // A connection that can be accepted, or a negative errno value for accept(2)
+  // to return: why this end could not create one.
   struct Waiting {
     std::shared_ptr<Stream> stream;
     int error;
   };
-  // What a listener has for those who accept.
+  // The connections of a listener that are not accepted yet.
   struct Backlog {
     size_t size() const { return answered.size() + waiting.size(); }
 
     std::map<const Stream*, Answered> answered;
     std::deque<Waiting> waiting;
   };
-  // Memory of this host that the peer may write (index >= 0), or only this one.
+  // Memory of this host that the peer may write (index >= 0), or memory that
+  // only this host has mapped.
   struct Mapping {
     ibv_mr* mr;
     uint64_t offset;
     int64_t index;
-    bool told;  // the peer knows of it
+    bool told;  // sent to the peer
   };
 
   Stream(int domain, const Settings& settings) : Socket(domain, settings) {}
   int OpenChannel();
-  // The options that `id_` has to know.
+  // Sets the options on `id_`.
   int SetIdOptions();
 
-  // --- Listening: stream_listen.cc. What `dropped` gets ends without the lock.
-  // The connection thread's: answers requests while there are places.
+  // --- Listening: stream_listen.cc. `dropped` receives streams for the caller
+  // to destroy without the lock.
+  // On the connection thread: answers requests while the backlog has space.
   void ServeRequests();
-  // The same for one that was answered.
+  // On the connection thread: processes an answered request.
   void ServeAnswered(const Stream* stream);
   bool HasPlace(Backlog* dropped);
-  // `error`: of Answer.
+  // `error`: the result of Answer.
   void Admit(std::shared_ptr<Stream> stream, int error, Backlog* dropped);
   void TakeNewsOf(const Stream* stream, Backlog* dropped);
-  // As TCP does: it is bound again, to the same address, who waits to be
-  // accepted is reset, and who wants to connect is refused. Unlocks.
+  // As in TCP: binds again to the same address, resets connections that were
+  // not accepted, and refuses requests. Unlocks.
   int StopListening(std::unique_lock<std::mutex>& lock);
   // Unlocks.
   void DropBacklog(std::unique_lock<std::mutex>& lock);
 
-  // --- Of a stream that is in a backlog. Takes its lock.
-  // Takes a request over: 0, -ECONNABORTED if its peer has gone or is no
-  // rsocket, or another negative errno value, of this end.
+  // --- For a stream in a backlog. Takes its lock.
+  // Answers a request. Returns 0, -ECONNABORTED if the peer is gone or is not
+  // an rsocket, or another negative errno value for an error at this end.
   int Answer(const Request& request);
-  // Whether the peer has said that it knows, even if it has ended since; false:
-  // it never will. Nothing: it may yet.
+  // Whether the peer has confirmed, even if it has ended since. False: it never
+  // will. Absent: not yet.
   std::optional<bool> TakeAnswer();
-  // Somebody accepts it: as PeerAddress, whatever has become of it.
+  // The stream is accepted, whatever its state. Returns the address like
+  // PeerAddress.
   void LeaveBacklog(sockaddr_storage* peer);
 
   // --- Events of the connection manager: stream_connect.cc.
-  // The connection thread's: goes on with what connect(2) has begun.
+  // On the connection thread: continues a connect(2).
   void ServeConnecting();
   bool TakeEvent();
   bool TakeEvents();
@@ -160,21 +163,21 @@ class Stream final : public Socket {
   void Fail(int error);
   void SetConnected();
   void SetDisconnected();
-  // 0 once it is connected, or why not.
+  // Waits until it is connected. Returns 0 or the error.
   int AwaitConnected(std::unique_lock<std::mutex>& lock, bool nonblocking,
                      const Deadline& deadline);
-  // 0, or why it has failed, which is told once.
+  // Returns 0 or the error of a failed connection, which is reported once.
   int Outcome();
   bool PollEndpoint();
   void OnControl(Control control);
-  // Says `control` to the peer, when it can be said.
+  // Sends `control` to the peer as soon as that is possible.
   int SendControl(std::unique_lock<std::mutex>& lock, Control control,
                   const Deadline& deadline);
   int SetKeepalive();
 
   // --- Data.
-  // As Await: until it is connected, `turn` is had, and the peer knows of the
-  // mappings that were made before.
+  // Waits, like Await, until the stream is connected, `turn` is taken, and the
+  // peer knows all earlier mappings.
   int BeginWrite(std::unique_lock<std::mutex>& lock, bool nonblocking,
                  const Deadline& deadline, Turn& turn);
   int SendSome(std::unique_lock<std::mutex>& lock, IovCursor& data,
@@ -182,42 +185,42 @@ class Stream final : public Socket {
   size_t Read(IovCursor& data, bool peek);
   bool can_read() const;
   bool can_write();
-  // Why nothing can be sent.
+  // The error for sending.
   int WriteError() const;
   int TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
                    const Deadline& deadline);
   int64_t FreeMappingIndex() const;
-  // As Close.
+  // Part of Close.
   void CloseConnection(std::unique_lock<std::mutex>& lock,
                        Clock::time_point begin);
 
-  // One thread sends at a time, so that what it sends stays together.
+  // One thread sends at a time, so that its bytes stay together.
   bool sending_ = false;
-  int turns_wanted_ = 0;  // threads that wait until it ends
+  int turns_wanted_ = 0;  // threads that wait for the turn
 
   StreamState state_ = StreamState::kIdle;
-  // What is left of the connection: the peer's half and ours.
+  // The halves of the connection that are still open: the peer's and ours.
   bool readable_ = false;
   bool writable_ = false;
   bool said_goodbye_ = false;
-  // It was connected.
+  // Whether it was ever connected.
   bool established_ = false;
-  // Nobody has accepted it yet.
+  // Whether it waits to be accepted.
   bool in_backlog_ = false;
-  // The peer was asked for it.
+  // Whether a request was sent to the peer.
   bool asked_ = false;
-  // A call of connect(2) has left without a word of how it has gone.
+  // A connect(2) returned before the result was known.
   bool connect_untold_ = false;
-  // A failure that a call for data has to report yet.
+  // A failure that the next data call must report.
   int data_error_ = 0;
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* id_ = nullptr;
   std::unique_ptr<Endpoint> endpoint_;
-  // Of `channel_`, while the connection thread has it.
+  // Watches `channel_` on the connection thread.
   ConnectionThread::Watch watch_;
-  std::deque<Request> requests_;  // taken, and not answered yet
+  std::deque<Request> requests_;  // received and not answered yet
   Backlog backlog_;
-  size_t places_ = 0;  // of `backlog_`
+  size_t places_ = 0;  // the capacity of `backlog_`
   std::list<Mapping> mappings_;
   bool mappings_pending_ = false;
   rxe_user::UniqueFd keepalive_timer_;

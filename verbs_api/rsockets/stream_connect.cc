@@ -1,4 +1,4 @@
-// How a stream comes to be connected: events of the connection manager.
+// Connecting a stream: events of the connection manager.
 #include <fcntl.h>
 #include <infiniband/sa.h>
 #include <netinet/in.h>
@@ -12,10 +12,10 @@ namespace rsockets {
 namespace {
 
 constexpr int kResolveTimeoutMs = 2000;
-constexpr uint8_t kMostRetries = 7;  // of RNR NAKs: for ever
+constexpr uint8_t kMostRetries = 7;  // of RNR NAKs: no limit
 
-// What a program hears of a connection that did not come to be; `accepted`:
-// here, so that it takes it for one.
+// The error of a connection that failed. `accepted`: at the accepting end,
+// which already treats it as connected.
 int ErrorOf(const rdma_cm_event& event, bool accepted) {
   switch (event.event) {
     case RDMA_CM_EVENT_REJECTED:
@@ -28,7 +28,7 @@ int ErrorOf(const rdma_cm_event& event, bool accepted) {
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return ENODEV;
     case RDMA_CM_EVENT_CONNECT_ERROR:
-      // EINVAL: the peer has ended what it had answered.
+      // EINVAL: the peer has ended the connection after answering.
       return event.status == 0 || event.status == -EINVAL ? ECONNRESET
                                                           : -event.status;
     default:
@@ -52,7 +52,8 @@ rdma_conn_param ParamOf(const std::array<uint8_t, kConnectionDataSize>& data) {
   return param;
 }
 
-// As a socket of `domain` shows it: one of IPv6 has IPv4 mapped (ipv6(7)).
+// Converts to the family of the socket: an IPv6 socket shows IPv4 as mapped
+// (ipv6(7)).
 void FillAddress(int domain, const sockaddr* from, sockaddr_storage* to) {
   std::memset(to, 0, sizeof(*to));
   to->ss_family = static_cast<sa_family_t>(domain);
@@ -91,7 +92,7 @@ int Stream::OpenChannel() {
 }
 
 Stream::~Stream() {
-  // What belongs to the parent of this process stays as it is.
+  // Leaves objects of the parent process alone.
   if (!is_ours()) {
     static_cast<void>(endpoint_.release());
     return;
@@ -150,7 +151,7 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
   std::unique_lock<std::mutex> lock(mutex_);
   const bool again = opening();
   if (!again) {
-    // What has become of it is told once.
+    // The result is reported once.
     if (connected()) {
       return std::exchange(connect_untold_, false) ? 0 : -EISCONN;
     }
@@ -162,13 +163,14 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
     }
     state_ = StreamState::kResolvingAddress;
   }
-  // If it is on its way, who may wait waits for it (connect(2), after EINTR).
+  // If it is in progress, a blocking call waits for it (connect(2), after
+  // EINTR).
   const int error = Await(lock, nonblocking(0), After(options_.send_timeout),
                           [&] { return !opening(); });
-  // However soon the peer has answered: TCP says so later, too.
+  // Even if the peer answers at once: TCP reports the result later, too.
   connect_untold_ = opening() || (!again && nonblocking(0) && asked_);
   if (opening() && !again) {
-    // Without a thread it goes on by the program's calls.
+    // Without the thread, calls of the program continue the connection.
     static_cast<void>(ConnectionThread::Get().Begin(
         channel_->fd, ConnectionThread::When::kReadable, weak_from_this(),
         [this] { ServeConnecting(); }, &watch_));
@@ -202,7 +204,7 @@ int Stream::Outcome() {
 bool Stream::TakeEvent() {
   rdma_cm_event* event;
   if (rdma_get_cm_event(channel_, &event) != 0) return false;
-  // Without memory, too: destroying an id waits for it.
+  // Acknowledges the event even without memory: destroying the id waits for it.
   const std::unique_ptr<rdma_cm_event, int (*)(rdma_cm_event*)> acknowledge(
       event, &rdma_ack_cm_event);
   OnEvent(*event);
@@ -210,7 +212,7 @@ bool Stream::TakeEvent() {
 }
 
 bool Stream::TakeEvents() {
-  // Those are for the connection thread.
+  // The connection thread handles these.
   if (state_ == StreamState::kListening) return false;
   bool any = false;
   while (TakeEvent()) any = true;
@@ -231,10 +233,11 @@ void Stream::OnEvent(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_ESTABLISHED:
       return OnEstablished(event);
     case RDMA_CM_EVENT_DISCONNECTED:
-      // What it has sent before is in the completion queue.
+      // The completion queue may hold data that the peer sent before.
       PollEndpoint();
       if (opening()) return Fail(ECONNRESET);
-      // Who accepts says so, by credits: nobody has. TCP resets those.
+      // The accepting program sends credits first. Without them nobody has
+      // accepted the connection, so it is reset, as in TCP.
       if (connected() && !said_goodbye_ && !endpoint_->heard_from_peer()) {
         return Fail(ECONNRESET);
       }
@@ -325,7 +328,7 @@ void Stream::LeaveBacklog(sockaddr_storage* peer) {
 
 int Stream::Apply(int level, int name, int value) {
   if (level == SOL_SOCKET && name == SO_REUSEADDR) {
-    // A port that is bound already stays as it is.
+    // A port that is already bound keeps its setting.
     if (state_ == StreamState::kIdle &&
         rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &value,
                         sizeof(value)) != 0) {

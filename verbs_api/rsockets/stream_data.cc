@@ -1,4 +1,4 @@
-// What goes over a stream, and how it ends.
+// Data transfer on a stream, and its end.
 #include <poll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 namespace rsockets {
 namespace {
 
-// What is sent as one message at most: the peer may read it while more comes.
+// The most bytes in one message: the peer can read them while more arrives.
 constexpr uint32_t kMostPerMessage = 1 << 16;
 
 int ErrorOf(ibv_wc_status status) {
@@ -44,7 +44,7 @@ bool Stream::PollEndpoint() {
   const bool any = endpoint_->Poll(&messages_);
   if (any && state_ == StreamState::kAccepting &&
       endpoint_->heard_from_peer()) {
-    // Its RTU is lost, or comes later.
+    // The RTU is lost or late.
     rdma_notify(id_, IBV_EVENT_COMM_EST);
     SetConnected();
   }
@@ -68,7 +68,7 @@ void Stream::OnControl(Control control) {
     case Control::kDisconnect:
       return SetDisconnected();
     case Control::kShutdown:
-      // Although ours may be shut, too: what it has sent is not there yet.
+      // Also with our half shut down: the peer's data may still arrive.
       readable_ = false;
       return;
     case Control::kKeepalive:
@@ -127,8 +127,8 @@ short Stream::Ready() {
       return POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLHUP |
              (error_ != 0 ? POLLERR : 0);
     case StreamState::kDisconnected:
-      // Programs take POLLHUP for the end, although there may be data before
-      // it.
+      // Programs treat POLLHUP as the end of data, so it is not set while data
+      // can be read.
       return POLLIN | POLLRDNORM | POLLRDHUP | POLLOUT | POLLWRNORM |
              (endpoint_->received().available() > 0 ? 0 : POLLHUP);
     case StreamState::kConnected:
@@ -181,7 +181,7 @@ int Stream::Turn::Take(Stream* stream, std::unique_lock<std::mutex>& lock,
 
 int Stream::SendSome(std::unique_lock<std::mutex>& lock, IovCursor& data,
                      bool nonblocking, const Deadline& deadline) {
-  // What is there already is enough, unless the send queue or credits are
+  // Polling completions is not needed, unless the send queue or credits are
   // short.
   if (!writable_ || endpoint_->SendRoom() == 0) {
     if (const int error =
@@ -251,7 +251,7 @@ size_t Stream::Read(IovCursor& data, bool peek) {
 ssize_t Stream::Receive(IovCursor data, int flags, sockaddr*,
                         socklen_t* from_length) {
   if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
-  if ((flags & MSG_ERRQUEUE) != 0) return -EAGAIN;  // it is always empty
+  if ((flags & MSG_ERRQUEUE) != 0) return -EAGAIN;  // there is no error queue
   if (from_length != nullptr) *from_length = 0;
   std::unique_lock<std::mutex> lock(mutex_);
   const bool at_once = nonblocking(flags);
@@ -270,7 +270,7 @@ ssize_t Stream::Receive(IovCursor data, int flags, sockaddr*,
     const size_t part = Read(data, peek);
     done += part;
     if (!peek && connected() && endpoint_->SendCredits() != 0) Fail(EIO);
-    // The end of the stream, or as much as was asked for.
+    // The end of the stream, or as much as was requested.
     if (part == 0 || peek || (flags & MSG_WAITALL) == 0) break;
   }
   if (done == 0 && data_error_ != 0) return -std::exchange(data_error_, 0);
@@ -297,7 +297,7 @@ int Stream::Shutdown(int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return -EINVAL;
   std::unique_lock<std::mutex> lock(mutex_);
   if (state_ == StreamState::kListening) {
-    // There is nothing to send.
+    // A listener has nothing to send.
     return how == SHUT_WR ? 0 : StopListening(lock);
   }
   if (const int error = AwaitConnected(lock, nonblocking(0), std::nullopt)) {
@@ -330,7 +330,7 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
   if (connected() && !said_goodbye_) {
     SendControl(lock, Control::kDisconnect, deadline);
   }
-  // A signal does not end this.
+  // A signal does not end this wait.
   while (Await(lock, false, deadline, [&] {
            return !connected() || endpoint_->all_sent();
          }) == -EINTR) {
@@ -355,7 +355,7 @@ void Stream::Close(Clock::time_point begin) {
   watch_.End();
   WakeAll(nullptr);
   DropBacklog(lock);
-  // So the socket ends here.
+  // The connection thread must not use the socket afterwards.
   ConnectionThread::Get().AwaitEnd(this);
 }
 

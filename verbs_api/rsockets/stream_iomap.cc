@@ -80,7 +80,7 @@ int Stream::TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
         return error;
       }
       if (!writable_) return WriteError();
-      continue;  // the list may be another one by now
+      continue;  // the list may have changed
     }
     if (!writable_) return WriteError();
     const ibv_mr& mr = *untold->mr;

@@ -1,5 +1,5 @@
-// Listening: the connection thread answers requests, and those who are
-// connected wait to be accepted.
+// Listening: the connection thread answers requests. Connections then wait in
+// the backlog to be accepted.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -12,9 +12,10 @@
 namespace rsockets {
 namespace {
 
-// A peer that has not confirmed for so long gives its place to another one.
+// A peer that has not confirmed within this time loses its place in the
+// backlog.
 constexpr auto kPatience = std::chrono::seconds(10);
-// Requests that the connection manager keeps meanwhile: at least so many.
+// The least number of requests that the connection manager queues.
 constexpr size_t kLeastRequests = 128;
 
 size_t MostOfSystem() {
@@ -23,15 +24,15 @@ size_t MostOfSystem() {
   return most;
 }
 
-// listen(2): one more than `backlog`, as Linux has it, and a negative number is
-// a large one.
+// The size of the backlog of listen(2): one more than `backlog`, as in Linux; a
+// negative number is a large one.
 size_t PlacesFor(int backlog) {
-  constexpr size_t kMost = 1024;  // as rdma_listen(3)
+  constexpr size_t kMost = 1024;  // the limit of rdma_listen(3)
   size_t places = std::min({size_t{static_cast<unsigned>(backlog)},
                             MostOfSystem(), kMost}) +
                   1;
-  // Three descriptors each: a third of all at most, since the program needs
-  // some as well.
+  // A connection takes three descriptors. Limits the backlog to a third of all
+  // descriptors, since the program needs some.
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     places = std::min<size_t>(places, limit.rlim_cur / 9 + 1);
@@ -46,7 +47,7 @@ int Stream::Listen(int backlog) {
   if (state_ > StreamState::kListening) return -EINVAL;
   places_ = PlacesFor(backlog);
   if (state_ == StreamState::kListening) {
-    watch_.Renew();  // there may be more
+    watch_.Renew();  // more may have arrived
     return 0;
   }
   if (const int error = ConnectionThread::Get().Begin(
@@ -66,14 +67,14 @@ int Stream::Listen(int backlog) {
 }
 
 int Stream::StopListening(std::unique_lock<std::mutex>& lock) {
-  // librdmacm's listeners listen for as long as they live.
+  // An rdma_cm_id cannot stop listening, so it is replaced.
   rdma_cm_id* id = nullptr;
   if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return -errno;
   sockaddr_storage address;
   std::memcpy(&address, rdma_get_local_addr(id_), sizeof(address));
   watch_.End();
   rdma_destroy_id(std::exchange(id_, id));
-  // Somebody may have taken the port meanwhile.
+  // Another program may have taken the port meanwhile.
   state_ =
       SetIdOptions() == 0 &&
               rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&address)) == 0
@@ -86,7 +87,7 @@ int Stream::StopListening(std::unique_lock<std::mutex>& lock) {
 }
 
 void Stream::DropBacklog(std::unique_lock<std::mutex>& lock) {
-  // Their ends reset them, which takes its time.
+  // Their destructors reset the connections, which takes time.
   const Backlog dropped = std::exchange(backlog_, {});
   const std::deque<Request> requests = std::exchange(requests_, {});
   lock.unlock();
@@ -109,11 +110,11 @@ bool Stream::HasPlace(Backlog* dropped) {
 }
 
 void Stream::ServeRequests() {
-  Backlog dropped;  // ends after the lock
+  Backlog dropped;  // destroyed after unlocking
   std::unique_lock<std::mutex> lock(mutex_);
   while (state_ == StreamState::kListening && !closed_ && HasPlace(&dropped) &&
          (!requests_.empty() || TakeEvent())) {
-    if (requests_.empty()) {  // it was another event
+    if (requests_.empty()) {  // another event
       WakeAll(nullptr);
       continue;
     }
@@ -121,7 +122,7 @@ void Stream::ServeRequests() {
     stream->options_ = options_;
     const Request request = requests_.front();
     requests_.pop_front();
-    // Who polls or accepts is not to wait for that.
+    // Unlocked: threads that poll or accept must not wait for Answer.
     lock.unlock();
     const int error = stream->Answer(request);
     lock.lock();
@@ -143,7 +144,7 @@ void Stream::Admit(std::shared_ptr<Stream> stream, int error,
     error = ConnectionThread::Get().Begin(
         stream->fd(), ConnectionThread::When::kReadable, weak_from_this(),
         [this, key] { ServeAnswered(key); }, &answered.watch);
-    // The peer may have been quicker.
+    // The peer may already have confirmed.
     if (error == 0) return TakeNewsOf(key, dropped);
     backlog_.answered.erase(key);
   }
@@ -154,7 +155,7 @@ void Stream::Admit(std::shared_ptr<Stream> stream, int error,
 }
 
 void Stream::ServeAnswered(const Stream* stream) {
-  Backlog dropped;  // ends after the lock
+  Backlog dropped;  // destroyed after unlocking
   std::lock_guard<std::mutex> lock(mutex_);
   TakeNewsOf(stream, &dropped);
 }
@@ -179,7 +180,7 @@ std::optional<bool> Stream::TakeAnswer() {
   std::lock_guard<std::mutex> lock(mutex_);
   DrainAndProgress();
   if (state_ == StreamState::kAccepting) {
-    // What the peer sends says that it knows, too.
+    // Received data also confirms the connection.
     Arm();
     MakeProgress();
   }
@@ -200,7 +201,7 @@ int Stream::Accept(std::shared_ptr<Socket>* out, sockaddr_storage* peer) {
   if (state_ != StreamState::kListening) return -EINVAL;
   const Waiting first = std::move(backlog_.waiting.front());
   backlog_.waiting.pop_front();
-  watch_.Renew();  // there is a place
+  watch_.Renew();  // a place is free
   lock.unlock();
   if (first.stream == nullptr) return first.error;
   first.stream->LeaveBacklog(peer);

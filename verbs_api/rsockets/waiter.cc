@@ -14,11 +14,11 @@ namespace {
 
 thread_local Waiter* of_this_thread = nullptr;
 
-// Waiters end with their threads, whose other destructors may still wait, and
-// make another one: destructors of keys are called again for that.
+// A waiter is destroyed with its thread. Later destructors of the thread may
+// wait and create another one: the destructors of keys run again for that.
 pthread_key_t Key() {
   static const pthread_key_t key = [] {
-    pthread_key_t made = PTHREAD_KEYS_MAX;  // none: setting it fails
+    pthread_key_t made = PTHREAD_KEYS_MAX;  // invalid: setting it fails
     pthread_key_create(&made, [](void* waiter) {
       of_this_thread = nullptr;
       delete static_cast<Waiter*>(waiter);
@@ -49,7 +49,7 @@ Waiter* Waiter::OfThisThread() {
 
 void Waiter::Wake() {
   const uint64_t one = 1;
-  // It can only fail when it is readable anyway.
+  // write fails only if the eventfd is readable already.
   [[maybe_unused]] const ssize_t n = write(fd_.get(), &one, sizeof(one));
 }
 

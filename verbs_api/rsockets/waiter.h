@@ -1,4 +1,4 @@
-// How a thread that waits hears of what others have found for it.
+// How a waiting thread learns of results that other threads have taken.
 #ifndef VERBS_API_RSOCKETS_WAITER_H_
 #define VERBS_API_RSOCKETS_WAITER_H_
 
@@ -8,23 +8,23 @@
 
 namespace rsockets {
 
-// A descriptor that is readable once somebody has called Wake. A completion, or
-// an event of the connection manager, wakes all who wait for the descriptors of
-// a socket, but only one of them takes it; he wakes the others.
+// A descriptor that Wake makes readable. A completion or an event of the
+// connection manager wakes all threads that wait for the descriptors of a
+// socket, but only one of them takes it. That thread wakes the others.
 class Waiter {
  public:
-  // That of the calling thread; null if there is no descriptor left.
+  // The waiter of the calling thread; null if no descriptor is left.
   static Waiter* OfThisThread();
 
   int fd() const { return fd_.get(); }
-  // Any thread.
+  // Thread: any.
   void Wake();
-  // The thread that waits.
+  // Thread: the one that waits.
   void Clear();
 
  private:
   rxe_user::UniqueFd fd_;
-  pid_t pid_ = 0;  // a child of fork has one of its own
+  pid_t pid_ = 0;  // a child of fork gets its own
 };
 
 }  // namespace rsockets

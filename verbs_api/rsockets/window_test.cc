@@ -1,4 +1,4 @@
-// The two windows alone, and one against the other over memory that both see.
+// Tests of the two windows alone, and connected by memory that both use.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -97,7 +97,8 @@ TEST(TargetListTest, EntriesAreTakenInTurn) {
   alignas(16) std::array<Buffer, 2> memory = {};
   TargetList list(memory.data());
   memory[0] = {1, 2, 3};
-  EXPECT_EQ(list.Take().length, 0u);  // the first is that of the connection
+  // The first buffer is in the connection data.
+  EXPECT_EQ(list.Take().length, 0u);
   memory[1] = {4, 5, 6};
   EXPECT_EQ(list.Take(), (Buffer{4, 5, 6}));
   EXPECT_EQ(list.Take(), (Buffer{1, 2, 3}));
@@ -106,7 +107,7 @@ TEST(TargetListTest, EntriesAreTakenInTurn) {
 
 TEST(ReceiveWindowTest, TheHalfThatWasReadIsGranted) {
   ReceiveWindow window(100, 10);
-  // At first the second half is free.
+  // Initially the second half is free.
   ASSERT_TRUE(window.OwesCredits());
   ReceiveWindow::Grant grant = window.TakeGrant();
   EXPECT_EQ(grant.credits, 10u);
@@ -154,7 +155,7 @@ TEST(ReceiveWindowTest, AnEmptyMessageIsOneThatWasRead) {
   EXPECT_EQ(window.TakeGrant().credits, 3u);
 }
 
-// Two windows and what is on its way between them.
+// Two windows, and the messages in flight between them.
 class Pair {
  public:
   Pair(uint32_t send_ring, uint32_t receive_ring, uint16_t credits)
@@ -165,7 +166,7 @@ class Pair {
     sender_.Begin({0, 0, receiver_.half()}, credits);
   }
 
-  // Sends at most `most` bytes of the count that goes up.
+  // Sends at most `most` bytes of an increasing counter.
   void Send(uint32_t most) {
     if (sender_.wants_target()) sender_.SetTarget(targets_.Take());
     const uint32_t length = std::min(most, sender_.Room());
@@ -245,7 +246,7 @@ TEST(WindowPairTest, EveryByteArrivesInOrderWhateverTheSizes) {
       if (testing::Test::HasFatalFailure()) return;
     }
     const uint64_t before = pair.sent();
-    // It does not stall.
+    // The stream does not stall.
     for (int i = 0; i < 50; ++i) {
       pair.Deliver();
       pair.Receive(1 << 20);

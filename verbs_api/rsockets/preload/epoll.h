@@ -6,23 +6,23 @@
 
 namespace rspreload {
 
-// The program closes the descriptors `first` to `last`: epoll instances, or
-// something in one.
+// The program closes the descriptors `first` to `last`, which may be epoll
+// instances or watched by one.
 void ForgetEpoll(int first, int last);
-// The program has made `copy` of `epoll`, if that is an instance: it is the
-// same one.
+// The program has duplicated `epoll` as `copy`. If it is an instance, both
+// numbers refer to it.
 void CopyEpoll(int epoll, int copy);
-// There is no rsocket behind `fd` any more: the instances that have it get its
-// events from the kernel.
+// `fd` has no rsocket any more. Instances that watch it now get its events from
+// the kernel.
 void LeaveEpollToKernel(int fd);
-// `rsocket` begins something new, connecting or listening: edge-triggered, too,
-// its events are to be told again.
+// `rsocket` starts connecting or listening. Edge-triggered events are reported
+// again.
 void RenewInEpoll(int rsocket);
 
-// fork(2): the table is whole in the child, and its lock free.
+// fork(2): the table is consistent in the child, and its lock is free.
 void LockEpollForFork();
 void UnlockEpollAfterFork();
-// The threads that wait are the parent's.
+// Waiting threads exist only in the parent.
 void UnlockEpollInChild();
 
 }  // namespace rspreload

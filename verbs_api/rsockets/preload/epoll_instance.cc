@@ -1,6 +1,5 @@
-// Which rsockets the program has put into which epoll instances:
-// epoll_create(2) and epoll_ctl(2). An instance of the kernel has the ordinary
-// descriptors.
+// The rsockets that each epoll instance of the program watches: epoll_create(2)
+// and epoll_ctl(2). The kernel's instance watches the ordinary descriptors.
 #include "verbs_api/rsockets/preload/epoll_instance.h"
 
 #include <sys/eventfd.h>
@@ -16,12 +15,12 @@
 namespace rspreload {
 namespace {
 
-// So that programs without rsockets in epoll pay nothing.
+// Programs without rsockets in epoll pay nothing.
 std::atomic<int> instance_count{0};
-// By descriptor: whether it is one of an epoll instance.
+// By descriptor: whether it refers to an epoll instance.
 std::atomic<bool> is_epoll[kMostDescriptors];
 
-// The datum of `news`: no pointer of the program's.
+// The datum of `news`: a pointer that the program cannot have.
 epoll_data_t NewsDatum() { return {.ptr = &instance_count}; }
 
 int Created(int epoll) {
@@ -33,11 +32,11 @@ int Created(int epoll) {
 
 void Set(int eventfd) {
   const uint64_t one = 1;
-  // It can only fail when it is readable anyway.
+  // write fails only if the eventfd is readable already.
   [[maybe_unused]] const ssize_t n = REAL(write)(eventfd, &one, sizeof(one));
 }
 
-// --- With `Instances::mutex`.
+// --- `Instances::mutex` is held.
 
 bool SomeWaitInKernel(const Instance& instance) {
   return std::any_of(
@@ -45,7 +44,7 @@ bool SomeWaitInKernel(const Instance& instance) {
       [](int n) { return n < kMostDescriptors && in_kernel[n].load() > 0; });
 }
 
-// All threads that wait for the instance look anew.
+// Makes all threads that wait for the instance check it again.
 void WakeAll(const Instance& instance) {
   for (const int fd : instance.waiting) Set(fd);
   if (SomeWaitInKernel(instance)) Set(instance.news);
@@ -57,8 +56,8 @@ void Enter(int epoll, const std::shared_ptr<Instance>& instance) {
   instance_count.store(static_cast<int>(AllEpolls().map.size()));
 }
 
-// That of `epoll`, made if there is none, with its news. Null, with errno: it
-// is no epoll instance, or there is no descriptor left.
+// The instance of `epoll`, created with its `news` if needed. Null, with errno:
+// not an epoll instance, or no descriptor left.
 std::shared_ptr<Instance> FindOrMake(int epoll) {
   std::shared_ptr<Instance> instance = FindEpoll(epoll);
   if (instance != nullptr && instance->news >= 0) return instance;
@@ -79,7 +78,7 @@ std::shared_ptr<Instance> FindOrMake(int epoll) {
   return instance;
 }
 
-// epoll_ctl(2): 0 or an errno value.
+// epoll_ctl(2). Returns 0 or an errno value.
 int Change(int epoll, int operation, int fd, const epoll_event* event) {
   const std::lock_guard<std::mutex> lock(AllEpolls().mutex);
   const std::shared_ptr<Instance> instance = FindOrMake(epoll);
@@ -198,7 +197,7 @@ void RenewInEpoll(int rsocket) {
     for (auto& [fd, watched] : instance->sockets) {
       if (Behind(fd) != rsocket) continue;
       watched.reported = 0;
-      // What was found before is no news any more.
+      // A result found before this change must not be reported.
       watched.version = ++instance->versions;
       WakeAll(*instance);
     }
@@ -210,7 +209,7 @@ void UnlockEpollAfterFork() { AllEpolls().mutex.unlock(); }
 
 void UnlockEpollInChild() {
   for (auto& [epoll, instance] : AllEpolls().map) {
-    // The eventfds are shared with the parent.
+    // The child shares the eventfds with its parent.
     for (const int fd : instance->waiting) REAL(close)(fd);
     for (const int fd : instance->spare) REAL(close)(fd);
     instance->waiting.clear();

@@ -1,4 +1,4 @@
-// epoll instances with the rsockets that are kept beside them.
+// epoll instances and the rsockets that they watch.
 #ifndef VERBS_API_RSOCKETS_PRELOAD_EPOLL_INSTANCE_H_
 #define VERBS_API_RSOCKETS_PRELOAD_EPOLL_INSTANCE_H_
 
@@ -15,40 +15,39 @@
 
 namespace rspreload {
 
-// What of epoll_event::events is not an event.
+// Bits of epoll_event::events that are flags, not events.
 inline constexpr uint32_t kFlags =
     EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE;
 
-// An rsocket in one.
+// An rsocket that an instance watches.
 struct Watched {
   epoll_event event;
-  uint64_t version;       // another one after each change
-  uint64_t used = 0;      // of TakeUsed
-  uint32_t reported = 0;  // edge-triggered: what the program knows already
+  uint64_t version;       // changes with every modification
+  uint64_t used = 0;      // the state of TakeUsed
+  uint32_t reported = 0;  // edge-triggered: events already reported
 };
 
 // Guarded by `Instances::mutex`.
 struct Instance {
   ~Instance();
 
-  // Its descriptors: copies of one another.
+  // Its descriptors, duplicates of one another.
   std::vector<int> numbers;
-  // The rsockets, by the program's descriptor.
+  // The watched rsockets, by the program's descriptor.
   std::map<int, Watched> sockets;
   uint64_t versions = 0;
-  // The descriptor of the last event, -1 if it was the kernel's: the next one
-  // begins behind it.
+  // The descriptor of the last event, or -1 for the kernel's instance. The next
+  // search starts after it.
   int last = -1;
-  // eventfds: of the threads that wait beside the kernel, one for each, and
-  // those that nobody uses.
+  // eventfds: one for each thread that waits for rsockets, and unused ones.
   std::vector<int> waiting;
   std::vector<int> spare;
-  // An eventfd in the kernel's instance: wakes the threads that wait there. -1:
-  // there was no rsocket yet.
+  // An eventfd in the kernel's instance, which wakes the threads that wait
+  // there. -1 until the first rsocket.
   int news = -1;
 };
 
-// By epoll instance.
+// All instances, by descriptor.
 struct Instances {
   std::mutex mutex;
   std::map<int, std::shared_ptr<Instance>> map;
@@ -56,22 +55,22 @@ struct Instances {
 
 Instances& AllEpolls();
 
-// By descriptor: how many threads wait in the kernel by it.
+// By descriptor: the number of threads that wait in the kernel on it.
 extern std::atomic<int> in_kernel[kMostDescriptors];
 
 void Clear(int eventfd);
-// Takes `news` out of what the kernel has told: how many events are left. It
-// needs no instance: the one that it is of may be gone, or another process's.
+// Removes `news` from events of the kernel. Returns how many events are left.
+// Needs no instance: it may be gone, or belong to another process.
 int WithoutNews(epoll_event* events, int count);
-// False without a look at the table if no instance has any.
+// Returns false without locking if no instance watches an rsocket.
 bool HasRsockets(int epoll);
 
-// --- With `Instances::mutex`.
+// --- `Instances::mutex` is held.
 
-// Null: it has no rsockets, or is none.
+// Null: not an instance, or it watches no rsockets.
 std::shared_ptr<Instance> FindEpoll(int epoll);
-// A thread has heard of `news`: it stays readable until all that waited in the
-// kernel have left it.
+// A thread has seen `news`. It stays readable until all threads that wait in
+// the kernel have returned.
 void HeardNews(const Instance& instance);
 
 }  // namespace rspreload

@@ -1,5 +1,5 @@
-// Waiting for epoll instances. While one has no rsockets that is the kernel's
-// business; else rpoll waits for them and the kernel's instance.
+// Waiting on epoll instances. An instance without rsockets waits in the kernel;
+// otherwise rpoll waits for its rsockets and the kernel's instance.
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
@@ -19,9 +19,9 @@
 namespace rspreload {
 namespace {
 
-// --- With `Instances::mutex`, unless said otherwise.
+// --- `Instances::mutex` is held, unless stated otherwise.
 
-// An rsocket that is waited for.
+// An rsocket that is polled.
 struct Looked {
   int fd;
   int rsocket;
@@ -35,11 +35,11 @@ std::vector<Looked> Collect(Instance& instance) {
     const int rsocket = Behind(fd);
     if (rsocket < 0) continue;
     uint32_t wanted = watched.event.events & ~kFlags;
-    if (wanted == 0) continue;  // EPOLLONESHOT, and it was reported
+    if (wanted == 0) continue;  // EPOLLONESHOT has reported it
     if ((watched.event.events & EPOLLET) != 0) {
       watched.reported &= ~TakeUsed(rsocket, &watched.used);
       wanted &= ~watched.reported;
-      // That it has ended comes unasked, and nothing comes after it.
+      // EPOLLHUP and EPOLLERR are reported unasked, and are the last events.
       if ((watched.reported & (EPOLLHUP | EPOLLERR)) != 0) continue;
     }
     looked.push_back({.fd = fd,
@@ -50,8 +50,8 @@ std::vector<Looked> Collect(Instance& instance) {
   return looked;
 }
 
-// Reports what rpoll has found of one: 0 if somebody else has had it, or has
-// changed what is wanted, else 1.
+// Reports the result of rpoll for an rsocket. Returns 0 if another thread has
+// reported it or changed the events, else 1.
 int ReportSocket(Instance& instance, const Looked& looked, short found,
                  epoll_event* event) {
   const auto at = instance.sockets.find(looked.fd);
@@ -76,8 +76,8 @@ int ReportSocket(Instance& instance, const Looked& looked, short found,
   return 1;
 }
 
-// Turns what rpoll has found, with the kernel's instance at the end, into
-// events: how many, or -1.
+// Turns the results of rpoll, with the kernel's instance at the end, into
+// events. Returns their number or -1.
 int Report(int epoll, Instance& instance, const std::vector<Looked>& looked,
            const std::vector<pollfd>& found, epoll_event* events, int most) {
   const size_t kernel = looked.size(), places = kernel + 1;
@@ -105,8 +105,8 @@ int Report(int epoll, Instance& instance, const std::vector<Looked>& looked,
   return n;
 }
 
-// Waits beside the kernel, as long as there are rsockets: 0 if there are none
-// any more, or the time is over. Not with the lock.
+// Waits with rpoll while the instance has rsockets. Returns 0 if it has none
+// any more, or at the deadline. The lock is not held.
 int WaitBeside(int epoll, epoll_event* events, int most,
                const Deadline& deadline, WaitMask& mask) {
   std::unique_lock<std::mutex> lock(AllEpolls().mutex);
@@ -148,7 +148,7 @@ int WaitBeside(int epoll, epoll_event* events, int most,
   return n;
 }
 
-// A thread that waits in the kernel. Not with the lock.
+// A thread that waits in the kernel. The lock is not held.
 class KernelWait {
  public:
   explicit KernelWait(int epoll) : epoll_(epoll) {
@@ -165,7 +165,7 @@ class KernelWait {
   const int epoll_;
 };
 
-// Without what the kernel has told for us. Not with the lock.
+// Removes our own events from those of the kernel. The lock is not held.
 int OfProgram(int epoll, epoll_event* events, int count) {
   if (count <= 0) return count;
   const int left = WithoutNews(events, count);

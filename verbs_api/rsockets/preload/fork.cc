@@ -1,7 +1,7 @@
-// fork(2): the rsockets of a process are its own. With RDMAV_FORK_SAFE in the
-// environment (rsocket(7)), its connections become pairs of local sockets when
-// it forks, which parent and child share as they would share a TCP socket; two
-// threads of the parent carry what goes over them.
+// fork(2): rsockets belong to one process. With RDMAV_FORK_SAFE in the
+// environment (rsocket(7)), fork replaces each connection by a pair of local
+// sockets, which parent and child share like a TCP socket. Two threads of the
+// parent carry the data between the local socket and the rsocket.
 #include "verbs_api/rsockets/preload/fork.h"
 
 #include <fcntl.h>
@@ -43,12 +43,12 @@ struct Names {
   sockaddr_storage peer = {};
 };
 
-// What local sockets of the program stand for.
+// The local sockets that replace connections.
 struct Shared {
   std::mutex mutex;
   std::map<int, Names> names;
   std::shared_ptr<HandoverNews> next_handover;
-  // The parent's ends of them.
+  // The parent's ends of the pairs.
   std::set<int> pumps;
 };
 
@@ -58,9 +58,9 @@ Shared& All() {
 }
 std::atomic<bool> any_shared{false};
 
-// The process whose tables these are; 0: who asks first. In memory that a child
-// finds empty if it has a copy of it, however it was made; one of vfork(2)
-// finds its parent there.
+// The process that owns these tables; 0: the first one that asks. Stored in
+// memory that is wiped in a child with a copy of the memory, however it was
+// created. A child of vfork(2) shares the memory and finds its parent there.
 std::atomic<pid_t> early_owner{0};
 std::atomic<pid_t>* owner = &early_owner;
 
@@ -68,7 +68,8 @@ void MakeOwner() {
   void* const page =
       mmap(nullptr, sizeof(std::atomic<pid_t>), PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  // Without it, all but children of fork(3) are taken for those of vfork.
+  // Without it, all children except those of fork(3) look like children of
+  // vfork.
   if (page != MAP_FAILED &&
       madvise(page, sizeof(std::atomic<pid_t>), MADV_WIPEONFORK) == 0) {
     owner = new (page) std::atomic<pid_t>(0);
@@ -76,25 +77,25 @@ void MakeOwner() {
   owner->store(getpid());
 }
 
-// Forks are prepared for.
+// Whether forks are prepared for.
 std::atomic<bool> watches{false};
-// By rsocket: calls that receive.
+// By rsocket: the number of running receive calls.
 std::atomic<int> receiving[kMostDescriptors];
 
-// A connection on its way to a pair of local sockets.
+// A connection that is being replaced by a pair of local sockets.
 struct Handover {
   int rsocket;
-  int pump;     // the parent's threads have this end
-  int program;  // parent and child have this one
+  int pump;     // the end of the parent's threads
+  int program;  // the end of the program, in parent and child
   Names names;
   std::vector<int> fds;
 };
-std::vector<Handover> handovers;  // from before fork to after it, whose thread
-                                  // alone touches it
+// From before to after fork; used by the forking thread only.
+std::vector<Handover> handovers;
 
 // --- The parent's threads.
 
-// How many threads still carry what the program sends.
+// The number of threads that still carry what the program sends.
 struct Pumps {
   std::mutex mutex;
   std::condition_variable ended;
@@ -106,7 +107,7 @@ Pumps& AllPumps() {
   return *pumps;
 }
 
-// Both ends of a connection that is carried; closed with the last thread.
+// Both ends of a carried connection. The last thread closes them.
 struct Carried {
   ~Carried() {
     rclose(rsocket);
@@ -118,9 +119,9 @@ struct Carried {
   int local;
 };
 
-// After a call that has failed, with errno: it is to be made again, now. The
-// rsocket is as the program has made it, which may still be in a call: it may
-// be non-blocking, or have time-outs.
+// Call after a failed call, with errno. Returns true if the call should be
+// repeated now. The rsocket keeps the program's settings, because the program
+// may still be in a call: it may be non-blocking or have time-outs.
 bool AwaitAgain(int rsocket, short events) {
   if (errno == EINTR) return true;
   if (errno != EAGAIN) return false;
@@ -130,7 +131,7 @@ bool AwaitAgain(int rsocket, short events) {
 }
 
 void ToProgram(const std::shared_ptr<Carried>& carried) {
-  // Calls of other threads that began before.
+  // Waits for receive calls of other threads that began before.
   std::atomic<int>& calls = receiving[carried->rsocket];
   while (const int n = calls.load()) calls.wait(n);
   std::vector<char> buffer(1 << 16);
@@ -144,7 +145,8 @@ void ToProgram(const std::shared_ptr<Carried>& carried) {
                      static_cast<size_t>(n - done), MSG_NOSIGNAL);
       if (part < 0) {
         if (errno == EINTR) continue;
-        rshutdown(carried->rsocket, SHUT_RD);  // nobody reads any more
+        // The program does not read any more.
+        rshutdown(carried->rsocket, SHUT_RD);
         return;
       }
       done += part;
@@ -184,7 +186,7 @@ void Carry(int rsocket, int local) {
     std::lock_guard<std::mutex> lock(AllPumps().mutex);
     ++AllPumps().to_peer;
   }
-  // Signals are the program's own threads' business.
+  // Signals must be handled by the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -211,7 +213,7 @@ bool NamesOf(int rsocket, Names* names) {
                       &length) == 0;
 }
 
-// The tables, which every close(2) looks at: for the moment of fork itself.
+// Locks the tables during fork itself. Every close(2) uses them.
 void LockTables() {
   LockEpollForFork();
   All().mutex.lock();
@@ -242,7 +244,7 @@ void Prepare() {
     }
     handover.pump = pair[0];
     handover.program = pair[1];
-    // The program's time-outs are those of its own calls.
+    // Time-outs apply to the program's calls, so they move to the local socket.
     for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
       timeval timeout = {};
       socklen_t length = sizeof(timeout);
@@ -254,7 +256,7 @@ void Prepare() {
   }
 }
 
-// The program's descriptors become those of the local socket.
+// Replaces the program's descriptors by the local socket.
 void TakeOver(const Handover& handover) {
   for (const int fd : handover.fds) {
     const int status = REAL(fcntl)(fd, F_GETFL);
@@ -267,7 +269,7 @@ void TakeOver(const Handover& handover) {
       All().names[fd] = handover.names;
       any_shared.store(true);
     }
-    Take(fd);  // last: other threads find the one or the other
+    Take(fd);  // last: other threads find the rsocket or the local socket
   }
   REAL(close)(handover.program);
 }
@@ -290,16 +292,16 @@ void InParent() {
 void InChild() {
   for (const Handover& handover : handovers) {
     TakeOver(handover);
-    // An epoll instance is the parent's, too, who adds them.
+    // The parent shares the epoll instance and adds the descriptors there.
     for (const int fd : handover.fds) ForgetEpoll(fd, fd);
     REAL(close)(handover.pump);
   }
   handovers.clear();
-  // Those of earlier forks, too: else their children would not hear that the
-  // parent has ended.
+  // Includes those of earlier forks. Otherwise the children of this process
+  // would not see that the parent has ended.
   for (const int fd : All().pumps) REAL(close)(fd);
   All().pumps.clear();
-  // The threads are the parent's, who may have held the lock.
+  // The threads exist only in the parent and may have held the lock.
   new (&AllPumps()) Pumps;
   All().next_handover.reset();
   for (std::atomic<int>& calls : receiving) {
@@ -307,8 +309,8 @@ void InChild() {
   }
 }
 
-// The process ends: what it and its children have sent is carried first, if
-// they are done with it before long.
+// At exit, first carries what this process and its children have sent, for a
+// limited time.
 __attribute__((destructor)) void AwaitPumps() {
   constexpr auto kLimit = std::chrono::seconds(10);
   if (!any_shared.load()) return;
@@ -322,8 +324,9 @@ __attribute__((destructor)) void AwaitPumps() {
   pumps.ended.wait_for(lock, kLimit, [&] { return pumps.to_peer == 0; });
 }
 
-// Before any other handler: so it locks last, and unlocks first. The libraries'
-// handlers close descriptors, and their threads wait for locks of theirs.
+// Registered before all other handlers, so these lock last and unlock first.
+// The handlers of the libraries close descriptors, and their threads wait for
+// locks of the libraries.
 __attribute__((constructor)) void Register() {
   MakeOwner();
   pthread_atfork(LockTables, UnlockTables, UnlockTablesInChild);
@@ -344,8 +347,8 @@ int Give(const sockaddr_storage& from, sockaddr* to, socklen_t* length) {
 
 }  // namespace
 
-// After the libraries' own handlers: so connections are asked before their
-// locks are taken, and carried when they are free again.
+// Registered after the libraries' handlers. So connections are queried before
+// the libraries take their locks, and carried after they release them.
 void WatchForks() {
   static const bool watched = [] {
     if (!IsWanted()) return false;

@@ -8,16 +8,16 @@
 
 namespace rspreload {
 
-// False in a child of vfork(2), which has the memory of its parent and is not
-// to change it.
+// False in a child of vfork(2), which shares its parent's memory and must not
+// change it.
 bool IsOwner();
 
-// There is an rsocket: from now on fork(2) is prepared for.
+// An rsocket exists: prepare for fork(2) from now on.
 void WatchForks();
 
-// A call that receives from the rsocket behind a descriptor. Who carries the
-// connection after a fork begins when it has ended: else the two would take
-// turns, and the order be lost.
+// A call that receives from the rsocket behind a descriptor. After a fork, the
+// carrying thread starts when such calls have ended. If both received, the
+// order of bytes would be lost.
 class ReceiveCall {
  public:
   explicit ReceiveCall(int rsocket);
@@ -25,30 +25,31 @@ class ReceiveCall {
   ReceiveCall(const ReceiveCall&) = delete;
   ReceiveCall& operator=(const ReceiveCall&) = delete;
 
-  // The connection was handed over just before: `fd` is to be looked up again.
+  // Whether the connection was handed over just before. Then look `fd` up
+  // again.
   bool IsTooLate(int fd) const;
 
  private:
   const int rsocket_;  // -1: forks are not prepared for
 };
 
-// An eventfd that becomes readable with the next hand-over, upon which those
-// who poll look up their descriptors again.
+// An eventfd that becomes readable at the next hand-over. Polling threads then
+// look up their descriptors again.
 struct HandoverNews {
   ~HandoverNews();
   const int fd;
 };
-// Null if forks are not prepared for, or there is no descriptor left.
+// Null if forks are not prepared for, or no descriptor is left.
 std::shared_ptr<HandoverNews> NextHandover();
 
-// `fd` is a local socket that stands for a connection of its parent, or of this
-// process before it forked.
+// Whether `fd` is a local socket that replaced a connection at a fork, of this
+// process or of its parent.
 bool IsShared(int fd);
-// What getpeername(2) or getsockname(2) says of one.
+// getpeername(2) or getsockname(2) of a shared connection.
 int SharedName(int fd, bool peer, sockaddr* address, socklen_t* length);
 // The program closes the descriptors `first` to `last`.
 void ForgetShared(int first, int last);
-// `copy` is one of `fd`.
+// The program has duplicated `fd` as `copy`.
 void CopyShared(int fd, int copy);
 
 }  // namespace rspreload

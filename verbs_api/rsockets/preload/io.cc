@@ -1,4 +1,4 @@
-// What is sent and received: recv(2), write(2), sendfile(2) and the like.
+// Data transfer: recv(2), write(2), sendfile(2) and the like.
 #include <rdma/rsocket.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -16,7 +16,7 @@
 #include "verbs_api/rsockets/preload/real.h"
 #include "verbs_api/rsockets/preload/table.h"
 
-// Of libc's headers for programs that are built with _FORTIFY_SOURCE.
+// Called by programs that are built with _FORTIFY_SOURCE.
 extern "C" {
 ssize_t __recv_chk(int, void*, size_t, size_t, int);
 ssize_t __recvfrom_chk(int, void*, size_t, size_t, int, sockaddr*, socklen_t*);
@@ -26,8 +26,8 @@ ssize_t __read_chk(int, void*, size_t, size_t);
 namespace rspreload {
 namespace {
 
-// An rsocket could not send, as errno says. Where there is no connection TCP
-// says so by a signal, too: send(2), write(2).
+// Handles a failed send, with errno. Without a connection, TCP also raises
+// SIGPIPE: send(2), write(2).
 void FailSend(int flags) {
   switch (errno) {
     case EPIPE:
@@ -38,8 +38,8 @@ void FailSend(int flags) {
   }
 }
 
-// `on_rsocket(rsocket)` if there is one behind `fd`, else `on_fd()`: of a call
-// that sends, with these flags.
+// For a call that sends with `flags`: calls `on_rsocket(rsocket)` if `fd` has
+// an rsocket, else `on_fd()`.
 template <typename OnRsocket, typename OnFd>
 inline ssize_t DispatchSend(int fd, int flags, OnRsocket on_rsocket,
                             OnFd on_fd) {
@@ -51,7 +51,7 @@ inline ssize_t DispatchSend(int fd, int flags, OnRsocket on_rsocket,
   return result;
 }
 
-// The same of one that receives.
+// The same for a call that receives.
 template <typename OnRsocket, typename OnFd>
 inline ssize_t DispatchReceive(int fd, OnRsocket on_rsocket, OnFd on_fd) {
   for (;;) {
@@ -65,10 +65,10 @@ inline ssize_t DispatchReceive(int fd, OnRsocket on_rsocket, OnFd on_fd) {
   }
 }
 
-// From a file to an rsocket. `offset`: null for the file's own.
+// Sends from a file to an rsocket. `offset`: null for the file's own offset.
 ssize_t SendFile(int rsocket, int file, off64_t* offset, size_t count) {
   constexpr size_t kMost = 1 << 16;
-  // Not of the thread: its storage would be in the stack of every thread.
+  // Not thread_local: that would take space in every thread's stack.
   const std::unique_ptr<char[]> memory(
       new (std::nothrow) char[std::min(count, kMost)]);
   char* const buffer = memory.get();

@@ -1,4 +1,4 @@
-// The functions that stand behind ours.
+// The functions that ours replace.
 #ifndef VERBS_API_RSOCKETS_PRELOAD_REAL_H_
 #define VERBS_API_RSOCKETS_PRELOAD_REAL_H_
 
@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cerrno>
 
-// libc's own function, or that of another library that was preloaded:
-// REAL(poll)(fds, count, timeout).
+// The function of libc, or of another preloaded library: REAL(poll)(fds, count,
+// timeout).
 #define REAL(name)                              \
   reinterpret_cast<decltype(&::name)>([] {      \
     static std::atomic<void*> address{nullptr}; \
@@ -26,7 +26,7 @@ inline void* Real(const char* name, std::atomic<void*>& address) {
   return found;
 }
 
-// errno as it was, at the end of what is no failure of the program's call.
+// Restores errno after calls that must not change it for the program.
 class KeptErrno {
  public:
   KeptErrno() = default;

@@ -1,5 +1,4 @@
-// How sockets come, are bound, connected, and go: socket(2), connect(2) and the
-// like.
+// The life of sockets: socket(2), bind(2), connect(2), close(2) and the like.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
@@ -24,8 +23,8 @@
 namespace rspreload {
 namespace {
 
-// The libraries below us have sockets of their own. `caller`: an address in the
-// code that calls.
+// Whether the call comes from rxe_user's libraries, whose sockets stay the
+// kernel's. `caller`: an address in the calling code.
 bool IsOurs(const void* caller) {
   Dl_info info;
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
@@ -41,19 +40,19 @@ bool IsTcp(int domain, int type, int protocol) {
          (protocol == 0 || protocol == IPPROTO_TCP);
 }
 
-// Puts an rsocket behind `fd`, or closes it.
+// Puts an rsocket behind `fd`, or closes the rsocket.
 void PutOrClose(int fd, int rsocket) {
   if (rsocket >= 0 && !Put(fd, rsocket)) rclose(rsocket);
 }
 
-// No rsocket is behind `fd` any more.
+// Removes and closes the rsocket behind `fd`.
 void GiveUp(int fd) {
   const int rsocket = Take(fd);
   if (rsocket >= 0) rclose(rsocket);
 }
 
-// The program closes the descriptors, or has put something else there. In a
-// child of vfork(2), which has the memory of its parent, they are the parent's.
+// The program closes the descriptors or has replaced them. A child of vfork(2)
+// shares its parent's memory, and the descriptors there are the parent's.
 void Forget(int first, int last) {
   if (!IsOwner()) return;
   const KeptErrno kept;
@@ -62,15 +61,15 @@ void Forget(int first, int last) {
   for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd) GiveUp(fd);
 }
 
-// Of IPv4 or IPv6.
+// The port of an IPv4 or IPv6 address.
 uint16_t PortOf(const sockaddr* address) {
-  sockaddr_in in;  // the port of IPv6 is in the same place
+  sockaddr_in in;  // the port of IPv6 is at the same offset
   std::memcpy(&in, address, sizeof(in));
   return ntohs(in.sin_port);
 }
 
-// Well-known services are TCP, as with rdma-core's library: the system's own
-// programs expect them there.
+// Well-known ports stay TCP, as in rdma-core's library: the system's own
+// programs expect TCP there.
 bool IsWellKnown(const sockaddr* address, socklen_t length) {
   if (address == nullptr || length < sizeof(sockaddr_in)) return true;
   if (address->sa_family != AF_INET && address->sa_family != AF_INET6) {
@@ -80,7 +79,7 @@ bool IsWellKnown(const sockaddr* address, socklen_t length) {
   return port != 0 && port <= 1024;
 }
 
-// There is no RDMA on the way to an address.
+// Whether the error means that there is no RDMA to the address.
 bool IsNoRdma(int error) {
   switch (error) {
     case ENODEV:
@@ -94,8 +93,8 @@ bool IsNoRdma(int error) {
   }
 }
 
-// Calls `on_rsocket` for the rsocket behind `fd`, and for the kernel's socket
-// `on_fd`, too, if there is none, or it has no RDMA.
+// Calls `on_rsocket` for the rsocket behind `fd`. Calls `on_fd` for the
+// kernel's socket if there is no rsocket, or RDMA is not possible.
 template <typename OnRsocket, typename OnFd>
 int OrFallBack(int fd, const sockaddr* address, socklen_t length,
                OnRsocket on_rsocket, OnFd on_fd) {
@@ -106,8 +105,9 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
     const int result = on_rsocket(rsocket);
     if (result == 0 || !IsNoRdma(errno)) return result;
   }
-  // The kernel's socket is what the program has from now on. Who waits for the
-  // rsocket finds it in the kernel's instance before it is gone here.
+  // From now on the program uses the kernel's socket. A thread that waits for
+  // the rsocket finds the socket in the kernel's instance before the rsocket is
+  // closed.
   const int unused = Take(fd);
   LeaveEpollToKernel(fd);
   if (unused >= 0) rclose(unused);
@@ -115,23 +115,23 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
   return on_fd();
 }
 
-// The kernel's socket is the one to connect: from where the program has bound
-// the rsocket. False, with errno, if that is taken.
+// Binds the kernel's socket, which is to connect, as the program bound the
+// rsocket. Returns false, with errno, if the address is taken.
 bool BindAs(int fd, const sockaddr_storage& local) {
   if (PortOf(reinterpret_cast<const sockaddr*>(&local)) == 0) return true;
   int no_port = 0;
   socklen_t length = sizeof(no_port);
   REAL(getsockopt)
   (fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &no_port, &length);
-  // BindToAddress has done it.
+  // BindToAddress has bound it.
   if (no_port != 0) return true;
   return REAL(bind)(fd, reinterpret_cast<const sockaddr*>(&local),
                     local.ss_family == AF_INET6 ? sizeof(sockaddr_in6)
                                                 : sizeof(sockaddr_in)) == 0;
 }
 
-// The program has bound to a port of the system's choice: the kernel's socket
-// gets the address, and chooses when it connects. It takes no port until then.
+// The program has bound to a port of the system's choice. Binds the kernel's
+// socket to the address; it takes a port only when it connects.
 void BindToAddress(int fd, const sockaddr* address, socklen_t length) {
   const KeptErrno kept;
   const int on = 1;
@@ -140,7 +140,8 @@ void BindToAddress(int fd, const sockaddr* address, socklen_t length) {
   REAL(bind)(fd, address, length);
 }
 
-// A descriptor comes first: without one the connection waits on.
+// Creates the descriptor first: without one the connection stays in the
+// backlog.
 int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
   sockaddr_storage local = {};
   socklen_t size = sizeof(local);
@@ -148,7 +149,7 @@ int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
   const int fd = REAL(socket)(local.ss_family == AF_INET6 ? AF_INET6 : AF_INET,
                               SOCK_STREAM | flags, 0);
   const int rsocket = fd >= 0 ? raccept(listener, address, length) : -1;
-  Used(listener, EPOLLIN);  // whatever has come of it
+  Used(listener, EPOLLIN);  // whether or not it succeeded
   if (rsocket >= 0) {
     if ((flags & SOCK_NONBLOCK) != 0) rfcntl(rsocket, F_SETFL, O_NONBLOCK);
     if (Put(fd, rsocket)) return fd;
@@ -160,11 +161,11 @@ int AcceptOn(int listener, sockaddr* address, socklen_t* length, int flags) {
   return -1;
 }
 
-// The kernel has made `copy` of `fd`.
+// The kernel has duplicated `fd` as `copy`.
 int Copied(int fd, int copy) {
   if (copy < 0 || copy == fd || !IsOwner()) return copy;
   const KeptErrno kept;
-  Forget(copy, copy);  // what was there before dup2
+  Forget(copy, copy);  // dup2 has closed it
   CopyShared(fd, copy);
   CopyEpoll(fd, copy);
   const int rsocket = Behind(fd);
@@ -188,7 +189,7 @@ int Control(int fd, int result, int command, long argument) {
   }
 }
 
-// Bytes that wait to be read.
+// The number of bytes that can be read.
 int CountReadable(int rsocket, int* out) {
   constexpr size_t kMost = 1 << 16;
   const std::unique_ptr<uint8_t[]> scratch(new (std::nothrow) uint8_t[kMost]);
@@ -326,14 +327,14 @@ PRELOADED int getsockname(int fd, sockaddr* address,
                  : REAL(getsockname)(fd, address, length);
 }
 
-// The kernel's socket says what is allowed, and remembers what an rsocket does
-// not know.
+// The kernel's socket checks the option, and stores options that rsockets do
+// not have.
 PRELOADED int setsockopt(int fd, int level, int name, const void* value,
                          socklen_t length) noexcept {
   const int rs = Behind(fd);
   if (rs >= 0) {
     if (level == SOL_SOCKET && name == SO_ZEROCOPY) {
-      errno = EOPNOTSUPP;  // there is no queue of errors that would tell
+      errno = EOPNOTSUPP;  // there is no error queue
       return -1;
     }
     const int before = errno;
@@ -341,7 +342,7 @@ PRELOADED int setsockopt(int fd, int level, int name, const void* value,
     if (level == SOL_RDMA) return result;
     errno = before;
   } else if (level != SOL_SOCKET && rspreload::IsShared(fd)) {
-    return 0;  // it has no TCP
+    return 0;  // rsockets do not run TCP
   }
   return REAL(setsockopt)(fd, level, name, value, length);
 }

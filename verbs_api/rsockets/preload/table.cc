@@ -9,8 +9,8 @@ namespace {
 
 // By descriptor: the rsocket's number + 1, or 0.
 std::atomic<int> behind[kMostDescriptors];
-// By rsocket: descriptors that have it, and how often it was used: read in the
-// lower half, written in the upper one.
+// By rsocket: how many descriptors refer to it, and counts of uses: reads in
+// the lower half, writes in the upper half.
 std::atomic<int> users[kMostDescriptors];
 std::atomic<uint64_t> used[kMostDescriptors];
 
@@ -28,7 +28,7 @@ bool Put(int fd, int rsocket) {
 }
 
 int Take(int fd) {
-  if (Behind(fd) < 0) return -1;  // nothing is written for those
+  if (Behind(fd) < 0) return -1;  // counts are kept for rsockets only
   const int rsocket = behind[fd].exchange(0) - 1;
   if (rsocket < 0) return -1;
   return users[rsocket].fetch_sub(1) == 1 ? rsocket : -1;

@@ -1,4 +1,4 @@
-// Which descriptors of the program have an rsocket behind them.
+// The rsockets behind the program's descriptors.
 #ifndef VERBS_API_RSOCKETS_PRELOAD_TABLE_H_
 #define VERBS_API_RSOCKETS_PRELOAD_TABLE_H_
 
@@ -6,29 +6,29 @@
 
 namespace rspreload {
 
-// Numbers beyond are TCP.
+// Descriptors with larger numbers stay TCP.
 inline constexpr int kMostDescriptors = 1 << 16;
 
-// The program has a socket of the kernel, never connected, whose number it
-// knows; while an rsocket stands behind it, calls go there. So flags of
-// descriptors and copies of them are the kernel's business, and the program's
-// socket can be used itself where there is no RDMA.
+// The program holds a socket of the kernel that is never connected. While an
+// rsocket is behind it, calls go to the rsocket. So the kernel keeps the
+// descriptor's flags and duplicates, and the socket itself is used if there is
+// no RDMA.
 //
 // Thread: any; no locks.
 
 // The rsocket behind `fd`; -1 if there is none.
 int Behind(int fd);
-// From now on `rsocket` is behind `fd`, which is one more that has it. False if
-// the number is too large: then it is behind nothing.
+// Puts `rsocket` behind `fd`, which becomes one of its descriptors. Returns
+// false, and changes nothing, if the number is too large.
 bool Put(int fd, int rsocket);
-// Nothing is behind `fd` any more. Returns the rsocket if that was its last
-// descriptor: the caller closes it. Else -1.
+// Removes the rsocket behind `fd`. Returns it if that was its last descriptor,
+// for the caller to close; else -1.
 int Take(int fd);
 
-// For edge-triggered epoll(7): the program has read or written, so that the
-// next event is news. `events`: EPOLLIN, EPOLLOUT.
+// For edge-triggered epoll(7): the program has read or written, so the next
+// event must be reported. `events`: EPOLLIN, EPOLLOUT.
 void Used(int rsocket, unsigned events);
-// What was used since the account was `*seen`, which becomes what it is now.
+// Returns the events used since `*seen` and updates `*seen`.
 unsigned TakeUsed(int rsocket, uint64_t* seen);
 
 }  // namespace rspreload

@@ -1,4 +1,4 @@
-// Waiting: poll(2) and select(2), of rsockets and other descriptors.
+// poll(2) and select(2) on rsockets and other descriptors.
 #include <poll.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ bool HasRsocket(const pollfd* fds, nfds_t count) {
   return false;
 }
 
-// `mask`: as ppoll(2) has it; may be null.
+// `mask`: as in ppoll(2); may be null.
 int PollAll(pollfd* fds, nfds_t count, const Deadline& deadline,
             const sigset_t* mask) {
   WaitMask wait_mask(mask);
@@ -48,14 +48,15 @@ int PollAll(pollfd* fds, nfds_t count, const Deadline& deadline,
     }
     int n = rpoll(inner.data(), inner.size(), MillisecondsLeft(deadline));
     if (n < 0) return n;
-    if (inner[count + 1].revents != 0) continue;  // behind them is another one
+    // The descriptor now has another file behind it.
+    if (inner[count + 1].revents != 0) continue;
     const bool signalled = inner[count].revents != 0;
     if (signalled && --n == 0) {
       if (wait_mask.Take()) {
         errno = EINTR;
         return -1;
       }
-      if (!IsOver(deadline)) continue;  // one that is ignored
+      if (!IsOver(deadline)) continue;  // an ignored signal
     }
     for (nfds_t i = 0; i < count; ++i) fds[i].revents = inner[i].revents;
     return n;
@@ -69,7 +70,7 @@ bool IsSet(int fd, const fd_set* set) {
 constexpr short kReadable = POLLIN | POLLRDNORM | POLLHUP | POLLERR;
 constexpr short kWritable = POLLOUT | POLLWRNORM | POLLERR;
 
-// The descriptors of the sets, if one of them has an rsocket; else none.
+// The descriptors in the sets if any of them has an rsocket; else empty.
 std::vector<pollfd> Collect(int count, const fd_set* read, const fd_set* write,
                             const fd_set* except) {
   std::vector<pollfd> fds;

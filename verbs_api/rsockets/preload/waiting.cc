@@ -27,7 +27,7 @@ Deadline DeadlineOf(int milliseconds) {
 
 Deadline DeadlineOf(const timespec* timeout) {
   if (timeout == nullptr) return std::nullopt;
-  constexpr time_t kLong = 1000000000;  // years; no overflow
+  constexpr time_t kLong = 1000000000;  // about 30 years; avoids overflow
   return Clock::now() + std::chrono::seconds(std::min(timeout->tv_sec, kLong)) +
          std::chrono::nanoseconds(timeout->tv_nsec);
 }
@@ -83,7 +83,8 @@ bool WaitMask::Take() {
     handled |= sigismember(&accepted_, signal) == 1 &&
                sigismember(&pending, signal) == 1 && HasHandler(signal);
   }
-  pthread_sigmask(SIG_SETMASK, &wanted_, nullptr);  // they come here
+  // Pending signals are delivered here.
+  pthread_sigmask(SIG_SETMASK, &wanted_, nullptr);
   pthread_sigmask(SIG_BLOCK, &before_, nullptr);
   return handled;
 }
