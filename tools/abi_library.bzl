@@ -31,19 +31,19 @@ def abi_library(
         name = name,
         additional_linker_inputs = [version_script] + linked_libraries,
         linkopts = linkopts + ["$(location %s)" % l for l in linked_libraries] + [
-            # GNU ld, since symbol versions are its invention.
+            # GNU ld, which has full support for symbol versions.
             "-fuse-ld=bfd",
             "-Wl,-soname," + name,
             "-Wl,--version-script=$(location %s)" % version_script,
             "-Wl,-z,nodelete",
             "-Wl,-z,defs",
-            # Optimized across files (.bazelrc).
+            # Link-time optimization (.bazelrc).
             "-flto=auto",
             "-O3",
         ],
         linkshared = True,
         visibility = visibility,
-        # Last: its linkopts bring libstdc++.a behind all that need it.
+        # Last: its linkopts bring libstdc++.a after everything that needs it.
         deps = deps + [
             "//third_party/older_glibc:library",
             "//third_party/absl_pic:shared_runtime",

@@ -20,7 +20,7 @@ ONLY_GCC = {
     "-Wno-tsan",
     "-Wno-maybe-uninitialized",
     "-Wno-stringop-overflow",
-    # What clang warns of is for people to read.
+    # Editors show the warnings of clang; they are not errors there.
     "-Werror",
 }
 WITH_VALUE = {"-MF", "-o"}

@@ -8,15 +8,15 @@ import os
 import shutil
 import subprocess
 
-# Shared libraries that are not everywhere where glibc is, by the Debian package
-# that has them. They lie in lib/private, where only our run paths look.
+# Shared libraries that not every system with glibc has, by their Debian
+# package. They are installed in lib/private, where only our run paths look.
 BUNDLED = {"libisal.so.2": "libisal2"}
 
 LICENCES = "/usr/share/doc/{package}/copyright"
 COMMON = "/usr/share/common-licenses"
 
-# Name, Debian package that is linked, licence (SPDX), and whether its text is
-# packed: the Boost licence wants that of sources alone.
+# Name, Debian package that is linked, licence (SPDX), and whether the licence
+# text is packed: the Boost licence requires that for source code only.
 COMPONENTS = (
     ("ISA-L", "libisal2", "BSD-3-Clause", True),
     ("libnl", "libnl-route-3-dev", "LGPL-2.1-only", True),
@@ -28,7 +28,7 @@ COMPONENTS = (
     ("libstdc++", "libstdc++-12-dev", "GPL-3.0-or-later WITH "
      "GCC-exception-3.1", True),
 )
-# What those texts refer to by a path of Debian's.
+# Licence texts that those texts refer to by a Debian path.
 REFERRED_TO = ("LGPL-2.1", "Apache-2.0", "GPL-3")
 
 

@@ -7,7 +7,7 @@ import os
 import zipfile
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-TIME = (1980, 1, 1, 0, 0, 0)  # the first that an archive of this kind can say
+TIME = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can hold
 
 MODULE = '''\
 """An RDMA NIC in a shared library: `rxe-user run -- COMMAND`."""

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Empty, or one of ours.
+// Whether the file is empty or a capture of the library.
 bool IsCapture(const fs::path& file) {
   char begin[4] = {};
   std::ifstream in(file, std::ios::binary);

@@ -1,4 +1,4 @@
-// `rxe-user run --capture`: what the library finds in RXE_USER_CAPTURE.
+// `rxe-user run --capture`: sets RXE_USER_CAPTURE for the library.
 #ifndef TOOLS_RXE_USER_CLI_CAPTURE_OPTION_H_
 #define TOOLS_RXE_USER_CLI_CAPTURE_OPTION_H_
 
@@ -6,10 +6,11 @@
 
 namespace rxe_user_cli {
 
-// Has programs that this process becomes or starts capture to `file`, wherever
-// they go: sets the variable to its absolute path. Removes a capture of that
-// name, so that the first program gets it. False, after one line on stderr,
-// also if there is a file that is no capture.
+// Makes this process and those that it starts capture to `file`: sets the
+// variable to its absolute path, because programs may change their folder.
+// Removes an existing capture of that name, so that the first program can
+// create it. Returns false, after one line on stderr, on failure, or if the
+// file exists and is not a capture.
 bool SetCapture(const std::string& file);
 
 }  // namespace rxe_user_cli

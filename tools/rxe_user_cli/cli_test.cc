@@ -1,4 +1,4 @@
-// The program rxe-user, laid out as it is installed.
+// Tests of the program rxe-user in the folders of an installation.
 #include <arpa/inet.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Result {
-  int exit_status = -1;  // -1: ended by a signal
+  int exit_status = -1;  // -1: killed by a signal
   int signal = 0;
   pid_t pid = 0;
   std::string out, err;
@@ -139,7 +139,7 @@ TEST_F(CliTest, RunSaysWhereToCapture) {
   EXPECT_EQ(run({"--capture=" + file, "--"}).out, file + "\n");
   EXPECT_EQ(run({"--capture", "%p.pcap"}).out,
             (root_ / "%p.pcap").string() + "\n");
-  // A capture makes room, another file does not.
+  // An existing capture is replaced; another file is not.
   std::ofstream(file) << "\x4d\x3c\xb2\xa1 and so on";
   EXPECT_EQ(run({"--capture", "a.pcap"}).exit_status, 0);
   EXPECT_FALSE(fs::exists(file));
@@ -258,7 +258,7 @@ TEST_F(CliTest, RunPassesArgumentsAndStatusOn) {
   EXPECT_EQ(r.exit_status, 42);
   EXPECT_EQ(r.out, "<--json><a b><><--><-x>");
   EXPECT_EQ(r.err, "");
-  // Only the first -- is ours, and it may be left out.
+  // Only the first -- belongs to rxe-user, and it may be omitted.
   EXPECT_EQ(Execute({"run", "echo", "--", "x"}).out, "-- x\n");
 }
 
@@ -278,7 +278,7 @@ TEST_F(CliTest, RunPutsOurLibrariesFirst) {
       lib + ":/some:/other\n");
   EXPECT_EQ(Execute(show, [] { setenv("LD_LIBRARY_PATH", "", 1); }).out,
             lib + "\n");
-  // By a link, and moved.
+  // Called through a symbolic link, and moved.
   fs::create_symlink(cli_, root_ / "link");
   EXPECT_EQ(ExecuteFile(root_ / "link", show).out, lib + "\n");
   fs::create_directory(root_ / "moved");
@@ -300,7 +300,7 @@ TEST_F(CliTest, RunPutsOurCommandsFirst) {
             "/bin:/usr/bin\n");
 }
 
-// Also what another one has put in.
+// Also removes the view that an outer rxe-user run has set up.
 TEST_F(CliTest, RunWithoutView) {
   fs::create_directories(root_ / "libexec/commands");
   std::ofstream(root_ / "lib/librxe_user_view.so") << "";
@@ -308,7 +308,8 @@ TEST_F(CliTest, RunWithoutView) {
     setenv("PATH", ((root_ / "libexec/commands").string() + ":/bin").c_str(),
            1);
     setenv("LD_PRELOAD", "libm.so.6:/elsewhere/librxe_user_view.so", 1);
-    // `rxe-user` itself may have AddressSanitizer, which wants to come first.
+    // `rxe-user` itself may have AddressSanitizer, which insists on being
+    // first.
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
   });
   EXPECT_NE(r.out.find("\nPATH=/bin\n"), std::string::npos) << r.out;
@@ -359,8 +360,8 @@ TEST_F(CliTest, RunSaysThatSetuidProgramsIgnoreIt) {
 
 using Elf = std::pair<ElfW(Ehdr), ElfW(Phdr)>;
 
-// The beginning of a program with one segment, of `interpreter` if that is not
-// empty; `change` makes it another one.
+// The start of an ELF program with one segment. `interpreter`: its dynamic
+// linker, unless empty. `change` modifies the rest.
 std::string ProgramText(const std::string& interpreter,
                         const std::function<void(Elf&)>& change = {}) {
   Elf elf{};
@@ -409,7 +410,7 @@ TEST_F(CliTest, RunSaysWhichProgramsCannotLoadOurLibraries) {
            {"ld-2.31.so", ProgramText(""), ""}}) {
     const fs::path program = root_ / c.name;
     std::ofstream(program) << c.text;
-    fs::permissions(program, fs::perms(0644));  // none is to run
+    fs::permissions(program, fs::perms(0644));  // not executable
     const Result r = Execute({"run", program});
     const std::string who = "rxe-user run: " + program.string();
     EXPECT_EQ(
@@ -455,7 +456,7 @@ TEST_F(CliTest, ClosedPipesAreNoError) {
   EXPECT_EQ(killed.err, "");
 }
 
-// In a network namespace of its own, with loopback.
+// In a new network namespace that only has loopback.
 void FreshNamespace() {
   if (unshare(CLONE_NEWNET) != 0) _exit(97);
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -481,7 +482,7 @@ TEST_F(CliTest, StatSaysThatNothingRuns) {
 }
 
 TEST_F(CliTest, StatSaysThatThereIsNoProcess) {
-  // More than Linux has.
+  // A number above Linux's maximum.
   const Result r = Execute({"stat", "99999999"});
   EXPECT_EQ(r.exit_status, 1);
   EXPECT_EQ(r.err, "rxe-user stat: there is no process 99999999\n");
@@ -506,7 +507,7 @@ TEST_F(CliTest, DevicesSaysWhoHasThePort) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const Result r = Execute({"devices"}, [] {
     FreshNamespace();
-    // Not close-on-exec: so rxe-user itself is the holder.
+    // Not close-on-exec, so rxe-user inherits it and is the holder itself.
     const int fd = socket(AF_INET, SOCK_DGRAM, 0);
     sockaddr_in a{};
     a.sin_family = AF_INET;
@@ -529,7 +530,7 @@ TEST_F(CliTest, NoDeviceIsSaidInOneLine) {
   };
   Result r = Execute({"devices"}, no_interface);
   EXPECT_EQ(r.exit_status, 1);
-  // The line is followed by the reason for each interface.
+  // One line for each interface gives the reason.
   EXPECT_NE(r.out.find("NO DEVICE, BECAUSE"), std::string::npos) << r.out;
   EXPECT_NE(r.out.find("it is down"), std::string::npos) << r.out;
   EXPECT_TRUE(OneLine(r.err)) << r.err;

@@ -7,9 +7,9 @@ namespace {
 
 constexpr size_t kDcHeaderSize = 20;
 constexpr size_t kConnectHeaderSize = 16;
-constexpr size_t kAccessKeyOffset = 8;  // in it
-// What a connect is answered with: an acknowledgement that has 8 bytes more and
-// a syndrome that RC gives no meaning to.
+constexpr size_t kAccessKeyOffset = 8;  // in the header
+// The response to a connect: an acknowledgement with 8 more bytes and a
+// syndrome that RC does not define.
 constexpr uint8_t kAnswerSyndrome = 0x64;
 constexpr size_t kAnswerSize = 8;
 
@@ -55,7 +55,7 @@ std::string DcPacket::Parse(std::span<const uint8_t> bytes) {
     }
     access_key_ = wire::LoadBe64(behind.data() + kAccessKeyOffset);
     behind = behind.subspan(kConnectHeaderSize);
-    // BTH is shown as of one that has nothing behind it.
+    // Shows the BTH like that of a packet without further headers.
     as_rc_[0] = static_cast<uint8_t>(wire::Operation::kSendOnly);
     name_ = "DC_CONNECT";
   }
@@ -99,7 +99,8 @@ void DcPacket::VisitFields(const wire::FieldVisitor& visit) const {
       return;
     }
     visit(field);
-    if (field.name == "psn") VisitDcHeader(visit);  // the end of BTH
+    // After the last field of BTH.
+    if (field.name == "psn") VisitDcHeader(visit);
   });
 }
 

@@ -32,27 +32,27 @@ struct Counts {
   uint64_t icrc_unknown = 0;
   uint64_t malformed = 0;
   uint64_t rocev1_frames = 0;
-  uint64_t cut_off_frames = 0;  // before their headers end
+  uint64_t cut_off_frames = 0;  // cut off within their headers
   uint64_t ip_fragments = 0;
   uint64_t other_frames = 0;
 };
 
-// One packet or what should have been one, and where it was.
+// A packet, or data that is not a valid packet, and where it was found.
 struct Item {
   uint64_t frame_number;
   timespec time;
   const wire::FrameHeaders* headers;
-  // Position and number of the packets captured in one frame; none: several,
-  // but the frame was cut off.
+  // The index and the number of the packets that were captured in one frame.
+  // Absent: several packets, but the frame was cut off.
   size_t segment = 0;
   std::optional<size_t> segments = 1;
 };
 
-// What is known of a packet's ICRC.
+// The result of checking a packet's ICRC.
 struct Icrc {
   enum class Verdict : uint8_t { kGood, kBad, kUnknown };
   Verdict verdict = Verdict::kUnknown;
-  // That it was sent from, if the capture says another one.
+  // The source port that it was sent from, if the capture shows another one.
   std::optional<uint16_t> source_port;
 };
 
@@ -68,7 +68,7 @@ const char* NameOf(Icrc::Verdict verdict) {
   return "unknown";
 }
 
-// Takes items one by one. False: the output takes no more.
+// Consumes items. Returns false if no more can be written.
 class Output {
  public:
   virtual ~Output() = default;
@@ -82,7 +82,7 @@ bool WriteLine(std::FILE* out, const std::string& line) {
   return std::fputs((line + "\n").c_str(), out) >= 0;
 }
 
-// Strftime's `format`, then the fraction in `digits` digits.
+// Formats with strftime(3), followed by `digits` digits of the fraction.
 std::string TimeText(const timespec& time, const char* format, int digits) {
   tm parts;
   char text[64] = "";
@@ -244,8 +244,8 @@ size_t HeadersSize(std::span<const uint8_t> packet) {
                          : wire::GetOpcodeInfo(packet[0]).header_length;
 }
 
-// Whether one packet with this opcode cannot have so many bytes between its
-// headers and its ICRC: offload has left several in one frame.
+// Whether `bytes` between headers and ICRC are too many for one packet with
+// this opcode. Then segmentation offload has left several packets in one frame.
 bool IsMoreThanOne(uint8_t opcode, size_t bytes) {
   constexpr size_t kMaxMtu = 4096;
   const wire::OpcodeInfo& info =
@@ -256,13 +256,13 @@ bool IsMoreThanOne(uint8_t opcode, size_t bytes) {
   return bytes > kMaxMtu || (info.full_mtu_payload && !is_mtu);
 }
 
-// Goes through frames and tells an Output what is in them.
+// Parses frames and passes the result to an Output.
 class Decoder {
  public:
   Decoder(int link_type, Output* output)
       : link_type_(link_type), output_(output) {}
 
-  // False: the output takes no more.
+  // Returns false if no more can be written.
   bool OnFrame(const timespec& time, std::span<const uint8_t> captured) {
     ++frame_number_;
     wire::Frame frame;
@@ -331,7 +331,7 @@ class Decoder {
     return true;
   }
 
-  // Shows the headers if they are there, and nothing of what is behind them.
+  // Shows the headers if they were captured, and nothing behind them.
   bool OnTruncated(Item item, const wire::Frame& frame) {
     std::vector<uint8_t> packet(frame.udp_payload.begin(),
                                 frame.udp_payload.end());
@@ -350,7 +350,7 @@ class Decoder {
     return OnPacket(item, packet, {}, true);
   }
 
-  // `truncated`: what is behind the headers is zeros of ours.
+  // `truncated`: the bytes behind the headers are zeros that we added.
   bool OnPacket(const Item& item, std::span<const uint8_t> bytes,
                 const Icrc& icrc, bool truncated = false) {
     if (!bytes.empty() && IsDc(bytes[0])) {
@@ -401,8 +401,7 @@ class Decoder {
         icrc);
   }
 
-  // The fields up to the payload's length, which is left out if it is not
-  // known either.
+  // The fields up to the payload's length, which is omitted if it is unknown.
   static void VisitHeaders(const wire::FieldSource& fields, const Item& item,
                            const wire::FieldVisitor& visit) {
     bool behind = false;
@@ -430,7 +429,7 @@ bool IsGzip(std::FILE* file) {
   return std::fgetc(file) == 0x1f && std::fgetc(file) == 0x8b;
 }
 
-// Opens the capture, or says why not.
+// Opens the capture, or stores the reason why that failed.
 PcapPtr Open(const Libpcap& libpcap, const std::string& path,
              std::string* why) {
   const auto none = [&] { return PcapPtr(nullptr, libpcap.close); };
@@ -470,7 +469,7 @@ int Fail(std::FILE* err, const std::string& path, const std::string& why) {
   return 1;
 }
 
-// Status after a failed write.
+// The exit status after a failed write.
 int OutputFailed(std::FILE* err, int error) {
   if (error == EPIPE) return 0;
   std::fprintf(err, "rxe-user decode: cannot write: %s\n",
@@ -491,7 +490,7 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   JsonOutput json(out);
   Output* const output =
       options.json ? static_cast<Output*>(&json) : static_cast<Output*>(&text);
-  // What comes through a pipe may be live.
+  // A capture from a pipe may be live.
   const bool live = options.path == "-";
 
   Decoder decoder(libpcap->datalink(pcap.get()), output);
@@ -499,7 +498,7 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   const u_char* data;
   int result;
   while ((result = libpcap->next_ex(pcap.get(), &header, &data)) == 1) {
-    // With the precision asked for, tv_usec holds ns.
+    // Opened for nanoseconds, so tv_usec holds nanoseconds.
     const timespec time = {.tv_sec = header->ts.tv_sec,
                            .tv_nsec = header->ts.tv_usec % 1'000'000'000};
     if (!decoder.OnFrame(time, {data, header->caplen}) ||
@@ -512,7 +511,7 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   }
   if (result != PCAP_ERROR_BREAK) {
     std::string why = libpcap->geterr(pcap.get());
-    // libpcap's words for interfaces of two link types.
+    // libpcap's message about interfaces of two link types.
     if (why.find("different from the type of the first") != std::string::npos) {
       why += "; capture each interface to a file of its own";
     }

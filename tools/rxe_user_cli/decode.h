@@ -1,4 +1,4 @@
-// `rxe-user decode`: RoCEv2 packets of a capture file, in words.
+// `rxe-user decode`: shows the RoCEv2 packets of a capture file as text.
 
 #ifndef TOOLS_RXE_USER_CLI_DECODE_H_
 #define TOOLS_RXE_USER_CLI_DECODE_H_
@@ -9,28 +9,27 @@
 namespace rxe_user_cli {
 
 struct DecodeOptions {
-  // A pcap or pcapng file; "-" is the standard input.
+  // A pcap or pcapng file; "-" is standard input.
   std::string path;
-  // Lines of JSON instead of text.
+  // Print lines of JSON instead of text.
   bool json = false;
 };
 
-// Writes a line to `out` for each RoCEv2 packet of the capture, then one of
-// counts, and returns the exit status of the program. If the capture cannot be
-// read to its end, one line to `err` says why and the status is 1; what could
-// be read is written all the same. A reader of `out` that goes away (EPIPE) is
-// no error.
+// Writes to `out` one line for each RoCEv2 packet of the capture and a last
+// line of counts. Returns the exit status of the program. If the capture cannot
+// be read to its end, prints what could be read and one line to `err` with the
+// reason, and returns 1. A closed reader of `out` (EPIPE) is not an error.
 //
-// Text: time of day (UTC), addresses, opcode, fields as wire/describe.h has
-// them, "icrc=" good, bad, or unknown if the capture cut the packet short. What
-// was sent with UDP_SEGMENT and captured before it was segmented is taken
-// apart, with "segment=I/N" at the end.
+// Text: time of day (UTC), addresses, opcode, fields as in wire/describe.h, and
+// "icrc=" good, bad, or unknown if the packet was cut off. A frame that was
+// sent with UDP_SEGMENT and captured before segmentation is split into its
+// packets, marked with "segment=I/N".
 //
-// JSON: an object per line, told apart by "type":
+// JSON: one object per line, with a member "type":
 //   "packet"     frame (its number in the file), time, addresses, fields,
-//                icrc. Numbers are numbers, but those of 64 bits are
-//                hexadecimal strings, because many parsers hold only 53 bits.
-//   "malformed"  something else sent to port 4791: frame, time, addresses,
+//                icrc. Integers are numbers, except that 64-bit ones are
+//                hexadecimal strings: many parsers only hold 53 bits.
+//   "malformed"  other data sent to port 4791: frame, time, addresses,
 //                error
 //   "summary"    the last line: counts
 int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err);

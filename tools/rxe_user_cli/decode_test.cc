@@ -53,7 +53,7 @@ Result Decode(const DecodeOptions& options) {
   return result;
 }
 
-// A capture written by the test, removed with it.
+// A capture file written by the test, removed by the destructor.
 class Capture {
  public:
   explicit Capture(const std::string& name)
@@ -65,7 +65,8 @@ class Capture {
     Close();
     std::filesystem::remove(path_);
   }
-  // Frame `i` at i seconds and 1234567 ns after 1970; `cut` bytes are left out.
+  // Adds frame `i` at i seconds and 1234567 ns after 1970, without its last
+  // `cut` bytes.
   void Add(const std::vector<uint8_t>& frame, size_t cut = 0) {
     auto header = wire::PcapRecordHeader(count_++ * 1'000'000'000LL + 1'234'567,
                                          frame.size());
@@ -201,7 +202,7 @@ TEST(DecodeTest, EveryGoldenCaptureIsGood) {
   EXPECT_GT(files, 0);
 }
 
-// A capturing device has put 4791 in the place of the source port.
+// A frame in which a capturing device has overwritten the source port by 4791.
 std::vector<uint8_t> OverwrittenFrame(uint16_t sent_from, uint32_t qpn,
                                       size_t payload, uint8_t opcode = 0x04) {
   wire::FrameHeaders frame = FrameTo();
@@ -220,12 +221,12 @@ TEST(DecodeTest, SourcePortThatWasOverwritten) {
   capture.Add(OverwrittenFrame(0xd0b3, 0x11, 5));
   capture.Add(OverwrittenFrame(0xd0b3, 0x11, 1024));
   capture.Add(OverwrittenFrame(0xc001, 0x12, 0));
-  // Another port than the flow's is an error like any other.
+  // Another port than the flow's is reported as a bad ICRC.
   capture.Add(OverwrittenFrame(0xc001, 0x11, 5));
   std::vector<uint8_t> damaged = OverwrittenFrame(0xd0b3, 0x11, 5);
   damaged[60] ^= 1;
   capture.Add(damaged);
-  // One that really was sent from there.
+  // A packet that was really sent from port 4791.
   capture.Add(OverwrittenFrame(wire::kRoceUdpPort, 0x13, 5));
   capture.Add(OverwrittenFrame(0xc001, 0x13, 5));
   const auto lines = Decode({.path = capture.path()}).lines();
@@ -253,8 +254,8 @@ TEST(DecodeTest, SourcePortThatWasOverwritten) {
   EXPECT_EQ(json["icrc_src_port"], 0xd0b3);
 }
 
-// Each address handle, and each connection that the CM makes, has a source port
-// of its own.
+// Each address handle, and each connection that the CM creates, has its own
+// source port.
 TEST(DecodeTest, OverwrittenSourcePortsOfDatagrams) {
   Capture capture("overwritten_ud.pcap");
   for (const uint16_t port : {0xc001, 0xc002, 0xc001}) {
@@ -263,7 +264,7 @@ TEST(DecodeTest, OverwrittenSourcePortsOfDatagrams) {
   std::vector<uint8_t> damaged = OverwrittenFrame(0xc001, 1, 256, 0x64);
   damaged[70] ^= 1;
   capture.Add(damaged);
-  // A CNP need not have the port of what it answers.
+  // A CNP may have another source port than the packet that caused it.
   capture.Add(OverwrittenFrame(0xc001, 0x11, 8));
   capture.Add(OverwrittenFrame(0xc002, 0x11, 16, wire::kOpcodeCnp));
   const auto lines = Decode({.path = capture.path()}).lines();
@@ -294,7 +295,7 @@ std::vector<uint8_t> DcFrame(const std::string& bth_to_pad) {
   return wire::BuildFrame(frame, packet);
 }
 
-// Bytes as ConnectX cards send them.
+// Packets as ConnectX cards send them.
 TEST(DecodeTest, DynamicallyConnected) {
   Capture capture("dc.pcap");
   const std::string to_target = "110090350071500400ffffff0000c0de00000000";
@@ -308,7 +309,7 @@ TEST(DecodeTest, DynamicallyConnected) {
                       "00007f69f03840000005382a00000008" + "0102030405060708"));
   capture.Add(DcFrame("5140ffff0000903500a9454e" + back + "1f000000"));
   capture.Add(DcFrame("4e40ffff0000903500a9454e" + back + "01020304"));
-  capture.Add(DcFrame("5840ffff0000903500a9454e" + back));  // none of them
+  capture.Add(DcFrame("5840ffff0000903500a9454e" + back));  // not a DC opcode
   capture.Add(DcFrame("5540ffff00ffffff80a9454d" + to_target));
   const Result result = Decode({.path = capture.path()});
   const auto lines = result.lines();
@@ -342,7 +343,7 @@ TEST(DecodeTest, WhatOffloadLeftInOneFrameIsTakenApart) {
         static_cast<uint16_t>(frame.ip_id + i));
     together.insert(together.end(), packet.begin(), packet.end());
   }
-  together[300] ^= 1;  // in the second
+  together[300] ^= 1;  // in the second packet
   Capture capture("segments.pcap");
   capture.Add(wire::BuildFrame(frame, together));
   const std::vector<std::string> lines =
@@ -375,7 +376,7 @@ TEST(DecodeTest, TruncatedFramesShowTheirHeaders) {
             "0 RoCEv1 frames, 0 other frames");
 }
 
-// Nothing is shown that was not captured.
+// Bytes that were not captured are not shown.
 TEST(DecodeTest, TruncatedFramesShowNothingElse) {
   Capture capture("truncated_more.pcap");
   const std::string connected =
@@ -386,7 +387,7 @@ TEST(DecodeTest, TruncatedFramesShowNothingElse) {
   capture.Add(dc, wire::kIcrcSize + 1);
   wire::Headers mad = Send(0x64);
   mad.bth.dest_qpn = 1;
-  std::vector<uint8_t> req(256);  // the head of a CM_REQ
+  std::vector<uint8_t> req(256);  // the beginning of a CM_REQ
   req[0] = 1;
   req[1] = 7;
   req[2] = 2;
@@ -408,7 +409,7 @@ TEST(DecodeTest, TruncatedFramesShowNothingElse) {
   EXPECT_TRUE(lines[2].ends_with("payload=256 icrc=unknown")) << lines[2];
 }
 
-// How many packets offload had left in a frame is not known if it is cut off.
+// In a cut-off frame, the number of packets that offload left is unknown.
 TEST(DecodeTest, TruncatedFramesOfSeveralPackets) {
   Capture capture("truncated_segments.pcap");
   const auto several = [](uint8_t opcode, size_t payload) {
@@ -480,7 +481,7 @@ TEST(DecodeTest, CompressedFiles) {
   std::filesystem::remove(path);
 }
 
-// What pcapng allows for.
+// pcapng allows several link types in one file.
 TEST(DecodeTest, InterfacesOfTwoLinkTypes) {
   const std::string path = testing::TempDir() + "/two.pcapng";
   std::FILE* const file = std::fopen(path.c_str(), "wb");

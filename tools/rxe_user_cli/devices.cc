@@ -32,7 +32,7 @@ std::string Mac(const std::array<uint8_t, 6>& m) {
                 m[5]);
 }
 
-// All eight groups, as sysfs has it.
+// All eight groups, as in sysfs.
 std::string RawGid(const wire::IpAddress& a) {
   std::string s;
   for (size_t i = 0; i < a.bytes.size(); i += 2) {
@@ -79,8 +79,8 @@ std::string AsTables(const Devices& devices, const PortTrouble& trouble,
                        : text + "\nOne process at a time: " + alone + "\n";
 }
 
-// Asked for all addresses at once: each question is for all sockets of the
-// host.
+// Asks for all addresses at once, because each query examines all sockets of
+// the host.
 PortTrouble FindTrouble(const Devices& devices) {
   std::vector<LocalAddress> addresses;
   for (const auto& device : devices) {
@@ -174,7 +174,7 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
                  std::string(others.status().message()).c_str());
     return 1;
   }
-  // Whatever else keeps programs from the port is each address's trouble.
+  // Other reasons are shown with each address.
   const absl::Status sharing = rxe_user::PortSharing();
   const std::string alone(absl::IsUnimplemented(sharing) ? sharing.message()
                                                          : "");
@@ -182,7 +182,7 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   const std::string text =
       json ? DevicesAsJson(devices, *others, trouble, alone)
            : DevicesAsText(devices, *others, trouble, alone);
-  // Nothing is written for a reader who has gone (EPIPE), which is no error.
+  // A closed reader (EPIPE) is not an error.
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
       std::fflush(out) != 0) {
     if (errno == EPIPE) return 0;

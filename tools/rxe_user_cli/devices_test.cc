@@ -109,8 +109,8 @@ TEST(DevicesTest, APortThatCannotBeSharedIsSaid) {
   EXPECT_EQ(json["devices"][0]["gids"][0]["port_available"], true);
 }
 
-// Asked of the system: here it can be shared, without a broker, too. In a
-// child, which stays as it is, it cannot.
+// Asks the system: here the port can be shared, even without a broker. A child
+// process that cannot be changed back refuses it.
 TEST(DevicesTest, RunDevicesTriesTheSteering) {
   const auto run = [](bool refuse) {
     std::FILE* const out = std::tmpfile();

@@ -1,4 +1,4 @@
-// GUIDs as people read them.
+// GUIDs as text.
 #ifndef TOOLS_RXE_USER_CLI_GUID_H_
 #define TOOLS_RXE_USER_CLI_GUID_H_
 
@@ -8,7 +8,7 @@
 
 namespace rxe_user_cli {
 
-// Of host order, as ibv_devinfo prints it: "0000:00ff:fe00:00ab".
+// Formats a GUID in host order like ibv_devinfo: "0000:00ff:fe00:00ab".
 inline std::string GuidText(uint64_t guid) {
   char text[20];
   std::snprintf(text, sizeof(text), "%04x:%04x:%04x:%04x",

@@ -14,7 +14,7 @@ bool Find(void* library, const char* name, Function** function) {
 }  // namespace
 
 const Libpcap* LoadLibpcap(std::string* why) {
-  // Debian's name, and everybody else's.
+  // Debian's name, then that of other systems.
   void* library = dlopen("libpcap.so.0.8", RTLD_NOW);
   if (library == nullptr) library = dlopen("libpcap.so.1", RTLD_NOW);
   if (library == nullptr) {

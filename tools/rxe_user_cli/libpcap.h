@@ -1,5 +1,5 @@
-// libpcap, loaded when a capture is read: of all that rxe-user does nothing
-// else needs it, and smaller systems have none, or have it by another name.
+// libpcap, loaded when a capture is read. Only this part of rxe-user needs it,
+// and smaller systems do not have it, or have it under another name.
 #ifndef TOOLS_RXE_USER_CLI_LIBPCAP_H_
 #define TOOLS_RXE_USER_CLI_LIBPCAP_H_
 
@@ -19,7 +19,7 @@ struct Libpcap {
   decltype(&::pcap_next_ex) next_ex;
 };
 
-// Null, with why, if it is not installed. It stays loaded.
+// Null, with the reason, if it is not installed. It stays loaded.
 const Libpcap* LoadLibpcap(std::string* why);
 
 }  // namespace rxe_user_cli

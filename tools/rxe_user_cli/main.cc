@@ -1,4 +1,4 @@
-// rxe-user: what a person does with the device from a shell.
+// rxe-user: the command-line program of the device.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 constexpr char kVersion[] = "rxe-user 0.1.0";
 constexpr int kExitWrongUse = 2;
 
-// `command` is empty for what is wrong before there is one.
+// `command` is empty for errors before the command.
 int WrongUse(const std::string& what, const std::string& command = "") {
   std::fprintf(stderr, "rxe-user: %s (see rxe-user %s--help)\n", what.c_str(),
                command.empty() ? "" : (command + " ").c_str());
@@ -66,7 +66,7 @@ constexpr char kRunHelp[] =
     "knows nothing of RDMA uses it, if the program at the other end does so,\n"
     "too. Ports up to 1024, and what RDMA does not reach, stay TCP.\n";
 
-// By hand, since the command's options are not ours to parse.
+// Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
   rxe_user_cli::RunOptions options;
   for (; argv[0] != nullptr; ++argv) {
@@ -101,7 +101,7 @@ int RunCommand(char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // `help` is --help, and `help COMMAND` is COMMAND --help.
+  // `help` means --help, and `help COMMAND` means COMMAND --help.
   char help[] = "--help";
   if (argc > 1 && std::strcmp(argv[1], "help") == 0) {
     argc = argc > 2 ? 3 : 2;
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
     argv[argc] = nullptr;
   }
   if (argc > 1 && std::strcmp(argv[1], "run") == 0) return RunCommand(argv + 2);
-  // Its arguments are rdma(8)'s, in that program's order.
+  // Its arguments are those of rdma(8), in the same order.
   if (argc > 1 && std::strcmp(argv[1], "rdma") == 0) {
     return rxe_user_cli::RunRdma({argv + 2, argv + argc}, stdout, stderr);
   }
@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
   decode->add_flag("--json", decode_options.json,
                    "JSON, an object per line, for programs");
 
-  bool stat_all = false;  // which is what there is without a process
+  bool stat_all = false;  // the default without a process
   rxe_user_cli::StatOptions stat_options;
   CLI::App* stat = app.add_subcommand(
       "stat", "Show devices, queue pairs and counters of running programs");
@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
   view->add_flag("--leave", view_options.leave,
                  "The process uses it no longer; who is the last removes it");
 
-  // For the preload library.
+  // Options of the preload library.
   view->add_flag("--lazy", view_options.lazy)->group("");
   view->add_flag("--counters", view_options.counters)->group("");
   view->add_flag("--known-devices", view_options.known_devices)->group("");
@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
     return rxe_user_cli::RunDecode(decode_options, stdout, stderr);
   }
   if (stat->parsed()) {
-    // Without a number it comes as an empty one.
+    // An option without a number has the value 0.
     if (stat_watch->count() != 0 && stat_options.watch == 0) {
       stat_options.watch = 1;
     }

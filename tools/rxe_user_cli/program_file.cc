@@ -18,7 +18,7 @@ using Segment = ElfW(Phdr);
 
 constexpr unsigned char kOurClass =
     sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
-// Of an interpreter's name, which is a path.
+// The longest path of an interpreter.
 constexpr size_t kLongestName = 4096;
 
 template <typename T>
@@ -28,14 +28,14 @@ bool ReadAt(std::ifstream& in, size_t offset, T* value) {
   return in.good();
 }
 
-// The dynamic linker, which loads a program that it is given.
+// Whether `file` is the dynamic linker, which runs programs given as arguments.
 bool IsDynamicLinker(const std::string& file) {
   std::error_code error;
   const std::string name = fs::canonical(file, error).filename().string();
   return name.starts_with("ld-") || name == "ld.so";
 }
 
-// The dynamic linker that the program names; absent if it is linked statically,
+// The dynamic linker that the program names. Absent if it is statically linked,
 // empty if the file is cut off before that.
 std::optional<std::string> Interpreter(std::ifstream& in,
                                        const Header& header) {

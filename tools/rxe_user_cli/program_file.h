@@ -1,4 +1,4 @@
-// What the file of a program says about which libraries it can load.
+// Reads from a program's file which libraries the program can load.
 #ifndef TOOLS_RXE_USER_CLI_PROGRAM_FILE_H_
 #define TOOLS_RXE_USER_CLI_PROGRAM_FILE_H_
 
@@ -8,12 +8,12 @@
 namespace rxe_user_cli {
 
 // Why the program `file` cannot load our libraries, by its ELF header (elf(5)):
-// "is statically linked: ..."; absent if it can, or if it is no ELF file, or
-// not to be read.
+// "is statically linked: ...". Absent if it can, or if it is not an ELF file or
+// cannot be read.
 std::optional<std::string> WhyOutOfReach(const std::string& file);
 
-// Whether the program `file` is linked with musl, whose dynamic linker would
-// load our libraries and end the program, since they need glibc.
+// Whether the program `file` is linked with musl. Its dynamic linker would load
+// our libraries, which need glibc, and fail.
 bool IsOfMusl(const std::string& file);
 
 }  // namespace rxe_user_cli

@@ -27,10 +27,10 @@ constexpr char kHelp[] =
     "Devices are the interfaces that are up and have an address;\n"
     "RXE_USER_DEVICES=NAME=INTERFACE,... chooses and names them.\n";
 
-// One thing that is shown: a line, or an object of a JSON array.
+// One result: a line of text, or an object of a JSON array.
 struct Item {
-  std::string lead;                  // the line's first words
-  Json identity = Json::object();    // in JSON instead of the lead
+  std::string lead;                  // the first words of the line
+  Json identity = Json::object();    // in JSON, instead of `lead`
   Json attributes = Json::object();  // in both
 };
 
@@ -39,7 +39,7 @@ Item OfDevice(const rxe_user::Device& device, size_t index) {
           {{"ifindex", index}, {"ifname", device.name}}};
 }
 
-// Each device has one port.
+// The port of a device: each device has one.
 Item OfPort(const rxe_user::Device& device, size_t index) {
   return {"link " + device.name + "/1",
           {{"ifindex", index}, {"ifname", device.name}, {"port", 1}}};
@@ -118,7 +118,7 @@ Item Statistic(const rxe_user::Device& device, size_t index,
   return item;
 }
 
-// `sums`: of what is counted, by device.
+// `sums`: the counters, by device.
 std::vector<Item> About(const rxe_user::Device& device, size_t index,
                         const RdmaQuestion& question, const RdmaState& state,
                         const std::map<std::string, view::Counters>& sums) {
@@ -143,7 +143,7 @@ std::vector<Item> About(const rxe_user::Device& device, size_t index,
   return {};
 }
 
-// Each attribute as "name value ", as rdma has it.
+// Formats each attribute as "name value ", like rdma.
 std::string AsText(const std::vector<Item>& items) {
   std::string text;
   for (const Item& item : items) {
@@ -170,7 +170,7 @@ std::string AsJson(const std::vector<Item>& items, bool pretty) {
          "\n";
 }
 
-// As rdma does, by the first of these that begins so.
+// Completes an abbreviated word to the first match, like rdma.
 std::string_view Whole(std::string_view word,
                        std::initializer_list<std::string_view> words) {
   const auto* found = std::find_if(words.begin(), words.end(), [&](auto w) {
@@ -179,7 +179,7 @@ std::string_view Whole(std::string_view word,
   return found != words.end() ? *found : std::string_view();
 }
 
-// DEV or DEV/PORT. False if it is neither.
+// Parses DEV or DEV/PORT. Returns false if it is neither.
 bool ParseTarget(const std::string& target, RdmaQuestion* question) {
   const size_t slash = target.find('/');
   question->device = target.substr(0, slash);
@@ -191,7 +191,7 @@ bool ParseTarget(const std::string& target, RdmaQuestion* question) {
          parsed.ptr == end && question->port != 0;
 }
 
-// Also several letters in one. False if it is unknown.
+// Also accepts several letters in one word. Returns false if it is unknown.
 bool ParseOption(std::string_view option, RdmaQuestion* question) {
   if (option.starts_with("--")) {
     option = Whole(option, {"--json", "--pretty", "--details", "--raw"});
@@ -291,7 +291,7 @@ bool AnswerRdma(const RdmaQuestion& question, const RdmaState& state,
     }
   }
   if (question.object == Object::kSystem) {
-    // Devices belong to the network namespace of their interface.
+    // A device belongs to the network namespace of its interface.
     items = {{"netns exclusive", {{"netns", "exclusive"}}}};
   }
   *answer = question.json ? AsJson(items, question.pretty) : AsText(items);

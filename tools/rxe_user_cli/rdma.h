@@ -1,6 +1,6 @@
-// `rxe-user rdma`: what rdma(8) of iproute2 shows of the kernel's devices,
-// shown of ours. Under `rxe-user run` programs find it as `rdma`, since they
-// ask it for the interface of a device, its state and its counters.
+// `rxe-user rdma`: answers queries of rdma(8) of iproute2 for our devices.
+// Under `rxe-user run` programs find it as `rdma`: some ask it for the
+// interface, state and counters of a device.
 #ifndef TOOLS_RXE_USER_CLI_RDMA_H_
 #define TOOLS_RXE_USER_CLI_RDMA_H_
 
@@ -13,15 +13,15 @@
 
 namespace rxe_user_cli {
 
-// What is shown: the devices and what runs on them.
+// The devices, and the processes that use them.
 struct RdmaState {
   rxe_user::Devices devices;
   std::vector<StatProcess> processes;
 };
 
-// What rdma has been asked: [OPTIONS] OBJECT [show] [DEV[/PORT]].
+// A query: [OPTIONS] OBJECT [show] [DEV[/PORT]].
 struct RdmaQuestion {
-  // As rdma(8) has them, and of its resources the summary and queue pairs.
+  // The objects of rdma(8). Of its resources: the summary and queue pairs.
   enum class Object {
     kDev,
     kLink,
@@ -31,25 +31,25 @@ struct RdmaQuestion {
     kSystem
   };
   Object object = Object::kDev;
-  std::string device;  // empty: every one
-  uint32_t port = 0;   // 0: every one
+  std::string device;  // empty: all devices
+  uint32_t port = 0;   // 0: all ports
   bool json = false;
   bool pretty = false;
   bool details = false;
 };
 
-// `arguments` are without the program's name. False, with why, if there is no
-// such question or our devices cannot do it; what is asked may be shortened as
-// in `rdma res`.
+// Parses `arguments`, without the program's name. Words may be abbreviated, as
+// in `rdma res`. Returns false, with the reason, for an invalid query or one
+// that our devices do not support.
 bool ParseRdma(const std::vector<std::string>& arguments,
                RdmaQuestion* question, std::string* why);
 
-// Format of rdma(8): a line each, or JSON. False if there is no such device or
-// port.
+// Formats the answer like rdma(8): lines of text, or JSON. Returns false if
+// there is no such device or port.
 bool AnswerRdma(const RdmaQuestion& question, const RdmaState& state,
                 std::string* answer);
 
-// The whole command; the exit status: as rdma's, 0 or 1.
+// Runs the command. Returns the exit status of rdma: 0 or 1.
 int RunRdma(const std::vector<std::string>& arguments, std::FILE* out,
             std::FILE* err);
 

@@ -22,7 +22,7 @@ std::shared_ptr<rxe_user::Device> NewDevice(const char* name,
   return device;
 }
 
-// A device that is up with a queue pair in RTS, and one that is down.
+// A device that is up, with a queue pair in RTS, and one that is down.
 RdmaState TwoDevices() {
   auto down = NewDevice("rxeu1", "lo", 1);
   down->up = false;
@@ -96,7 +96,7 @@ TEST(RdmaTest, ResourceTellsQueuePairs) {
   EXPECT_EQ(Ask({"-j", "resource", "show", "qp", "link", "rxeu1"}), "[]\n");
 }
 
-// A process that began before eth0 came has had lo as its first device.
+// In a process that started before eth0 existed, lo is the first device.
 TEST(RdmaTest, ProcessesMayNumberDevicesOtherwise) {
   RdmaState state = TwoDevices();
   state.processes[0].devices[0].device.attributes[1].second = "lo";

@@ -27,15 +27,15 @@ constexpr char kCommands[] = "libexec/commands";
 constexpr char kView[] = "librxe_user_view.so";
 constexpr char kSockets[] = "librspreload.so";
 
-// ../lib as seen from this executable, wherever it was copied and through
-// whatever links it was called. Empty where there is no /proc to ask.
+// The folder ../lib of this executable, also if it was copied or called through
+// links. Empty without /proc.
 fs::path LibraryFolder() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   return error ? "" : self.parent_path().parent_path() / "lib";
 }
 
-// The file that execvp would execute; empty if there is none.
+// The file that execvp(3) would execute; empty if there is none.
 std::string Find(const std::string& command) {
   if (command.find('/') != std::string::npos) return command;
   const char* path = std::getenv("PATH");
@@ -47,13 +47,13 @@ std::string Find(const std::string& command) {
   return "";
 }
 
-// Has the command find our rdma(8) first, if it is installed. False, with
+// Puts our rdma(8) first in PATH, if it is installed. Returns false, with
 // errno, if the environment cannot be set.
 bool PutCommandsFirst(const fs::path& commands) {
   std::error_code error;
   const std::string name = commands.string();
-  // A colon cannot be in PATH; what PATH means if it is not there, each program
-  // decides for itself.
+  // A folder with a colon cannot be in PATH. Without PATH, each program has its
+  // own default.
   const char* const path = std::getenv("PATH");
   if (!fs::exists(commands, error) || path == nullptr ||
       name.find(':') != std::string::npos) {
@@ -62,8 +62,8 @@ bool PutCommandsFirst(const fs::path& commands) {
   return setenv("PATH", PathList(name, path).c_str(), 1) == 0;
 }
 
-// Has the command load `library`. False, with errno, if the environment cannot
-// be set.
+// Preloads `library` into the command. Returns false, with errno, if the
+// environment cannot be set.
 bool Preload(const fs::path& library) {
   const std::string preload = PreloadList(library, std::getenv("LD_PRELOAD"));
   const std::string asan = AsanOptions(std::getenv("ASAN_OPTIONS"));
@@ -75,7 +75,7 @@ bool CanPreload(const fs::path& library) {
   return library.string().find(' ') == std::string::npos;
 }
 
-// Sets the variable without some of its elements. False, with errno, if the
+// Removes elements from a variable. Returns false, with errno, if the
 // environment cannot be set.
 bool TakeOut(const char* variable, const char* separators,
              const std::function<bool(const std::string&)>& left_out) {
@@ -86,7 +86,7 @@ bool TakeOut(const char* variable, const char* separators,
   return setenv(variable, rest.c_str(), 1) == 0;
 }
 
-// Takes out what a rxe-user run that this one runs under has put in.
+// Removes the view that an outer rxe-user run has set up.
 bool LeaveView(const fs::path& commands) {
   return TakeOut("LD_PRELOAD", ": ",
                  [](const std::string& library) {
@@ -97,7 +97,7 @@ bool LeaveView(const fs::path& commands) {
          });
 }
 
-// The library of the view, if it is installed.
+// Preloads the library of the view, if it is installed.
 bool PreloadView(const fs::path& library) {
   std::error_code error;
   if (!fs::exists(library, error)) return true;
@@ -120,8 +120,8 @@ bool PreloadView(const fs::path& library) {
   return Preload(library);
 }
 
-// Sets the environment in which a command finds our libraries in `folder`.
-// False, with errno, if that fails.
+// Sets up the environment in which a command finds our libraries in `folder`.
+// Returns false, with errno, on failure.
 bool PutOurs(const fs::path& folder, const RunOptions& options) {
   const fs::path commands = folder.parent_path() / kCommands;
   const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
@@ -132,7 +132,7 @@ bool PutOurs(const fs::path& folder, const RunOptions& options) {
               : LeaveView(commands));
 }
 
-// Takes out of it what a rxe-user run that this one runs under has put in.
+// Removes the environment that an outer rxe-user run has set up.
 bool LeaveOurs(const fs::path& folder) {
   const auto is_ours = [&](const std::string& name) {
     return fs::path(name).parent_path() == folder;
@@ -143,7 +143,7 @@ bool LeaveOurs(const fs::path& folder) {
          });
 }
 
-// NAME=VALUE, as a shell takes it.
+// Whether a shell would take the word as NAME=VALUE.
 bool IsAssignment(const std::string& word) {
   const size_t name = word.find('=');
   return name != std::string::npos && name != 0 && !std::isdigit(word[0]) &&
@@ -251,7 +251,7 @@ int Run(char** argv, const RunOptions& options) {
   if (!options.capture.empty() && !SetCapture(options.capture)) {
     return kExitOurFailure;
   }
-  // One of musl would load what it cannot use, and end.
+  // A program of musl would load our libraries and fail.
   const bool ready =
       IsOfMusl(file) ? LeaveOurs(folder) : PutOurs(folder, options);
   if (!ready) {

@@ -1,4 +1,4 @@
-// `rxe-user run`: a command on our device.
+// `rxe-user run`: runs a command with our libraries.
 #ifndef TOOLS_RXE_USER_CLI_RUN_H_
 #define TOOLS_RXE_USER_CLI_RUN_H_
 
@@ -8,41 +8,40 @@
 
 namespace rxe_user_cli {
 
-// As env(1), nohup(1) and shells have them.
+// The exit statuses of env(1), nohup(1) and shells.
 inline constexpr int kExitOurFailure = 125;
 inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitNotFound = 127;
 
 struct RunOptions {
-  bool view = true;      // it finds our devices in /sys and /dev (tools/view)
-                         // and by rdma(8) (rdma.h)
-  bool sockets = false;  // its TCP goes over RDMA (librspreload.so)
-  std::string capture;   // where its packets go (SetCapture); empty: nowhere
+  // Show our devices in /sys, /dev (tools/view) and rdma(8) (rdma.h).
+  bool view = true;
+  bool sockets = false;  // carry TCP over RDMA (librspreload.so)
+  std::string capture;   // capture packets here (SetCapture); empty: no
 };
 
-// Replaces this process by the command, with our libraries in front of the
-// system's.
-// Returns only on failure, after one line on stderr: the exit status. `argv`
-// ends with a null pointer and is not empty.
+// Replaces this process by the command, with our libraries before the system's.
+// Returns only on failure, after one line on stderr: the exit status. `argv` is
+// not empty and ends with a null pointer.
 int Run(char** argv, const RunOptions& options);
 
-// What LD_LIBRARY_PATH or PATH has to be: `folder` first, then what it was.
+// A value for LD_LIBRARY_PATH or PATH: `folder`, then the old value.
 std::string PathList(const std::string& folder, const char* before);
 
-// What LD_PRELOAD has to be: what it was, and then `library`.
+// A value for LD_PRELOAD: the old value, then `library`.
 std::string PreloadList(const std::string& library, const char* before);
 
-// The elements of `list`, which one of `separators` ends, without those that
-// `left_out` is true for; joined by the first separator.
+// The elements of `list` for which `left_out` is false. Any of `separators`
+// ends an element; the first one joins the result.
 std::string Without(const std::string& list, const char* separators,
                     const std::function<bool(const std::string&)>& left_out);
 
-// What ASAN_OPTIONS has to be, so that programs with AddressSanitizer start
-// though a library is loaded before its runtime.
+// A value for ASAN_OPTIONS with which programs with AddressSanitizer start
+// although another library is loaded before its runtime.
 std::string AsanOptions(const char* before);
 
-// Why the dynamic linker will not heed LD_LIBRARY_PATH for the program `file`
-// when this process starts it ("is setuid"); absent if it will.
+// Why the dynamic linker ignores LD_LIBRARY_PATH when this process starts the
+// program `file` ("is setuid"). Absent if it does not.
 std::optional<std::string> WhySecure(const std::string& file);
 
 }  // namespace rxe_user_cli

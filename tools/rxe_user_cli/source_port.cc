@@ -14,7 +14,7 @@ wire::IcrcFlow FlowFrom(uint16_t port, const wire::FrameHeaders& h) {
   return wire::IcrcFlow(h.src, h.dst, port, h.dst_port);
 }
 
-// The queue pair that a packet of a flow goes to; nothing of other packets.
+// The destination queue pair of a packet in a flow; absent for other packets.
 std::optional<uint32_t> FlowQpn(std::span<const uint8_t> udp_payload) {
   if (udp_payload.empty()) return std::nullopt;
   switch (wire::TransportOf(udp_payload[0])) {
@@ -38,8 +38,8 @@ std::optional<uint16_t> SolveSourcePort(const wire::FrameHeaders& h,
     return FlowFrom(port, h).Compute(covered, h.ip_id, h.df);
   };
   const uint32_t now = icrc_from(h.src_port);
-  // What each bit of the port changes, brought to echelon form: none has the
-  // highest bit of one before it.
+  // How each bit of the port changes the ICRC, in echelon form: no entry has
+  // the highest bit of an earlier one.
   struct Change {
     uint32_t icrc;
     uint16_t port;

@@ -14,7 +14,7 @@
 namespace rxe_user_cli {
 namespace {
 
-// Headers come again after so many lines.
+// The header is repeated after this many lines.
 constexpr int kLinesPerHeader = 20;
 
 enum class Written { kOk, kNobodyReads, kFailed };
@@ -39,7 +39,7 @@ std::string TimeOfDay() {
   return text;
 }
 
-// Since the last call, or the first, so that intervals do not add up.
+// Waits for the next multiple of the interval, so that delays do not add up.
 class Pacer {
  public:
   explicit Pacer(double seconds) : seconds_(seconds) {
@@ -69,7 +69,7 @@ int Watch(const StatOptions& options, std::vector<StatProcess> before,
   for (int lines = 0;;) {
     pacer.Wait();
     std::vector<StatProcess> now = AskAll(options.pid).processes;
-    // The one that was watched has ended.
+    // The watched process has ended.
     if (options.pid != 0 && now.empty()) return 0;
     const std::vector<StatProcess> changes = Changes(before, now);
     before = std::move(now);

@@ -9,14 +9,15 @@
 namespace rxe_user_cli {
 
 struct StatOptions {
-  pid_t pid = 0;  // 0: all processes of the user; of everybody for root
+  pid_t pid = 0;  // 0: all processes of the user; of all users for root
   bool json = false;
-  // Seconds; changes are shown so often, until interrupted. 0: once, and all.
+  // Interval in seconds at which changes are shown, until interrupted. 0: show
+  // everything once.
   double watch = 0;
 };
 
-// Exit status: 0 when something was shown, 1 when there is no such process or
-// nothing runs, of which one line on `err` tells. That nobody reads on is no
+// Returns the exit status: 0 if something was shown; 1, with one line on `err`,
+// if there is no such process or none runs. A closed reader of `out` is not an
 // error.
 int RunStat(const StatOptions& options, std::FILE* out, std::FILE* err);
 

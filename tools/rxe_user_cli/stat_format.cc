@@ -28,7 +28,8 @@ std::string OrDash(const std::string& text) {
   return text.empty() ? "-" : text;
 }
 
-// Counters that are not zero and not usual: "retrans_pkts=2 np_cnp_sent=1".
+// Counters that are not zero and not in UsualCounters: "retrans_pkts=2
+// np_cnp_sent=1".
 std::string Unusual(const ReportRecord& record) {
   std::string text;
   for (const auto& [name, value] : record.counters) {
@@ -43,7 +44,7 @@ std::string Meaning(const std::string& name) {
   for (const rxe_user::CounterValue& value : known) {
     if (value.counter->name == name) return std::string(value.counter->help);
   }
-  return "";  // of a later version
+  return "";  // unknown: from a later version
 }
 
 std::string Rtt(const ReportRecord& qp) {
@@ -68,8 +69,8 @@ std::string LaneTable(const StatDevice& device) {
 std::string QueuePairTable(const StatDevice& device) {
   std::vector<Row> rows = {{"QPN", "TYPE", "STATE", "PEER QPN", "PEER ADDRESS",
                             "SEND PSN", "UNACKED", "EXPECTED", "QUEUED",
-                            "IN FLIGHT", "PAUSED", "WINDOW", "RTT",
-                            "SENT PKTS", "RCVD PKTS", "OTHER"}};
+                            "IN FLIGHT", "PAUSED", "WINDOW", "RTT", "SENT PKTS",
+                            "RCVD PKTS", "OTHER"}};
   for (const ReportRecord& qp : device.queue_pairs) {
     const std::string peer = qp.Word("peer_address");
     const bool connected = !peer.empty();
@@ -112,7 +113,7 @@ std::string DeviceText(const StatProcess& process, const StatDevice& device) {
   return text + "\n" + CounterTable(record);
 }
 
-// Kinds of messages in the order of the report, then what is not of messages.
+// Message types in the order of the report, then the other counters.
 std::string ManagerText(const StatProcess& process,
                         const ReportRecord& manager) {
   constexpr std::string_view kSent = "cm_tx_msgs_";
@@ -182,7 +183,7 @@ Json AsJson(const std::vector<StatProcess>& processes, bool whole) {
   return list;
 }
 
-// `columns`, each as wide as it is to be at least, and `rest`.
+// `columns`, padded to the least width of each, and `rest`.
 constexpr std::array kWatchWidths = {-8, 7, -15, -8, 5, 10, 13, 10, 13};
 std::string WatchLine(
     const std::array<std::string, kWatchWidths.size()>& columns,

@@ -10,7 +10,7 @@ namespace {
 
 using rxe_user::ReportRecord;
 
-// The process number in a socket's name: as its own PID namespace has it.
+// The process ID in the name of a socket, in the PID namespace of the process.
 pid_t PidIn(const std::string& name) {
   const std::string prefix = "rxe_user-stat-";
   return static_cast<pid_t>(std::atol(name.c_str() + prefix.size()));
@@ -37,7 +37,7 @@ void Add(StatProcess process, std::vector<StatProcess>* all) {
   }
 }
 
-// The same device as the process had it before; null if it had none.
+// The same device in an earlier report; null if there is none.
 const StatDevice* Find(const std::vector<StatProcess>& before,
                        const StatProcess& process, const StatDevice& device) {
   const auto it = FindSame(process, before);
@@ -84,7 +84,7 @@ Stat AskAll(pid_t only, std::chrono::milliseconds patience) {
     stat.missing = std::string(names.status().message());
     return stat;
   }
-  // Where it bears its number, others need not be asked.
+  // If a socket has this number in its name, only that one is asked.
   if (only != 0 && std::ranges::find(*names, only, PidIn) != names->end()) {
     std::erase_if(*names,
                   [&](const auto& name) { return PidIn(name) != only; });
@@ -98,8 +98,8 @@ Stat AskAll(pid_t only, std::chrono::milliseconds patience) {
       stat.missing += why;
     };
     if (!reply.ok()) {
-      // One that has just ended is no news, nor what others than the one that
-      // is asked for have to say; others' processes are not ours.
+      // Not worth a message: a process that has just ended, a process of
+      // another user, and, if one process is wanted, failures of others.
       const bool expected =
           reply.status().code() == absl::StatusCode::kNotFound ||
           reply.status().code() == absl::StatusCode::kPermissionDenied;

@@ -81,7 +81,8 @@ TEST(StatFormat, TextShowsDevicesLanesQueuePairsAndCounters) {
       "EXPECTED  QUEUED  IN FLIGHT  PAUSED  WINDOW  RTT    SENT PKTS  "
       "RCVD PKTS  OTHER\n"
       "0x050011  RC    RTS    0x060022  192.0.2.2     17        15       "
-      "99        2       2560       4352    131072  12 us  5          3          "
+      "99        2       2560       4352    131072  12 us  5          3        "
+      "  "
       "retrans_pkts=1\n"
       "0x050012  RC    RESET  -         -             0         0        "
       "0         0       -          -       -       -      0          "
@@ -159,7 +160,7 @@ TEST(StatFormat, WatchShowsChanges) {
   EXPECT_EQ(device["counters"]["sent_pkts"], 7);
   EXPECT_EQ(device["counters"]["retrans_pkts"], 0);
   EXPECT_FALSE(device.contains("queue_pairs"));
-  // One that is new has no change yet; one that is gone has none any more.
+  // A new device has no change yet; a removed one has none any more.
   EXPECT_TRUE(Changes({}, Processes(5)).empty());
   EXPECT_TRUE(Changes(Processes(5), {}).empty());
 }
@@ -176,7 +177,7 @@ TEST(StatFormat, NothingOfALongLineIsCutOff) {
   }
 }
 
-// Two containers that share a network have a process 1 each.
+// Two containers that share a network each have a process 1.
 TEST(StatFormat, ProcessesOfOneNumberStayApart) {
   std::vector<StatProcess> both = {Processes(5)[0], Processes(900)[0]};
   both[0].instance = 1;
@@ -204,15 +205,15 @@ TEST(StatModel, NonsenseIsNoReport) {
               std::nullopt);
 }
 
-// --- With an engine that answers, in this process.
+// --- With an engine in this process that answers.
 
 class StatCommandTest : public ::testing::Test {
  protected:
-  // Where this may be, out of sight of others that ask all, whom the engine
-  // below would count.
+  // Hides the engine of this test from other programs that ask all engines. It
+  // counts the requests.
   void SetUp() override { (void)::unshare(CLONE_NEWNET); }
 
-  // Until so many reports have been given.
+  // Answers this many requests.
   void Serve(uint64_t reports = std::numeric_limits<uint64_t>::max()) {
     auto server = rxe_user::StatServer::Open([this, reports] {
       const uint64_t number = ++given_;
@@ -231,7 +232,7 @@ class StatCommandTest : public ::testing::Test {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Fills out_ and err_.
+  // Sets out_ and err_.
   int Run(const StatOptions& options) {
     char *out = nullptr, *err = nullptr;
     size_t out_size = 0, err_size = 0;
@@ -262,7 +263,7 @@ TEST_F(StatCommandTest, ShowsTheProcessThatIsAskedFor) {
   EXPECT_EQ(err_, "");
   EXPECT_EQ(Run({.pid = ::getpid(), .json = true}), 0);
   EXPECT_EQ(Json::parse(out_)["processes"][0]["pid"], ::getpid());
-  // It is among all.
+  // It is one of all processes.
   EXPECT_EQ(Run({.json = true}), 0);
   bool found = false;
   const Json all = Json::parse(out_);
@@ -282,7 +283,8 @@ TEST_F(StatCommandTest, NoSuchProcessIsOneLineAndStatus1) {
 TEST_F(StatCommandTest, WatchesUntilItEnds) {
   Serve(4);
   EXPECT_EQ(Run({.pid = ::getpid(), .watch = 0.02}), 0);
-  // The header, and a line for each report but the first, of one packet more.
+  // The header, and a line for each report except the first, each one packet
+  // more.
   EXPECT_TRUE(out_.starts_with("TIME")) << out_;
   EXPECT_EQ(std::ranges::count(out_, '\n'), 4) << out_;
   EXPECT_NE(out_.find("           1              0"), std::string::npos)

@@ -1,4 +1,4 @@
-// Text in columns.
+// Text tables.
 #ifndef TOOLS_RXE_USER_CLI_TABLE_H_
 #define TOOLS_RXE_USER_CLI_TABLE_H_
 
@@ -9,7 +9,7 @@ namespace rxe_user_cli {
 
 using Row = std::vector<std::string>;
 
-// Left-aligned columns, two blanks between them, none at the end.
+// Left-aligned columns, separated by two spaces, without trailing spaces.
 std::string Aligned(const std::vector<Row>& rows);
 
 }  // namespace rxe_user_cli

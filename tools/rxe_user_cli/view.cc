@@ -16,16 +16,17 @@
 namespace rxe_user_cli {
 namespace {
 
-// A program waits for its file, and others for the tree.
+// Short, because a program waits for its file, and others wait for the lock of
+// the tree.
 constexpr std::chrono::milliseconds kPatience(100);
 
 constexpr char kSysfs[] = "/sys";
 
-// A line for each device: what tells whether a process reports on it.
+// A line for each device: what IsOf needs.
 constexpr char kNamesFile[] = ".devices";
 
 std::string ToNames(const rxe_user::Devices& devices) {
-  std::string text = "\n";  // there may be none
+  std::string text = "\n";  // the list may be empty
   for (const auto& device : devices) {
     text += device->netdev + "/" + device->name + "\n";
   }
@@ -90,7 +91,7 @@ std::map<std::string, view::Counters> SumByDevice(
 }
 
 int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
-  umask(022);  // the program's own may keep us from what we make
+  umask(022);  // the program's umask must not hide our files from us
   const pid_t user = options.user != 0 ? options.user : getppid();
   const absl::StatusOr<std::string> place =
       view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
@@ -104,7 +105,7 @@ int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
     return 0;
   }
 
-  // Before values are read: who comes later then writes later values.
+  // Lock before reading values, so that a later process writes later values.
   absl::StatusOr<view::Tree> tree = view::Tree::Open(base, key);
   if (!tree.ok()) return Fail(tree.status(), err);
   if (tree->made()) view::Tree::RemoveUnused(base);

@@ -1,4 +1,4 @@
-// `rxe-user view`: what programs find of our devices in /sys and /dev.
+// `rxe-user view`: the files that show our devices in /sys and /dev.
 #ifndef TOOLS_RXE_USER_CLI_VIEW_H_
 #define TOOLS_RXE_USER_CLI_VIEW_H_
 
@@ -15,27 +15,26 @@
 namespace rxe_user_cli {
 
 struct ViewOptions {
-  pid_t user = 0;  // the process that looks; 0: the one that started us
+  pid_t user = 0;  // the process that uses the view; 0: our parent
   bool leave = false;
-  bool lazy = false;           // the index alone (tools/view/index_format.h)
-  bool counters = false;       // and, then, counters
-  bool known_devices = false;  // those that were found last, if any were
+  bool lazy = false;      // write only the index (tools/view/index_format.h)
+  bool counters = false;  // with `lazy`: also write counters
+  bool known_devices = false;  // use the devices of the last call, if any
 };
 
-// Writes the folder (tools/view/tree.h) anew and prints its name; or, with
-// `leave`, removes it if nobody else uses it. The exit status. `lazy` is for
-// the preload library, which makes files of what the index says.
+// Writes the tree (tools/view/tree.h) and prints its path; with `leave`,
+// removes it if no other process uses it. Returns the exit status. `lazy` is
+// for the preload library, which creates files from the index.
 int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err);
 
-// Whether what a process reports is `device`, one of `devices`: by the
-// interface and, where that is several devices, the name. A process may know
-// the interface by another name of ours than we do, since others have come or
-// gone meanwhile.
+// Whether a process reports on `device`, one of `devices`: the interface is the
+// same and, if it has several devices, the name too. The name alone is not
+// enough: interfaces may have changed since the process numbered its devices.
 bool IsOf(const StatDevice& reported, const rxe_user::Device& device,
           const rxe_user::Devices& devices);
 
-// The sums of each device's counters over all `processes`, by its name. Devices
-// that no process reports are left out: theirs are 0.
+// The sums of each device's counters over all `processes`, by device name.
+// Devices that no process reports on are omitted; their counters are 0.
 std::map<std::string, view::Counters> SumByDevice(
     const rxe_user::Devices& devices,
     const std::vector<StatProcess>& processes);

@@ -1,4 +1,4 @@
-// Writes indexes (index_format.h).
+// Writes an index (index_format.h).
 #ifndef TOOLS_VIEW_INDEX_H_
 #define TOOLS_VIEW_INDEX_H_
 

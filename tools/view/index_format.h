@@ -1,7 +1,7 @@
-// The index of a view: every path that programs may look at, and what is there.
-// `rxe-user view` writes it (index.h), and the preload library makes of it the
-// files that a program looks at (preload/fill.h). Plain: the library has libc
-// alone.
+// The index of a view: every path that exists in it, and what is there.
+// `rxe-user view` writes it (index.h). The preload library creates files from
+// it when a program accesses them (preload/fill.h). The format is plain,
+// because that library only uses libc.
 #ifndef TOOLS_VIEW_INDEX_FORMAT_H_
 #define TOOLS_VIEW_INDEX_FORMAT_H_
 
@@ -9,32 +9,32 @@
 
 namespace view {
 
-// In the tree's root. The second holds counters that are not 0, and stands
-// before the first.
+// In the tree's root. The counters file holds only non-zero counters and takes
+// precedence over the index.
 inline constexpr char kIndexFile[] = ".index";
 inline constexpr char kCountersFile[] = ".counters";
 
 enum class IndexKind : uint32_t {
   kFile,
   kLink,
-  kSame,  // a folder with the files of another one, which `text` names
+  kSame,  // a folder with the contents of the folder `text`
 };
 
-// Numbers are in the host's order. Offsets are bytes from the beginning of the
-// file; strings end with a zero.
+// Numbers are in host order. Offsets are in bytes from the start of the file.
+// Strings end with a zero byte.
 struct IndexEntry {
-  uint32_t path;  // from the root of the tree, without a slash in front
-  uint32_t text;  // what is in the file, or where the link leads
+  uint32_t path;  // from the root of the tree, without a leading slash
+  uint32_t text;  // the content of the file, or the target of the link
   uint32_t text_size;
   IndexKind kind;
 };
 
-// `count` entries follow, ordered by path as strcmp(3) does. Folders are
-// implied.
+// Followed by `count` entries, ordered by path as by strcmp(3). Folders exist
+// implicitly.
 struct IndexHeader {
   char magic[8];
   uint32_t count;
-  uint32_t size;  // of the whole file
+  uint32_t size;  // bytes of the whole file
 };
 inline constexpr char kIndexMagic[8] = {'r', 'x', 'e', 'u', 'i', 'd', 'x', '1'};
 

@@ -15,10 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 using rxe_user::Device;
 
-// IBA vol. 1, 14.2.5.6, the same that ibv_query_port tells: communication
-// management, and GIDs that are addresses.
+// IBA vol. 1, 14.2.5.6: communication management, and GIDs that are addresses.
+// ibv_query_port returns the same.
 constexpr uint32_t kPortCapabilities = 1u << 16 | 1u << 26;
-constexpr int kUverbsMajor = 231;  // of the kernel's character devices
+constexpr int kUverbsMajor = 231;  // of the kernel's uverbs devices
 constexpr int kUverbsFirstMinor = 192;
 
 __attribute__((format(printf, 1, 2))) std::string Format(const char* format,
@@ -31,7 +31,7 @@ __attribute__((format(printf, 1, 2))) std::string Format(const char* format,
   return buffer;
 }
 
-// Without the newline; empty if it cannot be read.
+// Reads a line without the newline; empty if it cannot be read.
 std::string ReadLine(const fs::path& file) {
   std::ifstream in(file);
   std::string line;
@@ -60,7 +60,7 @@ std::string GidText(const wire::IpAddress& address) {
   return text;
 }
 
-// "0-3,8" as a mask in words of 32 bits, the highest first: "0000010f".
+// Converts "0-3,8" to a mask of 32-bit words, the highest first: "0000010f".
 std::string CpuMask(const std::string& list) {
   std::vector<uint32_t> words(1);
   std::istringstream ranges(list);
@@ -81,7 +81,7 @@ std::string CpuMask(const std::string& list) {
   return text;
 }
 
-// Files that are made one after the other in a folder.
+// Adds files to a folder.
 class Folder {
  public:
   Folder(Files* files, std::string path)
@@ -106,8 +106,8 @@ class Folder {
   std::string path_;
 };
 
-// What stands behind the link `device`: the interface's own device if it has
-// one, and what programs look for there.
+// Adds the target of the link `device`: the interface's own device, if any,
+// with the attributes that programs look for.
 void AddParent(const Device& device, const std::string& uverbs,
                const fs::path& sysfs, const Folder& folder) {
   const fs::path interface = sysfs / "class/net" / device.netdev;
@@ -123,7 +123,7 @@ void AddParent(const Device& device, const std::string& uverbs,
   }
   folder.File("uevent", "");
 
-  // A virtio interface is a child of the PCI function that knows its node.
+  // A virtio interface is a child of the PCI function, which has the NUMA node.
   std::string node, cpus;
   for (const fs::path& p : {parent, parent.parent_path()}) {
     if (error || !node.empty()) break;
@@ -136,7 +136,7 @@ void AddParent(const Device& device, const std::string& uverbs,
   folder.File("local_cpus", CpuMask(cpus));
 
   folder.In("net").Link(device.netdev, interface);
-  // From .../infiniband/NAME/device/infiniband.
+  // Relative to .../infiniband/NAME/device/infiniband.
   folder.In("infiniband").Link(device.name, "../../../" + device.name);
   folder.In("infiniband_verbs")
       .Link(uverbs, "../../../../infiniband_verbs/" + uverbs);
@@ -157,7 +157,7 @@ void AddPort(const Device& device, const Folder& port) {
   for (size_t i = 0; i < device.gids.size(); ++i) {
     const std::string index = std::to_string(i);
     port.In("gids").File(index, GidText(device.gids[i].address));
-    // The kernel fails to read those of an empty GID.
+    // The kernel returns an error for an empty GID.
     if (device.gids[i].address.is_unspecified()) continue;
     port.In("gid_attrs/types").File(index, "RoCE v2");
     port.In("gid_attrs/ndevs").File(index, device.netdev);
@@ -171,11 +171,11 @@ void AddCounters(const Counters& counters, const Folder& port) {
     port.In(kCounterFolders[name.starts_with("port_") ? 0 : 1])
         .File(name, std::to_string(value));
   }
-  // Milliseconds for which the kernel keeps values.
+  // The milliseconds for which the kernel caches values.
   port.In(kCounterFolders[1]).File("lifespan", "0");
 }
 
-// Where programs look for the device of an interface.
+// Adds the links by which programs find the device of an interface.
 void AddToInterface(const Device& device, const std::string& uverbs,
                     const Folder& interface) {
   const Folder parent = interface.In("device");
@@ -186,20 +186,20 @@ void AddToInterface(const Device& device, const std::string& uverbs,
       .Link(uverbs, virtuals + "infiniband_verbs/" + uverbs);
 }
 
-// "." and ".." lead elsewhere.
+// "." and ".." would lead elsewhere.
 bool IsName(const std::string& name) { return name != "." && name != ".."; }
 
 constexpr char kDevices[] = "sys/devices/virtual/infiniband";
 
-// All but the counters.
+// Everything except the counters.
 Files WithoutCounters(const rxe_user::Devices& devices,
                       const std::string& sysfs) {
   Files files;
   const Folder classes(&files, "sys/class");
   const Folder virtuals(&files, "sys/devices/virtual");
   const Folder nodes(&files, "dev/infiniband");
-  // Programs want a character device that opens, and use libibverbs for the
-  // rest. Commands that they write to this one fail, and so does an ioctl.
+  // Programs check that the character device opens, and use libibverbs for the
+  // rest. Commands and ioctls on this one fail.
   nodes.Link("rdma_cm", "/dev/full");
   classes.In("infiniband_verbs").File("abi_version", "6");
   for (size_t i = 0; i < devices.size(); ++i) {
@@ -219,7 +219,7 @@ Files WithoutCounters(const rxe_user::Devices& devices,
     folder.File("hw_rev", "0");
     folder.File("hca_type", "rxe_user");
     folder.File("board_id", "rxe_user");
-    // As rxe has it: the interface.
+    // As in rxe: the interface.
     folder.File("parent", device.netdev);
     folder.File("uevent", "NAME=" + device.name);
     folder.Link("subsystem", "../../../../class/infiniband");

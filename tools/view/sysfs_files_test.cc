@@ -53,7 +53,7 @@ class SysfsFilesTest : public testing::Test {
   fs::path sysfs_;
 };
 
-// What a file holds; "-> TARGET" of a link.
+// The content of a file, or "-> TARGET" for a link.
 std::string At(const Files& files, const std::string& path) {
   const auto found = files.find(path);
   if (found == files.end()) return "(nothing)";
@@ -107,7 +107,7 @@ TEST_F(SysfsFilesTest, Counters) {
            {{"rxeu0", {{"port_xmit_data", 7}, {"sent_pkts", 8}}}});
   EXPECT_EQ(At(files, kPort + "counters/port_xmit_data"), "7\n");
   EXPECT_EQ(At(files, kPort + "hw_counters/sent_pkts"), "8\n");
-  // All of them are there before anybody counts.
+  // All counters exist before a process counts.
   const std::string other = "sys/devices/virtual/infiniband/rxeu1/ports/1/";
   for (const char* name : {"port_xmit_data", "port_rcv_data",
                            "port_xmit_packets", "port_rcv_packets"}) {
@@ -133,7 +133,7 @@ TEST_F(SysfsFilesTest, InterfaceOfADevice) {
   EXPECT_EQ(At(files, kDevice + "device/net/eth0"),
             "-> " + (sysfs_ / "class/net/eth0").string());
 
-  // A child of it, as virtio's.
+  // A child of it, as with virtio.
   fs::create_directories(parent / "virtio2");
   fs::remove(sysfs_ / "class/net/eth0/device");
   fs::create_symlink(parent / "virtio2", sysfs_ / "class/net/eth0/device");
@@ -159,7 +159,7 @@ TEST_F(SysfsFilesTest, InterfacesLeadToTheirDevice) {
             "-> ../../../../../devices/virtual/infiniband_verbs/uverbs0");
 }
 
-// What the index and the counters say together is what all files say.
+// Index and counters together describe the same files as SysfsFiles.
 TEST_F(SysfsFilesTest, TheIndexSaysTheSame) {
   const rxe_user::Devices devices = {MakeDevice("rxeu0", "eth0"),
                                      MakeDevice("rxeu1", "eth1")};
@@ -174,7 +174,8 @@ TEST_F(SysfsFilesTest, TheIndexSaysTheSame) {
       found[path] = entry;
       continue;
     }
-    if (path.find("rxeu0/") != std::string::npos) continue;  // has its own
+    // Has its own counters.
+    if (path.find("rxeu0/") != std::string::npos) continue;
     for (const auto& [other, same] : files) {
       if (other.starts_with(entry.text + "/")) {
         found[path + other.substr(entry.text.size())] = same;

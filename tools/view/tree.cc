@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 using rxe_user::ErrnoStatus;
 using rxe_user::UniqueFd;
 
-// So many names are tried where somebody else has taken the first ones.
+// The number of names to try if others have taken the first ones.
 constexpr int kMostNames = 64;
-// In bytes. The index of a thousand devices has four MiB.
+// In bytes. The index of a thousand devices takes 4 MiB.
 constexpr uint64_t kMemoryLeft = 16 << 20;
 
 std::string Prefix() { return absl::StrCat("rxe_user-view-", geteuid(), "-"); }
@@ -44,7 +44,7 @@ bool IsPlain(const std::string& path) {
   });
 }
 
-// A folder, no link, of this user, into which nobody else may write or look.
+// Whether it is a folder of this user that no other user can access.
 bool IsOurs(const struct stat& s) {
   return S_ISDIR(s.st_mode) && s.st_uid == geteuid() && (s.st_mode & 077) == 0;
 }
@@ -59,14 +59,15 @@ unsigned long long NamespaceNumber(const char* path) {
   return stat(path, &s) == 0 ? s.st_ino : 0;
 }
 
-// When a process started, in ticks (proc(5)); empty if there is none.
+// The start time of a process, in ticks (proc(5)); empty if there is none.
 std::string StartTime(const std::string& pid) {
   const std::string text = Read("/proc/" + pid + "/stat");
-  const size_t end = text.rfind(')');  // of its name, which may hold anything
+  // Of the name, which may contain anything.
+  const size_t end = text.rfind(')');
   if (end == std::string::npos) return "";
   std::istringstream fields(text.substr(end + 1));
   std::string field;
-  // Field 22; the one behind the name is the third.
+  // Field 22. The field after the name is the third.
   for (int i = 3; i <= 22; ++i) fields >> field;
   return field;
 }
@@ -91,15 +92,15 @@ bool Lives(const std::string& user_file) {
   return StartTime(pid) == start;
 }
 
-// Whether files there are memory, of which some is left.
+// Whether the folder is in memory, with enough space left.
 bool IsMemory(const char* folder) {
   struct statfs s {};
   return statfs(folder, &s) == 0 && s.f_type == TMPFS_MAGIC &&
          s.f_bavail * static_cast<uint64_t>(s.f_bsize) >= kMemoryLeft;
 }
 
-// The folder behind `path`, locked; nothing if it is not ours, or gone before
-// it was locked (errno is ENOENT then).
+// Opens and locks the folder `path`. Invalid if it is not ours, or was removed
+// before it was locked (then errno is ENOENT).
 UniqueFd Lock(const std::string& path, int operation) {
   UniqueFd fd(
       open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -122,7 +123,7 @@ UniqueFd Lock(const std::string& path, int operation) {
   return fd;
 }
 
-// What stands at `path`; nothing if that is neither a file nor a link.
+// The entry at `path`; absent if it is neither a file nor a link.
 std::optional<Entry> Present(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
@@ -142,8 +143,8 @@ bool Make(const Entry& entry, const std::string& path) {
          write(fd.get(), entry.text.data(), entry.text.size()) == size;
 }
 
-// In one call: who reads meanwhile sees the old line or the new one, which ends
-// with a newline whatever is left behind it for a moment.
+// Written in one call: a concurrent reader sees the old or the new line. The
+// newline ends the value even while old bytes remain behind it.
 bool Overwrite(const std::string& path, const std::string& text) {
   if (chmod(path.c_str(), 0644) != 0) return false;
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -152,7 +153,7 @@ bool Overwrite(const std::string& path, const std::string& text) {
          ftruncate(fd.get(), size) == 0 && fchmod(fd.get(), 0444) == 0;
 }
 
-// Removes what is below `root`/`folder` and is not in `files`.
+// Removes everything below `root`/`folder` that is not in `files`.
 void RemoveOthers(const std::string& root, const std::string& folder,
                   const Files& files) {
   std::error_code error;
@@ -184,8 +185,7 @@ absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir) {
   if (IsMemory("/dev/shm") && access("/dev/shm", W_OK | X_OK) == 0) {
     return "/dev/shm";
   }
-  // A container may have a root that is read only, and memory files all the
-  // same.
+  // A container with a read-only root may still have memory file systems.
   for (const char* folder : {"/tmp", "/dev/shm"}) {
     if (access(folder, W_OK | X_OK) == 0) return folder;
   }
@@ -215,7 +215,7 @@ absl::StatusOr<Tree> Tree::Open(const std::string& base,
       tree.made_ = made;
       return tree;
     }
-    // Whoever was the last has just removed it: once more.
+    // Its last user has just removed it: try again.
     if (errno != ENOENT) ++i;
   }
   return ErrnoStatus(EPERM, name);

@@ -1,14 +1,14 @@
-// The folder in which a view stands, shared by the processes of a user that
-// see the same devices: in memory if there is such a folder (BaseFolder), and
-// there only as long as one of them lives or until the next of them looks.
+// The folder of a view. Processes of a user that see the same devices share it.
+// It is in memory if possible (BaseFolder), and is removed when its last
+// process ends, or by the next one that looks.
 //
-//   ROOT/sys, ROOT/dev       what programs have looked at (sysfs_files.h)
-//   ROOT/.index, .counters   all that they may look at (index_format.h)
+//   ROOT/sys, ROOT/dev       files that programs have accessed (sysfs_files.h)
+//   ROOT/.index, .counters   all files of the view (index_format.h)
 //   ROOT/.users/NS-PID-TIME  an empty file for each process that uses it: its
-//                            PID namespace, number, and start time
+//                            PID namespace, process ID, and start time
 //
-// Nobody else can prepare it: it is taken only if it is a folder of this user
-// that no other may enter. Who reads or changes it holds its lock (flock).
+// Other users cannot plant a tree: it is used only if it is a folder of this
+// user that no other user can enter. Every access holds its lock (flock).
 #ifndef TOOLS_VIEW_TREE_H_
 #define TOOLS_VIEW_TREE_H_
 
@@ -23,59 +23,60 @@
 
 namespace view {
 
-// Longer names, in bytes, are not used: the preload library keeps one.
+// Longest root in bytes. The preload library has space for one.
 inline constexpr size_t kLongestRoot = 200;
 
-// Where trees stand: $XDG_RUNTIME_DIR if it is this user's alone and its name
-// is plain (it becomes part of patterns, glob(3)), or else /dev/shm if that is
-// memory that is left, since a folder on a disk costs ten times as much, /tmp,
-// or /dev/shm whatever it is: the first that can be written. kNotFound if there
+// The folder for trees: $XDG_RUNTIME_DIR if only this user can access it and
+// its name has no special characters (it becomes part of glob(3) patterns);
+// else /dev/shm if it is in memory with space left, because a folder on a disk
+// costs ten times as much; else /tmp; else /dev/shm in any case. The first that
+// is writable. kNotFound if there is none.
 // is none.
 absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir);
 
-// What tells trees apart: the network namespace and what RXE_USER_DEVICES says.
+// Identifies a tree: the network namespace and RXE_USER_DEVICES.
 std::string TreeKey(const char* rxe_user_devices);
 
-// Locked as long as it lives. Errors: errno_status.h.
+// Holds the lock until it is destroyed. Errors: errno_status.h.
 class Tree {
  public:
-  // Makes the folder if it is not there, and waits for its lock.
+  // Creates the folder if needed, and waits for its lock.
   static absl::StatusOr<Tree> Open(const std::string& base,
                                    const std::string& key);
 
   const std::string& root() const { return root_; }
-  bool made() const { return made_; }  // by Open; else it was there
+  bool made() const { return made_; }  // by Open; else it existed before
 
-  // Notes that process `pid` uses the tree. NotFound if there is none.
+  // Records that process `pid` uses the tree. NotFound if it does not exist.
   absl::Status Join(pid_t pid);
-  // Makes everything below sys and dev as `files` says. A file that changes
-  // stays the same file: who has it open reads what is new.
+  // Makes everything below sys and dev match `files`. A changed file keeps its
+  // inode, so open descriptors read the new value.
   absl::Status Write(const Files& files);
-  // Writes the index of `files`, and removes what was made below sys and dev
-  // and is not in it. Processes make what they look at (preload/fill.h).
+  // Writes the index of `files`, and removes files below sys and dev that are
+  // not in it. Processes create files on access (preload/fill.h).
   absl::Status WriteIndex(const Files& files);
-  // The counters that are not 0.
+  // Writes the counters that are not 0.
   absl::Status WriteCounters(const Files& files);
-  // What a process has left for the next one; empty if none has. `name` begins
-  // with a dot.
+  // Stores text for the next process; Get returns an empty string if there is
+  // none. `name` starts with a dot.
   absl::Status Put(const std::string& name, const std::string& text);
   std::string Get(const std::string& name) const;
-  // `pid` uses it no longer. Who is the last removes the tree.
+  // `pid` does not use the tree any more. The last process removes it.
   void Leave(pid_t pid);
 
   // Removes the trees below `base` that belong to this user and that no living
-  // process uses, those that are locked aside. Processes of other PID
-  // namespaces cannot be told, and count as living.
+  // process uses, except locked ones. Processes of other PID namespaces count
+  // as living, because they cannot be checked.
   static void RemoveUnused(const std::string& base);
 
  private:
   Tree(std::string root, rxe_user::UniqueFd lock)
       : root_(std::move(root)), lock_(std::move(lock)) {}
-  // Whether a process uses it; forgets those that have ended.
+  // Whether a process uses it. Removes entries of processes that have ended.
   bool Used();
 
   std::string root_;
-  rxe_user::UniqueFd lock_;  // the folder itself
+  rxe_user::UniqueFd lock_;  // the folder's descriptor
   bool made_ = false;
 };
 

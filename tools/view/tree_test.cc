@@ -40,7 +40,7 @@ class TreeTest : public testing::Test {
   std::string base_;
 };
 
-// A process that lives until it is ended.
+// A process that runs until it is killed.
 class Process {
  public:
   Process() : pid_(fork()) {
@@ -106,7 +106,7 @@ TEST_F(TreeTest, WhoHasAFileOpenReadsWhatIsNew) {
 TEST_F(TreeTest, TakesNothingThatOthersPrepared) {
   const std::string root = Open().root();
   fs::remove_all(root);
-  // A folder that anybody may write, and a link.
+  // A folder that others may write, and a link.
   ASSERT_EQ(mkdir(root.c_str(), 0700), 0);
   ASSERT_EQ(chmod(root.c_str(), 0770), 0);
   const std::string second = Open().root();
@@ -120,7 +120,7 @@ TEST_F(TreeTest, TakesNothingThatOthersPrepared) {
   ASSERT_EQ(lstat(third.c_str(), &s), 0);
   EXPECT_EQ(s.st_mode, S_IFDIR | 0700u);
   EXPECT_EQ(s.st_uid, geteuid());
-  // And finds it again.
+  // The next Open finds it again.
   EXPECT_EQ(Open().root(), third);
 }
 
@@ -163,7 +163,7 @@ TEST_F(TreeTest, RemovesOnlyWhatNobodyUses) {
   ASSERT_TRUE(unused.Join(dead.pid()).ok());
   const std::string unused_root = unused.root();
   dead.End();
-  // Its lock is held: somebody is at work there.
+  // A process holds its lock, so it is in use.
   Tree::RemoveUnused(base_);
   EXPECT_TRUE(fs::exists(unused_root));
   { const Tree release = std::move(unused); }

@@ -12,7 +12,7 @@ KUBELET_SOCKET = "kubelet.sock"
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
-# Message: field: number and type; "*" is repeated, "map" from string to string.
+# Message: field: number and type. "*": repeated; "map": string to string.
 _MESSAGES = {
     "Empty": {},
     "DevicePluginOptions": {"pre_start_required": (1, "bool"),
@@ -51,7 +51,7 @@ def _build():
                 field.LABEL_OPTIONAL
             kind = kind.lstrip("*")
             if kind == "map":
-                # As the compiler does it: pairs in a message of their own.
+                # Like the compiler: the pairs are in a message of their own.
                 kind = f"{name}.{key.capitalize()}Entry"
                 entry = message.nested_type.add(name=kind.split(".")[1])
                 entry.options.map_entry = True

@@ -17,14 +17,14 @@
 namespace view {
 namespace {
 
-// System calls are made bare, as in helper.cc.
+// System calls are made directly, as in helper.cc.
 
-constexpr size_t kArena = 256 << 10;  // bytes for paths, mapped and not touched
-constexpr int kMostLinks = 40;        // as the kernel follows
-constexpr long kMostWait = 10;        // for the lock, seconds
-constexpr size_t kSignalSet = 8;      // bytes, as the kernel has it
+constexpr size_t kArena = 256 << 10;  // bytes for paths; mapped on first use
+constexpr int kMostLinks = 40;        // the limit of the kernel
+constexpr long kMostWait = 10;        // for the lock, in seconds
+constexpr size_t kSignalSet = 8;      // bytes, the kernel's size
 
-// Strings that live until the end of a block.
+// Memory for strings that are freed at the end of a block.
 class Arena {
  public:
   Arena()
@@ -34,7 +34,7 @@ class Arena {
   ~Arena() {
     if (memory_ != MAP_FAILED) munmap(memory_, kArena);
   }
-  // Null where nothing is left.
+  // Null if no memory is left.
   char* Take(size_t size) {
     if (memory_ == MAP_FAILED || size > kArena - used_) return nullptr;
     char* const taken = static_cast<char*>(memory_) + used_;
@@ -58,13 +58,13 @@ class Arena {
   size_t used_ = 0;
 };
 
-// What the index has at a path.
+// The index entry of a path.
 struct Node {
   enum class Kind { kNone, kFolder, kFile, kLink };
   Kind kind = Kind::kNone;
   const char* text = "";
   size_t size = 0;
-  const char* same = nullptr;  // of a folder: that one's files are its own
+  const char* same = nullptr;  // of a folder: another folder with its contents
 };
 
 bool HasWildcard(const char* name, size_t length) {
@@ -81,7 +81,7 @@ class Filler {
     counters_.Open(root, kCountersFile);
   }
 
-  // Goes on from folder `done`, which is there, to `rest`.
+  // Continues from folder `done`, which exists, to `rest`.
   void Walk(const char* done, const char* rest, Look look, int links) {
     while (*rest == '/') ++rest;
     if (*rest == 0) {
@@ -115,7 +115,7 @@ class Filler {
     }
   }
 
-  // Everything in folder `done`: its names, or what is below them as well.
+  // Creates everything in folder `done`: names only, or the whole subtree.
   void List(const char* done, bool below) {
     ForEachChild(done, [&](const char* name, size_t length) {
       const Arena::Block block(&arena_);
@@ -128,7 +128,7 @@ class Filler {
   }
 
  private:
-  // "a/b", or one of them if the other is empty. Null where no memory is left.
+  // "a/b", or one of them if the other is empty. Null if no memory is left.
   const char* Join(const char* a, size_t a_length, const char* b,
                    size_t b_length) {
     char* const joined = arena_.Take(a_length + b_length + 2);
@@ -151,7 +151,8 @@ class Filler {
     if (node.kind == Node::Kind::kFolder) {
       Walk(path, rest, look, links);
     } else if (node.kind == Node::Kind::kLink && links > 0 &&
-               node.text[0] != '/') {  // what leads out is the system's own
+               // Other links lead to the system's own files.
+               node.text[0] != '/') {
       const char* const onward = Join(node.text, node.size, rest, strlen(rest));
       if (onward != nullptr) Walk(done, onward, look, links - 1);
     }
@@ -202,7 +203,7 @@ class Filler {
     return entry != nullptr ? Of(path, *entry) : Node{};
   }
 
-  // `name`, `length` of each thing in the folder.
+  // Calls `call(name, length)` for each name in the folder.
   template <typename Call>
   void ForEachChild(const char* folder, Call call) {
     const Arena::Block block(&arena_);
@@ -220,7 +221,7 @@ class Filler {
         ++i;
         continue;
       }
-      // Behind what is below: '0' is the character behind '/'.
+      // Skip the subtree: '0' is the character after '/'.
       const Arena::Block behind(&arena_);
       char* const end = arena_.Take(length + name_length + 2);
       if (end == nullptr) return;
@@ -231,7 +232,7 @@ class Filler {
     }
   }
 
-  // "folder/", or nothing for the root.
+  // "folder/", or empty for the root.
   const char* Below(const char* folder) {
     const size_t length = strlen(folder);
     char* const below = arena_.Take(length + 2);
@@ -263,7 +264,7 @@ class Filler {
     }
   }
 
-  // Modes are set apart: the program's umask may be anything.
+  // Modes are set separately, because of the program's umask.
   void MakeFolder(const char* path) {
     if (syscall(SYS_mkdirat, root_, path, 0755) == 0) {
       syscall(SYS_fchmodat, root_, path, 0755);
@@ -282,9 +283,9 @@ class Filler {
     syscall(SYS_symlinkat, target, root_, path);
   }
 
-  // A file that changes stays the same file: who has it open reads what is new.
-  // In one call: who reads meanwhile sees the old line or the new one, which
-  // ends with a newline whatever is left behind it for a moment.
+  // Overwrites the same file, so that an open descriptor reads the new value.
+  // Written in one call: a concurrent reader sees the old or the new line. The
+  // newline ends the value even while old bytes remain behind it.
   void MakeFile(const char* path, const char* text, size_t size) {
     const Arena::Block block(&arena_);
     const long present =
@@ -326,11 +327,11 @@ long Seconds() {
   return now.tv_sec;
 }
 
-// Locks the root, with signals blocked in `*before`: a handler may look, too,
-// and would wait for the thread that it has interrupted. While it waits for
-// another process they are not.
-// Each of many that wait may find the lock taken by another one that only
-// waits, again and again, so their number of tries says nothing.
+// Locks the root with signals blocked; `*before` gets the old mask. Blocked,
+// because a handler that uses the view would wait for the thread that it
+// interrupted. Signals are not blocked while another process has the lock. The
+// wait is limited by time, not by tries: with many waiters, each may find the
+// lock held by another waiter again and again.
 bool Lock(int root, unsigned long* before) {
   const unsigned long all = ~0ul;
   const long deadline = Seconds() + kMostWait;
@@ -357,7 +358,7 @@ void Fill(const char* root, const char* path, Look look) {
   if (Lock(static_cast<int>(fd), &before)) {
     {
       Filler filler(static_cast<int>(fd));
-      // What braces say is for who expands them.
+      // The application expands braces, so all alternatives are created.
       const bool braces =
           look == Look::kPattern && strchr(path, '{') != nullptr;
       if (look == Look::kAll || braces) {

@@ -1,25 +1,25 @@
-// Makes the files of a view that a program is about to look at, from the index
-// that `rxe-user view` has written: of a thousand devices, those of one.
+// Creates the files of a view that a program is about to access, from the index
+// of `rxe-user view`. Of a thousand devices, only the accessed one gets files.
 //
-// Any context: a signal handler, a thread that is cancelled, a child of vfork.
-// errno may change. Signals wait while files are written.
+// Context: any, including a signal handler, a cancelled thread, and a child of
+// vfork. May change errno. Blocks signals while it writes files.
 #ifndef TOOLS_VIEW_PRELOAD_FILL_H_
 #define TOOLS_VIEW_PRELOAD_FILL_H_
 
 namespace view {
 
-// How a program looks.
+// The kind of access.
 enum class Look {
-  kName,     // at what a path names: stat(2), realpath(3)
-  kOpen,     // into it: a file's values as of now, a folder's names
-  kPattern,  // at what a pattern matches: glob(3)
-  kBelow,    // at everything below, without following links
-  kAll,      // at everything that links may lead to
+  kName,     // the path itself: stat(2), realpath(3)
+  kOpen,     // its content: current values of a file, names in a folder
+  kPattern,  // the matches of a pattern: glob(3)
+  kBelow,    // the whole subtree, without following links
+  kAll,      // everything that links may lead to
 };
 
-// `path`, as the program knows it ("/sys/class/..."), is then in the tree
-// `root` as the index has it, with what its links lead to, or as it was before
-// if that cannot be done. Holds the root's lock meanwhile (tree.h).
+// Creates `path`, which the program knows as "/sys/class/...", in the tree
+// `root` as the index describes it, with the targets of its links. On failure
+// the tree keeps its old state. Holds the lock of the root (tree.h).
 void Fill(const char* root, const char* path, Look look);
 
 }  // namespace view

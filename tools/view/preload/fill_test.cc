@@ -65,7 +65,7 @@ class FillTest : public testing::Test {
   void Look(const std::string& path, view::Look look) {
     Fill(root_.c_str(), path.c_str(), look);
   }
-  // Everything that was made, by path, but for the index.
+  // The paths that were created, without the index.
   std::set<std::string> Made() const {
     std::set<std::string> made;
     for (const auto& item : fs::recursive_directory_iterator(root_)) {
@@ -101,7 +101,7 @@ TEST_F(FillTest, AListingCostsItsNames) {
   Look(kClass, Look::kOpen);
   EXPECT_EQ(Made().size(), 3u + kDevices);
   Look(kClass + "/rxeu3", Look::kOpen);
-  // The folders to it, and what is in it.
+  // Its parent folders and its contents.
   EXPECT_EQ(Made().size(), 3u + kDevices + 4 + 4);
   EXPECT_TRUE(fs::is_directory(At(kClass + "/rxeu3/ports")));
   EXPECT_EQ(Read(At(kClass + "/rxeu3/fw-ver")), "x\n");

@@ -15,9 +15,9 @@
 
 #include <new>
 
-// glibc's clone(2) under the name by which sanitizers do not know it: one takes
-// it for a fork after which no thread may be started. musl has the other name
-// alone.
+// glibc's clone(2), under a name that sanitizers do not intercept:
+// ThreadSanitizer takes clone for a fork after which no thread may be started.
+// musl only has the other name.
 extern "C" __attribute__((weak)) int __clone(int (*start)(void*), void* stack,
                                              int flags, void* argument, ...);
 extern "C" int clone(int (*start)(void*), void* stack, int flags,
@@ -26,25 +26,25 @@ extern "C" int clone(int (*start)(void*), void* stack, int flags,
 namespace view {
 namespace {
 
-// All system calls are made bare: libc's would be points of cancellation, and
-// some of them are other libraries' to intercept.
+// System calls are made directly: the functions of libc are cancellation
+// points, and other libraries intercept some of them.
 
 constexpr size_t kStack = 32 << 10;  // for each of the two children
-constexpr size_t kSignalSet = 8;     // bytes, as the kernel has it
+constexpr size_t kSignalSet = 8;     // bytes, the kernel's size
 constexpr long kPatience = 20;       // seconds
 constexpr int kMostVariables = 16;
 
-// All that the two children need, in the mapping that has their stacks: the
-// program may leave our frame by longjmp(3) from a handler of a signal.
+// The data of both children, in the mapping that holds their stacks. Not in our
+// frame, which a signal handler of the program may leave by longjmp(3).
 struct Start {
   const char* helper;
   char* argv[8];
-  char number[16];  // one of them
+  char number[16];  // the process ID, one of the arguments
   char* envp[kMostVariables + 1];
   int output;
-  char* stack;  // of the helper, its end
-  pid_t pid;    // of the helper; 0 before it is known
-  // Why there is no /dev/null for the helper; 0 if there is. Read when both
+  char* stack;  // the end of the helper's stack
+  pid_t pid;    // of the helper; 0 until it is known
+  // The error of opening /dev/null for the helper; 0 on success. Read when both
   // children have ended.
   int null_error;
 };
@@ -54,8 +54,8 @@ int Clone(int (*start)(void*), char* stack, int flags, void* argument) {
                             : clone(start, stack, flags, argument);
 }
 
-// A system call that leaves errno alone, which the two processes share with us:
-// its result, or an errno value, negative.
+// Makes a system call without writing errno, which the two children share with
+// us. Returns the result, or a negative errno value.
 long Bare(long number, long a, long b, long c, long d) {
 #if defined(__x86_64__)
   long result = number;
@@ -77,23 +77,23 @@ long Bare(long number, long a, long b, long c, long d) {
                    : "memory");
   return result;
 #else
-  return syscall(number, a, b, c, d);  // it writes errno where it fails only
+  return syscall(number, a, b, c, d);  // writes errno only on failure
 #endif
 }
 
-// The process that becomes the helper. It shares our memory until then.
+// Runs in the process that becomes the helper. Shares our memory until exec.
 int Become(void* argument) {
   Start& start = *static_cast<Start*>(argument);
-  syscall(SYS_setsid);  // no signals of our terminal
+  syscall(SYS_setsid);  // no signals from our terminal
   const unsigned long none = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSet);
   static constexpr char kNull[] = "/dev/null";
   const long null =
       Bare(SYS_openat, AT_FDCWD, reinterpret_cast<long>(kNull), O_RDWR, 0);
-  // What the program lacks for a moment is not missing.
+  // A temporary lack of resources does not mean that /dev/null is missing.
   const bool lacks = null == -EMFILE || null == -ENFILE || null == -ENOMEM;
   if (null < 0 && !lacks) start.null_error = static_cast<int>(-null);
-  // Above the three, which the program may have closed.
+  // Descriptors above 2: the program may have closed the standard ones.
   const long output = syscall(SYS_fcntl, start.output, F_DUPFD, 3);
   const long nothing = syscall(SYS_fcntl, null, F_DUPFD, 3);
   if (output < 0 || nothing < 0) syscall(SYS_exit_group, 127);
@@ -106,17 +106,17 @@ int Become(void* argument) {
   return 0;
 }
 
-// The process between us and the helper, its parent. The helper would be told
-// to us, since exec gives it SIGCHLD for its end; this one ends without a
-// signal, and only who asks for such children (__WCLONE) is told of it. It
-// stays until the helper has ended: who is process 1 or a subreaper would
-// inherit it.
+// Runs in the process between us and the helper. exec makes the helper send
+// SIGCHLD to its parent, which must not be the program. This process ends
+// without a signal; only a wait for such children (__WCLONE) sees it. It stays
+// until the helper has ended; otherwise process 1 or a subreaper would inherit
+// the helper.
 int Between(void* argument) {
   Start& start = *static_cast<Start*>(argument);
   const int pid =
       Clone(Become, start.stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
   __atomic_store_n(&start.pid, pid, __ATOMIC_RELEASE);
-  // The program's descriptors are not to stay open with us.
+  // This process must not keep the program's descriptors open.
   Bare(SYS_close, start.output, 0, 0, 0);
   Bare(SYS_close_range, 0, ~0u, 0, 0);
   if (pid > 0) Bare(SYS_wait4, pid, 0, __WALL, 0);
@@ -124,8 +124,8 @@ int Between(void* argument) {
   return 0;
 }
 
-// Reads the line that the helper writes, or what it has written when it ends.
-// False if neither comes in time, or it is too long.
+// Reads a line from the helper, or everything until it ends. Returns false if
+// that takes too long or is longer than `size`.
 bool ReadLine(int fd, char* text, size_t size, size_t* got) {
   timespec end{};
   clock_gettime(CLOCK_MONOTONIC, &end);
@@ -147,19 +147,19 @@ bool ReadLine(int fd, char* text, size_t size, size_t* got) {
   return false;
 }
 
-// Runs the helper until it ends: how many bytes it has answered. Signals are
-// the program's again as soon as the two processes are there.
+// Runs the helper until it ends. Returns the number of bytes of its answer.
+// Signals are unblocked as soon as both processes exist.
 size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   int ends[2];
   if (syscall(SYS_pipe2, ends, O_CLOEXEC) != 0) return 0;
   start->output = ends[1];
-  // A handler would run in a child that shares our memory.
+  // A signal handler must not run in a child that shares our memory.
   const unsigned long all = ~0ul;
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
   int child = Clone(Between, first_stack, CLONE_VM, start);
-  // qemu-user refuses a child that shares memory without being a thread. There
-  // the child works on a copy, and the program may see its SIGCHLD.
+  // qemu-user refuses children that share memory but are not threads. There the
+  // child gets a copy, and the program may see its SIGCHLD.
   if (child < 0 && errno == EINVAL) {
     child = Clone(Between, first_stack, SIGCHLD, start);
   }
@@ -181,7 +181,7 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   return got;
 }
 
-// Once for the program.
+// Reports it once per program.
 void TellOfNull(int error) {
   static bool told = false;
   if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
@@ -194,7 +194,7 @@ void TellOfNull(int error) {
   if (length > 0) syscall(SYS_write, 2, text, length);
 }
 
-// What of the program's environment the helper heeds.
+// The environment variables that the helper uses.
 bool IsForHelper(const char* variable) {
   return strncmp(variable, "RXE_USER_", 9) == 0 ||
          strncmp(variable, "XDG_RUNTIME_DIR=", 16) == 0;
@@ -231,7 +231,7 @@ bool RunHelper(const char* helper, pid_t pid, Task task,
                         task == Task::kLeave ? leave : lazy,
                         counts ? counters : nullptr,
                         task == Task::kCounters ? known : nullptr};
-  static_assert(sizeof(argv) < sizeof(start.argv));  // which is all null
+  static_assert(sizeof(argv) < sizeof(start.argv));  // the rest is null
   memcpy(start.argv, argv, sizeof(argv));
   int variables = 0;
   for (char** v = environ; v != nullptr && *v != nullptr; ++v) {

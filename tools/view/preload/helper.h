@@ -1,4 +1,4 @@
-// Starts `rxe-user view` behind the back of a program.
+// Starts `rxe-user view` without the program noticing it.
 #ifndef TOOLS_VIEW_PRELOAD_HELPER_H_
 #define TOOLS_VIEW_PRELOAD_HELPER_H_
 
@@ -8,18 +8,18 @@
 
 namespace view {
 
-// What it is to do.
+// The work of the helper.
 enum class Task {
-  kIndex,             // find the devices and write the index of the tree
-  kIndexAndCounters,  // and read the counters
-  kCounters,          // read the counters of the devices that were found
-  kLeave,             // the process uses the tree no longer
+  kIndex,             // find the devices and write the index
+  kIndexAndCounters,  // the same, and read the counters
+  kCounters,          // read the counters of the devices found before
+  kLeave,             // the process does not use the tree any more
 };
 
-// Runs `helper` for process `pid` and waits until it has ended. What it prints,
-// without the newline, is the answer; false if it printed nothing, as it does
-// when it leaves, or cannot be run. A missing /dev/null is told on stderr,
-// once. As tree_client.h, but that errno changes.
+// Runs `helper` for process `pid` and waits until it has ended. `answer` gets
+// its output without the newline. Returns false if it printed nothing, as for
+// kLeave, or cannot be run. Reports a missing /dev/null on stderr once. The
+// context of tree_client.h, but errno changes.
 bool RunHelper(const char* helper, pid_t pid, Task task,
                char (&answer)[kRootSize]);
 

@@ -1,4 +1,4 @@
-// Reads indexes (index_format.h). Any context; errno may change.
+// Reads an index (index_format.h). Context: any. May change errno.
 #ifndef TOOLS_VIEW_PRELOAD_INDEX_H_
 #define TOOLS_VIEW_PRELOAD_INDEX_H_
 
@@ -8,14 +8,14 @@
 
 namespace view {
 
-// A mapped index. Empty until it is opened, and if it cannot be.
+// A mapped index. Empty before Open and after a failure.
 class Index {
  public:
   Index() = default;
   Index(const Index&) = delete;
   ~Index();
 
-  // `folder`: a descriptor.
+  // `folder`: the descriptor of its folder.
   void Open(int folder, const char* name);
 
   uint32_t size() const { return count_; }

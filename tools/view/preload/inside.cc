@@ -15,13 +15,14 @@ bool works_inside = false;
 
 namespace {
 
-// The name of every tree begins so (tree.cc).
+// The start of every tree's name (tree.cc).
 constexpr char kTrees[] = "/rxe_user-view-";
 
-// The folder's name in the file system, ended with a zero; its length, or 0.
+// Writes the folder's path in the file system, with a zero at the end. Returns
+// its length, or 0.
 size_t NameOf(int fd, char* name, size_t size) {
   if (fd == AT_FDCWD) {
-    const long got = syscall(SYS_getcwd, name, size);  // with the zero
+    const long got = syscall(SYS_getcwd, name, size);  // includes the zero
     return got > 1 && name[0] == '/' ? static_cast<size_t>(got) - 1 : 0;
   }
   if (fd < 0) return 0;
@@ -39,7 +40,7 @@ size_t NameOf(int fd, char* name, size_t size) {
   return static_cast<size_t>(got);
 }
 
-// A program may be started there.
+// A program may be started inside a view.
 __attribute__((constructor)) void FindWorkingDirectory() {
   NoteWorkingDirectory();
   looked = works_inside;

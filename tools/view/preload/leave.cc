@@ -1,4 +1,4 @@
-// _exit(2), by which shells end.
+// _exit(2), which shells use to exit.
 #include <sys/syscall.h>
 #include <unistd.h>
 

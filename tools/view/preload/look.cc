@@ -1,5 +1,5 @@
-// stat(2), statx(2), access(2), readlink(2), getxattr(2), under the names that
-// libc has had for them.
+// stat(2), statx(2), access(2), readlink(2), getxattr(2), with all names that
+// libc has or had for them.
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -39,7 +39,7 @@ VIEW_DEFINE(int, statx,
   });
 }
 
-// What programs call that were linked with a glibc before 2.33.
+// Called by programs that were linked with a glibc before 2.33.
 #define VIEW_XSTAT(name)                                                   \
   VIEW_DEFINE(int, name, (int version, const char* path, void* buffer)) {  \
     return Viewed(path, Look::kName, [=](const char* p) {                  \
@@ -109,7 +109,7 @@ VIEW_DEFINE(ssize_t, __readlinkat_chk,
   });
 }
 
-// ls -l asks for access control lists.
+// ls -l reads access control lists.
 #define VIEW_GETXATTR(name)                                                    \
   VIEW_DEFINE(ssize_t, name,                                                   \
               (const char* path, const char* key, void* value, size_t size)) { \

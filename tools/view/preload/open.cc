@@ -10,8 +10,8 @@
 namespace view {
 namespace {
 
-// Attributes in sysfs are not made, and none of ours is written, by root
-// neither.
+// Whether the open must fail: files in sysfs cannot be created, and ours cannot
+// be written, not even by root.
 bool Refused(const char* path, bool write) {
   if (!write || !IsViewed(path) || !IsInSys(path)) return false;
   errno = EACCES;
@@ -30,7 +30,7 @@ bool TakesMode(int flags) {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
-// What an open of `path` from `folder` has given.
+// Processes the result of opening `path` relative to `folder`.
 int Opened(int folder, const char* path, int fd) {
   if (__builtin_expect(IsViewed(path) || MayBeInside(folder, path), 0) &&
       fd >= 0) {
@@ -82,7 +82,7 @@ VIEW_OPEN(open64)
 VIEW_OPENAT(openat)
 VIEW_OPENAT(openat64)
 
-// What programs are compiled to that were checked with _FORTIFY_SOURCE.
+// Called by programs that were built with _FORTIFY_SOURCE.
 #define VIEW_OPEN_2(name)                                                     \
   VIEW_DEFINE(int, name, (const char* path, int flags)) {                     \
     if (view::Refused(path, view::Writes(flags))) return -1;                  \

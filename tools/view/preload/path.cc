@@ -5,8 +5,8 @@
 namespace view {
 namespace {
 
-// What of `path` follows the component `name`, if that comes first; or null.
-// `path` begins with a slash, or nothing matches.
+// The rest of `path` after the component `name`, if that comes first; else
+// null. `path` starts with a slash.
 const char* After(const char* path, const char* name) {
   if (*path != '/') return nullptr;
   while (*path == '/') ++path;

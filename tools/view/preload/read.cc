@@ -1,4 +1,4 @@
-// read(2), pread(2), of attributes.
+// read(2) and pread(2) of attributes.
 #include <sys/types.h>
 
 #include "tools/view/preload/viewed_call.h"

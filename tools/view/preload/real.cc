@@ -12,12 +12,12 @@ namespace {
 constexpr const char* kNames[] = {VIEW_FUNCTIONS(VIEW_NAME)};
 #undef VIEW_NAME
 
-// Functions of which glibc has two versions. Before glibc 2.36 dlsym finds the
-// older one (RTLD_NEXT; glibc's bug 14932): a realpath that refuses to
+// Functions with two versions in glibc. Before glibc 2.36, dlsym with RTLD_NEXT
+// finds the older one (glibc bug 14932), for example a realpath that refuses to
 // allocate.
 struct Version {
   const char* name;
-  const char* node;  // of x86-64; elsewhere glob alone has two, by that name
+  const char* node;  // on x86-64; elsewhere only glob has two, with this node
 };
 constexpr Version kNewer[] = {{"realpath", "GLIBC_2.3"},
                               {"glob", "GLIBC_2.27"},
@@ -36,8 +36,8 @@ void* Find(const char* name) {
   return dlsym(RTLD_NEXT, name);
 }
 
-// The first constructor, so that nothing is looked up later, where dlsym may
-// not be called (a signal handler, a child of fork).
+// The first constructor looks up everything: dlsym must not be called later in
+// a signal handler or a child of fork.
 __attribute__((constructor(101))) void FindAll() {
   for (int i = 0; i < kReals; ++i) Real(static_cast<RealIndex>(i));
 }

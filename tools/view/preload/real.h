@@ -1,9 +1,9 @@
-// The functions that stand behind ours: libc's, or those of another library
-// that was preloaded, too.
+// The functions that ours replace: those of libc, or of another preloaded
+// library.
 #ifndef TOOLS_VIEW_PRELOAD_REAL_H_
 #define TOOLS_VIEW_PRELOAD_REAL_H_
 
-// Every function that this library stands before.
+// Every function that this library replaces.
 // clang-format off
 #define VIEW_FUNCTIONS(X) \
   X(open) X(open64) X(__open_2) X(__open64_2) X(openat) X(openat64) \
@@ -26,8 +26,8 @@ namespace view {
 enum RealIndex { VIEW_FUNCTIONS(VIEW_INDEX) kReals };
 #undef VIEW_INDEX
 
-// The address of a function; null where this libc has none. Looked up when the
-// library is loaded, or before that by the first caller.
+// The address of a function; null if this libc does not have it. Looked up when
+// the library is loaded, or earlier by the first call.
 void* Real(RealIndex index);
 
 }  // namespace view

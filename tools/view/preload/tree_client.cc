@@ -19,13 +19,13 @@ namespace {
 
 constexpr unsigned long kFresh = 200;  // milliseconds
 
-// What was found last, by whom and when. Taken by exchange, and never waited
-// for: who finds it taken goes without.
+// The last result, with its process and time. Taken by an atomic exchange
+// without waiting: if another thread has it, the caller does without.
 struct Known {
   bool taken = false;
   pid_t pid = 0;
-  unsigned long time = 0;   // when it was found, and for how long
-  unsigned long fresh = 0;  // that is good, in milliseconds
+  unsigned long time = 0;   // when it was found, in milliseconds
+  unsigned long fresh = 0;  // how long it is valid, in milliseconds
   char root[kRootSize] = "";
 };
 Known known;
@@ -42,7 +42,7 @@ unsigned long Now() {
          static_cast<unsigned long>(now.tv_nsec) / 1000000;
 }
 
-// `rxe-user` as seen from this library: ../bin. Empty until it is known.
+// The path of `rxe-user`: ../bin from this library. Empty until known.
 char helper[PATH_MAX];
 
 __attribute__((constructor)) void FindHelper() {
@@ -57,10 +57,10 @@ __attribute__((constructor)) void FindHelper() {
   memcpy(helper + length, kFromHere, sizeof(kFromHere));
 }
 
-// For exit(3); _exit(2) is in leave.cc.
+// Called by exit(3). For _exit(2) see leave.cc.
 __attribute__((destructor)) void LeaveAtExit() { Leave(); }
 
-// Where the helper cannot be run, a program of musl sees nothing of ours.
+// A program of musl that cannot run the helper does not see our devices.
 void TellOfMusl() {
   static bool told = false;
   if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
@@ -71,8 +71,9 @@ void TellOfMusl() {
   syscall(SYS_write, 2, kText, sizeof(kText) - 1);
 }
 
-// Has the index made if it is old, and counters read if `counters`. Writes the
-// tree's root, which ends with a zero; false if there is none.
+// Has the index written if it is old, and counters read if `counters`. Writes
+// the path of the tree's root, with a zero at the end. Returns false if there
+// is none.
 bool FindRoot(bool counters, char (&root)[kRootSize]) {
   const pid_t pid = getpid();
   bool fresh = false;
@@ -82,7 +83,7 @@ bool FindRoot(bool counters, char (&root)[kRootSize]) {
     GiveBack();
   }
   if (fresh && !counters) return true;
-  // A constructor of another library may come before ours.
+  // A constructor of another library may run before ours.
   if (helper[0] == 0) FindHelper();
   const unsigned long start = Now();
   bool found = RunHelper(helper, pid,
@@ -103,7 +104,7 @@ bool FindRoot(bool counters, char (&root)[kRootSize]) {
   } else if (dlvsym == nullptr && known.pid != pid) {
     TellOfMusl();
   } else if (known.pid == pid) {
-    // It is late: older values are better than the system's.
+    // The helper timed out: old values are better than the system's files.
     memcpy(root, known.root, kRootSize);
     found = true;
   }
@@ -116,7 +117,7 @@ bool FindRoot(bool counters, char (&root)[kRootSize]) {
 const char* InTree(int fd, const char* path, Look look,
                    char (&buffer)[PATH_MAX]) {
   const int saved_errno = errno;
-  // Behind the place where the root will be.
+  // The name is written behind the space for the root.
   char* const name = buffer + kRootSize;
   constexpr size_t kMost = PATH_MAX - kRootSize;
   const char* result = path;

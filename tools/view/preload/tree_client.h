@@ -1,10 +1,10 @@
-// Where the tree is that stands for /sys and /dev: `rxe-user view`, which this
-// library starts, tells what is there, and files are made when they are looked
-// at (fill.h).
+// Finds the tree that replaces /sys and /dev. This library starts `rxe-user
+// view`, which writes the index, and creates files when the program accesses
+// them (fill.h).
 //
-// Any context: a signal handler, a thread that is cancelled, a child of vfork.
-// errno stays as it is. The program sees nothing of the process that is
-// started: no SIGCHLD, nothing for its waitpid, no descriptor.
+// Context: any, including a signal handler, a cancelled thread, and a child of
+// vfork. Keeps errno. The program does not notice the helper process: no
+// SIGCHLD, no child for waitpid, no descriptor.
 #ifndef TOOLS_VIEW_PRELOAD_TREE_CLIENT_H_
 #define TOOLS_VIEW_PRELOAD_TREE_CLIENT_H_
 
@@ -17,16 +17,16 @@ namespace view {
 
 inline constexpr size_t kRootSize = 256;
 
-// The path in the tree, ready to be looked at, of what is viewed at `path` from
-// folder `fd`; `path` itself if that is not viewed or there is no tree (the
-// helper failed). A counter that is opened is as of now. The first look of a
-// process finds everything else as of now, later ones as it was at most 0.2 s
-// ago, or twice the time that it takes to find out.
+// Returns the path in the tree for `path` relative to folder `fd`, ready to be
+// accessed. Returns `path` itself if it is not in the view or there is no tree
+// (the helper failed). An opened counter has its current value. The first
+// access of a process finds current state; later ones find state that is at
+// most 0.2 s old, or twice the time that finding it takes.
 const char* InTree(int fd, const char* path, Look look,
                    char (&buffer)[PATH_MAX]);
 
-// This process uses the tree no longer; who is the last removes it. Nothing in
-// a child that was forked and has not looked itself.
+// This process does not use the tree any more. The last process removes it.
+// Does nothing in a forked child that has not used the view itself.
 void Leave();
 
 }  // namespace view

@@ -1,4 +1,4 @@
-// How a function that takes a path is stood before.
+// How this library replaces a function that takes a path.
 #ifndef TOOLS_VIEW_PRELOAD_VIEWED_CALL_H_
 #define TOOLS_VIEW_PRELOAD_VIEWED_CALL_H_
 
@@ -12,20 +12,21 @@
 #include "tools/view/preload/real.h"
 #include "tools/view/preload/tree_client.h"
 
-// Defines libc's function `name` by a function of ours with types of our own:
-// the headers of libc do not see it. What follows is its body.
+// Defines libc's function `name`, using types of our own, so that libc's
+// headers cannot conflict. The body follows.
 #define VIEW_DEFINE(type, name, parameters)         \
   extern "C" __attribute__((visibility("default"))) \
   type view_##name parameters __asm__(#name);       \
   extern "C" type view_##name parameters
 
-// libc's own function: REAL(int, stat, const char*, void*)(path, buffer).
+// Calls libc's own function: REAL(int, stat, const char*, void*)(path, buffer).
 #define REAL(type, name, ...) \
   (reinterpret_cast<type (*)(__VA_ARGS__)>(::view::Real(::view::kReal_##name)))
 
 namespace view {
 
-// Not inlined: others do not pay for its buffer, on stacks that may be small.
+// Not inlined: other calls do not pay for its buffer, on stacks that may be
+// small.
 template <typename Call>
 __attribute__((noinline)) auto CallInTree(int fd, const char* path, Look look,
                                           Call call) {
@@ -33,8 +34,8 @@ __attribute__((noinline)) auto CallInTree(int fd, const char* path, Look look,
   return call(InTree(fd, path, look, buffer));
 }
 
-// `call(path)`, with the path in the tree in place of one that is viewed. `fd`:
-// the folder that a relative path begins at.
+// Calls `call(path)`, with the path in the tree if `path` is in the view. `fd`:
+// the folder of a relative path.
 template <typename Call>
 inline auto Viewed(int fd, const char* path, Look look, Call call) {
   if (__builtin_expect(!IsViewed(path) && !MayBeInside(fd, path), 1)) {

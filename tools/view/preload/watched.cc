@@ -15,23 +15,24 @@ bool any_watched = false;
 namespace {
 
 constexpr int kMost = 64;
-// The first read after it was opened, if it comes within so many nanoseconds,
-// finds it fresh.
+// The first read within this many nanoseconds after opening needs no refresh.
 constexpr long kFreshFromOpen = 10'000'000;
 
-// A descriptor may be closed without our seeing it, and be another file's by
-// then: so it is known by its file. Entries are written and read without a
-// lock. Two threads that open at once may lose one, whose value is then as old
-// as its opening; and an entry of two halves is no open file.
+// An open attribute. Identified by its file too: the program may close the
+// descriptor without our knowledge and reuse its number. Entries are accessed
+// without a lock. If two threads open files at once, one entry may be lost; its
+// value then stays that of the opening. A mix of two entries matches no open
+// file.
 struct Entry {
   int fd_plus_1;  // 0: free
   dev_t device;
   ino_t file;
-  timespec opened;  // 0 once it was read
+  timespec opened;  // 0 after the first read
 };
 Entry entries[kMost];
 
-// Bare: a sanitizer would see descriptors of other threads looked at.
+// A direct system call: a sanitizer would report accesses to descriptors of
+// other threads.
 bool Stat(int fd, struct stat* s) { return syscall(SYS_fstat, fd, s) == 0; }
 
 bool IsFile(const Entry& entry, int fd) {
@@ -79,7 +80,7 @@ void FreshenWatched(int fd, off_t offset) {
     if (entry.fd_plus_1 != fd + 1) continue;
     if (offset < 0) offset = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     if (offset == 0 && IsFile(entry, fd)) {
-      // "." from the file itself: its own name.
+      // "." from the file itself gives its own name.
       if (Since(entry.opened) > kFreshFromOpen) {
         char buffer[PATH_MAX];
         InTree(fd, ".", Look::kOpen, buffer);

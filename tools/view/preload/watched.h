@@ -1,6 +1,5 @@
-// Descriptors of attributes that programs have open: the kernel makes a value
-// when it is read from its beginning, and so programs read one descriptor again
-// and again.
+// Open descriptors of attributes. The kernel computes a value when it is read
+// from the start, so programs read one descriptor repeatedly.
 #ifndef TOOLS_VIEW_PRELOAD_WATCHED_H_
 #define TOOLS_VIEW_PRELOAD_WATCHED_H_
 
@@ -10,11 +9,11 @@ namespace view {
 
 extern bool any_watched;
 
-// `fd` has just been opened below /sys. Others than regular files are let be,
-// and so are those beyond some dozens.
+// `fd` was opened below /sys. Ignores files that are not regular, and more than
+// a few dozen files.
 void Watch(int fd);
 
-// Before `fd` is read at `offset`; -1: where it stands. errno stays.
+// Call before `fd` is read at `offset`; -1: its current position. Keeps errno.
 void FreshenWatched(int fd, off_t offset);
 
 inline void BeforeRead(int fd, off_t offset) {
