@@ -57,7 +57,7 @@ TEST(DescribeTest, Acknowledgements) {
             "nak=REMOTE_ACCESS_ERROR msn=6 payload=0");
 }
 
-// Of UC between two of ours (opcode.h): who asks, and what is answered.
+// Our UC extension (opcode.h): requests for an answer, and the answers.
 TEST(DescribeTest, UcAnswers) {
   Headers h;
   h.bth.opcode = 0x31;
@@ -92,7 +92,7 @@ TEST(DescribeTest, AnAskingPacketOfUc) {
             "UC_SEND_ONLY qp=0x000000 ack_req uc_asks psn=5 payload=8");
   EXPECT_EQ(describe(0x80), "UC_SEND_ONLY qp=0x000000 ack_req psn=5 payload=8");
   EXPECT_EQ(describe(0x01), "UC_SEND_ONLY qp=0x000000 psn=5 payload=8");
-  // In other services the bit means nothing.
+  // The bit has no meaning in other services.
   h.bth.opcode = 0x04;
   EXPECT_EQ(describe(0x81), "RC_SEND_ONLY qp=0x000000 ack_req psn=5 payload=8");
 }

@@ -84,7 +84,7 @@ TEST(EthernetTest, LooksBehindAVlanTag) {
 TEST(EthernetTest, WhatIsCutIsNotRead) {
   const Bytes whole = TcpFrame(true, 0, 10);
   for (size_t size = 0; size < whole.size(); ++size) {
-    // Of its own, so that a sanitizer sees a byte too far.
+    // Its own allocation, so that a sanitizer sees reads beyond the end.
     const Bytes part(whole.begin(),
                      whole.begin() + static_cast<ptrdiff_t>(size));
     EthernetFrame frame;
@@ -106,7 +106,7 @@ TEST(EthernetTest, ExtensionHeadersAndFragments) {
   ASSERT_TRUE(ParseEthernet(bytes, &frame));
   EXPECT_EQ(frame.layer4, Layer4::kTcp);
   EXPECT_EQ(frame.transport, 62u);
-  // One that says more than is there ends the search.
+  // A length beyond the frame ends the search.
   bytes[55] = 255;
   ASSERT_TRUE(ParseEthernet(bytes, &frame));
   EXPECT_EQ(frame.layer4, Layer4::kOther);
