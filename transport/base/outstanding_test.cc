@@ -66,7 +66,7 @@ TEST(OutstandingTest, InAnyOrder) {
   place.GiveUp();
   place.GiveUp();
   EXPECT_EQ(queue.end(), 2u);
-  Place().GiveUp();  // nobody counts
+  Place().GiveUp();  // not counted
 }
 
 }  // namespace
