@@ -45,18 +45,18 @@ class Burst {
   // refuses packets that would leave no space for it.
   void KeepRoom(size_t bytes) { kept_ = bytes; }
   void FreeRoom() { kept_ = 0; }
-  // Finishes the packet of the last Reserve: stores its ICRC, for the IP ID
-  // that its place in the burst gives it, in its last 4 bytes. The ICRC is
-  // computed, or what BeginIcrc gave, continued to the end of the pad.
+  // Finishes the packet of the last Reserve: writes its ICRC into its last 4
+  // bytes. The IP ID is the packet's index in the burst. `icrc`: the result of
+  // BeginIcrc, extended to the end of the pad; computed here if absent.
   void Commit(std::optional<uint32_t> icrc = std::nullopt);
 
   // The ICRC over the first `header_bytes` (at least a BTH) of the reserved
   // packet, which must have been written. Cheap if only the PSN differs from
   // the previous packet.
   uint32_t BeginIcrc(size_t header_bytes);
-  // Bytes of payload from which on carrying the ICRC through the copy
-  // (BeginIcrc, Memory::CopyFromWithIcrc) pays: what is shorter is still in the
-  // first cache, and a second pass takes as long.
+  // Minimum payload in bytes for computing the ICRC during the copy (BeginIcrc,
+  // Memory::CopyFromWithIcrc). A shorter payload is still in the first-level
+  // cache, and a second pass takes no longer.
   static constexpr size_t kMinCarriedIcrc = 512;
 
   bool empty() const { return segments_ == 0; }

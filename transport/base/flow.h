@@ -18,8 +18,8 @@ inline constexpr uint8_t kEcnCapable = 2;
 // queue pair owns one from RTR on.
 struct Flow {
   explicit Flow(const AddressVector& av);
-  // Packets go to `via`, where something between translates addresses; the ICRC
-  // stays for the peer's own address. Port 0: nothing changes.
+  // Sends to `via`, the peer's translated address. The ICRC still covers the
+  // peer's own address. Port 0: not translated.
   void GoBy(const Via& via);
 
   AddressVector av;

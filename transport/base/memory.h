@@ -18,8 +18,8 @@ namespace transport {
 struct Span {
   uint8_t* data = nullptr;
   size_t length = 0;  // bytes
-  // No cache is likely to hold it: what is copied next is worth fetching in
-  // time (Memory::CopyTo).
+  // Unlikely to be in any cache: prefetching the bytes that are copied next
+  // pays (Memory::CopyTo).
   bool cold = false;
 };
 using SpanList = absl::InlinedVector<Span, 4>;
