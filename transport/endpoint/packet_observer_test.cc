@@ -1,4 +1,4 @@
-// Observers of packets, and what an endpoint tells of its queue pairs.
+// Packet observers, and reports about queue pairs.
 #include "transport/endpoint/packet_observer.h"
 
 #include <map>
@@ -93,7 +93,7 @@ TEST_F(PacketObserverTest, SeesWhatGoesInTheOrderOfTheWire) {
     EXPECT_EQ(wire::PacketView::Parse(seen.bytes, &packet),
               wire::ParseError::kOk);
   }
-  // First and middle differ in their headers, hence in length.
+  // The first packet has more headers, so its length differs.
   const size_t first = 12 + 4 + WirePeer::kMtu + 4;
   const size_t middle = 12 + WirePeer::kMtu + 4;
   EXPECT_EQ(places, (std::vector<std::pair<int, size_t>>{
