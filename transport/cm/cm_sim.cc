@@ -1,4 +1,4 @@
-// The clock, the network, and what is checked at the end.
+// The clock, the network, and the final checks.
 #include "transport/cm/cm_sim.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Time kDelay = 200 * kMicrosecond;
 constexpr Time kWork = 3 * kSecond;
-// All tries of all messages, one after the other, service time-outs included.
+// All tries of all messages in sequence, including service timeouts.
 constexpr Time kSettle = 60 * kSecond;
 constexpr Time kClose = 60 * kSecond;
 constexpr uint64_t kMostEvents = 5'000'000;

@@ -1,4 +1,4 @@
-// Floods, forgeries, garbage, and calls that are wrong.
+// Floods, forgeries, garbage, and invalid calls.
 #include <array>
 #include <random>
 
@@ -11,7 +11,7 @@ namespace {
 
 using HostileTest = ConnectionManagerTest;
 
-// --- Caps.
+// --- Limits.
 
 TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
   b_.Listen(TestHost::kService, 2);
@@ -32,7 +32,7 @@ TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
 }
 
-// An application may want to know of several before it answers one.
+// An application may look at several requests before it answers one.
 TEST_F(HostileTest, WhatIsSeenLeavesTheBacklogButNotTheCaps) {
   TestHost b(2, {.max_half_open_for_peer = 3});
   b.Listen(TestHost::kService, 1);
@@ -54,7 +54,7 @@ TEST_F(HostileTest, WhatIsSeenLeavesTheBacklogButNotTheCaps) {
     b->Destroy(id, 0);
   }
   EXPECT_EQ(b->Seen(requests[0]), Result::kUnknownId);
-  // Nothing is counted twice.
+  // Each request is counted once.
   TestHost c(3);
   for (uint32_t qpn = 1; qpn <= 2; ++qpn) {
     c.Connect(b, qpn, 0);
@@ -90,7 +90,7 @@ TEST(CapsTest, TheOldestSilentPeerMakesRoom) {
   TestHost next(20);
   next.Connect(b, 1, 10);
   const OutgoingMad req = *next.Sent();
-  // Nobody has been asked twice.
+  // No REP has been retransmitted yet.
   b.Receive(req, 10);
   EXPECT_EQ(b->counters().half_open_full, 1u);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -122,8 +122,8 @@ TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
   EXPECT_EQ(b->counters().answers_limited, 9'995u);
 }
 
-// Who accepts what is forged sends to whom it names once for each REQ, and
-// little more.
+// An application that accepts forged REQs sends one REP per REQ to the victim,
+// and few retransmissions.
 TEST(CapsTest, AcceptedForgeriesAreNotMultiplied) {
   constexpr uint32_t kForged = 500;
   TestHost b(2, {.replies_again_per_second = 10, .replies_again_burst = 20});
@@ -162,8 +162,8 @@ TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
   EXPECT_EQ(b->size(), 0u);
 }
 
-// Who accepted everybody had a minute of them in memory, or a quarter of an
-// hour where peers did not answer its DREQs.
+// A regression: destroyed connections stayed in memory for a minute, or for a
+// quarter of an hour if peers did not answer the DREQs.
 TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
   for (const bool peer_answers : {true, false}) {
     TestHost b(2, {.max_left = 10});
@@ -195,9 +195,9 @@ TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
       a.SendTo(b, qpn);
     }
     EXPECT_EQ(b->size(), 11u);
-    // What is the application's stays.
+    // The application's own connection stays.
     EXPECT_EQ(b->state(kept), State::kEstablished);
-    // The last ones are those that are kept: their numbers are not free yet.
+    // The newest ones are kept: their numbers are still in use.
     for (int i = 0; i < 1000 && b->NextTimeout() != kNever; ++i) {
       b->OnTimer(b->NextTimeout());
       b.Drop();
@@ -206,7 +206,7 @@ TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
   }
 }
 
-// The REJ of a requester that has not heard our communication ID.
+// The REJ of a requester that has not received our communication ID.
 void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
   std::array<uint8_t, 8> guid;
   wire::StoreBe64(guid.data(), from.guid());
@@ -221,8 +221,9 @@ void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
              now);
 }
 
-// Each was one more event, and one more connection in timewait, whatever the
-// backlog: a stranger filled the memory of a program that was slow to look.
+// A regression: each withdrawn request left an event and a connection in
+// timewait, whatever the backlog, so any peer could fill the memory of a slow
+// program.
 TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});
@@ -244,7 +245,7 @@ TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
   EXPECT_EQ(events, 8u);
   ASSERT_EQ(ids.size(), 4u);
   EXPECT_EQ(b->counters().backlog_full, 96u);
-  // Too late an answer is one, and whoever destroys wants none.
+  // A late answer counts as an answer; Destroy needs none.
   EXPECT_EQ(b.Accept(ids[0], 0x20, 0), Result::kWrongState);
   EXPECT_EQ(b->Reject(ids[1], {}, 0), Result::kWrongState);
   b->Destroy(ids[2], 0);
@@ -253,7 +254,7 @@ TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
   EXPECT_EQ(b->counters().backlog_full, 96u + 97u);
 }
 
-// Nor when it has seen them, until it has answered.
+// They still count after the application has seen them, until it answers.
 TEST(CapsTest, RequestsThatAreTakenBackCountAsHalfOpen) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open_for_peer = 10});
@@ -276,7 +277,7 @@ TEST(CapsTest, RequestsThatAreTakenBackCountAsHalfOpen) {
   EXPECT_EQ(b->half_open(), 0u);
 }
 
-// Nor does what is kept of them for their duplicates grow without end.
+// The memory of withdrawn requests for their duplicates is limited as well.
 TEST(CapsTest, RequestsThatAreTakenBackAreRememberedToALimit) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});
@@ -296,7 +297,7 @@ TEST(CapsTest, RequestsThatAreTakenBackAreRememberedToALimit) {
   EXPECT_EQ(b->size(), 0u);
 }
 
-// --- Hostile and wrong.
+// --- Hostile messages and invalid calls.
 
 TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
   Establish();
@@ -327,8 +328,8 @@ TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
 }
 
-// Of an established connection both ends know both communication IDs: a REJ
-// that leaves one out comes from somebody who guesses the other.
+// Both ends of an established connection know both communication IDs. A REJ
+// without one of them is a guess.
 TEST_F(HostileTest, ARejectionOfWhatIsEstablishedNamesBothIds) {
   Establish();
   const auto send = [&](TestHost& from, TestHost& to, const wire::CmRej& rej) {
@@ -358,7 +359,8 @@ TEST_F(HostileTest, GarbageIsCounted) {
   const uint8_t few[10] = {};
   b_->OnMad({.local = b_.address(), .remote = a_.address(), .bytes = few}, 0);
   EXPECT_EQ(b_->counters().malformed, 1u);
-  // Every state is shown random messages with good headers; IDs often match.
+  // Sends random messages with good headers in every state; their IDs often
+  // match.
   Establish();
   std::mt19937_64 random(3);
   uint64_t sent = 0;
@@ -379,7 +381,7 @@ TEST_F(HostileTest, GarbageIsCounted) {
     }
     b_.Receive({.local = a_.address(), .remote = b_.address(), .bytes = mad},
                i * kMicrosecond);
-    // Never more than what came.
+    // At most one answer per message.
     b_.Drop();
     ASSERT_LE(b_->counters().sent, sent + 1);
     sent = b_->counters().sent;

@@ -33,7 +33,7 @@ Packet Emit(const MadFlow& flow) {
   return packet;
 }
 
-// What is changed in a good packet is made good again by its ICRC.
+// Computes a good ICRC for a modified packet.
 Packet Resealed(const MadFlow& flow, Packet packet, uint16_t ip_id = 0) {
   wire::IcrcFlow(flow.source, flow.destination, flow.source_port,
                  wire::kRoceUdpPort)
@@ -83,7 +83,7 @@ TEST(MadPacket, WhatIsNotForQueuePairOneIsToldApart) {
   packet[3] = 0xfe;  // another partition
   EXPECT_EQ(Parse(Flow(), Resealed(Flow(), packet)), MadPacketError::kBadKey);
   packet = good;
-  packet[2] = 0x7f;  // a limited member
+  packet[2] = 0x7f;  // limited member
   EXPECT_EQ(Parse(Flow(), Resealed(Flow(), packet)), MadPacketError::kOk);
   packet = good;
   packet[12] = 0;  // Q_Key

@@ -1,4 +1,4 @@
-// What is counted of messages, by their kind.
+// Counts of messages by type.
 #include "gtest/gtest.h"
 #include "transport/cm/connection_fixture.h"
 

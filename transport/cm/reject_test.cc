@@ -1,4 +1,4 @@
-// Requests and replies that are rejected, by whom and why.
+// Rejected requests and replies, by sender and reason.
 #include "transport/cm/connection_fixture.h"
 #include "transport/cm/connection_manager.h"
 
@@ -62,7 +62,7 @@ TEST_F(RejectTest, ARejectThatIsLostIsSentAgain) {
   passive_ = b_.NextEvent()->id;
   b_->Reject(passive_, {}, 0);
   EXPECT_EQ(b_.Drop(), "CM_REJ ");
-  // Until the peer has asked for the last time.
+  // Kept until the peer's last try.
   EXPECT_EQ(b_->NextTimeout(), 16 * kReqWait);
   b_.Receive(req, 15 * kReqWait);
   EXPECT_EQ(b_.SendTo(a_, 15 * kReqWait), "CM_REJ ");

@@ -42,8 +42,8 @@ class PeerIcrc {
       last_ip_id_ = found_;
     }
   }
-  // A datagram is the peer's whose ICRC was right for `flow`, with the IP
-  // identification `ip_id`: something between translates addresses.
+  // A datagram of the peer had an ICRC that is good for `flow` and `ip_id`: its
+  // address is translated.
   void LearnTranslated(const wire::IcrcFlow& flow, uint16_t ip_id,
                        const Datagram& datagram, Time now) {
     found_ = ip_id;
