@@ -14,7 +14,7 @@ namespace {
 
 class FlowTableTest : public testing::Test {
  protected:
-  // Notes what it gets: its name, and the tag if there is one.
+  // Logs its name, and the tag if there is one, for each frame.
   class Destination final : public FrameDestination {
    public:
     Destination(std::string name, std::string* log)
@@ -41,7 +41,7 @@ class FlowTableTest : public testing::Test {
     return rule;
   }
 
-  // Who got it.
+  // The destinations that received the frame.
   std::string Deliver(const std::vector<uint8_t>& bytes,
                       bool outgoing = false) {
     ReceivedFrame received;
@@ -151,7 +151,7 @@ TEST_F(FlowTableTest, AMaskedFieldCountsByItsBits) {
   EXPECT_EQ(Deliver(headers), "");
 }
 
-// A bit of the tag that counts wants a tag, so that VLAN 0 is not "none".
+// A nonzero mask of the tag requires a tag, so VLAN 0 differs from "untagged".
 TEST_F(FlowTableTest, VlanZeroIsATag) {
   FlowSpec untagged;
   untagged.mask[15] = 0xff;
@@ -216,8 +216,8 @@ TEST_F(FlowTableTest, DefaultsHaveWhatIsLeftAndSniffersAll) {
   EXPECT_EQ(Deliver(headers), "sniffallmc");
 }
 
-// A NIC loops back what a rule asks for, and shows a sniffer everything; what
-// the host sends is not what is left over.
+// A NIC loops back frames for matching rules and sniffers. Frames that the host
+// sends do not go to the default rules.
 TEST_F(FlowTableTest, WhatTheHostSendsIsNotForDefaults) {
   Add("all", {}, 0, FlowKind::kAllDefault);
   Add("sniff", {}, 0, FlowKind::kSniffer);

@@ -24,7 +24,7 @@ constexpr PdId kPd = 7;
 constexpr uint64_t kVa = 0x10000;
 constexpr size_t kMemory = 1 << 16;
 
-// Keeps frames, up to `room` of them that were not sent.
+// Stores frames, up to `room` unsent ones.
 class FakeSink final : public FrameSink {
  public:
   size_t max_frame() const override { return 1514; }
@@ -77,7 +77,7 @@ class RawPacketTest : public testing::Test {
     ASSERT_EQ(BringUp(*qp_, {}, 1), 0);
   }
 
-  // A frame of UDP in registered memory, `payload` bytes long in it.
+  // Writes a UDP frame with `payload` bytes into registered memory.
   Bytes Frame(size_t payload, uint16_t port = 2000) {
     wire::FrameHeaders headers;
     headers.src = *wire::IpAddress::Parse("10.0.0.1");
@@ -218,7 +218,7 @@ TEST_F(RawPacketTest, StatesNeedNoAddress) {
   EXPECT_EQ(Receive(1, 0, 100), EINVAL);  // RESET
   QpAttributes to;
   to.state = QpState::kInit;
-  EXPECT_EQ(qp_->Modify(to, kQpState, 1), EINVAL);  // wants a port
+  EXPECT_EQ(qp_->Modify(to, kQpState, 1), EINVAL);  // needs a port
   EXPECT_EQ(qp_->Modify(to, kQpState | kQpPort | kQpQkey, 1), EINVAL);
   EXPECT_EQ(qp_->Modify(to, kQpState | kQpPort, 1), 0);
   EXPECT_EQ(Receive(1, 0, 100), 0);

@@ -1,4 +1,4 @@
-// Datagrams to a group, at the endpoint: who gets a copy, and what is dropped.
+// Multicast datagrams at the endpoint: copies and drops.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -73,7 +73,7 @@ class MulticastTest : public ::testing::Test {
                                 .source_port = kSenderPort},
                                now);
   }
-  // Whose receives have completed, as "0 2".
+  // Indices of the queue pairs that received, as "0 2".
   std::string Receivers() {
     std::string text;
     for (const Completion& c : receives.Take()) {
@@ -139,7 +139,7 @@ TEST_F(MulticastTest, OnlyTheMulticastQueuePairIsMeant) {
   headers.bth.opcode =
       wire::MakeOpcode(wire::Transport::kUc, wire::Operation::kSendOnly);
   EXPECT_EQ(Deliver(headers, group), Disposition::kUnknownQp);
-  // Nor does it mean anybody where there is no group.
+  // This number has no meaning without a group.
   EXPECT_EQ(Deliver(Headers(), Address("10.0.0.1")), Disposition::kUnknownQp);
   EXPECT_EQ(Receivers(), "");
 }
@@ -166,7 +166,7 @@ TEST_F(MulticastTest, OneThatIsGoneIsForgotten) {
 TEST_F(MulticastTest, TheSenderGetsNoCopy) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), group);
-  // Another host's queue pair may have the same number.
+  // A queue pair of another host may have the same number.
   EXPECT_EQ(Deliver(Headers(qps[0]->qpn()), group), Disposition::kDelivered);
   EXPECT_EQ(Receivers(), "0 1");
   AddressVector av;
