@@ -31,7 +31,7 @@ struct EthernetFrame {
   size_t transport = 0;      // of the TCP or UDP header
   size_t end = 0;            // end of the IP datagram; padding follows
 
-  // includes broadcast
+  // Includes broadcast.
   bool is_multicast() const { return (bytes[0] & 1) != 0; }
   const uint8_t* ip_header() const { return bytes.data() + ip; }
   const uint8_t* transport_header() const { return bytes.data() + transport; }

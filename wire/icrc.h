@@ -6,7 +6,6 @@
 // header with its checksum all ones; BTH with byte 4 (FECN, BECN, reserved) all
 // ones; all bytes after it up to the ICRC. It is sent least significant byte
 // first.
-// least significant byte first.
 
 #ifndef WIRE_ICRC_H_
 #define WIRE_ICRC_H_

@@ -35,7 +35,7 @@ struct ReceivedFrame {
   wire::EthernetFrame frame;
   // IPv4, with good checksums of the IP header and of TCP or UDP.
   bool checksums_good = false;
-  // Sent by this host on the interface. Other NICs show such frames only to
+  // Sent by this host on the interface. A NIC would show such frames only to
   // rules that match their headers.
   bool is_outgoing = false;
 };

@@ -34,7 +34,7 @@ class LocalBuffer {
   // (Memory::CopyFromWithIcrc).
   MemoryStatus Read(uint8_t* to, size_t bytes, uint32_t* icrc = nullptr);
   MemoryStatus Write(const uint8_t* from, size_t bytes);
-  // Advances with the key checks, but without copying.
+  // Checks the keys and advances, without copying.
   MemoryStatus Check(size_t bytes);
 
  private:

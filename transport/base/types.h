@@ -167,7 +167,7 @@ struct Via {
 struct AddressVector {
   wire::IpAddress source;
   wire::IpAddress destination;
-  // UDP source port on the wire, chosen by the layer above
+  // UDP source port on the wire, chosen by the layer above.
   uint16_t source_port = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = wire::kDefaultHopLimit;

@@ -30,7 +30,7 @@ struct SendRequest {
   uint32_t invalidate_rkey = 0;
   uint64_t remote_addr = 0;  // RDMA and atomics; kBindMw: address in the region
   uint32_t rkey = 0;         // RDMA and atomics; kBindMw: the window's new key
-  // atomics; kFlush, kBindMw: length of the range, bytes
+  // Atomics; kFlush, kBindMw: length of the range, bytes.
   uint64_t compare_add = 0;
   uint64_t swap = 0;  // atomics; kFlush: FlushOperand; kBindMw: Access
   // UD only: the destination; copied by PostSend. Null for connected types.
@@ -131,7 +131,7 @@ class CompletionSink {
  public:
   virtual ~CompletionSink() = default;
   // Adds a completion. The consumer that removes it frees its slot
-  // (`Completion::place`); the slot's queue outlives it there. False when the
+  // (`Completion::place`), whose queue must still exist then. False when the
   // completion queue has overrun: the completion is lost, the sink has reported
   // the CQ error, and the queue pair must enter the error state without further
   // completions (IBA vol. 1, 10.8.3.1).

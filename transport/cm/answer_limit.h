@@ -3,7 +3,6 @@
 //
 // A token bucket for each of a fixed number of address groups. A secret key
 // determines which addresses share a group.
-// addresses share one depends on a key that nobody outside knows.
 #ifndef TRANSPORT_CM_ANSWER_LIMIT_H_
 #define TRANSPORT_CM_ANSWER_LIMIT_H_
 

@@ -209,7 +209,7 @@ bool CmSim::Run() {
     }
   }
   RunUntil(kWork);
-  // A good network, and time for everybody.
+  // No more loss, and time for all retries.
   loss_ = 0;
   closing_ = true;
   RunUntil(kWork + kSettle);
@@ -232,7 +232,7 @@ bool CmSim::IsReliable() const {
 void CmSim::CompareEnds() {
   for (const auto& [number, pair] : pairs_) {
     if (pair.active.established == pair.passive.established) continue;
-    // Who is established has not heard of the other's end: nobody can help it.
+    // Accepted if the other end ended without a message to the established one.
     const bool reason =
         pair.active.established ? pair.passive.unheard : pair.active.unheard;
     const bool believed = !IsReliable() || pair.fragile;

@@ -4,9 +4,8 @@
 // - The events of each id come once and in a valid order.
 // - A REQ gives one kRequest, whatever the network does to it.
 // - Once the network is good and all retries are over, both ends of a
-// connection
-//   agree. Exception: all last messages to one end were lost, which is accepted
-//   only with high loss.
+//   connection agree. Exception: all last messages to one end were lost, which
+//   is accepted only with high loss.
 // - With little loss, no live peer is given up.
 // - A queue pair is in one connection at most.
 // - After the applications have destroyed everything, nothing is left.

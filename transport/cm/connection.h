@@ -41,7 +41,7 @@ struct Connection {
   bool owned = true;       // not destroyed by the application
   bool half_open = false;  // counts toward the half-open limits
   bool waiting = false;    // counts toward its listener's backlog
-  // the application has seen it, which frees its backlog slot
+  // The application has seen it, which frees its backlog slot.
   bool seen = false;
   bool remembered = false;  // kept only to answer duplicates
   // The peer has withdrawn its request. The application has neither tried to
@@ -76,7 +76,7 @@ struct Connection {
   Time deadline = kNever;
   uint8_t undelivered = 0;  // how often the request was reported as undelivered
   Time regular_deadline = kNever;  // original deadline during such a retry
-  // counts as unanswered since; kNever: does not
+  // Start of its time in the peer's quota; kNever: not counted.
   Time unanswered_since = kNever;
   bool held_back = false;  // waits until the peer has answered other requests
   Time turn = 0;           // position among those held back

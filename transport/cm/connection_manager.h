@@ -17,8 +17,6 @@
 // Trust: a message for a connection counts if it comes from the peer's address
 // and carries both communication IDs, which are random. Other senders get at
 // most one MAD of the same size in reply, at a limited rate.
-// peer and carries the communication IDs of both, which are random. What comes
-// from others is answered with one MAD of the same size, and not often.
 #ifndef TRANSPORT_CM_CONNECTION_MANAGER_H_
 #define TRANSPORT_CM_CONNECTION_MANAGER_H_
 

@@ -198,13 +198,12 @@ struct Config {
   // doubles each time. After `undelivered_tries`, the normal timeout applies.
   Time undelivered_wait = 100 * kMillisecond;
   uint8_t undelivered_tries = 5;
-  // REQs, SIDR_REQs and DREQs that a peer has not answered: more wait until it
   // Limit of unanswered REQs, SIDR_REQs and DREQs per peer, which protects its
   // receive buffers. Further ones wait until it answers, or the oldest has been
   // unanswered for `unanswered_hold`.
   size_t max_unanswered = 256;
   Time unanswered_hold = 100 * kMillisecond;
-  // How long the REJ of a request is kept for its duplicates.
+  // Maximum time for which the REJ of a request is kept for its duplicates.
   Time longest_refused_hold = 120 * kSecond;
   // Service timeout of the MRAs that the connection manager sends on its own,
   // when a peer repeats a request that the application has not answered: 4.3 s.
@@ -245,7 +244,7 @@ struct Counters {
   uint64_t received = 0;
   uint64_t sent = 0;
   uint64_t retransmitted = 0;
-  // retransmissions since nobody received the request
+  // Retransmissions of requests that were reported as undelivered.
   uint64_t undelivered = 0;
   uint64_t held_back = 0;    // until the peer had answered other requests
   uint64_t duplicates = 0;   // REQ, REP, DREQ, SIDR_REQ

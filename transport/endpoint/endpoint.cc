@@ -17,7 +17,7 @@ namespace transport {
 namespace {
 
 // After a receive overflow, queue pairs that received data within this time are
-// told.
+// notified.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
 // First byte of an ACK's BTH.
@@ -547,7 +547,7 @@ SharedPath* Endpoint::Join(const wire::IpAddress& destination) {
 
 void Endpoint::Impl::Leave(SharedPath* path) {
   if (!path->Leave()) return;
-  // a leaving queue pair removes its bytes
+  // A leaving queue pair removes its bytes.
   assert(path->in_flight() == path->held());
   // A copy: erase destroys path->destination.
   const wire::IpAddress destination = path->destination;

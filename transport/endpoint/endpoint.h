@@ -82,9 +82,9 @@ class Endpoint {
   Time target_delay() const { return target_delay_; }
   void SetTargetDelay(Time target) { target_delay_ = target; }
 
-  // `sink` is told of peers whose addresses are translated; null: nobody is.
-  // `take`: accept their packets (translation.h); otherwise drop them for a
-  // wrong ICRC. `sink` outlives the endpoint or the next call.
+  // Reports peers with translated addresses to `sink` (null: none). `take`:
+  // accept their packets (translation.h); otherwise drop them for a wrong ICRC.
+  // `sink` outlives the endpoint or the next call.
   void WatchTranslations(TranslationSink* sink, bool take) {
     translations_.Watch(sink, take);
   }

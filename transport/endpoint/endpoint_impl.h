@@ -34,7 +34,7 @@ struct Endpoint::Impl {
 
   // Not Abseil's maps: they break if an allocation throws.
   std::unordered_map<uint32_t, EndpointQp*> queue_pairs;
-  // cached lookup, since packets come in batches
+  // Cached lookup, since packets come in batches.
   EndpointQp* found_last = nullptr;
   std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,
                      absl::Hash<wire::IpAddress>>
@@ -43,9 +43,9 @@ struct Endpoint::Impl {
   TimerHeap timers;
   // Links whose timers OnTimer is running; null if one was removed meanwhile.
   std::vector<EndpointLink*> due;
-  // has received packets since its last update
+  // Has received packets since its last update.
   EndpointQp* to_update = nullptr;
-  // head of the list of links that received data
+  // Head of the list of links that received data.
   EndpointLink* newest = nullptr;
   PacketArenaPool arena_pool;
   MulticastGroups groups;

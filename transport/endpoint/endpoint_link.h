@@ -54,7 +54,7 @@ struct EndpointLink {
   // Woken from kWaiting, but has not had its turn since.
   bool woken : 1 = false;
   bool acks : 1 = false;  // in the list of queue pairs with ACKs
-  // in the list of queue pairs that received data
+  // In the list of queue pairs that received data.
   bool received_data : 1 = false;
   int32_t deficit = 0;              // bytes left in this turn
   ListHook in_schedule;             // while kActive or kWaiting

@@ -16,8 +16,8 @@
 
 namespace transport {
 
-// What a queue pair wants after a call. The endpoint adds it to its lists and
-// removes it from lists that it does not name.
+// What a queue pair wants after a call. The endpoint updates its lists
+// accordingly: a queue pair leaves those that it does not name.
 struct Interests {
   enum Want : uint32_t {
     kData = 1u << 0,  // a turn to send requests

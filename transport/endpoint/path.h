@@ -29,7 +29,6 @@ namespace transport {
 // a socket's receive buffer (212,992 bytes by default, doubled by SO_RCVBUF)
 // for its allocations: some 768 bytes for the smallest datagram, some 2 KiB for
 // 1 KiB.
-// some 2 KiB for one of 1 KiB.
 class Path {
  public:
   static constexpr uint64_t kPacketOverhead = 256;
@@ -156,7 +155,7 @@ class Path {
   // `bytes` to a peer that answers are known to be lost.
   void OnLost(uint64_t bytes);
   // Loss at a peer that answers. At most one reduction per round trip.
-  void OnLoss(Time now);  // of a peer that answers
+  void OnLoss(Time now);
   // Minimum interval of the CNPs that count, as DCQCN allows one receiver; one
   // may be early by half of it. True if the CNP counts.
   static constexpr Time kNotificationInterval = 50 * kMicrosecond;

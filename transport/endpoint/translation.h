@@ -72,9 +72,9 @@ class Translations {
   bool MayLook(Time now);
   void LookWasUseful() { --looks_; }
 
-  // Matches the ICRC for a packet from `peer`: our `peer` port 4791, or the
-  // port that it came from. `any_port`: or any source port of a device, which
-  // one damaged packet in 2^17 matches.
+  // Matches the ICRC for a packet that `peer` sent from port 4791, as our
+  // devices do, or from the port that it came from. `any_port`: or from any
+  // source port of a device, which one damaged packet in 2^17 matches.
   static std::optional<TrueSource> Match(const Datagram& datagram,
                                          const wire::IpAddress& peer,
                                          bool any_port);

@@ -79,7 +79,8 @@ void TransmitScheduler::Take(const Next& next) {
   RemoveAcks(next.link);
 }
 
-// It is the next one anyway, or as fresh as those before it.
+// Whether `link` may transmit now with its ACKs: it is next anyway, or as fresh
+// as those before it.
 bool TransmitScheduler::MayGoNow(const EndpointLink& link) const {
   return link.schedule == Schedule::kActive &&
          (&link == active_.front() ||

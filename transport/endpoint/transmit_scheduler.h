@@ -2,7 +2,6 @@
 // scheduler"): deficit round robin over bytes (Shreedhar and Varghese, 1995).
 // Queue pairs that were idle go before those that always have data, and ACKs do
 // not wait for other queue pairs' data.
-// to send, and acknowledgements wait for nobody else's data.
 #ifndef TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 #define TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 
@@ -68,7 +67,7 @@ class TransmitScheduler {
 
  private:
   bool MayGoNow(const EndpointLink& link) const;
-  void UseUp(EndpointLink* link);   // its turn: others have theirs
+  void UseUp(EndpointLink* link);   // ends its turn
   void Unlist(EndpointLink* link);  // but not from acks_
   // `in_front`: before others of its priority.
   void List(EndpointLink* link, Schedule schedule, ScheduleList* waiting,

@@ -57,7 +57,7 @@ size_t QueueMemorySize(const QpConfig& config);
 // Attributes that ibv_modify_qp sets (struct ibv_qp_attr).
 struct QpAttributes {
   QpState state = QpState::kReset;
-  // only checked, if kQpCurState is set
+  // Only checked, if kQpCurState is set.
   QpState current_state = QpState::kReset;
   uint32_t path_mtu = 1024;  // bytes
   uint32_t qkey = 0;

@@ -4,18 +4,20 @@
 // A device keeps one port for requests and responses of a connection. So:
 //
 // - The first expected packet (the next request, or a response to something
-// outstanding) pins its port. - Packets from other ports are dropped. A new
-// port is accepted only after the pinned one was silent for kSilence, and only
-// by expected packets. The first one claims the change and is dropped; one that
-// arrives at least kSilence later is accepted if the pinned port stayed silent.
-// The delay matters after this process was descheduled: the pinned port's
-// packets may still be in the socket. - A packet from another port that is not
-// expected restarts the silence and doubles it, up to kSilence << kMaxRefused.
-// This limits the guesses of somebody who guesses PSNs while the peer is idle.
+//   outstanding) pins its port.
+// - Packets from other ports are dropped. A new port is accepted only after the
+//   pinned one was silent for kSilence, and only by expected packets. The first
+//   one claims the change and is dropped; one that arrives at least kSilence
+//   later is accepted if the pinned port stayed silent. The delay matters after
+//   this process was descheduled: the pinned port's packets may still be in the
+//   socket.
+// - A packet from another port that is not expected restarts the silence and
+//   doubles it, up to kSilence << kMaxRefused. This limits an attacker who
+//   guesses PSNs while the peer is idle.
 // - UC also receives packets that are not expected, and then expects their
-// successors. The first packet of its peer (QueuePair::IsBeginning) pins the
-// peer's port once, even if another port was pinned. - A new path (RTR, or a
-// new address vector in SQD) forgets the port.
+//   successors. The first packet of its peer (QueuePair::IsBeginning) pins the
+//   peer's port once, even if another port was pinned.
+// - A new path (RTR, or a new address vector in SQD) forgets the port.
 #ifndef TRANSPORT_QP_PEER_PORT_H_
 #define TRANSPORT_QP_PEER_PORT_H_
 
@@ -38,7 +40,7 @@ class PeerPort {
   // Whether an expected packet from another port may be the peer's.
   bool MayChange(Time now) const { return now - heard_ >= silence(); }
 
-  // A packet arrived from the pinned port, or pinned its own port.
+  // A packet arrived from the pinned port, or from a port that it pins.
   void Heard(Time now) {
     heard_ = now;
     state_ = {.refused = 0, .claimed = false, .known = true};

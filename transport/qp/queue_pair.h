@@ -60,8 +60,8 @@ class QueuePair : public EndpointQp {
   // Queues a send work request. EINVAL (state, opcode, flags, lengths, too many
   // SGEs, inline too long), ENOMEM (queue full).
   int PostSend(const SendRequest& request, Time now);
-  // Posting all or none of several requests: CheckSend returns what PostSend
-  // would with an empty queue; SendRoom, how many requests fit.
+  // For posting all or none of several requests: CheckSend returns what
+  // PostSend would with an empty queue; SendRoom, how many requests fit.
   int CheckSend(const SendRequest& request) const;
   uint32_t SendRoom() const;
   // Queues a receive. EINVAL (also with an SRQ), ENOMEM. `now` is used in the

@@ -32,7 +32,7 @@ struct SendOperation {
   wire::Operation only{};
   CountedAs counted_as = CountedAs::kOther;
   bool sends_payload = false;  // from local buffers or inline
-  // at the responder: consumes credits, may be solicited
+  // At the responder: consumes credits, may be solicited.
   bool takes_receive = false;
   uint32_t response_bytes = 0;  // kAtomic: bytes of the result
 

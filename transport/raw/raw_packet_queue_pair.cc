@@ -45,7 +45,7 @@ void RawPacketQueuePair::StopSending() {
 // --- Sending.
 
 int RawPacketQueuePair::CheckParticulars(const SendRequest& request) const {
-  // with an RxHash it only receives
+  // With an RxHash it only receives.
   if (raw_.rx_hash != nullptr) return EINVAL;
   return request.opcode == SendOpcode::kTso ? headers_.Check(request) : 0;
 }

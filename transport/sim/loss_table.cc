@@ -7,8 +7,9 @@
 //
 // --overtaking: a reordered packet is not delayed by up to two round trips, but
 // overtakes everything in flight, in both directions, as with netem.
-// --keeps-nothing: the peer drops packets after a gap. Transfers 256 MiB, or as
-// much as takes two seconds.
+// --keeps-nothing: the peer drops packets after a gap.
+//
+// Transfers 256 MiB, or as much as takes two seconds.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -46,7 +46,7 @@ class Neighbors {
     End a;
     End b;
     Traffic traffic;
-    // post times of outstanding messages, oldest first
+    // Post times of outstanding messages, oldest first.
     std::vector<Time> posted;
     uint64_t completed = 0;
     uint64_t failed = 0;

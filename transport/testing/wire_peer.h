@@ -75,9 +75,8 @@ class WirePeer {
   //   "ACK 100 msn 1", "NAK invalid-request 101 msn 1", "RNR 12 100 msn 0",
   //   "READ_FIRST 100 msn 1 [256]", "READ_MIDDLE 101 [256]",
   //   "ATOMIC 100 msn 1 = 5", "CNP".
-  // ICRCs are checked. Transmits everything: lines are joined by "; ", bursts
-  // by "
-  //  ".
+  // ICRCs are checked. Transmits everything; lines are joined by "; " and
+  // bursts by " | ".
   std::string Transmit();
   // One burst.
   std::string TransmitOne();

@@ -100,7 +100,7 @@ class UcFlight {
   uint64_t bytes_ = 0;    // in flight
   uint64_t unasked_ = 0;  // sent since the last request for a report
   Time since_ = 0;        // last report, or start of the flight
-  // of bytes_: the peer's receive buffer
+  // Limit of bytes_, by the peer's receive buffer.
   uint64_t limit_ = Path::kInitialWindow;
   uint32_t missed_ = 0;  // from the last report
   int timeouts_ = 0;     // in a row
