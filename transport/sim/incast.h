@@ -43,7 +43,7 @@ struct IncastResult {
   uint64_t longest_queue_ever = 0;  // bytes
   uint64_t dropped = 0;             // packets, after the warm-up
   uint64_t marked = 0;
-  // EndpointCounters::round_trips_too_long of all endpoints
+  // EndpointCounters::round_trips_too_long of all endpoints.
   uint64_t too_long = 0;
 };
 

@@ -45,7 +45,7 @@ class Random {
       __builtin_memcpy(data, &v, 8);
     }
     const uint64_t v = Next();
-    // Memcpy must not be given null.
+    // memcpy must not be given null.
     if (bytes > 0) __builtin_memcpy(data, &v, bytes);
   }
 

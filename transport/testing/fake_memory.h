@@ -22,7 +22,7 @@ class FakeMemory : public Memory {
     std::vector<uint8_t> bytes;
     bool valid = true;
     bool faulty = false;  // its pages are unmapped
-    // Translate splits into pieces of this size, bytes
+    // Translate splits into pieces of this size, bytes.
     size_t piece = ~size_t{0};
     bool cold = false;  // Span::cold of its spans
     // If not 0, the region's length, repeating the same few bytes.
