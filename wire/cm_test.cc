@@ -45,7 +45,7 @@ TEST(CmTest, EmitsTheMadHeaderOfTheSpecification) {
 }
 
 // Offsets, bit positions and widths of tables in 12.6 and 12.11.
-TEST(CmTest, ReqStandsWhereTheSpecificationSays) {
+TEST(CmTest, ReqLayoutFollowsTheSpecification) {
   CmReq m;
   m.local_comm_id = 0x01020304;
   m.service_id = 0x1112131415161718;
@@ -102,7 +102,7 @@ TEST(CmTest, ReqStandsWhereTheSpecificationSays) {
   EXPECT_EQ(View(mad).req(), m);
 }
 
-TEST(CmTest, RejStandsWhereTheSpecificationSays) {
+TEST(CmTest, RejLayoutFollowsTheSpecification) {
   CmRej m;
   m.local_comm_id = 0x01020304;
   m.remote_comm_id = 0x05060708;
@@ -118,7 +118,7 @@ TEST(CmTest, RejStandsWhereTheSpecificationSays) {
   EXPECT_EQ(View(mad).rej(), m);
 }
 
-TEST(CmTest, RepStandsWhereTheSpecificationSays) {
+TEST(CmTest, RepLayoutFollowsTheSpecification) {
   CmRep m;
   m.local_qkey = 0x11121314;
   m.local_qpn = 0x212223;
@@ -144,7 +144,7 @@ TEST(CmTest, RepStandsWhereTheSpecificationSays) {
   EXPECT_EQ(View(mad).rep(), m);
 }
 
-TEST(CmTest, SmallMessagesStandWhereTheSpecificationSays) {
+TEST(CmTest, LayoutOfSmallMessagesFollowsTheSpecification) {
   CmMra mra;
   mra.answered = CmAnswered::kRep;
   mra.service_timeout = 24;
@@ -232,7 +232,7 @@ TEST(CmTest, RandomMessagesRoundTrip) {
   }
 }
 
-TEST(CmTest, LengthsOfAdditionalInformationAreCut) {
+TEST(CmTest, LengthsOfAdditionalInformationAreLimited) {
   Mad mad = Emit(CmRej{});
   mad[kMadHeaderSize + 9] = 0xff;
   EXPECT_EQ(View(mad).rej().info_length, kCmAdditionalInfoSize);
@@ -247,7 +247,7 @@ TEST(CmTest, LengthsOfAdditionalInformationAreCut) {
   EXPECT_EQ(View(Emit(rej)).rej().info_length, kCmAdditionalInfoSize);
 }
 
-TEST(CmTest, FieldsTooWideAreCutAndDisturbNoOther) {
+TEST(CmTest, ExcessBitsAreDropped) {
   CmReq m;
   m.local_qpn = 0xff000001;
   m.starting_psn = 0xff000002;
@@ -262,7 +262,7 @@ TEST(CmTest, FieldsTooWideAreCutAndDisturbNoOther) {
   EXPECT_EQ(read, expected);
 }
 
-TEST(CmTest, WhatIsNoCmMessageIsRefused) {
+TEST(CmTest, OtherMessagesAreRejected) {
   CmView view;
   const Mad good = Emit(CmReq{});
   for (size_t size = 0; size < kMadSize; ++size) {

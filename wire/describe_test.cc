@@ -58,7 +58,7 @@ TEST(DescribeTest, Acknowledgements) {
 }
 
 // Our UC extension (opcode.h): requests for an answer, and the answers.
-TEST(DescribeTest, UcAnswers) {
+TEST(DescribeTest, UcReports) {
   Headers h;
   h.bth.opcode = 0x31;
   h.bth.dest_qpn = 0x12;
@@ -76,7 +76,7 @@ TEST(DescribeTest, UcAnswers) {
             "nak=REMOTE_ACCESS_ERROR missed=0 payload=0");
 }
 
-TEST(DescribeTest, AnAskingPacketOfUc) {
+TEST(DescribeTest, UcRequestForAReport) {
   Headers h;
   h.bth.opcode = 0x24;
   h.bth.psn = 5;

@@ -100,7 +100,7 @@ TEST(FrameTest, Ipv4HeaderBytes) {
   EXPECT_EQ(got, expected);
 }
 
-TEST(FrameTest, ComesBackAsItWasBuilt) {
+TEST(FrameTest, RoundTrips) {
   for (FrameHeaders headers : {V4Headers(), V6Headers()}) {
     for (const bool tagged : {false, true}) {
       if (tagged) headers.vlan = 7;
@@ -169,7 +169,7 @@ TEST(FrameTest, LinkLayerPaddingIsNotPayload) {
   EXPECT_EQ(frame.udp_payload.size(), Packet(headers).size());
 }
 
-TEST(FrameTest, CutAtEveryLength) {
+TEST(FrameTest, TruncatedAtEveryLength) {
   for (const FrameHeaders& headers : {V4Headers(), V6Headers()}) {
     const std::vector<uint8_t> packet = Packet(headers);
     const std::vector<uint8_t> bytes = BuildFrame(headers, packet);
@@ -252,7 +252,7 @@ TEST(BuildPacketTest, PadsToFourBytes) {
   }
 }
 
-TEST(FindSegmentSizeTest, TellsPacketsThatWereSentTogether) {
+TEST(FindSegmentSizeTest, FindsTheSizeOfMergedPackets) {
   const FrameHeaders headers = V4Headers();
   const IcrcFlow flow = headers.icrc_flow();
   Headers h;

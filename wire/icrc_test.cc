@@ -164,7 +164,7 @@ TEST(IcrcTest, PiecesGiveTheSameAsTheWhole) {
   }
 }
 
-TEST(IcrcTest, EitherCrcGivesTheSame) {
+TEST(IcrcTest, BothCrcImplementationsAgree) {
   std::mt19937 random(2);
   for (const IcrcFlow& flow : {FlowV4(), FrameOf(false).icrc_flow()}) {
     for (size_t size = kBthSize; size < 5000; size += size < 300 ? 1 : 97) {
@@ -324,7 +324,7 @@ std::vector<uint8_t> PacketWithId(uint16_t id) {
   return BuildPacket(headers, std::vector<uint8_t>(64, 'x'), FlowV4(), id);
 }
 
-TEST(VerifyAnyIdTest, SegmentIndexAndZeroAreGoodWhateverWasLast) {
+TEST(VerifyAnyIdTest, SegmentIndexAndZeroAreAlwaysGood) {
   EXPECT_EQ(VerifyAnyId(FlowV4(), PacketWithId(7), 7, 40000), 7);
   EXPECT_EQ(VerifyAnyId(FlowV4(), PacketWithId(0), 7, 40000), 0);
   EXPECT_EQ(VerifyAnyId(FlowV4(), PacketWithId(0), 0, 40000), 0);

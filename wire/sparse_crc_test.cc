@@ -17,7 +17,7 @@ std::vector<uint8_t> RandomBytes(size_t size) {
   return bytes;
 }
 
-TEST(SparseCrcTest, IsZlibsOfEverySize) {
+TEST(SparseCrcTest, EqualsZlibAtEverySize) {
   const std::vector<uint8_t> bytes = RandomBytes(9300);
   for (size_t size = 0; size <= bytes.size(); ++size) {
     // A different alignment for each size.
@@ -27,7 +27,7 @@ TEST(SparseCrcTest, IsZlibsOfEverySize) {
   }
 }
 
-TEST(SparseCrcTest, GoesOn) {
+TEST(SparseCrcTest, CanBeContinued) {
   const std::vector<uint8_t> bytes = RandomBytes(20000);
   const auto all = static_cast<uint32_t>(crc32_z(0, bytes.data(), 20000));
   for (const size_t first : {0, 1, 8, 899, 900, 1000, 4096, 12345, 20000}) {

@@ -50,7 +50,7 @@ TEST_F(BurstTest, EqualPacketsAndAShorterLast) {
   EXPECT_TRUE(Add(&burst, 200));
 }
 
-TEST_F(BurstTest, RoomIsKeptForOneMore) {
+TEST_F(BurstTest, KeepRoomReservesTheLastPacket) {
   Burst burst(std::span<uint8_t>(buffer).first(420), 4);
   const auto begin = [&] {
     burst.Begin(&flow);
@@ -83,7 +83,7 @@ TEST_F(BurstTest, RoomIsKeptForOneMore) {
   EXPECT_TRUE(Add(&burst, 16));
 }
 
-TEST_F(BurstTest, EachIcrcHasItsPlaceAsIpId) {
+TEST_F(BurstTest, EachIcrcUsesTheIndexAsIpId) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);
   for (int i = 0; i < 3; ++i) Add(&burst, 64);
@@ -94,7 +94,7 @@ TEST_F(BurstTest, EachIcrcHasItsPlaceAsIpId) {
   }
 }
 
-TEST_F(BurstTest, ACarriedIcrcIsTheComputedOne) {
+TEST_F(BurstTest, AnIcrcComputedDuringTheCopyIsTheSame) {
   std::vector<uint8_t> other_buffer(buffer.size());
   Burst burst(buffer, 8);
   Burst other(other_buffer, 8);
@@ -116,7 +116,7 @@ TEST_F(BurstTest, ACarriedIcrcIsTheComputedOne) {
   EXPECT_TRUE(std::ranges::equal(burst.bytes(), other.bytes()));
 }
 
-TEST_F(BurstTest, ADroppedReservationLeavesNothing) {
+TEST_F(BurstTest, AReservationWithoutCommitHasNoEffect) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);
   EXPECT_NE(burst.Reserve(64), nullptr);
@@ -126,7 +126,7 @@ TEST_F(BurstTest, ADroppedReservationLeavesNothing) {
 }
 
 // Also if the next packet is like the one before the dropped one.
-TEST_F(BurstTest, ADroppedPacketIsNotWhatTheNextDiffersFrom) {
+TEST_F(BurstTest, AnUncommittedPacketDoesNotAffectTheNextIcrc) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);
   ASSERT_TRUE(Add(&burst, 64));
@@ -169,7 +169,7 @@ TEST_F(BurstTest, NotBegun) {
   EXPECT_EQ(burst.flow(), nullptr);
 }
 
-TEST_F(BurstTest, RoomIsHowManyFit) {
+TEST_F(BurstTest, RoomCountsThePacketsThatFit) {
   struct Begun {
     std::vector<size_t> packets;
     int max_segments;
@@ -200,7 +200,7 @@ TEST_F(BurstTest, RoomIsHowManyFit) {
 
 // Each packet differs from the previous one in one thing that BeginIcrc must
 // not reuse: a byte of the BTH, the flow, the size.
-TEST_F(BurstTest, WhatIsNotAlikeHasAnIcrcOfItsOwn) {
+TEST_F(BurstTest, PacketsThatDifferHaveDifferentIcrcs) {
   AddressVector av = Av();
   av.source_port = 0xc001;
   Flow other(av);

@@ -32,7 +32,7 @@ TEST_F(ConnectionManagerTest, ConnectAndDisconnect) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, MessagesCarryWhatBelongsTogether) {
+TEST_F(ConnectionManagerTest, MessagesCarryMatchingIds) {
   b_.Listen();
   ConnectOptions options = a_.OptionsFor(b_, 0x11);
   options.req.private_data[0] = 0x77;
@@ -72,7 +72,7 @@ TEST_F(ConnectionManagerTest, MessagesCarryWhatBelongsTogether) {
 
 // --- Loss and duplicates.
 
-TEST_F(ConnectionManagerTest, LostMessagesAreSentAgain) {
+TEST_F(ConnectionManagerTest, LostMessagesAreRetransmitted) {
   b_.Listen();
   active_ = a_.Connect(b_, 0x11, 0);
   EXPECT_EQ(a_.Drop(), "CM_REQ ");
@@ -142,7 +142,7 @@ TEST_F(ConnectionManagerTest, DuplicatesAreAnsweredFromState) {
   EXPECT_EQ(b_.Drop(), "CM_DREP ");
 }
 
-TEST_F(ConnectionManagerTest, ARequestThatNobodyHearsIsGivenUp) {
+TEST_F(ConnectionManagerTest, AnUnansweredRequestTimesOut) {
   active_ = a_.Connect(b_, 0x11, 0);
   a_.Drop();
   LetRetry(a_, "CM_REQ ", 15);
@@ -156,7 +156,7 @@ TEST_F(ConnectionManagerTest, ARequestThatNobodyHearsIsGivenUp) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, TheOtherEndHearsOfAGivenUpRequestByItsGuid) {
+TEST_F(ConnectionManagerTest, ATimedOutRequestIsRejectedByItsGuid) {
   Request();
   LetRetry(a_, "CM_REQ ", 15);
   EXPECT_EQ(a_.SendTo(b_, now_), "CM_REJ ");
@@ -168,7 +168,7 @@ TEST_F(ConnectionManagerTest, TheOtherEndHearsOfAGivenUpRequestByItsGuid) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, ARequestThatComesAfterItsEndIsNotNew) {
+TEST_F(ConnectionManagerTest, ALateDuplicateRequestIsNotNew) {
   b_.Listen();
   active_ = a_.Connect(b_, 0x11, 0);
   const OutgoingMad req = *a_.Sent();
@@ -181,7 +181,7 @@ TEST_F(ConnectionManagerTest, ARequestThatComesAfterItsEndIsNotNew) {
   EXPECT_EQ(RejOf(b_.Sent()->bytes).reason, CmRejectReason::kStaleConnection);
 }
 
-TEST_F(ConnectionManagerTest, AReplyThatNobodyHearsIsGivenUp) {
+TEST_F(ConnectionManagerTest, AnUnansweredReplyTimesOut) {
   Request();
   b_.Accept(passive_, 0x22, now_);
   b_.Drop();
@@ -197,7 +197,7 @@ TEST_F(ConnectionManagerTest, AReplyThatNobodyHearsIsGivenUp) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, AnEstablishedEndHearsThatTheOtherHasGivenUp) {
+TEST_F(ConnectionManagerTest, AnEstablishedEndIsToldThatThePeerTimedOut) {
   Request();
   Reply();
   a_->Establish(active_, {}, now_);
@@ -212,7 +212,7 @@ TEST_F(ConnectionManagerTest, AnEstablishedEndHearsThatTheOtherHasGivenUp) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, ADisconnectThatNobodyHearsEnds) {
+TEST_F(ConnectionManagerTest, AnUnansweredDisconnectEnds) {
   Establish();
   a_->Disconnect(active_, {}, now_);
   a_.Drop();
@@ -221,7 +221,7 @@ TEST_F(ConnectionManagerTest, ADisconnectThatNobodyHearsEnds) {
   EXPECT_EQ(a_->state(active_), State::kTimeWait);
 }
 
-TEST_F(ConnectionManagerTest, FewerRetriesIfTheRequestSaysSo) {
+TEST_F(ConnectionManagerTest, TheRequestLimitsTheRetries) {
   ConnectOptions options = a_.OptionsFor(b_, 0x11);
   options.req.max_cm_retries = 2;
   a_->Connect(options, 0, &active_);
@@ -257,7 +257,7 @@ TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, WhatAPeerMayAskUsToWaitIsBounded) {
+TEST_F(ConnectionManagerTest, WaitsRequestedByAPeerAreBounded) {
   Request();
   b_->Delay(passive_, 31, now_);
   b_.SendTo(a_, now_);

@@ -13,7 +13,7 @@ using HostileTest = ConnectionManagerTest;
 
 // --- Limits.
 
-TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
+TEST_F(HostileTest, RequestsBeyondTheBacklogAreRetransmitted) {
   b_.Listen(TestHost::kService, 2);
   const CmId first = a_.Connect(b_, 1, 0);
   a_.Connect(b_, 2, 0);
@@ -33,7 +33,7 @@ TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
 }
 
 // An application may look at several requests before it answers one.
-TEST_F(HostileTest, WhatIsSeenLeavesTheBacklogButNotTheCaps) {
+TEST_F(HostileTest, SeenRequestsLeaveTheBacklogButNotTheLimits) {
   TestHost b(2, {.max_half_open_for_peer = 3});
   b.Listen(TestHost::kService, 1);
   std::vector<CmId> requests;
@@ -77,7 +77,7 @@ TEST(CapsTest, HalfOpenRequestsOfAPeer) {
   EXPECT_EQ(b->half_open(), 3u);
 }
 
-TEST(CapsTest, TheOldestSilentPeerMakesRoom) {
+TEST(CapsTest, TheOldestSilentRequestIsDroppedForANewOne) {
   TestHost b(2, {.max_half_open = 3});
   b.Listen();
   std::vector<CmId> ids;
@@ -108,7 +108,7 @@ TEST(CapsTest, TheOldestSilentPeerMakesRoom) {
   EXPECT_EQ(b->half_open(), 3u);
 }
 
-TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
+TEST(CapsTest, AFloodOfForgedRequestsGetsFewAnswers) {
   TestHost b(2, {.answers_per_second = 10, .answer_burst = 5});
   TestHost a(1);
   for (uint32_t qpn = 1; qpn <= 10'000; ++qpn) {
@@ -124,7 +124,7 @@ TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
 
 // An application that accepts forged REQs sends one REP per REQ to the victim,
 // and few retransmissions.
-TEST(CapsTest, AcceptedForgeriesAreNotMultiplied) {
+TEST(CapsTest, AcceptedForgedRequestsAreNotAmplified) {
   constexpr uint32_t kForged = 500;
   TestHost b(2, {.replies_again_per_second = 10, .replies_again_burst = 20});
   TestHost a(1, {.max_unanswered = kForged});
@@ -144,7 +144,7 @@ TEST(CapsTest, AcceptedForgeriesAreNotMultiplied) {
   EXPECT_GE(b->counters().sent, kForged + 20);
 }
 
-TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
+TEST(CapsTest, RememberedRejectionsAreLimited) {
   TestHost b(2, {.max_half_open = 10});
   TestHost a(1);
   b.Listen();
@@ -164,7 +164,7 @@ TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
 
 // A regression: destroyed connections stayed in memory for a minute, or for a
 // quarter of an hour if peers did not answer the DREQs.
-TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
+TEST(CapsTest, DestroyedConnectionsAreLimited) {
   for (const bool peer_answers : {true, false}) {
     TestHost b(2, {.max_left = 10});
     TestHost a(1);
@@ -224,7 +224,7 @@ void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
 // A regression: each withdrawn request left an event and a connection in
 // timewait, whatever the backlog, so any peer could fill the memory of a slow
 // program.
-TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
+TEST(CapsTest, WithdrawnRequestsCountInTheBacklogUntilSeen) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});
   b.Listen(TestHost::kService, 4);
@@ -255,7 +255,7 @@ TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
 }
 
 // They still count after the application has seen them, until it answers.
-TEST(CapsTest, RequestsThatAreTakenBackCountAsHalfOpen) {
+TEST(CapsTest, WithdrawnRequestsCountAsHalfOpen) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open_for_peer = 10});
   b.Listen(TestHost::kService, 4);
@@ -278,7 +278,7 @@ TEST(CapsTest, RequestsThatAreTakenBackCountAsHalfOpen) {
 }
 
 // The memory of withdrawn requests for their duplicates is limited as well.
-TEST(CapsTest, RequestsThatAreTakenBackAreRememberedToALimit) {
+TEST(CapsTest, RememberedWithdrawalsAreLimited) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});
   b.Listen();
@@ -299,7 +299,7 @@ TEST(CapsTest, RequestsThatAreTakenBackAreRememberedToALimit) {
 
 // --- Hostile messages and invalid calls.
 
-TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
+TEST_F(HostileTest, MessagesOfOthersAreIgnored) {
   Establish();
   TestHost other(3);
   const auto send = [&](const wire::IpAddress& from, const auto& message) {
@@ -330,7 +330,7 @@ TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
 
 // Both ends of an established connection know both communication IDs. A REJ
 // without one of them is a guess.
-TEST_F(HostileTest, ARejectionOfWhatIsEstablishedNamesBothIds) {
+TEST_F(HostileTest, ARejectOfAnEstablishedConnectionNamesBothIds) {
   Establish();
   const auto send = [&](TestHost& from, TestHost& to, const wire::CmRej& rej) {
     Mad mad;
@@ -413,7 +413,7 @@ TEST_F(HostileTest, CallsInTheWrongStateAreRefused) {
   EXPECT_EQ(b_->state(passive_), std::nullopt);
 }
 
-TEST_F(HostileTest, DestroyingSaysGoodbyeInEveryState) {
+TEST_F(HostileTest, DestroyNotifiesThePeerInEveryState) {
   active_ = a_.Connect(b_, 1, 0);
   a_.Drop();
   a_->Destroy(active_, 0);

@@ -46,7 +46,7 @@ MadPacketError Parse(const MadFlow& flow, std::span<const uint8_t> packet) {
   return ParseMadPacket(flow, packet, &mad);
 }
 
-TEST(MadPacket, IsReadAsItWasWritten) {
+TEST(MadPacket, RoundTrips) {
   for (const MadFlow& flow : {Flow(), Flow("2001:db8::1", "2001:db8::2")}) {
     const Packet packet = Emit(flow);
     wire::PacketView view;
@@ -74,7 +74,7 @@ TEST(MadPacket, DamagedOrOfAnotherFlowIsBad) {
   EXPECT_EQ(Parse(Flow(), packet), MadPacketError::kBadIcrc);
 }
 
-TEST(MadPacket, WhatIsNotForQueuePairOneIsToldApart) {
+TEST(MadPacket, ErrorsAreDistinguished) {
   const Packet good = Emit(Flow());
   Packet packet = good;
   packet[7] = 2;

@@ -112,7 +112,7 @@ class OutOfMemoryTest : public ConnectionManagerTest {
   }
 };
 
-TEST_F(OutOfMemoryTest, AConnectThatFindsNoneLeavesNothing) {
+TEST_F(OutOfMemoryTest, AConnectWithoutMemoryChangesNothing) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_GT(UntilThereIsMemory([&] { active_ = a_.Connect(b_, 0x11, now_); },
                                  [&] { ExpectEmpty(a_); }),
@@ -126,7 +126,7 @@ TEST_F(OutOfMemoryTest, AConnectThatFindsNoneLeavesNothing) {
   }
 }
 
-TEST_F(OutOfMemoryTest, AResolutionThatFindsNoneLeavesNothing) {
+TEST_F(OutOfMemoryTest, AResolveWithoutMemoryChangesNothing) {
   const ResolveOptions options = {.local = a_.address(),
                                   .remote = b_.address(),
                                   .req = {.service_id = TestHost::kService}};
@@ -138,7 +138,7 @@ TEST_F(OutOfMemoryTest, AResolutionThatFindsNoneLeavesNothing) {
   ExpectEmpty(a_);
 }
 
-TEST_F(OutOfMemoryTest, ARequestThatFindsNoneIsDroppedAndCounted) {
+TEST_F(OutOfMemoryTest, ARequestWithoutMemoryIsDroppedAndCounted) {
   // A backlog of one: a failed request must not count.
   b_.Listen(TestHost::kService, /*backlog=*/1);
   active_ = a_.Connect(b_, 0x11, now_);
@@ -153,7 +153,7 @@ TEST_F(OutOfMemoryTest, ARequestThatFindsNoneIsDroppedAndCounted) {
   ExpectNothingLeft();
 }
 
-TEST_F(OutOfMemoryTest, AServiceRequestThatFindsNoneIsDroppedAndCounted) {
+TEST_F(OutOfMemoryTest, AServiceRequestWithoutMemoryIsDroppedAndCounted) {
   b_.Listen(TestHost::kService, /*backlog=*/1);
   a_->Resolve({.local = a_.address(),
                .remote = b_.address(),
@@ -177,7 +177,7 @@ TEST_F(OutOfMemoryTest, AServiceRequestThatFindsNoneIsDroppedAndCounted) {
   ExpectEmpty(b_);
 }
 
-TEST_F(OutOfMemoryTest, AConnectionNeedsNoneUntilItIsOver) {
+TEST_F(OutOfMemoryTest, AConnectionNeedsNoFurtherMemory) {
   EstablishWithNone();
   WithNone("Disconnect", [&] { a_->Disconnect(active_, {}, now_); });
   Pass(a_, b_, "CM_DREQ");
@@ -198,7 +198,7 @@ TEST_F(OutOfMemoryTest, AConnectionNeedsNoneUntilItIsOver) {
   ExpectNothingLeft();
 }
 
-TEST_F(OutOfMemoryTest, DestroyingNeedsNone) {
+TEST_F(OutOfMemoryTest, DestroyNeedsNoMemory) {
   EstablishWithNone();
   WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
   Pass(a_, b_, "CM_DREQ");
@@ -211,7 +211,7 @@ TEST_F(OutOfMemoryTest, DestroyingNeedsNone) {
   ExpectEmpty(b_);
 }
 
-TEST_F(OutOfMemoryTest, TimersNeedNone) {
+TEST_F(OutOfMemoryTest, TimersNeedNoMemory) {
   Request();
   WithNone("Accept", [&] { b_.Accept(passive_, 0x22, now_); });
   EXPECT_EQ(b_.Drop(), "CM_REP ");
@@ -225,7 +225,7 @@ TEST_F(OutOfMemoryTest, TimersNeedNone) {
   ExpectNothingLeft();
 }
 
-TEST_F(OutOfMemoryTest, WhatIsHeldBackNeedsNone) {
+TEST_F(OutOfMemoryTest, HeldBackRequestsNeedNoMemory) {
   Config config;
   config.max_unanswered = 1;
   TestHost host(3, config);
@@ -246,7 +246,7 @@ TEST_F(OutOfMemoryTest, WhatIsHeldBackNeedsNone) {
 }
 
 // Timeouts wait until the events are polled.
-TEST_F(OutOfMemoryTest, NoEventIsLostForWantOfMemory) {
+TEST_F(OutOfMemoryTest, NoEventIsLost) {
   constexpr int kConnections = 100;
   for (int i = 0; i < kConnections; ++i) a_.Connect(b_, 0x11 + i, now_);
   a_.Drop();
@@ -271,7 +271,7 @@ TEST_F(OutOfMemoryTest, NoEventIsLostForWantOfMemory) {
 
 // Without memory, and without anybody polling events, an input that would cause
 // an event is dropped.
-TEST_F(OutOfMemoryTest, WhatWouldBringAnEventIsDropped) {
+TEST_F(OutOfMemoryTest, AnInputWithoutMemoryForItsEventIsDropped) {
   constexpr uint32_t kConnections = 20;
   std::vector<OutgoingMad> reqs;
   b_.Listen();
@@ -298,7 +298,7 @@ TEST_F(OutOfMemoryTest, WhatWouldBringAnEventIsDropped) {
   EXPECT_EQ(a_.Events().size(), dropped);
 }
 
-TEST_F(OutOfMemoryTest, AListenerThatFindsNoneIsNotThere) {
+TEST_F(OutOfMemoryTest, AListenWithoutMemoryChangesNothing) {
   ListenerId id = 0;
   const ListenOptions options = {.service_id = TestHost::kService, .local = {}};
   EXPECT_GT(UntilThereIsMemory(

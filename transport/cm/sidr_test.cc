@@ -87,7 +87,7 @@ TEST_F(SidrTest, NobodyListens) {
   EXPECT_EQ(b_->size(), 0u);
 }
 
-TEST_F(SidrTest, IsTriedAgainThenGivenUp) {
+TEST_F(SidrTest, IsRetriedUntilTheLimit) {
   const CmId id = Resolve();
   EXPECT_EQ(a_.Drop(), "CM_SIDR_REQ ");
   for (int i = 1; i <= 3; ++i) {

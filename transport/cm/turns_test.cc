@@ -51,7 +51,7 @@ TEST_F(TurnsTest, PeersDoNotWaitForEachOther) {
   EXPECT_EQ(a_.Drop(), "CM_REQ CM_REQ CM_REQ ");
 }
 
-TEST_F(TurnsTest, ASilentPeerHoldsOthersBackForATimeOnly) {
+TEST_F(TurnsTest, ASilentPeerHoldsRequestsBackForALimitedTime) {
   ConnectOptions slow = a_.OptionsFor(b_, 0x31);
   slow.req.remote_cm_response_timeout = 20;  // 4.3 s
   CmId id = 0;
@@ -70,7 +70,7 @@ TEST_F(TurnsTest, ASilentPeerHoldsOthersBackForATimeOnly) {
   EXPECT_EQ(a_.Drop(), "CM_REQ CM_REQ ");
 }
 
-TEST_F(TurnsTest, WhatIsHeldBackMayBeGivenUp) {
+TEST_F(TurnsTest, AHeldBackRequestMayBeDestroyed) {
   Connect(b_, 4);
   EXPECT_EQ(a_.Drop(), "CM_REQ CM_REQ ");
   // The peer never received it: no REJ is needed.
@@ -94,7 +94,7 @@ class UndeliveredTest : public ConnectionManagerTest {
   }
 };
 
-TEST_F(UndeliveredTest, ARequestThatNobodyTookIsSentAgainSoon) {
+TEST_F(UndeliveredTest, AnUndeliveredRequestIsRetransmittedSoon) {
   ConnectOptions options = a_.OptionsFor(b_, 0x11);
   options.req.remote_cm_response_timeout = 20;
   ASSERT_EQ(a_->Connect(options, now_, &active_), Result::kOk);
@@ -117,7 +117,7 @@ TEST_F(UndeliveredTest, ARequestThatNobodyTookIsSentAgainSoon) {
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kUnreachable});
 }
 
-TEST_F(UndeliveredTest, WhatNoRequestOfOursBringsChangesNothing) {
+TEST_F(UndeliveredTest, OtherUndeliveredMessagesHaveNoEffect) {
   Request();
   const Time regular = a_->NextTimeout();
   OutgoingMad mad = {

@@ -22,7 +22,7 @@ class XrcTest : public ConnectionManagerTest {
 };
 
 // Like the kernel: the target's number is in the REP's local EECN.
-TEST_F(XrcTest, TheTargetStandsWhereEeContextsDo) {
+TEST_F(XrcTest, TheTargetIsInTheEeContextField) {
   b_.Listen();
   ASSERT_EQ(a_->Connect(XrcOptions(), now_, &active_), Result::kOk);
   a_.SendTo(b_, now_);

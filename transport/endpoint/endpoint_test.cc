@@ -123,7 +123,7 @@ TEST_F(EndpointTest, DamagedPacket) {
 
 // Nobody but a connected peer gets an answer, so packets with forged sources
 // cannot direct traffic at a victim.
-TEST_F(EndpointTest, StrangersAreNeverAnswered) {
+TEST_F(EndpointTest, UnknownSourcesAreNeverAnswered) {
   peer.PostReceive(7, {8});
   for (const char* address : {"10.0.0.3", "127.0.0.1", "fd00::2"}) {
     peer.datagram.source = *wire::IpAddress::Parse(address);
@@ -212,7 +212,7 @@ TEST_F(EndpointTest, CountingIpIds) {
   EXPECT_EQ(peer.Transmit(), "ACK 150 msn 51");
 }
 
-TEST_F(EndpointTest, OvertakenByAWholeBurst) {
+TEST_F(EndpointTest, ReorderedByAWholeBurst) {
   std::vector<Bytes> packets;
   for (uint16_t i = 0; i < 500; ++i) {
     packets.push_back(peer.Build(peer.Write(kWriteOnly, 100 + i, 0, 4), 4));
@@ -253,7 +253,7 @@ TEST_F(EndpointTest, AnotherSourceDoesNotMoveTheIpId) {
 
 // A sender with the peer's address, even with its port, that does not know the
 // next PSN does not move it either.
-TEST_F(EndpointTest, NothingIsLearnedOfWhatIsNotBelieved) {
+TEST_F(EndpointTest, UnexpectedPacketsDoNotMoveTheIpId) {
   const auto deliver = [this](const wire::Headers& headers, uint16_t ip_id) {
     Bytes packet = peer.Build(headers, 4);
     Sign(&packet, ip_id);
@@ -333,7 +333,7 @@ class RandomIpIdTest : public EndpointTest {
   uint16_t far_ = 60000;
 };
 
-TEST_F(RandomIpIdTest, AllButTheFirstFewAreBelieved) {
+TEST_F(RandomIpIdTest, AllButTheFirstFewAreAccepted) {
   int refused = 0;
   for (int i = 0; i < 20; ++i) refused += Go();
   EXPECT_GE(refused, 1);
@@ -345,7 +345,7 @@ TEST_F(RandomIpIdTest, AllButTheFirstFewAreBelieved) {
 }
 
 // With more time between packets, more IDs are accepted and fewer are far.
-TEST_F(RandomIpIdTest, AsWellIfThePeerTakesItsTime) {
+TEST_F(RandomIpIdTest, AlsoWithTimeBetweenPackets) {
   for (const Time apart : {100 * kMicrosecond, kMillisecond, 2 * kMillisecond,
                            3 * kMillisecond, 6 * kMillisecond}) {
     int refused = 0;
@@ -378,7 +378,7 @@ TEST_F(RandomIpIdTest, PacketsBeyondTheFirstGapCount) {
   EXPECT_LE(refused, 2);
 }
 
-TEST_F(RandomIpIdTest, SoDoAnswers) {
+TEST_F(RandomIpIdTest, ResponsesCount) {
   const Sge sge = {peer.target->va, 8, peer.target->lkey};
   SendRequest request;
   request.opcode = SendOpcode::kRdmaWrite;
@@ -401,7 +401,7 @@ TEST_F(RandomIpIdTest, SoDoAnswers) {
 
 // Accepting any ID makes the ICRC a 16-bit check; a damaged packet restores the
 // strict check.
-TEST_F(RandomIpIdTest, DamageEndsIt) {
+TEST_F(RandomIpIdTest, DamageRestoresTheCheck) {
   for (int i = 0; i < 20; ++i) Go();
   const auto next = [&] { return peer.Write(kWriteOnly, psn_, 0, 4); };
   // A packet outside the PSN window changes nothing.
@@ -418,7 +418,7 @@ TEST_F(RandomIpIdTest, DamageEndsIt) {
 }
 
 // A peer that counts, and once restarted its counter.
-TEST_F(RandomIpIdTest, CountingEndsIt) {
+TEST_F(RandomIpIdTest, CountingIdsRestoreTheCheck) {
   for (int i = 0; i < 20; ++i) Go();
   for (uint16_t id = 1000; id < 1009; ++id) {
     EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, psn_++, 0, 4), id),
@@ -462,7 +462,7 @@ TEST_F(RandomIpIdTest, OnlyPacketsWithinTheWindowCount) {
 }
 
 // One in 2^16 is good with some ID, and three of those in a row would count.
-TEST_F(RandomIpIdTest, RandomDamageIsNotTakenForIt) {
+TEST_F(RandomIpIdTest, RandomDamageIsNotAccepted) {
   EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, 100, 0, 4), 1000),
             Disposition::kDelivered);
   Bytes packet = peer.Build(peer.Write(kWriteOnly, 101, 0, 4), 4);

@@ -52,7 +52,7 @@ class OutOfMemoryTest : public ::testing::Test {
   Endpoint endpoint_;
 };
 
-TEST_F(OutOfMemoryTest, QueuePairsAreFoundAfterOneThatCouldNotBeMade) {
+TEST_F(OutOfMemoryTest, QueuePairsSurviveAFailedCreation) {
   for (const QpType type : {QpType::kRc, QpType::kUc, QpType::kUd}) {
     std::vector<std::unique_ptr<QueuePair>> qps(100);
     for (uint32_t i = 0; i < qps.size(); ++i) {
@@ -69,7 +69,7 @@ TEST_F(OutOfMemoryTest, QueuePairsAreFoundAfterOneThatCouldNotBeMade) {
   }
 }
 
-TEST_F(OutOfMemoryTest, GroupsAreFoundAfterOneThatCouldNotBeAttached) {
+TEST_F(OutOfMemoryTest, GroupsSurviveAFailedAttach) {
   auto qp = Make(0x1000, QpType::kUd);
   const auto group = [](size_t i) {
     return *wire::IpAddress::Parse("239.1.1." + std::to_string(i));

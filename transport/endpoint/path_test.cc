@@ -67,7 +67,7 @@ void Flow(Path* path, Time from, Time until) {
   }
 }
 
-TEST(PathTest, LossLeavesWhatTwoRoundTripsHold) {
+TEST(PathTest, LossLeavesTwoBandwidthDelayProducts) {
   Path path;
   for (int ms = 1; ms < 100; ++ms) {
     Flow(&path, ms * kMillisecond, (ms + 1) * kMillisecond - 1);
@@ -79,7 +79,7 @@ TEST(PathTest, LossLeavesWhatTwoRoundTripsHold) {
   EXPECT_LT(path.window(), 3 * path.round_trip_bytes());
 }
 
-TEST(PathTest, ButNotIfMuchIsLost) {
+TEST(PathTest, HeavyLossLeavesLess) {
   Path path;
   for (int ms = 1; ms < 100; ++ms) {
     Flow(&path, ms * kMillisecond, (ms + 1) * kMillisecond - 1);
@@ -99,7 +99,7 @@ TEST(PathTest, EarlyProbesAfterALoss) {
   EXPECT_EQ(path.EarlyProbeTimeout(kSecond + 101 * kMillisecond), kNever);
 }
 
-TEST(PathTest, NeverBelowItsLeast) {
+TEST(PathTest, NeverBelowTheMinimum) {
   Path path;
   for (int i = 1; i < 100; ++i) path.OnLoss(i * kSecond);
   EXPECT_EQ(path.window(), Path::kLeastWindow);
@@ -107,7 +107,7 @@ TEST(PathTest, NeverBelowItsLeast) {
 
 // However many arrive, and at however many queue pairs: at most one per 50 us
 // counts.
-TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
+TEST(PathTest, AStormOfNotificationsCountsAsOneIn50us) {
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
     Path few;
     Path storm;
@@ -190,7 +190,7 @@ TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
 
 // Bytes in flight from before CNPs shrank the window do not prolong the pause,
 // and it ends once the window holds a packet.
-TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
+TEST(PathTest, APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
   Time now = kMillisecond;
@@ -255,7 +255,7 @@ TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
   EXPECT_EQ(path.window(), 4096 + Path::kPacketOverhead);
 }
 
-TEST(PathTest, TimeoutBeginsAgainTowardsHalf) {
+TEST(PathTest, TimeoutRestartsSlowStartTowardsHalf) {
   Path path;
   path.OnTimeout(kSecond);
   EXPECT_EQ(path.window(), Path::kLeastWindow);
@@ -267,7 +267,7 @@ TEST(PathTest, TimeoutBeginsAgainTowardsHalf) {
   EXPECT_EQ(path.window(), kBegin / 2 + 4096 + Path::kPacketOverhead);
 }
 
-TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
+TEST(PathTest, AnEarlyTimeoutIsUndone) {
   Path path;
   path.OnTimeout(kSecond);
   path.OnTimeout(2 * kSecond);
@@ -289,14 +289,14 @@ TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
   EXPECT_EQ(path.window(), found);
 }
 
-TEST(PathTest, MoreGoneThanInFlightIsNone) {
+TEST(PathTest, MoreGoneThanInFlightGivesZero) {
   Path path;
   path.OnSent(5);
   path.OnGone(6);
   EXPECT_EQ(path.in_flight(), 0u);
 }
 
-TEST(PathTest, WhatIsNotAnsweredTakesNothingOfTheWindow) {
+TEST(PathTest, UnansweredBytesDoNotUseTheWindow) {
   Path path;
   path.OnSent(kBegin);
   EXPECT_FALSE(path.MaySend(1));
@@ -323,7 +323,7 @@ TEST(PathTest, WhatIsNotAnsweredTakesNothingOfTheWindow) {
   EXPECT_EQ(path.silences(), after);
 }
 
-TEST(PathTest, AShareIsThatOfOneQueuePair) {
+TEST(PathTest, TheShareIsDividedByTheQueuePairs) {
   Path path;
   EXPECT_EQ(path.share(), kBegin);
   for (int i = 0; i < 4; ++i) path.Join();
@@ -335,7 +335,7 @@ TEST(PathTest, AShareIsThatOfOneQueuePair) {
   EXPECT_TRUE(path.Leave());
 }
 
-TEST(PathTest, KnowsWhenItWasAnsweredAndLost) {
+TEST(PathTest, RemembersAnswersAndLosses) {
   Path path;
   EXPECT_FALSE(path.answered());
   path.OnAcknowledged(1, 100);
@@ -370,7 +370,7 @@ TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   EXPECT_GT(near.smoothed_rtt(), 0);
 }
 
-TEST(PathTest, SoManyPacketsMayBeSent) {
+TEST(PathTest, CountsThePacketsThatMayBeSent) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   for (const uint64_t in_flight :
        {uint64_t{0}, uint64_t{1}, kBegin / 2, kBegin - kPacket,
@@ -417,7 +417,7 @@ TEST_F(PathWithATargetTest, TheRoundTripGovernsTheWindow) {
   EXPECT_EQ(path_.window(), shrunk + TargetDelay::kMostStep);
 }
 
-TEST_F(PathWithATargetTest, GrowsToTheGreatest) {
+TEST_F(PathWithATargetTest, GrowsToTheMaximum) {
   for (int i = 0; i < 1000; ++i) Take(kTarget);
   EXPECT_EQ(path_.window(), Path::kGreatestWindow);
 }
@@ -428,7 +428,7 @@ TEST_F(PathWithATargetTest, AnUnusedWindowDoesNotGrow) {
   EXPECT_EQ(path_.window(), kBegin);
 }
 
-TEST_F(PathWithATargetTest, NotificationsGovernWhileTheyCome) {
+TEST_F(PathWithATargetTest, NotificationsGovernWhileTheyArrive) {
   Take(kTarget);
   path_.OnCongestionNotification(now_);
   const uint64_t notified = path_.window();
@@ -441,7 +441,7 @@ TEST_F(PathWithATargetTest, NotificationsGovernWhileTheyCome) {
   EXPECT_EQ(path_.window(), before - before / 2);
 }
 
-TEST_F(PathWithATargetTest, CountsRoundTripsThatNoWindowMakesShorter) {
+TEST_F(PathWithATargetTest, CountsRoundTripsAboveTheTargetAtTheMinimumWindow) {
   for (int i = 0; i < 10; ++i) Take(10 * kTarget);
   EXPECT_EQ(path_.window(), TargetDelay::kLeastWindow);
   EXPECT_EQ(too_long_, 0u);

@@ -65,7 +65,7 @@ class TranslationTest : public ::testing::Test {
   WirePeer peer;
 };
 
-TEST_F(TranslationTest, IsToldAndDropped) {
+TEST_F(TranslationTest, IsReportedAndDropped) {
   Start(false);
   const wire::Headers write = peer.Write(kWriteOnly, 100, 0, 4, true);
   EXPECT_EQ(DeliverFrom(write, "192.0.2.7", 0xc123, 0xc123, 4),
@@ -83,7 +83,7 @@ TEST_F(TranslationTest, IsToldAndDropped) {
   EXPECT_EQ(told(), 2u);
 }
 
-TEST_F(TranslationTest, ThePortThatThePeerHasIsFound) {
+TEST_F(TranslationTest, ThePeersOwnPortIsFound) {
   Start(false);
   const wire::Headers write = peer.Write(kWriteOnly, 100, 0, 4);
   EXPECT_EQ(DeliverFrom(write, "192.0.2.7", 1024, 0xc0de, 4),
@@ -97,7 +97,7 @@ TEST_F(TranslationTest, ThePortThatThePeerHasIsFound) {
                            "10.0.0.2:49374 at 10.0.0.2:1024 dropped"}));
 }
 
-TEST_F(TranslationTest, WhatIsNotThePeersIsNotTold) {
+TEST_F(TranslationTest, OtherPacketsAreNotReported) {
   Start(false);
   const auto look = [&](const wire::Headers& headers, size_t payload) {
     peer.now += kMillisecond;
@@ -115,7 +115,7 @@ TEST_F(TranslationTest, WhatIsNotThePeersIsNotTold) {
   EXPECT_EQ(told(), 0u);
 }
 
-TEST_F(TranslationTest, DamageIsHardlyEverTakenForIt) {
+TEST_F(TranslationTest, DamageIsRarelyTakenForTranslation) {
   Start(false);
   Bytes packet = peer.Build(peer.Write(kWriteOnly, 100, 0, 4), 4);
   std::mt19937 random(1);
@@ -131,7 +131,7 @@ TEST_F(TranslationTest, DamageIsHardlyEverTakenForIt) {
   EXPECT_LE(told(), 6u) << "0.5 expected";
 }
 
-TEST_F(TranslationTest, IsTakenAndAnsweredWhereItComesFrom) {
+TEST_F(TranslationTest, IsAcceptedAndAnsweredAtItsSource) {
   Start(true);
   EXPECT_EQ(DeliverFrom(peer.Write(kWriteOnly, 100, 0, 4, true), "192.0.2.7",
                         1024, kOurPort, 4),
@@ -161,7 +161,7 @@ TEST_F(TranslationTest, ThePortAloneMayBeTranslated) {
 }
 
 // An unexpected packet does not prove the peer's address.
-TEST_F(TranslationTest, OnlyAPacketWithinTheWindowIsBelieved) {
+TEST_F(TranslationTest, OnlyAPacketWithinTheWindowIsAccepted) {
   Start(true);
   for (const uint32_t psn : {100u + 0x100000, 50u}) {
     EXPECT_EQ(DeliverFrom(peer.Write(kWriteOnly, psn, 0, 4), "192.0.2.7", 1024,
@@ -184,7 +184,7 @@ TEST_F(TranslationTest, AnotherHostIsNotThePeer) {
 
 // A translator forgets idle peers and assigns them new ports. The rules are
 // those of a port change (transport/qp/peer_port.h).
-TEST_F(TranslationTest, AnotherPortIsBelievedAfterSilence) {
+TEST_F(TranslationTest, AnotherPortIsAcceptedAfterSilence) {
   Start(true);
   DeliverFrom(peer.Write(kWriteOnly, 100, 0, 4), "192.0.2.7", 1024, kOurPort,
               4);
@@ -201,7 +201,7 @@ TEST_F(TranslationTest, AnotherPortIsBelievedAfterSilence) {
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
-TEST_F(TranslationTest, AFloodIsLookedAtForALimitedTimeOnly) {
+TEST_F(TranslationTest, ChecksOfAFloodAreLimited) {
   Start(true);
   Bytes bad = peer.Build(peer.Write(kWriteOnly, 100, 0, 4), 4);
   bad.back() ^= 1;
@@ -214,7 +214,7 @@ TEST_F(TranslationTest, AFloodIsLookedAtForALimitedTimeOnly) {
             Disposition::kDelivered);
 }
 
-TEST_F(TranslationTest, WhereItIsMayBeKnownBefore) {
+TEST_F(TranslationTest, TheAddressMayBeKnownInAdvance) {
   Start(true);
   peer.qp->GoBy({.address = Address("192.0.2.7"), .port = 1024});
   EXPECT_EQ(GoesTo(), "192.0.2.7:1024");
@@ -318,7 +318,7 @@ TEST_F(TranslatedDatagramTest, OnlyItsPortMayBeTranslated) {
             std::vector<std::string>{"192.0.2.7:4791 at 192.0.2.7:1024 taken"});
 }
 
-TEST_F(TranslatedDatagramTest, IsBelievedOfAPrivateAddressWithTheQkey) {
+TEST_F(TranslatedDatagramTest, IsAcceptedFromAPrivateAddressWithTheQkey) {
   Start(true, "203.0.113.9");
   EXPECT_EQ(DeliverFrom("198.51.100.3", "192.0.2.7", 1024),
             Disposition::kBadIcrc);
@@ -327,14 +327,14 @@ TEST_F(TranslatedDatagramTest, IsBelievedOfAPrivateAddressWithTheQkey) {
   EXPECT_TRUE(log.lines.empty());
 }
 
-TEST_F(TranslatedDatagramTest, IsToldAndDropped) {
+TEST_F(TranslatedDatagramTest, IsReportedAndDropped) {
   Start(false, "203.0.113.9");
   EXPECT_EQ(DeliverFrom("10.1.2.3", "192.0.2.7", 1024), Disposition::kBadIcrc);
   EXPECT_EQ(log.lines, std::vector<std::string>{
                            "10.1.2.3:4791 at 192.0.2.7:1024 dropped"});
 }
 
-TEST_F(TranslatedDatagramTest, OverIpv6ItHasToBeKnown) {
+TEST_F(TranslatedDatagramTest, OverIpv6TheSenderMustBeKnown) {
   Start(true, "2001:db8::9");
   EXPECT_EQ(DeliverFrom("fd00::2", "2001:db8::7", 1024), Disposition::kBadIcrc);
   log.peers = {Address("fd00::1"), Address("fd00::2")};

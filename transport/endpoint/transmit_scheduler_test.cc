@@ -79,7 +79,7 @@ TEST_F(TransmitSchedulerTest, EachSendsItsQuantumAtOnce) {
   EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
 }
 
-TEST_F(TransmitSchedulerTest, WhoHasBeenIdleGoesFirst) {
+TEST_F(TransmitSchedulerTest, IdleLinksGoFirst) {
   Activate("ab");
   EXPECT_EQ(Bursts(4), "abaa");
   Activate("cd");
@@ -91,7 +91,7 @@ TEST_F(TransmitSchedulerTest, WhoHasBeenIdleGoesFirst) {
   EXPECT_EQ(Bursts(4), "aabb");
 }
 
-TEST_F(TransmitSchedulerTest, WhoHasLittleToSayAlwaysGoesFirst) {
+TEST_F(TransmitSchedulerTest, SparseLinksAlwaysGoFirst) {
   Activate("abde");
   Bursts(6);
   for (int i = 0; i < 5000; ++i) {
@@ -101,7 +101,7 @@ TEST_F(TransmitSchedulerTest, WhoHasLittleToSayAlwaysGoesFirst) {
   }
 }
 
-TEST_F(TransmitSchedulerTest, ToComeAndGoGainsNothing) {
+TEST_F(TransmitSchedulerTest, GoingIdleAndReturningGainsNothing) {
   Activate("ab");
   std::string letters = Bursts(2);
   // c goes idle after each burst and returns at once.
@@ -126,7 +126,7 @@ class ComeAndGoTest : public TransmitSchedulerTest,
                       public ::testing::WithParamInterface<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Windows, ComeAndGoTest, ::testing::Values(2, 6, 16));
 
-TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
+TEST_P(ComeAndGoTest, DoNotStarveOthers) {
   constexpr size_t kMessage = 65808;  // more than the first quantum
   const size_t window = GetParam();   // in messages
   for (char last = 'b'; last <= 'z'; ++last) {
@@ -175,7 +175,7 @@ TEST_F(TransmitSchedulerTest, AWholeTurnEachTimeGainsNothing) {
   EXPECT_EQ(Bursts(8), "aaaabbbb");
 }
 
-TEST_F(TransmitSchedulerTest, WhatWasSentTooMuchIsMadeUpFor) {
+TEST_F(TransmitSchedulerTest, AnExceededQuantumIsDeducted) {
   Activate("ab");
   std::vector<size_t> sent(2);
   for (int i = 0; i < 1000; ++i) {
@@ -187,7 +187,7 @@ TEST_F(TransmitSchedulerTest, WhatWasSentTooMuchIsMadeUpFor) {
   EXPECT_NEAR(sent[0], sent[1], TransmitScheduler::kQuantum + 65507);
 }
 
-TEST_F(TransmitSchedulerTest, AnswersWaitForNobodysTurn) {
+TEST_F(TransmitSchedulerTest, AcksDoNotWaitForOtherTurns) {
   Activate("abc");
   Bursts(3);
   ASSERT_EQ(Bursts(1), "a");
@@ -197,7 +197,7 @@ TEST_F(TransmitSchedulerTest, AnswersWaitForNobodysTurn) {
   EXPECT_EQ(Bursts(11), "aaabbbbcccc");
 }
 
-TEST_F(TransmitSchedulerTest, AnswersGoWithTheirOwnData) {
+TEST_F(TransmitSchedulerTest, AcksGoWithTheirOwnData) {
   Activate("ab");
   ASSERT_EQ(Bursts(3), "aba");
   Activate("cd");
@@ -211,7 +211,7 @@ TEST_F(TransmitSchedulerTest, AnswersGoWithTheirOwnData) {
   EXPECT_EQ(Bursts(4), "aaab");
 }
 
-TEST_F(TransmitSchedulerTest, OneThatWaitsKeepsItsPlace) {
+TEST_F(TransmitSchedulerTest, AWaitingLinkKeepsItsPosition) {
   Activate("abc");
   Bursts(3);
   // The window closes in the middle of a's turn, and b and c find it closed.
@@ -235,7 +235,7 @@ TEST_F(TransmitSchedulerTest, OneThatWaitsKeepsItsPlace) {
 }
 
 // Waiting for a path's window does not let it overtake others.
-TEST_F(TransmitSchedulerTest, ToWaitGainsNothing) {
+TEST_F(TransmitSchedulerTest, WaitingGainsNothing) {
   Activate("wab");
   ASSERT_EQ(Bursts(3), "wab");
   SendAndWait('w', 0);
@@ -243,7 +243,7 @@ TEST_F(TransmitSchedulerTest, ToWaitGainsNothing) {
   EXPECT_EQ(Bursts(12), "aaaabbbbwwww");
 }
 
-TEST_F(TransmitSchedulerTest, WhoseTurnIsEndedComesLast) {
+TEST_F(TransmitSchedulerTest, AnEndedTurnComesLast) {
   Activate("ab");
   Bursts(2);
   SendAndWait('a', kBurst);
@@ -388,7 +388,7 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
 
 // An ACK that becomes due at the very end of a turn leaves in the turn's last
 // burst.
-TEST_F(TwoQueuePairsTest, AcknowledgementsHaveRoomAtTheEndOfATurn) {
+TEST_F(TwoQueuePairsTest, AcknowledgementsFitTheEndOfATurn) {
   // Each message takes two bursts. The second ends with a shorter packet, so no
   // packet can follow.
   constexpr uint32_t kMessage = 64 * 1024 - 100;
@@ -409,7 +409,7 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsHaveRoomAtTheEndOfATurn) {
 
 // A READ request is short, but uses the window for its responses. A queue pair
 // that waits with a READ is not in the middle of its turn.
-TEST_F(TwoQueuePairsTest, ReadsLetOthersHaveTheWindowTheyLeave) {
+TEST_F(TwoQueuePairsTest, ReadsLeaveUnusedWindowToOthers) {
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   for (int i = 0; i < 2; ++i) peer.TransmitOne();
   peer.qp.swap(other);
@@ -427,7 +427,7 @@ TEST_F(TwoQueuePairsTest, ReadsLetOthersHaveTheWindowTheyLeave) {
 }
 
 // A silent peer does not block other queue pairs to the same host.
-TEST_F(TwoQueuePairsTest, OneWithADeadPeerLetsOthersThrough) {
+TEST_F(TwoQueuePairsTest, ADeadPeerDoesNotBlockOthers) {
   const uint64_t begin = peer.qp->counters().tx_packets;
   for (int turn = 0; turn < 2; ++turn) {
     for (int i = 0; i < 60; ++i) peer.Write(i, 64 * 1024);

@@ -219,7 +219,7 @@ TEST(ReceiveQueueTest, RingOrder) {
   EXPECT_EQ(queue.Post({in, {}}), ENOMEM);
 }
 
-TEST(ReceiveQueueTest, WithoutRoom) {
+TEST(ReceiveQueueTest, CapacityZero) {
   ReceiveQueue queue(5, 0, 0);
   EXPECT_EQ(queue.Post({1, {}}), ENOMEM);
 }
@@ -339,7 +339,7 @@ TEST(CnpTest, MarkedDataIsAnswered) {
 
 // IBA vol. 1, A17.4: congestion is marked in the IP header; FECN and BECN are
 // ignored.
-TEST(CnpTest, FecnAndBecnMeanNothing) {
+TEST(CnpTest, FecnAndBecnAreIgnored) {
   WirePeer peer;
   peer.Connect();
   wire::Headers headers = peer.Write(kWriteOnly, 100, 0, 4, true);
@@ -428,7 +428,7 @@ TEST(CnpTest, ReceivedOnesAreCounted) {
   EXPECT_EQ(peer.Transmit(), "");
 }
 
-TEST(CnpTest, ReceiveOverflowTellsThoseWhoSentJustNow) {
+TEST(CnpTest, ReceiveOverflowNotifiesRecentSenders) {
   WirePeer peer;
   peer.Connect();
   peer.endpoint.OnReceiveOverflow(peer.now);
@@ -460,7 +460,7 @@ class HalvesTest : public ::testing::Test {
   WirePeer peer;
 };
 
-TEST_F(HalvesTest, AckEndsAGroupOfData) {
+TEST_F(HalvesTest, AckEndsABurstOfData) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   PostWrite(64);
   EXPECT_EQ(peer.Transmit(), "RC_RDMA_WRITE_ONLY 5000 [64]; ACK 100 msn 1");
@@ -469,7 +469,7 @@ TEST_F(HalvesTest, AckEndsAGroupOfData) {
 // A program that answers a message expects its peer to see first that the
 // message has arrived. So the ACK leaves in the burst of the answer's first
 // packets, or before.
-TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAnAnswer) {
+TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAReply) {
   auto deliver = [this, psn = 100u]() mutable {
     peer.Deliver(peer.Write(kWriteOnly, psn++, 0, 0, true));
   };
@@ -495,7 +495,7 @@ TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAnAnswer) {
 
 // Also for messages without AckReq, since the peer's program may use answers as
 // credits.
-TEST_F(HalvesTest, AnAnswerAcknowledgesWhatHasNotAsked) {
+TEST_F(HalvesTest, AReplyAcknowledgesPacketsWithoutAckReq) {
   for (uint32_t psn = 100; psn < 103; ++psn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0));
   }
@@ -511,7 +511,7 @@ TEST_F(HalvesTest, AnAnswerAcknowledgesWhatHasNotAsked) {
   EXPECT_EQ(peer.Transmit(), "RC_SEND_ONLY 5002 [64]");
 }
 
-TEST(LonePacketsTest, AckGoesBeforeAnAnswer) {
+TEST(LonePacketsTest, AckGoesBeforeAReply) {
   WirePeer peer({.max_segments = 1});
   peer.Connect();
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));

@@ -78,7 +78,7 @@ TEST(SendQueueTest, StaysWithinTheMemoryThatItIsGiven) {
   }
 }
 
-TEST(SendQueueTest, AQueueOfNothingIsFull) {
+TEST(SendQueueTest, CapacityZeroIsFull) {
   SendQueue queue({}, nullptr);
   EXPECT_TRUE(queue.full());
   EXPECT_EQ(queue.Push({}), ENOMEM);

@@ -54,7 +54,7 @@ TEST(RxHashTest, IsToeplitzOfTheFieldsInOrder) {
             0x40207d3du);
 }
 
-TEST(RxHashTest, OfFieldsThatAreNotThereIsZero) {
+TEST(RxHashTest, IsZeroWithoutTheFields) {
   EXPECT_EQ(Hash("192.0.2.1", 1, "192.0.2.2", 2,
                  kRxHashSourceIpv6 | kRxHashSourcePortTcp),
             0u);

@@ -374,7 +374,7 @@ TEST(ErrorTest, DeadPeerEndsAtTheConfiguredTime) {
 // The path MTU is too small for some milliseconds: long packets are lost, and
 // the short ones in between make the peer report the gap repeatedly, before it
 // is known to buffer packets after a gap.
-TEST(ErrorTest, LosingOnlyWhatIsLongEndsNothingBeforeTheTimeout) {
+TEST(ErrorTest, LossOfLongPacketsIsNotFatalBeforeTheTimeout) {
   constexpr Time kOutage = 400 * kMillisecond;  // six timeouts
   constexpr uint32_t kLong = 900;
   for (const SendOpcode opcode :
@@ -612,7 +612,7 @@ TEST(ErrorTest, ALostTailIsProbedLongBeforeTheTimeout) {
 // A repeated READ request must not cross the end of an earlier request,
 // although the window has changed: half of it would be a duplicate for the
 // peer, and half new (seed 77 once).
-TEST(ErrorTest, AReadIsAskedForAgainWithinItsFirstRequests) {
+TEST(ErrorTest, ARepeatedReadStaysWithinItsFirstRequests) {
   PairOptions options;
   options.psn_a = 100;
   Pair pair(options);

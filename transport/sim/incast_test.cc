@@ -143,7 +143,7 @@ TEST_P(ReadByHardwareTest, ItsCnpsShareTheLinkAndBoundTheQueue) {
 }
 
 // The same without congestion control.
-TEST_P(ReadByHardwareTest, WithoutThemTheQueueIsFull) {
+TEST_P(ReadByHardwareTest, WithoutCnpsTheQueueIsFull) {
   IncastOptions options = Options();
   options.marks = false;
   const IncastResult result = RunIncast(options);
@@ -224,7 +224,7 @@ TEST(ReadByHardwareStormTest, NeverTimesOut) {
 }
 
 // Senders that start later get an equal share.
-TEST(IncastByDelayTest, LateOnesGetTheirPart) {
+TEST(IncastByDelayTest, LateSendersGetTheirShare) {
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaWrite, SendOpcode::kRdmaRead}) {
     IncastOptions options;

@@ -84,7 +84,7 @@ TEST_P(EachWay, OneInAHundredIsFarFromAGoBackN) {
   EXPECT_GE(result.goodput(), 1.5 * other.goodput);
 }
 
-TEST_P(EachWay, WhatWasOnlyOvertakenIsSeldomSentAgain) {
+TEST_P(EachWay, ReorderedPacketsAreRarelyRetransmitted) {
   TransferOptions options = Over(GetParam(), 0, 50'000);
   options.messages = 128;
   const TransferResult result = RunTransfer(options);
@@ -104,7 +104,7 @@ TransferOptions OverSlowLink(SendOpcode opcode) {
 
 // A slow, long link on which packets overtake everything in flight, in both
 // directions: half a round trip and the queue.
-TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
+TEST_P(EachWay, PacketsReorderedByARoundTripAreRarelyRetransmitted) {
   TransferOptions options = OverSlowLink(GetParam());
   options.messages = 512;  // the first sixty teach the reordering
   options.depth = 16;
@@ -128,7 +128,7 @@ TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
 // The same with lost ACKs, and thus many duplicates: lost packets are not
 // waited for. WRITE reached 0.41 and READ 0.53 when the wait was 500 us at
 // most, and 0.35 and 0.48 when every duplicate made it longer.
-TEST_P(EachWay, WhatWasLostIsNotTakenForLate) {
+TEST_P(EachWay, LostPacketsAreNotTakenForReordered) {
   TransferOptions options = OverSlowLink(GetParam());
   options.messages = 120;
   options.depth = 100;
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, EachWay,
                          ::testing::Values(SendOpcode::kRdmaWrite,
                                            SendOpcode::kRdmaRead));
 
-TEST(LossTest, AnOutageEndsNothing) {
+TEST(LossTest, AnOutageIsNotFatal) {
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaWrite, SendOpcode::kRdmaRead}) {
     TransferOptions options = WriteOver(0, 0);

@@ -40,7 +40,7 @@ class OutOfMemoryTest : public ::testing::TestWithParam<SendOpcode> {
 
 // Packets after a gap can be neither buffered nor noted: they are
 // retransmitted.
-TEST_P(OutOfMemoryTest, LossesAreMadeGood) {
+TEST_P(OutOfMemoryTest, LossesAreRepaired) {
   TransferOptions options;
   options.opcode = GetParam();
   options.messages = 8;

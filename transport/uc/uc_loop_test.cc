@@ -90,7 +90,7 @@ class UcLoopTest : public UcFixture {
   }
 };
 
-TEST_F(UcLoopTest, AsksOncePerQuarterOfTheWindow) {
+TEST_F(UcLoopTest, RequestsOneReportPerQuarterOfTheWindow) {
   WritePackets(kWindow);
   const std::vector<Bytes> packets = All();
   ASSERT_EQ(packets.size(), kWindow);
@@ -102,7 +102,7 @@ TEST_F(UcLoopTest, AsksOncePerQuarterOfTheWindow) {
   }
 }
 
-TEST_F(UcLoopTest, OneAnswerForABatchThatNamesTheLastThatAsked) {
+TEST_F(UcLoopTest, OneReportPerBatchForTheLastRequest) {
   WritePackets(2 * kAskEvery + 5);
   const std::vector<Bytes> packets = All();
   Deliver(packets);
@@ -123,7 +123,7 @@ TEST_F(UcLoopTest, OneAnswerForABatchThatNamesTheLastThatAsked) {
 
 // Nothing counts in the window until the peer has reported; then everything
 // does.
-TEST_F(UcLoopTest, AnAnswerClosesTheLoop) {
+TEST_F(UcLoopTest, AReportClosesTheLoop) {
   WritePackets(kAskEvery);
   Deliver(All());
   EXPECT_EQ(in_flight(), 0u);
@@ -156,7 +156,7 @@ TEST_F(UcLoopTest, AnAnswerClosesTheLoop) {
 
 // After a timeout all bytes are returned, and one packet at a time requests a
 // report.
-TEST_F(UcLoopTest, APeerThatStopsAnsweringIsPaced) {
+TEST_F(UcLoopTest, APeerThatStopsReportingIsPaced) {
   CloseLoop();
   for (int i = 0; i < 40; ++i) WritePackets(16);
   EXPECT_EQ(Bursts().size(), kWindow);
@@ -186,7 +186,7 @@ TEST_F(UcLoopTest, APeerThatStopsAnsweringIsPaced) {
 }
 
 // Its bytes take the path's window, which may be small, from others.
-TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonHoweverLongRoundTripsWere) {
+TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonDespiteLongRoundTrips) {
   WritePackets(kAskEvery);
   Deliver(All());
   Answer(10 * kSecond);  // the peer was stopped
@@ -204,7 +204,7 @@ TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonHoweverLongRoundTripsWere) {
   EXPECT_LE(a.now - begin, 2 * kSecond);
 }
 
-TEST_F(UcLoopTest, ALateAnswerEndsTheSilence) {
+TEST_F(UcLoopTest, ALateReportEndsTheSilence) {
   CloseLoop();
   WritePackets(2 * kWindow);
   const std::vector<Bytes> packets = Bursts();
@@ -219,7 +219,7 @@ TEST_F(UcLoopTest, ALateAnswerEndsTheSilence) {
 }
 
 // Hardware and the kernel's rxe: asked now and then, and always paced.
-TEST_F(UcLoopTest, APeerThatNeverAnswersIsPaced) {
+TEST_F(UcLoopTest, APeerThatNeverReportsIsPaced) {
   size_t asked = 0;
   const Time begin = a.now;
   for (int i = 0; i < 100; ++i) {
@@ -258,7 +258,7 @@ TEST_F(UcLoopTest, APeerThatNeverAnswersIsPaced) {
 
 // The last packet requests a report if much is in flight. Otherwise the bytes
 // are returned by timeout, and the next packet requests a report.
-TEST_F(UcLoopTest, ATailThatHasNotAsked) {
+TEST_F(UcLoopTest, ATailWithoutARequest) {
   CloseLoop();
   WritePackets(3);
   EXPECT_TRUE(Asking(Bursts()).empty());
@@ -276,7 +276,7 @@ TEST_F(UcLoopTest, ATailThatHasNotAsked) {
   EXPECT_EQ(Next(), kNever);
 }
 
-TEST_F(UcLoopTest, ForgedAnswersAreDropped) {
+TEST_F(UcLoopTest, ForgedReportsAreDropped) {
   CloseLoop();
   WritePackets(kWindow);
   const std::vector<Bytes> packets = Bursts();
@@ -311,7 +311,7 @@ TEST_F(UcLoopTest, ForgedAnswersAreDropped) {
   EXPECT_EQ(in_flight(), before - kAskEvery * kCost);
 }
 
-TEST_F(UcLoopTest, OnlyThePeerIsAnsweredAndOnlyIfItAsks) {
+TEST_F(UcLoopTest, ReportsGoOnlyToThePeerOnRequest) {
   WritePackets(2 * kAskEvery);
   const std::vector<Bytes> packets = All();
   const auto silent = [this] {
@@ -345,7 +345,7 @@ TEST_F(UcLoopTest, OnlyThePeerIsAnsweredAndOnlyIfItAsks) {
 }
 
 // Until the port is known, a packet far ahead may come from anyone.
-TEST_F(UcLoopTest, AStrangerIsNotAnswered) {
+TEST_F(UcLoopTest, AStrangerGetsNoReport) {
   WritePackets(kAskEvery);
   Bytes packet = All().back();
   wire::StoreBe24(packet.data() + 9, wire::PsnAdd(kPsn, 5000));
@@ -393,7 +393,7 @@ TEST_F(UcLoopTest, CongestionNotificationShrinksTheWindow) {
   EXPECT_EQ(Bursts().size(), window / kCost);
 }
 
-TEST_F(UcLoopTest, WhoLeavesGivesBackWhatIsInFlight) {
+TEST_F(UcLoopTest, LeavingReturnsTheBytesInFlight) {
   // Another queue pair on the path waits for its window.
   QpConfig config = a.qp->config();
   config.qpn = 0x1112;
@@ -424,7 +424,7 @@ TEST_F(UcLoopTest, WhoLeavesGivesBackWhatIsInFlight) {
 
 // The new peer may not report. It is not sent a report that the old one
 // requested.
-TEST_F(UcLoopTest, AnotherPeerIsLearnedAnew) {
+TEST_F(UcLoopTest, AnotherPeerMayNotReport) {
   CloseLoop();
   // b has requested a report too.
   const Sge sge = {kVa, kAskEvery * kMtu, b.region->lkey};
@@ -461,7 +461,7 @@ TEST_F(UcLoopTest, AnotherPeerIsLearnedAnew) {
 }
 
 // The same path may still mean another peer.
-TEST_F(UcLoopTest, AddressVectorThatIsGivenAgain) {
+TEST_F(UcLoopTest, TheSameAddressVectorAgain) {
   CloseLoop();
   ASSERT_EQ(a.Modify(QpState::kSqd), 0);
   ASSERT_EQ(a.qp->Modify(a.attributes, kQpAv, a.now), 0);
@@ -478,7 +478,7 @@ TEST_F(UcLoopTest, AddressVectorThatIsGivenAgain) {
   EXPECT_EQ(in_flight(), kAskEvery * kCost);
 }
 
-TEST_F(UcLoopTest, AfterResetThePeerIsLearnedAnew) {
+TEST_F(UcLoopTest, ResetForgetsWhetherThePeerReports) {
   CloseLoop();
   ASSERT_EQ(a.Modify(QpState::kReset), 0);
   ASSERT_EQ(BringUp(*a.qp, a.attributes, a.now), 0);
@@ -492,7 +492,7 @@ TEST_F(UcLoopTest, AfterResetThePeerIsLearnedAnew) {
 
 // Absurd reports of the real peer count within bounds: the sender neither
 // stalls nor exceeds the maximum window.
-TEST_F(UcLoopTest, AbsurdAnswersOfThePeer) {
+TEST_F(UcLoopTest, AbsurdReports) {
   CloseLoop();
   uint32_t missed = 0;
   uint8_t buffer = 0;
@@ -550,7 +550,7 @@ TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
 }
 
 // Both ends send: neither reports nor requests starve.
-TEST_F(UcLoopTest, AnswersFindRoomBesideRequests) {
+TEST_F(UcLoopTest, ReportsAndRequestsDoNotStarve) {
   CloseLoop();
   const Sge sge = {kVa, 256 * kMtu, b.region->lkey};
   for (int i = 0; i < 4; ++i) {

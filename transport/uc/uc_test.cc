@@ -85,7 +85,7 @@ TEST_F(UcTest, LossDropsTheMessage) {
   }
 }
 
-TEST_F(UcTest, CopiesAndLatePacketsAreDropped) {
+TEST_F(UcTest, DuplicatesAndLatePacketsAreDropped) {
   for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(Receive(i, 600, 1000 * i), 0);
   ASSERT_EQ(Send(10, 600), 0);
   ASSERT_EQ(Send(11, 100), 0);
@@ -186,7 +186,7 @@ TEST_F(UcTest, SendWithInvalidate) {
   EXPECT_EQ(b.qp->state(), QpState::kRts);
 }
 
-TEST_F(UcTest, RefusesWhatItLacks) {
+TEST_F(UcTest, RejectsUnsupportedOperations) {
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaRead, SendOpcode::kCompareSwap, SendOpcode::kFetchAdd,
         SendOpcode::kFlush, SendOpcode::kAtomicWrite}) {
@@ -290,7 +290,7 @@ TEST_F(UcTest, AnotherPort) {
 
 // A stranger at the peer's address that sends before the peer is taken for a
 // peer after many losses. The peer's first packets then identify the peer.
-TEST_F(UcTest, AStrangerWhoCameFirstDoesNotKeepThePeerOut) {
+TEST_F(UcTest, AnEarlierStrangerDoesNotBlockThePeer) {
   constexpr uint16_t kOther = 0x8888;
   uint64_t dropped = 0;
   for (const uint32_t ahead : {0x300000u, 0xfe0000u, 2000u}) {
@@ -326,7 +326,7 @@ TEST_F(UcTest, AStrangerWhoCameFirstDoesNotKeepThePeerOut) {
 }
 
 // A peer whose first packets were lost reaches its first PSNs when they wrap.
-TEST_F(UcTest, WhoWasHeardLateWrapsAround) {
+TEST_F(UcTest, APeerHeardLateWrapsAround) {
   constexpr uint16_t kPort = 0xc001;
   for (int i = 0; i < 8; ++i) ASSERT_EQ(Receive(i, 2000, i * 2000), 0);
   ASSERT_EQ(Send(0, 4), 0);
@@ -348,7 +348,7 @@ TEST_F(UcTest, WhoWasHeardLateWrapsAround) {
 }
 
 // A message arrives whole, in order and once, or not at all.
-TEST_F(UcTest, LossCopiesAndReorderingNeverTearAMessage) {
+TEST_F(UcTest, LossDuplicationAndReorderingNeverTearAMessage) {
   std::mt19937 random(7);
   const auto percent = [&random](unsigned p) { return random() % 100 < p; };
   constexpr uint32_t kSlot = 4096;

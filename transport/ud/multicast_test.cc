@@ -112,7 +112,7 @@ TEST_F(MulticastTest, EveryAttachedQueuePairGetsOneCopy) {
   EXPECT_EQ(Deliver(Headers(), group), Disposition::kUnknownQp);
 }
 
-TEST_F(MulticastTest, OfItsGroupsOnly) {
+TEST_F(MulticastTest, OnlyAttachedGroups) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), Address("239.1.2.4"));
   EXPECT_EQ(Deliver(Headers(), group), Disposition::kDelivered);
@@ -130,7 +130,7 @@ TEST_F(MulticastTest, Ipv6) {
   EXPECT_EQ(Receivers(), "1");
 }
 
-TEST_F(MulticastTest, OnlyTheMulticastQueuePairIsMeant) {
+TEST_F(MulticastTest, OnlyTheMulticastQueuePairNumber) {
   endpoint.Attach(qps[0].get(), group);
   wire::Headers headers = Headers();
   headers.bth.dest_qpn = qps[0]->qpn();
@@ -144,7 +144,7 @@ TEST_F(MulticastTest, OnlyTheMulticastQueuePairIsMeant) {
   EXPECT_EQ(Receivers(), "");
 }
 
-TEST_F(MulticastTest, AWrongQkeyIsEachOnesBusiness) {
+TEST_F(MulticastTest, TheQkeyIsCheckedPerQueuePair) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), group);
   QpAttributes attributes;
@@ -155,7 +155,7 @@ TEST_F(MulticastTest, AWrongQkeyIsEachOnesBusiness) {
   EXPECT_EQ(qps[0]->counters().dropped_qkey, 1u);
 }
 
-TEST_F(MulticastTest, OneThatIsGoneIsForgotten) {
+TEST_F(MulticastTest, ADestroyedQueuePairIsDetached) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), group);
   qps[0].reset();

@@ -96,7 +96,7 @@ TEST_F(OutOfMemoryTest, APostToAKnownDestination) {
 }
 
 // A longer SGE list may find no memory and then stays unchanged.
-TEST_F(OutOfMemoryTest, AReceivesList) {
+TEST_F(OutOfMemoryTest, ALongerSgeList) {
   ReceiveWqe wqe;
   const Sge sges[3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
   ASSERT_TRUE(wqe.SetSges({sges, 1}));

@@ -273,7 +273,7 @@ TEST_F(UdTest, EachOperation) {
   EXPECT_EQ(report.send_psn, psn);
 }
 
-TEST_F(UdTest, TheIpHeaderStandsBeforeThePayload) {
+TEST_F(UdTest, TheIpHeaderPrecedesThePayload) {
   ASSERT_EQ(b.Receive(1, 200), 0);
   AddressVector to = a.To(b);
   to.traffic_class = 0x2c;
@@ -289,7 +289,7 @@ TEST_F(UdTest, TheIpHeaderStandsBeforeThePayload) {
   EXPECT_EQ(grh.hop_limit, 9);
 }
 
-TEST_F(UdTest, ACompletionTellsTheKindOfTheIpHeader) {
+TEST_F(UdTest, ACompletionReportsTheIpVersion) {
   const auto kind_at = [](Host& from, Host& to) {
     EXPECT_EQ(to.Receive(1, 200), 0);
     EXPECT_EQ(from.Send(10, to, 100), 0);
@@ -313,7 +313,7 @@ TEST_F(UdTest, ACompletionTellsTheKindOfTheIpHeader) {
   EXPECT_EQ(kind_at(d, e), 0x9);
 }
 
-TEST_F(UdTest, TheHeaderAndThePayloadGoThroughTheList) {
+TEST_F(UdTest, HeaderAndPayloadFillTheSgeList) {
   const uint32_t key = b.region->lkey;
   const Sge sges[] = {{kVa + kReceives + 2048, 30, key},
                       {kVa + kReceives + 4096, 1000, key}};
@@ -357,7 +357,7 @@ TEST_F(UdTest, QKeys) {
   EXPECT_EQ(a.Sent(), "10 ok; 11 ok; 12 ok; 13 ok; 14 ok");
 }
 
-TEST_F(UdTest, WhatIsNotForUsIsDropped) {
+TEST_F(UdTest, OtherPacketsAreDropped) {
   ASSERT_EQ(b.Receive(1, 200), 0);
   ASSERT_EQ(a.Send(10, b, 100), 0);
   const Sent good = All(a).at(0);
@@ -467,7 +467,7 @@ TEST_F(UdTest, ErrorsOfSendsStopTheSendQueueOnly) {
   }
 }
 
-TEST_F(UdTest, RefusesWhatItLacks) {
+TEST_F(UdTest, RejectsUnsupportedOperations) {
   const AddressVector to = a.To(b);
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaWrite, SendOpcode::kRdmaWriteWithImm,
@@ -483,7 +483,7 @@ TEST_F(UdTest, RefusesWhatItLacks) {
   EXPECT_TRUE(All(a).empty());
 }
 
-TEST_F(UdTest, ItsOwnDestination) {
+TEST_F(UdTest, SendsToItself) {
   ASSERT_EQ(a.Receive(1, 200), 0);
   ASSERT_EQ(a.Send(10, a, 100), 0);
   Exchange();
@@ -556,7 +556,7 @@ TEST_F(UdTest, ManyDestinations) {
   }
 }
 
-TEST(DestinationsTest, ForgetsThoseThatAreNotInUse) {
+TEST(DestinationsTest, DeletesUnusedDestinations) {
   Endpoint endpoint;
   Destinations destinations(endpoint);
   std::vector<AddressVector> avs(Destinations::kKept);
@@ -605,7 +605,7 @@ Bytes Payload(const std::vector<Sent>& packets, size_t header) {
   return data;
 }
 
-TEST_F(UdTest, EachSegmentIsADatagramThatBeginsWithTheHeader) {
+TEST_F(UdTest, EachSegmentIsADatagramWithTheHeader) {
   const Bytes header = {1, 2, 3, 4, 5, 6, 7};
   for (uint64_t i = 1; i <= 4; ++i) ASSERT_EQ(b.Receive(i, 1100), 0);
   ASSERT_EQ(a.SendSegmented(10, b, header, 900, 2500, kSendSolicited), 0);
@@ -668,7 +668,7 @@ TEST_F(UdTest, SegmentsOfTcp) {
   EXPECT_TRUE(std::equal(data.begin(), data.end(), a.region->bytes.begin()));
 }
 
-TEST_F(UdTest, SegmentsThatCannotBe) {
+TEST_F(UdTest, InvalidSegments) {
   EXPECT_EQ(a.SendSegmented(1, b, {1}, 0, 100), EINVAL);
   EXPECT_EQ(a.SendSegmented(1, b, {}, 10, 100), EINVAL);
   EXPECT_EQ(a.SendSegmented(1, b, Bytes(kMaxTsoHeader + 1), 10, 100), EINVAL);
@@ -711,7 +711,7 @@ TEST_F(UdTest, SegmentsThatCannotBe) {
   EXPECT_EQ(Payload(All(a), header.size()).size(), 1000u);
 }
 
-TEST_F(UdTest, ManySegmentsGoOnInTheNextBurst) {
+TEST_F(UdTest, ManySegmentsContinueInTheNextBurst) {
   const Bytes header = {9, 9, 9};
   ASSERT_EQ(a.SendSegmented(10, b, header, 100, 20'000), 0);
   ASSERT_EQ(a.Send(11, c, 5), 0);
@@ -736,7 +736,7 @@ TEST_F(UdTest, ManySegmentsGoOnInTheNextBurst) {
   EXPECT_EQ(a.Sent(), "11 ok");
 }
 
-TEST_F(UdTest, StatesThatTakeNothing) {
+TEST_F(UdTest, StatesThatReceiveNothing) {
   ASSERT_EQ(a.Send(9, b, 1), 0);
   const Sent sent = All(a).at(0);
   EXPECT_EQ(a.Sent(), "9 ok");

@@ -162,7 +162,7 @@ TEST_F(XrcTargetTest, AnotherSrqWithinAMessageIsAnInvalidRequest) {
 }
 
 // Out of order it may come from anyone: the peer is asked to retransmit.
-TEST_F(XrcTargetTest, AnotherSrqWithinAMessageBeforeItsTime) {
+TEST_F(XrcTargetTest, AnotherSrqWithinAMessageOutOfOrder) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendLast, 101, kSecond), 3);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
@@ -241,7 +241,7 @@ TEST_F(XrcTargetTest, WriteWithImmediateTakesAReceiveOfTheSrq) {
   EXPECT_EQ(Take(first_cq), "");
 }
 
-TEST_F(XrcTargetTest, AMessageForAnSrqThatGoesEnds) {
+TEST_F(XrcTargetTest, DestroyingAnSrqEndsItsMessage) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
   domain.srqs.erase(kFirst);
@@ -251,7 +251,7 @@ TEST_F(XrcTargetTest, AMessageForAnSrqThatGoesEnds) {
   EXPECT_EQ(Take(first_cq), "");
 }
 
-TEST_F(XrcTargetTest, AnSrqThatGoesDisturbsNoOtherMessage) {
+TEST_F(XrcTargetTest, DestroyingAnSrqAffectsNoOtherMessage) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
   domain.srqs.erase(kSecond);
@@ -261,7 +261,7 @@ TEST_F(XrcTargetTest, AnSrqThatGoesDisturbsNoOtherMessage) {
   EXPECT_EQ(Take(first_cq), "1 0 259");
 }
 
-TEST_F(XrcTargetTest, WhatComesBeforeItsTimeIsForItsOwnSrq) {
+TEST_F(XrcTargetTest, APacketOutOfOrderUsesItsOwnSrq) {
   PostFirst(1, 64);
   PostSecond(2, 64);
   peer.Deliver(Request(kSendOnly, 101, kSecond), 5);
@@ -274,7 +274,7 @@ TEST_F(XrcTargetTest, WhatComesBeforeItsTimeIsForItsOwnSrq) {
 
 // A forged packet with a guessed PSN takes a receive that is too short. The
 // real packet is for another SRQ.
-TEST_F(XrcTargetTest, AReceiveTakenInVainIsFlushedToItsOwnSrq) {
+TEST_F(XrcTargetTest, AReceiveOfARefusedPacketIsFlushedToItsOwnSrq) {
   PostFirst(1, 64);
   PostSecond(2, 4);
   peer.Deliver(Request(kSendOnly, 101, kSecond), 5);
@@ -305,7 +305,7 @@ TEST_F(XrcTargetTest, NothingCanBePosted) {
   EXPECT_EQ(peer.qp->PostReceive({.wr_id = 1}, peer.now), EINVAL);
 }
 
-TEST_F(XrcTargetTest, AnswersAndOtherTransportsAreDropped) {
+TEST_F(XrcTargetTest, ResponsesAndOtherTransportsAreDropped) {
   wire::Headers ack = Request(kAcknowledge, 5000, kFirst);
   peer.Deliver(ack);
   peer.Deliver(peer.Request(kSendOnly, 100, true), 5);
@@ -325,7 +325,7 @@ TEST_F(XrcTargetTest, DrainsAtOnce) {
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
 }
 
-TEST_F(XrcTargetTest, OfAResetNothingIsLeft) {
+TEST_F(XrcTargetTest, ResetClearsEverything) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
   ASSERT_EQ(peer.Modify(QpState::kReset), 0);
