@@ -1,4 +1,4 @@
-// Makes queue pairs of each transport service.
+// Creates queue pairs of each transport service.
 #ifndef TRANSPORT_QUEUE_PAIRS_H_
 #define TRANSPORT_QUEUE_PAIRS_H_
 
@@ -11,9 +11,9 @@
 
 namespace transport {
 
-// In RESET, known to `endpoint`, which outlives it. Null: no such service.
-// `max_tso_header`: bytes, of kUd and kRawPacket; 0: no segmentation. `raw`: of
-// kRawPacket.
+// A queue pair in RESET, registered with `endpoint`, which outlives it. Null:
+// no such service. `max_tso_header`: bytes, for kUd and kRawPacket; 0: no
+// segmentation. `raw`: for kRawPacket.
 std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
                                          const QpConfig& config,
                                          uint32_t max_tso_header = 0,

@@ -1,5 +1,5 @@
-// The address of a RoCEv2 port: an IPv6 address, or an IPv4 one mapped into
-// IPv6 (::ffff:a.b.c.d). In either case its 16 bytes are the port's GID (A17).
+// A RoCEv2 port's address: IPv6, or IPv4 mapped into IPv6 (::ffff:a.b.c.d). The
+// 16 bytes are also the port's GID (A17).
 
 #ifndef WIRE_ADDRESS_H_
 #define WIRE_ADDRESS_H_
@@ -17,20 +17,20 @@ namespace wire {
 struct IpAddress {
   std::array<uint8_t, 16> bytes{};
 
-  // From an IPv4 address as it lies in memory: in_addr::s_addr.
+  // From an IPv4 address in network byte order (in_addr::s_addr).
   static IpAddress FromV4(uint32_t address_be);
   // From the 16 bytes of a GID or in6_addr.
   static IpAddress FromGid(const uint8_t gid[16]);
   // From "192.0.2.1", "::1" or "::ffff:192.0.2.1". No scope ("%eth0").
   static std::optional<IpAddress> Parse(const std::string& text);
 
-  // Whether it is IPv4, mapped. The wire then carries IPv4 headers.
+  // An IPv4-mapped address: packets have IPv4 headers.
   bool is_v4() const {
     static constexpr uint8_t kPrefix[12] = {0, 0, 0, 0, 0,    0,
                                             0, 0, 0, 0, 0xff, 0xff};
     return std::memcmp(bytes.data(), kPrefix, sizeof(kPrefix)) == 0;
   }
-  // The IPv4 address as it lies in memory. Only if is_v4().
+  // The IPv4 address in network byte order. Requires is_v4().
   uint32_t v4_be() const {
     uint32_t v;
     std::memcpy(&v, bytes.data() + 12, sizeof(v));
@@ -47,7 +47,7 @@ struct IpAddress {
   std::string ToString() const;
 
   auto operator<=>(const IpAddress&) const = default;
-  // Compared for every packet: two words, where the default calls memcmp.
+  // Used for every packet: compares two words instead of calling memcmp.
   bool operator==(const IpAddress& other) const {
     uint64_t a[2];
     uint64_t b[2];

@@ -44,14 +44,14 @@ TEST(AddressTest, Kinds) {
   EXPECT_FALSE(Address("::1").is_unspecified());
 }
 
-TEST(AddressTest, RefusesWhatIsNoAddress) {
+TEST(AddressTest, RejectsInvalidText) {
   for (const char* text : {"", "192.0.2", "192.0.2.1.", "fe80::1%eth0",
                            "localhost", "1:2:3:4:5:6:7:8:9"}) {
     EXPECT_FALSE(IpAddress::Parse(text)) << text;
   }
 }
 
-TEST(AddressTest, HashesAsItCompares) {
+TEST(AddressTest, EqualAddressesHashEqually) {
   EXPECT_TRUE(absl::VerifyTypeImplementsAbslHashCorrectly(
       {IpAddress{}, Address("192.0.2.1"), Address("192.0.2.2"), Address("::1"),
        Address("fe80::1")}));

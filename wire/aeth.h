@@ -1,5 +1,5 @@
-// What the AETH's syndrome says (InfiniBand specification 9.7.5.2), and the
-// coded times and counts of the reliable transport.
+// The AETH syndrome (InfiniBand specification 9.7.5.2), and the encoded timers
+// and credit counts of the reliable transport.
 
 #ifndef WIRE_AETH_H_
 #define WIRE_AETH_H_
@@ -25,7 +25,7 @@ enum class NakCode : uint8_t {
   kInvalidRd = 4,
 };
 
-// The credit code that means "no limit"; what responders with an SRQ send.
+// Credit code "no limit", sent by responders with an SRQ.
 inline constexpr uint8_t kCreditNone = 0x1f;
 
 constexpr uint8_t MakeAckSyndrome(uint8_t credit_code) {
@@ -43,30 +43,30 @@ constexpr AethKind AethKindOf(uint8_t syndrome) {
 }
 // The low five bits: credit code, RNR timer code or NAK code, by kind.
 constexpr uint8_t AethValueOf(uint8_t syndrome) { return syndrome & 0x1f; }
-// For kNak. Codes above kInvalidRd are reserved and have no enumerator.
+// Requires kind kNak. Codes above kInvalidRd are reserved and have no
+// enumerator.
 constexpr NakCode NakCodeOf(uint8_t syndrome) {
   return static_cast<NakCode>(syndrome & 0x1f);
 }
 
-// Kinds and NAK codes that the specification keeps for later: whoever receives
-// one drops the packet. Credit and timer codes all have a meaning.
+// Reserved kinds and NAK codes: the receiver drops the packet. No credit or
+// timer code is reserved.
 constexpr bool IsReserved(uint8_t syndrome) {
   const AethKind kind = AethKindOf(syndrome);
   return kind == AethKind::kReserved ||
          (kind == AethKind::kNak && NakCodeOf(syndrome) > NakCode::kInvalidRd);
 }
 
-// How long an RNR NAK asks to wait, in ns: 10 us to 655.36 ms. Only
-// the low five bits of `code` count.
+// RNR NAK timer in ns, 10 us to 655.36 ms. Uses the low five bits of `code`.
 int64_t RnrTimerNanos(uint8_t code);
 
-// How many requests a credit code grants, 0 to 32768. For
-// kCreditNone: UINT32_MAX, more than any count of outstanding requests.
+// Number of requests that a credit code grants, 0 to 32768. UINT32_MAX for
+// kCreditNone: more than any count of outstanding requests.
 uint32_t CreditCount(uint8_t code);
 
-// The local ACK timeout of ibv_modify_qp(3), in ns: 4.096 us x 2^timeout, the
-// least that a requester waits (transport::kAckPatience). 0 means to wait for
-// ever and gives 0. Only the low five bits count.
+// The local ACK timeout of ibv_modify_qp(3) in ns: 4.096 us x 2^timeout. A
+// requester waits at least this long (transport::kAckPatience). 0 means no
+// timeout and gives 0. Uses the low five bits.
 constexpr int64_t AckTimeoutNanos(uint8_t timeout) {
   return (timeout & 0x1f) == 0 ? 0 : int64_t{4096} << (timeout & 0x1f);
 }

@@ -37,7 +37,7 @@ TEST(AethTest, RnrTimers) {
   for (uint8_t code = 2; code < 32; ++code) {
     EXPECT_GT(RnrTimerNanos(code), RnrTimerNanos(code - 1));
   }
-  // From code 8 on, two steps double it.
+  // From code 8 on, the timer doubles every two codes.
   for (uint8_t code = 8; code < 30; ++code) {
     EXPECT_EQ(RnrTimerNanos(code + 2), 2 * RnrTimerNanos(code)) << int{code};
   }

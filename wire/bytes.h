@@ -1,5 +1,5 @@
-// Loads and stores of integers as they stand on the wire: big-endian, at any
-// alignment. The one exception of RoCEv2, the ICRC, is little-endian.
+// Loads and stores of integers in wire order: big-endian, any alignment. Only
+// the ICRC of RoCEv2 is little-endian.
 
 #ifndef WIRE_BYTES_H_
 #define WIRE_BYTES_H_

@@ -7,9 +7,9 @@
 namespace wire {
 namespace {
 
-// Where the fields of each message are is said once, in Fields(), which is run
-// by a Reader or by a Writer. Offsets count from the end of the MAD header;
-// `Bits` are numbered from the most significant one, as in the specification.
+// Fields() describes each message's layout once; a Reader or a Writer runs it.
+// Offsets count from the end of the MAD header. `Bits` count from the most
+// significant one, as in the specification.
 class Reader {
  public:
   explicit Reader(const uint8_t* p) : p_(p) {}
@@ -31,7 +31,7 @@ class Reader {
   }
   // The upper 20 bits of three bytes.
   void U20(int at, uint32_t& v) { v = LoadBe24(p_ + at) >> 4; }
-  // Three bytes that do not stand together.
+  // Three bytes that are not adjacent.
   void Scattered(int high, int middle, int low, uint32_t& v) {
     v = uint32_t{p_[high]} << 16 | uint32_t{p_[middle]} << 8 | p_[low];
   }
@@ -40,7 +40,7 @@ class Reader {
   void Data(int at, std::array<uint8_t, kSize>& v) {
     std::memcpy(v.data(), p_ + at, kSize);
   }
-  // A length of additional information, `count` bits from bit 0.
+  // Length of additional information: `count` bits from bit 0.
   void InfoLength(int at, int count, uint8_t& v) {
     Bits(at, 0, count, v);
     v = std::min<uint8_t>(v, kCmAdditionalInfoSize);
@@ -50,7 +50,7 @@ class Reader {
   const uint8_t* const p_;
 };
 
-// Over zeros.
+// Writes into zeroed bytes.
 class Writer {
  public:
   explicit Writer(uint8_t* p) : p_(p) {}
@@ -93,7 +93,7 @@ class Writer {
   uint8_t* const p_;
 };
 
-// `M` is the message, constant for a Writer.
+// `M` is the message type, const for a Writer.
 template <typename Codec, typename M>
 void Ids(Codec& c, M& m) {
   c.U32(0, m.local_comm_id);
@@ -226,7 +226,8 @@ void SidrRepFields(Codec& c, M& m) {
   c.Data(96, m.private_data);
 }
 
-// The header of message `M` over zeros; the rest is for the Writer returned.
+// Zeroes `out` and writes the MAD header. The returned Writer fills in the
+// rest.
 template <typename M>
 Writer Begin(const CmTransaction& transaction, const M&, MadBytes out) {
   std::fill(out.begin(), out.end(), uint8_t{0});

@@ -1,8 +1,9 @@
-// MADs of communication management: class 0x07, version 2, method Send
-// (InfiniBand specification chapter 12). cm_messages.h has what they say.
+// Codec for MADs of communication management: class 0x07, version 2, method
+// Send (InfiniBand specification chapter 12). cm_messages.h defines the
+// messages.
 //
-// `CmView` is a checked view over received bytes, whose accessors need no
-// further checks; `EmitCm` writes a whole MAD.
+// `CmView` is a checked view of received bytes; its accessors need no further
+// checks. `EmitCm` writes a whole MAD.
 
 #ifndef WIRE_CM_H_
 #define WIRE_CM_H_
@@ -15,24 +16,24 @@
 
 namespace wire {
 
-// Why bytes are not a CM message, in the order in which it is checked.
+// Why bytes are not a CM message, in order of the checks.
 enum class CmParseError : uint8_t {
   kOk,
   kBadSize,           // other than kMadSize
   kOtherClass,        // base version or management class
   kBadVersion,        // class version other than 2
-  kOtherMethod,       // Get, Set and so on, which CM's ClassPortInfo has
+  kOtherMethod,       // such as Get and Set of ClassPortInfo
   kUnknownAttribute,  // none of CmAttribute
 };
 
 // Points into the caller's bytes, which must outlive it.
 class CmView {
  public:
-  // An empty view, of which only assignment is defined.
+  // An empty view. It may only be assigned to.
   CmView() = default;
 
-  // Checks `mad` and sets `*out` to view it; on error `*out` is left alone.
-  // What the fields say is not checked.
+  // Checks `mad` and sets `*out` to view it; on error `*out` is unchanged.
+  // Field values are not checked.
   static CmParseError Parse(std::span<const uint8_t> mad, CmView* out);
 
   MadHeader header() const { return LoadMadHeader(mad_); }
@@ -44,15 +45,14 @@ class CmView {
     return std::span<const uint8_t, kMadSize>(mad_, kMadSize);
   }
 
-  // Both of all messages but REQ (none remote) and SIDR (the request ID).
+  // A REQ has no remote ID. In SIDR messages the local ID is the request ID.
   uint32_t local_comm_id() const { return LoadBe32(mad_ + kMadHeaderSize); }
   uint32_t remote_comm_id() const {
     return LoadBe32(mad_ + kMadHeaderSize + 4);
   }
 
-  // The message, decoded when called. Each may be called only if attribute()
-  // says that it is this one. Lengths of additional information are cut to what
-  // there is.
+  // Decodes the message at each call. Requires the matching attribute().
+  // Lengths of additional information are limited to the field's size.
   CmReq req() const;
   CmMra mra() const;
   CmRej rej() const;
@@ -68,15 +68,15 @@ class CmView {
   const uint8_t* mad_ = nullptr;
 };
 
-// What the header of a CM message says beside the message's type. The attribute
-// modifier is zero but for enhanced connection establishment.
+// Header fields of a CM message that its type does not determine. The attribute
+// modifier is nonzero only in enhanced connection establishment.
 struct CmTransaction {
   uint64_t id = 0;
   uint32_t attribute_modifier = 0;
 };
 
-// Where the communication ID of the receiver stands in all messages but REQ,
-// SIDR_REQ and SIDR_REP (12.6, 12.7), four bytes.
+// Offset of the receiver's communication ID, four bytes, in all messages except
+// REQ, SIDR_REQ and SIDR_REP (12.6, 12.7).
 inline constexpr size_t kCmRemoteCommIdOffset = 28;
 
 // Writes a whole MAD; reserved fields become zero.
@@ -94,7 +94,7 @@ void EmitCm(const CmTransaction& transaction, const CmSidrRep& m, MadBytes out);
 
 // "CM_REQ" and so on.
 const char* CmAttributeName(CmAttribute attribute);
-// "INVALID_SERVICE_ID" and so on; "RESERVED" for numbers without a meaning.
+// "INVALID_SERVICE_ID" and so on; "RESERVED" for undefined numbers.
 const char* CmRejectReasonName(CmRejectReason reason);
 
 }  // namespace wire

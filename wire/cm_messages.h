@@ -1,11 +1,9 @@
-// The messages of communication management as plain structures (InfiniBand
-// specification 12.6, service ID resolution 12.11). Whatever can be constructed
-// can be emitted: fields wider than on the wire are cut to size. cm.h reads and
-// writes them.
+// CM messages as plain structures (InfiniBand specification 12.6; service ID
+// resolution 12.11). Every value can be emitted: bits that exceed a field's
+// wire width are dropped. cm.h reads and writes them.
 //
-// Private data has a fixed length for each message, and the wire does not say
-// how much of it the sender meant. Times of 5 bits are exponents: see
-// CmTimeNanos.
+// Private data has a fixed length for each message; the wire does not say how
+// much of it is used. Times of 5 bits are exponents: see CmTimeNanos.
 
 #ifndef WIRE_CM_MESSAGES_H_
 #define WIRE_CM_MESSAGES_H_
@@ -40,12 +38,12 @@ constexpr int64_t CmTimeNanos(uint8_t exponent) {
 // The transport service type of REQ (12.7.18).
 enum class CmService : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 
-// Which message an MRA or a REJ answers (12.7.30, 12.7.33). The third is LAP
-// for an MRA, and none for a REJ.
+// The message that an MRA or REJ responds to (12.7.30, 12.7.33). kOther is LAP
+// in an MRA and "no message" in a REJ.
 enum class CmAnswered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
-// Why a REJ (12.6.7.2). Those marked with what the sender would have accepted
-// give it in the additional information.
+// REJ reasons (12.6.7.2). A trailing comment names the content of the
+// additional information, where there is any.
 enum class CmRejectReason : uint16_t {
   kNoQp = 1,
   kNoEec = 2,
@@ -74,7 +72,7 @@ enum class CmRejectReason : uint16_t {
   kPortRedirect = 25,                  // GID of the port
   kInvalidPathMtu = 26,                // largest acceptable MTU
   kInsufficientResponderResources = 27,
-  kConsumer = 28,  // whatever the consumer gave
+  kConsumer = 28,  // chosen by the consumer
   kInvalidRnrRetryCount = 29,
   kDuplicateLocalCommId = 30,
   kInvalidClassVersion = 31,        // highest version
@@ -102,8 +100,8 @@ enum class CmAprStatus : uint8_t {
 inline constexpr size_t kCmAdditionalInfoSize = 72;
 using CmAdditionalInfo = std::array<uint8_t, kCmAdditionalInfoSize>;
 
-// Primary or alternate path of a REQ, as its sender sees it (12.7.11
-// to 12.7.25).
+// Primary or alternate path of a REQ, as seen by its sender (12.7.11 to
+// 12.7.25).
 struct CmPath {
   uint16_t local_lid = 0;
   uint16_t remote_lid = 0;
@@ -120,7 +118,7 @@ struct CmPath {
   bool operator==(const CmPath&) const = default;
 };
 
-// The extended transport of CmService::kExtended that there is.
+// The only extended transport of CmService::kExtended.
 inline constexpr uint8_t kCmExtendedXrc = 1;
 
 // Request for communication (12.6.5). `vendor_id` (24 bits) and the header's
@@ -157,7 +155,7 @@ struct CmReq {
   bool operator==(const CmReq&) const = default;
 };
 
-// Message receipt acknowledgement (12.6.6): the answer takes its time.
+// Message receipt acknowledgement (12.6.6): the reply will be delayed.
 struct CmMra {
   static constexpr CmAttribute kAttribute = CmAttribute::kMra;
   uint32_t local_comm_id = 0;
@@ -190,7 +188,7 @@ struct CmRep {
   uint32_t remote_comm_id = 0;
   uint32_t local_qkey = 0;
   uint32_t local_qpn = 0;     // 24 bits
-  uint32_t local_eecn = 0;    // 24 bits; of XRC: the target queue pair
+  uint32_t local_eecn = 0;    // 24 bits; XRC: number of the target queue pair
   uint32_t starting_psn = 0;  // 24 bits
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;
@@ -221,7 +219,7 @@ struct CmDreq {
   static constexpr CmAttribute kAttribute = CmAttribute::kDreq;
   uint32_t local_comm_id = 0;
   uint32_t remote_comm_id = 0;
-  uint32_t remote_qpn = 0;  // 24 bits: of the receiver
+  uint32_t remote_qpn = 0;  // 24 bits; the receiver's queue pair
   std::array<uint8_t, 220> private_data{};
 
   bool operator==(const CmDreq&) const = default;
@@ -237,8 +235,8 @@ struct CmDrep {
   bool operator==(const CmDrep&) const = default;
 };
 
-// Alternate path response (12.8.2). Of its request, LAP, nothing but the
-// communication IDs is read: it is refused.
+// Alternate path response (12.8.2). We refuse every LAP, so only its
+// communication IDs are read and there is no structure for it.
 struct CmApr {
   static constexpr CmAttribute kAttribute = CmAttribute::kApr;
   uint32_t local_comm_id = 0;

@@ -1,4 +1,4 @@
-// Names of what CM messages say.
+// Names of CM attributes and reject reasons.
 
 #include <iterator>
 

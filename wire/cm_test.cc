@@ -13,7 +13,7 @@ namespace {
 
 using Mad = std::array<uint8_t, kMadSize>;
 
-// A MAD that `EmitCm` writes over garbage, so that what it leaves shows.
+// Emits over garbage, so that a byte that is not written shows.
 template <typename M>
 Mad Emit(const M& message, const CmTransaction& transaction = {}) {
   Mad mad;
@@ -28,7 +28,7 @@ CmView View(const Mad& mad) {
   return view;
 }
 
-// What stands at an offset from the end of the MAD header.
+// `size` bytes at `offset` after the MAD header.
 std::vector<uint8_t> At(const Mad& mad, int offset, int size) {
   const auto begin = mad.begin() + kMadHeaderSize + offset;
   return {begin, begin + size};
@@ -45,7 +45,7 @@ TEST(CmTest, EmitsTheMadHeaderOfTheSpecification) {
 }
 
 // Offsets, bit positions and widths of tables in 12.6 and 12.11.
-TEST(CmTest, ReqStandsWhereTheSpecificationSays) {
+TEST(CmTest, ReqLayoutFollowsTheSpecification) {
   CmReq m;
   m.local_comm_id = 0x01020304;
   m.service_id = 0x1112131415161718;
@@ -102,7 +102,7 @@ TEST(CmTest, ReqStandsWhereTheSpecificationSays) {
   EXPECT_EQ(View(mad).req(), m);
 }
 
-TEST(CmTest, RejStandsWhereTheSpecificationSays) {
+TEST(CmTest, RejLayoutFollowsTheSpecification) {
   CmRej m;
   m.local_comm_id = 0x01020304;
   m.remote_comm_id = 0x05060708;
@@ -118,7 +118,7 @@ TEST(CmTest, RejStandsWhereTheSpecificationSays) {
   EXPECT_EQ(View(mad).rej(), m);
 }
 
-TEST(CmTest, RepStandsWhereTheSpecificationSays) {
+TEST(CmTest, RepLayoutFollowsTheSpecification) {
   CmRep m;
   m.local_qkey = 0x11121314;
   m.local_qpn = 0x212223;
@@ -144,7 +144,7 @@ TEST(CmTest, RepStandsWhereTheSpecificationSays) {
   EXPECT_EQ(View(mad).rep(), m);
 }
 
-TEST(CmTest, SmallMessagesStandWhereTheSpecificationSays) {
+TEST(CmTest, LayoutOfSmallMessagesFollowsTheSpecification) {
   CmMra mra;
   mra.answered = CmAnswered::kRep;
   mra.service_timeout = 24;
@@ -190,7 +190,7 @@ TEST(CmTest, SmallMessagesStandWhereTheSpecificationSays) {
   EXPECT_EQ(At(Emit(sidr_rep), 95, 2), (Bytes{0x51, 0x52}));
 }
 
-// A message of type `M` out of random bytes, emitted and read again.
+// Reads a message of type `M` from random bytes, emits it and reads it again.
 template <typename M>
 void RoundTrip(const Mad& garbage, M (CmView::*read)() const) {
   Mad mad = garbage;
@@ -203,7 +203,7 @@ void RoundTrip(const Mad& garbage, M (CmView::*read)() const) {
   const Mad again = Emit(message);
   EXPECT_EQ(View(again).attribute(), M::kAttribute);
   EXPECT_EQ((View(again).*read)(), message);
-  // Nothing but reserved bits is lost.
+  // Only reserved bits are lost.
   for (size_t i = kMadHeaderSize; i < kMadSize; ++i) {
     EXPECT_EQ(again[i] & ~mad[i], 0) << i;
   }
@@ -215,7 +215,7 @@ TEST(CmTest, RandomMessagesRoundTrip) {
   for (int i = 0; i < 500; ++i) {
     Mad mad;
     for (uint8_t& byte : mad) byte = static_cast<uint8_t>(random());
-    // Lengths beyond what there is are cut: see the next test.
+    // Too large lengths are cut: see the next test.
     mad[kMadHeaderSize + 9] &= 0x7f;
     Mad rej = mad;
     RoundTrip<CmReq>(mad, &CmView::req);
@@ -232,7 +232,7 @@ TEST(CmTest, RandomMessagesRoundTrip) {
   }
 }
 
-TEST(CmTest, LengthsOfAdditionalInformationAreCut) {
+TEST(CmTest, LengthsOfAdditionalInformationAreLimited) {
   Mad mad = Emit(CmRej{});
   mad[kMadHeaderSize + 9] = 0xff;
   EXPECT_EQ(View(mad).rej().info_length, kCmAdditionalInfoSize);
@@ -247,7 +247,7 @@ TEST(CmTest, LengthsOfAdditionalInformationAreCut) {
   EXPECT_EQ(View(Emit(rej)).rej().info_length, kCmAdditionalInfoSize);
 }
 
-TEST(CmTest, FieldsTooWideAreCutAndDisturbNoOther) {
+TEST(CmTest, ExcessBitsAreDropped) {
   CmReq m;
   m.local_qpn = 0xff000001;
   m.starting_psn = 0xff000002;
@@ -262,7 +262,7 @@ TEST(CmTest, FieldsTooWideAreCutAndDisturbNoOther) {
   EXPECT_EQ(read, expected);
 }
 
-TEST(CmTest, WhatIsNoCmMessageIsRefused) {
+TEST(CmTest, OtherMessagesAreRejected) {
   CmView view;
   const Mad good = Emit(CmReq{});
   for (size_t size = 0; size < kMadSize; ++size) {

@@ -57,7 +57,7 @@ void VisitBth(const PacketView& packet, const Visitor& visit) {
   visit(Decimal("psn", bth.psn));
 }
 
-// `uc`: the answer to a packet of UC that has asked, which counts otherwise.
+// `uc`: an ACK of our UC extension (kUcAsks), which has other counts.
 void VisitAeth(const Aeth& aeth, bool uc, const Visitor& visit) {
   const uint8_t value = AethValueOf(aeth.syndrome);
   visit(OrdinaryIf(true, Hex("syndrome", aeth.syndrome, 2)));

@@ -1,5 +1,5 @@
-// Packets in words, for people (one line) and for programs (fields), from one
-// source.
+// Decodes packets into named fields for programs, and into one line of text for
+// people.
 
 #ifndef WIRE_DESCRIBE_H_
 #define WIRE_DESCRIBE_H_
@@ -13,30 +13,29 @@
 
 namespace wire {
 
-// A named value of a packet.
+// A named value in a packet.
 struct Field {
   enum class Format : uint8_t {
     kDecimal,
     kHex,   // an identifier or address
     kFlag,  // `number` is 0 or 1
-    kText,  // `text` and not `number`
+    kText,  // `text` holds the value
   };
 
   std::string_view name;
   Format format = Format::kDecimal;
   uint64_t number = 0;
   std::string_view text;
-  // For kHex: how many digits the field has on the wire.
+  // For kHex: the field's width on the wire, in digits.
   int hex_digits = 0;
-  // The value that nearly all packets have: the one-line text leaves it out.
+  // The usual value of this field: omitted from the one-line text.
   bool ordinary = false;
 };
 
 using FieldVisitor = std::function<void(const Field&)>;
 
-// Calls `visit` for each field in the order of the wire: opcode name first,
-// then BTH, extended headers, payload length, and what a MAD of communication
-// management says.
+// Calls `visit` for each field in wire order: opcode name, BTH, extended
+// headers, payload length, then the fields of a CM MAD.
 void VisitFields(const PacketView& packet, const FieldVisitor& visit);
 
 // "name=0x000011", "name=4", "name=word", or "name" alone for a flag.
@@ -46,11 +45,12 @@ std::string FieldText(const Field& field);
 // va=0x00007f0000001000 rkey=0x00000204 dma_length=64 payload=64".
 std::string DescribePacket(const PacketView& packet);
 
-// The same of any fields: `visit_all` shows them to the visitor that it gets.
+// The same for arbitrary fields: `visit_all` passes them to the visitor it
+// gets.
 using FieldSource = std::function<void(const FieldVisitor&)>;
 std::string DescribeFields(const FieldSource& visit_all);
 
-// "PSN_SEQUENCE_ERROR" and so on; "RESERVED" for codes without a meaning.
+// "PSN_SEQUENCE_ERROR" and so on; "RESERVED" for undefined codes.
 const char* NakCodeName(uint8_t code);
 
 }  // namespace wire

@@ -1,5 +1,5 @@
-// CM messages in words: the fields that tell which connection a message is of
-// and what it wants. See describe.h.
+// Fields of CM messages that identify the connection and describe the request.
+// See describe.h.
 
 #ifndef WIRE_DESCRIBE_CM_H_
 #define WIRE_DESCRIBE_CM_H_
@@ -11,8 +11,8 @@
 
 namespace wire {
 
-// Calls `visit` for the fields of the CM message that `packet` carries to queue
-// pair 1; not at all for any other packet.
+// Calls `visit` for the fields of a CM message to queue pair 1. Other packets
+// have none.
 void VisitCmFields(const PacketView& packet,
                    const std::function<void(const Field&)>& visit);
 

@@ -57,8 +57,8 @@ TEST(DescribeTest, Acknowledgements) {
             "nak=REMOTE_ACCESS_ERROR msn=6 payload=0");
 }
 
-// Of UC between two of ours (opcode.h): who asks, and what is answered.
-TEST(DescribeTest, UcAnswers) {
+// Our UC extension (opcode.h): requests for an answer, and the answers.
+TEST(DescribeTest, UcReports) {
   Headers h;
   h.bth.opcode = 0x31;
   h.bth.dest_qpn = 0x12;
@@ -76,7 +76,7 @@ TEST(DescribeTest, UcAnswers) {
             "nak=REMOTE_ACCESS_ERROR missed=0 payload=0");
 }
 
-TEST(DescribeTest, AnAskingPacketOfUc) {
+TEST(DescribeTest, UcRequestForAReport) {
   Headers h;
   h.bth.opcode = 0x24;
   h.bth.psn = 5;
@@ -92,7 +92,7 @@ TEST(DescribeTest, AnAskingPacketOfUc) {
             "UC_SEND_ONLY qp=0x000000 ack_req uc_asks psn=5 payload=8");
   EXPECT_EQ(describe(0x80), "UC_SEND_ONLY qp=0x000000 ack_req psn=5 payload=8");
   EXPECT_EQ(describe(0x01), "UC_SEND_ONLY qp=0x000000 psn=5 payload=8");
-  // In other services the bit means nothing.
+  // The bit has no meaning in other services.
   h.bth.opcode = 0x04;
   EXPECT_EQ(describe(0x81), "RC_SEND_ONLY qp=0x000000 ack_req psn=5 payload=8");
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kTcpSize = 20;
 constexpr uint8_t kTcp = 6;
-// IPv6 extension headers that a datagram's transport may follow.
+// IPv6 extension headers that may precede the transport header.
 constexpr uint8_t kHopByHop = 0;
 constexpr uint8_t kRouting = 43;
 constexpr uint8_t kDestinationOptions = 60;
@@ -45,7 +45,7 @@ bool ParseIpv4(size_t left, EthernetFrame* out) {
   out->protocol = p[9];
   out->is_fragment = (LoadBe16(p + 6) & 0x3fff) != 0;
   out->transport = out->ip + header;
-  // What says more than is there has been cut, or is about to be segmented.
+  // A larger length means a truncated datagram, or one to be segmented.
   out->end = out->ip + (total < header ? left : std::min(total, left));
   ParseTransport(out);
   return true;
@@ -78,11 +78,11 @@ bool ParseIpv6(size_t left, EthernetFrame* out) {
   return true;
 }
 
-// The sum of RFC 1071, not yet folded, of 16-bit words in network order.
+// RFC 1071 sum of 16-bit words in network order, not yet folded.
 uint64_t Sum(std::span<const uint8_t> bytes, uint64_t sum = 0) {
   const uint8_t* p = bytes.data();
   size_t left = bytes.size();
-  // Words of 32 bits give the same, once folded.
+  // 32-bit words give the same folded sum.
   for (; left >= 4; left -= 4, p += 4) sum += LoadBe32(p);
   if (left >= 2) {
     sum += LoadBe16(p);
@@ -98,8 +98,8 @@ uint16_t Fold(uint64_t sum) {
   return static_cast<uint16_t>(sum);
 }
 
-// Of the transport's header and payload with the pseudo-header: 0xffff if the
-// checksum in there is right.
+// Sum over pseudo-header, transport header and payload: 0xffff if the checksum
+// in it is right.
 uint16_t TransportSum(const EthernetFrame& frame) {
   const size_t length = frame.end - frame.transport;
   const uint8_t* const ip = frame.ip_header();
@@ -163,7 +163,7 @@ void FillChecksums(const EthernetFrame& frame, uint8_t* bytes) {
         bytes + frame.transport + (udp ? kUdpChecksum : kTcpChecksum);
     StoreBe16(at, 0);
     const auto sum = static_cast<uint16_t>(~TransportSum(frame));
-    // 0 would say that there is none (RFC 768).
+    // 0 would mean "no checksum" (RFC 768).
     StoreBe16(at, udp && sum == 0 ? 0xffff : sum);
   }
   if (frame.layer3 == Layer3::kIpv4) {

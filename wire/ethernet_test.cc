@@ -72,7 +72,7 @@ TEST(EthernetTest, FindsTheHeadersOfIpv4AndIpv6) {
   EXPECT_EQ(frame.transport, 54u);
 }
 
-TEST(EthernetTest, LooksBehindAVlanTag) {
+TEST(EthernetTest, SkipsAVlanTag) {
   const Bytes tagged = UdpFrame("192.0.2.1", "192.0.2.2", 77);
   EthernetFrame frame;
   ASSERT_TRUE(ParseEthernet(tagged, &frame));
@@ -81,10 +81,10 @@ TEST(EthernetTest, LooksBehindAVlanTag) {
   EXPECT_EQ(frame.layer4, Layer4::kUdp);
 }
 
-TEST(EthernetTest, WhatIsCutIsNotRead) {
+TEST(EthernetTest, TruncatedFramesAreNotReadBeyondTheirEnd) {
   const Bytes whole = TcpFrame(true, 0, 10);
   for (size_t size = 0; size < whole.size(); ++size) {
-    // Of its own, so that a sanitizer sees a byte too far.
+    // Its own allocation, so that a sanitizer sees reads beyond the end.
     const Bytes part(whole.begin(),
                      whole.begin() + static_cast<ptrdiff_t>(size));
     EthernetFrame frame;
@@ -106,7 +106,7 @@ TEST(EthernetTest, ExtensionHeadersAndFragments) {
   ASSERT_TRUE(ParseEthernet(bytes, &frame));
   EXPECT_EQ(frame.layer4, Layer4::kTcp);
   EXPECT_EQ(frame.transport, 62u);
-  // One that says more than is there ends the search.
+  // A length beyond the frame ends the search.
   bytes[55] = 255;
   ASSERT_TRUE(ParseEthernet(bytes, &frame));
   EXPECT_EQ(frame.layer4, Layer4::kOther);
@@ -118,7 +118,7 @@ TEST(EthernetTest, ExtensionHeadersAndFragments) {
   EXPECT_EQ(frame.layer4, Layer4::kOther);
 }
 
-TEST(EthernetTest, ChecksumsThatItFillsAreGood) {
+TEST(EthernetTest, FilledChecksumsAreGood) {
   for (const size_t payload : {0, 1, 2, 3, 100, 1001}) {
     Bytes bytes = TcpFrame(false, 0, payload);
     EthernetFrame frame;
@@ -153,7 +153,7 @@ TEST(EthernetTest, TheChecksumIsRfc1071s) {
   EXPECT_EQ(LoadBe16(&bytes[24]), static_cast<uint16_t>(~sum));
 }
 
-TEST(EthernetTest, AUdpChecksumOfZeroIsNone) {
+TEST(EthernetTest, UdpChecksumZeroMeansNone) {
   Bytes bytes = UdpFrame("192.0.2.1", "192.0.2.2");
   EthernetFrame frame;
   ASSERT_TRUE(ParseEthernet(bytes, &frame));

@@ -84,7 +84,7 @@ FrameKind DecodeIp(std::span<const uint8_t> bytes, Frame* out) {
   }
 }
 
-// `bytes` start after the Ethertype; VLAN tags may come first.
+// `bytes` start after the Ethertype; VLAN tags may follow.
 FrameKind DecodeEtherType(uint16_t type, std::span<const uint8_t> bytes,
                           Frame* out) {
   while (IsVlanTag(type)) {
@@ -105,8 +105,8 @@ FrameKind DecodeEtherType(uint16_t type, std::span<const uint8_t> bytes,
   }
 }
 
-// The ones' complement sum of RFC 1071, not yet folded. What is added after it
-// begins at an even place.
+// RFC 1071 ones' complement sum, not yet folded. Further data must start at an
+// even offset.
 uint64_t Sum(std::span<const uint8_t> bytes) {
   uint64_t sum = 0;
   size_t i = 0;
@@ -184,8 +184,8 @@ FrameKind DecodeFrame(int link_type, std::span<const uint8_t> captured,
       return DecodeEtherType(LoadBe16(p), captured.subspan(20), out);
     case LinkType::kNull:
     case LinkType::kLoop:
-      // An address family, whose numbers and byte order vary: the IP version
-      // says the same.
+      // Four bytes of address family with varying numbers and byte order;
+      // DecodeIp uses the IP version instead.
       if (size < 4) return FrameKind::kTruncated;
       return DecodeIp(captured.subspan(4), out);
     case LinkType::kRaw:
@@ -218,7 +218,7 @@ size_t EmitIpUdp(const FrameHeaders& h, size_t udp_payload_size, uint8_t* out) {
 uint16_t UdpChecksum(const FrameHeaders& h,
                      std::span<const uint8_t> udp_payload) {
   const uint64_t udp_size = kUdpSize + udp_payload.size();
-  // The length is there twice: in the pseudo header and in UDP's.
+  // The length counts twice: in the pseudo-header and in the UDP header.
   uint64_t sum = kProtocolUdp + 2 * udp_size + h.src_port + h.dst_port;
   const size_t skip = IsV4(h) ? 12 : 0;
   sum += Sum(std::span(h.src.bytes).subspan(skip));
@@ -272,7 +272,7 @@ std::optional<size_t> FindSegmentSize(const IcrcFlow& flow,
                                       std::span<const uint8_t> udp_payload,
                                       uint16_t ip_id, bool df) {
   if (flow.Verify(udp_payload, ip_id, df)) return udp_payload.size();
-  // A packet of the largest MTU and the longest headers.
+  // Largest MTU with the longest headers.
   constexpr size_t kLargest = kMaxHeaderSize + 4096 + kIcrcSize;
   for (size_t size = kBthSize + kIcrcSize;
        size < udp_payload.size() && size <= kLargest; size += 4) {

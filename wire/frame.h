@@ -1,6 +1,5 @@
-// Frames around RoCEv2 packets, as captures hold them: link layer, IP and UDP
-// headers taken apart and put together. Nothing here is on the hot path, where
-// the kernel deals with these headers.
+// Parses and builds frames around RoCEv2 packets for captures: link layer, IP
+// and UDP headers. Not on the hot path, where the kernel handles these headers.
 
 #ifndef WIRE_FRAME_H_
 #define WIRE_FRAME_H_
@@ -19,7 +18,7 @@
 namespace wire {
 
 // The link-layer header types (tcpdump.org/linktypes.html) that DecodeFrame
-// knows; the numbers are those that pcap_datalink(3PCAP) gives.
+// knows, numbered as pcap_datalink(3PCAP) returns them.
 enum class LinkType : int {
   kNull = 0,  // BSD loopback
   kEthernet = 1,
@@ -39,17 +38,17 @@ enum class FrameKind : uint8_t {
   kUdp,        // over IPv4 or IPv6, not a fragment
   kRoceV1,     // Ethertype 0x8915
   kFragment,   // of an IP datagram
-  kTruncated,  // captured too short to tell, or without a whole UDP header
-  kMalformed,  // lengths that contradict each other
+  kTruncated,  // too short to tell, or UDP header incomplete
+  kMalformed,  // contradictory lengths
   kOther,
 };
 
 // The headers of a frame as a plain structure.
 struct FrameHeaders {
-  // Only of Ethernet frames; locally administered addresses by default.
+  // Ethernet frames only; locally administered addresses by default.
   std::array<uint8_t, 6> src_mac = {2, 0, 0, 0, 0, 1};
   std::array<uint8_t, 6> dst_mac = {2, 0, 0, 0, 0, 2};
-  // The innermost VLAN identifier, 12 bits, of a tagged frame.
+  // The innermost VLAN identifier, 12 bits, if the frame is tagged.
   std::optional<uint16_t> vlan;
   IpAddress src;
   IpAddress dst;
@@ -60,17 +59,17 @@ struct FrameHeaders {
   uint16_t ip_id = 0;       // IPv4 only
   bool df = true;           // IPv4 only
   uint32_t flow_label = 0;  // IPv6 only, 20 bits
-  // As it stands in the frame. RoCE devices send 0, "not computed".
+  // As found in the frame. RoCE devices send 0, "not computed".
   uint16_t udp_checksum = 0;
 
   bool is_rocev2() const { return dst_port == kRoceUdpPort; }
   IcrcFlow icrc_flow() const { return IcrcFlow(src, dst, src_port, dst_port); }
 };
 
-// A frame taken apart. `udp_payload` points into the frame.
+// A parsed frame. `udp_payload` points into the frame.
 struct Frame {
   FrameHeaders headers;
-  // What was captured of the UDP payload; link-layer padding is left out.
+  // The captured part of the UDP payload, without link-layer padding.
   std::span<const uint8_t> udp_payload;
   // Its size according to the UDP header.
   size_t udp_payload_size = 0;
@@ -78,7 +77,7 @@ struct Frame {
   bool is_truncated() const { return udp_payload.size() < udp_payload_size; }
 };
 
-// Takes `captured` apart. `*out` is meaningful for FrameKind::kUdp only.
+// Parses `captured`. `*out` is defined for FrameKind::kUdp only.
 FrameKind DecodeFrame(int link_type, std::span<const uint8_t> captured,
                       Frame* out);
 
@@ -87,34 +86,34 @@ FrameKind DecodeFrame(int link_type, std::span<const uint8_t> captured,
 std::vector<uint8_t> BuildFrame(const FrameHeaders& headers,
                                 std::span<const uint8_t> udp_payload);
 
-// The IP and UDP headers of a frame, without what the link layer puts before
-// them. Returns how many bytes it has written to `out`, which has room for
-// kMaxIpUdpSize. The addresses are of one family, else they are taken as IPv6.
+// Writes the IP and UDP headers, without link layer, and returns their size in
+// bytes. `out` holds kMaxIpUdpSize. Addresses of different families give IPv6.
 inline constexpr size_t kMaxIpUdpSize = 48;
 size_t EmitIpUdp(const FrameHeaders& headers, size_t udp_payload_size,
                  uint8_t* out);
 
-// What the UDP checksum of such a datagram is, never 0 (RFC 768).
+// The UDP checksum of such a datagram, never 0 (RFC 768).
 uint16_t UdpChecksum(const FrameHeaders& headers,
                      std::span<const uint8_t> udp_payload);
 
-// The header of kLinuxSll, kCookedSize bytes: says whether this host has sent
-// the packet, and pretends no addresses of the link layer.
+// The header of kLinuxSll, kCookedSize bytes. It says whether this host sent
+// the packet; its link-layer address is empty.
 inline constexpr size_t kCookedSize = 16;
 void EmitCooked(bool sent, bool v4, uint8_t* out);
 
-// A whole packet, BTH to ICRC: emits `headers` with its pad count set for
-// `payload`, pads with zeros, adds the ICRC. For tests and tools: allocates.
+// Builds a whole packet, BTH to ICRC: sets the pad count for `payload`, pads
+// with zeros, adds the ICRC. Allocates: for tests and tools.
 std::vector<uint8_t> BuildPacket(Headers headers,
                                  std::span<const uint8_t> payload,
                                  const IcrcFlow& flow, uint16_t ip_id,
                                  bool df = true);
 
-// A capture on loopback or on an interface with segmentation offload shows what
-// was sent with UDP_SEGMENT in one frame: several packets of one size, the last
-// maybe shorter, with IDs that count up from the frame's. Returns that size,
-// found by the ICRC of the first packet; the size of all of it if it is one
-// packet; nothing if neither is right. Tries every size: some 50 us.
+// Finds the packet size in a frame of several packets. A capture on loopback or
+// with segmentation offload shows everything sent by one UDP_SEGMENT call as
+// one frame: packets of one size, the last may be shorter, IDs counting up from
+// the frame's. Returns the size at which the first packet's ICRC is right (all
+// of `udp_payload` if it is one packet), nothing if there is none. Tries every
+// size: some 50 us.
 std::optional<size_t> FindSegmentSize(const IcrcFlow& flow,
                                       std::span<const uint8_t> udp_payload,
                                       uint16_t ip_id, bool df = true);

@@ -40,7 +40,7 @@ std::vector<uint8_t> Packet(const FrameHeaders& frame) {
                      frame.ip_id, frame.df);
 }
 
-// `ip` behind some link layer.
+// Replaces the Ethernet header of `frame` by `link`.
 std::vector<uint8_t> Prepend(std::vector<uint8_t> link,
                              const std::vector<uint8_t>& frame) {
   link.insert(link.end(), frame.begin() + 14, frame.end());
@@ -65,8 +65,7 @@ TEST(FrameTest, UdpChecksumByHand) {
   // c000 0201 c000 0202 0011 000b, c121 12b7 000b, 6162 6300.
   const std::vector<uint8_t> payload = {'a', 'b', 'c'};
   EXPECT_EQ(UdpChecksum(V4Headers(), payload), 0xe398);
-  // With this much more it would be 0, which means that there is none.
-  // 0 would say that there is none.
+  // These bytes make the sum 0, which means "no checksum": sent as 0xffff.
   const std::vector<uint8_t> fills_up = {0xa7, 0xfd};
   EXPECT_EQ(UdpChecksum(V4Headers(), fills_up), 0xffff);
 }
@@ -91,7 +90,7 @@ TEST(FrameTest, Ipv4HeaderBytes) {
       1,  8,    0,    0x45, 0x6a, 0, 28, 0x12, 0x34, 0x40, 0,
       63, 17,   0x65, 0x2b, 192,  0, 2,  1,    192,  0,    2,
       2,  0xc1, 0x21, 0x12, 0xb7, 0, 8,  0,    0};
-  // The header sums to 0xffff with its checksum.
+  // The sum of the header including its checksum is 0xffff.
   uint32_t sum = 0;
   for (size_t i = 14; i < 34; i += 2) sum += frame[i] << 8 | frame[i + 1];
   EXPECT_EQ((sum & 0xffff) + (sum >> 16), 0xffffu);
@@ -101,7 +100,7 @@ TEST(FrameTest, Ipv4HeaderBytes) {
   EXPECT_EQ(got, expected);
 }
 
-TEST(FrameTest, ComesBackAsItWasBuilt) {
+TEST(FrameTest, RoundTrips) {
   for (FrameHeaders headers : {V4Headers(), V6Headers()}) {
     for (const bool tagged : {false, true}) {
       if (tagged) headers.vlan = 7;
@@ -170,7 +169,7 @@ TEST(FrameTest, LinkLayerPaddingIsNotPayload) {
   EXPECT_EQ(frame.udp_payload.size(), Packet(headers).size());
 }
 
-TEST(FrameTest, CutAtEveryLength) {
+TEST(FrameTest, TruncatedAtEveryLength) {
   for (const FrameHeaders& headers : {V4Headers(), V6Headers()}) {
     const std::vector<uint8_t> packet = Packet(headers);
     const std::vector<uint8_t> bytes = BuildFrame(headers, packet);
@@ -253,7 +252,7 @@ TEST(BuildPacketTest, PadsToFourBytes) {
   }
 }
 
-TEST(FindSegmentSizeTest, TellsPacketsThatWereSentTogether) {
+TEST(FindSegmentSizeTest, FindsTheSizeOfMergedPackets) {
   const FrameHeaders headers = V4Headers();
   const IcrcFlow flow = headers.icrc_flow();
   Headers h;

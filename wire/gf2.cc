@@ -6,8 +6,8 @@
 namespace wire::gf2 {
 namespace {
 
-// kTimesX4[n]: what a * x^4 gets from the four coefficients that overflow, n
-// being the low four bits of a.
+// kTimesX4[n]: contribution of the four overflowing coefficients to a * x^4. n
+// is the low four bits of a.
 constexpr std::array<uint32_t, 16> kTimesX4 = [] {
   std::array<uint32_t, 16> table{};
   for (uint32_t n = 0; n < 16; ++n) {
@@ -55,7 +55,7 @@ constexpr InversePowers kInverse = [] {
 }  // namespace
 
 uint32_t Multiply(uint32_t a, uint32_t b) {
-  // Multiples of b by all polynomials of degree below 4, bit 3 being x^0.
+  // Multiples of b by all polynomials of degree below 4; bit 3 is x^0.
   uint32_t multiples[16];
   multiples[0] = 0;
   multiples[8] = b;
@@ -65,7 +65,7 @@ uint32_t Multiply(uint32_t a, uint32_t b) {
   for (const uint32_t n : {3u, 5u, 6u, 7u, 9u, 10u, 11u, 12u, 13u, 14u, 15u}) {
     multiples[n] = multiples[n & (n - 1)] ^ multiples[n & -n];
   }
-  // Horner's rule, from the highest four degrees, which are the lowest bits.
+  // Horner's rule, from the highest four degrees (the lowest bits).
   uint32_t product = 0;
   for (int shift = 0; shift < 32; shift += 4) {
     product = product >> 4 ^ kTimesX4[product & 15];

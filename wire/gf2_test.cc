@@ -7,7 +7,7 @@
 namespace wire::gf2 {
 namespace {
 
-// Schoolbook: shift and add.
+// Reference: shift and add.
 uint32_t ReferenceMultiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (int degree = 0; degree < 32; ++degree) {

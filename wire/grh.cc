@@ -46,7 +46,7 @@ void EmitGrh(const Grh& grh, size_t udp_payload, uint8_t* out) {
 
 bool ParseGrh(const uint8_t* bytes, Grh* out) {
   // The bytes before an IPv4 header are undefined and may look like an IPv6
-  // one: then its checksum tells.
+  // header. The IPv4 checksum decides.
   const uint8_t* const ip = bytes + kGrhV4Offset;
   const uint32_t first = LoadBe32(bytes);
   const bool is_v6 = first >> 28 == 6;

@@ -1,7 +1,7 @@
-// What a receive of an unreliable datagram has in front of its payload: 40
-// bytes, the size of InfiniBand's global routing header (IBA vol. 1, 8.3), with
-// the IP header that the packet came with (annex A17, RoCEv2): an IPv6 header,
-// or 20 bytes of zeros and an IPv4 header.
+// The 40 bytes before the payload of a UD receive: the size of InfiniBand's
+// global routing header (IBA vol. 1, 8.3), with the packet's IP header in it
+// (annex A17, RoCEv2). They are an IPv6 header, or 20 bytes of zeros and an
+// IPv4 header.
 
 #ifndef WIRE_GRH_H_
 #define WIRE_GRH_H_
@@ -14,10 +14,10 @@
 namespace wire {
 
 inline constexpr size_t kGrhSize = 40;      // bytes
-inline constexpr size_t kGrhV4Offset = 20;  // of an IPv4 header in it
+inline constexpr size_t kGrhV4Offset = 20;  // of the IPv4 header
 
-// The fields of either header that a receiver is told of. An IPv4
-// identification is not among them (docs/design/transport.md): it is 0.
+// The header fields that a receiver gets. The IPv4 identification is always 0
+// (docs/design/transport.md).
 struct Grh {
   IpAddress source;
   IpAddress destination;  // of the same family
@@ -31,7 +31,7 @@ struct Grh {
 // Writes the kGrhSize bytes for a packet of `udp_payload` bytes, BTH to ICRC.
 void EmitGrh(const Grh& grh, size_t udp_payload, uint8_t* out);
 
-// Reads kGrhSize bytes; false if there is neither of the two headers.
+// Reads kGrhSize bytes; false if neither header is there.
 bool ParseGrh(const uint8_t* bytes, Grh* out);
 
 }  // namespace wire

@@ -31,7 +31,7 @@ TEST(GrhTest, V4) {
   EXPECT_EQ(grh.destination.ToString(), "192.0.2.200");
   EXPECT_EQ(grh.traffic_class, 0x2e);
   EXPECT_EQ(grh.hop_limit, 63);
-  // What is undefined may be anything, an old IPv6 header too.
+  // Undefined bytes that look like an IPv6 header.
   bytes[0] = 0x60;
   ASSERT_TRUE(ParseGrh(bytes.data(), &grh));
   EXPECT_TRUE(grh.source.is_v4());
@@ -57,7 +57,7 @@ TEST(GrhTest, Neither) {
   Bytes bytes(kGrhSize);
   Grh grh;
   EXPECT_FALSE(ParseGrh(bytes.data(), &grh));
-  bytes[kGrhV4Offset] = 0x46;  // with options, for which there is no room
+  bytes[kGrhV4Offset] = 0x46;  // with options, which do not fit
   EXPECT_FALSE(ParseGrh(bytes.data(), &grh));
 }
 

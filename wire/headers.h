@@ -1,8 +1,8 @@
-// The headers as plain structures in host byte order. Whatever can be
-// constructed can be emitted: fields wider than on the wire are cut to size.
+// The headers as plain structures in host byte order. Every value can be
+// emitted: bits that exceed a field's wire width are dropped.
 //
-// Immediate data is not a number to us: it travels as the four bytes that the
-// application gave (`__be32` of the verbs) and is kept as they lie in memory.
+// Immediate data is four opaque bytes: kept in memory order, as in the verbs'
+// `__be32`.
 
 #ifndef WIRE_HEADERS_H_
 #define WIRE_HEADERS_H_
@@ -15,7 +15,7 @@ inline constexpr uint16_t kDefaultPkey = 0xffff;
 inline constexpr uint32_t kMulticastQpn = 0xffffff;
 inline constexpr uint32_t kQpnMask = 0xffffff;
 inline constexpr uint32_t kMaxMessage = 1u << 31;  // bytes (9.7.1)
-// IPv4 TTL and IPv6 hop limit of packets for which nobody asks for another.
+// Default IPv4 TTL and IPv6 hop limit.
 inline constexpr uint8_t kDefaultHopLimit = 64;
 
 // Base transport header (InfiniBand specification 9.2).
@@ -72,7 +72,7 @@ struct Aeth {
 
 // Atomic acknowledge extended transport header (9.3.6).
 struct AtomicAckEth {
-  uint64_t original = 0;  // what the memory held before
+  uint64_t original = 0;  // value before the operation
 
   bool operator==(const AtomicAckEth&) const = default;
 };
@@ -89,8 +89,8 @@ inline constexpr uint8_t kPlacementPersistence = 2;
 inline constexpr uint8_t kSelectivityRange = 0;
 inline constexpr uint8_t kSelectivityWholeMr = 1;
 
-// Whether two partition keys let their owners talk (10.9.1.2): the same
-// partition, and at least one a full member.
+// Whether two partition keys may communicate (10.9.1.2): the same partition,
+// and at least one full member.
 constexpr bool PkeysMatch(uint16_t a, uint16_t b) {
   return ((a ^ b) & 0x7fff) == 0 && ((a | b) & 0x8000) != 0;
 }

@@ -37,10 +37,10 @@ constexpr size_t kBthMasked = 4;
 constexpr uint8_t kProtocolUdp = 17;
 constexpr uint16_t kDontFragment = 0x4000;
 
-// What a byte adds to the CRC, by its value.
+// Contribution of one byte to the CRC, by its value.
 using Added = std::array<uint32_t, 256>;
 
-// The same with one more byte behind it.
+// The same with one more byte after it.
 constexpr Added OneMoreBehind(Added added) {
   for (uint32_t& a : added) {
     for (int bit = 0; bit < 8; ++bit) a = gf2::TimesX(a);
@@ -55,10 +55,10 @@ constexpr Added AddedWithBehind(size_t bytes_behind) {
   return added;
 }
 
-// Up to so many bytes take less by tables than by the libraries.
+// Up to this size (bytes), tables are faster than the library.
 constexpr size_t kShort = 8;
 
-// kAdded[n]: with n bytes behind it.
+// kAdded[n]: contribution of a byte that n bytes follow.
 constexpr auto kAdded = [] {
   std::array<Added, kBthSize> added{AddedWithBehind(0)};
   for (size_t n = 1; n < added.size(); ++n)
@@ -66,8 +66,8 @@ constexpr auto kAdded = [] {
   return added;
 }();
 
-// What a field of two bytes adds that begins so many bytes before BTH, to the
-// CRC at the end of BTH.
+// Contribution of a two-byte field that starts kBeforeBth bytes before BTH, to
+// the CRC at the end of BTH.
 template <size_t kBeforeBth>
 uint32_t AddBe16(uint16_t value) {
   static constexpr Added kHigh = AddedWithBehind(kBeforeBth + kBthSize - 1);
@@ -76,9 +76,9 @@ uint32_t AddBe16(uint16_t value) {
 }
 
 #ifdef __x86_64__
-// The processor has AVX and the system keeps its registers (Intel SDM vol. 1,
-// 14.3). __builtin_cpu_supports says so too, but wants a part of the compiler's
-// library that link-time optimization asks for too late.
+// The processor has AVX and the system saves its registers (Intel SDM vol. 1,
+// 14.3). __builtin_cpu_supports needs a part of the compiler's runtime that
+// link-time optimization does not find.
 bool HasAvx() {
   unsigned a, b, c, d;
   constexpr unsigned kWanted = bit_AVX | bit_OSXSAVE;
@@ -93,8 +93,8 @@ bool HasAvx() {
 const bool kHasAvx = HasAvx();
 #endif
 
-// Without PCLMULQDQ, or PMULL and the CRC instructions, ISA-L goes byte by
-// byte.
+// ISA-L works byte by byte without PCLMULQDQ (x86), or PMULL and the CRC
+// instructions (ARM).
 bool SparseIsFaster() {
 #if defined(__x86_64__)
   unsigned a, b, c, d;
@@ -105,20 +105,20 @@ bool SparseIsFaster() {
   return false;
 #endif
 }
-// Read without order: either gives the same.
+// Relaxed: both implementations give the same result.
 std::atomic<bool> sparse = SparseIsFaster();
 
-// Both functions take and return what zlib's documentation says: inverted on
-// the way in and out, so that 0 starts and results can be continued.
+// Like zlib: input and output are inverted, so that 0 starts and results can be
+// continued.
 uint32_t Crc(uint32_t crc, const uint8_t* data, size_t size) {
   if (sparse.load(std::memory_order_relaxed)) {
     return SparseCrc(crc, data, size);
   }
   const uint32_t result = crc32_gzip_refl(crc, data, size);
 #ifdef __x86_64__
-  // ISA-L 2.30 leaves the upper halves of the vector registers dirty, after
-  // which every SSE instruction of the caller is slow (Intel Xeon: 240 ns
-  // instead of 75 for the ICRC of 4 KB).
+  // ISA-L 2.30 leaves the upper halves of the vector registers dirty, which
+  // slows every SSE instruction of the caller (Intel Xeon: 240 ns instead of 75
+  // for the ICRC of 4 KB).
   if (kHasAvx) asm volatile("vzeroupper");
 #endif
   return result;
@@ -166,7 +166,8 @@ uint32_t IcrcFlow::Begin(std::span<const uint8_t> first, size_t bth_to_pad_size,
   assert(first.size() >= kBthSize && bth_to_pad_size >= first.size());
   const auto udp_size =
       static_cast<uint16_t>(kUdpHeaderSize + bth_to_pad_size + kIcrcSize);
-  // CRCs are linear: what a byte adds depends on it and its place alone.
+  // CRCs are linear: a byte's contribution depends on its value and position
+  // only.
   uint32_t icrc = base_ ^ AddBe16<kUdpHeaderSize - kUdpLength>(udp_size);
   if (v4_) {
     const auto ip_size = static_cast<uint16_t>(kV4Udp - kIp + udp_size);
@@ -194,8 +195,8 @@ uint32_t IcrcFlow::Change(uint32_t psn_bits, uint16_t ip_id_bits) const {
 uint32_t IcrcFlow::Extend(uint32_t icrc, std::span<const uint8_t> next) {
   const size_t size = next.size();
   if (size > kShort) return Crc(icrc, next.data(), size);
-  // The CRC so far is xored into the first four bytes, and goes on behind them
-  // if there are fewer.
+  // The CRC so far is xored into the first four bytes. With fewer bytes, its
+  // rest is xored into the result.
   uint64_t rest = ~icrc;
   uint32_t result = 0;
   for (size_t i = 0; i < size; ++i, rest >>= 8) {
@@ -221,15 +222,14 @@ bool IcrcFlow::Verify(std::span<const uint8_t> udp_payload, uint16_t ip_id,
 
 namespace {
 
-// What a field of up to four bytes has changed by, given what the CRC has, and
-// the number of bytes after the field. A field of two bytes is the upper half.
-// At most 0xffff - 4 bytes.
+// The change of a field of up to four bytes, from the change of the CRC and the
+// number of bytes after the field (at most 0xffff - 4). A two-byte field is the
+// upper half.
 uint32_t SolveField(uint32_t crc_change, size_t bytes_after) {
-  // The bytes of the change, as a polynomial of degree below 32, were
-  // multiplied by x^(8 * bytes after) and by the CRC's own x^32: undo it.
-  // Bit 31 is the coefficient of x^0. Each byte entered the CRC with its lowest
-  // bit first, hence in the highest degree; the first byte has the highest
-  // eight degrees.
+  // The changed bytes, as a polynomial of degree below 32, were multiplied by
+  // x^(8 * bytes after) and by the CRC's own x^32; this divides by both. Bit 31
+  // is the coefficient of x^0. Each byte enters lowest bit first, hence in the
+  // highest degree; the first byte has the highest eight degrees.
   return gf2::Multiply(crc_change, gf2::InverseOfBytes(bytes_after + 4));
 }
 

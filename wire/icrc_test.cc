@@ -36,8 +36,8 @@ std::vector<uint8_t> RandomBytes(size_t size, std::mt19937& random) {
   return bytes;
 }
 
-// One packet of each known opcode, headers random, with payloads of several
-// sizes where it can carry any.
+// One packet of each known opcode with random headers, and several payload
+// sizes where it may carry payload.
 std::vector<std::vector<uint8_t>> RepresentativePackets(const IcrcFlow& flow) {
   std::mt19937 random(7);
   std::vector<std::vector<uint8_t>> packets;
@@ -60,7 +60,7 @@ std::vector<std::vector<uint8_t>> RepresentativePackets(const IcrcFlow& flow) {
   return packets;
 }
 
-// The definition, bit by bit, over bytes written out as A17 lists them.
+// Bitwise reference over the bytes that A17 lists.
 uint32_t ReferenceIcrc(std::vector<uint8_t> covered) {
   uint32_t crc = 0xffffffff;
   for (const uint8_t byte : covered) {
@@ -108,7 +108,7 @@ TEST(IcrcTest, MatchesTheDefinitionV6) {
   EXPECT_EQ(flow.Compute(packet, 0, false), ReferenceIcrc(covered));
 }
 
-// Every byte that varies counts, whatever the size, and in pieces of any size.
+// Every varying byte counts, at any size and in pieces of any size.
 TEST(IcrcTest, MatchesTheDefinitionAtEverySize) {
   std::mt19937 random(6);
   for (const bool v4 : {true, false}) {
@@ -164,7 +164,7 @@ TEST(IcrcTest, PiecesGiveTheSameAsTheWhole) {
   }
 }
 
-TEST(IcrcTest, EitherCrcGivesTheSame) {
+TEST(IcrcTest, BothCrcImplementationsAgree) {
   std::mt19937 random(2);
   for (const IcrcFlow& flow : {FlowV4(), FrameOf(false).icrc_flow()}) {
     for (size_t size = kBthSize; size < 5000; size += size < 300 ? 1 : 97) {
@@ -202,8 +202,8 @@ TEST(IcrcTest, TooShortIsBad) {
   }
 }
 
-// Every bit of every representative frame, from the IP header to the ICRC: a
-// flip is noticed, or the bit is one that the ICRC masks.
+// Flips every bit of every representative frame, from the IP header to the
+// ICRC. It is detected unless the ICRC masks the bit.
 TEST(IcrcTest, EverySingleBitErrorIsFoundAndMaskedBitsDoNotMatter) {
   constexpr size_t kIpAt = 14;
   for (const bool v4 : {true, false}) {
@@ -218,7 +218,7 @@ TEST(IcrcTest, EverySingleBitErrorIsFoundAndMaskedBitsDoNotMatter) {
         return byte == kIpAt + 1 || byte == kIpAt + 8 || byte == kIpAt + 10 ||
                byte == kIpAt + 11;
       }
-      // All of the first word but the version.
+      // The first word except the version.
       return (byte > kIpAt && byte < kIpAt + 4) || byte == kIpAt + 7 ||
              (byte == kIpAt && bit % 8 < 4);
     };
@@ -324,7 +324,7 @@ std::vector<uint8_t> PacketWithId(uint16_t id) {
   return BuildPacket(headers, std::vector<uint8_t>(64, 'x'), FlowV4(), id);
 }
 
-TEST(VerifyAnyIdTest, SegmentIndexAndZeroAreGoodWhateverWasLast) {
+TEST(VerifyAnyIdTest, SegmentIndexAndZeroAreAlwaysGood) {
   EXPECT_EQ(VerifyAnyId(FlowV4(), PacketWithId(7), 7, 40000), 7);
   EXPECT_EQ(VerifyAnyId(FlowV4(), PacketWithId(0), 7, 40000), 0);
   EXPECT_EQ(VerifyAnyId(FlowV4(), PacketWithId(0), 0, 40000), 0);
@@ -372,8 +372,8 @@ TEST(VerifyAnyIdTest, V6IsExact) {
   EXPECT_FALSE(VerifyAnyId(headers.icrc_flow(), packet, 3, std::nullopt));
 }
 
-// Damage that looks like another ID exists, but it has to hit the window. With
-// these frames no single bit does.
+// Damage may look like another ID, but must fall into the window. In these
+// frames no single bit does.
 TEST(VerifyAnyIdTest, EverySingleBitErrorIsFound) {
   for (const bool v4 : {true, false}) {
     const IcrcFlow flow = FrameOf(v4).icrc_flow();
@@ -390,7 +390,7 @@ TEST(VerifyAnyIdTest, EverySingleBitErrorIsFound) {
   }
 }
 
-// The strength that icrc.h promises: 2^-16 for any ID, and less with a window.
+// The bounds of icrc.h: 2^-16 for any ID, less with a window.
 TEST(VerifyAnyIdTest, RandomDamagePassesAsRarelyAsPromised) {
   const IcrcFlow flow = FlowV4();
   std::mt19937 random(6);

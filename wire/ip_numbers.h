@@ -1,4 +1,4 @@
-// Numbers and sizes of IP, UDP and what carries them.
+// Protocol numbers and header sizes of Ethernet, IP and UDP.
 #ifndef WIRE_IP_NUMBERS_H_
 #define WIRE_IP_NUMBERS_H_
 

@@ -1,6 +1,5 @@
-// Management datagrams (InfiniBand specification 13.4): 256 bytes each, of
-// which the first 24 are common to all classes. They travel as the payload of a
-// UD SEND ONLY to queue pair 1.
+// Management datagrams (InfiniBand specification 13.4): 256 bytes, the first 24
+// common to all classes. Sent as the payload of a UD SEND ONLY to queue pair 1.
 
 #ifndef WIRE_MAD_H_
 #define WIRE_MAD_H_
@@ -13,7 +12,7 @@
 namespace wire {
 
 inline constexpr size_t kMadSize = 256;
-// Where the attribute ID stands, two bytes.
+// Offset of the attribute ID, two bytes.
 inline constexpr size_t kMadAttributeOffset = 16;
 inline constexpr size_t kMadHeaderSize = 24;
 // The general services interface (3.9.4): queue pair and its Q_Key.
@@ -30,7 +29,7 @@ struct MadHeader {
   uint8_t base_version = kMadBaseVersion;
   uint8_t management_class = 0;
   uint8_t class_version = 0;
-  uint8_t method = 0;  // the upper bit says that it is a response
+  uint8_t method = 0;  // top bit set: response
   uint16_t status = 0;
   uint16_t class_specific = 0;
   uint64_t transaction_id = 0;
@@ -40,7 +39,7 @@ struct MadHeader {
   bool operator==(const MadHeader&) const = default;
 };
 
-// From the kMadHeaderSize bytes at `p`.
+// Reads kMadHeaderSize bytes at `p`.
 inline MadHeader LoadMadHeader(const uint8_t* p) {
   return {.base_version = p[0],
           .management_class = p[1],

@@ -5,7 +5,7 @@
 namespace wire {
 namespace {
 
-// What an operation means whatever the transport is.
+// Properties of an operation that do not depend on the transport.
 struct OperationSpec {
   Operation operation;
   const char* name;
@@ -13,8 +13,7 @@ struct OperationSpec {
   uint8_t flags;
 };
 
-// Position in the message: a packet that is neither first, last nor only is a
-// middle one.
+// Position in the message. No position flag: a MIDDLE packet.
 constexpr uint8_t kFirst = 1 << 0;
 constexpr uint8_t kLast = 1 << 1;
 constexpr uint8_t kOnly = kFirst | kLast;
@@ -80,9 +79,8 @@ constexpr bool Supports(Transport transport, Operation operation) {
     case Transport::kXrc:
       return true;
     case Transport::kUc:
-      // SEND with invalidate is not in the specification for UC, but in the
-      // verbs manual: known by analogy, so that a device may choose it. What
-      // answers those who ask (kUcAsks) is ours, by analogy, too.
+      // SEND with invalidate over UC: not in the specification, but in the
+      // verbs manual page. ACKNOWLEDGE over UC: our extension (kUcAsks).
       return operation <= Operation::kWriteOnlyImm ||
              operation == Operation::kAcknowledge ||
              operation == Operation::kSendLastInvalidate ||
@@ -113,7 +111,7 @@ constexpr NameBuffer Join(const char* prefix, const char* name) {
   return buffer;
 }
 
-// Gives each header its place, in wire order.
+// Assigns each header's offset, in wire order.
 constexpr void LayOut(OpcodeInfo* info) {
   struct Part {
     ExtendedHeader header;

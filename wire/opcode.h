@@ -1,6 +1,5 @@
-// BTH opcodes: their numbers, and one table of what each of them means
-// (InfiniBand specification 9.2 and 9.3, annexes A14 XRC, A17 RoCEv2 and A19
-// memory placement extensions).
+// BTH opcodes, and one table of their properties (InfiniBand specification 9.2
+// and 9.3, annexes A14 XRC, A17 RoCEv2 and A19 memory placement extensions).
 
 #ifndef WIRE_OPCODE_H_
 #define WIRE_OPCODE_H_
@@ -11,7 +10,7 @@
 
 namespace wire {
 
-// Bits 7..5 of an opcode. 6 and 7 are the manufacturer's own.
+// Bits 7..5 of an opcode. 6 and 7 are manufacturer-specific.
 enum class Transport : uint8_t {
   kRc = 0,   // reliable connection
   kUc = 1,   // unreliable connection
@@ -58,8 +57,8 @@ enum class Operation : uint8_t {
 };
 
 // AckReq, and the last of the seven reserved bits beside it, which are sent as
-// 0 and ignored by others (9.2): a packet of UC asks by both. AckReq alone is
-// what rxe of older kernels sends with each message, to no end.
+// 0 and ignored on receipt (9.2). Our UC packets set both to request an answer.
+// AckReq alone does not: rxe of older kernels sets it in every UC message.
 inline constexpr uint8_t kAckReqBit = 0x80;
 inline constexpr uint8_t kUcAsks = kAckReqBit | 0x01;
 
@@ -71,7 +70,7 @@ constexpr uint8_t MakeOpcode(Transport transport, Operation operation) {
                               static_cast<unsigned>(operation));
 }
 
-// Meaningful for known opcodes; others may give a value that has no enumerator.
+// Defined for known opcodes; others may give a value without enumerator.
 constexpr Transport TransportOf(uint8_t opcode) {
   return static_cast<Transport>(opcode >> 5);
 }
@@ -79,8 +78,8 @@ constexpr Operation OperationOf(uint8_t opcode) {
   return static_cast<Operation>(opcode & 0x1f);
 }
 
-// The extended headers, as bits of a set. The order of the bits is the order
-// on the wire: after BTH comes the one with the lowest bit.
+// The extended headers as a bit set. On the wire they follow BTH in the order
+// of the bits, lowest first.
 enum ExtendedHeader : uint16_t {
   kXrcEth = 1 << 0,
   kDeth = 1 << 1,
@@ -97,7 +96,7 @@ enum ExtendedHeader : uint16_t {
 inline constexpr size_t kBthSize = 12;
 inline constexpr size_t kBthDestQpnOffset = 5;
 inline constexpr size_t kBthAckReqOffset = 8;
-inline constexpr size_t kBthPsnOffset = 9;  // the PSN is what ends a BTH
+inline constexpr size_t kBthPsnOffset = 9;  // the last field of BTH
 inline constexpr size_t kIcrcSize = 4;
 inline constexpr size_t kXrcEthSize = 4;
 inline constexpr size_t kDethSize = 8;
@@ -108,41 +107,41 @@ inline constexpr size_t kAethSize = 4;
 inline constexpr size_t kAtomicAckEthSize = 8;
 inline constexpr size_t kImmDtSize = 4;
 inline constexpr size_t kIethSize = 4;
-// An ACK or a NAK, which has no payload.
+// An ACK or NAK packet; it has no payload.
 inline constexpr size_t kAcknowledgeSize = kBthSize + kAethSize + kIcrcSize;
 // The longest of all: BTH, XRCETH, AtomicETH.
 inline constexpr size_t kMaxHeaderSize =
     kBthSize + kXrcEthSize + kAtomicEthSize;
-// What a CNP carries after its BTH: zeros.
+// Bytes of zeros after the BTH of a CNP.
 inline constexpr size_t kCnpPayloadSize = 16;
 
-// What an opcode means. For an unknown one everything is zero or false, and
+// Properties of an opcode. For an unknown opcode all are zero or false, and
 // `name` is "UNKNOWN".
 struct OpcodeInfo {
-  // The specification's name with the transport before it, for instance
+  // The specification's name with the transport as prefix, for instance
   // "RC_RDMA_WRITE_FIRST".
   const char* name = "UNKNOWN";
   bool known = false;
-  // Of a service that refuses by a NAK what it does not know (RC, XRC): not
-  // known, but a packet. A request of which only BTH is understood.
+  // Reserved opcode of RC or XRC. Not `known`, but the responder must NAK it,
+  // so it parses as a request of which only BTH is understood.
   bool reserved = false;
-  // Which extended headers follow BTH: a set of ExtendedHeader bits.
+  // The extended headers after BTH: a set of ExtendedHeader bits.
   uint16_t extended = 0;
   // Bytes from the start of BTH to the start of the payload.
   uint8_t header_length = 0;
   // Position in the message. A message of one packet both starts and ends.
   bool starts_message = false;
   bool ends_message = false;
-  // Requests consume PSNs of the requester; responses carry PSNs of requests.
-  // A CNP is neither.
+  // Requests consume the requester's PSNs; responses repeat PSNs of requests. A
+  // CNP is neither.
   bool is_request = false;
   bool is_response = false;
-  // May have bytes between the headers and the ICRC. Without this, a
-  // well-formed packet has none.
+  // May have bytes between headers and ICRC. Otherwise a well-formed packet has
+  // none.
   bool carries_payload = false;
   // First or middle: payload must be exactly one path MTU.
   bool full_mtu_payload = false;
-  // Where each of the headers starts, in bytes from BTH; 0 if not there.
+  // Offset of each header, in bytes from BTH; 0 if absent.
   uint8_t xrceth_offset = 0;
   uint8_t deth_offset = 0;
   uint8_t feth_offset = 0;

@@ -45,7 +45,7 @@ TEST(OpcodeTest, KnowsExactlyTheOpcodesOfRoceV2) {
   }
 }
 
-// Those that a reliable service has to refuse, and nobody else's.
+// The reserved opcodes of RC and XRC, and no others.
 TEST(OpcodeTest, ReservedOnesOfReliableServicesAreRequests) {
   const std::set<int> reserved = {0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1e, 0x1f,
                                   0xb5, 0xb8, 0xb9, 0xba, 0xbb, 0xbe, 0xbf};

@@ -21,7 +21,7 @@ Bth LoadBth(const uint8_t* p) {
   };
 }
 
-// What answers with data is never a NAK.
+// Only an ACKNOWLEDGE may carry a NAK; READ responses and atomic ACKs may not.
 bool IsDefined(uint8_t opcode, uint8_t syndrome) {
   return AethKindOf(syndrome) == AethKind::kAck ||
          (OperationOf(opcode) == Operation::kAcknowledge &&

@@ -1,8 +1,7 @@
-// A RoCEv2 packet: what UDP carries, from BTH to ICRC.
+// A RoCEv2 packet: the UDP payload, from BTH to ICRC.
 //
-// Two levels, after smoltcp: `PacketView` is a checked view over received
-// bytes, whose accessors need no further checks; `Headers` is the plain
-// structure that is emitted.
+// `PacketView` is a checked view of received bytes; its accessors need no
+// further checks. `Headers` is the plain structure that is emitted.
 
 #ifndef WIRE_PACKET_H_
 #define WIRE_PACKET_H_
@@ -22,7 +21,7 @@ namespace wire {
 // The destination port of all RoCEv2 traffic (A17).
 inline constexpr uint16_t kRoceUdpPort = 4791;
 
-// BTH and every extended header; `bth.opcode` says which of them count.
+// BTH and every extended header; `bth.opcode` says which of them are used.
 struct Headers {
   Bth bth;
   Deth deth;
@@ -30,7 +29,7 @@ struct Headers {
   AtomicEth atomic;
   Aeth aeth;
   AtomicAckEth atomic_ack;
-  uint32_t imm_be = 0;  // as it lies in memory: the verbs' __be32
+  uint32_t imm_be = 0;  // in memory order: the verbs' __be32
   uint32_t invalidate_rkey = 0;
   uint32_t xrc_srqn = 0;  // 24 bits
   Feth feth;
@@ -38,60 +37,57 @@ struct Headers {
   bool operator==(const Headers&) const = default;
 };
 
-// Writes the kBthSize bytes of BTH alone: all headers of a packet in the middle
-// of a message.
+// Writes the kBthSize bytes of BTH alone, the only header of a MIDDLE packet.
 void EmitBth(const Bth& bth, uint8_t* out);
 
-// Writes BTH and the extended headers that the opcode asks for, in wire order,
-// and returns their bytes (GetOpcodeInfo(opcode).header_length). `out` must
-// have room for kMaxHeaderSize. Reserved fields become zero. For an unknown
-// opcode only BTH is written.
+// Writes BTH and the opcode's extended headers in wire order. Returns their
+// size in bytes (GetOpcodeInfo(opcode).header_length). `out` holds
+// kMaxHeaderSize. Reserved fields become zero. An unknown opcode gets BTH only.
 size_t EmitHeaders(const Headers& headers, uint8_t* out);
 
-// The pad that brings a payload to a multiple of four bytes.
+// The pad that completes a payload to a multiple of four bytes.
 constexpr uint8_t PadCount(size_t payload_size) {
   return static_cast<uint8_t>(-payload_size & 3);
 }
 
-// The destination queue pair of what may be a packet; absent if it is too short
-// to have one. Nothing else is checked.
+// The destination queue pair of a possible packet; absent if too short. Checks
+// nothing else.
 inline std::optional<uint32_t> PeekDestQpn(
     std::span<const uint8_t> udp_payload) {
   if (udp_payload.size() < kBthSize) return std::nullopt;
   return LoadBe24(udp_payload.data() + kBthDestQpnOffset);
 }
 
-// Why bytes are not a packet, in the order in which it is checked.
+// Why bytes are not a packet, in order of the checks.
 enum class ParseError : uint8_t {
   kOk,
-  kTooShort,  // for BTH and ICRC, or for the headers of its opcode
-  // Or one that RoCEv2 does not have; but see OpcodeInfo::reserved.
+  kTooShort,  // for BTH and ICRC, or for the opcode's headers
+  // Or not in RoCEv2; but see OpcodeInfo::reserved.
   kUnknownOpcode,
-  // No multiple of 4 bytes, the pad included; or a response that has bytes
-  // where its opcode has none, as an acknowledgement.
+  // Not a multiple of 4 bytes including the pad; or a response with payload
+  // although its opcode has none, such as an ACK.
   kBadLength,
   kBadVersion,  // transport header version other than 0
-  kBadPad,      // the pad is larger than what stands before the ICRC
-  // AETH with a reserved kind or NAK code (9.7.5.2), or with a NAK where only
-  // an acknowledge packet has one.
+  kBadPad,      // pad larger than the payload
+  // AETH with a reserved kind or NAK code (9.7.5.2), or a NAK in a packet other
+  // than an ACKNOWLEDGE.
   kBadSyndrome,
 };
 // A name such as "unknown opcode".
 const char* ParseErrorName(ParseError error);
 
-// A checked view of one received packet. Points into the caller's bytes, which
-// must outlive it. Knows nothing of the ICRC's value: see icrc.h.
+// A checked view of a received packet. Points into the caller's bytes, which
+// must outlive it. Does not check the ICRC: see icrc.h.
 class PacketView {
  public:
-  // An empty view, of which only assignment is defined.
+  // An empty view. It may only be assigned to.
   PacketView() = default;
 
   // Checks `udp_payload` (BTH to ICRC inclusive) and sets `*out` to view it.
-  // Whatever the bytes are, nothing outside of them is read. On error `*out`
-  // is left alone.
+  // Never reads outside of `udp_payload`. On error `*out` is unchanged.
   //
-  // What depends on the queue pair is not checked: path MTU, and whether an
-  // opcode without payload came without one.
+  // Checks that need the queue pair are not made: path MTU, and payload in a
+  // packet whose opcode has none.
   static ParseError Parse(std::span<const uint8_t> udp_payload,
                           PacketView* out);
 
@@ -101,13 +97,12 @@ class PacketView {
   Operation operation() const { return OperationOf(bth_.opcode); }
   const OpcodeInfo& info() const { return *info_; }
 
-  // Whether a packet of UC asks for an answer, as ours do.
+  // Whether a UC packet requests an answer (kUcAsks).
   bool asks_of_uc() const {
     return (data_[kBthAckReqOffset] & kUcAsks) == kUcAsks;
   }
 
-  // The extended headers, decoded when called. Each may be called only if
-  // info().Has() it.
+  // Decodes an extended header at each call. Requires info().Has() of it.
   Deth deth() const {
     const uint8_t* p = data_ + info_->deth_offset;
     return {.qkey = LoadBe32(p), .src_qpn = LoadBe24(p + 5)};
@@ -147,14 +142,14 @@ class PacketView {
     return {.placement_type = static_cast<uint8_t>(b & 0xf),
             .selectivity = static_cast<uint8_t>(b >> 4 & 3)};
   }
-  // All of them at once; those that the opcode does not have stay zero.
+  // All headers; those that the opcode does not have are zero.
   Headers headers() const;
 
-  // Between the headers and the pad. A CNP's 16 zero bytes count as payload.
+  // The bytes between headers and pad. A CNP's 16 zero bytes count as payload.
   std::span<const uint8_t> payload() const {
     return {data_ + info_->header_length, payload_size_};
   }
-  // BTH to pad: what the ICRC covers besides the IP and UDP headers.
+  // BTH to pad: the part of the UDP payload that the ICRC covers.
   std::span<const uint8_t> bytes_covered() const {
     return {data_, info_->header_length + payload_size_ + bth_.pad_count};
   }
@@ -163,7 +158,7 @@ class PacketView {
     return LoadLe32(data_ + info_->header_length + payload_size_ +
                     bth_.pad_count);
   }
-  // All that was given to Parse.
+  // The bytes that were given to Parse.
   std::span<const uint8_t> udp_payload() const {
     return {data_,
             info_->header_length + payload_size_ + bth_.pad_count + kIcrcSize};

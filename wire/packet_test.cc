@@ -30,7 +30,7 @@ ParseError ParseExact(const std::vector<uint8_t>& bytes, size_t size,
   return PacketView::Parse({keep->get(), size}, out);
 }
 
-// Touches everything that a view offers.
+// Calls every accessor.
 uint64_t UseAll(const PacketView& view) {
   const Headers h = view.headers();
   uint64_t sum = h.bth.psn + h.reth.va + h.deth.qkey + h.atomic.compare +
@@ -41,7 +41,7 @@ uint64_t UseAll(const PacketView& view) {
   return sum + view.icrc();
 }
 
-// Headers with every field of the opcode set to something of its width.
+// Sets every field of the opcode to a random value of its width.
 Headers RandomHeaders(uint8_t opcode, std::mt19937_64& random) {
   Headers h;
   h.bth = {.opcode = opcode,
@@ -123,7 +123,7 @@ TEST(PacketTest, EveryOpcodeComesBackAsItWasEmitted) {
       size_t payload_size = random() % 40;
       if (info.is_response && !info.carries_payload) payload_size = 0;
       h.bth.pad_count = PadCount(payload_size);
-      // A READ response is no NAK.
+      // A READ response cannot carry a NAK.
       if (info.Has(kAeth)) h.aeth.syndrome &= 0x9f;
       std::vector<uint8_t> packet(kMaxHeaderSize);
       packet.resize(EmitHeaders(h, packet.data()));
@@ -168,7 +168,7 @@ TEST(PacketTest, TooShortAtEveryLength) {
   }
 }
 
-// One 48-byte packet with an unknown opcode once made Linux rxe read out of
+// A 48-byte packet with an unknown opcode once made Linux rxe read out of
 // bounds.
 TEST(PacketTest, UnknownOpcodes) {
   for (int opcode = 0; opcode < 256; ++opcode) {
@@ -181,7 +181,7 @@ TEST(PacketTest, UnknownOpcodes) {
   }
 }
 
-// Whatever stands behind BTH.
+// Any bytes after BTH.
 TEST(PacketTest, ReservedOpcodes) {
   for (const size_t size : {16, 20, 48}) {
     std::vector<uint8_t> packet(size, 0xff);
@@ -235,8 +235,7 @@ TEST(PacketTest, AcknowledgementsHaveNoPayload) {
   }
 }
 
-// Whatever carries an AETH; a READ response and an atomic acknowledgement are
-// no NAK.
+// For every packet with an AETH. Only an ACKNOWLEDGE may carry a NAK.
 TEST(PacketTest, ReservedSyndromes) {
   const std::set<uint8_t> naks = {0x60, 0x61, 0x62, 0x63, 0x64};
   for (int opcode = 0; opcode < 256; ++opcode) {
@@ -278,7 +277,7 @@ TEST(PacketTest, PadLargerThanPayload) {
   }
 }
 
-// The order decides which counter a bad packet goes to.
+// The order decides which counter a bad packet increments.
 TEST(PacketTest, OrderOfChecks) {
   PacketView view;
   std::vector<uint8_t> packet(kBthSize + kIcrcSize, 0xff);

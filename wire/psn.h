@@ -1,6 +1,6 @@
 // Packet sequence numbers: 24 bits, compared modulo 2^24 (InfiniBand
-// specification 9.7.2). All functions return values below 2^24 and ignore the
-// high bits of what they are given.
+// specification 9.7.2). All functions return values below 2^24 and ignore
+// higher bits of their arguments.
 
 #ifndef WIRE_PSN_H_
 #define WIRE_PSN_H_
@@ -16,9 +16,9 @@ constexpr uint32_t PsnAdd(uint32_t psn, int64_t delta) {
   return (psn + static_cast<uint32_t>(delta)) & kPsnMask;
 }
 
-// How far `a` is after `b`, in [-2^23, 2^23): negative if it is before it.
+// a - b in [-2^23, 2^23): negative if `a` is before `b`.
 constexpr int32_t PsnDiff(uint32_t a, uint32_t b) {
-  // The subtraction's 24 bits moved to the top, then back with their sign.
+  // Shifts the 24 bits to the top, then back with sign extension.
   return static_cast<int32_t>((a - b) << 8) >> 8;
 }
 

@@ -1,6 +1,6 @@
-// How the RDMA CM names IP endpoints in CM messages (annex A11, RDMA IP CM
-// service): service IDs made of port space and port, and the header with the IP
-// addresses with which the private data of REQ and SIDR_REQ begins.
+// RDMA CM addressing of IP endpoints in CM messages (annex A11, RDMA IP CM
+// service): service IDs made of port space and port, and the header with IP
+// addresses at the start of the private data of REQ and SIDR_REQ.
 
 #ifndef WIRE_RDMA_CM_H_
 #define WIRE_RDMA_CM_H_
@@ -14,8 +14,8 @@
 
 namespace wire {
 
-// What stands above the port in a service ID: an IP protocol number for TCP and
-// UDP, rdma_port_space's low byte for the others.
+// The byte above the port in a service ID: an IP protocol number for TCP and
+// UDP, the low byte of rdma_port_space for the others.
 enum class RdmaPortSpace : uint8_t {
   kIpoib = 0x02,
   kTcp = 0x06,
@@ -30,7 +30,7 @@ constexpr uint64_t RdmaServiceId(uint8_t port_space, uint16_t port) {
 constexpr uint64_t RdmaServiceId(RdmaPortSpace port_space, uint16_t port) {
   return RdmaServiceId(static_cast<uint8_t>(port_space), port);
 }
-// For listeners on all ports of a port space.
+// Mask for listeners on all ports of a port space.
 inline constexpr uint64_t kRdmaPortSpaceMask = 0xffffffffffff0000;
 
 struct RdmaService {
@@ -39,7 +39,7 @@ struct RdmaService {
 
   bool operator==(const RdmaService&) const = default;
 };
-// Absent if the service ID is none of the RDMA IP CM service.
+// Absent if the service ID does not belong to the RDMA IP CM service.
 constexpr std::optional<RdmaService> ParseRdmaServiceId(uint64_t service_id) {
   if (service_id >> 24 != 1) return std::nullopt;
   return RdmaService{.port_space = static_cast<uint8_t>(service_id >> 16),
@@ -51,8 +51,8 @@ inline constexpr uint32_t kRdmaUdpQkey = 0x01234567;
 
 inline constexpr size_t kRdmaCmHeaderSize = 36;
 
-// The header of the private data (A11.3). IPv4 addresses stand in the last four
-// of 16 bytes, behind zeros.
+// The header of the private data (A11.3). An IPv4 address is in the last four
+// of 16 bytes, after zeros.
 struct RdmaCmHeader {
   uint8_t major_version = 0;  // 4 bits
   uint8_t minor_version = 0;  // 4 bits
@@ -65,8 +65,8 @@ struct RdmaCmHeader {
   bool operator==(const RdmaCmHeader&) const = default;
 };
 
-// From the beginning of private data. Absent if it is too short, or if major
-// version or IP version are unknown.
+// Reads the start of the private data. Absent if it is too short, or if the
+// major version or IP version is unknown.
 std::optional<RdmaCmHeader> ParseRdmaCmHeader(
     std::span<const uint8_t> private_data);
 

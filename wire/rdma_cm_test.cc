@@ -60,7 +60,7 @@ TEST(RdmaCmTest, V6) {
   EXPECT_EQ(ParseRdmaCmHeader(bytes), h);
 }
 
-TEST(RdmaCmTest, WhatIsNoHeaderIsRefused) {
+TEST(RdmaCmTest, InvalidHeadersAreRejected) {
   const Bytes good = Emit({});
   ASSERT_TRUE(ParseRdmaCmHeader(good));
   EXPECT_FALSE(ParseRdmaCmHeader(std::span(good).first(35)));

@@ -1,6 +1,6 @@
-// CRC-32 of IEEE 802.3 by nothing but loads and exclusive ors, for processors
-// without carry-less multiplication, emulated ones above all: there a table
-// takes a look-up for each byte, this five loads and a store for each eight.
+// CRC-32 of IEEE 802.3 from loads and exclusive ors only, for processors
+// without carry-less multiplication, emulated ones above all. Five loads and a
+// store for eight bytes; a table needs a lookup for each byte.
 
 #ifndef WIRE_SPARSE_CRC_H_
 #define WIRE_SPARSE_CRC_H_
@@ -10,7 +10,7 @@
 
 namespace wire {
 
-// The CRC of `data` behind what gave `crc` (0: nothing), as zlib's crc32_z.
+// Continues `crc` (0 to start) with `data`, like zlib's crc32_z.
 uint32_t SparseCrc(uint32_t crc, const uint8_t* data, size_t size);
 
 }  // namespace wire

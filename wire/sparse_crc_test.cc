@@ -17,17 +17,17 @@ std::vector<uint8_t> RandomBytes(size_t size) {
   return bytes;
 }
 
-TEST(SparseCrcTest, IsZlibsOfEverySize) {
+TEST(SparseCrcTest, EqualsZlibAtEverySize) {
   const std::vector<uint8_t> bytes = RandomBytes(9300);
   for (size_t size = 0; size <= bytes.size(); ++size) {
-    // Each size from another place, hence alignment.
+    // A different alignment for each size.
     const uint8_t* const data = bytes.data() + (bytes.size() - size) % 17;
     const size_t most = std::min(size, bytes.size() - 16);
     ASSERT_EQ(SparseCrc(0, data, most), crc32_z(0, data, most)) << most;
   }
 }
 
-TEST(SparseCrcTest, GoesOn) {
+TEST(SparseCrcTest, CanBeContinued) {
   const std::vector<uint8_t> bytes = RandomBytes(20000);
   const auto all = static_cast<uint32_t>(crc32_z(0, bytes.data(), 20000));
   for (const size_t first : {0, 1, 8, 899, 900, 1000, 4096, 12345, 20000}) {
@@ -37,7 +37,7 @@ TEST(SparseCrcTest, GoesOn) {
   }
 }
 
-// Each bit by itself, so that none of the quotient's is forgotten.
+// One bit at a time, so that every quotient bit is tested.
 TEST(SparseCrcTest, EachBitCounts) {
   std::vector<uint8_t> bytes(1500);
   const auto zero = static_cast<uint32_t>(crc32_z(0, bytes.data(), 1500));

@@ -42,7 +42,7 @@ size_t Burst::Room(size_t bytes) const {
   const int segments = max_segments_ - segments_ - (kept_ != 0 ? 1 : 0);
   const size_t fit = std::min((buffer_.size() - used_ - kept_) / bytes,
                               static_cast<size_t>(segments));
-  // After a shorter one there is none.
+  // A shorter packet is the last one.
   return segments_ > 0 && bytes < segment_size_ ? std::min<size_t>(fit, 1)
                                                 : fit;
 }

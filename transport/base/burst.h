@@ -1,6 +1,6 @@
-// A burst: packets of one flow in one buffer, as one UDP_SEGMENT send takes
-// them: all of one length, the last perhaps shorter (docs/design/transport.md,
-// "Transmit scheduler").
+// A burst: packets of one flow in one buffer, sent by one UDP_SEGMENT call. All
+// have one length; the last may be shorter (docs/design/transport.md,
+// "Bursts").
 #ifndef TRANSPORT_BASE_BURST_H_
 #define TRANSPORT_BASE_BURST_H_
 
@@ -15,22 +15,22 @@
 
 namespace transport {
 
-// Collects the packets of one send. A BurstSink gives the buffer; queue pairs
-// fill it through Reserve and Commit.
+// Collects the packets of one send. A BurstSink provides the buffer; queue
+// pairs fill it by Reserve and Commit.
 class Burst {
  public:
-  // `buffer` outlives the burst. `max_segments` of 1 sends every packet alone
-  // (so each carries IP ID 0). Datagrams never pass `buffer.size()` bytes in
-  // sum.
+  // `buffer` outlives the burst. With `max_segments` 1 every packet is sent
+  // alone and has IP ID 0. The packets never exceed `buffer.size()` bytes in
+  // total.
   Burst(std::span<uint8_t> buffer, int max_segments);
 
-  // Begins a burst for `flow`; forgets what was there. Null: not begun.
+  // Starts an empty burst for `flow`. Null: not begun.
   void Begin(const Flow* flow);
 
-  // Room for a packet of `bytes` (BTH to ICRC), or null when it does not fit
-  // this burst: longer than the first, after a shorter one, or full. The
-  // packet's bytes are written there and Commit called, or the reservation is
-  // simply dropped.
+  // Reserves space for a packet of `bytes` (BTH to ICRC). Null when it does not
+  // fit: longer than the first packet, after a shorter one, or full. The caller
+  // writes the packet and calls Commit; a reservation without Commit has no
+  // effect.
   uint8_t* Reserve(size_t bytes) {
     assert(flow_ != nullptr && bytes >= kShortest);
     if (closed() || bytes > buffer_.size() - used_) return nullptr;
@@ -39,24 +39,24 @@ class Burst {
     reserved_ = bytes;
     return buffer_.data() + used_;
   }
-  // How many packets of `bytes` still fit, one behind the other.
+  // How many more packets of `bytes` fit.
   size_t Room(size_t bytes) const;
-  // From here to FreeRoom, a packet of `bytes` fits behind those that are
-  // added: others do not fit.
+  // Until FreeRoom, keeps space for a packet of `bytes` at the end: Reserve
+  // refuses packets that would leave no space for it.
   void KeepRoom(size_t bytes) { kept_ = bytes; }
   void FreeRoom() { kept_ = 0; }
-  // Finishes the packet of the last Reserve: stores its ICRC, for the IP ID
-  // that its place in the burst gives it, in its last 4 bytes. The ICRC is
-  // computed, or what BeginIcrc gave, continued to the end of the pad.
+  // Finishes the packet of the last Reserve: writes its ICRC into its last 4
+  // bytes. The IP ID is the packet's index in the burst. `icrc`: the result of
+  // BeginIcrc, extended to the end of the pad; computed here if absent.
   void Commit(std::optional<uint32_t> icrc = std::nullopt);
 
-  // The ICRC up to the first `header_bytes` (at least a BTH) of the reserved
-  // packet, which have been written. Quick if the packet before it
-  // differs in the PSN alone.
+  // The ICRC over the first `header_bytes` (at least a BTH) of the reserved
+  // packet, which must have been written. Cheap if only the PSN differs from
+  // the previous packet.
   uint32_t BeginIcrc(size_t header_bytes);
-  // Bytes of payload from which on carrying the ICRC through the copy
-  // (BeginIcrc, Memory::CopyFromWithIcrc) pays: what is shorter is still in the
-  // first cache, and a second pass takes as long.
+  // Minimum payload in bytes for computing the ICRC during the copy (BeginIcrc,
+  // Memory::CopyFromWithIcrc). A shorter payload is still in the first-level
+  // cache, and a second pass takes no longer.
   static constexpr size_t kMinCarriedIcrc = 512;
 
   bool empty() const { return segments_ == 0; }
@@ -73,7 +73,7 @@ class Burst {
  private:
   static constexpr size_t kShortest = wire::kBthSize + wire::kIcrcSize;
 
-  // Whether what is kept fits behind a packet of `bytes` that fits.
+  // Whether the packet of KeepRoom still fits after one of `bytes`.
   bool LeavesRoom(size_t bytes) const;
 
   std::span<uint8_t> buffer_;
@@ -81,29 +81,29 @@ class Burst {
   const Flow* flow_ = nullptr;
   size_t used_ = 0;
   size_t reserved_ = 0;
-  size_t kept_ = 0;  // 0: nothing
+  size_t kept_ = 0;  // bytes, by KeepRoom; 0: none
   size_t segment_size_ = 0;
   int segments_ = 0;
   bool short_last_ = false;
-  // The ICRC to the end of BTH: of the packet that BeginIcrc was called for
-  // last, and of the last one committed.
+  // ICRC to the end of BTH: of the last packet for which BeginIcrc was called,
+  // and of the last one committed.
   uint32_t begun_icrc_ = 0;
   uint32_t last_icrc_ = 0;
 };
 
-// Where bursts go: a port, a simulated network. It is asked when the
-// destination of a burst is known, so it may choose the medium by that.
+// Takes bursts: a port, or a simulated network. It may choose the medium by the
+// flow's destination.
 class BurstSink {
  public:
-  // An empty burst that was begun for `flow`; null: nothing can be sent now. It
-  // stays valid until the next call of the sink, and need not be filled.
+  // An empty burst, begun for `flow`; null: nothing can be sent now. Valid
+  // until the next call of the sink. It need not be filled.
   virtual Burst* Begin(const Flow& flow) = 0;
 
  protected:
   ~BurstSink() = default;
 };
 
-// A sink of one burst, for those who take it away at once.
+// A sink of a single burst; the caller sends it before the next Begin.
 class OneBurst final : public BurstSink {
  public:
   OneBurst(std::span<uint8_t> buffer, int max_segments)

@@ -50,22 +50,22 @@ TEST_F(BurstTest, EqualPacketsAndAShorterLast) {
   EXPECT_TRUE(Add(&burst, 200));
 }
 
-TEST_F(BurstTest, RoomIsKeptForOneMore) {
+TEST_F(BurstTest, KeepRoomReservesTheLastPacket) {
   Burst burst(std::span<uint8_t>(buffer).first(420), 4);
   const auto begin = [&] {
     burst.Begin(&flow);
     burst.KeepRoom(20);
   };
   begin();
-  EXPECT_FALSE(Add(&burst, 16));  // 20 do not follow 16
+  EXPECT_FALSE(Add(&burst, 16));  // 20 bytes cannot follow 16
   EXPECT_TRUE(Add(&burst, 100));
-  EXPECT_FALSE(Add(&burst, 96));  // it would be the last one
+  EXPECT_FALSE(Add(&burst, 96));  // it would end the burst
   EXPECT_EQ(burst.Room(96), 0u);
   EXPECT_EQ(burst.Room(100), 2u);
   EXPECT_TRUE(Add(&burst, 100));
   EXPECT_TRUE(Add(&burst, 100));
   EXPECT_EQ(burst.Room(100), 0u);
-  EXPECT_FALSE(Add(&burst, 100));  // one of four segments is kept
+  EXPECT_FALSE(Add(&burst, 100));  // the last of four segments is kept free
   burst.FreeRoom();
   EXPECT_TRUE(Add(&burst, 20));
   EXPECT_TRUE(burst.closed());
@@ -78,12 +78,12 @@ TEST_F(BurstTest, RoomIsKeptForOneMore) {
   EXPECT_EQ(burst.Room(204), 1u);
   EXPECT_TRUE(Add(&burst, 204));
   EXPECT_FALSE(Add(&burst, 204));
-  // Begun anew, it keeps none.
+  // Begin drops the reservation.
   burst.Begin(&flow);
   EXPECT_TRUE(Add(&burst, 16));
 }
 
-TEST_F(BurstTest, EachIcrcHasItsPlaceAsIpId) {
+TEST_F(BurstTest, EachIcrcUsesTheIndexAsIpId) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);
   for (int i = 0; i < 3; ++i) Add(&burst, 64);
@@ -94,7 +94,7 @@ TEST_F(BurstTest, EachIcrcHasItsPlaceAsIpId) {
   }
 }
 
-TEST_F(BurstTest, ACarriedIcrcIsTheComputedOne) {
+TEST_F(BurstTest, AnIcrcComputedDuringTheCopyIsTheSame) {
   std::vector<uint8_t> other_buffer(buffer.size());
   Burst burst(buffer, 8);
   Burst other(other_buffer, 8);
@@ -116,7 +116,7 @@ TEST_F(BurstTest, ACarriedIcrcIsTheComputedOne) {
   EXPECT_TRUE(std::ranges::equal(burst.bytes(), other.bytes()));
 }
 
-TEST_F(BurstTest, ADroppedReservationLeavesNothing) {
+TEST_F(BurstTest, AReservationWithoutCommitHasNoEffect) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);
   EXPECT_NE(burst.Reserve(64), nullptr);
@@ -125,8 +125,8 @@ TEST_F(BurstTest, ADroppedReservationLeavesNothing) {
   EXPECT_EQ(burst.segment_size(), 128u);
 }
 
-// Nor anything in the ICRC of the next, if that is like the one before.
-TEST_F(BurstTest, ADroppedPacketIsNotWhatTheNextDiffersFrom) {
+// Also if the next packet is like the one before the dropped one.
+TEST_F(BurstTest, AnUncommittedPacketDoesNotAffectTheNextIcrc) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);
   ASSERT_TRUE(Add(&burst, 64));
@@ -145,7 +145,7 @@ TEST_F(BurstTest, SegmentsAreLimited) {
   EXPECT_FALSE(Add(&one, 64));
 }
 
-// UDP_SEGMENT takes 65,507 bytes in sum, whatever the buffer.
+// UDP_SEGMENT takes at most 65,507 bytes in total, whatever the buffer.
 TEST_F(BurstTest, BytesAreLimited) {
   Burst burst(buffer, 128);
   burst.Begin(&flow);
@@ -169,7 +169,7 @@ TEST_F(BurstTest, NotBegun) {
   EXPECT_EQ(burst.flow(), nullptr);
 }
 
-TEST_F(BurstTest, RoomIsHowManyFit) {
+TEST_F(BurstTest, RoomCountsThePacketsThatFit) {
   struct Begun {
     std::vector<size_t> packets;
     int max_segments;
@@ -198,9 +198,9 @@ TEST_F(BurstTest, RoomIsHowManyFit) {
   }
 }
 
-// Each differs from the one before it in one thing that BeginIcrc must not
-// take from there: a byte of the BTH, the flow, the size.
-TEST_F(BurstTest, WhatIsNotAlikeHasAnIcrcOfItsOwn) {
+// Each packet differs from the previous one in one thing that BeginIcrc must
+// not reuse: a byte of the BTH, the flow, the size.
+TEST_F(BurstTest, PacketsThatDifferHaveDifferentIcrcs) {
   AddressVector av = Av();
   av.source_port = 0xc001;
   Flow other(av);

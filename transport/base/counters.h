@@ -1,11 +1,10 @@
-// What is counted, and how users read it: structs of plain integers that are
-// incremented on the way, and for each struct one table with the name, the unit
-// and the help text of every member (`rxe-user stat`). Guarded as their owners
-// are: by the lane's lock.
+// Counters and how users read them. They are structs of plain integers; each
+// has a table with name, unit and help text of every member (`rxe-user stat`).
+// Guarded by the lane's lock.
 //
-// Names are those that `rdma statistic`, `ethtool -S` and the files below
-// /sys/class/infiniband/*/ports/1/ have for the same thing, first of all with
-// the kernel's rxe, then with mlx5 and efa.
+// Names are those of `rdma statistic`, `ethtool -S` and the files below
+// /sys/class/infiniband/*/ports/1/ for the same event: the kernel's rxe first,
+// then mlx5 and efa.
 #ifndef TRANSPORT_BASE_COUNTERS_H_
 #define TRANSPORT_BASE_COUNTERS_H_
 
@@ -22,11 +21,11 @@ enum class CounterUnit : uint8_t {
   kPackets,
   kMessages,
   kBytes,
-  kWords,   // counted in bytes, read in units of 4 bytes (IBA vol. 1, 16.1.3.5)
+  kWords,   // stored in bytes, read in units of 4 bytes (IBA vol. 1, 16.1.3.5)
   kEvents,  // everything else
 };
 
-// A member of a struct of counters, an uint64_t or an uint32_t.
+// Describes a member of a counter struct: a uint64_t or a uint32_t.
 struct Counter {
   std::string_view name;
   CounterUnit unit;
@@ -34,7 +33,7 @@ struct Counter {
   size_t offset;  // in the struct
   size_t size;
 
-  // What users read for the struct at `counters`.
+  // The value that users see, from the struct at `counters`.
   uint64_t Read(const void* counters) const {
     uint64_t value = 0;
     if (size == sizeof(uint64_t)) {
@@ -49,12 +48,11 @@ struct Counter {
   }
 };
 
-// The last two members of a Counter.
+// Initializes `offset` and `size` of a Counter.
 #define TRANSPORT_COUNTER(type, member) \
   offsetof(type, member), sizeof(type::member)
 
-// Whether `table` names every member of a struct of `bytes`, in their order,
-// and once.
+// Whether `table` names every member of a struct of `bytes` once, in order.
 constexpr bool IsComplete(std::span<const Counter> table, size_t bytes) {
   size_t end = 0;
   for (const Counter& counter : table) {
@@ -67,7 +65,7 @@ constexpr bool IsComplete(std::span<const Counter> table, size_t bytes) {
   return bytes - end < sizeof(uint64_t);  // padding
 }
 
-// How send work requests are counted.
+// Kinds of send work requests in the counters.
 enum class CountedAs : uint8_t { kSend, kWrite, kRead, kAtomic, kOther };
 inline constexpr size_t kCountedKinds = 5;
 
@@ -79,7 +77,7 @@ struct QpCounters {
   uint64_t rx_bytes = 0;
   uint64_t requests[kCountedKinds] = {};  // completed, by CountedAs
   uint64_t receives = 0;
-  // These are rare, and wrap around.
+  // Rare events; these wrap around.
   uint32_t retransmitted = 0;
   uint32_t timeouts = 0;
   uint32_t probes = 0;
@@ -243,7 +241,7 @@ inline constexpr Counter kQpCounters[] = {
 };
 static_assert(IsComplete(kQpCounters, sizeof(QpCounters)));
 
-// Sums over many queue pairs, in the order of kQpCounters.
+// Sums over many queue pairs, ordered as kQpCounters.
 struct QpCounterTotals {
   std::array<uint64_t, std::size(kQpCounters)> values{};
 
@@ -257,8 +255,9 @@ struct QpCounterTotals {
   }
 };
 
-// What became of a datagram; each kind of drop has a counter. Whatever a queue
-// pair does with a packet of its own, this is kDelivered: see QpCounters.
+// What happened to a datagram; each kind of drop has a counter. A packet that
+// reached its queue pair is kDelivered, even if the queue pair dropped it (see
+// QpCounters).
 enum class Disposition : uint8_t {
   kTooShort,
   kUnknownOpcode,
@@ -266,13 +265,13 @@ enum class Disposition : uint8_t {
   kBadHeader,    // version, pad
   kBadSyndrome,  // of an AETH
   kBadIcrc,
-  kUnknownQp,  // the caller may know another owner (stray, QP1)
+  kUnknownQp,  // another process or QP1 may own it: the caller decides
   kDelivered,
 };
 inline constexpr size_t kDropKinds =
     static_cast<size_t>(Disposition::kDelivered);
 
-// Counters of one endpoint, whatever queue pair it was about.
+// Counters of one endpoint, over all queue pairs.
 struct EndpointCounters {
   uint64_t rx_datagrams = 0;
   uint64_t rx_bytes = 0;

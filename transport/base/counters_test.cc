@@ -52,7 +52,7 @@ TEST(Counters, ATableWithoutOneMemberIsIncomplete) {
   EXPECT_FALSE(IsComplete(swapped, sizeof(Sample)));
 }
 
-TEST(Counters, NamesAreUniqueAndHelped) {
+TEST(Counters, NamesAreUniqueAndHaveHelpTexts) {
   std::set<std::string_view> names;
   const auto check = [&](std::span<const Counter> table) {
     for (const Counter& counter : table) {

@@ -1,4 +1,4 @@
-// A flow on the wire.
+// A flow: the addresses and ports shared by a queue pair's packets.
 #ifndef TRANSPORT_BASE_FLOW_H_
 #define TRANSPORT_BASE_FLOW_H_
 
@@ -9,21 +9,21 @@
 
 namespace transport {
 
-// The bits of a traffic class that say whether routers may mark a packet as one
-// that met congestion (RFC 3168), and the code point ECT(0).
+// The ECN bits of a traffic class, and the code point ECT(0), which lets
+// routers mark packets (RFC 3168).
 inline constexpr uint8_t kEcnBits = 3;
 inline constexpr uint8_t kEcnCapable = 2;
 
-// The addresses and ports that every packet of a flow carries, with the part of
-// the ICRC that they determine. A queue pair owns one from RTR on.
+// Addresses and ports of a flow's packets, and the ICRC prepared for them. A
+// queue pair owns one from RTR on.
 struct Flow {
   explicit Flow(const AddressVector& av);
-  // Packets go to `via`, where something between translates addresses; the ICRC
-  // stays for the peer's own address. Port 0: nothing changes.
+  // Sends to `via`, the peer's translated address. The ICRC still covers the
+  // peer's own address. Port 0: not translated.
   void GoBy(const Via& via);
 
   AddressVector av;
-  // Memory of each queue pair: the port is in the padding of the ICRC's part.
+  // Saves memory per queue pair: the port uses the padding of the IcrcFlow.
   [[no_unique_address]] wire::IcrcFlow icrc;
   uint16_t destination_port;
 };

@@ -1,5 +1,5 @@
-// Ethernet frames between raw packet queue pairs and the device. Neither UDP
-// nor a path is involved.
+// Ethernet frames between raw packet queue pairs and the device, without UDP
+// and without a path.
 #ifndef TRANSPORT_BASE_FRAMES_H_
 #define TRANSPORT_BASE_FRAMES_H_
 
@@ -11,45 +11,45 @@
 
 namespace transport {
 
-// Where frames are sent. Called with the lane's lock held; nothing blocks.
+// Sends frames. Called with the lane's lock held; nothing blocks.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
 
-  // The longest frame that the interface takes now, header and payload, if it
-  // has no VLAN tag; bytes, without the frame check sequence.
+  // The interface's current maximum frame, in bytes: header and payload,
+  // without VLAN tag and frame check sequence.
   virtual size_t max_frame() const = 0;
-  // Room for a frame of `bytes`, at most max_frame() and a VLAN tag, to be
-  // filled at once.
-  // Null while the device takes no more: to be tried again a little later.
+  // Reserves `bytes` (at most max_frame() and a VLAN tag) for a frame, which
+  // the caller writes at once. Null while the device is full: retry a little
+  // later.
   virtual uint8_t* Reserve(size_t bytes) = 0;
-  // The last Reserve is filled, and is to be sent.
+  // Queues the frame of the last Reserve for sending.
   virtual void Commit() = 0;
-  // Sends what was committed. False if the device has not taken all of it: to
-  // be called again a little later.
+  // Sends the committed frames. False if the device has not taken all of them:
+  // call again a little later.
   virtual bool Flush() = 0;
 };
 
-// A frame that has come.
+// A received frame.
 struct ReceivedFrame {
   wire::EthernetFrame frame;
-  // IPv4, with right checksums of the IP header and of TCP or UDP behind it.
+  // IPv4, with good checksums of the IP header and of TCP or UDP.
   bool checksums_good = false;
-  // This host has sent it on the interface, which other NICs would only show to
-  // those who ask for it by its headers.
+  // Sent by this host on the interface. A NIC would show such frames only to
+  // rules that match their headers.
   bool is_outgoing = false;
 };
 
 inline constexpr size_t kManyFrames = ~size_t{0};
 
-// Where the rules of a FlowTable send frames. Lane's lock held.
+// Receives the frames that match a rule of a FlowTable. Lane's lock held.
 class FrameDestination {
  public:
   virtual ~FrameDestination() = default;
-  // `tag`: of the rule that has matched; 0: none.
+  // `tag`: of the matching rule; 0: none.
   virtual void OnFrame(const ReceivedFrame& received, uint32_t tag,
                        Time now) = 0;
-  // How many frames it has receives for; kManyFrames if it does not matter.
+  // Number of posted receives; kManyFrames if it does not limit.
   virtual size_t FrameRoom() const { return kManyFrames; }
 };
 

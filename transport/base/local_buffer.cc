@@ -63,7 +63,8 @@ MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
     Span span;
     const MemoryStatus status = Next(bytes, &span);
     if (status != MemoryStatus::kOk) return status;
-    // In pieces it would take longer than at once afterwards.
+    // The ICRC is computed during the copy only if there is a single span.
+    // Otherwise one pass afterwards is faster.
     carried = icrc != nullptr && span.length == all.size();
     const bool copied =
         carried

@@ -11,36 +11,36 @@
 
 namespace transport {
 
-// A position in the bytes that a list of SGEs names. Keys are checked when the
-// position enters a piece of at most kPiece bytes of an SGE, so packets that
-// follow each other share a check. Lives within one call by the lane: spans do
-// not outlive its lock.
+// A position in the bytes of a list of SGEs. Keys are checked once per piece of
+// at most kPiece bytes, so consecutive packets share a check. Lives within one
+// call under the lane's lock: its spans are invalid after that.
 class LocalBuffer {
  public:
-  // 64 KiB: as much as one burst carries.
+  // 64 KiB: the payload of one burst.
   static constexpr size_t kPiece = 64 * 1024;
 
-  // `access`: 0 to read, kAccessLocalWrite to write. `piece` bounds how far
-  // ahead keys are checked.
+  // `access`: 0 to read, kAccessLocalWrite to write. `piece`: how far ahead
+  // keys are checked, in bytes.
   LocalBuffer(Memory& memory, PdId pd, uint32_t qpn, uint32_t access,
               size_t piece = kPiece)
       : memory_(memory), pd_(pd), qpn_(qpn), access_(access), piece_(piece) {}
 
-  // Stands at byte `offset` of `sges`, none of which has length 0, and which
-  // outlive the next calls.
+  // Moves to byte `offset` of `sges`. No SGE has length 0; `sges` must outlive
+  // the following calls.
   void Seek(std::span<const Sge> sges, uint64_t offset);
 
-  // Copies `bytes` from here on to `to`, or `from` to here; moves on. `icrc`,
-  // if given, is continued over what was read (Memory::CopyFromWithIcrc).
+  // Copies `bytes` from this position to `to`, or from `from` to this position,
+  // and advances. `icrc`, if given, is extended over the bytes read
+  // (Memory::CopyFromWithIcrc).
   MemoryStatus Read(uint8_t* to, size_t bytes, uint32_t* icrc = nullptr);
   MemoryStatus Write(const uint8_t* from, size_t bytes);
-  // Moves on without copying: only the checks.
+  // Checks the keys and advances, without copying.
   MemoryStatus Check(size_t bytes);
 
  private:
-  // The next bytes in one piece, at most `bytes`; null data on error.
+  // The next contiguous bytes, at most `bytes`; null data on error.
   MemoryStatus Next(size_t bytes, Span* out);
-  // Whether `span`, which Next gave, is cold and its SGE goes on behind it.
+  // Whether `span` (from Next) is cold and its SGE continues after it.
   bool MoreBehind(const Span& span) const;
 
   Memory& memory_;
@@ -50,7 +50,7 @@ class LocalBuffer {
   const size_t piece_;
   std::span<const Sge> sges_;
   size_t sge_ = 0;
-  uint32_t sge_offset_ = 0;  // of what is not yet in spans_
+  uint32_t sge_offset_ = 0;  // next byte to translate into spans_
   SpanList spans_;
   size_t span_ = 0;
 };

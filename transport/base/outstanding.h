@@ -1,10 +1,10 @@
-// Which work requests are outstanding: from posting until the application has
-// retrieved their completion, or that of a later one of their queue, from its
-// completion queue (IBA vol. 1, 10.8.6). So long they hold their place in the
-// queue (ibv_create_qp(3), max_send_wr), also when they have been executed.
+// Which work requests are outstanding. A request is outstanding, and occupies
+// its slot in the queue (ibv_create_qp(3), max_send_wr), from posting until the
+// application polls its completion or a later one of the same queue (IBA vol.
+// 1, 10.8.6), even if it has been executed.
 //
-// A queue numbers its requests in the order in which they are posted, modulo
-// 2^32. `end` is the number after a request's.
+// A queue numbers its requests in posting order, modulo 2^32. `end` is the
+// number after a request's.
 #ifndef TRANSPORT_BASE_OUTSTANDING_H_
 #define TRANSPORT_BASE_OUTSTANDING_H_
 
@@ -14,26 +14,26 @@
 
 namespace transport {
 
-// How far the completions of one queue have been retrieved.
+// How far the completions of one queue have been polled.
 //
-// Thread: any. Nothing is published by it: who posts because of a completion
-// has it from somebody who has retrieved that.
+// Thread: any. Relaxed order suffices: a thread that posts because of a
+// completion learned of it through code that synchronizes.
 class Retrieved {
  public:
   uint32_t end() const { return end_.load(std::memory_order_relaxed); }
-  // That of the request before `end`, and with it all earlier ones. Calls for
-  // one queue follow each other.
+  // The completion of the request before `end` was polled, which retires all
+  // earlier requests too. Calls for one queue are not concurrent.
   void UpTo(uint32_t end) { end_.store(end, std::memory_order_relaxed); }
-  // One more: of a queue whose completions come in any order.
+  // Retires one request of a queue whose completions come in any order.
   void One() { end_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   std::atomic<uint32_t> end_{0};
 };
 
-// The place of one request, for its completion to give up.
+// The slot of one request, freed when its completion is polled.
 struct Place {
-  Retrieved* queue = nullptr;  // null: nobody counts
+  Retrieved* queue = nullptr;  // null: not counted
   uint32_t end = 0;
   bool any_order = false;  // Retrieved::One
 
@@ -47,21 +47,21 @@ struct Place {
   }
 };
 
-// The requests of one queue whose completions come in order. Guarded by the
-// lane's lock, but for what places point to.
+// The requests of one queue with in-order completions. Guarded by the lane's
+// lock, except the counter that slots point to.
 class Outstanding {
  public:
-  // The end of those that hold no place any more.
+  // All requests before this one are retired.
   uint32_t retired() const {
     const uint32_t end = retrieved_.end();
     return end == reported_ ? settled_ : end;
   }
   Place PlaceBefore(uint32_t end) { return {.queue = &retrieved_, .end = end}; }
 
-  // A completion is about to go into the completion queue. Returns what Lost
-  // needs when that has not taken it: nobody will retrieve it.
+  // Call before pushing a completion into the completion queue. If the push
+  // fails, pass the result to Lost: nobody will poll that completion.
   uint32_t Report(uint32_t end) {
-    // Where nothing is left to retrieve, nobody else writes `retrieved_`.
+    // With nothing left to poll, no other thread writes `retrieved_`.
     if (settled_ != reported_ && retrieved_.end() == reported_) {
       retrieved_.UpTo(settled_);
       reported_ = settled_;
@@ -70,14 +70,14 @@ class Outstanding {
     return std::exchange(reported_, end);
   }
   void Lost(uint32_t earlier) { reported_ = earlier; }
-  // The application hears of it, and of all before it, by other means: they
-  // hold their places only for as long as completions before or after them do.
+  // Requests before `end` get no completion of their own: they are retired
+  // together with the requests around them that have one.
   void Settle(uint32_t end) { settled_ = end; }
 
  private:
   Retrieved retrieved_;
-  uint32_t reported_ = 0;  // end of the last that a completion tells of
-  uint32_t settled_ = 0;   // or that something does
+  uint32_t reported_ = 0;  // end of the last request with a completion
+  uint32_t settled_ = 0;   // end of the last request that is done
 };
 
 }  // namespace transport

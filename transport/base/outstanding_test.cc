@@ -5,7 +5,7 @@
 namespace transport {
 namespace {
 
-TEST(OutstandingTest, UntilItsCompletionOrALaterOneIsRetrieved) {
+TEST(OutstandingTest, UntilItsCompletionOrALaterOneIsPolled) {
   Outstanding queue;
   EXPECT_EQ(queue.retired(), 0u);
   // 0 and 1 are unsignaled, 2 and 4 have completions.
@@ -29,7 +29,7 @@ TEST(OutstandingTest, NumbersWrap) {
   }
 }
 
-TEST(OutstandingTest, WhatIsHeardOfOtherwiseWaitsForEarlierCompletions) {
+TEST(OutstandingTest, RequestsWithoutCompletionWaitForEarlierCompletions) {
   Outstanding queue;
   queue.Settle(2);
   EXPECT_EQ(queue.retired(), 2u);
@@ -46,7 +46,7 @@ TEST(OutstandingTest, WhatIsHeardOfOtherwiseWaitsForEarlierCompletions) {
   EXPECT_EQ(queue.retired(), 6u);
 }
 
-TEST(OutstandingTest, WhatIsLostToo) {
+TEST(OutstandingTest, LostCompletionsWaitForEarlierCompletions) {
   Outstanding queue;
   const Place place = queue.PlaceBefore(1);
   queue.Report(1);
@@ -66,7 +66,7 @@ TEST(OutstandingTest, InAnyOrder) {
   place.GiveUp();
   place.GiveUp();
   EXPECT_EQ(queue.end(), 2u);
-  Place().GiveUp();  // nobody counts
+  Place().GiveUp();  // not counted
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// What people want to know of a queue pair: a copy, taken while its lane is
-// locked (`rxe-user stat`).
+// Snapshot of a queue pair for `rxe-user stat`, taken under its lane's lock.
 #ifndef TRANSPORT_BASE_QP_REPORT_H_
 #define TRANSPORT_BASE_QP_REPORT_H_
 
@@ -23,20 +22,20 @@ struct QpReport {
   uint16_t source_port = 0;  // UDP
   uint32_t path_mtu = 0;     // bytes
 
-  // Requester: the PSN of the next new packet, and of the oldest that has not
-  // been acknowledged (the same if there is none).
+  // Requester: PSN of the next new packet, and of the oldest unacknowledged one
+  // (equal if there is none).
   uint32_t send_psn = 0;
   uint32_t unacked_psn = 0;
-  uint32_t send_queued = 0;  // work requests that have not completed
+  uint32_t send_queued = 0;  // work requests not yet completed
   // Responder.
   uint32_t expected_psn = 0;
   uint32_t recv_queued = 0;  // receives posted; 0 with an SRQ
 
-  // The path, which queue pairs to one destination share.
+  // The path, shared by all queue pairs to the destination.
   uint64_t window = 0;     // bytes
   uint64_t in_flight = 0;  // bytes
-  // Bytes that have left the network and still count in the window, which holds
-  // less than a packet (Path).
+  // Bytes that have left the network but still count in a window of less than
+  // one packet (Path).
   uint64_t paused = 0;
   Time smoothed_rtt = 0;  // ns; 0: none measured
 

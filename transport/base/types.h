@@ -1,8 +1,8 @@
-// Names and numbers that all of the transport floor shares.
+// Basic types of the whole transport layer.
 //
-// Enumerations whose values the verbs ABI also fixes (states, opcodes, status,
-// access bits, attribute masks) carry the same numbers, so that the floor above
-// translates by a cast that a static_assert guards.
+// Enumerations that the verbs ABI also defines (states, opcodes, status, access
+// bits, attribute masks) have the same values, so the layer above translates
+// them by a cast that a static_assert guards.
 #ifndef TRANSPORT_BASE_TYPES_H_
 #define TRANSPORT_BASE_TYPES_H_
 
@@ -15,7 +15,7 @@
 namespace transport {
 
 // Nanoseconds on a monotonic clock of the caller's choice. The transport never
-// reads a clock: every call that needs the time is given it.
+// reads a clock: calls that need the time take it as an argument.
 using Time = int64_t;
 inline constexpr Time kNever = std::numeric_limits<Time>::max();
 inline constexpr Time kMicrosecond = 1000;
@@ -34,8 +34,8 @@ enum class QpType : uint8_t {
   kXrcTarget = 10,
 };
 
-// XRC has no receive queues: initiators receive nothing, targets take receives
-// from the SRQs of their domain.
+// XRC has no receive queues: initiators receive nothing, targets use the SRQs
+// of their domain.
 constexpr bool IsXrc(QpType type) {
   return type == QpType::kXrcInitiator || type == QpType::kXrcTarget;
 }
@@ -66,7 +66,7 @@ enum Access : uint32_t {
   kAccessFlushPersistent = 1u << 9,
 };
 
-// What a send work request asks for (IBV_WR_*).
+// Operation of a send work request (IBV_WR_*).
 enum class SendOpcode : uint8_t {
   kRdmaWrite = 0,
   kRdmaWriteWithImm = 1,
@@ -92,7 +92,7 @@ enum SendFlag : uint32_t {
   kSendIpChecksum = 1u << 4,
 };
 
-// IBV_WC_*: how a work request ended (IBA vol. 1, 11.6.2).
+// IBV_WC_*: completion status of a work request (IBA vol. 1, 11.6.2).
 enum class WcStatus : uint8_t {
   kSuccess = 0,
   kLocalLengthError = 1,
@@ -114,7 +114,7 @@ enum class WcStatus : uint8_t {
   kGeneral = 21,
 };
 
-// IBV_WC_SEND and so on: which operation a completion speaks of.
+// IBV_WC_SEND and so on: the operation that completed.
 enum class WcOpcode : uint8_t {
   kSend = 0,
   kRdmaWrite = 1,
@@ -130,11 +130,10 @@ enum class WcOpcode : uint8_t {
   kReceiveRdmaWithImm = 129,
 };
 
-// What stands in place of a service level, which RoCE has none of, in the
-// completion of a datagram's receive: the kind of its headers, which the
-// completion has to tell (annex A17.4.5.1). The values are those of mlx5's
-// completions, which programs know (UCX): bit 3 is UDP, bits 0 to 2 are the
-// network layer's header.
+// Header type of a received UD packet, reported as the completion's service
+// level, which RoCE does not use (annex A17.4.5.1). Values are those of mlx5,
+// which programs such as UCX rely on: bit 3 is UDP, bits 0 to 2 are the network
+// layer header.
 enum class RoceHeader : uint8_t { kIpv6 = 0x9, kIpv4 = 0xa };
 
 // IBV_WC_* flags.
@@ -153,9 +152,9 @@ struct Sge {
   uint32_t lkey = 0;
 };
 
-// Where something between, that translates addresses, has a peer's packets come
-// from. Port 0: nothing does; they come from the peer's own address, and those
-// to it go to port 4791 there.
+// Translated address of a peer (NAT): its packets come from there, and packets
+// to it go there. Port 0: not translated; packets come from the peer's own
+// address and go to its port 4791.
 struct Via {
   wire::IpAddress address;
   uint16_t port = 0;
@@ -163,13 +162,13 @@ struct Via {
   bool operator==(const Via&) const = default;
 };
 
-// Where a peer is and how to reach it: the transport's view of an address
-// handle. `gid_index`, `service_level` and `dlid` only travel through, for
-// ibv_query_qp.
+// The peer's address: the transport's view of an address handle. `gid_index`,
+// `service_level` and `dlid` are only stored for ibv_query_qp.
 struct AddressVector {
   wire::IpAddress source;
   wire::IpAddress destination;
-  uint16_t source_port = 0;  // UDP source port on the wire; chosen above
+  // UDP source port on the wire, chosen by the layer above.
+  uint16_t source_port = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = wire::kDefaultHopLimit;
   uint32_t flow_label = 0;

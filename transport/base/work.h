@@ -1,5 +1,5 @@
-// Work requests as they are posted, completions as they are reported, and the
-// places that receives come from and completions go to.
+// Work requests, completions, and the interfaces that receives come from and
+// completions go to.
 #ifndef TRANSPORT_BASE_WORK_H_
 #define TRANSPORT_BASE_WORK_H_
 
@@ -16,34 +16,35 @@ namespace transport {
 
 class QueuePair;
 
-// One send work request (struct ibv_send_wr). Everything it points to is read
+// A send work request (struct ibv_send_wr). All that it points to is read
 // during PostSend only; inline data is copied then.
 struct SendRequest {
   uint64_t wr_id = 0;
   SendOpcode opcode = SendOpcode::kSend;
   uint32_t flags = 0;  // SendFlag
   std::span<const Sge> sges = {};
-  // kSendWithImm, kRdmaWriteWithImm: the bytes of the immediate as they lie in
-  // memory (network order).
+  // kSendWithImm, kRdmaWriteWithImm: the immediate data in memory (network)
+  // order.
   uint32_t imm_be = 0;
   // kSendWithInvalidate, kLocalInvalidate; kBindMw: the region's L_Key.
   uint32_t invalidate_rkey = 0;
-  uint64_t remote_addr = 0;  // RDMA and atomics; kBindMw: in the region
-  uint32_t rkey = 0;         // the same; kBindMw: the window's new one
-  uint64_t compare_add = 0;  // atomics; kFlush, kBindMw: bytes of the range
-  uint64_t swap = 0;         // atomics; kFlush: FlushOperand; kBindMw: Access
-  // UD only: where it goes, complete; copied. Null for connected types.
+  uint64_t remote_addr = 0;  // RDMA and atomics; kBindMw: address in the region
+  uint32_t rkey = 0;         // RDMA and atomics; kBindMw: the window's new key
+  // Atomics; kFlush, kBindMw: length of the range, bytes.
+  uint64_t compare_add = 0;
+  uint64_t swap = 0;  // atomics; kFlush: FlushOperand; kBindMw: Access
+  // UD only: the destination; copied by PostSend. Null for connected types.
   const AddressVector* ah = nullptr;
-  Via via = {};  // and where that is, if something between translates addresses
+  Via via = {};  // UD only: the destination's translated address
   uint32_t remote_qpn = 0;
   uint32_t remote_qkey = 0;
   uint32_t remote_srqn = 0;  // XRC only
-  // kTso: what begins every segment, and how much of the data follows it.
+  // kTso: the header of every segment, and the payload bytes per segment.
   std::span<const uint8_t> tso_header = {};
   uint16_t tso_mss = 0;  // bytes
 };
 
-// What FLUSH is to reach, and of what (annex A19).
+// Packs a FLUSH's placement type and selectivity into one operand (annex A19).
 constexpr uint64_t FlushOperand(wire::Feth feth) {
   return feth.placement_type | uint64_t{feth.selectivity} << 8;
 }
@@ -51,14 +52,14 @@ constexpr wire::Feth FethOf(uint64_t operand) {
   return {.placement_type = static_cast<uint8_t>(operand),
           .selectivity = static_cast<uint8_t>(operand >> 8)};
 }
-// Whether there is such a FLUSH.
+// Whether the specification defines such a FLUSH.
 constexpr bool IsValid(wire::Feth feth) {
   return feth.placement_type != 0 &&
          (feth.placement_type & ~(wire::kPlacementGlobalVisibility |
                                   wire::kPlacementPersistence)) == 0 &&
          feth.selectivity <= wire::kSelectivityWholeMr;
 }
-// The rights to it.
+// The access rights that it needs.
 constexpr uint32_t AccessOf(wire::Feth feth) {
   return ((feth.placement_type & wire::kPlacementGlobalVisibility) != 0
               ? uint32_t{kAccessFlushGlobal}
@@ -68,22 +69,22 @@ constexpr uint32_t AccessOf(wire::Feth feth) {
               : 0);
 }
 
-// Of a send or a receive.
+// Maximum SGEs of a send or receive.
 inline constexpr int kMaxSge = 32;
 
-// One receive work request (struct ibv_recv_wr).
+// A receive work request (struct ibv_recv_wr).
 struct ReceiveRequest {
   uint64_t wr_id = 0;
   std::span<const Sge> sges = {};
 };
 
-// A receive that has been taken from its queue and now belongs to one message.
+// A receive that was taken from its queue for one message.
 struct ReceiveWqe {
   uint64_t wr_id = 0;
-  PdId pd = 0;  // the domain that its keys are checked against
-  // Keeps its capacity: taking one receive after the other allocates once.
+  PdId pd = 0;  // its keys are checked against this domain
+  // Reused for consecutive receives: keeps its capacity, so it allocates once.
   std::vector<Sge> sges;
-  // False, and as it was, when there is no memory for a longer list.
+  // False, leaving it unchanged, when there is no memory for a longer list.
   bool SetSges(std::span<const Sge> from) {
     try {
       sges.assign(from.begin(), from.end());
@@ -94,46 +95,46 @@ struct ReceiveWqe {
   }
 };
 
-// Where a responder takes receives from: the queue pair's own receive queue or
-// a shared one. A shared one is locked by its implementation.
+// Where a responder takes receives from: the queue pair's receive queue, or a
+// shared one. A shared one locks itself.
 class ReceiveSource {
  public:
   virtual ~ReceiveSource() = default;
-  // Takes the oldest receive, or returns false when there is none, or no memory
-  // for its list: the sender may come again.
+  // Takes the oldest receive. False when there is none or no memory for its
+  // list; the requester then retries.
   virtual bool Pop(ReceiveWqe* out) = 0;
-  // That of the receive which one taker has taken last. Where nobody counts: as
-  // here.
+  // The slot of the receive that the caller took last. The default does not
+  // count.
   virtual Place TakenPlace() { return {}; }
 };
 
-// struct ibv_wc. Fields that the status or opcode leaves undefined are zero.
+// struct ibv_wc. Fields that status or opcode leave undefined are zero.
 struct Completion {
   uint64_t wr_id = 0;
   WcStatus status = WcStatus::kSuccess;
   WcOpcode opcode = WcOpcode::kSend;
   uint32_t byte_len = 0;
   uint32_t flags = 0;  // WcFlag
-  // Immediate, or the R_Key invalidated; of a frame, its flow's tag.
+  // Immediate data, or the invalidated R_Key; raw packets: the flow's tag.
   uint32_t imm_be_or_rkey = 0;
   uint32_t qpn = 0;
   uint32_t src_qpn = 0;  // UD
   uint16_t pkey_index = 0;
   uint8_t service_level = 0;  // UD: RoceHeader
   bool solicited = false;     // for ibv_req_notify_cq(solicited_only)
-  Time time = 0;              // when it was made
-  Place place;                // given up when this is retrieved, or dropped
+  Time time = 0;              // when it was created
+  Place place;                // freed when this completion is polled or dropped
 };
 
-// A completion queue as the transport sees it.
+// The transport's view of a completion queue.
 class CompletionSink {
  public:
   virtual ~CompletionSink() = default;
-  // Adds a completion. Whoever takes it out again gives up its place
-  // (`Completion::place`), whose queue outlives it there. False when the queue
-  // has overrun: the completion is lost, the sink has reported the CQ error,
-  // and the queue pair must go to the error state without reporting more (IBA
-  // vol. 1, 10.8.3.1).
+  // Adds a completion. The consumer that removes it frees its slot
+  // (`Completion::place`), whose queue must still exist then. False when the
+  // completion queue has overrun: the completion is lost, the sink has reported
+  // the CQ error, and the queue pair must enter the error state without further
+  // completions (IBA vol. 1, 10.8.3.1).
   virtual bool Push(const Completion& completion) = 0;
 };
 

@@ -1,8 +1,8 @@
-// Limits what is answered to addresses that are not connected, so that nobody
-// is made to send to a third host in the name of which requests come.
+// Rate limit of answers to addresses without a connection, so that requests
+// with a forged source cannot direct many answers at a victim.
 //
-// A token bucket for each of a fixed number of groups of addresses. Which
-// addresses share one depends on a key that nobody outside knows.
+// A token bucket for each of a fixed number of address groups. A secret key
+// determines which addresses share a group.
 #ifndef TRANSPORT_CM_ANSWER_LIMIT_H_
 #define TRANSPORT_CM_ANSWER_LIMIT_H_
 
@@ -23,8 +23,8 @@ class AnswerLimit {
         interval_(per_second == 0 ? 0 : kSecond / per_second),
         burst_(burst) {}
 
-  // Whether one may be sent to `address`; if so, it counts. `now` does not go
-  // backwards.
+  // Whether an answer to `address` may be sent; if so, takes a token. `now`
+  // does not go backwards.
   bool Allow(const wire::IpAddress& address, Time now) {
     Bucket& bucket = buckets_[Hash(address) % buckets_.size()];
     if (!bucket.used) {
@@ -61,7 +61,7 @@ class AnswerLimit {
   }
 
   const uint64_t key_;
-  const Time interval_;  // 0: none are earned
+  const Time interval_;  // ns per token; 0: no refill
   const uint32_t burst_;
   std::array<Bucket, 1024> buckets_{};
 };

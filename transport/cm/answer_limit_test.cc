@@ -19,10 +19,10 @@ TEST(AnswerLimitTest, ABurstThenTheRate) {
   EXPECT_EQ(Allowed(limit, kA, 0), 5);
   EXPECT_EQ(Allowed(limit, kA, 9 * kMillisecond), 0);
   EXPECT_EQ(Allowed(limit, kA, 10 * kMillisecond), 1);
-  // A part of a token is not lost.
+  // Fractions of a token are kept.
   EXPECT_EQ(Allowed(limit, kA, 25 * kMillisecond), 1);
   EXPECT_EQ(Allowed(limit, kA, 30 * kMillisecond), 1);
-  // No more than a burst is saved.
+  // At most a burst accumulates.
   EXPECT_EQ(Allowed(limit, kA, 3600 * kSecond), 5);
 }
 

@@ -1,4 +1,4 @@
-// What the application asks for.
+// Calls by the application.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -42,7 +42,7 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
   c.time_wait = std::min(wire::CmTimeNanos(req.primary.local_ack_timeout),
                          config_.longest_time_wait);
   c.max_retries = std::min(req.max_cm_retries, kMostRetries);
-  // The REP's sender is told how long to wait for the RTU, and how often.
+  // The REQ tells the peer how long to wait for the RTU, and how often.
   c.refused_hold = std::min(
       (c.max_retries + 1) * (wire::CmTimeNanos(req.local_cm_response_timeout) +
                              wire::CmTimeNanos(req.primary.local_ack_timeout)),
@@ -199,7 +199,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
       break;
     case State::kReqSent:
     case State::kRepWait:
-      // Of one that was held back the peer has not heard.
+      // The peer has not received a request that is held back.
       if (!c->held_back) SendTimeoutRej(*c);
       End(*c);
       break;
@@ -230,7 +230,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
       break;
     case State::kDreqSent:
     case State::kTimeWait:
-      break;  // goes on by itself
+      break;  // finishes by itself
   }
   if (Connection* const left = Find(id)) KeepLeft(*left, now);
   SendHeldBack(now);

@@ -1,4 +1,4 @@
-// MADs of connections that arrive, by state: 12.9.7.
+// Received MADs of connections, by state: 12.9.7.
 #include <algorithm>
 #include <new>
 
@@ -12,8 +12,7 @@ using wire::CmRejectReason;
 
 namespace {
 
-// What one message brings at most: that an older request was given up, and the
-// new one.
+// Maximum events of one message: an older request was dropped, and the new one.
 constexpr size_t kMostEvents = 2;
 
 }  // namespace
@@ -33,7 +32,7 @@ void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
   try {
     OnMessage(in, mad, now);
   } catch (const std::bad_alloc&) {
-    // For a new connection, which is not there.
+    // There is no memory for a new connection.
     ++counters_.no_memory;
   }
   SendHeldBack(now);
@@ -68,7 +67,7 @@ void ConnectionManager::OnMessage(const IncomingMad& in,
     case wire::CmAttribute::kLap:
       return OnLap(in, mad);
     case wire::CmAttribute::kApr:
-      ++counters_.wrong_state;  // no LAP is ever sent
+      ++counters_.wrong_state;  // we never send a LAP
       return;
   }
 }
@@ -146,7 +145,7 @@ void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
       return AnswerRej(in, mad, CmAnswered::kReq,
                        CmRejectReason::kStaleConnection, now);
     default:
-      return;  // the peer is further than this
+      return;  // the peer is ahead of this state
   }
 }
 
@@ -186,7 +185,7 @@ void ConnectionManager::OnNewReq(const IncomingMad& in, const wire::CmView& mad,
     return AnswerRej(in, mad, CmAnswered::kReq,
                      CmRejectReason::kInvalidServiceId, now);
   }
-  // The peer asks again, by when there may be room.
+  // Otherwise the peer retransmits; a slot may be free by then.
   if (!HasRoom(*listener, in.remote, now)) return;
   Connection& c = New(in.local, in.remote, now);
   c.via = in.via;
@@ -197,7 +196,7 @@ void ConnectionManager::OnNewReq(const IncomingMad& in, const wire::CmView& mad,
   c.remote_qpn = req.local_qpn;
   c.xrc = IsXrc(req);
   c.service_id = req.service_id;
-  // The peer's ACK timeout is a round trip and what it takes it to answer.
+  // The peer's ACK timeout: a round trip and its processing time.
   const Time ack_timeout = wire::CmTimeNanos(req.primary.local_ack_timeout);
   c.round_trip = std::min(ack_timeout, config_.longest_wait);
   c.wait =
@@ -222,7 +221,7 @@ void ConnectionManager::OnMra(const IncomingMad& in, const wire::CmView& mad,
   Connection* const c = FindFor(in, mad);
   if (c == nullptr) return;
   const wire::CmMra mra = mad.mra();
-  // Once for each try, so that the tries bound the wait.
+  // Once per try, so the number of tries limits the total wait.
   if (c->state == State::kReqSent && mra.answered == CmAnswered::kReq) {
     Enter(*c, State::kRepWait);
   } else if (c->state == State::kRepSent && mra.answered == CmAnswered::kRep) {
@@ -240,7 +239,7 @@ void ConnectionManager::OnMra(const IncomingMad& in, const wire::CmView& mad,
 
 namespace {
 
-// The peer of such a one has heard of it, and names both communication IDs.
+// The peer of an established connection names both communication IDs.
 bool KnowsBothIds(const Connection& c) {
   return c.state == State::kEstablished || c.state == State::kDreqSent;
 }
@@ -253,7 +252,7 @@ void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
   Connection* c = nullptr;
   if (rej.reason == CmRejectReason::kTimeout && rej.remote_comm_id == 0 &&
       rej.info_length >= 8) {
-    // The sender has never heard our communication ID (12.6.7.2).
+    // The sender never received our communication ID (12.6.7.2).
     c = Find(by_remote_id_.Find({in.remote,
                                  wire::LoadBe64(rej.additional_info.data()),
                                  rej.local_comm_id}));
@@ -289,7 +288,7 @@ void ConnectionManager::OnRej(const IncomingMad& in, const wire::CmView& mad,
       return End(*c);
     case State::kReqReceived:
     case State::kMraReqSent:
-      // A REQ that comes after it is not taken for a new one.
+      // A reordered REQ after the REJ must not count as a new one.
       Emit(EventKind::kRejected, *c, &mad);
       return EnterWithdrawn(*c, now);
     case State::kRepSent:
@@ -356,7 +355,7 @@ void ConnectionManager::OnFirstRep(Connection& c, const IncomingMad& in,
   c.remote_ca_guid = rep.local_ca_guid;
   c.remote_qpn = c.xrc ? rep.local_eecn : rep.local_qpn;
   if (!KeepRemoteId(c) || !KeepRemoteQp(c)) {
-    // Another connection has this queue pair, or has had it till just now.
+    // Another connection has this queue pair, or had it recently.
     ++counters_.stale;
     AnswerRej(in, mad, CmAnswered::kRep, CmRejectReason::kStaleConnection, now);
     const CmId old =
@@ -384,7 +383,7 @@ void ConnectionManager::OnRtu(const IncomingMad& in, const wire::CmView& mad,
       CountDuplicate(mad);
       return;
     case State::kTimeWait:
-      // Given up before: the peer is to know.
+      // This side has given up: tells the peer.
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
         if (MayAnswer(in.remote, now)) SendAgain(*c);
         return;
@@ -422,7 +421,7 @@ void ConnectionManager::OnDreq(const IncomingMad& in, const wire::CmView& mad,
       SetDeadline(*c, kNever);
       return Emit(EventKind::kDisconnected, *c, &mad);
     case State::kDreqSent:
-      // Both have asked at once.
+      // Both ends have sent a DREQ.
       c->mad_transaction_id = mad.transaction_id();
       SendDrep(*c, {});
       Emit(EventKind::kDisconnected, *c, &mad);

@@ -1,4 +1,4 @@
-// Messages that are made by the connection manager itself.
+// Messages that the connection manager sends.
 #include <algorithm>
 
 #include "transport/cm/connection_manager.h"
@@ -117,7 +117,7 @@ void ConnectionManager::AnswerRej(const IncomingMad& in,
                                   wire::CmAnswered answered,
                                   wire::CmRejectReason reason, Time now) {
   if (!MayAnswer(in.remote, now)) return;
-  // What the peer calls ours, which a REQ does not.
+  // Our ID as the peer named it; a REQ names none.
   const bool is_req = mad.attribute() == wire::CmAttribute::kReq;
   Mad out;
   wire::EmitCm({.id = mad.transaction_id()},

@@ -1,4 +1,4 @@
-// The clock, the network, and what is checked at the end.
+// The clock, the network, and the final checks.
 #include "transport/cm/cm_sim.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Time kDelay = 200 * kMicrosecond;
 constexpr Time kWork = 3 * kSecond;
-// All tries of all messages, one after the other, service time-outs included.
+// All tries of all messages in sequence, including service timeouts.
 constexpr Time kSettle = 60 * kSecond;
 constexpr Time kClose = 60 * kSecond;
 constexpr uint64_t kMostEvents = 5'000'000;
@@ -209,7 +209,7 @@ bool CmSim::Run() {
     }
   }
   RunUntil(kWork);
-  // A good network, and time for everybody.
+  // No more loss, and time for all retries.
   loss_ = 0;
   closing_ = true;
   RunUntil(kWork + kSettle);
@@ -232,7 +232,7 @@ bool CmSim::IsReliable() const {
 void CmSim::CompareEnds() {
   for (const auto& [number, pair] : pairs_) {
     if (pair.active.established == pair.passive.established) continue;
-    // Who is established has not heard of the other's end: nobody can help it.
+    // Accepted if the other end ended without a message to the established one.
     const bool reason =
         pair.active.established ? pair.passive.unheard : pair.active.unheard;
     const bool believed = !IsReliable() || pair.fragile;

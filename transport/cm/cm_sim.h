@@ -1,14 +1,14 @@
 // One seed: a few hosts whose applications connect, accept, reject, disconnect,
 // resolve services, and die, over a network that loses, duplicates and
-// reorders, on a virtual clock. Checked:
-//  - the events of each id come once and in an order that makes sense;
-//  - a REQ makes one kRequest, whatever the network does to it;
-//  - once the network is good and everybody has had the time to try, both ends
-//    of a connection say the same, but where one could not know: its last
-//    messages were all lost, which is not believed where little is lost;
-//  - where little is lost, nobody is given up who is there;
-//  - queue pairs are not in two connections;
-//  - when the applications have destroyed everything, nothing is left.
+// reorders, on a virtual clock. Checks:
+// - The events of each id come once and in a valid order.
+// - A REQ gives one kRequest, whatever the network does to it.
+// - Once the network is good and all retries are over, both ends of a
+//   connection agree. Exception: all last messages to one end were lost, which
+//   is accepted only with high loss.
+// - With little loss, no live peer is given up.
+// - A queue pair is in one connection at most.
+// - After the applications have destroyed everything, nothing is left.
 #ifndef TRANSPORT_CM_CM_SIM_H_
 #define TRANSPORT_CM_CM_SIM_H_
 
@@ -36,7 +36,7 @@ struct SimStatistics {
   uint64_t disconnected = 0;
   uint64_t resolved = 0;
   uint64_t deaths = 0;
-  uint64_t disagreed = 0;  // for which there was a reason
+  uint64_t disagreed = 0;  // with an accepted reason
   uint64_t stale = 0;
   uint64_t no_memory = 0;
 };
@@ -46,43 +46,44 @@ class CmSim {
   explicit CmSim(uint64_t seed, bool trace = false);
   ~CmSim();
 
-  // From now on one of five inputs finds no memory: `refuse` is told before,
-  // and after. What it drops is as if it were lost on the way.
+  // From now on one input of five finds no memory; `refuse` is called with true
+  // before it and with false after it. A dropped input counts as lost on the
+  // network.
   void Starve(void (*refuse)(bool)) { refuse_ = refuse; }
-  // False if anything was wrong: see failure().
+  // False on any violation: see failure().
   bool Run();
   const std::string& failure() const { return failure_; }
   void AddTo(SimStatistics* sum) const;
 
  private:
   struct Host;
-  // What an application knows of an id.
+  // An id's state as the application knows it.
   enum class Phase : uint8_t {
-    kAsked,      // Connect was called
-    kRequested,  // kRequest came
-    kReplied,    // kReply came
-    kAccepted,   // Accept was called
+    kAsked,      // after Connect
+    kRequested,  // after kRequest
+    kReplied,    // after kReply
+    kAccepted,   // after Accept
     kEstablished,
     kDisconnected,
-    kFailed,   // kRejected or kUnreachable; kTimeWaitExit may follow
+    kFailed,   // after kRejected or kUnreachable; kTimeWaitExit may follow
     kRefused,  // rejected by this application
     kOver,     // after kTimeWaitExit
     kResolving,
-    kServing,  // kServiceRequest came
+    kServing,  // after kServiceRequest
   };
   struct Id {
     Phase phase;
     bool active = false;
     uint32_t qpn = 0;
-    uint64_t pair = 0;  // which connection it is an end of
+    uint64_t pair = 0;  // number of its connection
   };
-  // What each end of a connection came to, for the comparison.
+  // Outcome of each end of a connection.
   struct End {
     bool exists = false;
     bool established = false;  // now
     bool was_established = false;
-    // It ended without having heard from the other: no answer, or it was
-    // destroyed, or its host died.
+    // It ended without a message from the other end: no answer, destroyed, or
+    // its host died.
     bool unheard = false;
   };
   struct Pair {
@@ -92,7 +93,7 @@ class CmSim {
     CmId passive_id = 0;
     int requests = 0;
     bool may_request_again = false;
-    // One lost message, or few, may leave one end without the news; or an
+    // The loss of one or few messages may leave one end uninformed, or an
     // application does not answer.
     bool fragile = false;
   };
@@ -106,7 +107,7 @@ class CmSim {
   };
 
   void At(Time when, std::function<void()> what);
-  // Calls `what` unless the host dies before.
+  // Calls `what` unless the host dies first.
   void Later(Host& host, Time delay, std::function<void(Host&)> what);
   void RunUntil(Time limit);
   void Fail(const std::string& what);
@@ -118,7 +119,7 @@ class CmSim {
   void Pump(Host& host);
   void Transmit(Host& from, const OutgoingMad& mad);
   void Arm(Host& host);
-  // An input of a manager.
+  // Runs an input of a manager.
   template <typename Call>
   void Input(Call call);
   // --- Applications.
@@ -130,7 +131,7 @@ class CmSim {
   void Answer(Host& host, CmId id);
   void OnReply(Host& host, const Event& event, Id& id);
   void AnswerReply(Host& host, CmId id);
-  // Data of the active end has come before its RTU.
+  // Data of the active end arrived before its RTU.
   void NotifyEstablished(uint64_t pair);
   void Disconnect(Host& host, CmId id);
   void Destroy(Host& host, CmId id);
@@ -140,7 +141,7 @@ class CmSim {
   void ReturnQpn(Host& host, Id& id);
   End& EndOf(const Id& id);
 
-  // Whether sixteen tries are enough for everything.
+  // Whether sixteen tries certainly succeed.
   bool IsReliable() const;
   void CompareEnds();
   void CheckNothingLeft();
@@ -157,14 +158,14 @@ class CmSim {
   std::map<std::pair<uint64_t, CmId>, uint64_t> pair_of_;
   uint64_t incarnations_ = 0;
   SimStatistics statistics_;
-  // What this seed is like; chances in percent.
+  // Parameters of this seed; probabilities in percent.
   uint32_t loss_ = 0;
   bool little_loss_ = false;
   uint32_t duplicate_ = 0;
   Time jitter_ = 0;
   bool small_caps_ = false;
   void (*refuse_)(bool) = nullptr;
-  bool closing_ = false;  // no application begins anything
+  bool closing_ = false;  // applications start nothing new
 };
 
 }  // namespace transport::cm

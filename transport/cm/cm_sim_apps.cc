@@ -1,4 +1,4 @@
-// What the applications of CmSim do, and what they expect to hear.
+// The applications of CmSim, and the events that they expect.
 #include <algorithm>
 #include <string>
 
@@ -62,7 +62,7 @@ void CmSim::Connect(Host& host) {
   options.req.remote_cm_response_timeout = kExponent;
   options.req.local_cm_response_timeout = kExponent;
   options.req.max_cm_retries = random_.Percent(80) ? 15 : random_.Below(15);
-  // Longer than anything stays in the network.
+  // Longer than any packet stays in the network.
   options.req.primary.local_ack_timeout = kExponent + 1;
   CmId id = 0;
   const Result result = host.manager->Connect(options, now_, &id);
@@ -197,7 +197,7 @@ void CmSim::OnRequest(Host& host, const Event& event) {
   wire::CmView::Parse(event.mad, &view);
   const wire::CmReq req = view.req();
   Id& id = host.apps[event.id] = {.phase = Phase::kRequested};
-  // Which of the peer's lives it comes from shows by the communication ID.
+  // The communication ID tells which incarnation of the peer sent it.
   for (const auto& [key, pair] : pair_of_) {
     if (key.second == req.local_comm_id) id.pair = pair;
   }
@@ -210,7 +210,7 @@ void CmSim::OnRequest(Host& host, const Event& event) {
   pair.passive_host = host.number - 1;
   pair.passive_id = event.id;
   if (random_.Percent(5)) {
-    pair.fragile = true;  // for as long as it lasts
+    pair.fragile = true;  // until its deadline
     return;
   }
   const Time delay = random_.Percent(70) ? random_.Below(kMillisecond)
@@ -251,7 +251,7 @@ void CmSim::Answer(Host& host, CmId id) {
 void CmSim::OnReply(Host& host, const Event& event, Id& id) {
   id.phase = Phase::kReplied;
   if (random_.Percent(3)) {
-    pairs_[id.pair].fragile = true;  // for as long as it lasts
+    pairs_[id.pair].fragile = true;  // until its deadline
     return;
   }
   if (random_.Percent(10)) {
@@ -324,7 +324,7 @@ void CmSim::Destroy(Host& host, CmId id) {
   if (found == host.apps.end()) return;
   Trace(host, "destroys id " + std::to_string(id));
   if (found->second.pair != 0) {
-    // Its REJ is sent once, and once more for a late RTU.
+    // Its REJ is sent once, and again only for a late RTU.
     const auto state = host.manager->state(id);
     if (state == State::kRepSent || state == State::kRtuWait) {
       pairs_[found->second.pair].fragile = true;

@@ -1,4 +1,4 @@
-// A host of CmSim. Only the simulation's own files include it.
+// A host of CmSim. Private to the simulation.
 #ifndef TRANSPORT_CM_CM_SIM_HOST_H_
 #define TRANSPORT_CM_CM_SIM_HOST_H_
 
@@ -11,11 +11,11 @@
 
 namespace transport::cm {
 
-// Hosts listen on the first, and on the range of sixteen that holds the second;
-// nobody does on the third.
+// Hosts listen on the first, and on the range of sixteen that contains the
+// second; nobody listens on the third.
 inline constexpr uint64_t kServices[] = {0x0000000001060001, 0x0000000001060002,
                                          0x0000000001110003};
-// Exponents of the time-outs: a REQ is sent again after 3 * 4.2 ms or more.
+// Timeout exponent: a REQ is retransmitted after 3 * 4.2 ms or more.
 inline constexpr uint8_t kExponent = 10;
 
 struct CmSim::Host {
@@ -38,11 +38,11 @@ struct CmSim::Host {
   const int number;
   const wire::IpAddress address;
   Ids ids;
-  std::unique_ptr<ConnectionManager> manager;  // null while it is dead
+  std::unique_ptr<ConnectionManager> manager;  // null while dead
   uint64_t incarnation = 0;
   Time armed = kNever;
   std::map<CmId, Id> apps;
-  std::set<uint32_t> qpns;  // in use as far as the applications know
+  std::set<uint32_t> qpns;  // in use according to the applications
 };
 
 }  // namespace transport::cm

@@ -1,5 +1,5 @@
-// Seeds of connection management (cm_sim.h) by managers that find no memory for
-// one of five inputs: nothing is lost but requests, and nothing is left.
+// Seeds of connection management (cm_sim.h) whose managers find no memory for
+// one input of five: only requests are lost, and nothing is left over.
 #include <gtest/gtest.h>
 
 #include "transport/cm/cm_sim.h"

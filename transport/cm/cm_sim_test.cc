@@ -1,5 +1,5 @@
-// Seeds of connection management through a simulated network. See cm_sim.h for
-// what is checked.
+// Seeds of connection management over a simulated network. The checks are in
+// cm_sim.h.
 //
 //   cm_sim_test                                 all that CI runs
 //   cm_sim_test --seed=N [--count=M] [--trace]  these seeds only
@@ -51,7 +51,7 @@ TEST_P(CmSeeds, BothEndsAgreeAndNothingIsLeft) {
   SimStatistics sum;
   RunSeeds(1 + GetParam() * kSeedsPerBlock, kSeedsPerBlock, &sum);
   Print(sum);
-  // The network and the applications are as they should be.
+  // The seeds cover every outcome.
   EXPECT_GT(sum.established, sum.connects / 4);
   EXPECT_GT(sum.rejected, 0u);
   EXPECT_GT(sum.unreachable, 0u);

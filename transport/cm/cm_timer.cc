@@ -1,4 +1,4 @@
-// What happens when nothing comes.
+// Timeouts.
 #include <utility>
 
 #include "transport/cm/connection_manager.h"
@@ -6,7 +6,7 @@
 namespace transport::cm {
 
 void ConnectionManager::OnTimer(Time now) {
-  // Without room for an event it waits until some were taken.
+  // Without memory for an event, timers wait until some events are polled.
   while (!deadlines_.empty() && deadlines_.begin()->first.first <= now &&
          events_.Reserve(1)) {
     Connection& c = *Find(deadlines_.begin()->second);
@@ -80,7 +80,7 @@ void ConnectionManager::GiveUp(Connection& c, Time now) {
       Emit(EventKind::kUnreachable, c, nullptr);
       return End(c);
     default:
-      return;  // no other state has a deadline
+      return;  // other states have no deadline
   }
 }
 

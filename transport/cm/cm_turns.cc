@@ -1,6 +1,6 @@
-// How many messages a peer has to answer at a time. A burst of requests would
-// overrun the buffer of its queue pair 1, and each that is lost waits for its
-// time-out.
+// Limits the unanswered requests to each peer. A burst of requests would
+// overrun the receive buffer of its queue pair 1, and each lost one waits for
+// its timeout.
 #include <algorithm>
 #include <tuple>
 
@@ -80,7 +80,7 @@ Time ConnectionManager::NextTurn() const {
   auto at = held_back_.begin();
   while (at != held_back_.end()) {
     const wire::IpAddress peer = std::get<0>(at->first);
-    // Without room for it a turn has come and was not taken.
+    // A request that is already due was held back for lack of memory.
     const bool due =
         Find(at->second)->peer->unanswered < config_.max_unanswered;
     const Connection* const oldest = due ? nullptr : OldestTurn(peer);

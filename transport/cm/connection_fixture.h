@@ -1,4 +1,4 @@
-// Two hosts whose applications connect with each other.
+// Two hosts whose applications connect to each other.
 #ifndef TRANSPORT_CM_CONNECTION_FIXTURE_H_
 #define TRANSPORT_CM_CONNECTION_FIXTURE_H_
 
@@ -15,7 +15,7 @@ namespace transport::cm {
 using Kinds = std::vector<EventKind>;
 using wire::CmRejectReason;
 
-// What TestHost's exponents make.
+// The times that TestHost's exponents give.
 inline constexpr Time kUnit = wire::CmTimeNanos(10);
 inline constexpr Time kReqWait = 3 * kUnit;
 inline constexpr Time kRepWait = 3 * kUnit;
@@ -23,7 +23,7 @@ inline constexpr Time kTimeWait = 2 * kUnit;
 
 class ConnectionManagerTest : public testing::Test {
  protected:
-  // Up to the point where b's application has the request.
+  // Until b's application has the request.
   void Request(uint32_t qpn = 0x11) {
     if (listener_ == 0) listener_ = b_.Listen();
     active_ = a_.Connect(b_, qpn, now_);
@@ -46,7 +46,7 @@ class ConnectionManagerTest : public testing::Test {
     ASSERT_EQ(a_.SendTo(b_, now_), "CM_RTU ");
     ASSERT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
   }
-  // `count` tries that nobody hears, each after the wait.
+  // `count` tries that are lost, each after its timeout.
   void LetRetry(TestHost& host, const std::string& name, int count) {
     for (int i = 0; i < count; ++i) {
       now_ = host->NextTimeout();
@@ -58,7 +58,7 @@ class ConnectionManagerTest : public testing::Test {
     now_ = host->NextTimeout();
     host->OnTimer(now_);
   }
-  // Everything is over and given back.
+  // All connections end and all memory is freed.
   void ExpectNothingLeft() {
     a_->Destroy(active_, now_);
     b_->Destroy(passive_, now_);

@@ -1,5 +1,5 @@
-// What the parts share: connections, where they are found, and how they end.
-// The application's calls are in cm_calls.cc.
+// Parts shared by all files: connections, their indices and their ends. The
+// application's calls are in cm_calls.cc.
 #include "transport/cm/connection_manager.h"
 
 #include <algorithm>
@@ -14,13 +14,13 @@ bool IsHalfOpen(State state) {
          state == State::kSidrReqReceived;
 }
 
-// Of what it has sent first.
+// Whether this side has sent a request that the peer must answer.
 bool AwaitsAnswer(State state) {
   return state == State::kReqSent || state == State::kSidrReqSent ||
          state == State::kDreqSent;
 }
 
-// What is kept ready of outputs: what one input brings, and some more.
+// Preallocated outputs: enough for any input.
 constexpr size_t kOutputsKept = 8;
 
 bool WaitsForApplication(State state) {
@@ -101,7 +101,7 @@ Connection& ConnectionManager::New(const wire::IpAddress& local,
   decltype(peers_) fresh;
   fresh.try_emplace(remote);
   Connection& made = *connections_.try_emplace(id, std::move(c)).first->second;
-  // From here on nothing is allocated.
+  // No allocation from here on.
   peers_.merge(fresh);
   made.peer = &peers_.find(remote)->second;
   ++made.peer->connections;
@@ -134,8 +134,8 @@ void ConnectionManager::Enter(Connection& c, State state) {
     c.regular_deadline = kNever;
   }
   c.state = state;
-  // What is withdrawn counts as well, once it was seen by the caps: else who
-  // asks and takes back at once would get round them and the backlog.
+  // A withdrawn request that was seen still counts. Otherwise a peer could get
+  // around the limits and the backlog by withdrawing each request.
   SetHalfOpen(c, IsHalfOpen(state) || (c.withdrawn && c.seen));
   const bool unanswered = WaitsForApplication(state) || c.withdrawn;
   if (c.waiting != (unanswered && !c.seen)) {

@@ -1,22 +1,22 @@
-// The communication manager (InfiniBand specification chapter 12): connections
-// are set up and released, and service IDs resolved, by MADs between queue
-// pairs 1. The state machine is that of 12.9.
+// The communication manager (InfiniBand specification chapter 12): sets up and
+// releases connections, and resolves service IDs, by MADs between queue pairs
+// 1. The state machine is that of 12.9.
 //
-// It does no I/O and reads no clock. Methods come in four kinds: calls of the
-// application, inputs (OnMad, OnTimer), outputs (PollTransmit, PollEvent,
-// NextTimeout: drained after calls and inputs), and getters. One thread at a
-// time. Nothing here is on the data path.
+// No I/O and no clock. Methods come in four kinds: calls by the application,
+// inputs (OnMad, OnTimer), outputs (PollTransmit, PollEvent, NextTimeout:
+// drained after calls and inputs), and getters. One thread at a time. Not on
+// the data path.
 //
 // Memory: Listen, Connect, Resolve and NotifyEstablished throw std::bad_alloc,
-// and nothing has changed then. No other call or input throws: a connection
-// asks for all its memory when it is made. A request that finds none is
-// dropped, as if it were lost on the way, and so is what brings or would send
-// more than few things while nobody takes the outputs; a time-out then waits
-// until somebody does.
+// without any change. No other call or input throws, since a connection
+// allocates all its memory when it is created. Without memory a request is
+// dropped, as if lost on the network. So is any input that needs more than a
+// few outputs while nobody drains them; an expired timeout then waits until
+// somebody does.
 //
-// Trust: what comes for a connection counts if it comes from the address of its
-// peer and carries the communication IDs of both, which are random. What comes
-// from others is answered with one MAD of the same size, and not often.
+// Trust: a message for a connection counts if it comes from the peer's address
+// and carries both communication IDs, which are random. Other senders get at
+// most one MAD of the same size in reply, at a limited rate.
 #ifndef TRANSPORT_CM_CONNECTION_MANAGER_H_
 #define TRANSPORT_CM_CONNECTION_MANAGER_H_
 
@@ -45,127 +45,130 @@ class ConnectionManager {
   ConnectionManager& operator=(const ConnectionManager&) = delete;
 
   // --- Calls of the application: listeners.
-  // kServiceInUse: another one has the same service ID, mask and address.
+  // kServiceInUse: another listener has the same service ID, mask and address.
   Result Listen(const ListenOptions& options, ListenerId* id);
-  // What it has brought stays the application's.
+  // Requests that it has delivered stay with the application.
   Result StopListening(ListenerId id);
 
-  // --- Connections. Private data that is shorter than the message's is filled
-  // up with zeros; what is longer is kInvalid.
-  // Active side: sends a REQ. kQpnInUse: the queue pair is in a connection.
+  // --- Connections. Private data is padded with zeros to the message's field;
+  // longer data is kInvalid.
+  //
+  // Active side: sends a REQ. kQpnInUse: the queue pair has a connection.
   Result Connect(const ConnectOptions& options, Time now, CmId* id);
-  // Passive side, after kRequest: sends the REP; communication IDs are filled
-  // in, and so is, for XRC, where the queue pair stands (`rep.local_qpn`).
-  // `ece_options`: see ConnectOptions.
+  // Passive side, after kRequest: sends the REP. Fills in communication IDs
+  // and, for XRC, the field of the queue pair (`rep.local_qpn`). `ece_options`:
+  // see ConnectOptions.
   Result Accept(CmId id, const wire::CmRep& rep, Time now,
                 uint32_t ece_options = 0);
-  // After kRequest or kServiceRequest: the application knows of the request,
-  // which gives its place in the listener's backlog back. It may be a while
+  // After kRequest or kServiceRequest: the application has seen the request,
+  // which frees its slot in the listener's backlog. May be called some time
   // after PollEvent.
   Result Seen(CmId id);
   // After kRequest or kReply.
   Result Reject(CmId id, const RejectOptions& options, Time now);
-  // After kRequest or kReply: the answer will take up to this long (5-bit
-  // exponent). Sends an MRA; without, one is sent when the peer asks again.
+  // After kRequest or kReply: the answer will take up to `service_timeout`
+  // (5-bit exponent). Sends an MRA. Without this call, one is sent when the
+  // peer repeats the request.
   Result Delay(CmId id, uint8_t service_timeout, Time now);
   // Active side, after kReply: sends the RTU.
   Result Establish(CmId id, std::span<const uint8_t> private_data, Time now);
-  // Passive side: data has come, so the peer is established though its RTU was
-  // lost (12.9.6, COMM_EST).
+  // Passive side: data has arrived, so the connection is established although
+  // the RTU was lost (12.9.6, COMM_EST).
   Result NotifyEstablished(CmId id);
-  // When established sends a DREQ; after the peer's, the DREP.
+  // If established: sends a DREQ. After the peer's DREQ: sends the DREP.
   Result Disconnect(CmId id, std::span<const uint8_t> private_data, Time now);
-  // In any state: rejects, disconnects or gives up what is under way. There
-  // will be no more events for it, those that were not polled yet included;
-  // what is kept for timewait is none of the application's business.
+  // In any state: rejects, disconnects or abandons the connection. No more
+  // events follow; those not yet polled are dropped. The connection manager
+  // itself keeps what timewait needs.
   Result Destroy(CmId id, Time now);
 
   // --- Service ID resolution (12.11).
   Result Resolve(const ResolveOptions& options, Time now, CmId* id);
-  // After kServiceRequest; request ID and service ID are filled in.
+  // After kServiceRequest. Fills in request ID and service ID.
   Result AnswerService(CmId id, const wire::CmSidrRep& rep, Time now,
                        uint32_t ece_options = 0);
 
   // --- Inputs. `now` does not go backwards.
   void OnMad(const IncomingMad& mad, Time now);
-  // The system says that nobody takes what was sent to queue pair 1 of a peer:
-  // `mad` is what was sent. A request is sent again soon: the peer may be about
-  // to come.
+  // The system reports that no process receives MADs at the peer: `mad` was not
+  // delivered. A request is retransmitted soon, since a process may be about to
+  // listen.
   void OnUndelivered(const OutgoingMad& mad, Time now);
-  // What is due by `now`. Early calls are harmless.
+  // Runs what is due by `now`. Early calls have no effect.
   void OnTimer(Time now);
 
   // --- Outputs.
   bool PollTransmit(OutgoingMad* out);
   bool PollEvent(Event* out);
   bool HasEvents() const { return !events_.empty(); }
-  // When OnTimer is to be called next; kNever if not.
+  // Time of the next OnTimer call; kNever for none.
   Time NextTimeout() const;
 
   // --- Getters.
-  // Absent for ids that are not the application's.
+  // Absent for IDs that the application does not own.
   std::optional<State> state(CmId id) const;
-  // Connections and resolutions that take memory, those in timewait and those
-  // that are destroyed but not over included.
+  // Connections and resolutions in memory, including those in timewait and
+  // those destroyed but not finished.
   size_t size() const { return connections_.size(); }
   size_t half_open() const { return half_open_; }
-  // What peers may take for connected: from the REP on, until either end
-  // disconnects. Not those whose addresses something between translates: others
-  // cannot send to them.
+  // Connections that peers may consider established: from the REP until either
+  // end disconnects. Excludes peers with translated addresses, to which other
+  // processes cannot send.
   std::vector<ConnectedPeer> Connected() const;
-  // Absent if it is none of these.
+  // Absent if `id` is not one of them.
   std::optional<ConnectedPeer> Connected(CmId id) const;
-  // Whether any of those that size() counts is from there.
+  // Whether size() counts any connection with this local address.
   bool Uses(const wire::IpAddress& local) const;
   const Counters& counters() const { return counters_; }
 
  private:
   // --- connection_manager.cc
   Connection* Find(CmId id) const;
-  // Only the application's.
+  // Only connections that the application owns.
   Connection* FindOwned(CmId id) const;
-  // Throws std::bad_alloc; nothing has changed then.
+  // Throws std::bad_alloc, without any change.
   Connection& New(const wire::IpAddress& local, const wire::IpAddress& remote,
                   Time now);
   void Remove(Connection& c);
-  // Changes the state and what is counted by it.
+  // Changes the state and the counts that depend on it.
   void Enter(Connection& c, State state);
   void SetDeadline(Connection& c, Time deadline);
   void SetHalfOpen(Connection& c, bool half_open);
   void SetRemembered(Connection& c, bool remembered);
-  // Where it is found by what the peer says. False if another one is.
+  // Enter the connection into an index. False if another one has that key.
   bool KeepRemoteId(Connection& c);
   bool KeepRemoteQp(Connection& c);
   bool KeepLocalQpn(Connection& c, uint32_t qpn);
   void ForgetQps(Connection& c);
   void ForgetAll(Connection& c);
-  // There is room for it.
+  // Requires a reserved event.
   void Emit(EventKind kind, const Connection& c, const wire::CmView* mad);
-  // The application has destroyed it: it is kept as long as there is room.
+  // Keeps a connection that the application destroyed, up to the limit.
   void KeepLeft(Connection& c, Time now);
-  // To kIdle, and out of memory if nobody owns it: `c` may be gone.
+  // Enters kIdle and deletes the connection if it is not owned: `c` may be
+  // gone.
   void End(Connection& c);
-  // Keeps what duplicates are answered with, for `hold`.
+  // Keeps the answer to duplicates for `hold`.
   void EnterTimeWait(Connection& c, Time hold, Time now);
-  // A request that will be no connection, kept for its duplicates if there is
-  // room; else it ends.
+  // A refused or withdrawn request, kept for its duplicates within the limits;
+  // else it ends.
   void EnterRemembered(Connection& c, Time hold, Time now);
-  // One that was refused: its REJ is kept.
+  // A refused request: keeps its REJ.
   void EnterRefused(Connection& c, Time now);
-  // One that the peer has taken back before the application has answered.
+  // A request that the peer withdrew before the application answered.
   void EnterWithdrawn(Connection& c, Time now);
-  // The application has answered, too late, or wants no answer.
+  // The application has answered too late, or destroyed the request.
   void LeaveWithdrawn(Connection& c);
 
   // --- cm_send.cc
-  // Without memory it is lost, as on the way: counted.
+  // Without memory the message is lost and counted.
   void Queue(const wire::IpAddress& local, const wire::IpAddress& remote,
              const Via& via, const Mad& mad);
-  // For duplicates, and to be sent again.
+  // Stores the message for retransmission and duplicates.
   template <typename M>
   void Keep(Connection& c, const wire::CmTransaction& transaction,
             const M& message);
-  // Sends, and keeps.
+  // Stores and sends the message.
   template <typename M>
   void Send(Connection& c, const wire::CmTransaction& transaction,
             const M& message);
@@ -175,17 +178,18 @@ class ConnectionManager {
                const RejectOptions& options);
   void KeepRej(Connection& c, wire::CmAnswered answered,
                const RejectOptions& options);
-  // With reason kTimeout and the CA GUID by which the peer finds it. It answers
-  // no message, so none is named as rejected (12.6.7.1), as by the kernel.
+  // REJ with reason kTimeout and our CA GUID, by which the peer finds the
+  // connection. It responds to no message (12.6.7.1), like the kernel's.
   void KeepTimeoutRej(Connection& c);
   void SendTimeoutRej(Connection& c);
   void SendDrep(Connection& c, std::span<const uint8_t> private_data);
   void SendDreq(Connection& c, std::span<const uint8_t> private_data, Time now);
-  // After the first try of a message that wants an answer.
+  // Starts the retransmission timer of a message that needs an answer.
   void StartRetries(Connection& c, Time now);
-  // Answers to what belongs to no connection: limited.
+  // Rate limit of answers without a connection.
   bool MayAnswer(const wire::IpAddress& remote, Time now);
-  // What was asked for once, sent to a peer that has been silent since.
+  // Rate limit of retransmissions to a peer that has been silent since its
+  // request.
   bool MayReplyAgain(const wire::IpAddress& remote, Time now);
   void AnswerRej(const IncomingMad& in, const wire::CmView& mad,
                  wire::CmAnswered answered, wire::CmRejectReason reason,
@@ -193,15 +197,15 @@ class ConnectionManager {
   void AnswerDrep(const IncomingMad& in, const wire::CmView& mad, Time now);
 
   // --- cm_receive.cc
-  // The connection that a message names; null (and counted) if it is not there
-  // or not this peer's. kIdle counts as not there.
+  // The connection that a message names; null, and counted, if there is none,
+  // it is kIdle, or it belongs to another peer.
   Connection* FindFor(const IncomingMad& in, const wire::CmView& mad);
   void CountDuplicate(const wire::CmView& mad);
   void OnMessage(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnReq(const IncomingMad& in, const wire::CmView& mad, Time now);
-  // The peer has forgotten it, and has its queue pair in a newer connection:
-  // what it asks for is rejected, and this one ends as well (12.9.8.3.1). `id`
-  // may be 0.
+  // The peer has forgotten this connection and uses its queue pair in a newer
+  // one: the new request is rejected and this connection ends too (12.9.8.3.1).
+  // `id` may be 0.
   void DisconnectStale(CmId id, Time now);
   void OnDuplicateReq(Connection& c, const IncomingMad& in,
                       const wire::CmView& mad, const wire::CmReq& req,
@@ -217,7 +221,7 @@ class ConnectionManager {
   void OnDreq(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnDrep(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnLap(const IncomingMad& in, const wire::CmView& mad);
-  // Whether one more request may be kept; gives up an older one if need be.
+  // Whether another request may be stored; drops an older one if necessary.
   bool HasRoom(Listener& listener, const wire::IpAddress& remote, Time now);
 
   // --- cm_sidr.cc
@@ -229,18 +233,19 @@ class ConnectionManager {
                    uint32_t ece_options = 0);
 
   // --- cm_turns.cc
-  // The first try of what was kept and the peer is to answer, now or when it is
-  // its turn.
+  // Sends the first copy of a stored message that needs an answer, now or when
+  // the peer's quota permits.
   void SendInTurn(Connection& c, Time now);
   void SendFirst(Connection& c, Time now);
-  // It was answered, or is over.
+  // The message was answered, or its connection has ended.
   void LeaveTurn(Connection& c);
   void SendHeldBack(Time now);
-  // False if there is no room for what is to be sent.
+  // False if there is no memory for the messages.
   bool SendHeldBackFor(const wire::IpAddress& peer, Time now);
-  // What has had its time makes room, and goes by its time-outs.
+  // Requests that have been unanswered for long enough no longer count in the
+  // quota; their timeouts go on.
   void EndTurns(const wire::IpAddress& peer, Time now);
-  // What the peer has not answered for the longest time; null: nothing.
+  // The request to `peer` that is unanswered for the longest time; null: none.
   Connection* OldestTurn(const wire::IpAddress& peer) const;
   Time NextTurn() const;
 
@@ -260,15 +265,15 @@ class ConnectionManager {
   LocalQpnIndex by_local_qpn_;
   SidrIndex by_sidr_;
   TimeIndex deadlines_;
-  // Connections whose REP was sent more than once, the oldest first.
+  // Connections with a retransmitted REP, oldest first.
   TimeIndex silent_;
-  // What the application has destroyed, the oldest first.
+  // Connections that the application destroyed, oldest first.
   TimeIndex left_;
   size_t left_count_ = 0;
-  // What peers are to answer, and what waits for that.
+  // Requests that peers have not answered, and requests held back for that.
   TurnIndex unanswered_;
   TurnIndex held_back_;
-  Time turns_ = 0;  // counts those held back
+  Time turns_ = 0;  // sequence number of those held back
   size_t half_open_ = 0;
   size_t remembered_ = 0;
   ReservedQueue<OutgoingMad> outgoing_;
@@ -276,8 +281,8 @@ class ConnectionManager {
   Counters counters_;
 };
 
-// Copies private data or additional information into a message, zeros behind.
-// False if it does not fit.
+// Copies private data or additional information into a message and pads it with
+// zeros. False if it does not fit.
 template <size_t kSize>
 bool FillData(std::span<const uint8_t> from, std::array<uint8_t, kSize>* to) {
   if (from.size() > kSize) return false;

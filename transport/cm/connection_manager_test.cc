@@ -32,7 +32,7 @@ TEST_F(ConnectionManagerTest, ConnectAndDisconnect) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, MessagesCarryWhatBelongsTogether) {
+TEST_F(ConnectionManagerTest, MessagesCarryMatchingIds) {
   b_.Listen();
   ConnectOptions options = a_.OptionsFor(b_, 0x11);
   options.req.private_data[0] = 0x77;
@@ -72,7 +72,7 @@ TEST_F(ConnectionManagerTest, MessagesCarryWhatBelongsTogether) {
 
 // --- Loss and duplicates.
 
-TEST_F(ConnectionManagerTest, LostMessagesAreSentAgain) {
+TEST_F(ConnectionManagerTest, LostMessagesAreRetransmitted) {
   b_.Listen();
   active_ = a_.Connect(b_, 0x11, 0);
   EXPECT_EQ(a_.Drop(), "CM_REQ ");
@@ -88,7 +88,7 @@ TEST_F(ConnectionManagerTest, LostMessagesAreSentAgain) {
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
   a_->Establish(active_, {}, kReqWait + kRepWait);
   EXPECT_EQ(a_.Drop(), "CM_RTU ");
-  // The RTU has no answer: a REP that comes again asks for it.
+  // An RTU has no answer: a retransmitted REP requests it again.
   now_ = b_->NextTimeout();
   b_->OnTimer(now_);
   EXPECT_EQ(b_.SendTo(a_, now_), "CM_REP ");
@@ -104,7 +104,7 @@ TEST_F(ConnectionManagerTest, DuplicatesAreAnsweredFromState) {
   const OutgoingMad req = *a_.Sent();
   b_.Receive(req, 0);
   passive_ = b_.NextEvent()->id;
-  // The application has not answered: it needs more time.
+  // The application has not answered: an MRA requests more time.
   b_.Receive(req, 0);
   EXPECT_EQ(b_.Drop(), "CM_MRA ");
   b_.Accept(passive_, 0x22, 0);
@@ -137,12 +137,12 @@ TEST_F(ConnectionManagerTest, DuplicatesAreAnsweredFromState) {
   a_.Receive(drep, 0);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
   ExpectNothingLeft();
-  // When nothing is known any more, a DREQ still has its answer.
+  // A DREQ for an unknown connection is still answered.
   b_.Receive(dreq, now_);
   EXPECT_EQ(b_.Drop(), "CM_DREP ");
 }
 
-TEST_F(ConnectionManagerTest, ARequestThatNobodyHearsIsGivenUp) {
+TEST_F(ConnectionManagerTest, AnUnansweredRequestTimesOut) {
   active_ = a_.Connect(b_, 0x11, 0);
   a_.Drop();
   LetRetry(a_, "CM_REQ ", 15);
@@ -156,7 +156,7 @@ TEST_F(ConnectionManagerTest, ARequestThatNobodyHearsIsGivenUp) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, TheOtherEndHearsOfAGivenUpRequestByItsGuid) {
+TEST_F(ConnectionManagerTest, ATimedOutRequestIsRejectedByItsGuid) {
   Request();
   LetRetry(a_, "CM_REQ ", 15);
   EXPECT_EQ(a_.SendTo(b_, now_), "CM_REJ ");
@@ -168,7 +168,7 @@ TEST_F(ConnectionManagerTest, TheOtherEndHearsOfAGivenUpRequestByItsGuid) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, ARequestThatComesAfterItsEndIsNotNew) {
+TEST_F(ConnectionManagerTest, ALateDuplicateRequestIsNotNew) {
   b_.Listen();
   active_ = a_.Connect(b_, 0x11, 0);
   const OutgoingMad req = *a_.Sent();
@@ -181,14 +181,14 @@ TEST_F(ConnectionManagerTest, ARequestThatComesAfterItsEndIsNotNew) {
   EXPECT_EQ(RejOf(b_.Sent()->bytes).reason, CmRejectReason::kStaleConnection);
 }
 
-TEST_F(ConnectionManagerTest, AReplyThatNobodyHearsIsGivenUp) {
+TEST_F(ConnectionManagerTest, AnUnansweredReplyTimesOut) {
   Request();
   b_.Accept(passive_, 0x22, now_);
   b_.Drop();
   LetRetry(b_, "CM_REP ", 15);
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kUnreachable});
   EXPECT_EQ(b_->state(passive_), State::kTimeWait);
-  // The peer got the first one: it hears that it was too late.
+  // The peer received the first REP and learns that it answers too late.
   EXPECT_EQ(b_.SendTo(a_, now_), "CM_REJ ");
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
   now_ += kTimeWait;
@@ -197,7 +197,7 @@ TEST_F(ConnectionManagerTest, AReplyThatNobodyHearsIsGivenUp) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, AnEstablishedEndHearsThatTheOtherHasGivenUp) {
+TEST_F(ConnectionManagerTest, AnEstablishedEndIsToldThatThePeerTimedOut) {
   Request();
   Reply();
   a_->Establish(active_, {}, now_);
@@ -205,14 +205,14 @@ TEST_F(ConnectionManagerTest, AnEstablishedEndHearsThatTheOtherHasGivenUp) {
   LetRetry(b_, "CM_REP ", 15);
   EXPECT_EQ(b_.Drop(), "CM_REJ ");
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kUnreachable});
-  // The REJ was lost, the RTU comes late: it is told again.
+  // The REJ was lost and the RTU is late: the REJ is sent again.
   b_.Receive(rtu, now_);
   EXPECT_EQ(b_.SendTo(a_, now_), "CM_REJ ");
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kDisconnected});
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, ADisconnectThatNobodyHearsEnds) {
+TEST_F(ConnectionManagerTest, AnUnansweredDisconnectEnds) {
   Establish();
   a_->Disconnect(active_, {}, now_);
   a_.Drop();
@@ -221,7 +221,7 @@ TEST_F(ConnectionManagerTest, ADisconnectThatNobodyHearsEnds) {
   EXPECT_EQ(a_->state(active_), State::kTimeWait);
 }
 
-TEST_F(ConnectionManagerTest, FewerRetriesIfTheRequestSaysSo) {
+TEST_F(ConnectionManagerTest, TheRequestLimitsTheRetries) {
   ConnectOptions options = a_.OptionsFor(b_, 0x11);
   options.req.max_cm_retries = 2;
   a_->Connect(options, 0, &active_);
@@ -238,7 +238,7 @@ TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
   EXPECT_EQ(b_.SendTo(a_, now_), "CM_MRA ");
   EXPECT_EQ(a_->state(active_), State::kRepWait);
   EXPECT_EQ(a_->NextTimeout(), wire::CmTimeNanos(14) + 2 * kUnit);
-  // Then it asks again, as often as before.
+  // Then it repeats the request, as often as without the MRA.
   now_ = a_->NextTimeout();
   a_->OnTimer(now_);
   EXPECT_EQ(a_->state(active_), State::kReqSent);
@@ -246,7 +246,7 @@ TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
   EXPECT_EQ(b_.SendTo(a_, now_), "CM_MRA ");
   EXPECT_EQ(a_->state(active_), State::kRepWait);
   Reply();
-  // And so does the REP's sender.
+  // The same for the sender of the REP.
   EXPECT_EQ(a_->Delay(active_, 14, now_), Result::kOk);
   EXPECT_EQ(a_.SendTo(b_, now_), "CM_MRA ");
   EXPECT_EQ(b_->state(passive_), State::kRtuWait);
@@ -257,7 +257,7 @@ TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
   ExpectNothingLeft();
 }
 
-TEST_F(ConnectionManagerTest, WhatAPeerMayAskUsToWaitIsBounded) {
+TEST_F(ConnectionManagerTest, WaitsRequestedByAPeerAreBounded) {
   Request();
   b_->Delay(passive_, 31, now_);
   b_.SendTo(a_, now_);
@@ -282,7 +282,7 @@ TEST_F(ConnectionManagerTest, WhatAPeerMayAskUsToWaitIsBounded) {
   EXPECT_EQ(b_->NextTimeout(), Config{}.shortest_wait);
 }
 
-// --- Both at once.
+// --- Crossing messages.
 
 TEST_F(ConnectionManagerTest, DisconnectsCross) {
   Establish();
@@ -311,7 +311,7 @@ TEST_F(ConnectionManagerTest, RequestsCross) {
   a_.Receive(from_b, 0);
   const CmId at_b = b_.NextEvent()->id;
   const CmId at_a = a_.NextEvent()->id;
-  // The queue pair of one's own request is taken.
+  // The queue pair of its own request is in use.
   EXPECT_EQ(b_.Accept(at_b, 0x22, 0), Result::kQpnInUse);
   EXPECT_EQ(b_.Accept(at_b, 0x23, 0), Result::kOk);
   EXPECT_EQ(a_.Accept(at_a, 0x12, 0), Result::kOk);
@@ -390,7 +390,7 @@ TEST_F(ConnectionManagerTest, AQueuePairIsNotUsedAgainBeforeTimewaitIsOver) {
   b_.SendTo(a_, 0);
   CmId id;
   EXPECT_EQ(a_->Connect(a_.OptionsFor(b_, 0x11), 0, &id), Result::kQpnInUse);
-  // Nor does the other end take it, should the peer have forgotten.
+  // Nor does the other end accept it, if the peer has forgotten the connection.
   a_->Destroy(active_, 0);
   a_->OnTimer(kTimeWait);
   ASSERT_EQ(a_->Connect(a_.OptionsFor(b_, 0x11), 0, &id), Result::kOk);
@@ -413,7 +413,7 @@ TEST_F(ConnectionManagerTest, AQueuePairInAConnectionIsInUse) {
   EXPECT_EQ(b_.Accept(passive_, 0x44, 0), Result::kOk);
 }
 
-// The same host after a crash: its communication IDs are others.
+// The same host after a crash, with different communication IDs.
 void UseUpIds(TestHost& reborn) {
   for (int i = 0; i < 10; ++i) {
     CmId id;
@@ -459,7 +459,7 @@ TEST_F(ConnectionManagerTest, AReplyWithAQueuePairInUseIsStale) {
   ASSERT_TRUE(event);
   EXPECT_EQ(event->id, id);
   EXPECT_EQ(event->kind, EventKind::kRejected);
-  // The REP says nothing of why.
+  // The rejection was our own, so there is no MAD.
   EXPECT_FALSE(event->has_mad);
   EXPECT_EQ(a_.SendTo(reborn, 0), "CM_REJ CM_DREQ ");
   EXPECT_EQ(RejOf(reborn.NextEvent()->mad).reason,

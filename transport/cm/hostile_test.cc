@@ -1,4 +1,4 @@
-// Floods, forgeries, garbage, and calls that are wrong.
+// Floods, forgeries, garbage, and invalid calls.
 #include <array>
 #include <random>
 
@@ -11,9 +11,9 @@ namespace {
 
 using HostileTest = ConnectionManagerTest;
 
-// --- Caps.
+// --- Limits.
 
-TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
+TEST_F(HostileTest, RequestsBeyondTheBacklogAreRetransmitted) {
   b_.Listen(TestHost::kService, 2);
   const CmId first = a_.Connect(b_, 1, 0);
   a_.Connect(b_, 2, 0);
@@ -32,8 +32,8 @@ TEST_F(HostileTest, RequestsBeyondTheBacklogComeAgain) {
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kRequest});
 }
 
-// An application may want to know of several before it answers one.
-TEST_F(HostileTest, WhatIsSeenLeavesTheBacklogButNotTheCaps) {
+// An application may look at several requests before it answers one.
+TEST_F(HostileTest, SeenRequestsLeaveTheBacklogButNotTheLimits) {
   TestHost b(2, {.max_half_open_for_peer = 3});
   b.Listen(TestHost::kService, 1);
   std::vector<CmId> requests;
@@ -54,7 +54,7 @@ TEST_F(HostileTest, WhatIsSeenLeavesTheBacklogButNotTheCaps) {
     b->Destroy(id, 0);
   }
   EXPECT_EQ(b->Seen(requests[0]), Result::kUnknownId);
-  // Nothing is counted twice.
+  // Each request is counted once.
   TestHost c(3);
   for (uint32_t qpn = 1; qpn <= 2; ++qpn) {
     c.Connect(b, qpn, 0);
@@ -77,7 +77,7 @@ TEST(CapsTest, HalfOpenRequestsOfAPeer) {
   EXPECT_EQ(b->half_open(), 3u);
 }
 
-TEST(CapsTest, TheOldestSilentPeerMakesRoom) {
+TEST(CapsTest, TheOldestSilentRequestIsDroppedForANewOne) {
   TestHost b(2, {.max_half_open = 3});
   b.Listen();
   std::vector<CmId> ids;
@@ -90,7 +90,7 @@ TEST(CapsTest, TheOldestSilentPeerMakesRoom) {
   TestHost next(20);
   next.Connect(b, 1, 10);
   const OutgoingMad req = *next.Sent();
-  // Nobody has been asked twice.
+  // No REP has been retransmitted yet.
   b.Receive(req, 10);
   EXPECT_EQ(b->counters().half_open_full, 1u);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -108,7 +108,7 @@ TEST(CapsTest, TheOldestSilentPeerMakesRoom) {
   EXPECT_EQ(b->half_open(), 3u);
 }
 
-TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
+TEST(CapsTest, AFloodOfForgedRequestsGetsFewAnswers) {
   TestHost b(2, {.answers_per_second = 10, .answer_burst = 5});
   TestHost a(1);
   for (uint32_t qpn = 1; qpn <= 10'000; ++qpn) {
@@ -122,9 +122,9 @@ TEST(CapsTest, AFloodFromNowhereIsAnsweredLittle) {
   EXPECT_EQ(b->counters().answers_limited, 9'995u);
 }
 
-// Who accepts what is forged sends to whom it names once for each REQ, and
-// little more.
-TEST(CapsTest, AcceptedForgeriesAreNotMultiplied) {
+// An application that accepts forged REQs sends one REP per REQ to the victim,
+// and few retransmissions.
+TEST(CapsTest, AcceptedForgedRequestsAreNotAmplified) {
   constexpr uint32_t kForged = 500;
   TestHost b(2, {.replies_again_per_second = 10, .replies_again_burst = 20});
   TestHost a(1, {.max_unanswered = kForged});
@@ -144,7 +144,7 @@ TEST(CapsTest, AcceptedForgeriesAreNotMultiplied) {
   EXPECT_GE(b->counters().sent, kForged + 20);
 }
 
-TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
+TEST(CapsTest, RememberedRejectionsAreLimited) {
   TestHost b(2, {.max_half_open = 10});
   TestHost a(1);
   b.Listen();
@@ -162,9 +162,9 @@ TEST(CapsTest, RejectedRequestsAreRememberedToALimit) {
   EXPECT_EQ(b->size(), 0u);
 }
 
-// Who accepted everybody had a minute of them in memory, or a quarter of an
-// hour where peers did not answer its DREQs.
-TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
+// A regression: destroyed connections stayed in memory for a minute, or for a
+// quarter of an hour if peers did not answer the DREQs.
+TEST(CapsTest, DestroyedConnectionsAreLimited) {
   for (const bool peer_answers : {true, false}) {
     TestHost b(2, {.max_left = 10});
     TestHost a(1);
@@ -195,9 +195,9 @@ TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
       a.SendTo(b, qpn);
     }
     EXPECT_EQ(b->size(), 11u);
-    // What is the application's stays.
+    // The application's own connection stays.
     EXPECT_EQ(b->state(kept), State::kEstablished);
-    // The last ones are those that are kept: their numbers are not free yet.
+    // The newest ones are kept: their numbers are still in use.
     for (int i = 0; i < 1000 && b->NextTimeout() != kNever; ++i) {
       b->OnTimer(b->NextTimeout());
       b.Drop();
@@ -206,7 +206,7 @@ TEST(CapsTest, ConnectionsThatAreDestroyedAreKeptToALimit) {
   }
 }
 
-// The REJ of a requester that has not heard our communication ID.
+// The REJ of a requester that has not received our communication ID.
 void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
   std::array<uint8_t, 8> guid;
   wire::StoreBe64(guid.data(), from.guid());
@@ -221,9 +221,10 @@ void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
              now);
 }
 
-// Each was one more event, and one more connection in timewait, whatever the
-// backlog: a stranger filled the memory of a program that was slow to look.
-TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
+// A regression: each withdrawn request left an event and a connection in
+// timewait, whatever the backlog, so any peer could fill the memory of a slow
+// program.
+TEST(CapsTest, WithdrawnRequestsCountInTheBacklogUntilSeen) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});
   b.Listen(TestHost::kService, 4);
@@ -244,7 +245,7 @@ TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
   EXPECT_EQ(events, 8u);
   ASSERT_EQ(ids.size(), 4u);
   EXPECT_EQ(b->counters().backlog_full, 96u);
-  // Too late an answer is one, and whoever destroys wants none.
+  // A late answer counts as an answer; Destroy needs none.
   EXPECT_EQ(b.Accept(ids[0], 0x20, 0), Result::kWrongState);
   EXPECT_EQ(b->Reject(ids[1], {}, 0), Result::kWrongState);
   b->Destroy(ids[2], 0);
@@ -253,8 +254,8 @@ TEST(CapsTest, RequestsThatAreTakenBackCountUntilTheApplicationHasSeenThem) {
   EXPECT_EQ(b->counters().backlog_full, 96u + 97u);
 }
 
-// Nor when it has seen them, until it has answered.
-TEST(CapsTest, RequestsThatAreTakenBackCountAsHalfOpen) {
+// They still count after the application has seen them, until it answers.
+TEST(CapsTest, WithdrawnRequestsCountAsHalfOpen) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open_for_peer = 10});
   b.Listen(TestHost::kService, 4);
@@ -276,8 +277,8 @@ TEST(CapsTest, RequestsThatAreTakenBackCountAsHalfOpen) {
   EXPECT_EQ(b->half_open(), 0u);
 }
 
-// Nor does what is kept of them for their duplicates grow without end.
-TEST(CapsTest, RequestsThatAreTakenBackAreRememberedToALimit) {
+// The memory of withdrawn requests for their duplicates is limited as well.
+TEST(CapsTest, RememberedWithdrawalsAreLimited) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});
   b.Listen();
@@ -296,9 +297,9 @@ TEST(CapsTest, RequestsThatAreTakenBackAreRememberedToALimit) {
   EXPECT_EQ(b->size(), 0u);
 }
 
-// --- Hostile and wrong.
+// --- Hostile messages and invalid calls.
 
-TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
+TEST_F(HostileTest, MessagesOfOthersAreIgnored) {
   Establish();
   TestHost other(3);
   const auto send = [&](const wire::IpAddress& from, const auto& message) {
@@ -327,9 +328,9 @@ TEST_F(HostileTest, WhatOthersSendIsNotBelieved) {
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});
 }
 
-// Of an established connection both ends know both communication IDs: a REJ
-// that leaves one out comes from somebody who guesses the other.
-TEST_F(HostileTest, ARejectionOfWhatIsEstablishedNamesBothIds) {
+// Both ends of an established connection know both communication IDs. A REJ
+// without one of them is a guess.
+TEST_F(HostileTest, ARejectOfAnEstablishedConnectionNamesBothIds) {
   Establish();
   const auto send = [&](TestHost& from, TestHost& to, const wire::CmRej& rej) {
     Mad mad;
@@ -358,7 +359,8 @@ TEST_F(HostileTest, GarbageIsCounted) {
   const uint8_t few[10] = {};
   b_->OnMad({.local = b_.address(), .remote = a_.address(), .bytes = few}, 0);
   EXPECT_EQ(b_->counters().malformed, 1u);
-  // Every state is shown random messages with good headers; IDs often match.
+  // Sends random messages with good headers in every state; their IDs often
+  // match.
   Establish();
   std::mt19937_64 random(3);
   uint64_t sent = 0;
@@ -379,7 +381,7 @@ TEST_F(HostileTest, GarbageIsCounted) {
     }
     b_.Receive({.local = a_.address(), .remote = b_.address(), .bytes = mad},
                i * kMicrosecond);
-    // Never more than what came.
+    // At most one answer per message.
     b_.Drop();
     ASSERT_LE(b_->counters().sent, sent + 1);
     sent = b_->counters().sent;
@@ -411,7 +413,7 @@ TEST_F(HostileTest, CallsInTheWrongStateAreRefused) {
   EXPECT_EQ(b_->state(passive_), std::nullopt);
 }
 
-TEST_F(HostileTest, DestroyingSaysGoodbyeInEveryState) {
+TEST_F(HostileTest, DestroyNotifiesThePeerInEveryState) {
   active_ = a_.Connect(b_, 1, 0);
   a_.Drop();
   a_->Destroy(active_, 0);

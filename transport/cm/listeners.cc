@@ -9,7 +9,7 @@ ListenerId Listeners::Add(const ListenOptions& options) {
   do {
     ++last_id_;
   } while (last_id_ == 0 || listeners_.contains(last_id_));
-  // What is made is entered without asking for memory.
+  // Allocates everything first; merge does not allocate.
   decltype(listeners_) made;
   made.try_emplace(last_id_, Listener{.id = last_id_, .options = options});
   decltype(by_mask_) fresh;

@@ -1,4 +1,4 @@
-// Who listens on which service IDs.
+// The service IDs that are listened on.
 #ifndef TRANSPORT_CM_LISTENERS_H_
 #define TRANSPORT_CM_LISTENERS_H_
 
@@ -20,15 +20,15 @@ struct Listener {
 
 class Listeners {
  public:
-  // 0 if one with the same mask, service ID and address is there. Throws
-  // std::bad_alloc; nothing has changed then.
+  // 0 if mask, service ID and address are in use. Throws std::bad_alloc,
+  // without any change.
   ListenerId Add(const ListenOptions& options);
-  // False if there is none.
+  // False if there is no such listener.
   bool Remove(ListenerId id);
-  // Null if there is none.
+  // Null if there is no such listener.
   Listener* Find(ListenerId id);
-  // The one for a request: that with the most bits in its mask, and among these
-  // the one of this address rather than of its family, and that rather than of
+  // The listener for a request: the one with the most mask bits; among those,
+  // the one for this address, then the one for its family, then the one for
   // all.
   Listener* Match(uint64_t service_id, const wire::IpAddress& local);
 

@@ -49,7 +49,7 @@ TEST(ListenersTest, TheSameTwiceIsRefused) {
   EXPECT_NE(first, 0u);
   EXPECT_EQ(listeners.Add({.service_id = 7, .local = {}}), 0u);
   EXPECT_NE(listeners.Add({.service_id = 7, .local = kA}), 0u);
-  // Bits that the mask leaves out make no difference.
+  // Bits outside the mask do not count.
   EXPECT_NE(listeners.Add({.service_id = 0x1234, .mask = 0xff00, .local = {}}),
             0u);
   EXPECT_EQ(listeners.Add({.service_id = 0x12ff, .mask = 0xff00, .local = {}}),

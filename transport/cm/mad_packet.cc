@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint8_t kUdSendOnly =
     wire::MakeOpcode(wire::Transport::kUd, wire::Operation::kSendOnly);
-// The upper bit tells full members from limited ones (10.9.1.2).
+// The upper bit distinguishes full from limited members (10.9.1.2).
 constexpr uint16_t kPartition = 0x7fff;
 
 wire::IcrcFlow IcrcFlowOf(const MadFlow& flow) {

@@ -1,5 +1,5 @@
-// MADs as RoCEv2 carries them: a UD SEND ONLY between queue pairs 1
-// (InfiniBand specification 3.9.4, 13.4; annex A17).
+// MADs as RoCEv2 packets: UD SEND ONLY between queue pairs 1 (InfiniBand
+// specification 3.9.4, 13.4; annex A17).
 #ifndef TRANSPORT_CM_MAD_PACKET_H_
 #define TRANSPORT_CM_MAD_PACKET_H_
 
@@ -13,41 +13,39 @@
 
 namespace transport::cm {
 
-// From BTH to ICRC: what UDP carries.
+// UDP payload: BTH to ICRC.
 inline constexpr size_t kMadPacketSize =
     wire::kBthSize + wire::kDethSize + wire::kMadSize + wire::kIcrcSize;
 
-// What the ICRC covers of IP and UDP headers; the destination port is 4791.
+// The IP and UDP fields that the ICRC covers; the destination port is 4791.
 struct MadFlow {
   wire::IpAddress source;
   wire::IpAddress destination;
   uint16_t source_port = 0;
 };
 
-// Writes the packet of a MAD. It is to be sent with IP identification 0 and
-// DF. Both addresses are of one family.
+// Writes the packet of a MAD. It must be sent with IP identification 0 and DF.
+// Both addresses are of one family.
 void EmitMadPacket(const MadFlow& flow, uint32_t psn,
                    std::span<const uint8_t, wire::kMadSize> mad,
                    std::span<uint8_t, kMadPacketSize> out);
 
-// Why a datagram brings no MAD to queue pair 1, in the order in which it is
-// checked.
+// Why a datagram has no MAD for queue pair 1, in order of the checks.
 enum class MadPacketError : uint8_t {
   kOk,
-  kMalformed,  // no packet, or not the size of one with a MAD
-  kOtherQp,    // no datagram for queue pair 1
-  kBadKey,     // P_Key other than the default partition's, or Q_Key
+  kMalformed,  // not a packet, or not of the size of a MAD packet
+  kOtherQp,    // not a UD packet for queue pair 1
+  kBadKey,     // wrong Q_Key, or P_Key of another partition
   kBadIcrc,
 };
 
-// Checks what came; on success, and if only the ICRC is wrong, `*mad` is the
-// kMadSize bytes in there. Their content is not checked. Senders are not
-// remembered, so over IPv4 any IP identification is believed.
+// Checks a datagram. On success, and if only the ICRC is wrong, `*mad` is its
+// kMadSize bytes, whose content is not checked. Over IPv4 any IP identification
+// is accepted, since senders are not remembered.
 MadPacketError ParseMadPacket(const MadFlow& flow,
                               std::span<const uint8_t> udp_payload,
                               std::span<const uint8_t>* mad);
-// The ICRC alone, of a packet that ParseMadPacket has found no other fault
-// with.
+// Checks only the ICRC, of a packet that ParseMadPacket found good otherwise.
 bool VerifyMadPacket(const MadFlow& flow, std::span<const uint8_t> udp_payload);
 
 }  // namespace transport::cm

@@ -33,7 +33,7 @@ Packet Emit(const MadFlow& flow) {
   return packet;
 }
 
-// What is changed in a good packet is made good again by its ICRC.
+// Computes a good ICRC for a modified packet.
 Packet Resealed(const MadFlow& flow, Packet packet, uint16_t ip_id = 0) {
   wire::IcrcFlow(flow.source, flow.destination, flow.source_port,
                  wire::kRoceUdpPort)
@@ -46,7 +46,7 @@ MadPacketError Parse(const MadFlow& flow, std::span<const uint8_t> packet) {
   return ParseMadPacket(flow, packet, &mad);
 }
 
-TEST(MadPacket, IsReadAsItWasWritten) {
+TEST(MadPacket, RoundTrips) {
   for (const MadFlow& flow : {Flow(), Flow("2001:db8::1", "2001:db8::2")}) {
     const Packet packet = Emit(flow);
     wire::PacketView view;
@@ -74,7 +74,7 @@ TEST(MadPacket, DamagedOrOfAnotherFlowIsBad) {
   EXPECT_EQ(Parse(Flow(), packet), MadPacketError::kBadIcrc);
 }
 
-TEST(MadPacket, WhatIsNotForQueuePairOneIsToldApart) {
+TEST(MadPacket, ErrorsAreDistinguished) {
   const Packet good = Emit(Flow());
   Packet packet = good;
   packet[7] = 2;
@@ -83,7 +83,7 @@ TEST(MadPacket, WhatIsNotForQueuePairOneIsToldApart) {
   packet[3] = 0xfe;  // another partition
   EXPECT_EQ(Parse(Flow(), Resealed(Flow(), packet)), MadPacketError::kBadKey);
   packet = good;
-  packet[2] = 0x7f;  // a limited member
+  packet[2] = 0x7f;  // limited member
   EXPECT_EQ(Parse(Flow(), Resealed(Flow(), packet)), MadPacketError::kOk);
   packet = good;
   packet[12] = 0;  // Q_Key

@@ -1,4 +1,4 @@
-// What is counted of messages, by their kind.
+// Counts of messages by type.
 #include "gtest/gtest.h"
 #include "transport/cm/connection_fixture.h"
 
@@ -8,7 +8,7 @@ namespace {
 using wire::CmAttribute;
 using MessageCountsTest = ConnectionManagerTest;
 
-TEST_F(MessageCountsTest, AreOfBothEndsAndOfEveryKind) {
+TEST_F(MessageCountsTest, CountBothEndsAndEveryType) {
   Establish();
   const Counters& a = a_->counters();
   const Counters& b = b_->counters();
@@ -29,7 +29,7 @@ TEST_F(MessageCountsTest, AreOfBothEndsAndOfEveryKind) {
   EXPECT_EQ(b.rx_msgs.Of(CmAttribute::kDreq), 1u);
 }
 
-TEST_F(MessageCountsTest, DuplicatesAreCountedBeside) {
+TEST_F(MessageCountsTest, CountDuplicatesSeparately) {
   b_.Listen();
   active_ = a_.Connect(b_, 0x11, now_);
   const auto req = a_.Sent();

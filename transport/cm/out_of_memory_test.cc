@@ -1,6 +1,6 @@
-// A connection has all its memory from the beginning. A call that finds none
-// for a new one changes nothing, a request is as if it were lost on the way,
-// and what comes later needs none.
+// A connection allocates everything when it is created. Without memory for a
+// new connection, a call changes nothing, a request counts as lost, and later
+// steps need no memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class OutOfMemoryTest : public ConnectionManagerTest {
   OutOfMemoryTest() { refuse_allocation = RefuseWhenNoneIsLeft; }
   ~OutOfMemoryTest() override { allocations_left = kUnlimited; }
 
-  // Calls it with so many allocations; false if they were too few.
+  // Calls `call` with this many allocations; false if they were too few.
   template <typename Call>
   static bool With(int allocations, Call call) {
     allocations_left = allocations;
@@ -37,8 +37,8 @@ class OutOfMemoryTest : public ConnectionManagerTest {
   static void WithNone(const char* what, Call call) {
     EXPECT_TRUE(With(0, call)) << what;
   }
-  // Calls it with more and more allocations until they are enough: how many
-  // that was. `same` is called after each time that was refused.
+  // Calls `call` with more and more allocations until it succeeds; returns
+  // their number. `same` is called after each failure.
   template <typename Call, typename Same>
   static int UntilThereIsMemory(Call call, Same same) {
     for (int allocations = 0;; ++allocations) {
@@ -53,8 +53,8 @@ class OutOfMemoryTest : public ConnectionManagerTest {
     EXPECT_FALSE(host.Sent());
     EXPECT_FALSE(host.NextEvent());
   }
-  // What `from` is to send, which is one MAD of this name, arrives at `to`
-  // while neither has memory.
+  // Delivers one MAD of this name from `from` to `to`, neither of which has
+  // memory.
   void Pass(TestHost& from, TestHost& to, const char* name) {
     std::optional<OutgoingMad> mad;
     WithNone(name, [&] { mad = from.Sent(); });
@@ -63,8 +63,8 @@ class OutOfMemoryTest : public ConnectionManagerTest {
     WithNone(name, [&] { to.Receive(*mad, now_); });
     EXPECT_FALSE(from.Sent());
   }
-  // The request comes until `b_` has memory for it. Of those that were refused
-  // nothing is left but a count.
+  // Repeats the request until `b_` has memory for it. A failed try leaves only
+  // a count.
   void ReceiveWhenThereIsMemory(const OutgoingMad& req) {
     uint64_t refused = 0;
     for (int allocations = 0; b_->size() == 0; ++allocations) {
@@ -112,7 +112,7 @@ class OutOfMemoryTest : public ConnectionManagerTest {
   }
 };
 
-TEST_F(OutOfMemoryTest, AConnectThatFindsNoneLeavesNothing) {
+TEST_F(OutOfMemoryTest, AConnectWithoutMemoryChangesNothing) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_GT(UntilThereIsMemory([&] { active_ = a_.Connect(b_, 0x11, now_); },
                                  [&] { ExpectEmpty(a_); }),
@@ -126,7 +126,7 @@ TEST_F(OutOfMemoryTest, AConnectThatFindsNoneLeavesNothing) {
   }
 }
 
-TEST_F(OutOfMemoryTest, AResolutionThatFindsNoneLeavesNothing) {
+TEST_F(OutOfMemoryTest, AResolveWithoutMemoryChangesNothing) {
   const ResolveOptions options = {.local = a_.address(),
                                   .remote = b_.address(),
                                   .req = {.service_id = TestHost::kService}};
@@ -138,8 +138,8 @@ TEST_F(OutOfMemoryTest, AResolutionThatFindsNoneLeavesNothing) {
   ExpectEmpty(a_);
 }
 
-TEST_F(OutOfMemoryTest, ARequestThatFindsNoneIsDroppedAndCounted) {
-  // One at a time may wait: of a refused one nothing counts.
+TEST_F(OutOfMemoryTest, ARequestWithoutMemoryIsDroppedAndCounted) {
+  // A backlog of one: a failed request must not count.
   b_.Listen(TestHost::kService, /*backlog=*/1);
   active_ = a_.Connect(b_, 0x11, now_);
   const auto req = a_.Sent();
@@ -153,7 +153,7 @@ TEST_F(OutOfMemoryTest, ARequestThatFindsNoneIsDroppedAndCounted) {
   ExpectNothingLeft();
 }
 
-TEST_F(OutOfMemoryTest, AServiceRequestThatFindsNoneIsDroppedAndCounted) {
+TEST_F(OutOfMemoryTest, AServiceRequestWithoutMemoryIsDroppedAndCounted) {
   b_.Listen(TestHost::kService, /*backlog=*/1);
   a_->Resolve({.local = a_.address(),
                .remote = b_.address(),
@@ -169,7 +169,7 @@ TEST_F(OutOfMemoryTest, AServiceRequestThatFindsNoneIsDroppedAndCounted) {
            [&] { b_->AnswerService(passive_, {.qpn = 7}, now_); });
   Pass(b_, a_, "CM_SIDR_REP");
   ExpectEvent(a_, EventKind::kServiceReply);
-  // Duplicates are answered, and all is over in time.
+  // Duplicates are answered, and everything ends in time.
   WithNone("SIDR_REQ", [&] { b_.Receive(*req, now_); });
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
   WithNone("Destroy", [&] { b_->Destroy(passive_, now_); });
@@ -177,7 +177,7 @@ TEST_F(OutOfMemoryTest, AServiceRequestThatFindsNoneIsDroppedAndCounted) {
   ExpectEmpty(b_);
 }
 
-TEST_F(OutOfMemoryTest, AConnectionNeedsNoneUntilItIsOver) {
+TEST_F(OutOfMemoryTest, AConnectionNeedsNoFurtherMemory) {
   EstablishWithNone();
   WithNone("Disconnect", [&] { a_->Disconnect(active_, {}, now_); });
   Pass(a_, b_, "CM_DREQ");
@@ -198,7 +198,7 @@ TEST_F(OutOfMemoryTest, AConnectionNeedsNoneUntilItIsOver) {
   ExpectNothingLeft();
 }
 
-TEST_F(OutOfMemoryTest, DestroyingNeedsNone) {
+TEST_F(OutOfMemoryTest, DestroyNeedsNoMemory) {
   EstablishWithNone();
   WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
   Pass(a_, b_, "CM_DREQ");
@@ -211,7 +211,7 @@ TEST_F(OutOfMemoryTest, DestroyingNeedsNone) {
   ExpectEmpty(b_);
 }
 
-TEST_F(OutOfMemoryTest, TimersNeedNone) {
+TEST_F(OutOfMemoryTest, TimersNeedNoMemory) {
   Request();
   WithNone("Accept", [&] { b_.Accept(passive_, 0x22, now_); });
   EXPECT_EQ(b_.Drop(), "CM_REP ");
@@ -225,7 +225,7 @@ TEST_F(OutOfMemoryTest, TimersNeedNone) {
   ExpectNothingLeft();
 }
 
-TEST_F(OutOfMemoryTest, WhatIsHeldBackNeedsNone) {
+TEST_F(OutOfMemoryTest, HeldBackRequestsNeedNoMemory) {
   Config config;
   config.max_unanswered = 1;
   TestHost host(3, config);
@@ -237,7 +237,7 @@ TEST_F(OutOfMemoryTest, WhatIsHeldBackNeedsNone) {
   EXPECT_EQ(host.Drop(), "CM_REJ CM_REQ ");
   now_ += config.unanswered_hold;
   WithNone("OnTimer", [&] { host->OnTimer(now_); });
-  // The other one, and again the one whose time-out was shorter than that.
+  // The other one, and a retransmission of the one with the shorter timeout.
   EXPECT_EQ(host.Drop(), "CM_REQ CM_REQ ");
   WithNone("Destroy", [&] { host->Destroy(second, now_); });
   WithNone("Destroy", [&] { host->Destroy(third, now_); });
@@ -245,8 +245,8 @@ TEST_F(OutOfMemoryTest, WhatIsHeldBackNeedsNone) {
   ExpectEmpty(host);
 }
 
-// Time-outs wait until somebody takes the events.
-TEST_F(OutOfMemoryTest, NoEventIsLostForWantOfMemory) {
+// Timeouts wait until the events are polled.
+TEST_F(OutOfMemoryTest, NoEventIsLost) {
   constexpr int kConnections = 100;
   for (int i = 0; i < kConnections; ++i) a_.Connect(b_, 0x11 + i, now_);
   a_.Drop();
@@ -269,9 +269,9 @@ TEST_F(OutOfMemoryTest, NoEventIsLostForWantOfMemory) {
   ExpectEmpty(a_);
 }
 
-// What comes is dropped while there is neither memory nor anybody who takes the
-// events.
-TEST_F(OutOfMemoryTest, WhatWouldBringAnEventIsDropped) {
+// Without memory, and without anybody polling events, an input that would cause
+// an event is dropped.
+TEST_F(OutOfMemoryTest, AnInputWithoutMemoryForItsEventIsDropped) {
   constexpr uint32_t kConnections = 20;
   std::vector<OutgoingMad> reqs;
   b_.Listen();
@@ -293,12 +293,12 @@ TEST_F(OutOfMemoryTest, WhatWouldBringAnEventIsDropped) {
   const uint64_t dropped = a_->counters().no_memory;
   EXPECT_GT(dropped, 0u);
   EXPECT_EQ(a_.Events().size() + dropped, kConnections);
-  // They come again.
+  // They are retransmitted.
   for (const OutgoingMad& rej : rejs) a_.Receive(rej, now_);
   EXPECT_EQ(a_.Events().size(), dropped);
 }
 
-TEST_F(OutOfMemoryTest, AListenerThatFindsNoneIsNotThere) {
+TEST_F(OutOfMemoryTest, AListenWithoutMemoryChangesNothing) {
   ListenerId id = 0;
   const ListenOptions options = {.service_id = TestHost::kService, .local = {}};
   EXPECT_GT(UntilThereIsMemory(

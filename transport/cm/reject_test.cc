@@ -1,4 +1,4 @@
-// Requests and replies that are rejected, by whom and why.
+// Rejected requests and replies, by sender and reason.
 #include "transport/cm/connection_fixture.h"
 #include "transport/cm/connection_manager.h"
 
@@ -54,7 +54,7 @@ TEST_F(RejectTest, TheApplicationRejectsWithEveryReason) {
   EXPECT_EQ(b_->size(), 0u);
 }
 
-TEST_F(RejectTest, ARejectThatIsLostIsSentAgain) {
+TEST_F(RejectTest, ALostRejectIsRetransmitted) {
   b_.Listen();
   active_ = a_.Connect(b_, 0x11, 0);
   const OutgoingMad req = *a_.Sent();
@@ -62,7 +62,7 @@ TEST_F(RejectTest, ARejectThatIsLostIsSentAgain) {
   passive_ = b_.NextEvent()->id;
   b_->Reject(passive_, {}, 0);
   EXPECT_EQ(b_.Drop(), "CM_REJ ");
-  // Until the peer has asked for the last time.
+  // Kept until the peer's last try.
   EXPECT_EQ(b_->NextTimeout(), 16 * kReqWait);
   b_.Receive(req, 15 * kReqWait);
   EXPECT_EQ(b_.SendTo(a_, 15 * kReqWait), "CM_REJ ");
@@ -71,7 +71,7 @@ TEST_F(RejectTest, ARejectThatIsLostIsSentAgain) {
   ExpectNothingLeft();
 }
 
-TEST_F(RejectTest, ARejectAfterAnMraIsKeptUntilThePeerAsks) {
+TEST_F(RejectTest, ARejectAfterAnMraIsKeptForARetransmission) {
   b_.Listen();
   ConnectOptions options = a_.OptionsFor(b_, 0x11);
   options.req.max_cm_retries = 1;
@@ -105,7 +105,7 @@ TEST_F(RejectTest, TheReplyIsRejected) {
   ExpectNothingLeft();
 }
 
-TEST_F(RejectTest, AReplyToNobodyIsRejected) {
+TEST_F(RejectTest, AReplyWithoutConnectionIsRejected) {
   Request();
   a_->Destroy(active_, now_);
   EXPECT_EQ(a_.Drop(), "CM_REJ ");  // lost

@@ -1,5 +1,5 @@
-// An ordered index of connections of which each brings the memory for its own
-// entry: to enter it and to leave it takes none.
+// An ordered index of connections. Each connection brings the memory of its
+// entry, so entering and leaving never allocate.
 #ifndef TRANSPORT_CM_RESERVED_INDEX_H_
 #define TRANSPORT_CM_RESERVED_INDEX_H_
 
@@ -18,7 +18,7 @@ class ReservedIndex {
  public:
   using const_iterator = typename Map::const_iterator;
 
-  // The memory of one entry, which is here while it is not in the index.
+  // Holds the memory of one entry while it is not in the index.
   class Entry {
    public:
     Entry() {
@@ -33,7 +33,8 @@ class ReservedIndex {
     typename Map::node_type node_;
   };
 
-  // The entry is not in the index. False, and it stays so, if the key is.
+  // Requires an entry that is not in the index. False, without any change, if
+  // the key is.
   bool Enter(Entry& entry, const Key& key, CmId id) {
     entry.node_.key() = key;
     entry.node_.mapped() = id;
@@ -41,12 +42,12 @@ class ReservedIndex {
     entry.node_ = std::move(entered.node);
     return entered.inserted;
   }
-  // `key` is what the entry has entered with. Nothing if it is not there.
+  // `key`: the key of the entry. No effect if it is not in the index.
   void Leave(Entry& entry, const Key& key) {
     if (entry.in_index()) entry.node_ = map_.extract(key);
   }
 
-  // 0 if there is none.
+  // 0 if the key is absent.
   CmId Find(const Key& key) const {
     const auto found = map_.find(key);
     return found == map_.end() ? 0 : found->second;
@@ -55,7 +56,7 @@ class ReservedIndex {
   bool empty() const { return map_.empty(); }
   const_iterator begin() const { return map_.begin(); }
   const_iterator end() const { return map_.end(); }
-  // The first that is not before the key.
+  // The first entry not before `key`.
   const_iterator From(const Key& key) const { return map_.lower_bound(key); }
 
  private:

@@ -1,4 +1,4 @@
-// A queue for which memory can be asked before it is needed.
+// A queue that can allocate in advance.
 #ifndef TRANSPORT_CM_RESERVED_QUEUE_H_
 #define TRANSPORT_CM_RESERVED_QUEUE_H_
 
@@ -12,10 +12,10 @@ namespace transport::cm {
 template <typename T>
 class ReservedQueue {
  public:
-  // Room for `kept` is kept when the queue is empty.
+  // Keeps memory for `kept` entries while it is empty.
   explicit ReservedQueue(size_t kept) : kept_(kept), spare_(kept) {}
 
-  // Makes room for so many more. False if there is no memory for that.
+  // Allocates for `count` further entries. False without memory.
   bool Reserve(size_t count) {
     try {
       while (spare_.size() < count) spare_.emplace_back();
@@ -24,7 +24,7 @@ class ReservedQueue {
       return false;
     }
   }
-  // The new last one, for which there is room.
+  // Appends an entry, which must have been reserved.
   T& Push() {
     spare_.front() = T{};
     queue_.splice(queue_.end(), spare_, spare_.begin());

@@ -70,7 +70,7 @@ TEST_F(SidrTest, DuplicatesAreAnsweredFromState) {
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
   b_.Receive(*req, kMillisecond);
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
-  // Also when the application has gone on.
+  // Also after the application has destroyed it.
   b_->Destroy(request->id, kMillisecond);
   b_.Receive(*req, kMillisecond);
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
@@ -87,7 +87,7 @@ TEST_F(SidrTest, NobodyListens) {
   EXPECT_EQ(b_->size(), 0u);
 }
 
-TEST_F(SidrTest, IsTriedAgainThenGivenUp) {
+TEST_F(SidrTest, IsRetriedUntilTheLimit) {
   const CmId id = Resolve();
   EXPECT_EQ(a_.Drop(), "CM_SIDR_REQ ");
   for (int i = 1; i <= 3; ++i) {

@@ -1,4 +1,4 @@
-// A host with a connection manager, for tests: MADs are handed over by hand.
+// A host with a connection manager, for tests, which deliver MADs explicitly.
 #ifndef TRANSPORT_CM_TEST_HOST_H_
 #define TRANSPORT_CM_TEST_HOST_H_
 
@@ -12,7 +12,7 @@
 
 namespace transport::cm {
 
-// A seeded sequence in place of random numbers.
+// A counter instead of random numbers.
 class CountingRandom : public RandomSource {
  public:
   explicit CountingRandom(uint32_t first) : next_(first) {}
@@ -45,7 +45,7 @@ class TestHost {
     return id;
   }
 
-  // Exponent 10 is 4.2 ms: a REQ is sent again after 3 * 4.2 ms.
+  // Exponent 10 is 4.2 ms: a REQ is retransmitted after 3 * 4.2 ms.
   ConnectOptions OptionsFor(const TestHost& to, uint32_t qpn) const {
     ConnectOptions options;
     options.local = address_;
@@ -69,19 +69,19 @@ class TestHost {
     return manager_.Accept(id, {.local_qpn = qpn, .local_ca_guid = guid_}, now);
   }
 
-  // The next MAD to send, which has to be there.
+  // The next MAD to send.
   std::optional<OutgoingMad> Sent() {
     OutgoingMad mad;
     if (!manager_.PollTransmit(&mad)) return std::nullopt;
     return mad;
   }
-  // Names of all that is to be sent, which goes nowhere: "CM_REQ CM_REJ".
+  // Drops all MADs to send and returns their names: "CM_REQ CM_REJ".
   std::string Drop() {
     std::string names;
     while (const auto mad = Sent()) names += Name(*mad);
     return names;
   }
-  // Hands over all that is to be sent.
+  // Delivers all MADs to send and returns their names.
   std::string SendTo(TestHost& to, Time now) {
     std::string names;
     while (const auto mad = Sent()) {
@@ -95,13 +95,13 @@ class TestHost {
         {.local = mad.remote, .remote = mad.local, .bytes = mad.bytes}, now);
   }
 
-  // The next event; kind and id have to be looked at.
+  // The next event, if any.
   std::optional<Event> NextEvent() {
     Event event;
     if (!manager_.PollEvent(&event)) return std::nullopt;
     return event;
   }
-  // The kinds of all that have come.
+  // The kinds of all pending events.
   std::vector<EventKind> Events() {
     std::vector<EventKind> kinds;
     while (const auto event = NextEvent()) kinds.push_back(event->kind);
@@ -123,7 +123,7 @@ class TestHost {
   ConnectionManager manager_;
 };
 
-// The REJ in a MAD or an event.
+// The REJ in a MAD.
 inline wire::CmRej RejOf(std::span<const uint8_t> mad) {
   wire::CmView view;
   if (wire::CmView::Parse(mad, &view) != wire::CmParseError::kOk ||

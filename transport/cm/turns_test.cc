@@ -1,4 +1,4 @@
-// Bursts toward one peer, and requests that nobody took.
+// Bursts of requests to one peer, and undelivered requests.
 #include "gtest/gtest.h"
 #include "transport/cm/connection_fixture.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr Time kHold = 100 * kMillisecond;
 
-// Its hosts ask each peer for two answers at a time.
+// Hosts that have at most two unanswered requests per peer.
 class TurnsTest : public testing::Test {
  protected:
   static Config TwoAtATime() {
@@ -40,7 +40,7 @@ TEST_F(TurnsTest, RequestsWaitUntilOthersAreAnswered) {
     ASSERT_TRUE(request);
     ASSERT_EQ(b_.Accept(request->id, 0x100 + i, now_), Result::kOk);
     EXPECT_EQ(b_.SendTo(a_, now_), "CM_REP ");
-    // The next one's turn.
+    // Permits the next one.
     EXPECT_EQ(a_.SendTo(b_, now_), "CM_REQ ");
   }
 }
@@ -51,7 +51,7 @@ TEST_F(TurnsTest, PeersDoNotWaitForEachOther) {
   EXPECT_EQ(a_.Drop(), "CM_REQ CM_REQ CM_REQ ");
 }
 
-TEST_F(TurnsTest, ASilentPeerHoldsOthersBackForATimeOnly) {
+TEST_F(TurnsTest, ASilentPeerHoldsRequestsBackForALimitedTime) {
   ConnectOptions slow = a_.OptionsFor(b_, 0x31);
   slow.req.remote_cm_response_timeout = 20;  // 4.3 s
   CmId id = 0;
@@ -63,17 +63,17 @@ TEST_F(TurnsTest, ASilentPeerHoldsOthersBackForATimeOnly) {
   now_ = kHold;
   a_->OnTimer(now_);
   EXPECT_EQ(a_.Drop(), "CM_REQ CM_REQ ");
-  // The first ones are still sent again when it is time.
+  // The first requests are still retransmitted on time.
   now_ = a_->NextTimeout();
   EXPECT_GT(now_, 4 * kSecond);
   a_->OnTimer(now_);
   EXPECT_EQ(a_.Drop(), "CM_REQ CM_REQ ");
 }
 
-TEST_F(TurnsTest, WhatIsHeldBackMayBeGivenUp) {
+TEST_F(TurnsTest, AHeldBackRequestMayBeDestroyed) {
   Connect(b_, 4);
   EXPECT_EQ(a_.Drop(), "CM_REQ CM_REQ ");
-  // The peer has not heard of it: nothing is to be taken back.
+  // The peer never received it: no REJ is needed.
   EXPECT_EQ(a_->Destroy(ids_[2], now_), Result::kOk);
   EXPECT_EQ(a_.Drop(), "");
   EXPECT_EQ(a_->Destroy(ids_[0], now_), Result::kOk);
@@ -86,7 +86,7 @@ TEST_F(TurnsTest, WhatIsHeldBackMayBeGivenUp) {
 
 class UndeliveredTest : public ConnectionManagerTest {
  protected:
-  // What a_ has sent came back.
+  // The MAD that a_ sent was not delivered.
   void ComesBack() {
     OutgoingMad mad;
     ASSERT_TRUE(a_->PollTransmit(&mad));
@@ -94,7 +94,7 @@ class UndeliveredTest : public ConnectionManagerTest {
   }
 };
 
-TEST_F(UndeliveredTest, ARequestThatNobodyTookIsSentAgainSoon) {
+TEST_F(UndeliveredTest, AnUndeliveredRequestIsRetransmittedSoon) {
   ConnectOptions options = a_.OptionsFor(b_, 0x11);
   options.req.remote_cm_response_timeout = 20;
   ASSERT_EQ(a_->Connect(options, now_, &active_), Result::kOk);
@@ -108,15 +108,16 @@ TEST_F(UndeliveredTest, ARequestThatNobodyTookIsSentAgainSoon) {
     EXPECT_EQ(a_->NextTimeout(), regular);
   }
   EXPECT_EQ(a_->counters().undelivered, Config{}.undelivered_tries);
-  // After that as if nothing had been said.
+  // Then the normal timeout applies.
   ComesBack();
   EXPECT_EQ(a_->NextTimeout(), regular);
-  // It counts as no try: 15 more, of which the first is the regular one.
+  // These were not counted as tries: 15 more follow, the first at the normal
+  // timeout.
   LetRetry(a_, "CM_REQ ", 15);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kUnreachable});
 }
 
-TEST_F(UndeliveredTest, WhatNoRequestOfOursBringsChangesNothing) {
+TEST_F(UndeliveredTest, OtherUndeliveredMessagesHaveNoEffect) {
   Request();
   const Time regular = a_->NextTimeout();
   OutgoingMad mad = {

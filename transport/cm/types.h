@@ -1,4 +1,4 @@
-// What users of the connection manager see: options, events, results.
+// Public types of the connection manager: options, events, results.
 #ifndef TRANSPORT_CM_TYPES_H_
 #define TRANSPORT_CM_TYPES_H_
 
@@ -14,15 +14,15 @@
 
 namespace transport::cm {
 
-// Names a connection, or one service ID resolution; its communication ID on
-// this side. Never 0. Owned by the application until it calls Destroy.
+// A connection or a service ID resolution: its local communication ID. Never 0.
+// The application owns it until it calls Destroy.
 using CmId = uint32_t;
 
-// Who gave an ID out, where several managers share an address (Config).
+// The manager that assigned an ID, if several share an address (Config).
 constexpr uint8_t PrefixOf(CmId id) { return static_cast<uint8_t>(id >> 24); }
 using ListenerId = uint32_t;
 
-// Where communication IDs come from: nobody outside may be able to guess them.
+// Source of communication IDs, which must not be predictable.
 class RandomSource {
  public:
   virtual ~RandomSource() = default;
@@ -31,45 +31,45 @@ class RandomSource {
 
 using Mad = std::array<uint8_t, wire::kMadSize>;
 
-// A MAD for queue pair 1 of `remote`, to be sent from queue pair 1 of `local`.
+// A MAD from queue pair 1 of `local` to queue pair 1 of `remote`.
 struct OutgoingMad {
   wire::IpAddress local;
   wire::IpAddress remote;
   Mad bytes;
-  Via via = {};  // where that is, as IncomingMad::via said
+  Via via = {};  // its translated address, from IncomingMad::via
 };
 
-// A MAD that queue pair 1 of `local` received. `bytes` are looked at during the
-// call only.
+// A MAD that queue pair 1 of `local` received. `bytes` are read during the call
+// only.
 struct IncomingMad {
   wire::IpAddress local;
   wire::IpAddress remote;  // the sender's own address
   std::span<const uint8_t> bytes;
-  // Where it was seen, if something between translates addresses. Answers go
-  // there, and so does what follows on the connection.
+  // Translated address of the sender. Answers go there, and so do later
+  // messages of the connection.
   Via via = {};
 };
 
-// The states of 12.9.5 and 12.9.6, with those of service ID resolution.
+// The states of 12.9.5 and 12.9.6, and those of service ID resolution.
 enum class State : uint8_t {
   kIdle,
   kReqSent,
-  kRepWait,      // MRA for the REQ received
-  kReqReceived,  // the application is to answer
+  kRepWait,      // received an MRA for the REQ
+  kReqReceived,  // the application must answer
   kMraReqSent,
   kRepSent,
-  kRtuWait,      // MRA for the REP received
-  kRepReceived,  // the application is to send the RTU
+  kRtuWait,      // received an MRA for the REP
+  kRepReceived,  // the application must send the RTU
   kMraRepSent,
   kEstablished,
   kDreqSent,
-  kDreqReceived,  // the application is to send the DREP
+  kDreqReceived,  // the application must send the DREP
   kTimeWait,
   kSidrReqSent,
-  kSidrReqReceived,  // the application is to answer
+  kSidrReqReceived,  // the application must answer
 };
 
-// A connection, by what both ends call it.
+// A connection with the IDs of both ends.
 struct ConnectedPeer {
   wire::IpAddress local;
   wire::IpAddress remote;
@@ -79,82 +79,84 @@ struct ConnectedPeer {
 };
 
 enum class EventKind : uint8_t {
-  // Passive: a REQ for a listener, with a new id. Accept, Reject or Delay.
+  // Passive: a REQ for a listener, with a new id. Answer by Accept, Reject or
+  // Delay.
   kRequest,
-  // Active: the REP. Establish, Reject or Delay.
+  // Active: the REP. Answer by Establish, Reject or Delay.
   kReply,
   // Passive: the RTU, or NotifyEstablished.
   kEstablished,
-  // A REJ before the connection was established: it will not be. Without a MAD
-  // it was the REP that was rejected, by this side: kStaleConnection.
+  // A REJ before the connection was established, which ends it. Without a MAD,
+  // this side has rejected the REP: kStaleConnection.
   kRejected,
-  // The peer did not answer as often as it was asked.
+  // The peer did not answer any of the tries.
   kUnreachable,
-  // The connection is no more: a DREQ (Disconnect sends the DREP), the DREP, no
-  // answer to the DREQ, or a REJ from a peer that had not heard of its being
-  // established. Passive, it may come in place of kEstablished.
+  // The connection has ended: a DREQ (answer by Disconnect, which sends the
+  // DREP), the DREP, no answer to the DREQ, or a REJ from a peer that did not
+  // consider it established. On the passive side it may come instead of
+  // kEstablished.
   kDisconnected,
-  // The queue pair may be used again. After kDisconnected, or after a failure
-  // for which the peer may have used it.
+  // The queue pair may be used again. Follows kDisconnected, or a failure after
+  // which the peer may have used the queue pair.
   kTimeWaitExit,
-  // A SIDR_REQ for a listener, with a new id. AnswerService.
+  // A SIDR_REQ for a listener, with a new id. Answer by AnswerService.
   kServiceRequest,
   kServiceReply,
 };
 
-// Something for the application to know. Each comes once, in order.
+// An event for the application. Delivered once, in order.
 struct Event {
   EventKind kind;
   CmId id = 0;
-  // Of kRequest and kServiceRequest.
+  // For kRequest and kServiceRequest.
   ListenerId listener = 0;
-  // The addresses of the MAD or of the connection.
+  // Addresses of the MAD or of the connection.
   wire::IpAddress local;
   wire::IpAddress remote;
-  // The MAD that brought it, if one did: wire::CmView reads it.
+  // The MAD that caused the event, if any; read it with wire::CmView.
   bool has_mad = false;
   Mad mad{};
 };
 
-// What became of a call.
+// Result of a call.
 enum class Result : uint8_t {
   kOk,
   kUnknownId,
   kWrongState,
-  kQpnInUse,      // in another connection, or not out of timewait
+  kQpnInUse,      // in another connection, or in timewait
   kServiceInUse,  // by another listener
-  kInvalid,       // an argument
+  kInvalid,       // bad argument
 };
 
 struct ListenOptions {
   uint64_t service_id = 0;
-  // Bits that count. All of them: this service ID alone.
+  // Mask of the bits that are compared. All ones: exactly this service ID.
   uint64_t mask = ~uint64_t{0};
-  // Unspecified: all local addresses; 0.0.0.0 (mapped): those of IPv4.
+  // Unspecified: all local addresses; 0.0.0.0 (mapped): all of IPv4.
   wire::IpAddress local;
-  // With ::, those of IPv6 only.
+  // With ::, IPv6 only.
   bool ipv6_only = false;
-  // Requests of which the application has not said that it has seen them
-  // (ConnectionManager::Seen), and which it has not answered, those included
-  // that the peer has taken back since; more are dropped, and come again by the
-  // peer's retransmission. What was seen counts as half open (Config).
+  // Limit of requests that the application has neither reported as seen
+  // (ConnectionManager::Seen) nor answered, including those that the peer has
+  // withdrawn. Further requests are dropped; the peer retransmits them.
+  // Requests that were seen count as half open (Config).
   size_t backlog = 128;
 };
 
 struct ConnectOptions {
   wire::IpAddress local;
   wire::IpAddress remote;
-  // Of the path, one way, 5-bit exponent. With the REQ's remote CM response
-  // timeout it makes the time after which the REQ is sent again.
+  // One-way packet lifetime of the path, 5-bit exponent. Together with the
+  // REQ's remote CM response timeout it gives the REQ's retransmission timeout.
   uint8_t packet_life_time = 16;
-  // Of enhanced connection establishment, with the REQ's vendor ID: its
-  // options, which the header's attribute modifier carries (12.6.5).
+  // Options of enhanced connection establishment, with the REQ's vendor ID. The
+  // header's attribute modifier carries them (12.6.5).
   uint32_t ece_options = 0;
-  // Communication ID and transaction ID are filled in.
+  // The communication ID and transaction ID are filled in.
   wire::CmReq req;
 };
 
-// Whether a request asks for an extended reliable connection.
+// Whether a REQ requests an extended reliable connection.
 inline bool IsXrc(const wire::CmReq& req) {
   return req.service == wire::CmService::kExtended &&
          req.extended_transport == wire::kCmExtendedXrc;
@@ -169,58 +171,58 @@ struct RejectOptions {
 struct ResolveOptions {
   wire::IpAddress local;
   wire::IpAddress remote;
-  Time timeout = 4 * kSecond;  // for each try
+  Time timeout = 4 * kSecond;  // per try
   uint8_t max_retries = 15;
   // The request ID is filled in.
   wire::CmSidrReq req;
 };
 
 struct Config {
-  // The upper 8 bits of all communication IDs that are given out. Empty: they
-  // are as random as the others.
+  // The upper 8 bits of all assigned communication IDs. Empty: random.
   std::optional<uint8_t> id_prefix = std::nullopt;
-  // Passive connections, and service ID resolutions, that are not established
-  // or over, and those that the application has seen and not answered and their
-  // peer has taken back: in all, and for each peer. Beyond that requests are
-  // dropped.
+  // Limits of half-open entries, in total and per peer. Half open are: passive
+  // connections before they are established, resolutions before they are
+  // answered, and withdrawn requests that the application has seen but not
+  // answered. Further requests are dropped.
   size_t max_half_open = 4096;
   size_t max_half_open_for_peer = 1024;
-  // What the application has destroyed and is not over: in timewait, or with a
-  // DREQ that the peer has not answered. With one more the oldest of them ends.
+  // Limit of destroyed connections that have not finished: in timewait, or with
+  // an unanswered DREQ. Beyond it the oldest one ends.
   size_t max_left = 16384;
-  // Bounds of what a peer may ask us to wait, whatever its exponents say.
+  // Limits of the waits that a peer's exponents may request.
   Time shortest_wait = 10 * kMillisecond;
   Time longest_wait = 60 * kSecond;
   Time longest_service_wait = 300 * kSecond;  // MRA
   Time longest_time_wait = 60 * kSecond;
-  // When a request is sent again of which it is known that nobody took it, each
-  // time after twice as long; beyond that as any other.
+  // Retransmission of a request that was reported as undelivered: the wait
+  // doubles each time. After `undelivered_tries`, the normal timeout applies.
   Time undelivered_wait = 100 * kMillisecond;
   uint8_t undelivered_tries = 5;
-  // REQs, SIDR_REQs and DREQs that a peer has not answered: more wait until it
-  // does, or has had some time, so that its buffers are not overrun.
+  // Limit of unanswered REQs, SIDR_REQs and DREQs per peer, which protects its
+  // receive buffers. Further ones wait until it answers, or the oldest has been
+  // unanswered for `unanswered_hold`.
   size_t max_unanswered = 256;
   Time unanswered_hold = 100 * kMillisecond;
-  // For how long the REJ of a request is kept for its duplicates.
+  // Maximum time for which the REJ of a request is kept for its duplicates.
   Time longest_refused_hold = 120 * kSecond;
-  // The service timeout of MRAs that the connection manager sends by itself,
-  // for an application that has not answered when the peer asks again: 4.3 s.
-  // Longer, and an RTU that is lost after one is missed for as long.
+  // Service timeout of the MRAs that the connection manager sends on its own,
+  // when a peer repeats a request that the application has not answered: 4.3 s.
+  // A longer value would delay the recovery of a lost RTU after the MRA.
   uint8_t mra_service_timeout = 20;
-  // For how long the answer of a SIDR_REQ is kept for its duplicates.
+  // How long the answer to a SIDR_REQ is kept for its duplicates.
   Time sidr_hold = 10 * kSecond;
-  // Answers to an address about what we know nothing of.
+  // Limit per address of answers without a connection.
   uint32_t answers_per_second = 1000;
   uint32_t answer_burst = 200;
-  // What is sent to an address by time-outs for connections that it has asked
-  // for and then been silent about: REPs again, and the REJs that end them. A
+  // Limit per address of timeout-driven messages to peers that have been silent
+  // since their request: retransmitted REPs, and the REJs that end them. Such a
   // REQ may be forged.
   uint32_t replies_again_per_second = 100;
   uint32_t replies_again_burst = 400;
 };
 
-// Messages of a kind, by attribute ID from kReq on: as the kernel counts them
-// under /sys/class/infiniband/*/ports/*/cm_*.
+// Counts by message type, indexed by attribute ID from kReq on, like the
+// kernel's in /sys/class/infiniband/*/ports/*/cm_*.
 inline constexpr size_t kCmMessageKinds =
     static_cast<size_t>(wire::CmAttribute::kApr) -
     static_cast<size_t>(wire::CmAttribute::kReq) + 1;
@@ -237,25 +239,26 @@ class MessageCounts {
   std::array<uint64_t, kCmMessageKinds> counts_{};
 };
 
-// Everything that was received ends in one of these or in a state's change.
+// Each received message is counted in one of these or changes a state.
 struct Counters {
   uint64_t received = 0;
   uint64_t sent = 0;
   uint64_t retransmitted = 0;
-  uint64_t undelivered = 0;  // of these, since nobody took what was sent
-  uint64_t held_back = 0;    // for the peer to answer others first
-  uint64_t duplicates = 0;   // of REQ, REP, DREQ, SIDR_REQ
-  uint64_t malformed = 0;    // no CM message
+  // Retransmissions of requests that were reported as undelivered.
+  uint64_t undelivered = 0;
+  uint64_t held_back = 0;    // until the peer had answered other requests
+  uint64_t duplicates = 0;   // REQ, REP, DREQ, SIDR_REQ
+  uint64_t malformed = 0;    // not a CM message
   uint64_t unknown_id = 0;   // no such connection
-  uint64_t wrong_peer = 0;   // from another address or id than the peer's
-  uint64_t wrong_state = 0;  // what the state does not expect
+  uint64_t wrong_peer = 0;   // address or ID differs from the peer's
+  uint64_t wrong_state = 0;  // unexpected in the state
   uint64_t no_listener = 0;
   uint64_t backlog_full = 0;
   uint64_t half_open_full = 0;
-  uint64_t half_open_given_up = 0;  // for a newer request
+  uint64_t half_open_given_up = 0;  // dropped for a newer request
   uint64_t stale = 0;
-  uint64_t answers_limited = 0;  // not sent
-  uint64_t no_memory = 0;        // messages dropped or not sent for want of it
+  uint64_t answers_limited = 0;  // not sent: rate limit
+  uint64_t no_memory = 0;        // messages dropped or not sent
   MessageCounts tx_msgs;
   MessageCounts tx_retries;
   MessageCounts rx_msgs;

@@ -1,5 +1,5 @@
-// Extended reliable connections, and what messages carry of enhanced connection
-// establishment.
+// Extended reliable connections, and enhanced connection establishment in
+// messages.
 #include "gtest/gtest.h"
 #include "transport/cm/connection_fixture.h"
 
@@ -21,8 +21,8 @@ class XrcTest : public ConnectionManagerTest {
   }
 };
 
-// As the kernel has it: the target stands in the REP's local EECN.
-TEST_F(XrcTest, TheTargetStandsWhereEeContextsDo) {
+// Like the kernel: the target's number is in the REP's local EECN.
+TEST_F(XrcTest, TheTargetIsInTheEeContextField) {
   b_.Listen();
   ASSERT_EQ(a_->Connect(XrcOptions(), now_, &active_), Result::kOk);
   a_.SendTo(b_, now_);
@@ -39,7 +39,7 @@ TEST_F(XrcTest, TheTargetStandsWhereEeContextsDo) {
   ASSERT_EQ(a_->Establish(active_, {}, now_), Result::kOk);
   a_.SendTo(b_, now_);
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
-  // What is asked to end is the target.
+  // The DREQ names the target.
   ASSERT_EQ(a_->Disconnect(active_, {}, now_), Result::kOk);
   OutgoingMad dreq;
   ASSERT_TRUE(a_->PollTransmit(&dreq));

@@ -1,4 +1,4 @@
-// What comes from the network, before and after its ICRC has been verified.
+// Received datagrams and packets, before and after ICRC verification.
 #ifndef TRANSPORT_ENDPOINT_DATAGRAM_H_
 #define TRANSPORT_ENDPOINT_DATAGRAM_H_
 
@@ -11,11 +11,10 @@
 
 namespace transport {
 
-// What one receive call brings: a UDP datagram, or several that GRO merged,
-// one after the other.
+// The result of one receive call: a UDP datagram, or several that GRO merged.
 struct GroBatch {
   std::span<const uint8_t> bytes;  // UDP payloads
-  size_t segment_size = 0;         // bytes of each but the last; > 0
+  size_t segment_size = 0;         // bytes of each segment but the last; > 0
   wire::IpAddress source;
   wire::IpAddress destination;
   uint16_t source_port = 0;
@@ -23,7 +22,7 @@ struct GroBatch {
   uint8_t hop_limit = 0;
 };
 
-// One of them.
+// A datagram of a GRO batch.
 struct Datagram {
   std::span<const uint8_t> bytes;  // UDP payload: BTH to ICRC
   wire::IpAddress source;
@@ -31,17 +30,17 @@ struct Datagram {
   uint16_t source_port = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
-  // Place among the segments of one merged datagram: the first guess at its
-  // IP ID (docs/design/transport.md, "The IP identification").
+  // Index in the GRO batch: the first guess at its IP ID
+  // (docs/design/transport.md, "The IP identification").
   uint16_t segment_index = 0;
 };
 
-// Who has sent a packet, as far as its addresses tell.
+// The sender of a packet, judged by its addresses.
 enum class Origin : uint8_t {
   kElsewhere,
-  // From the address, and to the one, of the queue pair's flow;
+  // Addresses of the queue pair's flow, but not the known port.
   kPeerAddress,
-  // and from the UDP port of what it has believed before.
+  // Addresses of the flow, and the known UDP source port of the peer.
   kPeerPort,
 };
 

@@ -16,10 +16,11 @@
 namespace transport {
 namespace {
 
-// After a receive overflow, those that had data within this time are told.
+// After a receive overflow, queue pairs that received data within this time are
+// notified.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
-// BTH's first byte.
+// First byte of an ACK's BTH.
 constexpr uint8_t kAcknowledgement =
     wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kAcknowledge);
 
@@ -51,13 +52,13 @@ Endpoint::~Endpoint() = default;
 
 namespace {
 
-// Apart, since it is seldom called: it would cost those that are good.
+// Not inline: rare, and it would slow down good packets.
 [[gnu::noinline]] bool BelieveAfterAll(EndpointQp* qp,
                                        const wire::PacketView& packet) {
   return qp->WouldTake(packet) && qp->link().peer_icrc.BelieveAfterAll();
 }
 
-// Whether one of `packets`, which have `size` bytes each, is a response.
+// Whether `packets`, of `size` bytes each, contain a response.
 bool HasResponse(std::span<const uint8_t> packets, size_t size) {
   for (size_t at = 0; at < packets.size(); at += size) {
     if (wire::GetOpcodeInfo(packets[at]).is_response) return true;
@@ -89,9 +90,10 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
   if (rest.size() > batch.segment_size) {
     const size_t last = (rest.size() - 1) / batch.segment_size;
     const size_t before = last * batch.segment_size;
-    // It comes last, being the shortest, but was due before the requests beside
-    // it. A program that answers what it receives expects to hear of its former
-    // answer first. Responses beside it were due before it (9.7.5.1).
+    // An ACK is the last packet because it is shorter, but was due before the
+    // requests in its GRO batch. Processed first, it lets a ping-pong program
+    // see its own completion first. Responses before it keep their order
+    // (9.7.5.1).
     if (rest[before] == kAcknowledgement &&
         !HasResponse(rest.first(before), batch.segment_size)) {
       take(last, rest.subspan(before));
@@ -99,7 +101,7 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
     }
   }
   size_t index = 0;
-  do {  // an empty datagram is one, too
+  do {  // runs once for an empty datagram too
     const size_t bytes = std::min(rest.size(), batch.segment_size);
     take(index++, rest.first(bytes));
     rest = rest.subspan(bytes);
@@ -127,7 +129,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   const wire::ParseError error =
       wire::PacketView::Parse(datagram.bytes, &packet);
   if (error != wire::ParseError::kOk) return Drop(DispositionOf(error));
-  // Looked up before, judged after the ICRC: its peer's last IP ID helps there.
+  // Looked up before the ICRC check, which needs the peer's last IP ID.
   EndpointQp* const qp = Find(packet.bth().dest_qpn);
   const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
   Origin origin = Origin::kElsewhere;
@@ -147,7 +149,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
     good = origin == Origin::kPeerPort && BelieveAfterAll(qp, packet);
     if (!good) return TakeTranslated(qp, packet, datagram, now, strays);
   }
-  // Nothing that comes from a peer does.
+  // A connected peer never sends multicast.
   if (origin == Origin::kElsewhere && datagram.destination.is_multicast()) {
     return TakeMulticast({.packet = &packet, .datagram = &datagram}, now);
   }
@@ -174,7 +176,7 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
   return qp->OnPacket(received, now);
 }
 
-// Apart, since it is seldom called.
+// Not inline: rare.
 [[gnu::noinline]] Disposition Endpoint::TakeTranslated(
     EndpointQp* qp, const wire::PacketView& packet, const Datagram& datagram,
     Time now, StraySink* strays) {
@@ -183,7 +185,7 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
   }
   const bool take = translations_.take();
   if (qp == nullptr) {
-    // Whoever has the queue pair verifies it again.
+    // The owner of the queue pair verifies it again.
     if (!take || strays == nullptr) return Drop(Disposition::kBadIcrc);
     strays->OnStray(datagram, packet.bth().dest_qpn);
     return Drop(Disposition::kUnknownQp);
@@ -206,8 +208,8 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
     return Drop(Disposition::kBadIcrc);
   }
   translations_.LookWasUseful();
-  // To the program a datagram comes from its sender's own address: answers go
-  // there, and find the way as the sink has heard it.
+  // The program sees the sender's own address. It answers to that, and the
+  // route is known from the sink.
   Datagram known = datagram;
   if (from_anybody) {
     known.source = source->address;
@@ -246,8 +248,7 @@ std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
     const Datagram& datagram) {
   if (!qp.TakesDatagram(packet)) return std::nullopt;
   if (datagram.destination.is_v4()) {
-    // Its own address may be the one that it came from, and only the port
-    // another.
+    // Perhaps only its port is translated.
     auto found = Translations::Match(datagram, datagram.source, false);
     return found ? found : Translations::SolveSource(datagram);
   }
@@ -258,7 +259,7 @@ std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
 }
 
 Disposition Endpoint::TakeMulticast(const Received& received, Time now) {
-  // Nothing else is sent to a group (IBA vol. 1, 9.6.1.2.1).
+  // Only UD packets to this number are multicast (IBA vol. 1, 9.6.1.2.1).
   if (received.packet->bth().dest_qpn != wire::kMulticastQpn ||
       received.packet->transport() != wire::Transport::kUd) {
     return Drop(Disposition::kUnknownQp);
@@ -274,8 +275,7 @@ Disposition Endpoint::TakeMulticast(const Received& received, Time now) {
 }
 
 void Endpoint::OnTimer(Time now) {
-  // Each timer once: one that asks for `now` again has its turn at the next
-  // call.
+  // Runs each timer once: one set to `now` again runs in the next call.
   std::vector<EndpointLink*>& due = impl_->due;
   while (!impl_->timers.empty() && impl_->timers.top()->deadline <= now) {
     EndpointLink* link = impl_->timers.top();
@@ -303,8 +303,8 @@ void Endpoint::OnReceiveOverflow(Time now) {
 
 Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
   TransmitScheduler& scheduler = impl_->scheduler;
-  // A turn without output leaves the lists, so this ends; the bound is there
-  // for those that are woken on the way.
+  // A turn without output leaves the lists, so this ends. The bound covers
+  // queue pairs that are woken meanwhile.
   for (size_t turns = 4 * scheduler.size() + 16; turns > 0; --turns) {
     const TransmitScheduler::Next next = scheduler.Peek();
     EndpointLink* const link = next.link;
@@ -403,7 +403,7 @@ void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   }
 }
 
-// --- What queue pairs want.
+// --- Interests of queue pairs.
 
 void Endpoint::Update(EndpointQp* qp, Time now) {
   impl_->Apply(&qp->link(), qp->TakeInterests(now), false, now);
@@ -422,7 +422,7 @@ void Endpoint::Impl::Apply(EndpointLink* link, const Interests& want,
     } else if (want.Has(Interests::kWindow)) {
       scheduler.Wait(link, &link->path->waiting);
     } else if (link->schedule == Schedule::kIdle) {
-      scheduler.Activate(link);  // one that waits goes on doing so
+      scheduler.Activate(link);  // one that waits keeps waiting
     }
   }
   const bool acks = want.Has(Interests::kAcks);
@@ -447,8 +447,7 @@ void Endpoint::Impl::WakeWaiting(SharedPath* path, Time now) {
   if (path->MaySend(1)) scheduler.Wake(&path->waiting);
 }
 
-// All that it likes if nobody else has anything to send, nor waits for its
-// path.
+// Unlimited if nobody else has anything to send or waits for the path.
 size_t Endpoint::Impl::TurnBytes(const EndpointLink& link) const {
   const bool alone = scheduler.active_empty() &&
                      (link.path == nullptr || link.path->waiting.empty());
@@ -459,7 +458,7 @@ size_t Endpoint::Impl::TurnBytes(const EndpointLink& link) const {
 // --- Calls by queue pairs.
 
 void Endpoint::Register(EndpointQp* qp) {
-  // Timers need no memory afterwards.
+  // Allocates for its timers now, so that they need no memory later.
   const size_t links = impl_->queue_pairs.size() + 1;
   impl_->timers.Reserve(links);
   if (links > impl_->due.capacity()) impl_->due.reserve(std::bit_ceil(links));
@@ -548,13 +547,14 @@ SharedPath* Endpoint::Join(const wire::IpAddress& destination) {
 
 void Endpoint::Impl::Leave(SharedPath* path) {
   if (!path->Leave()) return;
-  assert(path->in_flight() == path->held());  // whoever leaves takes his along
-  // By value: the key must outlive what it names.
+  // A leaving queue pair removes its bytes.
+  assert(path->in_flight() == path->held());
+  // A copy: erase destroys path->destination.
   const wire::IpAddress destination = path->destination;
   paths.erase(destination);
 }
 
-// --- Those that received data.
+// --- Queue pairs that received data.
 
 void Endpoint::Impl::NoteReceivedData(EndpointLink* link, Time now) {
   link->last_data = now;

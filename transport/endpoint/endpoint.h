@@ -1,11 +1,10 @@
-// Many queue pairs behind one lane: demultiplexes what arrives, gives queue
-// pairs their turns to transmit, and knows the next timer of all. It knows them
-// only as EndpointQp: each of their calls ends with what they want (Interests),
-// and Apply is the one place where that is entered in lists and timers.
+// The queue pairs of one lane: demultiplexes packets, gives queue pairs turns
+// to transmit, and keeps their timers. It knows them only as EndpointQp: each
+// of their calls returns what they want (Interests), and only Apply acts on
+// that.
 //
-// Nothing here does I/O, reads a clock or takes a lock: all calls for an
-// endpoint and its queue pairs are made by one thread at a time (the engine
-// holds the lane's lock).
+// No I/O, clocks or locks: one thread at a time calls an endpoint and its queue
+// pairs (the engine holds the lane's lock).
 #ifndef TRANSPORT_ENDPOINT_ENDPOINT_H_
 #define TRANSPORT_ENDPOINT_ENDPOINT_H_
 
@@ -29,7 +28,7 @@ class PacketArenaPool;
 class PacketObserver;
 struct SharedPath;
 
-// Hears of good packets for queue pairs that this endpoint does not have.
+// Receives good packets for queue pairs that this endpoint does not have.
 class StraySink {
  public:
   virtual ~StraySink() = default;
@@ -39,116 +38,117 @@ class StraySink {
 class Endpoint {
  public:
   Endpoint();
-  // All queue pairs have been destroyed.
+  // Requires that all queue pairs have been destroyed.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
   // --- Inputs.
-  // All packets of a batch. An acknowledgement that ends it is heard of before
-  // the requests that it shares it with. `strays` may be null.
+  // Processes a GRO batch. An ACK at its end is processed before its requests.
+  // `strays` may be null.
   void OnGroBatch(const GroBatch& batch, Time now, StraySink* strays);
   Disposition OnDatagram(const Datagram& datagram, Time now);
-  // Runs every timer that is due.
+  // Runs every due timer.
   void OnTimer(Time now);
-  // The receive socket dropped datagrams (SO_RXQ_OVFL): our peers are too
-  // fast. Answered like a congestion mark, by CNPs to active peers.
+  // The receive socket dropped datagrams (SO_RXQ_OVFL). Handled like a
+  // congestion mark: sends CNPs to active peers.
   void OnReceiveOverflow(Time now);
 
   // --- Outputs.
-  // Fills a burst of `sink` with packets of one queue pair, the next in turn
-  // (TransmitScheduler). Null when nothing can be sent now, or the sink takes
-  // nothing: then the queue pair whose turn it is keeps it.
+  // Fills a burst of `sink` with packets of the next queue pair
+  // (TransmitScheduler). Null when nothing can be sent now, or the sink has no
+  // burst; then the queue pair keeps its turn.
   Burst* PollTransmit(Time now, BurstSink* sink);
-  // When OnTimer wants to be called; kNever for not at all.
+  // Time of the next OnTimer call; kNever for none.
   Time NextTimeout() const;
-  // Something is ready for PollTransmit.
+  // Whether PollTransmit may have something to send.
   bool HasTransmit() const;
-  // About how many queue pairs have something ready, one at least if any has.
+  // Approximate number of queue pairs with something to send; 0 only if none
+  // has.
   size_t Transmitters() const;
 
-  // The least of the sockets' receive buffers, in bytes as the kernel counts
-  // them (socket(7), SO_RCVBUF); 0: not known.
+  // The smallest receive buffer of the sockets, in bytes as the kernel counts
+  // them (socket(7), SO_RCVBUF); 0: unknown.
   uint64_t receive_buffer() const { return receive_buffer_; }
-  void NoteReceiveBuffer(uint64_t bytes) {  // of a socket; 0: not known
+  void NoteReceiveBuffer(uint64_t bytes) {  // of a socket; 0: unknown
     if (bytes == 0) return;
     if (receive_buffer_ == 0 || bytes < receive_buffer_) {
       receive_buffer_ = bytes;
     }
   }
 
-  // What the user wants round trips to take, in ns; 0: nothing is wanted. For
-  // paths to come (Path::GovernByDelay).
+  // Round-trip target of the user in ns; 0: none. Applies to paths created from
+  // now on (Path::GovernByDelay).
   Time target_delay() const { return target_delay_; }
   void SetTargetDelay(Time target) { target_delay_ = target; }
 
-  // `sink` hears of peers whose addresses something between translates; null
-  // for nobody. `take`: their packets are taken (translation.h), else dropped
-  // as ones with a wrong ICRC. It outlives the endpoint, or the next call.
+  // Reports peers with translated addresses to `sink` (null: none). `take`:
+  // accept their packets (translation.h); otherwise drop them for a wrong ICRC.
+  // `sink` outlives the endpoint or the next call.
   void WatchTranslations(TranslationSink* sink, bool take) {
     translations_.Watch(sink, take);
   }
 
   const EndpointCounters& counters() const { return counters_; }
-  // Of queue pairs that are gone.
+  // Counters of destroyed queue pairs.
   const QpCounterTotals& retired() const { return retired_; }
-  // The numbers of those that there are, in no order.
+  // Numbers of all queue pairs, in no order.
   std::vector<uint32_t> QueuePairNumbers() const;
-  // Null when there is none.
+  // Null if there is no such queue pair.
   EndpointQp* Find(uint32_t qpn) const;
-  // What its queue pairs may still send by: EndpointQp::ForEachAddress of all.
+  // Calls EndpointQp::ForEachAddress of every queue pair.
   void ForEachAddress(const EndpointQp::VisitAddress& visit) const;
 
-  // Sees all packets from here on; null for none. It outlives the endpoint, or
-  // the next call of this.
+  // Shows all further packets to `observer`; null for none. It outlives the
+  // endpoint or the next call.
   void Observe(PacketObserver* observer) { observer_ = observer; }
 
-  // --- Calls by queue pairs, which outlive none of this.
+  // --- Calls by queue pairs; the endpoint outlives them.
   void Register(EndpointQp* qp);
-  // Forgets `qp` wherever it is noted. From here on nothing refers to it; what
-  // it has counted stays.
+  // Removes all references to `qp`. Its counters are added to retired().
   void Unregister(EndpointQp* qp, const QpCounters& counters);
-  // `qp` speaks with one peer from here on, by `flow`, which stays where it is
-  // until Disconnect. Queue pairs that speak with one address share its path.
+  // `qp` has one peer from now on and sends by `flow`, which must not move
+  // until Disconnect. Queue pairs with the same destination share its path.
   Path* Connect(EndpointQp* qp, const Flow* flow);
-  void Disconnect(EndpointQp* qp);  // harmless when not connected
-  // A queue pair without a peer: what it sends next goes by `flow`, which stays
-  // until the next call, and until the burst that was begun for it is sent. It
-  // knows the paths itself, each from JoinPath to LeavePath, and never waits
-  // for a window.
+  void Disconnect(EndpointQp* qp);  // no effect if not connected
+  // For a queue pair without a peer: `flow` is for its next packets. `flow`
+  // stays valid until the next call, and until the burst begun for it is sent.
+  // The queue pair joins and leaves paths itself and never waits for a window.
   void Direct(EndpointQp* qp, const Flow* flow);
   Path* JoinPath(const wire::IpAddress& destination);
   void LeavePath(Path* path);
-  // Datagrams to `group` come to `qp`, too. Once, however often it is attached.
+  // Delivers datagrams to `group` to `qp` as well, once even if attached
+  // repeatedly.
   void Attach(EndpointQp* qp, const wire::IpAddress& group);
   void Detach(EndpointQp* qp, const wire::IpAddress& group);
   bool IsAttached(const EndpointQp* qp, const wire::IpAddress& group) const;
   std::vector<wire::IpAddress> GroupsOf(const EndpointQp* qp) const;
-  // After a call by the application: what `qp` wants may have changed.
+  // Updates the interests of `qp` after a call by the application.
   void Update(EndpointQp* qp, Time now);
   PacketArenaPool* arena_pool();
 
  private:
-  // One queue pair more sends to it: made with the first.
+  // Counts one more queue pair of a path; creates the path if it is the first.
   SharedPath* Join(const wire::IpAddress& destination);
-  // A packet. Its queue pair is not asked what it wants until another one has
-  // its turn, or FinishUpdate is called.
+  // Processes a packet. Its queue pair's interests are updated when a packet
+  // for another one arrives, or by FinishUpdate.
   Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
-  // A good packet to a group: for all queue pairs that are attached to it.
+  // Delivers a good multicast packet to all attached queue pairs.
   Disposition TakeMulticast(const Received& received, Time now);
   void FinishUpdate(Time now);
-  // One whose ICRC is wrong for the addresses that it came with.
+  // Handles a packet whose ICRC is wrong for its addresses.
   Disposition TakeTranslated(EndpointQp* qp, const wire::PacketView& packet,
                              const Datagram& datagram, Time now,
                              StraySink* strays);
-  // Whose it is, if it is its peer's, or one that anybody may send.
+  // The sender's own address, if the packet belongs to the connected peer or is
+  // a UD packet that the queue pair accepts.
   std::optional<TrueSource> TrueSourceOfPeer(EndpointQp& qp,
                                              const wire::PacketView& packet,
                                              const Datagram& datagram);
   std::optional<TrueSource> TrueSourceOfDatagram(const EndpointQp& qp,
                                                  const wire::PacketView& packet,
                                                  const Datagram& datagram);
-  // What OnPacket returns.
+  // Returns the result of OnPacket.
   bool Give(EndpointQp* qp, const Received& received, Time now);
   Disposition Drop(Disposition why);
   void ShowReceived(const Datagram& datagram, Disposition disposition,

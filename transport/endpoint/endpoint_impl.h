@@ -1,4 +1,4 @@
-// What an Endpoint is made of.
+// The state of an Endpoint.
 #ifndef TRANSPORT_ENDPOINT_ENDPOINT_IMPL_H_
 #define TRANSPORT_ENDPOINT_ENDPOINT_IMPL_H_
 
@@ -18,32 +18,35 @@
 namespace transport {
 
 struct Endpoint::Impl {
-  // Enters what a queue pair wants. `window_left`: it has had its turn, and
-  // what it has left open of its path's window is for the next one that waits.
+  // Acts on a queue pair's interests. `window_left`: it did not use all of its
+  // path's window in its turn, so the next waiting one may.
   void Apply(EndpointLink* link, const Interests& want, bool window_left,
              Time now);
-  // The first one that waits for `path` gets its turn, if there is room. One at
-  // a time: the next one follows when that has had its turn. If there is a
-  // pause, its timer ends that.
+  // Gives the first queue pair that waits for `path` its turn, if the window
+  // has space. The next one is woken after that turn. Sets the timer of a
+  // pause.
   void WakeWaiting(SharedPath* path, Time now);
   size_t TurnBytes(const EndpointLink& link) const;
-  // One queue pair less sends to it: erased with the last.
+  // Counts one queue pair less; deletes the path with the last.
   void Leave(SharedPath* path);
   void NoteReceivedData(EndpointLink* link, Time now);
   void RemoveFromRecent(EndpointLink* link);
 
-  // No maps of Abseil's, which are broken after an allocation that has thrown.
+  // Not Abseil's maps: they break if an allocation throws.
   std::unordered_map<uint32_t, EndpointQp*> queue_pairs;
-  EndpointQp* found_last = nullptr;  // in there; packets come in batches
+  // Cached lookup, since packets come in batches.
+  EndpointQp* found_last = nullptr;
   std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,
                      absl::Hash<wire::IpAddress>>
       paths;
   TransmitScheduler scheduler;
   TimerHeap timers;
-  // Those whose timers OnTimer is running; null where one has gone.
+  // Links whose timers OnTimer is running; null if one was removed meanwhile.
   std::vector<EndpointLink*> due;
-  EndpointQp* to_update = nullptr;  // has taken packets since its last update
-  EndpointLink* newest = nullptr;   // of those that received data
+  // Has received packets since its last update.
+  EndpointQp* to_update = nullptr;
+  // Head of the list of links that received data.
+  EndpointLink* newest = nullptr;
   PacketArenaPool arena_pool;
   MulticastGroups groups;
 };

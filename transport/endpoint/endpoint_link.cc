@@ -34,7 +34,7 @@ EndpointLink* ScheduleList::LastBefore(Priority priority) const {
   return nullptr;
 }
 
-// By powers of two, so that links that come one by one are copied seldom.
+// Powers of two, so that adding links one by one rarely copies.
 void TimerHeap::Reserve(size_t links) {
   if (links > heap_.capacity()) heap_.reserve(std::bit_ceil(links));
 }

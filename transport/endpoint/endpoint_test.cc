@@ -31,14 +31,14 @@ class EndpointTest : public ::testing::Test {
   WirePeer peer;
 };
 
-// --- Hostile packets (each was a fault somewhere).
+// --- Malformed packets. Each was a bug in some implementation.
 
 TEST_F(EndpointTest, EveryLengthOfEveryOpcode) {
-  // The 48 bytes with an unknown opcode are among them. The ICRC is right as
-  // far as there is one, so that nothing hides behind it.
+  // Includes the 48 bytes with an unknown opcode. The ICRC is right, where
+  // there is one, so it hides no other check.
   for (int opcode = 0; opcode < 256; ++opcode) {
     for (size_t bytes = 0; bytes <= 64; ++bytes) {
-      // A buffer of its own: a sanitizer sees every byte too far.
+      // Its own allocation: a sanitizer sees every read beyond the end.
       WirePeer fresh;
       Bytes packet(bytes);
       if (bytes > 0) packet[0] = static_cast<uint8_t>(opcode);
@@ -115,15 +115,15 @@ TEST_F(EndpointTest, LengthNoMultipleOfFour) {
 TEST_F(EndpointTest, DamagedPacket) {
   Bytes packet = peer.Build(peer.Write(kWriteOnly, 100, 0, 8, true), 8);
   packet[31] ^= 4;
-  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));  // makes the IP ID known
+  peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));  // sets the known IP ID
   EXPECT_EQ(peer.Deliver(packet), Disposition::kBadIcrc);
   EXPECT_EQ(dropped(Disposition::kBadIcrc), 1u);
   EXPECT_EQ(peer.target->bytes[0], 0);
 }
 
-// Whoever is not a connected peer gets no answer to anything, so nobody can be
-// made the target of more than he sent.
-TEST_F(EndpointTest, StrangersAreNeverAnswered) {
+// Nobody but a connected peer gets an answer, so packets with forged sources
+// cannot direct traffic at a victim.
+TEST_F(EndpointTest, UnknownSourcesAreNeverAnswered) {
   peer.PostReceive(7, {8});
   for (const char* address : {"10.0.0.3", "127.0.0.1", "fd00::2"}) {
     peer.datagram.source = *wire::IpAddress::Parse(address);
@@ -156,7 +156,7 @@ TEST_F(EndpointTest, UnknownQueuePair) {
   headers.bth.dest_qpn = 1;
   EXPECT_EQ(peer.Deliver(headers), Disposition::kUnknownQp);
   EXPECT_EQ(dropped(Disposition::kUnknownQp), 1u);
-  // A bad one is bad, whomever it names.
+  // A damaged packet is dropped as such, whatever its queue pair.
   Bytes packet = peer.Build(headers);
   packet.back() ^= 0xff;
   packet[packet.size() - 2] ^= 0x3f;
@@ -195,7 +195,7 @@ TEST_F(EndpointTest, RandomBytes) {
 // --- IP IDs.
 
 TEST_F(EndpointTest, CountingIpIds) {
-  // As of a peer with one counter for all destinations, started anywhere.
+  // A peer with one counter for all destinations.
   uint16_t id = 0xfff0;
   for (uint32_t psn = 100; psn < 150; ++psn) {
     Bytes packet = peer.Build(peer.Write(kWriteOnly, psn, 0, 4), 4);
@@ -203,7 +203,7 @@ TEST_F(EndpointTest, CountingIpIds) {
     EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
     id = static_cast<uint16_t>(id + 7);
   }
-  // Far away and at once: not believed. After some silence: believed.
+  // A distant ID is rejected at once, and accepted after silence.
   Bytes packet = peer.Build(peer.Write(kWriteOnly, 150, 0, 4, true), 4);
   Sign(&packet, static_cast<uint16_t>(id + 0x7000));
   EXPECT_EQ(peer.Deliver(packet), Disposition::kBadIcrc);
@@ -212,7 +212,7 @@ TEST_F(EndpointTest, CountingIpIds) {
   EXPECT_EQ(peer.Transmit(), "ACK 150 msn 51");
 }
 
-TEST_F(EndpointTest, OvertakenByAWholeBurst) {
+TEST_F(EndpointTest, ReorderedByAWholeBurst) {
   std::vector<Bytes> packets;
   for (uint16_t i = 0; i < 500; ++i) {
     packets.push_back(peer.Build(peer.Write(kWriteOnly, 100 + i, 0, 4), 4));
@@ -251,10 +251,9 @@ TEST_F(EndpointTest, AnotherSourceDoesNotMoveTheIpId) {
   EXPECT_EQ(peer.Deliver(packet), Disposition::kDelivered);
 }
 
-// Nor does whoever has a socket at the peer's address, or knows even its port,
-// but not which packet is next: of a peer that counts, nothing would be
-// believed any more.
-TEST_F(EndpointTest, NothingIsLearnedOfWhatIsNotBelieved) {
+// A sender with the peer's address, even with its port, that does not know the
+// next PSN does not move it either.
+TEST_F(EndpointTest, UnexpectedPacketsDoNotMoveTheIpId) {
   const auto deliver = [this](const wire::Headers& headers, uint16_t ip_id) {
     Bytes packet = peer.Build(headers, 4);
     Sign(&packet, ip_id);
@@ -269,14 +268,14 @@ TEST_F(EndpointTest, NothingIsLearnedOfWhatIsNotBelieved) {
   peer_goes_on();
   const uint16_t right = peer.datagram.source_port;
   for (const uint16_t ip_id : {20000, 40000, 60000}) {
-    // Another port; it has a memory of its own, if any.
+    // From another port, which has no effect on the peer's state.
     peer.datagram.source_port = 0x8888;
     EXPECT_EQ(deliver(peer.Write(kWriteOnly, psn, 0, 4), ip_id),
               Disposition::kDelivered);
     peer.datagram.source_port = right;
     peer_goes_on();
-    // The right one, and packets that need not be the peer's. Their IDs are
-    // near enough to be good, and would move the window.
+    // From the right port, but outside the PSN window. Their IDs are near
+    // enough to be good, and would move the ID window.
     for (uint16_t step = 1; step <= 40; ++step) {
       const auto near = static_cast<uint16_t>(id + 900);
       deliver(peer.Write(kWriteOnly, psn + 0x100000, 0, 4), near);
@@ -297,7 +296,7 @@ TEST_F(EndpointTest, NothingIsLearnedOfWhatIsNotBelieved) {
   EXPECT_EQ(peer.qp->counters().dropped_pkey, 120u);
 }
 
-// A peer whose IP IDs follow no order.
+// A peer with unordered IP IDs.
 class RandomIpIdTest : public EndpointTest {
  protected:
   Disposition DeliverSigned(const wire::Headers& headers, uint16_t ip_id,
@@ -309,8 +308,8 @@ class RandomIpIdTest : public EndpointTest {
   Disposition DeliverRandom(const wire::Headers& headers, size_t payload = 4) {
     return DeliverSigned(headers, static_cast<uint16_t>(random_()), payload);
   }
-  // The next request of such a peer, sent until it has come. How often it was
-  // not believed.
+  // Sends the peer's next request until it is accepted. Returns the number of
+  // rejections.
   int Go() {
     int refused = 0;
     while (DeliverRandom(peer.Write(kWriteOnly, psn_, 0, 4)) !=
@@ -321,9 +320,9 @@ class RandomIpIdTest : public EndpointTest {
     ++psn_;
     return refused;
   }
-  // Far from the last few, and from 1000: not believed by itself.
+  // Far from the last few IDs, and from 1000: rejected by itself.
   uint16_t Far() { return far_ = far_ == 60000 ? 12000 : far_ + 12000; }
-  // A packet that no ID makes good.
+  // A packet that is bad with every ID.
   Disposition DeliverDamaged(uint32_t psn) {
     Bytes packet = peer.Build(peer.Write(kWriteOnly, psn, 0, 4), 4);
     packet.back() ^= 0x5a;
@@ -334,7 +333,7 @@ class RandomIpIdTest : public EndpointTest {
   uint16_t far_ = 60000;
 };
 
-TEST_F(RandomIpIdTest, AllButTheFirstFewAreBelieved) {
+TEST_F(RandomIpIdTest, AllButTheFirstFewAreAccepted) {
   int refused = 0;
   for (int i = 0; i < 20; ++i) refused += Go();
   EXPECT_GE(refused, 1);
@@ -345,8 +344,8 @@ TEST_F(RandomIpIdTest, AllButTheFirstFewAreBelieved) {
   }
 }
 
-// With time between them more IDs are believed, and fewer are far.
-TEST_F(RandomIpIdTest, AsWellIfThePeerTakesItsTime) {
+// With more time between packets, more IDs are accepted and fewer are far.
+TEST_F(RandomIpIdTest, AlsoWithTimeBetweenPackets) {
   for (const Time apart : {100 * kMicrosecond, kMillisecond, 2 * kMillisecond,
                            3 * kMillisecond, 6 * kMillisecond}) {
     int refused = 0;
@@ -365,7 +364,7 @@ TEST_F(RandomIpIdTest, AsWellIfThePeerTakesItsTime) {
   }
 }
 
-// A peer with a window of packets does not wait for each of them.
+// A peer sends a window of packets without waiting for each.
 TEST_F(RandomIpIdTest, PacketsBeyondTheFirstGapCount) {
   int refused = 0;
   for (uint32_t psn = 100; psn < 1100; ++psn) {
@@ -379,11 +378,11 @@ TEST_F(RandomIpIdTest, PacketsBeyondTheFirstGapCount) {
   EXPECT_LE(refused, 2);
 }
 
-TEST_F(RandomIpIdTest, SoDoAnswers) {
+TEST_F(RandomIpIdTest, ResponsesCount) {
   const Sge sge = {peer.target->va, 8, peer.target->lkey};
   SendRequest request;
   request.opcode = SendOpcode::kRdmaWrite;
-  request.flags = kSendSignaled;  // so that its place is given up
+  request.flags = kSendSignaled;  // so that its slot is freed
   request.sges = {&sge, 1};
   request.rkey = 1;
   int refused = 0;
@@ -400,12 +399,12 @@ TEST_F(RandomIpIdTest, SoDoAnswers) {
   EXPECT_GE(refused, 1);
 }
 
-// Then the ICRC is a check of 16 bits, and damage is the sign that 32 are
-// wanted.
-TEST_F(RandomIpIdTest, DamageEndsIt) {
+// Accepting any ID makes the ICRC a 16-bit check; a damaged packet restores the
+// strict check.
+TEST_F(RandomIpIdTest, DamageRestoresTheCheck) {
   for (int i = 0; i < 20; ++i) Go();
   const auto next = [&] { return peer.Write(kWriteOnly, psn_, 0, 4); };
-  // Somebody who does not know which packet is next changes nothing.
+  // A packet outside the PSN window changes nothing.
   EXPECT_EQ(DeliverDamaged(psn_ - 1), Disposition::kBadIcrc);
   EXPECT_EQ(DeliverDamaged(psn_ + 0x100000), Disposition::kBadIcrc);
   EXPECT_EQ(DeliverSigned(next(), Far()), Disposition::kDelivered);
@@ -418,8 +417,8 @@ TEST_F(RandomIpIdTest, DamageEndsIt) {
   EXPECT_EQ(DeliverSigned(next(), Far()), Disposition::kDelivered);
 }
 
-// A peer that counts, and once began anew elsewhere.
-TEST_F(RandomIpIdTest, CountingEndsIt) {
+// A peer that counts, and once restarted its counter.
+TEST_F(RandomIpIdTest, CountingIdsRestoreTheCheck) {
   for (int i = 0; i < 20; ++i) Go();
   for (uint16_t id = 1000; id < 1009; ++id) {
     EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, psn_++, 0, 4), id),
@@ -428,7 +427,7 @@ TEST_F(RandomIpIdTest, CountingEndsIt) {
   const wire::Headers next = peer.Write(kWriteOnly, psn_, 0, 4);
   EXPECT_EQ(DeliverSigned(next, 30000), Disposition::kBadIcrc);
   EXPECT_EQ(DeliverSigned(next, 60000), Disposition::kBadIcrc);
-  // One that is near takes back what was counted of those far away.
+  // A near ID resets the count of far ones.
   EXPECT_EQ(DeliverSigned(next, 1009), Disposition::kDelivered);
   const wire::Headers after = peer.Write(kWriteOnly, psn_ + 1, 0, 4);
   EXPECT_EQ(DeliverSigned(after, 30000), Disposition::kBadIcrc);
@@ -457,13 +456,13 @@ TEST_F(RandomIpIdTest, OnlyPacketsWithinTheWindowCount) {
   EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kBadIcrc);
   forge();
   EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kBadIcrc);
-  // Nor do they take back what was counted.
+  // Nor do they reset the count.
   forge();
   EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kDelivered);
 }
 
-// 2^-16 of them could be good with some ID, and three in a row of those count.
-TEST_F(RandomIpIdTest, RandomDamageIsNotTakenForIt) {
+// One in 2^16 is good with some ID, and three of those in a row would count.
+TEST_F(RandomIpIdTest, RandomDamageIsNotAccepted) {
   EXPECT_EQ(DeliverSigned(peer.Write(kWriteOnly, 100, 0, 4), 1000),
             Disposition::kDelivered);
   Bytes packet = peer.Build(peer.Write(kWriteOnly, 101, 0, 4), 4);
@@ -503,7 +502,7 @@ class CrowdTest : public ::testing::Test {
 };
 
 TEST_F(CrowdTest, TurnsAreFairInBytes) {
-  // Two that stream a READ, one with 16 times the other's packets.
+  // Both stream a READ, with packets of different sizes (16 to 1).
   peer.target->claimed = 1u << 30;
   Add(1000);
   peer.attributes.path_mtu = 4096;
@@ -536,8 +535,8 @@ TEST_F(CrowdTest, SixteenThousand) {
   EXPECT_EQ(peer.endpoint.counters().tx_datagrams, kCount);
 }
 
-// Packets of one GRO batch may be for several queue pairs, in any order, and
-// all of them are told to transmit.
+// A GRO batch may have packets for several queue pairs, in any order; all of
+// them are scheduled.
 TEST_F(CrowdTest, ABatchForSeveral) {
   Add(1000);
   Add(1001);

@@ -1,5 +1,5 @@
-// Which queue pairs of an endpoint are attached to which multicast groups (IBA
-// vol. 1, 10.5; manual page ibv_attach_mcast(3)).
+// The queue pairs attached to each multicast group (IBA vol. 1, 10.5; manual
+// page ibv_attach_mcast(3)).
 #ifndef TRANSPORT_ENDPOINT_MULTICAST_GROUPS_H_
 #define TRANSPORT_ENDPOINT_MULTICAST_GROUPS_H_
 
@@ -16,8 +16,7 @@ namespace transport {
 
 class MulticastGroups {
  public:
-  // Once, however often it is attached. May throw bad_alloc, and has done
-  // nothing then.
+  // Attaching again has no effect. May throw bad_alloc, without any change.
   void Attach(EndpointQp* qp, const wire::IpAddress& group) {
     if (Has(qp, group)) return;
     const auto [it, fresh] = members_.try_emplace(group);
@@ -34,7 +33,7 @@ class MulticastGroups {
     std::erase(it->second, qp);
     if (it->second.empty()) members_.erase(it);
   }
-  // From all of its groups. Takes no memory.
+  // Detaches from all groups. Does not allocate.
   void DetachAll(const EndpointQp* qp) {
     for (auto& [group, members] : members_) std::erase(members, qp);
     std::erase_if(members_, [](const auto& g) { return g.second.empty(); });
@@ -53,8 +52,7 @@ class MulticastGroups {
     }
     return groups;
   }
-  // Number `index`, from 0 on, of those that are attached now; null beyond the
-  // last.
+  // Attached queue pair number `index`, from 0; null beyond the last.
   EndpointQp* At(const wire::IpAddress& group, size_t index) const {
     const auto it = members_.find(group);
     return it != members_.end() && index < it->second.size() ? it->second[index]
@@ -62,7 +60,7 @@ class MulticastGroups {
   }
 
  private:
-  // Not Abseil's, which are broken after an allocation that has thrown.
+  // Not Abseil's maps: they break if an allocation throws.
   std::unordered_map<wire::IpAddress, std::vector<EndpointQp*>,
                      absl::Hash<wire::IpAddress>>
       members_;

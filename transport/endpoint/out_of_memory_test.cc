@@ -1,5 +1,4 @@
-// An endpoint that finds no memory for one queue pair more, or one group more,
-// is what it was before.
+// An endpoint without memory for another queue pair or group is unchanged.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -21,8 +20,8 @@ class OutOfMemoryTest : public ::testing::Test {
   OutOfMemoryTest() { refuse_allocation = RefuseWhenNoneIsLeft; }
   ~OutOfMemoryTest() override { allocations_left = kUnlimited; }
 
-  // Calls it with more and more allocations, until it has enough. True if it
-  // was refused at least once. `same` is called after each that was.
+  // Calls `call` with an increasing number of allocations until it succeeds.
+  // True if it failed at least once. `same` is called after each failure.
   template <typename Call, typename Same>
   static bool UntilThereIsMemory(Call call, Same same) {
     for (int allocations = 0;; ++allocations) {
@@ -53,7 +52,7 @@ class OutOfMemoryTest : public ::testing::Test {
   Endpoint endpoint_;
 };
 
-TEST_F(OutOfMemoryTest, QueuePairsAreFoundAfterOneThatCouldNotBeMade) {
+TEST_F(OutOfMemoryTest, QueuePairsSurviveAFailedCreation) {
   for (const QpType type : {QpType::kRc, QpType::kUc, QpType::kUd}) {
     std::vector<std::unique_ptr<QueuePair>> qps(100);
     for (uint32_t i = 0; i < qps.size(); ++i) {
@@ -70,7 +69,7 @@ TEST_F(OutOfMemoryTest, QueuePairsAreFoundAfterOneThatCouldNotBeMade) {
   }
 }
 
-TEST_F(OutOfMemoryTest, GroupsAreFoundAfterOneThatCouldNotBeAttached) {
+TEST_F(OutOfMemoryTest, GroupsSurviveAFailedAttach) {
   auto qp = Make(0x1000, QpType::kUd);
   const auto group = [](size_t i) {
     return *wire::IpAddress::Parse("239.1.1." + std::to_string(i));
@@ -86,7 +85,7 @@ TEST_F(OutOfMemoryTest, GroupsAreFoundAfterOneThatCouldNotBeAttached) {
   for (size_t i = 0; i < 100; ++i) {
     EXPECT_TRUE(endpoint_.IsAttached(qp.get(), group(i)));
   }
-  // To leave takes none.
+  // Leaving needs no memory.
   allocations_left = 0;
   qp.reset();
   allocations_left = kUnlimited;

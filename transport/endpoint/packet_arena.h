@@ -1,4 +1,4 @@
-// Memory in which queue pairs keep packets that they cannot process yet.
+// Memory in which queue pairs buffer packets out of order.
 #ifndef TRANSPORT_ENDPOINT_PACKET_ARENA_H_
 #define TRANSPORT_ENDPOINT_PACKET_ARENA_H_
 
@@ -9,7 +9,7 @@
 
 namespace transport {
 
-// What one queue pair may keep: 256 KiB in equal slots, at most 512.
+// The buffer of one queue pair: 256 KiB in equal slots, at most 512.
 struct PacketArena {
   static constexpr size_t kBytes = 256 * 1024;
   static constexpr size_t kMaxPackets = 512;
@@ -25,16 +25,16 @@ struct PacketArena {
   uint16_t free_slots[kMaxPackets];
 };
 
-// The arenas of one endpoint: bounded in number, made when first needed, a few
-// kept for the next time.
+// The arenas of one endpoint, limited in number. Allocated on demand; a few are
+// cached.
 class PacketArenaPool {
  public:
-  static constexpr size_t kMaxArenas = 256;  // 64 MiB in all
+  static constexpr size_t kMaxArenas = 256;  // 64 MiB in total
   static constexpr size_t kKept = 8;
 
-  // Null when as many are out as may be, or there is no memory.
+  // Null at the limit, or without memory.
   std::unique_ptr<PacketArena> Take();
-  void Give(std::unique_ptr<PacketArena> arena);  // null is welcome
+  void Give(std::unique_ptr<PacketArena> arena);  // accepts null
   size_t in_use() const { return out_; }
 
  private:

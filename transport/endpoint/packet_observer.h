@@ -1,5 +1,5 @@
-// Sees every packet that an endpoint takes in or gives out: what traces,
-// captures and flight recorders hang on.
+// Observes every packet that an endpoint receives or transmits: for traces,
+// captures and flight recorders.
 #ifndef TRANSPORT_ENDPOINT_PACKET_OBSERVER_H_
 #define TRANSPORT_ENDPOINT_PACKET_OBSERVER_H_
 
@@ -23,21 +23,20 @@ struct ObservedPacket {
   uint16_t source_port = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
-  // Place in its burst, which is its IP ID, or among the segments that GRO
-  // merged, which is the first guess at it.
+  // Transmitted: index in its burst, which is its IP ID. Received: index in its
+  // GRO batch, the first guess at its IP ID.
   uint16_t segment_index = 0;
-  // What became of it. A transmitted one is kDelivered, to the port: that may
-  // still drop it.
+  // The outcome. kDelivered for a transmitted packet, which the port may still
+  // drop.
   Disposition disposition = Disposition::kDelivered;
 };
 
 class PacketObserver {
  public:
   virtual ~PacketObserver() = default;
-  // Received packets are seen after they have been dealt with, in the order in
-  // which that was done; transmitted ones when their burst is complete, in the
-  // order of the wire. Called with the lane's lock held: it must not block, nor
-  // call the endpoint.
+  // Received packets are shown after processing, in processing order;
+  // transmitted ones when their burst is complete, in wire order. Called with
+  // the lane's lock held: must not block or call the endpoint.
   virtual void OnPacket(const ObservedPacket& packet) = 0;
 };
 

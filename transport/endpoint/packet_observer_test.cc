@@ -1,4 +1,4 @@
-// Observers of packets, and what an endpoint tells of its queue pairs.
+// Packet observers, and reports about queue pairs.
 #include "transport/endpoint/packet_observer.h"
 
 #include <map>
@@ -35,7 +35,7 @@ class PacketObserverTest : public ::testing::Test {
   WirePeer peer;
 };
 
-TEST_F(PacketObserverTest, SeesWhatComesAndWhatBecameOfIt) {
+TEST_F(PacketObserverTest, SeesReceivedPacketsWithTheirDisposition) {
   const Bytes good = peer.Build(peer.Request(kSendOnly, WirePeer::kPsn), 8);
   Bytes bad = good;
   bad.back() ^= 1;
@@ -56,7 +56,7 @@ TEST_F(PacketObserverTest, SeesWhatComesAndWhatBecameOfIt) {
   EXPECT_EQ(recorder.seen[2].packet.disposition, Disposition::kTooShort);
 }
 
-TEST_F(PacketObserverTest, SeesEachSegmentOfWhatGroMerged) {
+TEST_F(PacketObserverTest, SeesEachSegmentOfAGroBatch) {
   Bytes all;
   for (uint32_t i = 0; i < 3; ++i) {
     const Bytes one =
@@ -78,7 +78,7 @@ TEST_F(PacketObserverTest, SeesEachSegmentOfWhatGroMerged) {
   }
 }
 
-TEST_F(PacketObserverTest, SeesWhatGoesInTheOrderOfTheWire) {
+TEST_F(PacketObserverTest, SeesTransmittedPacketsInWireOrder) {
   peer.Deliver(peer.Read(WirePeer::kPsn, 0, 2 * WirePeer::kMtu + 4));
   recorder.seen.clear();
   const std::string sent = peer.Transmit();
@@ -93,7 +93,7 @@ TEST_F(PacketObserverTest, SeesWhatGoesInTheOrderOfTheWire) {
     EXPECT_EQ(wire::PacketView::Parse(seen.bytes, &packet),
               wire::ParseError::kOk);
   }
-  // First and middle differ in their headers, hence in length.
+  // The first packet has more headers, so its length differs.
   const size_t first = 12 + 4 + WirePeer::kMtu + 4;
   const size_t middle = 12 + WirePeer::kMtu + 4;
   EXPECT_EQ(places, (std::vector<std::pair<int, size_t>>{
@@ -101,7 +101,7 @@ TEST_F(PacketObserverTest, SeesWhatGoesInTheOrderOfTheWire) {
       << sent;
 }
 
-TEST_F(PacketObserverTest, SeesNothingWhenGone) {
+TEST_F(PacketObserverTest, SeesNothingAfterRemoval) {
   peer.endpoint.Observe(nullptr);
   peer.Deliver(peer.Request(kSendOnly, WirePeer::kPsn), 8);
   peer.Transmit();
@@ -110,7 +110,7 @@ TEST_F(PacketObserverTest, SeesNothingWhenGone) {
 
 // --- Reports.
 
-TEST(Reports, TellsOfBothHalves) {
+TEST(Reports, CoverRequesterAndResponder) {
   WirePeer peer;
   peer.Connect();
   EXPECT_EQ(peer.endpoint.QueuePairNumbers(),
@@ -146,7 +146,7 @@ TEST(Reports, TellsOfBothHalves) {
   EXPECT_EQ(report.counters.rx_packets, 1u);
 }
 
-TEST(Reports, WhatQueuePairsHaveCountedOutlivesThem) {
+TEST(Reports, CountersOutliveTheirQueuePairs) {
   WirePeer peer;
   peer.Connect();
   ASSERT_EQ(peer.PostReceive(1, {64}), 0);

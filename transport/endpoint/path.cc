@@ -7,39 +7,37 @@ namespace {
 
 constexpr Time kLeastProbeTimeout = kMillisecond;
 constexpr Time kProbeTimeoutWithoutSample = 4 * kMillisecond;
-// How far timeouts that were too short, or may have been, prolong the next
-// ones.
+// Limit of the backoff by early timeouts and ambiguous probes.
 constexpr int kGreatestBackoff = 8;
 constexpr Time kMostBackedOff = kSecond;
-// Congestion avoidance adds this many bytes per window that is acknowledged.
+// Congestion avoidance adds this many bytes per acknowledged window.
 constexpr uint64_t kIncrement = 4096 + Path::kPacketOverhead;
-// Shortest time between reductions: round trips of a spinning loopback are
-// shorter than the bursts that are lost together.
+// Minimum time between reductions. Round trips of a busy-polling loopback are
+// shorter than bursts that are lost together.
 constexpr Time kLeastRecovery = 100 * kMicrosecond;
-// An early probe is at least so late: several round trips within a rack.
+// Minimum delay of an early probe: several round trips within a rack.
 constexpr Time kLeastEarlyProbe = 100 * kMicrosecond;
-// And only so long after a loss: on a path without any, silence is a peer that
-// has not been scheduled.
+// How long after a loss early probes are used. On a path without loss, a silent
+// peer has probably been descheduled.
 constexpr Time kLossIsRecent = 100 * kMillisecond;
-// How long the least round trip counts: routes change.
+// Lifetime of the minimum round trip: routes change.
 constexpr Time kBaseRttLife = 10 * kSecond;
-// The rate is measured over so many round trips, and at least so long: answers
-// come in batches.
+// Minimum interval of rate measurement, in round trips and in ns: ACKs come in
+// batches.
 constexpr Time kRateRoundTrips = 2;
 constexpr Time kLeastRateInterval = 200 * kMicrosecond;
-// What the network itself can hold is its rate times its least round trip. A
-// loss leaves so many times that: losses that a link makes by chance are no
-// sign of a queue, and filling the gaps of a window takes some round trips
-// more, one for each.
+// A loss leaves this many bandwidth-delay products in the window. Random losses
+// of a link do not indicate a queue, and repairing each gap takes a further
+// round trip.
 constexpr uint64_t kRoundTripsInWindow = 2;
-// But no more than a peer can keep behind a gap (PacketArena::kBytes).
+// But at most what a peer can buffer out of order (PacketArena::kBytes).
 constexpr uint64_t kMostAfterLoss = 256 * 1024;
-// And only while less than one byte in so many is lost. More is no chance.
+// And only while less than one byte in 16 is lost: more is congestion.
 constexpr uint64_t kSeldomLost = 16;
-// Over at least so many acknowledged bytes, and so many lost.
+// Minimum bytes for that ratio: acknowledged, and lost.
 constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
 constexpr uint64_t kFewLost = 64 * 1024;
-// A window of less than this may be less than a packet.
+// A smaller window may be less than a packet.
 constexpr uint64_t kGreatestPacket = 4096 + Path::kPacketOverhead;
 
 }  // namespace
@@ -89,10 +87,10 @@ void Path::CountSilence() {
   if (++silences_ == 0) silences_ = 1;
 }
 
-// Part of each acknowledgement: not worth a call.
+// Inline: part of processing each ACK.
 [[gnu::always_inline]] inline void Path::Grow(uint64_t bytes, Time now) {
   if (now < recovery_until_) return;
-  // A window that was not used has not been tried: it does not grow.
+  // A window that was not used is untested and does not grow.
   if (in_flight_ + bytes < window_ / 2) return;
   if (now < governed_until_) return GrowGoverned(bytes, now);
   if (window_ < threshold_) {
@@ -123,7 +121,7 @@ void Path::OnAnswered(uint64_t bytes, uint64_t greatest, Time now) {
   if (window_ < bytes) Pause(bytes, now);
 }
 
-// From a packet of `bytes` to the next one, a round trip at least.
+// Time from one packet of `bytes` to the next, at least a round trip.
 Time Path::Interval(uint64_t bytes) const {
   if (bytes <= window_ || window_ >= kGreatestPacket) return smoothed_rtt_;
   return static_cast<Time>(static_cast<uint64_t>(smoothed_rtt_) * bytes /
@@ -132,7 +130,7 @@ Time Path::Interval(uint64_t bytes) const {
 
 void Path::Pause(uint64_t bytes, Time now) {
   if (window_ >= kGreatestPacket) return;
-  // More was sent while the window was larger: that was right then.
+  // More may have been sent while the window was larger.
   bytes = std::min(bytes, kGreatestPacket);
   paused_until_ = std::max(now, paused_until_) +
                   std::min(Interval(bytes) - smoothed_rtt_,
@@ -142,7 +140,7 @@ void Path::Pause(uint64_t bytes, Time now) {
 }
 
 bool Path::EndPause(Time now) {
-  // A window that has grown to hold a packet says itself when to send.
+  // A window of at least a packet needs no pause.
   if (now < paused_until_ && window_ < kGreatestPacket) return false;
   paused_until_ = std::min(paused_until_, now);
   in_flight_ -= held_;
@@ -199,8 +197,8 @@ void Path::GovernByDelay(Time target, uint64_t* too_long) {
   if (target != 0) governed_until_ = kNever;
 }
 
-// These two are calls, and the last thing that their callers do, so that nobody
-// else saves registers for them.
+// Not inline, and tail calls: the fast path of the callers need not save
+// registers for them.
 [[gnu::noinline]] void Path::GrowGoverned(uint64_t bytes, Time now) {
   window_ = dcqcn_.active(now) ? dcqcn_.Increase(window_, Interval(bytes), now)
                                : target_delay_.Increase(window_);
@@ -252,12 +250,13 @@ void Path::OnTimeout(Time now) {
     window_before_timeout_ = window_;
     threshold_before_timeout_ = threshold_;
   }
-  // Losses of this round trip may already have shrunk the window, and further
-  // timeouts find it small: what was learnt first stays slow start's goal.
+  // The first value stays slow start's target: losses of this round trip may
+  // already have shrunk the window, and further timeouts find it small.
   if (now >= recovery_until_ && window_ > kLeastWindow) {
     threshold_ = std::max(kLeastWindow, window_ / 2);
   }
-  // In a row they make it one packet: there may be many others.
+  // Timeouts in a row reduce it to one packet: many senders may share the
+  // bottleneck.
   const uint64_t least = window_ > kLeastWindow
                              ? kLeastWindow
                              : std::max(kGreatestPacket, window_ / 2);
@@ -277,7 +276,7 @@ void Path::UndoTimeout() {
 void Path::Reduce(uint64_t window, Time now) {
   if (now < recovery_until_) return;
   window_before_timeout_ = 0;
-  // Notifications may have made it smaller than losses ever do.
+  // CNPs may already have reduced it below the minimum for losses.
   window_ = std::min(window_, std::max(kLeastWindow, window));
   threshold_ = window_;
   dcqcn_.OnLoss(window_);

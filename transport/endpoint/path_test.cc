@@ -57,7 +57,7 @@ TEST(PathTest, LossShrinksOncePerRoundTrip) {
   EXPECT_NEAR(path.window(), once * 0.75, 16);
 }
 
-// 1,250 bytes in each microsecond, with a round trip of 50 us.
+// 1,250 bytes per microsecond with a round trip of 50 us.
 void Flow(Path* path, Time from, Time until) {
   for (Time now = from; now <= until; now += 50 * kMicrosecond) {
     path->OnRttSample(50 * kMicrosecond, now);
@@ -67,7 +67,7 @@ void Flow(Path* path, Time from, Time until) {
   }
 }
 
-TEST(PathTest, LossLeavesWhatTwoRoundTripsHold) {
+TEST(PathTest, LossLeavesTwoBandwidthDelayProducts) {
   Path path;
   for (int ms = 1; ms < 100; ++ms) {
     Flow(&path, ms * kMillisecond, (ms + 1) * kMillisecond - 1);
@@ -79,11 +79,11 @@ TEST(PathTest, LossLeavesWhatTwoRoundTripsHold) {
   EXPECT_LT(path.window(), 3 * path.round_trip_bytes());
 }
 
-TEST(PathTest, ButNotIfMuchIsLost) {
+TEST(PathTest, HeavyLossLeavesLess) {
   Path path;
   for (int ms = 1; ms < 100; ++ms) {
     Flow(&path, ms * kMillisecond, (ms + 1) * kMillisecond - 1);
-    path.OnLost(125'000);  // a tenth
+    path.OnLost(125'000);  // 10 %
     path.OnLoss((ms + 1) * kMillisecond - 1);
   }
   EXPECT_LT(path.window(), 2 * path.round_trip_bytes());
@@ -99,14 +99,15 @@ TEST(PathTest, EarlyProbesAfterALoss) {
   EXPECT_EQ(path.EarlyProbeTimeout(kSecond + 101 * kMillisecond), kNever);
 }
 
-TEST(PathTest, NeverBelowItsLeast) {
+TEST(PathTest, NeverBelowTheMinimum) {
   Path path;
   for (int i = 1; i < 100; ++i) path.OnLoss(i * kSecond);
   EXPECT_EQ(path.window(), Path::kLeastWindow);
 }
 
-// As much as one in 50 us, however many come and from however many queue pairs.
-TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
+// However many arrive, and at however many queue pairs: at most one per 50 us
+// counts.
+TEST(PathTest, AStormOfNotificationsCountsAsOneIn50us) {
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
     Path few;
     Path storm;
@@ -120,10 +121,10 @@ TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
     for (Time now = 0; now < until; now += 100) {
       if (storm.OnCongestionNotification(now)) ++counted;
     }
-    // One may come a little early.
+    // One may be a little early.
     EXPECT_LE(counted, until / (50 * kMicrosecond) + 1);
     EXPECT_NEAR(storm.window(), few.window(), few.window() / 20) << until;
-    // And comes back in the same time, or an interval later.
+    // It also recovers in the same time, or an interval later.
     Time now = until;
     Time few_back = 0;
     while (storm.window() < 60'000) {
@@ -141,7 +142,7 @@ TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
   }
 }
 
-// The network does not keep the distance between them.
+// The network does not preserve the interval between CNPs.
 TEST(PathTest, NotificationsMayComeALittleEarly) {
   Path path;
   path.OnRttSample(50 * kMicrosecond, 0);
@@ -152,7 +153,7 @@ TEST(PathTest, NotificationsMayComeALittleEarly) {
   }
 }
 
-// A quarter of a packet for each round trip is one packet every four.
+// A quarter of a packet per round trip: one packet every four round trips.
 TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
   constexpr uint64_t kPacket = 1024 + Path::kPacketOverhead;
   Path path;
@@ -179,16 +180,17 @@ TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
   EXPECT_NEAR(path.paused_until() - sent, kMillisecond * kPacket / window, 2);
   EXPECT_GE(path.paused_until() - sent, 4 * kMillisecond);
   EXPECT_FALSE(path.EndPause(path.paused_until() - 1));
-  EXPECT_TRUE(path.TakeOpened());  // whoever waits is to be told of its end
+  // Waiting queue pairs must be told of its end.
+  EXPECT_TRUE(path.TakeOpened());
   EXPECT_TRUE(path.EndPause(path.paused_until()));
   EXPECT_FALSE(path.paused());
   EXPECT_TRUE(path.MaySend(kPacket));
   EXPECT_EQ(path.in_flight(), 0u);
 }
 
-// What was in flight when notifications made the window small is no reason to
-// wait for long, and there is none at all once the window holds a packet.
-TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
+// Bytes in flight from before CNPs shrank the window do not prolong the pause,
+// and it ends once the window holds a packet.
+TEST(PathTest, APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
   Time now = kMillisecond;
@@ -213,7 +215,7 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   EXPECT_TRUE(path.EndPause(now));
   EXPECT_EQ(path.in_flight(), 0u);
 
-  // Nothing of it is left for the next one.
+  // The next pause starts from zero.
   while (path.window() > 64) {
     now += kMillisecond;
     path.OnCongestionNotification(now);
@@ -222,8 +224,8 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   EXPECT_LE(path.paused_until() - now, kMillisecond * kPacket / path.window());
 }
 
-// A round trip of which the peer was stopped for the most part says nothing of
-// what the network can take.
+// A round trip that was long because the peer was stopped says nothing about
+// the network.
 TEST(PathTest, APauseIsNotLongerThanAtTheLeastRate) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
@@ -253,19 +255,19 @@ TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
   EXPECT_EQ(path.window(), 4096 + Path::kPacketOverhead);
 }
 
-TEST(PathTest, TimeoutBeginsAgainTowardsHalf) {
+TEST(PathTest, TimeoutRestartsSlowStartTowardsHalf) {
   Path path;
   path.OnTimeout(kSecond);
   EXPECT_EQ(path.window(), Path::kLeastWindow);
   Time now = 2 * kSecond;
-  // Doubles each round trip up to half of what it was, then grows slowly.
+  // Doubles each round trip up to half of its former size, then grows slowly.
   for (int i = 0; i < 2; ++i) path.OnAcknowledged(path.window(), ++now);
   EXPECT_EQ(path.window(), kBegin / 2);
   path.OnAcknowledged(path.window(), ++now);
   EXPECT_EQ(path.window(), kBegin / 2 + 4096 + Path::kPacketOverhead);
 }
 
-TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
+TEST(PathTest, AnEarlyTimeoutIsUndone) {
   Path path;
   path.OnTimeout(kSecond);
   path.OnTimeout(2 * kSecond);
@@ -279,7 +281,7 @@ TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
   path.OnLoss(5 * kSecond);
   path.UndoTimeout();
   EXPECT_EQ(path.window(), Path::kLeastWindow);
-  // Nor when the window has found its size again.
+  // Nor when the window has recovered its size.
   path.OnTimeout(6 * kSecond);
   for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);
   const uint64_t found = path.window();
@@ -287,25 +289,25 @@ TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
   EXPECT_EQ(path.window(), found);
 }
 
-TEST(PathTest, MoreGoneThanInFlightIsNone) {
+TEST(PathTest, MoreGoneThanInFlightGivesZero) {
   Path path;
   path.OnSent(5);
   path.OnGone(6);
   EXPECT_EQ(path.in_flight(), 0u);
 }
 
-TEST(PathTest, WhatIsNotAnsweredTakesNothingOfTheWindow) {
+TEST(PathTest, UnansweredBytesDoNotUseTheWindow) {
   Path path;
   path.OnSent(kBegin);
   EXPECT_FALSE(path.MaySend(1));
   path.TakeOpened();
   const uint32_t before = path.silences();
   path.OnSilence(kBegin, true);
-  EXPECT_TRUE(path.TakeOpened());  // for those who wait
+  EXPECT_TRUE(path.TakeOpened());  // for waiting queue pairs
   EXPECT_NE(path.silences(), before);
   EXPECT_EQ(path.in_flight(), kBegin);
   EXPECT_EQ(path.room(), kBegin);
-  // What is sent again.
+  // Retransmissions.
   path.OnGoneUnanswered(kBegin);
   path.OnSentUnanswered(5000);
   EXPECT_EQ(path.in_flight(), 5000u);
@@ -315,13 +317,13 @@ TEST(PathTest, WhatIsNotAnsweredTakesNothingOfTheWindow) {
   EXPECT_FALSE(path.has_unanswered());
   EXPECT_EQ(path.in_flight(), 5000u);
   EXPECT_EQ(path.room(), kBegin - 5000);
-  // Nothing new of one that was in doubt already.
+  // A second silence without an answer in between does not count.
   const uint32_t after = path.silences();
   path.OnSilence(5000, false);
   EXPECT_EQ(path.silences(), after);
 }
 
-TEST(PathTest, AShareIsThatOfOneQueuePair) {
+TEST(PathTest, TheShareIsDividedByTheQueuePairs) {
   Path path;
   EXPECT_EQ(path.share(), kBegin);
   for (int i = 0; i < 4; ++i) path.Join();
@@ -333,7 +335,7 @@ TEST(PathTest, AShareIsThatOfOneQueuePair) {
   EXPECT_TRUE(path.Leave());
 }
 
-TEST(PathTest, KnowsWhenItWasAnsweredAndLost) {
+TEST(PathTest, RemembersAnswersAndLosses) {
   Path path;
   EXPECT_FALSE(path.answered());
   path.OnAcknowledged(1, 100);
@@ -354,7 +356,7 @@ TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   path.OnRttSample(16 * kMillisecond, 0);
   // Variation 4 + (8 - 4) / 4 = 5; smoothed 8 + 8 / 8 = 9.
   EXPECT_EQ(path.ProbeTimeout(), (9 + 4 * 5) * kMillisecond);
-  // 5.7: as long as it had to become, until there is a sample.
+  // 5.7: stays backed off until there is a sample.
   path.OnProbesAnswered(2);
   EXPECT_EQ(path.ProbeTimeout(), 4 * (9 + 4 * 5) * kMillisecond);
   for (int i = 0; i < 20; ++i) path.OnProbesAnswered(1);
@@ -364,11 +366,11 @@ TEST(PathTest, ProbeTimeoutFollowsRfc6298) {
   Path near;
   near.OnRttSample(10 * kMicrosecond, 0);
   EXPECT_EQ(near.ProbeTimeout(), kMillisecond);
-  near.OnRttSample(-5, 0);  // a clock that went back
+  near.OnRttSample(-5, 0);  // a clock that went backwards
   EXPECT_GT(near.smoothed_rtt(), 0);
 }
 
-TEST(PathTest, SoManyPacketsMayBeSent) {
+TEST(PathTest, CountsThePacketsThatMayBeSent) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   for (const uint64_t in_flight :
        {uint64_t{0}, uint64_t{1}, kBegin / 2, kBegin - kPacket,
@@ -384,7 +386,7 @@ TEST(PathTest, SoManyPacketsMayBeSent) {
   }
 }
 
-// Of the window: one round trip, in which it was used.
+// One round trip in which the window is used fully.
 void RoundTrip(Path* path, Time rtt, Time* now) {
   *now += rtt;
   path->OnSent(path->window());
@@ -415,7 +417,7 @@ TEST_F(PathWithATargetTest, TheRoundTripGovernsTheWindow) {
   EXPECT_EQ(path_.window(), shrunk + TargetDelay::kMostStep);
 }
 
-TEST_F(PathWithATargetTest, GrowsToTheGreatest) {
+TEST_F(PathWithATargetTest, GrowsToTheMaximum) {
   for (int i = 0; i < 1000; ++i) Take(kTarget);
   EXPECT_EQ(path_.window(), Path::kGreatestWindow);
 }
@@ -426,7 +428,7 @@ TEST_F(PathWithATargetTest, AnUnusedWindowDoesNotGrow) {
   EXPECT_EQ(path_.window(), kBegin);
 }
 
-TEST_F(PathWithATargetTest, NotificationsGovernWhileTheyCome) {
+TEST_F(PathWithATargetTest, NotificationsGovernWhileTheyArrive) {
   Take(kTarget);
   path_.OnCongestionNotification(now_);
   const uint64_t notified = path_.window();
@@ -439,7 +441,7 @@ TEST_F(PathWithATargetTest, NotificationsGovernWhileTheyCome) {
   EXPECT_EQ(path_.window(), before - before / 2);
 }
 
-TEST_F(PathWithATargetTest, CountsRoundTripsThatNoWindowMakesShorter) {
+TEST_F(PathWithATargetTest, CountsRoundTripsAboveTheTargetAtTheMinimumWindow) {
   for (int i = 0; i < 10; ++i) Take(10 * kTarget);
   EXPECT_EQ(path_.window(), TargetDelay::kLeastWindow);
   EXPECT_EQ(too_long_, 0u);

@@ -47,7 +47,7 @@ bool PeerIcrc::IsBelieved(std::optional<uint16_t> id, Time now) {
          IsNear(wire::IpIdForwardWindow(now - last_ip_id_time_));
 }
 
-// The window begins kOvertaken before the last ID.
+// The window starts kOvertaken before the last ID.
 bool PeerIcrc::IsNear(uint32_t forward_window) const {
   return wire::IsIpIdNear(
       found_, static_cast<uint16_t>(last_ip_id_ - kOvertaken),
@@ -64,7 +64,8 @@ bool PeerIcrc::BelieveAfterAll() {
 }
 
 void PeerIcrc::NoteNear() {
-  // Not what is near only because time has passed: that may be any ID.
+  // An ID that is near only because of elapsed time does not count: it may be
+  // any.
   if (!IsNear(wire::kIpIdForward)) {
     near_ = 0;
   } else if (far_ < kFarToBelieve || ++near_ == kNearToCount) {

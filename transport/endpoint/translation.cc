@@ -6,7 +6,7 @@
 namespace transport {
 namespace {
 
-// RoCEv2's source ports (annex A17).
+// RoCEv2 source ports (annex A17).
 constexpr uint16_t kFirstSourcePort = 0xc000;
 
 wire::IcrcFlow FlowFrom(const wire::IpAddress& source, uint16_t port,
@@ -14,7 +14,7 @@ wire::IcrcFlow FlowFrom(const wire::IpAddress& source, uint16_t port,
   return wire::IcrcFlow(source, datagram.destination, port, wire::kRoceUdpPort);
 }
 
-// The IP identifications of our own packets: their place in a send, or 0.
+// The IP IDs of our devices: the index in the burst, or 0.
 std::optional<uint16_t> FindOurId(const wire::IcrcFlow& flow,
                                   const Datagram& datagram) {
   if (flow.Verify(datagram.bytes, datagram.segment_index)) {

@@ -1,4 +1,4 @@
-// Something between translates addresses.
+// Address translation between peers.
 #include "transport/endpoint/translation.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ wire::IpAddress Address(const char* text) {
   return *wire::IpAddress::Parse(text);
 }
 
-// A line for each thing that was told.
+// One line per reported translation.
 struct Log final : TranslationSink {
   void OnTranslation(const Translation& t) override {
     lines.push_back(t.peer.ToString() + ":" + std::to_string(t.source_port) +
@@ -41,7 +41,7 @@ class TranslationTest : public ::testing::Test {
     peer.endpoint.WatchTranslations(&log, take);
     peer.Connect();
   }
-  // Comes from `seen`, and was sent by the peer from `port`.
+  // A packet that the peer sent from `port` and that arrives from `seen`.
   Disposition DeliverFrom(const wire::Headers& headers, const char* seen,
                           uint16_t seen_port, uint16_t port = kOurPort,
                           size_t payload = 0) {
@@ -65,7 +65,7 @@ class TranslationTest : public ::testing::Test {
   WirePeer peer;
 };
 
-TEST_F(TranslationTest, IsToldAndDropped) {
+TEST_F(TranslationTest, IsReportedAndDropped) {
   Start(false);
   const wire::Headers write = peer.Write(kWriteOnly, 100, 0, 4, true);
   EXPECT_EQ(DeliverFrom(write, "192.0.2.7", 0xc123, 0xc123, 4),
@@ -75,7 +75,7 @@ TEST_F(TranslationTest, IsToldAndDropped) {
   EXPECT_EQ(told(), 1u);
   EXPECT_EQ(peer.Transmit(), "");
   EXPECT_EQ(GoesTo(), "10.0.0.2:4791");
-  // One in a millisecond is looked at.
+  // One check per millisecond.
   DeliverFrom(write, "192.0.2.7", 0xc123, 0xc123, 4);
   EXPECT_EQ(told(), 1u);
   peer.now += kMillisecond;
@@ -83,13 +83,13 @@ TEST_F(TranslationTest, IsToldAndDropped) {
   EXPECT_EQ(told(), 2u);
 }
 
-TEST_F(TranslationTest, ThePortThatThePeerHasIsFound) {
+TEST_F(TranslationTest, ThePeersOwnPortIsFound) {
   Start(false);
   const wire::Headers write = peer.Write(kWriteOnly, 100, 0, 4);
   EXPECT_EQ(DeliverFrom(write, "192.0.2.7", 1024, 0xc0de, 4),
             Disposition::kBadIcrc);
   peer.now += kMillisecond;
-  // Its address is not translated, and its port is.
+  // Its port is translated, but not its address.
   EXPECT_EQ(DeliverFrom(write, "10.0.0.2", 1024, 0xc0de, 4),
             Disposition::kBadIcrc);
   EXPECT_EQ(log.lines, (std::vector<std::string>{
@@ -97,25 +97,25 @@ TEST_F(TranslationTest, ThePortThatThePeerHasIsFound) {
                            "10.0.0.2:49374 at 10.0.0.2:1024 dropped"}));
 }
 
-TEST_F(TranslationTest, WhatIsNotThePeersIsNotTold) {
+TEST_F(TranslationTest, OtherPacketsAreNotReported) {
   Start(false);
   const auto look = [&](const wire::Headers& headers, size_t payload) {
     peer.now += kMillisecond;
     EXPECT_EQ(DeliverFrom(headers, "192.0.2.7", 0xc123, 0xc123, payload),
               Disposition::kBadIcrc);
   };
-  look(peer.Write(kWriteOnly, 100 + 0x100000, 0, 4), 4);  // beyond the window
+  look(peer.Write(kWriteOnly, 100 + 0x100000, 0, 4), 4);  // outside the window
   look(peer.Request(kAcknowledge, 5000), 0);  // of nothing outstanding
   wire::Headers other = peer.Write(kWriteOnly, 100, 0, 4);
   other.bth.dest_qpn = 0x99;
   look(other, 4);
-  peer.datagram.source = Address("10.0.0.3");  // not what the peer is known by
+  peer.datagram.source = Address("10.0.0.3");  // not the peer's known address
   look(peer.Write(kWriteOnly, 100, 0, 4), 4);
   EXPECT_TRUE(log.lines.empty());
   EXPECT_EQ(told(), 0u);
 }
 
-TEST_F(TranslationTest, DamageIsHardlyEverTakenForIt) {
+TEST_F(TranslationTest, DamageIsRarelyTakenForTranslation) {
   Start(false);
   Bytes packet = peer.Build(peer.Write(kWriteOnly, 100, 0, 4), 4);
   std::mt19937 random(1);
@@ -124,14 +124,14 @@ TEST_F(TranslationTest, DamageIsHardlyEverTakenForIt) {
                     static_cast<uint32_t>(random()));
     peer.datagram.source = Address("192.0.2.7");
     peer.now += kMillisecond;
-    // One in 2^16 is right for some IP identification.
+    // One in 2^16 is right for some IP ID.
     peer.Deliver(packet);
     peer.datagram.source = peer.attributes.av.destination;
   }
   EXPECT_LE(told(), 6u) << "0.5 expected";
 }
 
-TEST_F(TranslationTest, IsTakenAndAnsweredWhereItComesFrom) {
+TEST_F(TranslationTest, IsAcceptedAndAnsweredAtItsSource) {
   Start(true);
   EXPECT_EQ(DeliverFrom(peer.Write(kWriteOnly, 100, 0, 4, true), "192.0.2.7",
                         1024, kOurPort, 4),
@@ -139,7 +139,7 @@ TEST_F(TranslationTest, IsTakenAndAnsweredWhereItComesFrom) {
   EXPECT_EQ(GoesTo(), "192.0.2.7:1024");
   // WirePeer checks that the ICRC is still for the addresses that both know.
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
-  // From here on it is a peer like others: nothing is looked at twice.
+  // From now on it is verified like any other peer.
   EXPECT_EQ(DeliverFrom(peer.Write(kWriteOnly, 101, 0, 4, true), "192.0.2.7",
                         1024, kOurPort, 4),
             Disposition::kDelivered);
@@ -160,8 +160,8 @@ TEST_F(TranslationTest, ThePortAloneMayBeTranslated) {
   EXPECT_EQ(GoesTo(), "10.0.0.2:1024");
 }
 
-// A packet that is not expected says nothing of where the peer is.
-TEST_F(TranslationTest, OnlyAPacketWithinTheWindowIsBelieved) {
+// An unexpected packet does not prove the peer's address.
+TEST_F(TranslationTest, OnlyAPacketWithinTheWindowIsAccepted) {
   Start(true);
   for (const uint32_t psn : {100u + 0x100000, 50u}) {
     EXPECT_EQ(DeliverFrom(peer.Write(kWriteOnly, psn, 0, 4), "192.0.2.7", 1024,
@@ -172,8 +172,7 @@ TEST_F(TranslationTest, OnlyAPacketWithinTheWindowIsBelieved) {
   EXPECT_TRUE(log.lines.empty());
 }
 
-// Nor does one whose ICRC is right for where it comes from: any host can send
-// that.
+// Nor does a packet whose ICRC is right for its source: any host can send that.
 TEST_F(TranslationTest, AnotherHostIsNotThePeer) {
   Start(true);
   peer.datagram.source = Address("192.0.2.7");
@@ -183,9 +182,9 @@ TEST_F(TranslationTest, AnotherHostIsNotThePeer) {
   EXPECT_EQ(GoesTo(), "10.0.0.2:4791");
 }
 
-// What translates forgets idle peers and gives them other ports. The rules are
-// those of a port that changes (transport/qp/peer_port.h).
-TEST_F(TranslationTest, AnotherPortIsBelievedAfterSilence) {
+// A translator forgets idle peers and assigns them new ports. The rules are
+// those of a port change (transport/qp/peer_port.h).
+TEST_F(TranslationTest, AnotherPortIsAcceptedAfterSilence) {
   Start(true);
   DeliverFrom(peer.Write(kWriteOnly, 100, 0, 4), "192.0.2.7", 1024, kOurPort,
               4);
@@ -202,7 +201,7 @@ TEST_F(TranslationTest, AnotherPortIsBelievedAfterSilence) {
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
-TEST_F(TranslationTest, AFloodIsLookedAtForALimitedTimeOnly) {
+TEST_F(TranslationTest, ChecksOfAFloodAreLimited) {
   Start(true);
   Bytes bad = peer.Build(peer.Write(kWriteOnly, 100, 0, 4), 4);
   bad.back() ^= 1;
@@ -215,7 +214,7 @@ TEST_F(TranslationTest, AFloodIsLookedAtForALimitedTimeOnly) {
             Disposition::kDelivered);
 }
 
-TEST_F(TranslationTest, WhereItIsMayBeKnownBefore) {
+TEST_F(TranslationTest, TheAddressMayBeKnownInAdvance) {
   Start(true);
   peer.qp->GoBy({.address = Address("192.0.2.7"), .port = 1024});
   EXPECT_EQ(GoesTo(), "192.0.2.7:1024");
@@ -237,7 +236,7 @@ TEST_F(TranslationTest, OverIpv6) {
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
 }
 
-// Datagrams, from anybody. 40 bytes before the payload name their sender.
+// UD packets from any sender. The 40 bytes before the payload name it.
 class TranslatedDatagramTest : public ::testing::Test {
  protected:
   static constexpr uint32_t kQpn = 0x77;
@@ -271,7 +270,7 @@ class TranslatedDatagramTest : public ::testing::Test {
     const Sge sge = {region_->va, 1024, region_->lkey};
     ASSERT_EQ(qp_->PostReceive({1, {&sge, 1}}, now_), 0);
   }
-  // Sent by `sender` from port 4791.
+  // A packet that `sender` sent from port 4791.
   Disposition DeliverFrom(const char* sender, const char* seen,
                           uint16_t seen_port, uint32_t qkey = kQkey) {
     wire::Headers headers;
@@ -319,7 +318,7 @@ TEST_F(TranslatedDatagramTest, OnlyItsPortMayBeTranslated) {
             std::vector<std::string>{"192.0.2.7:4791 at 192.0.2.7:1024 taken"});
 }
 
-TEST_F(TranslatedDatagramTest, IsBelievedOfAPrivateAddressWithTheQkey) {
+TEST_F(TranslatedDatagramTest, IsAcceptedFromAPrivateAddressWithTheQkey) {
   Start(true, "203.0.113.9");
   EXPECT_EQ(DeliverFrom("198.51.100.3", "192.0.2.7", 1024),
             Disposition::kBadIcrc);
@@ -328,14 +327,14 @@ TEST_F(TranslatedDatagramTest, IsBelievedOfAPrivateAddressWithTheQkey) {
   EXPECT_TRUE(log.lines.empty());
 }
 
-TEST_F(TranslatedDatagramTest, IsToldAndDropped) {
+TEST_F(TranslatedDatagramTest, IsReportedAndDropped) {
   Start(false, "203.0.113.9");
   EXPECT_EQ(DeliverFrom("10.1.2.3", "192.0.2.7", 1024), Disposition::kBadIcrc);
   EXPECT_EQ(log.lines, std::vector<std::string>{
                            "10.1.2.3:4791 at 192.0.2.7:1024 dropped"});
 }
 
-TEST_F(TranslatedDatagramTest, OverIpv6ItHasToBeKnown) {
+TEST_F(TranslatedDatagramTest, OverIpv6TheSenderMustBeKnown) {
   Start(true, "2001:db8::9");
   EXPECT_EQ(DeliverFrom("fd00::2", "2001:db8::7", 1024), Disposition::kBadIcrc);
   log.peers = {Address("fd00::1"), Address("fd00::2")};

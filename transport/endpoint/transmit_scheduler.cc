@@ -4,8 +4,9 @@ namespace transport {
 
 void TransmitScheduler::Activate(EndpointLink* link) {
   if (link->schedule == Schedule::kActive) return;
-  // One that comes back is fresh if so many others have had whole turns since
-  // its last one began to count as are listed: to come and go gains nothing.
+  // It counts as fresh only if, since its last turn was counted, as many other
+  // turns have ended as links are listed. So going idle and returning gains
+  // nothing.
   if (link->schedule == Schedule::kIdle) {
     if (ended_ - link->turn_since >= listed_) {
       link->deficit = kFirstQuantum;
@@ -78,7 +79,8 @@ void TransmitScheduler::Take(const Next& next) {
   RemoveAcks(next.link);
 }
 
-// It is the next one anyway, or as fresh as those before it.
+// Whether `link` may transmit now with its ACKs: it is next anyway, or as fresh
+// as those before it.
 bool TransmitScheduler::MayGoNow(const EndpointLink& link) const {
   return link.schedule == Schedule::kActive &&
          (&link == active_.front() ||
@@ -88,10 +90,10 @@ bool TransmitScheduler::MayGoNow(const EndpointLink& link) const {
 
 void TransmitScheduler::Transmitted(EndpointLink* link, size_t bytes,
                                     bool more) {
-  // Meanwhile it may have been listed again.
+  // The queue pair may have been listed again during its turn.
   const Schedule schedule = more ? Schedule::kActive : link->schedule;
   ScheduleList* const waiting = link->waiting;
-  // One that found the window closed, and whose turn it was, has lost nothing.
+  // A woken link that found the window closed keeps its position.
   bool goes_on = link->woken && bytes == 0;
   Unlist(link);
   link->woken = false;
@@ -107,8 +109,8 @@ void TransmitScheduler::Transmitted(EndpointLink* link, size_t bytes,
 }
 
 void TransmitScheduler::UseUp(EndpointLink* link) {
-  // First turns do not count: those who always come back in time for another
-  // one would keep them coming.
+  // First turns do not count: queue pairs that keep returning in time would
+  // otherwise renew each other's first turns.
   if (link->priority > Priority::kFresh) ++ended_;
   link->deficit += kQuantum;
   link->priority = Priority::kLast;

@@ -29,7 +29,7 @@ class TransmitSchedulerTest : public ::testing::Test {
   void Activate(const std::string& letters) {
     for (char letter : letters) scheduler.Activate(at(letter));
   }
-  // Takes whose turn it is; '-': nobody's; a capital: answers only.
+  // Takes the next link: its letter, a capital for ACKs only, '-' for none.
   char Take() {
     const TransmitScheduler::Next next = scheduler.Peek();
     if (next.link == nullptr) return '-';
@@ -48,7 +48,7 @@ class TransmitSchedulerTest : public ::testing::Test {
     scheduler.Wait(at(letter), &waiting);
     scheduler.Transmitted(at(letter), bytes, false);
   }
-  // Who sends the next `count` bursts, each having more.
+  // The senders of the next `count` bursts; each has more to send.
   std::string Bursts(int count) {
     std::string letters;
     while (count-- > 0) {
@@ -57,7 +57,7 @@ class TransmitSchedulerTest : public ::testing::Test {
     }
     return letters;
   }
-  // All who wait, in the order in which they are woken.
+  // All waiting links, in the order in which they are woken.
   std::string WakeAll() {
     std::string letters;
     while (!waiting.empty()) {
@@ -79,11 +79,11 @@ TEST_F(TransmitSchedulerTest, EachSendsItsQuantumAtOnce) {
   EXPECT_EQ(Bursts(12), "aaaabbbbcccc");
 }
 
-TEST_F(TransmitSchedulerTest, WhoHasBeenIdleGoesFirst) {
+TEST_F(TransmitSchedulerTest, IdleLinksGoFirst) {
   Activate("ab");
   EXPECT_EQ(Bursts(4), "abaa");
   Activate("cd");
-  // Even where it has several bursts.
+  // Even if its message takes several bursts.
   ASSERT_EQ(Take(), 'c');
   scheduler.Transmitted(at('c'), 20000, true);
   SendAll('c', 20000);
@@ -91,7 +91,7 @@ TEST_F(TransmitSchedulerTest, WhoHasBeenIdleGoesFirst) {
   EXPECT_EQ(Bursts(4), "aabb");
 }
 
-TEST_F(TransmitSchedulerTest, WhoHasLittleToSayAlwaysGoesFirst) {
+TEST_F(TransmitSchedulerTest, SparseLinksAlwaysGoFirst) {
   Activate("abde");
   Bursts(6);
   for (int i = 0; i < 5000; ++i) {
@@ -101,10 +101,10 @@ TEST_F(TransmitSchedulerTest, WhoHasLittleToSayAlwaysGoesFirst) {
   }
 }
 
-TEST_F(TransmitSchedulerTest, ToComeAndGoGainsNothing) {
+TEST_F(TransmitSchedulerTest, GoingIdleAndReturningGainsNothing) {
   Activate("ab");
   std::string letters = Bursts(2);
-  // One goes idle behind each burst, and comes back at once.
+  // c goes idle after each burst and returns at once.
   for (int i = 0; i < 64; ++i) {
     Activate("c");
     for (char letter = 0; letter != 'c';) {
@@ -120,15 +120,15 @@ TEST_F(TransmitSchedulerTest, ToComeAndGoGainsNothing) {
   EXPECT_LE(count('c'), count('b') + 4);
 }
 
-// Writers of messages of one burst, of which so many are on their way at a time
-// that some are always back in time, beside one that always has something.
+// Writers of one-burst messages, with enough in flight that some are always
+// back in time, beside one that always has data.
 class ComeAndGoTest : public TransmitSchedulerTest,
                       public ::testing::WithParamInterface<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Windows, ComeAndGoTest, ::testing::Values(2, 6, 16));
 
-TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
-  constexpr size_t kMessage = 65808;  // more than a first turn
-  const size_t window = GetParam();   // messages
+TEST_P(ComeAndGoTest, DoNotStarveOthers) {
+  constexpr size_t kMessage = 65808;  // more than the first quantum
+  const size_t window = GetParam();   // in messages
   for (char last = 'b'; last <= 'z'; ++last) {
     scheduler = TransmitScheduler();
     waiting = ScheduleList();
@@ -154,7 +154,7 @@ TEST_P(ComeAndGoTest, KeepNobodyFromTheWindow) {
         scheduler.Transmitted(at(letter), 0, false);
       }
     }
-    // Fair would be `all` / `count`, or for writers what they ask for.
+    // Fair is `all` / `count`, or what a writer asks for if that is less.
     const int count = last - 'a' + 1;
     const int all = std::accumulate(sent.begin(), sent.end(), 0);
     EXPECT_GT(all, 5000) << last;
@@ -175,7 +175,7 @@ TEST_F(TransmitSchedulerTest, AWholeTurnEachTimeGainsNothing) {
   EXPECT_EQ(Bursts(8), "aaaabbbb");
 }
 
-TEST_F(TransmitSchedulerTest, WhatWasSentTooMuchIsMadeUpFor) {
+TEST_F(TransmitSchedulerTest, AnExceededQuantumIsDeducted) {
   Activate("ab");
   std::vector<size_t> sent(2);
   for (int i = 0; i < 1000; ++i) {
@@ -187,7 +187,7 @@ TEST_F(TransmitSchedulerTest, WhatWasSentTooMuchIsMadeUpFor) {
   EXPECT_NEAR(sent[0], sent[1], TransmitScheduler::kQuantum + 65507);
 }
 
-TEST_F(TransmitSchedulerTest, AnswersWaitForNobodysTurn) {
+TEST_F(TransmitSchedulerTest, AcksDoNotWaitForOtherTurns) {
   Activate("abc");
   Bursts(3);
   ASSERT_EQ(Bursts(1), "a");
@@ -197,11 +197,11 @@ TEST_F(TransmitSchedulerTest, AnswersWaitForNobodysTurn) {
   EXPECT_EQ(Bursts(11), "aaabbbbcccc");
 }
 
-TEST_F(TransmitSchedulerTest, AnswersGoWithTheirOwnData) {
+TEST_F(TransmitSchedulerTest, AcksGoWithTheirOwnData) {
   Activate("ab");
   ASSERT_EQ(Bursts(3), "aba");
   Activate("cd");
-  // d is as fresh as c; a was in the midst of its turn, but is not the next.
+  // d is as fresh as c; a was in the middle of its turn, but is not the next.
   for (char letter : {'d', 'a', 'b'}) scheduler.AddAcks(at(letter));
   SendAll('d', 100);
   EXPECT_EQ(Take(), 'A');
@@ -211,31 +211,31 @@ TEST_F(TransmitSchedulerTest, AnswersGoWithTheirOwnData) {
   EXPECT_EQ(Bursts(4), "aaab");
 }
 
-TEST_F(TransmitSchedulerTest, OneThatWaitsKeepsItsPlace) {
+TEST_F(TransmitSchedulerTest, AWaitingLinkKeepsItsPosition) {
   Activate("abc");
   Bursts(3);
-  // The window closes in the midst of a's turn, and b and c find it closed.
+  // The window closes in the middle of a's turn, and b and c find it closed.
   ASSERT_EQ(Bursts(1), "a");
   SendAndWait('a', kBurst);
   SendAndWait('b', 0);
   SendAndWait('c', 0);
   ASSERT_EQ(Take(), '-');
-  // An acknowledgement does not change that,
+  // An ACK does not change the order.
   scheduler.AddAcks(at('b'));
   EXPECT_EQ(Take(), 'B');
-  // nor does being woken for nothing.
+  // Nor does a wake-up that finds the window closed.
   scheduler.Wake(&waiting);
   scheduler.Wake(&waiting);
   SendAndWait('a', 0);
   SendAndWait('b', 0);
-  // One that has been idle waits before them all.
+  // One that was idle waits before all of them.
   Activate("d");
   SendAndWait('d', 0);
   EXPECT_EQ(WakeAll(), "dabc");
 }
 
-// A path that is often closed is no way past those whose path is open.
-TEST_F(TransmitSchedulerTest, ToWaitGainsNothing) {
+// Waiting for a path's window does not let it overtake others.
+TEST_F(TransmitSchedulerTest, WaitingGainsNothing) {
   Activate("wab");
   ASSERT_EQ(Bursts(3), "wab");
   SendAndWait('w', 0);
@@ -243,7 +243,7 @@ TEST_F(TransmitSchedulerTest, ToWaitGainsNothing) {
   EXPECT_EQ(Bursts(12), "aaaabbbbwwww");
 }
 
-TEST_F(TransmitSchedulerTest, WhoseTurnIsEndedComesLast) {
+TEST_F(TransmitSchedulerTest, AnEndedTurnComesLast) {
   Activate("ab");
   Bursts(2);
   SendAndWait('a', kBurst);
@@ -305,7 +305,7 @@ TEST(ScheduleListTest, Order) {
 
 // --- With queue pairs.
 
-// Two that send to one peer, with the window full open.
+// Two queue pairs to one peer, with the window at its maximum.
 class TwoQueuePairsTest : public ::testing::Test {
  protected:
   TwoQueuePairsTest() : peer(Options()) {
@@ -319,7 +319,7 @@ class TwoQueuePairsTest : public ::testing::Test {
     peer.qp.swap(other);
     peer.Connect();
     peer.qp.swap(other);
-    // Slow start: what is acknowledged of a full window adds to it.
+    // Slow start: acknowledging a full window enlarges it.
     while (peer.path().window() < Path::kGreatestWindow) {
       peer.Write(1, 1 << 20);
       for (peer.Transmit(); !peer.sent.empty(); peer.Transmit()) {
@@ -330,7 +330,7 @@ class TwoQueuePairsTest : public ::testing::Test {
     EXPECT_EQ(peer.in_flight(), 0u);
     peer.Completions();
   }
-  // The peer writes nothing, and wants to know.
+  // Delivers an empty WRITE with AckReq.
   void DeliverWrite() {
     wire::Headers headers;
     headers.bth.opcode =
@@ -352,18 +352,17 @@ class TwoQueuePairsTest : public ::testing::Test {
   int tries = 0;
 };
 
-// Where others have their turns in between, the next message may be long in
-// coming, and would keep what is in flight from them.
+// When other turns come in between, the next message may be late, and its
+// AckReq would delay the window.
 TEST_F(TwoQueuePairsTest, ATurnEndsWithAMessageAndAnAcknowledgementRequest) {
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   peer.qp.swap(other);
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   peer.qp.swap(other);
   peer.Transmit();
-  // A message of 64 packets leaves in two bursts, since its first packet is
-  // longer than the others. Having been idle, each of the two sends a message;
-  // then they have turns of four, until the window is full, which 819 packets
-  // fit.
+  // A message of 64 packets needs two bursts, since its first packet is longer.
+  // Each queue pair was idle, so it first sends one message; then they have
+  // turns of four, until the window of 819 packets is full.
   std::vector<int> runs(1);
   for (const RequesterPeer::Sent& packet : peer.sent) {
     ++runs.back();
@@ -375,30 +374,30 @@ TEST_F(TwoQueuePairsTest, ATurnEndsWithAMessageAndAnAcknowledgementRequest) {
   EXPECT_EQ(runs, (std::vector<int>{64, 64, 256, 256, 819 - 640, 0}));
 }
 
-// The answer to a peer does not wait until others have sent their data.
+// An ACK does not wait for other queue pairs' data.
 TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   for (int i = 0; i < 2; ++i) peer.TransmitOne();
   peer.qp.swap(other);
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   for (int i = 0; i < 3; ++i) peer.TransmitOne();
-  // It has had its turn, and the first one is in the midst of its own.
+  // Its turn is used up, and the first one is in the middle of its own.
   DeliverWrite();
   EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
 }
 
-// Nor do they wait where one comes due at the very end of a turn, whose last
-// burst would have no room for it.
-TEST_F(TwoQueuePairsTest, AcknowledgementsHaveRoomAtTheEndOfATurn) {
-  // Each message leaves in two bursts, of which the second one ends with a
-  // shorter packet, and so lets no other follow.
+// An ACK that becomes due at the very end of a turn leaves in the turn's last
+// burst.
+TEST_F(TwoQueuePairsTest, AcknowledgementsFitTheEndOfATurn) {
+  // Each message takes two bursts. The second ends with a shorter packet, so no
+  // packet can follow.
   constexpr uint32_t kMessage = 64 * 1024 - 100;
   for (int turn = 0; turn < 2; ++turn) {
     for (int i = 0; i < 20; ++i) peer.Write(i, kMessage);
     for (int i = 0; i < 2; ++i) peer.TransmitOne();
     peer.qp.swap(other);
   }
-  // All of the first one's next turn but its end.
+  // All of the first one's next turn except its last burst.
   constexpr int kBursts =
       2 * TransmitScheduler::kQuantum / TransmitScheduler::kFirstQuantum;
   for (int i = 1; i < kBursts; ++i) peer.TransmitOne();
@@ -408,15 +407,15 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsHaveRoomAtTheEndOfATurn) {
   EXPECT_EQ(peer.qp->counters().tx_packets, data + 62);
 }
 
-// A READ request is short, but takes as much of the window as it asks for: who
-// waits with one is not in the midst of its turn.
-TEST_F(TwoQueuePairsTest, ReadsLetOthersHaveTheWindowTheyLeave) {
+// A READ request is short, but uses the window for its responses. A queue pair
+// that waits with a READ is not in the middle of its turn.
+TEST_F(TwoQueuePairsTest, ReadsLeaveUnusedWindowToOthers) {
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   for (int i = 0; i < 2; ++i) peer.TransmitOne();
   peer.qp.swap(other);
   for (int i = 0; i < 8; ++i) peer.Read(i, 1 << 20);
   peer.Transmit();
-  // The window is full, and both wait. What opens is not enough for a READ.
+  // The window is full and both wait. It opens too little for a READ.
   peer.qp.swap(other);
   const uint64_t packets = peer.qp->counters().tx_packets;
   const uint32_t psn = RequesterPeer::kPsn + static_cast<uint32_t>(packets) - 1;
@@ -427,16 +426,16 @@ TEST_F(TwoQueuePairsTest, ReadsLetOthersHaveTheWindowTheyLeave) {
   EXPECT_GT(peer.qp->counters().tx_packets, packets);
 }
 
-// One whose peer is silent does not keep others from theirs at the same host.
-TEST_F(TwoQueuePairsTest, OneWithADeadPeerLetsOthersThrough) {
+// A silent peer does not block other queue pairs to the same host.
+TEST_F(TwoQueuePairsTest, ADeadPeerDoesNotBlockOthers) {
   const uint64_t begin = peer.qp->counters().tx_packets;
   for (int turn = 0; turn < 2; ++turn) {
     for (int i = 0; i < 60; ++i) peer.Write(i, 64 * 1024);
     for (int i = 0; i < 2; ++i) peer.TransmitOne();
     peer.qp.swap(other);
   }
-  // Only one is answered, until the other one has filled the window in the
-  // midst of a turn.
+  // Only one is answered, until the other has filled the window in the middle
+  // of a turn.
   const uint64_t& packets = peer.qp->counters().tx_packets;
   const auto acknowledge = [&] {
     peer.Ack(RequesterPeer::kPsn + static_cast<uint32_t>(packets) - 1);
@@ -447,7 +446,7 @@ TEST_F(TwoQueuePairsTest, OneWithADeadPeerLetsOthersThrough) {
   ASSERT_EQ(peer.Transmit(), "");
   const uint64_t before = packets;
   ASSERT_LT(before - begin, 60u * 64);
-  // At the first probe the window is the other one's again, and as large.
+  // At the first probe the window belongs to the other one again, undiminished.
   const uint64_t window = peer.path().window();
   peer.At(peer.NextTimer());
   peer.Transmit();

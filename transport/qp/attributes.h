@@ -1,4 +1,4 @@
-// What a queue pair is made with, and what ibv_modify_qp(3) sets.
+// Creation parameters of a queue pair, and the attributes of ibv_modify_qp(3).
 #ifndef TRANSPORT_QP_ATTRIBUTES_H_
 #define TRANSPORT_QP_ATTRIBUTES_H_
 
@@ -13,7 +13,7 @@
 
 namespace transport {
 
-// Of the memory of queues: that of a cache line.
+// Alignment of queue memory: one cache line.
 inline constexpr size_t kQueueAlignment = 64;  // bytes
 
 // struct ibv_qp_cap.
@@ -25,18 +25,18 @@ struct QpCapacity {
   uint32_t max_inline_data = 0;  // bytes
 };
 
-// What is fixed at creation. Pointers are borrowed and outlive the queue pair.
+// Fixed at creation. Pointers are borrowed and outlive the queue pair.
 //
-// An XRC target has no protection domain, receives and completion queue of its
-// own: `pd`, `srq` and `recv_cq` are those of the SRQ that the last request has
+// An XRC target has no protection domain, receives or completion queue of its
+// own. `pd`, `srq` and `recv_cq` are those of the SRQ that the last request
 // named (MessageReceiver::UseSrq), or unset.
 struct QpConfig {
   QpType type = QpType::kRc;
   bool signal_all : 1 = false;  // sq_sig_all
-  // The device has ATOMIC WRITE and FLUSH (annex A19), and says so to its
-  // users: else they are neither sent nor executed.
+  // The device offers ATOMIC WRITE and FLUSH (annex A19). Otherwise they are
+  // neither sent nor executed.
   bool memory_placement : 1 = false;
-  uint16_t port_mtu = 4096;  // bytes; the longest message of UD
+  uint16_t port_mtu = 4096;  // bytes; the maximum UD message
   uint32_t qpn = 0;
   PdId pd = 0;
   QpCapacity capacity;
@@ -45,20 +45,21 @@ struct QpConfig {
   CompletionSink* recv_cq = nullptr;
   ReceiveSource* srq = nullptr;  // null: the queue pair's own receive queue
   EventSink* events = nullptr;
-  XrcDomain* xrc = nullptr;  // of an XRC target
-  // Where its queues are: as many bytes as QueueMemorySize says, on a boundary
-  // of kQueueAlignment. Null: memory of their own.
+  XrcDomain* xrc = nullptr;  // XRC target only
+  // Memory for its queues: QueueMemorySize() bytes, aligned to kQueueAlignment.
+  // Null: the queues allocate.
   std::byte* queue_memory = nullptr;
 };
 
-// By type, capacity and srq.
+// Depends on type, capacity and srq.
 size_t QueueMemorySize(const QpConfig& config);
 
 // Attributes that ibv_modify_qp sets (struct ibv_qp_attr).
 struct QpAttributes {
   QpState state = QpState::kReset;
-  QpState current_state = QpState::kReset;  // only checked, with kQpCurState
-  uint32_t path_mtu = 1024;                 // bytes
+  // Only checked, if kQpCurState is set.
+  QpState current_state = QpState::kReset;
+  uint32_t path_mtu = 1024;  // bytes
   uint32_t qkey = 0;
   uint32_t rq_psn = 0;
   uint32_t sq_psn = 0;
@@ -69,16 +70,16 @@ struct QpAttributes {
   uint16_t pkey_index = 0;
   uint16_t alt_pkey_index = 0;
   bool en_sqd_async_notify = false;
-  bool sq_draining = false;  // out only
+  bool sq_draining = false;  // read only
   uint8_t max_rd_atomic = 0;
   uint8_t max_dest_rd_atomic = 0;
   uint8_t min_rnr_timer = 0;  // RNR timer code
   uint8_t port_num = 1;
   uint8_t alt_port_num = 0;
-  uint8_t timeout = 0;  // local ACK timeout code; 0 = wait for ever
+  uint8_t timeout = 0;  // local ACK timeout code; 0 = no timeout
   uint8_t alt_timeout = 0;
   uint8_t retry_cnt = 0;
-  uint8_t rnr_retry = 0;  // 7 = for ever
+  uint8_t rnr_retry = 0;  // 7 = unlimited
   uint8_t path_mig_state = 0;
 };
 

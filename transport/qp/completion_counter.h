@@ -1,6 +1,6 @@
-// Counting a queue pair's completions, beside its completion queues or without
-// anybody polling those (manual pages ibv_create_comp_cntr(3) and
-// ibv_qp_attach_comp_cntr(3) of rdma-core 64).
+// Counts a queue pair's completions, independently of completion queues and
+// polling (manual pages ibv_create_comp_cntr(3) and ibv_qp_attach_comp_cntr(3)
+// of rdma-core 64).
 #ifndef TRANSPORT_QP_COMPLETION_COUNTER_H_
 #define TRANSPORT_QP_COMPLETION_COUNTER_H_
 
@@ -12,13 +12,13 @@
 
 namespace transport {
 
-// A count of what succeeded and one of what failed. They wrap to zero after the
-// greatest value of 64 bits.
+// Counts successes and errors, 64 bits each, wrapping.
 //
-// Thread: any. Who reads a count sees what the completions in it have written.
+// Thread: any. A thread that reads a count also sees the data written by the
+// completions in it.
 class CompletionCounter {
  public:
-  enum class Unit : uint8_t { kRequests, kBytes };  // of what succeeded
+  enum class Unit : uint8_t { kRequests, kBytes };  // what `successes` counts
 
   explicit CompletionCounter(Unit unit) : unit_(unit) {}
   CompletionCounter(const CompletionCounter&) = delete;
@@ -30,7 +30,7 @@ class CompletionCounter {
   }
   void OnError() { errors.fetch_add(1, std::memory_order_release); }
 
-  // Programs set them and add to them as they like.
+  // Programs may set them and add to them at any time.
   std::atomic<uint64_t> successes{0};
   std::atomic<uint64_t> errors{0};
 
@@ -38,8 +38,8 @@ class CompletionCounter {
   const Unit unit_;
 };
 
-// What a counter can be told of. The remote ones are what peers do to memory
-// here. Values: the bits of ibv_qp_attach_comp_cntr_op.
+// Kinds of completions for a counter. The remote ones are operations of peers
+// on local memory. Values: the bits of ibv_qp_attach_comp_cntr_op.
 enum class CountedCompletion : uint8_t {
   kSend,
   kReceive,
@@ -50,7 +50,7 @@ enum class CountedCompletion : uint8_t {
 };
 inline constexpr size_t kCountedCompletions = 6;
 
-// The counters of one queue pair: at most one for each kind.
+// The counters of one queue pair, at most one per kind.
 using CompletionCounters =
     std::array<std::shared_ptr<CompletionCounter>, kCountedCompletions>;
 

@@ -24,8 +24,8 @@ bool MessageReceiver::IsNext(const wire::PacketView& packet,
 bool MessageReceiver::UseSrq(uint32_t srqn, Time now) {
   XrcSrq found;
   if (!core_.config.xrc->FindSrq(srqn, &found)) return false;
-  // A receive that was taken for a packet that was then refused, since it had
-  // come before its time: the peer now wants another SRQ in its place.
+  // A refused packet had already taken a receive from another SRQ; the request
+  // now in its place names a different SRQ.
   if (has_receive_ && core_.config.srq != found.receives) {
     has_receive_ = false;
     PushFlushed(now);
@@ -108,7 +108,7 @@ ReceiveOutcome MessageReceiver::ReceiveWhole(std::span<const uint8_t> header,
                                              Completion* completion, Time now) {
   if (!TakeReceive()) return kNoReceive;
   progress_.received = 0;
-  // Nothing is placed of what does not fit whole.
+  // A message that does not fit is not placed at all.
   if (header.size() + payload.size() > capacity_) return kReceiveTooShort;
   ReceiveOutcome placed = PlaceInReceive(header, false);
   if (placed == kPlaced) placed = PlaceInReceive(payload, true);
@@ -128,8 +128,8 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
       (info.ends_message ? after != reth.length : after >= reth.length)) {
     return kInvalidRequest;
   }
-  // The whole range is checked when the message begins, and the part that is
-  // written when it is written: the region may go in between.
+  // Checks the whole range at the first packet, and each packet's part when it
+  // is written: the region may be deregistered in between.
   const MemoryAccess access = {
       .key = reth.rkey,
       .remote = true,
@@ -142,7 +142,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
   SpanList spans;
   if (access.length > 0 &&
       core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
-    // The receive that the immediate data is for tells of it (11.6.2).
+    // The immediate data's receive reports the error (11.6.2).
     return immediate && TakeReceive() ? kAccessFailed : kAccessDenied;
   }
   if (immediate && !TakeReceive()) return kNoReceive;
@@ -172,7 +172,7 @@ bool MessageReceiver::TakeReceive() {
       core_.config.srq != nullptr
           ? core_.config.srq
           : static_cast<ReceiveSource*>(core_.receive_queue.get());
-  // There is one already if the message that took it was given up.
+  // An abandoned message has left its receive.
   if (!has_receive_ && !source->Pop(&receive_)) return false;
   has_receive_ = true;
   progress_.sge = 0;
@@ -294,7 +294,7 @@ bool MessageReceiver::Push(Completion* completion) {
 
 void MessageReceiver::Reset() {
   progress_ = {};
-  // The queue pair's own receive queue has been emptied as a whole.
+  // The caller has emptied the queue pair's own receive queue.
   if (has_receive_ && core_.receive_queue == nullptr) {
     core_.config.srq->TakenPlace().GiveUp();
   }

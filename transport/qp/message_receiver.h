@@ -1,8 +1,7 @@
 // Receives SEND and RDMA WRITE messages packet by packet: takes a receive,
-// places into it or into the memory that an R_Key names, completes it. What
-// follows from a packet that cannot be taken is the transport service's
-// business: RC answers with a NAK, UC drops the message (IBA vol. 1, 9.7.4.1,
-// 9.8.2, 9.9.3).
+// places the payload into it or into the memory of an R_Key, and completes it.
+// The transport service handles errors: RC sends a NAK, UC drops the message
+// (IBA vol. 1, 9.7.4.1, 9.8.2, 9.9.3).
 #ifndef TRANSPORT_QP_MESSAGE_RECEIVER_H_
 #define TRANSPORT_QP_MESSAGE_RECEIVER_H_
 
@@ -19,17 +18,17 @@
 namespace transport {
 
 enum class ReceiveOutcome : uint8_t {
-  kPlaced,     // the message goes on
-  kCompleted,  // it has ended
-  kNoReceive,  // nothing has changed: it may come again
-  // --- The message is at fault.
-  kInvalidRequest,  // opcode not in sequence, length, or not offered
+  kPlaced,     // the message continues
+  kCompleted,  // the message has ended
+  kNoReceive,  // no receive posted; nothing has changed, so it can be retried
+  // --- Error in the message.
+  kInvalidRequest,  // opcode out of sequence, bad length, or not offered
   kAccessDenied,    // R_Key, range or rights
-  // --- The receive in use is to blame, or to be told of it: FailReceive.
+  // --- Error that completes the current receive: call FailReceive.
   kReceiveTooShort,
-  kReceiveNotWritable,  // its keys, or memory that is gone
-  kAccessFailed,        // as kAccessDenied, but a receive was taken
-  kNotInvalidated,      // the R_Key that a SEND was to invalidate
+  kReceiveNotWritable,  // bad L_Key, or the memory is gone
+  kAccessFailed,        // like kAccessDenied, but a receive was taken
+  kNotInvalidated,      // the R_Key of a SEND with invalidate
   // --- The receive completion queue has overrun: the queue pair has failed.
   kCqLost,
 };
@@ -38,25 +37,24 @@ class MessageReceiver {
  public:
   explicit MessageReceiver(QpCore& core) : core_(core) {}
 
-  // How far the message has come that is being received.
+  // How much of the current message has been received.
   struct Progress {
     enum class Kind : uint8_t { kNone, kSend, kWrite };
     Kind kind = Kind::kNone;
-    uint16_t sge = 0;         // where the next byte of a receive goes
+    uint16_t sge = 0;         // position of the next byte in the receive
     uint32_t sge_offset = 0;  // bytes into `sge`
     uint64_t received = 0;    // bytes
   };
   const Progress& progress() const { return progress_; }
-  // Back to what it was before the last packet, which is to come again.
+  // Reverts the last packet, which will be retransmitted.
   void Restore(const Progress& progress) { progress_ = progress; }
 
-  // XRC: the message that begins now is for the SRQ of this number. False if
-  // there is none.
+  // XRC: the next message is for this SRQ. False if there is no such SRQ.
   bool UseSrq(uint32_t srqn, Time now);
-  // XRC: whether the message that goes on is for that one.
+  // XRC: whether the current message is for this SRQ.
   bool UsesSrq(uint32_t srqn) const { return srqn_ == srqn; }
-  // XRC: the SRQ goes. A message for it ends as if it had never begun: what
-  // else there is of it is out of sequence.
+  // XRC: the SRQ is being destroyed. A message for it is abandoned; its
+  // remaining packets are out of sequence.
   void ForgetSrq(const ReceiveSource* srq);
 
   // Between messages.
@@ -65,25 +63,26 @@ class MessageReceiver {
   // Executes the next packet of a SEND or WRITE (`kind`).
   ReceiveOutcome Receive(const wire::PacketView& packet, RequestKind kind,
                          Time now);
-  // Executes a datagram: `header`, then its payload, go into one receive; its
-  // completion tells `kind`.
-  // kNoReceive, kReceiveTooShort, kReceiveNotWritable, kCompleted, kCqLost.
+  // Executes a UD packet: `header`, then the payload, go into one receive,
+  // whose completion reports `kind`. Returns kNoReceive, kReceiveTooShort,
+  // kReceiveNotWritable, kCompleted or kCqLost.
   ReceiveOutcome ReceiveDatagram(const wire::PacketView& packet,
                                  RoceHeader kind,
                                  std::span<const uint8_t> header, Time now);
-  // The same for a message that is no packet; `completion` has what the caller
-  // knows of it.
+  // The same for a message that is not a RoCE packet. The caller fills in what
+  // it knows of `completion`.
   ReceiveOutcome ReceiveWhole(std::span<const uint8_t> header,
                               std::span<const uint8_t> payload,
                               Completion* completion, Time now);
-  // The receive in use ends with `status`, and the message with it.
+  // Completes the current receive with `status` and ends the message.
   void FailReceive(WcStatus status, Time now);
-  // Gives up the message. Its receive, if it has taken one, is the next one's.
+  // Drops the current message. Its receive, if taken, goes to the next message.
   void Abandon() { progress_.kind = Progress::Kind::kNone; }
-  // To ERR: the receive in use, and the queue pair's own, complete with
-  // kFlushed.
+  // On transition to ERR: completes the current receive and the queue pair's
+  // own receive queue with kFlushed.
   void Flush(Time now);
-  // To RESET, and before it goes: with the queue pair's own queue emptied.
+  // On transition to RESET and before destruction. The queue pair's own receive
+  // queue must be empty.
   void Reset();
 
  private:
@@ -91,25 +90,25 @@ class MessageReceiver {
   ReceiveOutcome ReceiveSend(const wire::PacketView& packet, Time now);
   ReceiveOutcome ReceiveWrite(const wire::PacketView& packet, Time now);
   bool TakeReceive();
-  // Places `payload`, which may end the message, in its receive.
+  // Places `payload` in the receive; `ends`: end of the message.
   ReceiveOutcome PlaceInReceive(std::span<const uint8_t> payload, bool ends);
-  // `more` goes right behind with the next packet. `spans` may name more than
-  // the payload fills.
+  // `more`: the next packet continues right after it. `spans` may be larger
+  // than the payload.
   bool CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
               bool more);
   ReceiveOutcome Complete(const Completion& completion, Time now);
   void PushFlushed(Time now);
-  // Of the receive in use. False: the completion queue has overrun.
+  // Completes the current receive. False: the completion queue has overrun.
   bool Push(Completion* completion);
 
   QpCore& core_;
   Progress progress_;
   bool has_receive_ = false;
-  uint32_t srqn_ : 24 = 0;  // XRC: of the message that began last
-  // Bytes that `receive_` has room for, up to the longest message.
+  uint32_t srqn_ : 24 = 0;  // XRC: SRQ of the last message that began
+  // Size of `receive_` in bytes, limited to the maximum message.
   uint32_t capacity_ = 0;
   ReceiveWqe receive_;
-  // WRITE: where the message began, and how long it is.
+  // WRITE: RETH of the current message.
   wire::Reth target_;
 };
 

@@ -1,4 +1,4 @@
-// Makes the packets of send work requests in a burst: BTH, extended headers,
+// Builds the packets of send work requests in a burst: BTH, extended headers,
 // payload, pad and ICRC (IBA vol. 1, 9.2 to 9.4; 7.8 for the ICRC).
 #ifndef TRANSPORT_QP_PACKETIZER_H_
 #define TRANSPORT_QP_PACKETIZER_H_
@@ -17,12 +17,11 @@
 
 namespace transport {
 
-// Lives for one turn to transmit. For each packet, or run of packets in the
-// middle of a message: Begin, Fill, Commit. What is begun and not committed
-// leaves nothing behind.
+// Lives for one transmit turn. For each packet, or run of MIDDLE packets:
+// Begin, Fill, Commit. A packet that is not committed has no effect.
 class Packetizer {
  public:
-  // Both outlive it. `burst` has been begun.
+  // Both outlive it. `burst` has been begun for the peer's flow.
   Packetizer(QpCore& core, Burst* burst)
       : core_(core),
         burst_(burst),
@@ -30,39 +29,40 @@ class Packetizer {
         buffer_(*core.config.memory, core.config.pd, core.config.qpn,
                 kAccessLocalRead) {}
 
-  // UD: the queue pair that the next ones go to, and its Q_Key.
+  // UD: destination queue pair and Q_Key of the following packets.
   void SetDestination(uint32_t qpn, uint32_t qkey) {
     dest_qpn_ = qpn;
     qkey_ = qkey;
   }
 
-  // Which packet: `position` counts those of work request `index`, whose
-  // `packets` has been set. `count`: how many response packets a READ asks for,
-  // else 1. False when the burst has no room.
+  // Selects packet `position` of work request `index`, whose `packets` is set.
+  // `count`: number of response packets that a READ requests, else 1. False
+  // when it does not fit the burst.
   bool Begin(uint64_t index, uint64_t position, uint32_t count, uint32_t psn);
-  // UD: a segment of work request `index` (kTso), a message of `bytes`. Instead
-  // of Fill: FillSegment.
+  // UD: begins a segment (kTso) of work request `index`, a message of `bytes`.
+  // Followed by FillSegment instead of Fill.
   bool BeginSegment(uint64_t index, size_t bytes, bool is_last, uint32_t psn);
   size_t size() const { return size_; }        // bytes, BTH to ICRC
   size_t payload() const { return payload_; }  // bytes
-  // It is in the middle of a message, and those beside it differ from it in PSN
-  // and payload alone (XRC's do not: they have more headers).
+  // A MIDDLE packet whose neighbours differ in PSN and payload only. Never for
+  // XRC, whose MIDDLE packets have more headers.
   bool middle() const { return middle_; }
-  // How many packets like it fit.
+  // How many such packets fit the burst.
   size_t room() const { return burst_->Room(size_); }
-  // Bytes that a READ asks for.
+  // Bytes that a READ requests.
   uint32_t read_length() const { return reth_length_; }
 
-  // Writes it, and `packets` - 1 that follow (of those in the middle only), of
-  // which all but the last are committed. `carry_icrc`: the last one's header
-  // stays as it is, so that its ICRC can be computed as its payload is copied.
+  // Writes the packet and the `packets` - 1 after it (more than one only for
+  // MIDDLE packets), and commits all but the last. `carry_icrc`: the last one's
+  // header will not change, so its ICRC can be computed while its payload is
+  // copied.
   MemoryStatus Fill(uint32_t packets, bool carry_icrc);
   // Writes the segment: `header`, then data of the work request from `offset`
   // on.
   MemoryStatus FillSegment(std::span<const uint8_t> header, uint64_t offset);
-  // Those bytes, which may be changed until they are committed.
+  // The segment's bytes, which may be changed until Commit.
   std::span<uint8_t> segment() { return {out_ + header_, payload_}; }
-  // Packets written when Fill failed.
+  // Number of packets written before Fill failed.
   uint32_t filled() const { return filled_; }
   void SetAckReq() { Mark(wire::kAckReqBit); }
   void SetUcAsks() { Mark(wire::kUcAsks); }
@@ -75,11 +75,11 @@ class Packetizer {
     out_[wire::kBthAckReqOffset] |= bits;
     icrc_.reset();
   }
-  // The packet that was begun has payload_ bytes; `last` of its message.
+  // Reserves the current packet of payload_ bytes; `last` of its message.
   bool Reserve(const SendWqe& wqe, wire::Operation operation, bool last,
                uint32_t psn);
   void EmitHeaders();
-  // `icrc`: null, or continued over what was copied.
+  // `icrc`: null, or extended over the copied bytes.
   MemoryStatus CopyPayload(uint64_t offset, uint8_t* to, size_t bytes,
                            uint32_t* icrc);
 
@@ -88,7 +88,7 @@ class Packetizer {
   uint32_t dest_qpn_;
   uint32_t qkey_ = 0;
 
-  // --- The packet that was begun.
+  // --- The current packet.
   uint64_t index_ = 0;
   uint64_t offset_ = 0;  // of its payload in the message
   wire::Bth bth_;
@@ -101,7 +101,7 @@ class Packetizer {
   uint8_t* out_ = nullptr;
   std::optional<uint32_t> icrc_;
 
-  // Where the last packet's payload ended, so that the next need not seek.
+  // Position after the last payload, so that the next packet needs no seek.
   LocalBuffer buffer_;
   uint64_t buffer_index_ = kNone;
   uint64_t buffer_offset_ = 0;  // bytes

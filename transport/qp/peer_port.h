@@ -1,24 +1,23 @@
-// The UDP source port of a connected peer. Its address alone does not name it:
-// whoever has a socket on that host can send from there.
+// The UDP source port of a connected peer. The address alone does not identify
+// the peer: any socket on that host can send from it.
 //
-// Devices keep one port for a connection, for requests and responses alike, as
-// long as it lasts. So:
+// A device keeps one port for requests and responses of a connection. So:
 //
-// - The first packet that is expected pins its port: the request that is next,
-//   or a response to something outstanding.
-// - What comes from another port is dropped. A change is believed only after
-//   the pinned port was silent for kSilence, and only with packets that are
-//   expected: the first claims the change and is dropped, too, one that comes
-//   kSilence later is believed if the pinned port was silent until then. Who
-//   got no core for long finds in its socket what has come meanwhile: its peer
-//   was not silent, whatever comes first.
-// - A packet that is not expected begins the silence anew, and doubles it, up
-//   to kSilence << kMaxRefused: while the peer is idle, somebody who guesses
-//   PSNs has so few guesses.
-// - An unreliable connection takes what is not expected, too, and expects then
-//   what would follow. What its peer begins with (QueuePair::IsBeginning) pins
-//   its port once, whoever was taken for the peer before.
-// - A new path (RTR, or another address vector in SQD) forgets the port.
+// - The first expected packet (the next request, or a response to something
+//   outstanding) pins its port.
+// - Packets from other ports are dropped. A new port is accepted only after the
+//   pinned one was silent for kSilence, and only by expected packets. The first
+//   one claims the change and is dropped; one that arrives at least kSilence
+//   later is accepted if the pinned port stayed silent. The delay matters after
+//   this process was descheduled: the pinned port's packets may still be in the
+//   socket.
+// - A packet from another port that is not expected restarts the silence and
+//   doubles it, up to kSilence << kMaxRefused. This limits an attacker who
+//   guesses PSNs while the peer is idle.
+// - UC also receives packets that are not expected, and then expects their
+//   successors. The first packet of its peer (QueuePair::IsBeginning) pins the
+//   peer's port once, even if another port was pinned.
+// - A new path (RTR, or a new address vector in SQD) forgets the port.
 #ifndef TRANSPORT_QP_PEER_PORT_H_
 #define TRANSPORT_QP_PEER_PORT_H_
 
@@ -28,37 +27,36 @@
 
 namespace transport {
 
-// Which port is pinned is known to the endpoint (Origin::kPeerPort); this is
-// about when it may be another one.
+// The endpoint knows the pinned port (Origin::kPeerPort). This class decides
+// when it may change.
 class PeerPort {
  public:
-  // Two of them are shorter than the seven retries of 67 ms that peers usually
-  // have: one that changes its port gets through before it gives up.
+  // Twice this is less than seven retries of 67 ms, a common setting: a peer
+  // that changes its port gets through before it gives up.
   static constexpr Time kSilence = 100 * kMillisecond;
   static constexpr uint8_t kMaxRefused = 7;  // 12.8 s
 
   bool known() const { return state_.known; }
-  // Another port than the pinned one may be the peer's, if its packet is
-  // expected.
+  // Whether an expected packet from another port may be the peer's.
   bool MayChange(Time now) const { return now - heard_ >= silence(); }
 
-  // A packet came from the pinned port, or one from another port that is pinned
-  // thereby.
+  // A packet arrived from the pinned port, or from a port that it pins.
   void Heard(Time now) {
     heard_ = now;
     state_ = {.refused = 0, .claimed = false, .known = true};
   }
-  // MayChange, and a packet from `port` is expected. Whether it is believed.
+  // Requires MayChange, and an expected packet from `port`. True if it is
+  // accepted.
   bool Claim(uint16_t port, Time now) {
     if (state_.claimed && other_ == port) {
       return now - heard_ >= silence() + kSilence;
     }
     other_ = port;
     state_.claimed = true;
-    heard_ = now - silence();  // as if for so long, and no longer
+    heard_ = now - silence();  // exactly the silence that MayChange needs
     return false;
   }
-  // A packet from another port might have been the peer's, and was not.
+  // A packet from another port was not an expected one.
   void Refuse(Time now) {
     heard_ = now;
     state_.claimed = false;
@@ -66,8 +64,8 @@ class PeerPort {
   }
   void Forget() { *this = PeerPort(); }
 
-  // Packets that came before the first expected one, from one port at a time.
-  // True if `port` is another one than before.
+  // A packet from `port` before the first expected one. True if the port has
+  // changed.
   bool Precede(uint16_t port) {
     if (other_ == port) return false;
     other_ = port;
@@ -76,7 +74,7 @@ class PeerPort {
 
  private:
   struct State {
-    uint8_t refused : 3;  // packets, while the pinned port is silent
+    uint8_t refused : 3;  // unexpected packets from other ports
     bool claimed : 1;     // by `other_`
     bool known : 1;
   };

@@ -8,8 +8,7 @@ bool HasReceiveQueue(const QpConfig& config) {
   return config.srq == nullptr && !IsXrc(config.type);
 }
 
-// The receive queue comes first: its size is a multiple of what is in the
-// other.
+// The receive queue comes first: its size keeps the send queue aligned.
 size_t ReceiveSize(const QpConfig& config) {
   return HasReceiveQueue(config)
              ? ReceiveQueue::Size(config.capacity.max_recv_wr,
@@ -17,7 +16,7 @@ size_t ReceiveSize(const QpConfig& config) {
              : 0;
 }
 
-// What completion counters call a send work request.
+// The completion counter kind of a send work request.
 std::optional<CountedCompletion> CompletionOf(CountedAs request) {
   switch (request) {
     case CountedAs::kSend:
@@ -111,7 +110,7 @@ void QpCore::CompleteSend(WcStatus status, Time now) {
   }
   const auto counted = CompletionOf(operation.counted_as);
   const bool told = counted && Count(*counted, success, wqe.length);
-  // The sink may post, so this one must be out of the way by now.
+  // The sink may post, so remove this request first.
   send_queue.Pop();
   Outstanding& outstanding = send_queue.outstanding();
   const auto end = static_cast<uint32_t>(send_queue.head());

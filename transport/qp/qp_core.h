@@ -1,5 +1,5 @@
-// What the parts of one queue pair share: the queue pair itself, and the
-// requester and responder of its transport service.
+// State shared by the parts of a queue pair: the queue pair itself and its
+// service's requester and responder.
 #ifndef TRANSPORT_QP_QP_CORE_H_
 #define TRANSPORT_QP_QP_CORE_H_
 
@@ -21,26 +21,26 @@ namespace transport {
 struct QpCore {
   QpCore(const QpConfig& config, wire::Transport transport);
 
-  // A part cannot go on: the queue pair goes to ERR, and raises `event`, when
-  // the part's call has returned. The first one counts.
+  // Reports a fatal error of a part: after the current call, the queue pair
+  // enters ERR and raises `event`. The first call counts.
   void Fail(std::optional<QpEvent> event = std::nullopt);
-  // Of an unreliable service, which goes to SQE: its sends are flushed.
+  // The same for an unreliable service: it enters SQE, which flushes its sends.
   void FailSends();
-  // SQD: what was begun is done.
+  // SQD: everything that was begun has completed.
   void NoteDrained();
-  // The oldest send work request is done: takes it out of the queue and reports
-  // it, unless it has succeeded and is unsignaled.
+  // Removes the oldest send work request and pushes its completion, unless it
+  // succeeded and is unsignaled.
   void CompleteSend(WcStatus status, Time now);
 
-  // Tells the counter that is attached for `what` of a completion; false if
-  // none is. `bytes`: of the message, when it succeeded.
+  // Counts a completion with the counter attached for `what`. False if there is
+  // none. `bytes`: message length, on success.
   bool Count(CountedCompletion what, bool success, uint64_t bytes) {
     return completion_counters != nullptr &&
            CountAttached(what, success, bytes);
   }
 
-  // A work request without packets (SendKind::kLocal). What is not kOk
-  // completes with WcStatus::kMwBindError.
+  // Executes a work request without packets (SendKind::kLocal). Any status but
+  // kOk completes with WcStatus::kMwBindError.
   MemoryStatus ExecuteLocal(const SendWqe& wqe);
 
   QpConfig config;
@@ -50,16 +50,16 @@ struct QpCore {
   SendQueue send_queue;
   std::unique_ptr<ReceiveQueue> receive_queue;              // null with an SRQ
   std::unique_ptr<CompletionCounters> completion_counters;  // null: none
-  const wire::Transport transport;  // that its packets name in BTH
+  const wire::Transport transport;  // transport bits of BTH opcodes
   // The send completion queue has overrun: no more completions.
   bool send_cq_lost = false;
 
-  // --- For the queue pair to act upon: `has_findings` if any is set.
+  // --- To be handled by the queue pair. `has_findings`: any of them is set.
   bool has_findings = false;
   bool failed = false;
   std::optional<QpEvent> failure_event;
   bool sends_failed = false;
-  bool sq_drained = false;  // kSqDrained is to be raised
+  bool sq_drained = false;  // raise kSqDrained
 
  private:
   bool CountAttached(CountedCompletion what, bool success, uint64_t bytes);

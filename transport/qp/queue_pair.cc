@@ -87,8 +87,8 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
   if (has_particulars()) TakeParticulars(request);
   OnPosted(now);
   ActOnFindings(now);
-  // A request that is held makes no turn: Resume finds it. One that has a turn
-  // to come, or waits for its window, has it already.
+  // A held request needs no turn: Resume sends it. A queue pair that is
+  // scheduled, or waits for its window, needs no update.
   if (posting == Posting::kAccepted && link().schedule == Schedule::kIdle) {
     endpoint_.Update(this, now);
   }
@@ -162,8 +162,8 @@ bool QueuePair::Admit(const Received& received, Time now) {
     ++counters.dropped_state;
     return false;
   }
-  // A congestion notification is about a way that was taken, so it comes from
-  // there also to those who have no peer.
+  // A CNP comes from a destination of ours, so its source is checked even for
+  // UD.
   const bool from_anybody =
       is_datagram() && packet.transport() == wire::Transport::kUd;
   if (received.origin == Origin::kElsewhere && !from_anybody) {
@@ -216,7 +216,7 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
   if (packet.opcode() == wire::kOpcodeCnp) {
     ++core_.counters.cnps_received;
     OnNotification(now);
-    // In RTR there are no requests that the window could be for.
+    // In RTR there are no requests to limit.
     if (state() != QpState::kRtr && core_.path != nullptr) {
       if (!core_.path->OnCongestionNotification(now)) {
         ++core_.counters.cnps_ignored;
@@ -224,7 +224,8 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
     }
     return false;
   }
-  // Before the port is known, only what is expected is the peer's for certain.
+  // Until the port is known, only expected packets certainly come from the
+  // peer.
   const bool in_window =
       (packet.info().is_request ? OnRequest(received, now)
                                 : OnResponse(received, now)) &&
@@ -244,7 +245,8 @@ void QueuePair::NoteCongestion(const Received& received, Time now) {
   }
   if (received.congestion_experienced) {
     ++core_.counters.ecn_marked;
-    // How much of a READ's responses is on its way is decided here.
+    // The requester of a READ limits the responses in flight, so it acts on the
+    // mark too.
     if (RequestCnp(packet.bth().pkey, now) && response) {
       core_.path->OnCongestionNotification(now);
     }
@@ -303,7 +305,7 @@ void QueuePair::RaiseEvent(QpEvent event) {
 }
 
 void QueuePair::FlushSends(Time now) {
-  if (flushing_sends_) return;  // posted by the sink that is told of a flush
+  if (flushing_sends_) return;  // posted by a sink during the flush
   flushing_sends_ = true;
   while (!core_.send_queue.empty()) core_.CompleteSend(WcStatus::kFlushed, now);
   flushing_sends_ = false;

@@ -1,5 +1,5 @@
-// ibv_modify_qp(3): all of the checks, then all of the changes, or, without
-// memory for them, none.
+// ibv_modify_qp(3): makes all checks, then all changes; without memory, no
+// change.
 #include <cerrno>
 #include <new>
 #include <optional>
@@ -11,7 +11,7 @@
 namespace transport {
 namespace {
 
-// The one P_Key and the one port that a device has.
+// The only P_Key and port of a device.
 constexpr uint16_t kPkeyIndex = 0;
 constexpr uint8_t kPort = 1;
 constexpr uint8_t kMaxTimeout = 31;
@@ -31,7 +31,7 @@ bool IsMtu(uint32_t bytes) {
   return false;
 }
 
-// RoCE cannot do without a GID at either end.
+// RoCE needs a GID at both ends.
 bool IsUsable(const AddressVector& av) {
   return !av.source.is_unspecified() && !av.destination.is_unspecified() &&
          !av.destination.is_multicast() &&
@@ -60,7 +60,7 @@ int QueuePair::CheckValues(const QpAttributes& a, uint32_t mask,
       bad(kQpPathMigState, a.path_mig_state > kMaxPathMigState)) {
     return EINVAL;
   }
-  // Nothing may change under requests that are still on their way (IBA vol. 1,
+  // Attributes may not change while requests are in flight (IBA vol. 1,
   // 10.3.1.6).
   if (state() == QpState::kSqd && to == QpState::kSqd &&
       (mask & ~uint32_t{kQpState}) != 0 && !Drained()) {
@@ -80,7 +80,7 @@ void QueuePair::Assign(const QpAttributes& a, uint32_t mask) {
   if (mask & kQpTimeout) to.timeout = a.timeout;
   if (mask & kQpRetryCnt) to.retry_cnt = a.retry_cnt;
   if (mask & kQpRnrRetry) to.rnr_retry = a.rnr_retry;
-  // Programs give random numbers; drivers take their low 24 bits.
+  // Programs pass random numbers; drivers use their low 24 bits.
   if (mask & kQpRqPsn) to.rq_psn = a.rq_psn & wire::kPsnMask;
   if (mask & kQpSqPsn) to.sq_psn = a.sq_psn & wire::kPsnMask;
   if (mask & kQpMaxQpRdAtomic) to.max_rd_atomic = a.max_rd_atomic;
@@ -135,7 +135,7 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
   try {
     change();
   } catch (const std::bad_alloc&) {
-    // For the path, or for what receiving or sending takes.
+    // Thrown for the path, or by the service's start.
     core_.attributes = before;
     flow_ = flow_before;
     if (!flow_.has_value()) LeavePath();
@@ -161,9 +161,8 @@ void QueuePair::EnterReset() {
 void QueuePair::JoinPath() {
   peer_port_.Forget();
   AddressVector av = attributes().av;
-  // What a reliable or unreliable connection sends can be marked by the network
-  // in place of being dropped (RFC 3168), unless the program has said
-  // otherwise.
+  // Connected services are ECN-capable (RFC 3168), unless the program has set
+  // the ECN bits: the network can mark their packets instead of dropping them.
   if ((av.traffic_class & kEcnBits) == 0 && !is_datagram()) {
     av.traffic_class |= kEcnCapable;
   }

@@ -1,5 +1,5 @@
-// The queue pair around its halves: states, what packets are let in,
-// congestion notification, receives.
+// The queue pair without its service: states, admission of packets, congestion
+// notification, receives.
 #include <cerrno>
 #include <functional>
 
@@ -117,7 +117,7 @@ TEST(ModifyTest, AttributesWithinAState) {
   EXPECT_EQ(peer.qp->attributes().min_rnr_timer, 3);
   EXPECT_EQ(peer.qp->attributes().retry_cnt, 7);
   attributes.timeout = 3;
-  EXPECT_EQ(peer.qp->Modify(attributes, kQpTimeout, 0), EINVAL);  // only SQD
+  EXPECT_EQ(peer.qp->Modify(attributes, kQpTimeout, 0), EINVAL);  // only in SQD
   peer.Modify(QpState::kSqd);
   EXPECT_EQ(peer.qp->Modify(attributes, kQpTimeout, 0), 0);
   EXPECT_EQ(peer.qp->attributes().timeout, 3);
@@ -219,12 +219,12 @@ TEST(ReceiveQueueTest, RingOrder) {
   EXPECT_EQ(queue.Post({in, {}}), ENOMEM);
 }
 
-TEST(ReceiveQueueTest, WithoutRoom) {
+TEST(ReceiveQueueTest, CapacityZero) {
   ReceiveQueue queue(5, 0, 0);
   EXPECT_EQ(queue.Post({1, {}}), ENOMEM);
 }
 
-// --- What is let in.
+// --- Admission.
 
 TEST(AdmitTest, States) {
   WirePeer peer;
@@ -240,11 +240,11 @@ TEST(AdmitTest, States) {
   peer.Modify(QpState::kRtr);
   deliver();
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
-  EXPECT_EQ(peer.TakeEvents(), "4");  // communication established, once
+  EXPECT_EQ(peer.TakeEvents(), "4");  // communication established: raised once
   deliver();
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
   EXPECT_EQ(peer.TakeEvents(), "");
-  // No response can be due before anything could be sent.
+  // Before anything was sent, no response can be valid.
   peer.Deliver(peer.Request(kAcknowledge, 5000));
   EXPECT_EQ(peer.qp->counters().dropped_state, 3u);
   peer.Modify(QpState::kErr);
@@ -265,7 +265,7 @@ TEST(AdmitTest, AnotherSource) {
   peer.Connect(QpState::kRtr);
   const wire::IpAddress right = peer.datagram.source;
   peer.datagram.source = *wire::IpAddress::Parse("10.0.0.66");
-  // Whatever it is, nothing happens: not even an error.
+  // Dropped without any effect, even an error.
   EXPECT_EQ(peer.Deliver(peer.Write(kWriteOnly, 100, 0, 4, true), 4),
             Disposition::kDelivered);
   peer.Deliver(peer.Request(kSendLast, 100), 4);
@@ -305,7 +305,7 @@ TEST(AdmitTest, PartitionKey) {
   }
   EXPECT_EQ(peer.qp->counters().dropped_pkey, 4u);
   EXPECT_EQ(peer.Transmit(), "");
-  headers.bth.pkey = 0x7fff;  // a limited member
+  headers.bth.pkey = 0x7fff;  // limited member
   peer.Deliver(headers);
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
 }
@@ -327,7 +327,7 @@ TEST(CnpTest, MarkedDataIsAnswered) {
   peer.datagram.traffic_class = 3;
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 4, true), 4);
   EXPECT_EQ(peer.Transmit(), "CNP; ACK 100 msn 1");
-  // Not more often than every 50 us.
+  // At most one per 50 us.
   peer.now += 49 * kMicrosecond;
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 4, true), 4);
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
@@ -337,8 +337,9 @@ TEST(CnpTest, MarkedDataIsAnswered) {
   EXPECT_EQ(peer.qp->counters().cnps_sent, 2u);
 }
 
-// IBA vol. 1, A17.4: marks are the IP header's, and these bits are nobody's.
-TEST(CnpTest, FecnAndBecnMeanNothing) {
+// IBA vol. 1, A17.4: congestion is marked in the IP header; FECN and BECN are
+// ignored.
+TEST(CnpTest, FecnAndBecnAreIgnored) {
   WirePeer peer;
   peer.Connect();
   wire::Headers headers = peer.Write(kWriteOnly, 100, 0, 4, true);
@@ -349,7 +350,7 @@ TEST(CnpTest, FecnAndBecnMeanNothing) {
   EXPECT_EQ(peer.qp->counters().cnps_received, 0u);
 }
 
-// A17.9.3: that of the packet that was marked.
+// A17.9.3: the CNP carries the P_Key of the marked packet.
 TEST(CnpTest, HasThePartitionKeyOfTheMarkedPacket) {
   WirePeer peer;
   peer.Connect();
@@ -357,13 +358,13 @@ TEST(CnpTest, HasThePartitionKeyOfTheMarkedPacket) {
   wire::Headers headers = peer.Write(kWriteOnly, 100, 0, 4, true);
   headers.bth.pkey = 0x7fff;
   peer.Deliver(headers, 4);
-  // The one behind it was marked, too, but the CNP is due already.
+  // The next packet is marked too, but the CNP is already due.
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 4, true), 4);
   EXPECT_EQ(peer.Transmit(), "CNP pkey 7fff; ACK 101 msn 2");
   peer.now += kMillisecond;
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4);
   EXPECT_EQ(peer.Transmit(), "CNP");
-  // No packet was marked: its own.
+  // Without a marked packet: the CNP has the default P_Key.
   peer.now += kMillisecond;
   peer.datagram.traffic_class = 0;
   headers.bth.psn = 103;
@@ -373,7 +374,7 @@ TEST(CnpTest, HasThePartitionKeyOfTheMarkedPacket) {
   EXPECT_EQ(peer.Transmit(), "CNP");
 }
 
-// CA17-44 makes no difference between them.
+// CA17-44 covers all request types.
 TEST(CnpTest, MarkedRequestsOfEveryKindAreAnswered) {
   WirePeer peer;
   peer.attributes.access_flags |= kAccessFlushGlobal;
@@ -397,7 +398,7 @@ TEST(CnpTest, MarkedRequestsOfEveryKindAreAnswered) {
   EXPECT_EQ(peer.qp->counters().ecn_marked, 5u);
 }
 
-// docs/reliability.md, "Congestion", says why.
+// Reason: docs/reliability.md, "Congestion".
 TEST(CnpTest, NotForResponsesWithoutData) {
   RequesterPeer peer;
   peer.Connect();
@@ -427,7 +428,7 @@ TEST(CnpTest, ReceivedOnesAreCounted) {
   EXPECT_EQ(peer.Transmit(), "");
 }
 
-TEST(CnpTest, ReceiveOverflowTellsThoseWhoSentJustNow) {
+TEST(CnpTest, ReceiveOverflowNotifiesRecentSenders) {
   WirePeer peer;
   peer.Connect();
   peer.endpoint.OnReceiveOverflow(peer.now);
@@ -441,7 +442,7 @@ TEST(CnpTest, ReceiveOverflowTellsThoseWhoSentJustNow) {
   EXPECT_EQ(peer.Transmit(), "");
 }
 
-// --- Both halves in one burst.
+// --- Requester and responder in one burst.
 
 class HalvesTest : public ::testing::Test {
  protected:
@@ -459,21 +460,21 @@ class HalvesTest : public ::testing::Test {
   WirePeer peer;
 };
 
-TEST_F(HalvesTest, AckEndsAGroupOfData) {
+TEST_F(HalvesTest, AckEndsABurstOfData) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   PostWrite(64);
   EXPECT_EQ(peer.Transmit(), "RC_RDMA_WRITE_ONLY 5000 [64]; ACK 100 msn 1");
 }
 
-// A program that answers a message expects its peer to hear first that the
-// message has arrived: the ACK is in the burst of the answer's first packets,
-// or before.
-TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAnAnswer) {
+// A program that answers a message expects its peer to see first that the
+// message has arrived. So the ACK leaves in the burst of the answer's first
+// packets, or before.
+TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAReply) {
   auto deliver = [this, psn = 100u]() mutable {
     peer.Deliver(peer.Write(kWriteOnly, psn++, 0, 0, true));
   };
   deliver();
-  PostSend(16 * WirePeer::kMtu);  // as many packets as a burst has
+  PostSend(16 * WirePeer::kMtu);  // fills a burst
   std::string sent = peer.Transmit();
   EXPECT_NE(sent.find("RC_SEND_MIDDLE 5014 [256]; ACK 100 msn 1 | "),
             std::string::npos)
@@ -486,15 +487,15 @@ TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAnAnswer) {
   deliver();
   PostSend(0);  // shorter than an ACK
   EXPECT_EQ(peer.Transmit(), "ACK 102 msn 3 | RC_SEND_ONLY 5018 [0]");
-  // Nothing is kept for one that is not owed.
+  // Without a due ACK, no space is kept.
   PostSend(WirePeer::kMtu + 100);
   EXPECT_EQ(peer.Transmit(),
             "RC_SEND_FIRST 5019 [256]; RC_SEND_LAST 5020 [100]");
 }
 
-// Nor do messages whose ACK the peer has not asked for: its credits may be the
-// answers.
-TEST_F(HalvesTest, AnAnswerAcknowledgesWhatHasNotAsked) {
+// Also for messages without AckReq, since the peer's program may use answers as
+// credits.
+TEST_F(HalvesTest, AReplyAcknowledgesPacketsWithoutAckReq) {
   for (uint32_t psn = 100; psn < 103; ++psn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0));
   }
@@ -503,14 +504,14 @@ TEST_F(HalvesTest, AnAnswerAcknowledgesWhatHasNotAsked) {
   EXPECT_EQ(peer.Transmit(), "RC_SEND_ONLY 5000 [64]; ACK 102 msn 3");
   PostSend(64);
   EXPECT_EQ(peer.Transmit(), "RC_SEND_ONLY 5001 [64]");
-  // A message that has not ended cannot be answered.
+  // A message that has not ended cannot have been answered.
   peer.Deliver(peer.Write(kWriteFirst, 103, 0, 2 * WirePeer::kMtu),
                WirePeer::kMtu);
   PostSend(64);
   EXPECT_EQ(peer.Transmit(), "RC_SEND_ONLY 5002 [64]");
 }
 
-TEST(LonePacketsTest, AckGoesBeforeAnAnswer) {
+TEST(LonePacketsTest, AckGoesBeforeAReply) {
   WirePeer peer({.max_segments = 1});
   peer.Connect();
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));

@@ -1,4 +1,4 @@
-// The receive queue that a queue pair has for itself.
+// A queue pair's own receive queue.
 #ifndef TRANSPORT_QP_RECEIVE_QUEUE_H_
 #define TRANSPORT_QP_RECEIVE_QUEUE_H_
 
@@ -14,11 +14,11 @@ namespace transport {
 // A ring of posted receives.
 class ReceiveQueue final : public ReceiveSource {
  public:
-  // Bytes of memory that it takes.
+  // Bytes of memory that it needs.
   static size_t Size(uint32_t max_wr, uint32_t max_sge);
 
-  // Keys of its receives are checked against `pd`. In `memory`, which outlives
-  // it, or for null in memory of its own.
+  // Its receives' keys are checked against `pd`. `memory` outlives it; null: it
+  // allocates.
   ReceiveQueue(PdId pd, uint32_t max_wr, uint32_t max_sge,
                std::byte* memory = nullptr);
   ~ReceiveQueue() override;
@@ -29,12 +29,12 @@ class ReceiveQueue final : public ReceiveSource {
   int Post(const ReceiveRequest& request);
   bool Pop(ReceiveWqe* out) override;
   Place TakenPlace() override { return outstanding_.PlaceBefore(taken()); }
-  // Forgets all of them.
+  // Drops all receives.
   void Clear();
 
-  // Those that no message has taken yet.
+  // Receives not yet taken.
   uint32_t size() const { return size_; }
-  // How many were taken ever, modulo 2^32: the end of the last one.
+  // Receives taken so far, modulo 2^32: the end of the last one.
   uint32_t taken() const { return posted_ - size_; }
   Outstanding& outstanding() { return outstanding_; }
 
@@ -44,7 +44,7 @@ class ReceiveQueue final : public ReceiveSource {
     uint32_t num_sge;
   };
 
-  // max_sge_ of the entry `index`.
+  // SGEs of entry `index`, max_sge_ of them.
   Sge* sges_of(size_t index) const {
     return reinterpret_cast<Sge*>(entries_ + max_wr_) + index * max_sge_;
   }
@@ -53,10 +53,10 @@ class ReceiveQueue final : public ReceiveSource {
   const uint32_t max_wr_;
   const uint8_t max_sge_;
   const bool owns_memory_;
-  Entry* const entries_;  // max_wr_ of them, then their SGEs
-  uint32_t head_ = 0;     // the oldest
+  Entry* const entries_;  // array of max_wr_, followed by the SGEs
+  uint32_t head_ = 0;     // oldest receive
   uint32_t size_ = 0;
-  uint32_t posted_ = 0;  // ever, modulo 2^32
+  uint32_t posted_ = 0;  // total, modulo 2^32
   Outstanding outstanding_;
 };
 

@@ -48,7 +48,7 @@ bool LengthIsValid(const wire::PacketView& packet, RequestKind kind,
   if (kind == RequestKind::kAtomicWrite) return bytes == kAtomicWriteBytes;
   if (!info.carries_payload) return bytes == 0;
   if (info.full_mtu_payload) return bytes == mtu;
-  if (!info.starts_message && bytes == 0) return false;  // last
+  if (!info.starts_message && bytes == 0) return false;  // LAST packet
   return bytes <= mtu;
 }
 

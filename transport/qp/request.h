@@ -1,4 +1,4 @@
-// What a request packet asks for, and the checks that need no state.
+// Kinds of request packets, and the checks that need no state.
 #ifndef TRANSPORT_QP_REQUEST_H_
 #define TRANSPORT_QP_REQUEST_H_
 
@@ -15,18 +15,18 @@ enum class RequestKind : uint8_t {
   kAtomic,
   kAtomicWrite,
   kFlush,
-  kReserved,  // of a reserved opcode: offered by nobody
+  kReserved,  // reserved opcode: never permitted
 };
-// Only for opcodes that are requests.
+// Only for request opcodes.
 RequestKind KindOf(wire::Operation operation);
 
-// Whether the payload has a length that its packet's opcode may have (IBA vol.
-// 1, 9.7.4.1.6). `mtu`: the path's, in bytes.
+// Whether the payload length is valid for the opcode (IBA vol. 1, 9.7.4.1.6).
+// `mtu`: path MTU in bytes.
 bool LengthIsValid(const wire::PacketView& packet, RequestKind kind,
                    uint32_t mtu);
-// Whether a queue pair with `access_flags` offers this at all. What it does not
-// offer is an invalid request, whatever the key (IBA vol. 1, 11.6.2, "operation
-// is not supported by this receive queue").
+// Whether a queue pair with `access_flags` permits this operation. If not, it
+// is an invalid request, whatever its key (IBA vol. 1, 11.6.2, "operation is
+// not supported by this receive queue").
 bool IsPermitted(RequestKind kind, uint32_t access_flags);
 
 }  // namespace transport

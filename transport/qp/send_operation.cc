@@ -86,7 +86,7 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
              true, 0);
   row(SendOpcode::kLocalInvalidate) = {.kind = SendKind::kLocal,
                                        .wc_opcode = WcOpcode::kLocalInvalidate};
-  // Each segment is a message.
+  // Each segment is a message of its own.
   row(SendOpcode::kTso) =
       Message(WcOpcode::kTso, Operation::kSendOnly, Operation::kSendOnly,
               Operation::kSendOnly, Operation::kSendOnly, true);

@@ -1,6 +1,5 @@
-// What each send opcode means to a requester: one
-// row of one table (IBA vol. 1, 9.4; annex A19 for ATOMIC WRITE and
-// FLUSH).
+// The properties of each send opcode for a requester, one row of a table each
+// (IBA vol. 1, 9.4; annex A19 for ATOMIC WRITE and FLUSH).
 #ifndef TRANSPORT_QP_SEND_OPERATION_H_
 #define TRANSPORT_QP_SEND_OPERATION_H_
 
@@ -12,15 +11,15 @@
 
 namespace transport {
 
-// Bytes of an atomic's operand and result.
+// Bytes of an atomic operand and result.
 inline constexpr uint32_t kAtomicSize = 8;
 
 enum class SendKind : uint8_t {
   kUnsupported,
   kMessage,  // SEND or RDMA WRITE: segmented, acknowledged
-  kRead,     // answered by as many packets as it has PSNs
-  kAtomic,   // one packet, answered by one
-  kFlush,    // the same, without a local buffer
+  kRead,     // answered by one packet per PSN
+  kAtomic,   // one packet, one response packet
+  kFlush,    // like kAtomic, without a local buffer
   kLocal,    // no packet
 };
 
@@ -32,22 +31,23 @@ struct SendOperation {
   wire::Operation last{};
   wire::Operation only{};
   CountedAs counted_as = CountedAs::kOther;
-  bool sends_payload = false;   // from the local buffers (may be inline)
-  bool takes_receive = false;   // at the responder: credits, solicited events
-  uint32_t response_bytes = 0;  // kAtomic: what comes back to the buffers
+  bool sends_payload = false;  // from local buffers or inline
+  // At the responder: consumes credits, may be solicited.
+  bool takes_receive = false;
+  uint32_t response_bytes = 0;  // kAtomic: bytes of the result
 
-  // Is one of the max_rd_atomic that may be outstanding until it is answered.
+  // Counts toward max_rd_atomic until answered.
   bool takes_rd_atomic() const {
     return kind >= SendKind::kRead && kind <= SendKind::kFlush;
   }
 };
 
-// Whether queue pairs of `type` have it (manual page ibv_post_send(3)). The
-// specification has no opcode for SEND with invalidate on UC: see
-// wire/opcode.cc.
+// Whether queue pairs of `type` offer `opcode` (manual page ibv_post_send(3)).
+// UC offers SEND with invalidate, for which the specification has no opcode:
+// see wire/opcode.cc.
 bool IsOffered(QpType type, SendOpcode opcode);
 
-// Any value, also one that no enumerator has.
+// Accepts any value, also without enumerator.
 const SendOperation& GetSendOperation(SendOpcode opcode);
 
 }  // namespace transport

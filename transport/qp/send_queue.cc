@@ -21,8 +21,8 @@ static_assert(sizeof(SendWqe) % alignof(Sge) == 0);
 
 namespace {
 
-// Slots of the power of two beyond max_wr are never touched by more than
-// rotation; untouched memory of a large ring costs nothing.
+// Rounded up to a power of two. Unused slots of a large ring take no memory,
+// since they are never touched.
 size_t Slots(const QpCapacity& capacity) {
   return std::bit_ceil(std::max(capacity.max_send_wr, 1u));
 }
@@ -73,7 +73,7 @@ int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
   if (operation.kind == SendKind::kUnsupported) return EINVAL;
   if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
   shape->operation = &operation;
-  if (operation.kind >= SendKind::kFlush) {  // without data
+  if (operation.kind >= SendKind::kFlush) {  // no data
     return operation.kind == SendKind::kLocal || IsValidFlush(request) ? 0
                                                                        : EINVAL;
   }
@@ -97,7 +97,7 @@ int SendQueue::Push(const SendRequest& request) {
   if (full()) return ENOMEM;
   const SendOperation& operation = *shape.operation;
   uint64_t length = shape.length;
-  // An atomic uses the first 8 bytes; too few is for the completion to tell.
+  // An atomic uses the first 8 bytes. Fewer fail at completion.
   if (operation.kind == SendKind::kAtomic) {
     length = std::min<uint64_t>(length, kAtomicSize);
   }

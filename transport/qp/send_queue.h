@@ -1,5 +1,5 @@
-// The send queue of a queue pair: a ring of work requests, with their SGEs and
-// inline bytes in arrays beside it, all in one piece of memory.
+// The send queue of a queue pair: rings of work requests, SGEs and inline bytes
+// in one piece of memory.
 #ifndef TRANSPORT_QP_SEND_QUEUE_H_
 #define TRANSPORT_QP_SEND_QUEUE_H_
 
@@ -14,26 +14,26 @@
 
 namespace transport {
 
-// One posted work request. `first`, `packets`, `cost` and `message` are set
-// when the requester begins it.
+// A posted work request. The requester sets `first`, `packets`, `cost` and
+// `message` when it begins the request.
 struct SendWqe {
   uint64_t wr_id;
   uint64_t remote_addr;
   uint64_t compare_add;  // as in SendRequest
   uint64_t swap;
   uint64_t first;    // sequence number of its first packet
-  uint64_t cost;     // bytes (as Path counts) of all packets before it
-  uint32_t length;   // bytes; of an atomic: 8
-  uint32_t packets;  // PSNs that it takes
+  uint64_t cost;     // bytes (as Path counts) of all earlier packets
+  uint32_t length;   // bytes; 8 for an atomic
+  uint32_t packets;  // number of its PSNs
   uint32_t rkey;
-  // Immediate, or SendRequest::invalidate_rkey.
+  // Immediate data, or SendRequest::invalidate_rkey.
   uint32_t imm_be_or_rkey;
   uint32_t remote_srqn;      // XRC
-  uint32_t message;          // its number, from 1 (SSN), modulo 2^24
-  const SendOperation* row;  // of `opcode`: looked up once, read often
+  uint32_t message;          // its SSN, from 1, modulo 2^24
+  const SendOperation* row;  // table row of `opcode`, looked up once
   SendOpcode opcode;
   uint8_t flags;    // SendFlag
-  uint8_t num_sge;  // none of length 0
+  uint8_t num_sge;  // without those of length 0
 
   const SendOperation& operation() const { return *row; }
   uint64_t end() const { return first + packets; }
@@ -41,22 +41,22 @@ struct SendWqe {
 
 class SendQueue {
  public:
-  // Bytes of memory that it takes.
+  // Bytes of memory that it needs.
   static size_t Size(const QpCapacity& capacity);
 
-  // In `memory`, which outlives it, or for null in memory of its own.
+  // `memory` outlives it; null: it allocates.
   SendQueue(const QpCapacity& capacity, std::byte* memory);
   ~SendQueue();
   SendQueue(const SendQueue&) = delete;
   SendQueue& operator=(const SendQueue&) = delete;
 
-  // Work requests are named by an index that only grows: those in [head, tail)
-  // are queued. Some before them may hold their places still.
+  // Work requests have increasing indices; those in [head, tail) are queued.
+  // Earlier ones may still occupy their slots.
   uint64_t head() const { return head_; }
   uint64_t tail() const { return tail_; }
   bool empty() const { return head_ == tail_; }
   bool full() const { return held() >= max_wr_; }
-  // How many more can be queued.
+  // Number of free slots.
   uint32_t room() const { return max_wr_ - held(); }
 
   SendWqe& at(uint64_t index) { return wqes_[index & mask_]; }
@@ -68,32 +68,32 @@ class SendQueue {
     return inline_ + (index & mask_) * max_inline_;
   }
 
-  // Checks what depends neither on the queue pair's state nor on the room. 0 or
-  // EINVAL: opcode, flags, lengths, too many SGEs, inline too long.
+  // The checks that depend neither on the queue pair's state nor on free slots.
+  // 0 or EINVAL: opcode, flags, lengths, too many SGEs, inline too long.
   int Check(const SendRequest& request) const;
-  // Checks, and queues a copy. 0, EINVAL as Check, or ENOMEM (full). Inline
-  // data is the caller's plain memory, which needs no key.
+  // Checks `request` and queues a copy. 0, EINVAL as Check, or ENOMEM (full).
+  // Inline data is plain memory of the caller; its keys are not checked.
   int Push(const SendRequest& request);
-  // The oldest has been executed.
+  // The oldest request has been executed.
   void Pop() { ++head_; }
-  // All of them are gone.
+  // Drops all requests.
   void Clear() {
     head_ = tail_;
     outstanding_.Settle(static_cast<uint32_t>(tail_));
   }
 
-  // By the low half of the index.
+  // Numbered by the low half of the index.
   Outstanding& outstanding() { return outstanding_; }
 
  private:
-  // What a request asks for, once it is known to be allowed.
+  // The properties of a valid request.
   struct Shape {
     const SendOperation* operation = nullptr;
-    std::span<const Sge> sges;  // none of a local operation
+    std::span<const Sge> sges;  // empty for a local operation
     uint64_t length = 0;        // of all SGEs
     bool is_inline = false;
   };
-  // As Check, and fills `shape`, which is fresh.
+  // Like Check; fills `shape`, which must be newly constructed.
   int Examine(const SendRequest& request, Shape* shape) const;
 
   uint32_t held() const {
@@ -112,7 +112,7 @@ class SendQueue {
   const uint16_t max_inline_;
   const uint8_t max_sge_;
   const bool owns_memory_;
-  SendWqe* wqes_;  // where the memory begins
+  SendWqe* wqes_;  // start of the memory
   Sge* sges_;
   uint8_t* inline_;
 };

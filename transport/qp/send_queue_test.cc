@@ -47,7 +47,7 @@ void ExpectRequestsApart(SendQueue& queue) {
       queue.Pop();
     }
     EXPECT_TRUE(queue.empty());
-    // Executed, but nobody has heard of it.
+    // Executed, but not yet polled.
     EXPECT_TRUE(queue.full());
     EXPECT_EQ(queue.room(), 0u);
     const auto end = static_cast<uint32_t>(queue.tail());
@@ -78,7 +78,7 @@ TEST(SendQueueTest, StaysWithinTheMemoryThatItIsGiven) {
   }
 }
 
-TEST(SendQueueTest, AQueueOfNothingIsFull) {
+TEST(SendQueueTest, CapacityZeroIsFull) {
   SendQueue queue({}, nullptr);
   EXPECT_TRUE(queue.full());
   EXPECT_EQ(queue.Push({}), ENOMEM);

@@ -15,13 +15,12 @@ struct Row {
 
 using enum QpState;
 
-// Transitions to RESET and ERR are open from everywhere and take no
-// attributes: FindTransition adds them to every table below.
+// FindTransition adds to each table: RESET and ERR are reachable from every
+// state, without attributes.
 
-// What establishes a connection at the receiving end of any connected type.
+// Required for RTR by every connected type.
 constexpr uint32_t kToPeer = kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn;
-// Alternate path and migration: the attributes are kept, migration never
-// happens.
+// Alternate path and migration: stored, but never used.
 constexpr uint32_t kMigration = kQpAltPath | kQpPathMigState;
 
 constexpr Row kRcTable[] = {
@@ -65,7 +64,7 @@ constexpr Row kUdTable[] = {
     {kSqe, kRts, 0, kQpCurState | kQpQkey},
 };
 
-// Of what others address, nothing.
+// No attributes for addressing.
 constexpr Row kRawPacketTable[] = {
     {kReset, kInit, kQpPort, 0},  {kInit, kInit, 0, kQpPort},
     {kInit, kRtr, 0, 0},          {kRtr, kRts, 0, kQpCurState},
@@ -74,7 +73,7 @@ constexpr Row kRawPacketTable[] = {
     {kSqe, kRts, 0, kQpCurState},
 };
 
-// The initiator has no responder: nothing of RNR or incoming READs.
+// The initiator has no responder: no attributes for RNR or incoming READs.
 constexpr Row kXrcInitiatorTable[] = {
     {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
     {kInit, kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},
@@ -90,7 +89,7 @@ constexpr Row kXrcInitiatorTable[] = {
          kQpMaxQpRdAtomic | kQpAccessFlags | kQpPkeyIndex | kMigration},
 };
 
-// The target has no requester: nothing of retries or outgoing READs.
+// The target has no requester: no attributes for retries or outgoing READs.
 constexpr Row kXrcTargetTable[] = {
     {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
     {kInit, kInit, 0, kQpPkeyIndex | kQpPort | kQpAccessFlags},

@@ -1,7 +1,7 @@
-// The queue pair state machine as a table: for each queue pair type and each
-// transition, which attributes must and which may be given; and what posting
-// does in each state. Sources: manual page ibv_modify_qp(3); IBA vol. 1, 10.3.1
-// and 11.2.5.3.
+// The queue pair state machine as a table: the required and optional attributes
+// of each transition, by queue pair type, and the effect of posting in each
+// state. Sources: manual page ibv_modify_qp(3); IBA vol. 1, 10.3.1 and
+// 11.2.5.3.
 #ifndef TRANSPORT_QP_STATE_TABLE_H_
 #define TRANSPORT_QP_STATE_TABLE_H_
 
@@ -12,22 +12,22 @@
 
 namespace transport {
 
-// One entry. Masks are of QpAttrMask bits, without kQpState, which is welcome
-// everywhere (and absent for a change of attributes within a state).
+// A transition. Masks are QpAttrMask bits without kQpState, which is always
+// permitted (and absent for a change within a state).
 struct Transition {
   bool allowed = false;
   uint32_t required = 0;
   uint32_t optional = 0;
 };
 
-// Of a type that does not exist nothing is allowed.
+// Unknown types allow no transition.
 Transition FindTransition(QpType type, QpState from, QpState to);
 
-// 0, or EINVAL: no such transition, an attribute that it requires is missing
-// from `mask`, or one is there that it does not take.
+// 0, or EINVAL: no such transition, a required attribute is missing from
+// `mask`, or `mask` has an attribute that is not permitted.
 int CheckTransition(QpType type, QpState from, QpState to, uint32_t mask);
 
-// What a work request meets that is posted in a state (IBA vol. 1, 10.3.1).
+// The effect of posting a work request in a state (IBA vol. 1, 10.3.1).
 enum class Posting : uint8_t {
   kRefused,   // EINVAL
   kAccepted,  // queued and processed

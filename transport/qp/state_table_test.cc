@@ -18,8 +18,8 @@ constexpr uint32_t kAttributeBits = 21;  // kQpState to kQpDestQpn
 
 using Key = std::tuple<QpType, QpState, QpState>;
 
-// The same rules once more, written down the other way round: by attribute
-// groups, as the manual page and the specification list them.
+// The same rules written independently: by attribute groups, as the manual page
+// and the specification list them.
 std::map<Key, Transition> Expected() {
   using enum QpState;
   std::map<Key, Transition> expected;
@@ -75,8 +75,8 @@ std::map<Key, Transition> Expected() {
   return expected;
 }
 
-// Every type, from, to; of each every required bit missing and every foreign
-// bit added.
+// All types and transitions; for each, every required bit missing and every
+// foreign bit added.
 TEST(StateTableTest, Exhaustive) {
   const std::map<Key, Transition> expected = Expected();
   int allowed = 0;

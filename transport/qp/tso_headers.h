@@ -1,5 +1,5 @@
-// The headers of work requests whose data is segmented (IBV_WR_TSO), copied
-// when they are posted: a ring beside the send queue.
+// Headers of work requests with segmentation (IBV_WR_TSO), copied on posting: a
+// ring parallel to the send queue.
 #ifndef TRANSPORT_QP_TSO_HEADERS_H_
 #define TRANSPORT_QP_TSO_HEADERS_H_
 
@@ -13,17 +13,17 @@
 
 namespace transport {
 
-// Used as the send queue is, under the same lock.
+// Guarded like the send queue.
 class TsoHeaders {
  public:
-  // As many as a send queue of `max_send_wr` has work requests, of `max_bytes`
-  // each; 0: no request can have one, and there is no ring.
+  // `max_bytes` of header for each of `max_send_wr` requests. 0: TSO is not
+  // possible and nothing is allocated.
   TsoHeaders(uint32_t max_send_wr, uint32_t max_bytes);
 
-  // 0, or EINVAL for a request of kTso whose header or segment size cannot be
-  // (ibv_wr_post(3)): none, too long; inline data.
+  // 0, or EINVAL for an invalid kTso request (ibv_wr_post(3)): no header,
+  // header or segment size out of range, inline data.
   int Check(const SendRequest& request) const;
-  // Keeps those of a request that was checked and queued as `index`.
+  // Stores header and segment size of a checked request, queued as `index`.
   void Put(uint64_t index, const SendRequest& request);
 
   // Of queued request `index`.
@@ -32,7 +32,7 @@ class TsoHeaders {
     return {bytes_.get() + (index & mask_) * max_bytes_,
             sizes_[index & mask_].header};
   }
-  // How many segments `length` bytes of data take: at least one.
+  // Number of segments for `length` bytes of data, at least one.
   uint64_t CountSegments(uint64_t index, uint64_t length) const {
     return std::max<uint64_t>((length + mss(index) - 1) / mss(index), 1);
   }
@@ -45,7 +45,7 @@ class TsoHeaders {
 
   const uint64_t mask_;
   const uint32_t max_bytes_;
-  // Not touched before it is used: a large ring costs nothing.
+  // Untouched until used, so a large ring takes no memory.
   std::unique_ptr<Sizes[]> sizes_;
   std::unique_ptr<uint8_t[]> bytes_;
 };

@@ -1,6 +1,6 @@
-// How an XRC target reaches the shared receive queues of its XRC domain (IBA
-// vol. 1, annex A14): each request names one by its number, and with it the
-// protection domain that remote keys are checked against.
+// An XRC target's access to the shared receive queues of its XRC domain (IBA
+// vol. 1, annex A14). Each request names an SRQ by number; the SRQ's protection
+// domain applies to remote keys.
 #ifndef TRANSPORT_QP_XRC_DOMAIN_H_
 #define TRANSPORT_QP_XRC_DOMAIN_H_
 
@@ -21,9 +21,9 @@ class XrcDomain {
  public:
   virtual ~XrcDomain() = default;
 
-  // The SRQ of that number. False if the domain has none. Called with the
-  // lane's lock held. Before an SRQ goes it is no longer found, and then every
-  // target of the domain is told (QueuePair::ForgetSrq).
+  // Finds an SRQ by number. False if the domain has none. Called with the
+  // lane's lock held. A dying SRQ is first made unfindable; then every target
+  // of the domain is told (QueuePair::ForgetSrq).
   virtual bool FindSrq(uint32_t srqn, XrcSrq* out) = 0;
 };
 

@@ -7,11 +7,11 @@
 namespace transport {
 namespace {
 
-constexpr size_t kVlanAt = 14;  // in FlowSpec's bytes of kEthernet
+constexpr size_t kVlanAt = 14;  // offset in a kEthernet FlowSpec
 
 }  // namespace
 
-// The headers of a frame as FlowSpec has them.
+// The headers of a frame in FlowSpec's layout.
 class FlowKey {
  public:
   explicit FlowKey(const wire::EthernetFrame& frame);

@@ -1,11 +1,11 @@
-// Which raw packet queue pair a frame is for: manual page ibv_create_flow(3).
+// Selects the raw packet queue pairs that receive a frame: manual page
+// ibv_create_flow(3).
 //
-// A sniffer gets every frame. Of the rules of kind kNormal the first one that
-// matches takes the frame: by priority, 0 before 1, then in the order in which
-// they were made. Rules of one priority with the same specs share it: each has
-// a copy. A rule that does not trap has its copy, and others go on. Frames that
-// none of these takes go to the rules for what is left over (all, or
-// multicast): each has a copy.
+// A sniffer receives every frame. Among rules of kind kNormal, the first match
+// takes the frame: lower priority numbers first, then older rules. Rules of
+// equal priority and specs share: each receives a copy. A rule with `dont_trap`
+// receives a copy, and the search goes on. Frames that no rule takes go to the
+// default rules (all, or multicast): each receives a copy.
 #ifndef TRANSPORT_RAW_FLOW_TABLE_H_
 #define TRANSPORT_RAW_FLOW_TABLE_H_
 
@@ -31,10 +31,10 @@ enum class FlowKind : uint8_t {
 enum class FlowLayer : uint8_t { kEthernet, kIpv4, kIpv6, kTcp, kUdp };
 inline constexpr size_t kFlowLayers = 5;
 
-// A header that a frame must have, and the bits of it that count. The bytes
-// are, in this order and in network order (struct ibv_flow_*_filter):
+// A header that a frame must have, with a mask of the bits that are compared.
+// The bytes are, in this order and in network order (struct ibv_flow_*_filter):
 //   kEthernet    destination, source (6 each), EtherType, VLAN tag (2 each); a
-//                bit of the tag that counts wants a tag to be there
+//                nonzero mask of the tag requires a tag
 //   kIpv4        source, destination (4 each), protocol, TOS, TTL, flags (1
 //                each; 2: do not fragment, 4: more fragments)
 //   kIpv6        source, destination (16 each), flow label (4), next header,
@@ -51,18 +51,18 @@ struct FlowSpec {
   bool operator==(const FlowSpec&) const = default;
 };
 
-// What rules have taken. Counted with the lane's lock held, read without.
+// Frames that rules have taken. Written under the lane's lock, read without it.
 struct FlowCount {
   std::atomic<uint64_t> packets = 0;
   std::atomic<uint64_t> bytes = 0;
 };
 
-// A rule, which does not change while it is in a table.
+// A rule; immutable while it is in a table.
 struct FlowRule {
   FlowKind kind = FlowKind::kNormal;
   uint16_t priority = 0;
   bool dont_trap = false;
-  bool drop = false;  // nobody gets what it takes
+  bool drop = false;  // discard the frames that it takes
   uint32_t tag = 0;
   std::vector<FlowSpec> specs;
   FrameDestination* destination = nullptr;  // outlives the rule
@@ -71,7 +71,7 @@ struct FlowRule {
 
 class FlowKey;
 
-// All calls with the lane's lock held. Rules are the caller's, and outlive
+// All calls with the lane's lock held. The caller owns the rules, which outlive
 // their time in the table.
 class FlowTable {
  public:
@@ -80,12 +80,12 @@ class FlowTable {
   bool empty() const { return normal_.empty() && others_.empty(); }
 
   void Deliver(const ReceivedFrame& received, Time now);
-  // How many frames may come until one may have to be dropped: what the
-  // destination with the fewest receives has.
+  // Number of frames that can be received without a drop: the fewest receives
+  // of any destination.
   size_t FrameRoom() const;
 
  private:
-  // Those of kNormal; true if one of them has taken it.
+  // Runs the rules of kNormal; true if one of them has taken the frame.
   bool DeliverNormal(const FlowKey& key, const ReceivedFrame& received,
                      Time now);
   static void Give(FlowRule* rule, const ReceivedFrame& received, Time now);

@@ -14,7 +14,7 @@ namespace {
 
 class FlowTableTest : public testing::Test {
  protected:
-  // Notes what it gets: its name, and the tag if there is one.
+  // Logs its name, and the tag if there is one, for each frame.
   class Destination final : public FrameDestination {
    public:
     Destination(std::string name, std::string* log)
@@ -41,7 +41,7 @@ class FlowTableTest : public testing::Test {
     return rule;
   }
 
-  // Who got it.
+  // The destinations that received the frame.
   std::string Deliver(const std::vector<uint8_t>& bytes,
                       bool outgoing = false) {
     ReceivedFrame received;
@@ -89,7 +89,7 @@ class FlowTableTest : public testing::Test {
   std::string log_;
 };
 
-TEST_F(FlowTableTest, AFrameIsForTheRuleWhoseBitsItHas) {
+TEST_F(FlowTableTest, AFrameMatchesARuleByItsBits) {
   Add("a", {Mac(2)});
   Add("b", {Mac(3)});
   wire::FrameHeaders headers = Headers();
@@ -141,7 +141,7 @@ TEST_F(FlowTableTest, EveryLayerHasItsFields) {
   EXPECT_EQ(Deliver(headers), "v");
 }
 
-TEST_F(FlowTableTest, AMaskedFieldCountsByItsBits) {
+TEST_F(FlowTableTest, OnlyMaskedBitsAreCompared) {
   FlowSpec net = Bytes(FlowLayer::kIpv4, 4, {10, 0, 0, 0});
   net.mask[7] = 0;
   Add("n", {net});
@@ -151,7 +151,7 @@ TEST_F(FlowTableTest, AMaskedFieldCountsByItsBits) {
   EXPECT_EQ(Deliver(headers), "");
 }
 
-// A bit of the tag that counts wants a tag, so that VLAN 0 is not "none".
+// A nonzero mask of the tag requires a tag, so VLAN 0 differs from "untagged".
 TEST_F(FlowTableTest, VlanZeroIsATag) {
   FlowSpec untagged;
   untagged.mask[15] = 0xff;
@@ -162,7 +162,7 @@ TEST_F(FlowTableTest, VlanZeroIsATag) {
   EXPECT_EQ(Deliver(headers), "z");
 }
 
-TEST_F(FlowTableTest, TheLowestPriorityNumberTakesItThenTheOldest) {
+TEST_F(FlowTableTest, LowerPriorityNumbersFirstThenOlderRules) {
   Add("late", {UdpPort(2000)}, 2);
   Add("first", {Mac(2)}, 1);
   Add("second", {UdpPort(2000)}, 1);
@@ -183,13 +183,13 @@ TEST_F(FlowTableTest, EqualRulesShare) {
   EXPECT_EQ(Deliver(Headers()), "ab");
 }
 
-TEST_F(FlowTableTest, ARuleThatDoesNotTrapLetsOthersHaveItToo) {
+TEST_F(FlowTableTest, DontTrapPassesTheFrameOn) {
   Add("copy", {Mac(2)}, 0).dont_trap = true;
   Add("own", {UdpPort(2000)}, 1);
   EXPECT_EQ(Deliver(Headers()), "copyown");
 }
 
-TEST_F(FlowTableTest, WhatIsDroppedIsNobodys) {
+TEST_F(FlowTableTest, ADropRuleDiscardsFrames) {
   FlowRule& drop = Add("drop", {UdpPort(2000)}, 0);
   drop.drop = true;
   drop.counts.push_back(std::make_shared<FlowCount>());
@@ -203,7 +203,7 @@ TEST_F(FlowTableTest, WhatIsDroppedIsNobodys) {
   EXPECT_EQ(drop.counts[0]->packets, 1u);
 }
 
-TEST_F(FlowTableTest, DefaultsHaveWhatIsLeftAndSniffersAll) {
+TEST_F(FlowTableTest, DefaultsGetTheRestAndSniffersEverything) {
   Add("all", {}, 0, FlowKind::kAllDefault);
   Add("mc", {}, 0, FlowKind::kMulticastDefault);
   Add("sniff", {}, 0, FlowKind::kSniffer);
@@ -216,9 +216,9 @@ TEST_F(FlowTableTest, DefaultsHaveWhatIsLeftAndSniffersAll) {
   EXPECT_EQ(Deliver(headers), "sniffallmc");
 }
 
-// A NIC loops back what a rule asks for, and shows a sniffer everything; what
-// the host sends is not what is left over.
-TEST_F(FlowTableTest, WhatTheHostSendsIsNotForDefaults) {
+// A NIC loops back frames for matching rules and sniffers. Frames that the host
+// sends do not go to the default rules.
+TEST_F(FlowTableTest, OutgoingFramesDoNotReachDefaults) {
   Add("all", {}, 0, FlowKind::kAllDefault);
   Add("sniff", {}, 0, FlowKind::kSniffer);
   Add("own", {UdpPort(2000)}, 0);
@@ -228,7 +228,7 @@ TEST_F(FlowTableTest, WhatTheHostSendsIsNotForDefaults) {
   EXPECT_EQ(Deliver(headers, true), "sniff");
 }
 
-TEST_F(FlowTableTest, TheRoomIsThatOfTheOneWithTheLeast) {
+TEST_F(FlowTableTest, FrameRoomIsTheMinimum) {
   EXPECT_EQ(table_.FrameRoom(), kManyFrames);
   Add("four", {Mac(2)});
   Add("two", {}, 0, FlowKind::kSniffer);
@@ -236,7 +236,7 @@ TEST_F(FlowTableTest, TheRoomIsThatOfTheOneWithTheLeast) {
   EXPECT_EQ(table_.FrameRoom(), 3u);
 }
 
-TEST_F(FlowTableTest, TagsComeAlong) {
+TEST_F(FlowTableTest, TagsAreDelivered) {
   Add("a", {Mac(2)}).tag = 17;
   EXPECT_EQ(Deliver(Headers()), "a17");
 }

@@ -9,7 +9,7 @@
 
 namespace transport {
 
-// No packet of RoCE is of its transport.
+// kRd: no RoCE packet matches this transport.
 RawPacketQueuePair::RawPacketQueuePair(Endpoint& endpoint,
                                        const QpConfig& config,
                                        const RawPacketConfig& raw,
@@ -45,7 +45,8 @@ void RawPacketQueuePair::StopSending() {
 // --- Sending.
 
 int RawPacketQueuePair::CheckParticulars(const SendRequest& request) const {
-  if (raw_.rx_hash != nullptr) return EINVAL;  // it receives only
+  // With an RxHash it only receives.
+  if (raw_.rx_hash != nullptr) return EINVAL;
   return request.opcode == SendOpcode::kTso ? headers_.Check(request) : 0;
 }
 
@@ -54,13 +55,13 @@ void RawPacketQueuePair::TakeParticulars(const SendRequest& request) {
   headers_.Put(core().send_queue.tail() - 1, request);
 }
 
-// A VLAN tag comes on top of what the interface takes.
+// A VLAN tag does not count toward the interface's limit.
 size_t RawPacketQueuePair::MaxFrame(const wire::EthernetFrame& frame) const {
   return frames_.max_frame() + (frame.has_vlan ? wire::kVlanTagSize : 0);
 }
 
 void RawPacketQueuePair::SendQueued(Time now) {
-  // A message whose first segments have gone is sent to its end.
+  // A message whose first segments were sent is always finished.
   while (sending_ && (!draining_ || segment_ != 0) &&
          !core().send_queue.empty()) {
     const Outcome outcome = SendNext(now);
@@ -100,7 +101,7 @@ RawPacketQueuePair::Outcome RawPacketQueuePair::SendNext(Time now) {
 }
 
 // Manual page ibv_wr_post(3), ibv_wr_send_tso: one message, as many segments as
-// its payload takes, at least one.
+// its payload needs, at least one.
 RawPacketQueuePair::Outcome RawPacketQueuePair::SendSegments(Time now) {
   const uint64_t index = core().send_queue.head();
   const SendWqe& wqe = core().send_queue.at(index);

@@ -1,13 +1,13 @@
-// A raw packet queue pair: whole Ethernet frames, as ibv_post_send(3) and
-// ibv_create_flow(3) have them. What it receives is decided by a FlowTable;
-// what it sends goes to a FrameSink, at once.
+// A raw packet queue pair: sends and receives whole Ethernet frames, as in
+// ibv_post_send(3) and ibv_create_flow(3). A FlowTable selects the frames that
+// it receives; frames that it sends go to a FrameSink at once.
 //
-// A send completes when its frame was taken over. A frame that is too long for
-// the interface, or too short for one, ends with kLocalLengthError, and the
-// send queue with it: state SQE. A receive that is too short for a frame ends
-// with kLocalLengthError and the queue pair goes on: anybody may send.
+// A send completes when its frame was copied. A frame that is too long or too
+// short for the interface completes with kLocalLengthError and the send queue
+// enters SQE. A receive that is too short for a frame completes with
+// kLocalLengthError, but the queue pair continues, since anyone may send.
 //
-// With an RxHash it receives only, into work queues, in any state.
+// With an RxHash it only receives, into work queues, in any state.
 #ifndef TRANSPORT_RAW_RAW_PACKET_QUEUE_PAIR_H_
 #define TRANSPORT_RAW_RAW_PACKET_QUEUE_PAIR_H_
 
@@ -21,10 +21,10 @@
 
 namespace transport {
 
-// What a raw packet queue pair has beside QpConfig. Borrowed, and outlives it.
+// Raw packet parameters beside QpConfig. Borrowed; outlives the queue pair.
 struct RawPacketConfig {
-  FrameSink* frames = nullptr;      // where it sends
-  const RxHash* rx_hash = nullptr;  // null: its own receives
+  FrameSink* frames = nullptr;      // for sending
+  const RxHash* rx_hash = nullptr;  // null: uses its own receives
 };
 
 class RawPacketQueuePair final : public QueuePair, public FrameDestination {
@@ -34,7 +34,7 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
                      const RawPacketConfig& raw, uint32_t max_tso_header);
   ~RawPacketQueuePair() override;
 
-  // After posting: what was posted leaves together.
+  // Sends what was posted, as one batch. Call after posting.
   void Flush(Time now);
 
   // --- FrameDestination.
@@ -42,7 +42,7 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
   size_t FrameRoom() const override;
 
  private:
-  // How long it waits when the device takes no more.
+  // Retry interval while the device is full.
   static constexpr Time kRetry = 50 * kMicrosecond;
 
   bool TakesFrames() const;
@@ -69,24 +69,24 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
   }
 
   void StopSending();
-  // Sends until the device takes no more.
+  // Sends until the device is full.
   void SendQueued(Time now);
-  // What became of the oldest work request.
+  // Result of the oldest work request.
   enum class Outcome : uint8_t { kDone, kBlocked, kFailed };
   Outcome SendNext(Time now);
   Outcome SendSegments(Time now);
   size_t MaxFrame(const wire::EthernetFrame& frame) const;
   Outcome FailSend(WcStatus status, Time now);
-  // Copies `bytes` of its data from `offset` on.
+  // Copies `bytes` of the request's data from `offset` on.
   bool CopyData(uint64_t index, uint64_t offset, uint8_t* to, size_t bytes);
 
   const RawPacketConfig raw_;
   FrameSink& frames_;
   TsoHeaders headers_;
-  bool sending_ = false;   // from RTS to SQE, ERR or RESET
+  bool sending_ = false;   // from RTS until SQE, ERR or RESET
   bool draining_ = false;  // SQD
   bool blocked_ = false;
-  uint32_t segment_ = 0;  // of the oldest work request: those that have gone
+  uint32_t segment_ = 0;  // segments sent of the oldest work request
 };
 
 }  // namespace transport

@@ -24,7 +24,7 @@ constexpr PdId kPd = 7;
 constexpr uint64_t kVa = 0x10000;
 constexpr size_t kMemory = 1 << 16;
 
-// Keeps frames, up to `room` of them that were not sent.
+// Stores frames, up to `room` unsent ones.
 class FakeSink final : public FrameSink {
  public:
   size_t max_frame() const override { return 1514; }
@@ -77,7 +77,7 @@ class RawPacketTest : public testing::Test {
     ASSERT_EQ(BringUp(*qp_, {}, 1), 0);
   }
 
-  // A frame of UDP in registered memory, `payload` bytes long in it.
+  // Writes a UDP frame with `payload` bytes into registered memory.
   Bytes Frame(size_t payload, uint16_t port = 2000) {
     wire::FrameHeaders headers;
     headers.src = *wire::IpAddress::Parse("10.0.0.1");
@@ -124,7 +124,7 @@ class RawPacketTest : public testing::Test {
   std::unique_ptr<RawPacketQueuePair> qp_;
 };
 
-TEST_F(RawPacketTest, FramesLeaveAsTheyAre) {
+TEST_F(RawPacketTest, FramesAreSentUnchanged) {
   MakeAndBringUp();
   const Bytes frame = Frame(100);
   ASSERT_EQ(Send(1, static_cast<uint32_t>(frame.size())), 0);
@@ -136,7 +136,7 @@ TEST_F(RawPacketTest, FramesLeaveAsTheyAre) {
   EXPECT_EQ(qp_->counters().tx_packets, 1u);
 }
 
-TEST_F(RawPacketTest, ChecksumsAreMadeWhenAskedFor) {
+TEST_F(RawPacketTest, ChecksumsAreComputedOnRequest) {
   MakeAndBringUp();
   Bytes frame = Frame(100);
   region_->bytes[24] = region_->bytes[25] = 0;  // of the IPv4 header
@@ -149,7 +149,7 @@ TEST_F(RawPacketTest, ChecksumsAreMadeWhenAskedFor) {
   EXPECT_NE(wire::LoadBe16(sent.transport_header() + 6), 0);
 }
 
-TEST_F(RawPacketTest, WhatTheInterfaceDoesNotTakeEndsTheSendQueue) {
+TEST_F(RawPacketTest, AFrameOfWrongLengthEndsTheSendQueue) {
   for (const uint32_t length : {13u, 1515u, 1519u}) {
     sends_.Take();
     MakeAndBringUp();
@@ -162,7 +162,7 @@ TEST_F(RawPacketTest, WhatTheInterfaceDoesNotTakeEndsTheSendQueue) {
   }
 }
 
-TEST_F(RawPacketTest, ATagComesOnTop) {
+TEST_F(RawPacketTest, AVlanTagIsExtra) {
   MakeAndBringUp();
   Frame(1600);
   wire::StoreBe16(&region_->bytes[12], 0x8100);
@@ -182,7 +182,7 @@ TEST_F(RawPacketTest, ABadKeyEndsTheSendQueue) {
   EXPECT_TRUE(sink_.sent.empty());
 }
 
-TEST_F(RawPacketTest, WhatFindsNoRoomWaitsAndKeepsItsOrder) {
+TEST_F(RawPacketTest, FramesWaitInOrderWhileTheDeviceIsFull) {
   MakeAndBringUp();
   sink_.room = 2;
   sink_.blocked = true;
@@ -218,7 +218,7 @@ TEST_F(RawPacketTest, StatesNeedNoAddress) {
   EXPECT_EQ(Receive(1, 0, 100), EINVAL);  // RESET
   QpAttributes to;
   to.state = QpState::kInit;
-  EXPECT_EQ(qp_->Modify(to, kQpState, 1), EINVAL);  // wants a port
+  EXPECT_EQ(qp_->Modify(to, kQpState, 1), EINVAL);  // needs a port
   EXPECT_EQ(qp_->Modify(to, kQpState | kQpPort | kQpQkey, 1), EINVAL);
   EXPECT_EQ(qp_->Modify(to, kQpState | kQpPort, 1), 0);
   EXPECT_EQ(Receive(1, 0, 100), 0);
@@ -252,7 +252,7 @@ TEST_F(RawPacketTest, AFrameTakesAReceive) {
   EXPECT_TRUE(IsAt(4096, frame));
 }
 
-TEST_F(RawPacketTest, ATooShortReceiveEndsAndTheQueuePairGoesOn) {
+TEST_F(RawPacketTest, ATooShortReceiveFailsAndTheQueuePairContinues) {
   MakeAndBringUp();
   const Bytes frame = Frame(100);
   ASSERT_EQ(Receive(1, 4096, 20), 0);
@@ -321,7 +321,7 @@ TEST_F(RawPacketTest, DataIsCutIntoSegments) {
   EXPECT_EQ(sends_.completions.back().status, WcStatus::kLocalQpOperationError);
 }
 
-TEST_F(RawPacketTest, SegmentsGoOnWhereTheyWereHeldUp) {
+TEST_F(RawPacketTest, SegmentsContinueAfterTheDeviceWasFull) {
   MakeAndBringUp();
   sink_.room = 2;
   sink_.blocked = true;
@@ -403,7 +403,7 @@ TEST_F(WorkQueueTest, NothingCanBePostedToTheQueuePair) {
   EXPECT_EQ(qp_->PostSend(request, 1), EINVAL);
 }
 
-TEST_F(WorkQueueTest, StatesAsTheManualHasThem) {
+TEST_F(WorkQueueTest, StatesFollowTheManualPage) {
   WorkQueue& queue = *queues_[0];
   ASSERT_EQ(queue.Modify(WqState::kReady, 1), 0);
   ASSERT_EQ(PostTo(queue, 1), 0);
@@ -416,7 +416,7 @@ TEST_F(WorkQueueTest, StatesAsTheManualHasThem) {
   EXPECT_EQ(queue.Modify(WqState::kReady, 1), 0);
 }
 
-TEST_F(WorkQueueTest, OneThatLosesItsCompletionQueueFails) {
+TEST_F(WorkQueueTest, ALostCompletionQueueIsAnError) {
   int told = 0;
   for (const auto& queue : queues_) {
     queue->OnFailure([&told] { ++told; });

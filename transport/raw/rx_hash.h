@@ -1,4 +1,4 @@
-// Receive side scaling: which work queue a frame is for (manual page
+// Receive side scaling: selects a frame's work queue (manual page
 // ibv_create_qp_ex(3), rx_hash_conf).
 #ifndef TRANSPORT_RAW_RX_HASH_H_
 #define TRANSPORT_RAW_RX_HASH_H_
@@ -31,14 +31,14 @@ inline constexpr size_t kRxHashKey = 40;  // bytes
 struct RxHash {
   std::array<uint8_t, kRxHashKey> key{};
   uint64_t fields = 0;            // RxHashField
-  std::vector<WorkQueue*> table;  // a power of two of them, borrowed
+  std::vector<WorkQueue*> table;  // size is a power of two; borrowed
 };
 
 // The Toeplitz hash of `input`, at most 36 bytes.
 uint32_t ToeplitzHash(std::span<const uint8_t, kRxHashKey> key,
                       std::span<const uint8_t> input);
-// Of those of the fields that the frame has: source address, destination
-// address, source port, destination port. 0 if it has none.
+// The hash over the selected fields that the frame has: source address,
+// destination address, source port, destination port. 0 if it has none.
 uint32_t HashOf(const RxHash& hash, const wire::EthernetFrame& frame);
 
 }  // namespace transport

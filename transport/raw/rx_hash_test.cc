@@ -9,8 +9,8 @@
 namespace transport {
 namespace {
 
-// The key and the values by which implementations of receive side scaling are
-// verified (Microsoft, "Verifying the RSS Hash Calculation").
+// The standard test vectors of receive side scaling (Microsoft, "Verifying the
+// RSS Hash Calculation").
 constexpr std::array<uint8_t, kRxHashKey> kKey = {
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67,
     0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
@@ -54,7 +54,7 @@ TEST(RxHashTest, IsToeplitzOfTheFieldsInOrder) {
             0x40207d3du);
 }
 
-TEST(RxHashTest, OfFieldsThatAreNotThereIsZero) {
+TEST(RxHashTest, IsZeroWithoutTheFields) {
   EXPECT_EQ(Hash("192.0.2.1", 1, "192.0.2.2", 2,
                  kRxHashSourceIpv6 | kRxHashSourcePortTcp),
             0u);

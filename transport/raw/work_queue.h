@@ -1,5 +1,5 @@
 // A receive work queue (manual page ibv_create_wq(3)): receives and a
-// completion queue, which raw packet queue pairs spread their frames over.
+// completion queue. Raw packet queue pairs distribute frames over work queues.
 #ifndef TRANSPORT_RAW_WORK_QUEUE_H_
 #define TRANSPORT_RAW_WORK_QUEUE_H_
 
@@ -20,23 +20,23 @@ enum class WqState : uint8_t { kReset = 0, kReady = 1, kError = 2 };
 // All calls with the lane's lock held.
 class WorkQueue {
  public:
-  // Of `config` those of receiving count: capacity, pd, memory, recv_cq, and
-  // `qpn`, the number that its completions name.
+  // Uses the receive part of `config`: capacity, pd, memory, recv_cq, and
+  // `qpn`, the number in its completions.
   explicit WorkQueue(const QpConfig& config);
 
   uint32_t number() const { return core_.config.qpn; }
   WqState state() const { return state_; }
-  // 0 or EINVAL. To kError flushes what is posted; to kReset forgets it. From
-  // kError only to kReset.
+  // 0 or EINVAL. kError flushes the posted receives; kReset drops them. kError
+  // permits only kReset.
   int Modify(WqState to, Time now);
   // 0; EINVAL (too many SGEs, kReset); ENOMEM. In kError it completes at once.
   int Post(const ReceiveRequest& request, Time now);
-  // The completion queue is lost: to kError.
+  // The completion queue has overrun: enter kError.
   void OnCqError(Time now);
 
   void OnFrame(const ReceivedFrame& received, uint32_t tag, Time now);
 
-  // Called when it goes to kError by a fault, not by Modify. Set once.
+  // Called when an error, not Modify, leads to kError. Set once.
   void OnFailure(std::function<void()> told) { told_ = std::move(told); }
 
  private:
@@ -48,9 +48,9 @@ class WorkQueue {
   std::function<void()> told_ = [] {};
 };
 
-// Puts a frame into a receive of `core`; what cannot be taken is dropped and
-// counted. A receive that is too short ends with kLocalLengthError. False: its
-// memory is not there, or the completion queue has overrun.
+// Puts a frame into a receive of `core`. Drops and counts it if there is none.
+// A receive that is too short completes with kLocalLengthError. False: the
+// receive's memory is gone, or the completion queue has overrun.
 bool ReceiveFrame(const ReceivedFrame& received, uint32_t tag, Time now,
                   QpCore* core, MessageReceiver* receiver);
 

@@ -1,4 +1,4 @@
-// The oracle of atomics: an order of execution exists, or does not.
+// Checks atomics: a consistent order of execution must exist.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -16,9 +16,8 @@ struct Result {
   const Op* op;
 };
 
-// The values that the word went through, by following from each value the one
-// operation that found it. Every change has a value of its own, so there is
-// only one way.
+// Reconstructs the values of the word: each value was found by exactly one
+// changing operation, since every change gives a unique value.
 std::string Follow(const AtomicWord& word, uint64_t final,
                    const std::vector<Result>& results) {
   std::unordered_map<uint64_t, const Op*> next;
@@ -51,8 +50,8 @@ std::string Follow(const AtomicWord& word, uint64_t final,
     return absl::StrFormat("the word holds %x after atomics that made it %x",
                            final, value);
   }
-  // Failed compares found a value that was there, and each queue pair found
-  // later values later.
+  // Failed compares must have found a value of the word, and each queue pair
+  // must have found values in order.
   std::unordered_map<const End*, size_t> reached;
   for (const Result& result : results) {
     const Op& op = *result.op;

@@ -1,4 +1,4 @@
-// Where every part of the simulator reports what must not happen.
+// Collects rule violations from all parts of the simulator.
 #ifndef TRANSPORT_SIM_CHECKER_H_
 #define TRANSPORT_SIM_CHECKER_H_
 
@@ -8,17 +8,17 @@
 
 namespace sim {
 
-// Collects failures of one run; the first is the interesting one.
+// Failures of one run; the first is the interesting one.
 class Checker {
  public:
   void Fail(std::string what) {
     if (failures_.size() < kKept) failures_.push_back(std::move(what));
   }
-  // Added to what ToString says of a failure.
+  // Extra text for ToString.
   void Explain(std::string text) { explanation_ = std::move(text); }
   bool failed() const { return !failures_.empty(); }
   const std::vector<std::string>& failures() const { return failures_; }
-  // All of them, a line each.
+  // All failures, one per line, and the explanation.
   std::string ToString() const {
     std::string text;
     for (const std::string& failure : failures_) text += "  " + failure + "\n";

@@ -1,6 +1,6 @@
-// Queue pairs whose peers are silent, beside one whose peer answers, at the
-// same address: the healthy one keeps four fifths of the rate that it has
-// alone, and no message of it waits for more than 5 ms.
+// Queue pairs with silent peers beside one whose peer answers, on one path. The
+// healthy one keeps at least four fifths of the rate that it has alone, and
+// none of its messages waits for more than 5 ms.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -34,12 +34,12 @@ const char* NameOf(SendOpcode opcode) {
   }
 }
 
-// How the queue pairs with dead peers came to that.
+// When the peers died.
 enum class Death {
   kBeforeTheFirst,  // before anything was sent on the path
-  kNeverAnswered,   // beside traffic; their peers never answered
-  kAfterAnswers,    // beside traffic, having been answered before
-  kInTheMidst,      // in the midst of traffic like the healthy one's
+  kNeverAnswered,   // beside traffic; the peers never answered
+  kAfterAnswers,    // beside traffic, after answers
+  kInTheMidst,      // under traffic like the healthy one's
 };
 
 struct Result {
@@ -56,7 +56,7 @@ struct DeadPairs {
   Death death = Death::kNeverAnswered;
 };
 
-// What a healthy pair does in kPeriod beside dead ones.
+// A healthy pair's result in kPeriod beside dead ones.
 Result Beside(const DeadPairs& dead, const Traffic& traffic,
               uint32_t path_mtu) {
   Neighbors neighbors(path_mtu);
@@ -106,7 +106,7 @@ Result Beside(const DeadPairs& dead, const Traffic& traffic,
         neighbors.Stop(*pair);
         neighbors.DestroyPeer(*pair);
       }
-      // Until now it has had the share of one among many.
+      // Until now it had the share of one among many.
       neighbors.ForgetWaiting(healthy);
       break;
   }
@@ -198,7 +198,7 @@ TEST_P(DeadPeerTest, InTheMidstOfTraffic) {
   ExpectUnharmed(Dead(Death::kInTheMidst), 4096);
 }
 
-// First packets leave although nobody has answered, but not of any number.
+// First packets are sent although nobody has answered, but limited in total.
 TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
   Neighbors neighbors(4096);
   std::vector<Neighbors::Connection*> pairs;
@@ -212,7 +212,7 @@ TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
   const uint64_t in_flight = pairs.front()->a.qp->path()->in_flight();
   EXPECT_LE(in_flight, transport::Path::kMostWithUnanswered);
   EXPECT_GT(in_flight, transport::Path::kMostWithUnanswered / 2);
-  // All of them fail in the end: nobody is forgotten.
+  // Eventually all of them fail.
   neighbors.RunTo(60 * kSecond, [&] {
     return std::all_of(pairs.begin(), pairs.end(),
                        [](const auto* pair) { return pair->failed == 1; });
@@ -221,8 +221,8 @@ TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
   EXPECT_FALSE(neighbors.checker().failed()) << neighbors.checker().ToString();
 }
 
-// Peers that answer again: what was posted to them is done, and nobody else
-// notices.
+// Peers that answer again: their outstanding messages complete, and other queue
+// pairs are not affected.
 TEST_P(DeadPeerTest, ThatComesBack) {
   for (const Traffic& traffic : HealthyTraffic()) {
     const Result alone = Alone(traffic, 4096);

@@ -6,11 +6,11 @@
 
 namespace sim {
 
-// By the network, and not from within by what the simulation puts under it
-// (SimCq). Each thread has its own.
+// Set during calls by the network; not set inside callbacks from the endpoint
+// to the simulation (SimCq). Per thread.
 inline thread_local bool in_endpoint = false;
 
-// Sets it for as long as this lives.
+// Sets in_endpoint within its scope.
 class ScopedEndpointCall {
  public:
   explicit ScopedEndpointCall(bool inside)

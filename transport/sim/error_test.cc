@@ -1,4 +1,4 @@
-// What fails, how it is told, and when: error statuses, flushing, retries.
+// Errors: statuses, flushing, retries.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,7 +50,7 @@ SendRequest Rdma(Pair& pair, SendOpcode opcode, uint64_t wr_id, const Sge* sge,
   return request;
 }
 
-// Every operation that names remote memory.
+// All operations on remote memory.
 const SendOpcode kRemoteOpcodes[] = {
     SendOpcode::kRdmaWrite, SendOpcode::kRdmaWriteWithImm,
     SendOpcode::kRdmaRead, SendOpcode::kCompareSwap, SendOpcode::kFetchAdd};
@@ -61,8 +61,8 @@ uint32_t LengthOf(SendOpcode opcode) {
              : 5000;
 }
 
-// After a good SEND, `bad` fails with `status` and what follows is flushed on
-// both sides.
+// After a good SEND, `bad` fails with `status`, and everything after it is
+// flushed on both sides.
 void ExpectRemoteFailure(Pair& pair, const SendRequest& bad, WcStatus status,
                          QpEvent event) {
   for (int i = 0; i < 4; ++i) {
@@ -88,7 +88,7 @@ void ExpectRemoteFailure(Pair& pair, const SendRequest& bad, WcStatus status,
     EXPECT_NE(received[i].status, kSuccess);
   }
   EXPECT_EQ(Statuses(pair.a.TakeRecv()), (std::vector{kFlushed}));
-  // The receives are not looked at.
+  // Ignores the receives.
   EXPECT_EQ(std::memcmp(pair.b.buffer.get(), before.data(), 600'000), 0);
   EXPECT_EQ(std::memcmp(pair.b.buffer.get() + 640'000, before.data() + 640'000,
                         before.size() - 640'000),
@@ -176,8 +176,8 @@ TEST_P(RemoteErrors, RegionGrantsNoRight) {
                       QpEvent::kAccessError);
 }
 
-// The queue pair's own access flags come before any key: NAK invalid request,
-// as an operation that it does not support (9.7.4.1.2), or access error.
+// The queue pair's access flags are checked before the key: NAK invalid request
+// for an operation that it does not support (9.7.4.1.2), or access error.
 TEST_P(RemoteErrors, QueuePairGrantsNoRight) {
   PairOptions options;
   options.access_flags = transport::kAccessLocalWrite;
@@ -199,7 +199,7 @@ TEST_P(RemoteErrors, PagesAreGone) {
   for (const bool translate : {true, false}) {
     Pair pair;
     pair.Connect();
-    // In the middle: what comes before may be written.
+    // In the middle: bytes before it may be written.
     pair.b.node->memory().AddFault(
         pair.b.buffer.get() + (LengthOf(GetParam()) > 8 ? 2048 : 8), 8);
     pair.b.node->memory().set_translate_faults(translate);
@@ -371,10 +371,10 @@ TEST(ErrorTest, DeadPeerEndsAtTheConfiguredTime) {
   }
 }
 
-// The MTU of the path is too small for some milliseconds: what is long is lost,
-// and the short packets in between have the peer report the gap over and over,
-// before anything has shown that it keeps what is behind one.
-TEST(ErrorTest, LosingOnlyWhatIsLongEndsNothingBeforeTheTimeout) {
+// The path MTU is too small for some milliseconds: long packets are lost, and
+// the short ones in between make the peer report the gap repeatedly, before it
+// is known to buffer packets after a gap.
+TEST(ErrorTest, LossOfLongPacketsIsNotFatalBeforeTheTimeout) {
   constexpr Time kOutage = 400 * kMillisecond;  // six timeouts
   constexpr uint32_t kLong = 900;
   for (const SendOpcode opcode :
@@ -425,7 +425,7 @@ TEST(ErrorTest, RnrRetryExceeded) {
     const auto sent = pair.a.TakeSend();
     EXPECT_EQ(Statuses(sent),
               (std::vector{WcStatus::kRnrRetryExceeded, kFlushed}));
-    // Each retry waits the time of the NAK; the way takes 10 us.
+    // Each retry waits for the NAK's time; the path takes 10 us.
     const Time waited = pair.now() - start;
     EXPECT_GE(waited, retries * 1280 * kMicrosecond);
     EXPECT_LE(waited, (retries + 1) * 1380 * kMicrosecond);
@@ -462,7 +462,7 @@ TEST(ErrorTest, ErrorStateFlushesEverythingInOrder) {
   std::vector<uint64_t> ids;
   for (int i = 0; i < 100; ++i) {
     ids.push_back(i);
-    // Signalled or not, started or not, waiting for the fence or not.
+    // Signaled or not, started or not, waiting for a fence or not.
     ASSERT_EQ(i % 3 == 0 ? pair.a.Read(i, 0, 0, 9000, 0)
                          : pair.a.Write(i, 0, 0, 9000, i % 4 == 0 ? kFence : 0),
               0);
@@ -476,7 +476,7 @@ TEST(ErrorTest, ErrorStateFlushesEverythingInOrder) {
   EXPECT_EQ(WrIds(received), ids);
   EXPECT_EQ(Statuses(sent), std::vector(100, kFlushed));
   EXPECT_EQ(Statuses(received), std::vector(100, kFlushed));
-  // What is posted now is flushed too.
+  // Later posts are flushed too.
   EXPECT_EQ(pair.a.Write(1000, 0, 0, 10, 0), 0);
   EXPECT_EQ(pair.a.Receive(1001, 0, 10), 0);
   pair.Run();
@@ -507,7 +507,7 @@ TEST(ErrorTest, ResetForgetsEverythingAndCanConnectAgain) {
     EXPECT_EQ(pair.a.TakeSend().size() + pair.b.TakeSend().size() +
                   pair.b.TakeRecv().size(),
               0u);
-    // Packets of before find another window of PSNs.
+    // Old packets are outside of the new PSN window.
     pair.a.attributes.sq_psn = pair.b.attributes.rq_psn =
         (pair.a.attributes.sq_psn + 0x300000) & 0xffffff;
     pair.b.attributes.sq_psn = pair.a.attributes.rq_psn =
@@ -560,7 +560,7 @@ TEST(ErrorTest, CqOverrunStopsTheQueuePair) {
   EXPECT_FALSE(pair.checker.failed()) << pair.checker.ToString();
 }
 
-// --- Recovery is by NAK, not by waiting.
+// --- Recovery by NAK, without a timeout.
 
 TEST(ErrorTest, OneLossCostsOneNakAndNoTimeout) {
   for (const uint32_t lost : {0u, 1u, 30u, 61u}) {
@@ -609,10 +609,10 @@ TEST(ErrorTest, ALostTailIsProbedLongBeforeTheTimeout) {
   }
 }
 
-// A READ that is asked for again after its first request was never answered
-// may not reach over where that ended, though the window has changed: half of
-// it would be a duplicate for the peer, and half new (seed 77 once).
-TEST(ErrorTest, AReadIsAskedForAgainWithinItsFirstRequests) {
+// A repeated READ request must not cross the end of an earlier request,
+// although the window has changed: half of it would be a duplicate for the
+// peer, and half new (seed 77 once).
+TEST(ErrorTest, ARepeatedReadStaysWithinItsFirstRequests) {
   PairOptions options;
   options.psn_a = 100;
   Pair pair(options);
@@ -643,8 +643,8 @@ TEST(ErrorTest, AReadIsAskedForAgainWithinItsFirstRequests) {
   EXPECT_FALSE(pair.checker.failed()) << pair.checker.ToString();
 }
 
-// The send queue and the receive queue hold at least what was asked for, and
-// say when they are full.
+// Send and receive queue hold at least the requested number, and report when
+// they are full.
 TEST(ErrorTest, QueuesAreBounded) {
   PairOptions options;
   options.link.down = true;

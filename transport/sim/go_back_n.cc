@@ -9,10 +9,10 @@
 namespace sim {
 namespace {
 
-// BTH, the ICRC, and now and then a RETH.
+// BTH and ICRC; a RETH is rare.
 constexpr uint64_t kHeaders = 16;
-// What is lost twice, or last, shows by silence: the least that a probe of
-// transport::Path waits.
+// Timeout for packets that are lost twice, or lost last: the minimum probe
+// timeout of transport::Path.
 constexpr Time kTimeout = transport::kMillisecond;
 
 class Model {
@@ -57,7 +57,7 @@ class Model {
   struct Event {
     Time time;
     uint64_t order;
-    uint64_t number;  // of a packet; of the first that the receiver misses
+    uint64_t number;  // of a packet; of the first missing one
     bool data;
     bool nak;
     bool operator<(const Event& other) const {
@@ -124,7 +124,7 @@ class Model {
   Time now_ = 0;
   Time queue_free_ = 0;
   Time last_progress_ = 0;
-  uint64_t next_ = 0;          // to be sent
+  uint64_t next_ = 0;          // next to send
   uint64_t acknowledged_ = 0;  // all before it
   uint64_t expected_ = 0;      // by the receiver
   bool reported_ = false;      // the gap at `expected_`

@@ -1,10 +1,10 @@
-// What transfers are compared with (docs/reliability.md): a plain go-back-N.
+// The baseline of transfers (docs/reliability.md): plain go-back-N.
 //
-// A model, not packets: the sender has a window that nothing shrinks, the
-// receiver takes what is in order and drops the rest, acknowledges every packet
-// and reports a gap once, and the sender then goes back to it. A READ is the
-// same, with the requester as the one who reports. So it is as good as a
-// go-back-N gets: there is no congestion control to be misled by losses.
+// A model without packets. The sender has a fixed window. The receiver accepts
+// packets in order, drops others, acknowledges each packet and reports a gap
+// once; the sender then goes back to it. A READ is the same, with the requester
+// as the receiver. This is the best case of go-back-N: losses mislead no
+// congestion control.
 #ifndef TRANSPORT_SIM_GO_BACK_N_H_
 #define TRANSPORT_SIM_GO_BACK_N_H_
 
@@ -20,7 +20,7 @@ struct GoBackNResult {
   double goodput = 0;  // payload, bytes per us
 };
 
-// The transfer of `options`, with `window` bytes of payload in flight.
+// Runs the transfer of `options` with `window` bytes of payload in flight.
 GoBackNResult RunGoBackN(const TransferOptions& options, uint64_t window);
 
 }  // namespace sim

@@ -19,9 +19,9 @@ using transport::QpState;
 using transport::SendOpcode;
 
 constexpr transport::PdId kPd = 7;
-// Posted by each: more than a window.
+// Outstanding requests of each: more than a window.
 constexpr int kDepth = 80;
-// How often applications look at their completions.
+// Interval at which applications poll.
 constexpr Time kPoll = 20 * transport::kMicrosecond;
 
 struct Side {
@@ -153,7 +153,7 @@ class Incast {
       to.av.source_port = static_cast<uint16_t>(0xc000 + number);
       to.max_rd_atomic = to.max_dest_rd_atomic = 16;
       to.min_rnr_timer = 12;
-      to.timeout = 17;  // half a second: nothing here is to wait for it
+      to.timeout = 17;  // half a second: no test should wait for it
       to.retry_cnt = 7;
       to.rnr_retry = 7;
       for (const QpState state :

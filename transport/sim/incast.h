@@ -1,5 +1,5 @@
-// Many hosts that write to one, whose link they share: how equal their parts
-// are, and what the queue before it grows to (docs/reliability.md).
+// Incast: many hosts write to one over a shared link. Measures fairness and the
+// queue of the link (docs/reliability.md).
 #ifndef TRANSPORT_SIM_INCAST_H_
 #define TRANSPORT_SIM_INCAST_H_
 
@@ -20,30 +20,31 @@ struct IncastOptions {
   uint64_t seed = 1;
   uint32_t path_mtu = 1024;
   uint32_t message = 16 * 1024;  // bytes
-  bool marks = true;      // the switch marks packets that meet a queue
-  // NodeProfile::hardware_cnps, of the one host.
+  bool marks = true;             // the switch sets ECN marks
+  // NodeProfile::hardware_cnps of the one host.
   bool hardware_target = false;
-  bool batches = false;   // NodeProfile::batches, of all
+  bool batches = false;   // NodeProfile::batches of all hosts
   Time target_delay = 0;  // Endpoint::SetTargetDelay
-  Time apart = 0;         // each begins so long after the one before it
-  Time delay = 25 * transport::kMicrosecond;  // of each way, without a queue
-  // Begins to count after `warm_up`, and ends at `end`.
+  Time apart = 0;         // between the starts of two senders
+  Time delay = 25 * transport::kMicrosecond;  // one way, without a queue
+  // Measures from `warm_up` to `end`.
   Time warm_up = 20 * transport::kMillisecond;
   Time end = 120 * transport::kMillisecond;
 };
 
 struct IncastResult {
-  std::string failed;  // why, if anything went wrong
-  // Jain's index of what the senders got through: 1 if that was equal, 1 / n if
-  // one had it all.
+  std::string failed;  // the reason; empty on success
+  // Jain's fairness index of the senders' goodput: 1 if equal, 1 / n if one
+  // sender has all.
   double fairness = 0;
-  double utilisation = 0;      // of the shared link, by packets of all kinds
-  double goodput = 0;          // payload of all, bytes per us
-  uint64_t longest_queue = 0;  // bytes, after the warm-up
+  double utilisation = 0;           // of the shared link, all packets
+  double goodput = 0;               // total payload, bytes per us
+  uint64_t longest_queue = 0;       // bytes, after the warm-up
   uint64_t longest_queue_ever = 0;  // bytes
   uint64_t dropped = 0;             // packets, after the warm-up
   uint64_t marked = 0;
-  uint64_t too_long = 0;  // round trips, of all endpoints
+  // EndpointCounters::round_trips_too_long of all endpoints.
+  uint64_t too_long = 0;
 };
 
 // The shared link has 10 Gb/s and a queue of 1 MiB; a round trip without a

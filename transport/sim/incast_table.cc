@@ -1,14 +1,14 @@
-// The tables of docs/reliability.md, "Congestion": how many senders share one
-// link, with and without marks of a switch, or without marks and with a target
-// for their round trips.
+// The tables of docs/reliability.md, "Congestion": many senders on one link,
+// with and without ECN marks of a switch, or without marks and with a
+// round-trip target.
 //
 //   bazel run //transport/sim:incast_table
 //       [-- --senders=N] [--many] [--target-us=N] [--rtt-us=N] [--apart-us=N]
 //           [--hardware]
 //
-// --many: 1,000 senders as well, which takes some minutes. --hardware: of READs
-// of 64 KiB by a host whose network card answers marks by CNPs, and which does
-// nothing else about them.
+// --many: also 1,000 senders, which takes some minutes. --hardware: READs of 64
+// KiB by a host whose NIC answers marks by CNPs and has no other congestion
+// control.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,10 +26,10 @@ struct Arguments {
   int senders = 0;    // 0: all rows
   int target_us = 0;  // 0: none
   int rtt_us = 50;    // without a queue
-  int apart_us = 0;   // from the beginning of one to that of the next
+  int apart_us = 0;   // between the starts of two senders
 };
 
-// The number behind `name`, into `value`.
+// Parses the number after `name` into `value`.
 bool Take(const char* argument, const char* name, int* value) {
   const size_t length = std::strlen(name);
   if (std::strncmp(argument, name, length) != 0) return false;
@@ -54,7 +54,7 @@ bool Parse(int argc, char** argv, Arguments* out) {
          out->apart_us >= 0;
 }
 
-// When many have found their windows, so long.
+// Many senders need longer until their windows are stable.
 void SetTimes(sim::IncastOptions* options) {
   if (options->senders >= 64) {
     options->warm_up = 100 * kMillisecond;

@@ -1,5 +1,5 @@
-// Hosts that share one link by what its switch marks (docs/reliability.md,
-// "Congestion"; incast_table has more of it).
+// Many hosts on one link with ECN marks (docs/reliability.md, "Congestion";
+// more in incast_table).
 #include "transport/sim/incast.h"
 
 #include <gtest/gtest.h>
@@ -49,9 +49,9 @@ TEST_P(IncastTest, SharesTheLinkAndBoundsItsQueue) {
   EXPECT_LT(result.longest_queue, 384u * 1024);
 }
 
-// Nothing is marked, but round trips are to take 200 us (TargetDelay): of which
-// 50 are the way, and 150 as much as 183 KiB of the queue. Small windows have
-// up to twice that.
+// No marks, but a round-trip target of 200 us (TargetDelay): 50 us of
+// propagation, and 150 us for 183 KiB of the queue. Small windows may use twice
+// that.
 TEST_P(IncastTest, SharesTheLinkByDelay) {
   IncastOptions options = Options();
   options.marks = false;
@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Senders, IncastTest,
                          ::testing::Values(Case{2, SendOpcode::kRdmaWrite},
                                            Case{8, SendOpcode::kRdmaWrite},
                                            Case{64, SendOpcode::kRdmaWrite},
-                                           // Less than a packet each for a
-                                           // round trip.
+                                           // Less than a packet per round trip
+                                           // each.
                                            Case{256, SendOpcode::kRdmaWrite},
                                            Case{256, SendOpcode::kRdmaRead},
                                            Case{2, SendOpcode::kRdmaRead},
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Senders, IncastTest,
                                    : "Write");
                          });
 
-// As sockets deliver.
+// With GRO batches, as sockets deliver.
 TEST_P(IncastTest, SharesTheLinkInBatches) {
   IncastOptions options = Options();
   if (options.senders > 64) GTEST_SKIP() << "minutes under a sanitizer";
@@ -101,7 +101,7 @@ TEST_P(IncastTest, SharesTheLinkInBatches) {
   EXPECT_LT(result.longest_queue, 384u * 1024);
 }
 
-// It is the marks that do it.
+// Control: the marks cause the effect.
 TEST(IncastWithoutMarksTest, FillsTheQueue) {
   IncastOptions options;
   options.senders = 8;
@@ -112,8 +112,8 @@ TEST(IncastWithoutMarksTest, FillsTheQueue) {
   EXPECT_GT(result.dropped, 0u);
 }
 
-// A host that reads from many, sends CNPs for what is marked, and leaves the
-// rest to them, as hardware does: they send their responses more slowly.
+// A hardware host that reads from many peers and sends CNPs for marked packets:
+// the responders pace their responses.
 class ReadByHardwareTest : public ::testing::TestWithParam<int> {
  protected:
   IncastOptions Options() const {
@@ -143,7 +143,7 @@ TEST_P(ReadByHardwareTest, ItsCnpsShareTheLinkAndBoundTheQueue) {
 }
 
 // The same without congestion control.
-TEST_P(ReadByHardwareTest, WithoutThemTheQueueIsFull) {
+TEST_P(ReadByHardwareTest, WithoutCnpsTheQueueIsFull) {
   IncastOptions options = Options();
   options.marks = false;
   const IncastResult result = RunIncast(options);
@@ -155,7 +155,7 @@ TEST_P(ReadByHardwareTest, WithoutThemTheQueueIsFull) {
 INSTANTIATE_TEST_SUITE_P(Responders, ReadByHardwareTest,
                          ::testing::Values(2, 8, 64));
 
-// The rate is the destination's: queue pairs have equal parts of it.
+// The rate belongs to the path: queue pairs share it equally.
 TEST(ReadByHardwareQueuePairsTest, ShareTheRateOfTheirPath) {
   constexpr int kConnections = 6;
   Neighbors hosts(1024);
@@ -163,7 +163,7 @@ TEST(ReadByHardwareQueuePairsTest, ShareTheRateOfTheirPath) {
   link.bytes_per_us = 1250;
   link.ecn_threshold = 40'000;
   hosts.net().SetAllLinks(link);
-  // Faster than the link: the queue is the network's.
+  // Faster than the link: the queue is in the network.
   hosts.net().node(1).profile().bytes_per_us = 0;
   hosts.net().node(0).profile().hardware_cnps = true;
   std::vector<Neighbors::Connection*> connections;
@@ -197,9 +197,9 @@ TEST(ReadByHardwareQueuePairsTest, ShareTheRateOfTheirPath) {
   EXPECT_GE(sum * sum / (kConnections * squares), 0.9);
 }
 
-// Every packet is marked that meets another one, on a link of 32 Mb/s that
-// loses one in a hundred: whatever the CNPs say, the requester hears something
-// before its time-out, which would be the last.
+// Every packet that meets another one is marked, on a link of 32 Mb/s with 1 %
+// loss: despite the CNPs, a response arrives before the timeout, which would be
+// fatal.
 TEST(ReadByHardwareStormTest, NeverTimesOut) {
   for (const uint64_t seed : {1, 2, 3}) {
     PairOptions options;
@@ -223,8 +223,8 @@ TEST(ReadByHardwareStormTest, NeverTimesOut) {
   }
 }
 
-// Those who come later get as much: what the others have, they give up.
-TEST(IncastByDelayTest, LateOnesGetTheirPart) {
+// Senders that start later get an equal share.
+TEST(IncastByDelayTest, LateSendersGetTheirShare) {
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaWrite, SendOpcode::kRdmaRead}) {
     IncastOptions options;
@@ -243,8 +243,7 @@ TEST(IncastByDelayTest, LateOnesGetTheirPart) {
   }
 }
 
-// The target does not fit: the user is told by a counter why so little gets
-// through.
+// A path longer than the target: a counter tells the user why goodput is low.
 TEST(IncastByDelayTest, APathLongerThanTheTargetIsCounted) {
   IncastOptions options;
   options.marks = false;

@@ -1,5 +1,5 @@
 // Messages of 2^31 bytes at a path MTU of 256: 2^23 packets, half of all PSNs.
-// Neither side holds them: the memory yields and checks a pattern.
+// The memory generates and checks a pattern instead of storing them.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@ constexpr uint32_t kPackets = kBytes / 256;
 
 class LargeMessage : public ::testing::TestWithParam<SendOpcode> {
  protected:
-  // One message, then a small WRITE after it; `link` as given.
+  // One message over `link`, then a small WRITE.
   void Run(const LinkProfile& link, uint32_t path_mtu) {
     const auto start = std::chrono::steady_clock::now();
     PairOptions options;
@@ -62,7 +62,7 @@ class LargeMessage : public ::testing::TestWithParam<SendOpcode> {
     EXPECT_EQ(sent[0].status, WcStatus::kSuccess);
     EXPECT_EQ(sent[1].status, WcStatus::kSuccess);
     if (link.lossy() && read) {
-      // Responses may be placed in any order, or asked for twice.
+      // Responses may be placed out of order, or twice.
       EXPECT_GE(target.written(), uint64_t{kBytes});
     } else {
       EXPECT_EQ(target.written_in_order(), uint64_t{kBytes});

@@ -1,14 +1,15 @@
-// The table of docs/reliability.md: what loss, reordering and outages leave of
-// the goodput of long transfers, beside a plain go-back-N.
+// The table of docs/reliability.md: goodput of long transfers under loss,
+// reordering and outages, compared with plain go-back-N.
 //
 //   bazel run //transport/sim:loss_table [-- --json] [--only=READ] [--seeds=N]
 //       [--mbps=N] [--rtt-us=N] [--message-kib=N] [--overtaking]
 //       [--keeps-nothing]
 //
-// --overtaking: what is reordered is not held back by up to two round trips but
-// overtakes all that is on its way, in both directions, as netem's does.
-// --keeps-nothing: the peer drops what comes beyond a gap.
-// 256 MiB are transferred, or what takes two seconds.
+// --overtaking: a reordered packet is not delayed by up to two round trips, but
+// overtakes everything in flight, in both directions, as with netem.
+// --keeps-nothing: the peer drops packets after a gap.
+//
+// Transfers 256 MiB, or as much as takes two seconds.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +23,7 @@
 namespace sim {
 namespace {
 
-uint64_t seeds = 5;  // each row is their mean
+uint64_t seeds = 5;  // each row is the mean of these
 std::string only;    // WRITE or READ
 LinkProfile link = TransferLink();
 bool overtaking = false;
@@ -79,7 +80,7 @@ Row Measure(transport::SendOpcode opcode, uint32_t path_mtu,
     options.outage_start = 20 * transport::kMillisecond;
     options.outage = network.outage;
     const TransferResult result = RunTransfer(options);
-    // Its timer suits the page's link.
+    // The model's timer suits the link of the table only.
     GoBackNResult other;
     if (link.delay == TransferLink().delay &&
         link.bytes_per_us == TransferLink().bytes_per_us) {

@@ -1,6 +1,5 @@
-// What long transfers keep of their goodput on a link that loses or reorders
-// packets, and how the last packet of one is recovered (docs/reliability.md;
-// loss_table has all of it).
+// Goodput of long transfers under loss and reordering, and recovery of lost
+// tails (docs/reliability.md; all figures in loss_table).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,13 +29,13 @@ TransferOptions WriteOver(uint32_t loss, uint32_t reorder) {
   return Over(SendOpcode::kRdmaWrite, loss, reorder);
 }
 
-// Of WRITEs; that of READs is the same.
+// Goodput of WRITEs without loss; READs have the same.
 double Lossless() {
   static const double goodput = RunTransfer(WriteOver(0, 0)).goodput();
   return goodput;
 }
 
-// Mean of some seeds, of the lossless goodput.
+// Fraction of the lossless goodput, mean of some seeds.
 double Kept(SendOpcode opcode, uint32_t loss, uint64_t seeds,
             bool batches = false, Time delay = 25 * kMicrosecond) {
   double sum = 0;
@@ -64,9 +63,9 @@ TEST(LossTest, OneInAHundred) {
   EXPECT_GE(Kept(SendOpcode::kRdmaRead, 10'000, 2), 0.93);
 }
 
-// As sockets deliver, with one answer for all of a batch. GRO of the simulated
-// network waits for 10 us, so that a round trip takes 20 more: that, and no
-// more than that, is what it costs.
+// With GRO batches, as sockets deliver, and one ACK per batch. GRO of the
+// simulated network waits for 10 us, which adds 20 us to a round trip: that is
+// the whole cost.
 TEST(LossTest, OneInAHundredInBatches) {
   EXPECT_GE(
       Kept(SendOpcode::kRdmaWrite, 10'000, 4, true),
@@ -85,7 +84,7 @@ TEST_P(EachWay, OneInAHundredIsFarFromAGoBackN) {
   EXPECT_GE(result.goodput(), 1.5 * other.goodput);
 }
 
-TEST_P(EachWay, WhatWasOnlyOvertakenIsSeldomSentAgain) {
+TEST_P(EachWay, ReorderedPacketsAreRarelyRetransmitted) {
   TransferOptions options = Over(GetParam(), 0, 50'000);
   options.messages = 128;
   const TransferResult result = RunTransfer(options);
@@ -94,7 +93,7 @@ TEST_P(EachWay, WhatWasOnlyOvertakenIsSeldomSentAgain) {
   EXPECT_GE(result.goodput(), 0.97 * Lossless());
 }
 
-// 24 Mb/s and a round trip of 10 ms, by messages of 64 KiB.
+// 24 Mb/s and a round trip of 10 ms, with messages of 64 KiB.
 TransferOptions OverSlowLink(SendOpcode opcode) {
   TransferOptions options = Over(opcode, 0, 0);
   options.message_bytes = 64 << 10;
@@ -103,11 +102,11 @@ TransferOptions OverSlowLink(SendOpcode opcode) {
   return options;
 }
 
-// A slow and long link where packets overtake, in both directions, all that is
-// on its way, which is half a round trip and the queue.
-TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
+// A slow, long link on which packets overtake everything in flight, in both
+// directions: half a round trip and the queue.
+TEST_P(EachWay, PacketsReorderedByARoundTripAreRarelyRetransmitted) {
   TransferOptions options = OverSlowLink(GetParam());
-  options.messages = 512;  // the first sixty teach how late packets may be
+  options.messages = 512;  // the first sixty teach the reordering
   options.depth = 16;
   const TransferResult lossless = RunTransfer(options);
   ASSERT_TRUE(lossless.done) << lossless.failed;
@@ -126,10 +125,10 @@ TEST_P(EachWay, WhatWasOvertakenByARoundTripIsSeldomSentAgain) {
   EXPECT_LT(spurious, 0.05);
 }
 
-// There, where answers are lost as well and much comes twice for that, nobody
-// waits for what is lost: WRITE kept 0.41 and READ 0.53 when the wait was 500
-// us at most, and 0.35 and 0.48 when every copy made it longer.
-TEST_P(EachWay, WhatWasLostIsNotTakenForLate) {
+// The same with lost ACKs, and thus many duplicates: lost packets are not
+// waited for. WRITE reached 0.41 and READ 0.53 when the wait was 500 us at
+// most, and 0.35 and 0.48 when every duplicate made it longer.
+TEST_P(EachWay, LostPacketsAreNotTakenForReordered) {
   TransferOptions options = OverSlowLink(GetParam());
   options.messages = 120;
   options.depth = 100;
@@ -150,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, EachWay,
                          ::testing::Values(SendOpcode::kRdmaWrite,
                                            SendOpcode::kRdmaRead));
 
-TEST(LossTest, AnOutageEndsNothing) {
+TEST(LossTest, AnOutageIsNotFatal) {
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaWrite, SendOpcode::kRdmaRead}) {
     TransferOptions options = WriteOver(0, 0);
@@ -159,15 +158,15 @@ TEST(LossTest, AnOutageEndsNothing) {
     options.outage = 100 * kMillisecond;
     const TransferResult result = RunTransfer(options);
     ASSERT_TRUE(result.done) << result.failed;
-    // Probes find its end before the queue pair's own time-out, 201 ms.
+    // Probes detect its end before the queue pair's own timeout, 201 ms.
     EXPECT_EQ(result.requester.timeouts, 0u);
     EXPECT_LT(result.longest_pause, 150 * kMillisecond);
   }
 }
 
-// READs of a peer that drops requests beyond a gap, where requests are lost as
-// often as responses: at least what a go-back-N of the same window has where no
-// requests are lost. And WRITEs to it.
+// READs from a peer that drops requests after a gap, where requests and
+// responses are lost alike: at least as fast as go-back-N of the same window
+// without lost requests. The same for WRITEs to it.
 class PeerKeepsNothing : public ::testing::TestWithParam<uint32_t> {
  protected:
   static TransferOptions ReadsOver(uint32_t loss) {
@@ -220,17 +219,17 @@ TEST_P(PeerKeepsNothing, ReadsAreNeverStuck) {
 INSTANTIATE_TEST_SUITE_P(MessageBytes, PeerKeepsNothing,
                          ::testing::Values(1u << 20, 64u << 10, 8u << 10));
 
-// The model loses nothing where the transport does not, either.
+// Without loss, the model and the transport are equally fast.
 TEST(LossTest, AGoBackNWithoutLossIsAsFast) {
   const GoBackNResult other = RunGoBackN(WriteOver(0, 0), 256 * 1024);
   EXPECT_NEAR(other.goodput, Lossless(), Lossless() / 100);
 }
 
-// One packet of a message of four is lost: by number, of all those that the
-// node sends once it has the first request.
+// One lost packet of a message of four, by number among the packets that the
+// node sends after the first request.
 struct Tail {
   SendOpcode opcode;
-  bool from_a;  // who sends it
+  bool from_a;  // the sender
   int number;
 };
 

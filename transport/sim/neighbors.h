@@ -1,5 +1,5 @@
-// One node with queue pairs to another one, all on one path, whose peers live,
-// die and come back as a test says.
+// Many queue pairs between two nodes on one path. Tests stop, kill and revive
+// their peers.
 #ifndef TRANSPORT_SIM_NEIGHBORS_H_
 #define TRANSPORT_SIM_NEIGHBORS_H_
 
@@ -20,7 +20,7 @@
 
 namespace sim {
 
-// What an application sends by one queue pair.
+// The traffic of one queue pair.
 struct Traffic {
   transport::SendOpcode opcode = transport::SendOpcode::kRdmaRead;
   uint32_t bytes = 64;
@@ -32,7 +32,7 @@ struct Traffic {
   }
 };
 
-// One node with queue pairs to another one, over 10 Gb/s.
+// Two nodes with queue pairs between them, over 10 Gb/s.
 class Neighbors {
  public:
   static constexpr size_t kBuffer = 1 << 20;
@@ -46,10 +46,11 @@ class Neighbors {
     End a;
     End b;
     Traffic traffic;
-    std::vector<Time> posted;  // of those outstanding, oldest first
+    // Post times of outstanding messages, oldest first.
+    std::vector<Time> posted;
     uint64_t completed = 0;
     uint64_t failed = 0;
-    Time worst = 0;  // from the post to the completion
+    Time worst = 0;  // longest time from post to completion
   };
 
   explicit Neighbors(uint32_t path_mtu) : mtu_(path_mtu), net_(1, &checker_) {
@@ -81,7 +82,7 @@ class Neighbors {
     return connection;
   }
 
-  // Neither its packets nor those to it arrive.
+  // Drops all packets of the connection, both ways.
   void Silence(const Connection& connection) {
     deaf_.insert(connection.a.qp->qpn());
     deaf_.insert(connection.b.qp->qpn());
@@ -108,7 +109,7 @@ class Neighbors {
     net_.Touch(net_.node(0));
   }
 
-  // Keeps its traffic going until RunTo comes to an end.
+  // Keeps the traffic going while RunTo runs.
   void Start(Connection& connection, const Traffic& traffic) {
     connection.traffic = traffic;
     running_.push_back(&connection);
@@ -116,7 +117,7 @@ class Neighbors {
   }
   void Stop(const Connection& connection) { std::erase(running_, &connection); }
 
-  // Until `end`, or until `done`.
+  // Runs until `end` or until `done`.
   bool RunTo(Time end, const std::function<bool()>& done = nullptr) {
     const auto step = [&] {
       for (const auto& connection : connections_) {
@@ -134,11 +135,11 @@ class Neighbors {
     return reached;
   }
 
-  // What is outstanding counts as posted now.
+  // Resets the post time of outstanding messages to now.
   void ForgetWaiting(Connection& connection) {
     std::fill(connection.posted.begin(), connection.posted.end(), net_.now());
   }
-  // What waits counts, too.
+  // Longest time from post to completion, including outstanding messages.
   Time WorstOf(const Connection& connection) const {
     return connection.posted.empty()
                ? connection.worst

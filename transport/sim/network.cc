@@ -16,16 +16,16 @@
 namespace sim {
 namespace {
 
-// A node whose timer fires this often at one moment spins.
+// A timer that fires this often at one instant is an endless loop.
 constexpr uint64_t kMostTimersAtOnce = 10'000;
-// A node that sends this many bursts in one go does.
+// So is this number of bursts at one instant.
 constexpr uint64_t kMostBurstsAtOnce = 1'000'000;
-// GRO merges what arrives within this.
+// GRO merges packets that arrive within this time.
 constexpr Time kMergeTime = 10 * transport::kMicrosecond;
 constexpr int kMostMerged = 64;
-// A run of losses is over by then: it is to take a burst, not every retry.
+// Limits a run of losses to a burst, so that it does not take every retry.
 constexpr Time kLossRunTime = 100 * transport::kMicrosecond;
-// What the port of a forger differs by.
+// Difference between the forger's port and the peer's.
 constexpr uint16_t kForgedPort = 0x100;
 // Less than transport::PeerPort::kSilence, after which a peer may change its
 // port.
@@ -169,20 +169,20 @@ void Network::ArmTimer(Node& node) {
   const Time next = node.endpoint_->NextTimeout();
   if (next == transport::kNever) return;
   const Time when = std::max(next + node.timer_slack_now_, now_);
-  // An earlier event is there and will look again.
+  // An earlier event is scheduled and will check again.
   if (node.timer_scheduled_ <= when) return;
   node.timer_scheduled_ = when;
   Push(when, Kind::kTimer, node.index(), 0);
 }
 
 void Network::RunTimer(Node& node) {
-  // One of several may have been overtaken; all of them only look.
+  // Several may be scheduled; each one only checks.
   if (node.timer_scheduled_ <= now_) {
     node.timer_scheduled_ = transport::kNever;
   }
   const Time next = node.endpoint_->NextTimeout();
   if (next > now_) {
-    // Early calls are harmless, so they are made now and then.
+    // Early calls must have no effect, so makes some.
     if (random_.Percent(5)) {
       const ScopedEndpointCall inside(true);
       node.endpoint_->OnTimer(now_);
@@ -527,7 +527,7 @@ void Network::Forge(Node& to, const Packet& packet) {
   forged = packet;
   forged.forged = true;
   if (random_.Percent(50)) {
-    forged.source.bytes[15] ^= 0x80;  // of the same family
+    forged.source.bytes[15] ^= 0x80;  // same address family
   } else {
     forged.source_port ^= kForgedPort;
     forged.forged_port = true;
@@ -539,7 +539,7 @@ void Network::Forge(Node& to, const Packet& packet) {
   for (size_t i = header; i + wire::kIcrcSize < forged.bytes.size(); ++i) {
     forged.bytes[i] ^= 0x5a;
   }
-  if (random_.Percent(50)) {  // one that is expected next, perhaps
+  if (random_.Percent(50)) {  // perhaps an expected PSN
     wire::StoreBe24(forged.bytes.data() + 9,
                     wire::PsnAdd(view.bth().psn, random_.Between(-2, 2)));
   }
@@ -617,7 +617,7 @@ void Network::DeliverOne(Node& node, const Packet& packet,
         bytes.size() <= merge.size && merge.count < kMostMerged;
     if (joins) {
       index = merge.count++;
-      // A shorter one ends it.
+      // A shorter packet ends the batch.
       if (bytes.size() < merge.size) merge.count = kMostMerged;
     } else {
       if (node.profile_.batches) DeliverBatch(node);
@@ -664,7 +664,7 @@ void Network::DeliverOne(Node& node, const Packet& packet,
 
 namespace {
 
-// What became of each packet of a batch.
+// Records the disposition of each packet of a batch.
 class DispositionObserver : public transport::PacketObserver {
  public:
   explicit DispositionObserver(size_t packets) : dispositions(packets) {}
@@ -728,7 +728,7 @@ void Network::CheckDelivered(Node& node, const transport::Datagram& datagram,
                              transport::Disposition disposition) {
   if (forged) return;
   if (corrupted) {
-    // Unless the flips have hit what the ICRC does not cover, or each other.
+    // The flips may hit bytes that the ICRC does not cover, or undo each other.
     const wire::IcrcFlow flow(datagram.source, datagram.destination,
                               datagram.source_port, wire::kRoceUdpPort);
     if (!flow.Verify(datagram.bytes, ip_id)) {
@@ -744,8 +744,8 @@ void Network::CheckDelivered(Node& node, const transport::Datagram& datagram,
       disposition == transport::Disposition::kUnknownQp) {
     return;
   }
-  // A counted ID is believed only near the last one: what was overtaken by
-  // many may be refused, and counts as lost.
+  // A counting ID is accepted near the last one only: a packet overtaken by
+  // many may be rejected, and counts as lost.
   const Node* from = FindNode(datagram.source);
   if (disposition == transport::Disposition::kBadIcrc && from != nullptr &&
       from->profile_.ip_id == IpIdMode::kCounting) {

@@ -1,9 +1,9 @@
 // A network in one thread: endpoints on one virtual clock, joined by links that
-// lose, duplicate, reorder, delay and damage packets as a seed decides.
+// lose, duplicate, reorder, delay and damage packets, controlled by a seed.
 //
-// Step() jumps to the next event; nothing else moves the clock. What goes over
-// the wire is checked on its way (burst shape, headers, ICRC), and can be
-// written to a capture file with each packet's fate beside it.
+// Step() jumps to the next event; nothing else moves the clock. Packets are
+// checked on the wire (burst shape, headers, ICRC), and can be written to a
+// capture file with the fate of each packet as its comment.
 #ifndef TRANSPORT_SIM_NETWORK_H_
 #define TRANSPORT_SIM_NETWORK_H_
 
@@ -30,29 +30,28 @@ namespace sim {
 
 using transport::Time;
 
-// What a link, in one direction, does to packets. Chances in parts per million.
+// Impairments of a link in one direction. Probabilities in parts per million.
 struct LinkProfile {
   uint32_t loss = 0;
-  uint32_t loss_run = 1;  // a loss takes up to this many packets in a row
+  uint32_t loss_run = 1;  // maximum length of a run of losses
   uint32_t duplicate = 0;
-  uint32_t reorder = 0;  // held back by up to reorder_delay
-  // There at once: it overtakes all that is in the queue and on its way.
+  uint32_t reorder = 0;  // delayed by up to reorder_delay
+  // Arrives at once, before all packets in the queue and in flight.
   uint32_t overtake = 0;
-  uint32_t corrupt = 0;  // one to three bits flipped
-  // Somebody else sends the same with other contents and a good ICRC: another
-  // host in its own name, or one who has a socket on the peer's host, so from
-  // another port.
+  uint32_t corrupt = 0;  // flips one to three bits
+  // A third party sends a copy with other contents and a good ICRC, from
+  // another host, or from another port of the peer's host.
   uint32_t forge = 0;
   Time delay = 5 * transport::kMicrosecond;
-  Time jitter = 0;  // added to the delay; keeps the order
+  Time jitter = 0;  // added to the delay; preserves order
   Time reorder_delay = 100 * transport::kMicrosecond;
-  // The queue before the receiver. 0 = infinitely fast, or without a limit.
+  // The queue before the receiver. 0 = infinitely fast, or unlimited.
   uint64_t bytes_per_us = 0;
-  uint64_t queue_bytes = 0;  // what is more is dropped
+  uint64_t queue_bytes = 0;  // excess is dropped
   uint64_t ecn_threshold =
       0;  // ECN-capable packets are marked above; 0 = never
-  bool receiver_queue = false;  // drops are told to OnReceiveOverflow
-  bool down = false;            // nothing passes
+  bool receiver_queue = false;  // drops call OnReceiveOverflow
+  bool down = false;            // drops everything
 
   // Whether a packet can vanish or arrive damaged.
   bool lossy() const {
@@ -64,53 +63,53 @@ struct LinkProfile {
   }
 };
 
-// How a node's packets are numbered and cut.
+// How a node assigns IP IDs.
 enum class IpIdMode : uint8_t {
-  kSegment,   // segment i of a send carries i, as UDP_SEGMENT sends do
-  kZero,      // every packet alone with 0
-  kCounting,  // one counter for all destinations, as hardware has it
+  kSegment,   // segment i of a burst has ID i, as with UDP_SEGMENT
+  kZero,      // every packet is sent alone with ID 0
+  kCounting,  // one counter for all destinations, as in hardware
 };
 
 struct NodeProfile {
   IpIdMode ip_id = IpIdMode::kSegment;
   int max_segments = 64;
   size_t burst_bytes = 65507;
-  bool gro = true;       // arrivals are merged, so they have a segment index
-  // And what is merged is given to the endpoint by one call, OnGroBatch, as a
-  // socket gives it; else each packet by OnDatagram.
+  bool gro = true;  // merges arrivals, so packets have a segment index
+  // Delivers a GRO batch by one call of OnGroBatch, as a socket does; otherwise
+  // each packet by OnDatagram.
   bool batches = false;
   Time timer_slack = 0;  // timers run up to this late
   uint64_t bytes_per_us =
       0;  // a send keeps the sender busy; 0 = no time at all
-  // What comes CE-marked is answered by CNPs before the endpoint sees it, and
-  // unmarked by then: a peer in hardware, whose requester asks for all that it
-  // wants to READ and leaves it to its peer to send that more slowly.
+  // Emulates a hardware peer: answers CE marks by CNPs and clears them before
+  // the endpoint sees the packet. Its requester asks for all READ data at once
+  // and leaves pacing to the responder.
   bool hardware_cnps = false;
 };
 
-// The last switch before a node: one queue for all who send to it. ECN-capable
-// packets are marked with a chance that rises from 0 at `mark_from` to
-// `mark_chance` at `mark_all`, and all of them above that.
+// The last switch before a node: one queue for all senders. It marks
+// ECN-capable packets with a probability that rises linearly from 0 at
+// `mark_from` to `mark_chance` at `mark_all`, and all of them above that.
 struct SwitchPort {
-  uint64_t bytes_per_us = 0;  // 0: there is none
-  uint64_t queue_bytes = 0;   // what is more is dropped
-  uint64_t mark_from = 0;     // bytes in the queue; mark_all = 0: never
+  uint64_t bytes_per_us = 0;  // 0: no switch
+  uint64_t queue_bytes = 0;   // excess is dropped
+  uint64_t mark_from = 0;     // bytes in the queue; mark_all = 0: never marks
   uint64_t mark_all = 0;
   uint32_t mark_chance = 200'000;  // parts per million
   Time queue_free = 0;
   // Counters.
-  uint64_t bytes = 0;    // that have passed
+  uint64_t bytes = 0;    // forwarded
   uint64_t dropped = 0;  // packets
   uint64_t marked = 0;
-  uint64_t longest = 0;  // queue, bytes
+  uint64_t longest = 0;  // longest queue, bytes
 };
 
-// One direction of the way from one node to another.
+// The link from one node to another, one direction.
 struct Link {
   LinkProfile profile;
   Time queue_free = 0;
   Time last_arrival = 0;
-  uint32_t losing = 0;  // more to lose
+  uint32_t losing = 0;  // remaining losses of a run
   Time losing_until = 0;
   // Counters, packets.
   uint64_t sent = 0;
@@ -134,7 +133,7 @@ class Node {
   int index() const { return index_; }
   const wire::IpAddress& address() const { return address_; }
   SimMemory& memory() { return memory_; }
-  // Before queue pairs exist or after they are gone; see also Touch.
+  // Call before queue pairs exist or after they are gone; see also Touch.
   transport::Endpoint& endpoint() { return *endpoint_; }
   NodeProfile& profile() { return profile_; }
   SwitchPort& port() { return port_; }
@@ -142,7 +141,7 @@ class Node {
  private:
   friend class Network;
 
-  // The datagram that GRO would be merging into.
+  // The datagram that GRO is merging into.
   struct Merge {
     wire::IpAddress source;
     uint16_t port = 0;
@@ -151,7 +150,7 @@ class Node {
     size_t size = 0;
     int count = 0;
   };
-  // What it has merged so far, and what is known of each packet of it.
+  // The GRO batch so far, and the properties of each packet.
   struct Batch {
     std::vector<uint8_t> bytes;
     wire::IpAddress destination;
@@ -162,8 +161,8 @@ class Node {
       bool corrupted = false;
       bool forged = false;
     };
-    std::vector<Segment> segments;  // empty: nothing is there
-    uint32_t number = 0;            // of all batches
+    std::vector<Segment> segments;  // empty: no batch
+    uint32_t number = 0;            // sequence number of the batch
   };
 
   int index_;
@@ -173,7 +172,7 @@ class Node {
   SwitchPort port_;
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::unique_ptr<transport::OneBurst> sink_;
-  const transport::Burst* burst_ = nullptr;  // the last one sent
+  const transport::Burst* burst_ = nullptr;  // last burst sent
   std::vector<uint8_t> burst_buffer_;
   Merge merge_;
   Batch batch_;
@@ -185,23 +184,23 @@ class Node {
   bool overflow_ = false;
   std::map<uint32_t, Time>
       notified_;  // when a queue pair has sent its last CNP
-  // Spinning is noticed by these.
+  // Detection of endless loops.
   Time last_time_ = -1;
   uint64_t timers_at_once_ = 0;
 };
 
-// A packet (or a GRO batch of equal ones, the last perhaps shorter) on its way.
+// A packet, or a GRO batch, in flight.
 struct Packet {
   std::vector<uint8_t> bytes;
-  size_t segment_size = 0;  // bytes; a single packet has bytes.size()
+  size_t segment_size = 0;  // bytes; bytes.size() for a single packet
   wire::IpAddress source;
   wire::IpAddress destination;
   uint16_t source_port = 0;
   uint8_t traffic_class = 0;
-  uint16_t ip_id = 0;  // of the first segment; each next has one more
+  uint16_t ip_id = 0;  // of the first segment; counts up
   bool corrupted = false;
   bool forged = false;
-  bool forged_port = false;  // in the peer's name, but from another port
+  bool forged_port = false;  // from the peer's address with another port
 };
 
 class Network {
@@ -216,53 +215,51 @@ class Network {
   Node& AddNode();  // 10.0.0.1, 10.0.0.2, ...
   Node& node(int index) { return *nodes_[index]; }
   int size() const { return static_cast<int>(nodes_.size()); }
-  // Stays where it is.
+  // References stay valid.
   Link& link(const Node& from, const Node& to) {
     return links_.try_emplace({from.index(), to.index()}, all_links_)
         .first->second;
   }
-  // Those that there will be included.
+  // Also applies to links that do not exist yet.
   void SetAllLinks(const LinkProfile& profile);
-  // Every packet to a file (pcapng). Before the first event.
+  // Writes every packet to a file (pcapng). Call before the first event.
   void WritePcap(const std::string& file);
   void set_trace(bool on) { trace_ = on; }
   bool trace() const { return trace_; }
-  // Prints one line of a trace, after the virtual time.
+  // Prints a trace line with the virtual time.
   void Trace(const std::string& line) const;
 
   // --- The clock.
   Time now() const { return now_; }
-  // Calls `what` at `when` (now, if that has passed), then lets `node` send.
+  // Calls `what` at `when` (now if that has passed), then lets `node` send.
   void At(Time when, Node& node, std::function<void()> what);
-  // The application has called into the endpoint outside of At.
+  // Call after the application has called into the endpoint outside of At.
   void Touch(Node& node);
   // Runs the next event. False when there is none.
   bool Step();
-  // Runs events until `done` or until the clock passes `limit`. Returns whether
-  // it was `done`.
+  // Runs events until `done` or until the clock passes `limit`. True: `done`.
   bool RunUntil(const std::function<bool()>& done, Time limit);
-  // Runs events up to and including `when`, and moves the clock there.
+  // Runs events up to and including `when`, and sets the clock to it.
   void RunTo(Time when);
-  // Until nothing is left to happen, at most until `limit`; whether that was
-  // reached.
+  // Runs until no events are left, at most until `limit`. True: none are left.
   bool RunUntilIdle(Time limit);
 
   // --- What happened.
   uint64_t events() const { return events_; }
   uint64_t packets() const { return packets_; }
   uint64_t bytes() const { return bytes_; }
-  // Damaged packets that the receiver took for good: CRC-32 with an IP ID to
-  // be guessed lets one in some millions pass. What they wrote cannot be held
-  // against the transport.
+  // Damaged packets that the receiver accepted. CRC-32 with an unknown IP ID
+  // misses one in some millions. The transport is not responsible for what they
+  // write.
   uint64_t undetected() const { return undetected_; }
-  // Good packets whose counted IP ID was not believed.
+  // Good packets whose counting IP ID was rejected.
   uint64_t refused() const { return refused_; }
 
-  // Looks at every packet that is sent, before the link does. The last result
-  // of Parse; tests count and drop by it. Returns false to have it dropped.
+  // Called for every packet before the link. Tests count and drop packets with
+  // it. False drops the packet.
   std::function<bool(const Node& from, const wire::PacketView& packet)> filter;
 
-  // Connections that it is told of are watched.
+  // Checks the connections that are registered there.
   WireRules& rules() { return rules_; }
 
   Random& random() { return random_; }
@@ -275,7 +272,7 @@ class Network {
     uint64_t order;
     Kind kind;
     int node;
-    uint32_t index;  // of packets, calls or batches
+    uint32_t index;  // index into packets, calls or batches
     bool operator>(const Event& other) const {
       return time != other.time ? time > other.time : order > other.order;
     }
@@ -286,27 +283,27 @@ class Network {
   Node* FindNode(const wire::IpAddress& address);
   void Pump(Node& node);
   void SendBurst(Node& node);
-  // One packet onto the link; `bytes` are copied.
+  // Sends one packet over the link; `bytes` are copied.
   void SendPacket(Node& from, Node& to, const transport::Flow& flow,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
-  // Whether the port before `to` takes a packet of so many bytes, and until
-  // when that keeps it busy; it may mark it.
+  // Passes `bytes` through the switch port before `to`, which may mark the
+  // packet. False: dropped. `queued`: when the packet leaves the queue.
   bool PassPort(Node& to, size_t bytes, uint8_t* traffic_class, Time* queued);
-  // To the peer of the queue pair that `packet` is for, unless one was sent
-  // just now.
+  // Sends a CNP to the peer of the queue pair that `packet` is for, unless one
+  // was sent recently.
   void SendHardwareCnp(Node& node, std::span<const uint8_t> packet);
   void SendGroBatch(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
-  // A forged copy of `packet`, soon.
+  // Schedules a forged copy of `packet`.
   void Forge(Node& to, const Packet& packet);
-  // Whether the receiver of a forged packet knows its peer's port, and has
-  // heard of it so lately that no other one might be.
+  // Whether the receiver of a forged packet knows its peer's port, and heard
+  // from it so recently that it rejects other ports.
   bool KnowsPeer(const Node& node, const Packet& forged) const;
   void Deliver(Node& node, const Packet& packet);
   void DeliverOne(Node& node, const Packet& packet,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
   void DeliverBatch(Node& node);
-  // A packet has been given to the endpoint: whether that was right to take it.
+  // Checks whether the endpoint was right to accept a packet.
   void CheckDelivered(Node& node, const transport::Datagram& datagram,
                       uint16_t ip_id, bool corrupted, bool forged,
                       transport::Disposition disposition);
@@ -332,7 +329,7 @@ class Network {
   uint64_t bytes_ = 0;
   uint64_t undetected_ = 0;
   uint64_t refused_ = 0;
-  // When a queue pair was last given a good packet, by node and number.
+  // Time of a queue pair's last good packet, by node and number.
   std::map<std::pair<int, uint32_t>, Time> heard_;
   WireRules rules_;
 };

@@ -1,5 +1,5 @@
-// Once its queue pairs are there, an endpoint gets along without any memory: it
-// is called by threads that nobody could tell of the failure, and by polls.
+// An endpoint whose queue pairs exist needs no more memory: the threads that
+// call it, and polls, could not report a failure.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -38,8 +38,9 @@ class OutOfMemoryTest : public ::testing::TestWithParam<SendOpcode> {
   void TearDown() override { no_memory = false; }
 };
 
-// What comes after a gap can neither be kept nor noted: it is sent again.
-TEST_P(OutOfMemoryTest, LossesAreMadeGood) {
+// Packets after a gap can be neither buffered nor noted: they are
+// retransmitted.
+TEST_P(OutOfMemoryTest, LossesAreRepaired) {
   TransferOptions options;
   options.opcode = GetParam();
   options.messages = 8;

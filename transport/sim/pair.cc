@@ -126,7 +126,7 @@ void Pair::Create(Side& side, const PairOptions& options, uint32_t qpn) {
   side.network_ = &net;
   side.node = &net.AddNode();
   side.node->profile() = options.node;
-  // Words of 8 bytes, so that atomics are aligned.
+  // Aligned for atomics: 8-byte words.
   side.buffer.reset(new uint8_t[options.buffer_bytes]);
   net.random().Fill(side.buffer.get(), options.buffer_bytes);
   side.region = side.node->memory().Register(

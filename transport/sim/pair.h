@@ -1,5 +1,4 @@
-// Two nodes with one connection, reliable or unreliable: what most tests of the
-// transport need.
+// Two nodes with one connection, RC or UC: what most transport tests need.
 //
 //   sim::Pair pair;
 //   pair.Connect();
@@ -7,8 +6,8 @@
 //   pair.Run();
 //   EXPECT_EQ(pair.a.TakeSend(), ...);
 //
-// Each side owns one buffer of `buffer_bytes`, registered with all rights;
-// offsets into it name local and remote bytes.
+// Each side owns one buffer of `buffer_bytes`, registered with all rights.
+// Local and remote addresses are offsets into it.
 #ifndef TRANSPORT_SIM_PAIR_H_
 #define TRANSPORT_SIM_PAIR_H_
 
@@ -47,7 +46,7 @@ struct PairOptions {
   uint8_t rnr_retry = 7;
   uint8_t min_rnr_timer = 12;  // 0.64 ms
   uint32_t access_flags = kAllAccess;
-  uint32_t psn_a = 0x123456;  // the first that a sends
+  uint32_t psn_a = 0x123456;  // first PSN that a sends
   uint32_t psn_b = 0xfffff0;
   LinkProfile link;
   NodeProfile node;
@@ -57,7 +56,7 @@ class Pair {
  public:
   class Side {
    public:
-    // --- What there is.
+    // --- State.
     Node* node = nullptr;
     std::unique_ptr<uint8_t[]> buffer;
     Region region;
@@ -66,11 +65,11 @@ class Pair {
     SimEvents events;
     std::unique_ptr<SimSrq> srq;
     std::unique_ptr<transport::QueuePair> qp;
-    // What Connect sets; a test may change it before.
+    // The attributes that Connect uses; a test may change them before.
     transport::QpAttributes attributes;
 
-    // --- Posting. Each lets the node transmit, and returns what the queue pair
-    // did. The remote side is the other's region.
+    // --- Posting. Each call lets the node transmit, and returns the queue
+    // pair's result. The remote side is the peer's region.
     int Post(const transport::SendRequest& request);
     int Send(uint64_t wr_id, uint64_t local, uint32_t length,
              uint32_t flags = transport::kSendSignaled);
@@ -86,7 +85,7 @@ class Pair {
     int CompareSwap(uint64_t wr_id, uint64_t local, uint64_t remote,
                     uint64_t compare, uint64_t swap,
                     uint32_t flags = transport::kSendSignaled);
-    // To the queue pair's own queue, or to the SRQ.
+    // Posts to the queue pair's receive queue, or to the SRQ.
     int Receive(uint64_t wr_id, uint64_t local, uint32_t length);
     int Modify(transport::QpState state);
 
@@ -109,15 +108,15 @@ class Pair {
   explicit Pair(const PairOptions& options = {});
   ~Pair();
 
-  // Both sides to INIT, RTR and RTS.
+  // Takes both sides through INIT and RTR to RTS.
   void Connect();
   void ToInit(Side& side);
   void ToRtr(Side& side);
   void ToRts(Side& side);
 
-  // Until nothing happens any more, a minute of virtual time at most.
+  // Runs until nothing is left to happen, at most a minute of virtual time.
   void Run();
-  // Until `count` send completions of `side` are there.
+  // Runs until `side` has `count` send completions.
   bool RunUntilSent(Side& side, size_t count,
                     Time limit = 60 * transport::kSecond);
   Time now() const { return net.now(); }

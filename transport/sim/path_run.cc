@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t kBuffer = 256 * 1024;
 constexpr transport::PdId kPd = 7;
-// How long faults go on, how long what they have done may last after that, and
-// in what time every end then completes something.
+// Duration of the faults, maximum duration of their effects, and the time in
+// which every end must then complete something.
 constexpr Time kFaults = 2 * kSecond;
 constexpr Time kAfter = 4 * kSecond;
 constexpr Time kProgress = 2 * kSecond;
@@ -172,7 +172,7 @@ void PathRun::LookAt(Connection& connection, int node) {
     }
   }
   const auto works = [this, &connection, node, &end] {
-    // It may have been made anew.
+    // The connection may have been created again.
     return connection.ends[node].get() == &end && end.qp != nullptr &&
            (end.qp->state() == QpState::kRts ||
             end.qp->state() == QpState::kSqd);
@@ -217,7 +217,7 @@ void PathRun::Fault() {
     case 0:
       link.profile.down = true;
       break;
-    case 1:  // a peer that is stopped, say
+    case 1:  // such as a stopped peer
       link.profile.delay = lasts;
       break;
     case 2:
@@ -235,7 +235,7 @@ void PathRun::Fault() {
     case 6:
       if (connection.ended) return;
       Destroy(*connection.ends[node]);
-      // Who is left of a reliable one sees it by himself.
+      // The other end of an RC connection detects it by its retries.
       if (connection.type == QpType::kUc ||
           connection.ends[1 - node]->qp == nullptr) {
         MakeAnew(connection, lasts);

@@ -1,14 +1,13 @@
-// One simulated run of many queue pairs that share the ways between two hosts,
-// from a seed to a verdict.
+// One seed of many queue pairs that share the paths between two hosts.
 //
-// Reliable and unreliable connections send in both directions, now and then,
-// while the seed takes links away, makes them slow, narrow, lossy or full of
-// marked packets, drains queue pairs, and destroys them in the midst of
-// traffic. Some receivers are late with their receives. Connections that end by
-// that are made anew. Then the network is mended, and soon every connection
-// gets on again. At last all applications are silent, and nothing is in flight.
+// RC and UC connections send in both directions, with pauses. Meanwhile the
+// seed takes links down, makes them slow, narrow, lossy or marked, drains queue
+// pairs, and destroys them under traffic. Some receivers post their receives
+// late. Connections that break are created again. Then the network is repaired,
+// and soon every connection makes progress again. Finally all applications are
+// silent and nothing is in flight.
 //
-// What messages carry is not looked at: the runs of one service do that.
+// Message contents are not checked here: the runs of each service do that.
 #ifndef TRANSPORT_SIM_PATH_RUN_H_
 #define TRANSPORT_SIM_PATH_RUN_H_
 
@@ -28,7 +27,7 @@ namespace sim {
 struct PathStatistics {
   uint64_t packets = 0;
   uint64_t completed = 0;  // messages
-  uint64_t notified = 0;   // congestion notifications
+  uint64_t notified = 0;   // CNPs
   uint64_t broken = 0;     // connections that ended by a fault
 };
 
@@ -37,19 +36,19 @@ class PathRun {
   explicit PathRun(uint64_t seed);
   ~PathRun();
 
-  // Runs it to its end. True when all was as it must be. To be called once.
+  // Runs the seed; call once. True: all checks passed.
   bool Execute();
 
   Network& network() { return network_; }
   const Checker& checker() const { return checker_; }
-  // Adds what happened in this run.
+  // Adds this run's statistics.
   void AddTo(PathStatistics* sum) const;
 
  private:
   struct End {
     SimCq send_cq;
     SimCq recv_cq;
-    std::unique_ptr<transport::QueuePair> qp;  // none: destroyed
+    std::unique_ptr<transport::QueuePair> qp;  // null: destroyed
     uint32_t outstanding = 0;
     uint64_t completed = 0;
     Time next_post = 0;
@@ -58,12 +57,12 @@ class PathRun {
   struct Connection {
     transport::QpType type = transport::QpType::kRc;
     uint32_t path_mtu = 1024;
-    uint32_t depth = 1;            // messages at once
-    uint32_t greatest = 0;         // of them, bytes
-    uint32_t receives = 0;         // posted
-    Time receives_late = 0;        // that are posted again
-    bool ended = false;            // it is to be made anew
-    std::unique_ptr<End> ends[2];  // of the nodes
+    uint32_t depth = 1;            // outstanding messages
+    uint32_t greatest = 0;         // maximum message, bytes
+    uint32_t receives = 0;         // posted receives
+    Time receives_late = 0;        // delay before a receive is posted again
+    bool ended = false;            // to be created again
+    std::unique_ptr<End> ends[2];  // by node
   };
   struct Buffer {
     std::vector<uint8_t> bytes;
@@ -74,7 +73,7 @@ class PathRun {
   void MakeAnew(Connection& connection, Time after);
   void Destroy(End& end);
   void PostReceive(End& end, int node);
-  // The applications: take what has completed, and post.
+  // The applications: poll completions and post.
   void Look(Connection& connection);
   void LookAt(Connection& connection, int node);
   void PostSends(Connection& connection, int node);
@@ -94,12 +93,12 @@ class PathRun {
   Random random_;
   Network network_;
   SimEvents events_;
-  LinkProfile good_;  // what links are without a fault
+  LinkProfile good_;  // links without a fault
   Buffer buffers_[2];
   uint32_t next_qpn_ = 0x0a0000;
   bool posting_ = true;
   std::vector<std::unique_ptr<Connection>> connections_;
-  // Who was told to come back finds that he is no more: no other has his place.
+  // Kept, so that a scheduled callback can tell that its end is gone.
   std::vector<std::unique_ptr<End>> former_;
   PathStatistics statistics_;
 };

@@ -1,5 +1,4 @@
-// Seeds of several connections that share their paths through the simulator.
-// See path_run.h for what is checked.
+// Seeds of several connections that share their paths. Checks: path_run.h.
 // Arguments: seeds.h.
 #include <gtest/gtest.h>
 
@@ -30,7 +29,7 @@ TEST_P(PathSeeds, NobodyIsStuckAndNothingStaysInFlight) {
   RunSeeds<PathRun>("path_sim_test", 1 + GetParam() * kSeedsPerBlock,
                     kSeedsPerBlock, &sum);
   Print(sum);
-  // The faults are some.
+  // Some faults have occurred.
   EXPECT_GT(sum.notified, 0u);
   EXPECT_GT(sum.broken, 0u);
 }

@@ -8,7 +8,7 @@
 namespace sim {
 namespace {
 
-// pcapng is written in the machine's byte order.
+// pcapng uses the machine's byte order.
 template <typename T>
 void Put(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -27,7 +27,7 @@ void PutOption(std::string* out, uint16_t code, const std::string& value) {
 
 std::vector<uint8_t> Frame(const PcapWriter::Packet& packet) {
   wire::FrameHeaders headers;
-  // Locally administered addresses that end as the IP addresses do.
+  // Locally administered MAC addresses that end like the IP addresses.
   std::copy_n(packet.source.bytes.end() - 4, 4, headers.src_mac.begin() + 2);
   std::copy_n(packet.destination.bytes.end() - 4, 4,
               headers.dst_mac.begin() + 2);

@@ -1,5 +1,5 @@
 // Writes packets to a pcapng file with virtual timestamps in nanoseconds and a
-// comment beside each. Wireshark, tshark and libpcap read it.
+// comment each. Wireshark, tshark and libpcap read it.
 #ifndef TRANSPORT_SIM_PCAP_WRITER_H_
 #define TRANSPORT_SIM_PCAP_WRITER_H_
 
@@ -30,7 +30,7 @@ class PcapWriter {
     uint16_t ip_id = 0;
     std::span<const uint8_t> udp_payload;
   };
-  // Wraps it into Ethernet, IP and UDP.
+  // Adds Ethernet, IP and UDP headers.
   void Write(const Packet& packet, const std::string& comment);
 
  private:

@@ -1,4 +1,4 @@
-// Chooses the work requests of a run.
+// Plans the work requests of a run.
 #include <algorithm>
 #include <cstring>
 
@@ -18,7 +18,7 @@ size_t Arena::Allocate(Random& random, size_t bytes, size_t skew) {
   const size_t guard = 8 + random.Below(24);
   const size_t offset = (used_ + guard + 7) / 8 * 8 + skew;
   const size_t end = offset + bytes;
-  if (end + 64 > capacity_) std::abort();  // the plan was too generous
+  if (end + 64 > capacity_) std::abort();  // the plan needs too much memory
   random.Fill(actual(used_), end + 32 - used_);
   std::memcpy(expected(used_), actual(used_), end + 32 - used_);
   used_ = end;
@@ -103,7 +103,7 @@ class Planner {
     } else {
       length = random_.Below(scenario_.max_length + 1);
     }
-    // What is left of the budget bounds long ones only.
+    // The remaining budget limits long messages only.
     const uint64_t left = end_.scenario->byte_budget > spent_
                               ? end_.scenario->byte_budget - spent_
                               : 0;
@@ -114,14 +114,14 @@ class Planner {
   }
   uint32_t SendLength() {
     const uint32_t length = Length();
-    // All buffers of an SRQ hold the longest message.
+    // All receives of an SRQ hold the maximum message.
     return end_.peer->shared != nullptr ? std::min(length, 8192u) : length;
   }
 
   // --- Memory.
 
-  // A key for a piece of `host` in the domain of `end`: of the pool, or of a
-  // region that is exactly as large and allows exactly `access`.
+  // A key for a piece of `host` in the domain of `end`: the pool's, or that of
+  // a region with exactly this size and access.
   Region KeyFor(Host& host, const End& end, Piece piece, uint32_t access,
                 bool alone = false) {
     if (!alone && random_.Percent(60)) return host.pools[end.scenario->pd];
@@ -157,7 +157,7 @@ class Planner {
     std::vector<Sge> sges;
     for (const Piece& piece : pieces) {
       if (piece.length == 0) {
-        // No key is checked for no bytes.
+        // A zero-length SGE has no key check.
         sges.push_back(
             {random_.Next(), 0, static_cast<uint32_t>(random_.Next())});
         continue;
@@ -198,7 +198,8 @@ class Planner {
     }
   }
 
-  // --- Building blocks. Each adds one work request and applies it.
+  // --- Building blocks. Each adds a work request and applies it to the
+  // expected images.
 
   Op& Add(SendOpcode opcode) {
     Op& op = end_.ops.emplace_back();
@@ -207,8 +208,8 @@ class Planner {
     if (random_.Percent(15)) op.flags |= transport::kSendFence;
     return op;
   }
-  // The local side of a SEND or WRITE of `length` bytes from `pieces`, or from
-  // new ones.
+  // Sets the source of a SEND or WRITE of `length` bytes: `pieces`, or new
+  // ones.
   void SetSource(Op* op, uint32_t length, std::vector<Piece> pieces = {}) {
     const bool own = pieces.empty();
     if (own) pieces = Split(mine_, length, max_sge());
@@ -250,7 +251,7 @@ class Planner {
     Scatter(mine_, op.local, op.content);
     return op.local;
   }
-  // The last op takes a receive of the peer.
+  // Marks the last op as one that takes a receive of the peer.
   void AddMessage() {
     Op& op = end_.ops.back();
     op.message = end_.messages.size();
@@ -265,7 +266,7 @@ class Planner {
     return {theirs_.arena.Allocate(random_, length, random_.Below(8)), length};
   }
 
-  // --- The kinds of work.
+  // --- Kinds of work.
 
   void Send(uint32_t length, std::vector<Piece> source = {}) {
     const uint64_t kind = random_.Below(10);
@@ -287,7 +288,7 @@ class Planner {
   void PlanWrite() { Write(Target(Length()), {}, random_.Percent(30)); }
   void PlanRead() { Read(Target(Length())); }
 
-  // Two writes to the same bytes: the later one stays.
+  // Two WRITEs to overlapping bytes: the later one wins.
   void PlanOverwrite() {
     const Piece target = Target(2 + Length());
     Write(target);
@@ -298,13 +299,13 @@ class Planner {
         1 + random_.Below(target.offset + target.length - part.offset);
     Write(part, {}, random_.Percent(30));
   }
-  // A READ after a WRITE finds what was written.
+  // A READ after a WRITE returns the written data.
   void PlanWriteThenRead() {
     const Piece target = Target(1 + Length());
     Write(target);
     Read(target);
   }
-  // A window of one's own: bound, and perhaps invalidated and bound again.
+  // A window for this op: bound, and perhaps invalidated and bound again.
   void PlanBind() {
     const Piece piece = {mine_.arena.Allocate(random_, 100), 100};
     const Region region =
@@ -326,7 +327,7 @@ class Planner {
               transport::kAccessRemoteWrite | transport::kAccessLocalWrite);
     Scatter(theirs_, {target}, op.content);
   }
-  // When FLUSH is done, what was written before is there.
+  // After a FLUSH, earlier WRITEs are visible.
   void PlanWriteThenFlush() {
     const Piece target = Target(1 + Length());
     Write(target);
@@ -342,15 +343,15 @@ class Planner {
     op.compare_add = target.length;
     op.swap = transport::FlushOperand(feth);
   }
-  // A fenced WRITE after a READ does not change what is read (10.8.3.3: without
-  // the fence it may).
+  // A fenced WRITE after a READ does not change the READ's data (10.8.3.3:
+  // without the fence it may).
   void PlanReadThenFencedWrite() {
     const Piece target = Target(1 + Length());
     Read(target);
     Write(target);
     end_.ops.back().flags |= transport::kSendFence;
   }
-  // What a READ brought, sent on: the fence waits for it.
+  // Forwards the data of a READ: the fence waits for it.
   void PlanReadThenFencedForward() {
     const Piece source =
         Target(1 + (end_.peer->shared != nullptr ? std::min(Length(), 8000u)
@@ -364,7 +365,7 @@ class Planner {
     end_.ops.back().flags |= transport::kSendFence;
   }
 
-  // A region of one's own goes; what was posted before may still use it.
+  // Invalidates a region; requests posted before it may still use it.
   void PlanLocalInvalidate() {
     const Piece piece = {mine_.arena.Allocate(random_, 100), 100};
     const Region region =
@@ -397,7 +398,7 @@ class Planner {
     SetRemote(&op, {word.offset, 8},
               transport::kAccessRemoteAtomic | transport::kAccessLocalWrite);
     if (compare_swap) {
-      // Usually what the chain of this queue pair left there.
+      // Usually the value that this queue pair's last swap stored.
       uint64_t& last =
           last_swap_.try_emplace(index, word.initial).first->second;
       op.compare_add = random_.Percent(80) ? last : random_.Next();
@@ -425,7 +426,7 @@ class Planner {
     return random_.Pick(candidates);
   }
 
-  // A completion at least every half send queue, and for the last.
+  // Signals the last op, and at least one in every half send queue.
   void ChooseSignals() {
     const uint32_t most = std::max(1u, end_.scenario->capacity.max_send_wr / 2);
     uint32_t unsignalled = 0;
@@ -457,7 +458,7 @@ Receive MakeReceive(Random& random, End& end, uint32_t bytes, bool may_split) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t n = i + 1 < count ? random.Below(left + 1) : left;
     left -= n;
-    if (n == 0 && random.Percent(50)) continue;  // no SGE at all, perhaps
+    if (n == 0 && random.Percent(50)) continue;  // sometimes no SGE at all
     const Piece piece = {end.host->arena.Allocate(random, n, random.Below(8)),
                          n};
     receive.pieces.push_back(piece);
@@ -480,7 +481,7 @@ void PlanReceives(Random& random, End& end) {
 
 void PlanSharedReceives(Random& random, End& end, SharedReceives& shared) {
   const uint32_t bytes = shared.longest + random.Below(64);
-  // Each queue pair may take one with it when it breaks.
+  // Each queue pair may consume one more when it breaks.
   const size_t count = shared.messages + end.host->ends.size();
   for (size_t i = 0; i < count; ++i) {
     Receive receive = MakeReceive(random, end, bytes, true);
@@ -498,7 +499,7 @@ void PlanWorkload(Random& random, const Scenario& scenario,
                   const std::vector<std::unique_ptr<Host>>& hosts,
                   const std::vector<std::unique_ptr<End>>& ends) {
   for (const auto& end : ends) {
-    // The rest of the region is not mapped to anything that is used.
+    // Maps the whole arena into the region.
     Host& host = *end->host;
     if (host.pools.count(end->scenario->pd) == 0) {
       host.pools[end->scenario->pd] = host.node->memory().Register(

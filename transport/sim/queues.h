@@ -14,9 +14,8 @@
 
 namespace sim {
 
-// A completion queue of `capacity` entries. `on_push` tells the application
-// that something came (as a completion channel does); it must not call into the
-// transport.
+// A completion queue of `capacity` entries. `on_push` notifies the application
+// like a completion channel; it must not call into the transport.
 class SimCq : public transport::CompletionSink {
  public:
   explicit SimCq(size_t capacity = SIZE_MAX) : capacity_(capacity) {}
@@ -33,7 +32,7 @@ class SimCq : public transport::CompletionSink {
     return true;
   }
 
-  // The oldest, taken out. False when there is none.
+  // Removes the oldest completion. False when there is none.
   bool Poll(transport::Completion* out) {
     if (entries_.empty()) return false;
     *out = entries_.front();
@@ -47,8 +46,8 @@ class SimCq : public transport::CompletionSink {
     entries_.clear();
     return all;
   }
-  // Queue pair `qpn` starts afresh or is about to go: what is left of its
-  // completions can still be polled, but holds no place in its queues.
+  // Call before queue pair `qpn` is reset or destroyed. Its completions can
+  // still be polled, but no longer free slots in its queues.
   void ForgetPlaces(uint32_t qpn) {
     for (transport::Completion& one : entries_) {
       if (one.qpn == qpn) std::exchange(one.place, {}).GiveUp();
@@ -94,7 +93,7 @@ class SimSrq : public transport::ReceiveSource {
 class SimEvents : public transport::EventSink {
  public:
   void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
-  // How often `event` came for the queue pair `qpn`.
+  // Number of `event`s of queue pair `qpn`.
   int Count(uint32_t qpn, transport::QpEvent event) const {
     int count = 0;
     for (const auto& [q, e] : events_) count += q == qpn && e == event;

@@ -1,5 +1,5 @@
-// A small seeded generator (SplitMix64). Unlike the distributions of <random>
-// its results are the same everywhere, so that a seed replays exactly.
+// A small seeded generator (SplitMix64). Unlike the distributions of <random>,
+// its results are the same on every platform, so a seed replays exactly.
 #ifndef TRANSPORT_SIM_RANDOM_H_
 #define TRANSPORT_SIM_RANDOM_H_
 
@@ -45,7 +45,8 @@ class Random {
       __builtin_memcpy(data, &v, 8);
     }
     const uint64_t v = Next();
-    if (bytes > 0) __builtin_memcpy(data, &v, bytes);  // none of null, either
+    // memcpy must not be given null.
+    if (bytes > 0) __builtin_memcpy(data, &v, bytes);
   }
 
  private:

@@ -17,7 +17,7 @@ LinkProfile MakeLink(Random& random) {
   LinkProfile link;
   const uint64_t kind = random.Below(100);
   if (kind < 15) {
-    // A clean one.
+    // No loss.
   } else if (kind < 40) {
     link.loss = random.Between(100, kPpm / 100);
   } else if (kind < 70) {
@@ -28,7 +28,7 @@ LinkProfile MakeLink(Random& random) {
     link.loss = random.Between(kPpm / 10, kPpm / 5);
   }
   if (random.Percent(20)) link.loss_run = random.Between(2, 8);
-  // Runs make the same share of losses rarer.
+  // With runs, the same loss rate needs fewer loss events.
   link.loss = link.loss * 2 / (link.loss_run + 1);
   if (random.Percent(40)) link.duplicate = random.Between(100, kPpm / 20);
   if (random.Percent(40)) link.reorder = random.Between(100, kPpm / 10);
@@ -65,7 +65,7 @@ NodeProfile MakeNode(Random& random) {
   return node;
 }
 
-// The code of the shortest local ACK timeout that is not shorter than `time`.
+// Code of the shortest local ACK timeout of at least `time`.
 uint8_t TimeoutCode(Time time) {
   uint8_t code = 1;
   while ((Time{4096} << code) < time) ++code;
@@ -144,7 +144,7 @@ Scenario Scenario::Make(uint64_t seed) {
   const int connections = many                 ? random.Between(8, 24)
                           : random.Percent(60) ? 1
                                                : random.Between(2, 5);
-  // How long an answer may take when all goes well.
+  // Maximum response time without losses.
   const LinkProfile& link = scenario.link;
   Time slowest = 2 * (link.delay + link.jitter + link.reorder_delay);
   if (link.bytes_per_us != 0) {
@@ -160,16 +160,16 @@ Scenario Scenario::Make(uint64_t seed) {
     const int a = random.Below(hosts);
     int b = random.Below(hosts - 1);
     if (b >= a) ++b;
-    // Sometimes both ends share a host.
+    // Sometimes both ends are on one host.
     if (random.Percent(4)) b = a;
     connection.path_mtu = random.Pick<uint32_t>({256, 512, 1024, 2048, 4096});
-    // Now and then only one end sends.
+    // Sometimes only one end sends.
     const int one_sided = random.Percent(25) ? random.Below(2) : -1;
     for (int e = 0; e < 2; ++e) {
       EndScenario end = MakeEnd(random, scenario, e == 0 ? a : b);
       end.sends = one_sided == e ? 0 : random.Between(1, many ? 25 : 70);
       end.byte_budget = total_bytes / connections / 2;
-      // Late receives make the sender wait; few of them keep the time bounded.
+      // Late receives delay the sender; few sends limit the total time.
       if (end.min_rnr_timer == 0) end.sends = std::min(end.sends, 10);
       end.timeout =
           lossless && random.Percent(10)

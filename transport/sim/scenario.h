@@ -1,5 +1,5 @@
-// What a seed decides before anything runs: how many hosts and connections
-// there are, what the links do, and every attribute of every queue pair.
+// The parameters that a seed determines: hosts, connections, links, and every
+// attribute of every queue pair.
 #ifndef TRANSPORT_SIM_SCENARIO_H_
 #define TRANSPORT_SIM_SCENARIO_H_
 
@@ -19,10 +19,10 @@ struct EndScenario {
   transport::QpCapacity capacity;
   bool signal_all = false;
   bool srq = false;  // receives from the SRQ of its host and domain
-  int send_cq = 0;   // of its host's
+  int send_cq = 0;   // index on its host
   int recv_cq = 0;
   int sends = 0;             // work requests
-  uint64_t byte_budget = 0;  // payload that they carry, about
+  uint64_t byte_budget = 0;  // approximate payload of all of them
   uint32_t first_psn = 0;
   uint8_t max_rd_atomic = 1;  // the other end has as many resources
   uint8_t min_rnr_timer = 1;
@@ -30,12 +30,12 @@ struct EndScenario {
   uint8_t timeout = 14;
   uint16_t source_port = 0xc000;
   uint8_t traffic_class = 0;
-  Time ready_after = 0;  // when it goes to RTR
-  int pauses = 0;        // times that it goes to SQD and back
-  // The application's pace.
-  int send_batch = 1;   // posts in one go, at most
-  Time send_pause = 0;  // between them, at most
-  int recv_ahead = 0;   // receives that are there when it starts
+  Time ready_after = 0;  // time of the transition to RTR
+  int pauses = 0;        // number of transitions to SQD and back
+  // Pace of the application.
+  int send_batch = 1;   // maximum posts at once
+  Time send_pause = 0;  // maximum time between them
+  int recv_ahead = 0;   // receives posted at the start
   int recv_batch = 1;
   Time recv_pause = 0;
 };
@@ -48,7 +48,7 @@ struct ConnectionScenario {
 struct HostScenario {
   NodeProfile profile;
   int cqs = 1;
-  Time poll_delay = 0;  // from a completion to the application's look, at most
+  Time poll_delay = 0;  // maximum time from a completion to the poll
   uint64_t span_bytes = 0;
   bool v6 = false;
 };
@@ -57,12 +57,12 @@ struct Scenario {
   uint64_t seed = 0;
   std::vector<HostScenario> hosts;
   std::vector<ConnectionScenario> connections;
-  LinkProfile link;         // of all ways between hosts
-  uint32_t max_length = 0;  // of a message, bytes
+  LinkProfile link;         // of all links between hosts
+  uint32_t max_length = 0;  // maximum message, bytes
 
-  // Chooses all of it.
+  // Derives everything from `seed`.
   static Scenario Make(uint64_t seed);
-  // One line.
+  // In one line.
   std::string ToString() const;
 };
 

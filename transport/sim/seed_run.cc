@@ -20,11 +20,11 @@ using transport::WcStatus;
 
 namespace {
 
-// Of a host. Plans use up to 4 MB; untouched pages cost nothing.
+// Per host. Plans use up to 4 MB; untouched pages take no memory.
 constexpr size_t kArenaBytes = 12 << 20;
 // A run that has not ended by then is stuck.
 constexpr Time kMostVirtualTime = 300 * kSecond;
-// So is one in which no work request completes for so long.
+// A run without a completion for this time is stuck.
 constexpr Time kLongestSilence = 30 * kSecond;
 
 }  // namespace
@@ -36,7 +36,7 @@ SeedRun::SeedRun(uint64_t seed, const RunOptions& options)
       network_(seed ^ 0x6e6574, &checker_) {}
 
 SeedRun::~SeedRun() {
-  // Queue pairs go before what they borrow.
+  // Queue pairs are destroyed before what they borrow.
   for (auto& end : ends_) end->qp.reset();
 }
 
@@ -169,8 +169,7 @@ void SeedRun::Modify(End& end, QpState state) {
   }
 }
 
-// INIT at once, with the receives that are there from the start; RTR and RTS
-// in their time.
+// INIT at once, with the initial receives; RTR and RTS later.
 void SeedRun::Connect(End& end) {
   Modify(end, QpState::kInit);
   if (end.shared == nullptr) {
@@ -193,8 +192,8 @@ void SeedRun::Connect(End& end) {
   });
 }
 
-// To SQD for a while: what is posted then waits, and after the event that it
-// has drained nothing is outstanding.
+// To SQD for a while: requests posted meanwhile wait, and after the drained
+// event nothing is outstanding.
 void SeedRun::SchedulePause(End& end) {
   const Time when =
       network_.now() +
@@ -246,7 +245,7 @@ void SeedRun::ScheduleLook(Host& host, Time when) {
   if (host.next_look <= when) return;
   host.next_look = when;
   network_.At(when, *host.node, [this, &host, when] {
-    if (host.next_look != when) return;  // an earlier one came
+    if (host.next_look != when) return;  // an earlier poll was scheduled
     host.next_look = transport::kNever;
     Look(host);
   });
@@ -285,7 +284,7 @@ void SeedRun::PostSends(End& end) {
     if (end.posted == end.ops.size()) return;
     if (end.posted - end.completed >= s.capacity.max_send_wr) return;
     const Op& op = end.ops[end.posted];
-    // Gone when PostSend returns, so that keeping a pointer shows.
+    // Destroyed after PostSend, so that a kept pointer is detected.
     const std::vector<transport::Sge> sges = op.sges;
     transport::SendRequest request;
     request.wr_id = op.wr_id;
@@ -367,7 +366,7 @@ bool SeedRun::Done() const {
     if (end->gone) continue;
     if (!end->sends_done()) return false;
     if (end->broken) {
-      // Its own receives are flushed; without an error they may wait for ever.
+      // Its own receives are flushed; in other states they may stay posted.
       if (end->shared == nullptr && end->qp->state() == QpState::kErr &&
           end->receives_completed < end->receives.size()) {
         return false;
@@ -440,8 +439,8 @@ void SeedRun::CheckQuiet() {
   }
 }
 
-// What a broken connection did to memory is not known: only that it kept to
-// its targets.
+// The memory of a broken connection's targets is unknown; bytes outside of them
+// must be unchanged.
 void SeedRun::AcceptBroken(End& end) {
   Host& mine = *end.host;
   Host& theirs = *end.peer->host;

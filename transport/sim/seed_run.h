@@ -1,4 +1,4 @@
-// One simulated run, from a seed to a verdict.
+// Runs one seed and checks it.
 #ifndef TRANSPORT_SIM_SEED_RUN_H_
 #define TRANSPORT_SIM_SEED_RUN_H_
 
@@ -16,9 +16,9 @@
 namespace sim {
 
 struct RunOptions {
-  std::string pcap;  // a file, or empty
+  std::string pcap;  // file name, or empty
   bool trace = false;
-  // Queue pairs are moved to ERR or RESET or destroyed at random moments.
+  // Moves queue pairs to ERR or RESET or destroys them at random times.
   bool chaos = false;
 };
 
@@ -38,7 +38,7 @@ class SeedRun {
   SeedRun(uint64_t seed, const RunOptions& options);
   ~SeedRun();
 
-  // Runs it to its end. True when all was as it must be. To be called once.
+  // Runs the seed; call once. True: all checks passed.
   bool Execute();
 
   const Scenario& scenario() const { return scenario_; }
@@ -53,7 +53,7 @@ class SeedRun {
   void SchedulePause(End& end);
   void SchedulePauseEnd(End& end);
 
-  // The application of a host: looks at completions, posts what it may.
+  // The application of a host: polls completions, posts requests.
   void ScheduleLook(Host& host, Time when);
   void Look(Host& host);
   void PostSends(End& end);
@@ -82,13 +82,13 @@ class SeedRun {
   void Collect();
   std::string StateOfAll() const;
 
-  // `text` with the time and the queue pair before it.
+  // Adds the time and the queue pair to `text`.
   void Fail(const End& end, const std::string& text);
 
   const RunOptions options_;
   const Scenario scenario_;
   Checker checker_;
-  Random random_;  // of the applications
+  Random random_;  // for the applications
   Network network_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::unique_ptr<End>> ends_;

@@ -1,4 +1,4 @@
-// Queue pairs and memory that break while traffic runs.
+// Breaks queue pairs and memory under traffic.
 #include <iterator>
 
 #include "transport/sim/seed_run.h"
@@ -21,7 +21,7 @@ void SeedRun::ScheduleChaos() {
   }
 }
 
-// Pages of `host` go, or a key.
+// Unmaps pages of `host`, or deregisters a key.
 void SeedRun::BreakMemory(Host& host) {
   SimMemory& memory = host.node->memory();
   if (random_.Percent(50)) {
@@ -33,7 +33,8 @@ void SeedRun::BreakMemory(Host& host) {
     std::advance(pool, random_.Below(host.pools.size()));
     memory.Deregister(pool->second.lkey);
   }
-  // Whoever uses it will find out; those that wait for ever are told.
+  // Users of that memory get errors; queue pairs without a timeout are broken
+  // explicitly.
   for (End* end : host.ends) {
     end->broken = end->peer->broken = true;
     for (End* side : {end, end->peer}) {
@@ -46,7 +47,7 @@ void SeedRun::BreakMemory(Host& host) {
 
 void SeedRun::Break(End& end) {
   if (end.gone) return;
-  // The other application hears of it, unless it finds out by retrying.
+  // The other application breaks its end too, unless retries detect it.
   if (!end.peer->broken &&
       (end.peer->scenario->timeout == 0 || random_.Percent(50))) {
     network_.At(network_.now() + random_.Below(20 * transport::kMillisecond),
@@ -62,7 +63,7 @@ void SeedRun::Break(End& end) {
     }
     ScheduleLook(*end.host, network_.now());
   } else {
-    // Completions of before are looked at first.
+    // Polls earlier completions first.
     Look(*end.host);
     end.gone = true;
     for (const auto& cq : end.host->cqs) cq->ForgetPlaces(end.qpn);

@@ -1,4 +1,4 @@
-// What a seed's applications check when something completes.
+// Checks of completions by a seed's applications.
 #include <algorithm>
 #include <cstring>
 
@@ -84,8 +84,8 @@ void SeedRun::OnCompletion(Host& host, SimCq& cq, const Completion& wc) {
 void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
   const bool error = wc.status != WcStatus::kSuccess;
   if (!error && end.failed_send) Fail(end, "a success after an error");
-  // Unsignalled requests before it were successes without a word; after an
-  // error every request has a completion of its own.
+  // Unsignaled requests before it succeeded silently; after an error every
+  // request completes.
   size_t i = end.completed;
   if (error && !end.failed_send) {
     while (i < end.posted && end.ops[i].wr_id != wc.wr_id &&
@@ -109,7 +109,7 @@ void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
   }
   Op& op = end.ops[end.completed++];
   if (error) {
-    // The first error says why, the rest is flushed (11.6.2).
+    // The first error has the reason, the rest is flushed (11.6.2).
     if (end.failed_send && wc.status != WcStatus::kFlushed) {
       Fail(end, absl::StrCat("status ", static_cast<int>(wc.status),
                              " after the first error"));
@@ -125,7 +125,7 @@ void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
   FinishOp(end, op);
 }
 
-// What is known once the sender knows that `op` is done.
+// Checks `op` once the sender knows that it is done.
 void SeedRun::FinishOp(End& end, Op& op) {
   op.done = true;
   ++statistics_.requests;
@@ -146,7 +146,7 @@ void SeedRun::FinishOp(End& end, Op& op) {
   }
   if (op.opcode == SendOpcode::kLocalInvalidate) {
     const Region* region = mine.node->memory().FindByRkey(op.invalidate_rkey);
-    // A window may be bound again by now.
+    // A window may have been bound again.
     if (!region->invalidated && !region->is_window) {
       Fail(end, "R_Key was not invalidated");
     }
@@ -168,7 +168,7 @@ void SeedRun::FinishOp(End& end, Op& op) {
       Fail(end, absl::StrCat("WRITE ", index, " is done but not there"));
     }
   }
-  // Completed buffers are the application's again.
+  // After completion the application owns the buffers again.
   if (op.scribble && (op.flags & transport::kSendInline) == 0) {
     for (const Piece& piece : op.local) {
       random_.Fill(mine.arena.actual(piece.offset), piece.length);

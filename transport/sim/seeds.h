@@ -1,5 +1,5 @@
-// What the tests of simulated seeds of one service have in common: blocks of
-// seeds for CI, and one seed by hand.
+// Shared by the simulation tests of each service: blocks of seeds for CI, and
+// single seeds.
 //
 //   X_sim_test                                      all that CI runs
 //   X_sim_test --seed=N [--pcap=FILE] [--trace]     this seed only
@@ -15,18 +15,19 @@
 
 namespace sim {
 
-// What was asked for on the command line, beside what GoogleTest takes.
+// Command line arguments, without GoogleTest's.
 struct SeedArguments {
   std::optional<uint64_t> seed;
   std::string pcap;
   bool trace = false;
 
-  // Absent, with a line on stderr, if there is an unknown one.
+  // Absent for an unknown argument, which is reported on stderr.
   static std::optional<SeedArguments> Parse(int argc, char** argv);
 };
 
-// Runs `count` seeds from `first` on, and adds up. A failed one fails the test
-// with how to replay it by `program`; after the third the rest is left.
+// Runs `count` seeds from `first` on and sums the statistics. A failed seed
+// fails the test and prints the command that replays it with `program`. Stops
+// after three failures.
 template <typename Run, typename Statistics>
 void RunSeeds(const char* program, uint64_t first, int count, Statistics* sum) {
   int failed = 0;
@@ -43,7 +44,7 @@ void RunSeeds(const char* program, uint64_t first, int count, Statistics* sum) {
   }
 }
 
-// main() of such a test. `print` shows a Statistics.
+// main() of such a test. `print` prints the statistics.
 template <typename Run, typename Statistics>
 int SeedMain(int argc, char** argv, void (*print)(const Statistics&)) {
   ::testing::InitGoogleTest(&argc, argv);

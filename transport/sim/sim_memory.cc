@@ -107,7 +107,7 @@ bool SimMemory::Faults(const uint8_t* data, size_t bytes) const {
 }
 
 void SimMemory::AddExtent(const uint8_t* begin, const uint8_t* end) {
-  // Extents stay apart: what touches becomes one.
+  // Merges adjacent extents.
   auto it = extents_.upper_bound(begin);
   if (it != extents_.begin() && std::prev(it)->second >= begin) --it;
   while (it != extents_.end() && it->first <= end) {

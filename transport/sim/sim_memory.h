@@ -1,9 +1,8 @@
 // transport::Memory over plain arrays, for tests: regions with keys, rights and
-// protection domains, faults on demand, and a check of every access.
+// protection domains, faults on demand, and checks of every access.
 //
-// What might be confused is made different: L_Keys differ from R_Keys, virtual
-// addresses from pointers, and Translate cuts its answer into several spans
-// when asked to.
+// To reveal confusions, L_Keys differ from R_Keys, virtual addresses differ
+// from pointers, and Translate can split its result into several spans.
 #ifndef TRANSPORT_SIM_SIM_MEMORY_H_
 #define TRANSPORT_SIM_SIM_MEMORY_H_
 
@@ -24,18 +23,18 @@ struct Region {
   uint64_t va = 0;
   uint64_t length = 0;
   uint8_t* data = nullptr;
-  // A type 2B window: only this queue pair may use the R_Key. 0 = any.
+  // Type 2B window: only this queue pair may use the R_Key. 0 = any.
   uint32_t bound_qpn = 0;
-  // SEND with invalidate may name the R_Key.
+  // SEND with invalidate may invalidate the R_Key.
   bool may_invalidate = false;
-  // Stands for a window: may be bound while `invalidated`.
+  // Represents a window: may be bound while `invalidated`.
   bool is_window = false;
   bool invalidated = false;
 };
 
-// A large memory that holds no bytes: reads yield a pattern that depends on the
-// offset, writes are compared with it. `data` of its region is address space
-// that nobody may touch.
+// A large memory without bytes: reads return a pattern that depends on the
+// offset, writes are compared with it. Its region's `data` is address space
+// that must not be accessed.
 class PatternMemory {
  public:
   PatternMemory(uint64_t bytes, uint64_t salt);
@@ -49,10 +48,10 @@ class PatternMemory {
     return p >= data_ && p < data_ + size_;
   }
   void Generate(uint8_t* to, uint64_t offset, size_t bytes) const;
-  // Returns whether `from` is what the pattern has there. Counts it as
-  // written if it begins where the last one ended.
+  // Whether `from` equals the pattern. Counts as written in order if it begins
+  // where the previous one ended.
   bool Check(const uint8_t* from, uint64_t offset, size_t bytes);
-  // Bytes from 0 that have been written, in order and without a hole.
+  // Bytes written from 0 on, in order and without a gap.
   uint64_t written_in_order() const { return written_in_order_; }
   uint64_t written() const { return written_; }
   bool mismatch() const { return mismatch_; }
@@ -73,27 +72,27 @@ class SimMemory : public transport::Memory {
  public:
   explicit SimMemory(Checker* checker) : checker_(checker) {}
 
-  // --- What the application does.
+  // --- Calls by the application.
 
-  // Registers `length` bytes at `data` to be known as [va, va + length). The
-  // bytes outlive the registration. Returns a copy of the region.
+  // Registers `length` bytes at `data` as [va, va + length). The bytes outlive
+  // the registration. Returns a copy of the region.
   Region Register(transport::PdId pd, uint8_t* data, uint64_t va,
                   uint64_t length, uint32_t access);
-  // The rest of a region's properties; null when there is none.
+  // For changing a region's other properties; null if there is none.
   Region* FindByLkey(uint32_t lkey);
   Region* FindByRkey(uint32_t rkey);
   void Deregister(uint32_t lkey);
   void AddPattern(PatternMemory* pattern) { patterns_.push_back(pattern); }
 
-  // Pages that are gone: any copy that touches [data, data + length) fails.
+  // Makes every copy that touches [data, data + length) fail, like unmapped
+  // pages.
   void AddFault(const uint8_t* data, size_t length);
   void ClearFaults() { faults_.clear(); }
-  // Translate says kFault for what touches a fault, as a device would that
-  // knows; otherwise only the copies fail.
+  // Translate returns kFault for such bytes; otherwise only the copies fail.
   void set_translate_faults(bool on) { translate_faults_ = on; }
 
-  // Cuts what Translate returns at every multiple of `bytes` (of 8) of the
-  // virtual address. 0 = never.
+  // Splits the result of Translate at every multiple of `bytes` (itself a
+  // multiple of 8) of the virtual address. 0 = never.
   void set_span_bytes(uint64_t bytes) { span_bytes_ = bytes; }
 
   uint64_t bytes_copied_from() const { return bytes_from_; }
@@ -119,7 +118,7 @@ class SimMemory : public transport::Memory {
 
  private:
   bool Faults(const uint8_t* data, size_t bytes) const;
-  // Reports an access to bytes that no region covers.
+  // Reports an access outside of all regions.
   bool CheckInside(const uint8_t* data, size_t bytes, const char* what);
   PatternMemory* PatternOf(const uint8_t* data) const;
   void AddExtent(const uint8_t* begin, const uint8_t* end);
@@ -127,7 +126,7 @@ class SimMemory : public transport::Memory {
   Checker* checker_;
   std::unordered_map<uint32_t, Region> regions_;    // by L_Key
   std::unordered_map<uint32_t, uint32_t> lkey_of_;  // R_Key to L_Key
-  // All bytes that were ever registered, as begins and ends.
+  // All bytes that were ever registered: begin and end.
   std::map<const uint8_t*, const uint8_t*> extents_;
   struct Fault {
     const uint8_t* data;

@@ -1,4 +1,4 @@
-// Seeds through the simulator. See seed_run.h for what is checked.
+// Seeds of the simulator. Checks: seed_run.h.
 //
 //   sim_test                               all that CI runs
 //   sim_test --long                        other seeds, some ten minutes
@@ -21,7 +21,7 @@
 namespace sim {
 namespace {
 
-// Seeds come in blocks, so that shards share them.
+// Seeds are grouped in blocks, which shards share.
 constexpr int kSeedsPerBlock = 20;
 
 struct Extent {
@@ -33,7 +33,7 @@ constexpr Extent kCi = {1, 200, 75};
 constexpr Extent kLong = {1'000'000, 6000, 2000};
 Extent extent = kCi;
 
-std::string program_name;  // as it was called
+std::string program_name;  // argv[0]
 
 std::string PcapName(uint64_t seed, bool chaos) {
   const char* folder = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
@@ -54,7 +54,7 @@ std::string Replay(uint64_t seed, bool chaos) {
       seed, chaos ? " --chaos" : "", seed);
 }
 
-// Runs one seed; a failure is run again with a capture.
+// Runs one seed; repeats a failed one with a capture.
 bool RunSeed(uint64_t seed, bool chaos, RunStatistics* sum) {
   RunOptions options;
   options.chaos = chaos;
@@ -120,7 +120,7 @@ TEST_P(ChaosSeeds, BrokenQueuePairs) { RunBlock(GetParam(), true); }
 INSTANTIATE_TEST_SUITE_P(Block, ChaosSeeds,
                          ::testing::Range(0, extent.chaos_blocks));
 
-// The seeds of the command line.
+// Runs the seeds of the command line.
 int RunByHand(uint64_t seed, uint64_t count, const RunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   RunStatistics sum;
@@ -148,7 +148,7 @@ int RunByHand(uint64_t seed, uint64_t count, const RunOptions& options) {
 
 int main(int argc, char** argv) {
   sim::program_name = argv[0];
-  // Before gtest makes a test of each block.
+  // Before gtest instantiates the blocks.
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--long") == 0) sim::extent = sim::kLong;
   }

@@ -13,7 +13,7 @@
 namespace sim {
 namespace {
 
-// Of virtual time: no transfer takes so long, however much is lost.
+// Maximum virtual time of a transfer, at any loss.
 constexpr Time kLimit = 60 * transport::kSecond;
 
 }  // namespace
@@ -54,7 +54,7 @@ TransferResult RunTransfer(const TransferOptions& options) {
   pair.net.link(from, to).profile = options.link;
   pair.net.link(to, from).profile.loss = options.other_loss;
   pair.net.link(to, from).profile.overtake = options.link.overtake;
-  // Without room it keeps nothing.
+  // A peer without free arenas buffers nothing.
   std::vector<std::unique_ptr<transport::PacketArena>> taken;
   transport::PacketArenaPool* const pool = pair.b.node->endpoint().arena_pool();
   while (options.peer_keeps_nothing) {

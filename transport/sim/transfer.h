@@ -1,5 +1,5 @@
-// A long transfer by one connection over one link: what loss, reordering and
-// outages leave of its goodput (docs/reliability.md).
+// A long transfer over one connection and one link: goodput under loss,
+// reordering and outages (docs/reliability.md).
 #ifndef TRANSPORT_SIM_TRANSFER_H_
 #define TRANSPORT_SIM_TRANSFER_H_
 
@@ -20,38 +20,37 @@ struct TransferOptions {
   uint32_t messages = 64;
   uint32_t message_bytes = 1 << 20;
   uint32_t depth = 4;  // messages outstanding
-  // The way the data goes; the other one has its rate, delay and overtaking
-  // only, and loses so many packets in a million.
+  // The direction of the data. The other one has the same rate, delay and
+  // `overtake`, and a loss of `other_loss` parts per million.
   LinkProfile link;
   uint32_t other_loss = 0;
-  // The peer drops what comes beyond a gap, as hardware does that goes back N.
+  // The peer drops packets after a gap, like go-back-N hardware.
   bool peer_keeps_nothing = false;
-  bool batches = false;  // NodeProfile::batches, of both
-  // Nothing passes, in either direction, for so long. 0: never.
+  bool batches = false;  // NodeProfile::batches of both nodes
+  // Nothing passes in either direction during the outage. 0: never.
   Time outage_start = 0;
   Time outage = 0;
 };
 
 struct TransferResult {
-  bool done = false;   // every message completed, with success and its bytes
-  std::string failed;  // why not
-  uint64_t bytes = 0;  // of messages that completed
-  Time elapsed = 0;    // from the first post to the last completion
+  bool done = false;            // every message completed with the right bytes
+  std::string failed;           // the reason if not
+  uint64_t bytes = 0;           // of messages that completed
+  Time elapsed = 0;             // from the first post to the last completion
   Time longest_pause = 0;       // between two completions
-  uint64_t data_packets = 0;    // sent, with payload
-  uint64_t needed_packets = 0;  // had none been sent twice
-  uint64_t lost = 0;            // of those sent
-  uint64_t mean_in_flight = 0;  // bytes, as the path counts them
+  uint64_t data_packets = 0;    // sent packets with payload
+  uint64_t needed_packets = 0;  // without retransmissions
+  uint64_t lost = 0;            // of the sent packets
+  uint64_t mean_in_flight = 0;  // bytes as Path counts them
   transport::QpCounters requester;
   transport::QpCounters responder;
 
   double goodput() const;  // payload, bytes per us
-  // Of the packets that were needed, how many were sent again though none of
-  // them was lost.
+  // Unnecessary retransmissions, as a fraction of the needed packets.
   double spurious() const;
 };
 
-// 10 Gb/s and a round trip of 50 us, nothing lost, however long the queue.
+// 10 Gb/s, a round trip of 50 us, no loss, unlimited queue.
 LinkProfile TransferLink();
 
 TransferResult RunTransfer(const TransferOptions& options);

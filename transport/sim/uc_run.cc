@@ -14,9 +14,9 @@ using transport::SendOpcode;
 
 namespace {
 
-// Sent after the network is mended, by each end.
+// Messages of each end after the network is repaired.
 constexpr size_t kLastMessages = 12;
-// Nothing may write between two targets.
+// Guard between two targets.
 constexpr uint64_t kGap = 64;
 
 }  // namespace
@@ -59,7 +59,7 @@ PairOptions UcRun::Options() const {
   PairOptions options;
   options.type = transport::QpType::kUc;
   options.seed = scenario_.seed;
-  // Receives, sources of messages, targets of the peer's.
+  // Space for receives, message sources, and targets of the peer.
   options.buffer_bytes =
       messages * (2 * uint64_t{slot_bytes_} + max_length_ + kGap) + kGap;
   options.path_mtu = path_mtu_;
@@ -71,7 +71,7 @@ PairOptions UcRun::Options() const {
   if (complete_) {
     options.link.loss = options.link.corrupt = options.link.reorder = 0;
     options.link.queue_bytes = 0;
-    // With both, a copy may overtake.
+    // With jitter, a duplicate may overtake.
     if (options.link.duplicate != 0) options.link.jitter = 0;
   }
   return options;
@@ -88,7 +88,7 @@ void UcRun::MakeMessages(End& end) {
                       SendOpcode::kRdmaWrite, SendOpcode::kRdmaWriteWithImm});
     uint32_t length = random_.Below(max_length_ + 1);
     if (random_.Percent(40)) {
-      // About a boundary of packets.
+      // Around a packet boundary.
       const int64_t packets = random_.Below(max_length_ / path_mtu_ + 1);
       length = std::clamp<int64_t>(packets * path_mtu_ + random_.Between(-1, 1),
                                    0, max_length_);
@@ -157,7 +157,7 @@ bool UcRun::Execute() {
     pair_.net.At(0, *end->side->node, [this, end] { Look(*end); });
   }
   Finish();
-  // A damaged packet that was taken for good may have done anything.
+  // A damaged packet that was accepted may have had any effect.
   if (checker().failed() || pair_.net.undetected() != 0) {
     return !checker().failed();
   }
@@ -219,7 +219,7 @@ void UcRun::PostSend(End& end) {
   request.opcode = message.opcode;
   request.flags = message.flags;
   request.sges = sges;
-  // Inline data is named by its address in this process.
+  // Inline data has process addresses.
   transport::Sge inlined[] = {sges[0], sges[1]};
   if ((message.flags & transport::kSendInline) != 0) {
     inlined[0].addr = reinterpret_cast<uintptr_t>(source);
@@ -266,7 +266,7 @@ void UcRun::OnSent(End& end, const Completion& completion) {
                            static_cast<int>(completion.status), ", opcode ",
                            static_cast<int>(completion.opcode)));
   }
-  // It is the application's again.
+  // The application owns the buffer again.
   random_.Fill(end.side->buffer.get() + message.source, message.length());
 }
 
@@ -281,7 +281,7 @@ void UcRun::OnReceived(End& end, const Completion& completion) {
     return;
   }
   const End& peer = *end.peer;
-  // The first that fits: if there is any assignment in order, this is one.
+  // The first match: if an in-order assignment exists, this is one.
   const size_t first =
       std::max(may_come_, end.received.empty() ? 0 : end.received.back() + 1);
   size_t index = first;
@@ -322,7 +322,7 @@ bool UcRun::At(const End& end, uint64_t offset,
                     end.side->buffer.get() + offset);
 }
 
-// --- The end.
+// --- Final checks.
 
 void UcRun::Finish() {
   pair_.Run();
@@ -341,7 +341,7 @@ void UcRun::Finish() {
   }
   if (pair_.net.undetected() != 0) return;
   for (End* end : {&a_, &b_}) {
-    // What came stays as it came.
+    // Received data must not change later.
     for (size_t i = 0; i < end->received.size(); ++i) {
       const Message& message = end->peer->messages[end->received[i]];
       if (!message.writes() && !At(*end, Slot(i), message.content)) {
@@ -380,7 +380,7 @@ void UcRun::CheckTarget(const End& end, const Message& message, bool whole) {
     if (std::memcmp(now + written, content + written, bytes) != 0) break;
     written += bytes;
   }
-  // The gap before it has been looked at with the message before it.
+  // The guard before it was checked with the previous message.
   const uint64_t room = max_length_ + kGap;
   if (std::memcmp(now + written, before + written, room - written) != 0) {
     Fail(end, absl::StrCat("the target at ", message.target,

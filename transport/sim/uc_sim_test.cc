@@ -1,6 +1,4 @@
-// Seeds of unreliable connections through the simulator. See uc_run.h for what
-// is checked.
-// Arguments: seeds.h.
+// Seeds of unreliable connections. Checks: uc_run.h. Arguments: seeds.h.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -33,7 +31,7 @@ TEST_P(UcSeeds, WholeInOrderOrNotAtAll) {
   Print(sum);
   // One damaged packet in some millions may pass the ICRC (wire/icrc.h).
   EXPECT_LE(sum.undetected, 1u);
-  // The network is as it should be: some messages come, some do not.
+  // The network works as intended: some messages arrive, some do not.
   EXPECT_GT(sum.received, 0u);
   EXPECT_LT(sum.received, sum.consuming);
   EXPECT_GT(sum.answers, 0u);

@@ -17,11 +17,11 @@ namespace {
 
 constexpr transport::PdId kPd = 7;
 constexpr uint32_t kQkey = 0x11223344;
-// Sent after the network is mended, by each end; there is a receive for each,
-// whoever they go to.
+// Messages of each end after the network is repaired; every end has receives
+// for all of them.
 constexpr size_t kLastMessages = 8;
 constexpr uint32_t kTsoHeader = 16;  // bytes
-// What no message writes.
+// Content of bytes that no message writes.
 constexpr uint8_t kUntouched = 0xa5;
 
 }  // namespace
@@ -34,7 +34,7 @@ UdRun::UdRun(uint64_t seed)
       first_messages_(random_.Between(10, 60)),
       link_(scenario_.link),
       net_(seed, &checker_) {
-  link_.forge = 0;  // anybody may send a datagram
+  link_.forge = 0;  // UD accepts any sender
   net_.SetAllLinks(link_);
   for (int host = 0; host < kHosts; ++host) {
     Node& node = net_.AddNode();
@@ -131,7 +131,7 @@ bool UdRun::Execute() {
     net_.At(0, *end->node, [this, end = end.get()] { Look(*end); });
   }
   Finish();
-  // A damaged packet that was taken for good may have done anything.
+  // A damaged packet that was accepted may have had any effect.
   if (checker_.failed() || net_.undetected() != 0) return !checker_.failed();
   mended_ = true;
   link_ = LinkProfile{};
@@ -187,7 +187,7 @@ void UdRun::PostSend(End& end) {
   uint8_t* const source = end.buffer.data() + offset;
   std::copy(message.content.begin(), message.content.end(), source);
   const bool is_inline = (message.flags & transport::kSendInline) != 0;
-  // In two pieces. Inline data is named by its address in this process.
+  // In two pieces. Inline data has process addresses.
   const uint64_t addr =
       is_inline ? reinterpret_cast<uintptr_t>(source) : end.region.va + offset;
   const uint32_t header = message.is_segment ? kTsoHeader : 0;
@@ -247,7 +247,7 @@ void UdRun::OnSent(End& end, const Completion& completion) {
     return;
   }
   const size_t index = end.completed++;
-  // It is the application's again.
+  // The application owns the buffer again.
   random_.Fill(end.buffer.data() + (kSlots + index) * slot_bytes_,
                end.messages[index].length());
 }
@@ -298,7 +298,7 @@ bool UdRun::Matches(const End& end, const End& from, const Message& message,
          grh.destination == end.node->address();
 }
 
-// --- The end.
+// --- Final checks.
 
 void UdRun::Finish() {
   if (!net_.RunUntilIdle(net_.now() + 60 * transport::kSecond)) {

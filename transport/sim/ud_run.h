@@ -1,12 +1,12 @@
-// One simulated run of unreliable datagrams, from a seed to a verdict.
+// One seed of unreliable datagrams.
 //
-// Queue pairs on three hosts send to each other, and to themselves, through a
-// network that loses, copies, reorders and damages packets, to peers that
-// sometimes have no receive for them. Whatever happens: sends succeed in order;
-// what is received is what one of them has sent, whole, from where it says and
-// with its IP header before it; if the network makes no copies, at most once;
-// nothing else is written; queue pairs stay in RTS. Then the network is mended,
-// and every further message arrives.
+// Queue pairs on three hosts send to each other and to themselves over a
+// network that loses, duplicates, reorders and damages packets, to peers that
+// sometimes have no receive. Sends always succeed in order. A received message
+// was sent by the queue pair that it names, is whole, and has the right IP
+// header before it; without duplication by the network it arrives at most once.
+// Nothing else is written. Queue pairs stay in RTS. Then the network is
+// repaired, and every further message arrives.
 #ifndef TRANSPORT_SIM_UD_RUN_H_
 #define TRANSPORT_SIM_UD_RUN_H_
 
@@ -27,21 +27,21 @@ namespace sim {
 struct UdStatistics {
   uint64_t packets = 0;
   uint64_t sent = 0;        // messages
-  uint64_t received = 0;    // and arrived, copies included
-  uint64_t damaged = 0;     // packets, by the network
-  uint64_t undetected = 0;  // and passed the ICRC
+  uint64_t received = 0;    // arrived, duplicates included
+  uint64_t damaged = 0;     // damaged packets
+  uint64_t undetected = 0;  // damaged packets that passed the ICRC
 };
 
 class UdRun {
  public:
   explicit UdRun(uint64_t seed);
 
-  // Runs it to its end. True when all was as it must be. To be called once.
+  // Runs the seed; call once. True: all checks passed.
   bool Execute();
 
   Network& network() { return net_; }
   const Checker& checker() const { return checker_; }
-  // Adds what happened in this run.
+  // Adds this run's statistics.
   void AddTo(UdStatistics* sum);
 
  private:
@@ -50,20 +50,19 @@ class UdRun {
     uint32_t flags = 0;
     uint32_t imm_be = 0;
     bool has_imm = false;
-    bool is_segment = false;  // its first bytes are the header of kTso
+    bool is_segment = false;  // starts with the header of kTso
     uint8_t traffic_class = 0;
-    // Begins with the sender and the number, if it has room, so that it is like
-    // no other one.
+    // Starts with sender and number, if they fit, so that it is unique.
     std::vector<uint8_t> content;
     size_t arrived = 0;
 
     uint32_t length() const { return static_cast<uint32_t>(content.size()); }
   };
-  // A queue pair and the application that uses it.
+  // A queue pair and its application.
   struct End {
     int index = 0;
     Node* node = nullptr;
-    std::vector<uint8_t> buffer;  // receives, then what is being sent
+    std::vector<uint8_t> buffer;  // receives, then messages being sent
     Region region;
     SimCq send_cq;
     SimCq recv_cq;
@@ -72,7 +71,7 @@ class UdRun {
     std::vector<Message> messages;
     size_t posted = 0;
     size_t completed = 0;
-    bool plenty = true;  // always has a receive
+    bool plenty = true;  // always has a receive posted
     size_t receives_posted = 0;
     size_t receives_done = 0;
   };
@@ -85,7 +84,7 @@ class UdRun {
   uint64_t Slot(size_t receive) const { return receive % kSlots * slot_bytes_; }
   transport::AddressVector Address(const End& from, const Message& message);
 
-  // The application: takes completions, posts what it may, comes again.
+  // The application: polls completions, posts requests, and schedules itself.
   void Look(End& end);
   void PostSend(End& end);
   void PostReceive(End& end);
@@ -93,18 +92,19 @@ class UdRun {
   void OnReceived(End& end, const transport::Completion& completion);
   bool Matches(const End& end, const End& from, const Message& message,
                const transport::Completion& completion) const;
-  // Until nothing happens; takes what has completed, and checks what must be.
+  // Runs until nothing is left to happen, polls completions, and checks the
+  // result.
   void Finish();
   void Fail(const End& end, const std::string& text);
 
-  // Receives that are posted at a time.
+  // Receives posted at a time.
   static constexpr size_t kSlots = 64;
 
   const Scenario scenario_;
   Random random_;
   const uint32_t mtu_;
   const uint32_t slot_bytes_;
-  const size_t first_messages_;  // of each end, through the bad network
+  const size_t first_messages_;  // of each end, over the bad network
   LinkProfile link_;
   bool mended_ = false;
   Checker checker_;

@@ -1,6 +1,4 @@
-// Seeds of unreliable datagrams through the simulator. See ud_run.h for what
-// is checked.
-// Arguments: seeds.h.
+// Seeds of unreliable datagrams. Checks: ud_run.h. Arguments: seeds.h.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -30,10 +28,10 @@ TEST_P(UdSeeds, WholeOrNotAtAll) {
   RunSeeds<UdRun>("ud_sim_test", 1 + GetParam() * kSeedsPerBlock,
                   kSeedsPerBlock, &sum);
   Print(sum);
-  // Nothing is known of who sends, so any IP identification is believed: of
-  // 65,536 damaged packets one passes (wire/icrc.h).
+  // UD senders are not remembered, so any IP identification is accepted: one
+  // damaged packet in 65,536 passes (wire/icrc.h).
   EXPECT_LE(sum.undetected, 1 + sum.damaged / 10'000);
-  // The network is as it should be: some messages come, some do not.
+  // The network works as intended: some messages arrive, some do not.
   EXPECT_GT(sum.received, sum.sent / 4);
   EXPECT_LT(sum.received, sum.sent);
 }

@@ -25,7 +25,7 @@ bool TakesReceive(const wire::PacketView& packet) {
   }
 }
 
-// By more than an ACK.
+// Whether the response is more than an ACK.
 bool IsAnswered(const wire::PacketView& packet) {
   using enum wire::Operation;
   switch (packet.operation()) {
@@ -49,7 +49,7 @@ std::string CheckPayload(const wire::PacketView& packet, uint32_t mtu) {
     return "first or middle packet not of the path MTU";
   }
   if (bytes > mtu) return "payload beyond the path MTU";
-  // READ responses only: a last packet after others is never empty.
+  // Requests are checked elsewhere: a LAST packet is never empty.
   if (info.ends_message && !info.starts_message && bytes == 0) {
     return "empty last packet";
   }
@@ -109,12 +109,12 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
   }
   const uint32_t end = wire::PsnAdd(bth.psn, psns);
   if (ahead < 0) {
-    // The responder would take one that is half new for neither.
+    // A responder cannot handle a request that is half duplicate, half new.
     return wire::PsnDiff(end, state.next_psn) > 0
                ? "a repeated request reaches over what was sent"
                : "";
   }
-  // A READ of several requests may go on.
+  // A READ that was split into several requests may continue.
   if (state.queue == Queue::kDraining && packet.info().starts_message &&
       packet.operation() != wire::Operation::kReadRequest &&
       ++state.begun > 1) {
@@ -130,8 +130,7 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
   return "";
 }
 
-// IBA vol. 1, 9.8.1: PSNs go up by one, and a message is sent without another
-// one in between.
+// IBA vol. 1, 9.8.1: PSNs increase by one, and messages are not interleaved.
 std::string WireRules::OnUnreliable(State& state,
                                     const wire::PacketView& packet) {
   using enum wire::Operation;
@@ -164,7 +163,7 @@ std::string WireRules::OnUnreliable(State& state,
   return "";
 }
 
-// The only one there is: it names a packet that asked, and each once.
+// A report must name a packet that requested one; one report each.
 std::string WireRules::OnUnreliableResponse(State& state,
                                             const wire::PacketView& packet) {
   if (packet.transport() != wire::Transport::kUc) return "not an opcode of UC";
@@ -183,7 +182,7 @@ std::string WireRules::OnResponse(State& state,
   const bool nak =
       packet.operation() == wire::Operation::kAcknowledge &&
       wire::AethKindOf(packet.aeth().syndrome) != wire::AethKind::kAck;
-  // A NAK names the PSN that is expected; it may not have been sent.
+  // A NAK names the expected PSN, which may not have been sent yet.
   if (wire::PsnDiff(bth.psn, state.next_psn) >= (nak ? 1 : 0)) {
     return "an answer to a PSN that was never sent";
   }

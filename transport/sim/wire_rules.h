@@ -1,6 +1,6 @@
-// Watches the packets of connections for what no endpoint may send, however the
-// network behaves. A transport can break these rules and still deliver
-// everything to its own kind; another implementation would object.
+// Checks each connection's packets for what an endpoint may never send. A
+// transport that breaks these rules may still work with itself, but not with
+// other implementations.
 #ifndef TRANSPORT_SIM_WIRE_RULES_H_
 #define TRANSPORT_SIM_WIRE_RULES_H_
 
@@ -26,31 +26,30 @@ class WireRules {
     uint32_t first_psn = 0;
     uint32_t path_mtu = 1024;
     uint32_t max_rd_atomic = 1;
-    bool reliable = true;  // RC; else UC, which says everything once
+    bool reliable = true;  // RC; otherwise UC, which never retransmits
   };
   void Watch(const Requester& requester);
-  // The requester's state: in SQD no message is begun (but one, which may have
-  // been begun without a packet on the wire), and once it has drained no
-  // request is sent.
+  // State of the send queue. In SQD at most one message is begun (it may have
+  // been begun without a packet yet), and once drained no request is sent.
   enum class Queue : uint8_t { kRunning, kDraining, kDrained };
   void SetQueue(int host, uint32_t qpn, Queue queue);
 
-  // `host` sends `packet` to `to`. Returns what is wrong with it, or nothing.
+  // `host` sends `packet` to `to`. Returns the violation, or an empty string.
   std::string OnSent(int host, int to, const wire::PacketView& packet);
-  // `packet` has come to `host`, undamaged.
+  // `packet` arrived at `host` undamaged.
   void OnDelivered(int host, const wire::PacketView& packet);
 
  private:
   struct State {
     Requester of;
-    uint32_t next_psn = 0;  // never sent before
+    uint32_t next_psn = 0;  // of the next new packet
     Queue queue = Queue::kRunning;
-    int begun = 0;  // messages, since it drains
-    // UC: the kind of the message that has been begun and not ended.
+    int begun = 0;  // messages begun while draining
+    // UC: the kind of the message in progress.
     enum class Open : uint8_t { kNone, kSend, kWrite };
     Open open = Open::kNone;
-    std::set<uint32_t> asked;  // PSNs, and not answered
-    // The last PSNs of READs and atomics whose last answer has not arrived.
+    std::set<uint32_t> asked;  // PSNs of requests for a report without one
+    // Last PSNs of READs and atomics whose last response has not arrived.
     std::deque<uint32_t> unanswered;
   };
 
@@ -60,9 +59,9 @@ class WireRules {
                                    const wire::PacketView& packet);
   std::string OnResponse(State& state, const wire::PacketView& packet);
 
-  // By host and queue pair that the packets go to.
+  // By the host and queue pair that receive the requests.
   std::map<std::pair<int, uint32_t>, State> by_responder_;
-  // The same requesters, by host and queue pair that answers go to.
+  // The same, by the host and queue pair that receive the responses.
   std::map<std::pair<int, uint32_t>, State*> by_requester_;
 };
 

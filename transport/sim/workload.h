@@ -1,9 +1,9 @@
-// What the applications of a simulated run do, and what must come of it.
+// The work of a simulated run's applications, and its expected result.
 //
-// All work requests are planned before the run. Every message has a target of
-// its own, or overwrites one where the ordering rules of reliable connections
-// (IBA vol. 1, 10.8.3.3) decide the result; so the final content of all memory
-// is known: each host keeps an `expected` image beside the real one.
+// All work requests are planned before the run. Every message has its own
+// target, or overwrites one where the ordering rules of RC (IBA vol. 1,
+// 10.8.3.3) determine the result. So the final content of all memory is known:
+// each host keeps an `expected` image beside the real one.
 #ifndef TRANSPORT_SIM_WORKLOAD_H_
 #define TRANSPORT_SIM_WORKLOAD_H_
 
@@ -21,22 +21,22 @@
 
 namespace sim {
 
-// A host's memory, twice: as it is, and as it must become. What is allocated is
-// surrounded by bytes that nobody may touch.
+// A host's memory: the actual and the expected content. Guard bytes surround
+// each allocation.
 class Arena {
  public:
   explicit Arena(size_t capacity);
 
-  // Returns the offset of `bytes` of random content, 8-byte aligned plus
-  // `skew`.
+  // Allocates `bytes` of random content and returns their offset: a multiple of
+  // 8, plus `skew`.
   size_t Allocate(Random& random, size_t bytes, size_t skew = 0);
   uint8_t* actual(size_t offset = 0) { return actual_.get() + offset; }
   uint8_t* expected(size_t offset = 0) { return expected_.get() + offset; }
   size_t used() const { return used_; }
   size_t capacity() const { return capacity_; }
-  // From now on what is there is what must be.
+  // Makes the actual content the expected one.
   void Accept(size_t offset, size_t bytes);
-  // The first offset at which they differ, or used().
+  // Offset of the first difference, or used().
   size_t FirstDifference() const;
 
  private:
@@ -52,7 +52,7 @@ struct Piece {
   size_t length = 0;
 };
 
-// One send work request and what is known of it.
+// A send work request and its expected effect.
 struct Op {
   uint64_t wr_id = 0;
   transport::SendOpcode opcode = transport::SendOpcode::kSend;
@@ -68,12 +68,12 @@ struct Op {
   uint32_t length = 0;
   std::vector<Piece> local;      // in the arena of the sender
   Piece remote;                  // in the arena of the peer
-  std::vector<uint8_t> content;  // what travels (not for atomics)
+  std::vector<uint8_t> content;  // transferred bytes (not for atomics)
   bool settled = true;           // nothing later changes the target
-  bool scribble = false;         // the source may be overwritten afterwards
-  int word = -1;                 // atomics: index of the host's word
-  uint64_t original = 0;         // atomics: what came back
-  int message = -1;              // index among those that take a receive
+  bool scribble = false;  // the source may be overwritten after completion
+  int word = -1;          // atomics: index of the host's word
+  uint64_t original = 0;  // atomics: the returned value
+  int message = -1;       // index among messages that take a receive
   bool done = false;
 
   bool takes_receive() const {
@@ -99,7 +99,7 @@ struct Op {
 // Set in the wr_id of receives, clear in that of sends.
 inline constexpr uint64_t kReceiveWrId = uint64_t{1} << 63;
 
-// Errors leave the opcode undefined, so the work request says what it was.
+// An error leaves the opcode undefined, so the wr_id tells.
 inline bool IsReceive(const transport::Completion& wc) {
   return (wc.wr_id & kReceiveWrId) != 0;
 }
@@ -111,7 +111,7 @@ struct Receive {
   std::vector<Piece> pieces;
 };
 
-// Receives that queue pairs of one host and domain share.
+// An SRQ for the queue pairs of one host and domain.
 struct SharedReceives {
   explicit SharedReceives(transport::PdId pd) : srq(pd) {}
   SimSrq srq;
@@ -121,17 +121,17 @@ struct SharedReceives {
   int recv_batch = 1;
   Time recv_pause = 0;
   Time next_post = 0;
-  // While planning.
+  // Used while planning.
   uint32_t longest = 0;
   size_t messages = 0;
 };
 
-// A word that atomics of several queue pairs act on.
+// Target of atomics of several queue pairs.
 struct AtomicWord {
-  bool compare_swap = false;  // or fetch-add: never both
+  bool compare_swap = false;  // otherwise fetch-add: never both
   size_t offset = 0;
   uint64_t initial = 0;
-  bool uncertain = false;  // a connection that used it was broken
+  bool uncertain = false;  // a connection that used it broke
 };
 
 struct Host;
@@ -147,23 +147,23 @@ struct End {
   SharedReceives* shared = nullptr;
 
   std::vector<Op> ops;
-  std::vector<int> messages;      // those of `ops` that take a receive
-  std::vector<Receive> receives;  // without an SRQ
+  std::vector<int> messages;      // indices into `ops` that take a receive
+  std::vector<Receive> receives;  // empty with an SRQ
 
   // Progress.
   size_t posted = 0;
   size_t completed = 0;  // ops up to the last completion
   size_t receives_posted = 0;
-  size_t receives_completed = 0;  // completions, and thus messages of the peer
-  uint64_t receives_pushed = 0;   // the same, before the application looked
+  size_t receives_completed = 0;  // messages of the peer that were polled
+  uint64_t receives_pushed = 0;   // the same, before the poll
   Time next_send = 0;
   Time next_receive = 0;
-  int drains = 0;  // SQD events taken
+  int drains = 0;  // SQD events received
 
   // Chaos.
-  bool broken = false;       // it or its peer was: anything may fail
-  bool gone = false;         // reset or destroyed: no completion any more
-  bool failed_send = false;  // a send has completed with an error
+  bool broken = false;       // it or its peer broke: anything may fail
+  bool gone = false;         // reset or destroyed: no more completions
+  bool failed_send = false;  // a send completed with an error
   bool failed_receive = false;
 
   bool sends_done() const { return completed == ops.size(); }
@@ -185,15 +185,15 @@ struct Host {
 };
 
 // Plans all work requests of `ends` into `ops`, `messages` and `receives`, and
-// makes the expected images those of the end of the run. Receives are applied
-// when they complete, since an SRQ decides where messages go.
+// computes the expected images. Receives are applied at completion, since an
+// SRQ decides where messages go.
 void PlanWorkload(Random& random, const Scenario& scenario,
                   const std::vector<std::unique_ptr<Host>>& hosts,
                   const std::vector<std::unique_ptr<End>>& ends);
 
-// Whether the results of all atomics on `word` of `host` could come from
-// executing each of them exactly once, in an order that keeps every queue
-// pair's own. Returns what is wrong, or nothing.
+// Whether the results of all atomics on `word` are consistent with executing
+// each exactly once, in an order that preserves every queue pair's own. Returns
+// the violation, or an empty string.
 std::string CheckAtomicWord(Host& host, int word,
                             const std::vector<std::unique_ptr<End>>& ends);
 

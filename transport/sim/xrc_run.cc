@@ -17,7 +17,7 @@ using transport::WcOpcode;
 namespace {
 
 constexpr transport::PdId kFirstPd = 7;
-constexpr uint64_t kGap = 64;  // nothing may write between two places
+constexpr uint64_t kGap = 64;  // guard between two allocations
 constexpr uint32_t kAtomicBytes = 8;
 
 WcOpcode CompletionOf(SendOpcode opcode) {
@@ -124,7 +124,7 @@ void XrcRun::MakeMessages(Connection& connection) {
     uint32_t length = random_.Below(max_length_ + 1);
     if (message.atomic()) {
       length = kAtomicBytes;
-      message.srq = 0;  // of the counter's protection domain
+      message.srq = 0;  // that of the counter's protection domain
       message.operand = random_.Next();
       message.found = value;
       value = message.opcode == SendOpcode::kFetchAdd ? value + message.operand
@@ -217,7 +217,7 @@ void XrcRun::BringUp(transport::QueuePair& qp, const Host& own,
   }
 }
 
-// --- A connection that breaks.
+// --- Breaking a connection.
 
 void XrcRun::ScheduleBreak() {
   Connection& connection = connections_[random_.Below(connections_.size())];
@@ -230,14 +230,14 @@ void XrcRun::ScheduleBreak() {
   net_.At(when, *host.node, [this, &connection, initiator, to] {
     Break(connection, initiator, to);
   });
-  // Who waits for ever does not find out by retrying.
+  // An initiator without a timeout never detects it, so break it too.
   if (initiator || scenario_.connections[0].end[0].timeout != 0) return;
   net_.At(when + 20 * transport::kMillisecond, *connection.from->node,
           [this, &connection] { Break(connection, true, QpState::kErr); });
 }
 
 void XrcRun::Break(Connection& connection, bool initiator, QpState to) {
-  // What has completed before is as it must be.
+  // Earlier completions must still be correct.
   TakeSends(connection);
   TakeReceives(*connection.to);
   connection.broken = true;
@@ -251,7 +251,7 @@ void XrcRun::Break(Connection& connection, bool initiator, QpState to) {
   net_.Touch(initiator ? *connection.from->node : *connection.to->node);
 }
 
-// What fails completes without having been signaled.
+// A failed request completes even if unsignaled.
 bool XrcRun::MayFollowBreak(Connection& connection,
                             const Completion& completion) const {
   const bool succeeded = completion.status == transport::WcStatus::kSuccess;
@@ -386,7 +386,7 @@ void XrcRun::TakeReceives(Host& host) {
   }
 }
 
-// Messages of one queue pair for one SRQ arrive in the order of posting.
+// Messages of one queue pair for one SRQ arrive in posting order.
 void XrcRun::OnReceived(Host& host, const SimCq& cq,
                         const Completion& completion) {
   if (net_.undetected() != 0) return;
@@ -396,7 +396,7 @@ void XrcRun::OnReceived(Host& host, const SimCq& cq,
     }
     if (connection.broken &&
         completion.status != transport::WcStatus::kSuccess) {
-      return;  // a receive that was begun
+      return;  // a receive that was in use
     }
     for (int i = 0; i < kSrqs; ++i) {
       Srq& srq = host.srqs[i];

@@ -1,15 +1,15 @@
-// One simulated run of extended reliable connections, from a seed to a verdict.
+// One seed of extended reliable connections.
 //
 // Two hosts, each with an XRC domain of three SRQs in two protection domains,
 // and some connections each way. Every message of every operation names one of
-// the SRQs; the network loses, copies, reorders and damages packets, and
-// receives are sometimes late. Whatever happens: everything succeeds in the
-// order of posting; each message arrives once, whole, in a receive of the SRQ
-// that it names, and completes there; READs and atomics find what they must.
+// the SRQs. The network loses, duplicates, reorders and damages packets, and
+// receives are sometimes late. Everything succeeds in posting order. Each
+// message arrives once, whole, in a receive of the SRQ that it names, and
+// completes there. READs and atomics return the expected values.
 //
-// In some seeds one end of a connection goes to ERR or RESET meanwhile. What it
-// had posted completes in order, and nothing succeeds after a failure; what
-// arrives is whole; and the connections that share SRQs with it hear nothing.
+// In some seeds one end of a connection enters ERR or RESET meanwhile. Its
+// requests complete in order, with no success after a failure. Messages that
+// arrive are whole, and other connections on the same SRQs are not affected.
 #ifndef TRANSPORT_SIM_XRC_RUN_H_
 #define TRANSPORT_SIM_XRC_RUN_H_
 
@@ -31,7 +31,7 @@ namespace sim {
 struct XrcStatistics {
   uint64_t packets = 0;
   uint64_t messages = 0;
-  uint64_t received = 0;    // that took a receive
+  uint64_t received = 0;    // messages that took a receive
   uint64_t not_ready = 0;   // RNR NAKs
   uint64_t broken = 0;      // connections
   uint64_t undetected = 0;  // damaged packets that passed the ICRC
@@ -42,12 +42,12 @@ class XrcRun {
   explicit XrcRun(uint64_t seed);
   ~XrcRun();
 
-  // Runs it to its end. True when all was as it must be. To be called once.
+  // Runs the seed; call once. True: all checks passed.
   bool Execute();
 
   Network& network() { return net_; }
   const Checker& checker() const { return checker_; }
-  // Adds what happened in this run.
+  // Adds this run's statistics.
   void AddTo(XrcStatistics* sum) const;
 
  private:
@@ -60,10 +60,10 @@ class XrcRun {
     uint32_t imm_be = 0;
     int srq = 0;
     uint64_t local = 0;   // offset into the sender's first protection domain
-    uint64_t remote = 0;  // offset into the SRQ's
+    uint64_t remote = 0;  // offset into the SRQ's protection domain
     uint64_t operand = 0;
-    uint64_t found = 0;            // atomics: what they have to find
-    std::vector<uint8_t> content;  // of the message, or what is READ
+    uint64_t found = 0;            // atomics: expected original value
+    std::vector<uint8_t> content;  // payload, or the data of a READ
 
     bool writes() const;
     bool has_imm() const;
@@ -77,7 +77,7 @@ class XrcRun {
     uint64_t bytes = 0;
     std::unique_ptr<uint8_t[]> buffer;
     Region region;
-    // Room that nothing else uses.
+    // Allocates `length` bytes.
     uint64_t Reserve(uint64_t length);
   };
   struct Srq {
@@ -98,7 +98,7 @@ class XrcRun {
     SimCq recv_cq[kPds];
     std::deque<Srq> srqs;
     SimEvents events;
-    bool plenty = true;  // all receives are there from the beginning
+    bool plenty = true;  // all receives are posted at the start
   };
   struct Connection {
     Host* from = nullptr;
@@ -107,12 +107,12 @@ class XrcRun {
     std::unique_ptr<transport::QueuePair> initiator;
     std::unique_ptr<transport::QueuePair> target;
     std::vector<Message> messages;
-    uint64_t counter = 0;  // what atomics work on: offset into `to`'s first PD
+    uint64_t counter = 0;  // target of atomics: offset into `to`'s first PD
     size_t posted = 0;
     size_t completed = 0;
-    bool broken = false;       // one of its ends was
-    bool send_failed = false;  // of a broken one
-    // Of each SRQ: messages before this one have been received there.
+    bool broken = false;       // one of its ends broke
+    bool send_failed = false;  // a send failed after the break
+    // By SRQ: the peer's messages before this one have been received.
     size_t received[kSrqs] = {};
   };
 
@@ -126,11 +126,11 @@ class XrcRun {
   // Breaks one end of a connection.
   void ScheduleBreak();
   void Break(Connection& connection, bool initiator, transport::QpState to);
-  // Whether a completion is what a broken connection may bring.
+  // Whether a broken connection may have this completion.
   bool MayFollowBreak(Connection& connection,
                       const transport::Completion& completion) const;
 
-  // The application: takes completions, posts what it may, comes again.
+  // The application: polls completions, posts requests, and schedules itself.
   void Look(Host& host);
   void PostReceive(Host& host, Srq& srq);
   void PostSend(Connection& connection);

@@ -1,6 +1,5 @@
-// Seeds of extended reliable connections through the simulator. See xrc_run.h
-// for what is checked.
-// Arguments: seeds.h.
+// Seeds of extended reliable connections. Checks: xrc_run.h. Arguments:
+// seeds.h.
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -21,16 +21,17 @@ class FakeMemory : public Memory {
     uint64_t va = 0;
     std::vector<uint8_t> bytes;
     bool valid = true;
-    bool faulty = false;        // its pages are gone
-    size_t piece = ~size_t{0};  // translated in pieces of this many bytes
-    bool cold = false;          // says Translate
-    // If not 0, the region's length, all of it over the same few bytes.
+    bool faulty = false;  // its pages are unmapped
+    // Translate splits into pieces of this size, bytes.
+    size_t piece = ~size_t{0};
+    bool cold = false;  // Span::cold of its spans
+    // If not 0, the region's length, repeating the same few bytes.
     uint64_t claimed = 0;
 
     uint64_t length() const { return claimed != 0 ? claimed : bytes.size(); }
   };
 
-  // `bytes` zeros at `va`, aligned to 8. Keys are unique.
+  // Adds `bytes` zeros at `va`, 8-byte aligned. Keys are unique.
   Region& Add(uint64_t va, size_t bytes, PdId pd, uint32_t access) {
     Region& region = regions_.emplace_back();
     region.lkey = next_key_++;
@@ -114,14 +115,14 @@ class FakeMemory : public Memory {
     }
     return MemoryStatus::kBadKey;
   }
-  // What was flushed; of whole regions, the range.
+  // Flushed accesses; a whole region is given as its range.
   const std::vector<MemoryAccess>& flushes() const { return flushes_; }
 
-  // The `more` of each copy, since the last ForgetMore.
+  // The `more` argument of each copy since ForgetMore.
   const std::vector<bool>& more() const { return more_; }
   void ForgetMore() { more_.clear(); }
 
-  // Regions that are not valid yet stand for windows that are not bound.
+  // An invalid region represents an unbound window.
   MemoryStatus Bind(const WindowBinding& binding) override {
     for (Region& region : regions_) {
       if (region.rkey != binding.rkey || region.valid) continue;

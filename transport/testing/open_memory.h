@@ -1,4 +1,4 @@
-// Memory that everybody may use: keys are ignored and addresses are pointers.
+// Memory without checks: keys are ignored and addresses are pointers.
 #ifndef TRANSPORT_TESTING_OPEN_MEMORY_H_
 #define TRANSPORT_TESTING_OPEN_MEMORY_H_
 
@@ -13,9 +13,8 @@ namespace transport {
 // Thread: any.
 class OpenMemory : public Memory {
  public:
-  // Data that goes through a socket is received after it was sent, which the
-  // thread sanitizer does not see: every copy is ordered after each Order
-  // before it, and before each after it.
+  // For the thread sanitizer, which does not see the ordering by a socket:
+  // every copy is ordered after each earlier Order and before each later one.
   static void Order() {
     static std::atomic<uint64_t> order{0};
     order.fetch_add(1, std::memory_order_acq_rel);

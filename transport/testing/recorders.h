@@ -1,4 +1,4 @@
-// A completion queue, a shared receive queue and an event channel that tests
+// A completion queue, a shared receive queue and an event sink that tests can
 // read.
 #ifndef TRANSPORT_TESTING_RECORDERS_H_
 #define TRANSPORT_TESTING_RECORDERS_H_
@@ -12,7 +12,8 @@
 
 namespace transport {
 
-// As if each were polled when it comes: what tests read may outlive its queue.
+// Counts each completion as polled at once: tests may read it after its queue
+// is gone.
 class RecordingCq : public CompletionSink {
  public:
   bool Push(const Completion& completion) override {

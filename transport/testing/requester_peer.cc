@@ -286,7 +286,7 @@ void RequesterPeer::At(Time time) {
   while (endpoint.NextTimeout() <= kStart + time) {
     now = std::max(now, endpoint.NextTimeout());
     endpoint.OnTimer(now);
-    // What a timer wants to send must not be due again before it is sent.
+    // A timer must not be due again before its packets are sent.
     if (endpoint.NextTimeout() <= now) break;
   }
   now = kStart + time;

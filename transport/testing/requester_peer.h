@@ -1,6 +1,5 @@
-// The responding end of a connection, by hand: a queue pair under test that
-// sends requests, and a peer that reads them as lines of text and builds each
-// answer.
+// A scripted responder: a queue pair under test sends requests, and the test
+// reads them as lines of text and builds each response.
 #ifndef TRANSPORT_TESTING_REQUESTER_PEER_H_
 #define TRANSPORT_TESTING_REQUESTER_PEER_H_
 
@@ -34,8 +33,8 @@ class CountingMemory : public FakeMemory {
 class RequesterPeer {
  public:
   static constexpr uint32_t kQpn = 0x1111;      // under test
-  static constexpr uint32_t kPeerQpn = 0x2222;  // ours
-  static constexpr uint32_t kPsn = 100;         // first that it sends
+  static constexpr uint32_t kPeerQpn = 0x2222;  // the peer's
+  static constexpr uint32_t kPsn = 100;         // first PSN that it sends
   static constexpr PdId kPd = 7;
   static constexpr uint64_t kVa = 0x10000;        // of `local`
   static constexpr uint64_t kRemoteVa = 0x50000;  // "va 0" in lines
@@ -56,11 +55,11 @@ class RequesterPeer {
   RequesterPeer() : RequesterPeer(Options{}) {}
   explicit RequesterPeer(const Options& options);
 
-  // Attributes that Connect gives; change them before.
+  // Attributes for Connect; may be changed before.
   QpAttributes attributes;
   void Connect();
   int Modify(QpState to);
-  // SQD, with or without the event.
+  // To SQD, with or without the event.
   int Drain(bool notify);
 
   // --- Posting. Local bytes are [offset, offset + length) of `local`, whose
@@ -79,13 +78,13 @@ class RequesterPeer {
            uint64_t offset = 0);
   int FetchAdd(uint64_t wr_id, uint64_t add, uint32_t flags = kSendSignaled);
 
-  // --- What it sends. One line per packet, for instance
+  // --- Requests. One line per packet, for instance
   //   "SEND_FIRST 100 [256]", "WRITE_ONLY 101 A S va 0 len 16 [16]"
-  // (A: AckReq, S: solicited), "READ_REQUEST 102 A va 0 len 512",
-  // "FETCH_ADD 103 A va 0 add 5". All that it has to send, joined by "; ".
+  // (A: AckReq, S: solicited), "READ_REQUEST 102 A va 0 len 512", "FETCH_ADD
+  // 103 A va 0 add 5". Transmits everything; lines are joined by "; ".
   std::string Transmit();
   std::string TransmitOne();  // one burst
-  // Packets of the last Transmit, for when lines would be too many.
+  // Packets of the last Transmit, for tests with too many for lines.
   struct Sent {
     uint32_t psn;
     bool ack_req;
@@ -93,21 +92,21 @@ class RequesterPeer {
     uint32_t length;  // of RETH
   };
   std::vector<Sent> sent;
-  std::vector<uint8_t> payload;  // theirs, joined
+  std::vector<uint8_t> payload;  // payload of these packets, concatenated
   int bursts = 0;                // in the last Transmit
 
-  // --- Answers, from here.
+  // --- Responses by the test.
   uint16_t source_port = 0xc123;
   uint8_t traffic_class = 0;
   void Deliver(const wire::Headers& headers, size_t payload = 0,
                uint8_t first = 1);
   Disposition TryDeliver(const wire::Headers& headers, size_t payload,
                          uint8_t first);
-  // Several packets, by their headers, without payload and as GRO merges them:
-  // all but the last have one size.
+  // Delivers several packets without payload as one GRO batch: all but the last
+  // have one size.
   void DeliverBatch(const std::vector<wire::Headers>& packets);
   wire::Headers Response(wire::Operation operation, uint32_t psn) const;
-  // Any AETH, and bytes behind it that may not belong there.
+  // Delivers any AETH, and bytes after it that may not belong there.
   Disposition Acknowledge(wire::Operation operation, uint32_t psn,
                           uint8_t syndrome, size_t payload = 0);
   void Ack(uint32_t psn, uint8_t credit_code = wire::kCreditNone,
@@ -119,13 +118,13 @@ class RequesterPeer {
                     uint8_t first = 1);
   void AtomicAck(uint32_t psn, uint64_t original);
 
-  // Moves the clock to `time` after the start, running timers on the way, and
-  // nothing else.
+  // Moves the clock to `time` after the start and runs timers, without
+  // transmitting.
   void At(Time time);
-  // Has the path measure one round trip: a message of one byte, answered at
-  // `rtt` after the start. Before anything else is sent.
+  // Lets the path measure one round trip: a message of one byte that is
+  // acknowledged at `rtt` after the start. Call before anything else is sent.
   void MeasureRoundTrip(Time rtt);
-  // When the next timer is due, after the start; kNever.
+  // Time of the next timer after the start; kNever for none.
   Time NextTimer() const;
 
   // "7 ok", "7 ok 16" (with byte_len), "7 status 10"; joined by "; ".

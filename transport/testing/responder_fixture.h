@@ -1,4 +1,4 @@
-// What the responder's tests share: a connected queue pair and its peer.
+// Shared by the responder's tests: a connected queue pair and its peer.
 #ifndef TRANSPORT_TESTING_RESPONDER_FIXTURE_H_
 #define TRANSPORT_TESTING_RESPONDER_FIXTURE_H_
 
@@ -22,7 +22,7 @@ class ResponderTest : public ::testing::Test {
     const auto from = peer.target->bytes.begin() + offset;
     return Bytes(from, from + bytes);
   }
-  // Nothing has been written.
+  // Whether nothing has been written.
   bool Untouched() const {
     return std::all_of(peer.target->bytes.begin(), peer.target->bytes.end(),
                        [](uint8_t byte) { return byte == 0; });
@@ -36,7 +36,7 @@ class ResponderTest : public ::testing::Test {
   void SetWord(size_t offset, uint64_t word) {
     std::memcpy(peer.target->bytes.data() + offset, &word, 8);
   }
-  // The queue pair has refused a request with `nak` and is in error.
+  // The queue pair has refused a request with `nak` and is in ERR.
   void ExpectRefused(const std::string& nak, const std::string& event) {
     EXPECT_EQ(peer.qp->state(), QpState::kErr);
     EXPECT_EQ(peer.TakeEvents(), event);
@@ -49,7 +49,7 @@ class ResponderTest : public ::testing::Test {
   WirePeer peer;
 };
 
-// The numbers in TakeEvents.
+// Event numbers in TakeEvents.
 inline constexpr char kFatalEvent[] = "1";
 inline constexpr char kRequestErrorEvent[] = "2";
 inline constexpr char kAccessErrorEvent[] = "3";

@@ -1,18 +1,18 @@
-// For tests of what happens when there is no memory. Who links this has its
-// operator new.
+// Simulates lack of memory in tests. Replaces operator new of the program that
+// links it.
 #ifndef TRANSPORT_TESTING_SCARCE_MEMORY_H_
 #define TRANSPORT_TESTING_SCARCE_MEMORY_H_
 
 namespace transport {
 
-// Asked by each allocation, of any thread: true refuses it. Null: none is
-// refused. Set while there is one thread.
+// Called for each allocation of any thread: true makes it fail. Null: none
+// fails. Set it while there is one thread.
 extern bool (*refuse_allocation)();
 
-// A function for `refuse_allocation`: refuses all when so many more have been
-// granted.
+// For `refuse_allocation`: grants `allocations_left` more allocations, then
+// fails.
 inline constexpr int kUnlimited = -1;
-extern int allocations_left;  // kUnlimited at first
+extern int allocations_left;  // initially kUnlimited
 bool RefuseWhenNoneIsLeft();
 
 }  // namespace transport

@@ -1,5 +1,4 @@
-// Two queue pairs of an unreliable connection, with the test as the network in
-// between.
+// Two UC queue pairs; the test is the network between them.
 #ifndef TRANSPORT_TESTING_UC_FIXTURE_H_
 #define TRANSPORT_TESTING_UC_FIXTURE_H_
 
@@ -27,7 +26,7 @@ class UcFixture : public ::testing::Test {
   static constexpr uint64_t kVa = 0x10000;
   static constexpr uint32_t kMtu = 256;
   static constexpr size_t kMemory = 1 << 20;
-  static constexpr uint32_t kPsn = 0xfffffe;  // wraps around soon
+  static constexpr uint32_t kPsn = 0xfffffe;  // wraps soon
 
   struct End {
     End(uint32_t qpn, uint32_t peer, const char* from, const char* to)
@@ -121,7 +120,7 @@ class UcFixture : public ::testing::Test {
     return b.qp->PostReceive({wr_id, {&sge, 1}}, b.now);
   }
 
-  // A burst that `from` sends, without waiting for anything.
+  // A burst of `from`, without waiting for timers.
   static std::vector<Bytes> BurstOf(End& from) {
     std::vector<Bytes> packets;
     std::vector<uint8_t> buffer(65507);
@@ -137,9 +136,9 @@ class UcFixture : public ::testing::Test {
     }
     return packets;
   }
-  // All that a sends, without waiting for anything.
+  // A burst of a, without waiting for timers.
   std::vector<Bytes> Burst() { return BurstOf(a); }
-  // The same, waiting for the path's pace.
+  // All bursts of a, waiting for the path's pace.
   std::vector<Bytes> All() {
     std::vector<Bytes> packets;
     for (;;) {
@@ -158,7 +157,7 @@ class UcFixture : public ::testing::Test {
     datagram.source = from.source;
     datagram.destination = from.destination;
     datagram.source_port = from.attributes.av.source_port;
-    // Any place in a segmented send: the burst knows the IP ID.
+    // Tries all segment indices: only the burst knows the IP ID.
     for (uint16_t i = 0; i < 64; ++i) {
       datagram.segment_index = i;
       if (to.endpoint.OnDatagram(datagram, to.now) != Disposition::kBadIcrc) {
@@ -168,7 +167,7 @@ class UcFixture : public ::testing::Test {
     FAIL() << "ICRC";
   }
   void Deliver(const Bytes& packet) { Carry(a, b, packet); }
-  // As if `from` had sent it from `port`.
+  // Like Carry, sent from `port`.
   static void CarryFrom(uint16_t port, const End& from, End& to, Bytes packet) {
     wire::IcrcFlow(from.source, from.destination, port, wire::kRoceUdpPort)
         .Store(packet, 0);
@@ -185,7 +184,7 @@ class UcFixture : public ::testing::Test {
   void Deliver(const std::vector<Bytes>& packets) {
     for (const Bytes& packet : packets) Deliver(packet);
   }
-  // Whether b's memory from `to` on is what a has from `from` on.
+  // Whether `bytes` of b's memory at `to` equal a's at `from`.
   bool Arrived(uint64_t to, size_t bytes, uint64_t from = 0) const {
     return std::memcmp(b.region->bytes.data() + to,
                        a.region->bytes.data() + from, bytes) == 0;

@@ -1,5 +1,5 @@
-// The other end of a connection, by hand: a queue pair under test, and a peer
-// that builds its packets one by one and reads the answers as lines of text.
+// A scripted peer: the test builds each packet to the queue pair under test,
+// and reads its packets as lines of text.
 #ifndef TRANSPORT_TESTING_WIRE_PEER_H_
 #define TRANSPORT_TESTING_WIRE_PEER_H_
 
@@ -21,8 +21,8 @@ namespace transport {
 class WirePeer {
  public:
   static constexpr uint32_t kQpn = 0x11;        // under test
-  static constexpr uint32_t kPeerQpn = 0x2222;  // ours
-  static constexpr uint32_t kPsn = 100;         // first that the peer sends
+  static constexpr uint32_t kPeerQpn = 0x2222;  // the peer's
+  static constexpr uint32_t kPsn = 100;         // first PSN that the peer sends
   static constexpr PdId kPd = 7;
   static constexpr uint64_t kVa = 0x10000;  // of `target`
   static constexpr uint32_t kMtu = 256;
@@ -40,9 +40,9 @@ class WirePeer {
   WirePeer() : WirePeer(Options{}) {}
   explicit WirePeer(const Options& options);
 
-  // Attributes that Connect gives; change them before.
+  // Attributes for Connect; may be changed before.
   QpAttributes attributes;
-  // To `to`, by way of the states before it.
+  // Goes through the states up to `to`.
   void Connect(QpState to = QpState::kRts);
   int Modify(QpState to);
   static uint32_t MaskFor(QpState to);
@@ -52,7 +52,7 @@ class WirePeer {
   int PostReceive(uint64_t wr_id, std::initializer_list<uint32_t> lengths,
                   uint64_t offset = 0);
 
-  // --- Packets to the queue pair. Headers come with P_Key, QPN and PSN set.
+  // --- Packets to the queue pair. Headers have P_Key, QPN and PSN set.
   wire::Headers Request(wire::Operation operation, uint32_t psn,
                         bool ack_req = false) const;
   wire::Headers Write(wire::Operation operation, uint32_t psn, uint64_t offset,
@@ -68,19 +68,19 @@ class WirePeer {
                       uint8_t first = 1) {
     return Deliver(Build(headers, payload, first));
   }
-  // Bytes that Build would make.
+  // The payload bytes of Build.
   static std::vector<uint8_t> Pattern(size_t bytes, uint8_t first = 1);
 
-  // --- What it sends. One line per packet, for instance
+  // --- Packets of the queue pair. One line per packet, for instance
   //   "ACK 100 msn 1", "NAK invalid-request 101 msn 1", "RNR 12 100 msn 0",
   //   "READ_FIRST 100 msn 1 [256]", "READ_MIDDLE 101 [256]",
   //   "ATOMIC 100 msn 1 = 5", "CNP".
-  // ICRCs are checked. All that it has to send, joined by "; ", bursts
-  // separated by " | ".
+  // ICRCs are checked. Transmits everything; lines are joined by "; " and
+  // bursts by " | ".
   std::string Transmit();
   // One burst.
   std::string TransmitOne();
-  // The payload of the packets of the last Transmit, joined.
+  // Payload of the packets of the last Transmit, concatenated.
   std::vector<uint8_t> payload;
 
   std::string TakeReceives();  // "7 ok 16", "7 ok 16 imm 5", "7 status 5"
@@ -95,7 +95,7 @@ class WirePeer {
   FakeSrq srq;
   Endpoint endpoint;
   std::unique_ptr<QueuePair> qp;
-  Datagram datagram;  // addresses and ports that Deliver uses
+  Datagram datagram;  // addresses and ports for Deliver
 
  private:
   std::string Describe(const wire::PacketView& packet);

@@ -10,14 +10,14 @@
 namespace transport {
 namespace {
 
-// At least one in so many bytes asks: the receiver's work for one of them is
-// little then, and a window of less than four times that goes in quarters.
+// Maximum bytes between requests for a report: little overhead for the
+// receiver. Smaller windows use a quarter.
 constexpr uint64_t kMostUnasked = 64 * 1024;
-// More than a peer can have missed between two answers.
+// More than a peer can miss between two reports.
 constexpr uint32_t kMostMissed = 1 << 16;
 
-// What the window may grow to beside a receive buffer of 2^`code` KiB: packets
-// take up to 2.4 times there what they count for in it (Path).
+// Window limit for a receive buffer of 2^`code` KiB. The kernel charges a
+// packet up to 2.4 times its cost in the window (Path).
 uint64_t LimitOf(uint8_t code) {
   if (code == wire::kCreditNone) return Path::kInitialWindow;
   return std::clamp((uint64_t{1024} << code) * 2 / 5, Path::kInitialWindow,
@@ -62,7 +62,7 @@ bool UcFlight::WantsAsk(const Path& path, uint64_t cost, bool more,
   if (timeouts_ > 0 || asks_next_ || unasked_ + cost >= AskEvery(path)) {
     return true;
   }
-  // Others may wait for what nobody would tell about.
+  // Otherwise others might wait for bytes that nobody reports.
   return answers_ && !more && path.in_flight() + cost >= path.window() / 4;
 }
 
@@ -120,7 +120,7 @@ bool UcFlight::OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth,
     path->OnLost(lost * cost);
     path->OnLoss(now);
   }
-  if (!answers_) unasked_ = 0;  // what was paced counts nowhere
+  if (!answers_) unasked_ = 0;  // paced bytes do not count
   answers_ = true;
   return true;
 }
@@ -129,7 +129,7 @@ void UcFlight::OnTimer(Path* path, Time now) {
   if (bytes_ == 0 || now < Deadline(*path)) return;
   const bool asked = asked_ > 0 && at(asked_ - 1).bytes != 0;
   Leave(path);
-  // A tail that has not asked is not a peer that has not answered.
+  // A flight without a request for a report does not show a silent peer.
   asks_next_ = true;
   if (!asked) return;
   if (++timeouts_ <= kMostTimeouts) return;
@@ -140,7 +140,7 @@ void UcFlight::OnTimer(Path* path, Time now) {
 void UcFlight::Leave(Path* path) {
   if (bytes_ != 0) path->OnGone(bytes_);
   bytes_ = unasked_ = 0;
-  // An answer to these still shows that the peer lives.
+  // A report of these still shows that the peer is alive.
   for (size_t i = 0; i < asked_; ++i) at(i).bytes = 0;
 }
 

@@ -1,10 +1,10 @@
-// What a sender of unreliable connections knows of what it has sent, if its
-// peer says (docs/design/transport.md, "Unreliable connections"): some packets
-// ask, a peer like us answers by the PSN of the last one that did, and what was
-// sent up to there is no longer in flight. Nothing is ever sent again.
+// What a UC sender has in flight, if its peer reports it
+// (docs/design/transport.md, "Unreliable connections"). Some packets request a
+// report. A peer like ours answers with the last PSN that did; packets up to it
+// are no longer in flight. Nothing is retransmitted.
 //
-// A peer that has never answered, or has not for a while, leaves it open:
-// then the path sets the pace, and packets go on asking.
+// If the peer has never answered, or no longer does, the loop is open: the path
+// paces the packets, and some still request reports.
 #ifndef TRANSPORT_UC_UC_FLIGHT_H_
 #define TRANSPORT_UC_UC_FLIGHT_H_
 
@@ -21,64 +21,63 @@ namespace transport {
 
 class UcFlight {
  public:
-  // After so many time-outs in a row, each twice as long as the one before it
-  // but none longer than kLongestWait, the peer does not answer any more: 127
-  // ms at least, 2 s at most. What is in flight meanwhile keeps others from the
-  // window of the path, and nobody learns more by waiting longer.
+  // After this many timeouts in a row, the peer counts as not reporting. Each
+  // timeout is twice the previous one, up to kLongestWait: 127 ms to 2 s in
+  // total. Meanwhile its bytes in flight take the path's window from others.
   static constexpr int kMostTimeouts = 7;
   static constexpr Time kLongestWait = 250 * kMillisecond;
-  // Asked and not answered, at once.
+  // Maximum of requests for a report that are outstanding.
   static constexpr size_t kMostAsked = 8;
-  // A peer that does not answer is asked so many times in this interval, then
-  // in one twice as long, and so on: one that is like us was silent for half of
-  // the time until it is asked again, and others do not have to do with it.
+  // A peer that does not report gets at most kMostAsked requests for a report
+  // in this interval, then in twice the interval, and so on. So a peer like
+  // ours that was silent is asked again after at most twice its silence.
   static constexpr Time kAskInterval = 100 * kMillisecond;
   static constexpr int kMostDoublings = 10;
 
-  // The AETH of an answer: its credit count is not one of messages, but of two
-  // to its power KiB, which are in the receive buffer.
+  // The AETH of a report. Its credit field is the log2 of the receive buffer in
+  // KiB, not a number of messages.
   static wire::Aeth Answer(uint64_t receive_buffer, uint32_t missed);
 
   // --- Getters.
-  // The peer answers: the path's window says what may be sent.
+  // The peer reports: the path's window limits the flight.
   bool closed_loop() const { return answers_; }
-  // In a closed loop: more may be sent without an answer, window permitting.
+  // In a closed loop: more may be sent without a report, if the window permits.
   bool open() const {
     return bytes_ == 0 || (timeouts_ == 0 && bytes_ < limit_);
   }
-  // How many packets of `cost` bytes may be sent, one behind the other; in an
-  // open loop whatever the path's pace leaves to.
+  // How many packets of `cost` bytes may be sent now; not limited here in an
+  // open loop, where the path paces.
   uint64_t PacketsAllowed(const Path& path, uint64_t cost) const;
-  // After how many of them, at least one, one asks.
+  // Number of packets, at least one, until one should request a report.
   uint64_t PacketsToAsk(const Path& path, uint64_t cost, Time now) const;
-  // Whether the last one of packets that cost so much in sum asks. `more`:
-  // others follow at once.
+  // Whether the last of packets that cost `cost` in total should request a
+  // report. `more`: other packets follow at once.
   bool WantsAsk(const Path& path, uint64_t cost, bool more, Time now) const;
-  // When OnTimer wants to be called.
+  // When OnTimer must be called.
   Time Deadline(const Path& path) const {
     return bytes_ == 0 ? kNever
                        : since_ + std::min(path.ProbeTimeout() << timeouts_,
                                            kLongestWait);
   }
-  // Whether an answer that names `psn` is one to a packet that asked.
+  // Whether a report of `psn` answers a request that is outstanding.
   bool Expects(uint32_t psn) const { return Find(psn) < asked_; }
 
   // --- Inputs. Costs are bytes with Path::kPacketOverhead for every packet.
   void OnSent(Path* path, uint64_t cost, Time now);
-  void OnAsked(uint32_t psn, Time now);  // by the last packet of OnSent
-  // The peer has received `psn`, and missed as many packets since it began as
-  // MSN says, each of which cost up to `cost`. False if it was not asked.
+  void OnAsked(uint32_t psn, Time now);  // for the last packet of OnSent
+  // The peer reports `psn`, and in the MSN field the packets that it has missed
+  // since it began, each of at most `cost`. False if no report of `psn` was
+  // requested.
   bool OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth, uint64_t cost,
                 Time now);
   void OnTimer(Path* path, Time now);
-  // Nothing is in flight any more, and whatever may be answered late does not
-  // count.
+  // Removes everything from the flight. Late reports do not count.
   void Leave(Path* path);
 
  private:
   struct Asked {
     uint32_t psn = 0;
-    uint64_t bytes = 0;  // in flight, from the one before it
+    uint64_t bytes = 0;  // in flight since the previous request
     Time sent = 0;
   };
 
@@ -91,22 +90,23 @@ class UcFlight {
            (answers_ ? at(0).bytes == 0  // given up
                      : now - at(0).sent >= kAskInterval << doublings_);
   }
-  size_t Find(uint32_t psn) const;  // asked_: not there
-  void Forget(size_t count);        // the oldest
+  size_t Find(uint32_t psn) const;  // asked_ if absent
+  void Forget(size_t count);        // the oldest ones
   static uint64_t AskEvery(const Path& path);
 
   std::array<Asked, kMostAsked> ring_;
   size_t first_ = 0;
   size_t asked_ = 0;
   uint64_t bytes_ = 0;    // in flight
-  uint64_t unasked_ = 0;  // sent since the last one that asked
-  Time since_ = 0;        // the last answer, or since when any are in flight
-  uint64_t limit_ = Path::kInitialWindow;  // of bytes_: the peer's socket
-  uint32_t missed_ = 0;                    // as the peer has last said
-  int timeouts_ = 0;                       // in a row
-  int doublings_ = 0;                      // of kAskInterval
+  uint64_t unasked_ = 0;  // sent since the last request for a report
+  Time since_ = 0;        // last report, or start of the flight
+  // Limit of bytes_, by the peer's receive buffer.
+  uint64_t limit_ = Path::kInitialWindow;
+  uint32_t missed_ = 0;  // from the last report
+  int timeouts_ = 0;     // in a row
+  int doublings_ = 0;    // of kAskInterval
   bool answers_ = false;
-  bool asks_next_ = false;  // what was before is gone unasked
+  bool asks_next_ = false;  // the flight timed out without a request
 };
 
 }  // namespace transport

@@ -1,5 +1,4 @@
-// What a peer like us says of what it has received (UcFlight), packet by
-// packet.
+// The reports of a peer like ours (UcFlight), packet by packet.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -15,7 +14,8 @@ namespace transport {
 namespace {
 
 constexpr uint8_t kAnswer = 0x31;
-// What a packet of the path MTU counts for, and how many of them one asks.
+// Cost of a packet of the path MTU, and the number of packets per request for a
+// report.
 constexpr uint64_t kCost = 256 + Path::kPacketOverhead;
 constexpr size_t kAskEvery = Path::kInitialWindow / 4 / kCost;
 constexpr size_t kWindow = Path::kInitialWindow / kCost;
@@ -26,7 +26,7 @@ class UcLoopTest : public UcFixture {
   static uint32_t PsnOf(const Bytes& packet) {
     return wire::LoadBe24(packet.data() + 9);
   }
-  // Which packets ask, from 0 on.
+  // Indices of the packets that request a report.
   static std::vector<size_t> Asking(const std::vector<Bytes>& packets) {
     std::vector<size_t> asking;
     for (size_t i = 0; i < packets.size(); ++i) {
@@ -35,11 +35,11 @@ class UcLoopTest : public UcFixture {
     return asking;
   }
 
-  // `packets` of the path MTU, in one message.
+  // Posts a message of `packets` full packets.
   void WritePackets(size_t packets) {
     ASSERT_EQ(Write(0, static_cast<uint32_t>(packets * kMtu), 0), 0);
   }
-  // What a sends at once.
+  // All that a sends at once.
   std::vector<Bytes> Bursts() {
     std::vector<Bytes> all;
     for (;;) {
@@ -51,9 +51,9 @@ class UcLoopTest : public UcFixture {
   void DeliverPart(const std::vector<Bytes>& packets, size_t from, size_t to) {
     for (size_t i = from; i < to; ++i) Deliver(packets[i]);
   }
-  // What b has to say.
+  // The reports that b sends.
   std::vector<Bytes> Answers() { return BurstOf(b); }
-  // b says it after `rtt`.
+  // b reports after `rtt`.
   void Answer(Time rtt = 0) {
     const std::vector<Bytes> answers = Answers();
     ASSERT_EQ(answers.size(), 1u);
@@ -66,7 +66,7 @@ class UcLoopTest : public UcFixture {
     Answer(50 * kMicrosecond);
     ASSERT_EQ(a.qp->path()->smoothed_rtt(), 50 * kMicrosecond);
   }
-  // An answer that b might have sent, to `psn`.
+  // A report of `psn` that b might have sent.
   Bytes Forged(uint32_t psn, uint8_t syndrome = 0x1f) const {
     wire::Headers headers;
     headers.bth.opcode = kAnswer;
@@ -82,7 +82,7 @@ class UcLoopTest : public UcFixture {
   }
   uint64_t in_flight() const { return a.qp->path()->in_flight(); }
   Time Next() const { return a.endpoint.NextTimeout(); }
-  // The next timer of a.
+  // Runs the next timer of a.
   void RunTimer() {
     ASSERT_NE(Next(), kNever);
     a.now = std::max(a.now, Next());
@@ -90,7 +90,7 @@ class UcLoopTest : public UcFixture {
   }
 };
 
-TEST_F(UcLoopTest, AsksOncePerQuarterOfTheWindow) {
+TEST_F(UcLoopTest, RequestsOneReportPerQuarterOfTheWindow) {
   WritePackets(kWindow);
   const std::vector<Bytes> packets = All();
   ASSERT_EQ(packets.size(), kWindow);
@@ -102,7 +102,7 @@ TEST_F(UcLoopTest, AsksOncePerQuarterOfTheWindow) {
   }
 }
 
-TEST_F(UcLoopTest, OneAnswerForABatchThatNamesTheLastThatAsked) {
+TEST_F(UcLoopTest, OneReportPerBatchForTheLastRequest) {
   WritePackets(2 * kAskEvery + 5);
   const std::vector<Bytes> packets = All();
   Deliver(packets);
@@ -121,8 +121,9 @@ TEST_F(UcLoopTest, OneAnswerForABatchThatNamesTheLastThatAsked) {
   EXPECT_EQ(view.aeth().msn, 0u);
 }
 
-// Until the peer has answered, nothing counts in the window; then all does.
-TEST_F(UcLoopTest, AnAnswerClosesTheLoop) {
+// Nothing counts in the window until the peer has reported; then everything
+// does.
+TEST_F(UcLoopTest, AReportClosesTheLoop) {
   WritePackets(kAskEvery);
   Deliver(All());
   EXPECT_EQ(in_flight(), 0u);
@@ -134,8 +135,8 @@ TEST_F(UcLoopTest, AnAnswerClosesTheLoop) {
   const std::vector<Bytes> packets = Bursts();
   EXPECT_EQ(packets.size(), kWindow);
   EXPECT_EQ(in_flight(), Path::kInitialWindow);
-  EXPECT_EQ(a.Sent(), "0 ok 0");  // the first one's
-  // The first quarter arrives: another one goes out.
+  EXPECT_EQ(a.Sent(), "0 ok 0");  // from the first message
+  // The first quarter arrives: another quarter is sent.
   const std::vector<size_t> asking = Asking(packets);
   ASSERT_GE(asking.size(), 4u);
   ASSERT_EQ(asking[0], kAskEvery - 1);
@@ -144,7 +145,7 @@ TEST_F(UcLoopTest, AnAnswerClosesTheLoop) {
   Answer(40 * kMicrosecond);
   EXPECT_EQ(in_flight(), Path::kInitialWindow * 3 / 4);
   EXPECT_EQ(Bursts().size(), kAskEvery);
-  // The answer to the second is lost, and the third one gives back both.
+  // The second report is lost; the third one covers both.
   DeliverPart(packets, kAskEvery, asking[1] + 1);
   EXPECT_EQ(Answers().size(), 1u);
   DeliverPart(packets, asking[1] + 1, asking[2] + 1);
@@ -153,8 +154,9 @@ TEST_F(UcLoopTest, AnAnswerClosesTheLoop) {
   EXPECT_TRUE(a.endpoint.HasTransmit());
 }
 
-// All is given back after a time-out, and one packet at a time asks again.
-TEST_F(UcLoopTest, APeerThatStopsAnsweringIsPaced) {
+// After a timeout all bytes are returned, and one packet at a time requests a
+// report.
+TEST_F(UcLoopTest, APeerThatStopsReportingIsPaced) {
   CloseLoop();
   for (int i = 0; i < 40; ++i) WritePackets(16);
   EXPECT_EQ(Bursts().size(), kWindow);
@@ -170,7 +172,7 @@ TEST_F(UcLoopTest, APeerThatStopsAnsweringIsPaced) {
     EXPECT_EQ(Next(), a.now + (first << timeouts));
   }
   RunTimer();
-  // Nobody is waited for any more, but for the pace.
+  // Only the pace limits from here on.
   const Time begin = a.now;
   size_t sent = 0;
   while (a.endpoint.HasTransmit() || Next() != kNever) {
@@ -183,8 +185,8 @@ TEST_F(UcLoopTest, APeerThatStopsAnsweringIsPaced) {
   EXPECT_LT(a.now - begin, 3 * Path::kPaceInterval);
 }
 
-// Its bytes keep others from the path's window, which may be small.
-TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonHoweverLongRoundTripsWere) {
+// Its bytes take the path's window, which may be small, from others.
+TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonDespiteLongRoundTrips) {
   WritePackets(kAskEvery);
   Deliver(All());
   Answer(10 * kSecond);  // the peer was stopped
@@ -202,22 +204,22 @@ TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonHoweverLongRoundTripsWere) {
   EXPECT_LE(a.now - begin, 2 * kSecond);
 }
 
-TEST_F(UcLoopTest, ALateAnswerEndsTheSilence) {
+TEST_F(UcLoopTest, ALateReportEndsTheSilence) {
   CloseLoop();
   WritePackets(2 * kWindow);
   const std::vector<Bytes> packets = Bursts();
   RunTimer();
   EXPECT_EQ(Bursts().size(), 1u);
   EXPECT_TRUE(Bursts().empty());
-  // What was given back is not given back twice.
+  // Bytes that were returned are not returned again.
   Deliver(packets);
   Answer();
   EXPECT_EQ(in_flight(), kCost);
   EXPECT_GT(Bursts().size(), kWindow / 2);
 }
 
-// As hardware and the kernel's: it is asked now and then, and paced as ever.
-TEST_F(UcLoopTest, APeerThatNeverAnswersIsPaced) {
+// Hardware and the kernel's rxe: asked now and then, and always paced.
+TEST_F(UcLoopTest, APeerThatNeverReportsIsPaced) {
   size_t asked = 0;
   const Time begin = a.now;
   for (int i = 0; i < 100; ++i) {
@@ -230,7 +232,7 @@ TEST_F(UcLoopTest, APeerThatNeverAnswersIsPaced) {
   EXPECT_GT(took, 90 * Path::kPaceInterval);
   EXPECT_LT(took, UcFlight::kAskInterval);
   EXPECT_EQ(asked, UcFlight::kMostAsked);
-  // Ever more rarely, but not never.
+  // Ever more rarely, but never stops.
   Time interval = UcFlight::kAskInterval;
   for (int i = 0; i < 20; ++i) {
     a.now += interval;
@@ -245,7 +247,7 @@ TEST_F(UcLoopTest, APeerThatNeverAnswersIsPaced) {
     WritePackets(kWindow);
     EXPECT_EQ(Asking(All()).size(), 0u) << i;
   }
-  // It answers once: it is asked as at first.
+  // After one report it is asked as often as at first.
   a.now += interval;
   WritePackets(kWindow);
   Deliver(All());
@@ -254,9 +256,9 @@ TEST_F(UcLoopTest, APeerThatNeverAnswersIsPaced) {
   EXPECT_GT(Asking(Bursts()).size(), 0u);
 }
 
-// The end of what there is to send asks if much is in flight; else it is given
-// back in time, and the next packet asks.
-TEST_F(UcLoopTest, ATailThatHasNotAsked) {
+// The last packet requests a report if much is in flight. Otherwise the bytes
+// are returned by timeout, and the next packet requests a report.
+TEST_F(UcLoopTest, ATailWithoutARequest) {
   CloseLoop();
   WritePackets(3);
   EXPECT_TRUE(Asking(Bursts()).empty());
@@ -274,14 +276,14 @@ TEST_F(UcLoopTest, ATailThatHasNotAsked) {
   EXPECT_EQ(Next(), kNever);
 }
 
-TEST_F(UcLoopTest, ForgedAnswersAreDropped) {
+TEST_F(UcLoopTest, ForgedReportsAreDropped) {
   CloseLoop();
   WritePackets(kWindow);
   const std::vector<Bytes> packets = Bursts();
   const uint32_t asked = PsnOf(packets[kAskEvery - 1]);
   ASSERT_TRUE(Asks(packets[kAskEvery - 1]));
   const uint64_t before = in_flight();
-  // In flight, but did not ask; answered; never sent.
+  // In flight, but no request; already reported; never sent.
   CarryForged(Forged(wire::PsnAdd(asked, 1)));
   CarryForged(Forged(wire::PsnAdd(kPsn, kAskEvery - 1)));
   CarryForged(Forged(wire::PsnAdd(asked, 1000)));
@@ -301,7 +303,7 @@ TEST_F(UcLoopTest, ForgedAnswersAreDropped) {
                         a.now);
   EXPECT_EQ(a.qp->counters().dropped_source, 1u);
   EXPECT_EQ(in_flight(), before);
-  // The true one, and its copy.
+  // The true report, and its duplicate.
   CarryForged(Forged(asked));
   EXPECT_EQ(in_flight(), before - kAskEvery * kCost);
   CarryForged(Forged(asked));
@@ -309,7 +311,7 @@ TEST_F(UcLoopTest, ForgedAnswersAreDropped) {
   EXPECT_EQ(in_flight(), before - kAskEvery * kCost);
 }
 
-TEST_F(UcLoopTest, OnlyThePeerIsAnsweredAndOnlyIfItAsks) {
+TEST_F(UcLoopTest, ReportsGoOnlyToThePeerOnRequest) {
   WritePackets(2 * kAskEvery);
   const std::vector<Bytes> packets = All();
   const auto silent = [this] {
@@ -317,7 +319,8 @@ TEST_F(UcLoopTest, OnlyThePeerIsAnsweredAndOnlyIfItAsks) {
   };
   DeliverPart(packets, 0, kAskEvery - 1);
   EXPECT_TRUE(silent());
-  // The mark without AckReq, and AckReq without the mark, as old kernels' rxe.
+  // The mark without AckReq, and AckReq without the mark, as rxe of old kernels
+  // sends.
   for (const uint8_t bits : {0x01, 0x80}) {
     Bytes packet = packets[kAskEvery - 1];
     packet[8] = bits;
@@ -332,7 +335,7 @@ TEST_F(UcLoopTest, OnlyThePeerIsAnsweredAndOnlyIfItAsks) {
   unmarked[8] = wire::kAckReqBit;
   DeliverFrom(0xc001, unmarked);
   EXPECT_TRUE(silent());
-  // What comes again is not answered, nor what comes late.
+  // Neither duplicates nor late packets are answered.
   Deliver(packets[kAskEvery - 1]);
   EXPECT_EQ(b.qp->counters().duplicates, 1u);
   EXPECT_TRUE(silent());
@@ -341,8 +344,8 @@ TEST_F(UcLoopTest, OnlyThePeerIsAnsweredAndOnlyIfItAsks) {
   EXPECT_TRUE(silent());
 }
 
-// Before its port is known, a packet far ahead may be anybody's.
-TEST_F(UcLoopTest, AStrangerIsNotAnswered) {
+// Until the port is known, a packet far ahead may come from anyone.
+TEST_F(UcLoopTest, AStrangerGetsNoReport) {
   WritePackets(kAskEvery);
   Bytes packet = All().back();
   wire::StoreBe24(packet.data() + 9, wire::PsnAdd(kPsn, 5000));
@@ -366,7 +369,7 @@ TEST_F(UcLoopTest, LossesShrinkTheWindow) {
   EXPECT_TRUE(a.qp->path()->has_lost());
   EXPECT_LT(a.qp->path()->window(), Path::kInitialWindow);
   EXPECT_EQ(in_flight(), 0u);
-  // None is lost of the next ones; the window grows up to what it was.
+  // The next packets all arrive; the window grows to its former size.
   for (int i = 0; i < 100; ++i) {
     WritePackets(kWindow / 2);
     Deliver(Bursts());
@@ -390,8 +393,8 @@ TEST_F(UcLoopTest, CongestionNotificationShrinksTheWindow) {
   EXPECT_EQ(Bursts().size(), window / kCost);
 }
 
-TEST_F(UcLoopTest, WhoLeavesGivesBackWhatIsInFlight) {
-  // Another queue pair on the path, which waits for its window.
+TEST_F(UcLoopTest, LeavingReturnsTheBytesInFlight) {
+  // Another queue pair on the path waits for its window.
   QpConfig config = a.qp->config();
   config.qpn = 0x1112;
   std::unique_ptr<QueuePair> other = MakeQueuePair(a.endpoint, config);
@@ -419,11 +422,11 @@ TEST_F(UcLoopTest, WhoLeavesGivesBackWhatIsInFlight) {
   EXPECT_EQ(path->in_flight(), 0u);
 }
 
-// Whether another peer answers is not known. Nor is it told what the one before
-// it has asked.
-TEST_F(UcLoopTest, AnotherPeerIsLearnedAnew) {
+// The new peer may not report. It is not sent a report that the old one
+// requested.
+TEST_F(UcLoopTest, AnotherPeerMayNotReport) {
   CloseLoop();
-  // b has asked, too.
+  // b has requested a report too.
   const Sge sge = {kVa, kAskEvery * kMtu, b.region->lkey};
   ASSERT_EQ(b.qp->PostSend({.opcode = SendOpcode::kRdmaWrite,
                             .sges = {&sge, 1},
@@ -457,8 +460,8 @@ TEST_F(UcLoopTest, AnotherPeerIsLearnedAnew) {
   EXPECT_TRUE(Asking(All()).empty());
 }
 
-// The same way is no other peer's for certain, but may be.
-TEST_F(UcLoopTest, AddressVectorThatIsGivenAgain) {
+// The same path may still mean another peer.
+TEST_F(UcLoopTest, TheSameAddressVectorAgain) {
   CloseLoop();
   ASSERT_EQ(a.Modify(QpState::kSqd), 0);
   ASSERT_EQ(a.qp->Modify(a.attributes, kQpAv, a.now), 0);
@@ -475,7 +478,7 @@ TEST_F(UcLoopTest, AddressVectorThatIsGivenAgain) {
   EXPECT_EQ(in_flight(), kAskEvery * kCost);
 }
 
-TEST_F(UcLoopTest, AfterResetThePeerIsLearnedAnew) {
+TEST_F(UcLoopTest, ResetForgetsWhetherThePeerReports) {
   CloseLoop();
   ASSERT_EQ(a.Modify(QpState::kReset), 0);
   ASSERT_EQ(BringUp(*a.qp, a.attributes, a.now), 0);
@@ -487,9 +490,9 @@ TEST_F(UcLoopTest, AfterResetThePeerIsLearnedAnew) {
   }
 }
 
-// The peer itself says absurd things: it is believed within bounds, so the
-// sender neither stalls nor has more in flight than the greatest window.
-TEST_F(UcLoopTest, AbsurdAnswersOfThePeer) {
+// Absurd reports of the real peer count within bounds: the sender neither
+// stalls nor exceeds the maximum window.
+TEST_F(UcLoopTest, AbsurdReports) {
   CloseLoop();
   uint32_t missed = 0;
   uint8_t buffer = 0;
@@ -503,7 +506,7 @@ TEST_F(UcLoopTest, AbsurdAnswersOfThePeer) {
       const std::vector<size_t> asking = Asking(packets);
       if (asking.empty()) RunTimer();
       for (const size_t at : asking) {
-        // Every receive buffer that can be said, and losses of every size.
+        // Every possible receive buffer size, and losses of every size.
         Bytes answer = Forged(PsnOf(packets[at]), buffer++ % 32);
         missed += 1u << i % 24;
         wire::StoreBe24(answer.data() + wire::kBthSize + 1,
@@ -519,8 +522,8 @@ TEST_F(UcLoopTest, AbsurdAnswersOfThePeer) {
   EXPECT_EQ(a.qp->state(), QpState::kRts);
 }
 
-// The window grows beyond its initial value where the receiver's socket is
-// known to hold more, and no further.
+// The window grows beyond its initial value up to what the peer's receive
+// buffer holds.
 TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
   const struct {
     uint64_t buffer;
@@ -546,8 +549,8 @@ TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
   EXPECT_EQ(a.qp->path()->window(), (1u << 20) * 2 / 5);
 }
 
-// Both ends send: neither answers nor requests wait for the other for ever.
-TEST_F(UcLoopTest, AnswersFindRoomBesideRequests) {
+// Both ends send: neither reports nor requests starve.
+TEST_F(UcLoopTest, ReportsAndRequestsDoNotStarve) {
   CloseLoop();
   const Sge sge = {kVa, 256 * kMtu, b.region->lkey};
   for (int i = 0; i < 4; ++i) {

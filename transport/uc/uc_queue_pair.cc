@@ -49,7 +49,7 @@ void UcQueuePair::OnReset() {
 }
 
 void UcQueuePair::OnOtherPath() {
-  // Nothing is in flight: it has drained.
+  // It has drained: nothing is in flight.
   flight_ = {};
   answer_due_ = answer_first_ = false;
 }

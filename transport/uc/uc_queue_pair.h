@@ -1,15 +1,15 @@
-// A queue pair of an unreliable connection (IBA vol. 1, 9.8): SEND and RDMA
-// WRITE, with immediate or without. Nothing is acknowledged and nothing sent
-// again: a message arrives whole, or the receiver drops it silently.
+// An unreliable connection queue pair (IBA vol. 1, 9.8): SEND and RDMA WRITE,
+// with or without immediate. No acknowledgement, no retransmission: a message
+// arrives whole, or the receiver drops it silently.
 //
-// A work request completes when its last packet has been given to the wire.
-// How fast that goes is the path's business (Path, "without
-// acknowledgements"), since nobody tells what has arrived.
+// A work request completes when its last packet has been sent. The path paces
+// the packets (Path, "without acknowledgements"), unless the peer reports what
+// has arrived (UcFlight).
 //
-// The receiver (uc_receive.cc) waits for the first packet of the next message
-// after a gap, a packet out of sequence, or a request that it cannot execute. A
-// receive that a dropped message has taken is the next message's. Only an error
-// of its own, a receive whose memory is not there, ends the queue pair.
+// After a gap, a packet out of sequence, or a request that it cannot execute,
+// the receiver (uc_receive.cc) waits for the first packet of the next message.
+// A receive that a dropped message has taken goes to the next message. Only an
+// error of the receive itself, such as missing memory, ends the queue pair.
 #ifndef TRANSPORT_UC_UC_QUEUE_PAIR_H_
 #define TRANSPORT_UC_UC_QUEUE_PAIR_H_
 
@@ -28,12 +28,12 @@ class UcQueuePair final : public QueuePair {
   ~UcQueuePair() override;
 
  private:
-  // A packet whose PSN is so little behind the expected one is a copy, or was
-  // overtaken: its message has been delivered or dropped. What is further
-  // behind comes after as many losses as make the PSN wrap around.
+  // A packet at most this many PSNs behind the expected one is a duplicate or
+  // late: its message was delivered or dropped. One further behind is a new
+  // packet after that many losses.
   static constexpr int32_t kLatePsns = 1 << 16;
-  // Nor does it tell the port of the peer if it is further ahead of the
-  // expected one: what was lost between two packets is rarely more.
+  // A packet more than this many PSNs ahead of the expected one does not prove
+  // the peer's port: so many losses in a row are rare.
   static constexpr int32_t kAheadPsns = 1 << 10;
 
   // --- QueuePair.
@@ -63,30 +63,29 @@ class UcQueuePair final : public QueuePair {
   bool HasPackets() const;
   enum class Sent : uint8_t {
     kPackets,
-    kNothing,  // the burst has no room, or nothing is left
+    kNothing,  // the burst is full, or nothing is left
     kWindowFull
   };
-  // Whether it ends because the path's window is full.
+  // True if it ends because the path's window is full.
   bool TransmitRequests(Time now, const TransmitTurn& turn, Burst* burst);
-  // Sends a packet, or a run of those in the middle of a message.
+  // Sends a packet, or a run of MIDDLE packets.
   Sent SendNext(Time now, const TransmitTurn& turn, const Burst& burst,
                 Packetizer* packetizer);
-  // The oldest work request ends with `status`, and the send queue with it:
-  // state SQE (IBA vol. 1, 10.3.1.7).
+  // Completes the oldest work request with `status` and enters SQE (IBA vol. 1,
+  // 10.3.1.7).
   void FailSend(WcStatus status, Time now);
-  // Local operations whose turn has come; SQD drained.
+  // Executes local operations at the head of the queue; reports SQD drained.
   void RunLocalWork(Time now);
 
   // --- uc_receive.cc
-  // Not behind `expected`, and at most kAheadPsns before it.
+  // In [expected, expected + kAheadPsns].
   static bool IsAhead(uint32_t psn, uint32_t expected);
   void Drop();
-  // False if the burst has no room.
+  // False if the burst is full.
   bool TransmitAnswer(Burst* burst);
 
-  // --- Sending: the oldest work request, of which `position_` packets are
-  // sent.
-  bool sending_ = false;   // from RTS to SQE, ERR or RESET
+  // --- Sending. `position_` packets of the oldest work request are sent.
+  bool sending_ = false;   // from RTS until SQE, ERR or RESET
   bool draining_ = false;  // SQD
   bool drain_reported_ = false;
   bool running_local_work_ = false;
@@ -96,14 +95,14 @@ class UcQueuePair final : public QueuePair {
 
   // --- Receiving.
   uint32_t expected_psn_ = 0;
-  // Nothing near rq_psn has come. What has may be a stranger's.
+  // No packet near rq_psn has arrived. Others may come from a stranger.
   bool unheard_ = false;
-  bool dropping_ = false;  // until a message begins
+  bool dropping_ = false;  // until the next message
   uint32_t missed_ = 0;    // packets, since RTR
-  // The peer has asked, last with this PSN.
+  // PSN of the peer's last request for a report.
   uint32_t asked_psn_ = 0;
   bool answer_due_ = false;
-  bool answer_first_ = false;  // there was no room behind the last burst
+  bool answer_first_ = false;  // it did not fit the last burst
 };
 
 }  // namespace transport

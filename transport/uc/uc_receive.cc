@@ -1,5 +1,5 @@
-// The responder of an unreliable connection (IBA vol. 1, 9.8.2, 9.8.3): what it
-// cannot take it drops without a word.
+// The UC responder (IBA vol. 1, 9.8.2, 9.8.3). It drops silently what it cannot
+// execute.
 #include "transport/uc/uc_queue_pair.h"
 #include "wire/headers.h"
 #include "wire/psn.h"
@@ -27,7 +27,7 @@ bool UcQueuePair::IsBeginning(const wire::PacketView& packet) const {
          IsAhead(packet.bth().psn, core().attributes.rq_psn);
 }
 
-// Not of UC as the specification has it: see UcFlight.
+// Reports of our UC extension: see UcFlight.
 bool UcQueuePair::OnResponse(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (flight_.OnAnswer(core().path, packet.bth().psn, packet.aeth(),
@@ -59,7 +59,7 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
   const uint32_t psn = packet.bth().psn;
   if (IsBeginning(packet)) {
     unheard_ = false;
-    // A peer that was heard late may come here when its PSNs wrap around.
+    // A peer whose first packets were lost may return here when its PSNs wrap.
     if (!IsAhead(psn, expected_psn_)) {
       expected_psn_ = core().attributes.rq_psn;
     }
@@ -69,7 +69,7 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
     ++core().counters.duplicates;
     return false;
   }
-  // Before its port is known, what is not expected may be anybody's.
+  // Until the port is known, an unexpected packet may come from anyone.
   if (packet.asks_of_uc() &&
       (received.origin == Origin::kPeerPort || IsExpected(packet))) {
     answer_due_ = true;
@@ -82,7 +82,7 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
     Drop();
   }
   const bool starts = packet.info().starts_message;
-  // One that begins a message ends the one before it, which has not come whole.
+  // A packet that begins a message ends the previous one, which is incomplete.
   if (starts) {
     receiver().Abandon();
     dropping_ = false;

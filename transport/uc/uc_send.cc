@@ -1,4 +1,4 @@
-// The requester of an unreliable connection (IBA vol. 1, 9.8.1).
+// The UC requester (IBA vol. 1, 9.8.1).
 #include <algorithm>
 
 #include "transport/uc/uc_queue_pair.h"
@@ -50,7 +50,7 @@ bool UcQueuePair::TransmitRequests(Time now, const TransmitTurn& turn,
   const size_t before = burst->bytes().size();
   const int segments_before = burst->segments();
   Packetizer packetizer(core(), burst);
-  // A turn ends with a message, or with the burst.
+  // A turn ends at a message boundary, or with the burst.
   Sent sent = Sent::kPackets;
   while (sent == Sent::kPackets && HasPackets() &&
          (position_ != 0 || burst->bytes().size() < turn.bytes)) {
@@ -97,7 +97,7 @@ UcQueuePair::Sent UcQueuePair::SendNext(Time now, const TransmitTurn& turn,
                       burst.bytes().size() + packetizer->size() < turn.bytes));
   bool asks = flight_.WantsAsk(*path, packets * cost, more, now);
   if (asks && packets > 1) {
-    // The one that asks comes by itself: it has another header.
+    // The packet with the request is sent separately: its header differs.
     --packets;
     asks = false;
   }
@@ -132,7 +132,7 @@ void UcQueuePair::FailSend(WcStatus status, Time now) {
 }
 
 void UcQueuePair::RunLocalWork(Time now) {
-  if (running_local_work_) return;  // posted by the sink that is told of one
+  if (running_local_work_) return;  // posted by a sink during this loop
   running_local_work_ = true;
   SendQueue& queue = core().send_queue;
   while (sending_ && !draining_ && position_ == 0 && !queue.empty() &&
@@ -150,7 +150,7 @@ void UcQueuePair::RunLocalWork(Time now) {
   }
   if (Drained() && !drain_reported_) {
     drain_reported_ = true;
-    // What comes next may go another way.
+    // The next packets may take another path.
     flight_.Leave(core().path);
     core().NoteDrained();
   }

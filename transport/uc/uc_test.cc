@@ -1,4 +1,4 @@
-// Unreliable connections. uc_loop_test.cc has what is asked and answered.
+// Unreliable connections. Reports are in uc_loop_test.cc.
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -49,7 +49,7 @@ TEST_F(UcTest, EachOperation) {
   EXPECT_TRUE(Arrived(1000, 100));
   EXPECT_TRUE(Arrived(5000, 600));
   EXPECT_TRUE(Arrived(7000, 300));
-  // There was no receive for the last one; nobody is told.
+  // There was no receive for the last one: dropped silently.
   EXPECT_EQ(b.qp->counters().dropped_message, 1u);
   EXPECT_FALSE(b.endpoint.HasTransmit());
   EXPECT_EQ(b.endpoint.NextTimeout(), kNever);
@@ -60,8 +60,8 @@ TEST_F(UcTest, EachOperation) {
   EXPECT_EQ(b.qp->Report().expected_psn, sent.send_psn);
 }
 
-// Whichever packet is lost, its message is, and no other; the receive that it
-// had taken is the next one's.
+// A lost packet drops its message only; a receive that it had taken goes to the
+// next message.
 TEST_F(UcTest, LossDropsTheMessage) {
   for (size_t lost = 0; lost < 9; ++lost) {
     SCOPED_TRACE(lost);
@@ -77,7 +77,7 @@ TEST_F(UcTest, LossDropsTheMessage) {
     const uint64_t gone = lost / 3;
     EXPECT_TRUE(Arrived(0, 700, gone == 0 ? 100 : 0));
     EXPECT_TRUE(Arrived(1000, 700, gone == 2 ? 100 : 200));
-    // The one that is left.
+    // The receive that is left.
     ASSERT_EQ(Send(20, 10), 0);
     Deliver(All());
     EXPECT_EQ(b.Received(), "2 ok 10");
@@ -85,24 +85,24 @@ TEST_F(UcTest, LossDropsTheMessage) {
   }
 }
 
-TEST_F(UcTest, CopiesAndLatePacketsAreDropped) {
+TEST_F(UcTest, DuplicatesAndLatePacketsAreDropped) {
   for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(Receive(i, 600, 1000 * i), 0);
   ASSERT_EQ(Send(10, 600), 0);
   ASSERT_EQ(Send(11, 100), 0);
   ASSERT_EQ(Send(12, 100), 0);
   const std::vector<Bytes> p = All();
   ASSERT_EQ(p.size(), 5u);
-  // Within a message, at its end, and of a message of one packet.
+  // Within a message, at its end, and of a single-packet message.
   for (size_t i : {0, 0, 1, 0, 2, 2, 4, 3, 4}) Deliver(p[i]);
   EXPECT_EQ(b.Received(), "0 ok 600; 1 ok 100");
   EXPECT_TRUE(Arrived(0, 600));
 }
 
 TEST_F(UcTest, WrongRequestsAreDropped) {
-  // Longer than the receive, which is the next one's.
+  // Longer than the receive, which goes to the next message.
   ASSERT_EQ(Receive(1, 300), 0);
   ASSERT_EQ(Send(10, 600), 0);
-  // Beyond the region; of another key.
+  // Beyond the region; with a wrong key.
   ASSERT_EQ(Write(11, 600, kMemory - 500), 0);
   ASSERT_EQ(Post({.wr_id = 12,
                   .opcode = SendOpcode::kRdmaWrite,
@@ -151,7 +151,7 @@ TEST_F(UcTest, BadLocalKeyStopsTheSendQueueOnly) {
   EXPECT_EQ(b.Received(), "1 ok 100; 2 ok 100");
 }
 
-// By opcodes that the specification does not have: 0x36, 0x37.
+// By opcodes that are not in the specification: 0x36, 0x37.
 TEST_F(UcTest, SendWithInvalidate) {
   FakeMemory::Region& window = b.memory.Add(0x900000, 64, kPd, 0);
   ASSERT_EQ(Receive(1, 5000), 0);
@@ -172,7 +172,7 @@ TEST_F(UcTest, SendWithInvalidate) {
   EXPECT_EQ(received[0].flags, uint32_t{kWcWithInvalidate});
   EXPECT_EQ(received[0].imm_be_or_rkey, window.rkey);
   EXPECT_FALSE(window.valid);
-  // What may not be invalidated is dropped, as everything wrong is.
+  // A SEND that may not invalidate the key is dropped.
   ASSERT_EQ(Post({.wr_id = 11,
                   .opcode = SendOpcode::kSendWithInvalidate,
                   .invalidate_rkey = window.rkey},
@@ -186,7 +186,7 @@ TEST_F(UcTest, SendWithInvalidate) {
   EXPECT_EQ(b.qp->state(), QpState::kRts);
 }
 
-TEST_F(UcTest, RefusesWhatItLacks) {
+TEST_F(UcTest, RejectsUnsupportedOperations) {
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaRead, SendOpcode::kCompareSwap, SendOpcode::kFetchAdd,
         SendOpcode::kFlush, SendOpcode::kAtomicWrite}) {
@@ -215,7 +215,7 @@ TEST_F(UcTest, DrainsAtTheEndOfAMessage) {
   EXPECT_EQ(a.Sent(), "11 ok 0");
 }
 
-// A window in each interval, and less of it after a congestion notification.
+// One window per interval, a smaller one after a CNP.
 TEST_F(UcTest, ThePathSetsThePace) {
   const auto seconds_for = [this](int messages) {
     const Time start = a.now;
@@ -249,8 +249,9 @@ TEST_F(UcTest, ThePathSetsThePace) {
   EXPECT_EQ(a.qp->counters().cnps_received, 1u);
 }
 
-// What comes from the peer's address, but not its port, is dropped: unless the
-// peer has been silent for a while, and it is what might come next, twice.
+// A packet from the peer's address with another port is dropped, unless the
+// peer has been silent for a while and two such packets in turn are expected
+// ones.
 TEST_F(UcTest, AnotherPort) {
   constexpr uint16_t kPort = 0xc001;
   constexpr uint16_t kOther = 0x8888;
@@ -287,10 +288,9 @@ TEST_F(UcTest, AnotherPort) {
   EXPECT_EQ(b.Received(), "");
 }
 
-// Who sends from the peer's address before the peer has said anything is taken
-// for a peer of whom much was lost; but what comes from where the peer begins
-// is the peer's.
-TEST_F(UcTest, AStrangerWhoCameFirstDoesNotKeepThePeerOut) {
+// A stranger at the peer's address that sends before the peer is taken for a
+// peer after many losses. The peer's first packets then identify the peer.
+TEST_F(UcTest, AnEarlierStrangerDoesNotBlockThePeer) {
   constexpr uint16_t kOther = 0x8888;
   uint64_t dropped = 0;
   for (const uint32_t ahead : {0x300000u, 0xfe0000u, 2000u}) {
@@ -305,11 +305,11 @@ TEST_F(UcTest, AStrangerWhoCameFirstDoesNotKeepThePeerOut) {
     };
     for (int i = 0; i < 3; ++i) DeliverFrom(kOther, forged(i));
     EXPECT_EQ(b.Received(), "0 ok 4; 1 ok 4; 2 ok 4") << ahead;
-    // The first has been lost.
+    // The first one is lost.
     Deliver(packets[1]);
     Deliver(packets[2]);
     EXPECT_EQ(b.Received(), "3 ok 4; 4 ok 4") << ahead;
-    // From then on he is nobody, also with what the peer has begun with.
+    // From then on the stranger is dropped, even with the peer's first PSNs.
     DeliverFrom(kOther, forged(3));
     DeliverFrom(kOther, packets[3]);
     EXPECT_EQ(b.Received(), "") << ahead;
@@ -317,7 +317,7 @@ TEST_F(UcTest, AStrangerWhoCameFirstDoesNotKeepThePeerOut) {
     EXPECT_EQ(b.Received(), "5 ok 4") << ahead;
     dropped += 2;
     EXPECT_EQ(b.qp->counters().dropped_port, dropped) << ahead;
-    // Both afresh.
+    // Both start again.
     for (End* end : {&a, &b}) {
       ASSERT_EQ(end->Modify(QpState::kReset), 0);
       ASSERT_EQ(BringUp(*end->qp, end->attributes, end->now), 0);
@@ -325,9 +325,8 @@ TEST_F(UcTest, AStrangerWhoCameFirstDoesNotKeepThePeerOut) {
   }
 }
 
-// A peer of whom the beginning was lost comes to the PSNs that it began with
-// when they wrap around.
-TEST_F(UcTest, WhoWasHeardLateWrapsAround) {
+// A peer whose first packets were lost reaches its first PSNs when they wrap.
+TEST_F(UcTest, APeerHeardLateWrapsAround) {
   constexpr uint16_t kPort = 0xc001;
   for (int i = 0; i < 8; ++i) ASSERT_EQ(Receive(i, 2000, i * 2000), 0);
   ASSERT_EQ(Send(0, 4), 0);
@@ -348,8 +347,8 @@ TEST_F(UcTest, WhoWasHeardLateWrapsAround) {
   EXPECT_EQ(b.Received(), "2 ok 768");
 }
 
-// Every message comes whole, in order, at most once, or not at all.
-TEST_F(UcTest, LossCopiesAndReorderingNeverTearAMessage) {
+// A message arrives whole, in order and once, or not at all.
+TEST_F(UcTest, LossDuplicationAndReorderingNeverTearAMessage) {
   std::mt19937 random(7);
   const auto percent = [&random](unsigned p) { return random() % 100 < p; };
   constexpr uint32_t kSlot = 4096;
@@ -365,7 +364,7 @@ TEST_F(UcTest, LossCopiesAndReorderingNeverTearAMessage) {
       ++next_id;
     }
     for (int i = 0; i < 4; ++i) {
-      // A message says its number first, and the rest follows from that.
+      // A message starts with its number, which determines the rest.
       const uint64_t id = static_cast<uint64_t>(round) * 4 + i + 1;
       const uint32_t length = 8 + random() % (kSlot - 8);
       const uint64_t at = static_cast<uint64_t>(i) * kSlot;

@@ -40,7 +40,7 @@ void Destinations::Tidy(
     if (!it->second->in_use) known_.erase(it);
     it = next;
   }
-  // So that it pays to look at all of them again.
+  // Doubled, so that the next scan pays.
   limit_ = std::max(kKept, 2 * known_.size());
 }
 

@@ -1,5 +1,4 @@
-// The destinations that a queue pair of datagrams sends to: each with its flow
-// on the wire and its path.
+// The destinations of a UD queue pair, each with its flow and its path.
 #ifndef TRANSPORT_UD_DESTINATIONS_H_
 #define TRANSPORT_UD_DESTINATIONS_H_
 
@@ -15,7 +14,7 @@
 
 namespace transport {
 
-// It stays where it is, and on its path, as long as it is known.
+// Does not move, and stays on its path, while it is in Destinations.
 struct Destination {
   Destination(Endpoint& endpoint, const AddressVector& av, const Via& via)
       : flow(av), endpoint(endpoint), path(endpoint.JoinPath(av.destination)) {
@@ -27,29 +26,28 @@ struct Destination {
   Flow flow;
   Endpoint& endpoint;
   Path* const path;
-  bool in_use = false;  // while Destinations tidies up
+  bool in_use = false;  // during Tidy
 };
 
 class Destinations {
  public:
-  // Is not forgotten while there are fewer: applications come back to those to
-  // which they have sent before.
+  // Destinations are kept up to this number: applications often return to them.
   static constexpr size_t kKept = 256;
 
   // `endpoint` outlives it.
   explicit Destinations(Endpoint& endpoint) : endpoint_(endpoint) {}
   ~Destinations() { Clear(); }
 
-  // The one that `av` names, which is at `via`; made if it is not known. Null:
-  // no memory.
+  // Finds or creates the destination `av` with the translated address `via`.
+  // Null: no memory.
   Destination* Find(const AddressVector& av, const Via& via);
-  // More are known than are worth keeping: those for which `for_each_in_use`
-  // does not call its argument are forgotten.
+  // full(): the limit is reached. Tidy deletes the destinations that
+  // `for_each_in_use` does not name.
   bool full() const { return known_.size() >= limit_; }
   void Tidy(const std::function<void(const std::function<void(Destination*)>&)>&
                 for_each_in_use);
   void Clear();
-  // Something has been sent from `source`.
+  // Whether anything was sent from `source`.
   bool SendsFrom(const wire::IpAddress& source) const;
   size_t size() const { return known_.size(); }
 
@@ -65,10 +63,10 @@ class Destinations {
   };
 
   Endpoint& endpoint_;
-  // Not Abseil's, which are broken after an allocation that has thrown.
+  // Not Abseil's maps: they break if an allocation throws.
   using Known = std::unordered_map<Key, std::unique_ptr<Destination>, Hash>;
   Known known_;
-  const Known::value_type* last_ = nullptr;  // that Find has returned
+  const Known::value_type* last_ = nullptr;  // last result of Find
   size_t limit_ = kKept;
 };
 

@@ -1,4 +1,4 @@
-// Datagrams to a group, at the endpoint: who gets a copy, and what is dropped.
+// Multicast datagrams at the endpoint: copies and drops.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -73,7 +73,7 @@ class MulticastTest : public ::testing::Test {
                                 .source_port = kSenderPort},
                                now);
   }
-  // Whose receives have completed, as "0 2".
+  // Indices of the queue pairs that received, as "0 2".
   std::string Receivers() {
     std::string text;
     for (const Completion& c : receives.Take()) {
@@ -112,7 +112,7 @@ TEST_F(MulticastTest, EveryAttachedQueuePairGetsOneCopy) {
   EXPECT_EQ(Deliver(Headers(), group), Disposition::kUnknownQp);
 }
 
-TEST_F(MulticastTest, OfItsGroupsOnly) {
+TEST_F(MulticastTest, OnlyAttachedGroups) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), Address("239.1.2.4"));
   EXPECT_EQ(Deliver(Headers(), group), Disposition::kDelivered);
@@ -130,7 +130,7 @@ TEST_F(MulticastTest, Ipv6) {
   EXPECT_EQ(Receivers(), "1");
 }
 
-TEST_F(MulticastTest, OnlyTheMulticastQueuePairIsMeant) {
+TEST_F(MulticastTest, OnlyTheMulticastQueuePairNumber) {
   endpoint.Attach(qps[0].get(), group);
   wire::Headers headers = Headers();
   headers.bth.dest_qpn = qps[0]->qpn();
@@ -139,12 +139,12 @@ TEST_F(MulticastTest, OnlyTheMulticastQueuePairIsMeant) {
   headers.bth.opcode =
       wire::MakeOpcode(wire::Transport::kUc, wire::Operation::kSendOnly);
   EXPECT_EQ(Deliver(headers, group), Disposition::kUnknownQp);
-  // Nor does it mean anybody where there is no group.
+  // This number has no meaning without a group.
   EXPECT_EQ(Deliver(Headers(), Address("10.0.0.1")), Disposition::kUnknownQp);
   EXPECT_EQ(Receivers(), "");
 }
 
-TEST_F(MulticastTest, AWrongQkeyIsEachOnesBusiness) {
+TEST_F(MulticastTest, TheQkeyIsCheckedPerQueuePair) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), group);
   QpAttributes attributes;
@@ -155,7 +155,7 @@ TEST_F(MulticastTest, AWrongQkeyIsEachOnesBusiness) {
   EXPECT_EQ(qps[0]->counters().dropped_qkey, 1u);
 }
 
-TEST_F(MulticastTest, OneThatIsGoneIsForgotten) {
+TEST_F(MulticastTest, ADestroyedQueuePairIsDetached) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), group);
   qps[0].reset();
@@ -166,7 +166,7 @@ TEST_F(MulticastTest, OneThatIsGoneIsForgotten) {
 TEST_F(MulticastTest, TheSenderGetsNoCopy) {
   endpoint.Attach(qps[0].get(), group);
   endpoint.Attach(qps[1].get(), group);
-  // Another host's queue pair may have the same number.
+  // A queue pair of another host may have the same number.
   EXPECT_EQ(Deliver(Headers(qps[0]->qpn()), group), Disposition::kDelivered);
   EXPECT_EQ(Receivers(), "0 1");
   AddressVector av;

@@ -1,4 +1,4 @@
-// Posting to a destination that is new takes memory, which may not be there.
+// Posting to a new destination allocates, which may fail.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -41,7 +41,7 @@ class OutOfMemoryTest : public ::testing::Test {
   }
   ~OutOfMemoryTest() override { allocations_left = kUnlimited; }
 
-  // To the host with that number, with so many allocations.
+  // Posts to a host by number, with this many allocations.
   int Post(int host, int allocations) {
     AddressVector to;
     to.source = *wire::IpAddress::Parse("10.0.0.1");
@@ -69,8 +69,8 @@ class OutOfMemoryTest : public ::testing::Test {
   std::unique_ptr<QueuePair> qp_;
 };
 
-// Whichever of them fails, the request is not queued and nothing is left
-// behind; with memory it is.
+// If any allocation fails, the request is not queued and nothing is left over;
+// with memory it is queued.
 TEST_F(OutOfMemoryTest, APostToANewDestination) {
   int failures = 0;
   for (int host = 0; host < 300; ++host) {
@@ -87,7 +87,7 @@ TEST_F(OutOfMemoryTest, APostToANewDestination) {
   EXPECT_GE(failures, 600);  // a destination and a path for each
 }
 
-// One that is known takes none.
+// A known destination needs no allocation.
 TEST_F(OutOfMemoryTest, APostToAKnownDestination) {
   ASSERT_EQ(Post(1, kUnlimited), 0);
   ASSERT_EQ(Post(2, kUnlimited), 0);
@@ -95,9 +95,8 @@ TEST_F(OutOfMemoryTest, APostToAKnownDestination) {
   EXPECT_EQ(Post(2, 0), 0);
 }
 
-// A list of receives that is longer than those before may find no memory; what
-// it was stays.
-TEST_F(OutOfMemoryTest, AReceivesList) {
+// A longer SGE list may find no memory and then stays unchanged.
+TEST_F(OutOfMemoryTest, ALongerSgeList) {
   ReceiveWqe wqe;
   const Sge sges[3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
   ASSERT_TRUE(wqe.SetSges({sges, 1}));

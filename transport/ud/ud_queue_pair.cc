@@ -13,11 +13,10 @@ namespace transport {
 
 namespace {
 
-// How IP over InfiniBand begins: an EtherType, and 16 bits that are 0 (RFC
-// 4391, 6).
+// Header of IP over InfiniBand: an EtherType and 16 zero bits (RFC 4391, 6).
 constexpr size_t kEncapsulationSize = 4;
 
-// Whether `header` is IP over InfiniBand with TCP at its end.
+// Parses IP over InfiniBand that ends with a TCP header. False: not that.
 bool ParseIpoibTcp(std::span<const uint8_t> header, wire::EthernetFrame* out) {
   *out = {};
   return header.size() > kEncapsulationSize &&
@@ -53,7 +52,7 @@ void UdQueuePair::StartSending(Time /*now*/) {
   sending_ = true;
 }
 
-// Only what is segmented is ever in the midst of being sent.
+// Only a segmented request can be partly sent.
 void UdQueuePair::Drain(Time /*now*/) {
   draining_ = true;
   if (Drained()) core().NoteDrained();
@@ -187,8 +186,8 @@ bool UdQueuePair::SendMessage(uint64_t index, Time now,
 }
 
 // Manual page ibv_wr_post(3), ibv_wr_send_tso: each segment is a datagram that
-// begins with the header. One that is IP over InfiniBand and TCP becomes that
-// segment's; any other is the same in all.
+// starts with the header. A header of IP over InfiniBand and TCP is adjusted to
+// its segment; any other is repeated unchanged.
 bool UdQueuePair::SendSegment(uint64_t index, Time now,
                               Packetizer* packetizer) {
   const uint32_t length = core().send_queue.at(index).length;
@@ -249,7 +248,7 @@ bool UdQueuePair::OnRequest(const Received& received, Time now) {
     return false;
   }
   const Datagram& datagram = *received.datagram;
-  // Who sends to a group that it is attached to itself gets no copy.
+  // A sender attached to the group gets no copy of its own datagrams.
   if (packet.deth().src_qpn == qpn() && datagram.destination.is_multicast() &&
       destinations_.SendsFrom(datagram.source)) {
     return false;
@@ -268,7 +267,7 @@ bool UdQueuePair::OnRequest(const Received& received, Time now) {
       break;
     case ReceiveOutcome::kReceiveTooShort:
       ++counters.dropped_message;
-      // One of its own stays the next; one of an SRQ is taken for good.
+      // Its own receive goes to the next packet; one of an SRQ completes.
       if (config().srq != nullptr) {
         receiver().FailReceive(WcStatus::kLocalLengthError, now);
       }
@@ -280,7 +279,7 @@ bool UdQueuePair::OnRequest(const Received& received, Time now) {
     default:
       break;
   }
-  return false;  // there is no peer of whom to learn anything
+  return false;  // there is no peer whose state could be updated
 }
 
 }  // namespace transport

@@ -1,22 +1,21 @@
-// A queue pair of unreliable datagrams (IBA vol. 1, 9.8.3; annex A17): SEND,
-// with immediate or without, each in one packet, to any queue pair that has the
-// same Q_Key. Nothing is acknowledged and nothing sent again.
+// An unreliable datagram queue pair (IBA vol. 1, 9.8.3; annex A17): SEND, with
+// or without immediate, in one packet, to any queue pair with the same Q_Key.
+// No acknowledgement, no retransmission.
 //
-// A work request names its destination, which all segments of one that is
-// segmented (kTso) go to. It completes when its packet has been
-// given to the wire, and in order: what the path to its destination holds up
-// holds up those behind it (Path, "without acknowledgements"). A message that
-// is longer than the port's MTU ends with kLocalLengthError, and the send queue
-// with it: state SQE (IBA vol. 1, 10.3.1.7; 11.6.2).
+// A work request names its destination, also for all its segments (kTso). It
+// completes when its packet has been sent, in order: a path that holds up a
+// request holds up those behind it (Path, "without acknowledgements"). A
+// message longer than the port's MTU completes with kLocalLengthError, and the
+// send queue enters SQE (IBA vol. 1, 10.3.1.7; 11.6.2).
 //
-// What cannot be taken is dropped and counted: a wrong Q_Key or P_Key, a packet
-// for which no receive is posted, or whose receive is too short for it (9.9.3,
-// class D): that one is the next one's, unless it is an SRQ's, which ends with
-// kLocalLengthError (class E). Anybody may send, so neither ends the queue
-// pair. Only a receive whose memory is not there does.
+// Dropped and counted: a wrong Q_Key or P_Key, a packet without a posted
+// receive, and one that is too long for its receive (9.9.3, class D). That
+// receive goes to the next packet, except that one of an SRQ completes with
+// kLocalLengthError (class E). Anyone may send, so none of these ends the queue
+// pair. Only a receive whose memory is gone does.
 //
-// Congestion marks are not answered by CNPs; those that come from the
-// destination in use slow its path down.
+// Congestion marks are not answered by CNPs. CNPs from the current destination
+// slow down its path.
 #ifndef TRANSPORT_UD_UD_QUEUE_PAIR_H_
 #define TRANSPORT_UD_UD_QUEUE_PAIR_H_
 
@@ -37,7 +36,7 @@ class UdQueuePair final : public QueuePair {
               uint32_t max_tso_header);
   ~UdQueuePair() override;
 
-  // --- EndpointQp. Those of queued work requests: each new one says its own.
+  // --- EndpointQp. Visits the addresses of queued work requests.
   void ForEachAddress(const VisitAddress& visit) const override;
 
  private:
@@ -45,7 +44,7 @@ class UdQueuePair final : public QueuePair {
   // 1, 10.2.5, "controlled Q_Keys").
   static constexpr uint32_t kOwnQkey = 0x80000000;
 
-  // Where a queued work request goes.
+  // Destination of a queued work request.
   struct Address {
     Destination* to;
     uint32_t qpn;
@@ -75,7 +74,7 @@ class UdQueuePair final : public QueuePair {
                             Burst* burst) override;
 
   void StopSending();
-  // What has been begun is sent to its end.
+  // A request that was begun is always finished.
   bool HasPackets() const {
     return sending_ && (!draining_ || segment_ != 0) &&
            !core().send_queue.empty();
@@ -84,30 +83,29 @@ class UdQueuePair final : public QueuePair {
   const Address& AddressOf(uint64_t index) const {
     return addresses_[index & mask_];
   }
-  // The oldest work request's destination is where packets go from here on.
+  // Sends by the flow of the oldest work request's destination from now on.
   void Direct();
-  // Sends the oldest work request, or its next segment. False when the burst
-  // has no room, or the send queue has failed.
+  // Sends the oldest work request or its next segment. False when it does not
+  // fit the burst, or the send queue has failed.
   bool SendNext(Time now, Packetizer* packetizer);
   bool SendMessage(uint64_t index, Time now, Packetizer* packetizer);
   bool SendSegment(uint64_t index, Time now, Packetizer* packetizer);
-  // The oldest work request has been sent. False: the send queue has failed.
+  // Completes the oldest work request. False: the send queue has failed.
   bool Complete(Time now);
-  // The oldest work request ends with `status`; to SQE.
+  // Completes the oldest work request with `status` and enters SQE.
   void FailSend(WcStatus status, Time now);
 
-  bool sending_ = false;   // from RTS to SQE, ERR or RESET
+  bool sending_ = false;   // from RTS until SQE, ERR or RESET
   bool draining_ = false;  // SQD
   uint32_t next_psn_ = 0;
   const uint64_t mask_;
-  // A ring, as the send queue is: untouched memory of a large one costs
-  // nothing.
+  // A ring parallel to the send queue. Unused entries take no memory.
   const std::unique_ptr<Address[]> addresses_;
   const std::unique_ptr<TsoHeaders> headers_;  // null: no segmentation
-  uint32_t segment_ = 0;  // of the oldest work request: those that have gone
+  uint32_t segment_ = 0;  // segments sent of the oldest work request
   Destinations destinations_;
-  Destination* current_ = nullptr;  // of the packets that go next
-  Destination* next_to_ = nullptr;  // of the request that is about to be queued
+  Destination* current_ = nullptr;  // of the next packets
+  Destination* next_to_ = nullptr;  // of the request that is being queued
 };
 
 }  // namespace transport

@@ -1,5 +1,4 @@
-// Unreliable datagrams: queue pairs on hosts, with the test as the network in
-// between.
+// Unreliable datagrams: hosts with queue pairs; the test is the network.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -30,10 +29,10 @@ constexpr PdId kPd = 7;
 constexpr uint64_t kVa = 0x10000;
 constexpr size_t kMemory = 1 << 20;
 constexpr uint32_t kMtu = 1024;
-constexpr uint32_t kPsn = 0xfffffe;  // wraps around soon
+constexpr uint32_t kPsn = 0xfffffe;  // wraps soon
 constexpr uint32_t kQkey = 0x11111111;
 constexpr uint32_t kMaxTsoHeader = 64;
-constexpr uint64_t kReceives = kMemory / 2;  // where they are in memory
+constexpr uint64_t kReceives = kMemory / 2;  // offset of the receives in memory
 
 // A host with a queue pair.
 struct Host {
@@ -117,7 +116,7 @@ struct Host {
                 To(to), length);
   }
 
-  // `length` bytes from the beginning of memory in segments of `mss`.
+  // Sends `length` bytes from the start of memory in segments of `mss`.
   int SendSegmented(uint64_t wr_id, const Host& to, const Bytes& header,
                     uint16_t mss, uint32_t length, uint32_t flags = 0) {
     return Post({.wr_id = wr_id,
@@ -160,7 +159,7 @@ class UdTest : public ::testing::Test {
     }
   }
 
-  // One burst of `from`'s; empty: it sends nothing now.
+  // The next burst of `from`; empty: it sends nothing now.
   static std::vector<Sent> Burst(Host& from) {
     std::vector<Sent> packets;
     std::vector<uint8_t> buffer(65507);
@@ -178,7 +177,7 @@ class UdTest : public ::testing::Test {
     }
     return packets;
   }
-  // The next one, waiting for its path's pace; empty: there is nothing to send.
+  // The next burst, after waiting for the path's pace; empty: nothing to send.
   static std::vector<Sent> NextBurst(Host& from) {
     for (;;) {
       std::vector<Sent> packets = Burst(from);
@@ -264,7 +263,7 @@ TEST_F(UdTest, EachOperation) {
                          a.region->bytes.begin() + 108,
                          b.At(2).begin() + wire::kGrhSize));
   EXPECT_EQ(b.At(2)[141], 0);
-  // Nobody answers.
+  // No acknowledgement.
   EXPECT_FALSE(b.endpoint.HasTransmit());
   EXPECT_EQ(b.endpoint.NextTimeout(), kNever);
   EXPECT_EQ(a.qp->counters().requests[0], 3u);
@@ -274,7 +273,7 @@ TEST_F(UdTest, EachOperation) {
   EXPECT_EQ(report.send_psn, psn);
 }
 
-TEST_F(UdTest, TheIpHeaderStandsBeforeThePayload) {
+TEST_F(UdTest, TheIpHeaderPrecedesThePayload) {
   ASSERT_EQ(b.Receive(1, 200), 0);
   AddressVector to = a.To(b);
   to.traffic_class = 0x2c;
@@ -290,7 +289,7 @@ TEST_F(UdTest, TheIpHeaderStandsBeforeThePayload) {
   EXPECT_EQ(grh.hop_limit, 9);
 }
 
-TEST_F(UdTest, ACompletionTellsTheKindOfTheIpHeader) {
+TEST_F(UdTest, ACompletionReportsTheIpVersion) {
   const auto kind_at = [](Host& from, Host& to) {
     EXPECT_EQ(to.Receive(1, 200), 0);
     EXPECT_EQ(from.Send(10, to, 100), 0);
@@ -314,7 +313,7 @@ TEST_F(UdTest, ACompletionTellsTheKindOfTheIpHeader) {
   EXPECT_EQ(kind_at(d, e), 0x9);
 }
 
-TEST_F(UdTest, TheHeaderAndThePayloadGoThroughTheList) {
+TEST_F(UdTest, HeaderAndPayloadFillTheSgeList) {
   const uint32_t key = b.region->lkey;
   const Sge sges[] = {{kVa + kReceives + 2048, 30, key},
                       {kVa + kReceives + 4096, 1000, key}};
@@ -339,7 +338,7 @@ TEST_F(UdTest, QKeys) {
   send(10, kQkey + 1);
   EXPECT_EQ(b.Received(), "");
   EXPECT_EQ(b.qp->counters().dropped_qkey, 1u);
-  // With the high bit the queue pair's own goes out.
+  // A Q_Key with the high bit is replaced by the queue pair's own.
   send(11, 0xffffffff);
   EXPECT_EQ(b.Received(), "1 ok 140 from 17");
   a.attributes.qkey = 0x22222222;
@@ -348,7 +347,7 @@ TEST_F(UdTest, QKeys) {
   EXPECT_EQ(b.Received(), "");
   send(13, kQkey);
   EXPECT_EQ(b.Received(), "2 ok 140 from 17");
-  // Not even one with the high bit is anything special on the wire.
+  // On the wire the high bit has no meaning.
   b.attributes.qkey = 0x80010000;
   ASSERT_EQ(b.Modify(QpState::kRts, kQpQkey), 0);
   a.attributes.qkey = 0x80010000;
@@ -358,7 +357,7 @@ TEST_F(UdTest, QKeys) {
   EXPECT_EQ(a.Sent(), "10 ok; 11 ok; 12 ok; 13 ok; 14 ok");
 }
 
-TEST_F(UdTest, WhatIsNotForUsIsDropped) {
+TEST_F(UdTest, OtherPacketsAreDropped) {
   ASSERT_EQ(b.Receive(1, 200), 0);
   ASSERT_EQ(a.Send(10, b, 100), 0);
   const Sent good = All(a).at(0);
@@ -382,7 +381,7 @@ TEST_F(UdTest, WhatIsNotForUsIsDropped) {
   EXPECT_EQ(b.Received(), "1 ok 140 from 17");
   EXPECT_EQ(Deliver(b, good), Disposition::kDelivered);
   EXPECT_EQ(b.qp->counters().out_of_buffer, 1u);
-  // Longer than the port takes.
+  // Longer than the port's MTU.
   ASSERT_EQ(b.Receive(2, 2048), 0);
   Host jumbo(99, "10.0.0.9");
   jumbo.config.qpn = 100;
@@ -468,7 +467,7 @@ TEST_F(UdTest, ErrorsOfSendsStopTheSendQueueOnly) {
   }
 }
 
-TEST_F(UdTest, RefusesWhatItLacks) {
+TEST_F(UdTest, RejectsUnsupportedOperations) {
   const AddressVector to = a.To(b);
   for (const SendOpcode opcode :
        {SendOpcode::kRdmaWrite, SendOpcode::kRdmaWriteWithImm,
@@ -484,7 +483,7 @@ TEST_F(UdTest, RefusesWhatItLacks) {
   EXPECT_TRUE(All(a).empty());
 }
 
-TEST_F(UdTest, ItsOwnDestination) {
+TEST_F(UdTest, SendsToItself) {
   ASSERT_EQ(a.Receive(1, 200), 0);
   ASSERT_EQ(a.Send(10, a, 100), 0);
   Exchange();
@@ -503,7 +502,7 @@ TEST_F(UdTest, SeveralSenders) {
             "from 51");
 }
 
-// A burst has one destination; messages to several go in order.
+// A burst has one destination; messages to several are sent in order.
 TEST_F(UdTest, SeveralDestinations) {
   const Host* const to[] = {&b, &b, &c, &b, &a, &c, &c};
   for (uint64_t i = 0; i < std::size(to); ++i) {
@@ -526,7 +525,7 @@ TEST_F(UdTest, SeveralDestinations) {
   EXPECT_EQ(a.Sent(), "0 ok; 1 ok; 2 ok; 3 ok; 4 ok; 5 ok; 6 ok");
 }
 
-// More than are kept: each message arrives where it was sent to.
+// More than kKept: each message still arrives at its destination.
 TEST_F(UdTest, ManyDestinations) {
   constexpr uint32_t kHosts = 3 * Destinations::kKept;
   uint32_t psn = kPsn;
@@ -557,7 +556,7 @@ TEST_F(UdTest, ManyDestinations) {
   }
 }
 
-TEST(DestinationsTest, ForgetsThoseThatAreNotInUse) {
+TEST(DestinationsTest, DeletesUnusedDestinations) {
   Endpoint endpoint;
   Destinations destinations(endpoint);
   std::vector<AddressVector> avs(Destinations::kKept);
@@ -572,7 +571,7 @@ TEST(DestinationsTest, ForgetsThoseThatAreNotInUse) {
   destinations.Tidy([kept](const auto& in_use) { in_use(kept); });
   EXPECT_EQ(destinations.size(), 1u);
   EXPECT_EQ(destinations.Find(avs[3], {}), kept);
-  // All have one path.
+  // All of them share one path.
   EXPECT_EQ(destinations.Find(avs[4], {})->path, kept->path);
 }
 
@@ -591,7 +590,7 @@ TEST_F(UdTest, Drains) {
 
 // --- Segments (ibv_wr_post(3), ibv_wr_send_tso).
 
-// What packets carry after the header: one after the other.
+// The packets' payloads after the header, concatenated.
 Bytes Payload(const std::vector<Sent>& packets, size_t header) {
   Bytes data;
   for (const Sent& sent : packets) {
@@ -606,7 +605,7 @@ Bytes Payload(const std::vector<Sent>& packets, size_t header) {
   return data;
 }
 
-TEST_F(UdTest, EachSegmentIsADatagramThatBeginsWithTheHeader) {
+TEST_F(UdTest, EachSegmentIsADatagramWithTheHeader) {
   const Bytes header = {1, 2, 3, 4, 5, 6, 7};
   for (uint64_t i = 1; i <= 4; ++i) ASSERT_EQ(b.Receive(i, 1100), 0);
   ASSERT_EQ(a.SendSegmented(10, b, header, 900, 2500, kSendSolicited), 0);
@@ -635,8 +634,8 @@ TEST_F(UdTest, EachSegmentIsADatagramThatBeginsWithTheHeader) {
             "4 ok 47 from 17");
 }
 
-// IP over InfiniBand (RFC 4391) with TCP: lengths, numbers and checksums are
-// each segment's.
+// IP over InfiniBand (RFC 4391) with TCP: each segment has its own lengths,
+// numbers and checksums.
 TEST_F(UdTest, SegmentsOfTcp) {
   Bytes header(kMaxTsoHeader - 20);
   header[0] = 0x08;  // EtherType IPv4
@@ -669,7 +668,7 @@ TEST_F(UdTest, SegmentsOfTcp) {
   EXPECT_TRUE(std::equal(data.begin(), data.end(), a.region->bytes.begin()));
 }
 
-TEST_F(UdTest, SegmentsThatCannotBe) {
+TEST_F(UdTest, InvalidSegments) {
   EXPECT_EQ(a.SendSegmented(1, b, {1}, 0, 100), EINVAL);
   EXPECT_EQ(a.SendSegmented(1, b, {}, 10, 100), EINVAL);
   EXPECT_EQ(a.SendSegmented(1, b, Bytes(kMaxTsoHeader + 1), 10, 100), EINVAL);
@@ -684,7 +683,7 @@ TEST_F(UdTest, SegmentsThatCannotBe) {
   EXPECT_EQ(c.SendSegmented(1, b, {1}, 10, 100), EINVAL);
   c.qp.swap(without);
 
-  // One byte more than a datagram has; of the last segment's payload only.
+  // The header and a segment's payload exceed a datagram by one byte.
   const Bytes header(kMaxTsoHeader);
   ASSERT_EQ(a.SendSegmented(2, b, header, kMtu, kMtu - kMaxTsoHeader), 0);
   EXPECT_EQ(All(a).size(), 1u);
@@ -693,7 +692,7 @@ TEST_F(UdTest, SegmentsThatCannotBe) {
   EXPECT_EQ(a.Sent(), "2 ok; 3 status 1");
   EXPECT_EQ(a.qp->state(), QpState::kSqe);
   ASSERT_EQ(a.Modify(QpState::kRts), 0);
-  // Memory that ends on the way.
+  // Memory that ends within the message.
   ASSERT_EQ(a.Post({.wr_id = 4,
                     .opcode = SendOpcode::kTso,
                     .remote_qpn = b.qp->qpn(),
@@ -706,20 +705,20 @@ TEST_F(UdTest, SegmentsThatCannotBe) {
   EXPECT_LE(All(a).size(), 5u);
   EXPECT_EQ(a.Sent(), "4 status 4; 5 status 5");
   EXPECT_EQ(a.qp->state(), QpState::kSqe);
-  // And from the beginning afterwards.
+  // The next message starts from the beginning.
   ASSERT_EQ(a.Modify(QpState::kRts), 0);
   ASSERT_EQ(a.SendSegmented(6, b, header, 100, 1000), 0);
   EXPECT_EQ(Payload(All(a), header.size()).size(), 1000u);
 }
 
-TEST_F(UdTest, ManySegmentsGoOnInTheNextBurst) {
+TEST_F(UdTest, ManySegmentsContinueInTheNextBurst) {
   const Bytes header = {9, 9, 9};
   ASSERT_EQ(a.SendSegmented(10, b, header, 100, 20'000), 0);
   ASSERT_EQ(a.Send(11, c, 5), 0);
   std::vector<Sent> packets = Burst(a);
   ASSERT_FALSE(packets.empty());
   ASSERT_LT(packets.size(), 200u);
-  // Draining waits for its end, and only for that.
+  // Draining waits for the end of this message only.
   a.attributes.en_sqd_async_notify = true;
   ASSERT_EQ(a.Modify(QpState::kSqd, kQpEnSqdAsyncNotify), 0);
   EXPECT_TRUE(a.events.Take().empty());
@@ -737,7 +736,7 @@ TEST_F(UdTest, ManySegmentsGoOnInTheNextBurst) {
   EXPECT_EQ(a.Sent(), "11 ok");
 }
 
-TEST_F(UdTest, StatesThatTakeNothing) {
+TEST_F(UdTest, StatesThatReceiveNothing) {
   ASSERT_EQ(a.Send(9, b, 1), 0);
   const Sent sent = All(a).at(0);
   EXPECT_EQ(a.Sent(), "9 ok");
@@ -746,7 +745,7 @@ TEST_F(UdTest, StatesThatTakeNothing) {
     EXPECT_EQ(Deliver(b, sent), Disposition::kDelivered);
   }
   EXPECT_EQ(b.qp->counters().dropped_state, 2u);
-  // From RTR on it receives, and the Q_Key may change on the way.
+  // Receives from RTR on; the Q_Key may be changed meanwhile.
   b.attributes.qkey = kQkey + 1;
   ASSERT_EQ(b.Modify(QpState::kInit, kQpPkeyIndex | kQpPort | kQpQkey), 0);
   ASSERT_EQ(b.Receive(1, 200), 0);

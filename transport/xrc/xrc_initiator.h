@@ -1,6 +1,6 @@
-// The sending queue pair of an extended reliable connection (IBA vol. 1, annex
-// A14): the requester of a reliable connection, whose packets name the SRQ of
-// the target's domain that they are for. It receives nothing.
+// The initiator of an extended reliable connection (IBA vol. 1, annex A14): an
+// RC requester whose packets name an SRQ of the target's domain. It receives
+// nothing.
 #ifndef TRANSPORT_XRC_XRC_INITIATOR_H_
 #define TRANSPORT_XRC_XRC_INITIATOR_H_
 

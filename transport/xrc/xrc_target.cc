@@ -8,7 +8,7 @@ XrcTarget::XrcTarget(Endpoint& endpoint, const QpConfig& config)
 
 XrcTarget::~XrcTarget() { EnterReset(); }
 
-// There is never anything to drain.
+// It sends no requests, so it is always drained.
 void XrcTarget::Drain(Time /*now*/) { core().NoteDrained(); }
 
 void XrcTarget::ReportService(QpReport* report) const {

@@ -1,7 +1,7 @@
-// The receiving queue pair of an extended reliable connection (IBA vol. 1,
-// annex A14): the responder of a reliable connection. Each request names an SRQ
-// of the domain, which gives the receives, the completion queue, and the
-// protection domain of remote keys (XrcDomain). It sends nothing but answers.
+// The target of an extended reliable connection (IBA vol. 1, annex A14): an RC
+// responder. Each request names an SRQ of the domain, which provides the
+// receives, the completion queue, and the protection domain of remote keys
+// (XrcDomain). It sends responses only.
 #ifndef TRANSPORT_XRC_XRC_TARGET_H_
 #define TRANSPORT_XRC_XRC_TARGET_H_
 

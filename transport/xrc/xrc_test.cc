@@ -1,5 +1,5 @@
-// XRC targets as a peer sees them, packet by packet, and what an initiator does
-// not do. What both share with RC is tested there.
+// XRC targets as a peer sees them, packet by packet, and the limits of an
+// initiator. The parts shared with RC are tested there.
 #include <cerrno>
 #include <initializer_list>
 #include <map>
@@ -60,7 +60,7 @@ class XrcTargetTest : public ::testing::Test {
                         bool ack_req = true) {
     return ForSrq(peer.Request(operation, psn, ack_req), srqn);
   }
-  // To, and from, the region of the second SRQ's protection domain.
+  // Accesses the region of the second SRQ's protection domain.
   wire::Headers OtherRdma(wire::Operation operation, uint32_t psn,
                           uint32_t srqn, uint32_t length) {
     wire::Headers headers = Request(operation, psn, srqn);
@@ -99,7 +99,7 @@ class XrcTargetTest : public ::testing::Test {
   FakeMemory::Region* other = nullptr;
 };
 
-// They are the responses of a reliable connection (responder_pace_test.cc).
+// READ responses are those of RC (responder_pace_test.cc).
 TEST_F(XrcTargetTest, ReadResponsesSlowDownAfterACnp) {
   peer.Deliver(OtherRdma(kReadRequest, 100, kSecond, 64 * 1024));
   peer.Transmit();
@@ -138,7 +138,7 @@ TEST_F(XrcTargetTest, AMessageOfSeveralPacketsGoesToTheSrqOfItsFirst) {
   EXPECT_EQ(Take(first_cq), "1 0 515");
 }
 
-// It would go to an SRQ that its own header does not name.
+// The payload would go to an SRQ that the packet does not name.
 TEST_F(XrcTargetTest, AnotherSrqWithinAMessageIsAnInvalidRequest) {
   for (const uint32_t srqn : {kSecond, kNone}) {
     for (const bool write : {false, true}) {
@@ -161,8 +161,8 @@ TEST_F(XrcTargetTest, AnotherSrqWithinAMessageIsAnInvalidRequest) {
   }
 }
 
-// Kept beyond a gap it may be anybody's: the peer is asked again.
-TEST_F(XrcTargetTest, AnotherSrqWithinAMessageBeforeItsTime) {
+// Out of order it may come from anyone: the peer is asked to retransmit.
+TEST_F(XrcTargetTest, AnotherSrqWithinAMessageOutOfOrder) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendLast, 101, kSecond), 3);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
@@ -207,8 +207,8 @@ TEST_F(XrcTargetTest, RemoteKeysAreOfTheProtectionDomainOfTheSrq) {
   EXPECT_EQ(peer.Transmit(), "NAK access 101 msn 1");
 }
 
-// Answers are made when they are sent, and again for a request that comes
-// twice: after requests for other SRQs.
+// Responses are built when they are sent, and again for a duplicate request,
+// even after requests for other SRQs.
 TEST_F(XrcTargetTest, AReadKeepsTheProtectionDomainOfItsSrq) {
   for (size_t i = 0; i < 300; ++i) other->bytes[i] = static_cast<uint8_t>(i);
   PostFirst(1, 64);
@@ -241,7 +241,7 @@ TEST_F(XrcTargetTest, WriteWithImmediateTakesAReceiveOfTheSrq) {
   EXPECT_EQ(Take(first_cq), "");
 }
 
-TEST_F(XrcTargetTest, AMessageForAnSrqThatGoesEnds) {
+TEST_F(XrcTargetTest, DestroyingAnSrqEndsItsMessage) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
   domain.srqs.erase(kFirst);
@@ -251,7 +251,7 @@ TEST_F(XrcTargetTest, AMessageForAnSrqThatGoesEnds) {
   EXPECT_EQ(Take(first_cq), "");
 }
 
-TEST_F(XrcTargetTest, AnSrqThatGoesDisturbsNoOtherMessage) {
+TEST_F(XrcTargetTest, DestroyingAnSrqAffectsNoOtherMessage) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
   domain.srqs.erase(kSecond);
@@ -261,7 +261,7 @@ TEST_F(XrcTargetTest, AnSrqThatGoesDisturbsNoOtherMessage) {
   EXPECT_EQ(Take(first_cq), "1 0 259");
 }
 
-TEST_F(XrcTargetTest, WhatComesBeforeItsTimeIsForItsOwnSrq) {
+TEST_F(XrcTargetTest, APacketOutOfOrderUsesItsOwnSrq) {
   PostFirst(1, 64);
   PostSecond(2, 64);
   peer.Deliver(Request(kSendOnly, 101, kSecond), 5);
@@ -272,9 +272,9 @@ TEST_F(XrcTargetTest, WhatComesBeforeItsTimeIsForItsOwnSrq) {
   EXPECT_EQ(Take(second_cq), "2 0 5");
 }
 
-// Somebody who guesses a PSN takes a receive that the message does not fit in;
-// in its place comes one for another SRQ.
-TEST_F(XrcTargetTest, AReceiveTakenInVainIsFlushedToItsOwnSrq) {
+// A forged packet with a guessed PSN takes a receive that is too short. The
+// real packet is for another SRQ.
+TEST_F(XrcTargetTest, AReceiveOfARefusedPacketIsFlushedToItsOwnSrq) {
   PostFirst(1, 64);
   PostSecond(2, 4);
   peer.Deliver(Request(kSendOnly, 101, kSecond), 5);
@@ -305,7 +305,7 @@ TEST_F(XrcTargetTest, NothingCanBePosted) {
   EXPECT_EQ(peer.qp->PostReceive({.wr_id = 1}, peer.now), EINVAL);
 }
 
-TEST_F(XrcTargetTest, AnswersAndOtherTransportsAreDropped) {
+TEST_F(XrcTargetTest, ResponsesAndOtherTransportsAreDropped) {
   wire::Headers ack = Request(kAcknowledge, 5000, kFirst);
   peer.Deliver(ack);
   peer.Deliver(peer.Request(kSendOnly, 100, true), 5);
@@ -325,7 +325,7 @@ TEST_F(XrcTargetTest, DrainsAtOnce) {
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
 }
 
-TEST_F(XrcTargetTest, OfAResetNothingIsLeft) {
+TEST_F(XrcTargetTest, ResetClearsEverything) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
   ASSERT_EQ(peer.Modify(QpState::kReset), 0);
