@@ -23,8 +23,8 @@ Service Listening(uint64_t service_id = kService) {
   return {.service_id = service_id, .local = kLoopback, .listening = 1};
 }
 
-// Says to have received a REQ, from an address that never sent one, and ends
-// with 0 when the broker has heard it.
+// Claims to have received a REQ from an address that never sent one. Exits with
+// 0 when the broker has read it.
 [[noreturn]] void ForgeRequest(uid_t uid, uint32_t id) {
   if (uid != 0) Become(uid);
   const wire::IpAddress source = Ip("198.51.100.1");
@@ -77,7 +77,8 @@ class ManagementUsersTest : public BrokerTest {
 
 TEST_F(ManagementUsersTest, WhatAUserForgesReachesNobodyElse) {
   ASSERT_TRUE(slot_->Reserve(1, Listening()).ok());
-  // Root, whom all trust, last: that comes, and nothing has come before it.
+  // Root last, which all processes trust: its REQ arrives, and nothing before
+  // it.
   for (const auto& [uid, id] :
        std::vector<std::pair<uid_t, uint32_t>>{{kSomebody, 1}, {0, 2}}) {
     const pid_t child = fork();

@@ -151,7 +151,6 @@ TEST(ControlThread, GoesOnWithATimerWhenThereWasNoMemory) {
 
 // Another file gets the descriptor's number at once, and the old file is still
 // open elsewhere.
-// open elsewhere.
 TEST(ControlThread, ForgetsWhatIsRemoved) {
   Bell remover, after;
   std::optional<Bell> gone(std::in_place), kept(std::in_place);

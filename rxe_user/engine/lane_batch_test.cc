@@ -15,7 +15,6 @@ using transport::Time;
 
 Time& now = virtual_now;
 
-// One that posts again as often as it has polled a completion, 100 posts in a
 // An application that posts 100 requests in a row and polls a completion for
 // each, against a peer that polls. Each call takes 0.1 us, sending takes 10 us.
 class BurstTest : public LaneTest {
@@ -45,7 +44,7 @@ class BurstTest : public LaneTest {
       }
     }
   }
-  // Both go on, but this end's application makes no call.
+  // Time passes at both ends, but this end's application makes no call.
   void Away(Time how_long) {
     for (const Time until = now + how_long; now < until; now += kMicrosecond) {
       Pass();

@@ -183,7 +183,7 @@ TEST_F(LaneTest, GivesUpItsCoreWhenItPolledInVainForLong) {
   EXPECT_EQ(yields(), before);
 }
 
-// What it found counts from the end of the round that it found it in.
+// A round that found something counts from its end.
 TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   LaneEnd peer;
   Join(&peer);
