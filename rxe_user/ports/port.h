@@ -56,9 +56,9 @@ class Port : public transport::BurstSink {
 
   // --- Receive.
 
-  // Returns GRO batches, one for each receive call, about as many as are
-  // waiting. Valid until the next call. Empty: nothing has arrived. `thorough`:
-  // reads every socket, else quiet ones only at intervals.
+  // Returns GRO batches, about as many as are waiting. Valid until the next
+  // call. Empty: nothing has arrived. `thorough`: reads every socket, else
+  // quiet ones only at intervals.
   virtual std::span<const transport::GroBatch> Receive(bool thorough) = 0;
   // Whether the last Receive probably left datagrams behind.
   virtual bool more() const = 0;
