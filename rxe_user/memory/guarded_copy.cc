@@ -193,7 +193,7 @@ bool KernelCopyFrom(void* to, const void* from, size_t bytes) {
 }
 
 bool KernelCopyTo(void* to, const void* from, size_t bytes) {
-  // The last word on its own, so that it lands last.
+  // The last word is written separately, so that it is stored last.
   const size_t last = bytes < 8 ? bytes : 8;
   const size_t first = bytes - last;
   auto* in = static_cast<char*>(const_cast<void*>(from));
@@ -202,7 +202,7 @@ bool KernelCopyTo(void* to, const void* from, size_t bytes) {
   return WriteByKernel({{{in, first}, {in + first, last}}},
                        {{{out, first}, {out + first, last}}}, bytes);
 #else
-  // Within one call the system may store in any order.
+  // Within one call the kernel may store in any order.
   if (first > 0 &&
       !WriteByKernel({{{in, first}, {}}}, {{{out, first}, {}}}, first))
     return false;

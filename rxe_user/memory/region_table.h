@@ -50,7 +50,6 @@ struct Region {
 // Every packet needs a lookup, mostly of the same few regions, so recent
 // results are in a small table that is read without the lock: a reader copies
 // an entry between two reads of its version.
-// an entry between two looks at its version.
 class RegionTable final : public transport::Memory {
  public:
   // Adds `region` under a new key and returns that; never 0. Ignores
