@@ -200,7 +200,7 @@ class LaneEnd : public transport::EventSink {
   }
   void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
 
-  // A WRITE of the number of WRITEs so far, to the inbox of `to`.
+  // Posts a WRITE of the number of WRITEs so far to the inbox of `to`.
   void Post() {
     const Lane::Guard guard(lane);
     PostLocked();
