@@ -10,7 +10,7 @@
 namespace rxe_user {
 namespace {
 
-// Those of its parent count on in a child of fork().
+// A child of fork() keeps its parent's count.
 std::atomic<int> closing = 0;
 
 void* Close(void* fd) {

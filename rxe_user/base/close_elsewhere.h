@@ -1,4 +1,4 @@
-// Descriptors that a stranger has had a hand in.
+// Closes descriptors that came from other processes.
 #ifndef RXE_USER_BASE_CLOSE_ELSEWHERE_H_
 #define RXE_USER_BASE_CLOSE_ELSEWHERE_H_
 
@@ -6,14 +6,14 @@
 
 namespace rxe_user {
 
-// Closes `fd` on a thread of its own. close(2) may take as long as somebody
-// else likes: a TCP socket waits as SO_LINGER says, a file for its file system,
-// which may be a program. It is so with a Unix socket, too, in which such
-// descriptors were sent that nobody has received.
+// Closes `fd` on a thread of its own, since close(2) may block for as long as
+// another process wants: a TCP socket waits for its SO_LINGER, a file for its
+// file system, which may be a process (FUSE). The same holds for a Unix socket
+// with unread messages that contain such descriptors.
 //
-// Not more than kMostClosing wait at a time in a process. False: so many do, or
-// there is no thread to be had, and `fd` is as it was. Thread: any. Never
-// waits.
+// At most kMostClosing closes are in progress in a process. False: too many
+// are, or no thread can be started; `fd` is unchanged. Thread: any. Never
+// blocks.
 inline constexpr int kMostClosing = 16;
 [[nodiscard]] bool CloseElsewhere(UniqueFd& fd);
 

@@ -1,5 +1,4 @@
-// A status that comes from errno, and tells that number again at the edge where
-// the caller is given one.
+// Statuses that carry an errno value, for callers that return errno.
 #ifndef RXE_USER_BASE_ERRNO_STATUS_H_
 #define RXE_USER_BASE_ERRNO_STATUS_H_
 
@@ -8,14 +7,14 @@
 
 namespace rxe_user {
 
-// "WHAT: the text of `error`", and for too many open files what to do.
+// "WHAT: the text of `error`", and a remedy for too many open files.
 absl::Status ErrnoStatus(int error, absl::string_view what);
 
-// The number that ErrnoStatus was given; 0 when there was none.
+// The errno value of ErrnoStatus; 0 if there is none.
 int ErrnoOf(const absl::Status& status);
 
-// Whether it failed because no more files can be open, in this process or in
-// the system. It says nothing about what was asked for.
+// Whether it failed because this process or the system has too many open files,
+// which says nothing about the object that was asked for.
 bool IsOutOfFiles(const absl::Status& status);
 
 }  // namespace rxe_user

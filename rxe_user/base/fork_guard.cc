@@ -10,7 +10,7 @@ namespace rxe_user {
 class ForkGuard::Registry {
  public:
   static Registry& Get() {
-    // Never destroyed: fork() may be called by exit handlers.
+    // Never destroyed: exit handlers may call fork().
     static Registry* const registry = new Registry;
     return *registry;
   }
@@ -57,8 +57,8 @@ class ForkGuard::Registry {
       for (ForkGuard* guard : level.guards) guard->AfterForkInChild();
       level.mutex.unlock();
     }
-    // What is of one process only. Objects that are destroyed in the child
-    // leave a set that they are not in.
+    // Guards of these levels belong to the parent. Objects that are destroyed
+    // in the child leave a set that does not contain them.
     for (const ForkLevel gone :
          {ForkLevel::kControlThreads, ForkLevel::kDescriptors}) {
       levels_[static_cast<size_t>(gone)].guards.clear();

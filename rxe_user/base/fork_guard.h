@@ -1,4 +1,4 @@
-// What fork() must find in order: the one place where the library hears of it.
+// The library's only fork() handlers.
 #ifndef RXE_USER_BASE_FORK_GUARD_H_
 #define RXE_USER_BASE_FORK_GUARD_H_
 
@@ -8,22 +8,21 @@
 
 namespace rxe_user {
 
-// The order in which guards are called, before fork and after it. It is the
-// order in which their locks may be held together: who holds a lock of one
-// level may take those of later levels, and may enter and leave guards of later
-// levels.
+// The order in which guards are called, before and after fork. It is also the
+// lock order: a thread that holds a lock of one level may take those of later
+// levels, and may enter and leave guards of later levels.
 enum class ForkLevel {
-  kVerbsObjects,    // what the application holds: tables of handles
-  kEngines,         // the engines and their lanes
-  kControlThreads,  // which stop between two handlers
-  kDescriptors,     // what the kernel would keep open for the child
-  kLeafLocks,       // under which nothing is locked
+  kVerbsObjects,    // tables of the application's handles
+  kEngines,         // engines and their lanes
+  kControlThreads,  // stopped between two sources
+  kDescriptors,     // descriptors to close in the child
+  kLeafLocks,       // no lock is taken under these
   kCount,
 };
 
-// An object that fork() has to know of. A child of fork() has the thread that
-// forked and none else: a lock that another thread held would stay locked, and
-// a descriptor would keep a port or a connection from closing.
+// An object that must be prepared for fork(). The child has only the thread
+// that forked: a lock that another thread held would stay locked, and an
+// inherited descriptor would keep a port or connection open.
 class ForkGuard {
  public:
   ForkGuard(const ForkGuard&) = delete;
@@ -33,13 +32,12 @@ class ForkGuard {
   explicit ForkGuard(ForkLevel level) : level_(level) {}
   ~ForkGuard() = default;
 
-  // First and last thing in the life of the complete object. Leaving waits for
-  // a fork that is under way.
+  // The first and last calls in the life of the complete object. Leaving waits
+  // for a fork in progress.
   void EnterForkGuard();
   void LeaveForkGuard();
 
-  // Locks what the child needs unlocked. Not to be held up by anything that
-  // takes its time.
+  // Locks what the child needs unlocked. Must not wait for anything slow.
   virtual void BeforeFork() = 0;
   virtual void AfterForkInParent() = 0;
   // In the child, which has one thread. Guards of kDescriptors and
@@ -51,8 +49,8 @@ class ForkGuard {
   const ForkLevel level_;
 };
 
-// A mutex that is free in a child of fork(). For locks of static duration under
-// which nothing else is locked, and which are held for a moment only.
+// A mutex that is free in a child of fork(). For static locks under which no
+// other lock is taken, and which are held briefly.
 class ForkSafeMutex final : private ForkGuard {
  public:
   ForkSafeMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
@@ -68,10 +66,9 @@ class ForkSafeMutex final : private ForkGuard {
   std::mutex mutex_;
 };
 
-// A mutex that is made anew in a child of fork(), which is not held up by who
-// holds it: for locks of static duration that are held while something is
-// waited for. What it guards may be half done in the child, which has to make
-// that anew as well.
+// A mutex that is re-created in a child of fork(). fork() does not wait for its
+// holder. For static locks that are held while waiting. The data that it guards
+// may be inconsistent in the child, which must re-create it as well.
 class ForkRenewedMutex final : private ForkGuard {
  public:
   ForkRenewedMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
@@ -87,7 +84,7 @@ class ForkRenewedMutex final : private ForkGuard {
   std::mutex mutex_;
 };
 
-// A mutex for many readers, else as ForkSafeMutex.
+// A reader-writer mutex, otherwise as ForkSafeMutex.
 class ForkSafeSharedMutex final : private ForkGuard {
  public:
   ForkSafeSharedMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
@@ -100,7 +97,7 @@ class ForkSafeSharedMutex final : private ForkGuard {
  private:
   void BeforeFork() override { mutex_.lock(); }
   void AfterForkInParent() override { mutex_.unlock(); }
-  // Not unlock(): a thread of the child is another one to glibc.
+  // Not unlock(): to glibc, the child's thread is not the owner.
   void AfterForkInChild() override { new (&mutex_) std::shared_mutex; }
 
   std::shared_mutex mutex_;

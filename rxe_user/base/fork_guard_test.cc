@@ -17,7 +17,7 @@
 namespace rxe_user {
 namespace {
 
-// Writes down what it is called for.
+// Records its calls.
 class Recorder final : public ForkGuard {
  public:
   Recorder(ForkLevel level, char name, std::string& calls)
@@ -35,7 +35,7 @@ class Recorder final : public ForkGuard {
   std::string& calls_;
 };
 
-// Forks; the parent's calls, and those of the child in `child`.
+// Forks. Returns the parent's calls, and the child's in `child`.
 std::string Calls(std::string& calls, std::string& child) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

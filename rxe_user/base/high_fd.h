@@ -1,4 +1,4 @@
-// Descriptors that the library keeps for itself, out of the program's way.
+// High numbers for the library's descriptors.
 #ifndef RXE_USER_BASE_HIGH_FD_H_
 #define RXE_USER_BASE_HIGH_FD_H_
 
@@ -9,13 +9,13 @@
 
 namespace rxe_user {
 
-// Programs take small numbers for granted: select(2) ends at 1,024, others have
-// limits of their own.
+// Programs expect small numbers for their own files: select(2) ends at 1,024,
+// others have limits of their own.
 inline constexpr int kFirstHighFd = 512;
 
-// The same file under a number of at least kFirstHighFd, close-on-exec, and
-// `fd` is closed; or `fd` as it is, if the soft limit has no room there. For
-// what nobody knows by its number yet. errno stays.
+// Moves `fd` to a number of at least kFirstHighFd, close-on-exec. Returns `fd`
+// itself if the soft limit does not allow that. Only for a descriptor whose
+// number is not used yet. Preserves errno.
 inline int MoveHigh(int fd) {
   if (fd < 0 || fd >= kFirstHighFd) return fd;
   const int before = errno;

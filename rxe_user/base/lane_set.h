@@ -1,4 +1,4 @@
-// Which of an engine's lanes (docs/design/progress.md, "Lanes").
+// A set of an engine's lanes (docs/design/progress.md, "Lanes").
 #ifndef RXE_USER_BASE_LANE_SET_H_
 #define RXE_USER_BASE_LANE_SET_H_
 
@@ -9,7 +9,7 @@
 
 namespace rxe_user {
 
-// Each lane takes one of the 255 slots of the host.
+// Each lane takes one of the host's 255 slots.
 inline constexpr int kMaxLanes = 16;
 inline constexpr int kNoLane = -1;
 
@@ -18,14 +18,14 @@ using LaneSet = uint32_t;
 
 constexpr LaneSet OnlyLane(int lane) { return LaneSet{1} << lane; }
 
-// The lanes that an object's users are in: the queue pairs of a completion
-// queue, or of those of a channel.
+// The lanes of an object's users: of a completion queue's queue pairs, or of
+// those of a channel.
 class LaneUse {
  public:
   // Thread: any.
   LaneSet lanes() const { return lanes_.load(std::memory_order_relaxed); }
 
-  // A user in `lane` comes, or goes. Guarded by a lock of the owner.
+  // A user in `lane` is added or removed. Guarded by the owner's lock.
   void Add(int lane) {
     if (users_[static_cast<size_t>(lane)]++ == 0) Toggle(lane);
   }

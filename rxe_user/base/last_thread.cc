@@ -18,22 +18,22 @@
 namespace rxe_user {
 namespace {
 
-// How often is looked whether other threads have ended; nothing tells. Only
-// while the main thread has ended and others go on.
+// How often to check whether other threads have ended, since nothing reports
+// it. Only after the main thread has ended while others run.
 constexpr useconds_t kLookAgainUs = 50'000;
 
 enum class State : uint8_t {
-  kNotAsked,   // there are no service threads
-  kAsked,      // there are; the main thread goes on
-  kMainEnded,  // it has ended before there were any
-  kWatched,    // a thread watches
+  kNotAsked,   // no service threads
+  kAsked,      // service threads, and the main thread runs
+  kMainEnded,  // main thread ended, no service threads
+  kWatched,    // a thread checks for the end
 };
 std::atomic<State> state = State::kNotAsked;
 
 bool IsServiceThread(const char* tid) {
   const std::string path = std::string("/proc/self/task/") + tid + "/comm";
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  // One that has just ended.
+  // The thread has just ended.
   if (!fd.valid()) return true;
   char name[16] = {};
   if (::read(fd.get(), name, sizeof(name) - 1) < 0) return true;
@@ -41,7 +41,7 @@ bool IsServiceThread(const char* tid) {
                       std::strlen(kServiceThreadPrefix)) == 0;
 }
 
-// Whether the program has a thread that is neither the main thread nor ours.
+// Whether the program has a thread besides the main thread and ours.
 bool HasThreads() {
   const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"),
                                                   &::closedir);
@@ -67,8 +67,7 @@ void StartToWatch() {
   }
 }
 
-// The destructor of the main thread's value: it runs at pthread_exit(), not at
-// exit().
+// Destructor of the main thread's value. Runs at pthread_exit(), not at exit().
 void OnMainThreadEnds(void* /*unused*/) {
   State now = State::kNotAsked;
   if (state.compare_exchange_strong(now, State::kMainEnded)) return;
@@ -82,8 +81,8 @@ pthread_key_t key;
 
 void RememberMainThread() { (void)::pthread_setspecific(key, &key); }
 
-// Libraries are loaded by the main thread, unless the program calls dlopen() in
-// another; such a program ends as it did without us.
+// The main thread loads libraries, unless another one calls dlopen(); then the
+// program does not end with its last thread.
 [[gnu::constructor]] void Load() {
   if (::pthread_key_create(&key, &OnMainThreadEnds) != 0) return;
   if (::gettid() == ::getpid()) RememberMainThread();
@@ -101,7 +100,7 @@ void EndWithLastThread() {
 }
 
 void ForgetParentsMainThread() {
-  // A thread that watched is not there.
+  // A watching thread does not exist in the child.
   state = State::kAsked;
   RememberMainThread();
 }

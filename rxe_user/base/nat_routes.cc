@@ -16,7 +16,7 @@ namespace rxe_user {
 namespace {
 
 constexpr size_t kMostOfEach = 4096;
-// Each is tried for each datagram.
+// All of them are tried for each datagram.
 constexpr size_t kMostPeers = 64;
 
 class Routes {
@@ -83,7 +83,7 @@ void LearnRoute(const wire::IpAddress& peer, uint32_t qpn,
   try {
     OnlyOne<Routes>().Learn(peer, qpn, via);
   } catch (const std::bad_alloc&) {
-    // Its next packet tells again.
+    // Learned from the next packet.
   }
 }
 

@@ -1,6 +1,6 @@
-// Where peers are whose addresses something between translates, as far as their
-// packets have told (transport/endpoint/translation.h), and the warning of what
-// is dropped for that reason.
+// Routes to peers behind an address translator (NAT), learned from their
+// packets (transport/endpoint/translation.h), and the warning if such packets
+// are dropped.
 #ifndef RXE_USER_BASE_NAT_ROUTES_H_
 #define RXE_USER_BASE_NAT_ROUTES_H_
 
@@ -13,28 +13,28 @@
 
 namespace rxe_user {
 
-// RXE_USER_NAT=1: packets of such peers are taken, and answered where they come
-// from; and all packets are sent from UDP port 4791, the socket that receives,
-// so that answers come back through what translates. Read once.
+// RXE_USER_NAT=1: packets of such peers are accepted, and answered to the
+// translated address. All packets are sent from UDP port 4791, by the receiving
+// socket, so that answers pass the translator. Read once.
 bool NatMode();
 
-// Queue pair `qpn` of `peer`, by its own address, was seen at `via`. Many peers
-// may have one private address, so it takes both to name one. The oldest are
-// forgotten when there are many. Thread: any.
+// Queue pair `qpn` of `peer` (its own address) was seen at `via`. Several peers
+// may have the same private address, so both are the key. The oldest are
+// dropped when there are many. Thread: any.
 void LearnRoute(const wire::IpAddress& peer, uint32_t qpn,
                 const transport::Via& via);
-// Empty (port 0) where nothing is known, and without NatMode. Thread: any.
+// Empty (port 0) if unknown, and without NatMode. Thread: any.
 transport::Via FindRoute(const wire::IpAddress& peer, uint32_t qpn);
 
-// The program has an address handle of `peer`, or a connection with it: over
-// IPv6 a datagram's own sender is found among these, of which the newest are
-// kept. Nothing without NatMode. Thread: any.
+// The program has an address handle of `peer` or a connection with it. For
+// IPv6, the sender of a datagram is searched among these; the newest are kept.
+// Does nothing without NatMode. Thread: any.
 void NotePeer(const wire::IpAddress& peer);
-// Those of IPv6.
+// The IPv6 peers.
 std::vector<wire::IpAddress> NotedPeers();
 
-// One line on stderr: packets of `peer`, which come from `seen`, are dropped,
-// and what to do. Once for each peer.
+// Prints once for each peer: packets of `peer`, which arrive from `seen`, are
+// dropped, and what to do.
 void WarnOfTranslation(const wire::IpAddress& peer, uint16_t port,
                        const transport::Via& seen);
 

@@ -1,4 +1,4 @@
-// Whether this process may make the system calls that nothing replaces.
+// Checks that this process may make the system calls that are indispensable.
 #ifndef RXE_USER_BASE_NEEDED_CALLS_H_
 #define RXE_USER_BASE_NEEDED_CALLS_H_
 
@@ -6,10 +6,10 @@
 
 namespace rxe_user {
 
-// OK, or one clear line that names the call which a seccomp profile refuses or
-// the system does not have (errno_status.h): memfd_create(2), eventfd(2),
-// recvmmsg(2), sendmmsg(2). Each is made with arguments that the kernel
-// rejects: nothing is opened or sent. Thread: any.
+// OK, or one clear line that names a call which a seccomp profile refuses or
+// the system lacks (errno_status.h): memfd_create(2), eventfd(2), recvmmsg(2),
+// sendmmsg(2). Each is made with arguments that the kernel rejects: nothing is
+// opened or sent. Thread: any.
 absl::Status NeededCalls();
 
 }  // namespace rxe_user

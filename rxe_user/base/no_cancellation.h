@@ -1,4 +1,4 @@
-// Calls that are no cancellation points.
+// Disables thread cancellation in a scope.
 #ifndef RXE_USER_BASE_NO_CANCELLATION_H_
 #define RXE_USER_BASE_NO_CANCELLATION_H_
 
@@ -6,10 +6,9 @@
 
 namespace rxe_user {
 
-// As long as it lives, the calling thread is not cancelled (pthread_cancel(3)):
-// unwinding out of what allocates, locks and calls the system would leave that
-// half done. A request that comes meanwhile waits for the thread's next
-// cancellation point.
+// While it lives, the calling thread is not cancelled (pthread_cancel(3)),
+// since unwinding would leave allocations, locks and system state half done. A
+// request takes effect at the thread's next cancellation point afterwards.
 class NoCancellation {
  public:
   NoCancellation() {

@@ -1,4 +1,4 @@
-// Objects of which a process has one.
+// Singletons that are safe with fork().
 #ifndef RXE_USER_BASE_ONLY_ONE_H_
 #define RXE_USER_BASE_ONLY_ONE_H_
 
@@ -7,13 +7,12 @@
 
 namespace rxe_user {
 
-// The process's T, made by whoever comes first, and never destroyed: other
+// The process's T, created by the first caller and never destroyed: other
 // threads may run while the program exits. Thread: any.
 //
-// Who comes to a static object of a function while another thread makes it
-// waits, and a child of fork() would wait for ever for a thread that it does
-// not have. Here nobody waits: two who come at once both make one, and one of
-// the two goes.
+// A function's static object would not do: a child of fork() would wait for
+// ever if another thread was creating it. Here no thread waits: two concurrent
+// callers both create one, and one of these is destroyed.
 template <typename T>
 T& OnlyOne() {
   static constinit std::atomic<T*> only = nullptr;

@@ -1,4 +1,4 @@
-// What is said to who uses an object that was there before fork().
+// The error for using an object from before fork() in the child.
 #ifndef RXE_USER_BASE_OPENED_BEFORE_FORK_H_
 #define RXE_USER_BASE_OPENED_BEFORE_FORK_H_
 

@@ -1,8 +1,8 @@
-// Addresses by which others know this host, and that none of its interfaces
-// has: something between translates each of them to one that an interface has,
-// one to one (a cloud's public addresses, `docker -p`). A device has them as
-// GIDs, and ICRCs are for them; sockets are bound to the others. Everything but
-// sockets and routes knows the public ones only.
+// Public addresses: other hosts know this host by them, but no interface has
+// them. A translator maps each to one address of an interface (a cloud's public
+// address, `docker -p`). They are a device's GIDs, and ICRCs are computed with
+// them. Sockets and routes use the interface's address; everything else uses
+// the public one.
 #ifndef RXE_USER_BASE_PUBLIC_ADDRESSES_H_
 #define RXE_USER_BASE_PUBLIC_ADDRESSES_H_
 
@@ -14,20 +14,20 @@
 namespace rxe_user {
 
 struct PublicAddress {
-  wire::IpAddress known;  // to others
-  wire::IpAddress bound;  // of an interface
+  wire::IpAddress known;  // by other hosts
+  wire::IpAddress bound;  // by an interface
 
   bool operator==(const PublicAddress&) const = default;
 };
 
-// Those of devices of the process (ListDevices). An entry with an address of
-// one of them is replaced; others stay, since a device that is down keeps its
-// contexts. Thread: any.
+// Adds the addresses of the process's devices (ListDevices). Replaces entries
+// with one of these addresses and keeps others, since a device that is down
+// keeps its contexts. Thread: any.
 void AddPublicAddresses(const std::vector<PublicAddress>& addresses);
 
-// The one that an interface has for `known`, and the one that others know for
-// `bound`: the same where it is not translated. A load where none is. Thread:
-// any.
+// The interface's address for `known`, and the public address for `bound`.
+// Returns the argument if it is not translated. Costs one load if none is.
+// Thread: any.
 wire::IpAddress BoundAddress(const wire::IpAddress& known);
 wire::IpAddress KnownAddress(const wire::IpAddress& bound);
 inline LocalAddress Bound(const LocalAddress& known) {

@@ -1,6 +1,5 @@
-// How queue pair numbers are made up: 24 bits, of which the upper eight are the
-// slot of the process (docs/design/broker.md) and
-// the lower sixteen its own choice.
+// Queue pair numbers have 24 bits: the upper eight are a slot of the process
+// (docs/design/broker.md), the lower sixteen are its own choice.
 #ifndef RXE_USER_BASE_QPN_H_
 #define RXE_USER_BASE_QPN_H_
 
@@ -8,7 +7,7 @@
 
 namespace rxe_user {
 
-inline constexpr int kSlots = 256;  // 0 is the port broker's
+inline constexpr int kSlots = 256;  // slot 0 is the port broker's
 
 constexpr uint32_t MakeQpn(uint8_t slot, uint16_t number) {
   return uint32_t{slot} << 16 | number;

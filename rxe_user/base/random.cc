@@ -31,7 +31,7 @@ class Block final : private ForkGuard {
  private:
   void BeforeFork() override { mutex_.lock(); }
   void AfterForkInParent() override { mutex_.unlock(); }
-  // A child that went on with the parent's block would draw the same keys.
+  // Otherwise parent and child would draw the same keys.
   void AfterForkInChild() override {
     left_ = 0;
     mutex_.unlock();
@@ -40,7 +40,7 @@ class Block final : private ForkGuard {
 
   std::mutex mutex_;
   uint32_t words_[kBlockWords];
-  size_t left_ = 0;  // words that nobody has had
+  size_t left_ = 0;  // unused words
 };
 
 void Block::Refill() {
@@ -50,8 +50,8 @@ void Block::Refill() {
                                   sizeof(words_) - have, 0);
     if (got < 0) {
       if (errno == EINTR) continue;
-      // Forbidden by a filter on system calls: the processor's generator, or
-      // /dev/urandom.
+      // A system call filter forbids getrandom: use the processor's generator,
+      // or /dev/urandom.
       std::random_device device;
       for (uint32_t& word : words_) word = device();
       break;

@@ -1,4 +1,4 @@
-// Numbers that nobody outside can guess: keys, queue pair numbers, slots.
+// Unpredictable numbers: keys, queue pair numbers, slots.
 #ifndef RXE_USER_BASE_RANDOM_H_
 #define RXE_USER_BASE_RANDOM_H_
 
@@ -6,8 +6,7 @@
 
 namespace rxe_user {
 
-// 32 bits of the kernel's generator (getrandom), fetched a block at a time.
-// Thread: any.
+// 32 bits from the kernel (getrandom), read in blocks. Thread: any.
 uint32_t SecureRandom32();
 
 }  // namespace rxe_user

@@ -7,12 +7,12 @@
 
 namespace rxe_user {
 
-// A semaphore that is 0 or 1, of glibc's. That of libstdc++ 11 and 12 loses
-// wake-ups (GCC bug 104928): who has seen it free, finds it taken, and goes to
-// sleep while it becomes free again, sleeps on.
+// A semaphore with the values 0 and 1, from glibc. The one in libstdc++ 11 and
+// 12 loses wake-ups (GCC bug 104928): a thread that fails to take it may sleep
+// although it has become free again.
 //
-// Thread: any; another one than took it may release it. No cancellation point.
-// In a child of fork() it has the value that it had.
+// Thread: any; another thread may release it. No cancellation point. A child of
+// fork() inherits its value.
 class BinarySemaphore {
  public:
   explicit BinarySemaphore(bool free) {
@@ -24,10 +24,10 @@ class BinarySemaphore {
 
   void Acquire() {
     const NoCancellation no_cancellation;
-    while (::sem_wait(&semaphore_) != 0) {  // a signal came
+    while (::sem_wait(&semaphore_) != 0) {  // interrupted by a signal
     }
   }
-  // Not of one that is free.
+  // It must be taken.
   void Release() { ::sem_post(&semaphore_); }
 
  private:

@@ -25,8 +25,8 @@ TEST(BinarySemaphore, OneThreadReleasesWhatAnotherTook) {
   other.join();
 }
 
-// All of them end, round after round: a wake-up that is lost in the last moment
-// of one is made good by nobody.
+// All rounds end: no later event would make up for a wake-up that is lost at
+// the end of one.
 TEST(BinarySemaphore, NobodySleepsWhileItIsFree) {
   BinarySemaphore semaphore(true);
   ::alarm(60);

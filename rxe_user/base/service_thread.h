@@ -1,4 +1,4 @@
-// Threads of the library's own within a program that knows nothing of them.
+// The library's own threads, of which the program does not know.
 #ifndef RXE_USER_BASE_SERVICE_THREAD_H_
 #define RXE_USER_BASE_SERVICE_THREAD_H_
 
@@ -6,16 +6,16 @@
 
 namespace rxe_user {
 
-// How the names of threads begin that last as long as a device is open.
+// The prefix of the names of threads that run while a device is open.
 inline constexpr char kServiceThreadPrefix[] = "rxe-user-";
 
-// The name of an engine's control thread, by which others know a process that
-// has an engine (at most 15 characters).
+// The name of an engine's control thread, by which other processes recognize a
+// process with an engine (at most 15 characters).
 inline constexpr char kControlThreadName[] = "rxe-user-ctl";
 
-// Starts a thread with all signals but faults blocked: none that is meant for
-// the program ever finds it open, but a registered page may be gone
-// (memory/guarded_copy.h). Returns 0 or what pthread_create returned.
+// Starts a thread with all signals but faults blocked, so that no signal for
+// the program is delivered to it. Faults occur when a registered page is gone
+// (memory/guarded_copy.h). Returns 0 or the error of pthread_create.
 int StartServiceThread(pthread_t* thread, void* (*start)(void*),
                        void* argument);
 

@@ -12,8 +12,8 @@ namespace {
 constexpr int kMostSpinUs = 1'000'000;
 constexpr int kMostTargetDelayUs = 1'000'000;
 
-// What `variable` says, a number of `what` from `least` to `most`; `unset`
-// without it, or if its value is wrong.
+// The value of `variable`, a number of `what` from `least` to `most`. `unset`
+// if it is absent or wrong.
 int Number(const char* variable, const char* what, int least, int most,
            int unset) {
   const char* const value = Environment(variable);

@@ -1,4 +1,4 @@
-// What environment variables say about how the engine works.
+// Settings of the engine from environment variables.
 #ifndef RXE_USER_BASE_SETTINGS_H_
 #define RXE_USER_BASE_SETTINGS_H_
 
@@ -6,17 +6,16 @@
 
 namespace rxe_user {
 
-// 0, 1 and 0 without the variables. Of a wrong value one line on stderr warns,
-// and it is as if there were none. Thread: any, while nobody changes the
-// environment.
+// The defaults are 0, 1 and 0. A wrong value is ignored, with one line on
+// stderr. Thread: any, while no thread changes the environment.
 
-// RXE_USER_SPIN_US: how long the helper thread goes on looking for more after
-// it has taken something in; nanoseconds.
+// RXE_USER_SPIN_US, in nanoseconds: how long the helper thread busy-polls after
+// each packet.
 transport::Time HelperSpin();
-// RXE_USER_LANES: how many lanes an engine has, up to kMaxLanes.
+// RXE_USER_LANES: the number of lanes of an engine, up to kMaxLanes.
 int LaneCount();
-// RXE_USER_TARGET_DELAY_US: what round trips are to take; nanoseconds, 0 for
-// whatever they take (transport/endpoint/target_delay.h).
+// RXE_USER_TARGET_DELAY_US, in nanoseconds: target of the round-trip time; 0:
+// none (transport/endpoint/target_delay.h).
 transport::Time TargetDelay();
 
 }  // namespace rxe_user

@@ -16,7 +16,7 @@ namespace {
 using transport::kMicrosecond;
 using transport::kSecond;
 
-// What `setting` gives while `variable` is `value`.
+// The result of `setting` while `variable` is `value`.
 template <typename Setting>
 auto With(const char* variable, const char* value, Setting setting) {
   ::setenv(variable, value, 1);

@@ -27,7 +27,7 @@ class UniqueFd {
     if (fd_ >= 0) close(fd_);
     fd_ = fd;
   }
-  // Another descriptor of the same file, close-on-exec; invalid on failure.
+  // A duplicate descriptor, close-on-exec; invalid on failure.
   UniqueFd Copy() const { return UniqueFd(fcntl(fd_, F_DUPFD_CLOEXEC, 3)); }
 
  private:

@@ -8,7 +8,7 @@
 namespace rxe_user {
 namespace {
 
-// The ID that the kernel has by default.
+// The kernel's default.
 constexpr uid_t kDefaultOverflow = 65534;
 // (uid_t)-1 is no user.
 constexpr uint64_t kAllUsers = 4294967295;

@@ -16,7 +16,7 @@ namespace {
 constexpr uid_t kOverflow = 65534;
 constexpr int kNotAllowed = 77;
 
-// The status of a child in a user namespace that maps it to `inside` alone.
+// The status of a child in a user namespace that maps only `inside`.
 int InNamespace(uid_t inside, const std::function<bool()>& test) {
   const pid_t child = fork();
   if (child == 0) {

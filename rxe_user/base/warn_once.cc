@@ -18,13 +18,12 @@
 namespace rxe_user {
 namespace {
 
-// By syscall(2): the C library's functions are cancellation points.
+// By syscall(2), since the C library's functions are cancellation points.
 void WriteWithoutWaiting(const char* text, size_t size) {
   struct stat file;
   pollfd writable = {STDERR_FILENO, POLLOUT, 0};
   timespec at_once = {};
-  // An error: nobody reads the pipe any more, and writing would end the
-  // program.
+  // POLLERR: the pipe has no reader, and a write would end the program.
   if (::fstat(STDERR_FILENO, &file) != 0 ||
       ::syscall(SYS_ppoll, &writable, 1, &at_once, nullptr, 0) != 1 ||
       writable.revents != POLLOUT) {
@@ -35,8 +34,8 @@ void WriteWithoutWaiting(const char* text, size_t size) {
               MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
     return;
   }
-  // Others may fill the pipe first. Opened anew, since O_NONBLOCK would be
-  // shared with whoever else has it.
+  // Another process may fill the pipe first. Reopened, since O_NONBLOCK would
+  // apply to every process that shares the open file.
   long fd = -1;
   if (S_ISFIFO(file.st_mode) || S_ISCHR(file.st_mode)) {
     fd = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/fd/2",
@@ -51,7 +50,7 @@ struct Said {
   std::set<std::string> topics;
 };
 
-// A peer may choose what a line is about: it is not to fill memory, or a disk.
+// A peer may choose the topics: they must not fill memory or a disk.
 constexpr size_t kMostTopics = 256;
 
 }  // namespace
@@ -75,7 +74,7 @@ void WarnOnceAbout(const std::string& topic, const std::string& line) {
     }
     Warn(line);
   } catch (const std::bad_alloc&) {
-    // Nothing is said.
+    // No line.
   }
 }
 

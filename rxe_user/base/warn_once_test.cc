@@ -11,7 +11,7 @@
 namespace rxe_user {
 namespace {
 
-// Runs `body` with stderr being `fd`.
+// Runs `body` with `fd` as stderr.
 void WithStderr(int fd, const std::function<void()>& body) {
   const int before = ::dup(STDERR_FILENO);
   ::dup2(fd, STDERR_FILENO);
@@ -58,7 +58,7 @@ TEST(Warn, GoesToPipesSocketsAndFiles) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "rxe_user: three\n");
 }
 
-// It may be said with locks held.
+// Warn may be called with locks held.
 TEST(Warn, NeverWaits) {
   int pipe_ends[2], socket_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
@@ -68,7 +68,7 @@ TEST(Warn, NeverWaits) {
     WithStderr(fd, [] { Warn("nobody reads this"); });
     EXPECT_EQ(::fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
   }
-  // Nor does it end the program when nobody can read it any more.
+  // Nor does it end the program when the pipe has no reader.
   ::close(pipe_ends[0]);
   WithStderr(pipe_ends[1], [] { Warn("nobody ever will"); });
   for (const int fd : {pipe_ends[1], socket_ends[0], socket_ends[1]}) {
@@ -76,7 +76,7 @@ TEST(Warn, NeverWaits) {
   }
 }
 
-// A peer may make up what a line is about.
+// A peer may choose what a line is about.
 TEST(Warn, IsBounded) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 10'000; ++i) {

@@ -21,16 +21,16 @@ namespace rxe_user::broker {
 
 using Clock = std::chrono::steady_clock;
 
-// How often positions are looked at again while sockets that we do not hold
-// stand among ours.
+// How often positions are probed while the groups contain sockets that we do
+// not hold.
 inline constexpr std::chrono::milliseconds kSettleGaps{1000};
 
-// What the broker may have said to a client that has not read it: bytes, with
-// what the kernel needs for each message.
+// Bytes that a client may leave unread, including the kernel's overhead for
+// each message.
 inline constexpr int kClientSendBuffer = 212'992;
 
-// Handlers that wait for it hold a shared pointer: one that was dropped lives
-// on, closed, until the last of them has been called.
+// Handlers that wait for a client hold a shared pointer: a dropped client lives
+// on, closed, until the last one has been called.
 struct Client {
   explicit Client(boost::asio::io_context& io)
       : connection(io), hello_deadline(io), open_retry(io), list_retry(io) {}
@@ -40,16 +40,16 @@ struct Client {
 
   boost::asio::posix::stream_descriptor connection;  // owns the descriptor
   uid_t uid = 0;
-  bool trusted = false;  // of our user or root: its ledger is believed
+  bool trusted = false;  // of our user or root: its ledger is trusted
   std::optional<uint8_t> slot;
   bool verifies = false;  // Open::verifies of any of its addresses
   bool waiting_for_slot = false;
-  bool restoring = false;  // hands sockets back; not finished yet
-  // When it has to have introduced itself.
+  bool restoring = false;  // is handing sockets back
+  // Deadline for its Hello.
   boost::asio::steady_timer hello_deadline;
 
   // A request for a socket that waits for a recovery to end, or for sockets
-  // that are just being closed.
+  // that are closing.
   struct PendingOpen {
     LocalAddress local;
     Clock::time_point since;
@@ -57,17 +57,17 @@ struct Client {
   std::optional<PendingOpen> open;
   boost::asio::steady_timer open_retry;
 
-  // What it has answered so far when it was asked for its connections; absent
-  // if it was not, or has answered.
+  // Its answer so far to the question for its connections. Absent if it was not
+  // asked or has answered.
   std::optional<std::vector<OpenConnection>> listed;
   // When it may be asked again.
   Clock::time_point list_again = Clock::time_point::min();
   boost::asio::steady_timer list_retry;
-  bool list_waits = false;  // for that
+  bool list_waits = false;  // the retry timer is set
 
   TokenBucket strays{kStraysPerSecond, kStrayBurst};
 
-  // MADs that wait for room in its connection.
+  // MADs that wait for space in its connection.
   MadQueue mads;
 };
 

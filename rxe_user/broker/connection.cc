@@ -25,10 +25,10 @@ namespace {
 
 constexpr int64_t kFirstPauseMs = 1;
 constexpr int64_t kLongestPauseMs = 20;
-// How often it is looked, while a broker of ours comes up, for another one.
+// While our broker is coming up, how often to check for another one.
 constexpr int64_t kLookMs = 100;
-// How long an idle broker that we do not accept is given to leave: it does as
-// soon as it has seen us.
+// How long to wait for an idle broker that we do not accept to end. It ends as
+// soon as it has seen our connection.
 constexpr int64_t kLeaveMs = 300;
 
 void SleepMs(int64_t ms) {
@@ -36,7 +36,7 @@ void SleepMs(int64_t ms) {
   nanosleep(&t, nullptr);
 }
 
-// errno of connect, or 0.
+// Returns errno of connect, or 0.
 int TryConnect(UniqueFd& socket_out) {
   socket_out.Reset(MoveHigh(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
@@ -52,13 +52,13 @@ int TryConnect(UniqueFd& socket_out) {
              : errno;
 }
 
-// "N s", of milliseconds.
+// Milliseconds as "N s".
 std::string Seconds(int64_t ms) { return std::to_string(ms / 1000) + " s"; }
 
-// Who made a socket can read it: so the broker must be root's or ours. To a
-// process in a user namespace, root of the machine is one of all those who are
-// not mapped: `connected` is exchanged for one that a folder of root's vouches
-// for, if there is one.
+// The creator of a socket can read it, so the broker must be root's or our own.
+// In a user namespace, root of the machine looks like every other unmapped
+// user. Then `connected` is replaced by a connection to the socket in a folder
+// that only root can write, if there is one.
 absl::Status CheckTrust(UniqueFd& connected, ucred& broker) {
   broker = {};
   socklen_t size = sizeof(broker);
@@ -152,7 +152,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
   int64_t pause = kFirstPauseMs;
   const int64_t leave_until_ms = MonotonicMs() + kLeaveMs;
   const int64_t deadline_ms = MonotonicMs() + patience_ms;
-  // Why there is none of ours, once that is so.
+  // Why no broker of ours could be started.
   absl::Status spawned;
   pid_t pid = 0;  // the broker that was asked last
   for (bool asked = false;; pause = std::min(2 * pause, kLongestPauseMs)) {
@@ -184,7 +184,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
       if (progress == Progress::kDied) {
         spawned = absl::NotFoundError(why);
       } else if (pause > kFirstPauseMs) {
-        // It may have been another's, which is leaving.
+        // Another broker may have had the name, and be ending.
         SleepMs(pause);
       }
       continue;
@@ -199,7 +199,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
     }
     ucred broker;
     const absl::Status trust = CheckTrust(session.socket, broker);
-    // Who is not mapped is trusted as root alone.
+    // An unmapped user is trusted only as root.
     session.broker_uid = NamesOneUser(broker.uid) ? broker.uid : 0;
     session.broker_pid = pid = broker.pid;
     if (!trust.ok()) {
@@ -261,7 +261,7 @@ absl::Status FindBroker(ucred* who) {
        pause = std::min(2 * pause, kLongestPauseMs)) {
     UniqueFd socket;
     const int error = TryConnect(socket);
-    // A full queue is one that somebody listens to.
+    // A full queue has a listener.
     *who = {};
     if (error == EAGAIN) return absl::OkStatus();
     if (error == ECONNREFUSED) return absl::NotFoundError("no broker");

@@ -25,33 +25,32 @@ struct Session {
 };
 
 enum class Failure {
-  kNoBroker,  // there is none and none could be started
-  kRefused,   // there is one, and it or we will not have it
+  kNoBroker,  // no broker runs and none could be started
+  kRefused,   // a broker runs, and it or we refuse
   kTimeout,
 };
 
 enum class Start { kIfNeeded, kNever };
 
-// Connects and asks for a slot (`slot` 0), or for the own one back, starting a
-// broker when there is none and `start` allows it. It waits for `patience_ms`
-// at most until a broker listens, and as long again for its answer; it asks at
-// least once. On failure `failure` tells the kind. `starting` is the broker
-// that is still coming up (spawn.h), for the next call; none in the beginning,
-// and after success.
+// Connects and asks for a new slot (`slot` 0), or reclaims `slot`. Starts a
+// broker if none runs and `start` allows it. Waits up to `patience_ms` for a
+// broker that listens, and as long again for its reply; tries at least once.
+// `failure` is set on failure. `starting` is a broker that is still coming up
+// (spawn.h), to pass to the next call; empty at first and after success.
 absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
                                 Start start, UniqueFd& starting,
                                 Failure& failure);
 
-// OK: a broker runs that we trust; `*who` is its process (ID 0 where that is
-// not to be known). kNotFound: none runs. kPermissionDenied: one of another
-// user. Other errors say why it cannot be asked.
+// OK: a broker runs that we trust; `*who` is its process (pid 0 if unknown).
+// kNotFound: none runs. kPermissionDenied: it belongs to another user. Other
+// errors: it cannot be asked.
 absl::Status FindBroker(ucred* who);
 
-// kDeadlineExceeded, which is ETIMEDOUT: the broker that runs, process `pid` if
-// it is not 0, has been asked for so long.
+// kDeadlineExceeded (ETIMEDOUT): the broker, process `pid` unless that is 0,
+// has not replied for `waited_ms`.
 absl::Status NoAnswer(pid_t pid, int64_t waited_ms);
 
-// Waits for a message; kNothing when the deadline passed.
+// Waits for a message. kNothing when the deadline has passed.
 Message::Outcome Await(int socket, int64_t deadline_ms, Message& message);
 
 absl::Status StatusOf(Refusal refusal, const Text& text);

@@ -16,8 +16,8 @@
 namespace rxe_user::broker {
 namespace {
 
-// Network namespaces may share the folder: each has a name of its own. Empty
-// where /proc does not tell which one this is.
+// Network namespaces may share the folder, so each has its own name. Empty
+// where /proc does not identify the namespace.
 std::string Path() {
   struct stat network {};
   if (stat("/proc/self/ns/net", &network) != 0) return "";
@@ -55,13 +55,13 @@ absl::StatusOr<UniqueFd> BindContainerSocket(bool make_folder) {
   UniqueFd fd(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return failed();
-  // Whatever the umask; a folder that is there stays as it is.
+  // Whatever the umask. An existing folder is left unchanged.
   if (make_folder &&
       (mkdir(kContainerFolder, 0755) == 0 ? chmod(kContainerFolder, 0755) != 0
                                           : errno != EEXIST)) {
     return failed();
   }
-  // The network namespace has one broker: the file is a dead one's.
+  // A network namespace has one broker, so the file is a dead broker's.
   (void)unlink(path.c_str());
   if (bind(fd.get(), address.get(), address.size) != 0 ||
       chmod(path.c_str(), 0666) != 0) {

@@ -1,7 +1,7 @@
-// Where processes in a user namespace of their own find the broker of the
-// machine's root: to them, SO_PEERCRED does not tell root from any user whom
-// their namespace does not map. A folder that only root can write vouches for
-// the socket in it: /run/rxe_user, which a container has to be shown.
+// The socket by which processes in other user namespaces find the broker of the
+// machine's root. There, SO_PEERCRED does not tell root from an unmapped user.
+// Only root can write the folder /run/rxe_user, so a socket in it is root's. A
+// container needs this folder mounted.
 #ifndef RXE_USER_BROKER_CONTAINER_SOCKET_H_
 #define RXE_USER_BROKER_CONTAINER_SOCKET_H_
 
@@ -13,15 +13,15 @@ namespace rxe_user::broker {
 
 inline constexpr char kContainerFolder[] = "/run/rxe_user";
 
-// A socket to listen at, in the place of one that may be there, to which every
-// user can connect. For the broker of this network namespace. kNotFound: there
-// is no folder, and none is to be made.
+// A socket to listen at, for the broker of this network namespace. Replaces an
+// old one; every user can connect. kNotFound: the folder does not exist and
+// `make_folder` is false.
 absl::StatusOr<UniqueFd> BindContainerSocket(bool make_folder);
 
-// The address of that socket; of size 0 unless a file is there and neither the
-// folder nor /run can be written by other users: they belong to root, to our
-// own user or to one who is not mapped, and whoever mounted them vouches for
-// it. Thread: any.
+// The address of that socket. Empty (size 0) unless the file exists and other
+// users can write neither the folder nor /run: both belong to root, to our user
+// or to an unmapped user, and whoever mounted them vouches for that. Thread:
+// any.
 SocketAddress ContainerSocket();
 
 }  // namespace rxe_user::broker

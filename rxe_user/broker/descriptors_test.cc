@@ -1,5 +1,5 @@
-// A user of a shared broker who passes descriptors that are none of its
-// business, or stops reading what it says.
+// A user of a shared broker passes unexpected descriptors, or stops reading
+// replies.
 #include "rxe_user/testing/descriptors.h"
 
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ std::span<const uint8_t> BytesOf(const auto& message) {
 
 using DescriptorsTest = HostileTest;
 
-// A record without a byte is no message, and what came beside it stayed open.
+// An empty record is no message, and its descriptors used to stay open.
 TEST_F(DescriptorsTest, WhatComesBesideNothingIsClosed) {
   const pid_t broker = BrokerPid();
   const size_t before = OpenFiles(broker);
@@ -53,12 +53,12 @@ TEST_F(DescriptorsTest, WhatComesBesideNothingIsClosed) {
   ExpectVictimUnharmed();
 }
 
-// Whoever closes a socket last waits as SO_LINGER says: that was the broker,
-// and with it all others.
+// The last close of a socket waits for its SO_LINGER. The broker used to do
+// that, and all its clients waited.
 class SlowCloseTest : public DescriptorsTest {
  protected:
-  // `say` passes the descriptors to the broker in some message or other, which
-  // it finds when nobody else has them any more.
+  // `say` passes the descriptors to the broker in some message. The broker
+  // reads it when no other process has them open any more.
   void Pass(
       size_t count,
       const std::function<void(RawClient&, const std::vector<int>&)>& say) {
@@ -77,7 +77,7 @@ class SlowCloseTest : public DescriptorsTest {
       return "";
     });
     kill(broker, SIGCONT);
-    // A process that comes is served, and the one that goes is seen.
+    // A new process is served, and the end of one is noticed.
     Peer other({}, [] { Become(kAnother); });
     EXPECT_EQ(other.Start(), "");
     other.Kill();
@@ -107,7 +107,7 @@ TEST_F(SlowCloseTest, MoreThanAMessageMayHave) {
   });
 }
 
-// The broker reads no further than what makes it hang up.
+// The broker stops reading at the message that makes it close the connection.
 TEST_F(SlowCloseTest, InAMessageThatIsNeverRead) {
   Pass(2, [](RawClient& client, const std::vector<int>& fds) {
     const std::array<uint8_t, 3> garbage = {};
@@ -116,8 +116,8 @@ TEST_F(SlowCloseTest, InAMessageThatIsNeverRead) {
   });
 }
 
-// It was told again and again that it could write to one who had stopped
-// reading, for as long as that one wished.
+// The broker used to be woken again and again to write to a client that had
+// stopped reading.
 TEST_F(DescriptorsTest, WhoStopsReadingCostsNoComputing) {
   Attack([]() -> std::string {
     static RawClient deaf;

@@ -1,7 +1,7 @@
-// Requests that came before anybody listened. Programs agree by one connection
-// to make another, and then both go about it: who connects may be the quicker
-// one (perftest's -R). So a request that nobody listens for is refused a moment
-// later; if a listener comes by then, it is his.
+// Requests that arrived before a process listens. Programs agree through one
+// connection to make a second one, and the active end may be faster (perftest
+// -R). So a request without a listener is held for a moment before it is
+// refused; a process that starts listening meanwhile gets it.
 #ifndef RXE_USER_BROKER_EARLY_REQUESTS_H_
 #define RXE_USER_BROKER_EARLY_REQUESTS_H_
 
@@ -33,23 +33,23 @@ class EarlyRequests {
     uint16_t source_port = 0;
     uint64_t service_id = 0;
     std::array<uint8_t, transport::cm::kMadPacketSize> bytes{};
-    transport::cm::Mad refusal{};  // what it is answered with
+    transport::cm::Mad refusal{};  // the answer that refuses it
     transport::Time deadline = 0;
   };
 
-  // False: there is no room.
+  // False if it is full.
   bool Push(const Entry& entry, transport::Time now) {
     if (entries_.size() >= kMost) return false;
     entries_.push_back(entry);
     entries_.back().deadline = now + kHoldFor;
     return true;
   }
-  // Absent if there is none.
+  // Absent if empty.
   std::optional<transport::Time> NextDeadline() const {
     if (entries_.empty()) return std::nullopt;
     return entries_.front().deadline;
   }
-  // The oldest that has waited long enough.
+  // Removes and returns the oldest entry that is due.
   std::optional<Entry> PopDue(transport::Time now) {
     if (entries_.empty() || entries_.front().deadline > now) {
       return std::nullopt;
@@ -58,7 +58,8 @@ class EarlyRequests {
     entries_.pop_front();
     return entry;
   }
-  // Takes out what `takes` says has found its listener.
+  // Removes the entries for which `takes` returns true: they have a listener
+  // now.
   void Offer(const std::function<bool(const Entry&)>& takes) {
     std::erase_if(entries_, takes);
   }

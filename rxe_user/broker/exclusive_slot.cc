@@ -32,15 +32,14 @@ uint8_t RandomSlot() {
   return static_cast<uint8_t>(1 + SecureRandom32() % (kSlots - 1));
 }
 
-// A stray with bytes of its own.
+// A stray that owns its bytes.
 struct KeptStray {
   Stray stray;
   std::vector<uint8_t> bytes;
 };
 
-// All exclusive slots of a process are one: the port cannot be bound twice.
-// Kept by weak pointers, so that the port is free when the last of them has
-// gone.
+// All exclusive slots of a process share one port, which cannot be bound twice.
+// Held by a weak pointer, so the last slot frees the port.
 class Port final : private ForkGuard {
  public:
   Port() : ForkGuard(ForkLevel::kDescriptors) { EnterForkGuard(); }
@@ -94,7 +93,7 @@ class Port final : private ForkGuard {
     return copy;
   }
 
-  // A slot that reads the address's socket comes or goes.
+  // A slot starts or stops reading the address's socket.
   void AddReader(const LocalAddress& local) {
     const std::lock_guard lock(mutex_);
     ++readers_[local];
@@ -105,7 +104,7 @@ class Port final : private ForkGuard {
     if (--readers_[local] == 0) readers_.erase(local);
     Ring();
   }
-  // A slot has opened the address's socket, or does not want it any more.
+  // A slot has opened the address's socket, or has returned it.
   void AddUser(const LocalAddress& local) {
     const std::lock_guard lock(mutex_);
     ++users_[local];
@@ -121,7 +120,7 @@ class Port final : private ForkGuard {
     return readers_.contains(local);
   }
 
-  // --- What is for queue pair 1.
+  // --- Datagrams for queue pair 1.
   void OpenManagement() {
     const std::lock_guard lock(mutex_);
     if (!dead_) bell_.Reset(MoveHigh(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
@@ -170,9 +169,9 @@ class Port final : private ForkGuard {
   mutable std::mutex mutex_;  // held during fork()
   // Under mutex_:
   std::map<LocalAddress, UniqueFd> sockets_;
-  std::map<LocalAddress, int> readers_;  // how many slots
-  std::map<LocalAddress, int> users_;    // the same
-  UniqueFd bell_;  // readable when there is something for queue pair 1
+  std::map<LocalAddress, int> readers_;  // number of slots
+  std::map<LocalAddress, int> users_;    // number of slots
+  UniqueFd bell_;  // readable when kept_ or readers_ have changed
   std::deque<KeptStray> kept_;
 };
 
@@ -226,7 +225,7 @@ class ExclusiveSlot final : public Slot {
   std::atomic<bool> management_ = false;
   std::mutex mutex_;
   std::set<LocalAddress> opened_;  // under mutex_
-  std::set<LocalAddress> read_;    // the same: of those, by this slot
+  std::set<LocalAddress> read_;    // under mutex_; those that this slot reads
 };
 
 }  // namespace

@@ -9,11 +9,11 @@
 
 namespace rxe_user::broker {
 
-// Its sockets are bound exclusively, so nothing has to be steered, and a second
-// process gets a clear error instead of half of the datagrams. What comes to
-// queue pair 1 is for this process alone.
-// `reason`: why there is none, for one line on stderr when the slot has opened
-// an address, and for the error of one that is taken.
+// Its sockets are bound exclusively. Nothing is steered, and a second process
+// gets a clear error instead of half of the datagrams. Queue pair 1 belongs to
+// this process alone. `reason`: why there is no broker. It is printed once on
+// stderr when the slot has opened an address, and is part of the error if an
+// address is taken.
 std::unique_ptr<Slot> MakeExclusiveSlot(std::string reason);
 
 }  // namespace rxe_user::broker

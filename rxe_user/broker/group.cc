@@ -17,14 +17,13 @@
 namespace rxe_user::broker {
 namespace {
 
-// What a slot's queue should hold where we may exceed net.core.rmem_max.
+// Receive buffer of a slot, where we may exceed net.core.rmem_max.
 constexpr int kPrivilegedReceiveBuffer = 16 << 20;
-// How long a probe may take to arrive before it is sent again or given up, in
-// the first round; doubled with each. On an idle machine it has arrived when
-// sendto returns.
+// How long to wait for a probe in the first round; doubled with each round. On
+// an idle machine it has arrived when sendto returns.
 constexpr int64_t kProbeWaitNs = 2'000'000;
 constexpr int kProbeRounds = 5;
-constexpr int kWholeQueue = 1 << 16;  // more than one holds
+constexpr int kWholeQueue = 1 << 16;  // datagrams; more than a queue holds
 
 absl::Status BindError(const LocalAddress& address, int error) {
   if (error == EADDRINUSE) {
@@ -49,7 +48,7 @@ absl::Status BindError(const LocalAddress& address, int error) {
 
 void RaiseReceiveBuffer(int fd) {
   const int size = kPrivilegedReceiveBuffer;
-  // Without CAP_NET_ADMIN it is what net.core.rmem_max allows.
+  // Without CAP_NET_ADMIN, net.core.rmem_max is the limit.
   if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)) != 0) {
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
   }
@@ -66,7 +65,7 @@ Group::Group(const LocalAddress& address)
 }
 
 absl::StatusOr<Group> Group::Create(const LocalAddress& address) {
-  // Alone on the port? Joining others' group would give unknown positions.
+  // Another group's sockets would have unknown positions.
   if (!BindUdp(address, wire::kRoceUdpPort, Sharing::kExclusive).valid()) {
     const int error = errno;
     if (error == EADDRINUSE &&
@@ -110,14 +109,14 @@ bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
     const uint64_t cookie = SocketCookie(fd.get());
     for (Member& m : members_) {
       if (m.cookie != cookie) continue;
-      // Its own, of a connection before this one.
+      // The same user's, from an earlier connection.
       if (m.slot.has_value() || m.uid != uid) return false;
       m.slot = for_slot;
       return true;
     }
-    // Nobody has a socket of a created group that the group does not know.
+    // A created group knows all of its sockets.
     if (!adopted_) return false;
-    // What the last broker noted is newer than what it told its client.
+    // The last broker's record is newer than what it told its client.
     const uint16_t former = std::exchange(former_[for_slot], kNoIndex);
     members_.push_back({std::move(fd), cookie, for_slot,
                         former != kNoIndex ? former : claimed, uid});
@@ -198,7 +197,7 @@ absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid,
   const uint64_t cookie = SocketCookie(fd.get());
   const uint16_t index = static_cast<uint16_t>(members_.size());
   members_.push_back({std::move(fd), cookie, slot, index, uid});
-  // Sockets that we do not know of may stand in an adopted group.
+  // An adopted group may contain sockets that we do not know.
   if (adopted_) located_ = Locate();
   return &members_.back();
 }
@@ -209,7 +208,7 @@ absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot, uid_t uid,
   if (m == nullptr) {
     m = FindFree(uid);
     if (m != nullptr) {
-      // What arrived for the last owner is not for the next one.
+      // Drop what arrived for the last owner.
       Drain(m->fd.get(), kWholeQueue);
       m->slot = slot;
     } else {
@@ -250,7 +249,7 @@ absl::Status Group::Install() {
   IndexMap map;
   map.fill(kNoIndex);
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
-    // A position that a known socket holds is no longer the former one's.
+    // A position of a known socket overrides the former record.
     const uint16_t index = former_[slot];
     if (index != kNoIndex &&
         std::none_of(members_.begin(), members_.end(),
@@ -261,7 +260,7 @@ absl::Status Group::Install() {
   for (const Member& m : members_) {
     if (m.slot.has_value()) map[*m.slot] = m.index;
   }
-  // Through one that is not locked.
+  // Through slot 0's socket, which is not locked.
   const Member* const own = Find(0);
   if (own == nullptr) {
     return absl::InternalError("the broker has no socket of its own at " +
@@ -277,8 +276,8 @@ absl::Status Group::Install() {
   return absl::OkStatus();
 }
 
-// Finds every member's index. False if it could not: then the indexes are the
-// best known.
+// Finds every member's index. If it fails, returns false and keeps the best
+// known indexes.
 bool Group::Locate() {
   if (members_.empty() || !Install().ok()) return false;
   const UniqueFd socket = BindUdp(address_, 0, Sharing::kExclusive);

@@ -18,73 +18,72 @@
 namespace rxe_user::broker {
 
 // The kernel steers by a socket's position in its group, and moves the last
-// socket into the place of one that is closed. So a group keeps every socket
-// open as long as it lives; one whose slot was given back waits for the next
-// client, and no datagrams are steered to it meanwhile.
+// socket to the position of one that is closed. So a group never closes a
+// socket. A socket whose slot was returned is kept for the next client, and no
+// datagrams are steered to it meanwhile.
 //
-// A group is either *created*, and then position = order of creation; or
-// *adopted* from the clients of a dead broker, and then positions are found by
-// probing (prober.h).
+// A *created* group knows its positions: the order of creation. An *adopted*
+// group consists of sockets from a dead broker's clients; their positions are
+// found by probing (prober.h).
 class Group {
  public:
-  // Binds slot 0's socket. kAlreadyExists when sockets of this user hold the
-  // port (a dead broker's clients, who may hand them back, or one that is just
-  // going); kUnavailable when something foreign does; kNotFound when there is
-  // no such address.
+  // Binds slot 0's socket. kAlreadyExists: sockets of this user hold the port
+  // (clients of a dead broker, which may hand them back, or a process that is
+  // ending). kUnavailable: a foreign socket holds it. kNotFound: no such
+  // address.
   static absl::StatusOr<Group> Create(const LocalAddress& address);
 
-  // A group of sockets that are handed back; needs Adopt and Settle.
-  // `former`: where they stood, if known.
+  // A group of handed-back sockets; call Adopt and Settle. `former`: their last
+  // positions, or null if unknown.
   static Group ForAdoption(const LocalAddress& address,
                            const LedgerGroup* former);
 
-  // A group in which sockets of ours already stand whose holders did not hand
-  // them back: their positions have to be found, as after an adoption.
+  // A group that already contains sockets of ours which their holders did not
+  // hand back. Positions are probed, as after an adoption.
   static absl::StatusOr<Group> Join(const LocalAddress& address);
 
-  // Takes over what a client hands back: `slot`'s socket, and slot 0's, which
-  // may be missing. Refuses what is not a socket of this group, another's, and
-  // what a created group does not know.
+  // Takes the sockets that a client hands back: `slot`'s, and slot 0's, which
+  // may be missing. Refuses a socket that is not in this group, belongs to
+  // another slot, or is unknown to a created group.
   bool Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
              UniqueFd anchor);
-  // What a dead broker noted of an adopted group, where it is news.
+  // Merges a dead broker's record of an adopted group.
   void Believe(const LedgerGroup& former);
-  // Finds the positions, installs the program, adds slot 0's socket if none was
-  // handed back. To be called again later: sockets that were not handed back
-  // move others when they go. Blocks for some milliseconds.
+  // Finds the positions, installs the program, and adds slot 0's socket if it
+  // was not handed back. Call it again later, since other sockets of the group
+  // may close and move ours. Blocks for some milliseconds.
   absl::Status Settle();
 
   struct Member {
     UniqueFd fd;
     uint64_t cookie = 0;
-    std::optional<uint8_t> slot;  // none: free
+    std::optional<uint8_t> slot;  // absent: free
     uint16_t index = kNoIndex;
-    uid_t uid = 0;  // who holds it, or did: that user may have kept a copy
+    uid_t uid = 0;  // the last holder, which may have kept a copy
   };
-  // The socket of a slot that belongs to `uid`, made or reused as need be, and
-  // steered to. Who is not `trusted` gets one that is locked. Valid until the
-  // next call of Assign or Adopt.
+  // Returns the socket of a slot of user `uid`, new or reused, with datagrams
+  // steered to it. For a user who is not `trusted` it is locked. Valid until
+  // the next call of Assign or Adopt.
   absl::StatusOr<const Member*> Assign(uint8_t slot, uid_t uid, bool trusted);
-  // The slot was given back.
   void Release(uint8_t slot);
-  // A slot whose owner did not come back: forget where its socket stood.
+  // Forgets the position of a slot whose owner did not come back.
   void Forget(uint8_t slot);
 
   const LocalAddress& address() const { return address_; }
   // Slot 0's socket; -1 before an adopted group is settled.
   int management_fd() const { return fd_of(0); }
-  // The socket of a slot; -1 if it has none here.
+  // The socket of a slot; -1 if it has none in this group.
   int fd_of(uint8_t slot) const;
   bool settled() const { return settled_; }
   bool adopted() const { return adopted_; }
-  // Whether sockets that we do not hold stand among ours. When one of them
-  // goes, ours move.
+  // Whether the group contains sockets that we do not hold. When one of them
+  // closes, ours may move.
   bool has_gaps() const;
-  // Whether the last Settle found where the sockets stand.
+  // Whether the last Settle found all positions.
   bool located() const { return located_; }
-  // Whether no slot has a socket here, nor may come back to one.
+  // Whether no slot has a socket in this group, or may come back to one.
   bool unused() const;
-  // How many sockets were lent to `uid`, those given back included.
+  // The number of sockets lent to `uid`, including returned ones.
   size_t LentTo(uid_t uid) const;
   const IndexMap& map() const { return map_; }
   uint32_t probe_word() const { return probe_word_; }
@@ -100,7 +99,7 @@ class Group {
   LocalAddress address_;
   uint32_t probe_word_;
   std::vector<Member> members_;
-  // Where the sockets of slots that were not handed back may stand.
+  // Last known positions of slots whose sockets were not handed back.
   IndexMap former_;
   IndexMap map_;  // as installed
   bool adopted_ = false;

@@ -1,5 +1,5 @@
-// A broker that serves all users, one of them that is to come to no harm, and
-// one who means ill: for tests, which need root.
+// A broker that serves all users, a victim that must come to no harm, and an
+// attacker. For tests, which need root.
 #ifndef RXE_USER_BROKER_HOSTILE_FIXTURE_H_
 #define RXE_USER_BROKER_HOSTILE_FIXTURE_H_
 
@@ -19,7 +19,7 @@
 
 namespace rxe_user::broker {
 
-// Clock ticks of computing that a process has used.
+// Clock ticks of CPU time that a process has used.
 inline long CpuTicks(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
@@ -47,9 +47,8 @@ class HostileTest : public BrokerTest {
     if (Root()) BrokerTest::TearDown();
   }
 
-  // Runs `attack` as another user: in a child, which says what went wrong by
-  // what it returns (empty: nothing) and stays, with all that it holds, until
-  // EndAttack.
+  // Runs `attack` as another user in a child, which returns what went wrong
+  // (empty: nothing) and stays, with everything that it holds, until EndAttack.
   void Attack(const std::function<std::string()>& attack) {
     int said[2];
     ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
@@ -81,7 +80,7 @@ class HostileTest : public BrokerTest {
       return now != 0 && now != old;
     }));
   }
-  // Not one datagram for the victim is lost.
+  // No datagram for the victim is lost.
   void ExpectVictimUnharmed() {
     Asker asker;
     for (int i = 0; i < 50; ++i) {

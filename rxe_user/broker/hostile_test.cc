@@ -1,5 +1,5 @@
-// A user of a shared broker who means ill: speaks the protocol by hand, and
-// does with what is lent whatever the system lets him.
+// A malicious user of a shared broker writes the protocol by hand, and does
+// with lent sockets whatever the system allows.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <sys/socket.h>
@@ -33,7 +33,7 @@ bool Refused(int fd, int option) {
          errno == EPERM;
 }
 
-// An address that is said in two ways was two groups, whose programs replaced
+// An address in two notations used to be two groups, whose programs replaced
 // each other.
 TEST_F(HostileTest, OneAddressInTwoWordsIsOneGroup) {
   Attack([]() -> std::string {
@@ -71,8 +71,8 @@ TEST_F(HostileTest, HandingASocketBackHarmsNobodyElse) {
   EndAttack();
 }
 
-// The same by a client that is trusted, whose mistakes matter as much. The
-// broker searched for positions for ever, at more than half of a core.
+// The same by a trusted client. The broker used to search for positions for
+// ever, with more than half of a core.
 TEST_F(HostileTest, ASocketHandedBackUnderAnotherNameIsRefused) {
   RawClient client;
   ASSERT_NE(client.Greet(), 0);
@@ -87,7 +87,7 @@ TEST_F(HostileTest, ASocketHandedBackUnderAnotherNameIsRefused) {
   again.HandBack({Ip("127.0.0.1"), 7}, lent.get());
   EXPECT_TRUE(again.Closed());
   ExpectVictimUnharmed();
-  // Its searches came once in a second.
+  // Its searches came once a second.
   const long before = CpuTicks(BrokerPid());
   const int64_t start = MonotonicMs();
   while (MonotonicMs() < start + 2500) {
@@ -133,12 +133,14 @@ TEST_F(HostileTest, NobodyOpensAddressesWithoutEnd) {
       if (client.refusal() == Refusal::kFull) return "";
       if (client.refusal() != Refusal::kNone) return "refused otherwise";
       lent.push_back(std::move(fd));
-      if (lent.size() % 64 == 0) lent.clear();  // not to run out ourselves
+      if (lent.size() % 64 == 0)
+        lent.clear();  // so as not to run out
+                       // ourselves
     }
     return "3000 addresses";
   });
   ExpectVictimUnharmed();
-  // Others still open theirs, and nothing stays when the client has gone.
+  // Others can still open theirs, and everything is freed when the client ends.
   Peer other({{Ip("127.2.0.1"), 0}});
   EXPECT_EQ(other.Start(), "");
   other.Kill();
@@ -195,10 +197,10 @@ TEST_F(HostileTest, NobodyTakesAllConnections) {
   EndAttack();
 }
 
-// Whoever made the socket: it is none of the broker's.
+// The broker did not create this socket.
 TEST_F(HostileTest, ASelfBoundSocketHandedBackDoesNotBlockThePort) {
   const LocalAddress address = {Ip("127.0.0.9"), 0};
-  ReplaceBroker();  // one that recovers takes sockets back
+  ReplaceBroker();  // one that recovers accepts sockets
   Attack([&]() -> std::string {
     const UniqueFd own = SelfBound(address);
     if (!own.valid()) return "cannot bind";
@@ -215,7 +217,7 @@ TEST_F(HostileTest, ASelfBoundSocketHandedBackDoesNotBlockThePort) {
   EXPECT_TRUE(asker.AskOnce(other.slot()));
 }
 
-// A copy of what was lent keeps its place in the group.
+// A kept copy of a lent socket keeps its position in the group.
 TEST_F(HostileTest, ACopyThatIsKeptDoesNotBlockThePort) {
   const LocalAddress address = {Ip("127.0.0.9"), 0};
   Attack([&]() -> std::string {
@@ -229,14 +231,15 @@ TEST_F(HostileTest, ACopyThatIsKeptDoesNotBlockThePort) {
     ASSERT_EQ(other.Start(), "");
     Asker asker(address.address);
     EXPECT_TRUE(asker.Ask(other.slot()));
-    // The place moves when the copy goes.
+    // The position moves when the copy is closed.
     if (round == 0) EndAttack();
     EXPECT_TRUE(asker.Ask(other.slot()));
   }
 }
 
-// Programs of the broker's own user see that it does not have the socket. A
-// copy in others' hands is one all the same, also on its way to nobody.
+// Programs of the broker's own user see that the broker does not have the
+// socket open. A copy that others hold, or that is in transit, does not block
+// them either.
 TEST_F(HostileTest, ACopyThatIsKeptTakesNoAddressFromTrustedUsers) {
   const LocalAddress kept = {Ip("127.0.0.6"), 0};
   const LocalAddress sent = {Ip("127.0.0.7"), 0};
@@ -274,7 +277,7 @@ TEST_F(HostileTest, LockedSocketsAreFoundAgainByTheNextBroker) {
     users.emplace_back(std::vector<LocalAddress>(), [uid] { Become(uid); });
     ASSERT_EQ(users.back().Start(), "");
   }
-  // Then all positions change.
+  // Now all positions change.
   users[0].Kill();
   users.erase(users.begin());
   victim_->Kill();
@@ -293,8 +296,8 @@ TEST_F(HostileTest, LockedSocketsAreFoundAgainByTheNextBroker) {
   }
 }
 
-// While a broker recovers, a slot is given back to its user only, also before
-// anybody has said whose it was.
+// While a broker recovers, a slot is returned to its user only, even before a
+// client has shown a ledger.
 TEST_F(HostileTest, NobodyReclaimsAnothersSlot) {
   Peer late({}, [] { Become(kAnother); });
   ASSERT_EQ(late.Start(), "");

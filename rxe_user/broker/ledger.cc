@@ -20,7 +20,7 @@ Ledger::Ledger() {
     memory = mmap(nullptr, sizeof(LedgerData), PROT_READ | PROT_WRITE,
                   MAP_SHARED, fd_.get(), 0);
   }
-  // From here on nobody else can map it for writing.
+  // From here on no other process can map it for writing.
   constexpr int kSeals =
       F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (memory == MAP_FAILED || fcntl(fd_.get(), F_ADD_SEALS, kSeals) != 0) {

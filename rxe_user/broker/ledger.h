@@ -1,7 +1,7 @@
-// The broker's memory of who holds what, in a sealed memory file of which every
-// client keeps a descriptor. A client cannot write to it. When the broker has
-// died, its successor reads it: it tells which slots are in use by processes
-// that have not come back yet, and where their sockets stood.
+// The broker's record of the owners of slots and the positions of their
+// sockets, in a sealed memory file. Every client keeps a read-only descriptor
+// of it. When the broker has died, the next one reads it to learn which slots
+// belong to processes that have not come back yet, and where their sockets are.
 #ifndef RXE_USER_BROKER_LEDGER_H_
 #define RXE_USER_BROKER_LEDGER_H_
 
@@ -17,27 +17,27 @@ namespace rxe_user::broker {
 
 struct LedgerGroup {
   LocalAddress address;
-  uint32_t probe_word = 0;  // what its locked sockets' filters know probes by
+  uint32_t probe_word = 0;  // of the probe filters of its locked sockets
   IndexMap index{};
 };
 
 struct LedgerData {
-  // A machine has few addresses; groups beyond these are not recorded, which
-  // costs clients there a slower recovery.
+  // A machine has few addresses. Groups beyond these are not recorded; their
+  // clients recover more slowly.
   static constexpr size_t kGroups = 64;
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
-  int64_t made_at_ms = 0;              // since the machine started
+  int64_t made_at_ms = 0;              // since boot
   std::array<uint8_t, kSlots> used{};  // 1: in use
   std::array<uint32_t, kSlots> uid{};  // by whom
   uint32_t group_count = 0;
   std::array<LedgerGroup, kGroups> groups{};
 };
 
-// The broker's own, writable.
+// The broker's own, writable copy.
 class Ledger {
  public:
-  // Falls back to private memory (fd() is -1) where memory files are refused.
+  // Without memory files, uses private memory (fd() is -1).
   Ledger();
   ~Ledger();
   Ledger(const Ledger&) = delete;
@@ -51,8 +51,8 @@ class Ledger {
   LedgerData* data_;
 };
 
-// A copy of a ledger that a client hands over; absent unless it is well formed
-// and was made by our own user.
+// A copy of the ledger that a client hands over. Absent unless it is
+// well-formed and was created by our user.
 std::optional<LedgerData> ReadLedger(int fd);
 
 }  // namespace rxe_user::broker

@@ -1,4 +1,4 @@
-// How brokers start and end, and who is served.
+// How brokers start and end, and which users they serve.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -212,7 +212,7 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
     EXPECT_NE(error.find("process " + std::to_string(getpid())),
               std::string::npos)
         << error;
-    // Even one with a broker does not steal its datagrams.
+    // A process with a broker does not take its datagrams either.
     setenv("RXE_USER_BROKER", broker.c_str(), 1);
     Peer third({}, close_copies);
     EXPECT_NE(third.Start().find("process " + std::to_string(getpid())),
@@ -238,7 +238,7 @@ TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(root.slot()));
   EXPECT_TRUE(asker.AskOnce(user.slot()));
-  // Nobody is lent a socket that another user may have kept a copy of.
+  // A socket that another user may have kept a copy of is not lent again.
   const int sockets = PortSockets();
   user.Kill();
   Peer another({}, [] { Become(kAnother); });
@@ -286,8 +286,8 @@ TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
   EXPECT_EQ(same.Start(), "");
 }
 
-// Programs of several users, one after another: the broker of the last one is
-// still there, but nobody uses it.
+// Programs of several users, one after another: the last one's broker still
+// runs, but is idle.
 TEST_F(LifetimeTest, UsersIdleBrokerMakesRoomForOthers) {
   if (!Root()) GTEST_SKIP() << "needs root";
   setenv("RXE_USER_BROKER_LINGER_MS", "60000", 1);
@@ -301,7 +301,7 @@ TEST_F(LifetimeTest, UsersIdleBrokerMakesRoomForOthers) {
     });
     ASSERT_EQ(peer.Start(), "");
     peer.Kill();
-    // Root's stays, since it serves everybody.
+    // Root's broker stays, since it serves all users.
     if (uid == 0) KillBroker();
   }
   KillBroker();

@@ -1,5 +1,5 @@
-// What a process has not taken yet of the MADs that are for it. Bounded, and so
-// that what belongs to connections finds room when requests flood.
+// MADs that a process has not read yet. Limited, with space reserved for
+// messages of connections while requests flood.
 #ifndef RXE_USER_BROKER_MAD_QUEUE_H_
 #define RXE_USER_BROKER_MAD_QUEUE_H_
 
@@ -18,7 +18,7 @@ namespace rxe_user::broker {
 class MadQueue {
  public:
   static constexpr size_t kMost = 2048;
-  // Of these, requests that nobody has answered, in all and from one address.
+  // Limits for unanswered requests: in all, and from one address.
   static constexpr size_t kMostInitial = kMost * 3 / 4;
   static constexpr size_t kMostInitialOfSource = kMost / 2;
 
@@ -29,7 +29,7 @@ class MadQueue {
     bool initial = false;
   };
 
-  // False: there is no room for it.
+  // False if it does not fit.
   bool Push(const Entry& entry) {
     if (entries_.size() >= kMost) return false;
     if (entry.initial) {

@@ -37,7 +37,7 @@ TEST(MadQueue, RequestsLeaveRoomForConnectionsAndOthersRequests) {
   while (queue.Push(From(1, false))) ++taken;
   EXPECT_EQ(taken, MadQueue::kMost);
   EXPECT_EQ(queue.size(), taken);
-  // What is taken makes room again, for whom it was.
+  // A MAD that was read frees its space, for the same source.
   queue.Pop();
   EXPECT_FALSE(queue.Push(From(2, false)) && queue.Push(From(2, false)));
   while (!queue.empty()) queue.Pop();

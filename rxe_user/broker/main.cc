@@ -1,6 +1,6 @@
 // rxe-user-port-broker: shares UDP port 4791 of a network namespace among
-// processes. The library starts it when it is needed; started by hand (as root,
-// to serve all users) it stays with --stay.
+// processes. The library starts it when it is needed. Started by hand (as root,
+// to serve all users) with --stay, it does not end.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ namespace {
 
 using rxe_user::broker::Server;
 
-// What the program that started us had is none of our business.
+// Resets what we inherited from the program that started us.
 void ResetProcess() {
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action {};
@@ -31,12 +31,12 @@ void ResetProcess() {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  // Of a setuid program: its caller may not signal us for having started it.
+  // Started by a setuid program: its caller must not be able to signal us.
   (void)!setresgid(getegid(), getegid(), getegid());
   (void)!setresuid(geteuid(), geteuid(), geteuid());
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    // Root may raise it above what the starter was held to.
+    // Root may raise the limit above the starter's.
     const rlimit wanted = {65'536, 65'536};
     if (files.rlim_max < wanted.rlim_max &&
         setrlimit(RLIMIT_NOFILE, &wanted) == 0) {
@@ -47,7 +47,7 @@ void ResetProcess() {
   }
 }
 
-// Everybody's broker has the priority of no one of them, if it may.
+// The broker serves all processes, so it does not keep the starter's priority.
 void ResetPriority() {
   if (getpriority(PRIO_PROCESS, 0) > 0) (void)setpriority(PRIO_PROCESS, 0, 0);
 }
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
   auto server = Server::Create(options);
   const bool raced = absl::IsAlreadyExists(server.status());
   if (ready >= 0 && (server.ok() || raced)) {
-    // Ours or another's: there is a broker now.
+    // This broker or another one serves now.
     (void)!write(ready, &rxe_user::broker::kServesByte, 1);
     close(ready);
     if (raced) return 0;

@@ -9,12 +9,11 @@ using transport::Time;
 using transport::cm::MadPacketError;
 using What = Management::Verdict::What;
 
-// For so long, and so many in each half, are requests remembered: longer than
-// peers ask again, by the kernel's time-outs.
+// How long, and how many in each half, requests are remembered: longer than
+// peers retransmit with the kernel's time-outs.
 constexpr Time kRememberFor = 60 * transport::kSecond;
 constexpr size_t kMostRemembered = 8192;
-// Datagrams with a wrong ICRC that are handed to processes which only say why:
-// in a second.
+// Datagrams with a wrong ICRC that are forwarded only to be reported.
 constexpr int64_t kUnverifiedPerSecond = 10;
 
 bool IsProcess(Management::Holder holder) {
@@ -22,7 +21,7 @@ bool IsProcess(Management::Holder holder) {
          holder == Management::Holder::kVerifies;
 }
 
-// What is left of a message for routing.
+// The parts of a message that routing needs.
 struct Address {
   bool request = false;  // by service ID
   bool sidr = false;
@@ -137,7 +136,7 @@ Management::Verdict Management::Route(const Datagram& datagram,
                        address.service_id, datagram.local, holder_of, now);
     may_come_back = !all_known;
   } else if (address.remote_id == 0) {
-    // A requester that gives up has heard no communication ID of ours.
+    // A requester that gives up may not know our communication ID.
     const Request* const recent =
         Recent({datagram.source, address.own_id, false});
     if (recent != nullptr) slot = recent->slot;

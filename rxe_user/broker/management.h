@@ -1,12 +1,11 @@
-// Queue pair 1 of a host: which process a MAD is for. No I/O, no clock.
+// Queue pair 1 of a host: routes each MAD to a process. No I/O, no clock.
 //
-// Requests (REQ, SIDR_REQ) are for the process that listens on the service ID;
-// what answers something is for the process that gave out the communication ID
-// it names, whose upper bits are the process's slot. So there is nothing about
-// connections to remember to find it. What is for nobody is
-// answered as the specification has it, with one MAD of the same size: a REJ
-// for a REQ or a REP, a SIDR_REP, a DREP; for each address so many a second
-// (transport/cm/answer_limit.h).
+// Requests (REQ, SIDR_REQ) go to the process that listens on the service ID.
+// Other messages go to the process that created the communication ID they name:
+// its upper bits are the process's slot, so routing needs no connection state.
+// Unclaimed messages get the answer of the specification, one MAD of the same
+// size: a REJ for a REQ or a REP, a SIDR_REP, a DREP. Each address has a rate
+// limit (transport/cm/answer_limit.h).
 #ifndef RXE_USER_BROKER_MANAGEMENT_H_
 #define RXE_USER_BROKER_MANAGEMENT_H_
 
@@ -30,35 +29,35 @@
 
 namespace rxe_user::broker {
 
-// What came to queue pair 1, each counted once.
+// Messages to queue pair 1. Each is counted once.
 struct ManagementCounters {
   uint64_t handed_on = 0;
   uint64_t answered = 0;   // by the broker itself
-  uint64_t malformed = 0;  // no MAD, or not to queue pair 1
+  uint64_t malformed = 0;  // not a MAD, or not to queue pair 1
   uint64_t bad_key = 0;
   uint64_t bad_icrc = 0;
-  uint64_t no_cm = 0;    // of another class, or no message of CM
-  uint64_t waited = 0;   // for a process that has not come back yet: dropped
-  uint64_t nobodys = 0;  // for nobody, and not to be answered, or not so often
-  uint64_t queue_full = 0;  // the process does not keep up
+  uint64_t no_cm = 0;       // another class, or not a CM message
+  uint64_t waited = 0;      // dropped: its process has not come back yet
+  uint64_t nobodys = 0;     // unclaimed, and not answered
+  uint64_t queue_full = 0;  // the process is too slow
 };
 
 class Management {
  public:
   struct Datagram {
-    LocalAddress local;  // where it came to
+    LocalAddress local;  // the address that it arrived at
     wire::IpAddress source;
     uint16_t source_port = 0;
     std::span<const uint8_t> bytes;  // UDP payload
   };
-  // How it stands with a slot.
+  // The state of a slot.
   enum class Holder : uint8_t {
     kNobody,
     kProcess,
-    // One that takes datagrams whose ICRC is wrong for the addresses that they
-    // came with (protocol.h, Open), and verifies them itself, as all do. Others
-    // are handed a few of them, to say why they are dropped. Nothing is learned
-    // of such a datagram here, nor is it answered.
+    // A process that also wants datagrams whose ICRC is wrong for their
+    // addresses (protocol.h, Open); every process verifies the ICRC itself.
+    // Other processes get a few of these, so that they can report the reason of
+    // the drop. The broker neither records nor answers such a datagram.
     kVerifies,
     kMayComeBack
   };
@@ -67,13 +66,13 @@ class Management {
   struct Verdict {
     enum class What : uint8_t { kDrop, kHandOn, kAnswer } what = What::kDrop;
     uint8_t slot = 0;  // kHandOn
-    // kHandOn: a request, as long as nobody has answered it. kAnswer: a request
-    // for which nobody listens.
+    // kHandOn: a request that has not been answered. kAnswer: a request without
+    // a listener.
     bool initial = false;
     bool unverified = false;  // kHandOn: its ICRC is wrong
     uint64_t service_id = 0;  // of a request
     transport::cm::Mad answer{};
-    std::span<const uint8_t> mad;  // kHandOn: within the datagram's bytes
+    std::span<const uint8_t> mad;  // kHandOn: a part of the datagram's bytes
   };
 
   Management();
@@ -82,19 +81,20 @@ class Management {
 
   ServiceTable& services() { return services_; }
 
-  // `all_known`: no process that may listen is still to come back. Until then
-  // requests that nobody listens for are dropped: the peer asks again.
+  // `all_known`: all processes that may listen have come back. Otherwise
+  // requests without a listener are dropped, and the peer retries.
   Verdict Route(const Datagram& datagram, const HolderOf& holder_of,
                 bool all_known, transport::Time now);
-  // The slot's process has gone.
+  // The slot's process has ended.
   void Forget(uint8_t slot);
 
   ManagementCounters& counters() { return counters_; }
 
  private:
-  // Requests that were handed on, so that duplicates find the same process
-  // though another one listens by now: source, communication ID or request ID,
-  // which of both. Bounded by number and time: the older half is forgotten.
+  // Requests that were forwarded, so that duplicates reach the same process
+  // even if another one listens by now. Key: source, communication ID or
+  // request ID, whether it is SIDR. Limited in number and age; the older half
+  // is dropped.
   using RequestKey = std::tuple<wire::IpAddress, uint32_t, bool>;
   struct Request {
     uint64_t service_id;
@@ -109,7 +109,7 @@ class Management {
                                      const LocalAddress& local,
                                      const HolderOf& holder_of,
                                      transport::Time now);
-  // One whose ICRC is wrong.
+  // Routes a datagram with a wrong ICRC.
   Verdict RouteUnverified(const Datagram& datagram,
                           std::span<const uint8_t> bytes,
                           const HolderOf& holder_of, transport::Time now);
@@ -122,8 +122,8 @@ class Management {
   };
 
   Random random_;
-  // Knows no connection and has no listener: it answers as one to whom nothing
-  // belongs.
+  // Has no connections and no listeners, so it answers every message as
+  // unclaimed.
   transport::cm::ConnectionManager nobody_;
   ServiceTable services_;
   Requests recent_;

@@ -196,7 +196,7 @@ TEST_F(ManagementTest, ProcessesThatMayComeBackAreWaitedFor) {
   EXPECT_EQ(Route(Of(Req(1))).what, What::kDrop);
   EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x09123456})).what,
             What::kDrop);
-  // Nobody's, whoever comes back.
+  // Not for a slot that may come back.
   EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x0a123456})).what,
             What::kAnswer);
   Listen(kA);
@@ -213,13 +213,13 @@ TEST_F(ManagementTest, GarbageIsCountedAndNotAnswered) {
                                 .destination = kLocal.address,
                                 .source_port = 0xc000},
                                1, Of(Req(1)), packet);
-  EXPECT_EQ(RoutePacket(packet).what, What::kDrop);  // of another source
+  EXPECT_EQ(RoutePacket(packet).what, What::kDrop);  // ICRC of another source
   EXPECT_EQ(qp1_.counters().malformed, 1u);
   EXPECT_EQ(qp1_.counters().no_cm, 1u);
   EXPECT_EQ(qp1_.counters().bad_icrc, 1u);
 }
 
-// Whoever floods makes it remember no more than so many.
+// A flood of requests does not grow the memory beyond its limit.
 TEST_F(ManagementTest, WhatIsRememberedIsBounded) {
   Listen(kA);
   ExpectFor(kA, Route(Of(Req(1))));

@@ -23,8 +23,8 @@ Service Listening(uint64_t service_id = kService) {
   return {.service_id = service_id, .local = kLoopback, .listening = 1};
 }
 
-// Says to have received a REQ, from an address that never sent one, and ends
-// with 0 when the broker has heard it.
+// Claims to have received a REQ from an address that never sent one. Exits with
+// 0 when the broker has read it.
 [[noreturn]] void ForgeRequest(uid_t uid, uint32_t id) {
   if (uid != 0) Become(uid);
   const wire::IpAddress source = Ip("198.51.100.1");
@@ -77,7 +77,8 @@ class ManagementUsersTest : public BrokerTest {
 
 TEST_F(ManagementUsersTest, WhatAUserForgesReachesNobodyElse) {
   ASSERT_TRUE(slot_->Reserve(1, Listening()).ok());
-  // Root, whom all trust, last: that comes, and nothing has come before it.
+  // Root last, which all processes trust: its REQ arrives, and nothing before
+  // it.
   for (const auto& [uid, id] :
        std::vector<std::pair<uid_t, uint32_t>>{{kSomebody, 1}, {0, 2}}) {
     const pid_t child = fork();
@@ -114,18 +115,18 @@ TEST_F(ManagementUsersTest, NobodyTakesAllServiceIds) {
   }
   EXPECT_EQ(greedy.ReserveService(kShare + 1, Listening(kShare + 1)),
             Refusal::kFull);
-  // What it has it may change.
+  // Existing reservations may be changed.
   EXPECT_EQ(greedy.ReserveService(1, Listening(1)), Refusal::kNone);
   EXPECT_TRUE(slot_->Reserve(1, Listening(kShare + 1)).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(slot_->Reserve(2, Listening(1))));
   EXPECT_TRUE(greedy.UnreserveService(1));
   EXPECT_TRUE(slot_->Reserve(2, Listening(1)).ok());
-  // With the connection goes all of it.
+  // The end of the connection frees all of them.
   greedy.HangUp();
   EXPECT_TRUE(Eventually([&] { return slot_->Reserve(3, Listening(2)).ok(); }));
 }
 
-// Each mask that somebody has is looked up for every request that comes.
+// Every request is looked up by each mask.
 TEST_F(ManagementUsersTest, NobodyHasMasksWithoutEnd) {
   constexpr uint32_t kShare = 16;
   RawClient greedy;
@@ -139,7 +140,7 @@ TEST_F(ManagementUsersTest, NobodyHasMasksWithoutEnd) {
     ASSERT_EQ(greedy.ReserveService(i, with_mask(i)), Refusal::kNone) << i;
   }
   EXPECT_EQ(greedy.ReserveService(100, with_mask(100)), Refusal::kFull);
-  // One that it has, and one in place of another.
+  // An existing mask, and one that replaces another.
   EXPECT_EQ(greedy.ReserveService(1, with_mask(1)), Refusal::kNone);
   EXPECT_EQ(greedy.ReserveService(1, with_mask(100)), Refusal::kNone);
 }

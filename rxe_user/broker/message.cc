@@ -51,7 +51,7 @@ Message::Outcome Message::Receive(int socket, Fds fds) {
     return Outcome::kNothing;
   }
   if (n < 0) return Outcome::kClosed;
-  // Also beside a record of no bytes, which looks like the end.
+  // Also for an empty record, which looks like the end of the connection.
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);

@@ -16,11 +16,10 @@
 
 namespace rxe_user::broker {
 
-// A received record. Descriptors that nobody takes are closed.
+// A received record. Descriptors that are not taken are closed.
 class Message {
  public:
-  // The message as a T: present if it is of exactly T's size and type, of our
-  // magic and version.
+  // The message as a T, if it has T's size and type, and our magic and version.
   template <typename T>
   std::optional<T> As() const {
     T t;
@@ -33,10 +32,10 @@ class Message {
     }
     return t;
   }
-  // The header alone, of any version; absent if the record is too short or not
-  // of this protocol.
+  // The header of any version. Absent if the record is too short or not of this
+  // protocol.
   std::optional<Header> header() const;
-  // A Stray and its bytes, which point into the message.
+  // A Stray. `bytes` points into the message.
   struct StrayView {
     StrayHead head;
     std::span<const uint8_t> bytes;
@@ -45,18 +44,17 @@ class Message {
 
   // Descriptor i; invalid if there is none.
   UniqueFd TakeFd(int i) { return std::move(fds_[static_cast<size_t>(i)]); }
-  // All of them.
   std::array<UniqueFd, kMaxMessageFds>& fds() { return fds_; }
-  // Descriptors were sent that are not here: this process may not open more, or
-  // did not want any.
+  // Some descriptors are missing: this process may not open more, or Receive
+  // refused them.
   bool lost_fds() const { return lost_fds_; }
 
   enum class Outcome { kMessage, kNothing, kClosed };
-  // What becomes of descriptors that come with a record. Refused ones are never
-  // open in this process.
+  // What to do with a record's descriptors. Refused ones are never opened in
+  // this process.
   enum class Fds { kTake, kRefuse };
   // Reads one record without blocking. kClosed also stands for errors and for
-  // records that are larger than any of ours.
+  // records larger than any of ours.
   Outcome Receive(int socket, Fds fds = Fds::kTake);
 
  private:
@@ -66,8 +64,8 @@ class Message {
   bool lost_fds_ = false;
 };
 
-// Sends one record without blocking; false when it could not be. Descriptors
-// that are negative are left out.
+// Sends one record without blocking. False if it was not sent. Negative
+// descriptors are left out.
 bool SendRecord(int socket, std::span<const std::span<const uint8_t>> parts,
                 std::initializer_list<int> fds = {});
 
@@ -78,9 +76,9 @@ bool Send(int socket, const T& message, std::initializer_list<int> fds = {}) {
   return SendRecord(socket, {&part, 1}, fds);
 }
 
-// Copies what fits.
+// Truncates to fit.
 Text MakeText(std::string_view s);
-// Up to the zero, or the end.
+// Up to the terminating zero, or the end.
 std::string_view TextOf(const Text& text);
 
 }  // namespace rxe_user::broker

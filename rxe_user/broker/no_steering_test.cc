@@ -1,5 +1,4 @@
-// Systems that refuse the program that steers datagrams to processes, or take
-// it and do not follow it.
+// Systems that refuse the steering program, or accept and ignore it.
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -15,7 +14,7 @@ namespace {
 
 constexpr int kIgnored = 0;
 
-// In a process of a test's, before it takes a slot.
+// Runs in a process of the test before it takes a slot.
 std::function<void()> Refusing(int error) {
   return [error] {
     if (!RefuseSteering(error)) _exit(9);
@@ -32,7 +31,7 @@ TEST_P(NoSteeringTest, TheFirstProcessOfAnAddressHasThePort) {
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(first.slot()));
 
-  // One that is refused, and one that is not: each is told what to do.
+  // A process that is refused, and one that is not: each error says what to do.
   for (const std::function<void()>& before :
        {Refusing(GetParam()), std::function<void()>()}) {
     Peer second({}, before);
@@ -62,8 +61,8 @@ TEST_P(NoSteeringTest, TheFirstProcessOfAnAddressHasThePort) {
 INSTANTIATE_TEST_SUITE_P(, NoSteeringTest,
                          testing::Values(EPERM, ENOPROTOOPT, kIgnored));
 
-// What a process says on stderr that takes a slot and opens an address where
-// `refuse` has run.
+// The stderr output of a process that runs `refuse`, takes a slot and opens an
+// address.
 std::string SaidBy(const std::function<void()>& refuse) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
@@ -76,7 +75,7 @@ std::string SaidBy(const std::function<void()>& refuse) {
     const auto slot = Slot::Acquire();
     if (!slot.ok()) _exit(1);
     const bool opened = (*slot)->OpenAddress({Ip("127.0.0.1"), 0}).ok();
-    // A second device of the process has nothing to add.
+    // A second device of the process adds no line.
     const auto second = Slot::Acquire();
     _exit(opened && second.ok() &&
                   (*second)->OpenAddress({Ip("127.0.0.1"), 0}).ok()
@@ -115,7 +114,7 @@ TEST_F(NoSteeringLineTest, OneLineSaysWhy) {
   EXPECT_EQ(SaidBy([] {}), "");
 }
 
-// As qemu-user has it.
+// As under qemu-user.
 TEST_F(NoSteeringLineTest, TheBrokerStartsWhereAChildHasToSendASignal) {
   EXPECT_EQ(SaidBy([] {
               if (!RefuseCloneWithoutSignal(EINVAL)) _exit(9);
@@ -124,7 +123,7 @@ TEST_F(NoSteeringLineTest, TheBrokerStartsWhereAChildHasToSendASignal) {
   EXPECT_NE(BrokerPid(), 0);
 }
 
-// What fails is named, rather than the broker.
+// The error names the missing file, not the broker.
 TEST_F(NoSteeringLineTest, MissingDevNullIsNamed) {
   if (!Root()) GTEST_SKIP() << "needs root";
   const std::string said = SaidBy([] {

@@ -10,12 +10,12 @@
 
 namespace rxe_user {
 
-// It stands in messages as it lies in memory.
+// Messages contain it as it is in memory.
 struct OpenConnection {
   LocalAddress local;
   wire::IpAddress peer;
-  uint32_t local_id = 0;   // communication IDs
-  uint32_t remote_id = 0;  // the peer's
+  uint32_t local_id = 0;   // communication ID
+  uint32_t remote_id = 0;  // the peer's communication ID
   uint32_t remote_qpn = 0;
 };
 static_assert(std::is_trivially_copyable_v<OpenConnection> &&

@@ -26,7 +26,7 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
       break;
     }
     case wire::CmAttribute::kRtu: {
-      // One that was not steered: the process has no socket there yet.
+      // Not steered: the process has no socket at this address yet.
       const auto request = known.requested.find(peers_id);
       Confirm(slot,
               {.local = local,
@@ -62,7 +62,7 @@ void OpenConnections::Confirm(uint8_t slot, const Connection& connection) {
   const auto request =
       known.requested.find({connection.peer, connection.remote_id});
   if (request == known.requested.end()) {
-    // Again, or of a request that there was no room for, or that is over.
+    // A duplicate, or the request was dropped for lack of space, or has ended.
     known.lacks |= !known.open.contains(connection.local_id);
     return;
   }

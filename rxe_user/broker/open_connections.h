@@ -1,13 +1,12 @@
-// The connections of a host's processes, as far as what came to queue pair 1
-// shows them. A kernel disconnects what a process that ends has left connected;
-// here the process itself was to do so, and one that was killed cannot. Its
-// peers, which may wait for nothing but a message, hear of it by a DREQ that
-// the broker sends in its place. No I/O, no clock.
+// The connections of a host's processes, as far as the messages to queue pair 1
+// show them. A kernel disconnects the connections of a process that ends. Here
+// the process does it, unless it is killed: then the broker sends the DREQs in
+// its place, so that the peers do not wait for ever. No I/O, no clock.
 //
-// What is noted are claims of peers, at worst of forged addresses: they cost a
-// bounded number of entries, and one DREQ each when the process ends. What is
-// there makes no room for claims: where there is none, the process is asked,
-// which knows.
+// The records are claims of peers, which may have forged their addresses. A
+// claim costs one entry of a limited number, and one DREQ when the process
+// ends. A claim never displaces an entry: when there is no space, the process
+// is asked for its connections.
 #ifndef RXE_USER_BROKER_OPEN_CONNECTIONS_H_
 #define RXE_USER_BROKER_OPEN_CONNECTIONS_H_
 
@@ -27,50 +26,48 @@ namespace rxe_user::broker {
 
 class OpenConnections {
  public:
-  // Of a slot each.
+  // For each slot.
   static constexpr size_t kMostOpen = 4096;
   static constexpr size_t kMostRequested = 1024;
 
   using Connection = OpenConnection;
 
-  // A MAD from `peer` that is handed on to the process of `slot`. Connections
-  // that the process has asked for are there with the peer's REP; those it was
-  // asked for with the peer's RTU, which names both communication IDs; until
-  // DREQ, DREP or REJ.
+  // Records a MAD from `peer` that is forwarded to the process of `slot`. A
+  // connection that the process requested is recorded with the peer's REP; one
+  // that the peer requested with the peer's RTU, which names both communication
+  // IDs. DREQ, DREP or REJ removes it.
   void Note(uint8_t slot, const LocalAddress& local,
             const wire::IpAddress& peer, const wire::CmView& mad);
 
-  // The process of `slot` says that the RTU of this one has come, which is
-  // steered past the broker. As if Note had seen it.
+  // The process of `slot` reports the RTU of this connection, which was steered
+  // past the broker. Same effect as Note.
   void Confirm(uint8_t slot, const Connection& connection);
 
-  // The process of `slot` says that it has this one. Not more than kMostOpen.
+  // The process of `slot` reports this connection. Ignored beyond kMostOpen.
   void Add(uint8_t slot, const Connection& connection);
 
-  // Something has come for the process of `slot` that there was no room for, or
-  // that is not as it is known: the process is to be asked what it has. Not
-  // while something is under way to it that is noted here.
+  // Whether a record for `slot` was dropped for lack of space, or contradicts
+  // another. Then ask the process for its connections, once all recorded MADs
+  // have been delivered to it.
   bool Lacks(uint8_t slot) const;
-  // It is asked. What is noted from here on it may not have heard of yet.
+  // The process is being asked. It may not know of later records yet.
   void Ask(uint8_t slot);
-  // What it has answered: all of it. What was noted before Ask and is not among
-  // it is no connection.
+  // The process's complete answer. Replaces everything recorded before Ask.
   void Replace(uint8_t slot, const std::vector<Connection>& all);
 
-  // Whether the process of `slot` was asked for connections whose RTU has not
-  // been heard of.
+  // Whether the process of `slot` has requests whose RTU is not known yet.
   bool AwaitsRtu(uint8_t slot) const;
-  // How many are open.
+  // The number of open connections.
   size_t size() const;
 
-  // The process has ended: what it has left connected.
+  // The process has ended: removes and returns its connections.
   std::vector<Connection> Take(uint8_t slot);
 
  private:
   using PeersId = std::pair<wire::IpAddress, uint32_t>;
   struct Open {
     Connection connection;
-    uint32_t asked = 0;  // how often the process had been, when it was noted
+    uint32_t asked = 0;  // Slot::asked at the time of the record
   };
   struct Slot {
     std::map<PeersId, uint32_t> requested;  // queue pair numbers of REQs

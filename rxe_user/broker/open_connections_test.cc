@@ -99,7 +99,7 @@ TEST_F(OpenConnectionsTest, IsBounded) {
   EXPECT_EQ(connections_.Take(kSlot).size(), OpenConnections::kMostOpen);
 }
 
-// Whose ids and addresses are made up.
+// Forged IDs and addresses.
 TEST_F(OpenConnectionsTest, WhatIsOpenStaysInAFloodOfForgeries) {
   Note(wire::CmRep{
       .local_comm_id = 8, .remote_comm_id = 0x03000007, .local_qpn = 0x22});
@@ -155,7 +155,7 @@ TEST_F(OpenConnectionsTest, TheProcessSaysWhatIsTrue) {
                                 .remote_qpn = 0x22}});
   EXPECT_EQ(connections_.size(), 1u);
   EXPECT_TRUE(connections_.Lacks(kSlot));
-  // What it may not have heard of when it was asked stays.
+  // A record that is newer than the question stays.
   connections_.Ask(kSlot);
   Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});
   connections_.Replace(kSlot, {});

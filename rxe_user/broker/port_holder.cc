@@ -1,5 +1,5 @@
-// Who holds the RoCE port: /proc/net/udp and udp6, then the descriptors of all
-// processes that may be looked at.
+// Finds the holder of the RoCE port: /proc/net/udp and udp6, then the
+// descriptors of all processes that we may inspect.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@
 namespace rxe_user::broker {
 namespace {
 
-// Addresses there are words in host order, printed in hexadecimal.
+// Addresses in these files are words in host order, in hexadecimal.
 bool ParseAddress(const std::string& hex, PortSocket& socket) {
   if (hex.size() != 8 && hex.size() != 32) return false;
   uint8_t raw[16];
@@ -40,8 +40,8 @@ bool ParseAddress(const std::string& hex, PortSocket& socket) {
   return true;
 }
 
-// Calls f with "FD" and "what it is" for each open file of the process until it
-// returns true. False if it never did; nullopt if they may not be looked at.
+// Calls f with the target of each open file of the process, until it returns
+// true. False if it never did; nullopt if the process may not be inspected.
 std::optional<bool> FindFile(const std::string& process,
                              const std::function<bool(std::string_view)>& f) {
   DIR* const fds = opendir(("/proc/" + process + "/fd").c_str());
@@ -61,8 +61,7 @@ std::string SocketFile(uint64_t inode) {
   return "socket:[" + std::to_string(inode) + "]";
 }
 
-// The process ID, as text, of one that has the socket; empty if none that we
-// may look at has.
+// The ID, as text, of a process that has the socket open. Empty if we see none.
 std::string ProcessOf(uint64_t inode) {
   const std::string wanted = SocketFile(inode);
   DIR* const proc = opendir("/proc");
@@ -86,7 +85,7 @@ std::string Line(const std::string& path) {
   return line;
 }
 
-// Whether the process has one of our engines: then it has this thread.
+// Whether the process has one of our engines, which have this thread.
 bool HasEngine(const std::string& process) {
   const std::string base = "/proc/" + process + "/task/";
   DIR* const tasks = opendir(base.c_str());
@@ -99,8 +98,8 @@ bool HasEngine(const std::string& process) {
   return found;
 }
 
-// Its sockets are root's and in nobody's table of files. An ordinary user
-// cannot tell them from those of root's processes.
+// The kernel's sockets are root's and in no process's table of files. An
+// ordinary user cannot tell them from those of root's processes.
 bool MayBeTheKernels(const PortSocket& socket, const std::string& process) {
   return process.empty() && socket.uid == 0 &&
          access("/sys/module/rdma_rxe", F_OK) == 0;
@@ -117,10 +116,10 @@ std::optional<uint32_t> UserOf(const std::string& process) {
   return std::nullopt;
 }
 
-// Whether a broker has made the socket and a user of it keeps a copy, which is
-// not in the next one's way (Group::Join): it is of the broker's user, or of
-// ours, who would start one, and a process of another user has it. Or none has
-// it: whoever sends it to himself can leave it on its way.
+// Whether the socket was lent by a broker and a user keeps a copy, which does
+// not block the next broker (Group::Join): it belongs to the broker's user, or
+// to ours, who would start the next one, and a process of another user holds
+// it. If no process holds it, it may be in transit in a message.
 bool IsLent(const PortSocket& socket, const std::string& process,
             const ucred* broker) {
   if (socket.uid != (broker != nullptr ? broker->uid : geteuid())) return false;
@@ -140,10 +139,10 @@ std::string Describe(const PortSocket& socket, const std::string& process) {
   return "a process of user " + std::to_string(socket.uid);
 }
 
-// As ProcessOf; nullopt if the socket has gone. What nobody has may have been
-// closed since it was listed, belong to a process that is just ending, or be on
-// its way from one to another. Nothing tells when that is over, so it is looked
-// at again, for an eighth of a second in all.
+// As ProcessOf; nullopt if the socket is gone. A socket without a process may
+// have been closed since it was listed, belong to a process that is ending, or
+// be in transit between processes. That ends without notice, so it retries for
+// an eighth of a second.
 std::optional<std::string> LastingProcessOf(const PortSocket& socket) {
   for (useconds_t wait_ms = 1;; wait_ms *= 2) {
     std::string process = ProcessOf(socket.inode);
@@ -160,7 +159,7 @@ std::optional<std::string> LastingProcessOf(const PortSocket& socket) {
 }
 
 bool MayConflict(const PortSocket& socket, const wire::IpAddress& ip) {
-  // An IPv6 wildcard may hold IPv4 as well.
+  // An IPv6 wildcard may cover IPv4 as well.
   return socket.local == ip ||
          (socket.local.is_unspecified() && (socket.v6 || ip.is_v4()));
 }
@@ -205,10 +204,10 @@ std::string ForeignHolder(const std::vector<PortSocket>& sockets,
               ? std::nullopt
               : FindFile(std::to_string(broker->pid),
                          [&](std::string_view file) { return file == wanted; });
-      // Where we may not look, what its user holds is taken for its own.
+      // Where we may not inspect it, its user's sockets count as the broker's.
       if (has.value_or(socket.uid == broker->uid)) continue;
     }
-    // A broker's successor gets the sockets from their owners, in a moment.
+    // A broker's successor gets these sockets from their owners soon.
     const std::optional<std::string> process = LastingProcessOf(socket);
     if (!process.has_value()) continue;
     if (!process->empty() && HasEngine(*process)) continue;

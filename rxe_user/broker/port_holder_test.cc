@@ -1,4 +1,4 @@
-// Who is said to hold the port, while sockets come and go.
+// Which holder of the port is reported while sockets come and go.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ TEST_F(PortHolderTest, AProcessIsNamed) {
       << Holder();
 }
 
-// As when the broker closes those of a client that was killed.
+// As when the broker closes the sockets of a killed client.
 TEST_F(PortHolderTest, WhatWasClosedSinceItWasListedIsNobodys) {
   UniqueFd socket = Bound();
   ASSERT_TRUE(socket.valid());
@@ -43,7 +43,7 @@ TEST_F(PortHolderTest, WhatWasClosedSinceItWasListedIsNobodys) {
   EXPECT_EQ(ForeignHolder(listed, local_.address, nullptr), "");
 }
 
-// As when clients give theirs to the next broker.
+// As when clients hand theirs to the next broker.
 TEST_F(PortHolderTest, OnItsWayFromOneProcessToAnother) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
@@ -55,7 +55,7 @@ TEST_F(PortHolderTest, OnItsWayFromOneProcessToAnother) {
     const uint8_t byte = 0;
     ASSERT_TRUE(SendWithDescriptors(from.get(), {&byte, 1}, {socket.get()}));
   }
-  // It stays there: then somebody has it, though nobody can say who.
+  // It stays in transit: there is a holder, but it cannot be identified.
   EXPECT_NE(Holder().find("a process of user "), std::string::npos) << Holder();
   to.Reset();
   EXPECT_EQ(Holder(), "");

@@ -41,7 +41,7 @@ std::optional<uint32_t> DropsOf(int fd) {
 }  // namespace
 
 uint32_t ProbeIdentity(int fd) {
-  // Cookies are counted up, so no two sockets of a group share these bits.
+  // Cookies are consecutive, so no two sockets of a group share these bits.
   return static_cast<uint32_t>(SocketCookie(fd)) & ~(uint32_t{1} << 31);
 }
 
@@ -52,7 +52,7 @@ Prober::Prober(std::vector<int> sockets, int sender,
       to_(ToSocketAddress(address, wire::kRoceUdpPort)),
       probe_word_(probe_word) {
   for (const int fd : sockets_) {
-    // Refused by those that are locked.
+    // Locked sockets refuse it.
     (void)AttachFilter(fd, SO_ATTACH_FILTER,
                        ProbeFilter(probe_word_, ProbeIdentity(fd)));
   }
@@ -100,7 +100,7 @@ std::optional<std::vector<uint16_t>> Prober::Search(int64_t wait_ns) const {
   std::optional<std::vector<uint32_t>> drops = Drops();
   if (!drops.has_value()) return std::nullopt;
   const size_t none = sockets_.size();
-  // The socket whose counter moved since the last look, if one did.
+  // The socket whose counter changed since the last call, if any.
   const auto look = [&] {
     size_t hit = none;
     for (size_t i = 0; i < sockets_.size(); ++i) {
@@ -128,7 +128,7 @@ std::optional<std::vector<uint16_t>> Prober::Search(int64_t wait_ns) const {
       if (NowNs() > deadline) return std::nullopt;
       hit = probe(index);
     }
-    if (hit == none) continue;  // somebody else's socket
+    if (hit == none) continue;  // a socket of another process
     if (indexes[hit] != kNoIndex) return std::nullopt;
     indexes[hit] = index;
     ++found;

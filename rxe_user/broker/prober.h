@@ -1,4 +1,4 @@
-// Finds out where sockets stand in their reuseport group, while their owners
+// Finds the positions of sockets in their reuseport group while their owners
 // use them.
 #ifndef RXE_USER_BROKER_PROBER_H_
 #define RXE_USER_BROKER_PROBER_H_
@@ -11,27 +11,27 @@
 
 namespace rxe_user::broker {
 
-// A probe is a datagram with an index in it, which the group's program steers
-// to the socket at that index (steering.h). A filter on each socket drops
-// probes, which shows in that socket's drop counter, whoever reads its queue
-// meanwhile. Sockets that are locked have had theirs since they were made.
+// A probe is a datagram with an index, which the group's program steers to the
+// socket at that index (steering.h). A filter on each socket drops probes. The
+// drop shows in the socket's drop counter, whichever process reads its queue.
+// Locked sockets have had their filter since their creation.
 //
-// Other drops (a full queue) and probes that arrive late can mislead a search.
-// So what it finds is verified by probes that name the very socket that is
-// thought to be there, which no other drops.
+// Other drops (a full queue) and late probes can mislead a search. So its
+// result is verified with probes that name the expected socket, which only that
+// socket drops.
 class Prober {
  public:
-  // Attaches the filters. `sockets` of the group, and one to send from; they
-  // outlive the prober.
+  // Attaches the filters to `sockets`, all of one group. Probes are sent by
+  // `sender`. All must outlive the prober.
   Prober(std::vector<int> sockets, int sender, const LocalAddress& address,
          uint32_t probe_word);
-  // Removes the filters of those that are not locked.
+  // Removes the filters of sockets that are not locked.
   ~Prober();
 
-  // Whether each socket stands at its index.
+  // Whether each socket is at its index.
   bool Verify(const std::vector<uint16_t>& indexes) const;
-  // The index of each socket, likely; absent if it could not be found. A probe
-  // has `wait_ns` to arrive.
+  // The probable index of each socket. Absent if the search failed. Waits up to
+  // `wait_ns` for a probe.
   std::optional<std::vector<uint16_t>> Search(int64_t wait_ns) const;
 
  private:
@@ -44,7 +44,7 @@ class Prober {
   const uint32_t probe_word_;
 };
 
-// How probes name a socket. It stays as long as the socket does.
+// The name of a socket in probes; constant for its lifetime.
 uint32_t ProbeIdentity(int fd);
 
 }  // namespace rxe_user::broker

@@ -1,9 +1,9 @@
-// What the library and the port broker say to each other.
+// The messages between the library and the port broker.
 //
 // Transport: an AF_UNIX SOCK_SEQPACKET connection to an abstract name, so there
-// is one broker per network namespace and nothing in any file system. One
-// message is one record; descriptors travel beside it (SCM_RIGHTS). Integers
-// are in host order, addresses in network order (both ends are one machine).
+// is one broker for each network namespace and no file. One record is one
+// message, with descriptors as SCM_RIGHTS. Integers are in host order,
+// addresses in network order; both ends are on one machine.
 //
 //   client                                   broker
 //   Hello(slot 0)                        ->
@@ -18,10 +18,10 @@
 //                                        <-  ReserveReply(token)
 //   Unreserve(token)                     ->
 //                                        <-  ReserveReply(token)
-//   Connected(one)                       ->  (the peer's RTU has come)
+//   Connected(one)                       ->  (the peer's RTU has arrived)
 //                                        <-  ListConnected
 //   Connected(open connections)          ->  (64 at a time)
-// After the broker has died, to its successor, which grants the slot again:
+// To the next broker after one has died; it grants the same slot:
 //   Hello(own slot) + ledger             ->
 //                                        <-  HelloReply(slot) + new ledger
 //   Restore(address, index) + socket, anchor   (once per address)
@@ -29,11 +29,12 @@
 //   Connected(open connections)                (64 at a time)
 //   RestoreEnd                           ->
 //
-// The *anchor socket* is a copy of slot 0's, which stands first in its group:
-// clients hold it only so that the broker's death does not move the others.
-// The *ledger* (ledger.h) is the dead broker's record of who holds what.
+// The *anchor socket* is a copy of slot 0's socket, the first of its group.
+// Clients keep it open so that the other sockets keep their positions when the
+// broker dies. The *ledger* (ledger.h) is the dead broker's record of the
+// owners of slots.
 //
-// Closing the connection gives the slot back.
+// Closing the connection returns the slot.
 #ifndef RXE_USER_BROKER_PROTOCOL_H_
 #define RXE_USER_BROKER_PROTOCOL_H_
 
@@ -49,9 +50,9 @@
 
 namespace rxe_user::broker {
 
-// Raised with every change of this file or of ledger.h; stands in the name too,
-// so that libraries and brokers of different versions do not meet: the second
-// one finds the port taken, and says by what.
+// Incremented with every change of this file or of ledger.h. It is part of the
+// name, so libraries and brokers of different versions do not connect: the
+// later one finds the port taken, and reports by which process.
 inline constexpr uint16_t kProtocolVersion = 6;
 inline constexpr std::string_view kSocketName = "rxe_user/port-broker/6";
 
@@ -73,17 +74,17 @@ enum class Type : uint16_t {
   kListConnected = 13,
 };
 
-// Why a request was refused. `text` of the reply says it to people.
+// Why a request was refused. The reply's `text` explains it to the user.
 enum class Refusal : uint32_t {
   kNone = 0,
   kVersion = 1,    // another protocol version
   kUser = 2,       // the broker does not serve this user
-  kFull = 3,       // no slot is free, or this user has its share
-  kSlotTaken = 4,  // the slot reclaimed belongs to another by now
-  kPortTaken = 5,  // something else holds the port at this address
+  kFull = 3,       // no free slot, or this user is at its quota
+  kSlotTaken = 4,  // the reclaimed slot belongs to another process by now
+  kPortTaken = 5,  // a foreign socket holds the port at this address
   kNoAddress = 6,  // no such local address
   kOther = 7,
-  kServiceTaken = 8,  // the service ID is another's
+  kServiceTaken = 8,  // another process has the service ID
 };
 
 struct Header {
@@ -93,12 +94,12 @@ struct Header {
 };
 
 struct Text {
-  char text[400] = {};  // ends with a zero
+  char text[400] = {};  // zero-terminated
 };
 
 struct Hello {
   Header header{.type = Type::kHello};
-  uint32_t slot = 0;  // 0: a new one; else the one held under the last broker
+  uint32_t slot = 0;  // 0: a new slot; else the one held under the last broker
 };
 
 struct HelloReply {
@@ -110,9 +111,9 @@ struct HelloReply {
 
 struct Open {
   Header header{.type = Type::kOpen};
-  // 1: something between translates addresses, so the client wants what comes
-  // to queue pair 1 also where its ICRC is wrong for the addresses that it came
-  // with (Management::Holder::kVerifies).
+  // 1: an address translator (NAT) is in use. The client then also wants the
+  // datagrams to queue pair 1 whose ICRC is wrong for their addresses
+  // (Management::Holder::kVerifies).
   uint32_t verifies = 0;
   LocalAddress address;
 };
@@ -125,7 +126,7 @@ struct OpenReply {
   Text text;
 };
 
-// The socket of an address goes back, of which the client has no copy any more.
+// Returns the socket of an address. The client has closed its copies.
 struct Close {
   Header header{.type = Type::kClose};
   LocalAddress address;
@@ -142,12 +143,12 @@ struct RestoreEnd {
   Header header{.type = Type::kRestoreEnd};
 };
 
-// A service ID that the client keeps from others and, if it listens, gets
-// requests for. With the token of an earlier one, changes that.
+// Reserves a service ID. If the client listens, it gets the requests for it.
+// With the token of an earlier reservation, changes that one.
 struct Reserve {
   Header header{.type = Type::kReserve};
-  uint32_t token = 0;  // the client's name for it
-  // For the reply. 0: none is wanted but a refusal.
+  uint32_t token = 0;  // the client's name for the reservation
+  // Copied to the reply. 0: reply only to refuse.
   uint32_t sequence = 0;
   Service service;
 };
@@ -166,23 +167,23 @@ struct Unreserve {
   uint32_t sequence = 0;
 };
 
-// The client is to say which connections it has.
+// Asks the client for its connections.
 struct ListConnected {
   Header header{.type = Type::kListConnected};
 };
 
-// Connections that the client has, for whose end the broker stands in when the
-// client is killed.
+// Connections of the client. If the client is killed, the broker disconnects
+// them.
 struct Connected {
   static constexpr uint32_t kMost = 64;
   Header header{.type = Type::kConnected};
   uint32_t count = 0;
-  uint32_t last = 0;  // 1: that were all, in answer to ListConnected
+  uint32_t last = 0;  // 1: the last message of an answer to ListConnected
   OpenConnection connections[kMost];
 };
 
-// Followed by `length` bytes of UDP payload. The slot that it is meant for is
-// told by the destination queue pair in there.
+// Followed by `length` bytes of UDP payload. Its destination queue pair names
+// the slot.
 struct StrayHead {
   Header header{.type = Type::kStray};
   uint8_t source[16] = {};

@@ -23,7 +23,7 @@ class PublicSlot final : public Slot {
   void OnReadable(const std::function<void(const Stray&)>& deliver) override {
     slot_->OnReadable([&](const Stray& stray) {
       Stray known = stray;
-      // What this host sends to itself as well.
+      // Also for a datagram from this host to itself.
       if (known.source == known.destination) {
         known.source = KnownAddress(known.source);
       }

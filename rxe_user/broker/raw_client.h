@@ -1,5 +1,5 @@
-// A client that speaks the broker's protocol by hand, for tests of what the
-// library would never say.
+// A client that writes the broker's protocol by hand, to test messages that the
+// library would never send.
 #ifndef RXE_USER_BROKER_RAW_CLIENT_H_
 #define RXE_USER_BROKER_RAW_CLIENT_H_
 
@@ -22,7 +22,7 @@
 
 namespace rxe_user::broker {
 
-// A connection to the broker without the library behind it.
+// A connection to the broker without the library.
 class RawClient {
  public:
   RawClient() : fd_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
@@ -36,7 +36,7 @@ class RawClient {
   }
   bool connected() const { return connected_; }
 
-  // The slot; 0 if it was refused, `refusal()` says why.
+  // Returns the slot; 0 if refused, see refusal().
   uint8_t Greet(uint8_t slot = 0, int ledger = -1) {
     Hello hello;
     hello.slot = slot;
@@ -49,7 +49,7 @@ class RawClient {
     return static_cast<uint8_t>(reply->slot);
   }
   Refusal refusal() const { return refusal_; }
-  // Of OpenAddress: what the broker says to it.
+  // The broker's text for OpenAddress.
   const std::string& refusal_text() const { return refusal_text_; }
   int ledger() const { return ledger_.get(); }
 
@@ -64,7 +64,7 @@ class RawClient {
     return message.TakeFd(0);
   }
 
-  // Why it is refused; kOther if there is no answer.
+  // The reason of the refusal; kOther if there is no reply.
   Refusal ReserveService(uint32_t token, const Service& service) {
     Reserve reserve;
     reserve.token = token;
@@ -75,7 +75,7 @@ class RawClient {
     const auto reply = Next<ReserveReply>(message);
     return reply.has_value() ? reply->refusal : Refusal::kOther;
   }
-  // Whether it is answered: by then all that was said before is done.
+  // Whether it is answered. By then all earlier messages are done.
   bool UnreserveService(uint32_t token) {
     Unreserve unreserve;
     unreserve.token = token;
@@ -96,7 +96,7 @@ class RawClient {
     Send(fd_.get(), restore, {socket, anchor});
   }
   void EndOfHandingBack() { Send(fd_.get(), RestoreEnd{}); }
-  // Any bytes with any number of descriptors. False if it was not sent.
+  // Sends any bytes with any number of descriptors. False if not sent.
   bool SendRaw(std::span<const uint8_t> bytes, const std::vector<int>& fds) {
     return SendWithDescriptors(fd_.get(), bytes, fds);
   }

@@ -1,4 +1,4 @@
-// The broker's death, with traffic.
+// The broker dies during traffic.
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ TEST_F(RecoveryTest, NobodyNoticesWhenNoSlotWasGivenBack) {
   Asker asker;
   for (int round = 0; round < 5; ++round) {
     const pid_t old = KillBroker();
-    // Not one datagram is lost, before, while and after the next one starts.
+    // No datagram is lost before, during and after the start of the next one.
     for (int i = 0; i < 400; ++i) {
       for (const Peer& p : peers) ASSERT_TRUE(asker.AskOnce(p.slot()));
     }
@@ -55,7 +55,8 @@ TEST_F(RecoveryTest, PositionsThatMovedAreFoundAgain) {
   std::vector<Peer> peers = StartPeers(8);
   Asker asker;
   for (const size_t victim : {1u, 0u, 3u}) {
-    // Its socket is the broker's alone; when that dies, the last one moves.
+    // Only the broker has its socket open. When the broker dies, the last
+    // socket moves.
     peers[victim].Kill();
     peers.erase(peers.begin() + static_cast<ptrdiff_t>(victim));
     const auto start = std::chrono::steady_clock::now();
@@ -66,9 +67,9 @@ TEST_F(RecoveryTest, PositionsThatMovedAreFoundAgain) {
     const auto took = std::chrono::duration_cast<milliseconds>(
         std::chrono::steady_clock::now() - start);
     std::printf("recovered in %d ms\n", static_cast<int>(took.count()));
-    // Seven retransmissions of 67 ms must do on a quiet machine.
+    // Seven retransmissions of 67 ms suffice on a quiet machine.
     EXPECT_LT(took.count(), 5000);
-    // It stays so when the new one looks again.
+    // It stays so when the new broker probes again.
     const Peer next;
     for (int i = 0; i < 200; ++i) {
       for (const Peer& p : peers) EXPECT_TRUE(asker.Ask(p.slot()));
@@ -114,7 +115,7 @@ TEST_F(RecoveryTest, StoppedClientKeepsItsSlotAndItsTraffic) {
     EXPECT_NE(p.slot(), sleeper.slot());
     EXPECT_TRUE(asker.Ask(p.slot()));
   }
-  // What is sent to it meanwhile waits in its own socket.
+  // Datagrams sent to it meanwhile wait in its own socket.
   sleeper.Signal(SIGCONT);
   EXPECT_TRUE(asker.Ask(sleeper.slot()));
   for (const Peer& p : peers) EXPECT_TRUE(asker.Ask(p.slot()));
@@ -127,8 +128,8 @@ TEST_F(RecoveryTest, StoppedClientThatDiesMovesOthersWhichIsNoticed) {
   peers[0].Signal(SIGSTOP);
   ReplaceBroker();
   for (const size_t i : {1u, 2u}) EXPECT_TRUE(asker.Ask(peers[i].slot()));
-  // The new broker does not hold its socket; when it closes, the last one moves
-  // to its place, a while after all had settled.
+  // The new broker does not hold its socket. When it closes, long after all was
+  // settled, the last socket moves to its position.
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));
   peers[0].Kill();
   for (const size_t i : {1u, 2u}) EXPECT_TRUE(asker.Ask(peers[i].slot()));
@@ -179,8 +180,8 @@ TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNeedBe) {
       Eventually([&] { return recv(*b, payload, sizeof(payload), 0) == 24; }));
 }
 
-// Several threads wait for the slot, and any of them may come to know the next
-// broker: that must not end the waits of the others.
+// Several threads wait on the slot, and any of them may reconnect to the next
+// broker. The others must go on waiting.
 TEST_F(RecoveryTest, WhoeverWaitsForTheSlotHearsOfEveryBrokersDeath) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());

@@ -1,6 +1,6 @@
-// A setuid program heeds nothing of its caller's environment, nor does the
-// broker that it starts. The test makes a setuid copy of itself, which runs
-// with the rights of an ordinary user.
+// A setuid program ignores its caller's environment, and so does the broker
+// that it starts. The test makes a setuid copy of itself, which runs with the
+// rights of an ordinary user.
 #include <fcntl.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
@@ -33,8 +33,8 @@ std::string ReadAll(const std::string& path) {
   return all.str();
 }
 
-// What the setuid copy does: uses all that reads variables, and says on stdout
-// what it got.
+// Run by the setuid copy: uses everything that reads variables, and prints the
+// results on stdout.
 int RunAsSecureProgram() {
   if (getauxval(AT_SECURE) == 0) return 3;
   const auto devices = ListDevices();
@@ -46,8 +46,8 @@ int RunAsSecureProgram() {
   std::printf("broker %d\n", BrokerPid());
   std::fflush(stdout);
   char byte;
-  (void)!read(0, &byte, 1);  // until the test has looked at the broker
-  // A leak check cannot look into a secure program.
+  (void)!read(0, &byte, 1);  // until the test has inspected the broker
+  // A leak check cannot inspect a secure program.
   _exit(0);
 }
 
@@ -117,7 +117,7 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
   const std::string broker = std::to_string(std::atoi(said.c_str() + at + 7));
   EXPECT_EQ(ReadAll("/proc/" + broker + "/comm"), "rxe-user-port-b\n");
   EXPECT_EQ(ReadAll("/proc/" + broker + "/environ"), "");
-  // Nor may its caller stop it: of the user's, it has no user ID left.
+  // Nor may its caller stop it: it has no user ID of the caller left.
   const std::string owner = std::to_string(kOwner);
   EXPECT_NE(ReadAll("/proc/" + broker + "/status")
                 .find("Uid:\t" + owner + "\t" + owner + "\t" + owner),
@@ -132,7 +132,7 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
                           "RXE_USER_TARGET_DELAY_US", "RXE_USER_UNKNOWN"}) {
     unsetenv(set);
   }
-  // It stays as long as a broker does by itself, which the test could not say.
+  // It stays for the default time, since the test cannot set another.
   EXPECT_TRUE(
       Eventually([&] { return ProcessGone(std::atoi(broker.c_str())); }));
 }

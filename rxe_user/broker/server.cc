@@ -1,4 +1,4 @@
-// The life of the broker and of its clients.
+// The life cycle of the broker and its clients.
 #include "rxe_user/broker/server.h"
 
 #include <sys/socket.h>
@@ -32,15 +32,15 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 
 constexpr int kMaxClients = 1024;
-// A connection that does not introduce itself is closed.
+// A connection that sends no Hello is closed after this time.
 constexpr milliseconds kHelloTime{5000};
-// The first client has this long to come.
+// How long to wait for the first client.
 constexpr milliseconds kFirstClientTime{1000};
 // Connections of a user who is not trusted.
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
-// Messages of one client before others have their turn.
+// Messages of one client before the next client's turn.
 constexpr int kMessagesPerTurn = 64;
-// Connections before what has come in others.
+// Connections accepted before messages are read.
 constexpr int kConnectionsPerTurn = 64;
 
 }  // namespace
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
   if (absl::Status status = TrySteering(); !status.ok()) return status;
   try {
     std::unique_ptr<Server> server(new Server(options, std::move(listener)));
-    // Only now: who connects finds the port probed.
+    // Only now: a client that connects finds that the port was probed.
     if (listen(server->listener_.native_handle(), kMaxClients) != 0) {
       return absl::InternalError(std::string("listen: ") +
                                  std::strerror(errno));
@@ -100,7 +100,7 @@ Server::Server(Options options, UniqueFd listener)
 }
 
 Server::~Server() {
-  // The port first, then the name: who finds the name free finds the port free.
+  // The port first: a process that finds the name free must find the port free.
   management_.clear();
   groups_.clear();
   if (stat_server_ != nullptr) (void)stat_socket_.release();
@@ -143,13 +143,13 @@ void Server::AwaitClients(stream_descriptor& listener) {
 }
 
 void Server::Accept(int listener) {
-  // Who is sent away may have sent something before.
+  // A refused connection may contain messages with descriptors.
   const ShortWaits short_waits;
   for (int i = 0; i < kConnectionsPerTurn; ++i) {
     UniqueFd fd(
         accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
-      // Else the connection would wait, and wake us for ever.
+      // Otherwise the connection would stay queued and wake us for ever.
       spare_.Reset();
       UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       spare_.Reset(fcntl(listener, F_DUPFD_CLOEXEC, 3));
@@ -171,7 +171,7 @@ void Server::Accept(int listener) {
       continue;
     }
     if (uid_ != 0 && peer.uid != uid_) {
-      // Nobody uses us: make room for a broker that this user accepts.
+      // Idle: end, to make way for a broker that this user accepts.
       if (clients_.empty() && absent_.empty()) LeaveAfter(milliseconds::zero());
       Refuse(fd.get(), Refusal::kUser,
              "UDP port 4791 of this network namespace is shared by user " +
@@ -226,14 +226,14 @@ void Server::AwaitMessages(const ClientPtr& client) {
                                 });
 }
 
-// Descriptors are taken of others only where the protocol has them.
+// Descriptors of untrusted users are accepted only where the protocol has them.
 bool Server::MayHandBack(const Client& client) const {
   return client.trusted || (!strange_.contains(client.uid) &&
                             (!client.slot.has_value() || client.restoring));
 }
 
-// True if there was something to refuse. It is left open where it cannot be
-// closed without waiting: it was the last that this user passes.
+// True if there was something to refuse. A descriptor that cannot be closed
+// without waiting is leaked: no more are accepted from this user.
 bool Server::RefuseStrange(const Client& client, Message& message) {
   bool strange = false;
   for (UniqueFd& fd : message.fds()) {
@@ -262,7 +262,7 @@ Server::Next Server::ReadMessages(const ClientPtr& client) {
         return Next::kClose;
       case Message::Outcome::kMessage:
         if (OnMessage(client, message) == Next::kClose) return Next::kClose;
-        // Each costs some time.
+        // Lost descriptors cost time.
         if (!client->trusted && message.lost_fds()) return Next::kClose;
     }
   }
@@ -353,8 +353,7 @@ Server::Next Server::GrantFreeSlot(Client& client) {
   return Grant(client, free[SecureRandom32() % free.size()]);
 }
 
-// With one more than this, a user would have more slots than all others can
-// still get.
+// With one more slot, a user would have more than all others can still get.
 bool Server::HasItsShare(uid_t uid, size_t free_slots) const {
   const auto held =
       std::count_if(holders_.begin(), holders_.end(),

@@ -1,13 +1,13 @@
 // The port broker: owns the sockets of UDP port 4791 of a network namespace and
-// lends them to processes by slot (docs/design/broker.md). One thread, driven
-// by Boost.Asio, which waits and keeps the deadlines; messages are read and
-// sent here, since Asio knows neither SOCK_SEQPACKET nor descriptors. It never
-// blocks but for the milliseconds of probing after a recovery.
+// lends them to processes by slot (docs/design/broker.md). One thread.
+// Boost.Asio waits and keeps the deadlines; the broker reads and sends messages
+// itself, since Asio supports neither SOCK_SEQPACKET nor descriptors. It never
+// blocks, except some milliseconds for probing after a recovery.
 //
-// A broker serves its own user; one that runs as root serves all. Its own user
-// and root are trusted. SECURITY.md says how others are kept apart: a
-// socket is never lent to a second user and is locked, slot 0's is not lent,
-// slots, connections and sockets are rationed.
+// A broker serves its own user, or all users if it runs as root. Its own user
+// and root are trusted. SECURITY.md says how others are kept apart: a socket is
+// locked and never lent to a second user, slot 0's socket is not lent, and
+// slots, connections and sockets have quotas.
 #ifndef RXE_USER_BROKER_SERVER_H_
 #define RXE_USER_BROKER_SERVER_H_
 
@@ -45,14 +45,14 @@ class Server {
   struct Options {
     // How long to stay after the last client; negative: for ever.
     std::chrono::milliseconds linger{2000};
-    // Listen where processes in user namespaces find who listens, too
-    // (container_socket.h), if the folder is there; who stays for ever makes
-    // it. A line on stderr where that is not possible.
+    // Also listen where processes in user namespaces look for a broker
+    // (container_socket.h), if the folder exists; a broker that stays for ever
+    // creates it. Prints a line on stderr if that fails.
     bool containers = false;
   };
 
-  // Binds the name. kAlreadyExists when another broker has it. Other errors say
-  // why the port cannot be shared here.
+  // Binds the name. kAlreadyExists: another broker has it. Other errors say why
+  // the port cannot be shared here.
   static absl::StatusOr<std::unique_ptr<Server>> Create(Options options);
   ~Server();
 
@@ -61,7 +61,7 @@ class Server {
 
  private:
   using ClientPtr = std::shared_ptr<Client>;
-  // What becomes of a client's connection.
+  // Whether to keep a client's connection.
   enum class Next { kKeep, kClose };
 
   Server(Options options, UniqueFd listener);
@@ -104,12 +104,12 @@ class Server {
   void ReadManagement(const LocalAddress& local, int fd);
   void OnStrayMad(const Client& client, const Message::StrayView& stray);
   Management::Verdict Route(const Management::Datagram& datagram);
-  // Null if the slot is nobody's.
+  // Null if the slot has no process.
   Client* HolderOf(uint8_t slot) const { return holders_[slot]; }
   void HandOn(const Management::Datagram& datagram,
               const Management::Verdict& verdict);
   void SendMads(const ClientPtr& client);
-  // The RTUs that the process of `slot`, which has ended, has left in its
+  // Records the RTUs that the process of `slot`, which has ended, left in its
   // socket.
   void NoteUnread(uint8_t slot, const Group& group);
   void DisconnectAll(uint8_t slot);
@@ -132,7 +132,8 @@ class Server {
   void BelieveLedger(const LedgerData& former);
   Next OnRestore(Client& client, Message& message);
   Next OnConnected(const ClientPtr& client, Message& message);
-  // As the broker knows it; absent if it can be none of the client's.
+  // The connection with the broker's local address. Absent if it cannot be the
+  // client's.
   std::optional<OpenConnection> Believed(const Client& client,
                                          OpenConnection connection) const;
   void AwaitAbsent(uint8_t slot);
@@ -146,44 +147,45 @@ class Server {
 
   const Options options_;
   const uid_t uid_;
-  // First: all that waits is destroyed before it.
+  // First: everything that waits on it is destroyed before it.
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor listener_;
-  boost::asio::posix::stream_descriptor container_listener_;  // or not open
+  // open only with Options::containers
+  boost::asio::posix::stream_descriptor container_listener_;
   boost::asio::steady_timer leave_;
-  UniqueFd spare_;  // given up to refuse a connection when out of descriptors
+  UniqueFd spare_;  // closed to accept and refuse a connection when out of
+                    // descriptors
   Ledger ledger_;
   std::set<ClientPtr> clients_;
-  // Users who have passed descriptors that are no socket and no file in memory:
-  // no more are taken of them.
+  // Users who have passed descriptors that are neither a socket nor a memory
+  // file: no more are accepted from them.
   std::set<uid_t> strange_;
-  std::array<Client*, kSlots> holders_{};  // by slot; null: nobody
+  std::array<Client*, kSlots> holders_{};  // by slot
   std::map<LocalAddress, Group> groups_;
-  // Slot 0's sockets, copies of the groups' descriptors.
+  // Slot 0's sockets: copies of the groups' descriptors.
   std::map<LocalAddress, boost::asio::posix::stream_descriptor> management_;
   Management qp1_;
   OpenConnections connections_;
   EarlyRequests early_;
-  // Null where it is refused; and its descriptor.
+  // Null where it is refused.
   std::unique_ptr<StatServer> stat_server_;
   boost::asio::posix::stream_descriptor stat_socket_{io_};
   boost::asio::steady_timer early_timer_{io_};
 
-  // Whether new clients wait for the old ones to come back.
+  // Whether new clients wait for old ones to come back.
   bool recovering_ = false;
   boost::asio::steady_timer recovery_deadline_;
-  std::optional<LedgerData> former_;  // the latest that was handed over
+  std::optional<LedgerData> former_;  // the latest ledger that was handed over
   bool former_trusted_ = false;       // by a trusted client
   // Processes that held a slot under the dead broker and have not come back.
   struct Absent {
-    uid_t uid;  // who may come back to it
+    uid_t uid;  // the user who may reclaim it
     boost::asio::steady_timer deadline;
   };
   std::map<uint8_t, Absent> absent_;  // by slot
   std::optional<Clock::time_point> settle_at_;
   std::deque<Clock::time_point> settle_again_;
-  std::chrono::milliseconds
-      settle_gaps_;  // until positions are looked at again
+  std::chrono::milliseconds settle_gaps_;  // until positions are probed again
   boost::asio::steady_timer settle_;
 };
 

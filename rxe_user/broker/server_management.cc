@@ -1,4 +1,4 @@
-// Queue pair 1: its sockets, and what it hands on to processes.
+// Queue pair 1: its sockets, and MADs forwarded to processes.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -27,21 +27,21 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using What = Management::Verdict::What;
 
-// Datagrams of one address before others have their turn.
+// Datagrams of one address before the next one's turn.
 constexpr int kManagementBatch = 64;
-// More than a MAD's is no MAD's.
+// A longer datagram is not a MAD.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
-// Datagrams that are read of a socket whose process has ended.
+// Datagrams read from the socket of a process that has ended.
 constexpr size_t kMostUnread = 8192;
 constexpr size_t kMostServicesOfProcess = 1024;
-// Every request is looked up by each mask that there is.
+// Every request is looked up by each mask.
 constexpr size_t kMostMasksOfProcess = 16;
-// What may wait in a client's connection, of kClientSendBuffer. A connection is
-// writable again when a quarter of that is in use.
+// Bytes queued in a client's connection, of kClientSendBuffer. The connection
+// becomes writable again when a quarter is in use.
 constexpr int kMaxMadBacklog = kClientSendBuffer * 5 / 8;
 
-// How often a client is asked for its connections, and when that is tried again
-// if it could not be.
+// How often a client is asked for its connections, and how long to wait if the
+// question could not be sent.
 constexpr std::chrono::milliseconds kListAgain{1000};
 constexpr std::chrono::milliseconds kListRetry{50};
 
@@ -49,7 +49,8 @@ transport::Time Now() {
   return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
 }
 
-// So that answers leave with the identification that their ICRC is made for.
+// Makes replies leave with the IP identification that their ICRC was computed
+// with.
 void Prepare(int fd, const LocalAddress& local) {
   const auto set = [fd](int level, int option, int value) {
     (void)setsockopt(fd, level, option, &value, sizeof(value));
@@ -102,7 +103,7 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
     OfferEarly();
   }
   if (reply.sequence != 0 || reply.refusal != Refusal::kNone) {
-    // A client that does not read its replies loses them, and gives up.
+    // A client that does not read its replies loses them.
     Send(client.fd(), reply);
   }
   return Next::kKeep;
@@ -127,7 +128,7 @@ void Server::WatchManagement(const Group& group) {
   stream_descriptor socket(io_);
   error_code error;
   if (copy.valid()) socket.assign(copy.get(), error);
-  if (!copy.valid() || error) return;  // with the next request, perhaps
+  if (!copy.valid() || error) return;  // retried with the next request
   Prepare(copy.Release(), group.address());
   AwaitManagement(
       group.address(),
@@ -179,7 +180,7 @@ void Server::Answer(const LocalAddress& local, const wire::IpAddress& peer,
                                /*psn=*/0, mad, answer);
   const SocketAddress to =
       ToSocketAddress({peer, local.scope_id}, wire::kRoceUdpPort);
-  // The peer asks again.
+  // If it is lost, the peer retransmits.
   (void)!sendto(socket->second.native_handle(), answer.data(), answer.size(),
                 MSG_DONTWAIT, to.get(), to.size);
 }
@@ -191,7 +192,7 @@ bool Server::HoldEarly(const Management::Datagram& datagram,
                                 .source = datagram.source,
                                 .source_port = datagram.source_port,
                                 .service_id = verdict.service_id};
-  // Its size was checked.
+  // The size was checked.
   std::memcpy(entry.bytes.data(), datagram.bytes.data(), entry.bytes.size());
   entry.refusal = verdict.answer;
   const bool first = !early_.NextDeadline().has_value();
@@ -200,7 +201,7 @@ bool Server::HoldEarly(const Management::Datagram& datagram,
   return true;
 }
 
-// Somebody has begun to listen.
+// A process has started listening.
 void Server::OfferEarly() {
   early_.Offer([this](const EarlyRequests::Entry& entry) {
     const Management::Datagram datagram = {.local = entry.local,
@@ -243,14 +244,14 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
       !recovering_ && absent_.empty() &&
           std::none_of(clients_.begin(), clients_.end(),
                        [](const ClientPtr& c) {
-                         // Others could keep everybody waiting.
+                         // Untrusted clients could delay all requests.
                          return c->restoring && c->trusted;
                        }),
       Now());
 }
 
-// A MAD that GRO brought to a client's socket. The client could forge the
-// source address, so it reaches only processes of its own user.
+// A MAD that GRO merged into a client's socket. The client could forge the
+// source address, so it is forwarded only to processes of the client's user.
 void Server::OnStrayMad(const Client& client, const Message::StrayView& stray) {
   const Management::Datagram datagram = {
       .local = {wire::IpAddress::FromGid(stray.head.destination), 0},
@@ -284,7 +285,7 @@ void Server::HandOn(const Management::Datagram& datagram,
               sizeof(entry.head.destination));
   entry.head.source_port = datagram.source_port;
   entry.head.length = static_cast<uint32_t>(entry.bytes.size());
-  // Its size was checked.
+  // The size was checked.
   std::memcpy(entry.bytes.data(), datagram.bytes.data(), entry.bytes.size());
   entry.source = datagram.source;
   entry.initial = verdict.initial;
@@ -297,8 +298,8 @@ void Server::HandOn(const Management::Datagram& datagram,
   AskConnected(*holder);
 }
 
-// Which of what peers claim is so, where they claim too much. Not before it has
-// what was noted.
+// Asks the process for its connections when the peers' claims exceed the space.
+// Waits until it has received all recorded MADs.
 void Server::AskConnected(const ClientPtr& client) {
   if (!connections_.Lacks(*client->slot) || client->list_waits) return;
   if (Clock::now() >= client->list_again && client->mads.empty() &&
@@ -322,7 +323,7 @@ void Server::NoteUnread(uint8_t slot, const Group& group) {
   if (fd < 0 || !connections_.AwaitsRtu(slot)) return;
   std::array<uint8_t, kReadBytes> bytes;
   SocketAddress from;
-  // Bounded, since packets may still arrive.
+  // Limited, since packets may still arrive.
   for (size_t i = 0; i < kMostUnread; ++i) {
     from.size = sizeof(from.storage);
     const ssize_t n =
@@ -345,8 +346,8 @@ void Server::NoteUnread(uint8_t slot, const Group& group) {
   }
 }
 
-// The process of `slot` has ended: its peers hear of it, once. A peer that
-// misses it is as well off as one whose host has died.
+// The process of `slot` has ended: sends each peer one DREQ. A lost one is not
+// repeated, as if the host had died.
 void Server::DisconnectAll(uint8_t slot) {
   for (const OpenConnections::Connection& c : connections_.Take(slot)) {
     transport::cm::Mad mad;
@@ -359,9 +360,9 @@ void Server::DisconnectAll(uint8_t slot) {
   }
 }
 
-// As many as the client's connection has room for, now and when it has again.
+// Sends as many as the client's connection has space for, and the others later.
 void Server::SendMads(const ClientPtr& client) {
-  // Replies need room too.
+  // Replies need space too.
   int waiting = 0;
   while (!client->mads.empty() &&
          ioctl(client->fd(), SIOCOUTQ, &waiting) == 0 &&
@@ -371,7 +372,7 @@ void Server::SendMads(const ClientPtr& client) {
         {reinterpret_cast<const uint8_t*>(&entry.head), sizeof(entry.head)},
         entry.bytes};
     if (!SendRecord(client->fd(), parts)) {
-      // One that has stopped reading could be written to for ever, in vain.
+      // A client that has shut down reading stays writable: drop the rest.
       if (errno == EPIPE || errno == ECONNRESET) client->mads.Clear();
       break;
     }

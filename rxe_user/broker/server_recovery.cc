@@ -1,5 +1,5 @@
-// How a broker takes up the work of one that has died: its clients reclaim
-// their slots and restore their sockets, whose positions are then found.
+// Recovery after a dead broker: its clients reclaim their slots and restore
+// their sockets, whose positions are then found.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -16,17 +16,18 @@ using std::chrono::milliseconds;
 // After a start on a port in use: how long new clients wait for the old ones to
 // come back.
 constexpr milliseconds kRecoveryTime{1000};
-// How long the slot of a process that did not come back (it is stopped, e.g.)
+// How long the slot of a process that has not come back (a stopped one, say)
 // stays reserved.
 constexpr milliseconds kAbsentTime{60'000};
-// Sockets that are restored are settled together with those that follow.
+// Restored sockets are settled together with those that follow.
 constexpr milliseconds kSettleDelay{20};
-// Positions are probed again, since sockets that are on their way out move
-// others when they go.
+// Positions are probed again, since sockets that are about to close move
+// others.
 constexpr milliseconds kSettleAgain[] = {milliseconds{60}, milliseconds{250},
                                          milliseconds{1000}};
 
-// Longer each time that they are not found, which takes a while of computing.
+// Doubled up to this while positions are not found, since probing costs CPU
+// time.
 constexpr milliseconds kSettleGapsMost{60'000};
 
 }  // namespace
@@ -60,8 +61,8 @@ Server::Next Server::Reclaim(Client& client, uint8_t slot, Message& message) {
   return Grant(client, slot);
 }
 
-// Whoever hands it over: a ledger of ours says what a broker of ours knew. But
-// it may be an old one, of a broker before the last.
+// Accepted from any client: a ledger created by our user is a broker's. But it
+// may be an old one, of an earlier broker.
 void Server::NoteLedger(const LedgerData& former, bool trusted) {
   if (former_.has_value() && former.made_at_ms <= former_->made_at_ms) {
     former_trusted_ |= trusted && former.made_at_ms == former_->made_at_ms;
@@ -80,7 +81,8 @@ void Server::NoteLedger(const LedgerData& former, bool trusted) {
   }
 }
 
-// Written down anew at once: we may be killed before all have come back.
+// Recorded in our own ledger at once, since we may be killed before all have
+// come back.
 void Server::BelieveLedger(const LedgerData& former) {
   LedgerData& ours = ledger_.data();
   ours.groups = former.groups;
@@ -108,7 +110,7 @@ void Server::OnAbsentTooLong(uint8_t slot) {
   const auto absent = absent_.find(slot);
   // It may have come back just now.
   if (absent == absent_.end()) return;
-  // A process that never came back may still have its sockets among ours.
+  // A process that did not come back may still have its sockets in the groups.
   if (AnyGaps()) return AwaitAbsent(slot);
   absent_.erase(absent);
   for (auto& [local, group] : groups_) group.Forget(slot);
@@ -149,7 +151,8 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
   return Next::kKeep;
 }
 
-// Only what can be the client's: an ID of its slot, at an address of ours.
+// Accepts only what can be the client's: an ID of its slot, at an address of
+// ours.
 Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
   const std::optional<Connected> connected = message.As<Connected>();
   if (!connected.has_value() || connected->count > Connected::kMost) {
@@ -179,7 +182,7 @@ std::optional<OpenConnection> Server::Believed(
   if (transport::cm::PrefixOf(connection.local_id) != *client.slot) {
     return std::nullopt;
   }
-  // The client does not say by which interface a link-local address is meant.
+  // The client does not name the interface of a link-local address.
   const auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) {
         return g.first.address == connection.local.address;
@@ -196,7 +199,7 @@ void Server::EndRecoveryIfDone() {
                    [](const ClientPtr& c) { return c->restoring; });
   if (all_back && settle_at_.has_value()) SettleAt(Clock::now());
   if (!recovering_) return;
-  // Without a ledger, others may be on their way.
+  // Without a trusted ledger, other clients may still come back.
   const bool in_time = Clock::now() < recovery_deadline_.expiry();
   if (in_time && !(all_back && former_trusted_)) return;
   recovering_ = false;

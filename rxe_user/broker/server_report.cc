@@ -1,5 +1,5 @@
-// What `rxe-user stat` shows of the broker: a connection manager that has no
-// messages of its own, and what came to queue pair 1.
+// The broker's part of `rxe-user stat`: a connection manager without messages
+// of its own, and the counters of queue pair 1.
 #include <utility>
 
 #include "rxe_user/broker/server.h"
@@ -44,8 +44,8 @@ void Server::AwaitReport() {
                           [this](boost::system::error_code error) {
                             if (error) return;
                             stat_server_->OnReadable();
-                            // Else strangers hold it up: nobody is answered
-                            // any more.
+                            // -1: abandoned after slow clients; the report is
+                            // not served any more.
                             if (stat_server_->fd() >= 0) AwaitReport();
                           });
 }

@@ -1,4 +1,4 @@
-// The sockets that a broker lends, and the datagrams that pass through it.
+// The sockets that a broker lends, and datagrams between clients.
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -22,14 +22,14 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// How long a request waits for the port to become free: for that of a dead
-// broker's clients, who may hand it back, and for a foreign one.
+// How long a request waits for a taken port: while a dead broker's clients may
+// hand it back, and for a foreign holder.
 constexpr milliseconds kOwnPortWait{1500};
 constexpr milliseconds kForeignPortWait{100};
-// The kernel does not say when a port becomes free.
+// The kernel does not report when a port becomes free.
 constexpr milliseconds kOpenRetry{10};
-// What one user may be lent who is not trusted: sockets, and the part of what
-// we may open that these are at most. Each may cost two more, for its group.
+// The quota of an untrusted user: a number of sockets, and a fraction of the
+// descriptors that we may open. Each socket may cost two more, for its group.
 constexpr size_t kMaxSocketsOfUser = 1024;
 constexpr size_t kPartOfDescriptors = 16;
 constexpr int kMaxStrayBacklog = 64 << 10;
@@ -53,7 +53,7 @@ Group* Server::Find(const LocalAddress& local) {
 Server::Next Server::OnOpen(const ClientPtr& client, Message& message) {
   const std::optional<Open> open = message.As<Open>();
   if (!open.has_value()) return Next::kClose;
-  // Clients ask for one at a time.
+  // Clients send one request at a time.
   if (client->open.has_value()) return Next::kClose;
   client->open = {open->address, Clock::now()};
   client->verifies |= open->verifies != 0;
@@ -72,7 +72,7 @@ Server::Next Server::OnClose(const Client& client, Message& message) {
   return Next::kKeep;
 }
 
-// Answers the client's request, now or when it is tried again.
+// Answers the client's request, now or after retries.
 void Server::RetryOpen(const ClientPtr& client) {
   if (TryOpen(*client)) {
     client->open.reset();
@@ -86,12 +86,12 @@ void Server::RetryOpen(const ClientPtr& client) {
   });
 }
 
-// Answers the request, or returns false: it has to wait.
+// Answers the request. False if it must wait.
 bool Server::TryOpen(Client& client) {
   const LocalAddress local = Normalized(client.open->local);
   const Clock::duration waited = Clock::now() - client.open->since;
   OpenReply reply;
-  reply.address = client.open->local;  // as the client says it
+  reply.address = client.open->local;  // as the client wrote it
   const auto refuse = [&](const absl::Status& status) {
     reply.refusal = RefusalOf(status);
     reply.text = MakeText(
@@ -99,7 +99,7 @@ bool Server::TryOpen(Client& client) {
     Send(client.fd(), reply);
     return true;
   };
-  // A group of such an address would take what is meant for others.
+  // A group of such an address would take datagrams of others.
   if (local.address.is_unspecified() || local.address.is_multicast()) {
     return refuse(
         absl::NotFoundError("no address of this machine: " + local.ToString()));
@@ -107,7 +107,7 @@ bool Server::TryOpen(Client& client) {
   Group* group = Find(local);
   if (group != nullptr && !group->settled()) {
     if (waited < kOwnPortWait) return false;
-    // Whoever goes on handing back sockets keeps nobody waiting.
+    // A client that keeps handing back sockets must not delay others.
     if (const absl::Status status = group->Settle(); !status.ok()) {
       return refuse(status);
     }
@@ -123,7 +123,7 @@ bool Server::TryOpen(Client& client) {
     if (absl::IsAlreadyExists(created.status())) {
       if (waited < (recovering_ ? kOwnPortWait : kForeignPortWait))
         return false;
-      // Somebody has kept copies of what was lent.
+      // Another user has kept copies of lent sockets.
       created = Group::Join(local);
       if (created.ok() && !settle_at_.has_value()) {
         SettleAt(Clock::now() + kSettleGaps);
@@ -145,7 +145,7 @@ bool Server::TryOpen(Client& client) {
     return refuse(member.status());
   }
   reply.index = (*member)->index;
-  // A client that does not read its replies loses them, and gives up.
+  // A client that does not read its replies loses them.
   Send(client.fd(), reply,
        {(*member)->fd.get(), client.trusted ? group->management_fd() : -1});
   return true;
@@ -162,8 +162,8 @@ bool Server::MayHaveOneMore(const Client& client) const {
   return lent < most;
 }
 
-// Those that nobody uses any more: an address costs descriptors, and a user
-// could open all of 127.0.0.0/8.
+// Frees groups without users: an address costs descriptors, and a user could
+// open all of 127.0.0.0/8.
 void Server::FreeUnusedGroups() {
   for (auto it = groups_.begin(); it != groups_.end();) {
     if (!it->second.unused()) {
@@ -206,7 +206,7 @@ void Server::OnStray(Client& client, const Message::StrayView& stray) {
   if (other == nullptr || other == &client) return;
   // The sender could forge the source address.
   if (client.uid != other->uid && client.uid != 0) return;
-  // Replies need room too.
+  // Replies need space too.
   int waiting = 0;
   if (ioctl(other->fd(), SIOCOUTQ, &waiting) != 0 ||
       waiting > kMaxStrayBacklog) {

@@ -28,7 +28,7 @@ bool MayStandTogether(const Service& a, const Service& b) {
                             !(a.listening == 1 && b.listening == 1));
 }
 
-// How well a service fits: 0 is not at all.
+// How well a service matches; 0: not at all.
 int Fit(const Service& s, const LocalAddress& local) {
   if (s.listening != 1) return 0;
   if (s.local == local) return 3;
@@ -42,7 +42,8 @@ int Fit(const Service& s, const LocalAddress& local) {
 bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
                        Since since) {
   const Name name(holder, token);
-  // Who listens shares with those alone that were there first.
+  // A new reservation conflicts with a listener; earlier ones may stay beside
+  // it.
   const bool comes = since == Since::kNow && !services_.contains(name);
   const uint64_t counts = service.service_id & service.mask;
   if (const auto same_mask = by_mask_.find(service.mask);
@@ -65,7 +66,7 @@ bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
     old->second = service;
     return true;
   }
-  // May find no memory.
+  // May throw bad_alloc.
   absl::Cleanup undo = [&] { Unlist(name, service); };
   by_mask_[service.mask][counts].push_back(name);
   const auto [now, added] = services_.try_emplace(name, service);

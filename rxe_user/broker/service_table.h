@@ -1,4 +1,5 @@
-// Which service IDs the processes of a host have reserved, and who listens.
+// The service IDs that the processes of a host have reserved, and their
+// listeners.
 #ifndef RXE_USER_BROKER_SERVICE_TABLE_H_
 #define RXE_USER_BROKER_SERVICE_TABLE_H_
 
@@ -15,30 +16,30 @@
 
 namespace rxe_user {
 
-// A service ID that a process reserves. It stands in messages as it lies in
-// memory.
+// A service ID that a process reserves. Messages contain it as it is in memory.
 struct Service {
   uint64_t service_id = 0;
   uint64_t mask = ~uint64_t{0};  // the bits that count
-  // Where requests come to: an address; 0.0.0.0 (mapped): all of IPv4; ::, all
-  // of both families, or all of IPv6.
+  // The address that requests arrive at. 0.0.0.0 (mapped): all of IPv4. ::, all
+  // of both families, or of IPv6 only.
   LocalAddress local;
-  uint8_t ipv6_only = 0;  // 1: as said
-  // 1: others that say so too may reserve the same, until one listens.
+  uint8_t ipv6_only = 0;  // 1: see above
+  // 1: other services with this flag may reserve the same ID, until one
+  // listens.
   uint8_t reuse = 0;
-  uint8_t listening = 0;  // 1: requests are handed on
+  uint8_t listening = 0;  // 1: requests are delivered
   uint8_t reserved = 0;
 };
 static_assert(std::is_trivially_copyable_v<Service>);
 
 class ServiceTable {
  public:
-  // Since when a service that is added is its holder's: from now on, or from
-  // before this table was there.
+  // kNow: a new reservation. kBefore: the holder had it before this table
+  // existed.
   enum class Since : uint8_t { kNow, kBefore };
-  // Adds `holder`'s service `token`, or changes it. False, and all is as it
-  // was, if one that it overlaps stands against it: same service ID and mask,
-  // an address in common. May throw bad_alloc; all is as it was then, too.
+  // Adds `holder`'s service `token`, or changes it. False, without a change, if
+  // it conflicts with another: same service ID and mask, and an address in
+  // common. May throw bad_alloc, without a change.
   bool Set(uint8_t holder, uint32_t token, const Service& service,
            Since since = Since::kNow);
   void Remove(uint8_t holder, uint32_t token);
@@ -47,11 +48,11 @@ class ServiceTable {
     return services_.contains({holder, token});
   }
   size_t CountOf(uint8_t holder) const;
-  // How many masks it would have if `token` had `mask`.
+  // How many masks `holder` would have if `token` had `mask`.
   size_t MasksWith(uint8_t holder, uint32_t token, uint64_t mask) const;
 
-  // Who listens for a request: the one with the most bits in its mask, and
-  // among these that of the address rather than of its family or of all.
+  // The holder that listens for a request. More bits in the mask win; then the
+  // exact address over a family, and a family over all.
   std::optional<uint8_t> Match(uint64_t service_id,
                                const LocalAddress& local) const;
 
@@ -65,11 +66,11 @@ class ServiceTable {
     }
   };
 
-  // Takes it out of by_mask_, if it is there.
+  // Removes it from by_mask_, if it is there.
   void Unlist(const Name& name, const Service& service);
 
   std::map<Name, Service> services_;
-  // By mask, then by the bits of the service ID that count.
+  // By mask, then by the service ID's bits in the mask.
   std::map<uint64_t, std::map<uint64_t, std::vector<Name>>, NarrowFirst>
       by_mask_;
 };

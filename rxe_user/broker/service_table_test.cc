@@ -66,7 +66,7 @@ TEST(ServiceTable, AddressesInCommonStandAgainstEachOther) {
     ASSERT_TRUE(table.Set(1, 1, first));
     EXPECT_EQ(table.Set(2, 1, second), c.together)
         << c.first.ToString() << " " << c.second.ToString();
-    // A process is in its own way, too.
+    // A process conflicts with itself, too.
     ServiceTable own;
     ASSERT_TRUE(own.Set(1, 1, first));
     EXPECT_EQ(own.Set(1, 2, second), c.together);
@@ -86,7 +86,7 @@ TEST(ServiceTable, ThoseWhoShareHaveOneListener) {
   service.listening = 0;
   service.reuse = 0;
   EXPECT_FALSE(table.Set(3, 1, service));
-  // A change that is refused changes nothing.
+  // A refused change has no effect.
   service.reuse = 1;
   service.listening = 1;
   EXPECT_FALSE(table.Set(2, 1, service));
@@ -103,7 +103,7 @@ TEST(ServiceTable, WhoComesLaterHasNoShareInWhatIsListenedOn) {
   ASSERT_TRUE(table.Set(1, 1, service));
   service.listening = 0;
   EXPECT_FALSE(table.Set(2, 1, service));
-  // One that was there before, of which a new broker hears later.
+  // An older reservation that a new broker learns of later.
   EXPECT_TRUE(table.Set(2, 1, service, ServiceTable::Since::kBefore));
   EXPECT_TRUE(table.Set(2, 1, service));
   service.listening = 1;

@@ -24,26 +24,26 @@
 namespace rxe_user::broker {
 namespace {
 
-// A busy machine may keep a broker from running for long.
+// A busy machine may delay a broker for long.
 constexpr int64_t kRequestMs = 30'000;
-// Nothing depends on the answer.
+// Nothing depends on the reply.
 constexpr int64_t kUnreserveMs = 5000;
-// A thread that makes progress for others must not be kept for long.
+// The serving thread also makes progress for others.
 constexpr int64_t kRecoverMs = 200;
 constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kRetryRefused{1000};
-// How long clients of root's broker leave it to root to start the next one.
+// How long clients of root's broker wait for root to start the next one.
 constexpr int64_t kLetRootMs = 1500;
 constexpr int kMessagesPerCall = 64;
-// What is kept of what comes while an answer is awaited.
+// Messages kept while a reply is awaited.
 constexpr size_t kMostEarly = 256;
 
-// Whether the ICRC of what comes to the address may be for others (Open).
+// 1 if the ICRC of arriving datagrams may be for other addresses (Open).
 uint32_t Verifies(const LocalAddress& local) {
   return NatMode() || KnownAddress(local.address) != local.address ? 1 : 0;
 }
 
-// Waits for room until the deadline.
+// Waits for space until the deadline.
 template <typename T>
 bool SendSoon(int socket, const T& message, int64_t deadline_ms) {
   while (!Send(socket, message)) {
@@ -189,12 +189,12 @@ bool SharedSlot::SendConnections(int socket, bool is_answer,
   return true;
 }
 
-// The broker has gone: finds or starts another and hands the sockets back.
-// If it fails that is tried again later. Running traffic goes on without.
+// The broker has died: finds or starts another and hands the sockets back. A
+// failure is retried later. Established traffic does not need the broker.
 absl::Status SharedSlot::Recover(int64_t patience_ms) {
   const int64_t now = MonotonicMs();
   if (lost_since_ms_ == 0) lost_since_ms_ = now;
-  // After root's broker, which served all users, another of root's is wanted.
+  // Root's broker served all users, so another of root's is preferred.
   const bool lets_root = broker_uid_ == 0 && !IsRootOfTheMachine() &&
                          now - lost_since_ms_ < kLetRootMs;
   Failure failure{};
@@ -283,8 +283,9 @@ void SharedSlot::KeepEarly(Message& message) {
     early_.push_back(std::move(message));
     message = Message();
   } catch (const std::bad_alloc&) {
-    // A MAD comes again behind the answer, from the broker: peers ask again
-    // after seconds only. Anything else is lost, as on the way.
+    // Sends a MAD to the broker, which returns it after the reply, since its
+    // peer would retransmit only after seconds. Others are lost, as if on the
+    // network.
     if (!stray.has_value()) return;
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&stray->head), sizeof(stray->head)},
@@ -368,8 +369,8 @@ void SharedSlot::CloseAddress(const LocalAddress& local) {
       return;
     }
   }
-  // Before the broker, which lends the socket to others. One that has no room
-  // for this keeps it for us.
+  // Before the broker lends the socket to another process. If the message does
+  // not fit, the socket stays ours.
   Close close;
   close.address = local;
   if (connection_.valid()) (void)Send(connection_.get(), close);
@@ -408,7 +409,7 @@ absl::StatusOr<ReserveReply> SharedSlot::AskForService(T& request,
     reply = message.As<ReserveReply>();
     return reply.has_value() && reply->sequence == request.sequence;
   };
-  // By reference: what ends needs no memory.
+  // By reference: copying the function could need memory.
   const absl::Status answered =
       Ask(request, message, patience_ms, std::cref(is_answer));
   AnnounceEarly();
@@ -419,7 +420,7 @@ absl::StatusOr<ReserveReply> SharedSlot::AskForService(T& request,
 void SharedSlot::TellConnected(const OpenConnection& connection) {
   if (dead_) return;
   const std::lock_guard lock(requests_);
-  // The next broker hears of all of them.
+  // The next broker gets all of them.
   if (!connection_.valid()) return;
   Connected message;
   message.count = 1;
@@ -430,7 +431,7 @@ void SharedSlot::TellConnected(const OpenConnection& connection) {
 absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
   if (dead_) return OpenedBeforeForkError();
   const std::lock_guard lock(requests_);
-  // What the broker has reserved is kept without asking for memory.
+  // Allocate first: a granted reservation must be recorded.
   decltype(services_) kept;
   kept.try_emplace(token, service);
   broker::Reserve reserve;
@@ -450,14 +451,14 @@ void SharedSlot::Unreserve(uint32_t token) {
   if (dead_) return;
   const std::lock_guard lock(requests_);
   services_.erase(token);
-  // A broker that has died has forgotten it.
+  // A dead broker has forgotten it.
   if (!connection_.valid()) return;
   broker::Unreserve unreserve;
   unreserve.token = token;
   try {
     (void)AskForService(unreserve, kUnreserveMs);
   } catch (const std::bad_alloc&) {
-    // Without words for it: there was no answer.
+    // No memory for the error text of a missing reply.
   }
 }
 

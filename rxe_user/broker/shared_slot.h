@@ -1,4 +1,4 @@
-// A slot that a broker has granted.
+// A slot that a broker granted.
 #ifndef RXE_USER_BROKER_SHARED_SLOT_H_
 #define RXE_USER_BROKER_SHARED_SLOT_H_
 
@@ -23,7 +23,7 @@ namespace rxe_user::broker {
 
 class SharedSlot final : public Slot, private ForkGuard {
  public:
-  // Fails where there are no descriptors or no memory left.
+  // Fails without descriptors or memory.
   static absl::StatusOr<std::unique_ptr<Slot>> Make(Session session);
   ~SharedSlot() override;
 
@@ -50,37 +50,38 @@ class SharedSlot final : public Slot, private ForkGuard {
   };
 
   SharedSlot(uint8_t number, UniqueFd readable);
-  // These hold requests_.
+  // requests_ held for the following.
   absl::Status Recover(int64_t patience_ms);
   bool RestoreAll(const Session& session, int64_t deadline_ms);
   // In answer to ListConnected, or to a new broker.
   bool SendConnections(int socket, bool is_answer, int64_t deadline_ms);
-  // The session is the slot's if this succeeds.
+  // On success the slot uses the session.
   absl::Status Use(Session&& session);
-  // With descriptors_ held: nothing waits for the connection any more, which is
-  // the caller's to close.
+  // descriptors_ held. Stops waiting for the connection and returns it; the
+  // caller closes it.
   UniqueFd TakeConnection();
   void RetryAfter(std::chrono::milliseconds pause);
   // Asks the broker for a socket.
   absl::Status Request(const LocalAddress& local);
-  // Sends a request, to the next broker if this one dies, until `answered` says
-  // that `message` is the answer; strays before it are kept. Waits for
-  // `patience_ms` until there is a broker, and as long again for its answer.
+  // Sends a request, again to the next broker if this one dies, until
+  // `answered` accepts `message` as the reply. Keeps strays that arrive before
+  // it. Waits up to `patience_ms` for a broker, and as long again for the
+  // reply.
   template <typename T>
   absl::Status Ask(const T& request, Message& message, int64_t patience_ms,
                    const std::function<bool()>& answered);
-  // The reply to a Reserve or Unreserve.
+  // Returns the reply to a Reserve or Unreserve.
   template <typename T>
   absl::StatusOr<ReserveReply> AskForService(T& request, int64_t patience_ms);
   void KeepEarly(Message& message);
   bool TakeEarly(Message& message);
-  // Has OnReadable called for what was kept.
+  // Makes the serving thread call OnReadable for the kept messages.
   void AnnounceEarly();
   const Held* Find(const LocalAddress& local) const;
 
-  // The child closes its copies: the broker learns from the end of a connection
-  // that its client has gone, and the kernel from the last descriptor that a
-  // port is free.
+  // The child closes its copies: the end of the connection tells the broker
+  // that its client is gone, and the kernel frees a port with its last
+  // descriptor.
   void BeforeFork() override { descriptors_.lock(); }
   void AfterForkInParent() override { descriptors_.unlock(); }
   void AfterForkInChild() override;
@@ -88,15 +89,15 @@ class SharedSlot final : public Slot, private ForkGuard {
 
   const uint8_t number_;
   std::atomic<bool> dead_ = false;  // in a forked child
-  // An epoll set that has the connection in it, while there is one: others may
-  // wait for it while the connection changes.
+  // An epoll set with the connection in it. Threads can wait on it while the
+  // connection is replaced.
   UniqueFd readable_;
-  // When the next broker is to be looked for, while there is none.
+  // When to look for the next broker, while there is none.
   std::atomic<Clock::time_point> retry_at_{Clock::time_point::max()};
-  // One request at a time; whoever holds it may wait for the broker.
+  // Serializes requests. Its holder may wait for the broker.
   std::mutex requests_;
   TokenBucket strays_;  // under requests_
-  // What came while an answer was awaited, for the next OnReadable.
+  // Messages that arrived before a reply, for the next OnReadable.
   std::deque<Message> early_;      // under requests_
   uint32_t sequence_ = 0;          // under requests_, of the last Reserve
   std::function<void()> changed_;  // under requests_
@@ -107,13 +108,12 @@ class SharedSlot final : public Slot, private ForkGuard {
   bool complained_ = false;
   uid_t broker_uid_ = 0;  // the last one's
   pid_t broker_pid_ = 0;  // the same
-  // Held by whoever changes what follows, and during fork(). Never held while
-  // waiting for anything.
+  // Guards what follows, and held during fork(). Its holder never waits.
   std::mutex descriptors_;
   // Changes of these need requests_ and descriptors_.
   UniqueFd connection_;
   UniqueFd ledger_;
-  UniqueFd starting_;  // the next broker that comes up (Connect)
+  UniqueFd starting_;  // a broker that is coming up (Connect)
   std::vector<Held> held_;
   std::map<uint32_t, Service> services_;  // under requests_, by token
 };

@@ -14,7 +14,8 @@ namespace {
 
 constexpr long kTickNs = 100'000;
 
-// By syscall(2): the C library's are in different libraries in its versions.
+// By syscall(2): the functions are in different libraries in different versions
+// of the C library.
 class Ticker {
  public:
   Ticker() {
@@ -51,7 +52,7 @@ class Ticker {
   }
 
   bool made_ = false;
-  int timer_ = 0;  // the kernel's number
+  int timer_ = 0;  // the kernel's timer ID
   int depth_ = 0;
 };
 

@@ -1,18 +1,17 @@
-// Nobody keeps the broker waiting.
+// Bounds the time for which a client can block the broker in the kernel.
 #ifndef RXE_USER_BROKER_SHORT_WAITS_H_
 #define RXE_USER_BROKER_SHORT_WAITS_H_
 
 namespace rxe_user::broker {
 
-// While one lives, what the calling thread waits for in the kernel is cut short
-// after a tenth of a millisecond, by a signal that does nothing else (the first
-// but one of the real-time signals). For what others sent us: the last close of
-// a socket waits as long as its SO_LINGER says, and it is the last one also
-// where a message is dropped with the descriptors in it (SCM_RIGHTS), or a
-// connection with messages that were not read. Calls that wait are few here,
-// and are restarted.
+// While one lives, a signal (the second real-time signal) interrupts the
+// calling thread every tenth of a millisecond and does nothing else. It cuts
+// short waits that others cause: the last close of a socket waits for its
+// SO_LINGER, and dropping a message with descriptors (SCM_RIGHTS), or a
+// connection with unread messages, may be that close. The broker has few other
+// blocking calls, and these are restarted.
 //
-// They may be nested. Without the timer (no memory) nothing is cut short.
+// May be nested. Without a timer (no memory) nothing is cut short.
 class ShortWaits {
  public:
   explicit ShortWaits(bool wanted = true);

@@ -21,7 +21,7 @@
 namespace rxe_user {
 namespace {
 
-// A busy machine may keep a broker from running for long.
+// A busy machine may delay a broker for long.
 constexpr int64_t kAcquireMs = 30'000;
 
 }  // namespace
@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
     if (error == 0 && sockets.has_value()) {
       use.foreign_holder = broker::ForeignHolder(*sockets, local.address,
                                                  broker.ok() ? &who : nullptr);
-      // Some sockets are not in the way, such as those bound to a device.
+      // Some sockets do not conflict, such as those bound to a device.
       if (!use.foreign_holder.empty()) error = bind(wire::kRoceUdpPort);
     } else if (error == 0 && !broker.ok()) {
       error = bind(wire::kRoceUdpPort);

@@ -1,5 +1,5 @@
-// This process's slot of UDP port 4791 (docs/design/broker.md): the library's
-// side of the port broker.
+// A slot of UDP port 4791 (docs/design/broker.md): the library's side of the
+// port broker.
 #ifndef RXE_USER_BROKER_SLOT_H_
 #define RXE_USER_BROKER_SLOT_H_
 
@@ -20,7 +20,8 @@
 
 namespace rxe_user {
 
-// A datagram that reached the wrong process's socket, or one handed on to us.
+// A datagram that arrived at another process's socket, or that was forwarded to
+// this one.
 struct Stray {
   wire::IpAddress source;
   wire::IpAddress destination;
@@ -32,136 +33,135 @@ struct Stray {
 
 class Slot {
  public:
-  // Takes a slot: connects to the broker of this network namespace, starting
-  // one when there is none. Without a broker (none can be started, or it dies
-  // as it comes up, as it does where the port cannot be shared) owns the port
-  // of the addresses that it opens exclusively. Errors carry one clear line:
-  // what holds the port, and what to do; kDeadlineExceeded when a broker has
-  // not answered for half a minute. Safe from any thread; blocks for no longer
-  // than that, and as long again for a broker to come up.
+  // Acquires a slot from the broker of this network namespace, and starts one
+  // if none runs. If none can be started, or it dies while starting, as where
+  // the port cannot be shared, the slot owns the port of its addresses
+  // exclusively. Errors carry one clear line: who holds the port, and what to
+  // do. kDeadlineExceeded: a broker has not replied for half a minute. Thread:
+  // any. Blocks up to half a minute for the reply, and as long again for a
+  // broker to start.
   static absl::StatusOr<std::unique_ptr<Slot>> Acquire();
   virtual ~Slot() = default;
 
   // Bits 23..16 of every queue pair number of this process; never 0.
   virtual uint8_t number() const = 0;
 
-  // A socket of `address`'s reuseport group on port 4791 that receives what is
-  // meant for this slot. Non-blocking, close-on-exec, owned by the caller; a
-  // copy is kept to hand to a new broker. The options that receiving needs
-  // (GRO, IP_RECVTOS, IP_PKTINFO, SO_RXQ_OVFL, UDP_NO_CHECK6_RX, buffer sizes)
-  // are set by the caller; those that need privilege by the broker: where it
-  // has CAP_NET_ADMIN the receive buffer is large already, so never set it to
-  // less than it is. A socket may have had an owner before: set every option
-  // that matters. A filter (SO_ATTACH_FILTER) does not survive a recovery of
-  // the broker.
+  // Returns a socket of the address's reuseport group on port 4791. It receives
+  // the datagrams for this slot. Non-blocking, close-on-exec, owned by the
+  // caller; the slot keeps a copy for the next broker.
+  // The caller sets the options that receiving needs (GRO, IP_RECVTOS,
+  // IP_PKTINFO, SO_RXQ_OVFL, UDP_NO_CHECK6_RX, buffer sizes). The broker sets
+  // those that need privilege: with CAP_NET_ADMIN the receive buffer is large
+  // already, so never shrink it. The socket may have had another owner: set
+  // every option that matters. A filter (SO_ATTACH_FILTER) does not survive a
+  // recovery of the broker.
   // kUnavailable: the port is taken; the message says by what, and what to do.
-  // kNotFound: no such address. kDeadlineExceeded: the broker has not answered
+  // kNotFound: no such address. kDeadlineExceeded: the broker has not replied
   // for half a minute.
   virtual absl::StatusOr<int> OpenAddress(const LocalAddress& local) = 0;
-  // What OpenAddress has opened is not wanted any more: the caller has closed
-  // its copies. Harmless if it was not open. Does not wait for the broker.
+  // Returns the socket of OpenAddress. The caller has closed its copies. An
+  // address that is not open is allowed. Does not wait for the broker.
   virtual void CloseAddress(const LocalAddress& local) { (void)local; }
 
-  // Whoever serves the slot waits until fd() is readable or retry_at() has
-  // come, and then calls OnReadable soon (any thread; several take turns): the
-  // broker has something to say or has died. Until all its clients have done
-  // so, a new broker does not know where their sockets stand. It reconnects,
-  // hands copies of the sockets to a new broker, and gives strays to `deliver`,
-  // holding no lock.
-  // fd() stays the same for as long as the slot lives, and is not readable
-  // while there is no broker. It is -1 with an exclusive slot that has nothing
-  // to say, and in a forked child, where the slot is dead (the descriptors kept
-  // here are closed there). retry_at() may change in OnReadable and in
-  // requests.
+  // Call OnReadable soon after fd() has become readable or retry_at() has come:
+  // the broker has sent something or has died. Thread: any; several may take
+  // turns. OnReadable reconnects, hands copies of the sockets to a new broker,
+  // and passes strays to `deliver`, holding no lock. A new broker knows the
+  // positions of the sockets only when all its clients have done so.
+  // fd() is the same for the slot's lifetime, and not readable while there is
+  // no broker. It is -1 for an exclusive slot without management, and in a
+  // forked child, where the slot is dead and its descriptors are closed.
+  // OnReadable and requests may change retry_at().
   using Clock = std::chrono::steady_clock;
   virtual int fd() const = 0;
   virtual Clock::time_point retry_at() const {
     return Clock::time_point::max();
   }
   virtual void OnReadable(const std::function<void(const Stray&)>& deliver) = 0;
-  // `changed` is called when retry_at() has changed, by the thread that made it
-  // change, which may hold locks of the slot. Set once, before the slot
-  // is served.
+  // `changed` is called when retry_at() has changed, by the thread that changed
+  // it, which may hold the slot's locks. Set it once, before the slot is
+  // served.
   virtual void OnChange(std::function<void()> changed) { (void)changed; }
 
-  // What the process has connected, for the next broker, which may have to tell
-  // the peers that the process was killed. `connections` may be called by any
-  // thread that finds the broker gone, with locks of the slot held. Set once,
+  // Returns the connections of the process, for the next broker, which
+  // disconnects them if the process is killed. `connections` is called by any
+  // thread that finds the broker gone, with the slot's locks held. Set it once,
   // before the slot is served.
   virtual void TellConnections(
       std::function<std::vector<OpenConnection>()> connections) {
     (void)connections;
   }
 
-  // The RTU of `connection`, an ID of this slot, has come to the slot's socket:
-  // the broker has not seen it. Waits for the broker's connection to have room,
-  // some tenths of a second at most. Thread: the one that serves the slot.
+  // Reports that the RTU of `connection`, an ID of this slot, has arrived at
+  // the slot's socket, unseen by the broker. Waits for space in the broker's
+  // connection, some tenths of a second at most. Thread: the one that serves
+  // the slot.
   virtual void TellConnected(const OpenConnection& connection) {
     (void)connection;
   }
 
-  // --- Queue pair 1, whose datagrams come as strays to whom they are for.
+  // --- Queue pair 1. Its datagrams arrive as strays at the process that they
+  // are for.
 
-  // This slot is the one for queue pair 1 of this process: its others hand on
-  // to it (Forward) where there is no broker. To be called before addresses are
-  // opened; by one slot of a process at a time.
+  // Makes this slot receive the datagrams for queue pair 1. Without a broker
+  // the process's other slots forward theirs to it. Call it before addresses
+  // are opened, for one slot of a process at a time.
   virtual void TakeManagement() {}
-  // Where such a slot finds what comes to queue pair 1 of an address that it
-  // has opened. May change; it is asked again after OnReadable.
+  // How such a slot receives the datagrams for queue pair 1 of an address that
+  // it has opened. May change: ask again after OnReadable.
   enum class Management : uint8_t {
-    kBroker,     // as strays, but for RTUs, which come to its socket
-    kSocket,     // in its socket, which it has to read
-    kOtherSlot,  // as strays, by another slot of this process, whose socket is
-                 // the same and is not to be read by two
+    kBroker,     // as strays; RTUs arrive at its socket
+    kSocket,     // in its socket, which it must read
+    kOtherSlot,  // as strays, from another slot of this process that has the
+                 // same socket and reads it
   };
   virtual Management ManagementOf(const LocalAddress& local) const {
     (void)local;
     return Management::kBroker;
   }
 
-  // Keeps a service ID from other processes and, if it listens, asks for its
-  // requests. `token` is the caller's name for it, not 0; with one of before
-  // changes that one. kAlreadyExists: it is another's. May wait for the broker
-  // for some seconds. A slot that shares the port with nobody has nobody to
-  // keep it from.
+  // Reserves a service ID. If the service listens, its requests arrive here.
+  // `token` is the caller's name for the reservation, not 0; a known token
+  // changes its reservation. kAlreadyExists: another process has it. May wait
+  // some seconds for the broker. An exclusive slot always succeeds.
   virtual absl::Status Reserve(uint32_t token, const Service& service) {
     (void)token, (void)service;
     return absl::OkStatus();
   }
-  // When it returns others may have it.
+  // On return other processes may reserve it.
   virtual void Unreserve(uint32_t token) { (void)token; }
 
-  // Hands a datagram for a foreign slot to the broker. Never blocks; drops
-  // what it cannot pass on.
+  // Sends a datagram for another slot to the broker. Never blocks; drops what
+  // it cannot send.
   virtual void Forward(const Stray& stray) = 0;
 };
 
-// Whether a device could use the port of one of its addresses.
+// Whether a device can use the port at one of its addresses.
 struct PortUse {
-  // Who holds it, if that is nobody of ours: neither a broker nor a process
-  // with a slot.
+  // The foreign holder of the port: neither a broker nor a process with a slot.
+  // Empty if there is none.
   std::string foreign_holder;
-  // One clear line of what is wrong; empty if nothing is.
+  // One line that says what is wrong. Empty if nothing is.
   std::string error;
 };
-// One answer for each of `addresses`. kPermissionDenied, with one clear line:
-// the port broker that runs is another user's, so none can be used. Cheap, and
-// it touches nothing: sockets are looked up, and the port is bound only where
-// something foreign seems to hold it.
+// One result for each of `addresses`. kPermissionDenied, with one clear line:
+// the running broker is another user's and cannot be used. Cheap and without
+// side effects: it looks sockets up, and binds the port only where a foreign
+// socket seems to hold it.
 absl::StatusOr<std::vector<PortUse>> ProbePorts(
     std::span<const LocalAddress> addresses);
 
 // Whether processes can share the port of an address. OK: a broker runs, or one
-// would. kUnimplemented: the system does not steer datagrams, so one process at
-// a time has an address. Other errors say why no broker can be used. Each with
-// one clear line. Touches no socket of others.
+// would. kUnimplemented: the system does not steer datagrams, so an address
+// serves one process at a time. Other errors: no broker can be used. All with
+// one clear line. Does not touch other sockets.
 absl::Status PortSharing();
 
-// The line for addresses, as text, whose port `holder` has.
+// The error line for `addresses` whose port `holder` has.
 std::string PortTakenLine(const std::string& addresses,
                           const std::string& holder);
 
-// ProbePorts for one address: kUnavailable if it could not.
+// ProbePorts for one address. kUnavailable if its port cannot be used.
 absl::Status PortAvailable(const LocalAddress& local);
 
 }  // namespace rxe_user

@@ -1,5 +1,5 @@
-// What a slot hears of queue pair 1 from the broker: MADs without memory, and
-// the question which connections there are.
+// Messages about queue pair 1 from the broker to a slot: MADs without memory
+// for them, and the question for its connections.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -25,7 +25,7 @@
 
 namespace {
 
-// How many allocations this thread is still granted; negative: all.
+// Allocations that still succeed on this thread; negative: all.
 thread_local int news_left = -1;
 
 }  // namespace
@@ -45,7 +45,7 @@ namespace {
 
 const LocalAddress kLocal = {Ip("127.0.0.1")};
 
-// Sends MADs to `to`, and receives them, at a port of an address. No UDP
+// Sends MADs to `to`, and receives them, at a port of an address. Without UDP
 // checksum over IPv6, which RoCE allows.
 class MadPeer {
  public:
@@ -79,7 +79,7 @@ class MadPeer {
     uint8_t byte;
     return recv(fd_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_PEEK) > 0;
   }
-  // The DREQ that comes next.
+  // The next DREQ.
   std::optional<wire::CmDreq> Disconnected() {
     std::array<uint8_t, 2 * transport::cm::kMadPacketSize> bytes;
     const ssize_t n = recv(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -127,19 +127,19 @@ class SlotManagementTest : public BrokerTest {
     socket_.Reset();
     BrokerTest::TearDown();
   }
-  // Takes what has come.
+  // Processes all messages that have arrived. Returns the number of MADs.
   int Hear() {
     int heard = 0;
     slot_->OnReadable([&](const Stray&) { ++heard; });
     return heard;
   }
-  // Until there is something to hear.
+  // Waits until there is a message.
   void AwaitReadable() {
     pollfd readable = {slot_->fd(), POLLIN, 0};
     ASSERT_EQ(poll(&readable, 1, 20'000), 1);
   }
-  // A request of `peer`, communication ID 8 and queue pair 0x22, for a service
-  // on which the slot listens from now on.
+  // Receives a request of `peer`, communication ID 8 and queue pair 0x22, for a
+  // service on which the slot listens from now on.
   void HearRequestOf(MadPeer& peer) {
     ASSERT_TRUE(
         slot_
@@ -154,7 +154,7 @@ class SlotManagementTest : public BrokerTest {
     int heard = 0;
     ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
   }
-  // As the other end of ID 5 of the slot, whose process has ended.
+  // As the other end of the slot's ID 5, whose process has ended.
   void ExpectDisconnected(MadPeer& peer) {
     std::optional<wire::CmDreq> dreq;
     ASSERT_TRUE(
@@ -173,7 +173,7 @@ class SlotManagementTest : public BrokerTest {
   std::vector<OpenConnection> connections_;
 };
 
-// A call that waits for its answer meets what has come before.
+// A call that waits for its reply reads an earlier MAD.
 TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
   MadPeer peer("127.0.0.2");
   bool done = false;
@@ -200,7 +200,7 @@ TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
   }
 }
 
-// Nobody else knows what of it is true.
+// Only the process knows which connections are real.
 TEST_F(SlotManagementTest, AProcessIsAskedWhichOfManyConnectionsThereAre) {
   constexpr uint32_t kForged = 4200;
   constexpr uint32_t kBatch = 64;
@@ -235,17 +235,17 @@ TEST_F(SlotManagementTest, AProcessIsAskedWhichOfManyConnectionsThereAre) {
   EXPECT_EQ(dreq->local_comm_id & 0xffffff, 0x800000u);
   EXPECT_EQ(dreq->remote_comm_id, 8u);
   EXPECT_EQ(dreq->remote_qpn, 0x22u);
-  // It would have heard before.
+  // A DREQ would have arrived before.
   EXPECT_FALSE(forger.HasReceived());
 }
 
-// By the steering program: no other process has to wake up for it.
+// Steered, so that no other process has to wake up for it.
 TEST_F(SlotManagementTest, AnRtuComesToTheSocketOfItsSlot) {
   MadPeer peer("127.0.0.2");
   peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
   pollfd readable = {socket_.get(), POLLIN, 0};
   EXPECT_EQ(poll(&readable, 1, 20'000), 1);
-  // Others come from the broker.
+  // Other messages come through the broker.
   peer.Send(wire::CmMra{.local_comm_id = 8, .remote_comm_id = Id(1)});
   ASSERT_NO_FATAL_FAILURE(AwaitReadable());
   EXPECT_EQ(Hear(), 1);
@@ -263,7 +263,7 @@ TEST_F(SlotManagementTest, AnRtuWithoutUdpChecksumComesOverIpv6) {
   EXPECT_EQ(poll(&readable, 1, 20'000), 1);
 }
 
-// A process may be killed before it has read what was steered to it.
+// A process may be killed before it has read a steered RTU.
 TEST_F(SlotManagementTest, AnUnreadRtuIsAConnectionToo) {
   MadPeer peer("127.0.0.2");
   ASSERT_NO_FATAL_FAILURE(HearRequestOf(peer));
@@ -274,7 +274,7 @@ TEST_F(SlotManagementTest, AnUnreadRtuIsAConnectionToo) {
   ExpectDisconnected(peer);
 }
 
-// Which has not seen the RTU itself.
+// The broker has not seen the RTU itself.
 TEST_F(SlotManagementTest, TheBrokerIsToldOfAConnection) {
   MadPeer peer("127.0.0.2");
   ASSERT_NO_FATAL_FAILURE(HearRequestOf(peer));

@@ -1,4 +1,4 @@
-// Slots of a living broker: steering, reuse, strays, bad neighbours.
+// Slots of a running broker: steering, reuse, strays, malicious clients.
 #include "rxe_user/broker/slot.h"
 
 #include <fcntl.h>
@@ -60,7 +60,7 @@ TEST_F(SlotTest, SteersAll255Slots) {
   EXPECT_TRUE(absl::IsResourceExhausted(Slot::Acquire().status()));
   Asker asker;
   asker.Send({1, 2, 3});               // too short: slot 0
-  for (size_t bytes : {11, 12, 15}) {  // of what were a packet for slot 1
+  for (size_t bytes : {11, 12, 15}) {  // truncated packets for slot 1
     std::vector<uint8_t> packet = PacketFor(1);
     packet.resize(bytes);
     asker.Send(packet);
@@ -139,7 +139,7 @@ TEST_F(SlotTest, WhatIsClosedIsFreeAndCanBeOpenedAgain) {
     EXPECT_TRUE(Eventually([&] { return PortSockets() == sockets; }));
   }
   (*slot)->CloseAddress(other);  // again
-  // One that others have keeps its place for the next one.
+  // A socket in use by others keeps its position for the next owner.
   Peer peer({kept});
   ASSERT_EQ(peer.Start(), "");
   Asker asker;
@@ -173,7 +173,7 @@ TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreUsedAgain) {
   first.Kill();
   Asker asker;
   for (int i = 0; i < 20; ++i) {
-    // Nobody gets what was meant for the dead, whose socket they inherit.
+    // The next owner of the socket does not get datagrams for the dead one.
     asker.Send(PacketFor(last));
     Peer next;
     ASSERT_EQ(next.Start(), "");
@@ -181,7 +181,7 @@ TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreUsedAgain) {
     EXPECT_TRUE(asker.AskOnce(stays.slot()));
     last = next.slot();
     next.Kill();
-    // The broker may hear of a death after the next one asks: one more socket.
+    // The broker may learn of the end after the next request: one more socket.
     EXPECT_LE(PortSockets(), sockets + 1);
   }
 }
@@ -210,7 +210,7 @@ TEST_F(SlotTest, StraysAreHandedOverByTheBroker) {
   }));
   EXPECT_EQ(answer[0], peer.slot());
   EXPECT_EQ(answer[1], 99);
-  // Those that cannot be delivered harm nobody.
+  // Strays that cannot be delivered are dropped.
   const std::vector<uint8_t> huge(20000);
   stray.bytes = huge;
   (*slot)->Forward(stray);
@@ -270,7 +270,7 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
     EXPECT_TRUE(Closed(fd.get()));
   }
   {
-    // Every message in a state where it is wrong.
+    // Each message in a state in which it is not allowed.
     const UniqueFd before_hello = RawConnection();
     Send(before_hello.get(), Open{});
     EXPECT_TRUE(Closed(before_hello.get()));
@@ -282,7 +282,7 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
     Send(restore.get(), Hello{});
     Send(restore.get(), Restore{});
     EXPECT_TRUE(Closed(restore.get()));
-    // Somebody's slot is not to be had.
+    // A slot in use cannot be reclaimed.
     const UniqueFd thief = RawConnection();
     Hello hello;
     hello.slot = peer.slot();
@@ -291,7 +291,7 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
     ASSERT_EQ(Await(thief.get(), MonotonicMs() + 20000, message),
               Message::Outcome::kMessage);
     EXPECT_EQ(message.As<HelloReply>()->refusal, Refusal::kSlotTaken);
-    // Nor is a foreign socket taken for one of the group.
+    // Nor is a foreign socket accepted as one of the group.
     const UniqueFd forger = RawConnection();
     for (uint32_t s = 1; s < kSlots; ++s) {
       if (s != peer.slot()) hello.slot = s;
@@ -359,7 +359,7 @@ TEST_F(SlotTest, ForkedChildHoldsNothingOfTheSlot) {
   EXPECT_GT(broker, 0);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  // The fork lives, and keeps neither the slot nor the broker nor the port.
+  // The forked child still runs, and holds neither slot, broker nor port.
   EXPECT_TRUE(Eventually([&] { return ProcessGone(broker); }));
   EXPECT_TRUE(Eventually([] { return PortSockets() == 0; }));
   for (const int fd : {life[0], life[1], report[0], report[1]}) close(fd);
@@ -370,7 +370,8 @@ TEST_F(SlotTest, ABrokerWithoutDescriptorsSaysWhatToDo) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
   const pid_t broker = BrokerPid();
-  // What has been closed elsewhere (BrokerPid's connection) is over.
+  // Waits for descriptors that are closed by another thread (BrokerPid's
+  // connection).
   const auto opened = [broker] {
     const std::filesystem::directory_iterator all(
         "/proc/" + std::to_string(broker) + "/fd");
@@ -381,7 +382,7 @@ TEST_F(SlotTest, ABrokerWithoutDescriptorsSaysWhatToDo) {
       Eventually([&] { return std::exchange(before, opened()) == before; }));
   rlimit none{};
   ASSERT_EQ(prlimit(broker, RLIMIT_NOFILE, nullptr, &none), 0);
-  none.rlim_cur = 3;  // a lower one needs no rights
+  none.rlim_cur = 3;  // lowering it needs no privilege
   ASSERT_EQ(prlimit(broker, RLIMIT_NOFILE, &none, nullptr), 0)
       << strerror(errno);
   const absl::Status status = (*slot)->OpenAddress({Ip("127.0.0.1")}).status();
@@ -404,7 +405,7 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
     EXPECT_TRUE(absl::IsUnavailable(probe)) << probe;
     auto slot = Slot::Acquire();
     ASSERT_TRUE(slot.ok());
-    // With a broker, too, that has nothing to do with it.
+    // Also with a broker, which does not hold this port.
     const absl::Status again = PortAvailable({Ip("127.0.0.1")});
     EXPECT_EQ(again, probe);
     const absl::Status status =
@@ -416,7 +417,7 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
           "process " + std::to_string(getpid()), std::string("stop it")}) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     }
-    // Once it has gone, all is well.
+    // Once the holder is gone, the port is available.
     foreign.Reset();
     EXPECT_TRUE(PortAvailable({Ip("127.0.0.1")}).ok());
     const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
@@ -427,7 +428,7 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
   }
 }
 
-// What our own broker holds is not foreign, and looking takes nothing away.
+// What our own broker holds is not foreign, and a probe takes nothing away.
 TEST_F(SlotTest, PortAvailableDisturbsNobody) {
   Peer peer({{Ip("127.0.0.1"), 0}, {Ip("::1"), 0}});
   ASSERT_EQ(peer.Start(), "");

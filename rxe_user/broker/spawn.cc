@@ -29,8 +29,8 @@
 extern char** environ;
 
 #ifdef __SANITIZE_THREAD__
-// ThreadSanitizer takes clone() for a fork(), and ends the process when it
-// starts a thread afterwards. This is the C library's own name for it.
+// ThreadSanitizer takes clone() for a fork(), and ends a process that starts a
+// thread afterwards. This is the C library's internal name for it.
 extern "C" int __clone(int (*)(void*), void*, int, void*, ...);
 #define clone __clone
 #endif
@@ -40,19 +40,19 @@ namespace {
 
 constexpr size_t kStackBytes = 64 << 10;
 
-// What the two children share with their suspended parent.
+// Shared by the two children and their suspended parent.
 struct Plan {
   const char* path;
   char* const* argv;
   char* const* envp;
   int ready_fd;
   void* stack_top;             // the second child's
-  int error = 0;               // errno of what failed
-  const char* what = nullptr;  // which was that, unless it is `path`
+  int error = 0;               // errno of the step that failed
+  const char* what = nullptr;  // that step, unless it is `path`
 };
 
-// The children borrow the parent's memory and thread-local data: bare system
-// calls only, past whatever may stand before the C library's functions.
+// The children use the parent's memory and thread-local data: plain system
+// calls only, bypassing replacements of the C library's functions.
 #define IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined")))
 
 // Becomes the broker.
@@ -79,7 +79,8 @@ IN_CHILD int ExecBroker(void* argument) {
   return 1;
 }
 
-// Leaves the broker an orphan at once, so that it is nobody's child.
+// Exits at once, so that the broker is an orphan and no child of the
+// application.
 IN_CHILD int StartBroker(void* argument) {
   Plan& plan = *static_cast<Plan*>(argument);
   syscall(SYS_setsid);
@@ -91,7 +92,7 @@ IN_CHILD int StartBroker(void* argument) {
   return 0;
 }
 
-// The file that holds this code, as an absolute path.
+// The absolute path of the file that contains this code.
 std::string OwnFile() {
   Dl_info info{};
   const auto here = reinterpret_cast<uintptr_t>(&OwnFile);
@@ -99,7 +100,7 @@ std::string OwnFile() {
       info.dli_fname != nullptr && info.dli_fname[0] == '/') {
     return info.dli_fname;
   }
-  // Loaded by a relative path, which may mean something else by now.
+  // Loaded by a relative path; the working directory may have changed.
   std::ifstream maps("/proc/self/maps");
   std::string line;
   while (std::getline(maps, line)) {
@@ -160,14 +161,16 @@ absl::Status SpawnBroker(UniqueFd& starting) {
   };
   Plan plan{path.c_str(), argv.data(), envp.data(), write_end.get(), top(2)};
 
-  // A signal handler must not run in a child; the broker unblocks its own.
+  // A signal handler must not run in a child. The broker unblocks its signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  // No exit signal: no SIGCHLD, and only a wait with __WCLONE sees it.
+  // Without an exit signal there is no SIGCHLD, and only a wait with __WCLONE
+  // sees the child.
   constexpr int kFlags = CLONE_VM | CLONE_VFORK;
   int child = clone(StartBroker, top(1), kFlags, &plan);
-  // qemu-user makes this a fork, which has to send one: the program may see it.
+  // qemu-user turns this into a fork, which needs an exit signal: the program
+  // may see it.
   if (child < 0 && errno == EINVAL) {
     child = clone(StartBroker, top(1), kFlags | SIGCHLD, &plan);
   }
@@ -189,8 +192,8 @@ Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms,
   if (poll(&p, 1, static_cast<int>(std::max<int64_t>(wait_ms, 0))) <= 0) {
     return Progress::kComingUp;
   }
-  // The last end to write of is the broker's. What it says is one write, and
-  // less than a pipe takes at once.
+  // The broker has the only write end. It makes one write, which fits into a
+  // pipe.
   char said[512];
   const ssize_t n = read(starting.get(), said, sizeof(said));
   if (n > 0 && said[0] == kServesByte) return Progress::kServes;

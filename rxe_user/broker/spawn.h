@@ -1,4 +1,4 @@
-// Starting the port broker from within an application.
+// Starts the port broker from within an application.
 #ifndef RXE_USER_BROKER_SPAWN_H_
 #define RXE_USER_BROKER_SPAWN_H_
 
@@ -10,34 +10,34 @@
 
 namespace rxe_user::broker {
 
-// How a spawned broker reports that it serves, or that another one does: by one
-// byte; or why it cannot, by text behind another byte.
+// A spawned broker writes one byte when it serves, or when another one does. If
+// it cannot, it writes another byte and the reason.
 inline constexpr char kReadyArgument[] = "--ready";
 inline constexpr int kReadyFd = 3;
 inline constexpr char kServesByte = 'R';
 inline constexpr char kFailedByte = '!';
 
-// RXE_USER_BROKER, else ../libexec/rxe-user-port-broker as seen from the folder
-// of the library (or program) that holds this code. A secure (setuid) program's
-// environment is not heeded.
+// RXE_USER_BROKER, else ../libexec/rxe-user-port-broker, relative to the folder
+// of the library (or program) with this code. A secure (setuid) program ignores
+// its environment.
 std::string BrokerPath();
 
-// Starts a broker. `starting` is for AwaitBroker; it is close-on-exec. The
-// application sees no SIGCHLD and no child to wait for; the broker inherits
-// nothing: own session, folder /, descriptors closed, of the environment
-// RXE_USER_* only, and nothing of a secure program's. (An application that
-// adopts orphans, being process 1 or a subreaper, adopts the broker too.)
-// kNotFound or kPermissionDenied when it cannot be started.
+// Starts a broker. `starting` is for AwaitBroker and is close-on-exec. The
+// application sees no SIGCHLD and no child process. The broker inherits
+// nothing: it has its own session, working directory / and closed descriptors,
+// and of the environment RXE_USER_* only, or nothing from a secure program. (An
+// application that adopts orphans, being process 1 or a subreaper, adopts the
+// broker too.) kNotFound or kPermissionDenied if it cannot be started.
 absl::Status SpawnBroker(UniqueFd& starting);
 
 enum class Progress {
-  kServes,    // it does, or one that was faster
-  kComingUp,  // it lives, for all that is known
+  kServes,    // this broker serves, or another one does
+  kComingUp,  // as far as is known
   kDied,
 };
-// How far the broker of SpawnBroker has come, once there is news or `wait_ms`
-// are over. A busy machine may keep it for long. `why` is why it died, if it
-// said so, and is not changed else.
+// The state of the broker of SpawnBroker, as soon as it changes or after
+// `wait_ms`. It may take long on a busy machine. `why` is set if it died and
+// gave a reason.
 Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms,
                      std::string& why);
 

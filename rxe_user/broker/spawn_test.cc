@@ -1,5 +1,5 @@
-// Brokers that take long to come up, that do not come up, and that do not
-// answer: a busy machine.
+// Brokers that start slowly, fail to start, or do not answer, as on a busy
+// machine.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What RXE_USER_BROKER names is a script of the test's.
+// RXE_USER_BROKER names a script of the test.
 class SpawnTest : public BrokerTest {
  protected:
   void SetUp() override {
@@ -43,7 +43,7 @@ class SpawnTest : public BrokerTest {
     fs::permissions(script, fs::perms(0755));
     setenv("RXE_USER_BROKER", script.c_str(), 1);
   }
-  // The broker comes up when Go says so, and writes a line as it starts.
+  // The broker starts when Go says so. It writes a line when it is executed.
   void UseSlowBroker() {
     ASSERT_EQ(mkfifo(go().c_str(), 0600), 0);
     UseScript("echo >> " + started().string() + "\nread -r go < " +
@@ -69,7 +69,7 @@ TEST_F(SpawnTest, ABrokerThatComesUpSlowlyIsWaitedFor) {
   auto acquired =
       std::async(std::launch::async, [] { return Slot::Acquire(); });
   EXPECT_TRUE(Eventually([&] { return Started() != 0; }));
-  // Nothing happens, for longer than a broker takes on a machine that is idle.
+  // It stays silent for longer than a broker takes on an idle machine.
   EXPECT_EQ(acquired.wait_for(std::chrono::seconds(6)),
             std::future_status::timeout);
   Go();
@@ -82,7 +82,7 @@ TEST_F(SpawnTest, ABrokerThatComesUpSlowlyIsWaitedFor) {
   EXPECT_EQ(other.Start(), "");
 }
 
-// A thread that makes progress for others asks with little patience.
+// A thread that makes progress for others waits only briefly.
 TEST_F(SpawnTest, WhoAsksAgainMeanwhileStartsNoOther) {
   UseSlowBroker();
   UniqueFd starting;
@@ -104,7 +104,7 @@ TEST_F(SpawnTest, WhoAsksAgainMeanwhileStartsNoOther) {
   EXPECT_FALSE(starting.valid());
 }
 
-// Somebody else's is as good.
+// Another process's broker serves as well.
 TEST_F(SpawnTest, ABrokerThatIsFasterIsUsed) {
   UseSlowBroker();
   testing::internal::CaptureStderr();
@@ -142,8 +142,8 @@ TEST_F(SpawnTest, WithoutTheOneThatDiedOneProcessOwnsThePort) {
   }
 }
 
-// Who waits is told so, and not that the port is taken; the broker is not at
-// fault.
+// The waiting process gets this error, and not that the port is taken. The
+// broker is unharmed.
 TEST_F(SpawnTest, AStoppedBrokerIsNotWaitedForWithoutEnd) {
   Peer first;
   ASSERT_EQ(first.Start(), "");

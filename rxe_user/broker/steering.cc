@@ -13,11 +13,11 @@ namespace {
 
 constexpr uint32_t kLeastPacket = wire::kBthSize + wire::kIcrcSize;
 static_assert(sizeof(Probe) < kLeastPacket);
-// A MAD begins behind these headers.
+// A MAD follows these headers.
 constexpr uint32_t kMad = wire::kBthSize + wire::kDethSize;
 constexpr auto kRtu = static_cast<uint32_t>(wire::CmAttribute::kRtu);
 
-// Slots [first, next range's first) go to index.
+// Slots from `first` up to the next range go to `index`.
 struct Range {
   uint32_t first;
   uint16_t index;
@@ -34,8 +34,8 @@ std::vector<Range> RangesOf(const IndexMap& map) {
   return ranges;
 }
 
-// A binary tree over the ranges, the slot being in the accumulator. Jumps of
-// conditions reach 255 instructions only, so the far side is reached by JA.
+// A binary tree over the ranges, with the slot in the accumulator. Conditional
+// jumps reach 255 instructions only, so JA reaches the far half.
 void EmitTree(std::span<const Range> ranges, std::vector<sock_filter>& out) {
   if (ranges.size() == 1) {
     out.push_back(BPF_STMT(BPF_RET | BPF_K, ranges[0].index));
@@ -54,8 +54,8 @@ void EmitTree(std::span<const Range> ranges, std::vector<sock_filter>& out) {
 
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word) {
-  // One look at the payload for all that is no probe: its bytes mostly are not
-  // where the kernel reads them at once.
+  // The payload is read once for anything but a probe, since its bytes are
+  // mostly not in the linear part of the kernel's buffer.
   std::vector<sock_filter> p = {
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kLeastPacket, 6, 0),
@@ -65,9 +65,9 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
       BPF_STMT(BPF_RET | BPF_A, 0),
       BPF_STMT(BPF_RET | BPF_K, map[0]),
-      // The upper byte of the destination queue pair: the slot.
+      // The slot: the upper byte of the destination queue pair number.
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, wire::kBthDestQpnOffset),
-      // An RTU for queue pair 1: the slot that gave the communication ID out.
+      // An RTU for queue pair 1: by the slot in the communication ID.
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 6),
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, transport::cm::kMadPacketSize, 0, 2),

@@ -1,4 +1,4 @@
-// The classic BPF program that a reuseport group steers by.
+// The classic BPF program of a reuseport group.
 #ifndef RXE_USER_BROKER_STEERING_H_
 #define RXE_USER_BROKER_STEERING_H_
 
@@ -16,10 +16,10 @@ namespace rxe_user::broker {
 inline constexpr uint16_t kNoIndex = 0xffff;
 using IndexMap = std::array<uint16_t, kSlots>;
 
-// A probe is a UDP payload of these words, in network order: the group's probe
-// word, the index that the program is to return, and the identity of the socket
-// that is thought to be there. It is shorter than any packet; the probe word's
-// first byte is no opcode, and the rest is random.
+// A probe is a UDP payload of these words in network order: the group's probe
+// word, the index that the program must return, and the identity of the socket
+// that is expected there. It is shorter than any packet. The first byte of the
+// probe word is no opcode; the others are random.
 inline constexpr uint8_t kProbeFirstByte = 0xff;
 inline constexpr uint32_t kAnyIdentity = 0xffffffff;
 struct Probe {
@@ -28,21 +28,20 @@ struct Probe {
   uint32_t identity_be;
 };
 
-// Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7), and an
-// RTU by the upper eight bits of the communication ID that it names: the slot
-// of the process that gave it out. So a passive end hears without the broker
-// that its connection is established. Slots without a socket, and what is too
-// short for a packet, go to map[0]. The program sees the UDP payload. At most 9
-// comparisons for any map.
+// Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7). Steers
+// an RTU by the upper eight bits of the remote communication ID, which are the
+// slot of the process that created it, so a passive end gets its RTU without
+// the broker. Slots without a socket, and payloads shorter than a packet, go to
+// map[0]. The program sees the UDP payload. At most 9 comparisons for any map.
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word);
 
-// A socket filter that drops those of the group's probes that name this socket,
-// or any (kAnyIdentity). Sees the UDP header first.
+// A socket filter that drops the group's probes that name this socket, or any
+// socket (kAnyIdentity). Sees the UDP header first.
 std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity);
 
-// Attaches a socket filter or a group's program (SO_ATTACH_...). False if it is
-// refused, errno says why.
+// Attaches a socket filter or a group's program (SO_ATTACH_...). False if
+// refused, with errno set.
 bool AttachFilter(int fd, int option, std::vector<sock_filter> code);
 
 }  // namespace rxe_user::broker

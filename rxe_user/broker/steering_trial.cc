@@ -22,10 +22,11 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// A datagram on the loopback interface mostly arrives before sendto returns.
+// A datagram on the loopback interface usually arrives before sendto returns.
 constexpr milliseconds kArrival{1000};
 
-// Of no opcode, for a queue pair of a slot. The random bytes stand behind BTH.
+// No opcode; the destination queue pair is in a slot. The random bytes follow
+// BTH.
 using Packet = std::array<uint8_t, wire::kBthSize + wire::kIcrcSize>;
 
 absl::Status Cannot(const std::string& why) {
@@ -39,7 +40,7 @@ uint16_t PortOf(int fd) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
     return 0;
   }
-  // The port stands at the same place in both.
+  // The port has the same offset in both structures.
   static_assert(offsetof(sockaddr_in, sin_port) ==
                 offsetof(sockaddr_in6, sin6_port));
   sockaddr_in head;
@@ -47,14 +48,14 @@ uint16_t PortOf(int fd) {
   return ntohs(head.sin_port);
 }
 
-// Whether one of the packets of both slots arrives at the other's socket.
+// Whether a packet arrives at the other slot's socket.
 bool GoesAstray(const std::array<UniqueFd, 2>& sockets,
                 const LocalAddress& loopback, uint16_t port) {
   const UniqueFd sender = BindUdp(loopback, 0, Sharing::kExclusive);
   const SocketAddress to = ToSocketAddress(loopback, port);
   std::array<Packet, 2> packets{};
-  // From one socket: what spreads datagrams by their ports and addresses sends
-  // both to the same one.
+  // From one socket: a system that spreads datagrams by address and port would
+  // send both to the same one.
   for (size_t slot = 0; slot < packets.size(); ++slot) {
     Packet& packet = packets[slot];
     packet[0] = kProbeFirstByte;
@@ -92,8 +93,8 @@ bool GoesAstray(const std::array<UniqueFd, 2>& sockets,
 
 absl::Status TrySteering() {
   LocalAddress loopback{*wire::IpAddress::Parse("127.0.0.1"), 0};
-  // A port that nobody has: asked for one with SO_REUSEPORT, the kernel may
-  // choose that of a group which is there.
+  // A port that is free: with SO_REUSEPORT the kernel may choose the port of an
+  // existing group.
   UniqueFd free = BindUdp(loopback, 0, Sharing::kExclusive);
   if (!free.valid()) {
     loopback.address = *wire::IpAddress::Parse("::1");

@@ -1,4 +1,4 @@
-// Whether this system steers datagrams as steering.h wants it.
+// Tests whether this system steers datagrams as steering.h needs it.
 #ifndef RXE_USER_BROKER_STEERING_TRIAL_H_
 #define RXE_USER_BROKER_STEERING_TRIAL_H_
 
@@ -6,13 +6,12 @@
 
 namespace rxe_user::broker {
 
-// Binds two sockets of a group of its own to a free port of the loopback
-// address, steers by SteeringProgram, and sends a packet to each.
+// Binds two sockets in a group of its own to a free port of the loopback
+// address, attaches SteeringProgram, and sends a packet to each.
 // kUnimplemented, with a clear reason: the program is refused (sandboxes,
-// profiles), or it is taken and one of the packets arrives at the other socket.
-// OK otherwise, also where there is nothing to try it on (no loopback address)
-// and where neither packet arrives within a second. Touches no socket of
-// others. Thread: any.
+// profiles), or a packet arrives at the other socket. OK otherwise, also
+// without a loopback address, and if neither packet arrives within a second.
+// Does not touch other sockets. Thread: any.
 absl::Status TrySteering();
 
 }  // namespace rxe_user::broker

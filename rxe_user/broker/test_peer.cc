@@ -71,7 +71,7 @@ void OnDatagrams(Slot& slot, const OpenSocket& s) {
   }
 }
 
-// A timeout for poll.
+// The timeout for poll(), in ms.
 int UntilMs(Slot::Clock::time_point when) {
   if (when == Slot::Clock::time_point::max()) return -1;
   const auto left =
@@ -301,7 +301,7 @@ void BrokerTest::SetUp() {
 }
 
 void BrokerTest::TearDown() {
-  // Nothing may be left behind by any test.
+  // No test may leave anything behind.
   EXPECT_TRUE(Eventually([] { return !NameExists(); }));
   EXPECT_TRUE(Eventually([] { return PortSockets() == 0; }));
 }

@@ -1,4 +1,4 @@
-// Help for the tests of the port broker: a network namespace per test, and
+// Helpers for tests of the port broker: a network namespace for each test, and
 // processes that hold slots.
 #ifndef RXE_USER_BROKER_TEST_PEER_H_
 #define RXE_USER_BROKER_TEST_PEER_H_
@@ -21,41 +21,42 @@ namespace rxe_user::broker {
 
 wire::IpAddress Ip(const std::string& text);
 
-// Waits until `done`, for very long; false if it never came.
+// Waits until `done`, for very long. False if it never happened.
 bool Eventually(const std::function<bool()>& done);
 
 // The running broker of this network namespace; 0 if there is none.
 pid_t BrokerPid();
-// Kills it with SIGKILL, waiting for one if need be; its process ID.
+// Waits for a broker if need be, and kills it with SIGKILL. Returns its process
+// ID.
 pid_t KillBroker();
 // Sockets bound to the RoCE port in this network namespace.
 int PortSockets();
 // Whether the broker's name exists.
 bool NameExists();
-// The status of a process that has ended, or that is no more.
+// Whether a process has ended.
 bool ProcessGone(pid_t pid);
 
 // The UDP payload for a queue pair of a slot: 24 bytes of BTH and more.
 std::vector<uint8_t> PacketFor(uint8_t slot, uint32_t tag = 0);
 
 // A process that holds a slot, answers every datagram for it with its slot
-// number and the datagram's tag, and forwards what is for others.
+// number and the datagram's tag, and forwards datagrams for other slots.
 class Peer {
  public:
-  // `before` runs in the process before it takes the slot. Without addresses
-  // it opens 127.0.0.1.
+  // `before` runs in the process before it takes the slot. Without addresses it
+  // opens 127.0.0.1.
   explicit Peer(std::vector<LocalAddress> addresses = {},
                 const std::function<void()>& before = {});
   ~Peer();
   Peer(Peer&&) = default;
   Peer& operator=(Peer&&) = default;
 
-  // Waits until it has its sockets; the error's text if it failed.
+  // Waits until it has its sockets. Returns the error's text if that failed.
   std::string Start();
   uint8_t slot() const { return slot_; }
   pid_t pid() const { return pid_; }
   void Signal(int signal);
-  // SIGKILL, and waits for the end.
+  // Sends SIGKILL and waits for the end.
   void Kill();
 
  private:
@@ -64,16 +65,16 @@ class Peer {
   uint8_t slot_ = 0;
 };
 
-// Sends datagrams to slots and hears the answers.
+// Sends datagrams to slots and receives the answers.
 class Asker {
  public:
   explicit Asker(const wire::IpAddress& to = Ip("127.0.0.1"),
                  uint32_t scope_id = 0);
-  // Whether `slot` answers, asked again every `again` until `patience` is over.
+  // Whether `slot` answers. Retries every `again` until `patience` is over.
   bool Ask(uint8_t slot,
            std::chrono::milliseconds again = std::chrono::milliseconds(30),
            std::chrono::milliseconds patience = std::chrono::seconds(20));
-  // One datagram, and a long wait.
+  // Sends one datagram and waits long.
   bool AskOnce(uint8_t slot);
   void Send(const std::vector<uint8_t>& payload);
   int asked() const { return asked_; }
@@ -85,12 +86,12 @@ class Asker {
   int asked_ = 0;
 };
 
-// Users that tests by root become.
+// Users that tests become when run by root.
 inline constexpr uid_t kSomebody = 12345;
 inline constexpr uid_t kAnother = 23456;
 void Become(uid_t uid);
 
-// The broker where every user may execute it, as long as this lives.
+// A copy of the broker that every user may execute, while this lives.
 class PublicBroker {
  public:
   PublicBroker();
@@ -101,8 +102,8 @@ class PublicBroker {
   std::filesystem::path folder_;
 };
 
-// A fresh network namespace with loopback for each test when we are root. Else
-// the one we are in, which must be unused. Brokers leave quickly.
+// For root, each test has a fresh network namespace with loopback. Otherwise
+// the current one, which must be unused. Brokers end quickly.
 class BrokerTest : public testing::Test {
  protected:
   void SetUp() override;

@@ -7,12 +7,12 @@
 
 namespace rxe_user::broker {
 
-// `rate` per second in the long run, `burst` at once.
+// `rate` per second on average, `burst` at once.
 class TokenBucket {
  public:
   TokenBucket(int64_t rate, int64_t burst)
       : rate_(rate), burst_(burst), tokens_(burst) {}
-  // Whether one more is allowed at `now_ms`, which never goes back.
+  // Whether one more is allowed at `now_ms`, which must not decrease.
   bool Take(int64_t now_ms) {
     tokens_ = std::min(burst_, tokens_ + (now_ms - last_ms_) * rate_ / 1000);
     last_ms_ = now_ms;
@@ -28,7 +28,7 @@ class TokenBucket {
   int64_t last_ms_ = 0;
 };
 
-// Datagrams that GRO brought to the wrong process are few; a flood is not ours.
+// Strays by GRO are few. A flood comes from elsewhere and is limited.
 inline constexpr int64_t kStraysPerSecond = 20000;
 inline constexpr int64_t kStrayBurst = 512;
 

@@ -25,7 +25,7 @@ int IntOption(int fd, int level, int name) {
 #define SO_NETNS_COOKIE 71
 #endif
 
-// Where the kernel does not say (before Linux 5.14), it is taken for granted.
+// True where the kernel does not say (before Linux 5.14).
 bool InOurNamespace(int fd) {
   const UniqueFd own(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   uint64_t its = 0;
@@ -68,8 +68,8 @@ UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing) {
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
   const int one = 1;
-  // Peers may send no UDP checksum over IPv6, as RoCE allows: the ICRC is
-  // there.
+  // Peers may omit the UDP checksum over IPv6, as RoCE allows, since packets
+  // have an ICRC.
   if (family == AF_INET6) {
     (void)setsockopt(fd.get(), IPPROTO_UDP, UDP_NO_CHECK6_RX, &one,
                      sizeof(one));
@@ -89,8 +89,8 @@ UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing) {
 }
 
 bool IsOurs(int fd) {
-  // The inode of a socket or a memory file belongs to who made it, and only its
-  // owner or the administrator can give it away.
+  // The inode of a socket or memory file belongs to its creator. Only the owner
+  // or the administrator can change that.
   struct stat file;
   return fstat(fd, &file) == 0 && IsOwnUser(file.st_uid);
 }

@@ -1,5 +1,5 @@
-// Users that have no ID in the user namespace of who looks at them: rootless
-// containers that share a network namespace.
+// Users without an ID in the observer's user namespace: rootless containers
+// that share a network namespace.
 #include "rxe_user/testing/user_namespace.h"
 
 #include <fcntl.h>
@@ -27,8 +27,7 @@ namespace {
 
 constexpr uid_t kOverflow = 65534;
 
-// A process of `uid` in a user namespace that maps it to `inside`, and nobody
-// else.
+// A process of `uid` in a user namespace that maps only this user, to `inside`.
 std::function<void()> AsContainer(uid_t uid, uid_t inside) {
   return [uid, inside] {
     Become(uid);
@@ -36,7 +35,7 @@ std::function<void()> AsContainer(uid_t uid, uid_t inside) {
   };
 }
 
-// What a child says that `run` answers for.
+// The output of `run` in a child process.
 std::string InChild(const std::function<std::string()>& run) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
@@ -82,8 +81,8 @@ TEST_F(UserNamespaceTest, ProcessesOfOneContainerShareThePort) {
   EXPECT_TRUE(asker.AskOnce(second.slot()));
 }
 
-// To a client that is user 65534 itself, everybody who is not mapped looks like
-// its own user.
+// To a client that is user 65534 itself, every unmapped user looks like its
+// own.
 TEST_F(UserNamespaceTest, ABrokerOfAnUnmappedUserIsNotTrusted) {
   Peer other({}, [] { Become(kSomebody); });
   ASSERT_EQ(other.Start(), "");
@@ -103,15 +102,15 @@ TEST_F(UserNamespaceTest, ABrokerOfAnUnmappedUserIsNotTrusted) {
   }
 }
 
-// A container's root serves all users of the container, and nobody else.
+// A container's root serves all users of the container, and no others.
 TEST_F(UserNamespaceTest, AContainersBrokerDoesNotServeUnmappedUsers) {
   Peer container({}, AsContainer(kSomebody, 0));
   ASSERT_EQ(container.Start(), "");
   const std::string answer = InChild([] {
     Become(kAnother);
     std::string said = "no answer";
-    // It is sent away at once: the greeting may come too late for the answer to
-    // be read.
+    // It is refused at once: the Hello may be too late for the reply to be
+    // read.
     (void)Eventually([&] {
       RawClient client;
       if (client.connected() && client.Greet() != 0) {
@@ -188,7 +187,7 @@ TEST_F(StayingBrokerTest, RootsBrokerServesRootlessContainers) {
   EXPECT_EQ(found, "");
 }
 
-// Where others can write, anybody may have made it.
+// A folder that others can write proves nothing.
 TEST_F(StayingBrokerTest, AFolderThatOthersCanWriteVouchesForNobody) {
   for (const char* folder : {"/run/rxe_user", "/run"}) {
     ASSERT_EQ(chmod(folder, 0777), 0) << folder;
@@ -208,7 +207,7 @@ TEST_F(StayingBrokerTest, ContainersComeBackToItsSuccessor) {
   ASSERT_EQ(host.Start(), "");
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(container.slot()));
-  // That of the host's process, which does not stay.
+  // The broker of the host's process, which does not stay.
   kill(child_, SIGKILL);
   ASSERT_TRUE(Eventually([this] {
     const pid_t now = BrokerPid();

@@ -1,4 +1,4 @@
-// Connections between processes, of which one dies, or the broker; between
+// Connections between processes, one of which dies, or the broker does; between
 // hosts; and under load.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -37,11 +37,11 @@ using transport::cm::State;
 
 const LocalAddress kLoopback = Local("127.0.0.1");
 
-// Another process, which the test speaks with over a socket. Made before there
-// are other threads.
+// Another process, with a socket to the test. Create it before other threads
+// exist.
 class Process {
  public:
-  // `main` is given the socket; when it returns the process ends well.
+  // `main` gets the socket. When it returns, the process exits with 0.
   explicit Process(const std::function<void(int control)>& main) {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_), 0);
     pid_ = fork();
@@ -60,7 +60,7 @@ class Process {
     EXPECT_EQ(send(ends_[0], text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
   }
-  // Waits until it has said something.
+  // Waits until it is ready.
   bool Ready() {
     char said;
     pollfd p{ends_[0], POLLIN, 0};
@@ -88,7 +88,7 @@ class Process {
   pid_t pid_ = 0;
 };
 
-// Listens where it is told to, and accepts and disconnects whatever comes.
+// Listens at the given address, and accepts and disconnects every connection.
 void ListenAndServe(int control) {
   const std::string address = Process::Hear(control);
   TestEnd end(7);
@@ -104,7 +104,7 @@ void ListenAndServe(int control) {
   }
 }
 
-// Accepts connections, and says when one is established.
+// Accepts connections, and reports when one is established.
 void AcceptOne(int control) {
   TestEnd end(7);
   if (end.Listen(kLoopback) != 0) _exit(1);
@@ -116,7 +116,7 @@ void AcceptOne(int control) {
   }
 }
 
-// Connects once, and says when it is established.
+// Connects once, and reports when it is established.
 void ConnectOne(int control) {
   Process::Hear(control);
   TestEnd end(8);
@@ -128,7 +128,7 @@ void ConnectOne(int control) {
   Process::Hear(control);
 }
 
-// Connects `count` times at once, and disconnects when it is told to.
+// Connects `count` times at once, and disconnects on command.
 void ConnectMany(int control, uint32_t count) {
   Process::Hear(control);
   TestEnd end(static_cast<uint64_t>(getpid()));
@@ -139,7 +139,7 @@ void ConnectMany(int control, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     const CmId id = end.Expect(EventKind::kReply);
     if (ids.erase(id) != 1 || end->Establish(id, {}) != 0) _exit(2);
-    // To be disconnected below.
+    // The result is counted below.
     if (end->Disconnect(id, {}) != 0) _exit(3);
   }
   uint32_t disconnected = 0;
@@ -162,7 +162,7 @@ class CmProcessesTest : public broker::BrokerTest {
     b_.Close();
     BrokerTest::TearDown();
   }
-  // From the request of `a_` on, to the established connection.
+  // From the request of `a_` to the established connection.
   std::pair<CmId, CmId> Establish(uint32_t qpn) {
     const CmId active = a_.Connect(kLoopback, kLoopback, qpn);
     const CmId passive = b_.Expect(EventKind::kRequest);
@@ -184,7 +184,7 @@ TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
   const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
   ASSERT_EQ(a_.Expect(EventKind::kReply), id);
   listener.Kill();
-  // Nobody listens any more, as soon as the broker has noticed.
+  // The service ID is free as soon as the broker has noticed.
   EXPECT_TRUE(broker::Eventually([&] {
     ServiceHandle handle = 0;
     if (b_.Listen(kLoopback, kTestService, &handle) != 0) return false;
@@ -193,14 +193,14 @@ TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
   const CmId late = a_.Connect(kLoopback, kLoopback, 0x12);
   EXPECT_EQ(a_.Expect(EventKind::kRejected), late);
   EXPECT_EQ(a_.LastMad().rej().reason, wire::CmRejectReason::kInvalidServiceId);
-  // The broker answers the DREQ for who is gone.
+  // The broker answers the DREQ for the dead process.
   ASSERT_EQ(a_->Establish(id, {}), 0);
   EXPECT_EQ(a_->Disconnect(id, {}), 0);
   EXPECT_EQ(a_.Expect(EventKind::kDisconnected), id);
   EXPECT_TRUE(a_.last().has_mad);
 }
 
-// As by a kernel.
+// As a kernel does.
 TEST_F(CmProcessesTest, PeersOfWhoDiesAreDisconnected) {
   Process passive(AcceptOne);
   Process active(ConnectOne);
@@ -228,7 +228,7 @@ TEST_F(CmProcessesTest, PeersOfWhoDiesAreDisconnected) {
 TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {
   ASSERT_EQ(b_.Listen(kLoopback), 0);
   const auto [old_active, old_passive] = Establish(0x11);
-  // In the middle of three handshakes.
+  // During three handshakes.
   const CmId asked = a_.Connect(kLoopback, kLoopback, 0x12);
   const CmId request = b_.Expect(EventKind::kRequest);
   broker::KillBroker();
@@ -243,18 +243,18 @@ TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {
   EXPECT_EQ(b_.Accept(b_.last().id, 0x23), 0);
   EXPECT_EQ(a_.Expect(EventKind::kReply), fresh);
   broker::KillBroker();
-  // The established ones are still known to both.
+  // Both ends still know the established connections.
   EXPECT_EQ(a_->Disconnect(old_active, {}), 0);
   EXPECT_EQ(b_.Expect(EventKind::kDisconnected), old_passive);
   EXPECT_EQ(b_->Disconnect(old_passive, {}), 0);
   EXPECT_EQ(a_.Expect(EventKind::kDisconnected), old_active);
   EXPECT_TRUE(a_.last().has_mad);
-  // And who listens, to the broker: the service ID is taken.
+  // The broker knows the listener: the service ID is taken.
   TestEnd other(3);
   EXPECT_EQ(other.Listen(kLoopback), EADDRINUSE);
 }
 
-// The next broker hears from the process itself what it has connected.
+// The next broker learns the connections from the process itself.
 TEST_F(CmProcessesTest, PeersOfWhoDiesAfterTheBrokerAreDisconnected) {
   Process passive(AcceptOne);
   ASSERT_TRUE(passive.Ready());
@@ -263,7 +263,7 @@ TEST_F(CmProcessesTest, PeersOfWhoDiesAfterTheBrokerAreDisconnected) {
   ASSERT_EQ(a_->Establish(id, {}), 0);
   ASSERT_TRUE(passive.Ready());
   broker::KillBroker();
-  // Who is asked has told the next one all.
+  // A process that gets a request has told the next broker everything.
   const CmId other = a_.Connect(kLoopback, kLoopback, 0x12);
   ASSERT_EQ(a_.Expect(EventKind::kReply), other);
   passive.Kill();
@@ -271,7 +271,7 @@ TEST_F(CmProcessesTest, PeersOfWhoDiesAfterTheBrokerAreDisconnected) {
   EXPECT_EQ(a_.LastMad().attribute(), wire::CmAttribute::kDreq);
 }
 
-// None lost, none doubled.
+// None lost, none duplicated.
 TEST_F(CmProcessesTest, TwoHundredAtOnce) {
   constexpr uint32_t kMany = 200;
   ASSERT_EQ(b_.Listen(kLoopback, kTestService, nullptr, kMany), 0);
@@ -359,7 +359,7 @@ size_t ResidentKb(pid_t pid) {
   return kb;
 }
 
-// Sends REQs by hand, from addresses that are not connected.
+// Sends handcrafted REQs from addresses without connections.
 class Flooder {
  public:
   explicit Flooder(const std::string& from)
@@ -369,7 +369,7 @@ class Flooder {
     const int discover = IP_PMTUDISC_DO;
     setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover,
                sizeof(discover));
-    // The port that answers go to.
+    // The port that answers are sent to.
     const auto name = broker::ToSocketAddress({from_, 0}, wire::kRoceUdpPort);
     EXPECT_EQ(bind(fd_.get(), name.get(), name.size), 0);
   }
@@ -413,7 +413,7 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
   const auto [active, passive] = Establish(0x11);
   const pid_t broker = broker::BrokerPid();
   [[maybe_unused]] const size_t before_kb = ResidentKb(broker);
-  // Nobody answers the application's requests; half of them are for nobody.
+  // The application's requests stay unanswered; half of them have no listener.
   std::vector<std::unique_ptr<Flooder>> peers;
   for (uint32_t i = 1; i <= kPeers; ++i) {
     peers.push_back(std::make_unique<Flooder>("127.0.1." + std::to_string(i)));
@@ -423,7 +423,7 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
     peer.Send(i, i / kPeers % 2 == 0 ? kTestService : kTestService + 1);
     if (i % 16 == 0) peer.Hear();
   }
-  // What was established goes on: the backlog's requests, then the DREQ.
+  // The established connection works: the backlog's requests, then the DREQ.
   EXPECT_EQ(a_->Disconnect(active, {}), 0);
   for (;;) {
     const auto event = b_.recorder()->Next();
@@ -439,15 +439,15 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
     heard += peer->heard;
   }
   EXPECT_GT(heard, 0u);
-  // The backlog, and what was established.
+  // The backlog, and the established connection.
   EXPECT_LE(b_->size(), 130u);
-#ifndef __SANITIZE_ADDRESS__  // whose own memory is more than that
+#ifndef __SANITIZE_ADDRESS__  // the sanitizer itself needs more
   EXPECT_LE(ResidentKb(broker), before_kb + 16 * 1024);
 #endif
 }
 
-// A process that takes nothing has a queue of its own: others do not wait, and
-// it finds in there, when it goes on, what is not of the flood.
+// A process that reads nothing has its own queue: others do not wait, and when
+// it continues, messages outside of the flood are in its queue.
 TEST_F(CmProcessesTest, AStoppedListenerHoldsUpNobodyElse) {
   constexpr uint32_t kFlood = 5'000;
   Process listener(ListenAndServe);
@@ -458,7 +458,7 @@ TEST_F(CmProcessesTest, AStoppedListenerHoldsUpNobodyElse) {
   Flooder flooder("127.0.0.2");
   for (uint32_t i = 1; i <= kFlood; ++i) {
     flooder.Send(i, kTestService);
-    // So that the broker's socket is no bottleneck.
+    // Keeps the broker's socket from being the bottleneck.
     if (i % 64 == 0) {
       const CmId id =
           a_.Connect(kLoopback, kLoopback, 0x1000 + i, kTestService + 1);
@@ -474,7 +474,7 @@ TEST_F(CmProcessesTest, AStoppedListenerHoldsUpNobodyElse) {
   EXPECT_EQ(a_.Expect(EventKind::kReply), id);
 }
 
-// Two hosts, each with a broker of its own.
+// Two hosts, each with its own broker.
 TEST_F(CmProcessesTest, ConnectsOverAnInterface) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   Process listener([](int control) {

@@ -1,4 +1,4 @@
-// What `rxe-user stat` shows of a connection manager.
+// The connection manager's part of `rxe-user stat`.
 #ifndef RXE_USER_CM_CM_REPORT_H_
 #define RXE_USER_CM_CM_REPORT_H_
 
@@ -9,8 +9,8 @@
 
 namespace rxe_user {
 
-// The counters of messages have the names of the kernel's folders and files,
-// cm_tx_msgs/req being cm_tx_msgs_req. Those behind them are ours.
+// Message counters have the names of the kernel's folders and files:
+// cm_tx_msgs/req is cm_tx_msgs_req. The counters after them are our own.
 ManagerReport ReportOf(size_t connections,
                        const transport::cm::Counters& counters);
 

@@ -13,8 +13,8 @@ std::shared_ptr<CmService> CmService::Get(AcquireSlot acquire_slot) {
   static ForkSafeMutex& mutex = *new ForkSafeMutex;
   static std::weak_ptr<CmServiceImpl>& current =
       *new std::weak_ptr<CmServiceImpl>;
-  // Made before it is known to be needed: it is cheap, and nothing may be
-  // locked under the mutex.
+  // Created before it is known to be needed: that is cheap, and no lock may be
+  // taken under the mutex.
   auto fresh = std::make_shared<CmServiceImpl>(std::move(acquire_slot));
   std::shared_ptr<CmServiceImpl> service;
   {

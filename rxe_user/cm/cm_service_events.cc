@@ -1,4 +1,4 @@
-// What the control thread does.
+// The control thread's work.
 #include <optional>
 #include <span>
 #include <utility>
@@ -34,7 +34,7 @@ void CmServiceImpl::OnBroker() {
                 .source_port = stray.source_port},
                stray.bytes);
   });
-  // Who reads which socket may have changed.
+  // It may have changed which slot reads which socket.
   control_->Refresh();
   Dispatch();
 }
@@ -52,7 +52,7 @@ void CmServiceImpl::ReadSteered(const wire::IpAddress& local) {
   }
 }
 
-// What comes to the slot's own socket is taken, whether it is of use or not.
+// Drains the slot's own socket even if its datagrams are not used.
 void CmServiceImpl::ReadSocket(const CmSockets::Opened& opened) {
   const Slot::Management from = slot_->ManagementOf(opened.local);
   CmSockets::Read(
@@ -112,17 +112,17 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
     const bool before = manager_->state(id) == State::kEstablished;
     manager_->OnMad(*in, Now());
     Drain();
-    // Not for copies, nor for what others than the peer send.
+    // Not for duplicates, nor for MADs of other senders than the peer.
     if (!before && manager_->state(id) == State::kEstablished) {
       connected = manager_->Connected(id);
     }
   }
-  // Before the application hears: it may be killed from then on.
+  // Before the application gets the event: it may be killed then.
   if (connected.has_value()) slot_->TellConnected(OpenOf(*connected));
 }
 
 void CmServiceImpl::OnAddresses() {
-  // Who found no memory is told again.
+  // After a lack of memory, retry.
   constexpr std::chrono::milliseconds kAgain{10};
   news_retry_ = ControlThread::Clock::now() + kAgain;
   if (news_.empty()) news_ = sockets_.ReadWatch();
@@ -132,7 +132,7 @@ void CmServiceImpl::OnAddresses() {
     if (listens_all_) all &= OpenAll();
   }
   while (!news_.empty()) {
-    // It does not change any more.
+    // Constant after the start.
     if (on_link_ != nullptr) {
       on_link_(news_.front().interface, news_.front().change);
     }
@@ -145,7 +145,7 @@ void CmServiceImpl::Drain() {
   transport::cm::OutgoingMad mad;
   while (manager_->PollTransmit(&mad)) (void)sockets_.Send(mad);
   const Time next = manager_->NextTimeout();
-  // A later one is noticed when the earlier one comes.
+  // A later deadline is noticed when the earlier one expires.
   if (next < deadline_.exchange(next)) sockets_.Ring();
 }
 
@@ -162,7 +162,7 @@ bool CmServiceImpl::FindHandler(Handler* handler) {
     handlers_.insert_or_assign(next_->id, *handler);
     return true;
   }
-  // Its listener is gone, and the application has never heard of it.
+  // Its listener is gone, and the application has not seen it.
   if (known != handlers_.end()) {
     *handler = std::move(known->second);
     handlers_.erase(known);
@@ -177,7 +177,7 @@ void CmServiceImpl::Dispatch() {
   dispatcher_ = std::this_thread::get_id();
   while (next_.has_value() || manager_->PollEvent(&next_.emplace())) {
     running_ = true;
-    // Who found no memory is told again: nothing else says when.
+    // A handler without memory is called again; only the bell wakes us for it.
     absl::Cleanup again = [this] { sockets_.Ring(); };
     const absl::Cleanup ended = [&] {
       if (!lock.owns_lock()) lock.lock();

@@ -1,4 +1,4 @@
-// The calls of the application.
+// The application's calls.
 #include "rxe_user/cm/cm_service_impl.h"
 
 #include <cerrno>
@@ -15,10 +15,10 @@ using transport::cm::Event;
 using transport::cm::EventKind;
 using transport::cm::Result;
 
-// Whose services are the table's: there is nobody else in it.
+// The holder of all entries in own_services_.
 constexpr uint8_t kUs = 0;
-// IANA's range of dynamic ports, from which ports are chosen, and how many of
-// them are tried before the system is taken to have none.
+// IANA's range of dynamic ports, from which ports are chosen, and how many are
+// tried before giving up.
 constexpr uint32_t kFirstDynamicPort = 49152;
 constexpr uint32_t kDynamicPorts = 65536 - kFirstDynamicPort;
 constexpr int kPortTries = 256;
@@ -40,7 +40,7 @@ int ErrnoFor(Result result) {
   return EINVAL;
 }
 
-// What Slot::Reserve says.
+// The errno for a status of Slot::Reserve.
 int ErrnoOfReserving(const absl::Status& status) {
   return status.ok()                         ? 0
          : absl::IsAlreadyExists(status)     ? EADDRINUSE
@@ -87,7 +87,7 @@ int CmServiceImpl::AwaitNeighbor(const LocalAddress& local,
           : NeighborWaits::Clock::now() + std::chrono::milliseconds(timeout_ms);
   *wait = neighbors_.Begin(local, remote, deadline, std::move(handler));
   if (*wait == 0) return 0;
-  // By the bell, which needs no memory.
+  // The bell needs no memory.
   refresh_ = true;
   sockets_.Ring();
   return 0;
@@ -101,7 +101,7 @@ void CmServiceImpl::CancelNeighbor(NeighborWait wait) {
 
 int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
                            uint64_t* service_id) {
-  // In a child of fork() opening_ may be locked for ever.
+  // In a child of fork() opening_ may stay locked.
   if (dead_) return ENODEV;
   const LocalAddress local = Normalized(options.local);
   {
@@ -118,7 +118,7 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
       mine = ++last_handle_;
     } while (mine == 0 || services_.contains(mine));
   }
-  // What is reserved is kept without asking for memory.
+  // Allocate first: a granted reservation must be recorded.
   decltype(services_) kept;
   kept.try_emplace(mine);
   Service service = {.service_id = options.service_id,
@@ -128,7 +128,7 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
                      .reuse = options.reuse};
   int error = EADDRINUSE;
   if (options.choose_port) {
-    // One that nobody else has, though he would share it.
+    // A port that no other service has, not even a shared one.
     Service alone = service;
     alone.reuse = 0;
     const uint32_t start = SecureRandom32();
@@ -210,7 +210,7 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
     Watch();
     OpenAll();
   }
-  Handler refused;  // goes without a lock held
+  Handler refused;  // destroyed without a lock held
   absl::Cleanup undo = [&] {
     const std::lock_guard lock(mutex_);
     const auto found = services_.find(handle);
@@ -224,7 +224,7 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
   };
   Service listening = service;
   listening.listening = 1;
-  // Before the broker hands requests on.
+  // Before the broker forwards requests.
   {
     const std::lock_guard lock(mutex_);
     const auto found = services_.find(handle);
@@ -258,7 +258,7 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
 
 int CmServiceImpl::Release(ServiceHandle handle) {
   if (dead_) return ENODEV;
-  ServiceEntry entry;  // whose handler goes without a lock held
+  ServiceEntry entry;  // its handler is destroyed without a lock held
   {
     std::unique_lock lock(mutex_);
     const auto found = services_.find(handle);
@@ -284,7 +284,7 @@ template <typename F>
 int CmServiceImpl::Begin(const wire::IpAddress& local, Handler handler,
                          CmId* id, F&& make) {
   if (const int error = OpenAddress({local, 0}); error != 0) return error;
-  // What is begun is kept without asking for memory.
+  // Allocate first: a new id must be recorded.
   decltype(handlers_) one;
   one.try_emplace(0, std::move(handler));
   auto kept = one.extract(one.begin());
@@ -317,7 +317,7 @@ int CmServiceImpl::SetHandler(CmId id,
   const std::lock_guard lock(mutex_);
   const auto found = handlers_.find(id);
   if (found == handlers_.end()) return ENOENT;
-  // The former one goes without a lock held, with the caller's variable.
+  // The former handler is destroyed by the caller, without a lock held.
   found->second.swap(handler);
   return 0;
 }
@@ -366,7 +366,7 @@ int CmServiceImpl::AnswerService(CmId id, const wire::CmSidrRep& rep,
 }
 
 int CmServiceImpl::Destroy(CmId id) {
-  Handler handler;  // goes without a lock held
+  Handler handler;  // destroyed without a lock held
   const int error = Call([&](Manager& manager, Time now) {
     const auto found = handlers_.find(id);
     if (found == handlers_.end()) return Result::kUnknownId;

@@ -1,9 +1,8 @@
 // The connection manager service (cm_service.h).
 //
-// Locks: `opening_` serialises the start and new addresses, and is held while
-// the port broker is waited for; `mutex_` guards the rest, is held for moments,
-// also by fork(), and is taken after `opening_`. Handlers are called with
-// neither.
+// Locks: `opening_` serializes the start and new addresses, and is held while
+// waiting for the port broker. `mutex_` guards the rest, is held briefly, also
+// by fork(), and is taken after `opening_`. Handlers are called with neither.
 #ifndef RXE_USER_CM_CM_SERVICE_IMPL_H_
 #define RXE_USER_CM_CM_SERVICE_IMPL_H_
 
@@ -39,7 +38,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
                 const transport::cm::Config& config = {});
   ~CmServiceImpl() override;
 
-  // In a child of fork(): it was made before.
+  // True in a child of fork(): the service is the parent's.
   bool dead() const { return dead_; }
 
   void DestroyAll() override;
@@ -98,35 +97,35 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   };
 
   static Time Now();
-  // DestroyAll, with mutex_ held.
+  // mutex_ held.
   void DestroyAllLocked();
 
-  // --- Start (cm_service_open.cc). These hold opening_.
+  // --- Start (cm_service_open.cc). opening_ held.
   int Open();
   absl::Status Start();
   int OpenLocked(const LocalAddress& local);
-  // All addresses of all devices: those that cannot be had are left out. False:
-  // there is no memory to know, or to open one.
+  // Opens all addresses of all devices, except those that fail. False: no
+  // memory to list or open them.
   bool OpenAll();
-  // Those that have gone from their interfaces and that nobody uses, while many
-  // are open. The control thread's, which does not wait for them then.
+  // Closes unused addresses that their interfaces no longer have, while many
+  // are open. Control thread only, which then does not wait on them.
   void CloseGone();
   bool IsUsed(const LocalAddress& local) const;
   void Watch();
-  // For the next port broker, which asks with locks of the slot held: so the
-  // slot is not to be called with mutex_ held.
+  // For the next port broker. Called with the slot's locks held: so the slot
+  // must not be called with mutex_ held.
   std::vector<OpenConnection> OpenConnections() const;
   static OpenConnection OpenOf(const transport::cm::ConnectedPeer& peer);
 
   // --- Calls.
-  // Runs `call` on the manager, and does what it wants done.
+  // Runs `call` on the manager, and sends the results.
   template <typename F>
   int Call(F&& call);
   int ReserveOne(ServiceHandle handle, const Service& service);
-  // Until the handler of no event that `matches` is being called.
+  // Waits until no handler is running for an event that `matches`.
   void WaitForHandler(std::unique_lock<std::mutex>& lock,
                       const std::function<bool()>& matches);
-  // Keeps the handler of an id that `make` begins, and sends.
+  // `make` creates an id; keeps its handler, and sends.
   template <typename F>
   int Begin(const wire::IpAddress& local, Handler handler,
             transport::cm::CmId* id, F&& make);
@@ -137,25 +136,26 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnAddresses();
   void OnSocket(const CmSockets::Opened& opened);
   void ReadSocket(const CmSockets::Opened& opened);
-  // The RTUs that have come to the address before what the broker hands on: a
-  // connection is not disconnected before it is established.
+  // Processes the RTUs that arrived at the address before a MAD from the
+  // broker, so that a connection is established before it is disconnected.
   void ReadSteered(const wire::IpAddress& local);
   void OnUndelivered(const CmSockets::Opened& opened);
-  // The MAD of a datagram to queue pair 1, with who has sent it; absent if it
-  // is none, or its ICRC is wrong.
+  // The MAD of a datagram to queue pair 1, with its sender. Absent if it is not
+  // a MAD, or its ICRC is wrong.
   std::optional<transport::cm::IncomingMad> Verify(
       const transport::cm::MadFlow& flow, std::span<const uint8_t> bytes);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
-  // What comes to the slot's socket where a broker has queue pair 1: an RTU,
-  // and it is this process that tells the broker.
+  // A datagram at the slot's socket while a broker has queue pair 1: an RTU.
+  // This process reports it to the broker.
   void OnSteered(const transport::cm::MadFlow& flow,
                  std::span<const uint8_t> bytes);
-  // Sends, and takes events, of the manager. Holds mutex_.
+  // Sends the manager's MADs and rings the bell for an earlier deadline. mutex_
+  // held.
   void Drain();
   void Dispatch();
-  // Whether somebody is to be told of next_: `*handler`. Else that is who no
-  // longer needs to be, and goes without the lock held.
+  // True: `*handler` gets next_. False: no handler gets it; `*handler` is then
+  // a former one, to destroy without the lock.
   bool FindHandler(Handler* handler);
 
   // --- ForkGuard.
@@ -170,48 +170,47 @@ class CmServiceImpl final : public CmService, private ForkGuard {
 
   std::mutex opening_;
   bool watching_ = false;     // interfaces and addresses; under opening_
-  bool listens_all_ = false;  // on addresses that come; under opening_
-  OnLinkChange on_link_;      // under opening_, set before the start
-  // What is made by Start stays until the end, and may be used without a lock
-  // from then on.
+  bool listens_all_ = false;  // on new addresses too; under opening_
+  OnLinkChange on_link_;      // under opening_; set before the start
+  // Created by Start, kept until the end, and then used without a lock.
   std::atomic<bool> open_ = false;
   CmSockets sockets_;
   NeighborWaits neighbors_;
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
   std::unique_ptr<ControlThread> owned_control_;
-  // The same, also while its end is waited for.
+  // The same; also valid while the thread's end is waited for.
   ControlThread* control_ = nullptr;
 
   mutable std::mutex mutex_;
   // All that follows is under mutex_.
   std::optional<Manager> manager_;
   std::map<transport::cm::CmId, Handler> handlers_;
-  ServiceTable own_services_;  // all of holder 0
+  ServiceTable own_services_;  // all by holder 0
   std::map<ServiceHandle, ServiceEntry> services_;
   std::map<transport::cm::ListenerId, ServiceHandle> listening_;
   ServiceHandle last_handle_ = 0;
-  // The event of which a handler is being told, if `running_`, or is to be told
-  // again, since there was no memory.
+  // The event that a handler is processing (`running_`), or must process again
+  // because there was no memory.
   std::optional<transport::cm::Event> next_;
   bool running_ = false;
   std::thread::id dispatcher_;
-  // running_ has become false.
+  // Signaled when running_ becomes false.
   std::unique_ptr<std::condition_variable> done_ =
       std::make_unique<std::condition_variable>();
 
-  TranslatedMads translated_;  // of the control thread
-  // Of the control thread: what is to be told of, and when that is tried again,
-  // since there was no memory.
+  TranslatedMads translated_;  // control thread only
+  // Control thread only: changes that on_link_ must still get, and when to
+  // retry after a lack of memory.
   std::vector<LinkWatch::News> news_;
   ControlThread::Clock::time_point news_retry_ =
       ControlThread::Clock::time_point::max();
 
-  // When the control thread is to look at the manager. Read without a lock.
+  // When the control thread must run the manager. Read without a lock.
   std::atomic<Time> deadline_{transport::kNever};
-  // There may be addresses to close.
+  // CloseGone may find addresses to close.
   std::atomic<bool> close_gone_ = false;
-  // What the slot, or neighbors_, waits for has changed.
+  // The slot or neighbors_ wait for something else now.
   std::atomic<bool> refresh_ = false;
 };
 

@@ -1,4 +1,4 @@
-// How the service starts, and the addresses that it serves.
+// The start of the service, and the addresses that it serves.
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -18,8 +18,8 @@
 namespace rxe_user {
 namespace {
 
-// Sockets of addresses that have gone are kept for so many of them, since
-// addresses come back.
+// The service keeps the sockets of this many addresses that the interfaces no
+// longer have, since addresses may return.
 constexpr size_t kKeptAddresses = 32;
 
 int ErrnoFor(const absl::Status& status) {
@@ -54,14 +54,14 @@ CmServiceImpl::~CmServiceImpl() {
 void CmServiceImpl::DestroyAllLocked() {
   for (const auto& [id, handler] : handlers_) {
     (void)manager_->Destroy(id, Now());
-    Drain();  // so that there is room for what the next one says
+    Drain();  // makes space for the next one's MADs
   }
 }
 
 void CmServiceImpl::DestroyAll() {
   if (!open_ || dead_) return;
-  // Not for longer: exit may be called where the mutex is held, by a handler of
-  // a signal.
+  // Limited: exit may be called by a signal handler in a thread that holds the
+  // mutex.
   std::unique_lock lock(mutex_, std::try_to_lock);
   const Time end = Now() + 100 * transport::kMillisecond;
   while (!lock.owns_lock() && Now() < end) {
@@ -73,7 +73,7 @@ void CmServiceImpl::DestroyAll() {
 
 void CmServiceImpl::AfterForkInChild() {
   dead_ = true;
-  // Its destructor would wait for threads that are not here.
+  // Its destructor would wait for threads that do not exist here.
   (void)done_.release();
   mutex_.unlock();
 }
@@ -117,7 +117,7 @@ absl::Status CmServiceImpl::Start() {
     const std::lock_guard lock(mutex_);
     manager_.emplace(config_, &random_);
   }
-  // By the bell, which needs no memory: calls that end services come here.
+  // The bell needs no memory. Calls that end services get here.
   slot_->OnChange([this] {
     refresh_ = true;
     sockets_.Ring();
@@ -203,7 +203,7 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
   const absl::StatusOr<uint64_t> number =
       sockets_.Add(local, UniqueFd(*socket));
   if (!number.ok()) return ErrnoFor(number.status());
-  // Read from the beginning, or not there.
+  // The address must be read, or not exist.
   absl::Cleanup undo = [&] { sockets_.Remove(local); };
   const CmSockets::Opened opened = {local, *number};
   std::vector<ControlThread::Source> sources(2);

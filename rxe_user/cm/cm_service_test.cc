@@ -1,4 +1,4 @@
-// Two services of one host, as two processes have them, over the real broker.
+// Two services of one host, as of two processes, with the real broker.
 #include "rxe_user/cm/cm_service.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class CmServiceTest : public broker::BrokerTest {
     BrokerTest::TearDown();
   }
 
-  // The whole life of a connection between two ends.
+  // A whole connection between two ends.
   void ConnectAndDisconnect(TestEnd& a, TestEnd& b, const LocalAddress& from,
                             const LocalAddress& to) {
     const CmId active = a.Connect(from, to, 0x11);
@@ -108,7 +108,7 @@ TEST_F(CmServiceTest, ReportsMessagesByTheKernelsNames) {
     }
   }
   EXPECT_EQ(managers, 3u);
-  // From REQ to DREP, but for the RTU, which is steered past the broker.
+  // From REQ to DREP, except the RTU, which is steered past the broker.
   EXPECT_EQ(handed_on, 4u);
   EXPECT_EQ(sent, 1u);
   EXPECT_EQ(received, 1u);
@@ -130,13 +130,13 @@ TEST_F(CmServiceTest, WildcardsListenOnEveryAddress) {
   if (HaveIpv6()) ConnectAndDisconnect(a_, b_, Local("::1"), Local("::1"));
 }
 
-// An address that comes later is served as well.
+// A later address is served as well.
 TEST_F(CmServiceTest, WildcardsListenOnAddressesThatCome) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   ASSERT_EQ(b_.Listen(kAllV4), 0);
   ASSERT_TRUE(SetLoopbackAddress("192.0.2.77", true));
   const LocalAddress late = Local("192.0.2.77");
-  // The REQ is sent again until the address is served.
+  // The REQ is retransmitted until the address is served.
   ConnectAndDisconnect(a_, b_, late, late);
 }
 
@@ -144,8 +144,8 @@ bool Ip(const std::string& arguments) {
   return std::system(("ip " + arguments).c_str()) == 0;
 }
 
-// A link-local address follows the hardware address: whoever makes an interface
-// anew has the same one, of another interface.
+// A link-local address follows from the hardware address: a recreated interface
+// has the same one.
 TEST_F(CmServiceTest, AnInterfaceThatIsMadeAnewIsServed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   for (uint32_t i = 0; i < 3; ++i) {
@@ -173,8 +173,8 @@ size_t OpenDescriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
-// As in a container whose addresses change. What is used stays: here a service,
-// and a connection.
+// As in a container whose addresses change. Used addresses stay open: here of a
+// service and of a connection.
 TEST_F(CmServiceTest, AddressesThatNobodyUsesAreClosed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   constexpr int kMany = 150;
@@ -204,7 +204,7 @@ TEST_F(CmServiceTest, AddressesThatNobodyUsesAreClosed) {
     return OpenDescriptors() <= after_some;
   })) << OpenDescriptors()
       << " are open, " << after_some << " were";
-  // One that was closed.
+  // An address that was closed.
   ASSERT_TRUE(set("add", address(0)));
   const LocalAddress back = Local(address(0));
   ServiceHandle handle = 0;
@@ -221,7 +221,7 @@ TEST_F(CmServiceTest, AddressesThatNobodyUsesAreClosed) {
   ASSERT_TRUE(set("delete", address(0)));
 }
 
-// Nobody has its port 4791 open yet, says the system of the listener's host.
+// The listener's host reports by ICMP that port 4791 is not open yet.
 TEST_F(CmServiceTest, ARequestThatComesBeforeItsHostIsThereComesAgainSoon) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   ASSERT_TRUE(SetLoopbackAddress("192.0.2.78", true));
@@ -251,18 +251,18 @@ TEST_F(CmServiceTest, RequestsAreRejectedByTheApplicationAndByNobody) {
   EXPECT_EQ(a_->Destroy(first), 0);
   EXPECT_EQ(b_->Destroy(request), 0);
 
-  // Nobody has heard of the service: the broker says so.
+  // The service ID is unknown: the broker rejects.
   const CmId second = a_.Connect(kLoopback, kLoopback, 0x11, kTestService + 1);
   EXPECT_EQ(a_.Expect(EventKind::kRejected), second);
   EXPECT_EQ(a_.LastMad().rej().reason, wire::CmRejectReason::kInvalidServiceId);
-  // Somebody keeps the service ID without listening.
+  // The service ID is reserved without a listener.
   ServiceHandle reserved = 0;
   ASSERT_EQ(b_->Reserve({.service_id = kTestService + 1, .local = kLoopback},
                         &reserved, nullptr),
             0);
   const CmId third = a_.Connect(kLoopback, kLoopback, 0x12, kTestService + 1);
   EXPECT_EQ(a_.Expect(EventKind::kRejected), third);
-  // Nobody listens any more.
+  // The listener is gone.
   EXPECT_EQ(b_->Release(handle), 0);
   EXPECT_EQ(b_->Release(handle), ENOENT);
   const CmId fourth = a_.Connect(kLoopback, kLoopback, 0x13);
@@ -282,7 +282,7 @@ TEST_F(CmServiceTest, AServiceIdIsOneProcesss) {
   EXPECT_EQ(a_->Release(handle), 0);
   EXPECT_EQ(b_.Listen(kAllV4), 0);
   EXPECT_EQ(a_.Listen(kLoopback), EADDRINUSE);
-  // With the process goes what it has reserved.
+  // The end of a process frees its reservations.
   b_.Close();
   EXPECT_TRUE(broker::Eventually([&] { return a_.Listen(kLoopback) == 0; }));
 }
@@ -359,7 +359,7 @@ TEST_F(CmServiceTest, WrongCallsAreRefused) {
   EXPECT_EQ(a_->Destroy(id), ENOENT);
 }
 
-// A handler that keeps the control thread until it is let go.
+// A handler that blocks the control thread until it is released.
 class Gate final : public CmEventHandler {
  public:
   void OnCmEvent(const Event& event) override {
@@ -383,7 +383,7 @@ TEST_F(CmServiceTest, DestroyAndReleaseWaitForTheHandler) {
   ASSERT_EQ(b_->Listen(handle, 8, gate), 0);
   a_.Connect(kLoopback, kLoopback, 0x11);
   gate->entered.acquire();
-  // It did not return before the handler did.
+  // The call did not return before the handler did.
   const auto waits_for_handler = [&](const std::function<int()>& call) {
     std::thread letting_go([&] { gate->left.release(); });
     EXPECT_EQ(call(), 0);
@@ -396,11 +396,11 @@ TEST_F(CmServiceTest, DestroyAndReleaseWaitForTheHandler) {
   a_.Connect(kLoopback, kLoopback, 0x12);
   gate->entered.acquire();
   waits_for_handler([&] { return b_->Release(handle); });
-  // Else it would be told of the end of `a_`, and wait.
+  // Otherwise it would get the end of `a_`'s connection, and block.
   EXPECT_EQ(b_->Destroy(gate->id), 0);
 }
 
-// The RTU and what follows it come by different ways.
+// The RTU and later messages arrive on different paths.
 TEST_F(CmServiceTest, IsEstablishedBeforeItIsDisconnected) {
   constexpr uint64_t kGated = kTestService + 1;
   ASSERT_EQ(b_.Listen(kLoopback), 0);
@@ -417,13 +417,13 @@ TEST_F(CmServiceTest, IsEstablishedBeforeItIsDisconnected) {
 
   a_.Connect(kLoopback, kLoopback, 0x12, kGated);
   gate->entered.acquire();
-  // Returns when the broker has handed on what came before.
+  // Returns when the broker has forwarded all earlier messages.
   const auto await_broker = [&](uint64_t service_id) {
     ServiceHandle other = 0;
     return a_->Reserve({.service_id = service_id, .local = kLoopback}, &other,
                        nullptr);
   };
-  // So that the broker's connection is readable before the socket.
+  // Makes the broker's connection readable before the socket.
   a_.Connect(kLoopback, kLoopback, 0x13);
   ASSERT_EQ(await_broker(kGated + 1), 0);
   ASSERT_EQ(a_->Establish(active, {}), 0);
@@ -440,11 +440,11 @@ TEST_F(CmServiceTest, IsEstablishedBeforeItIsDisconnected) {
   }
   EXPECT_EQ(of_passive, (std::vector<EventKind>{EventKind::kEstablished,
                                                 EventKind::kDisconnected}));
-  // Else it would be told of the end of `a_`, and wait.
+  // Otherwise it would get the end of `a_`'s connection, and block.
   EXPECT_EQ(b_->Destroy(gate->id), 0);
 }
 
-// A handler that destroys the id that it is told of.
+// A handler that destroys the id of its event.
 class Destroyer final : public CmEventHandler {
  public:
   explicit Destroyer(CmService* service) : service_(service) {}
@@ -486,7 +486,7 @@ TEST_F(CmServiceTest, AChildOfForkHasNothingButMayBegin) {
     }
     const std::shared_ptr<CmService> its = CmService::Get(Slot::Acquire);
     if (its == ours) _exit(3);
-#ifndef __SANITIZE_THREAD__  // it allows a child no threads
+#ifndef __SANITIZE_THREAD__  // which allows a child no threads
     if (its->OpenAddress(kLoopback) != 0) _exit(4);
 #endif
     _exit(0);

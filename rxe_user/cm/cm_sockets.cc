@@ -30,10 +30,10 @@ namespace rxe_user {
 namespace {
 
 constexpr int kReadBatch = 64;
-// More than a MAD's is no MAD's.
+// A longer datagram is not a MAD.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
 
-// So that the system says which of the datagrams nobody took.
+// Makes the system report datagrams that were rejected by ICMP.
 void WantErrors(int fd, bool v6) {
   const int one = 1;
   (void)::setsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
@@ -91,7 +91,7 @@ void CmSockets::Silence() {
 
 void CmSockets::OpenWatch() {
   if (watch() >= 0) return;
-  // As much as the kernel puts into one message.
+  // The most that the kernel puts into one message.
   watch_bytes_.resize(32 << 10);
   UniqueFd fd(MoveHigh(::socket(
       AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)));
@@ -102,7 +102,7 @@ void CmSockets::OpenWatch() {
                             sizeof(name)) != 0) {
     return;
   }
-  // Nobody reads it yet.
+  // The current state: there are no changes to report yet.
   std::vector<LinkWatch::News> none;
   missed_ = !links_.ReadAll(&none);
   const std::lock_guard lock(mutex_);
@@ -119,7 +119,7 @@ std::vector<LinkWatch::News> CmSockets::ReadWatch() {
       links_.Read(std::span(watch_bytes_).first(static_cast<size_t>(n)),
                   &news_);
     } else if (errno == ENOBUFS) {
-      missed_ = true;  // an overflow, which is reported once
+      missed_ = true;  // an overflow is reported once
     } else if (errno != EINTR) {
       break;
     }
@@ -137,7 +137,7 @@ absl::StatusOr<uint64_t> CmSockets::Add(const LocalAddress& local,
   absl::StatusOr<int> sender = NatMode() ? SendFromReceiver(received.get(), v6)
                                          : OpenSender(local, &port);
   if (!sender.ok()) return sender.status();
-  // Not of a socket that lanes may read as well.
+  // Not with a socket that lanes may read as well.
   if (!NatMode()) WantErrors(*sender, v6);
   Address address = {{local, 0}, std::move(received), UniqueFd(*sender), port};
   const std::lock_guard lock(mutex_);
@@ -183,7 +183,7 @@ const CmSockets::Address* CmSockets::FindSender(
   for (auto at = first; at != addresses_.end() && at->first.address == address;
        ++at) {
     found = &at->second;
-    // One that is gone may be followed by one that has come with its address.
+    // The interface may be gone, and another may have its address.
     char name[IF_NAMESIZE];
     const bool last = std::next(at) == addresses_.end() ||
                       std::next(at)->first.address != address;
@@ -261,8 +261,7 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
                                 .source_port = from.port},
                                ++psn_, mad.bytes, packet);
   const bool translated = mad.via.port != 0;
-  // What this host sends to the address that others know it by does not leave
-  // it.
+  // A packet of this host to its own public address stays on the host.
   const wire::IpAddress destination = translated ? mad.via.address
                                       : mad.remote == mad.local
                                           ? BoundAddress(mad.local)
@@ -271,8 +270,8 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
   const socklen_t size = ToSocketAddress(
       destination, translated ? mad.via.port : wire::kRoceUdpPort,
       from.opened.local.scope_id, &to);
-  // A first failure may be an ICMP error of an earlier one, and so may a few
-  // more.
+  // A failure may report the ICMP error of an earlier send; several may be
+  // queued.
   for (int i = 0; i < 8; ++i) {
     if (::sendto(from.sender.get(), packet.data(), packet.size(), MSG_DONTWAIT,
                  &to.any, size) >= 0) {

@@ -1,6 +1,6 @@
 // The descriptors of the connection manager service: for each local address a
-// socket that sends MADs and the one of the process's slot; a bell; a watch on
-// the addresses of this host.
+// socket that sends MADs and the slot's socket; an eventfd (the bell); a
+// netlink socket for changes of addresses and interfaces (the watch).
 #ifndef RXE_USER_CM_CM_SOCKETS_H_
 #define RXE_USER_CM_CM_SOCKETS_H_
 
@@ -23,39 +23,39 @@
 
 namespace rxe_user {
 
-// Thread: any. In a child of fork() all descriptors are closed, and nothing
-// else happens any more.
+// Thread: any. In a child of fork() all descriptors are closed, and calls do
+// nothing.
 class CmSockets final : private ForkGuard {
  public:
   CmSockets();
   ~CmSockets();
 
-  // The bell, which wakes the control thread.
+  // An eventfd that wakes the control thread.
   absl::Status OpenBell();
   int bell() const { return bell_.get(); }
   void Ring();
   void Silence();
 
-  // Readable when an address or interface of this host came or went. -1 where
-  // the system refuses to tell.
+  // Readable when an address or interface of this host has appeared or
+  // disappeared. -1 where the system refuses it.
   void OpenWatch();
   int watch() const {
     const std::lock_guard lock(mutex_);
     return watch_.get();
   }
-  // Reads all there is. What an overflow has swallowed is found out: fewer
-  // changes, perhaps, but how it ends. Without memory (std::bad_alloc) all of
-  // it comes with the next call. Called by one thread at a time.
+  // Reads all changes. After an overflow it compares the current state with the
+  // known one: perhaps fewer changes, but the final state is right. If it
+  // throws std::bad_alloc, the next call returns all of them. Called by one
+  // thread at a time.
   std::vector<LinkWatch::News> ReadWatch();
-  // The system could not be asked: ReadWatch is to be called again.
+  // The system could not be asked: call ReadWatch again.
   bool is_behind() const { return missed_; }
 
-  // Takes `received`, the slot's socket of `local`, and opens one that sends.
-  // Of a link-local address that two interfaces have at a time, the first is
-  // used to send. Returns a number by which it is known: none has had it
-  // before.
+  // Takes `received`, the slot's socket of `local`, and opens one for sending.
+  // If two interfaces have the same link-local address, the first is used to
+  // send. Returns a number that identifies the address and is never reused.
   absl::StatusOr<uint64_t> Add(const LocalAddress& local, UniqueFd received);
-  // Closes them: nobody waits for them any more.
+  // Closes its sockets; no thread may be waiting on them.
   void Remove(const LocalAddress& local);
   size_t size() const;
   // All of them, the oldest first.
@@ -64,27 +64,27 @@ class CmSockets final : private ForkGuard {
     uint64_t number = 0;
   };
   std::vector<Opened> All() const;
-  // A link-local address without an interface: that of any.
+  // A link-local address without an interface matches any interface.
   bool Has(const LocalAddress& local) const;
-  // The one that has the address, the first if there are two; needs no memory.
+  // The entry of the address, the first if there are two. Needs no memory.
   std::optional<Opened> At(const wire::IpAddress& address) const;
-  // The slot's socket; -1 if that was removed.
+  // The slot's socket; -1 if the entry was removed.
   int Received(const Opened& opened) const;
 
-  // Sends to queue pair 1 of `mad.remote`. False if it could not be sent; the
-  // peer, or a time-out, asks again.
+  // Sends to queue pair 1 of `mad.remote`. False if it failed; the peer, or a
+  // time-out, causes a retransmission.
   bool Send(const transport::cm::OutgoingMad& mad);
 
-  // The socket that sends; -1 if it was removed. It is readable when the system
-  // has something to say of what was sent.
+  // The sending socket; -1 if the entry was removed. Readable when the system
+  // reports an error of a sent MAD.
   int Sender(const Opened& opened) const;
-  // Reads what was sent and nobody took (ICMP: there is no such port), as far
-  // as the whole of it came back.
+  // Reads the MADs that were rejected by ICMP (port unreachable), if they were
+  // returned whole.
   using OnUndelivered = std::function<void(const transport::cm::OutgoingMad&)>;
   void ReadUndelivered(const Opened& opened,
                        const OnUndelivered& on_undelivered) const;
 
-  // Reads up to some datagrams that came to `fd`, the slot's socket of `local`.
+  // Reads several datagrams from `fd`, the slot's socket of `local`.
   using OnDatagram = std::function<void(const transport::cm::MadFlow&,
                                         std::span<const uint8_t>)>;
   static void Read(const LocalAddress& local, int fd,
@@ -102,18 +102,18 @@ class CmSockets final : private ForkGuard {
   void AfterForkInParent() override { mutex_.unlock(); }
   void AfterForkInChild() override;
 
-  // With mutex_ held. The one that sends from `address`; null if there is none.
+  // mutex_ held. The entry that sends from `address`; null if there is none.
   const Address* FindSender(const wire::IpAddress& address) const;
   // Null if it was removed.
   const Address* Find(const Opened& opened) const;
 
   mutable std::mutex mutex_;
-  UniqueFd bell_;                              // set once
-  UniqueFd watch_;                             // under mutex_, set once
-  LinkWatch links_;                            // of who reads the watch
-  bool missed_ = false;                        // the same: links_ is behind
-  std::vector<LinkWatch::News> news_;          // the same, that nobody has yet
-  std::vector<uint8_t> watch_bytes_;           // the same, for what comes
+  UniqueFd bell_;                      // set once
+  UniqueFd watch_;                     // under mutex_, set once
+  LinkWatch links_;                    // used by ReadWatch's thread
+  bool missed_ = false;                // the same; links_ is not up to date
+  std::vector<LinkWatch::News> news_;  // the same; not returned yet
+  std::vector<uint8_t> watch_bytes_;   // the same; receive buffer
   std::map<LocalAddress, Address> addresses_;  // under mutex_
   uint64_t last_number_ = 0;                   // under mutex_
   uint32_t psn_;                               // under mutex_

@@ -1,4 +1,4 @@
-// What the watch tells of interfaces when there is more than it can hold.
+// The watch on interfaces when its buffer overflows.
 #include "rxe_user/cm/cm_sockets.h"
 
 #include <gtest/gtest.h>
@@ -20,12 +20,12 @@ bool Ip(const std::string& arguments) {
   return std::system(("ip " + arguments).c_str()) == 0;
 }
 
-// The interface that is renamed when somebody asks for its address.
+// The interface that is renamed during the query of its address.
 const char* renamed = nullptr;
 
 }  // namespace
 
-// In place of the C library's.
+// Replaces the C library's function.
 extern "C" int ioctl(int fd, unsigned long request, ...) {
   va_list arguments;
   va_start(arguments, request);
@@ -42,7 +42,7 @@ extern "C" int ioctl(int fd, unsigned long request, ...) {
 namespace rxe_user {
 namespace {
 
-// As many changes as the watch cannot hold.
+// More changes than the watch can buffer.
 void Overflow(int watch) {
   const int least = 1;
   ASSERT_EQ(setsockopt(watch, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least)), 0);
@@ -80,7 +80,7 @@ TEST(CmSocketsTest, AnOverflowOfTheWatchLosesNoChange) {
   EXPECT_TRUE(Ip("link delete cmwstay"));
 }
 
-// As tunnels are.
+// Tunnels have none.
 TEST(CmSocketsTest, AnOverflowLosesNoInterfaceWithoutHardwareAddress) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
   CmSockets sockets;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kAddressBytes = 6;  // of Ethernet
 
-// Empty if there is none of Ethernet.
+// Empty if it has no Ethernet address.
 std::vector<uint8_t> AddressOf(const nlmsghdr& header) {
   const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(&header));
   int length = static_cast<int>(IFLA_PAYLOAD(&header));
@@ -35,14 +35,14 @@ std::vector<uint8_t> AddressOf(const nlmsghdr& header) {
   return {};
 }
 
-// Of one interface; who has none says nothing of it.
+// Whether an address has changed. No address counts as no change.
 bool IsAnother(const std::vector<uint8_t>& before,
                const std::vector<uint8_t>& now) {
   return !before.empty() && !now.empty() && before != now;
 }
 
-// What AddressOf says, from the system; absent if the interface is no more.
-// `fd` is any socket.
+// As AddressOf, from the system. Absent if the interface does not exist. `fd`
+// is any socket.
 std::optional<std::vector<uint8_t>> AskAddress(int fd, uint32_t interface) {
   // It may be renamed between the two calls.
   ifreq request = {};
@@ -97,7 +97,7 @@ void LinkWatch::Read(std::span<const uint8_t> bytes, std::vector<News>* news) {
       continue;
     }
     const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(header));
-    // Bridges say so of ports that leave them.
+    // Bridges send these for ports that leave them.
     if (link->ifi_family != AF_UNSPEC) continue;
     const auto interface = static_cast<uint32_t>(link->ifi_index);
     if (gone) {

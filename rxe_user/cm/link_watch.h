@@ -1,4 +1,4 @@
-// What rtnetlink says of interfaces.
+// Changes of interfaces, from rtnetlink.
 #ifndef RXE_USER_CM_LINK_WATCH_H_
 #define RXE_USER_CM_LINK_WATCH_H_
 
@@ -10,11 +10,11 @@
 namespace rxe_user {
 
 enum class InterfaceChange : uint8_t {
-  kGone,     // the interface is no more
-  kAddress,  // it has another hardware address
+  kGone,     // the interface has disappeared
+  kAddress,  // its hardware address has changed
 };
 
-// Remembers the hardware addresses of interfaces. No I/O but in ReadAll; one
+// Remembers the hardware addresses of interfaces. No I/O except in ReadAll. One
 // thread at a time.
 class LinkWatch {
  public:
@@ -25,17 +25,16 @@ class LinkWatch {
     bool operator==(const News&) const = default;
   };
 
-  // Learns those that there are, from the system. Adds to `*news` what is not
-  // as it is remembered. False if the system cannot be asked. Without memory
-  // (std::bad_alloc) all is as it was.
+  // Reads all interfaces from the system. Adds the differences from the known
+  // ones to `*news`. False if the system cannot be asked. std::bad_alloc has no
+  // effect.
   bool ReadAll(std::vector<News>* news);
-  // Of what one recvmsg brought: whole messages, of any kinds. Adds to `*news`.
-  // What it has no memory for (std::bad_alloc), and what is behind it, ReadAll
-  // finds out.
+  // Processes the result of one recvmsg: whole messages of any kind. Adds to
+  // `*news`. After std::bad_alloc, ReadAll finds what is missing.
   void Read(std::span<const uint8_t> bytes, std::vector<News>* news);
 
  private:
-  // Of each interface; empty where it has none of Ethernet.
+  // By interface; empty if it has no Ethernet address.
   std::map<uint32_t, std::vector<uint8_t>> addresses_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using News = LinkWatch::News;
 
-// One message of the kernel's; without an address if `last` is 0.
+// A message as the kernel sends it; without an address if `last` is 0.
 std::vector<uint8_t> Message(uint16_t type, int interface, uint8_t last,
                              uint8_t family = AF_UNSPEC) {
   std::vector<uint8_t> bytes(NLMSG_SPACE(sizeof(ifinfomsg)) + RTA_SPACE(6));

@@ -14,8 +14,8 @@
 namespace rxe_user {
 namespace {
 
-// Has the kernel ask for the next host on the way by a datagram that goes no
-// farther, and that no host takes notice of: to the discard port (RFC 863).
+// Makes the kernel look up the next hop, by a datagram with hop limit 1 to the
+// discard port (RFC 863), which no host processes.
 bool Provoke(const LocalAddress& local, const wire::IpAddress& remote) {
   constexpr uint16_t kDiscardPort = 9;
   const bool v4 = local.address.is_v4();
@@ -44,7 +44,7 @@ NeighborWaits::~NeighborWaits() { LeaveForkGuard(); }
 
 void NeighborWaits::AfterForkInChild() {
   news_.AbandonInChild();
-  // What they belong to has no business in the child: not even to end.
+  // Without destroying them: their owners belong to the parent.
   new (&waiting_) List;
   mutex_.unlock();
 }
@@ -68,7 +68,7 @@ NeighborWait NeighborWaits::Begin(const LocalAddress& local,
                  .handler = std::move(handler)});
   const std::lock_guard lock(mutex_);
   if (waiting_.empty() && !news_.Subscribe()) return 0;
-  // One that did not answer before is asked for again.
+  // A neighbor that failed before is looked up again.
   state.reset();
   if (Provoke(local, remote)) state = StateOfNeighbor(*neighbor);
   if (!state.has_value() || *state == NeighborState::kKnown) {
@@ -86,7 +86,7 @@ NeighborWaits::List::iterator NeighborWaits::Find(NeighborWait wait) {
 }
 
 void NeighborWaits::Cancel(NeighborWait wait) {
-  List ended;  // goes without the lock held
+  List ended;  // destroyed without the lock held
   const std::lock_guard lock(mutex_);
   const auto found = Find(wait);
   if (found == waiting_.end()) return;
@@ -154,7 +154,7 @@ void NeighborWaits::LookUp(List* ended) {
   }
 }
 
-// Looks once more: no news is no proof.
+// Looks up once more, since an event may be missing.
 void NeighborWaits::Expire(List* ended) {
   const Clock::time_point now = Clock::now();
   const auto is_late = [now](const Waiting& w) { return w.deadline <= now; };

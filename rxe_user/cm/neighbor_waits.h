@@ -1,5 +1,5 @@
-// Who waits for hosts of this one's links to answer ARP or NDP: before packets
-// can be sent to them (rdma_resolve_addr(3)).
+// Waits until a neighbor has answered ARP or NDP, before packets can be sent to
+// it (rdma_resolve_addr(3)).
 #ifndef RXE_USER_CM_NEIGHBOR_WAITS_H_
 #define RXE_USER_CM_NEIGHBOR_WAITS_H_
 
@@ -15,21 +15,21 @@
 
 namespace rxe_user {
 
-// Who is told, by the service's control thread, with no lock held. It may call
-// the service, should not take long, and needs no memory.
+// Called by the service's control thread, with no lock held. It may call the
+// service, should return soon, and needs no memory.
 class NeighborHandler {
  public:
   virtual ~NeighborHandler() = default;
-  // Once: 0, EHOSTUNREACH if it does not answer, ETIMEDOUT if it has not
-  // answered in time.
+  // Called once: 0, EHOSTUNREACH if the neighbor does not answer, ETIMEDOUT if
+  // it has not answered in time.
   virtual void OnNeighbor(int error) = 0;
 };
 
-// Names one that waits. Never 0.
+// Identifies a wait. Never 0.
 using NeighborWait = uint64_t;
 
-// Thread: any, but for Run, which one thread calls. No call waits. In a child
-// of fork() nobody waits any more.
+// Thread: any; Run by one thread only. No call blocks. In a child of fork()
+// there are no waits.
 class NeighborWaits final : private ForkGuard {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,18 +37,18 @@ class NeighborWaits final : private ForkGuard {
   NeighborWaits();
   ~NeighborWaits();
 
-  // Returns 0 where nobody has to be asked before packets can be sent from
-  // `local`, an address of this host, to `remote`: it is known already, as most
-  // often, is this host, or a group; or the system does not let us ask. Else
-  // the kernel asks for it now, and `handler` is told what came of it, perhaps
-  // before this returns. What fd and time say has changed then.
+  // Returns 0 if packets can be sent from `local`, an address of this host, to
+  // `remote` at once: its neighbor is known (the usual case), is this host, or
+  // a group; or the system does not let us find out. Else the kernel looks the
+  // neighbor up, and `handler` gets the result, perhaps before this returns.
+  // fd() and time() have changed then.
   NeighborWait Begin(const LocalAddress& local, const wire::IpAddress& remote,
                      Clock::time_point deadline,
                      std::shared_ptr<NeighborHandler> handler);
-  // The handler is not told, or is being told at this moment.
+  // The handler is not called any more, unless it is running now.
   void Cancel(NeighborWait wait);
 
-  // What Run waits for: -1, and max(), if for nothing.
+  // What Run waits for; -1 and max() for nothing.
   int fd() const;
   Clock::time_point time() const;
   // The descriptor is readable, or the time has come.
@@ -60,7 +60,7 @@ class NeighborWaits final : private ForkGuard {
     Neighbor neighbor;
     Clock::time_point deadline;
     std::shared_ptr<NeighborHandler> handler;
-    int error = 0;  // of one that has ended
+    int error = 0;  // the result, once ended
   };
   using List = std::list<Waiting>;
 
@@ -68,7 +68,7 @@ class NeighborWaits final : private ForkGuard {
   void AfterForkInParent() override { mutex_.unlock(); }
   void AfterForkInChild() override;
 
-  // --- With mutex_ held.
+  // --- mutex_ held.
   void ReadNews(List* ended);
   void LookUp(List* ended);
   void Expire(List* ended);
@@ -78,7 +78,7 @@ class NeighborWaits final : private ForkGuard {
 
   mutable std::mutex mutex_;
   // All that follows is under mutex_.
-  NeighborNews news_;  // come while somebody waits
+  NeighborNews news_;  // subscribed while there are waits
   List waiting_;
   NeighborWait last_ = 0;
 };

@@ -1,5 +1,5 @@
-// Help for tests of the connection manager service: services as different
-// processes have them, and what they are told.
+// Helpers for tests of the connection manager service: services of several
+// "processes", and recorders of their events.
 #ifndef RXE_USER_CM_TEST_END_H_
 #define RXE_USER_CM_TEST_END_H_
 
@@ -24,7 +24,7 @@ inline LocalAddress Local(const std::string& text) {
   return {*wire::IpAddress::Parse(text), 0};
 }
 
-// Keeps what it is told.
+// Records its events.
 class Recorder final : public CmEventHandler {
  public:
   void OnCmEvent(const transport::cm::Event& event) override {
@@ -32,7 +32,7 @@ class Recorder final : public CmEventHandler {
     events_.push_back(event);
     came_.notify_all();
   }
-  // Waits for the next; absent if it does not come for very long.
+  // Waits for the next event. Absent if none comes for very long.
   std::optional<transport::cm::Event> Next(
       std::chrono::seconds patience = std::chrono::seconds(60)) {
     std::unique_lock lock(mutex_);
@@ -54,8 +54,8 @@ class Recorder final : public CmEventHandler {
   std::deque<transport::cm::Event> events_;
 };
 
-// A service with a slot of its own, as another process has one, and a recorder
-// of all its events.
+// A service with a slot of its own, like another process's, and a recorder of
+// all its events.
 class TestEnd {
  public:
   explicit TestEnd(uint64_t guid, const transport::cm::Config& config = {})
@@ -66,7 +66,7 @@ class TestEnd {
   std::shared_ptr<Recorder> recorder() { return recorder_; }
   void Close() { service_.reset(); }
 
-  // 0 or errno; `*handle` may be null.
+  // Returns 0 or errno. `handle` may be null.
   int Listen(const LocalAddress& local, uint64_t service_id = kTestService,
              ServiceHandle* handle = nullptr, size_t backlog = 128) {
     ServiceHandle mine = 0;
@@ -77,7 +77,7 @@ class TestEnd {
     return error;
   }
 
-  // A REQ is sent again after 1.1 s, 15 times; timewait is 67 ms.
+  // A REQ is retransmitted after 1.1 s, 15 times; timewait is 67 ms.
   transport::cm::CmId Connect(const LocalAddress& from, const LocalAddress& to,
                               uint32_t qpn,
                               uint64_t service_id = kTestService) {
@@ -101,7 +101,7 @@ class TestEnd {
     return service_->Accept(id, {.local_qpn = qpn, .local_ca_guid = guid_});
   }
 
-  // The id of the next event, which has to be of this kind; 0 if not.
+  // The id of the next event, which must be of this kind; 0 otherwise.
   transport::cm::CmId Expect(transport::cm::EventKind kind) {
     const auto event = recorder_->Next();
     EXPECT_TRUE(event.has_value());
@@ -110,7 +110,7 @@ class TestEnd {
     EXPECT_EQ(event->kind, kind);
     return event->kind == kind ? event->id : 0;
   }
-  // What that said.
+  // The event of the last Expect.
   const transport::cm::Event& last() const { return last_; }
   wire::CmView LastMad() const {
     wire::CmView view;

@@ -17,7 +17,7 @@ using transport::cm::MadFlow;
 
 constexpr size_t kMostOfEach = 4096;
 
-// Who a request says that it is from, and for.
+// The addresses in a request.
 struct Named {
   wire::IpAddress sender;
   wire::IpAddress receiver;
@@ -41,7 +41,7 @@ std::optional<Named> NamedIn(std::span<const uint8_t> mad) {
   return std::nullopt;
 }
 
-// The port with which the ICRC is right for `sender`; 0: it is not.
+// The source port for which the ICRC is right with `sender`; 0: none.
 uint16_t PortOf(const MadFlow& flow, const wire::IpAddress& sender,
                 std::span<const uint8_t> packet) {
   if (sender.is_v4() != flow.destination.is_v4()) return 0;
@@ -56,7 +56,7 @@ uint16_t PortOf(const MadFlow& flow, const wire::IpAddress& sender,
   return 0;
 }
 
-// The same of any port that devices send from; to say why a MAD is dropped.
+// The same for any port that devices send from. To report why a MAD is dropped.
 uint16_t AnyPortOf(const MadFlow& flow, const wire::IpAddress& sender,
                    std::span<const uint8_t> packet) {
   if (const uint16_t port = PortOf(flow, sender, packet)) return port;
@@ -82,7 +82,7 @@ void TranslatedMads::Remember(const Seen& seen, const wire::IpAddress& sender) {
     }
     recent_[seen] = sender;
   } catch (const std::bad_alloc&) {
-    // Its next request tells again.
+    // Its next request is recorded.
   }
 }
 
@@ -125,7 +125,7 @@ bool TranslatedMads::FindSender(const MadFlow& flow,
       break;
     }
   }
-  // Only the port is another one.
+  // Only the port was translated.
   if (!sender.has_value() && NatMode() &&
       PortOf(flow, flow.source, packet) != 0) {
     sender = flow.source;

@@ -1,5 +1,5 @@
-// MADs whose ICRC is wrong for the addresses that they came with, since
-// something between translates addresses (docs/nat.md).
+// MADs whose ICRC is wrong for their addresses because of an address translator
+// (docs/nat.md).
 #ifndef RXE_USER_CM_TRANSLATED_MADS_H_
 #define RXE_USER_CM_TRANSLATED_MADS_H_
 
@@ -18,11 +18,12 @@ namespace rxe_user {
 // Thread: one at a time.
 class TranslatedMads {
  public:
-  // `in->bytes` is the MAD of `packet`, which came as `flow` says. If its ICRC
-  // is right for the sender's own address, sets `in->remote` to that and
-  // `in->via` to where it came from, and returns true. Requests name that
-  // address themselves; other messages are believed of those whose requests
-  // were. Without NatMode it warns instead, and returns false.
+  // `in->bytes` is the MAD of `packet`, which arrived with the addresses of
+  // `flow`. If its ICRC is right for the sender's own address, sets
+  // `in->remote` to that and `in->via` to the translated one, and returns true.
+  // Requests contain the sender's own address; other messages are accepted from
+  // senders of earlier requests. Without NatMode it prints a warning and
+  // returns false.
   bool FindSender(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> packet,
                   transport::cm::IncomingMad* in);
@@ -32,8 +33,8 @@ class TranslatedMads {
 
   void Remember(const Seen& seen, const wire::IpAddress& sender);
 
-  // What translates gives each sender a port of its own. The older half is
-  // forgotten.
+  // A translator gives each sender its own port. The older half is dropped when
+  // the table is full.
   std::map<Seen, wire::IpAddress> recent_;
   std::map<Seen, wire::IpAddress> older_;
 };

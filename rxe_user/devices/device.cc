@@ -31,13 +31,13 @@
 namespace rxe_user {
 namespace {
 
-// IPv6, UDP, BTH, XRCETH, RETH, immediate, ICRC: what a packet with payload
-// can carry at most (facts of wire.md).
+// IPv6, UDP, BTH, XRCETH, RETH, immediate, ICRC: the largest headers of a
+// packet with payload.
 constexpr uint32_t kMaxHeaders = 40 + 8 + 12 + 4 + 16 + 4 + 4;
 constexpr size_t kMostConfig = 1 << 20;
-constexpr size_t kMaxNameLength = 63;  // IBV_SYSFS_NAME_MAX with its zero
+constexpr size_t kMaxNameLength = 63;  // IBV_SYSFS_NAME_MAX without its zero
 
-uint64_t Mix(uint64_t h) {  // splitmix64's finaliser
+uint64_t Mix(uint64_t h) {  // splitmix64's finalizer
   h ^= h >> 30;
   h *= 0xbf58476d1ce4e5b9;
   h ^= h >> 27;
@@ -45,7 +45,7 @@ uint64_t Mix(uint64_t h) {  // splitmix64's finaliser
   return h ^ h >> 31;
 }
 
-// FNV-1a, finished by Mix. The same in every process, unlike absl::Hash.
+// FNV-1a, then Mix. The same in every process, unlike absl::Hash.
 uint64_t StableHash(const std::string& text) {
   uint64_t h = 0xcbf29ce484222325;
   for (const unsigned char c : text) h = (h ^ c) * 0x100000001b3;
@@ -57,9 +57,9 @@ bool HasMac(const Interface& interface) {
                      [](uint8_t b) { return b != 0; });
 }
 
-// The modified EUI-64 of the MAC address where that is this interface's alone.
-// VLANs share their parent's address, ipvlans in other namespaces too, and
-// loopback has none: those get a hash, marked as locally administered.
+// The modified EUI-64 of the MAC address if that is unique. VLANs share their
+// parent's address, ipvlans even across namespaces, and loopback has none:
+// these get a hash, marked as locally administered.
 uint64_t Guid(const Interface& interface, bool mac_is_unique,
               const std::string& host_identity) {
   const auto& m = interface.mac;
@@ -107,13 +107,14 @@ struct Option {
 };
 
 struct Choice {
-  std::string name;  // empty = rxeuN
+  std::string name;  // empty: rxeuN
   std::string netdev;
   int line;
   std::vector<Option> options;
 };
 
-// `text` before and behind its first '='; without one all of it is the first.
+// The parts of `text` before and after its first '='. Without one, all of it is
+// the first.
 std::pair<std::string, std::string> Halves(absl::string_view text) {
   const std::pair<absl::string_view, absl::string_view> halves =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -151,8 +152,8 @@ std::vector<Choice> ParseChoices(const std::string& entries) {
   return choices;
 }
 
-// `device` is known by `known` in place of an address of its interface. False
-// if that has none for it.
+// Replaces an address of `device`'s interface by the public address `known`.
+// False if the interface has no suitable one.
 bool SetPublic(const wire::IpAddress& known, Device* device) {
   const auto found = std::find_if(
       device->gids.begin(), device->gids.end(), [&](const LocalAddress& gid) {
@@ -170,8 +171,8 @@ bool SetPublic(const wire::IpAddress& known, Device* device) {
   return true;
 }
 
-// What is wrong with an entry: in the words of the variable, or for people who
-// can look into the file, since what stands there may be secret.
+// The text of an error in an entry. It quotes the variable, but not the file,
+// whose content may be secret.
 std::string Problem(const DeviceConfig& config, int line,
                     absl::string_view quoted, absl::string_view unquoted) {
   if (config.file.empty()) return absl::StrCat("RXE_USER_DEVICES: ", quoted);
@@ -179,7 +180,7 @@ std::string Problem(const DeviceConfig& config, int line,
                       ": ", unquoted);
 }
 
-// Abseil's views are not the standard's.
+// Abseil's string views are not the standard's.
 std::string Joined(std::span<const std::string_view> words) {
   return absl::StrJoin(std::vector<std::string>(words.begin(), words.end()),
                        ", ");
@@ -192,8 +193,8 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// Differs between hosts (machine-id; and boot_id, since images are cloned with
-// their machine-id) and between network namespaces of one host.
+// Identifies the host (machine-id; and boot_id, since cloned images share the
+// machine-id) and the network namespace.
 std::string HostIdentity() {
   struct stat ns {};
   ::stat("/proc/self/ns/net", &ns);
@@ -201,8 +202,8 @@ std::string HostIdentity() {
                       ReadFile("/proc/sys/kernel/random/boot_id"), ns.st_ino);
 }
 
-// All of a regular file of at most kMostConfig bytes; false if it is none.
-// Opens nothing that waits (a FIFO) or acts (a device).
+// Reads a regular file of at most kMostConfig bytes. False for any other file:
+// it does not open one that blocks (a FIFO) or has side effects (a device).
 bool ReadRegularFile(const char* path, std::string* text) {
   const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat file;
@@ -272,7 +273,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
                      const DeviceConfig& config,
                      const std::string& host_identity, DeviceNames* names,
                      std::vector<std::string>* problems) {
-  // GUIDs follow from all interfaces, whichever of them are chosen.
+  // GUIDs depend on all interfaces, whichever are chosen.
   std::map<uint32_t, uint64_t> guids;
   std::set<std::array<uint8_t, 6>> seen;
   for (const Interface& interface : interfaces) {
@@ -280,7 +281,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
         Guid(interface, seen.insert(interface.mac).second, host_identity);
   }
   struct Chosen {
-    std::string name;  // empty = rxeuN
+    std::string name;  // empty: rxeuN
     const Interface* interface;
     int line;
     std::vector<Option> options;

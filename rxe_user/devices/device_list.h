@@ -1,4 +1,5 @@
-// The pure half of device.h: interfaces and configuration in, devices out.
+// The part of device.h without I/O: from interfaces and configuration to
+// devices.
 #ifndef RXE_USER_DEVICES_DEVICE_LIST_H_
 #define RXE_USER_DEVICES_DEVICE_LIST_H_
 
@@ -16,52 +17,54 @@
 namespace rxe_user {
 
 // The largest RoCE MTU (256..4096) whose packets fit an interface's MTU with
-// the largest headers they may carry; 0 when not even 256 does.
+// the largest headers; 0 if not even 256 does.
 uint32_t RoceMtu(uint32_t interface_mtu);
 
-// What RXE_USER_DEVICES asks for.
+// The configuration in RXE_USER_DEVICES.
 struct DeviceConfig {
-  // Entries `netdev` or `name=netdev`, separated by commas or newlines; empty
-  // for every interface that is up and has an address. Options follow, each
-  // after a '/': `public=ADDRESS`, in place of the first address of its family
-  // that is not link-local.
+  // Entries `netdev` or `name=netdev`, separated by commas or newlines. Empty:
+  // every interface that is up and has an address. Each option follows a '/':
+  // `public=ADDRESS` replaces the first address of its family that is not
+  // link-local.
   std::string entries;
-  // Where they come from, if not from the variable itself. What is wrong with
-  // them is then told by the line, without its text.
+  // The file with the entries, unless they are in the variable. Errors then
+  // name the line but do not quote it.
   std::string file;
 };
 
-// The value of RXE_USER_DEVICES; one that begins with '/' names a regular file.
-// Appends to `*problems` why that cannot be read. Does not block.
+// Reads the value of RXE_USER_DEVICES; one that begins with '/' names a regular
+// file. On failure appends the reason to `*problems`. Does not block.
 DeviceConfig ReadDeviceConfig(const char* value,
                               std::vector<std::string>* problems);
 
-// The names rxeuN of one process. An interface keeps its own, as a device of
-// the kernel does, whatever others come and go; nobody else ever gets it.
+// The names rxeuN in one process. An interface keeps its name, as a kernel
+// device does, whatever others appear and disappear; no other interface gets
+// it.
 class DeviceNames {
  public:
-  // That of `interface`: new, with the next number, where it has none yet or
-  // `taken` has it.
+  // The name of `interface`. A new one, with the next number, if it has none or
+  // `taken` contains it.
   const std::string& Of(const Interface& interface,
                         const std::set<std::string>& taken);
 
  private:
-  // By index and name of the interface.
+  // By interface index and name.
   std::map<std::pair<uint32_t, std::string>, std::string> names_;
   int next_ = 0;
 };
 
-// Why the interface cannot be a device: "it is down"; empty if it can.
+// The reason why the interface cannot be a device: "it is down". Empty if it
+// can.
 std::string WhyUnusable(const Interface& interface);
 
-// Why it is none unless RXE_USER_DEVICES names it: a port of a bridge or a bond
-// is not what has the addresses, and comes and goes with containers, which
-// would change the names of others. Empty if it is one.
+// The reason why it is no device unless RXE_USER_DEVICES names it: a port of a
+// bridge or bond does not have the addresses, and appears and disappears with
+// containers, which would change other devices' names. Empty if it is one.
 std::string WhyLeftOut(const Interface& interface);
 
-// `host_identity` tells this host and network namespace from all others; it
-// goes into the GUIDs of interfaces whose MAC address does not. What is wrong
-// with `config` is appended to `*problems`, one line each.
+// `host_identity` identifies this host and network namespace. It is hashed into
+// the GUIDs of interfaces without a unique MAC address. Appends errors in
+// `config` to `*problems`, one line each.
 Devices BuildDevices(const std::vector<Interface>& interfaces,
                      const DeviceConfig& config,
                      const std::string& host_identity, DeviceNames* names,

@@ -84,11 +84,11 @@ TEST_F(DeviceList, IsWhatTheConfigurationSays) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-// As a device of the kernel keeps its own while it is there.
+// As a kernel device keeps its name while it exists.
 TEST_F(DeviceList, AnInterfaceKeepsItsNameWhateverOthersDo) {
   DeviceNames known;
   std::vector<Interface> interfaces = Several();
-  interfaces[1].addresses = {};  // eth0 is late
+  interfaces[1].addresses = {};  // eth0 comes later
   EXPECT_THAT(Names(interfaces, "", &known),
               ElementsAre("rxeu0=eth1", "rxeu1=lo"));
   EXPECT_THAT(Names(Several(), "", &known),
@@ -97,7 +97,7 @@ TEST_F(DeviceList, AnInterfaceKeepsItsNameWhateverOthersDo) {
   interfaces[2].up = false;
   EXPECT_THAT(Names(interfaces, "", &known),
               ElementsAre("rxeu2=eth0", "rxeu1=lo"));
-  // One of another index is another one, and what is configured comes first.
+  // Another index is another interface, and configured names come first.
   interfaces[2] = Make("eth1", 6, 3);
   EXPECT_THAT(Names(interfaces, "rxeu2=lo,eth0,eth1", &known),
               ElementsAre("rxeu2=lo", "rxeu3=eth0", "rxeu4=eth1"));
@@ -116,7 +116,7 @@ TEST_F(DeviceList, TellsWhatIsWrongWithTheConfiguration) {
                           HasSubstr("two devices named 'x'")));
 }
 
-// A container's interface on the host comes and goes with it.
+// A container's interface on the host appears and disappears with it.
 TEST_F(DeviceList, PortsOfBridgesAreDevicesOnlyWhereTheyAreNamed) {
   std::vector<Interface> interfaces = Several();
   Interface port = Make("veth1", 1, 7);
@@ -129,7 +129,7 @@ TEST_F(DeviceList, PortsOfBridgesAreDevicesOnlyWhereTheyAreNamed) {
   EXPECT_THAT(WhyLeftOut(port), HasSubstr("a port of bridge docker0"));
   DeviceNames names;
   EXPECT_THAT(Names(interfaces, "p=veth1", &names), ElementsAre("p=veth1"));
-  // Of a VRF it is one: that has no addresses of its own.
+  // A port of a VRF is a device: the VRF has no addresses of its own.
   interfaces[0].master_kind = "vrf";
   EXPECT_THAT(
       Names(interfaces, "", &names),
@@ -197,7 +197,7 @@ TEST(PublicAddressesTest, BothWays) {
   EXPECT_EQ(KnownAddress(bound), bound);
 }
 
-// A program may be made to read a file that its caller may not.
+// A program may be made to read a file that its caller must not read.
 TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
   char path[] = "/tmp/rxe_user_devices_XXXXXX";
   const UniqueFd file(::mkstemp(path));
@@ -283,7 +283,7 @@ TEST(Guid, IsUniqueAndNeverZero) {
       EXPECT_TRUE(guids.insert(d->guid).second) << d->name << " on " << host;
     }
   }
-  // The same at each reading, however the choice.
+  // The same at each reading, whichever interfaces are chosen.
   EXPECT_EQ(
       BuildDevices(interfaces, {"lo", ""}, "one", &names, &problems)[0]->guid,
       BuildDevices(interfaces, {}, "one", &names, &problems).back()->guid);
@@ -322,7 +322,7 @@ TEST(LinkMonitor, TellsOfUpAndDown) {
   EXPECT_EQ(changes.count(LinkChange::kUp), 0u);
   ASSERT_TRUE(SetLoopback(true));
   collect(LinkChange::kUp);
-  collect(LinkChange::kAddresses);  // 127.0.0.1 and ::1 came back
+  collect(LinkChange::kAddresses);  // 127.0.0.1 and ::1 are back
   EXPECT_THAT((*monitor)->Read(), ::testing::Each(LinkChange::kAddresses));
 }
 

@@ -18,19 +18,19 @@
 namespace rxe_user {
 namespace {
 
-// Bytes of changes that may wait to be read. libnl's default of 32 KiB holds
-// two dozen messages about links.
+// Receive buffer in bytes. libnl's default of 32 KiB holds two dozen messages
+// about links.
 constexpr int kReceiveBuffer = 256 << 10;
-// Messages for one Read: under a storm the rest waits for the next one.
+// Messages per Read; more are left for the next one.
 constexpr int kMessagesPerRead = 64;
 
-// A socket that is told of changes.
+// A socket that is subscribed to changes.
 absl::StatusOr<netlink::Socket> Subscribe() {
   absl::StatusOr<netlink::Socket> connected =
       netlink::Connect("rtnetlink socket");
   if (!connected.ok()) return connected;
   nl_sock* const socket = connected->get();
-  nl_socket_disable_seq_check(socket);  // nobody asked for what comes
+  nl_socket_disable_seq_check(socket);  // events have no request
   int error = nl_socket_set_nonblocking(socket);
   if (error == 0) error = nl_socket_set_buffer_size(socket, kReceiveBuffer, 0);
   if (error == 0) {
@@ -49,9 +49,9 @@ LinkMonitor::State LinkMonitor::StateOf(rtnl_link* link) {
           .mtu = rtnl_link_get_mtu(link)};
 }
 
-// As it is now; absent if the kernel cannot be asked. The lock is held.
+// The current state. Absent if the kernel cannot be asked. The lock is held.
 std::optional<LinkMonitor::State> LinkMonitor::ReadState(uint32_t ifindex) {
-  if (ifindex == 0) return State();  // libnl ends the program on this one
+  if (ifindex == 0) return State();  // libnl ends the program for index 0
   const absl::StatusOr<netlink::Socket> socket = netlink::Connect("rtnetlink");
   if (!socket.ok()) return std::nullopt;
   rtnl_link* found = nullptr;
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<LinkMonitor>> LinkMonitor::Open(
   absl::StatusOr<netlink::Socket> socket = Subscribe();
   if (!socket.ok()) return socket.status();
   const State state = ReadState(ifindex).value_or(State());
-  lock.unlock();  // guards are entered without it
+  lock.unlock();  // fork guards are entered without it
   return std::unique_ptr<LinkMonitor>(
       new LinkMonitor(socket->release(), ifindex, state));
 }
@@ -88,8 +88,8 @@ LinkMonitor::~LinkMonitor() {
   nl_socket_free(socket_);
 }
 
-// The memory is left: libnl's lock for it may have been held by a thread that
-// stayed with the parent, where the program itself uses libnl.
+// Leaks the memory: if the program itself uses libnl, a thread of the parent
+// may have held libnl's lock for it.
 void LinkMonitor::AfterForkInChild() {
   ::close(nl_socket_get_fd(socket_));
   socket_ = nullptr;
@@ -109,14 +109,14 @@ std::vector<LinkChange> LinkMonitor::Read() {
   return std::exchange(changes_, {});
 }
 
-// Reads the state anew, and assumes that addresses have changed too.
+// Reads the state again, and assumes that addresses have changed too.
 void LinkMonitor::Resync() {
   if (const std::optional<State> state = ReadState(ifindex_)) SetState(*state);
   changes_.push_back(LinkChange::kAddresses);
 }
 
 int LinkMonitor::OnMessage(nl_msg* message, void* self) {
-  // A message of a kind that libnl does not know is none of ours.
+  // libnl does not know some types of messages; we need none of these.
   (void)nl_msg_parse(message, OnObject, self);
   return NL_OK;
 }

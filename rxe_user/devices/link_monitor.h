@@ -1,4 +1,4 @@
-// What changes about a network interface.
+// Changes of a network interface.
 #ifndef RXE_USER_DEVICES_LINK_MONITOR_H_
 #define RXE_USER_DEVICES_LINK_MONITOR_H_
 
@@ -19,22 +19,22 @@ struct rtnl_link;
 namespace rxe_user {
 
 // Watches one interface through rtnetlink. Thread: one at a time. In a child of
-// fork() its descriptor is closed and it may only be destroyed.
+// fork() its descriptor is closed; only the destructor may be called.
 class LinkMonitor final : private ForkGuard {
  public:
   static absl::StatusOr<std::unique_ptr<LinkMonitor>> Open(uint32_t ifindex);
   ~LinkMonitor();
 
-  // Readable when Read() is to be called.
+  // Readable when Read() should be called.
   int fd() const;
-  // The changes since the last call, in order. Never blocks, but for the
-  // kernel's answer where messages were lost.
+  // Returns the changes since the last call, in order. Never blocks, except for
+  // the kernel's reply after lost messages.
   std::vector<LinkChange> Read();
 
  private:
-  // What is compared to tell of changes.
+  // The known state, to which messages are compared.
   struct State {
-    bool up = false;   // set up, and has carrier
+    bool up = false;   // set up, with carrier
     uint32_t mtu = 0;  // bytes
   };
 
@@ -49,7 +49,7 @@ class LinkMonitor final : private ForkGuard {
   void Resync();
   void SetState(State state);
 
-  nl_sock* socket_;  // null in a child
+  nl_sock* socket_;  // null in a child of fork
   const uint32_t ifindex_;
   State state_;
   std::vector<LinkChange> changes_;  // since the last Read

@@ -17,10 +17,10 @@ constexpr Row kRates[] = {
 
 struct Speed {
   uint8_t speed;
-  int tenths;  // of a Gbit/s a lane
+  int tenths;  // of a Gbit/s per lane
   const char* name;
 };
-// 2.5 Gbit/s, the first of them, goes without a name there.
+// sysfs has no name for the lowest speed, 2.5 Gbit/s.
 constexpr Speed kSpeeds[] = {
     {2, 50, " DDR"},     {4, 100, " QDR"},  {8, 100, " FDR10"},
     {16, 140, " FDR"},   {32, 250, " EDR"}, {64, 500, " HDR"},

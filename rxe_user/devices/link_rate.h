@@ -1,4 +1,4 @@
-// The InfiniBand width and speed that stand for the speed of an interface.
+// The InfiniBand width and speed for an Ethernet speed.
 #ifndef RXE_USER_DEVICES_LINK_RATE_H_
 #define RXE_USER_DEVICES_LINK_RATE_H_
 
@@ -14,10 +14,10 @@ struct LinkRate {
                   // 128: 100 Gbit/s a lane
 };
 
-// The highest one that is not above `mbps`, or else 2.5 Gbit/s.
+// The highest rate of at most `mbps`, else 2.5 Gbit/s.
 LinkRate LinkRateOf(uint64_t mbps);
 
-// As the file ports/N/rate in sysfs has it: "100 Gb/sec (4X EDR)".
+// As in the sysfs file ports/N/rate: "100 Gb/sec (4X EDR)".
 std::string LinkRateText(LinkRate rate);
 
 }  // namespace rxe_user

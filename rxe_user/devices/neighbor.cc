@@ -37,7 +37,7 @@ int Family(const wire::IpAddress& address) {
   return address.is_v4() ? AF_INET : AF_INET6;
 }
 
-// False: there is no memory.
+// False if there is no memory.
 bool Put(nl_msg* message, int attribute, const wire::IpAddress& address) {
   const netlink::Address value = netlink::FromIpAddress(address);
   return value != nullptr && nla_put_addr(message, attribute, value.get()) == 0;
@@ -60,23 +60,23 @@ void PassOn(nl_object* object, void* on_object) {
 }
 
 int OnMessage(nl_msg* message, void* on_object) {
-  // A message of a kind that libnl does not know is none of ours.
+  // libnl does not know some types of messages; we need none of these.
   (void)nl_msg_parse(message, PassOn, on_object);
   return NL_OK;
 }
 
-// What the next messages of the socket say. 0 or a negative number of libnl.
+// Processes the socket's next messages. 0, or a negative libnl error.
 int Receive(nl_sock* socket, OnObject on_object) {
   nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, OnMessage, &on_object);
   return nl_recvmsgs_default(socket);
 }
 
-// 0, or a negative number of libnl. The lock is held.
+// 0, or a negative libnl error. The lock is held.
 int Ask(nl_msg* request, OnObject on_answer) {
   absl::StatusOr<netlink::Socket> socket = netlink::Connect("neighbors");
   if (!socket.ok()) return -NLE_FAILURE;
   nl_socket_disable_auto_ack(socket->get());
-  // The kernel has answered before sending returns.
+  // The kernel has answered before the send returns.
   int error = nl_socket_set_nonblocking(socket->get());
   if (error == 0) error = nl_send_auto(socket->get(), request);
   return error < 0 ? error : Receive(socket->get(), on_answer);
@@ -157,14 +157,14 @@ bool NeighborNews::Subscribe() {
   if (socket_ == nullptr) {
     absl::StatusOr<netlink::Socket> socket = netlink::Connect("neighbors");
     if (!socket.ok()) return false;
-    nl_socket_disable_seq_check(socket->get());  // nobody asked for what comes
+    nl_socket_disable_seq_check(socket->get());  // events have no request
     if (nl_socket_set_nonblocking(socket->get()) != 0) return false;
     socket_ = socket->release();
   }
   return nl_socket_add_membership(socket_, RTNLGRP_NEIGH) == 0;
 }
 
-// Without libnl, which reads nothing when there is no memory.
+// Without libnl, which does not read if there is no memory.
 void NeighborNews::Unsubscribe() {
   {
     const std::lock_guard lock(netlink::Lock());
@@ -182,13 +182,13 @@ bool NeighborNews::Read(OnState on_state) {
   const std::lock_guard lock(netlink::Lock());
   for (;;) {
     const int error = Receive(socket_, [&](nl_object* object) {
-      // RTM_DELNEIGH says nothing of those who are asked for.
+      // RTM_DELNEIGH is never about a neighbor that is being looked up.
       if (nl_object_get_type(object) != std::string_view("route/neigh") ||
           nl_object_get_msgtype(object) != RTM_NEWNEIGH) {
         return;
       }
       auto* const neighbor = reinterpret_cast<rtnl_neigh*>(object);
-      // Bridges have tables of their own, without such addresses.
+      // Bridges have tables of their own, without IP addresses.
       nl_addr* const address = rtnl_neigh_get_dst(neighbor);
       if (address == nullptr) return;
       if (const auto ip = netlink::ToIpAddress(address)) {

@@ -1,5 +1,5 @@
-// The hosts on the links of this one, as the kernel's tables of neighbors (ARP,
-// NDP) know them. Anybody may ask for those, without rights: rtnetlink(7).
+// The neighbors of this host in the kernel's tables (ARP, NDP), by
+// rtnetlink(7). No privilege is needed.
 #ifndef RXE_USER_DEVICES_NEIGHBOR_H_
 #define RXE_USER_DEVICES_NEIGHBOR_H_
 
@@ -14,8 +14,7 @@ struct nl_sock;
 
 namespace rxe_user {
 
-// Who takes the packets to an address on their way: that host itself, or a
-// gateway.
+// The next hop of packets to an address: that host itself, or a gateway.
 struct Neighbor {
   uint32_t interface = 0;
   wire::IpAddress address;
@@ -24,27 +23,26 @@ struct Neighbor {
 };
 
 enum class NeighborState : uint8_t {
-  kUnknown,  // nobody has asked for it, or it has not answered yet
-  kKnown,    // its link-layer address is there, or none is needed
+  kUnknown,  // not asked for, or no answer yet
+  kKnown,    // its link-layer address is known or not needed
   kFailed,   // it does not answer
 };
 
-// Asks the kernel: some microseconds a question, without waiting. Without
-// memory the answer is absent. Thread: any.
+// Queries of the kernel: some microseconds each, without waiting. Absent if
+// there is no memory. Thread: any.
 
-// Of packets from `source`, an address of this host (link-local ones on their
-// interface), to `destination`. Absent if nobody has to be known for them (they
-// stay on this host, or are for many), and if that cannot be asked.
+// The neighbor for packets from `source`, an address of this host (link-local
+// ones with interface), to `destination`. Absent if none is needed (they stay
+// on this host, or are multicast), and if the kernel cannot be asked.
 std::optional<Neighbor> NeighborOn(const LocalAddress& source,
                                    const wire::IpAddress& destination);
-// Absent if it cannot be asked (Linux before 5.0).
+// Absent if the kernel cannot be asked (Linux before 5.0).
 std::optional<NeighborState> StateOfNeighbor(const Neighbor& neighbor);
-// Whether hosts behind the interface are found by asking, which those behind
-// loopback and tunnels are not. True if that is not known.
+// Whether the interface uses ARP or NDP, unlike loopback and tunnels. True if
+// unknown.
 bool AsksForNeighbors(uint32_t interface);
 
-// The kernel's news of neighbors, while somebody wants them. Thread: one at a
-// time.
+// The kernel's events about neighbors. Thread: one at a time.
 class NeighborNews {
  public:
   using OnState = absl::FunctionRef<void(const Neighbor&, NeighborState)>;
@@ -54,17 +52,17 @@ class NeighborNews {
   NeighborNews& operator=(const NeighborNews&) = delete;
   ~NeighborNews();
 
-  // False if they cannot be had.
+  // False if the system refuses.
   bool Subscribe();
-  // What is there already is thrown away.
+  // Drops the queued events.
   void Unsubscribe();
-  // Readable when there are some; valid from the first Subscribe on.
+  // Readable when there are events. Valid from the first Subscribe on.
   int fd() const;
-  // Tells those that have come, in order. False: some were lost, and there may
-  // be more.
+  // Passes the queued events to `on_state`, in order. False: some were lost,
+  // and there may be more.
   bool Read(OnState on_state);
-  // In a child of fork(): closes the descriptor, and leaves the rest to the
-  // parent.
+  // In a child of fork(): closes the descriptor without changing the parent's
+  // state.
   void AbandonInChild();
 
  private:

@@ -27,8 +27,8 @@ namespace {
 
 constexpr char kCannotList[] = "cannot list the network interfaces";
 
-// rtnetlink does not tell the speed: ethtool does. 0 when the driver does not
-// say.
+// From ethtool, since rtnetlink does not report the speed. 0 if the driver does
+// not.
 uint64_t SpeedMbps(int fd, const std::string& name) {
   ifreq request{};
   name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
@@ -64,7 +64,7 @@ int AddressRank(const LocalAddress& local) {
   return local.scope_id == 0 ? 1 : 2;
 }
 
-// The elements of a cache, each as the type that the cache is of.
+// Calls `f` with each element of a cache, as the cache's type.
 template <typename T, typename F>
 void ForEach(const netlink::Cache& cache, F&& f) {
   for (nl_object* object = nl_cache_get_first(cache.get()); object != nullptr;
@@ -79,7 +79,7 @@ void AddAddress(rtnl_addr* address, Interface* interface) {
   interface->addresses.push_back(OnInterface(*local, interface->index));
 }
 
-// What is not told with the link. `fd`: a socket.
+// Adds what rtnetlink does not report with the link. `fd`: a socket.
 void Complete(int fd, Interface* interface) {
   std::stable_sort(interface->addresses.begin(), interface->addresses.end(),
                    [](const LocalAddress& a, const LocalAddress& b) {
@@ -88,7 +88,7 @@ void Complete(int fd, Interface* interface) {
   interface->speed_mbps = SpeedMbps(fd, interface->name);
 }
 
-// What ReadAddresses fills.
+// The context of OnAddress.
 struct Reading {
   Interface* interface;
   bool no_memory = false;  // an address is missing
@@ -98,14 +98,14 @@ int OnAddress(nl_msg* message, void* argument) {
   const auto add = [](nl_object* object, void* context) {
     auto* const reading = static_cast<Reading*>(context);
     auto* const address = reinterpret_cast<rtnl_addr*>(object);
-    // A kernel before 4.20 tells of all interfaces.
+    // A kernel before 4.20 reports the addresses of all interfaces.
     if (rtnl_addr_get_ifindex(address) !=
         static_cast<int>(reading->interface->index)) {
       return;
     }
     try {
       AddAddress(address, reading->interface);
-    } catch (const std::bad_alloc&) {  // not through libnl
+    } catch (const std::bad_alloc&) {  // must not pass through libnl
       reading->no_memory = true;
     }
   };
@@ -119,7 +119,7 @@ int OnAddress(nl_msg* message, void* argument) {
 // The lock of libnl is held.
 int ReadAddresses(nl_sock* socket, Interface* interface) {
   const int strict = 1;
-  // Where there is no such option, more is told.
+  // Without this option the kernel reports more.
   (void)::setsockopt(nl_socket_get_fd(socket), SOL_NETLINK,
                      NETLINK_GET_STRICT_CHK, &strict, sizeof(strict));
   ifaddrmsg wanted{};
@@ -179,7 +179,7 @@ absl::StatusOr<std::vector<Interface>> ReadInterfaces() {
 }
 
 absl::StatusOr<std::optional<Interface>> ReadInterface(uint32_t index) {
-  if (index == 0) return std::nullopt;  // libnl ends the program on this one
+  if (index == 0) return std::nullopt;  // libnl ends the program for index 0
   const UniqueFd ethtool(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!ethtool.valid()) return ErrnoStatus(errno, kCannotList);
   std::optional<Interface> interface;

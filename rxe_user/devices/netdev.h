@@ -1,4 +1,4 @@
-// Network interfaces of this network namespace, and their neighbors.
+// The network interfaces of this network namespace, and their neighbors.
 #ifndef RXE_USER_DEVICES_NETDEV_H_
 #define RXE_USER_DEVICES_NETDEV_H_
 
@@ -20,23 +20,23 @@ struct Interface {
   bool up = false;       // administratively (IFF_UP)
   bool running = false;  // and has carrier (IFF_RUNNING)
   bool loopback = false;
-  std::array<uint8_t, 6> mac{};  // all zero when it has none
-  uint64_t speed_mbps = 0;       // 0 = not known
+  std::array<uint8_t, 6> mac{};  // zero if it has none
+  uint64_t speed_mbps = 0;       // 0: unknown
   std::string kind;              // "vlan", "ipvlan"; empty if physical
-  // Of the interface that this one is a port of; empty if it is none.
+  // The interface that this one is a port of; empty if none.
   std::string master, master_kind;      // "docker0", "bridge"
   std::vector<LocalAddress> addresses;  // IPv4, IPv6 global, IPv6 link-local
 };
 
-// All of them, by index, up or not.
+// All interfaces, by index, up or not.
 absl::StatusOr<std::vector<Interface>> ReadInterfaces();
 
-// The one of this index, without its master; absent if there is none. Costs
-// what that one has, however many there are.
+// The interface with this index, without its master. Absent if there is none.
+// The cost does not depend on the number of interfaces.
 absl::StatusOr<std::optional<Interface>> ReadInterface(uint32_t index);
 
-// The MAC address that the kernel's table of neighbors (ARP, NDP) has for
-// `address` on the interface; absent when it has none.
+// The MAC address of `address` in the kernel's neighbor table (ARP, NDP) of the
+// interface. Absent if there is none.
 std::optional<std::array<uint8_t, 6>> NeighborMac(
     uint32_t ifindex, const wire::IpAddress& address);
 

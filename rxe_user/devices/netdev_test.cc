@@ -1,5 +1,5 @@
-// Interfaces, neighbors and link changes as the kernel tells them, in a network
-// namespace of the test's own.
+// Interfaces, neighbors and link changes as the kernel reports them, in a
+// network namespace of the test.
 #include "rxe_user/devices/netdev.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ bool Shell(const std::string& commands) {
   return ::system(("(" + commands + ") >/dev/null 2>&1").c_str()) == 0;
 }
 
-// A pair of interfaces; those of the namespace that we may not change are left
+// A pair of interfaces. Existing ones, which the test may not change, are left
 // alone.
 class NetdevTest : public ::testing::Test {
  protected:
@@ -68,14 +68,14 @@ TEST_F(NetdevTest, ReadsAnInterfaceAndItsAddressesInOrder) {
   EXPECT_TRUE(a.running);
   EXPECT_FALSE(a.loopback);
   EXPECT_EQ(a.kind, "veth");
-  EXPECT_EQ(a.speed_mbps, 10000u);  // what veth says
+  EXPECT_EQ(a.speed_mbps, 10000u);  // veth's constant
   EXPECT_THAT(a.mac, ElementsAre(2, 0, 0, 0, 0x0a, 0x0a));
   std::vector<std::string> addresses;
   for (const LocalAddress& local : a.addresses) {
     addresses.push_back(local.ToString());
     EXPECT_EQ(local.scope_id, IsLinkLocal(local.address) ? a.index : 0);
   }
-  // IPv4 as the kernel lists them.
+  // The order of IPv4 addresses is the kernel's.
   std::sort(addresses.begin(), addresses.begin() + 3);
   EXPECT_THAT(addresses, ElementsAre("192.0.2.7", "192.0.2.8", "192.0.2.9",
                                      "2001:db8::7", "fe80::7%rxeu_a"));
@@ -84,7 +84,7 @@ TEST_F(NetdevTest, ReadsAnInterfaceAndItsAddressesInOrder) {
   EXPECT_FALSE(Read().running);
 }
 
-// One is read as all of them are, but for its master.
+// The same result as in the list of all, except for its master.
 TEST_F(NetdevTest, ReadsOne) {
   ASSERT_TRUE(
       Shell("ip link set rxeu_a up; ip link set rxeu_b up;"
@@ -154,7 +154,7 @@ TEST_F(NetdevTest, KnowsNeighborsOfThisInterfaceOnly) {
 TEST_F(NetdevTest, TellsOfAddressesAndOfAnInterfaceThatGoes) {
   const auto monitor = LinkMonitor::Open(Index());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
-  // Out of the program's way: it may have closed stderr.
+  // A high number: the program may have closed stderr.
   EXPECT_GE((*monitor)->fd(), kFirstHighFd);
   std::set<LinkChange> changes;
   const auto until = [&](LinkChange change) {
@@ -164,7 +164,7 @@ TEST_F(NetdevTest, TellsOfAddressesAndOfAnInterfaceThatGoes) {
       for (const LinkChange c : (*monitor)->Read()) changes.insert(c);
     }
   };
-  // Others' changes are not told.
+  // Changes of other interfaces are not reported.
   ASSERT_TRUE(Shell("ip addr add 192.0.2.55/24 dev rxeu_b"));
   EXPECT_TRUE((*monitor)->Read().empty());
   ASSERT_TRUE(Shell("ip addr add 192.0.2.7/24 dev rxeu_a"));
@@ -176,7 +176,7 @@ TEST_F(NetdevTest, TellsOfAddressesAndOfAnInterfaceThatGoes) {
   until(LinkChange::kDown);
 }
 
-// More messages than the socket holds: what counts is found all the same.
+// More messages than the socket buffers: the final state is found.
 TEST_F(NetdevTest, FindsTheStateAfterAStormOfMessages) {
   const auto monitor = LinkMonitor::Open(Index());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
@@ -190,8 +190,8 @@ TEST_F(NetdevTest, FindsTheStateAfterAStormOfMessages) {
   }
   EXPECT_EQ(std::count(all.begin(), all.end(), LinkChange::kUp), 1);
   EXPECT_EQ(std::count(all.begin(), all.end(), LinkChange::kDown), 0);
-  // Nothing happened to its addresses but what link-local ones did: that they
-  // are told of says that messages were lost.
+  // Only its link-local addresses may have changed. A reported change of
+  // addresses shows that messages were lost.
   EXPECT_GE(std::count(all.begin(), all.end(), LinkChange::kAddresses), 1);
 }
 

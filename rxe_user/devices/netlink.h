@@ -1,5 +1,4 @@
-// rtnetlink through libnl-route, as the files of this room use it: owners of
-// its objects, and its lock.
+// rtnetlink through libnl-route: owning pointers of its objects, and its lock.
 #ifndef RXE_USER_DEVICES_NETLINK_H_
 #define RXE_USER_DEVICES_NETLINK_H_
 
@@ -24,8 +23,8 @@
 
 namespace rxe_user::netlink {
 
-// Held for every call of libnl: it has locks of its own, and a child of fork()
-// that found one of them taken would hang. Not recursive.
+// Held during every call of libnl. libnl has locks of its own, and a child of
+// fork() that inherits one in a locked state would hang. Not recursive.
 ForkSafeMutex& Lock();
 
 template <auto free>
@@ -41,16 +40,17 @@ using Address = std::unique_ptr<nl_addr, Free<nl_addr_put>>;
 using Link = std::unique_ptr<rtnl_link, Free<rtnl_link_put>>;
 using Neighbor = std::unique_ptr<rtnl_neigh, Free<rtnl_neigh_put>>;
 
-// States of a neighbor in which the kernel would send to it (its NUD_VALID).
+// States of a neighbor in which the kernel sends to it (NUD_VALID).
 inline constexpr int kValidNeighbor = NUD_PERMANENT | NUD_NOARP |
                                       NUD_REACHABLE | NUD_PROBE | NUD_STALE |
                                       NUD_DELAY;
 
-// A connected socket, close-on-exec. `what` begins the text of an error
+// A connected socket, close-on-exec. `what` is the start of the error text
 // (errno_status.h). The lock is held.
 absl::StatusOr<Socket> Connect(absl::string_view what);
 
-// The status of a failed call: libnl's numbers keep less than errno does.
+// The status of a failed call. From errno, since libnl's error numbers say
+// less.
 absl::Status ErrorStatus(int error, absl::string_view what);
 
 // Absent unless IPv4 or IPv6.

@@ -13,7 +13,7 @@
 namespace rxe_user {
 namespace {
 
-// What is to be said, in the order in which it was found.
+// Taken addresses by holder, in the order in which they were found.
 class Lines {
  public:
   void AddTaken(const std::string& holder, const std::string& address) {
@@ -58,7 +58,8 @@ absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
         lines.AddTaken(use->foreign_holder, gid.address.ToString());
         gid = LocalAddress{};
       } else if (!use->error.empty()) {
-        // E.g. an IPv6 address that is still being checked: it may do soon.
+        // Perhaps temporary: an IPv6 address under duplicate address detection,
+        // say.
         error = use->error;
       } else {
         any = true;

@@ -1,5 +1,4 @@
-// The devices as programs are shown them: what something foreign holds is left
-// out.
+// The devices that programs see: without addresses whose port is taken.
 #ifndef RXE_USER_DEVICES_USABLE_DEVICES_H_
 #define RXE_USER_DEVICES_USABLE_DEVICES_H_
 
@@ -8,11 +7,11 @@
 
 namespace rxe_user {
 
-// `devices` with an empty GID (the unspecified address) in place of each
-// address whose UDP port 4791 something foreign holds, so that the others keep
-// their indexes; without the devices that have no usable address left. What is
-// missing goes to stderr, one clear line for each holder. Fails when it cannot
-// be told (errno_status.h).
+// Returns `devices`, in which an empty GID (the unspecified address) replaces
+// each address whose UDP port 4791 a foreign socket holds, so that the other
+// GIDs keep their indexes. Devices without a usable address are left out.
+// Prints what is missing on stderr, one clear line for each holder. Fails if
+// that cannot be determined (errno_status.h).
 absl::StatusOr<Devices> KeepUsable(const Devices& devices);
 
 }  // namespace rxe_user

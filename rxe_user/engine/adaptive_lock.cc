@@ -8,8 +8,8 @@
 namespace rxe_user {
 namespace {
 
-// Longer than what the holder mostly does, a system call that wakes somebody
-// on another core included; about what being put to sleep and woken costs.
+// Longer than most holds, which may include a system call that wakes a thread
+// on another core. About the cost of sleeping and being woken.
 constexpr int64_t kSpinNs = 20'000;
 constexpr int kPausesPerProbe = 8;
 
@@ -44,8 +44,8 @@ void AdaptiveLock::TakeSlowly() {
     locked = Take();
   } while (!locked && NowNs() < limit);
   if (!locked) {
-    // Whoever gets the lock here cannot know whether others still sleep, so it
-    // holds it as if they did: one needless wake at the end.
+    // The new holder cannot know whether other threads still sleep, so it marks
+    // the lock kHeldAndSleepers. The price is at most one needless wake.
     while (state_.exchange(kHeldAndSleepers, std::memory_order_acquire) !=
            kFree) {
       Futex(&state_, FUTEX_WAIT_PRIVATE, kHeldAndSleepers);

@@ -1,7 +1,8 @@
-// The lock of a lane: spins for a moment, since holders are quick, then sleeps
-// on a futex. Its holder can see that others want it, cannot be cancelled
-// (pthread_cancel waits for Unlock: under the lock there are cancellation
-// points such as write), and may vanish in a child of fork.
+// The lock of a lane. Waiters spin briefly, since it is held for microseconds,
+// and then sleep on a futex. The holder can see that other threads wait.
+// pthread_cancel takes effect after Unlock, because the code under the lock has
+// cancellation points such as write(). A child of fork can reset the lock if
+// its holder does not exist there.
 #ifndef RXE_USER_ENGINE_ADAPTIVE_LOCK_H_
 #define RXE_USER_ENGINE_ADAPTIVE_LOCK_H_
 
@@ -14,7 +15,6 @@ namespace rxe_user {
 
 class AdaptiveLock {
  public:
-  // Holds it for as long as it lives.
   class Guard {
    public:
     explicit Guard(AdaptiveLock& lock) : lock_(lock) { lock_.Lock(); }
@@ -42,8 +42,8 @@ class AdaptiveLock {
     if (!Take()) TakeSlowly();
     cancel_state_ = before;
   }
-  // Gives up after `limit` ns: for who cannot know whether the holder will go
-  // on.
+  // Gives up after `limit` ns. For exit() and fork(), where the holder may
+  // never continue.
   bool TryLockFor(int64_t limit);
   void Unlock() {
     const int before = cancel_state_;
@@ -52,13 +52,14 @@ class AdaptiveLock {
     }
     ::pthread_setcancelstate(before, nullptr);
   }
-  // Whether another thread is waiting in Lock().
+  // Whether another thread is waiting in Lock(). A hint.
   bool contended() const {
     return waiting_.load(std::memory_order_relaxed) != 0;
   }
-  // Whether somebody has it: a hint.
+  // Whether a thread holds it. A hint.
   bool held() const { return state_.load(std::memory_order_relaxed) != kFree; }
-  // In the child of fork, where no other thread is left: free, whoever held it.
+  // In the child of fork, which has one thread: frees the lock, whoever held
+  // it.
   void ResetInChild() {
     waiting_.store(0, std::memory_order_relaxed);
     state_.store(kFree, std::memory_order_relaxed);

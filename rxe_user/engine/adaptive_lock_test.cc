@@ -19,7 +19,7 @@ TEST(AdaptiveLock, ExcludesAndWakes) {
     threads.emplace_back([&] {
       for (int i = 0; i < 20'000; ++i) {
         lock.Lock();
-        // Now and then so long that others go to sleep.
+        // Long enough, at times, that the other threads go to sleep.
         if (i % 4000 == 0) ::usleep(1000);
         ++count;
         lock.Unlock();

@@ -34,7 +34,7 @@ void Alarms::Set(uint64_t id, Clock::time_point when) {
     const auto found = alarms_.find(id);
     if (found == alarms_.end() || found->second.when <= when) return;
     found->second.when = when;
-    if (next_ <= when) return;  // the thread comes early enough
+    if (next_ <= when) return;  // the thread wakes early enough
     next_ = when;
   }
   const std::shared_lock<std::shared_mutex> lock(thread_mutex_);
@@ -58,7 +58,7 @@ Alarms::Alarm* Alarms::TakeDue(Clock::time_point now) {
   return nullptr;
 }
 
-// Those that are set meanwhile wait for the next time, so that this ends.
+// Alarms that are set meanwhile wait for the next call, so the loop ends.
 void Alarms::RingDue() {
   const Clock::time_point now = Clock::now();
   const std::lock_guard<std::mutex> ringing(ringing_);

@@ -1,5 +1,5 @@
-// What a thread of the engine does at a time: the moderation of completion
-// events. Not for what packets need, which lanes have deadlines for.
+// Timed callbacks on the engine's control thread, used to moderate completion
+// events. Packet timers are the lanes' deadlines, not alarms.
 #ifndef RXE_USER_ENGINE_ALARMS_H_
 #define RXE_USER_ENGINE_ALARMS_H_
 
@@ -18,19 +18,19 @@ class Alarms {
   using Clock = ControlThread::Clock;
   using Ring = std::function<void()>;
 
-  // The thread that rings, which ends before this does; null, before it ends,
-  // for none: alarms wait for the next one.
+  // Sets the thread that calls the alarms. It must end before this object does,
+  // and null must be set before it ends; alarms then wait for the next thread.
   void RunOn(ControlThread* thread);
 
-  // Ids are never 0 and never used again. `ring` may set alarms, also its own;
-  // it must not add or remove any. Thread: any.
+  // Ids are never 0 and never reused. `ring` may set alarms, also its own. It
+  // must not add or remove any. Thread: any.
   uint64_t Add(Ring ring);
-  // Returns when it is not running and will not be called again. Not to be
-  // called with a lock held that `ring` takes.
+  // On return the alarm is not running and will not run again. The caller must
+  // not hold a lock that `ring` takes.
   void Remove(uint64_t id);
 
-  // It rings once, at `when` or soon after; at the earlier of two times when it
-  // is set already. Thread: any, with any lock held but those of this.
+  // Rings once, at `when` or soon after. If it is set already, the earlier time
+  // counts. Thread: any; any lock but those of this class may be held.
   void Set(uint64_t id, Clock::time_point when);
 
  private:
@@ -41,18 +41,19 @@ class Alarms {
 
   Clock::time_point Next();
   void RingDue();
-  // One whose time has come, which is not set any more; null: none.
+  // Returns an alarm that is due, and unsets it. Null if there is none.
   Alarm* TakeDue(Clock::time_point now);
 
-  // Shared while the thread is told, which may wait for what it is at.
+  // Held shared while the thread is notified, which may wait for the source
+  // that it is running.
   std::shared_mutex thread_mutex_;
   ControlThread* thread_ = nullptr;  // guarded by thread_mutex_
 
-  std::mutex ringing_;  // held while one rings; before mutex_
+  std::mutex ringing_;  // held while an alarm rings; taken before mutex_
   std::mutex mutex_;
   std::map<uint64_t, Alarm> alarms_;  // guarded by mutex_
   uint64_t next_id_ = 1;              // guarded by mutex_
-  // The earliest of them, guarded by mutex_.
+  // The earliest `when`. Guarded by mutex_.
   Clock::time_point next_ = Clock::time_point::max();
 };
 

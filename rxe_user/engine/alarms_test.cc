@@ -24,7 +24,7 @@ class AlarmsTest : public testing::Test {
     alarms_.RunOn(thread_.get());
   }
 
-  // One that has rung before this one did.
+  // Waits for an alarm at `when`; those before it have rung by then.
   void AwaitOneMore(Alarms::Clock::time_point when) {
     std::binary_semaphore rung{0};
     const uint64_t id = alarms_.Add([&] { rung.release(); });
@@ -66,7 +66,7 @@ TEST_F(AlarmsTest, OneThatIsRemovedDoesNotRing) {
   const auto when = Alarms::Clock::now() + 5ms;
   alarms_.Set(id, when);
   alarms_.Remove(id);
-  alarms_.Set(id, when);  // no such alarm any more
+  alarms_.Set(id, when);  // unknown by now
   AwaitOneMore(when + 1ms);
   EXPECT_FALSE(rung);
 }

@@ -29,12 +29,12 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-// Keeps fork() and Asio apart: while one of them is at work the other waits.
-// The thread gives Asio up while it runs a source, which may take its time and
-// goes on during a fork.
+// Keeps fork() and Asio apart: each waits while the other runs. The thread
+// leaves the gate while it runs a source, which may be slow, and may run
+// through a fork.
 class LoopGate {
  public:
-  // The thread, which begins outside of the loop.
+  // Called by the thread, which starts outside of the loop.
   void EnterLoop() {
     gate_.Acquire();
     in_loop_ = true;
@@ -44,20 +44,20 @@ class LoopGate {
     gate_.Acquire();
     in_loop_ = false;
     if (std::exchange(wanted_, false)) {
-      outside_.Release();  // the gate is now the one's that waits for it
+      outside_.Release();  // hands the gate to the waiting thread
     } else {
       gate_.Release();
     }
   }
-  // Another thread, for calls of Asio that may be made beside the loop.
+  // For other threads: calls of Asio that are allowed during the loop.
   template <typename F>
   void Beside(F&& call) {
     gate_.Acquire();
     const absl::Cleanup release = [this] { gate_.Release(); };
     call();
   }
-  // The thread that forks: returns when the loop has been left, and stays so
-  // until Open. `interrupt` makes the thread leave it.
+  // For the thread that forks. Returns when the loop has been left; it is not
+  // entered again until Open. `interrupt` makes the thread leave it.
   template <typename F>
   void Close(F&& interrupt) {
     gate_.Acquire();
@@ -70,23 +70,24 @@ class LoopGate {
   void Open() { gate_.Release(); }
 
  private:
-  // Semaphores, which may change hands; a mutex may not.
+  // Semaphores, since another thread may release them; a mutex must be unlocked
+  // by its owner.
   BinarySemaphore gate_{true};
   BinarySemaphore outside_{false};
   bool in_loop_ = false;  // guarded by gate_
   bool wanted_ = false;   // guarded by gate_
 };
 
-// A source with what Asio needs to wait for it. Of the thread's alone.
+// A source and what Asio needs to wait for it. Only the thread uses it.
 struct Wait {
   Wait(boost::asio::io_context& io, ControlThread::Source s)
       : source(std::move(s)), readable(io), timer(io) {}
 
   const ControlThread::Source source;
   stream_descriptor readable;  // the source's own descriptor, not to be closed
-  bool awaited = false;        // whether it is waited for
+  bool awaited = false;        // an async_wait is pending
   boost::asio::steady_timer timer;
-  // What the timer waits for; max(): nothing.
+  // When the timer expires; max(): it is not set.
   ControlThread::Clock::time_point time =
       ControlThread::Clock::time_point::max();
 };
@@ -117,7 +118,7 @@ class ControlThread::Impl final : private ForkGuard {
     return absl::OkStatus();
   }
 
-  // The caller is the one who can be told that there is no memory for it.
+  // Allocates in the caller, which can report a lack of memory.
   void Add(std::vector<Source> sources) {
     gate_.Beside([&] {
       if (!state_.has_value()) return;
@@ -131,7 +132,7 @@ class ControlThread::Impl final : private ForkGuard {
       });
     });
   }
-  // Asio's handlers, which may be under way, do not find them any more.
+  // Handlers of Asio that are already queued hold weak pointers and do nothing.
   void Remove(uint64_t owner) {
     gate_.Beside([&] {
       if (!state_.has_value()) return;
@@ -152,7 +153,7 @@ class ControlThread::Impl final : private ForkGuard {
  private:
   using Waits = std::list<std::shared_ptr<Wait>>;
 
-  // What is destroyed in a child of fork().
+  // Destroyed in a child of fork().
   struct State {
     // Not defaulted: clang 14 sees too late that there is one.
     State() {}
@@ -161,12 +162,12 @@ class ControlThread::Impl final : private ForkGuard {
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type>
         work{io.get_executor()};
     Waits waits;
-    // The first timer makes Asio open its descriptors: here, where that it
-    // cannot is reported.
+    // The first timer makes Asio open its descriptors. Opening them here
+    // reports a failure.
     boost::asio::steady_timer first{io};
   };
 
-  // The thread is outside of the loop for as long as this lives.
+  // While this lives, the thread is outside of the loop.
   class Outside {
    public:
     explicit Outside(LoopGate& gate) : gate_(gate) { gate_.LeaveLoop(); }
@@ -186,7 +187,7 @@ class ControlThread::Impl final : private ForkGuard {
     Arm(wait);
   }
 
-  // May be called again after it has thrown: bad_alloc.
+  // May throw bad_alloc, and may then be called again.
   void ArmAll() {
     for (const std::shared_ptr<Wait>& wait : state_->waits) Arm(wait);
   }
@@ -199,7 +200,7 @@ class ControlThread::Impl final : private ForkGuard {
     Wait& wait = *shared;
     const int fd = wait.source.fd();
     if (wait.readable.is_open() && wait.readable.native_handle() != fd) {
-      wait.readable.release();  // ends the wait for it
+      wait.readable.release();  // ends the async_wait
       wait.awaited = false;
     }
     if (fd < 0 || wait.awaited) return;
@@ -221,7 +222,7 @@ class ControlThread::Impl final : private ForkGuard {
     const Clock::time_point time = wait.source.time();
     if (time == wait.time) return;
     wait.time = Clock::time_point::max();
-    wait.timer.expires_at(time);  // ends the wait for another time
+    wait.timer.expires_at(time);  // cancels the earlier async_wait
     if (time == Clock::time_point::max()) return;
     wait.timer.async_wait(
         [this, weak = std::weak_ptr<Wait>(shared)](error_code ended) {
@@ -241,14 +242,14 @@ class ControlThread::Impl final : private ForkGuard {
     ::pthread_setname_np(::pthread_self(), kControlThreadName);
     gate_.EnterLoop();
     while (!Loop()) {
-      // Nothing tells when there is memory again.
+      // Nothing signals that memory is available again.
       const Outside outside(gate_);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     gate_.LeaveLoop();
   }
-  // False when it found no memory: a source, or what waits for it. Then all
-  // sources are as before, or are waited for again with the next call.
+  // False if a source, or waiting for it, found no memory. All sources are then
+  // unchanged, or are waited for again by the next call.
   bool Loop() {
     try {
       ArmAll();
@@ -259,7 +260,7 @@ class ControlThread::Impl final : private ForkGuard {
     }
   }
 
-  // Descriptors stay with their sources.
+  // Leaves the descriptors to their sources.
   void Clear() {
     for (const std::shared_ptr<Wait>& wait : state_->waits) {
       if (wait->readable.is_open()) wait->readable.release();
@@ -283,15 +284,14 @@ class ControlThread::Impl final : private ForkGuard {
     }
     gate_.Open();
   }
-  // Asio first gets descriptors of the child's own in place of those that it
-  // shares with the parent, so that what follows does not reach into its epoll
-  // set.
+  // Asio first replaces the descriptors that it shares with the parent, so that
+  // Clear() does not change the parent's epoll set.
   void AfterForkInChild() override {
     if (state_.has_value()) {
       try {
         state_->io.notify_fork(boost::asio::io_context::fork_child);
       } catch (const boost::system::system_error&) {
-        // The shared ones are closed all the same.
+        // The shared descriptors are closed all the same.
       }
       Clear();
     }

@@ -1,8 +1,7 @@
-// The thread of an engine for what may take its time: the port broker, changes
-// of the link. Driven by Boost.Asio; packets are none of its business.
+// The engine's thread for slow work: the port broker, link changes, alarms.
+// Driven by Boost.Asio; it handles no packets.
 //
-// It runs with all signals but faults blocked, and sleeps for ever when there
-// is nothing to do.
+// All signals but faults are blocked. It sleeps while it has nothing to do.
 #ifndef RXE_USER_ENGINE_CONTROL_THREAD_H_
 #define RXE_USER_ENGINE_CONTROL_THREAD_H_
 
@@ -21,33 +20,34 @@ class ControlThread {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Something to wait for. All of it is called by the thread.
+  // Something to wait for. The thread calls all of its functions.
   struct Source {
-    // The descriptor whose readability is waited for; -1: none.
+    // The descriptor that becomes readable; -1: none.
     std::function<int()> fd;
-    // The time that is waited for; max(): none.
+    // The time to wait for; max(): none.
     std::function<Clock::time_point()> time = [] {
       return Clock::time_point::max();
     };
-    // The descriptor is readable or the time has come. May change both.
+    // Called when the descriptor is readable or the time has come. May change
+    // both.
     std::function<void()> run;
-    // Whose it is, for Remove. 0: it stays.
+    // For Remove. 0: the source stays.
     uint64_t owner = 0;
   };
 
-  // Starts the thread. In a child of fork() it is not there, its descriptors
-  // are closed, and nothing may be called but the destructor.
+  // Starts the thread. In a child of fork() it does not run and its descriptors
+  // are closed; only the destructor may be called there.
   static absl::StatusOr<std::unique_ptr<ControlThread>> Start();
-  // Ends the thread. What it is running ends first.
+  // Ends the thread after the source that it is running.
   ~ControlThread();
 
   // Thread: any.
   void Add(Source source);
-  // All, or, without memory, none: std::bad_alloc.
+  // Adds all of them, or none if there is no memory: std::bad_alloc.
   void AddAll(std::vector<Source> sources);
-  // Those of `owner` are no more: nothing waits for their descriptors, which
-  // may be closed then. For a source that runs and is not one of them. What was
-  // added a moment ago may come later; it says then that it has no descriptor.
+  // Removes the sources of `owner`: their descriptors are no longer waited for
+  // and may be closed. Called by a running source of another owner. A source
+  // that was added a moment ago may still appear; its fd() must then return -1.
   void Remove(uint64_t owner);
   // What the sources wait for may have changed. Thread: any.
   void Refresh();

@@ -34,7 +34,7 @@ std::unique_ptr<ControlThread> Start() {
   return *std::move(thread);
 }
 
-// A descriptor to be made readable, and what has been read from it.
+// An eventfd as a source, and a semaphore that counts its reads.
 class Bell {
  public:
   Bell() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -74,7 +74,7 @@ TEST(ControlThread, RunsSourcesWhoseDescriptorsAreReadable) {
   }
 }
 
-// What is left readable is run again, as with a message too many for one run.
+// As when there are more messages than one run reads.
 TEST(ControlThread, RunsASourceAsLongAsItIsReadable) {
   Bell bell;
   std::atomic<int> runs = 0;
@@ -105,7 +105,7 @@ TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
                       ran.release();
                     }});
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(ran.try_acquire_for(20s));
-  // From another thread, sooner than what is waited for.
+  // Set by another thread, to an earlier time than the one that is awaited.
   time = Clock::now() + 1h;
   control->Refresh();
   time = Clock::now();
@@ -113,7 +113,7 @@ TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
   EXPECT_TRUE(ran.try_acquire_for(20s));
 }
 
-// A source that finds no memory is run again; others do not notice.
+// A source that finds no memory is run again. The others are not affected.
 TEST(ControlThread, GoesOnWhenThereWasNoMemory) {
   Bell starved, other;
   int runs = 0;
@@ -132,7 +132,7 @@ TEST(ControlThread, GoesOnWhenThereWasNoMemory) {
   EXPECT_EQ(runs, 3);
 }
 
-// Its time was used up by the run that failed: it says when to come again.
+// The failed run has used up the source's time; the source names the next one.
 TEST(ControlThread, GoesOnWithATimerWhenThereWasNoMemory) {
   std::atomic<int> runs = 0;
   std::binary_semaphore done{0};
@@ -149,8 +149,8 @@ TEST(ControlThread, GoesOnWithATimerWhenThereWasNoMemory) {
   EXPECT_TRUE(done.try_acquire_for(20s));
 }
 
-// The number of its descriptor is another's at once; somebody else has the file
-// that it stood for.
+// Another file gets the descriptor's number at once, and the old file is still
+// open elsewhere.
 TEST(ControlThread, ForgetsWhatIsRemoved) {
   Bell remover, after;
   std::optional<Bell> gone(std::in_place), kept(std::in_place);
@@ -236,18 +236,18 @@ TEST(ControlThread, AForkedChildHasNothingOfIt) {
   EXPECT_EQ(StatusOfChild([&] {
               const bool clean = Descriptors() == before;
               control.reset();
-              // The descriptor is the source's.
+              // The descriptor stays open: it belongs to the source.
               return clean && Descriptors() == before;
             }),
             0);
-  // The parent's goes on: the child has not reached into its epoll set.
+  // The parent's thread still works: the child has not changed its epoll set.
   bell.Ring();
   EXPECT_TRUE(bell.Answered());
   control.reset();
   EXPECT_EQ(Descriptors(), before);
 }
 
-// A source that takes its time, e.g. starts a broker, does not hold up fork.
+// fork() does not wait for a slow source, one that starts a broker, say.
 TEST(ControlThread, ForkDoesNotWaitForASource) {
   Bell bell;
   std::binary_semaphore begun(0), go_on(0);
@@ -297,7 +297,7 @@ TEST(ControlThread, TakesNoSignalThatIsForTheProgram) {
   const auto control = Start();
   control->Add(SourceOf(bell));
   bell.Ring();
-  ASSERT_TRUE(bell.Answered());  // it has its name by now
+  ASSERT_TRUE(bell.Answered());  // the thread has set its name by now
   std::string blocked;
   for (const auto& task :
        std::filesystem::directory_iterator("/proc/self/task")) {
@@ -308,8 +308,8 @@ TEST(ControlThread, TakesNoSignalThatIsForTheProgram) {
       if (line.starts_with("SigBlk:")) blocked = line;
     }
   }
-  // All but SIGILL 4, SIGTRAP 5, SIGBUS 7, SIGFPE 8, SIGSEGV 11, and what
-  // cannot be blocked (9, 19, and the C library's own 32 and 33).
+  // All but SIGILL 4, SIGTRAP 5, SIGBUS 7, SIGFPE 8, SIGSEGV 11, and the
+  // signals that cannot be blocked: 9, 19, and the C library's own 32 and 33.
   EXPECT_EQ(blocked, "SigBlk:\tfffffffe7ffbfa27");
 }
 
@@ -318,7 +318,7 @@ TEST(ControlThread, SaysThatThereAreNoFilesLeft) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   int next = ::dup(0);
   ::close(next);
-  // It needs two; without a third Asio does without a timer of the kernel's.
+  // The thread needs two. Without a third, Asio uses no timerfd.
   for (int room = 0; room < 3; ++room) {
     rlimit small = before;
     small.rlim_cur = static_cast<rlim_t>(next + room);

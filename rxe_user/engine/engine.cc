@@ -24,7 +24,7 @@ using transport::kNever;
 using transport::kSecond;
 using transport::Time;
 
-// What a thread that serves `lane` waits for.
+// Adds the descriptors that a thread serving `lane` waits for.
 void AddDescriptors(const LaneImpl& lane, std::vector<pollfd>* fds) {
   if (const Port* port = lane.port(); port != nullptr) {
     for (const int socket : port->ReceiveDescriptors()) {
@@ -56,8 +56,8 @@ EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
       lanes_(static_cast<size_t>(parts_.lanes)) {}
 
 EngineImpl::~EngineImpl() {
-  if (!alive_) return;  // every part has been abandoned
-  // The thread first: it uses all the others.
+  if (!alive_) return;  // all parts have been abandoned
+  // First, since the thread uses the other parts.
   control_.reset();
   for (EngineLane& lane : lanes_) lane.Close();
 }
@@ -101,7 +101,7 @@ void EngineImpl::Rest() {
     const std::lock_guard<std::mutex> lock(control_mutex_);
     tells_of_links_ = false;
     alarms_.RunOn(nullptr);
-    // The thread first: it uses all the others.
+    // First, since the thread uses the other parts.
     control_.reset();
     link_monitor_.reset();
   }
@@ -117,7 +117,7 @@ absl::Status EngineImpl::CreateLanes() {
     if (!slot.ok()) return slot.status();
     if (LaneOf(MakeQpn((*slot)->number(), 0)) != kNoLane) {
       WarnOnce("there is no port broker, so there is one lane only");
-      break;  // a process has one slot then
+      break;  // without a broker a process has one slot
     }
     absl::StatusOr<std::unique_ptr<Port>> port = parts_.make_port();
     if (!port.ok()) return port.status();
@@ -130,9 +130,9 @@ absl::Status EngineImpl::CreateLanes() {
 absl::Status EngineImpl::OpenParts() {
   if (absl::Status status = CreateLanes(); !status.ok()) return status;
 
-  // One address that cannot be had (an IPv6 one that is still being checked
-  // for duplicates, say) does not spoil the others. The device may have been
-  // opened long ago: its addresses were those of then.
+  // One address that cannot be opened (an IPv6 address under duplicate address
+  // detection, say) does not make the others fail. The addresses are read
+  // again, since the device may have been opened long ago.
   absl::Status first_error;
   bool any = false;
   for (const LocalAddress& entry : parts_.addresses(*device_)) {
@@ -146,7 +146,7 @@ absl::Status EngineImpl::OpenParts() {
     return absl::UnavailableError(
         absl::StrCat("interface ", device_->netdev, " has no address"));
   }
-  // Nice to have: where it is refused, rxe-user stat does not see this engine.
+  // Optional: where it is refused, rxe-user stat does not see this engine.
   auto stat_server = StatServer::Open([this] { return ReportText(Report()); });
   if (IsOutOfFiles(stat_server.status())) return stat_server.status();
   if (stat_server.ok()) stat_server_ = *std::move(stat_server);
@@ -159,13 +159,13 @@ absl::Status EngineImpl::OpenParts() {
   for (EngineLane& lane : lanes_) {
     if (lane.slot() != nullptr) lane.Open(observer);
   }
-  // What these do may take its time, such as starting a new port broker: the
-  // helpers must not wait for it.
+  // These may be slow (starting a new port broker, say), so the helper threads
+  // do not run them.
   std::vector<ControlThread::Source> sources;
   for (EngineLane& lane : lanes_) {
     Slot* const slot = lane.slot();
     if (slot == nullptr) continue;
-    // Not by control_, which is null while its thread is waited for.
+    // Captured, since control_ is null while the thread's end is waited for.
     slot->OnChange([control = control_.get()] { control->Refresh(); });
     const auto deliver = [&lane](const Stray& stray) {
       lane.lane().DeliverStray(stray);
@@ -179,7 +179,7 @@ absl::Status EngineImpl::OpenParts() {
                        .time = [this] { return stat_server_->time(); },
                        .run = [this] { stat_server_->OnReadable(); }});
   }
-  // The last that may fail: they cannot be taken back.
+  // The last step that may fail: the sources cannot be removed again.
   control_->AddAll(std::move(sources));
   open_ = true;
   return absl::OkStatus();
@@ -188,7 +188,7 @@ absl::Status EngineImpl::OpenParts() {
 absl::Status EngineImpl::StartControl() {
   const std::lock_guard<std::mutex> lock(control_mutex_);
   if (control_ != nullptr) return absl::OkStatus();
-  // Nice to have: where it is refused, nobody hears of changes of the link.
+  // Optional: where it is refused, link changes are not reported.
   auto monitor = LinkMonitor::Open(device_->ifindex);
   if (IsOutOfFiles(monitor.status())) return monitor.status();
   auto control = ControlThread::Start();
@@ -336,7 +336,7 @@ bool EngineImpl::Progress(LaneSet lanes) {
   Found found = Found::kNothingForLong;
   ForEach(lanes,
           [&](LaneImpl& lane) { found = std::min(found, lane.Progress()); });
-  // On a core of its own this is a system call that returns.
+  // Returns at once if no other thread wants this core.
   if (found == Found::kNothingForLong) ::sched_yield();
   return found == Found::kSomething;
 }
@@ -351,7 +351,7 @@ void EngineImpl::DropLease(LaneSet lanes) {
 
 int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
   if (!alive_) return ENODEV;
-  // Left by return, and by cancellation of the thread.
+  // Undone on return, and when the thread is cancelled.
   struct Waiting {
     Waiting(EngineImpl& engine, LaneSet lanes) : engine(engine) {
       ++engine.waiting_;
@@ -370,10 +370,10 @@ int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
   };
   const Waiting waiting(*this, lanes);
   std::vector<pollfd> fds;
-  bool by_socket[kMaxLanes] = {};  // has woken us
+  bool by_socket[kMaxLanes] = {};  // one of its sockets has woken us
   for (;;) {
     fds.assign(1, {fd, POLLIN, 0});
-    size_t ends[kMaxLanes];  // in `fds`, of each lane's
+    size_t ends[kMaxLanes];  // end of each lane's part of `fds`
     const Time now = Lane::Now();
     Time until = kNever;
     for (int i = 0; i < waiting.count; ++i) {
@@ -406,7 +406,7 @@ int EngineImpl::WaitPassive(int fd) {
   if (!open_) {
     int before;
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    // Where it is refused, there are only events that others bring.
+    // Where it is refused, only the program's own threads raise events.
     (void)StartControl();
     ::pthread_setcancelstate(before, nullptr);
   }
@@ -473,7 +473,7 @@ void EngineImpl::AbandonInChild() {
   alive_ = false;
   for (EngineLane& lane : lanes_) lane.AbandonInChild();
   if (raw_port_ != nullptr) raw_port_->AbandonInChild();
-  // The others see to themselves (base/fork_guard.h).
+  // The other parts have fork guards of their own (base/fork_guard.h).
 }
 
 }  // namespace rxe_user

@@ -1,4 +1,4 @@
-// The engine of real life: with the port broker's slot and real sockets.
+// The engine that programs use: with slots of the port broker and UDP sockets.
 #include <optional>
 #include <vector>
 
@@ -14,7 +14,8 @@
 namespace rxe_user {
 namespace {
 
-// Where the kernel does not tell of any, those that it had.
+// Where the kernel reports no addresses, those of the device when it was
+// opened.
 std::vector<LocalAddress> AddressesOf(const Device& device) {
   const absl::StatusOr<std::optional<Interface>> interface =
       ReadInterface(device.ifindex);

@@ -1,4 +1,4 @@
-// The engine behind engine.h, with its parts replaceable for tests.
+// The implementation of engine.h, with parts that tests can replace.
 #ifndef RXE_USER_ENGINE_ENGINE_IMPL_H_
 #define RXE_USER_ENGINE_ENGINE_IMPL_H_
 
@@ -34,10 +34,10 @@ class EngineImpl final : public Engine {
     std::function<absl::StatusOr<std::unique_ptr<Slot>>()> acquire_slot;
     std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port;
     int lanes = 1;
-    // Those of the device's interface as it is now.
+    // The current addresses of the device's interface.
     std::function<std::vector<LocalAddress>(const Device&)> addresses =
         [](const Device& device) { return device.gids; };
-    // Who sees the packets of every lane from its opening on; null for nobody.
+    // Sees the packets of every lane from its opening on; may be null.
     std::function<transport::PacketObserver*()> observer = [] {
       return static_cast<transport::PacketObserver*>(nullptr);
     };
@@ -79,10 +79,11 @@ class EngineImpl final : public Engine {
   void SetAlarm(uint64_t id, transport::Time delay) override;
   void RemoveAlarm(uint64_t id) override;
 
-  // From the first queue pair on. Locks each lane now and then, briefly.
+  // From the first queue pair on. Locks each lane repeatedly, briefly each
+  // time.
   DeviceReport Report();
 
-  // That of a lane. Null before the first queue pair.
+  // The helper of a lane. Null before the first queue pair.
   const HelperThread* helper(int index) { return At(index).helper(); }
 
   // --- exit and fork (see engine_registry.cc).
@@ -92,11 +93,10 @@ class EngineImpl final : public Engine {
   void AbandonInChild();
 
  private:
-  // That of raw packets, which there is always.
+  // The lane of raw packets; every engine has it.
   static constexpr int kRawLane = 0;
 
   EngineLane& At(int index) { return lanes_[static_cast<size_t>(index)]; }
-  // Calls `call` with each of `lanes`.
   template <typename Call>
   void ForEach(LaneSet lanes, Call&& call) {
     for (; lanes != 0; lanes &= lanes - 1) {
@@ -104,12 +104,12 @@ class EngineImpl final : public Engine {
     }
   }
 
-  // The following: mutex_ held.
+  // mutex_ held for the following.
   absl::Status EnsureOpen();
   absl::Status OpenParts();
   absl::Status CreateLanes();
   absl::Status OpenAddressLocked(const LocalAddress& local);
-  // The index of the lane that has the fewest queue pairs.
+  // The index of the lane with the fewest queue pairs.
   int LeastUsedLane() const;
   absl::StatusOr<uint32_t> AllocateQpnIn(int lane);
   void CloseGoneAddresses();
@@ -117,7 +117,7 @@ class EngineImpl final : public Engine {
 
   absl::Status OpenRawPort();
 
-  // Makes control_ if there is none.
+  // Creates control_ if there is none.
   absl::Status StartControl();
   void RefreshRawMtu();
   void NotifyOfLink(const std::vector<LinkChange>& changes);
@@ -125,33 +125,33 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<const Device> device_;
   const Parts parts_;
   std::atomic<bool> alive_ = true;
-  std::atomic<bool> open_ = false;  // lanes and sockets are there
+  std::atomic<bool> open_ = false;  // lanes and sockets are open
 
-  // Opening, addresses, numbers. Before any lane's lock, of which nobody holds
-  // two.
+  // Guards opening, addresses and numbers. Taken before any lane's lock. No
+  // thread holds the locks of two lanes.
   std::mutex mutex_;
-  // As many as parts_ says, for ever. Those without a slot are not used.
+  // As many as parts_ says; never resized. Those without a slot are unused.
   std::vector<EngineLane> lanes_;
-  // That of XRC queue pairs, from the first one on until lanes are closed.
-  // Under mutex_.
+  // The lane of XRC queue pairs, from the first one until the lanes are closed.
+  // Guarded by mutex_.
   int xrc_lane_ = kNoLane;
-  // How often each is held. Under mutex_.
+  // HoldAddress calls minus ReleaseAddress calls. Guarded by mutex_.
   std::unordered_map<wire::IpAddress, int, absl::Hash<wire::IpAddress>> held_;
-  std::unique_ptr<StatServer> stat_server_;  // null where it is refused
+  std::unique_ptr<StatServer> stat_server_;  // null where the system refuses it
 
-  int contexts_ = 0;  // under mutex_
-  // Threads in WaitReadable, who look at resting_ after they have counted
-  // themselves; Rest looks at them after it has set that.
+  int contexts_ = 0;  // guarded by mutex_
+  // Threads in WaitReadable. A thread increments waiting_ and then reads
+  // resting_; Rest sets resting_ and then reads waiting_.
   std::atomic<int> waiting_ = 0;
   std::atomic<bool> resting_ = false;
 
-  // From the first raw packet queue pair on, until the last context ends; set
-  // under mutex_.
+  // From the first raw packet queue pair until the last context is closed.
+  // Written under mutex_.
   std::unique_ptr<RawPort> raw_port_;
   std::atomic<RawPort*> raw_ = nullptr;
-  std::mutex flows_mutex_;  // one rule at a time; before the lane's lock
+  std::mutex flows_mutex_;  // one rule at a time; taken before the lane's lock
 
-  // Started by the first queue pair or the first thread in WaitPassive.
+  // Started by the first queue pair or the first WaitPassive.
   std::mutex control_mutex_;
   std::unique_ptr<LinkMonitor> link_monitor_;
   std::atomic<bool> tells_of_links_ = false;
@@ -164,8 +164,8 @@ class EngineImpl final : public Engine {
   Alarms alarms_;
 };
 
-// The flow label that a queue pair without one of its own gets, and the UDP
-// source port that follows from a flow label (tests/golden/README.md).
+// The flow label of a queue pair without an own one, and the UDP source port
+// for a flow label (tests/golden/README.md).
 uint32_t FlowLabelOf(uint32_t local_qpn, uint32_t remote_qpn);
 uint16_t SourcePortOf(uint32_t flow_label);
 

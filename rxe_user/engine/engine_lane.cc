@@ -42,7 +42,7 @@ absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
 absl::Status EngineLane::OpenAddress(const LocalAddress& local) {
   Port* const port = port_ != nullptr ? port_.get() : lane_.port();
   if (HasAddress(local.address)) return absl::OkStatus();
-  // What takes memory, before there is a socket.
+  // Allocate first: nothing below may throw once there is a socket.
   addresses_.reserve(addresses_.size() + 1);
   absl::StatusOr<int> fd = slot_->OpenAddress(local);
   if (!fd.ok()) return fd.status();
@@ -75,7 +75,8 @@ void EngineLane::CloseAddresses(
       continue;
     }
     addresses_.erase(addresses_.begin() + static_cast<ptrdiff_t>(i));
-    // The number of the descriptor may be another's soon.
+    // First, since another thread may get this descriptor's number once it is
+    // closed.
     lane_.SocketRemoved(address.fd);
     {
       const Lane::Guard guard(lane_);
@@ -96,7 +97,7 @@ absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
     return absl::ResourceExhaustedError(
         "a device is in at most 64 multicast groups in a process");
   }
-  // What takes memory, before there is a socket.
+  // Allocate first: nothing below may throw once there is a socket.
   const auto joined = groups_.emplace(group, Group{-1, 1}).first;
   absl::Cleanup forget = [&] { groups_.erase(joined); };
   absl::StatusOr<int> fd = OpenGroup(group, ifindex);
@@ -112,7 +113,8 @@ absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
 void EngineLane::LeaveGroup(const wire::IpAddress& group) {
   const auto it = groups_.find(group);
   if (it == groups_.end() || --it->second.joined > 0) return;
-  // The number of the descriptor may be another's soon.
+  // First, since another thread may get this descriptor's number once it is
+  // closed.
   lane_.SocketRemoved(it->second.fd);
   groups_.erase(it);
   const Lane::Guard guard(lane_);
@@ -144,7 +146,7 @@ std::optional<uint32_t> EngineLane::AllocateQpn() {
     const std::optional<uint16_t> number = numbers_.Allocate();
     if (!number.has_value()) return std::nullopt;
     const uint32_t qpn = MakeQpn(slot_->number(), *number);
-    // That one stays taken.
+    // That number stays allocated.
     if (qpn != wire::kMulticastQpn) return qpn;
   }
 }
@@ -155,8 +157,8 @@ absl::StatusOr<uint16_t> EngineLane::SourcePort(const LocalAddress& local,
                                                 uint32_t choice) {
   absl::StatusOr<uint16_t> found = lane_.port()->SourcePort(local, choice);
   if (found.ok()) return found;
-  // There are too many of them, or of the process's descriptors. Those that
-  // were needed once may be closed.
+  // Too many sockets, or too many descriptors in the process. Close those that
+  // no flow needs any more, and retry.
   CloseUnusedSenders();
   return lane_.port()->SourcePort(local, choice);
 }
@@ -174,7 +176,7 @@ void EngineLane::UnlockInParent() {
 void EngineLane::AbandonInChild() {
   lane_.AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
-  // The others see to themselves (base/fork_guard.h).
+  // The other parts have fork guards of their own (base/fork_guard.h).
 }
 
 }  // namespace rxe_user

@@ -1,5 +1,5 @@
-// A lane of an engine with what is its alone: a slot of the UDP port, and with
-// it the numbers of its queue pairs, sockets, a helper thread.
+// A lane of an engine, and what belongs to it alone: a slot of the UDP port and
+// so the numbers of its queue pairs, sockets, a helper thread.
 #ifndef RXE_USER_ENGINE_ENGINE_LANE_H_
 #define RXE_USER_ENGINE_ENGINE_LANE_H_
 
@@ -24,64 +24,64 @@
 
 namespace rxe_user {
 
-// Where what an endpoint finds of translated addresses goes: a warning, or the
-// process's routes (base/nat_routes.h).
+// Receives an endpoint's findings about translated addresses (NAT). Writes a
+// warning, or adds to the process's routes (base/nat_routes.h).
 class TranslationLog final : public transport::TranslationSink {
  public:
   void OnTranslation(const transport::Translation& seen) override;
   std::vector<wire::IpAddress> KnownPeers() override;
 };
 
-// Thread: lane() any; the rest by the engine's mutex, but where noted.
+// Thread: lane() any; the others under the engine's mutex, unless noted.
 class EngineLane {
  public:
-  // Never null, and the same for as long as this lives.
+  // Never null; the same for the lifetime of this object.
   LaneImpl& lane() { return lane_; }
 
   // --- Opening, in this order. Close() is allowed at any time.
 
   absl::Status Create(std::unique_ptr<Slot> slot, std::unique_ptr<Port> port);
-  // Makes sure that `local` has its socket. Also later on, then not with the
-  // lane locked.
+  // Makes sure that `local` has its socket. Also allowed after Open, with the
+  // lane not locked.
   absl::Status OpenAddress(const LocalAddress& local);
   bool HasAddress(const wire::IpAddress& local) const;
-  // How many have been opened and not closed.
+  // Addresses that are open.
   size_t addresses() const { return addresses_.size(); }
-  // Closes what OpenAddress has opened, the oldest first, until fewer than
-  // `keep` are left: but for those that `is_wanted` says, and those from which
-  // queue pairs may still send. Not with the lane locked.
+  // Closes addresses, the oldest first, until fewer than `keep` are left. Keeps
+  // those for which `is_wanted` returns true, and those from which queue pairs
+  // may still send. Lane not locked.
   void CloseAddresses(
       size_t keep,
       const std::function<bool(const wire::IpAddress&)>& is_wanted);
-  // As those of Engine, for this lane.
+  // As Engine's, for this lane.
   absl::Status JoinGroup(const wire::IpAddress& group, uint32_t ifindex);
   void LeaveGroup(const wire::IpAddress& group);
   absl::Status StartHelper();
-  // The last: from now on threads may wait on the sockets, and count on them.
-  // `observer`, null for none, sees the packets, and outlives the lane.
+  // The last step: from now on threads may wait on the sockets. `observer` sees
+  // the packets and must outlive the lane; may be null.
   void Open(transport::PacketObserver* observer);
-  // Ends the helper thread, closes the sockets, and gives the slot back. Nobody
-  // waits.
+  // Ends the helper thread, closes the sockets and returns the slot. No thread
+  // may be waiting.
   void Close();
 
-  // --- Once it is created.
+  // --- After Create.
 
-  // Null before. Thread: any, once the engine is open.
+  // Null before Create. Thread: any, once the engine is open.
   Slot* slot() const { return slot_.get(); }
   const HelperThread* helper() const { return helper_.get(); }
 
-  // Empty when all of the slot's are in use.
+  // Empty when all numbers of the slot are in use.
   std::optional<uint32_t> AllocateQpn();
   void ReleaseQpn(uint32_t qpn);
-  // How many numbers are in use.
+  // Numbers in use.
   size_t queue_pairs() const { return numbers_.in_use(); }
 
-  // As those of Engine. The lane is locked.
+  // As Engine's. Lane locked.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice);
   uint64_t source_port_epoch() const { return source_port_epoch_; }
 
-  // Thread: any. Locks the lane now and then, briefly.
+  // Thread: any. Locks the lane repeatedly, briefly each time.
   LaneReport Report();
 
   // --- fork (engine_registry.cc).
@@ -94,24 +94,23 @@ class EngineLane {
   LaneImpl lane_;
   QpnAllocator numbers_;
   std::unique_ptr<Slot> slot_;
-  std::unique_ptr<Port> port_;  // the lane's once that is open
+  std::unique_ptr<Port> port_;  // moved into the lane by Open
   std::unique_ptr<HelperThread> helper_;
-  void CloseUnusedSenders();  // the lane is locked
+  void CloseUnusedSenders();  // lane locked
 
   struct Address {
     LocalAddress local;
-    int fd;  // of its socket, which is the port's
+    int fd;  // its socket, owned by the port
   };
-  std::vector<Address> addresses_;  // in the order in which they were opened
-  // How often each was joined and not left.
+  std::vector<Address> addresses_;  // oldest first
   struct Group {
-    int fd;      // of its socket, which is the port's
-    int joined;  // how often
+    int fd;      // its socket, owned by the port
+    int joined;  // calls of JoinGroup minus LeaveGroup
   };
   std::unordered_map<wire::IpAddress, Group, absl::Hash<wire::IpAddress>>
       groups_;
-  uint64_t source_port_epoch_ = 0;  // under the lane's lock
-  bool locked_for_fork_ = false;    // only between fork's handlers
+  uint64_t source_port_epoch_ = 0;  // guarded by the lane's lock
+  bool locked_for_fork_ = false;    // used between fork's handlers
 };
 
 }  // namespace rxe_user

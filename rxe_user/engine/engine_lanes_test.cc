@@ -21,11 +21,11 @@
 
 namespace {
 
-thread_local int yields = 0;  // of this thread
+thread_local int yields = 0;  // by this thread
 
 }  // namespace
 
-// Stands before the C library's.
+// Replaces the C library's function.
 extern "C" int sched_yield() {
   ++yields;
   return static_cast<int>(::syscall(SYS_sched_yield));
@@ -83,25 +83,25 @@ TEST_F(EngineLanesTest, ANewQueuePairGoesWhereTheFewestAre) {
   }
   EXPECT_EQ(slots.size(), size_t{kLanes});
   for (const auto& qpns : in_lane) EXPECT_EQ(qpns.size(), 2u);
-  // Where some go, others come.
+  // Lanes from which queue pairs were removed get the next ones.
   for (const uint32_t qpn : in_lane[2]) engine_->ReleaseQpn(qpn);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), 2);
   }
 }
 
-// An end of a connection has two of them, of which one answers what the other
-// has received.
+// Each end of a connection has two: one sends the answers to what the other
+// receives.
 TEST_F(EngineLanesTest, XrcQueuePairsAreInOneLane) {
   ASSERT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), 0);
   std::vector<uint32_t> xrc;
   for (int i = 0; i < 3; ++i) xrc.push_back(*engine_->AllocateXrcQpn());
   for (const uint32_t qpn : xrc) EXPECT_EQ(engine_->LaneOf(qpn), 1);
-  // Others are spread as before.
+  // Other types are spread as before.
   for (const int lane : {2, 3, 0, 2, 3}) {
     EXPECT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), lane);
   }
-  // Also when that lane is no longer the one with the fewest, or all have gone.
+  // Also when that lane is no longer the one with the fewest, or has none left.
   EXPECT_EQ(engine_->LaneOf(*engine_->AllocateXrcQpn()), 1);
   for (const uint32_t qpn : xrc) engine_->ReleaseQpn(qpn);
   EXPECT_EQ(engine_->LaneOf(*engine_->AllocateXrcQpn()), 1);
@@ -115,7 +115,7 @@ TEST_F(EngineLanesTest, KnowsItsOwnNumbersOnly) {
   EXPECT_EQ(other->LaneOf(mine), kNoLane);
 }
 
-// In whichever way progress is made.
+// For each way of making progress.
 TEST_F(EngineLanesTest, LanesOfOneEngineTalkToEachOther) {
   Node a(engine_, address_), b(engine_, address_);
   ASSERT_NE(a.lanes(), b.lanes());
@@ -132,7 +132,7 @@ TEST_F(EngineLanesTest, LanesOfOneEngineTalkToEachOther) {
   }
 }
 
-// Polling for one lane says nothing of the others: the helper sees to them.
+// Polling one lane is no sign of life for the others; their helpers serve them.
 TEST_F(EngineLanesTest, PollingOneLaneLeavesTheOthersTheirHelpers) {
   Node polled(engine_, address_), passive(engine_, address_);
   ASSERT_NE(polled.lanes(), passive.lanes());
@@ -158,7 +158,7 @@ TEST_F(EngineLanesTest, PollingOneLaneLeavesTheOthersTheirHelpers) {
   poller.join();
 }
 
-// A thread that waits for the events of some lanes serves those only.
+// A thread that waits for events of some lanes serves only those.
 TEST_F(EngineLanesTest, AWaiterServesItsLanesOnly) {
   Node awaited(engine_, address_), passive(engine_, address_);
   int ends[2];
@@ -175,7 +175,7 @@ TEST_F(EngineLanesTest, AWaiterServesItsLanesOnly) {
   ::close(ends[1]);
 }
 
-// A thread that polls several lanes stays at work while one of them has some.
+// A thread that polls several lanes keeps its core while one of them is busy.
 TEST_F(EngineLanesTest, PollsInVainOfAllLanesOnlyLeaveTheCore) {
   Node quiet(engine_, address_), busy(engine_, address_);
   ASSERT_NE(quiet.lanes(), busy.lanes());
@@ -188,8 +188,8 @@ TEST_F(EngineLanesTest, PollsInVainOfAllLanesOnlyLeaveTheCore) {
   const int before = yields;
   engine_->Progress(both);
   EXPECT_EQ(yields, before + 1);  // once for both
-  // Where one has something. Now and then this thread may lose its core, and
-  // the other lane its lock to the helper.
+  // While one lane is busy. This thread may be preempted at times, and the
+  // helper may hold the other lane's lock.
   busy.Connect(busy);
   int at_work = 0;
   for (uint8_t i = 0; i < 100; ++i) {
@@ -257,7 +257,7 @@ TEST_F(EngineLanesTest, TheChildOfForkOwnsNoLane) {
   ExpectWritten(a.get(), a->Poll(), 7);
 }
 
-// Threads that share lanes in every way; for ThreadSanitizer above all.
+// Threads use shared lanes in every way. For ThreadSanitizer above all.
 TEST_F(EngineLanesTest, ThreadsInAllLanes) {
   const auto other = MakeEngine();
   std::vector<std::thread> threads;
@@ -283,7 +283,7 @@ TEST_F(EngineLanesTest, ThreadsInAllLanes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// As without a port broker, where one slot is all that a process has.
+// As without a port broker, where a process has one slot.
 TEST(EngineLanes, AreOneWhereTheProcessHasOneSlot) {
   class SharedSlot final : public Slot {
    public:
@@ -321,7 +321,7 @@ TEST(EngineLanes, AreOneWhereTheProcessHasOneSlot) {
   EXPECT_EQ(from, to);
 }
 
-// All or none: a program that asked for four is not given two.
+// All or none: a program that asks for four lanes does not get two.
 TEST(EngineLanes, AllMustBeHad) {
   TestSlots slots;
   std::vector<std::unique_ptr<Slot>> held;
@@ -331,7 +331,7 @@ TEST(EngineLanes, AllMustBeHad) {
                          {[&] { return slots.Acquire(); }, UdpPort::Create, 2});
   EXPECT_EQ(engine->AllocateQpn().status().code(),
             absl::StatusCode::kUnavailable);
-  held.pop_back();  // the one that it had taken it has given back
+  held.pop_back();  // the slot that the engine had taken is free again
   EXPECT_TRUE(engine->AllocateQpn().ok());
 }
 

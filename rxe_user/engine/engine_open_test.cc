@@ -1,4 +1,4 @@
-// Opening an engine that fails half-way, where threads cannot be started.
+// Opening an engine fails halfway, because a thread cannot be started.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -19,12 +19,12 @@
 
 namespace {
 
-// Called in place of the next pthread_create of this thread, if set.
+// Called instead of this thread's next pthread_create, if set.
 thread_local std::function<int()>* instead = nullptr;
 
 }  // namespace
 
-// Stands before the C library's.
+// Replaces the C library's function.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attr,
                               void* (*start)(void*), void* argument) {
   if (std::function<int()>* call = std::exchange(instead, nullptr)) {
@@ -46,8 +46,9 @@ bool IsIn(pid_t thread, long system_call) {
   return line.starts_with(std::to_string(system_call) + " ");
 }
 
-// A thread that begins to wait for events while the engine opens waits for them
-// alone if that fails: when it opens later, somebody else serves the lane.
+// A thread begins to wait for events while the engine is opening. If that
+// fails, it waits for its descriptor alone; another thread serves the lane when
+// the engine opens later.
 TEST(EngineOpen, AThreadThatWaitsWhileOpeningFailsServesNothing) {
   TestSlots slots;
   int ends[2];

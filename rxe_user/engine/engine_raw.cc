@@ -1,4 +1,4 @@
-// Raw packets: one lane has the frames of the interface.
+// Raw packets of an engine: one lane receives the interface's frames.
 #include "absl/status/status.h"
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/engine/engine_impl.h"

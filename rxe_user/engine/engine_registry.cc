@@ -1,4 +1,4 @@
-// The engines of this process, and what becomes of them in fork and exit.
+// The engines of this process, and how they handle fork() and exit().
 #include "rxe_user/engine/engine_registry.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace rxe_user {
 namespace {
 
-// Holders need microseconds; one that exit() has interrupted never goes on.
+// Locks are held for microseconds. A thread that exit() has interrupted never
+// releases its lock.
 constexpr transport::Time kExitTimeout = 10 * transport::kMillisecond;
 
 void TransmitAtExit();
@@ -21,14 +22,14 @@ void TransmitAtExit();
 class Registry final : private ForkGuard {
  public:
   static Registry& Get() {
-    // Never destroyed: other threads may still use engines while the program
-    // exits, and the program may have left devices open.
+    // Never destroyed: other threads may use engines while the program exits,
+    // and the program may have left devices open.
     static Registry* const registry = new Registry;
     return *registry;
   }
 
   AdaptiveLock lock;
-  // All engines, for fork; they remove themselves when they end.
+  // All engines, for fork(). Each removes itself when it ends.
   std::vector<EngineImpl*> engines;
   // By interface index and name.
   std::map<std::pair<uint32_t, std::string>, std::weak_ptr<EngineImpl>> by_name;
@@ -37,8 +38,8 @@ class Registry final : private ForkGuard {
   Registry() : ForkGuard(ForkLevel::kEngines) {
     EnterForkGuard();
     EndWithLastThread();
-    // Handlers that come so late run before the destructors of libraries:
-    // librdmacm's ends connections.
+    // Handlers that are registered this late run before the destructors of
+    // libraries: librdmacm's destructor ends connections.
     (void)std::atexit(&TransmitAtExit);
     (void)std::at_quick_exit(&TransmitAtExit);
   }
@@ -50,7 +51,7 @@ class Registry final : private ForkGuard {
     for (EngineImpl* engine : engines) engine->UnlockInParent();
     lock.Unlock();
   }
-  // The child may open devices afresh; those of the parent are dead to it.
+  // The child may open devices again; it cannot use the parent's engines.
   void AfterForkInChild() override {
     ForgetParentsMainThread();
     for (EngineImpl* engine : engines) engine->AbandonInChild();
@@ -60,9 +61,9 @@ class Registry final : private ForkGuard {
   }
 };
 
-// The acknowledgement of what the program has received last may wait for what
-// it says next, which is nothing: its peer would wait for it in vain, though
-// the program has what it sent.
+// An ACK of the last message may still wait to be piggybacked on a request that
+// the program will not post. Without it, the peer's request would fail although
+// the program has received it.
 void TransmitAtExit() {
   Registry& registry = Registry::Get();
   if (!registry.lock.TryLockFor(kExitTimeout)) return;
@@ -70,8 +71,8 @@ void TransmitAtExit() {
   registry.lock.Unlock();
 }
 
-// Called by the last owner, without the registry's lock, which BeforeFork must
-// be able to get while an engine ends.
+// Called by the last owner. Does not hold the registry's lock during the
+// delete, since BeforeFork must be able to take it then.
 void Delete(EngineImpl* engine) {
   Registry& registry = Registry::Get();
   {
@@ -97,8 +98,8 @@ std::shared_ptr<EngineImpl> FindOrMakeEngine(
     std::shared_ptr<const Device> device, EngineImpl::Parts parts) {
   Registry& registry = Registry::Get();
   const std::pair<uint32_t, std::string> key(device->ifindex, device->netdev);
-  // Made before it is known to be needed: it is cheap, and the registry's lock
-  // stays short.
+  // Created before it is known to be needed: that is cheap, and the registry's
+  // lock is held briefly.
   std::shared_ptr<EngineImpl> fresh = MakeEngine(device, std::move(parts));
   const AdaptiveLock::Guard guard(registry.lock);
   std::erase_if(registry.by_name, [&](const auto& known) {

@@ -1,5 +1,4 @@
-// Where engines are made: so that fork can find them all, and so that contexts
-// of one device share one.
+// Creates engines. Contexts of one device share one, and fork() finds all.
 #ifndef RXE_USER_ENGINE_ENGINE_REGISTRY_H_
 #define RXE_USER_ENGINE_ENGINE_REGISTRY_H_
 
@@ -9,11 +8,11 @@
 
 namespace rxe_user {
 
-// A new engine, for tests; fork knows of it.
+// A new engine, for tests. fork() finds it.
 std::shared_ptr<EngineImpl> MakeEngine(std::shared_ptr<const Device> device,
                                        EngineImpl::Parts parts);
 
-// The engine of the device's interface, made when there is none.
+// The engine of the device's interface, created if there is none.
 std::shared_ptr<EngineImpl> FindOrMakeEngine(
     std::shared_ptr<const Device> device, EngineImpl::Parts parts);
 

@@ -1,4 +1,4 @@
-// What an engine tells of itself (observe/device_report.h).
+// The report of an engine (observe/device_report.h).
 #include <algorithm>
 #include <unordered_set>
 
@@ -7,9 +7,10 @@
 namespace rxe_user {
 namespace {
 
-// More are left out of a report, but not of its sums: some 10 MB of text.
+// Further queue pairs are left out of a report, but counted in its sums. This
+// many are some 10 MB of text.
 constexpr size_t kMaxQueuePairs = 10'000;
-// Copied while the lane is locked once: a few microseconds.
+// Queue pairs copied under one hold of the lane's lock: a few microseconds.
 constexpr size_t kBatch = 32;
 
 }  // namespace
@@ -34,8 +35,8 @@ LaneReport EngineLane::Report() {
       if (qp != nullptr) all.push_back(qp->Report());
     }
   }
-  // Those that have gone meanwhile are among the retired by now, and no longer
-  // among the live: so each is counted once.
+  // A queue pair that was destroyed meanwhile is counted in retired() now and
+  // is no longer listed, so each is counted once.
   {
     const Lane::Guard guard(lane);
     numbers = lane.endpoint().QueuePairNumbers();

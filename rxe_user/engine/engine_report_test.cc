@@ -1,4 +1,4 @@
-// What engines tell those who ask (rxe-user stat).
+// Reports of engines over the statistics socket (rxe-user stat).
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Records = std::vector<ReportRecord>;
 
-// The sockets of this process.
+// The statistics sockets of this process.
 std::vector<std::string> Names() {
   auto names = ListStatSockets();
   EXPECT_TRUE(names.ok());
@@ -32,7 +32,7 @@ std::vector<std::string> Names() {
   return *names;
 }
 
-// The one of all engines whose queue pair has `qpn`.
+// The report, of those of all engines, that has queue pair `qpn`.
 std::optional<Records> ReportWith(uint32_t qpn) {
   for (const std::string& name : Names()) {
     const auto reply = AskForReport(name);
@@ -109,7 +109,7 @@ TEST_F(EngineReportTest, TellsWhoAsksOfItsQueuePairs) {
   EXPECT_GE(Counter(qp, "sent_pkts"), 1u);
 }
 
-// Those of a queue pair that is gone stay in the device's.
+// The counters of a destroyed queue pair stay in the device's sums.
 TEST_F(EngineReportTest, CountersDoNotFall) {
   auto a = MakeNode(), b = MakeNode();
   const std::shared_ptr<EngineImpl> engine = a->shared_engine();
@@ -135,7 +135,7 @@ TEST_F(EngineReportTest, AForkedChildHasNoPartInIt) {
   auto node = MakeNode();
   const std::vector<std::string> names = Names();
   ASSERT_EQ(names.size(), 1u);
-  int ends[2];  // one for each
+  int ends[2];  // one for each process
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   char byte = 'x';
   const pid_t child = ::fork();
@@ -144,7 +144,7 @@ TEST_F(EngineReportTest, AForkedChildHasNoPartInIt) {
     (void)!::read(ends[1], &byte, 1);
     ::_exit(0);
   }
-  // It has left what fork gave it.
+  // The child has closed the socket that it inherited.
   ASSERT_EQ(::read(ends[0], &byte, 1), 1);
   EXPECT_TRUE(AskForReport(names[0]).ok());
   node.reset();

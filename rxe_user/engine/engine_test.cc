@@ -68,7 +68,7 @@ class EngineTest : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(completion->opcode, opcode);
   }
 
-  // Until the engines have nothing left to do for the last messages.
+  // Waits until the engines have nothing left to do for the last messages.
   void WaitUntilQuiet() {
     for (Node* node : {a_.get(), b_.get()}) {
       for (;;) {
@@ -96,7 +96,7 @@ TEST_P(EngineTest, MovesSendWriteAndReadByPolling) {
     std::vector<uint8_t> to(bytes);
     ASSERT_EQ(b_->Receive(1, to.data(), bytes), 0);
     ASSERT_EQ(a_->Send(2, from.data(), bytes), 0);
-    // One thread serves both ends.
+    // One thread polls both ends.
     std::optional<Completion> sent;
     std::optional<Completion> received;
     const transport::Time limit = Lane::Now() + 10 * transport::kSecond;
@@ -135,7 +135,7 @@ TEST_P(EngineTest, HelpersAloneMoveData) {
   }
 }
 
-// Alternating spells of polling and of silence must leave nothing lying.
+// With alternating periods of polling and silence, nothing is left unprocessed.
 TEST_P(EngineTest, PollingInSpellsLosesNothing) {
   const std::vector<uint8_t> from = Pattern(100);
   std::vector<uint8_t> to(100);
@@ -163,8 +163,8 @@ TEST_P(EngineTest, BlockedThreadsMakeProgress) {
   }
   server.join();
   EXPECT_EQ(from, to);
-  // One wake-up per message, the blocked thread's: the helper slept through
-  // most of them. (It may be woken by what comes between two waits.)
+  // One wake-up per message, of the blocked thread: the helper sleeps through
+  // most of them. (Messages that arrive between two waits may wake it.)
   EXPECT_LT(b_->helper()->wakeups() - before, 200u);
 }
 
@@ -183,7 +183,7 @@ TEST_P(EngineTest, WaitReadableEndsWithASignal) {
   EXPECT_EQ(result, EINTR);
 }
 
-// ibv_get_cq_event is a cancellation point, and programs use that.
+// ibv_get_cq_event is a cancellation point, and programs rely on it.
 TEST_P(EngineTest, WaitReadableCanBeCancelled) {
   std::atomic<bool> waiting = false;
   std::thread waiter([&] {
@@ -200,8 +200,8 @@ TEST_P(EngineTest, WaitReadableCanBeCancelled) {
   ExpectDone(a_->Watch(), 1, WcOpcode::kRdmaWrite);
 }
 
-// A thread that waits for events since before there were sockets does not serve
-// them, and must not be taken for one that does.
+// A thread that has waited since before there were sockets does not serve them,
+// and must not count as a waiter.
 TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
@@ -220,12 +220,12 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
       });
   a_->Connect(*b_);
   b_->Connect(*a_);
-  // Another one comes and goes.
+  // Another thread waits, and stops waiting.
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   ASSERT_EQ(::write(ready[1], "x", 1), 1);
   ASSERT_EQ(b_->engine().WaitReadable(ready[0], OnlyLane(0)), 0);
-  // Now only b_'s helper is left to serve it.
+  // Now only b_'s helper serves the lane.
   const std::vector<uint8_t> from = Pattern(100);
   std::vector<uint8_t> to(100);
   ASSERT_EQ(a_->Write(1, from.data(), 100, to.data()), 0);
@@ -240,7 +240,7 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
 }
 
 TEST_P(EngineTest, LostPacketsAreSentAgainWhileNobodyPolls) {
-  // The peer's queue pair goes away: only timers can end this.
+  // The peer's queue pair is destroyed, so only timers can end the request.
   b_.reset();
   const std::vector<uint8_t> from = Pattern(100);
   uint8_t to[100];
@@ -250,8 +250,8 @@ TEST_P(EngineTest, LostPacketsAreSentAgainWhileNobodyPolls) {
   EXPECT_EQ(completion->status, WcStatus::kRetryExceeded);
 }
 
-// A socket that is readable for ever though there is nothing to receive, as one
-// that somebody has shut down, costs little, and what comes is received.
+// A socket that is always readable and empty, as after shutdown(), costs
+// little, and arriving packets are received.
 TEST_P(EngineTest, ASocketThatWakesForNothingCostsLittle) {
   for (const int fd : b_->lane().port()->ReceiveDescriptors()) {
     ::shutdown(fd, SHUT_RD);
@@ -262,7 +262,7 @@ TEST_P(EngineTest, ASocketThatWakesForNothingCostsLittle) {
     const Lane::Guard guard(b_->lane());
     return b_->lane().port()->counters().rx_calls;
   };
-  // So many in 200 ms: more than one for each millisecond is a thread that
+  // System calls in 200 ms. More than one per millisecond means that a thread
   // spins.
   const auto calls_in_a_while = [&] {
     const uint64_t before = calls();
@@ -307,15 +307,15 @@ TEST_P(EngineTest, IdleCostsNothing) {
   const auto wakeups = [&] {
     return a_->helper()->wakeups() + b_->helper()->wakeups();
   };
-  // The helpers may still be on watch; and timers that went away are noticed
-  // when they would have come.
+  // The helpers may still be checking for a polling application, and timers
+  // that were pushed back still expire once.
   (void)::poll(nullptr, 0, 200);
   const uint64_t before = wakeups();
   (void)::poll(nullptr, 0, 500);
   EXPECT_LE(wakeups() - before, 1u);
 }
 
-// Rather than sleep, the passive end's helper looks for what follows.
+// The passive end's helper busy-polls instead of sleeping.
 TEST_P(EngineTest, TheHelperSpinsIfTheUserLetsIt) {
   ::setenv("RXE_USER_SPIN_US", "1000000", 1);
   a_.reset();
@@ -339,8 +339,8 @@ TEST_P(EngineTest, TheHelperSpinsIfTheUserLetsIt) {
   EXPECT_EQ(from, to);
 }
 
-// No round trip is so short: the window falls to its least, and that is
-// counted.
+// No round trip is that short, so the window shrinks to its minimum, and the
+// counter says so.
 TEST_P(EngineTest, RoundTripsHaveTheTargetOfTheUser) {
   const auto too_long = [this] {
     const Lane::Guard guard(a_->lane());
@@ -394,14 +394,14 @@ TEST_P(EngineTest, ManyThreadsPost) {
   for (const auto& bytes : to) EXPECT_EQ(bytes, from);
 }
 
-// A datagram for the other engine's slot that reaches our socket.
+// A datagram for the other engine's slot arrives at our socket.
 TEST_P(EngineTest, StraysReachTheirOwner) {
-  // In alone, two queue pairs of b's process would share one socket; here the
-  // kernel steers, so a packet for b is put into a's hands directly.
+  // The kernel steers here, so a packet for b is handed to a directly.
   const std::vector<uint8_t> from = Pattern(100);
   std::vector<uint8_t> to(100);
   const int before = slots_.forwarded();
-  // One segmented send: the first segment is for a's slot and steers all.
+  // One segmented send: its first segment is for a's slot and so steers all of
+  // it.
   const wire::IpAddress address = Address(GetParam());
   auto port = UdpPort::Create();
   ASSERT_TRUE(port.ok());
@@ -467,7 +467,7 @@ TEST_P(EngineTest, TheChildOfForkOwnsNothing) {
       if (engine.Progress(OnlyLane(0))) wrong |= 8;
       engine.DropLease(OnlyLane(0));
       if (a_->lane().port() != nullptr) wrong |= 16;
-      // Destroying what the parent made must neither hang nor crash.
+      // Objects of the parent can be destroyed in the child: no hang, no crash.
       a_.reset();
       b_.reset();
       ::_exit(wrong);
@@ -543,13 +543,13 @@ TEST(Engine, OpensAddressesThatComeLater) {
   device->gids = {{Address("127.0.0.1"), 0}, {Address("192.0.2.77"), 0}};
   const auto engine =
       MakeEngine(device, {[&] { return slots.Acquire(); }, UdpPort::Create});
-  ASSERT_TRUE(engine->AllocateQpn().ok());  // one of the two will do
+  ASSERT_TRUE(engine->AllocateQpn().ok());  // one of the two addresses suffices
   EXPECT_TRUE(engine->OpenAddress(Address("127.0.0.1")).ok());
   EXPECT_TRUE(engine->OpenAddress(Address("127.0.0.5")).ok());
   EXPECT_FALSE(engine->OpenAddress(Address("192.0.2.77")).ok());
 }
 
-// As ibv_asyncwatch does: it waits for events and makes no queue pair.
+// As ibv_asyncwatch: waits for events without a queue pair.
 TEST(Engine, TellsOfLinksBeforeTheFirstQueuePair) {
   auto device = std::make_shared<Device>();
   device->ifindex = 1;

@@ -21,7 +21,7 @@ namespace {
 using transport::kNever;
 using transport::Time;
 
-// What an event speaks of.
+// The source of an event.
 enum Kind : uint64_t { kWake, kSocket, kTimer };
 
 int Control(int epoll_fd, int operation, int fd, uint32_t events, Kind kind) {
@@ -31,8 +31,8 @@ int Control(int epoll_fd, int operation, int fd, uint32_t events, Kind kind) {
   return ::epoll_ctl(epoll_fd, operation, fd, &event);
 }
 
-// What a port receives from at most, and a raw port: one that the port has and
-// nobody looks at would be for good.
+// The most sockets that a port receives from, and one of a raw port. Reserved,
+// since AddSocket must not fail after the port has the socket.
 constexpr size_t kMostSockets = 256 + 1;
 
 }  // namespace
@@ -51,7 +51,8 @@ absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
     const char* name, Work work) {
   auto helper =
       std::unique_ptr<HelperThread>(new HelperThread(name, std::move(work)));
-  // The timer by edges: it need not be read when it has gone off.
+  // The timer is edge-triggered, so that it need not be read when it has
+  // expired.
   if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 || helper->timer_fd_ < 0 ||
       Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
               kWake) != 0 ||
@@ -84,8 +85,8 @@ absl::Status HelperThread::Start() {
 
 void HelperThread::Wake() {
   const uint64_t one = 1;
-  // By syscall(2): write() is a cancellation point, and posting is none. It can
-  // only fail when the counter is full, and then the thread is awake.
+  // By syscall(2), since write() is a cancellation point and posting must not
+  // be. It fails only when the counter is full, and then the thread is awake.
   (void)!::syscall(SYS_write, wake_fd_, &one, sizeof(one));
 }
 
@@ -100,7 +101,7 @@ void HelperThread::RemoveSocket(int fd) {
 }
 
 // Sockets that do not wake the helper are not in the set at all: even with no
-// event asked for, the sender of each datagram would go through the set's lock.
+// event requested, the sender of each datagram would take the set's lock.
 bool HelperThread::Arm(bool on) {
   bool done = true;
   for (const int fd : sockets_) {
@@ -150,7 +151,7 @@ void HelperThread::Run() {
   }
 }
 
-// Until something happens, or the time has come. Returns the number of events_.
+// Sleeps until an event or `until`. Returns the number of events_.
 int HelperThread::Sleep(Time until) {
   epoll_event events[kMaxEvents];
   int count = 0;
@@ -174,14 +175,15 @@ int HelperThread::Sleep(Time until) {
   return count;
 }
 
-// Where the program has closed descriptors of ours nothing can be waited for.
+// A descriptor that the program closed behind our back cannot be waited for:
+// sleep briefly instead of spinning.
 void HelperThread::Nap() {
   const timespec nap = {0, 10'000'000};
   ::nanosleep(&nap, nullptr);
 }
 
-// The least of some: a machine that is busy meanwhile says nothing. The last
-// one goes off, which wakes the thread once.
+// Takes the shortest of several tries, since a busy machine makes some longer.
+// The last timer expires, which wakes the thread once.
 void HelperThread::MeasureTimer() {
   timer_cost_ = kNever;
   for (int i = 0; i < 8; ++i) {

@@ -1,22 +1,19 @@
-// The thread that makes progress when nobody else does
-// (docs/design/progress.md).
+// The thread that makes progress when no other thread does
+// (docs/design/progress.md). Each lane has one, so a busy lane does not delay
+// another.
 //
-// Each lane has one of its own: what it waits for, and when, is the lane's, and
-// a lane that is busy holds up no other.
+// It waits on one epoll set: the armed sockets of the lane, an eventfd that
+// wakes it, and a timer. It calls epoll itself instead of using an event
+// library: sockets enter and leave the set with one system call while the
+// application polls, which an edge-triggered reactor cannot do.
 //
-// It waits on one epoll set: the sockets of the lane while they are armed, a
-// wake descriptor and a timer. It waits itself rather than by an event library:
-// data sockets have to come and go from the set with one system call while the
-// application polls, which an edge-triggered reactor that keeps its descriptors
-// registered cannot do.
+// The timer is only ever set to an earlier time. Retransmission deadlines move
+// back with each message, and setting a timer for each may cost more than the
+// message, above all in a virtual machine. So the timer sometimes expires too
+// early.
 //
-// The timer is set only when the thread has to come sooner than it would
-// already: deadlines of retransmission move away with each message, and setting
-// a timer for each of them may cost more than the message, in a virtual machine
-// above all. So the timer now and then goes off too soon.
-//
-// It runs with all signals but faults blocked, is never pinned, and sleeps for
-// ever when nobody needs it.
+// All signals but faults are blocked, the thread is never pinned to a core, and
+// it sleeps without limit while it has nothing to do.
 #ifndef RXE_USER_ENGINE_HELPER_THREAD_H_
 #define RXE_USER_ENGINE_HELPER_THREAD_H_
 
@@ -36,14 +33,14 @@ namespace rxe_user {
 
 class HelperThread final : public LaneHelper {
  public:
-  // Called at every wake-up (`by_socket`: of an armed socket among others),
-  // returns when it wants to be called again at the latest.
+  // Called at every wake-up. `by_socket`: an armed socket is among the causes.
+  // Returns the latest time of the next call.
   using Work = std::function<transport::Time(bool by_socket)>;
 
-  // `name` is a literal of at most 15 characters.
+  // `name` is a string literal of at most 15 characters.
   static absl::StatusOr<std::unique_ptr<HelperThread>> Create(const char* name,
                                                               Work work);
-  // Ends the thread, if it runs.
+  // Ends the thread if it runs.
   ~HelperThread() override;
 
   absl::Status Start();
@@ -54,13 +51,14 @@ class HelperThread final : public LaneHelper {
   bool Arm(bool on) override;
   transport::Time timer_cost() const override { return timer_cost_; }
 
-  // Times that the thread has woken from sleep, and that it set its timer.
+  // How often the thread has woken from sleep, and has set its timer.
   uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
   uint64_t timers_set() const {
     return timers_set_.load(std::memory_order_relaxed);
   }
 
-  // In the child of fork, where the thread is not: closes the descriptors.
+  // In the child of fork, where this thread does not exist: closes the
+  // descriptors.
   void AbandonInChild();
 
  private:
@@ -82,15 +80,15 @@ class HelperThread final : public LaneHelper {
   pthread_t thread_{};
   bool running_ = false;
   bool abandoned_ = false;
-  transport::Time timer_ = transport::kNever;  // when it goes off
+  transport::Time timer_ = transport::kNever;  // when it expires
   transport::Time timer_cost_ = 0;
   std::atomic<bool> stop_ = false;
-  // A socket stays in the set, since the program has closed its descriptor and
-  // somebody else has one.
+  // A socket cannot leave the set any more: the program has closed our
+  // descriptor, and another process holds the socket open.
   std::atomic<bool> lost_ = false;
   std::atomic<uint64_t> wakeups_ = 0;
   std::atomic<uint64_t> timers_set_ = 0;
-  // What the last Sleep found.
+  // The events of the last Sleep.
   static constexpr int kMaxEvents = 16;
   uint64_t events_[kMaxEvents];
 };

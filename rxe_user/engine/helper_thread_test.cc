@@ -22,7 +22,7 @@ using transport::kNever;
 using transport::kSecond;
 using transport::Time;
 
-// A helper whose runs are noted; the test says when the next one is to come.
+// A helper whose runs are recorded. The test sets the time of the next run.
 class HelperThreadTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -47,7 +47,7 @@ class HelperThreadTest : public ::testing::Test {
     const std::lock_guard<std::mutex> lock(mutex_);
     next_ = next;
   }
-  // When run `count` began, counted from 1.
+  // Waits for run `count`, counted from 1. Returns when it began.
   Time Await(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     ran_.wait(lock, [&] { return runs_.size() >= count; });
@@ -74,10 +74,11 @@ TEST_F(HelperThreadTest, ComesWhenItIsTime) {
   EXPECT_GE(Await(2), when);
 }
 
-// The timer that was set for a deadline which has moved away goes off, and is
-// set again without a run.
+// A timer that was set for a deadline that was pushed back expires, and is set
+// again without a run.
 TEST_F(HelperThreadTest, DoesNotComeForADeadlineThatHasMovedAway) {
-  // Until it has moved before it came, which a busy machine may prevent.
+  // Repeats with longer times until the deadline was moved before it expired,
+  // which a busy machine may prevent.
   for (Time left = 10 * kMillisecond;; left *= 2) {
     const Time deadline = Lane::Now() + left;
     SetNext(deadline);
@@ -108,7 +109,7 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
     Await(before + 1);
   }
   EXPECT_EQ(helper_->timers_set(), 1u);
-  // A nearer one is another matter.
+  // An earlier deadline needs a new timer.
   const Time nearer = Lane::Now() + 5 * kMillisecond;
   const size_t before = runs();
   SetNext(nearer);
@@ -116,7 +117,7 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
   Await(before + 1);
   SetNext(kNever);
   EXPECT_GE(Await(before + 2), nearer);
-  EXPECT_LE(helper_->timers_set(), 2u);  // none for what is past already
+  EXPECT_LE(helper_->timers_set(), 2u);  // none for a deadline in the past
 }
 
 TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
@@ -126,13 +127,13 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   ASSERT_TRUE(helper_->Start().ok());
   Await(1);
   ASSERT_EQ(::send(ends[1], "x", 1, 0), 1);
-  // Were the socket armed, it would come again and again.
+  // If the socket were armed, the helper would run again and again.
   for (size_t i = 2; i < 10; ++i) {
     helper_->Wake();
     Await(i);
     EXPECT_EQ(runs(), i);
   }
-  EXPECT_TRUE(helper_->Arm(true));  // what is there already counts
+  EXPECT_TRUE(helper_->Arm(true));  // arming notices what is already there
   Await(20);
   EXPECT_TRUE(helper_->Arm(true));
   EXPECT_TRUE(helper_->Arm(false));
@@ -150,8 +151,8 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
   ::close(ends[1]);
 }
 
-// The program has closed a descriptor that is not its own, and another process
-// has the socket, too: nothing takes it out of the set any more.
+// The program has closed a descriptor that it does not own, and another process
+// holds the socket open, so the socket cannot leave the epoll set.
 TEST_F(HelperThreadTest, ASocketThatTheProgramHasClosedCostsLittle) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
@@ -170,7 +171,7 @@ TEST_F(HelperThreadTest, ASocketThatTheProgramHasClosedCostsLittle) {
   ::close(ends[1]);
 }
 
-// The same for the thread's own.
+// The same for the thread's own descriptors.
 TEST_F(HelperThreadTest, WithoutItsDescriptorsItCostsLittle) {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   ASSERT_GE(null, 0);
@@ -184,14 +185,14 @@ TEST_F(HelperThreadTest, WithoutItsDescriptorsItCostsLittle) {
       ::dup2(null, std::stoi(entry.path().filename()));
     }
   }
-  helper_->Wake();  // out of the wait for what is no set any more
+  helper_->Wake();  // ends the wait on an epoll set that is gone
   ::poll(nullptr, 0, 200);
   EXPECT_LT(runs(), 100u);
   helper_.reset();
   ::close(null);
 }
 
-// Files that nobody can wait for stand for what epoll refuses.
+// Memory files, which epoll refuses.
 TEST_F(HelperThreadTest, TellsWhatCannotBeArmed) {
   const int file = ::memfd_create("x", MFD_CLOEXEC);
   ASSERT_GE(file, 0);

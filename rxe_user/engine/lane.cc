@@ -12,12 +12,12 @@ namespace {
 using transport::kNever;
 using transport::Time;
 
-// How many polls in a row leave the lock to threads that wait for it. Polling
-// never ends: they would hardly ever find it free. More might be waiting for
-// one that has no core.
+// Polls in a row that leave the lock to waiting threads, which would hardly
+// ever find it free beside a polling thread. Limited, since a waiter may have
+// been preempted.
 constexpr int kPollsWithoutLock = 100;
 
-// What Receive takes in at most, RoundBudget each: more than sockets hold.
+// Rounds of Receive, of one RoundBudget each: more than sockets buffer.
 constexpr int kReceiveRounds = 32;
 
 }  // namespace
@@ -48,7 +48,7 @@ void LaneImpl::Posted(Time now, const PostedWork& work) {
     ++counters_.posts_batched;
     return;
   }
-  // Who polls would go on with the rest, but perhaps not at once.
+  // A polling application would send the rest, but perhaps not at once.
   while (TransmitSome(now) != 0 && HasLeftovers() && mode_.is(Mode::kPolling) &&
          !lock_.contended()) {
   }
@@ -105,9 +105,9 @@ void LaneImpl::RenewLease() {
 
 void LaneImpl::DropLease() {
   app_.DropLease();
-  // Otherwise others see to the lane already. Should the helper find the
-  // application polling this very moment, it checks again after the first
-  // interval.
+  // In other modes the lane is served already. If the helper takes the
+  // application for polling at this moment, its next check comes after the
+  // first interval.
   if (!mode_.is(Mode::kPolling) && !batcher_.pending()) return;
   lock_.Lock();
   if (port() != nullptr) {
@@ -154,7 +154,7 @@ void LaneImpl::LeaveWait() {
   Unlock();
 }
 
-// --- Who comes next.
+// --- Waking the helper.
 
 void LaneImpl::Unlock() {
   bool wake = false;
@@ -181,7 +181,7 @@ Time LaneImpl::Need() const {
   const bool left = HasLeftovers();
   if (left && !MayLeave()) return 0;
   const Time batch = left ? batcher_.deadline() : kNever;
-  // The helper comes soon, whatever there is.
+  // In this mode the helper wakes soon in any case.
   if (mode_.is(Mode::kPolling)) return batch;
   const Time rested = rest_until_.load(std::memory_order_relaxed);
   return std::min({batch, endpoint_.NextTimeout(), rearm_at_,
@@ -205,7 +205,7 @@ void LaneImpl::ApplyMode() {
       rest == 0 &&
       (mode_.is(Mode::kArmed) ||
        (mode_.is(Mode::kPolling) && arming_.armed() && mode_.waiters() == 0));
-  // Beside threads that wait, a socket that was refused stays to be looked at.
+  // While threads wait, a socket that could not be armed is left to the helper.
   const bool settled = rearm_at_ == kNever || mode_.is(Mode::kWaiter);
   if (arm == armed_ && settled) return;
   armed_ = arm;
@@ -219,13 +219,13 @@ void LaneImpl::NoteWake(Time now) {
   ApplyMode();
 }
 
-// Where the system refuses, being short of memory or of what it lets a user
-// wait for, the helper comes by itself until it does not.
+// If the system refuses to arm a socket (no memory, or the user's limit of
+// watches is reached), the helper retries at intervals.
 void LaneImpl::NoteArming(bool armed) {
   rearm_at_ = armed ? kNever : Now() + SendRetry::kMost;
 }
 
-// --- Others.
+// --- Other callers.
 
 void LaneImpl::DeliverStray(const Stray& stray) {
   const Guard guard(*this);

@@ -1,6 +1,6 @@
-// A lane: an endpoint, the sockets it speaks through and its timers, under one
-// lock (docs/design/progress.md). Whoever needs progress makes it,
-// with non-blocking calls, while holding the lock.
+// A lane: an endpoint, its sockets and its timers under one lock
+// (docs/design/progress.md). Any thread that needs progress makes it, with
+// non-blocking calls, while it holds the lock.
 #ifndef RXE_USER_ENGINE_LANE_H_
 #define RXE_USER_ENGINE_LANE_H_
 
@@ -16,9 +16,9 @@ class Lane {
  public:
   virtual ~Lane() = default;
 
-  // Holds the lane's lock. Bounded waits only: holders make at most a bounded
-  // number of non-blocking calls. Not recursive. On release a holder that finds
-  // work left by others goes round again, a bounded number of times.
+  // Holds the lane's lock. Waits are bounded, since a holder makes a bounded
+  // number of non-blocking calls. Not recursive. On release, a holder that
+  // finds work left by others does it, or wakes the helper thread.
   class Guard {
    public:
     explicit Guard(Lane& lane) : lane_(lane) { lane_.Lock(); }
@@ -30,20 +30,19 @@ class Lane {
     Lane& lane_;
   };
 
-  // Nanoseconds of CLOCK_MONOTONIC: the Time that the endpoint is driven with.
+  // Nanoseconds of CLOCK_MONOTONIC. The endpoint is driven with this time.
   static transport::Time Now();
 
-  // The lane's queue pairs live here. The lock must be held for every call on
-  // it and on them.
+  // The endpoint of the lane's queue pairs. The lock must be held for every
+  // call on it and on them.
   virtual transport::Endpoint& endpoint() = 0;
 
-  // Lock held. Work was posted: transmits it now when the lane was idle, else
-  // leaves it to share a send with what follows (PostBatcher), for 50 us at
-  // most.
+  // Lock held. Work was posted. Transmits it now if the lane was idle, else
+  // leaves it for at most 50 us to share a send with later posts (PostBatcher).
   virtual void Posted(transport::Time now, const PostedWork& work) = 0;
   // Lock held. Transmits what can be sent now.
   virtual void Transmit(transport::Time now) = 0;
-  // Lock held. Executes what has come, up to some MiB.
+  // Lock held. Processes the packets that have arrived, up to some MiB.
   virtual void Receive(transport::Time now) = 0;
 
  protected:

@@ -1,5 +1,4 @@
-// Which posts a lane leaves to share a send, on a virtual clock, and when they
-// go.
+// Which posts a lane batches, and when it sends them, on a virtual clock.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -16,9 +15,8 @@ using transport::Time;
 
 Time& now = virtual_now;
 
-// One that posts again as often as it has polled a completion, 100 posts in a
-// row, to one that polls, for `waves` times. Each call takes 0.1 us, sending
-// takes 10 us.
+// An application that posts 100 requests in a row and polls a completion for
+// each, against a peer that polls. Each call takes 0.1 us, sending takes 10 us.
 class BurstTest : public LaneTest {
  protected:
   void SetUp() override {
@@ -46,13 +44,13 @@ class BurstTest : public LaneTest {
       }
     }
   }
-  // Both go on, but this end's application makes no call.
+  // Time passes at both ends, but this end's application makes no call.
   void Away(Time how_long) {
     for (const Time until = now + how_long; now < until; now += kMicrosecond) {
       Pass();
     }
   }
-  // Packets in a burst, on average, of so many waves.
+  // The average number of packets in a burst, over `waves` waves.
   double PacketsInABurst(int waves) {
     const size_t bursts = port_->packets.size();
     const int packets = PacketsSent();
@@ -67,16 +65,16 @@ class BurstTest : public LaneTest {
 
 TEST_F(BurstTest, PostsShareSends) {
   Waves(1);
-  // The first of a wave goes at once, then 48, 48 and 3.
+  // The first post of a wave is sent at once, then come 48, 48 and 3.
   EXPECT_GE(PacketsInABurst(100), 25);
   // Posting renews the lease.
   EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
   EXPECT_LE(helper_.wakes, 2);
 }
 
-// The one that asks for a completion, of many that do not, is what the
-// application waits for when it has no more room: it goes at once, and what
-// follows is posted while the peer is at it.
+// The one signaled request among many is what the application waits for when
+// its send queue is full. It is sent at once, so the application posts the next
+// ones while the peer processes it.
 TEST_F(BurstTest, TheOneThatIsWaitedForGoesAtOnce) {
   Waves(10);
   const auto post = [&](int count, bool signaled) {
@@ -94,10 +92,10 @@ TEST_F(BurstTest, TheOneThatIsWaitedForGoesAtOnce) {
     return PacketsSent() - before;
   };
   EXPECT_EQ(sent_after(16), 17);
-  EXPECT_EQ(sent_after(15), 0);  // what is sent by twos and tens is left
+  EXPECT_EQ(sent_after(15), 0);  // groups of two to ten are batched
 }
 
-// Each queue pair has bursts of its own.
+// Each queue pair fills bursts of its own.
 TEST_F(BurstTest, MoreAreLeftForMoreQueuePairs) {
   Waves(10);
   const auto sent_after = [&](int posts) {
@@ -121,7 +119,7 @@ TEST_F(BurstTest, MoreAreLeftForMoreQueuePairs) {
   end_.Connect(kQpn + 1, kPeerQpn + 1, "10.0.0.1", "10.0.0.2");
   EXPECT_EQ(sent_after(95), 0);
   EXPECT_EQ(sent_after(1), 96);
-  // But no more than for four: others wait for them, too.
+  // No more than for four queue pairs: the others wait for them, too.
   for (uint32_t i = 2; i < 6; ++i) {
     end_.Connect(kQpn + i, kPeerQpn + i, "10.0.0.1", "10.0.0.2");
   }
@@ -133,13 +131,13 @@ TEST_F(BurstTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
   Waves(10);
   for (int i = 0; i < 10; ++i) {
     Away(3 * kMillisecond);
-    Waves(1);  // polling mode begins again
+    Waves(1);  // back to polling mode
     EXPECT_GT(PacketsInABurst(10), 30) << i;
   }
 }
 
-// One that has lost its core so often that it is taken for one that waits for
-// its memory is known by what it posts in long rows.
+// An application that was preempted so often that adaptive arming began is
+// recognized by its long rows of posts.
 TEST_F(BurstTest, OneThatIsTakenToWaitForItsMemoryShares) {
   ActivateAdaptiveArming(&peer_);
   Waves(1);
@@ -147,9 +145,8 @@ TEST_F(BurstTest, OneThatIsTakenToWaitForItsMemoryShares) {
   EXPECT_GE(PacketsInABurst(1), 25);
 }
 
-// One that posts and then makes no call, for it computes: whatever it did
-// before, what it posted is on the wire 50 us later, helper and lane being
-// free.
+// The application posts and then computes, without a call. Whatever it did
+// before, its posts are on the wire after 50 us if helper and lane are free.
 class DeadlineTest : public BurstTest {
  protected:
   static constexpr Time kPromise = 50 * kMicrosecond;
@@ -161,7 +158,7 @@ class DeadlineTest : public BurstTest {
       Pass();
     }
   }
-  // A row of posts, and how long the first of them was left.
+  // Posts `posts` times in a row. Returns how long the first one was left.
   Time LeftFor(int posts) {
     const int goal = PacketsSent() + posts;
     const Time begin = now;
@@ -197,7 +194,7 @@ TEST_F(DeadlineTest, HoldsInTheMiddleOfAStream) {
   EXPECT_GT(lane_.counters().posts_batched, 1000u);
 }
 
-// Nor does one that has been seen to wait for its memory poll soon.
+// Nor is an application that waits for its memory expected to poll soon.
 TEST_F(DeadlineTest, HoldsWhileTheSocketsAreArmed) {
   port_->send_cost = 0;
   for (int posts = 1; posts <= 40; ++posts) {
@@ -211,7 +208,7 @@ TEST_F(DeadlineTest, HoldsWhileTheSocketsAreArmed) {
   }
 }
 
-// Posts that come one by one, each of them long after the one before.
+// Single posts with long gaps.
 TEST_F(DeadlineTest, HoldsForATrickle) {
   Waves(10);
   port_->send_cost = 0;
@@ -220,13 +217,13 @@ TEST_F(DeadlineTest, HoldsForATrickle) {
     Post();
     end_.LetTimePass(kPromise);
     ASSERT_GE(PacketsSent(), before + 1) << i;
-    peer_.lane.Progress();  // acknowledges
+    peer_.lane.Progress();  // sends the ACK
     peer_.LetHelperRun();
     end_.LetTimePass(Time{i} * kMicrosecond);
   }
 }
 
-// The helper stays near while there are batches, so that none has to call it.
+// While there are batches, the helper wakes often enough by itself.
 TEST_F(DeadlineTest, TakesNoCallForEachBatch) {
   Waves(10);
   const uint64_t calls = lane_.counters().helper_wakes;
@@ -236,8 +233,8 @@ TEST_F(DeadlineTest, TakesNoCallForEachBatch) {
   EXPECT_LE(lane_.counters().helper_wakes, calls + 1);
 }
 
-// A post that is larger than a round goes out as far as the window lets it, not
-// when the application polls next.
+// A post larger than a round is sent as far as the window allows, without
+// waiting for the next poll.
 TEST_F(DeadlineTest, HoldsForALargePost) {
   std::vector<uint8_t> from(400 << 10);
   std::vector<uint8_t> to(from.size());
@@ -253,12 +250,11 @@ TEST_F(DeadlineTest, HoldsForALargePost) {
   EXPECT_GT(port_->packets.size(), before);
 }
 
-// Whatever made it seem so, an application that comes back at once, always, is
-// found out.
+// Adaptive arming ends when the application keeps polling, whatever started it.
 TEST_F(BurstTest, AdaptiveArmingEnds) {
   Waves(10);
   for (int i = 0; i < 4; ++i) {
-    // Just long enough to miss what arrives, and to be found polling again.
+    // Just long enough to miss an arrival, and then to be found polling again.
     for (int j = 0; j < 12; ++j) Post();
     outstanding_ += 12;
     Away(15 * kMicrosecond);

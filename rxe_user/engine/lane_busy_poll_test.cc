@@ -1,5 +1,5 @@
-// When the helper thread looks for more by itself before it sleeps, on a
-// virtual clock: while bulk flows, and as long as the user lets it.
+// When the helper thread busy-polls before it sleeps, on a virtual clock:
+// during bulk traffic, and for as long as the user allows.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -16,15 +16,15 @@ using transport::Time;
 Time& now = virtual_now;
 constexpr Time kAtOnce = kMicrosecond;
 
-// A target of WRITEs of 32 KB: where they come in full flow, the helper looks
-// for the next one a while before it sleeps, since who wakes it is the peer.
+// A target of WRITEs of 32 KB. In bulk traffic the helper busy-polls for a
+// while before it sleeps, since waking it costs the peer time.
 class BulkTest : public LaneTest {
  protected:
   void SetUp() override {
     LaneTest::SetUp();
     Join(&peer_);
   }
-  // When the helper comes after a WRITE, and what that was for.
+  // Lets a WRITE arrive and the helper run. Returns its next wake-up.
   Time Arrive() {
     {
       const Lane::Guard guard(peer_.lane);
@@ -48,23 +48,23 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
   for (int i = 0; i < 100; ++i) {
     now += 20 * kMicrosecond;
     EXPECT_LT(Arrive(), now + kAtOnce);
-    EXPECT_FALSE(helper_.armed);  // the sender is spared the waking
+    EXPECT_FALSE(helper_.armed);  // the sender need not wake it
   }
-  // Not beside a thread that waits.
+  // Not while a thread waits.
   lane_.EnterWait();
   now += 20 * kMicrosecond;
   EXPECT_GT(Arrive(), now + kAtOnce);
   lane_.LeaveWait();
   now += 20 * kMicrosecond;
   EXPECT_LT(Arrive(), now + kAtOnce);
-  // It stops: not for long.
+  // The traffic stops: the helper soon sleeps.
   now += 40 * kMicrosecond;
   EXPECT_LT(lane_.RunHelper(), now + kAtOnce);
   EXPECT_FALSE(helper_.armed);
   now += 15 * kMicrosecond;
   EXPECT_GT(lane_.RunHelper(), now + kMillisecond);
   EXPECT_TRUE(helper_.armed);
-  // It drizzles: not at all.
+  // Slow traffic: no busy polling.
   for (int i = 0; i < 100; ++i) {
     now += 60 * kMicrosecond;
     EXPECT_GT(Arrive(), now + kMillisecond);
@@ -72,7 +72,7 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// Whoever else wants the core may be the one that it looks for.
+// The thread that busy polling waits for may need this core.
 TEST_F(BulkTest, LooksInVainLeaveTheCoreToOthers) {
   Arrive();
   const uint64_t before = lane_.counters().yields;
@@ -86,14 +86,14 @@ TEST_F(BulkTest, LooksInVainLeaveTheCoreToOthers) {
     EXPECT_LT(lane_.RunHelper(), now + kAtOnce);
   }
   EXPECT_EQ(lane_.counters().yields, before + 3);
-  // One that goes to sleep need not.
+  // A helper that goes to sleep need not yield.
   now += 50 * kMicrosecond;
   EXPECT_GT(lane_.RunHelper(), now + kAtOnce);
   EXPECT_EQ(lane_.counters().yields, before + 3);
 }
 
-// One that polls at times may have lost its core to the helper, which must not
-// keep it by looking.
+// An application that polls at times may be preempted by the helper, which must
+// not keep its core by busy polling.
 TEST_F(BulkTest, IsNotAwaitedInPlaceOfOneThatPolls) {
   for (int i = 0; i < 100; ++i) {
     if (i % 10 == 0) lane_.Progress();
@@ -118,11 +118,11 @@ class SpinTest : public LaneTest {
 };
 
 TEST_F(SpinTest, LooksOnAfterWhatItTookIn) {
-  EXPECT_GT(peer_.lane.RunHelper(), now + kMillisecond);  // nothing has come
+  EXPECT_GT(peer_.lane.RunHelper(), now + kMillisecond);  // nothing has arrived
   for (int i = 0; i < 3; ++i) {
     EXPECT_LT(Arrive(), now + kAtOnce);
     EXPECT_EQ(lane_.endpoint().counters().rx_datagrams, static_cast<size_t>(i));
-    lane_.RunHelper();  // the acknowledgement did not wait
+    lane_.RunHelper();  // the ACK was sent at once
     EXPECT_TRUE(end_.cq.Poll());
     now += 99 * kMicrosecond;
     EXPECT_LT(peer_.lane.RunHelper(), now + kAtOnce);
@@ -133,7 +133,7 @@ TEST_F(SpinTest, LooksOnAfterWhatItTookIn) {
   EXPECT_TRUE(peer_.helper.armed);
 }
 
-// The application does so itself.
+// A polling application notices arrivals itself.
 TEST_F(SpinTest, NotBesideOneThatPolls) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   for (int i = 0; i < 5; ++i) peer_.lane.Progress();
@@ -142,8 +142,7 @@ TEST_F(SpinTest, NotBesideOneThatPolls) {
   EXPECT_LT(Arrive(), now + kAtOnce);
 }
 
-// Nor is one poll, which a helper that looks all the time is bound to see,
-// a reason to stop.
+// A helper that busy-polls sees every single poll. One alone must not end it.
 TEST_F(SpinTest, OnePollDoesNotEndIt) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   for (int i = 0; i < 10; ++i) {
@@ -155,7 +154,7 @@ TEST_F(SpinTest, OnePollDoesNotEndIt) {
   EXPECT_GT(peer_.lane.RunHelper(), now + kAtOnce);
 }
 
-// What it sends by itself brings nothing.
+// Packets that it retransmits or sends itself do not start it.
 TEST_F(SpinTest, NotAfterWhatItSends) {
   peer_.port->is_blocked = peer_.port->block_next = true;
   peer_.Post();
@@ -166,7 +165,7 @@ TEST_F(SpinTest, NotAfterWhatItSends) {
   EXPECT_EQ(peer_.port->packets.size(), bursts + 1);
 }
 
-// Where arming is adaptive the sockets are armed, and wake the helper.
+// With adaptive arming the sockets wake the helper instead.
 TEST_F(SpinTest, NotWhereArmingIsAdaptive) {
   const auto arrive = [&] {
     for (int polls = 0; polls < 4; ++polls) peer_.lane.Progress();
@@ -183,8 +182,8 @@ TEST_F(SpinTest, NotWhereArmingIsAdaptive) {
   EXPECT_TRUE(peer_.helper.armed);
 }
 
-// The acknowledgement waits for the answer of an application that has answered
-// the last ones at once, however often the helper looks meanwhile.
+// The ACK is held for the answer of an application that has answered the last
+// messages at once, however often the helper polls meanwhile.
 TEST_F(SpinTest, LeavesTheAcknowledgementToTheAnswer) {
   const std::vector<int>& sent = peer_.port->packets;
   for (int i = 0; i < 8; ++i) {
@@ -196,7 +195,7 @@ TEST_F(SpinTest, LeavesTheAcknowledgementToTheAnswer) {
       peer_.lane.RunHelper();
     }
     peer_.Post();
-    // Once that is known, both go together.
+    // Once that is learned, both are sent together.
     if (i >= 4) {
       EXPECT_EQ(sent.size(), before + 1) << i;
     }
@@ -204,7 +203,7 @@ TEST_F(SpinTest, LeavesTheAcknowledgementToTheAnswer) {
     peer_.lane.RunHelper();
     lane_.RunHelper();
   }
-  // It does not come.
+  // No answer comes.
   now += kMillisecond;
   const size_t before = sent.size();
   Arrive();

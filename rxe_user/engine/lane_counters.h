@@ -1,4 +1,4 @@
-// How a lane's progress is made. Guarded by its lock.
+// Counters of a lane's progress. Guarded by the lane's lock.
 #ifndef RXE_USER_ENGINE_LANE_COUNTERS_H_
 #define RXE_USER_ENGINE_LANE_COUNTERS_H_
 

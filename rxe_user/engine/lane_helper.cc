@@ -1,4 +1,4 @@
-// What the helper thread does for a lane.
+// The helper thread's work for a lane.
 #include <sched.h>
 
 #include <algorithm>
@@ -20,25 +20,26 @@ Time LaneImpl::RunHelper(bool by_socket) {
   try {
     if (port() != nullptr) wake = RunHelperLocked(by_socket, &yield);
   } catch (const std::bad_alloc&) {
-    // Nothing tells when there is memory again.
+    // Nothing signals that memory is available again.
     transmitted_ = false;
     due_ = helper_wake_ = wake = Now() + kMemoryRetry;
   }
   lock_.Unlock();
-  // What is looked for may have to be made on this very core.
+  // The thread that busy polling waits for may need this core.
   if (yield) ::sched_yield();
   return wake;
 }
 
 Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   const Time now = Now();
-  // One that comes late may itself, with what woke it, have kept the core of
-  // the application, which is judged by when the helper was due.
+  // A helper that runs late may itself have kept the application off its core.
+  // So whether the application polls is judged at the time at which the helper
+  // was due.
   const Time seen = std::min(now, due_);
   bool polls = ApplicationPolls(seen);
   HelperRound round;
-  // What has woken us while the sockets are armed is ours to see to, and so is
-  // what was posted last by one that may be off to wait for its memory.
+  // If an armed socket has woken us, we process it. We also send what was
+  // posted last, since the application may now wait for its memory to change.
   if (!polls || (arming_.active() && (armed_ || HasLeftovers()))) {
     round = RunInPlace(now);
     if (by_socket) NoteWake(now);
@@ -54,9 +55,9 @@ Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   return wake;
 }
 
-// When the helper has to come again, if all that it would find is that the
-// application polls. Without the lock: who holds it is at work, and to wait for
-// it would take a core from that thread or its peer.
+// The helper's next wake-up, if the application polls and there is nothing else
+// to do. Takes no lock: its holder is at work, and waiting for it would take a
+// core from that thread or its peer.
 std::optional<Time> LaneImpl::CheckPolling() {
   if (!mode_.is(Mode::kPolling) || arming_.active()) return std::nullopt;
   const Time now = Now();
@@ -68,8 +69,8 @@ std::optional<Time> LaneImpl::CheckPolling() {
   LengthenInterval();
   const Time wake = std::min(now + interval_.value(), batcher_.deadline());
   helper_wake_ = wake;
-  // Either who ends the mode, or leaves a post, sees that we come so late, or
-  // we see that the mode has ended, or that there is a post.
+  // Pairs with threads that end the mode or leave a post: either they see this
+  // late wake-up and wake us, or we see their change here.
   if (!mode_.is(Mode::kPolling) || batcher_.deadline() < wake) {
     return std::nullopt;
   }
@@ -77,8 +78,9 @@ std::optional<Time> LaneImpl::CheckPolling() {
   return wake;
 }
 
-// The application was found polling. While it posts in batches, the helper has
-// to be near: to be called for each batch would cost more than the batch gains.
+// The application was found polling. While it posts in batches, the interval
+// stays within the batch limit, since waking the helper for each batch would
+// cost more than the batch gains.
 void LaneImpl::LengthenInterval() {
   arming_.OnFoundPolling();
   const uint32_t batches = batcher_.batches();
@@ -88,7 +90,7 @@ void LaneImpl::LengthenInterval() {
 
 bool LaneImpl::ApplicationPolls(Time seen) {
   uint32_t polls = app_.PollsSinceDrop();
-  // One or two polls do not end what the user asked for.
+  // One or two polls do not end busy polling, which the user asked for.
   if (mode_.is(Mode::kBusyPolling)) {
     polls = std::min(polls, app_.polls() - polls_seen_);
   } else {
@@ -102,7 +104,7 @@ bool LaneImpl::ApplicationPolls(Time seen) {
   return (batches || polls >= AppActivity::kManyPolls) && age < app_.lease();
 }
 
-// What the application does not do.
+// Receives, runs timers and transmits for an application that does not poll.
 LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
   HelperRound round;
   round.found_left = HasLeftovers();
@@ -111,8 +113,8 @@ LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
   if (round.received != 0 && HasLeftovers() && acks_.OnArrival(now)) {
     hold_ack_until_ = now + AckPiggyback::kAnswerGap;
   }
-  // Who waits for the lock, mostly to answer what has just arrived, sends its
-  // post and our acknowledgement together. Posts that are left wait for nobody.
+  // A thread that waits for the lock, mostly to post an answer to this arrival,
+  // sends our ACK with it. Batched posts are not delayed for it.
   if (!batcher_.pending()) {
     round.hold_until =
         lock_.contended() ? now + AckPiggyback::kAnswerGap : hold_ack_until_;
@@ -137,7 +139,7 @@ bool LaneImpl::JudgePolling(Time seen, HelperRound* round) {
   return age < (arming_.active() ? AdaptiveArming::kLease : app_.lease());
 }
 
-// Returns when the helper must come again.
+// Returns when the helper must run again.
 Time LaneImpl::ChangeMode(Time now, bool polls, const HelperRound& round) {
   if (polls && mode_.is(Mode::kPolling) && !round.missed) {
     LengthenInterval();
@@ -151,17 +153,17 @@ Time LaneImpl::ChangeMode(Time now, bool polls, const HelperRound& round) {
   mode_.OnHelperRan(polls, round.more_is_near);
   ApplyMode();
   if (polls) {
-    // From now on: the application has to have had the time to poll. What is
-    // held for its answer is held until then: with a timer for each
-    // ib_write_lat 64 KB takes 1.2 times its time.
+    // Counted from now: the application must have had the time to poll. A held
+    // ACK waits as long, since a timer for each makes ib_write_lat 64 KB 1.2
+    // times as slow.
     helper_wake_ = std::min(Now() + interval_.value(), batcher_.deadline());
   } else if (mode_.is(Mode::kBusyPolling)) {
     helper_wake_ = now + 1;
   } else {
-    // Beside threads that wait, the helper sees to a socket that was refused.
+    // While threads wait, the helper serves a socket that could not be armed.
     if (mode_.is(Mode::kWaiter) && rearm_at_ <= now) NoteArming(false);
-    // A deadline that has gone away is kept: the next post would bring it back,
-    // and have to wake the helper for it.
+    // A deadline that was pushed back is kept: the next post would bring it
+    // back and have to wake the helper.
     const Time need = now < round.hold_until ? round.hold_until : Need();
     helper_wake_ = last_need_ > now ? std::min(last_need_, need) : need;
   }

@@ -1,23 +1,22 @@
-// How a lane makes progress. docs/design/progress.md has the whole picture; the
-// rules by which it decides are in rxe_user/progress/.
+// How a lane makes progress. docs/design/progress.md explains the whole;
+// rxe_user/progress/ has the rules.
 //
-// The promise: whenever the lane is unlocked, for everything that will have to
-// be done there is a thread that will come to do it, in time.
+// Invariant: whenever the lane is unlocked, every pending task has a thread
+// that will do it in time.
 //
-//   arrivals   are noticed by whom mode() names;
-//   timers     and sends that the system did not take are the helper's;
-//   leftovers  are packets that could be sent but were left to share a system
-//              call with what follows: posts for PostBatcher's deadline, an
-//              acknowledgement until the application's next call or the
-//              helper's next check.
+//   arrivals   are noticed by the thread that mode() names;
+//   timers     and sends that the system refused are the helper's;
+//   leftovers  are packets that could be sent but wait to share a system call:
+//              posts until PostBatcher's deadline, an acknowledgement until the
+//              application's next call or the helper's next check.
 //
-// `helper_wake_` is when the helper comes by itself. Unlock() compares it with
-// Need(), and wakes the helper if that is too late. Deadlines mostly move away
-// before they come, and the helper comes for the last that was known all the
-// same, so this is seldom: some once per retransmission timeout.
+// `helper_wake_` is when the helper will wake. Unlock() compares it with
+// Need(), and wakes the helper if it would be too late. Most deadlines are
+// pushed back before they expire; the helper still wakes at the last one it was
+// given, so Unlock() has to wake it only about once per retransmission timeout.
 //
-// While the application polls (Mode::kPolling) it sees to timers and leftovers
-// itself, and the helper checks now and then that it does.
+// While the application polls (Mode::kPolling) it runs timers and sends
+// leftovers itself, and the helper checks at intervals that it still polls.
 #ifndef RXE_USER_ENGINE_LANE_IMPL_H_
 #define RXE_USER_ENGINE_LANE_IMPL_H_
 
@@ -45,51 +44,52 @@
 
 namespace rxe_user {
 
-// What a lane needs of its helper thread.
 class LaneHelper {
  public:
   virtual ~LaneHelper() = default;
-  // The helper is to run, soon. Any thread.
+  // Makes the helper run soon. Any thread.
   virtual void Wake() = 0;
-  // The lane has one more socket. False if it should be armed, and the system
+  // Adds a socket of the lane. False if it should be armed and the system
   // refuses that. Lane locked.
   virtual bool AddSocket(int fd, bool armed) = 0;
-  // It is about to be closed. Lane locked.
+  // The socket is about to be closed. Lane locked.
   virtual void RemoveSocket(int fd) = 0;
-  // From now on the sockets wake the helper (at once, if there is something to
-  // receive), or do not. False if the system refuses: then some of them do not.
+  // on: from now on the sockets wake the helper, at once if there is something
+  // to receive. Off: they do not. False if the system refuses for some of them.
   // Lane locked.
   virtual bool Arm(bool on) = 0;
-  // What setting its timer takes. Any thread.
+  // The time that setting its timer takes. Any thread.
   virtual transport::Time timer_cost() const = 0;
 };
 
 class LaneImpl final : public Lane, private transport::StraySink {
  public:
-  // What a poll has found to receive, to send or timed out; the most first.
+  // Whether a poll found something to receive, to send or timed out. Ordered:
+  // the most first.
   enum class Found {
     kSomething,
     kNothing,
-    kNothingForLong,  // it should leave its core to others
+    kNothingForLong,  // the thread should yield its core
   };
-  // Lane::Now, or a test's.
+  // Lane::Now, or a test's clock.
   using Clock = transport::Time (*)();
   explicit LaneImpl(Clock clock = &Lane::Now);
   ~LaneImpl() override;
 
-  // Gives the lane its sockets. `spin` is what the user lets the helper
-  // busy-poll. The borrowed things outlive it, or the Close that follows.
+  // Gives the lane its sockets. `spin`: how long the helper may busy-poll by
+  // the user's setting. `slot` and `helper` must live until Close or the
+  // destructor.
   void Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
             transport::Time spin = 0);
-  // `fd` has been added to port() and is to be waited on. Not locked.
+  // `fd` has been added to port() and is to be waited on. Lane not locked.
   void SocketAdded(int fd);
-  // Frames come and go by `raw` as well, which outlives the lane's time open.
-  // Not locked.
+  // From now on frames are received and sent by `raw` as well, which must live
+  // until Close. Lane not locked.
   void SetRawPort(RawPort* raw);
-  // `fd` is not to be waited on any more. Not locked.
+  // `fd` is not to be waited on any more. Lane not locked.
   void SocketRemoved(int fd);
-  // Gives up what Open gave, and closes the sockets. The helper thread has
-  // ended; nobody waits.
+  // Undoes Open and closes the sockets. The helper thread must have ended, and
+  // no thread may be waiting.
   void Close();
 
   transport::Endpoint& endpoint() override { return endpoint_; }
@@ -97,80 +97,80 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void Transmit(transport::Time now) override;
   void Receive(transport::Time now) override;
 
-  // --- The application, by its completion queues; lane not locked.
+  // --- The application, through its completion queues; lane not locked.
 
-  // One non-blocking round of receive, timers and transmit if the lane is free;
-  // renews the lease that keeps the helper thread out of the way.
+  // If the lane is free: one non-blocking round of receive, timers and
+  // transmit. Renews the lease that keeps the helper thread asleep.
   Found Progress();
-  // Renews the lease without a round: the application is at what it was brought
-  // before.
+  // Renews the lease without a round: the application is still consuming
+  // completions of an earlier poll.
   void RenewLease();
-  // The application stops polling (it asked for an event, or blocks): the
+  // The application stops polling (it requested an event, or blocks): the
   // helper thread takes over at once.
   void DropLease();
 
   // --- The helper thread; lane not locked.
 
-  // Does what nobody else does. Returns when it must come again at the latest.
+  // Does what no other thread does. Returns the latest time of the next call.
   // `by_socket`: a socket has woken the thread.
   transport::Time RunHelper(bool by_socket = false);
 
   // --- A thread that blocks; lane not locked.
 
-  // False when the lane is not open yet: then the thread does not serve it, and
-  // neither calls the next two.
+  // False if the lane is not open: the thread then does not serve it, and must
+  // not call PollOnce or LeaveWait.
   bool EnterWait();
-  // One round. True when another one should follow at once; else the thread may
-  // sleep until something comes on the sockets (port()->ReceiveDescriptors()).
+  // One round. True if another round should follow at once; else the thread may
+  // sleep until a socket (port()->ReceiveDescriptors()) is readable.
   // `by_socket`: one of them has woken the thread.
   bool PollOnce(transport::Time now, bool by_socket = false);
-  // Until then, unless it is 0, sockets must not wake a thread: they have done
-  // so for nothing.
+  // Unless 0, threads must not wait on the sockets until this time, because
+  // these woke them for nothing.
   transport::Time sockets_rest_until() const {
     return rest_until_.load(std::memory_order_relaxed);
   }
   void LeaveWait();
 
-  // --- Others.
+  // --- Other callers.
 
-  // A datagram that came by way of the broker. Lane not locked.
+  // Processes a datagram that the broker forwarded. Lane not locked.
   void DeliverStray(const Stray& stray);
   // The program ends by exit(), and the helper with it: transmits what was left
-  // to the application's next call or to the helper. Waits some ms at most.
+  // for the application's next call or for the helper. Waits a few ms at most.
   void TransmitAtExit();
   // Null before Open. Lane not locked.
   Port* port() const { return open_.load(std::memory_order_acquire); }
-  // The descriptor of its frames, or -1. Lane not locked.
+  // The descriptor of the raw port, or -1. Lane not locked.
   int FrameDescriptor() const;
   Mode mode() const { return mode_.mode(); }
   const LaneCounters& counters() const { return counters_; }
-  // Whether a thread waits for the lane's lock: a hint.
+  // Whether a thread waits for the lane's lock. A hint.
   bool contended() const { return lock_.contended(); }
 
   // --- fork.
 
-  // Locks the lane unless that takes too long. Parent and child unlock it
-  // again, each in its way.
+  // Locks the lane, or gives up after a limit. Afterwards the parent calls
+  // UnlockAfterFork, the child AbandonInChild.
   bool LockForFork();
   void UnlockAfterFork() { lock_.Unlock(); }
-  // Everything but the endpoint's own state is given up; all calls do nothing
-  // from then on.
+  // Drops everything but the endpoint's state. All later calls do nothing.
   void AbandonInChild();
 
  private:
-  // The calling thread has found nothing; for long?
+  // The result of a poll that found nothing.
   Found NothingFor(transport::Time now) const;
-  // Who makes a round: the application by polling may leave small things for
-  // its next call; others finish.
+  // Who makes a round. A poller may leave small packets for its next call; a
+  // finisher sends them.
   enum class Caller { kPoller, kFinisher };
-  // What the helper has done, and found to do.
+  // What a round of the helper did.
   struct HelperRound {
-    bool found_left = false;  // something had been left
+    bool found_left = false;  // there were leftovers
     size_t received = 0;      // bytes
     size_t sent = 0;
     bool more_is_near = false;
-    bool missed = false;  // that had lain since the application stopped polling
-    transport::Time hold_until = 0;  // what is left is left until then
+    bool missed = false;  // arrivals had waited since the application stopped
+                          // polling
+    transport::Time hold_until = 0;  // leftovers wait until then
   };
 
   void Lock() override { lock_.Lock(); }
@@ -179,32 +179,32 @@ class LaneImpl final : public Lane, private transport::StraySink {
   transport::Time Now() const { return clock_(); }
   TimeScale MeasureScale();
 
-  // The following: lane locked and open.
+  // Lane locked and open for the following.
   bool Round(transport::Time now, Caller caller);
   size_t ReceiveSome(transport::Time now, Caller caller);
   void ReceiveFrames(transport::Time now, bool patient, RoundBudget* budget);
   void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
-  // Returns bytes.
+  // Returns the bytes sent.
   size_t TransmitSome(transport::Time now);
   bool RunTimers(transport::Time now);
-  // There are packets that could be sent now.
+  // Whether there are packets that could be sent now.
   bool HasLeftovers() const;
-  // They may be left to the next call of the application, or the helper.
+  // Whether they may wait for the application's next call or the helper.
   bool MayLeave() const;
-  // When somebody must come at the latest.
+  // The latest time at which a thread must run.
   transport::Time Need() const;
-  // Whether the helper must be woken, which is then noted as done.
+  // Whether the helper must be woken. If so, records that it will be.
   bool MustWakeHelper();
-  // Arms the sockets or disarms them, as the mode says.
+  // Arms or disarms the sockets according to the mode.
   void ApplyMode();
-  // A socket has woken the calling thread, which has received what there was.
+  // A socket has woken the calling thread, which has received everything.
   void NoteWake(transport::Time now);
   void NoteArming(bool armed);
 
   // --- The helper thread (lane_helper.cc).
   static constexpr transport::Time kMemoryRetry = 10 * transport::kMillisecond;
   std::optional<transport::Time> CheckPolling();
-  // Lane locked. May throw bad_alloc; what was received then is lost.
+  // Lane locked. May throw bad_alloc; packets received by then are lost.
   transport::Time RunHelperLocked(bool by_socket, bool* yield);
   bool ApplicationPolls(transport::Time seen);
   HelperRound RunInPlace(transport::Time now);
@@ -218,9 +218,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   AppActivity app_;
   std::atomic<Port*> open_ = nullptr;        // port_.get() once open
   std::atomic<RawPort*> raw_ = nullptr;      // changed with the lane locked
-  std::atomic<int> polls_without_lock_ = 0;  // in a row, left to who waits
+  std::atomic<int> polls_without_lock_ = 0;  // in a row, for threads that wait
 
-  // Guarded by lock_, and not on a cache line that polls write without it:
+  // Guarded by lock_. Not on a cache line that polls write without it.
   alignas(64) transport::Endpoint endpoint_;
   std::unique_ptr<Port> port_;
   Slot* slot_ = nullptr;
@@ -232,28 +232,29 @@ class LaneImpl final : public Lane, private transport::StraySink {
   AckPiggyback acks_;
   BusyPoll busy_poll_;
   SendRetry retry_;
-  bool armed_ = false;  // the sockets are
-  // When arming is tried again, since the system refused it.
+  bool armed_ = false;  // whether the sockets are
+  // When to retry arming, which the system refused.
   transport::Time rearm_at_ = transport::kNever;
   FutileWakes futile_wakes_;
-  // When sockets may wake threads again; 0: they do.
+  // Until then sockets must not wake threads; 0: they may.
   std::atomic<transport::Time> rest_until_ = 0;
-  // When the helper comes. It also writes this without the lock, in kPolling.
+  // When the helper will wake. In kPolling, the helper writes this without the
+  // lock.
   std::atomic<transport::Time> helper_wake_ = transport::kNever;
-  bool waiter_comes_ = false;  // a thread that waits goes round again at once
-  // What Need() was last, other than kNever, when Unlock() compared.
+  bool waiter_comes_ = false;  // a waiting thread makes another round at once
+  // The last Need() that Unlock() compared, unless it was kNever.
   transport::Time last_need_ = 0;
-  // Until then the helper leaves an acknowledgement to the answer.
+  // Until then the helper leaves an ACK to be piggybacked on the answer.
   transport::Time hold_ack_until_ = 0;
-  bool left_ = false;         // the last round of polling left its packets
+  bool left_ = false;         // the last polling round left its packets
   bool transmitted_ = false;  // since the lane was locked
   LaneCounters counters_;
 
-  // The helper's own.
+  // Used by the helper thread only.
   CheckInterval interval_;
-  transport::Time due_ = transport::kNever;  // when it was to come
-  uint32_t polls_seen_ = 0;    // the application's, before it busy-polled
-  uint32_t batches_seen_ = 0;  // the batcher's
+  transport::Time due_ = transport::kNever;  // when it was to wake
+  uint32_t polls_seen_ = 0;    // polls by the application before busy polling
+  uint32_t batches_seen_ = 0;  // of the batcher
 };
 
 }  // namespace rxe_user

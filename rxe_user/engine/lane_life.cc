@@ -1,4 +1,4 @@
-// The life of a lane: it is opened with its sockets, closed, and forked.
+// Opening, closing and forking a lane.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -37,14 +37,15 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
     endpoint_.NoteReceiveBuffer(ReceiveBufferOf(fd));
     helper_->AddSocket(fd, false);
   }
-  // Threads that already wait in WaitReadable wait for their descriptor alone,
+  // Threads that already block in WaitReadable wait for their descriptor alone,
   // and do not count as waiters.
   mode_.OnOpened();
   ApplyMode();
   Unlock();
 }
 
-// What comes meanwhile is for nobody: there is no queue pair yet.
+// The fastest of several empty receives. Nothing is lost: there is no queue
+// pair yet.
 TimeScale LaneImpl::MeasureScale() {
   Time least = kNever;
   for (int i = 0; i < 8; ++i) {
@@ -59,7 +60,7 @@ void LaneImpl::SocketAdded(int fd) {
   const Guard guard(*this);
   if (port() == nullptr) return;
   endpoint_.NoteReceiveBuffer(ReceiveBufferOf(fd));
-  // Threads that wait already do so on the sockets there were.
+  // Threads that already wait do not see this socket, so the helper does.
   const bool arm = armed_ || mode_.waiters() != 0;
   if (!helper_->AddSocket(fd, arm)) NoteArming(false);
 }
@@ -99,7 +100,7 @@ void LaneImpl::TransmitAtExit() {
   try {
     Transmit(Now());
   } catch (const std::bad_alloc&) {
-    // What is left is lost.
+    // The remaining packets are lost.
   }
   Unlock();
 }

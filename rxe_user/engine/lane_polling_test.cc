@@ -1,6 +1,6 @@
-// What a lane learns of how its application polls, on a virtual clock, and what
-// becomes of that: who is woken for what. Batches of posts are in
-// lane_batch_test.cc, busy polling in lane_busy_poll_test.cc.
+// What a lane learns of how its application polls, and which threads it wakes
+// then, on a virtual clock. Batches of posts are in lane_batch_test.cc, busy
+// polling in lane_busy_poll_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,7 @@ using transport::Time;
 
 Time& now = virtual_now;
 
-// Whether the helper waits for who holds the lane. `until` is when it comes
-// again.
+// Whether the helper waits for the lane's lock. `until` is its next wake-up.
 bool HelperWaitsForTheLock(LaneImpl* lane, Time* until = nullptr) {
   std::atomic<bool> done = false;
   bool waits;
@@ -33,7 +32,7 @@ bool HelperWaitsForTheLock(LaneImpl* lane, Time* until = nullptr) {
       wake = lane->RunHelper();
       done = true;
     });
-    // It does the one or the other.
+    // One of the two happens.
     while (!done && !lane->contended()) std::this_thread::yield();
     waits = !done;
   }
@@ -61,8 +60,8 @@ TEST_F(LaneTest, ChecksBecomeFewerWhilePollingGoesOn) {
   }
 }
 
-// Who holds the lock is at work, and needs the core that the helper would wait
-// on. What the helper was called for, however, it sees to.
+// The lock's holder needs the core that a waiting helper would use. What the
+// helper was woken for, it does process.
 TEST_F(LaneTest, ACheckDoesNotWaitForTheLock) {
   EnterPollingMode();
   lane_.Progress();
@@ -71,13 +70,13 @@ TEST_F(LaneTest, ACheckDoesNotWaitForTheLock) {
   EXPECT_FALSE(HelperWaitsForTheLock(&lane_, &until));
   EXPECT_EQ(until, now + 2 * interval);
   EXPECT_FALSE(helper_.armed);
-  // Though it has not polled for some time.
+  // Although the application has not polled for some time.
   now += AppActivity::kLease;
   EXPECT_FALSE(HelperWaitsForTheLock(&lane_, &until));
   EXPECT_EQ(until, now + 4 * interval);
 }
 
-// What has woken the helper would only wake it again.
+// If the helper left the socket unread, it would be woken again.
 TEST_F(LaneTest, AnArrivalThatTheSocketsToldOfWaitsForTheLock) {
   LaneEnd peer;
   Join(&peer);
@@ -89,7 +88,7 @@ TEST_F(LaneTest, AnArrivalThatTheSocketsToldOfWaitsForTheLock) {
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
-// Who holds the lock need not be the one that polled.
+// The lock's holder need not be the thread that polls.
 TEST_F(LaneTest, WithoutPollsACheckWaitsForTheLock) {
   EnterPollingMode();
   lane_.Progress();
@@ -98,7 +97,7 @@ TEST_F(LaneTest, WithoutPollsACheckWaitsForTheLock) {
   EXPECT_TRUE(HelperWaitsForTheLock(&lane_));
 }
 
-// A helper that came and went without the lock has forgotten its promise.
+// A check without the lock gives up the helper's earlier wake-up.
 TEST_F(LaneTest, AfterACheckTheEndOfPollingModeCallsTheHelper) {
   EnterPollingMode();
   lane_.Progress();
@@ -111,7 +110,7 @@ TEST_F(LaneTest, AfterACheckTheEndOfPollingModeCallsTheHelper) {
   EXPECT_EQ(helper_.wakes, 1);
 }
 
-// What was posted last before such an application goes away goes out.
+// The last post before such an application stops is sent.
 TEST_F(LaneTest, NoPostIsLeftWhileArmingIsAdaptive) {
   LaneEnd peer;
   Join(&peer);
@@ -127,7 +126,7 @@ TEST_F(LaneTest, NoPostIsLeftWhileArmingIsAdaptive) {
   EXPECT_FALSE(lane_.endpoint().HasTransmit());
 }
 
-// One that posts for longer than the helper is patient will poll then.
+// An application that posts for longer than its lease will poll afterwards.
 TEST_F(LaneTest, PostingBetweenPollsRenewsTheLease) {
   LaneEnd peer;
   Join(&peer);
@@ -152,9 +151,8 @@ TEST_F(LaneTest, PostingBetweenPollsRenewsTheLease) {
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
-// The helper comes by and finds an acknowledgement that a poll has left just
-// now: the application cannot have polled since, if it is its core that the
-// helper runs on.
+// A check finds an ACK that a poll has just left. The application cannot have
+// polled since if the helper runs on its core.
 TEST_F(LaneTest, ACheckDoesNotTakeWhatPollingLeft) {
   LaneEnd peer;
   Join(&peer);
@@ -166,15 +164,15 @@ TEST_F(LaneTest, ACheckDoesNotTakeWhatPollingLeft) {
   now += 5 * kMicrosecond;
   EXPECT_LT(lane_.RunHelper(), now + kMillisecond);
   EXPECT_EQ(PacketsSent(), 0);
-  // But it has stopped polling.
+  // Now it has stopped polling.
   now += 40 * kMicrosecond;
   lane_.RunHelper();
   EXPECT_EQ(PacketsSent(), 1);
   EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
 }
 
-// The helper comes late, and may itself, with the timer that woke it, have kept
-// the application's core.
+// A helper that runs late may itself, with its timer, have kept the application
+// off its core.
 TEST_F(LaneTest, AHelperThatIsLateDoesNotJudge) {
   LaneEnd peer;
   Join(&peer);
@@ -211,8 +209,8 @@ TEST_F(LaneTest, AHelperThatIsLateDoesNotJudgeOneThatPosts) {
   EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
 }
 
-// One that has more to send than fits its turn comes back at once, and goes on:
-// nothing has told it of an application that polls.
+// A helper with more to send than one turn allows returns at once for the next
+// turn: it does not take the application for polling.
 TEST_F(LaneTest, AHelperThatHasMoreToDoGoesOnWithIt) {
   constexpr uint32_t kQps = 80;  // a turn makes 32 bursts
   for (uint32_t i = 1; i < kQps; ++i) {
@@ -237,7 +235,7 @@ TEST_F(LaneTest, AHelperThatHasMoreToDoGoesOnWithIt) {
   EXPECT_EQ(lane_.counters().polling_modes, 0u);
 }
 
-// Its own run takes time, too, in which the application may not have its core.
+// The helper's own run may keep the application off its core as well.
 TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoChecks) {
   LaneEnd peer;
   Join(&peer);
@@ -245,15 +243,15 @@ TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoChecks) {
   for (int i = 0; i < 5; ++i) lane_.Progress();
   now += 15 * kMicrosecond;
   peer.Post();
-  port_->send_cost = 15 * kMicrosecond;  // of the acknowledgement
+  port_->send_cost = 15 * kMicrosecond;  // of the ACK
   const Time start = now;
   const Time again = lane_.RunHelper();
   EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
   EXPECT_EQ(again, start + 15 * kMicrosecond + 20 * kMicrosecond);
 }
 
-// One that takes completions which are already there makes no progress, and is
-// at it nevertheless.
+// An application that takes buffered completions makes no progress, and is
+// still active.
 TEST_F(LaneTest, TakingCompletionsRenewsTheLease) {
   LaneEnd peer;
   Join(&peer);
@@ -271,15 +269,14 @@ TEST_F(LaneTest, TakingCompletionsRenewsTheLease) {
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
-// Nor does such a one stay away from what it armed the lane for: attention
-// ends.
+// Nor does adaptive arming take it for one that waits for its memory.
 TEST_F(LaneTest, TakingCompletionsIsNotStayingAway) {
   LaneEnd peer;
   Join(&peer);
   ActivateAdaptiveArming(&peer);
   for (int i = 0; i < 40 && helper_.armed; ++i) {
     peer.Post();
-    lane_.Progress();  // brings something, and arms
+    lane_.Progress();  // receives a packet, and arms
     now += kMicrosecond;
     lane_.RenewLease();
     peer.Post();
@@ -289,7 +286,7 @@ TEST_F(LaneTest, TakingCompletionsIsNotStayingAway) {
 }
 
 // Two threads poll, and one of them finds something every microsecond. The
-// other one leaves its core all the same when it has found nothing for long.
+// other one still yields when it has found nothing for long.
 TEST_F(LaneTest, AThreadThatFindsNothingLeavesItsCoreToThoseThatDo) {
   using Found = LaneImpl::Found;
   LaneEnd peer;
@@ -297,7 +294,7 @@ TEST_F(LaneTest, AThreadThatFindsNothingLeavesItsCoreToThoseThatDo) {
   EnterPollingMode();
   constexpr int kTurns = 40;
   std::vector<Found> found;
-  std::atomic<int> turn = 0;  // even: this thread's
+  std::atomic<int> turn = 0;  // even: this thread's turn
   std::thread other([&] {
     for (int i = 0; i < kTurns; ++i) {
       while (turn != 2 * i + 1) std::this_thread::yield();
@@ -308,7 +305,7 @@ TEST_F(LaneTest, AThreadThatFindsNothingLeavesItsCoreToThoseThatDo) {
   for (int i = 0; i < kTurns; ++i) {
     peer.Post();
     EXPECT_EQ(lane_.Progress(), Found::kSomething);
-    while (lane_.Progress() == Found::kSomething) {  // the acknowledgement
+    while (lane_.Progress() == Found::kSomething) {  // the ACK
     }
     EXPECT_EQ(lane_.Progress(), Found::kNothing);
     now += kMicrosecond;
@@ -321,13 +318,13 @@ TEST_F(LaneTest, AThreadThatFindsNothingLeavesItsCoreToThoseThatDo) {
   }
 }
 
-// An application that waits for its memory to change, and answers: from the
-// fifth time on, the acknowledgement goes out with the answer. Alone it would
-// wake the peer, for nothing.
+// An application waits for its memory to change, and answers: from the fifth
+// time on, its ACK is sent with the answer. Sent alone, it would wake the peer
+// for nothing.
 TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
   LaneEnd peer;
   Join(&peer);
-  // What the helper sends by itself when a WRITE arrives.
+  // The number of packets that the helper sends when a WRITE arrives.
   const auto sent_by_helper = [&] {
     peer.Post();
     const size_t before = port_->packets.size();
@@ -345,8 +342,8 @@ TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
     peer.LetHelperRun();
     EXPECT_EQ(peer.qp->counters().retransmitted, 0u);
   }
-  // It stops answering. The acknowledgement is late once, by little, and then
-  // no more.
+  // The application stops answering. The ACK is late once, by little, and not
+  // again.
   int late = 0;
   while (sent_by_helper() == 0) {
     ++late;
@@ -361,9 +358,9 @@ TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
   EXPECT_EQ(sent_by_helper(), 1u);
 }
 
-// Two that poll and write to each other in turns, for 100 ms: their helpers are
-// not woken by what arrives, nor does posting wake them, nor does the set of
-// sockets that they wait on change. However long a poll takes.
+// Two applications poll and write to each other in turns for 100 ms. Arrivals
+// do not wake their helpers, nor does posting, and the epoll set stays the
+// same. However long a poll takes.
 class Polling : public LaneTest, public ::testing::WithParamInterface<Time> {
  protected:
   void SetUp() override {
@@ -382,7 +379,7 @@ TEST_P(Polling, KeepsTheHelperAsleep) {
   const auto run = [&](Time how_long) {
     for (const Time end = now + how_long; now < end; now += step) {
       for (LaneEnd* e : {&end_, &peer}) {
-        e->LetHelperRun();  // the first to hear of what arrives, if it listens
+        e->LetHelperRun();  // first, as an armed socket would wake it
         e->lane.Progress();
       }
       if (const auto completion = end_.cq.Poll()) {
@@ -395,7 +392,7 @@ TEST_P(Polling, KeepsTheHelperAsleep) {
     }
   };
   Post();
-  run(1000 * step);  // they begin
+  run(1000 * step);  // warm up
   messages = 0;
   const auto arms = [&] { return end_.helper.arms + peer.helper.arms; };
   const auto missed = [&] {
@@ -409,7 +406,7 @@ TEST_P(Polling, KeepsTheHelperAsleep) {
   EXPECT_GT(messages, 10 * kMillisecond / step);
   EXPECT_EQ(arms(), arms_before);
   EXPECT_EQ(missed(), missed_before);
-  // 100 ms in steps of so much, and a few shorter ones before.
+  // 100 ms in check intervals of this length, after a few shorter ones.
   const Time interval =
       std::clamp<Time>(2560 * step, 2560 * kMicrosecond, 5 * kMillisecond);
   for (LaneEnd* e : {&end_, &peer}) {
@@ -422,8 +419,9 @@ INSTANTIATE_TEST_SUITE_P(EachTakes, Polling,
                                            5 * kMicrosecond,
                                            15 * kMicrosecond));
 
-// An application that polls for its completion and then waits for its memory to
-// change is no longer left alone after a few times, however long it polls.
+// An application polls for its completion and then waits for its memory to
+// change. After a few times its arrivals are noticed at once, however long it
+// polls.
 class WaitingForMemory : public LaneTest,
                          public ::testing::WithParamInterface<int> {};
 
@@ -440,7 +438,7 @@ TEST_P(WaitingForMemory, IsLearned) {
       lane_.Progress();
       end_.LetHelperRun();
     }
-    // The answer comes while nobody polls.
+    // The answer arrives while it does not poll.
     for (int us = 0; us < 10; ++us) {
       now += kMicrosecond;
       end_.LetHelperRun();
@@ -463,10 +461,9 @@ TEST_P(WaitingForMemory, IsLearned) {
 INSTANTIATE_TEST_SUITE_P(PollsFor, WaitingForMemory,
                          ::testing::Values(0, 5, 10, 15, 20, 30, 50));
 
-// Two that write to each other in turns, each of which polls until its write is
-// acknowledged and then waits for its memory to change: before long the
-// acknowledgement always comes with the answer, so that polling finds both and
-// no helper is needed.
+// Two applications write to each other in turns. Each polls until its write is
+// acknowledged, and then waits for its memory to change. Soon the ACK always
+// arrives with the answer, so that polling finds both and no helper is needed.
 TEST_F(LaneTest, WritingInTurnsNeedsNoHelper) {
   LaneEnd peer;
   Join(&peer);
@@ -475,7 +472,7 @@ TEST_F(LaneTest, WritingInTurnsNeedsNoHelper) {
   struct Application {
     LaneEnd* end;
     bool polls;     // else it waits for its memory
-    uint64_t seen;  // there
+    uint64_t seen;  // bytes of it
   };
   Application applications[] = {{&end_, true, 0}, {&peer, false, 0}};
   Post();

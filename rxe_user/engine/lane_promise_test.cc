@@ -1,7 +1,6 @@
-// The promise of lane_impl.h, on a virtual clock: whatever the application did
-// before it stopped calling, and whatever the system refused, everything that
-// has to be done is done in time. Random calls; a seed that fails replays
-// exactly.
+// The invariant of lane_impl.h, on a virtual clock: whatever the application
+// did before it stopped calling, and whatever the system refused, all pending
+// tasks are done in time. Calls are random; a seed replays exactly.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -112,8 +111,8 @@ class PromiseTest : public LaneTest, public ::testing::WithParamInterface<int> {
 
 TEST_P(PromiseTest, IsKept) {
   for (int i = 0; i < 60; ++i) Step();
-  // The application computes. What it has posted is on the wire in 50 us, but
-  // for what the system does not take, or the window.
+  // The application computes. Its posts are on the wire in 50 us, unless the
+  // system or the send window refuses them.
   const bool may_wait =
       port_->is_blocked || port_->block_next || posted_ - done_ > 40;
   end_.LetTimePass(50 * kMicrosecond);
@@ -121,8 +120,8 @@ TEST_P(PromiseTest, IsKept) {
   if (!may_wait) {
     EXPECT_EQ(peer_.inbox[0], static_cast<uint64_t>(posted_));
   }
-  // What comes from now on is taken in, and answered, by 10 ms: the longest
-  // interval between checks, and what the system refuses is asked for.
+  // What arrives from now on is processed and answered within 10 ms: the
+  // longest check interval, with a retry of what the system refuses.
   peer_.Post();
   Pass(10 * kMillisecond);
   port_->block_next = false;

@@ -1,5 +1,4 @@
-// A lane on a virtual clock: whoever leaves work must have somebody who does
-// it.
+// A lane on a virtual clock: all work that is left has a thread that does it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,17 +22,17 @@ TEST_F(LaneTest, SendsAtOnceWhenIdle) {
   EXPECT_EQ(helper_.wakes, 0);
   Post();
   EXPECT_EQ(PacketsSent(), 1);
-  // Somebody has to know of the timeout.
+  // The helper has to know the timeout.
   EXPECT_EQ(helper_.wakes, 1);
   EXPECT_LT(lane_.RunHelper(), kNever);
   EXPECT_TRUE(helper_.armed);
-  // From now on the helper comes in time by itself.
+  // From now on the helper wakes in time by itself.
   for (int i = 0; i < 10; ++i) Post();
   EXPECT_EQ(PacketsSent(), 11);
   EXPECT_EQ(helper_.wakes, 1);
 }
 
-// The helper thread finds no memory: it comes again, and the lane is free.
+// The helper thread finds no memory: it retries, and leaves the lane unlocked.
 TEST_F(LaneTest, GoesOnWhenThereIsMemoryAgain) {
   LaneEnd peer;
   Join(&peer);
@@ -49,7 +48,7 @@ TEST_F(LaneTest, GoesOnWhenThereIsMemoryAgain) {
   EXPECT_EQ(PacketsSent(), 0);
   port_->no_memory = false;
   lane_.RunHelper();
-  EXPECT_EQ(PacketsSent(), 1);  // the acknowledgement
+  EXPECT_EQ(PacketsSent(), 1);  // the ACK
 }
 
 TEST_F(LaneTest, BatchesPostsWhileTheApplicationPolls) {
@@ -77,7 +76,7 @@ TEST_F(LaneTest, CallsTheHelperWhenPostsComeInRows) {
     for (int posts = 0; posts < 5; ++posts) Post();
   }
   EXPECT_EQ(helper_.wakes, 2) << "it was not called";
-  // Whatever the helper finds, it sees to what was left.
+  // Whatever the helper finds, it sends what was left.
   for (int i = 0; i < 3; ++i) Post();
   while (lane_.RunHelper() == 0) {
   }
@@ -99,9 +98,8 @@ TEST_F(LaneTest, DroppingTheLeaseSendsWhatWasLeft) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// A request and the acknowledgement of the peer's last one arrive together: the
-// acknowledgement, though last in the datagram, is heard of first, as if
-// hardware had sent it.
+// A request and the ACK of the peer's last request arrive together. The ACK,
+// though last in the datagram, is processed first, as if hardware had sent it.
 TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
   LaneEnd peer;
   Join(&peer);
@@ -130,8 +128,8 @@ TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
   EXPECT_TRUE(end_.cq.Poll());
 }
 
-// What comes alone is answered before more is looked for by a helper that will
-// be woken for more.
+// A helper that the sockets wake answers a single arrival before it receives
+// again.
 TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
   LaneEnd peer;
   Join(&peer);
@@ -142,7 +140,7 @@ TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
   lane_.RunHelper();
   EXPECT_EQ(port_->calls, "rs");
 
-  // A thread that waits looks for more, which it would else be woken for.
+  // A thread that waits receives again, since it would be woken otherwise.
   lane_.EnterWait();
   peer.Post();
   port_->calls.clear();
@@ -150,7 +148,7 @@ TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
   EXPECT_EQ(port_->calls, "rrs");
   lane_.LeaveWait();
 
-  // While the application polls nobody will be woken.
+  // While the application polls, no thread would be woken.
   EnterPollingMode();
   now += 10 * kMillisecond;
   peer.Post();
@@ -174,7 +172,7 @@ TEST_F(LaneTest, GivesUpItsCoreWhenItPolledInVainForLong) {
     now += kMicrosecond;
   }
   EXPECT_GT(yields(), 10u);
-  // Not when it is its posts that take so long.
+  // Not when its own posts take that long.
   const uint64_t before = yields();
   port_->send_cost = 20 * kMicrosecond;
   for (int i = 0; i < 20; ++i) {
@@ -185,7 +183,7 @@ TEST_F(LaneTest, GivesUpItsCoreWhenItPolledInVainForLong) {
   EXPECT_EQ(yields(), before);
 }
 
-// What it found counts from the end of the round that it found it in.
+// A round that found something counts from its end.
 TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   LaneEnd peer;
   Join(&peer);
@@ -226,7 +224,7 @@ TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
   Post();
   helper_.wakes = 0;
   EXPECT_FALSE(lane_.PollOnce(now));
-  // The deadline is the helper's to see to, and it knows of it.
+  // The deadline is the helper's, and the helper knows it.
   EXPECT_LT(lane_.RunHelper(), kNever);
   EXPECT_FALSE(helper_.armed);
   Post();
@@ -237,7 +235,8 @@ TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// A socket that comes later is not among those that a thread waits on already.
+// A socket that is added later is not among those that a thread already waits
+// on.
 TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
   lane_.SocketAdded(3);
   EXPECT_TRUE(helper_.added_armed);
@@ -250,7 +249,7 @@ TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
   EXPECT_FALSE(helper_.added_armed);
 }
 
-// What does not wake the helper, it looks for by itself, until it does.
+// The helper polls a socket that cannot be armed, until it can be.
 TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
   LaneEnd peer;
   Join(&peer);
@@ -280,7 +279,7 @@ TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
   lane_.RunHelper();
   EXPECT_TRUE(helper_.armed);
 
-  // The same for a socket that comes beside a thread that waits.
+  // The same for a socket that is added while a thread waits.
   lane_.EnterWait();
   helper_.refuses = true;
   lane_.SocketAdded(4);
@@ -296,13 +295,14 @@ TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// Sockets that wake the helper for nothing rest, and are looked at meanwhile.
+// Sockets that wake the helper for nothing are disarmed for a while, and
+// polled.
 TEST_F(LaneTest, SocketsThatWakeForNothingRest) {
   LaneEnd peer;
   Join(&peer);
   Time until = kNever;
   int by_socket = 0;
-  // What a helper thread does whose sockets are always readable.
+  // What a helper thread with always readable sockets does.
   const auto run_until = [&](Time end) {
     while (now < end) {
       if (helper_.armed) {
@@ -325,7 +325,7 @@ TEST_F(LaneTest, SocketsThatWakeForNothingRest) {
     peer.lane.RunHelper();
     EXPECT_TRUE(peer.cq.Poll());
   }
-  // They are well again.
+  // The sockets work again.
   lane_.RunHelper();
   now += 10 * kMillisecond;
   EXPECT_EQ(lane_.RunHelper(), kNever);
@@ -352,8 +352,8 @@ TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
   batch.destination = *wire::IpAddress::Parse("10.0.0.1");
   batch.source_port = 77;
   batch.segment_size = 20;  // BTH, four bytes and ICRC
-  // Slot 7; the broker's slot 0; ours, but nobody's; slot 7, but damaged; and
-  // too short.
+  // Slot 7; the broker's slot 0; our slot, but no queue pair; slot 7, damaged;
+  // and too short.
   std::vector<uint8_t> bytes(4 * 20 + 5);
   const wire::IcrcFlow flow(batch.source, batch.destination, 77,
                             wire::kRoceUdpPort);

@@ -22,7 +22,8 @@ std::optional<uint16_t> QpnAllocator::Allocate() {
       ++taken_count_;
       return number;
     }
-    // While there is room, another throw; else the next one that is free.
+    // While the table is less than half full, draw again; else take the next
+    // free number.
     number = taken_count_ < taken_.size() / 2
                  ? Random16()
                  : static_cast<uint16_t>(number + 1);

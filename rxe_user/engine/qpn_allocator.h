@@ -1,5 +1,6 @@
-// Queue pair numbers within one slot: sparse, unpredictable, and not reused
-// soon (facts of hostile.md).
+// Queue pair numbers within one slot: sparse and unpredictable, so that they
+// are hard to guess, and not reused soon, so that late packets of an old queue
+// pair do not reach a new one.
 #ifndef RXE_USER_ENGINE_QPN_ALLOCATOR_H_
 #define RXE_USER_ENGINE_QPN_ALLOCATOR_H_
 
@@ -10,24 +11,24 @@
 
 namespace rxe_user {
 
-// Thread: guarded by its owner.
+// Not synchronized; the owner's lock guards it.
 class QpnAllocator {
  public:
-  // The low 16 bits of a number nobody has; never 0 or 1, which are special.
-  // Empty when all are taken.
+  // The low 16 bits of a free number, never 0 or 1, which are special. Empty if
+  // all numbers are taken.
   std::optional<uint16_t> Allocate();
   void Release(uint16_t number);
-  // How many have been allocated and not released.
+  // Numbers that are allocated and not released.
   size_t in_use() const { return taken_count_ - kSpecial - resting_.size(); }
 
  private:
-  // So many released numbers rest, the oldest is usable again first.
+  // Released numbers that are not reused yet. The oldest becomes free first.
   static constexpr size_t kResting = 16384;
 
   static constexpr size_t kSpecial = 2;  // 0 and 1
 
-  std::bitset<65536> taken_;       // or resting
-  size_t taken_count_ = kSpecial;  // with these
+  std::bitset<65536> taken_;       // in use, resting or special
+  size_t taken_count_ = kSpecial;  // bits set in taken_
   std::deque<uint16_t> resting_;
 };
 

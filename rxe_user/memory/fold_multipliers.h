@@ -1,4 +1,4 @@
-// By what a CRC's bytes are multiplied to move them on: for guarded_copy.cc.
+// Multipliers that move the bytes of a CRC forward. For guarded_copy.cc.
 #ifndef RXE_USER_MEMORY_FOLD_MULTIPLIERS_H_
 #define RXE_USER_MEMORY_FOLD_MULTIPLIERS_H_
 
@@ -9,10 +9,10 @@
 
 namespace rxe_user {
 
-// For moving 16 bytes by `bits`: x^(64 + bits) for the first 8, x^bits for the
-// others. In the low half of a word and shifted by one, since products of
-// reflected words end one bit low, each counts as x^32 times itself: that is
-// taken off.
+// Multipliers to move 16 bytes by `bits`: x^(64 + bits) for the first 8 bytes,
+// x^bits for the others. A product of bit-reflected words ends one bit too low,
+// so they are shifted by one. In the low half of a word a multiplier counts as
+// x^32 times itself, so 32 is subtracted from the exponents.
 struct Multipliers {
   explicit constexpr Multipliers(size_t bits)
       : first(uint64_t{wire::gf2::PowerOfX(bits + 32)} << 1),

@@ -1,5 +1,5 @@
-// The guarded accesses of guarded_copy.cc, which alone includes this file, in
-// assembly for aarch64.
+// The guarded accesses of guarded_copy.cc in assembly for aarch64. Only that
+// file includes this one.
 #ifndef RXE_USER_MEMORY_GUARDED_AARCH64_H_
 #define RXE_USER_MEMORY_GUARDED_AARCH64_H_
 
@@ -16,24 +16,24 @@
 // use no stack and call nothing, so that the handler has nothing to unwind.
 //
 // rxe_user_guarded_copy(to, from, bytes >= 1, ahead, last word last): the last
-// word is loaded first and stored last. Stores may be seen in any order here:
-// `dmb ishst` before the last one has all earlier ones seen first, those of
-// earlier calls too. A store is seen at once as a whole only where it is
-// aligned, so an unaligned last word is stored in parts, and the barrier is
-// before the last aligned one: four bytes or one. Other stores may overlap the
-// last word as on x86-64: never its last byte, nor its last four where the
-// number of bytes is a multiple of four.
+// word is loaded first and stored last. Other cores may see stores in any order
+// here: `dmb ishst` before the last store orders all earlier ones, also those
+// of earlier calls, before it. Only an aligned store is seen as a whole. An
+// unaligned last word is stored in parts, with the barrier before the last
+// aligned part: four bytes or one. Other stores may overlap the last word as on
+// x86-64: never its last byte, nor its last four bytes if the number of bytes
+// is a multiple of four.
 //
 // rxe_user_guarded_fold(to, from, bytes, crc, constants, ahead): copies a
 // multiple of 64 bytes, not 0, and continues `*crc`, which is not inverted,
-// over them. Each word is loaded once: what is stored is what counts. Four
-// registers of 16 bytes (v20 to v23) move by 512 bits at a time, then each into
-// the next; the 16 bytes that are left go through the CRC instructions. Only
-// where rxe_user_guarded_way is 1.
+// over them. Each word is loaded once, so the CRC is that of the stored bytes.
+// Four registers of 16 bytes (v20 to v23) move by 512 bits at a time, then each
+// into the next. The CRC instructions process the remaining 16 bytes. Only if
+// rxe_user_guarded_way is 1.
 //
-// The atomic operations store where the comparison fails, too: what may not be
-// written is a fault in both cases. With the barrier behind them nothing passes
-// them in either direction.
+// The atomic operations also store if the comparison fails, so that memory
+// without write permission faults in both cases. With the barrier behind them
+// they order all accesses in both directions.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", %progbits
     .arch armv8-a+crc+crypto
@@ -253,7 +253,7 @@ Way BestWay() {
 
 constexpr size_t kFoldStride = 64;  // bytes
 
-// What rxe_user_guarded_fold wants.
+// The constants of rxe_user_guarded_fold.
 struct FoldConstants {
   Multipliers stride{8 * kFoldStride};
   Multipliers register_width{128};
@@ -265,7 +265,7 @@ constexpr FoldConstants kFoldConstants;
 }  // namespace rxe_user
 
 extern "C" {
-// Tests set it, too.
+// Tests set it as well.
 __attribute__((visibility("hidden"), used)) uint8_t rxe_user_guarded_way =
     rxe_user::assembly::BestWay();
 
@@ -302,13 +302,14 @@ bool Copy(void* to, const void* from, size_t bytes, const void* ahead,
   return rxe_user_guarded_copy(to, from, bytes, ahead, order) == 0;
 }
 
-// How many of these bytes Fold takes.
+// The number of these bytes that Fold processes.
 size_t Foldable(size_t bytes) {
   return rxe_user_guarded_way == kByWordsThatFold ? bytes - bytes % kFoldStride
                                                   : 0;
 }
 
-// Copies what is Foldable and continues `*crc` over it. False on a fault.
+// Copies a Foldable number of bytes and continues `*crc` over them. False on a
+// fault.
 bool Fold(void* to, const void* from, size_t bytes, uint32_t* crc,
           const void* ahead) {
   return rxe_user_guarded_fold(to, from, bytes, crc, &kFoldConstants, ahead) ==

@@ -35,11 +35,11 @@ namespace {
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 struct sigaction previous[2];
 
-// What the system would have done with a signal that is not ours.
+// Handles a signal that is not ours as if our handler were not installed.
 void Chain(int index, int signal, siginfo_t* info, void* context) {
   const struct sigaction old = previous[index];
-  // A handler that wants to be called once relies on it: it returns, and the
-  // fault that repeats ends the process.
+  // SA_RESETHAND: the handler expects to be called once. It returns, and the
+  // repeated fault ends the process.
   if ((old.sa_flags & SA_RESETHAND) != 0) {
     previous[index].sa_flags = 0;
     previous[index].sa_handler = SIG_DFL;
@@ -48,13 +48,13 @@ void Chain(int index, int signal, siginfo_t* info, void* context) {
     old.sa_sigaction(signal, info, context);
     return;
   }
-  const bool sent = info->si_code <= 0;  // by kill() and the like: no fault
+  const bool sent = info->si_code <= 0;  // by kill() and the like, not a fault
   if (old.sa_handler == SIG_IGN && sent) return;
   if (old.sa_handler != SIG_IGN && old.sa_handler != SIG_DFL) {
     old.sa_handler(signal);
     return;
   }
-  // Die as the process would have without us: the fault repeats on return.
+  // The default action: the fault repeats on return and ends the process.
   struct sigaction fallback = {};
   fallback.sa_handler = SIG_DFL;
   sigaction(signal, &fallback, nullptr);
@@ -66,8 +66,8 @@ void OnSignal(int signal, siginfo_t* info, void* context) {
   ucontext_t* user = static_cast<ucontext_t*>(context);
   auto& pc = assembly::ProgramCounter(*user);
   using Address = std::remove_reference_t<decltype(pc)>;
-  // Not ours: sent by kill() and the like, and news of broken memory that
-  // nobody has touched (BUS_MCEERR_AO).
+  // Not ours: signals sent by kill() and the like, and reports of broken memory
+  // that was not accessed (BUS_MCEERR_AO).
   const bool fault = info->si_code > 0 &&
                      !(signal == SIGBUS && info->si_code == BUS_MCEERR_AO);
   if (fault && pc >= reinterpret_cast<Address>(rxe_user_guarded_begin) &&
@@ -85,7 +85,7 @@ void Install() {
     struct sigaction ours = {};
     ours.sa_sigaction = OnSignal;
     ours.sa_mask = previous[i].sa_mask;
-    // The earlier handler runs on the stack that it has asked for.
+    // The earlier handler keeps the stack that it asked for.
     ours.sa_flags = SA_SIGINFO | (previous[i].sa_flags &
                                   (SA_ONSTACK | SA_NODEFER | SA_RESTART));
     sigaction(kSignals[i], &ours, nullptr);
@@ -117,7 +117,7 @@ struct ThreadState {
 };
 thread_local ThreadState thread_state;
 
-// Looked up again every kRecheckNs: it takes three system calls.
+// Cached for kRecheckNs, since it takes three system calls.
 bool MayFault() {
   ThreadState& state = thread_state;
   if (state.checked_in_spell) return state.handler_runs;
@@ -132,7 +132,7 @@ bool MayFault() {
   return state.handler_runs;
 }
 
-// What to fetch while `bytes` at `at` are copied: as much, right behind them.
+// The address to prefetch while `bytes` at `at` are copied: right behind them.
 const void* Ahead(const void* at, size_t bytes, bool more) {
   return more ? static_cast<const char*>(at) + bytes : nullptr;
 }
@@ -154,12 +154,12 @@ bool WordIsWritable(void* word) {
   };
   if (madvise(page_of(word), page, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
-  // No permission to write, or a kernel older than 5.14, which refuses our own
+  // No write permission, or a kernel older than 5.14, which refuses our own
   // stack as well.
   return madvise(page_of(&value), page, MADV_POPULATE_WRITE) != 0;
 }
 
-// Filters on system calls may forbid process_vm_*: then nothing guards.
+// System call filters may forbid process_vm_*: then accesses are not guarded.
 bool Forbidden() { return errno == ENOSYS || errno == EPERM; }
 
 using Pieces = std::array<iovec, 2>;
@@ -193,7 +193,7 @@ bool KernelCopyFrom(void* to, const void* from, size_t bytes) {
 }
 
 bool KernelCopyTo(void* to, const void* from, size_t bytes) {
-  // The last word on its own, so that it lands last.
+  // The last word is written separately, so that it is stored last.
   const size_t last = bytes < 8 ? bytes : 8;
   const size_t first = bytes - last;
   auto* in = static_cast<char*>(const_cast<void*>(from));
@@ -202,7 +202,7 @@ bool KernelCopyTo(void* to, const void* from, size_t bytes) {
   return WriteByKernel({{{in, first}, {in + first, last}}},
                        {{{out, first}, {out + first, last}}}, bytes);
 #else
-  // Within one call the system may store in any order.
+  // Within one call the kernel may store in any order.
   if (first > 0 &&
       !WriteByKernel({{{in, first}, {}}}, {{{out, first}, {}}}, first))
     return false;

@@ -1,14 +1,13 @@
 // Access to application memory that may have been unmapped
-// (docs/design/memory.md): a fault ends in a return value, not in a
-// dead process.
+// (docs/design/memory.md): a fault returns false instead of ending the process.
 //
-// The accesses are a few assembly routines. A SIGSEGV or SIGBUS whose program
-// counter lies inside them is turned into a failure return by our handler;
-// every other one goes to the handler that was there before. Where our handler
-// cannot run - the application has installed its own since, or the thread
-// blocks the signals - process_vm_readv and process_vm_writev do the access.
-// Whether it can is looked up every 10 ms or so in each thread: a fault sooner
-// after such a change goes where every fault of the application goes.
+// The accesses are a few assembly routines. Our signal handler turns a SIGSEGV
+// or SIGBUS whose program counter is inside them into a failure return, and
+// passes every other one to the handler that was installed before. Where our
+// handler cannot run, because the application has installed another one since
+// or the thread blocks the signals, process_vm_readv and process_vm_writev do
+// the access. Each thread checks this about every 10 ms: a fault sooner after
+// such a change goes to the application's handler.
 //
 // Thread: any. Nothing here allocates or locks.
 #ifndef RXE_USER_MEMORY_GUARDED_COPY_H_
@@ -19,13 +18,13 @@
 
 namespace rxe_user {
 
-// Installs the handlers, once. Later calls look whether they are still there.
-// Call at set-up time (registering memory, creating a queue pair).
+// Installs the handlers, once. A later call makes this thread check again that
+// they are installed. Call it at set-up time (registering memory, creating a
+// queue pair).
 void PrepareGuardedAccess();
 
-// While one lives, its thread looks no more than once, at its first access,
-// whether the handlers are there: for what takes some microseconds. One at a
-// time in each thread.
+// While one lives, its thread checks for the handlers at most once, at its
+// first access. For work of some microseconds. At most one in a thread.
 class ScopedFaultGuard {
  public:
   ScopedFaultGuard();
@@ -34,35 +33,35 @@ class ScopedFaultGuard {
   ScopedFaultGuard& operator=(const ScopedFaultGuard&) = delete;
 };
 
-// Copies `bytes` from application memory `from`. False on a fault; then any
-// part may have been copied. `more`: meanwhile, as much again right behind
-// `from` is fetched for the next copy, or would be if memory were there; where
-// it is in a cache anyway, that takes time for nothing.
+// Copies `bytes` from application memory `from`. False on a fault; any part may
+// have been copied then. `more`: prefetches as many bytes behind `from` for the
+// next copy; they need not be mapped. If they are cached already, that only
+// costs time.
 bool GuardedCopyFrom(void* to, const void* from, size_t bytes,
                      bool more = false);
-// The same, and continues `*icrc` as wire::IcrcFlow::Extend does over what is
-// in `to` afterwards, whatever the application stores meanwhile: in one pass
-// where the processor can. On a fault `*icrc` is arbitrary.
+// The same, and continues `*icrc` over the bytes in `to`, as
+// wire::IcrcFlow::Extend does, even if the application changes its memory
+// meanwhile. In one pass where the processor can. On a fault `*icrc` is
+// undefined.
 bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
                              bool more, uint32_t* icrc);
 
 // Copies `bytes` into application memory `to`. The last bytes (up to 8) are
-// stored last, by one store where their number is 1, 2, 4 or 8 or more, and
-// ordered behind all others: an application may be polling on them. On aarch64,
-// where only aligned stores are seen as a whole, it is the last four bytes, or
-// the last one, that are stored last if `to` is aligned to no more. Behind all
-// others means those of earlier calls of this thread, too. `more` as above, of
-// what is behind `to`.
+// stored last, since an application may be polling on them: by one store if
+// their number is 1, 2, 4 or at least 8, and ordered after all earlier stores
+// of this thread, also of earlier calls. On aarch64, where only aligned stores
+// are seen as a whole, these are the last four bytes, or the last one, if `to`
+// has only that alignment. `more` as above, for the bytes behind `to`.
 bool GuardedCopyTo(void* to, const void* from, size_t bytes, bool more = false);
 
-// CPU atomics on an aligned word; the value before goes to `*original`. False
-// on a fault.
+// CPU atomics on an aligned word. `*original` gets the value before. False on a
+// fault.
 bool GuardedCompareSwap(void* word, uint64_t compare, uint64_t swap,
                         uint64_t* original);
 bool GuardedFetchAdd(void* word, uint64_t add, uint64_t* original);
 
 namespace internal {
-// What is used when our handler cannot run; for tests.
+// The copies without our handler; for tests.
 bool KernelCopyFrom(void* to, const void* from, size_t bytes);
 bool KernelCopyTo(void* to, const void* from, size_t bytes);
 }  // namespace internal

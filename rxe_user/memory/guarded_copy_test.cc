@@ -28,7 +28,7 @@ namespace {
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
-// Two pages, and after them nothing.
+// Two pages, followed by an unmapped one.
 class Pages {
  public:
   Pages() {
@@ -45,7 +45,7 @@ class Pages {
   uint8_t* base_;
 };
 
-// The cached answer to "does our handler run" is forgotten.
+// Waits until the cached result of the handler check has expired.
 void WaitForRecheck() {
   timespec t = {0, 30'000'000};
   nanosleep(&t, nullptr);
@@ -56,7 +56,7 @@ class GuardedCopyTest : public testing::Test {
   void SetUp() override { PrepareGuardedAccess(); }
 };
 
-// In each way that this processor knows.
+// In each way that this processor supports.
 #if defined(__x86_64__) || defined(__aarch64__)
 extern "C" uint8_t rxe_user_guarded_way __attribute__((visibility("hidden")));
 
@@ -118,8 +118,8 @@ TEST_P(GuardedCopyByTest, CopiesEverySize) {
   EXPECT_EQ(copy, big);
 }
 
-// Every size and alignment of the last word: aligned ones are stored otherwise
-// than others.
+// Every size and alignment of the last word: aligned ones are stored
+// differently.
 TEST_P(GuardedCopyByTest, CopiesToEveryAlignment) {
   std::vector<uint8_t> from(200), to(232);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i);
@@ -137,9 +137,9 @@ TEST_P(GuardedCopyByTest, CopiesToEveryAlignment) {
   }
 }
 
-// Who polls on the last bytes finds all others there, those of an earlier copy
-// too. What a missing barrier breaks shows on processors that reorder stores
-// only: x86-64, and ARM emulated on it, never fail here.
+// A thread that polls on the last bytes finds all others, also those of an
+// earlier copy. A missing barrier shows only on processors that reorder stores:
+// never on x86-64, nor on ARM emulated on it.
 TEST_P(GuardedCopyByTest, TheLastWordIsSeenLast) {
   struct alignas(64) {
     uint8_t data[1024];
@@ -189,7 +189,7 @@ TEST_P(GuardedCopyByTest, FaultsReturn) {
     EXPECT_FALSE(GuardedCopyTo(pages.end() - size + 1, buffer.data(), size));
     EXPECT_FALSE(GuardedCopyFrom(buffer.data(), pages.end() - size + 1, size));
     EXPECT_FALSE(GuardedCopyTo(nullptr, buffer.data(), size));
-    // Not even an address.
+    // A non-canonical address.
     EXPECT_FALSE(GuardedCopyTo(reinterpret_cast<void*>(0x8000'0000'0000'0000),
                                buffer.data(), size));
   }
@@ -198,7 +198,7 @@ TEST_P(GuardedCopyByTest, FaultsReturn) {
   EXPECT_FALSE(GuardedCopyTo(pages.begin(), buffer.data(), 100));
 }
 
-// What would come next may not be there, or not be ours.
+// The bytes behind the copy may not be mapped.
 TEST_P(GuardedCopyByTest, FetchingAheadNeedsNoMemory) {
   Pages pages;
   std::vector<uint8_t> buffer(kPage);
@@ -289,9 +289,9 @@ TEST_P(GuardedCopyByTest, FaultsReturnWithAnIcrc) {
   EXPECT_EQ(icrc, wire::IcrcFlow::Extend(7, buffer));
 }
 
-// The ICRC is that of what was stored, although the application changes its
-// memory meanwhile: here the stores do, since both overlap. A word that were
-// loaded once for the copy and once for the ICRC would differ.
+// The ICRC is that of the stored bytes, even if the application changes its
+// memory meanwhile: here the stores do, since the areas overlap. A word that is
+// loaded separately for copy and ICRC would differ.
 TEST_P(GuardedCopyByTest, TheIcrcIsThatOfTheCopy) {
   constexpr int kReach = 300;
   std::mt19937 random(3);
@@ -341,7 +341,7 @@ TEST_F(GuardedCopyTest, Atomics) {
   EXPECT_FALSE(GuardedCompareSwap(pages.end(), 1, 2, &original));
 }
 
-// Without the system calls (filters, an emulator) nothing guards.
+// Without these system calls (filters, an emulator) accesses are not guarded.
 bool TheKernelCopies() {
   uint64_t from = 1, to = 0;
   iovec local = {&to, sizeof(to)}, remote = {&from, sizeof(from)};
@@ -366,7 +366,8 @@ TEST_F(GuardedCopyTest, ByTheKernel) {
   }
 }
 
-// Whatever the thread blocks, a missing page is no death.
+// Even if the thread blocks all signals, a missing page does not end the
+// process.
 TEST_F(GuardedCopyTest, ThreadThatBlocksEverySignal) {
   if (!TheKernelCopies()) GTEST_SKIP() << "no process_vm_readv";
   std::thread([] {
@@ -415,7 +416,7 @@ TEST_F(GuardedCopyTest, TheApplicationsLaterHandlerStays) {
   WaitForRecheck();
 }
 
-// Runs `body` in a child and gives its wait status.
+// Runs `body` in a child and returns its wait status.
 template <typename Body>
 int InChild(Body&& body) {
   const pid_t child = fork();
@@ -428,13 +429,13 @@ int InChild(Body&& body) {
   return status;
 }
 
-// Where nothing is, but no null pointer, which UBSan would see.
+// An unmapped address. Not null, which UBSan would report.
 volatile uintptr_t nowhere = 16;
 void Crash() { *reinterpret_cast<volatile int*>(nowhere) = 1; }
 
-// In children, where nothing has been installed yet, the order matters.
+// In children, where no handler is installed yet, the order matters.
 #if defined(__x86_64__) || defined(__aarch64__)
-// Within a spell nobody looks again: what has been installed since is called.
+// A scope checks once: a handler that is installed later gets the fault.
 TEST(GuardedCopyChainTest, LooksOnceInASpell) {
   const auto fault_behind = [](bool in_spell) {
     PrepareGuardedAccess();
@@ -470,8 +471,8 @@ TEST(GuardedCopyChainTest, OtherFaultsStillKill) {
 
 }  // namespace
 
-// What happens in programs that had a handler before ours. Each is a program of
-// its own, since handlers are installed once in a process.
+// Programs with a handler before ours. Each is a program of its own, since a
+// process installs our handlers once.
 
 // Exits with 17 when called for Crash().
 void ExitWithAddress(int, siginfo_t* info, void*) {
@@ -486,7 +487,7 @@ void InstallTheirs(int flags, void (*handler)(int, siginfo_t*, void*)) {
   sigaction(SIGBUS, &theirs, nullptr);
 }
 
-// Ours is served without theirs; theirs is called for everything else.
+// Our faults do not reach their handler; all others do.
 int ChainMain() {
   InstallTheirs(0, ExitWithAddress);
   PrepareGuardedAccess();
@@ -497,7 +498,7 @@ int ChainMain() {
   return 2;
 }
 
-// A signal that was sent, and no handler before ours.
+// A signal sent by kill(), and no handler before ours.
 int SentMain() {
   struct sigaction fresh = {};
   fresh.sa_handler = SIG_DFL;
@@ -507,7 +508,7 @@ int SentMain() {
   return 2;
 }
 
-// A handler that reports and returns, and relies on being called only once.
+// A handler that reports, returns, and expects to be called only once.
 int OnceMain() {
   alarm(20);
   InstallTheirs(SA_RESETHAND, [](int, siginfo_t*, void*) {
@@ -518,7 +519,7 @@ int OnceMain() {
   return 2;
 }
 
-// A handler that wants the thread's own stack although there is another.
+// A handler that wants the thread's stack although there is an alternate one.
 char other_stack[1 << 16];
 int StackMain() {
   stack_t stack = {};
@@ -541,8 +542,8 @@ int StackMain() {
 extern "C" const char rxe_user_guarded_begin[]
     __attribute__((visibility("hidden")));
 
-// Memory that broke without being touched is not a fault of the copy that was
-// going on: our handler is called with what the kernel says of it.
+// Broken memory that was not accessed is not a fault of a copy in progress. Our
+// handler is called with the kernel's siginfo.
 int BrokenMemoryMain() {
   InstallTheirs(0, [](int signal, siginfo_t*, void*) {
     _exit(signal == SIGBUS ? 17 : 18);
@@ -566,15 +567,15 @@ int BrokenMemoryMain() {
 int BrokenMemoryMain() { return 17; }  // there is no handler of ours
 #endif
 
-// Runs this program again with `argument`; gives its wait status and what it
-// wrote.
+// Runs this program again with `argument`. Returns its wait status and its
+// output.
 int Again(const char* argument, std::string* output = nullptr) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDOUT_FILENO);
-    // By its name: of an emulated program the link leads to the emulator.
+    // By its name, since under emulation the link leads to the emulator.
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     execl(self.c_str(), "guarded_copy_test", argument, nullptr);
     _exit(99);

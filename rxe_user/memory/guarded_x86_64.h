@@ -1,5 +1,5 @@
-// The guarded accesses of guarded_copy.cc, which alone includes this file, in
-// assembly for x86-64.
+// The guarded accesses of guarded_copy.cc in assembly for x86-64. Only that
+// file includes this one.
 #ifndef RXE_USER_MEMORY_GUARDED_X86_64_H_
 #define RXE_USER_MEMORY_GUARDED_X86_64_H_
 
@@ -17,29 +17,30 @@
 //
 // rxe_user_guarded_copy(to, from, bytes >= 1, ahead): the last word is loaded
 // first and stored last. `rep movs` may store out of order, but a plain store
-// behind it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol.
-// 3A, 8.2.4). Other stores may overlap the last word, but never its last byte,
-// nor its last four where the number of bytes is a multiple of four. Most of it
-// goes in the way that rxe_user_guarded_way says: 0 by words, 1 by bytes, 2 and
-// 3 by vectors.
+// behind it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol. 3A,
+// 8.2.4). Other stores may overlap the last word, but never its last byte, nor
+// its last four bytes if the number of bytes is a multiple of four.
+// rxe_user_guarded_way selects how most of it is copied: 0 by words, 1 by
+// bytes, 2 and above by vectors.
 //
 // rxe_user_guarded_fold(to, from, bytes, crc, constants, ahead): copies a
 // multiple of 128 bytes, not 0, and continues `*crc`, which is not inverted,
-// over them; `ahead` is the same, but only as far as into the second cache,
-// since the first can wait for few lines at once, and this loop wants them all.
-// Each word is loaded once: what is stored is what counts. To a CRC,
-// 16 bytes are the same as others d bits behind, which are their product with
-// x^d modulo its polynomial: both halves are multiplied, and xored into the
-// bytes there. Four registers of 32 bytes (ymm10 to ymm13) move by 1024 bits at
-// a time, then into the last, then its first half into its second; of these 16
-// bytes the first 8 become 4, then the first 4 of 12, and what is left is
-// reduced as Barrett does. In the loop, loads go together before the stores:
-// one behind a store with the same low 12 bits waits for it. Only where the way
-// is 3 or more.
+// over them. It prefetches `ahead` into the second-level cache only, since the
+// first level can wait for few lines at once, and this loop needs all of them.
+// Each word is loaded once, so the CRC is that of the stored bytes.
 //
-// rxe_user_guarded_fold_wide: the same by four registers of 64 bytes, a
-// multiple of 256 bytes, only where the way is 4. A processor multiplies as
-// many registers in a time, however wide they are.
+// For a CRC, 16 bytes can be replaced by their product with x^d modulo the
+// polynomial, d bits further on: both halves are multiplied and xored into the
+// bytes there. Four registers of 32 bytes (ymm10 to ymm13) move by 1024 bits at
+// a time, then into the last one, then its first half into its second. Of these
+// 16 bytes the first 8 become 4, then the first 4 of 12, and a Barrett
+// reduction gives the CRC. In the loop all loads precede the stores, since a
+// load waits for an earlier store with the same low 12 address bits. Only if
+// the way is 3 or more.
+//
+// rxe_user_guarded_fold_wide: the same with four registers of 64 bytes, for a
+// multiple of 256 bytes. Only if the way is 4. A processor multiplies as many
+// registers in a given time, however wide they are.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", @progbits
     .balign 64
@@ -303,10 +304,10 @@ enum Way : uint8_t {
   kByWideVectorsThatFold,
 };
 
-// Vectors do not care how the destination is aligned; what lies behind packet
-// headers is not, and `rep movsb` takes twice as long there. Without vectors it
-// is still the best where it is fast; emulated processors do not say that it
-// is, and take as long for a byte as for a word.
+// Vector stores are insensitive to the alignment of the destination. Data
+// behind packet headers is unaligned, and `rep movsb` takes twice as long
+// there. Without vectors `rep movsb` is the best where it is fast. Emulated
+// processors do not report that, and need as long for a byte as for a word.
 Way BestWay() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul") &&
@@ -325,7 +326,7 @@ Way BestWay() {
 constexpr size_t kFoldStride = 128;  // bytes
 constexpr size_t kWideFoldStride = 256;
 
-// What rxe_user_guarded_fold and rxe_user_guarded_fold_wide want.
+// The constants of rxe_user_guarded_fold and rxe_user_guarded_fold_wide.
 struct FoldConstants {
   Multipliers wide_stride{8 * kWideFoldStride};
   Multipliers wide_register{512};
@@ -333,10 +334,10 @@ struct FoldConstants {
   Multipliers register_width{256};
   Multipliers half{128};
   // x^96 and x^64, in the high half of a word: their products count as x times
-  // themselves, and take 32 bits less.
+  // themselves and need 32 bits less.
   uint64_t eight_to_four = uint64_t{wire::gf2::PowerOfX(95)} << 32;
   uint64_t four_of_twelve = uint64_t{wire::gf2::PowerOfX(63)} << 32;
-  // Of 33 bits: x^64 divided by the polynomial, and the polynomial.
+  // 33 bits each: x^64 divided by the polynomial, and the polynomial.
   uint64_t quotient = wire::gf2::QuotientOfX64();
   uint64_t polynomial = uint64_t{wire::gf2::kPolynomial} << 1 | 1;
 };
@@ -347,8 +348,8 @@ constexpr FoldConstants kFoldConstants;
 }  // namespace rxe_user
 
 extern "C" {
-// Tests set it, too. The assembly names it, which link-time optimization does
-// not see.
+// Tests set it as well. The assembly names it, which link-time optimization
+// does not see.
 __attribute__((visibility("hidden"), used)) uint8_t rxe_user_guarded_way =
     rxe_user::assembly::BestWay();
 
@@ -383,7 +384,7 @@ greg_t& ProgramCounter(ucontext_t& context) {
   return context.uc_mcontext.gregs[REG_RIP];
 }
 
-// Stores are seen in their order.
+// The order is not needed: other cores see stores in order.
 enum Order { kAnyOrder, kLastWordLast };
 
 // False on a fault.
@@ -396,13 +397,14 @@ bool FoldsWide(size_t bytes) {
          bytes >= kWideFoldStride;
 }
 
-// How many of these bytes Fold takes.
+// The number of these bytes that Fold processes.
 size_t Foldable(size_t bytes) {
   if (rxe_user_guarded_way < kByVectorsThatFold) return 0;
   return bytes - bytes % (FoldsWide(bytes) ? kWideFoldStride : kFoldStride);
 }
 
-// Copies what is Foldable and continues `*crc` over it. False on a fault.
+// Copies a Foldable number of bytes and continues `*crc` over them. False on a
+// fault.
 bool Fold(void* to, const void* from, size_t bytes, uint32_t* crc,
           const void* ahead) {
   const auto fold =

@@ -12,10 +12,10 @@ int CheckMappings(uintptr_t begin, uintptr_t end,
                   const std::function<bool(const Mapping&)>& accepted) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(
       std::fopen("/proc/self/maps", "re"), std::fclose);
-  if (maps == nullptr) return 0;  // uses of the region will tell
+  if (maps == nullptr) return 0;  // a later access finds out
   char* line = nullptr;
   size_t size = 0;
-  // Lines ascend; `begin` advances over what is covered.
+  // Lines are in ascending order; `begin` is the first byte not covered yet.
   int error = 0;
   while (begin < end && error == 0 && getline(&line, &size, maps.get()) > 0) {
     uintptr_t low, high;

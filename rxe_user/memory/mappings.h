@@ -1,4 +1,4 @@
-// What this process has mapped (/proc/self/maps, proc(5)).
+// This process's memory mappings (/proc/self/maps, proc(5)).
 #ifndef RXE_USER_MEMORY_MAPPINGS_H_
 #define RXE_USER_MEMORY_MAPPINGS_H_
 
@@ -17,8 +17,8 @@ struct Mapping {
   std::string path;    // as it was when the file was opened
 };
 
-// 0 when every byte of [begin, end) is mapped, by mappings that all are
-// `accepted`; else EFAULT. 0, too, where there is no /proc.
+// 0 if every byte of [begin, end) is in a mapping that `accepted` returns true
+// for; else EFAULT. 0 as well if there is no /proc.
 int CheckMappings(uintptr_t begin, uintptr_t end,
                   const std::function<bool(const Mapping&)>& accepted);
 

@@ -20,14 +20,14 @@ namespace {
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
-// Pages of `fd`, or of none.
+// Maps pages of `fd`, or anonymous ones.
 uint8_t* Map(int fd, size_t bytes, int flags) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   return at == MAP_FAILED ? nullptr : static_cast<uint8_t*>(at);
 }
 
-// Kilobytes of the mapping that begins at `at` that were written to since they
-// were last on their medium (proc(5), smaps).
+// Kilobytes of the mapping at `at` that have not been written back (proc(5),
+// smaps).
 int DirtyKilobytes(const uint8_t* at) {
   std::ifstream smaps("/proc/self/smaps");
   std::string line;
@@ -49,7 +49,7 @@ int DirtyKilobytes(const uint8_t* at) {
   return dirty;
 }
 
-// On the disk that tests write to.
+// A file on the disk that tests write to.
 class FileTest : public testing::Test {
  protected:
   void SetUp() override {

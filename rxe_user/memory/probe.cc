@@ -32,7 +32,7 @@ struct Pages {
   uintptr_t end;
 };
 
-// The pages that hold `bytes` from `address` on. EFAULT: it wraps around.
+// The pages of `bytes` at `address`. EFAULT: the range wraps around.
 int ToPages(const void* address, size_t bytes, Pages* out) {
   static const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   out->begin = reinterpret_cast<uintptr_t>(address) & ~(page - 1);
@@ -66,8 +66,8 @@ int ProbeMemory(const void* address, size_t bytes, bool write) {
     const int error = FaultIn(pages, write);
     if (error == 0) return 0;
     if (error == EFAULT || error == EHWPOISON) return EFAULT;
-    // ENOMEM: a hole, or truly out of memory. EINVAL: an old kernel, no
-    // permission, or a device's memory. The list of mappings decides.
+    // ENOMEM: a hole, or no memory. EINVAL: an old kernel, missing permission,
+    // or a device's memory. The list of mappings decides.
   }
   return internal::ProbeMappings(pages.begin, pages.end, write);
 }

@@ -7,21 +7,21 @@
 
 namespace rxe_user {
 
-// 0 when every byte of [address, address + bytes) is mapped and may be read,
-// and with `write` written as well; else EFAULT. Content is not touched. Up to
-// kPopulateLimit bytes the pages are faulted in, which saves traffic that time;
-// larger ranges are only looked up.
+// 0 if every byte of [address, address + bytes) is mapped and readable, and
+// with `write` also writable; else EFAULT. Does not change the content. Faults
+// in ranges of up to kPopulateLimit bytes, which saves time later; looks up
+// larger ones only.
 int ProbeMemory(const void* address, size_t bytes, bool write);
 
-// Faults the pages of [address, address + bytes) in, for reading or for writing
-// as well: ibv_advise_mr(3). 0; EFAULT: some of it is not mapped, or not so;
-// ENOMEM.
+// Faults in the pages of [address, address + bytes), for reading or also for
+// writing: ibv_advise_mr(3). 0; EFAULT: some of it is not mapped, or not with
+// these rights; ENOMEM.
 int PopulateMemory(const void* address, size_t bytes, bool write);
 
 inline constexpr size_t kPopulateLimit = size_t{256} << 20;  // bytes
 
 namespace internal {
-// The same by reading /proc/self/maps alone; for kernels before 5.14.
+// The same, only by /proc/self/maps; for kernels before 5.14.
 int ProbeMappings(uintptr_t begin, uintptr_t end, bool write);
 }  // namespace internal
 

@@ -14,7 +14,7 @@ const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 class ProbeTest : public testing::Test {
  protected:
-  // Pages: written, hole, read-only, none of it readable.
+  // Pages: written, hole, read-only, not readable.
   void SetUp() override {
     base_ =
         static_cast<uint8_t*>(mmap(nullptr, 5 * kPage, PROT_READ | PROT_WRITE,

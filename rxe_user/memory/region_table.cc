@@ -11,8 +11,8 @@
 namespace rxe_user {
 namespace {
 
-// Bytes: twice what a core's own cache holds nowadays. What belongs to less is
-// mostly there when it is used again, and asking for it would only take time.
+// Bytes: twice the size of a core's own cache nowadays. Smaller regions are
+// mostly cached, and a prefetch would only take time.
 constexpr uint64_t kColdRegion = 4 << 20;
 
 bool IsBoundTo(const Region& window, const transport::MemoryAccess& access) {
@@ -28,10 +28,11 @@ bool IsNullMemory(const uint8_t* bytes) {
 
 using transport::MemoryStatus;
 
-// False when another thread is changing it, too: then the map has it.
+// False also while another thread changes the entry: then the map has the
+// region.
 bool RegionTable::Recent::Read(uint32_t wanted, Region* out) const {
   const uint32_t before = version.load(std::memory_order_acquire);
-  // Each load is an acquire, so none moves behind the last look at `version`.
+  // Acquire loads, so that none moves after the last load of `version`.
   out->key = key.load(std::memory_order_acquire);
   if (out->key != wanted || wanted == 0 || before % 2 != 0) return false;
   out->access = access.load(std::memory_order_acquire);
@@ -49,7 +50,7 @@ void RegionTable::Recent::Write(const Region& region) {
                              before, before + 1, std::memory_order_acq_rel)) {
     return;
   }
-  // Each store is a release, so none moves before the odd version.
+  // Release stores, so that none moves before the odd version.
   key.store(region.key, std::memory_order_release);
   access.store(region.access, std::memory_order_release);
   pd.store(region.pd, std::memory_order_release);
@@ -130,7 +131,7 @@ MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
   Region region;
   const MemoryStatus status = Check(access, &region);
   if (status != MemoryStatus::kOk) return status;
-  // In numbers: the whole address space begins at a null pointer.
+  // As integers, since the whole address space begins at a null pointer.
   auto* const bytes = reinterpret_cast<uint8_t*>(
       reinterpret_cast<uintptr_t>(region.host) + (access.va - region.iova));
   out->push_back({bytes, access.length, region.length >= kColdRegion});
@@ -163,7 +164,7 @@ inline MemoryStatus RegionTable::Check(const transport::MemoryAccess& access,
   if (region.binding != 0 && !IsBoundTo(region, access)) [[unlikely]] {
     return MemoryStatus::kBadKey;
   }
-  // Unsigned differences: right for every va and length.
+  // Unsigned differences are right for every va and length.
   const uint64_t offset = access.va - region.iova;
   if (access.va < region.iova || offset > region.length ||
       access.length > region.length - offset) {

@@ -1,5 +1,5 @@
-// The memory regions of one device, by key: what the transport reaches
-// application memory through.
+// The memory regions of one device, by key. The transport accesses application
+// memory through it.
 #ifndef RXE_USER_MEMORY_REGION_TABLE_H_
 #define RXE_USER_MEMORY_REGION_TABLE_H_
 
@@ -16,68 +16,66 @@
 
 namespace rxe_user {
 
-// Where the bytes of a null region (ibv_alloc_null_mr(3)) seem to be: no
-// application has memory in the upper half of the address space.
+// The `host` of a null region (ibv_alloc_null_mr(3)). No application has memory
+// in the upper half of the address space.
 inline constexpr uint64_t kNullMemory = uint64_t{1} << 63;
 
-// Region::binding of a window: it is reached by remote keys only.
+// Region::binding of a window: only remote keys reach it.
 inline constexpr uint32_t kWindow = uint32_t{1} << 31;
 
-// A registered region. L_Key and R_Key are one number.
+// A registered region. L_Key and R_Key are the same number.
 struct Region {
   uint32_t key = 0;
   transport::PdId pd = 0;
   uint32_t access = 0;      // transport::Access
   uint8_t* host = nullptr;  // where the bytes are
   uint64_t length = 0;      // bytes
-  uint64_t iova = 0;        // the virtual address that `host` goes by
-  // 0: whoever has the key and is in the domain. Else kWindow, and the queue
-  // pair that alone may use it, if any.
+  uint64_t iova = 0;        // the virtual address of `host`
+  // 0: any user of the key in the protection domain. Else kWindow, and the
+  // number of the only queue pair that may use it, if any.
   uint32_t binding = 0;
 };
 
-// Thread: any; one lock of its own, the innermost of all. Keys are 32 random
-// bits, so a peer can only guess them; the lookup hashes the whole key with a
-// per-process seed, so its time says nothing about how near a guess was.
+// Thread: any. It has one lock, the innermost of all. Keys are 32 random bits,
+// so a peer can only guess them. The lookup hashes the whole key with a
+// per-process seed, so its time does not show how close a guess was.
 //
-// A memory window (IBA vol. 1, 10.6.7) is a name for part of a region: found as
-// a region is, by the upper 24 bits of its key, which are random as well; the
-// lower 8 change from one binding to the next. Windows of type 1 are for every
-// queue pair of the domain and may be bound anew at any time; those of type 2
-// are what the specification calls 2B: for the queue pair that bound them, and
-// bound again only after they were invalidated.
+// A memory window (IBA vol. 1, 10.6.7) is a key for a part of a region. It is
+// looked up like a region, by the upper 24 bits of its key, which are random;
+// the lower 8 bits change with each binding. A type 1 window serves every queue
+// pair of the domain and may be bound again at any time. A type 2 window is a
+// 2B of the specification: it serves the queue pair that bound it, and must be
+// invalidated before it is bound again.
 //
-// Every packet asks, mostly for the same few regions, so those found last are
-// kept in a small table beside, which is read without the lock: a reader copies
-// an entry between two looks at its version.
+// Every packet needs a lookup, mostly of the same few regions, so recent
+// results are in a small table that is read without the lock: a reader copies
+// an entry between two reads of its version.
 class RegionTable final : public transport::Memory {
  public:
-  // Adds `region` under a new key, which it returns; 0 is never one.
-  // `region.key` is ignored. The memory is not looked at.
+  // Adds `region` under a new key and returns that; never 0. Ignores
+  // `region.key`. Does not access the memory.
   uint32_t Add(const Region& region);
-  // Replaces what `region.key` means. 0; ENOENT: no such key; EBUSY: a window
-  // is bound to it.
+  // Replaces the region of `region.key`. 0; ENOENT: no such key; EBUSY: a
+  // window is bound to it.
   int Replace(const Region& region);
-  // Errors as Replace. Uses that had begun go on: whoever gives the memory back
-  // waits for the lanes first (Context::WaitForLanes).
+  // Errors as Replace. Accesses in progress continue: before the memory is
+  // freed, wait for the lanes (Context::WaitForLanes).
   int Remove(uint32_t key);
   // The same, and unbinds its windows.
   void RemoveWithWindows(uint32_t key);
-  // False when there is no such key.
+  // False if there is no such key.
   bool Find(uint32_t key, Region* out);
 
-  // A window that is not bound. Returns its key, of which the lower bits mean
-  // nothing yet.
+  // Adds an unbound window. Returns its key; the lower bits have no meaning
+  // yet.
   enum class WindowType : uint8_t { k1, k2 };
   uint32_t AddWindow(transport::PdId pd, WindowType type);
-  // By any of the keys that it may have.
+  // By any of its keys.
   void RemoveWindow(uint32_t rkey);
-  // The number of a queue pair that is gone may be another's soon: unbinds what
-  // was bound to it.
+  // A queue pair is gone and its number may be reused: unbinds its windows.
   void ForgetQueuePair(uint32_t qpn);
 
-  // --- transport::Memory. What is copied out of null memory is 0; what is
-  // copied there is gone.
+  // --- transport::Memory. Reads of null memory give 0; writes are dropped.
   transport::MemoryStatus Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) override;
   bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
@@ -93,21 +91,21 @@ class RegionTable final : public transport::Memory {
   // mapped file are on their medium.
   transport::MemoryStatus Flush(const transport::MemoryAccess& access,
                                 bool whole_region) override;
-  // Refused: a window of another domain, or of type 2 that is bound; a region
-  // without kAccessMwBind, or, where the window permits writes, without local
-  // write; a range outside of it. Of `access`, only what is remote counts, as
-  // with hardware: programs pass what they gave the region.
+  // Refused: a window of another domain, or a bound one of type 2; a region
+  // without kAccessMwBind, or without local write if the window permits writes;
+  // a range outside of the region. Only the remote rights in `access` count, as
+  // with hardware: programs pass the region's rights.
   transport::MemoryStatus Bind(
       const transport::WindowBinding& binding) override;
-  // Only windows of type 2 that are bound permit it.
+  // Only bound windows of type 2 can be invalidated.
   transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
                                      uint32_t qpn) override;
 
  private:
-  // A copy of a region. Written under mutex_: shared, by whoever makes
-  // `version` odd first; or exclusively.
+  // A copy of a region. Written with mutex_ held: shared, by the thread that
+  // makes `version` odd; or exclusively.
   struct alignas(64) Recent {
-    std::atomic<uint32_t> version = 0;  // odd while it changes
+    std::atomic<uint32_t> version = 0;  // odd during a change
     std::atomic<uint32_t> key = 0;      // 0: empty
     std::atomic<uint32_t> access = 0;
     std::atomic<transport::PdId> pd = 0;
@@ -120,42 +118,42 @@ class RegionTable final : public transport::Memory {
     void Write(const Region& region);
   };
   Recent& RecentOf(uint32_t key) { return recent_[key % recent_.size()]; }
-  // Whether the key permits it; fills `*out` if it does.
+  // Whether the key permits the access. If so, fills `*out`.
   transport::MemoryStatus Check(const transport::MemoryAccess& access,
                                 Region* out);
-  // The part of a window's key that changes; what is above names it.
+  // The lower bits of a window's key; the upper ones identify the window.
   static constexpr uint32_t kKeyBits = 8;
   static uint32_t IdOf(uint32_t key) { return key >> kKeyBits; }
 
   struct Registered {
     Region region;
-    uint32_t windows = 0;  // bound to it
+    uint32_t windows = 0;  // number bound to it
   };
   struct Window {
     WindowType type = WindowType::k1;
     bool bound = false;
     uint32_t region_key = 0;  // while it is bound
-    Region region;            // what it names; key and pd always
-    // Of type 2: its entry, with its place in windows_, here or in BoundTo.
+    Region region;            // what it names; key and pd are always valid
+    // Type 2: its list entry, which is here or in BoundTo, and its position.
     std::list<uint32_t> entry;
     std::list<uint32_t>::iterator at;
   };
 
   // mutex_ held exclusively.
   void Forget(uint32_t key);
-  // The windows that are bound to `qpn`, and perhaps to others.
+  // The windows bound to `qpn`, and perhaps to others.
   std::list<uint32_t>& BoundTo(uint32_t qpn) {
     return bound_[qpn % bound_.size()];
   }
   void Unbind(Window* window);
 
   mutable std::shared_mutex mutex_;
-  // Not Abseil's, which are broken after an allocation that has thrown.
+  // Abseil's maps are inconsistent after an allocation that throws.
   std::unordered_map<uint32_t, Registered> regions_;  // guarded by mutex_
-  // By the upper 24 bits of the key, which are no region's. Guarded by mutex_.
+  // By the upper 24 bits of the key, which no region has. Guarded by mutex_.
   std::unordered_map<uint32_t, Window> windows_;
-  // Of type 2, by queue pair: one that goes need not ask all windows. Guarded
-  // by mutex_.
+  // Type 2 windows by queue pair, so that ForgetQueuePair need not search all.
+  // Guarded by mutex_.
   std::array<std::list<uint32_t>, 256> bound_;
   std::array<Recent, 16> recent_;
 };

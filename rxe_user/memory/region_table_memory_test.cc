@@ -1,4 +1,4 @@
-// A table that finds no memory for one key more is what it was before.
+// A failed allocation for a new key leaves the table unchanged.
 #include <array>
 #include <new>
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 using transport::allocations_left;
 using transport::kUnlimited;
 
-// With more and more allocations, until there are enough.
+// With more and more allocations, until they suffice.
 template <typename Add>
 uint32_t AddWhenThereIsMemory(Add add) {
   for (int allocations = 0;; ++allocations) {

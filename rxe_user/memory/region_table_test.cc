@@ -86,7 +86,7 @@ TEST_F(RegionTableTest, ChecksKeyDomainRangeAndRights) {
   EXPECT_TRUE(spans_.empty());
 }
 
-// More regions than are kept at hand, looked up in turns.
+// More regions than the recent table holds, looked up in turns.
 TEST_F(RegionTableTest, ManyRegions) {
   std::vector<uint32_t> keys;
   for (uint64_t i = 0; i < 100; ++i) {
@@ -109,11 +109,11 @@ TEST_F(RegionTableTest, ManyRegions) {
   }
 }
 
-// What one thread has replaced no thread sees in its former shape, nor half in
-// each.
+// After one thread has replaced a region, no thread sees the old one, and none
+// sees a mixture.
 TEST_F(RegionTableTest, ReplacedWhileOthersLook) {
   std::atomic<bool> stop = false;
-  std::atomic<uint64_t> begun = 1;  // the newest that may be there
+  std::atomic<uint64_t> begun = 1;  // the newest that may exist
   std::atomic<uint64_t> done = 1;   // the oldest
   const auto shape = [&](uint64_t i) {
     Region region;
@@ -141,7 +141,7 @@ TEST_F(RegionTableTest, ReplacedWhileOthersLook) {
         if (begun != i) continue;
         ASSERT_EQ(status, MemoryStatus::kOk);
         ASSERT_EQ(spans[0].data, bytes_.data() + i % 50);
-        // The former one is gone for good.
+        // The former one is gone.
         wanted.va = (i - 1) * 1000;
         wanted.length = i - 1;
         ASSERT_EQ(table_.Translate(wanted, &spans), MemoryStatus::kOutOfRange);

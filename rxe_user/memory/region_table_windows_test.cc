@@ -61,7 +61,8 @@ TEST_F(WindowTest, NamesAPartOfARegion) {
     const uint32_t rkey = table_.AddWindow(kPd, type);
     EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);  // not bound
     ASSERT_EQ(table_.Bind(Part(rkey ^ 5)), MemoryStatus::kOk);
-    EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);  // another key now
+    // it has another key now
+    EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
     ASSERT_EQ(Use(rkey ^ 5, kVa + 20, 40), MemoryStatus::kOk);
     EXPECT_EQ(spans_[0].data, bytes_.data() + 20);
     EXPECT_EQ(spans_[0].length, 40u);
@@ -73,7 +74,7 @@ TEST_F(WindowTest, NamesAPartOfARegion) {
     EXPECT_EQ(Use(rkey ^ 5, kVa + 20, 1, transport::kAccessRemoteWrite, kQpn,
                   kPd + 1),
               MemoryStatus::kBadKey);
-    // It is no L_Key.
+    // It is not an L_Key.
     EXPECT_EQ(table_.Translate({.key = rkey ^ 5,
                                 .pd = kPd,
                                 .qpn = kQpn,
@@ -99,7 +100,7 @@ TEST_F(WindowTest, OnlyType2IsOneQueuePairs) {
   EXPECT_EQ(Use(type_2, kVa + 20), MemoryStatus::kOk);
 }
 
-// A window gives peers rights, and the others mean nothing.
+// A window grants remote rights; others are ignored.
 TEST_F(WindowTest, OnlyRemoteRightsCount) {
   const uint32_t rkey = table_.AddWindow(kPd, WindowType::k2);
   WindowBinding binding = Part(rkey);

@@ -23,7 +23,7 @@ Completion* RingIn(const QueueMemory& memory) {
 
 }  // namespace
 
-// Rings are often asked for much larger than they ever get.
+// Untouched pages cost nothing: requests are often much larger than needed.
 QueueMemory CompletionQueue::Allocate(uint32_t capacity) const {
   static_assert(std::is_trivially_copyable_v<Completion>);
   return AllocateQueueMemory(config_.allocator, capacity * sizeof(Completion),
@@ -51,7 +51,7 @@ bool CompletionQueue::Push(const Completion& completion) {
       fail_pending_.store(true, std::memory_order_release);
       config_.async->Post(
           {config_.error_event, config_.element, 0, &async_account_});
-      // Its peers only see that nothing answers any more.
+      // The peers only see that responses stop.
       WarnOnce(absl::StrCat("a completion queue of ", capacity_,
                             " entries has overrun and its queue pairs go to "
                             "the error state: make it as large as what can be "
@@ -91,7 +91,7 @@ void CompletionQueue::HoldBack(Time time) {
   engine_.SetAlarm(alarm_, time);
 }
 
-// It may have been set for an event that has come early by its count.
+// The alarm may be of an event that was raised early by its count.
 void CompletionQueue::OnAlarm() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (armed_ == Armed::kNo || held_ == 0 || hold_period_ == 0) return;
@@ -135,7 +135,7 @@ void CompletionQueue::Arm(bool solicited_only) {
 }
 
 int CompletionQueue::Resize(uint32_t capacity, uint32_t wanted) {
-  QueueMemory memory = Allocate(capacity);  // in the end the old one
+  QueueMemory memory = Allocate(capacity);  // the old one after the swap
   if (memory == nullptr) return ENOMEM;
   Completion* const bigger = RingIn(memory);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -236,7 +236,7 @@ uint32_t CompletionQueue::WithdrawCompletionEvents() {
     alarm = std::exchange(alarm_, 0);
     hold_period_ = 0;
   }
-  if (alarm != 0) engine_.RemoveAlarm(alarm);  // no more events by it
+  if (alarm != 0) engine_.RemoveAlarm(alarm);  // it raises no more events
   return config_.channel == nullptr
              ? 0
              : config_.channel->Withdraw(&completion_account_);

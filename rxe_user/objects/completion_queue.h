@@ -21,17 +21,17 @@ namespace rxe_user {
 
 class QueuePair;
 
-// Thread: any. The ring has a lock of its own, taken inside lanes' locks; what
-// is called with it held calls nothing but the event queues.
+// Thread: any. The ring has a lock of its own, taken inside lanes' locks. Under
+// it only event queues are called.
 class CompletionQueue final : public transport::CompletionSink {
  public:
   struct Config {
     uint32_t capacity = 0;                // completions
-    bool ignore_overrun = false;          // the oldest make room, no error
+    bool ignore_overrun = false;          // drop the oldest, without an error
     EventQueue* channel = nullptr;        // may be null
     QueueAllocator* allocator = nullptr;  // of the ring; may be null
     EventQueue* async = nullptr;          // for the CQ error event
-    void* element = nullptr;              // what events name
+    void* element = nullptr;              // the `element` of its events
     int error_event = 0;                  // the type of the CQ error event
   };
 
@@ -39,49 +39,50 @@ class CompletionQueue final : public transport::CompletionSink {
   CompletionQueue(Engine& engine, const Config& config);
   ~CompletionQueue() override;
 
-  // False when there was no memory for the ring.
+  // False if there was no memory for the ring.
   bool allocated() const { return ring_ != nullptr; }
   uint32_t capacity() const { return capacity_; }
 
   // --- transport::CompletionSink
   bool Push(const transport::Completion& completion) override;
 
-  // Takes up to `count` completions, oldest first, each given to
-  // `take(index, completion)`, which must not call back. Makes progress when
-  // there is none, in the lanes of the queue's users. Returns how many.
+  // Removes up to `count` completions, oldest first, and passes each to
+  // `take(index, completion)`, which must not call back. If there are none,
+  // makes progress in the lanes of the queue's users. Returns the number.
   template <typename Take>
   int Poll(int count, Take&& take);
 
-  // An event for the next completion that is added after this call, or for the
-  // next that is solicited or failed. A wider wish is never narrowed.
+  // Requests an event for the next completion that is added after this call, or
+  // for the next solicited or failed one. A request for any completion is not
+  // narrowed.
   //
-  // A poll that takes all of several that it asked for, and leaves some, brings
-  // the event at once: a program that polls one batch for each event, as
-  // perftest does, would else wait for ever for what it already has. Not so a
-  // poll for one: who polls one for each event counts on as many events.
+  // A poll for several completions that returns all it asked for, and leaves
+  // some, raises the event at once: a program that polls one batch for each
+  // event, as perftest does, would otherwise wait for completions that it
+  // already has. A poll for one does not: such a program expects one event for
+  // each.
   void Arm(bool solicited_only);
 
-  // ibv_modify_cq(3): an event waits until `count` completions have come for
-  // it, or `period` us have passed since the first of them, or the ring is
-  // full. 0: that is not waited for; both 0: for each at once, as at first.
-  // What is waited for already counts. 0, or what the system refused.
+  // ibv_modify_cq(3): an event waits for `count` completions, for `period` us
+  // after the first of them, or until the ring is full. 0 disables a condition;
+  // both 0: an event for each completion at once, the default. Completions that
+  // already wait count. Returns 0, or what the system refused.
   int Moderate(uint16_t count, uint16_t period);
 
-  // `capacity` entries, for somebody who has asked for `wanted` of them. 0,
-  // EINVAL (fewer are wanted than are queued), ENOMEM.
+  // Resizes to `capacity` entries, for a request of `wanted`. 0, EINVAL (fewer
+  // than are queued), ENOMEM.
   int Resize(uint32_t capacity, uint32_t wanted);
 
-  // Drops what `qpn` completed and nobody has taken yet: its queue pair starts
-  // afresh or is about to go, and the application with its work requests may be
-  // gone too.
+  // Drops the completions of `qpn` that were not polled: its queue pair is
+  // reset or destroyed, and the application may have freed its work requests.
   void Forget(uint32_t qpn);
-  // `queue` is about to go before those who completed its requests: they may
-  // still be polled.
+  // `queue` is destroyed before the queues whose completions refer to it. These
+  // may still be polled.
   void ForgetPlaces(const transport::Retrieved* queue);
 
-  // The queue has lost completions; its queue pairs go to the error state, each
-  // at the latest when it next completes something, and all of them when the
-  // application polls or takes the event.
+  // The queue has lost completions. Its queue pairs go to the error state: each
+  // when it next completes something, and all of them when the application
+  // polls or takes the event.
   bool overrun() const { return overrun_.load(std::memory_order_acquire); }
   void FailQueuePairs();
 
@@ -90,22 +91,23 @@ class CompletionQueue final : public transport::CompletionSink {
   void Detach(QueuePair* qp);
   bool used();
 
-  // --- XRC SRQs that complete here, and the lanes of the targets that may fill
-  // those.
+  // --- XRC SRQs that complete here, and the lanes of the targets that fill
+  // them.
   void AttachSrq();
   void DetachSrq();
   void AddLane(int lane);
   void RemoveLane(int lane);
 
-  // Events of this queue that were taken from the channel, and from the async
-  // queue. None is posted after no queue pair uses it.
+  // The number of this queue's events that were taken from the channel, and
+  // from the async queue. Call it when no queue pair uses the queue: no more
+  // events are posted then.
   uint32_t WithdrawCompletionEvents();
   uint32_t WithdrawAsyncEvents();
 
  private:
   enum class Armed : uint8_t { kNo, kSolicited, kNext };
 
-  // Completions have come that an event is wanted for. mutex_ held.
+  // Completions were added that an event is requested for. mutex_ held.
   void OnWanted(uint32_t completions);
   void HoldBack(transport::Time time);  // mutex_ held
   void Announce();                      // mutex_ held
@@ -117,14 +119,14 @@ class CompletionQueue final : public transport::CompletionSink {
   Engine& engine_;
   const Config config_;
 
-  std::mutex mutex_;  // guards what follows until completion_account_
+  std::mutex mutex_;  // guards the members up to taken_
   QueueMemory ring_memory_;
   transport::Completion* ring_;  // null: there was no memory
   uint32_t capacity_;
   uint32_t head_ = 0;  // index of the oldest
   Armed armed_ = Armed::kNo;
-  // Of events: kept back until there are so many completions, or so many us
-  // have passed; how many there are, and when the time is over.
+  // Moderation of events: the limits in completions and in us, the completions
+  // since the last event, and the deadline.
   uint16_t hold_count_ = 0;
   uint16_t hold_period_ = 0;
   uint32_t held_ = 0;
@@ -168,8 +170,8 @@ int CompletionQueue::Poll(int count, Take&& take) {
   }
   ThreadActivity::OnUseful();
   const TakenCompletions::Next next = taken_.OnPoll(taken, found_none);
-  // Who is to be told of the next one may be about to wait for it, and has left
-  // progress to others.
+  // The caller may be about to wait for its event, and has left progress to
+  // others.
   const bool waits = armed_ != Armed::kNo;
   lock.unlock();
   if (waits) return static_cast<int>(taken);

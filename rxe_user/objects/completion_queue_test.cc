@@ -61,7 +61,7 @@ TEST_F(CompletionQueueTest, FirstInFirstOutAroundTheRing) {
     EXPECT_EQ(Drain(cq, 2), (Ids{i, i + 1}));
     EXPECT_EQ(Drain(cq, 2), Ids{i + 2});
   }
-  EXPECT_EQ(engine_.progressed, 0);  // never empty when polled
+  EXPECT_EQ(engine_.progressed, 0);  // it was never empty
   EXPECT_TRUE(Drain(cq).empty());
   EXPECT_EQ(engine_.progressed, 1);
 }
@@ -72,8 +72,8 @@ TEST_F(CompletionQueueTest, ProgressMayFillIt) {
   EXPECT_EQ(Drain(cq), Ids{5});
 }
 
-// Polls that find something make no progress; the engine is told that the
-// application is alive nevertheless, now and then.
+// Polls that find completions make no progress. The engine is told at intervals
+// that the application is active.
 TEST_F(CompletionQueueTest, TakingManyRenewsTheLease) {
   CompletionQueue cq(engine_, Config(100));
   for (uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(Add(cq, i));
@@ -86,7 +86,7 @@ TEST_F(CompletionQueueTest, TakingManyRenewsTheLease) {
   EXPECT_EQ(engine_.progressed, 0);
 }
 
-// Else nobody would while there are any.
+// Otherwise there would be no progress while completions are queued.
 TEST_F(CompletionQueueTest, TakingVeryManyMakesProgress) {
   CompletionQueue cq(engine_, Config(1000));
   for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(Add(cq, i));
@@ -157,7 +157,7 @@ TEST_F(CompletionQueueTest, ForgetsOneQueuePair) {
     completion.qpn = qpn;
     ASSERT_TRUE(cq.Push(completion));
   };
-  // Around the end of the ring.
+  // Across the end of the ring.
   for (uint64_t id : {0, 1, 2}) add(id, 7);
   EXPECT_EQ(Drain(cq), (Ids{0, 1, 2}));
   add(3, 7);
@@ -172,8 +172,8 @@ TEST_F(CompletionQueueTest, ForgetsOneQueuePair) {
   EXPECT_EQ(Drain(cq), Ids{});
 }
 
-// Each completion gives up the place of its request, when it is taken and no
-// sooner, or when it is dropped.
+// A completion releases its request's place when it is polled, or dropped, and
+// not before.
 TEST_F(CompletionQueueTest, GivesUpPlaces) {
   CompletionQueue::Config config = Config(4);
   config.ignore_overrun = true;
@@ -195,7 +195,7 @@ TEST_F(CompletionQueueTest, GivesUpPlaces) {
   add(5, &mine, 40);
   add(6, &others, 8);
   EXPECT_EQ(mine.end(), 10u);
-  add(7, &gone, 1);  // in the place of the oldest
+  add(7, &gone, 1);  // replaces the oldest
   EXPECT_EQ(mine.end(), 20u);
   cq.ForgetPlaces(&gone);
   cq.Forget(5);
@@ -221,7 +221,7 @@ TEST_F(CompletionQueueTest, ArmedOnceForTheNext) {
   EXPECT_EQ(cq.WithdrawCompletionEvents(), 1u);
 }
 
-// A program that polls one batch for each event gets one for each batch.
+// A program that polls one batch for each event gets an event for each batch.
 TEST_F(CompletionQueueTest, WhatPollingLeavesIsAnnounced) {
   CompletionQueue cq(engine_, Config(8));
   Event event;
@@ -235,8 +235,8 @@ TEST_F(CompletionQueueTest, WhatPollingLeavesIsAnnounced) {
     EXPECT_EQ(Drain(cq, 2), batch);
   }
   EXPECT_FALSE(Waits(channel_));
-  // Not when it is not asked for, nor for what is not solicited, nor by one who
-  // polls one at a time.
+  // Not without a request, nor for unsolicited completions, nor for a program
+  // that polls one at a time.
   for (uint64_t i = 5; i < 13; ++i) Add(cq, i);
   ASSERT_TRUE(Waits(channel_));
   ASSERT_EQ(channel_.Take(engine_, &event), 0);
@@ -263,7 +263,7 @@ TEST_F(CompletionQueueTest, ArmedForSolicited) {
   Add(cq, 3, false, transport::WcStatus::kFlushed);
   EXPECT_TRUE(Waits(channel_));
   ASSERT_EQ(channel_.Take(engine_, &event), 0);
-  // A wider wish is not narrowed.
+  // A request for any completion is not narrowed.
   cq.Arm(false);
   cq.Arm(true);
   Add(cq, 4);
@@ -279,7 +279,7 @@ TEST_F(CompletionQueueTest, ModerationByCount) {
     Add(cq, i);
     Add(cq, i + 1);
     EXPECT_FALSE(Waits(channel_));
-    EXPECT_EQ(Drain(cq), (Ids{i, i + 1}));  // polls do not wait
+    EXPECT_EQ(Drain(cq), (Ids{i, i + 1}));  // polls are not moderated
     Add(cq, i + 2);
     ASSERT_TRUE(Waits(channel_));
     ASSERT_EQ(channel_.Take(engine_, &event), 0);
@@ -292,11 +292,11 @@ TEST_F(CompletionQueueTest, ModerationByTime) {
   CompletionQueue cq(engine_, Config(8));
   ASSERT_EQ(cq.Moderate(3, 1000), 0);
   cq.Arm(false);
-  EXPECT_EQ(engine_.alarm_delay, 0);  // nothing has come
+  EXPECT_EQ(engine_.alarm_delay, 0);  // no completion yet
   Add(cq, 1);
   EXPECT_EQ(engine_.alarm_delay, 1000 * transport::kMicrosecond);
   EXPECT_FALSE(Waits(channel_));
-  // Too early, as after an event that has come by its count.
+  // Too early, as after an event that was raised by its count.
   engine_.alarm_delay = 0;
   engine_.alarm();
   EXPECT_FALSE(Waits(channel_));
@@ -305,7 +305,7 @@ TEST_F(CompletionQueueTest, ModerationByTime) {
   while (!Waits(channel_)) engine_.alarm();
   Event event;
   ASSERT_EQ(channel_.Take(engine_, &event), 0);
-  // Nobody asks for another one.
+  // No further event is requested.
   Add(cq, 2);
   engine_.alarm();
   EXPECT_FALSE(Waits(channel_));

@@ -25,8 +25,8 @@ namespace rxe_user {
 
 namespace {
 
-// How long nobody looks at the interface again while nobody tells of changes. A
-// look takes some 0.1 ms, or ms where others' sockets have to be asked for.
+// How often to read the interface while changes are not reported. It takes some
+// 0.1 ms, or a few ms where other processes' sockets must be searched.
 constexpr transport::Time kBetweenLooks = 10 * transport::kMillisecond;
 
 bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
@@ -35,9 +35,9 @@ bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
   });
 }
 
-// The device of `before`, which is none any more, now. What is only set down
-// comes back with its addresses, so they stay: IPv6 ones are not there
-// meanwhile, and would lose their indexes.
+// The state of `before` when it is no longer a device. An interface that is
+// only down keeps its addresses, since they return with it: IPv6 addresses are
+// gone meanwhile, and would lose their indexes.
 absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
     const Device& before) {
   const absl::StatusOr<std::optional<Interface>> read =
@@ -56,9 +56,9 @@ absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
   return std::make_shared<const Device>(std::move(absent));
 }
 
-// The device of `before` as it is now. What was its address stays, whoever may
-// seem to hold the port there: our own sockets do, and those of a process that
-// is being killed have no owner for a moment. Only new addresses are looked at.
+// The current state of device `before`. Checks the port of new addresses only:
+// at the old ones our own sockets hold it, and the sockets of a process that is
+// being killed have no owner for a moment.
 absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
   const absl::StatusOr<std::shared_ptr<const Device>> read = ReadDevice(before);
   if (!read.ok()) return read.status();
@@ -92,7 +92,7 @@ std::shared_ptr<DeviceSpace> DeviceSpace::For(std::shared_ptr<Engine> engine) {
   Spaces& all = OnlyOne<Spaces>();
   const std::lock_guard<ForkSafeMutex> lock(all.mutex);
   std::erase_if(all.of, [](const auto& s) { return s.second.expired(); });
-  // An engine lives as long as its space: the same address, the same engine.
+  // A space keeps its engine alive, so an address is not reused meanwhile.
   std::weak_ptr<DeviceSpace>& known = all.of[engine.get()];
   std::shared_ptr<DeviceSpace> space = known.lock();
   if (space == nullptr) {
@@ -109,7 +109,7 @@ Context::Context(std::shared_ptr<const Device> device)
 std::shared_ptr<const Device> Context::device() {
   std::lock_guard<std::mutex> lock(device_mutex_);
   if (!MayHaveChanged()) return device_;
-  // Where that fails it stays as it was, and is looked at again.
+  // On failure the device is unchanged, and read again at the next call.
   absl::Cleanup look_again = [this] { DeviceChanged(); };
   const auto now = LookAgain(*device_);
   next_look_ = Lane::Now() + kBetweenLooks;
@@ -159,8 +159,7 @@ void Context::WaitForLanes() {
 }
 
 void Context::ExecuteArrived() {
-  // What this process sends to itself, and has held back to send with more,
-  // would have come, too.
+  // Posts that this process has batched to itself count as arrived, too.
   for (int i = 0; i < engine().lane_count(); ++i) {
     Lane::Guard guard(engine().lane(i));
     engine().lane(i).Transmit(Lane::Now());
@@ -188,9 +187,8 @@ int Context::ResolveAddress(transport::AddressVector* av) {
     return EINVAL;
   }
   NotePeer(av->destination);
-  // Programs give 0 or 1 here and mean "as far as it takes": the kernel, too,
-  // puts the route's value in its place.
-  // What is for a group stays on the link unless they ask for more.
+  // Programs set 0 or 1 and mean "any distance"; the kernel uses the route's
+  // value as well. Multicast packets stay on the link unless more is requested.
   if (av->destination.is_multicast()) {
     if (av->hop_limit == 0) av->hop_limit = 1;
   } else if (av->hop_limit <= 1) {

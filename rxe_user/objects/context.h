@@ -1,5 +1,5 @@
-// What an application's objects on one device share: the engine, the memory
-// keys, and the identities of protection domains.
+// What the objects of an application on one device share: the engine, the
+// memory keys, and the IDs of protection domains.
 #ifndef RXE_USER_OBJECTS_CONTEXT_H_
 #define RXE_USER_OBJECTS_CONTEXT_H_
 
@@ -20,14 +20,13 @@
 
 namespace rxe_user {
 
-// What all contexts of one device have in common within the process, so that an
-// XRC domain, and the queue pairs in it, may be of several: keys and identities
-// are unique among them.
+// Shared by all contexts of one device in the process, so that an XRC domain
+// and its queue pairs may span several: keys and IDs are unique among them.
 //
 // Thread: any.
 class DeviceSpace {
  public:
-  // That of `engine`, made when new.
+  // The one of `engine`, created if there is none.
   static std::shared_ptr<DeviceSpace> For(std::shared_ptr<Engine> engine);
   explicit DeviceSpace(std::shared_ptr<Engine> engine)
       : engine_(std::move(engine)) {}
@@ -36,7 +35,7 @@ class DeviceSpace {
   RegionTable& regions() { return regions_; }
   XrcDomainTable& xrc_domains() { return xrc_domains_; }
   transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
-  // Numbers for XRC SRQs; each again after 2^24 others.
+  // Numbers for XRC SRQs; reused after 2^24 others.
   uint32_t NewSrqn() { return next_srqn_.fetch_add(1) & wire::kQpnMask; }
 
  private:
@@ -47,60 +46,59 @@ class DeviceSpace {
   std::atomic<uint32_t> next_srqn_{1};
 };
 
-// Thread: any. Outlives every object made in it.
+// Thread: any. Outlives every object created in it.
 class Context {
  public:
   explicit Context(std::shared_ptr<const Device> device);
 
-  // As it is now, or was 10 ms ago as long as the engine tells of no changes.
-  // A GID keeps its index while its address lasts; an index whose
-  // address has gone holds the unspecified address until a new one takes it.
+  // The current device; 10 ms old at most while the engine does not report
+  // changes. A GID keeps its index while its address exists. An index whose
+  // address is gone holds the unspecified address until a new one takes it.
   std::shared_ptr<const Device> device();
   Engine& engine() { return space_->engine(); }
   DeviceSpace& space() { return *space_; }
   RegionTable& regions() { return space_->regions(); }
 
-  // Reads the device anew at the next call of device(). From any thread, at any
-  // time.
+  // The next device() reads the device again. Thread: any, at any time.
   void DeviceChanged() { stale_.store(true, std::memory_order_release); }
 
-  // When it returns, everything that a lane was doing when it was called is
-  // over. The caller holds no lane's lock.
+  // On return, everything that a lane was doing at the call has ended. The
+  // caller holds no lane's lock.
   void WaitForLanes();
-  // A network card executes a request when it comes; here it may lie in a
-  // socket for a while. When this returns, what had come when it was called has
-  // been executed, up to some MiB. The caller holds no lane's lock.
+  // A NIC executes a request when it arrives; here it may wait in a socket. On
+  // return, requests that had arrived at the call have been executed, up to
+  // some MiB. The caller holds no lane's lock.
   void ExecuteArrived();
 
-  // Of what ibv_alloc_dm(3) may have, kMaxDeviceMemory. False: not so much.
+  // Reserves device memory (ibv_alloc_dm(3)). False: less is left of
+  // kMaxDeviceMemory.
   bool TakeDeviceMemory(uint64_t bytes);
   void ReturnDeviceMemory(uint64_t bytes) { device_memory_ -= bytes; }
 
-  // Completes an address vector in which `destination`, `gid_index` and the
-  // fields of the GRH are set, but for the UDP port: the source address, a hop
-  // limit that leaves this link. 0, or EINVAL (GID index, address family), or
-  // what opening the address gave.
+  // Completes an address vector with `destination`, `gid_index` and GRH fields,
+  // except the UDP port: sets the source address and a hop limit that leaves
+  // the link. 0, or EINVAL (GID index, address family), or the error of opening
+  // the address.
   int ResolveAddress(transport::AddressVector* av);
-  // The UDP source port, for a queue pair whose lane is locked and stays so
-  // until it has it.
+  // Sets the UDP source port for a queue pair, whose lane must be locked until
+  // the queue pair has it.
   int ResolvePort(uint32_t local_qpn, uint32_t remote_qpn,
                   transport::AddressVector* av);
 
  private:
-  // device_mutex_ held. Whether `device_` is to be read anew; that it was stale
-  // is forgotten.
+  // Whether `device_` must be read again; clears stale_. device_mutex_ held.
   bool MayHaveChanged();
 
   std::mutex device_mutex_;
   std::shared_ptr<const Device> device_;  // guarded by device_mutex_
-  // The same: when it is read again, if nobody tells of changes.
+  // The same: when to read it again if changes are not reported.
   transport::Time next_look_ = 0;
   std::atomic<bool> stale_{false};
   const std::shared_ptr<DeviceSpace> space_;
   std::atomic<uint64_t> device_memory_{0};  // bytes in use
 };
 
-// An address that is held (Engine::HoldAddress) as long as this lives.
+// Holds an address (Engine::HoldAddress) while it lives.
 class HeldAddress {
  public:
   // `engine` outlives it.
@@ -117,13 +115,12 @@ class HeldAddress {
   const wire::IpAddress address_;
 };
 
-// A protection domain, and how many objects are in it: it cannot go before
-// they do.
+// A protection domain, and the number of objects in it: it must outlive them.
 struct ProtectionDomain {
   explicit ProtectionDomain(Context& context)
       : context(context), id(context.space().NewPdId()) {}
-  // A parent domain: `of` by another name, which has users of its own. It is
-  // one of `of` itself, and outlives neither.
+  // A parent domain: another name for `of`, with users of its own. It counts as
+  // a user of `of`, and must not outlive it.
   explicit ProtectionDomain(ProtectionDomain& of)
       : context(of.context), id(of.id), of(&of) {
     ++of.users;
@@ -135,22 +132,23 @@ struct ProtectionDomain {
   ProtectionDomain& operator=(const ProtectionDomain&) = delete;
 
   Context& context;
-  const transport::PdId id;  // what makes two of them the same
+  const transport::PdId id;  // equal for a domain and its parent domains
   ProtectionDomain* const of = nullptr;
-  // Of a parent domain that brings one: of the queues that are made with it.
+  // The allocator of a parent domain, if it has one, for queues created with
+  // it.
   std::unique_ptr<QueueAllocator> allocator;
   std::atomic<int> users{0};
-  // Deallocated by one of several handles (ibv_import_pd(3)): the others can
-  // only be taken back.
+  // Deallocated through one of several handles (ibv_import_pd(3)): the others
+  // can only be unimported.
   std::atomic<bool> gone{false};
 };
 
-// `now` with every GID of `before` that still exists at its old index.
+// `now` with each GID that exists in `before` at its old index.
 std::shared_ptr<const Device> WithStableGids(const Device& before,
                                              const Device& now);
 
-// The errno value that says nearest what `status` does, after its message went
-// to stderr: once for each message.
+// Prints the message of `status` on stderr, once for each message, and returns
+// the closest errno value.
 int ReportedErrno(const absl::Status& status);
 
 }  // namespace rxe_user

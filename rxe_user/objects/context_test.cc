@@ -22,7 +22,7 @@ TEST(StableGidsTest, AnAddressKeepsItsIndex) {
   EXPECT_TRUE(merged->up);
   ASSERT_EQ(merged->gids.size(), 3u);
   EXPECT_EQ(merged->gids[0].address, Ip("192.0.2.1"));
-  EXPECT_EQ(merged->gids[1].address, Ip("2001:db8::1"));  // took the hole
+  EXPECT_EQ(merged->gids[1].address, Ip("2001:db8::1"));  // in the free index
   EXPECT_EQ(merged->gids[2].address, Ip("192.0.2.3"));
 
   now.gids.clear();

@@ -1,5 +1,5 @@
-// Device memory (ibv_alloc_dm(3)): here, memory of the process that only the
-// device's calls and keys reach.
+// Device memory (ibv_alloc_dm(3)): memory of the process that only the device's
+// calls and keys access.
 #ifndef RXE_USER_OBJECTS_DEVICE_MEMORY_H_
 #define RXE_USER_OBJECTS_DEVICE_MEMORY_H_
 
@@ -15,8 +15,8 @@ namespace rxe_user {
 // Thread: any.
 class DeviceMemory {
  public:
-  // All zero. EINVAL: no length, alignment beyond kMaxLogDeviceMemoryAlign.
-  // ENOMEM: the context has less than that left of kMaxDeviceMemory.
+  // Zeroed. EINVAL: no length, or alignment beyond kMaxLogDeviceMemoryAlign.
+  // ENOMEM: less than `length` is left of the context's kMaxDeviceMemory.
   static int Allocate(Context& context, uint64_t length, uint32_t log_align,
                       std::shared_ptr<DeviceMemory>* out);
   ~DeviceMemory();
@@ -27,14 +27,14 @@ class DeviceMemory {
   uint8_t* bytes() { return bytes_.get(); }
   Context& context() { return context_; }
 
-  // ibv_import_dm(3): how many handles there are, and whether it was freed by
-  // one of them; the others can only be taken back then.
+  // ibv_import_dm(3): the number of handles, and whether it was freed through
+  // one of them; the others can then only be unimported.
   std::atomic<int> handles{0};
   std::atomic<bool> gone{false};
 
-  // Copies between application memory `host` and the bytes at `offset`. EINVAL:
-  // outside of it, or not in words of four bytes, which is what hardware
-  // copies. EFAULT: `host` is not there.
+  // Copy between application memory `host` and the bytes at `offset`. EINVAL:
+  // out of range, or not in words of four bytes, as with hardware. EFAULT:
+  // `host` is not mapped.
   int CopyIn(uint64_t offset, const void* host, uint64_t length);
   int CopyOut(void* host, uint64_t offset, uint64_t length);
   // Whether [offset, offset + length) is inside.

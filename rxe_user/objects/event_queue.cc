@@ -17,8 +17,8 @@ namespace rxe_user {
 namespace {
 
 // By syscall(), since read() and write() are cancellation points: a thread
-// that was cancelled there would take its event along. The descriptor's count
-// is 1 while events wait and 0 else, so neither blocks nor fails.
+// cancelled there would lose its event. The descriptor's count is 1 while
+// events wait and 0 otherwise, so neither blocks nor fails.
 void SetReadable(int fd) {
   const uint64_t one = 1;
   syscall(SYS_write, fd, &one, sizeof(one));
@@ -28,8 +28,8 @@ void ClearReadable(int fd) {
   syscall(SYS_read, fd, &count, sizeof(count));
 }
 
-// Whether a read() that a signal interrupts would go on by itself: all handlers
-// of the program were installed with SA_RESTART, as signal() does.
+// Whether an interrupted read() would continue: all handlers of the program
+// were installed with SA_RESTART, as signal() does.
 bool SignalsRestart() {
   for (int signal = 1; signal < NSIG; ++signal) {
     struct sigaction action;

@@ -1,5 +1,5 @@
-// Events for the application behind a descriptor: what a completion channel
-// and the asynchronous events of a context are made of.
+// Events for the application behind a descriptor: the base of completion
+// channels and of a context's asynchronous events.
 #ifndef RXE_USER_OBJECTS_EVENT_QUEUE_H_
 #define RXE_USER_OBJECTS_EVENT_QUEUE_H_
 
@@ -13,14 +13,14 @@ namespace rxe_user {
 
 class Engine;
 
-// What a queue of events keeps for one object. Guarded by the queue's lock.
+// What a queue of events stores for one object. Guarded by the queue's lock.
 struct EventAccount {
-  // How many of its events the application has taken. Destroying the object
-  // waits until as many are acknowledged (ibv_ack_cq_events(3),
+  // The number of its events that the application has taken. Destroying the
+  // object waits until as many are acknowledged (ibv_ack_cq_events(3),
   // ibv_ack_async_event(3)).
   uint32_t taken = 0;
-  // Events for which there was no memory: bits by their type, and the next
-  // object that has some.
+  // Events that could not be queued for lack of memory: bits by type, and the
+  // next object with such events.
   uint32_t noted = 0;
   void* element = nullptr;
   EventAccount* next_noted = nullptr;
@@ -28,20 +28,20 @@ struct EventAccount {
 
 struct Event {
   int type = 0;             // IBV_EVENT_*; unused on completion channels
-  void* element = nullptr;  // the object, as its owner calls it
-  int port = 0;             // events of the port: its number
+  void* element = nullptr;  // the object, as its owner names it
+  int port = 0;             // port events: the port's number
   EventAccount* account = nullptr;  // of the object; null for port and device
 };
 
-// The descriptor is readable exactly while events wait, so poll and epoll work
-// on it, and O_NONBLOCK on it is honoured.
+// The descriptor is readable exactly while events wait, so poll and epoll work,
+// and O_NONBLOCK is honoured.
 //
-// Thread: any; one lock of its own, taken inside every other.
+// Thread: any. One lock, taken inside all others.
 class EventQueue {
  public:
-  // Whether a thread that waits for an event makes progress meanwhile. For
-  // events that packets bring it should; a thread that waits for the rare
-  // others would only be woken by packets that somebody else polls for.
+  // Whether a thread that waits for an event makes progress meanwhile: yes for
+  // events that packets cause. A thread that waits for rare events should not
+  // be woken by packets that other threads poll for.
   enum class Waiter { kMakesProgress, kStandsAside };
 
   explicit EventQueue(Waiter waiter = Waiter::kMakesProgress)
@@ -50,34 +50,35 @@ class EventQueue {
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
 
-  // Makes the descriptor. 0, EMFILE, ENFILE or ENOMEM. Once, before use.
+  // Creates the descriptor. 0, EMFILE, ENFILE or ENOMEM. Call it once, before
+  // use.
   int Open();
   int fd() const { return fd_; }
-  // Gives the descriptor back; events are dropped from now on.
+  // Closes the descriptor; events are dropped from now on.
   void Close();
 
-  // Where there is no memory for it, it is noted with its object, or as one of
-  // the port: those of one type become one then, and come after the others.
+  // Without memory the event is recorded in its object, or as a port event:
+  // those of one type then become one, and come after the others.
   void Post(const Event& event);
 
-  // A queue pair in `lane` may bring events from now on, or no longer. Who
-  // takes events makes progress in these lanes.
+  // A queue pair in `lane` may cause events from now on, or no longer. Take
+  // makes progress in these lanes.
   void AddLane(int lane);
   void RemoveLane(int lane);
 
-  // Takes the oldest event. Without one: blocks while there is progress,
-  // or gives EAGAIN when the descriptor is O_NONBLOCK. 0, EAGAIN, EBADF
-  // (closed), or EINTR (unless every handler of the program has SA_RESTART).
-  // Waiting is a cancellation point, left by unwinding.
+  // Takes the oldest event. If there is none, blocks and makes progress, or
+  // returns EAGAIN if the descriptor is O_NONBLOCK. 0, EAGAIN, EBADF (closed),
+  // or EINTR (unless every handler of the program has SA_RESTART). A
+  // cancellation point, left by unwinding.
   int Take(Engine& engine, Event* event);
 
-  // Drops the events of an object that nobody has taken yet; returns how many
-  // were taken. To be called when no more can be posted for it.
+  // Drops the untaken events of an object. Returns how many were taken. Call it
+  // when no more can be posted for it.
   uint32_t Withdraw(EventAccount* account);
 
  private:
   bool TryTake(Event* event);
-  // The following: mutex_ held.
+  // mutex_ held for the following.
   bool empty() const {
     return events_.empty() && noted_ == nullptr && port_.noted == 0;
   }
@@ -87,10 +88,10 @@ class EventQueue {
   const Waiter waiter_;
   std::mutex mutex_;
   int fd_ = -1;                    // written under mutex_
-  std::deque<Event> events_;       // guarded by mutex_, as the next three
-  EventAccount* noted_ = nullptr;  // the first object that has some
+  std::deque<Event> events_;       // guarded by mutex_, as are the next three
+  EventAccount* noted_ = nullptr;  // the first object with such events
   EventAccount port_;
-  int noted_port_ = 0;  // of what is noted there
+  int noted_port_ = 0;  // the port's number
   LaneUse lanes_;       // changed under mutex_
 };
 

@@ -1,5 +1,5 @@
-// Events are posted by threads that nobody could tell that there is no memory:
-// none of a kind is lost.
+// Threads that post events cannot report a lack of memory: no type of event is
+// lost.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -40,7 +40,7 @@ class EventQueueMemoryTest : public testing::Test {
   }
   ~EventQueueMemoryTest() override { no_memory = false; }
 
-  // Of each element and type.
+  // The number of events by element and type.
   std::map<std::pair<void*, int>, int> TakeAll() {
     std::map<std::pair<void*, int>, int> taken;
     while (Readable(queue_.fd())) {
@@ -58,7 +58,7 @@ class EventQueueMemoryTest : public testing::Test {
   EventAccount a_, b_, c_;
 };
 
-// Each object and each type once; what there was memory for comes first.
+// Each object and type once; events that had memory come first.
 TEST_F(EventQueueMemoryTest, NoKindIsLost) {
   queue_.Post({1, &object_a_, 0, &a_});
   no_memory = true;
@@ -101,7 +101,7 @@ TEST_F(EventQueueMemoryTest, WithdrawsWhatIsNoted) {
   EXPECT_EQ(TakeAll().size(), 1u);
 }
 
-// Objects outlive their queue: nothing is left in them.
+// Objects outlive their queue: it leaves nothing in them.
 TEST_F(EventQueueMemoryTest, ClosedWithSomeNoted) {
   no_memory = true;
   while (refused == 0) queue_.Post({1, &object_a_, 0, &a_});

@@ -1,4 +1,4 @@
-// An engine without sockets, for tests of objects that only want to be polled.
+// An engine without sockets, for tests of objects that are only polled.
 #ifndef RXE_USER_OBJECTS_FAKE_ENGINE_H_
 #define RXE_USER_OBJECTS_FAKE_ENGINE_H_
 
@@ -68,7 +68,7 @@ class FakeEngine final : public Engine {
   uint64_t AddLinkListener(LinkListener /*listener*/) override { return 1; }
   void RemoveLinkListener(uint64_t /*id*/) override {}
   bool tells_of_links() const override { return true; }
-  // One at a time, which the test rings.
+  // One alarm at a time. The test rings it.
   std::function<void()> alarm;
   transport::Time alarm_delay = 0;  // 0: not set
   absl::StatusOr<uint64_t> AddAlarm(std::function<void()> ring) override {

@@ -1,4 +1,4 @@
-// Handles that the application gives back to us, and may give back wrongly.
+// Handles for objects, checked since the application may pass wrong ones.
 #ifndef RXE_USER_OBJECTS_HANDLE_TABLE_H_
 #define RXE_USER_OBJECTS_HANDLE_TABLE_H_
 
@@ -13,19 +13,19 @@
 
 namespace rxe_user {
 
-// Objects of one kind by 32-bit handle: an index and, above it, a generation,
-// so that the handle of a destroyed object is not the next one's. 0 is none.
+// Objects of one kind by 32-bit handle: an index, and above it a generation, so
+// that the handle of a destroyed object is not reused at once. 0 is no handle.
 //
 // Thread: any. Find takes no lock; the caller keeps the object from being
-// removed while it uses what Find gave.
+// removed while it uses it.
 template <typename T>
 class HandleTable {
  public:
-  // 0 when the table is full. May throw bad_alloc.
+  // 0 if the table is full. May throw bad_alloc.
   uint32_t Add(T* object) {
     std::lock_guard<std::mutex> lock(mutex_);
     uint32_t index;
-    // The longest unused is used first, and not soon.
+    // The longest unused index is reused first, and not soon.
     if (free_ > kReserve || used_ == kMaxObjects - 1) {
       if (free_ == 0) return 0;
       index = first_free_;
@@ -49,7 +49,7 @@ class HandleTable {
     return handle;
   }
 
-  // Needs no memory: what is destroyed without any is gone.
+  // Needs no memory, so destroying an object cannot fail.
   void Remove(uint32_t handle) {
     std::lock_guard<std::mutex> lock(mutex_);
     const uint32_t index = IndexOf(handle);
@@ -59,8 +59,8 @@ class HandleTable {
     ++free_;
   }
 
-  // --- fork. The lock is held while it happens. The child has none of the
-  // parent's objects: their locks may be held by threads that it does not have.
+  // --- fork. The lock is held during it. The child cannot use the parent's
+  // objects, since threads that it does not have may hold their locks.
   void LockForFork() { mutex_.lock(); }
   void UnlockInParent() { mutex_.unlock(); }
   void AbandonInChild() {
@@ -70,8 +70,8 @@ class HandleTable {
     }
     mutex_.unlock();
   }
-  // Whether `handle` is that of an object of the parent, in a child of fork.
-  // Its index is not used again.
+  // Whether `handle` belongs to an object of the parent, in a child of fork.
+  // Its index is not reused.
   bool IsInherited(uint32_t handle) const {
     if (handle == 0) return false;
     const uint32_t index = IndexOf(handle);
@@ -81,7 +81,7 @@ class HandleTable {
            (*chunk)[index % kChunk].handle.load() == handle;
   }
 
-  // Null when `handle` is not one, or not any more.
+  // Null if `handle` is invalid or was removed.
   T* Find(uint32_t handle) const {
     if (handle == 0) return nullptr;
     const uint32_t index = IndexOf(handle);
@@ -105,8 +105,8 @@ class HandleTable {
     std::atomic<T*> object{nullptr};
     std::atomic<uint32_t> handle{0};
     uint32_t generation = 0;  // guarded by mutex_
-    uint32_t next_free = 0;   // an index, of those that are free; as generation
-    bool inherited = false;   // of the parent, in a child of fork
+    uint32_t next_free = 0;   // index of the next free slot; as generation
+    bool inherited = false;   // in a child of fork: the parent's
   };
   using Chunk = std::array<Slot, kChunk>;
 
@@ -121,11 +121,11 @@ class HandleTable {
   std::array<std::atomic<Chunk*>, kMaxObjects / kChunk> chunks_{};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Chunk>> owned_;  // guarded by mutex_
-  // Guarded by mutex_, too. Indices that were used and are free, in a row.
-  uint32_t free_ = 0;  // how many
+  // Guarded by mutex_: a list of indices that were used and are free.
+  uint32_t free_ = 0;  // its length
   uint32_t first_free_ = 0;
   uint32_t last_free_ = 0;
-  uint32_t used_ = 0;  // how many indices ever were
+  uint32_t used_ = 0;  // indices that were ever used
 };
 
 }  // namespace rxe_user

@@ -24,7 +24,8 @@ TEST(HandleTableTest, FindsOnlyWhatIsThere) {
   EXPECT_EQ(table.Find(handles[6]), &objects[6]);
   EXPECT_EQ(table.Find(0), nullptr);
   EXPECT_EQ(table.Find(0xffffffff), nullptr);
-  EXPECT_EQ(table.Find(handles[6] + (1u << 20)), nullptr);  // generation
+  // another generation
+  EXPECT_EQ(table.Find(handles[6] + (1u << 20)), nullptr);
   EXPECT_EQ(table.Find(900'000), nullptr);
 }
 

@@ -1,5 +1,5 @@
-// What a device can really do: the numbers that ibv_query_device reports and
-// that creation enforces.
+// The limits of a device: ibv_query_device reports them, and creation enforces
+// them.
 #ifndef RXE_USER_OBJECTS_LIMITS_H_
 #define RXE_USER_OBJECTS_LIMITS_H_
 
@@ -16,21 +16,21 @@ inline constexpr uint32_t kMaxQp = kMaxOpenQueuePairs;
 inline constexpr uint32_t kMaxQpWr = 32768;
 inline constexpr uint32_t kMaxSge = transport::kMaxSge;
 inline constexpr uint32_t kMaxInlineData = 1024;  // bytes
-// Of segmented sends: what begins each segment, and the whole data; bytes.
+// Segmented sends: the header of each segment, and the whole payload; bytes.
 inline constexpr uint32_t kMaxTsoHeader = 512;
 inline constexpr uint32_t kMaxTso = 256 << 10;
-// Of receive side scaling.
+// Receive side scaling.
 inline constexpr uint32_t kMaxRwqTable = 4096;
 inline constexpr uint32_t kMaxCqe = 1u << 22;
-// What a CQ gets that is asked for `cqe`, up to kMaxCqe: one less than a power
-// of two, as mlx5 does (ibv_create_cq(3): at least what was asked for), and
-// some in reserve. Programs rely on that: perftest asks for one entry, takes
-// one completion for each event, and is one behind for good after an
-// acknowledgement was lost once.
+// The capacity of a CQ for a request of `cqe` entries, up to kMaxCqe: one less
+// than a power of two, as with mlx5 (ibv_create_cq(3): at least as many as
+// requested), and some spare entries. Programs rely on that: perftest asks for
+// one entry, takes one completion for each event, and is one behind for good
+// after one lost ACK.
 constexpr uint32_t CqCapacity(uint32_t cqe) {
   return std::min(std::max(std::bit_ceil(cqe + 1), 8u) - 1, kMaxCqe);
 }
-// Of the moderation of completion events: completions, and us. Those of mlx5.
+// Moderation of completion events: completions, and us. As with mlx5.
 inline constexpr uint16_t kMaxCqCount = 0xffff;
 inline constexpr uint16_t kMaxCqPeriod = 4095;
 inline constexpr uint32_t kMaxSrqWr = 32768;

@@ -43,8 +43,8 @@ int CheckAccess(uint32_t access) {
   return 0;
 }
 
-// Whether `address`, `length`, `iova` and `access` can be registered, and as
-// what: fills all of `region` but its key and domain. 0, EINVAL or EFAULT.
+// Checks whether these parameters can be registered. Fills `region` except for
+// key and domain. 0, EINVAL or EFAULT.
 int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
             Region* region) {
   if (const int error = CheckAccess(access)) return error;
@@ -53,7 +53,8 @@ int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
   region->length = length;
   region->iova = (access & kAccessZeroBased) != 0 ? 0 : iova;
   if (IsWholeAddressSpace(address, length, access)) {
-    // Of some address space nobody can promise huge pages (ibv_reg_mr(3)).
+    // There is no guarantee of huge pages in a whole address space
+    // (ibv_reg_mr(3)).
     if ((access & (kAccessHugeTlb | kAccessFlushPersistent)) != 0 ||
         region->iova != 0) {
       return EINVAL;
@@ -181,7 +182,8 @@ int MemoryRegion::Reregister(const Change& change) {
   region_ = region;
   address_ = address;
   length_ = length;
-  // The old memory may be given back, the old rights be relied upon to be gone.
+  // The application may now free the old memory, or rely on the loss of the old
+  // rights.
   context_.WaitForLanes();
   if (change.pd != nullptr) {
     ++change.pd->users;

@@ -12,44 +12,43 @@
 
 namespace rxe_user {
 
-// Thread: any, one call at a time for one region.
+// Thread: any; one call at a time for a region.
 class MemoryRegion {
  public:
   // `access` is of transport::Access. With kAccessZeroBased, `iova` is ignored
-  // and 0. Fails with EINVAL (remote write or atomic without local write, a
-  // range that wraps around, unknown access), EFAULT (not mapped, or not
-  // writable while writing is asked for). EINVAL also for
-  // kAccessFlushPersistent of memory that has no medium (memory/persistence.h).
+  // and taken as 0. EINVAL: remote write or atomic without local write, a range
+  // that wraps around, unknown access, kAccessFlushPersistent for memory
+  // without a medium (memory/persistence.h). EFAULT: not mapped, or not
+  // writable although write access is requested.
   //
-  // With kAccessOnDemand nothing need be mapped yet: uses of the region tell.
-  // If the address is 0 and the length UINT64_MAX, too, it is the whole address
-  // space (implicit on-demand paging).
+  // With kAccessOnDemand the memory need not be mapped yet: accesses check it.
+  // With address 0 and length UINT64_MAX as well, the region is the whole
+  // address space (implicit on-demand paging).
   static int Register(ProtectionDomain& pd, void* address, uint64_t length,
                       uint64_t iova, uint32_t access,
                       std::unique_ptr<MemoryRegion>* out);
-  // ibv_alloc_null_mr(3): any address, of the upper half excepted; no R_Key.
-  // Its domain may be deallocated before it, as on hardware, where it is a key
-  // that the device always has; then domain() must not be called.
+  // ibv_alloc_null_mr(3): any address below the upper half; no R_Key. Its
+  // domain may be deallocated first, as on hardware, where the key always
+  // exists; then domain() must not be called.
   static std::unique_ptr<MemoryRegion> Null(ProtectionDomain& pd);
-  // ibv_reg_dm_mr(3): zero-based, as `access` has to say. Keeps `memory`.
+  // ibv_reg_dm_mr(3): zero-based, which `access` must say. Keeps `memory`.
   static int RegisterDeviceMemory(ProtectionDomain& pd,
                                   std::shared_ptr<DeviceMemory> memory,
                                   uint64_t offset, uint64_t length,
                                   uint32_t access,
                                   std::unique_ptr<MemoryRegion>* out);
 
-  // Withdraws the key, and leaves its domain and device memory. When it
-  // returns, nothing reaches the memory any more, and nothing but withdrawn()
-  // and the destructor may be called. EBUSY, and nothing has changed: a window
-  // is bound to it.
+  // Removes the key, and releases the domain and device memory. On return
+  // nothing accesses the memory any more; only withdrawn() and the destructor
+  // may be called. EBUSY, without effect: a window is bound to it.
   int Withdraw();
   bool withdrawn() const { return withdrawn_; }
   // Withdraws it in any case, and unbinds its windows.
   ~MemoryRegion();
 
-  // ibv_rereg_mr(3). Each null or negative part stays as it is. The key stays
-  // the same. Errors as Register; then the region is as it was. EINVAL also for
-  // null regions and device memory, EBUSY while a window is bound.
+  // ibv_rereg_mr(3). Parts that are null or false are unchanged, as is the key.
+  // Errors as Register, without effect; also EINVAL for null regions and device
+  // memory, EBUSY while a window is bound.
   struct Change {
     ProtectionDomain* pd = nullptr;
     bool translation = false;
@@ -64,7 +63,7 @@ class MemoryRegion {
   Context& context() const { return context_; }
   ProtectionDomain& domain() const { return *pd_; }
   const Region& region() const { return region_; }
-  // As the application registered it: null for null regions and device memory.
+  // As the application registered it. Null for null regions and device memory.
   void* address() const { return address_; }
   uint64_t length() const { return length_; }
   bool is_null() const { return kind_ == Kind::kNull; }
@@ -74,7 +73,7 @@ class MemoryRegion {
 
   MemoryRegion(ProtectionDomain& pd, Kind kind, const Region& region,
                void* address, uint64_t length);
-  // Nothing uses the domain and the device memory any more.
+  // Releases the domain and the device memory.
   void Leave();
 
   Context& context_;

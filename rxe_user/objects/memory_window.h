@@ -1,5 +1,5 @@
-// Memory windows (ibv_alloc_mw(3)). Binding one is a work request of a queue
-// pair; what it then names is in the table of keys.
+// Memory windows (ibv_alloc_mw(3)). A work request of a queue pair binds one;
+// its key is in the region table.
 #ifndef RXE_USER_OBJECTS_MEMORY_WINDOW_H_
 #define RXE_USER_OBJECTS_MEMORY_WINDOW_H_
 
@@ -21,7 +21,7 @@ class MemoryWindow {
         key_(pd.context.regions().AddWindow(pd.id, type)) {
     ++pd.users;
   }
-  // Unbinds it. When it returns, nothing reaches memory through it any more.
+  // Unbinds it. On return nothing accesses memory through it.
   ~MemoryWindow() {
     pd_.context.regions().RemoveWindow(key_);
     pd_.context.WaitForLanes();
@@ -32,9 +32,9 @@ class MemoryWindow {
 
   ProtectionDomain& domain() const { return pd_; }
   Type type() const { return type_; }
-  // The first key. Later ones differ from it in the lower 8 bits only.
+  // The first key. Later ones differ only in the lower 8 bits.
   uint32_t key() const { return key_; }
-  // Its key with the lower 8 bits of `rkey`, which are the consumer's; the
+  // Its key with the lower 8 bits of `rkey`. These are the consumer's; the
   // others are the device's (IBA vol. 1, 10.6.7.2).
   uint32_t KeyLike(uint32_t rkey) const {
     return (key_ & ~0xffu) | (rkey & 0xff);

@@ -1,6 +1,6 @@
-// A context, and an object in one, that finds no memory leaves nothing behind:
-// nobody counts it, no queue knows it, and the next one is as if it had not
-// been tried. Over a real engine.
+// A context, or an object in it, whose creation finds no memory leaves nothing
+// behind: it is not counted, no queue refers to it, and the next one works as
+// if it had not been tried. With a real engine.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@
 
 namespace {
 
-// Of this thread: the engine's threads have what they need.
+// Of this thread: the engine's threads are not limited.
 thread_local int left = transport::kUnlimited;
 
 bool Refuse() {
@@ -41,8 +41,8 @@ namespace {
 
 std::shared_ptr<Engine>* engine_of_test = nullptr;
 
-// Calls it with more and more allocations, until it has enough. How often it
-// was refused; `same` is called after each time.
+// Calls `call` with more and more allocations until it succeeds, and `same`
+// after each failure. Returns the number of failures.
 template <typename Call, typename Same>
 int UntilThereIsMemory(Call call, Same same) {
   constexpr int kEnough = 10'000;
@@ -64,7 +64,7 @@ int UntilThereIsMemory(Call call, Same same) {
 class ObjectsMemoryTest : public testing::Test {
  protected:
   ObjectsMemoryTest() {
-    // For good: the engine's threads ask it until they end.
+    // Permanently: the engine's threads call it until they end.
     transport::refuse_allocation = Refuse;
     engine_of_test = &engine_;
     engine_ = MakeLoopbackEngine(
@@ -93,7 +93,7 @@ TEST_F(ObjectsMemoryTest, Contexts) {
             0);
   std::shared_ptr<Context> second;
   EXPECT_GT(UntilThereIsMemory([&] { second = Open(); }, [] {}), 0);
-  // Both are of one space.
+  // Both share one space.
   EXPECT_EQ(&first->space(), &second->space());
   EXPECT_NE(first->space().NewPdId(), second->space().NewPdId());
 }
@@ -116,7 +116,7 @@ TEST_F(ObjectsMemoryTest, QueuePairs) {
   config.srq = &srq;
   config.capacity = {4, 4, 1, 1, 0};
   config.async = &async_;
-  // One that opens the lane.
+  // Opens the lane.
   std::shared_ptr<QueuePair> other;
   ASSERT_EQ(QueuePair::Create(config, &other), 0);
   other.reset();
@@ -184,7 +184,7 @@ TEST_F(ObjectsMemoryTest, XrcDomains) {
   QueuePair::Config config;
   config.type = transport::QpType::kXrcTarget;
   config.xrc = domain.get();
-  // One that opens the lane.
+  // Opens the lane.
   std::shared_ptr<QueuePair> other;
   ASSERT_EQ(QueuePair::Create(config, &other), 0);
   other.reset();
@@ -212,7 +212,7 @@ TEST_F(ObjectsMemoryTest, XrcDomains) {
   ::close(fd);
 }
 
-// A group that could not be joined is not: there is room for as many as ever.
+// A group that could not be joined takes no place.
 TEST_F(ObjectsMemoryTest, Groups) {
   const std::shared_ptr<Context> context = Open();
   const absl::StatusOr<uint32_t> qpn = engine_->AllocateQpn();
@@ -233,7 +233,7 @@ TEST_F(ObjectsMemoryTest, Groups) {
   }
   EXPECT_FALSE(engine_->JoinGroup(*qpn, group(kMost)).ok());
   for (int i = 0; i < kMost; ++i) {
-    left = 0;  // to leave takes none
+    left = 0;  // leaving needs no memory
     engine_->LeaveGroup(*qpn, group(i));
     left = transport::kUnlimited;
   }
@@ -244,7 +244,7 @@ TEST_F(ObjectsMemoryTest, Groups) {
 
 }  // namespace
 
-// The engine of this test in place of the one of real life.
+// Replaces Engine::For of the library.
 std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device> /*device*/) {
   return *engine_of_test;
 }

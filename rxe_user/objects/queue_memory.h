@@ -1,5 +1,5 @@
-// Where the rings of queues are: memory of the process, or what the allocator
-// of a parent domain gives (ibv_alloc_parent_domain(3)).
+// The memory of queues' rings: the process's, or that of a parent domain's
+// allocator (ibv_alloc_parent_domain(3)).
 #ifndef RXE_USER_OBJECTS_QUEUE_MEMORY_H_
 #define RXE_USER_OBJECTS_QUEUE_MEMORY_H_
 
@@ -10,21 +10,21 @@
 
 namespace rxe_user {
 
-// What allocators are told that memory is for, as their resource type.
+// The purpose of the memory: the allocators' resource type.
 enum class QueueKind : uint64_t {
   kQueuePair = 1,
   kCompletionQueue = 2,
   kSharedReceiveQueue = 3,
 };
 
-// An application's. Called by the thread that makes, resizes or destroys the
-// object, without any lock of ours; a device that is closed destroys its queue
-// pairs.
+// An application's allocator. Called by the thread that creates, resizes or
+// destroys the object, with no lock of ours held. Closing a device destroys its
+// queue pairs.
 class QueueAllocator {
  public:
   virtual ~QueueAllocator() = default;
-  // `size` bytes on a boundary of `alignment`. Null: there are none; nullopt:
-  // by our own means.
+  // `size` bytes aligned to `alignment`. Null: no memory. nullopt: use the
+  // process's memory.
   virtual std::optional<void*> Allocate(size_t size, size_t alignment,
                                         QueueKind kind) = 0;
   virtual void Free(void* memory, QueueKind kind) = 0;
@@ -36,16 +36,16 @@ struct QueueMemoryFree {
 
   void operator()(std::byte* memory) const;
 };
-// Trivial objects are made in it by assigning them.
+// Trivial objects are created in it by assignment.
 using QueueMemory = std::unique_ptr<std::byte[], QueueMemoryFree>;
 
-// What `allocator` gives; null when there is no allocator or it leaves the
-// matter to us; nullopt when it has none, or none on a boundary.
+// Memory from `allocator`. Null if there is no allocator or it leaves the
+// allocation to us. nullopt if it has no memory, or none with this alignment.
 std::optional<QueueMemory> AllocateByApplication(QueueAllocator* allocator,
                                                  size_t size, QueueKind kind);
 
-// The same, or else zeroed memory of the process, of which untouched pages cost
-// nothing. Null: there is none.
+// The same, otherwise zeroed memory of the process, whose untouched pages cost
+// nothing. Null if there is none.
 QueueMemory AllocateQueueMemory(QueueAllocator* allocator, size_t size,
                                 QueueKind kind);
 

@@ -44,7 +44,7 @@ void SharedReceiveQueue::Retire() {
 }
 
 SharedReceiveQueue::~SharedReceiveQueue() {
-  memory_.reset();  // while there is an allocator
+  memory_.reset();  // while the allocator exists
   --config_.pd->users;
 }
 
@@ -82,7 +82,7 @@ bool SharedReceiveQueue::Pop(transport::ReceiveWqe* out) {
 }
 
 int SharedReceiveQueue::Resize(uint32_t max_wr) {
-  QueueMemory memory = Allocate(max_wr);  // in the end the old one
+  QueueMemory memory = Allocate(max_wr);  // the old one after the swap
   std::lock_guard<std::mutex> lock(mutex_);
   if (max_wr < outstanding() || max_wr < limit_) return EINVAL;
   const Entry* const old_entries = entries_;

@@ -14,7 +14,7 @@
 
 namespace rxe_user {
 
-// Thread: any; one lock of its own, taken inside lanes' locks.
+// Thread: any. One lock, taken inside lanes' locks.
 class SharedReceiveQueue final : public transport::ReceiveSource {
  public:
   struct Config {
@@ -22,21 +22,21 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
     uint32_t max_wr = 0;
     uint32_t max_sge = 0;
     EventQueue* async = nullptr;  // for the limit event
-    void* element = nullptr;      // what events name
+    void* element = nullptr;      // the `element` of its events
     int limit_event = 0;          // the type of the limit event
-    // An XRC SRQ: its domain, and where its receives complete.
+    // XRC SRQs: the domain, and the completion queue.
     XrcDomain* xrc = nullptr;
     CompletionQueue* cq = nullptr;
   };
 
-  // Throws bad_alloc when there is no memory for it.
+  // Throws bad_alloc if there is no memory.
   explicit SharedReceiveQueue(const Config& config);
   ~SharedReceiveQueue() override;
 
-  // Of an XRC SRQ: the number that peers name it by; else 0.
+  // The number of an XRC SRQ, by which peers address it; else 0.
   uint32_t number() const { return number_; }
-  // An XRC SRQ leaves its domain: nobody uses it any more when this returns.
-  // Before it is destroyed.
+  // Removes an XRC SRQ from its domain. On return no queue pair uses it. Call
+  // it before destruction.
   void Retire();
 
   // Posts receives under one hold of the lock.
@@ -59,11 +59,11 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
     return {.queue = &retrieved_, .any_order = true};
   }
 
-  // ibv_modify_srq(3). EINVAL: fewer than are outstanding, a limit above
+  // ibv_modify_srq(3). EINVAL: fewer than are outstanding, or a limit above
   // max_wr.
   int Resize(uint32_t max_wr);
-  // Arms the limit event: once, when fewer than `limit` are left that no
-  // message has taken. 0 disarms.
+  // Arms the limit event, which is raised once, when fewer than `limit`
+  // receives are left. 0 disarms.
   int SetLimit(uint32_t limit);
 
   uint32_t max_wr();
@@ -74,8 +74,8 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
 
   // Queue pairs that use it.
   std::atomic<int> users{0};
-  // Limit events taken. None is posted when no queue pair uses the queue, and
-  // an XRC SRQ is retired.
+  // The number of limit events that were taken. Call it when no queue pair uses
+  // the queue, and an XRC SRQ is retired: no more events are posted then.
   uint32_t WithdrawAsyncEvents();
 
  private:
@@ -84,29 +84,29 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
     uint32_t num_sge;
   };
 
-  // Posted, and nobody has retrieved its completion: mutex_ held.
+  // Posted receives whose completions were not retrieved. mutex_ held.
   uint32_t outstanding() const { return posted_ - retrieved_.end(); }
-  // Takes a number there. Throws bad_alloc.
+  // Takes a number in the domain. Throws bad_alloc.
   void JoinXrcDomain();
-  // The memory of one for `max_wr` receives.
+  // Memory for `max_wr` receives.
   QueueMemory Allocate(uint32_t max_wr) const;
-  // Lays out memory_.
+  // Sets the pointers into memory_.
   void Use(uint32_t max_wr);
 
   const Config config_;
   uint32_t number_ = 0;
-  EventAccount account_;  // by the async queue's lock
+  EventAccount account_;  // guarded by the async queue's lock
 
   transport::Retrieved retrieved_;
 
   std::mutex mutex_;                // guards all below
-  QueueMemory memory_;              // of the next two
+  QueueMemory memory_;              // holds the next two
   Entry* entries_ = nullptr;        // a ring of max_wr_
   transport::Sge* sges_ = nullptr;  // max_sge for each entry
   uint32_t max_wr_ = 0;
-  uint32_t head_ = 0;  // index of the oldest
-  uint32_t count_ = 0;   // those that no message has taken yet
-  uint32_t posted_ = 0;  // ever, modulo 2^32
+  uint32_t head_ = 0;    // index of the oldest
+  uint32_t count_ = 0;   // receives that no message has taken
+  uint32_t posted_ = 0;  // in all, modulo 2^32
   uint32_t limit_ = 0;
 };
 

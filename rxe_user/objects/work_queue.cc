@@ -39,7 +39,7 @@ RecvWorkQueue::RecvWorkQueue(const Config& config, uint32_t number)
 RecvWorkQueue::~RecvWorkQueue() {
   const uint32_t number = queue_.number();
   {
-    // Nothing is on its way to it: no table names it.
+    // No packets can reach it: no table refers to it.
     Lane::Guard guard(lane_);
     config_.cq->Forget(number);
   }

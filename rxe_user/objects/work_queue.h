@@ -1,4 +1,4 @@
-// A receive work queue: the transport's, with its number and its users.
+// A receive work queue: the transport's, with its number and users.
 #ifndef RXE_USER_OBJECTS_WORK_QUEUE_H_
 #define RXE_USER_OBJECTS_WORK_QUEUE_H_
 
@@ -14,8 +14,8 @@
 
 namespace rxe_user {
 
-// Thread: any. The transport's is touched under the lane of raw packets' lock
-// only.
+// Thread: any. The transport's queue is accessed under the lock of the raw
+// packets' lane.
 class RecvWorkQueue {
  public:
   struct Config {
@@ -23,14 +23,14 @@ class RecvWorkQueue {
     CompletionQueue* cq = nullptr;
     uint32_t max_wr = 0;
     uint32_t max_sge = 0;
-    EventQueue* async = nullptr;  // for the event that it has failed
-    void* element = nullptr;      // what events name
+    EventQueue* async = nullptr;  // for the event of its failure
+    void* element = nullptr;      // the `element` of its events
     int fatal_event = 0;          // the type of that event
   };
 
-  // 0; EINVAL (beyond limits.h); what AllocateRawQpn gave.
+  // 0; EINVAL (beyond limits.h); errors of AllocateRawQpn.
   static int Create(const Config& config, std::unique_ptr<RecvWorkQueue>* out);
-  // Completions that were not polled are gone.
+  // Drops completions that were not polled.
   ~RecvWorkQueue();
 
   uint32_t number() const { return queue_.number(); }
@@ -54,7 +54,7 @@ class RecvWorkQueue {
     Lane::Guard guard_;
   };
 
-  // Indirection tables that name it.
+  // Indirection tables that refer to it.
   std::atomic<int> users{0};
   uint32_t WithdrawAsyncEvents() { return config_.async->Withdraw(&account_); }
 
@@ -65,7 +65,7 @@ class RecvWorkQueue {
   const Config config_;
   const int lane_index_;
   Lane& lane_;
-  EventAccount account_;        // by the async queue's lock
+  EventAccount account_;        // guarded by the async queue's lock
   transport::WorkQueue queue_;  // guarded by the lane's lock
 };
 

@@ -23,29 +23,29 @@ class CompletionQueue;
 class Context;
 class QueuePair;
 
-// The SRQs and the targets (receiving queue pairs) that belong together. Its
-// SRQs complete in queues of their own, which whoever polls has to make
-// progress for: in the lanes of the domain's targets.
+// An XRC domain: its SRQs and targets (receiving queue pairs). Its SRQs have
+// completion queues of their own. A poll of one makes progress in the lanes of
+// the domain's targets.
 //
 // Thread: any. Outlives its SRQs and targets.
 class XrcDomain final : public transport::XrcDomain {
  public:
-  // Of `context`, and of others of its device that open it.
+  // `context` opened it; other contexts of the device may open it as well.
   explicit XrcDomain(std::shared_ptr<Context> context)
       : context_(std::move(context)) {}
 
   Context& context() const { return *context_; }
 
-  // --- SRQs, by number. False: the number is taken. `cq` is that of `srq.cq`.
-  // When RemoveSrq returns, no target uses it any more. The caller holds no
-  // lane's lock.
+  // --- SRQs, by number. AddSrq: false if the number is taken; `cq` is the one
+  // of `srq.cq`. On return of RemoveSrq no target uses the SRQ. The caller
+  // holds no lane's lock.
   bool AddSrq(uint32_t srqn, const transport::XrcSrq& srq, CompletionQueue* cq);
   void RemoveSrq(uint32_t srqn);
 
   // --- Targets.
   void AddTarget(const std::shared_ptr<QueuePair>& target);
   void RemoveTarget(QueuePair* target);
-  // Null: there is none with that number.
+  // Null if no target has this number.
   std::shared_ptr<QueuePair> FindTarget(uint32_t qpn);
 
   // --- transport::XrcDomain
@@ -62,7 +62,7 @@ class XrcDomain final : public transport::XrcDomain {
   };
 
   const std::shared_ptr<Context> context_;
-  // Taken outside of lanes' and completion queues' locks.
+  // Taken outside lanes' and completion queues' locks.
   std::mutex targets_mutex_;
   std::vector<Target> targets_;  // guarded by targets_mutex_
   // Taken inside lanes' locks; changed with targets_mutex_ held as well.
@@ -72,20 +72,20 @@ class XrcDomain final : public transport::XrcDomain {
 
 // The XRC domains of a device that are associated with files.
 //
-// Thread: any; a lock of its own.
+// Thread: any.
 class XrcDomainTable {
  public:
-  // `fd` -1: a domain of its own, which `create` has to be set for. Else the
-  // domain of the file that `fd` is open on. EINVAL (no file and not `create`;
-  // `exclusive`, and there is one), EAGAIN (not `create`, and there is none),
-  // EBADF, EMFILE: as the kernel answers.
+  // `fd` -1: a private domain; `create` must be set. Else the domain of the
+  // file that `fd` refers to. As the kernel: EINVAL (`fd` -1 without `create`;
+  // or `exclusive`, and it exists), EAGAIN (no `create`, and it does not
+  // exist), EBADF, EMFILE.
   int Open(const std::shared_ptr<Context>& context, int fd, bool create,
            bool exclusive, std::shared_ptr<XrcDomain>* out);
 
  private:
   using Inode = std::pair<dev_t, ino_t>;
   struct File {
-    UniqueFd fd;  // the inode is not another file's as long as it is open
+    UniqueFd fd;  // keeps the inode number from being reused
     std::weak_ptr<XrcDomain> domain;
   };
   std::mutex mutex_;

@@ -25,9 +25,9 @@ using transport::Direction;
 using transport::Disposition;
 using transport::ObservedPacket;
 
-// Names that are tried beside the one that was asked for.
+// The number of names that are tried.
 constexpr int kMostNames = 100;
-// What comes before a packet in the file.
+// The headers before a packet in the file.
 constexpr size_t kMaxHeaders = 16 + wire::kCookedSize + wire::kMaxIpUdpSize;
 
 std::string WithPid(std::string name, bool* had_pid) {
@@ -47,19 +47,19 @@ int64_t WallClock() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
-// A pipe or a terminal, of which there is one: invalid with errno if it cannot
-// be had.
+// Opens a pipe or terminal, which one capture can use. Invalid on failure, with
+// errno set.
 UniqueFd OpenShared(const std::string& path) {
   UniqueFd fd(
       ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd.valid()) return fd;
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd();
-  // The writer may wait.
+  // The writer may block.
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
   return fd;
 }
 
-// Opens what `*path` names, or a file beside it, which it names then.
+// Opens `*path` or, if it exists, a file beside it; `*path` is its name then.
 UniqueFd OpenNew(std::string* path, bool* is_file) {
   bool had_pid;
   const std::string wanted = WithPid(*path, &had_pid);
@@ -87,8 +87,8 @@ UniqueFd OpenNew(std::string* path, bool* is_file) {
   return UniqueFd();
 }
 
-// The identification with which the packet came or went. A socket does not tell
-// that of what it receives: it is the one that its ICRC covers.
+// The packet's IP identification. A socket does not report that of received
+// packets: it is the one that the ICRC covers.
 uint16_t IpIdOf(const ObservedPacket& packet) {
   if (packet.direction == Direction::kTransmitted ||
       packet.disposition == Disposition::kBadIcrc) {
@@ -110,7 +110,7 @@ wire::FrameHeaders HeadersOf(const ObservedPacket& packet) {
   headers.tos = packet.traffic_class;
   headers.ttl = packet.hop_limit;
   if (headers.ttl == 0 && packet.direction == Direction::kTransmitted) {
-    headers.ttl = wire::kDefaultHopLimit;  // as the port takes it
+    headers.ttl = wire::kDefaultHopLimit;  // the port's default
   }
   if (headers.src.is_v4()) headers.ip_id = IpIdOf(packet);
   headers.udp_checksum = wire::UdpChecksum(headers, packet.bytes);
@@ -202,7 +202,7 @@ void Capture::OnPacket(const ObservedPacket& packet) {
                              "they come");
     return;
   }
-  // Under the lock, so that the file is in the order of its times.
+  // Under the lock, so that the records are in the order of their times.
   const auto record = wire::PcapRecordHeader(WallClock(), frame);
   std::memcpy(before.data(), record.data(), record.size());
   const bool first = filling_.empty();
@@ -222,7 +222,8 @@ bool Capture::HasRoom(size_t bytes, std::unique_lock<std::mutex>* lock) {
     waited_ = false;
     return true;
   }
-  // Once, until there is room again: a lane is not to stand still for long.
+  // Waits once, until there is space again, so that a lane is not blocked for
+  // long.
   if (waited_) return false;
   waited_ = !written_.wait_for(*lock, limits_.longest_wait, has_room);
   return !waited_;
@@ -241,7 +242,7 @@ void Capture::RunWriter() {
     });
     filling_.swap(writing_);
     lock.unlock();
-    // There is room again while this is written.
+    // The other buffer can be filled while this one is written.
     written_.notify_all();
     const bool good = failed_ || WriteAll(writing_);
     lock.lock();
@@ -260,7 +261,7 @@ bool Capture::WriteAll(const std::vector<uint8_t>& bytes) {
       const int error = n < 0 ? errno : EIO;
       Warn("cannot write " + path_ + ": " + std::strerror(error) +
            "; it has no more packets, and the program goes on");
-      // So that it ends with a whole record.
+      // The file then ends with a whole record.
       if (is_file_ && ::ftruncate(fd_.get(), good_bytes_) != 0) return false;
       return false;
     }
@@ -272,7 +273,7 @@ bool Capture::WriteAll(const std::vector<uint8_t>& bytes) {
 
 void Capture::Flush(std::chrono::milliseconds patience) {
   const NoCancellation no_cancellation;
-  // Who holds the lock may have been interrupted by a handler that exits.
+  // The lock's holder may have been interrupted by a handler that exits.
   timespec until;
   ::clock_gettime(CLOCK_REALTIME, &until);
   const auto seconds =

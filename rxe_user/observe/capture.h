@@ -1,6 +1,6 @@
-// The packets of this process in a pcap file: one RoCEv2 packet a record, in
-// both directions, as it is on the wire, also where the kernel handles several
-// as one (docs/decode.md).
+// Writes the packets of this process to a pcap file (docs/decode.md). A record
+// is one RoCEv2 packet as on the wire, in either direction, also where GRO or
+// segmentation merges several.
 #ifndef RXE_USER_OBSERVE_CAPTURE_H_
 #define RXE_USER_OBSERVE_CAPTURE_H_
 
@@ -23,46 +23,46 @@
 
 namespace rxe_user {
 
-// Of any number of lanes, whose packets are in the order in which they came
-// here. A thread of its own writes them: who gives a packet only copies it, and
-// waits for a full buffer once for some ms. What has no room then is left out.
+// Captures the packets of any number of lanes, in the order in which they
+// arrive here. A thread writes them to the file. The caller only copies a
+// packet; at a full buffer it waits once, for some ms. Packets that still do
+// not fit are dropped.
 //
-// The file's link type is LINKTYPE_LINUX_SLL, whose header says whether a
-// packet was sent or received, and needs no Ethernet addresses.
+// The file's link type is LINKTYPE_LINUX_SLL: its header has the direction of
+// the packet and needs no Ethernet addresses.
 class Capture final : public transport::PacketObserver {
  public:
   struct Limits {
-    // Of each of two buffers: one is written while the other is filled.
+    // Size of each of two buffers: one is filled while the other is written.
     size_t buffer_bytes = 4 << 20;
-    // How long a packet stays in a buffer that does not get full.
+    // How long a packet stays in a buffer that does not fill up.
     std::chrono::milliseconds flush_after{200};
-    // How long the first packet that has no room waits for some.
+    // How long the first packet that does not fit waits.
     std::chrono::milliseconds longest_wait{10};
   };
 
-  // Begins a file: `name`, in which %p stands for the number of this process.
-  // No file is overwritten: if there is one, it is NAME.PID, and a line on
-  // stderr says so. What is no file, such as a named pipe, is for one process.
-  // Null if that fails, after a line on stderr.
+  // Starts a capture in file `name`, in which %p stands for the process ID.
+  // Never overwrites a file: if it exists, the file is NAME.PID, and a line on
+  // stderr says so. A pipe or device serves one process. Null on failure, after
+  // a line on stderr.
   static std::unique_ptr<Capture> Begin(const std::string& name,
                                         const Limits& limits);
   static std::unique_ptr<Capture> Begin(const std::string& name) {
     return Begin(name, Limits());
   }
-  // Writes what there is, and ends the thread.
+  // Writes what is buffered, and ends the thread.
   ~Capture() override;
 
   // Thread: any.
   void OnPacket(const transport::ObservedPacket& packet) override;
 
-  // Returns when what came before is written, or after `patience`.
+  // Returns when earlier packets are written, or after `patience`.
   void Flush(std::chrono::milliseconds patience);
 
-  // Packets that had no room.
+  // Packets that were dropped.
   uint64_t missed() const { return missed_.load(std::memory_order_relaxed); }
 
-  // --- fork. Nothing more is written by the child, in which this is not to be
-  // destroyed.
+  // --- fork. The child writes nothing more, and must not destroy this.
   void LockForFork() { mutex_.lock(); }
   void UnlockInParent() { mutex_.unlock(); }
   void AbandonInChild();
@@ -71,35 +71,34 @@ class Capture final : public transport::PacketObserver {
   Capture(std::string path, UniqueFd fd, bool is_file, const Limits& limits);
   bool StartWriter();
   void RunWriter();
-  // False: nothing more can be written, and a line has said so.
+  // False: writing has failed for good, and a line on stderr says so.
   bool WriteAll(const std::vector<uint8_t>& bytes);
-  // Lock held. Whether `bytes` have room, by now or soon.
+  // Lock held. Whether `bytes` fit, now or soon.
   bool HasRoom(size_t bytes, std::unique_lock<std::mutex>* lock);
 
   const std::string path_;
-  const bool is_file_;  // and not a pipe, say
+  const bool is_file_;  // not a pipe or device
   const Limits limits_;
   UniqueFd fd_;
-  off_t good_bytes_ = 0;  // of whole records; the writer's own
+  off_t good_bytes_ = 0;  // size in whole records; used by the writer
   pthread_t writer_{};
   std::atomic<bool> failed_ = false;
   std::atomic<uint64_t> missed_ = 0;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   std::condition_variable filled_;
   std::condition_variable written_;
   std::vector<uint8_t> filling_;
-  std::vector<uint8_t> writing_;  // empty, or the writer's
+  std::vector<uint8_t> writing_;  // empty, or used by the writer
   bool ending_ = false;
   bool flushing_ = false;
-  bool waited_ = false;  // for room, in vain
+  bool waited_ = false;  // for space, without success
 };
 
-// The capture that RXE_USER_CAPTURE asks for (its value is Capture::Begin's
-// name), begun by the first call; null without the variable, in a secure
-// program, and if it could not be begun. The same for ever; a child of fork has
-// one of its own. It is complete when the process has ended by exit(). Thread:
-// any.
+// The capture of RXE_USER_CAPTURE (its value is the name for Capture::Begin),
+// started by the first call. Null without the variable, in a secure program,
+// and if it could not be started. Stays the same; a child of fork has its own.
+// Complete after exit(). Thread: any.
 transport::PacketObserver* ProcessCapture();
 
 }  // namespace rxe_user

@@ -34,10 +34,10 @@ struct Record {
   int64_t time = 0;
   bool sent = false;
   wire::Frame frame;
-  Bytes bytes;  // which `frame` points into
+  Bytes bytes;  // referenced by `frame`
 };
 
-// What libpcap finds in `path`; fails if it is not whole.
+// Reads `path` with libpcap. Fails if the file is incomplete.
 std::vector<Record> Read(const std::string& path) {
   std::vector<Record> records;
   char error[PCAP_ERRBUF_SIZE];
@@ -83,7 +83,7 @@ class CaptureTest : public testing::Test {
 
   std::string In(const std::string& name) const { return folder_ / name; }
 
-  // Gives `capture` a packet that is good with `ip_id`.
+  // Gives `capture` a packet whose ICRC is right for `ip_id`.
   void See(Capture* capture, uint32_t psn, uint16_t ip_id,
            size_t payload = 256) {
     wire::Headers headers;
@@ -152,7 +152,7 @@ TEST_F(CaptureTest, ReceivedPacketsHaveTheIdentificationOfTheirIcrc) {
   See(capture.get(), 101, 5);
   packet_.disposition = Disposition::kBadIcrc;
   See(capture.get(), 102, 0x4712);
-  // Nothing that could have an ICRC.
+  // Too short for an ICRC.
   const Bytes three(3);
   packet_.bytes = three;
   packet_.disposition = Disposition::kTooShort;
@@ -250,7 +250,8 @@ TEST_F(CaptureTest, AFullDiskIsSaidOnce) {
             "no more packets, and the program goes on\n");
 }
 
-// What is there is whole records, also when the disk was full amid one.
+// The file consists of whole records, also if the disk was full in the middle
+// of one.
 TEST_F(CaptureTest, ADiskThatBecomesFull) {
   testing::internal::CaptureStderr();
   const pid_t child = fork();
@@ -258,7 +259,7 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
     auto capture = Capture::Begin(In("a.pcap"));
     See(capture.get(), 1, 0);
     capture->Flush(kPatience);
-    // The thread that writes has SIGXFSZ blocked.
+    // The writer thread has SIGXFSZ blocked.
     const rlimit limit = {1000, 1000};
     setrlimit(RLIMIT_FSIZE, &limit);
     for (int i = 2; i < 20; ++i) See(capture.get(), i, 0);
@@ -276,7 +277,7 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
   EXPECT_EQ(Read(In("a.pcap")).size(), 1u);
 }
 
-// Without being asked, and while it goes on.
+// Without a flush, and while the capture goes on.
 TEST_F(CaptureTest, AReaderSoonSeesWhatCame) {
   auto capture = Capture::Begin(In("a.pcap"),
                                 {.flush_after = std::chrono::milliseconds(1)});
@@ -321,8 +322,8 @@ TEST_F(CaptureTest, EverythingIsThereWhatTheBufferHolds) {
   }
 }
 
-// A pipe that nobody empties: what has no room is left out, and said so. What
-// was taken is whole.
+// A pipe that is not read: packets that do not fit are dropped, with a line on
+// stderr. Accepted packets are complete.
 TEST_F(CaptureTest, WhoDoesNotKeepUpMissesPackets) {
   ASSERT_EQ(mkfifo(In("pipe").c_str(), 0600), 0);
   const int reader = open(In("pipe").c_str(), O_RDONLY | O_NONBLOCK);
@@ -333,7 +334,7 @@ TEST_F(CaptureTest, WhoDoesNotKeepUpMissesPackets) {
                                  .flush_after = std::chrono::milliseconds(1),
                                  .longest_wait = std::chrono::milliseconds(1)});
   ASSERT_NE(capture, nullptr);
-  // There is one pipe, so there is one capture.
+  // A pipe serves one capture.
   EXPECT_EQ(Capture::Begin(In("pipe")), nullptr);
   uint32_t seen = 0;
   while (capture->missed() < 10) See(capture.get(), seen++, 0);
@@ -358,7 +359,7 @@ TEST_F(CaptureTest, WhoDoesNotKeepUpMissesPackets) {
 
 // --- The process.
 
-// Runs `body` in a child, with RXE_USER_CAPTURE set.
+// Runs `body` in a child with RXE_USER_CAPTURE set.
 int InChild(const std::string& name, const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -395,7 +396,7 @@ TEST_F(CaptureTest, AChildOfForkHasOneOfItsOwn) {
     See(before, 1, 0);
     const pid_t child = fork();
     if (child == 0) {
-      See(before, 2, 0);  // by a lane that stayed with the parent
+      See(before, 2, 0);  // by a lane of the parent
       if (OfProcess() == before) _exit(1);
       See(OfProcess(), 3, 0);
       exit(0);

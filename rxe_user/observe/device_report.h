@@ -1,5 +1,5 @@
-// What is to be told of one device of this process: a copy, whose counters
-// never fall while the device is open.
+// The report of one device of this process: a snapshot. Its counters never
+// decrease while the device is open.
 #ifndef RXE_USER_OBSERVE_DEVICE_REPORT_H_
 #define RXE_USER_OBSERVE_DEVICE_REPORT_H_
 
@@ -20,10 +20,10 @@ struct LaneReport {
   transport::EndpointCounters endpoint;
   PortCounters port;
   LaneCounters lane;
-  // Of queue pairs that are gone, too.
+  // Includes queue pairs that were destroyed.
   transport::QpCounterTotals queue_pair_totals;
   std::vector<transport::QpReport> queue_pairs;
-  // Queue pairs that are in the totals, but not reported one by one.
+  // Queue pairs that are in the totals but not listed.
   size_t left_out = 0;
 };
 
@@ -33,13 +33,13 @@ struct DeviceReport {
   std::vector<LaneReport> lanes;
 };
 
-// A counter and what it says.
+// A counter and its value.
 struct CounterValue {
   const transport::Counter* counter = nullptr;
   uint64_t value = 0;
 };
 
-// Every counter of a lane, in a fixed order; their sums over all lanes.
+// All counters of a lane in a fixed order; their sums over all lanes.
 std::vector<CounterValue> CountersOf(const LaneReport& lane);
 std::vector<CounterValue> CountersOf(const DeviceReport& device);
 std::vector<CounterValue> CountersOf(const transport::QpReport& queue_pair);

@@ -41,7 +41,7 @@ TEST(DeviceReport, SumsOverLanes) {
   EXPECT_EQ(CountersOf(device.lanes[1]).size(), sums.size());
 }
 
-// One name, one counter, over all tables.
+// Names are unique over all tables.
 TEST(DeviceReport, NamesAreUnique) {
   std::set<std::string_view> names;
   for (const CounterValue& value : CountersOf(LaneReport())) {

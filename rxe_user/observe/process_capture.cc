@@ -1,4 +1,4 @@
-// The capture of a process, from the first device that it opens to its end.
+// The capture of a process, from its first open device to its end.
 #include <mutex>
 
 #include "rxe_user/base/environment.h"
@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kExitPatience{5};
 
 class Holder final : private ForkGuard {
  public:
-  // Never destroyed: other threads may still use engines at exit.
+  // Never destroyed: other threads may use engines during exit.
   static Holder& Get() {
     static Holder* const holder = new Holder;
     return *holder;
@@ -45,7 +45,7 @@ class Holder final : private ForkGuard {
     if (current_ != nullptr) current_->UnlockInParent();
     mutex_.unlock();
   }
-  // What the parent's lanes still know stays where it is.
+  // The parent's lanes still refer to the capture, so it is not freed.
   void AfterForkInChild() override {
     if (current_ != nullptr) current_->AbandonInChild();
     current_ = nullptr;
@@ -63,7 +63,7 @@ class Holder final : private ForkGuard {
 
 std::atomic<Capture*> Holder::at_exit_ = nullptr;
 
-// After the handlers of atexit(), of which the engines' still send.
+// After the handlers of atexit(), since those of the engines still transmit.
 __attribute__((destructor)) void FlushCapture() {
   Capture* const capture = Holder::at_exit();
   if (capture != nullptr) capture->Flush(kExitPatience);

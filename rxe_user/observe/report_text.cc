@@ -88,7 +88,7 @@ class Writer {
   std::string text_;
 };
 
-// Of two processes that bear one number, each in a PID namespace of its own.
+// Distinguishes processes with the same ID in different PID namespaces.
 uint64_t InstanceOfThisProcess() {
   static const uint64_t instance = SecureRandom32();
   return instance;
@@ -129,7 +129,8 @@ void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
   out->End(CountersOf(qp));
 }
 
-// The part of `*text` before the next `separator`, which is taken off too.
+// Removes and returns the part of `*text` before the next `separator`, which is
+// removed as well.
 std::string_view TakeUntil(char separator, std::string_view* text) {
   const size_t end = std::min(text->find(separator), text->size());
   const std::string_view part = text->substr(0, end);

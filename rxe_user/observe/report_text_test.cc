@@ -26,7 +26,7 @@ DeviceReport Sample() {
   lane.slot = 5;
   DeviceReport device;
   device.name = "rxeu0";
-  device.netdev = "e th\"0\n";  // Linux forbids blanks, but who knows
+  device.netdev = "e th\"0\n";  // Linux forbids blanks, but to be safe
   device.lanes = {lane};
   return device;
 }
@@ -65,7 +65,7 @@ TEST(ReportText, IsReadAsItWasWritten) {
   EXPECT_EQ(qp.Word("qpn"), "");
 }
 
-// What is cut off is no report, wherever that is.
+// A truncated text is no report, wherever it is cut off.
 TEST(ReportText, EveryPartOfOneIsRefused) {
   const std::string text = ReportText(Sample());
   for (size_t size = 0; size + 1 < text.size(); ++size) {

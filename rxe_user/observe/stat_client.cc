@@ -26,8 +26,8 @@
 namespace rxe_user {
 namespace {
 
-constexpr size_t kAtOnce = 256;  // each is a descriptor
-// connect(2) tells nobody when it would succeed.
+constexpr size_t kAtOnce = 256;  // each takes a descriptor
+// Nothing reports when connect(2) would succeed.
 constexpr std::chrono::milliseconds kUntilNextConnect(5);
 
 // A socket's name and the numbers in it.
@@ -37,7 +37,7 @@ struct Name {
   std::string text;
 };
 
-// Any process may have made any name.
+// Any process may have created any name.
 bool ParseName(std::string_view text, Name* name) {
   name->text = text;
   const std::string_view prefix = kStatSocketPrefix;
@@ -50,7 +50,7 @@ bool ParseName(std::string_view text, Name* name) {
          name->index >= 0;
 }
 
-// The descriptor that comes with the one message; -1 if none does.
+// The descriptor of the one message; -1 if there is none.
 int ReceiveDescriptor(int socket) {
   char byte;
   iovec data = {&byte, 1};
@@ -72,7 +72,7 @@ int ReceiveDescriptor(int socket) {
   return fd;
 }
 
-// Only of a file in memory, which cannot make the reader wait.
+// Only a memory file, which cannot block the reader.
 bool ReadMemoryFile(int file, std::string* text) {
   struct stat s {};
   if (::fcntl(file, F_GET_SEALS) < 0 || ::fstat(file, &s) != 0 ||
@@ -96,10 +96,10 @@ bool IsStopped(pid_t pid) {
   std::getline(file, text);
   const size_t at = text.rfind(") ");  // the end of its name
   return at != std::string::npos && at + 2 < text.size() &&
-         text[at + 2] == 'T';  // 't', of a tracer: one thread, perhaps
+         text[at + 2] == 'T';  // 't', traced: perhaps only one thread
 }
 
-// One engine that is asked. Does not block.
+// A request to one engine. Does not block.
 class Question {
  public:
   explicit Question(const std::string& name)
@@ -109,7 +109,7 @@ class Question {
     if (socket_.get() < 0) reply_ = ErrnoStatus(errno, "socket");
   }
   Question(Question&&) = default;
-  // What a stranger has passed to us may take long to close.
+  // Descriptors from another user may take long to close.
   ~Question() {
     if (!is_strangers_) return;
     (void)CloseElsewhere(file_);
@@ -120,7 +120,7 @@ class Question {
   bool connected() const { return connected_; }
   int fd() const { return socket_.get(); }
 
-  // To be called again if it neither connects nor answers: too many wait.
+  // Call it again if it neither connects nor answers: the backlog is full.
   void Connect() {
     if (::connect(fd(), address_.get(), address_.size) != 0) {
       if (errno != EAGAIN) reply_ = absl::NotFoundError("it has ended");
@@ -227,7 +227,7 @@ absl::StatusOr<std::vector<std::string>> ListStatSockets() {
     }
     found.push_back(std::move(name));
   }
-  // A socket that is connected bears its listener's name as well.
+  // A connected socket has its listener's name as well.
   const auto key = [](const Name& n) { return std::tie(n.pid, n.index); };
   std::ranges::sort(found, {}, key);
   const auto same = [](const Name& a, const Name& b) {

@@ -18,14 +18,14 @@
 namespace rxe_user {
 namespace {
 
-// Engines of one process; processes of one number in several PID namespaces.
+// Engines of a process, and processes with this ID in other PID namespaces.
 constexpr int kMaxNames = 64;
 constexpr int kBacklog = 8;
-// Clients that are answered before the control thread looks at something else.
+// Clients that are answered before the control thread's other sources.
 constexpr int kClientsAtOnce = 4;
 constexpr std::chrono::milliseconds kRetry{100};
 
-// Root, or the user that this process runs as.
+// Whether the client is root or this process's user.
 bool MayAsk(int client) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -33,7 +33,7 @@ bool MayAsk(int client) {
          (peer.uid == 0 || IsOwnUser(peer.uid));
 }
 
-// After that nobody can change the file. False on failure.
+// Writes the text and seals the file. False on failure.
 bool Fill(int file, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t written =
@@ -45,7 +45,7 @@ bool Fill(int file, const std::string& text) {
                  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
 }
 
-// One byte, and `file`. The client reads when it likes.
+// Sends one byte and `file`. The client reads it at its own pace.
 void SendDescriptor(int client, int file) {
   char byte = 0;
   iovec data = {&byte, 1};
@@ -93,7 +93,8 @@ StatServer::StatServer(UniqueFd listener, Report report)
 StatServer::~StatServer() {
   {
     const std::lock_guard<std::mutex> lock(descriptors_);
-    // Nobody connects from here on; who did before is not closed with it.
+    // Stops new connections. Those in the backlog are accepted and closed one
+    // by one.
     ::shutdown(listener_.get(), SHUT_RDWR);
     do {
       if (client_.valid() && !MayAsk(client_.get()) &&
@@ -113,7 +114,7 @@ int StatServer::fd() {
   return held_up_ ? -1 : listener_.get();
 }
 
-// What it has sent along it has sent to hold up whoever closes the connection.
+// It may contain descriptors that block the thread that closes it.
 bool StatServer::DismissStranger() {
   const std::lock_guard<std::mutex> lock(descriptors_);
   return CloseElsewhere(client_);

@@ -1,11 +1,12 @@
-// How `rxe-user stat` finds the engines that run in this network namespace and
-// asks them: each listens on an abstract Unix socket of its own, named
+// The sockets by which `rxe-user stat` finds the engines of this network
+// namespace and gets their reports. Each engine listens on an abstract Unix
+// socket named
 //
-//   @rxe_user-stat-PID-N    N: the first number from 0 on that is free
+//   @rxe_user-stat-PID-N    N: the first free number from 0 on
 //
-// Whoever connects, being root or of the same user, is sent one message: a
-// descriptor (SCM_RIGHTS) of a file in memory with the report (report_text.h).
-// So the engine never waits for a client, and keeps nothing of one.
+// A client that is root or of the same user gets one message: a descriptor
+// (SCM_RIGHTS) of a memory file with the report (report_text.h). So the engine
+// never waits for a client and keeps no state for it.
 #ifndef RXE_USER_OBSERVE_STAT_SOCKET_H_
 #define RXE_USER_OBSERVE_STAT_SOCKET_H_
 
@@ -24,26 +25,26 @@
 
 namespace rxe_user {
 
-// --- The engine's side. Used by its control thread alone, which calls
-// OnReadable when fd() is readable or time() has come: no thread, and no cost
-// while nobody asks.
+// --- The engine's side. Used only by its control thread, which calls
+// OnReadable when fd() is readable or time() has come: it needs no thread of
+// its own and costs nothing without clients.
 class StatServer final : private ForkGuard {
  public:
   using Clock = std::chrono::steady_clock;
   using Report = std::function<std::string()>;
 
-  // `report` makes the text; it is called within OnReadable.
+  // `report` returns the text. It is called by OnReadable.
   static absl::StatusOr<std::unique_ptr<StatServer>> Open(Report report);
   ~StatServer();
 
-  // -1 in a child of fork, and while the kernel is still busy with what other
-  // users have left in their connections (base/close_elsewhere.h).
+  // -1 in a child of fork, and while closing other users' connections takes too
+  // long (base/close_elsewhere.h).
   int fd();
-  // While fd() is -1 for that: nobody tells when the kernel is done.
+  // When to retry while fd() is -1 for the latter reason.
   Clock::time_point time() const {
     return held_up_ ? retry_at_ : Clock::time_point::max();
   }
-  // Answers those who have connected. Does not block.
+  // Answers the clients that have connected. Does not block.
   void OnReadable();
 
  private:
@@ -51,26 +52,26 @@ class StatServer final : private ForkGuard {
   void Answer();
   bool DismissStranger();
 
-  // --- ForkGuard. The child does not answer in its parent's name.
+  // --- ForkGuard. The child does not answer for its parent.
   void BeforeFork() override { descriptors_.lock(); }
   void AfterForkInParent() override { descriptors_.unlock(); }
   void AfterForkInChild() override;
 
   const Report report_;
-  // Held for a moment only, by whoever opens or closes one of these.
+  // Held briefly, while one of these is opened or closed.
   std::mutex descriptors_;
   UniqueFd listener_;
-  // While one is answered, or cannot be dismissed.
+  // The client that is being answered, or that cannot be closed.
   UniqueFd client_;
   UniqueFd file_;
-  bool held_up_ = false;  // by a stranger in client_
+  bool held_up_ = false;  // by another user's connection, client_
   Clock::time_point retry_at_;
 };
 
 // --- The tool's side.
 
-// The sockets that there are, in the order of their process numbers; without
-// the '@'. FailedPrecondition without /proc.
+// All stat sockets in the order of their process IDs; without the '@'.
+// FailedPrecondition without /proc.
 absl::StatusOr<std::vector<std::string>> ListStatSockets();
 
 struct StatReply {
@@ -78,10 +79,10 @@ struct StatReply {
   std::string text;
 };
 
-// Asks the engines behind `names`, in whose order the replies are. Waits for
-// `patience` at most, with 256 of them at a time, and not for a process that is
-// stopped. Errors: kNotFound (nobody listens), kPermissionDenied (it is another
-// user's, or takes us for one), kDeadlineExceeded, kInternal.
+// Asks the engines behind `names`. The replies are in their order. Waits at
+// most `patience` for 256 of them at a time, and not for stopped processes.
+// Errors: kNotFound (no listener), kPermissionDenied (it is another user's, or
+// takes us for one), kDeadlineExceeded, kInternal.
 std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names,
     std::chrono::milliseconds patience = std::chrono::seconds(1));

@@ -28,7 +28,7 @@ std::string Prefix(pid_t pid) {
   return "rxe_user-stat-" + std::to_string(pid) + "-";
 }
 
-// Those of this process.
+// The stat sockets of this process.
 std::vector<std::string> Ours() {
   auto names = ListStatSockets();
   EXPECT_TRUE(names.ok());
@@ -118,11 +118,11 @@ TEST(StatSocket, EachEngineHasItsName) {
 TEST(StatSocket, NobodyListens) {
   EXPECT_EQ(AskForReport("rxe_user-stat-1-99").status().code(),
             absl::StatusCode::kNotFound);
-  // A name that is longer than there are.
+  // A name longer than possible.
   EXPECT_FALSE(AskForReport(std::string(1000, 'x')).ok());
 }
 
-// Clients that send, do not read or go away cost the server nothing.
+// Clients that send, do not read, or disconnect cost the server nothing.
 TEST(StatSocket, BadClientsDoNoHarm) {
   Serving serving([] { return std::string(1'000'000, 'x'); });
   const std::string name = Ours()[0];
@@ -140,14 +140,15 @@ TEST(StatSocket, BadClientsDoNoHarm) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->text.size(), 1'000'000u);
   for (const int fd : silent) ::close(fd);
-  // The server closes its own when the reply is out, which is here before.
+  // The server closes its descriptors after the reply, which may arrive here
+  // before.
   const auto limit =
       std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (OpenFiles() != before && std::chrono::steady_clock::now() < limit) {
     std::this_thread::yield();
   }
   EXPECT_EQ(OpenFiles(), before);
-  EXPECT_EQ(Connect(name, SOCK_STREAM), -1);  // of another kind
+  EXPECT_EQ(Connect(name, SOCK_STREAM), -1);  // of another type
 }
 
 TEST(StatSocket, OtherUsersAreRefused) {
@@ -167,7 +168,7 @@ TEST(StatSocket, OtherUsersAreRefused) {
   EXPECT_EQ(WEXITSTATUS(status),
             static_cast<int>(absl::StatusCode::kPermissionDenied));
 
-  // Neither by a client that asks all the same.
+  // Nor by a client that asks anyway.
   const pid_t bold = ::fork();
   if (bold == 0) {
     if (::setresuid(12345, 12345, 12345) != 0) ::_exit(90);
@@ -186,11 +187,12 @@ bool SendSlowToClose(int to) {
   return fd.valid() && SendWithDescriptors(to, {&byte, 1}, {fd.get()});
 }
 
-// Another user who leaves in his connections what is slow to close. He held up
-// the control thread of every process, for as long as he liked.
+// Another user, who leaves descriptors that are slow to close in unread
+// messages. This used to block the control thread of every process for as long
+// as the user wanted.
 class StatStranger {
  public:
-  // Connects when it is told to.
+  // Connects when told to.
   StatStranger(const std::string& name, int connections) {
     int go[2], said[2];
     EXPECT_EQ(::pipe2(go, O_CLOEXEC), 0);
@@ -219,7 +221,7 @@ class StatStranger {
     ::close(go_);
     ::close(said_);
   }
-  // All that it sends has been sent when this returns.
+  // On return, everything has been sent.
   void Come() {
     char ok = 1;
     EXPECT_EQ(::write(go_, &ok, 1), 1);
@@ -244,14 +246,15 @@ TEST(StatSocket, AStrangerDoesNotHoldItUp) {
   EXPECT_EQ(reply->text, "text");
 }
 
-// Then nobody is answered, but the thread goes on, and all is well afterwards.
+// No client is answered then, but the thread goes on, and all is well
+// afterwards.
 TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
   const std::string name = Ours()[0];
-  // Each leaves four. They are there before: a child of fork has a copy of what
-  // is just being closed, and then nobody waits for it.
+  // Each leaves four. Created in advance: a child of fork would inherit copies
+  // of the descriptors that are being closed, and the close would not wait.
   std::vector<std::unique_ptr<StatStranger>> strangers;
   for (int i = 0; i < 5; ++i) {
     strangers.push_back(std::make_unique<StatStranger>(name, 4));
@@ -265,7 +268,7 @@ TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
   (*server)->OnReadable();
   EXPECT_NE((*server)->time(), StatServer::Clock::time_point::max());
   strangers.clear();
-  // Nothing but time() wakes the thread that serves.
+  // Only time() wakes the serving thread.
   const auto limit = StatServer::Clock::now() + std::chrono::seconds(20);
   while ((*server)->time() < limit) {
     std::this_thread::sleep_until((*server)->time());
@@ -275,7 +278,7 @@ TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
   EXPECT_GE((*server)->fd(), 0);
 }
 
-// Nor whoever ends the server.
+// Nor the thread that destroys the server.
 TEST(StatSocket, AStrangerDoesNotHoldUpItsEnd) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
@@ -287,9 +290,9 @@ TEST(StatSocket, AStrangerDoesNotHoldUpItsEnd) {
   EXPECT_EQ(Connect(name), -1);
 }
 
-// A child of fork has no part in it, and its parent answers on.
+// A child of fork does not answer, and its parent still does.
 TEST(StatSocket, AChildDoesNotAnswer) {
-  int ends[2];  // one for each
+  int ends[2];  // one for each process
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   pid_t child = 0;
   char byte = 'x';
@@ -303,11 +306,11 @@ TEST(StatSocket, AChildDoesNotAnswer) {
       (void)!::read(ends[1], &byte, 1);
       ::_exit(0);
     }
-    // It has left what fork gave it.
+    // The child has closed what it inherited.
     ASSERT_EQ(::read(ends[0], &byte, 1), 1);
     EXPECT_EQ(AskForReport(name)->text, "parent");
   }
-  // The parent's is gone, though the child lives.
+  // The parent's socket is gone, although the child lives.
   EXPECT_EQ(AskForReport(name).status().code(), absl::StatusCode::kNotFound);
   ASSERT_EQ(::write(ends[0], &byte, 1), 1);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
@@ -315,7 +318,7 @@ TEST(StatSocket, AChildDoesNotAnswer) {
   ::close(ends[1]);
 }
 
-// A process that is stopped does not hold the tool up.
+// A stopped process does not block the tool.
 TEST(StatSocket, OneThatDoesNotAnswerIsGivenUp) {
   auto server = StatServer::Open([] { return ""; });
   ASSERT_TRUE(server.ok());
@@ -323,7 +326,7 @@ TEST(StatSocket, OneThatDoesNotAnswerIsGivenUp) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
-// The silent take their second together.
+// The time-outs of silent ones run concurrently.
 TEST(StatSocket, ManyAreAskedAtOnce) {
   std::vector<std::unique_ptr<StatServer>> silent;
   for (int i = 0; i < 30; ++i) {
@@ -368,7 +371,7 @@ TEST(StatSocket, AStoppedProcessIsNotWaitedFor) {
   for (const int fd : ready) ::close(fd);
 }
 
-// Who poses as a server cannot make the tool wait, or read without end.
+// A fake server cannot make the tool wait, or read without end.
 class FakeServer {
  public:
   explicit FakeServer(int file) {
@@ -416,7 +419,7 @@ TEST(StatSocket, WhatIsNoMemoryFileIsNotRead) {
   ::close(pipe_ends[1]);
 }
 
-// Anyone can make any name.
+// Any process can create any name.
 TEST(StatSocket, OddNamesAreNotListed) {
   const std::string odd[] = {"rxe_user-stat-",     "rxe_user-stat-x-0",
                              "rxe_user-stat-5",    "rxe_user-stat-5-",

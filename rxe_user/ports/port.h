@@ -1,9 +1,9 @@
-// The burst contract: how a lane speaks to the network
-// (docs/design/progress.md, "I/O"). Behind it stand UDP sockets; a fault stage,
-// or a medium that is chosen by destination, can stand there too.
+// The burst contract: how a lane uses the network (docs/design/progress.md,
+// "I/O"). UDP sockets implement it; a fault injector, or a medium chosen by
+// destination, could as well.
 //
 // Nothing here blocks. All calls are made with the lane's lock held, unless
-// they say otherwise.
+// stated otherwise.
 #ifndef RXE_USER_PORTS_PORT_H_
 #define RXE_USER_PORTS_PORT_H_
 
@@ -30,59 +30,58 @@ class Port : public transport::BurstSink {
 
   // --- Sockets.
 
-  // Receives what comes to `fd`, a UDP socket bound to `local` on port 4791.
-  // Owns it from now on, also on error. `local` may be a multicast group.
+  // Receives from `fd`, a UDP socket bound to `local` on port 4791. Takes
+  // ownership, also on error. `local` may be a multicast group.
   virtual absl::Status AddReceiver(const LocalAddress& local, int fd) = 0;
   virtual bool HasReceiver(const wire::IpAddress& address) const = 0;
-  // Closes the socket of `address`; AddReceiver may add another one. Not to be
-  // called at the same time as AddReceiver and HasReceiver.
+  // Closes the socket of `address`; AddReceiver may add it again. Must not run
+  // concurrently with AddReceiver and HasReceiver.
   virtual void RemoveReceiver(const wire::IpAddress& address) = 0;
-  // The port of one of the sockets that send from `local`: equal `choice`,
-  // equal port, for as long as that socket is not closed. Errors:
-  // kResourceExhausted (there are as many as may be), what the system refused.
+  // The port of a socket that sends from `local`. The same `choice` gives the
+  // same port while that socket is open. Errors: kResourceExhausted (too many
+  // sockets), what the system refused.
   virtual absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                               uint32_t choice) = 0;
-  // Closes the sockets that send, but for those of the address vectors with
-  // which `for_each_used` calls its argument. Returns how many.
+  // Closes the sending sockets, except those of the address vectors that
+  // `for_each_used` passes to its argument. Returns the number closed.
   using ForEachUsed = std::function<void(
       const std::function<void(const transport::AddressVector&)>&)>;
   virtual size_t CloseUnusedSenders(const ForEachUsed& for_each_used) = 0;
-  // The descriptors that become readable when there is something to receive,
-  // in the order in which they came. To be waited on themselves rather than
-  // through an epoll set of their own: that loses the kernel's hint that the
-  // waker is about to sleep, and wakes on another core (18 us against 4). May
-  // be called without the lane's lock.
+  // The descriptors that become readable when there is something to receive, in
+  // order of addition. Wait on them directly, not through an epoll set of their
+  // own: that would lose the kernel's hint that the waker is about to sleep,
+  // and so wake the thread on another core (18 us instead of 4). The lane's
+  // lock is not needed.
   virtual std::vector<int> ReceiveDescriptors() const = 0;
 
   // --- Receive.
 
-  // Brings up to as many GRO batches as it thinks are waiting, one for each
-  // receive call. They stay valid until the next call of this. Empty: nothing
-  // there. `thorough`: every socket is asked, else those that seem quiet are
-  // only asked now and then.
+  // Returns GRO batches, about as many as are waiting. Valid until the next
+  // call. Empty: nothing has arrived. `thorough`: reads every socket, else
+  // quiet ones only at intervals.
   virtual std::span<const transport::GroBatch> Receive(bool thorough) = 0;
-  // Whether the last Receive left things behind, as far as it knows.
+  // Whether the last Receive probably left datagrams behind.
   virtual bool more() const = 0;
-  // Datagrams that full receive buffers dropped since the last call of this.
+  // Datagrams that full receive buffers have dropped since the last call.
   virtual uint64_t TakeOverflow() = 0;
 
   // --- Transmit.
 
-  // As BurstSink::Begin; null while sends are blocked.
+  // As BurstSink::Begin. Null while sends are blocked.
   transport::Burst* Begin(const transport::Flow& flow) override = 0;
-  // The burst of the last Begin is to be sent. It need not have been when this
-  // returns, but its flow may go away.
+  // Queues the burst of the last Begin. It may be sent later; its flow need not
+  // live that long.
   virtual void Queue() = 0;
-  // Sends what is queued, and tries again what is blocked.
+  // Sends queued and blocked bursts.
   virtual void Flush() = 0;
-  // The system took no more; Flush() is to be called again a little later.
+  // The system refused more data. Call Flush() again a little later.
   virtual bool blocked() const = 0;
 
   virtual const PortCounters& counters() const = 0;
 
-  // In the child of fork: gives up all descriptors without a word to the
-  // kernel objects behind them, which are the parent's. No lock needed;
-  // nothing but the destructor may be called afterwards.
+  // In the child of fork: closes all descriptors without changing the kernel
+  // objects behind them, which are the parent's. No lock needed. Only the
+  // destructor may be called afterwards.
   virtual void AbandonInChild() = 0;
 };
 

@@ -1,7 +1,7 @@
-// What the port does when the system does not take what it sends: a socket's
-// send buffer is full behind a slow link, or the way takes no segmented sends;
-// and when it gives errors in place of what has come. Loopback never does; here
-// a seccomp listener does in the kernel's place, call by call.
+// The port when the system refuses its sends: a socket's send buffer is full
+// behind a slow link, or the path takes no segmented sends; and when a receive
+// returns an error. Loopback never does that, so a seccomp listener answers
+// each call in the kernel's place.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -30,8 +30,8 @@ namespace {
 
 std::atomic<bool> no_memory = false;
 
-// Has system call `number` of the calling thread answered by whoever listens to
-// the descriptor that this returns; -1 where that is not allowed. For good.
+// Permanently redirects system call `number` of the calling thread to the
+// listener of the returned descriptor. -1 where that is not allowed.
 int Intercept(uint32_t number) {
   sock_filter code[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
@@ -46,7 +46,7 @@ int Intercept(uint32_t number) {
                                     &program));
 }
 
-// Has each recvmsg(2) of the calling thread from `fd` fail. For good.
+// Makes each recvmsg(2) of the calling thread from `fd` fail, permanently.
 bool RefuseReceives(int fd, int error) {
   sock_filter code[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
@@ -61,9 +61,9 @@ bool RefuseReceives(int fd, int error) {
   return ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
-// Answers the calls that `listener` tells of, as in `answers`: a number of
-// messages sent, a negative errno, or nothing to let the kernel do it, as it
-// does all that come after them. Ends when the thread that calls has ended.
+// Answers the calls at `listener` with `answers`: a number of messages sent, a
+// negative errno, or nothing to let the kernel do it. All later calls go to the
+// kernel. Ends when the calling thread has ended.
 void Answer(int listener, std::vector<std::optional<int>> answers) {
   for (size_t i = 0;; ++i) {
     const bool given = i < answers.size() && answers[i].has_value();
@@ -95,7 +95,7 @@ class PortBlockedTest : public LoopbackPortTest {
     ASSERT_NE(av_.source_port, other_av_.source_port);
   }
 
-  // Calls `sends` in a thread whose calls are answered so.
+  // Runs `sends` in a thread whose calls get these answers.
   template <typename Sends>
   void Run(std::vector<std::optional<int>> answers, Sends sends,
            uint32_t number = __NR_sendmmsg) {
@@ -132,8 +132,8 @@ class PortBlockedTest : public LoopbackPortTest {
   transport::AddressVector other_av_;
 };
 
-// The first of three is taken (and lost), then the buffer is full: what is left
-// waits, in order, though there might be room again a moment later.
+// The first of three is accepted (and lost), then the buffer is full. The
+// others wait in order, although there may be space a moment later.
 TEST_F(PortBlockedTest, WhatIsLeftWaitsInOrder) {
   for (const int error : {EAGAIN, ENOBUFS}) {
     SCOPED_TRACE(error);
@@ -158,7 +158,7 @@ TEST_F(PortBlockedTest, WhatIsLeftWaitsInOrder) {
   EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
 
-// One socket's full buffer holds up its own packets only.
+// One socket's full buffer delays only its own packets.
 TEST_F(PortBlockedTest, AnotherSocketIsNotHeldUp) {
   const transport::Flow flow(av_);
   const transport::Flow other(other_av_);
@@ -176,7 +176,7 @@ TEST_F(PortBlockedTest, AnotherSocketIsNotHeldUp) {
   EXPECT_EQ(ReceiveNumbers(2), (std::vector<int>{1, 2}));
 }
 
-// As often as it takes.
+// However often the buffer is full.
 TEST_F(PortBlockedTest, WaitsAgainAndAgain) {
   const transport::Flow flow(av_);
   Run({-EAGAIN, -EAGAIN, -EAGAIN, std::nullopt}, [&] {
@@ -193,13 +193,12 @@ TEST_F(PortBlockedTest, WaitsAgainAndAgain) {
   EXPECT_EQ(port_->counters().tx_blocked, 3u);
 }
 
-// To a destination that takes no segmented sends, packets go one by one. They
-// keep their place between those before and behind them: both when that is
-// found out and from then on.
+// To a destination that refuses segmented sends, packets are sent one by one.
+// They keep their order, both when that is found out and afterwards.
 TEST_F(PortBlockedTest, PartsKeepTheirPlace) {
   const transport::Flow flow(av_);
   Run({1, -EIO}, [&] {
-    QueueNumbers(flow, 1);  // taken, and lost
+    QueueNumbers(flow, 1);  // accepted, and lost
     QueueNumbers(flow, 2, 3);
     QueueNumbers(flow, 5);
     port_->Flush();
@@ -216,7 +215,7 @@ TEST_F(PortBlockedTest, PartsKeepTheirPlace) {
   EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
 
-// Where there is no memory to note that, packets are lost, and nothing else.
+// Without memory to record that, these packets are lost, and nothing else.
 TEST_F(PortBlockedTest, LosesWhatItHasNoMemoryFor) {
   const transport::Flow flow(av_);
   transport::refuse_allocation = [] { return no_memory.load(); };
@@ -233,7 +232,7 @@ TEST_F(PortBlockedTest, LosesWhatItHasNoMemoryFor) {
   EXPECT_NE(port_->Begin(flow), nullptr);
 }
 
-// Nor is any of them lost where the buffer is full in the middle.
+// Nor is any lost when the buffer fills up in between.
 TEST_F(PortBlockedTest, PartsWaitInOrder) {
   const transport::Flow flow(av_);
   const std::optional<int> sent = std::nullopt;
@@ -254,8 +253,8 @@ TEST_F(PortBlockedTest, PartsWaitInOrder) {
   EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
 
-// What the system refuses is lost, as on the way, and is told by its reason. It
-// holds up nothing.
+// A send that the system refuses is lost, and counted by its reason. Others are
+// not delayed.
 TEST_F(PortBlockedTest, WhatIsRefusedIsLostAlone) {
   const transport::Flow flow(av_);
   const PortCounters& counters = port_->counters();
@@ -265,7 +264,7 @@ TEST_F(PortBlockedTest, WhatIsRefusedIsLostAlone) {
   } kCases[] = {
       {EPERM, counters.tx_errors},  // a packet filter
       {ECONNREFUSED, counters.tx_errors},
-      {EINVAL, counters.tx_errors},  // the source address has gone
+      {EINVAL, counters.tx_errors},  // the source address is gone
       {ENETDOWN, counters.tx_unreachable},
       {ENETUNREACH, counters.tx_unreachable},
       {EHOSTUNREACH, counters.tx_unreachable},
@@ -289,8 +288,8 @@ TEST_F(PortBlockedTest, WhatIsRefusedIsLostAlone) {
             std::size(kCases));
 }
 
-// A destination that took no segmented sends for a while, since the interface
-// had another MTU, say, or the source address had gone, takes them again.
+// A destination that refused segmented sends for a while accepts them again.
+// (The interface had another MTU, say, or the source address was gone.)
 TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
   const transport::Flow flow(av_);
   Run({-EINVAL, -EINVAL, -EINVAL, -EINVAL}, [&] {
@@ -308,7 +307,7 @@ TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
   }
   EXPECT_LT(packets, 1000);
 
-  // They do not go yet: it takes longer until the next try.
+  // Refused: the next try comes later.
   Run({-EMSGSIZE}, [&] {
     QueueNumbers(flow, 1, 3);
     port_->Flush();
@@ -324,7 +323,7 @@ TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
   EXPECT_GT(packets, before);
   EXPECT_LT(packets, 10'000);
 
-  // They do.
+  // Accepted.
   EXPECT_EQ(port_->counters().tx_split, 2u);
   for (int i = 0; i < 2; ++i) {
     QueueNumbers(flow, 1, 3);
@@ -335,8 +334,8 @@ TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
   EXPECT_EQ(port_->counters().tx_split, 2u);
 }
 
-// Kernels before 6.9 say EINVAL of more than 64 segments; all say it of a
-// blackhole. What fails in parts as well does not show that the kernel is old.
+// Kernels before 6.9 return EINVAL for more than 64 segments; all return it for
+// a blackhole route. If the parts fail as well, the kernel is not old.
 TEST_F(PortBlockedTest, ABlackholeIsNoOldKernel) {
   constexpr size_t kPackets = 100;
   constexpr size_t kBytes = 100;
@@ -353,7 +352,7 @@ TEST_F(PortBlockedTest, ABlackholeIsNoOldKernel) {
   EXPECT_EQ(port_->counters().tx_errors, kPackets);
   EXPECT_EQ(port_->Begin(flow)->Room(kBytes), 1u);
   EXPECT_EQ(port_->Begin(elsewhere)->Room(kBytes), 128u);
-  // Nor does another error, or one of a single part.
+  // Nor does another error, or one of a single part, show that.
   Run({-EINVAL, -ENETUNREACH, -EIO}, [&] {
     Queue(elsewhere, std::vector<size_t>(kPackets, kBytes), 1, 1);
     port_->Flush();
@@ -366,7 +365,7 @@ TEST_F(PortBlockedTest, ABlackholeIsNoOldKernel) {
   EXPECT_EQ(port_->Begin(third)->Room(kBytes), 128u);
 }
 
-// Without memory to note that, the part is lost, and the next one goes.
+// Without memory to record that, the part is lost, and the next one is sent.
 TEST_F(PortBlockedTest, APartThatCannotBeNotedIsLost) {
   const transport::Flow flow(av_);
   transport::refuse_allocation = [] { return no_memory.load(); };
@@ -400,7 +399,7 @@ TEST_F(PortBlockedTest, AnOldKernelIsFoundOnce) {
   EXPECT_EQ(port_->counters().tx_errors, 0u);
 }
 
-// An error that a receive tells of may have been in the way of what has come.
+// A receive error may be queued before datagrams.
 TEST_F(PortBlockedTest, WhatIsBehindAReceiveErrorIsReceived) {
   for (const int error : {ENOBUFS, ENOMEM, ENETDOWN, ECONNREFUSED}) {
     SCOPED_TRACE(error);
@@ -418,8 +417,8 @@ TEST_F(PortBlockedTest, WhatIsBehindAReceiveErrorIsReceived) {
   }
 }
 
-// A socket that gives nothing but errors is asked twice each time, and stands
-// in the way of no other one.
+// A socket that returns only errors is read twice each time, and does not delay
+// other sockets.
 TEST_F(PortBlockedTest, AReceiveErrorThatLastsHoldsUpNoOtherSocket) {
   LocalAddress local;
   local.address = *wire::IpAddress::Parse("127.0.0.2");
@@ -438,14 +437,14 @@ TEST_F(PortBlockedTest, AReceiveErrorThatLastsHoldsUpNoOtherSocket) {
       const uint64_t calls = port_->counters().rx_calls;
       ASSERT_EQ(port_->Receive(true).size(), 1u);
       ASSERT_LE(port_->counters().rx_calls - calls, 3u);
-      // Alone it is not asked for ever, either.
+      // Alone it does not loop either.
       ASSERT_EQ(port_->Receive(true).size(), 0u);
       ASSERT_LE(port_->counters().rx_calls - calls, 6u);
     }
   });
   thread.join();
   if (!refused) GTEST_SKIP() << "no seccomp filter here";
-  // To this thread the error has gone.
+  // This thread does not get the error.
   QueueNumbers(transport::Flow(av_), 7);
   port_->Flush();
   EXPECT_EQ(ReceiveNumbers(1), std::vector<int>{7});

@@ -1,4 +1,4 @@
-// What a port counts. Guarded by its lane's lock.
+// Counters of a port. Guarded by its lane's lock.
 #ifndef RXE_USER_PORTS_PORT_COUNTERS_H_
 #define RXE_USER_PORTS_PORT_COUNTERS_H_
 

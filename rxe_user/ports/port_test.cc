@@ -1,4 +1,4 @@
-// Both backends against the kernel, over loopback.
+// The UDP port against the kernel, over loopback.
 #include "rxe_user/ports/port.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ TEST_P(PortTest, CarriesOnePacket) {
   EXPECT_FALSE(port_->blocked());
 }
 
-// The socket takes over what the first one says; others still say their own.
+// The socket's defaults are the first flow's; other flows set their own values.
 TEST_P(PortTest, EachFlowHasItsOwnClassAndHopLimit) {
   struct Said {
     uint8_t traffic_class;
@@ -96,7 +96,7 @@ TEST(SendControlTest, NothingIsSaidThatTheSocketSaysItself) {
     EXPECT_EQ(WriteSendControl(av, 4112, set, control),
               CMSG_SPACE(sizeof(uint16_t)));
     ::close(*fd);
-    // What the kernel does not take over has to be said.
+    // Values that the kernel refuses as defaults are in the control messages.
     const SendDefaults refused = SetSendDefaults(-1, av);
     EXPECT_EQ(refused.traffic_class, 0);
     EXPECT_EQ(refused.hop_limit, wire::kDefaultHopLimit);
@@ -120,7 +120,7 @@ TEST_P(PortTest, CarriesABurstInOneCall) {
 }
 
 // The ICRC covers the IPv4 identification, and hardware checks it: a packet
-// that goes alone must have 0, however many have gone before it.
+// sent alone must have 0, however many were sent before it.
 TEST_P(PortTest, TheSystemNumbersPacketsAsTheIcrcSays) {
   if (!local_.address.is_v4()) GTEST_SKIP() << "IPv6 has no number";
   const int fd = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_UDP);
@@ -205,7 +205,7 @@ TEST_P(PortTest, DropsWhatHasNoWay) {
   EXPECT_FALSE(port_->blocked());
 }
 
-// In one call with others, in whichever way.
+// In one call with others, whichever way it is sent.
 TEST_P(PortTest, WhatFailsTakesNothingAlong) {
   if (!local_.address.is_v4()) return;
   const transport::Flow flow(av_);
@@ -229,19 +229,19 @@ TEST_P(PortTest, WhatFailsTakesNothingAlong) {
   EXPECT_EQ(counters.tx_unreachable + counters.tx_errors, 6u);
 }
 
-// A kernel or path that takes no segmentation: every packet goes alone, with
-// the ICRC of IP ID 0.
+// A kernel or path without segmentation: every packet is sent alone, with the
+// ICRC for IP ID 0.
 TEST_P(PortTest, SendsInPartsWhereSegmentsDoNotGo) {
   const transport::Flow flow(av_);
-  // UDP_SEGMENT refuses what does not fit the MTU with EINVAL or EMSGSIZE, as
-  // it does what it cannot segment.
+  // UDP_SEGMENT returns EINVAL or EMSGSIZE for segments beyond the MTU, as for
+  // sends that it cannot segment.
   if (!SetLoopbackMtu(3000)) GTEST_SKIP() << "not allowed to";
   ::testing::internal::CaptureStderr();
   Queue(flow, {3500, 100});
   port_->Flush();
   EXPECT_EQ(port_->counters().tx_split, 1u);
-  EXPECT_EQ(port_->counters().tx_too_long, 1u);  // the first is just too long
-  // Once for a destination.
+  EXPECT_EQ(port_->counters().tx_too_long, 1u);  // the first one is too long
+  // One line per destination.
   Queue(flow, {3500});
   port_->Flush();
   EXPECT_EQ(port_->counters().tx_too_long, 2u);
@@ -269,7 +269,7 @@ TEST_P(PortTest, CountsOverflow) {
     Queue(flow, std::vector<size_t>(15, 4112));
     port_->Flush();
   }
-  // The count comes with what is received after the loss.
+  // The count arrives with a datagram that is received after the loss.
   while (!port_->Receive(true).empty()) {
   }
   Queue(flow, {64});
@@ -305,12 +305,12 @@ TEST_P(PortTest, ChoosesSourcePorts) {
   }
 }
 
-// Those that are closed make room; what waits for room is still sent.
+// Closed sockets free their entries; blocked sends are still sent.
 TEST_P(PortTest, ClosesTheSocketsThatNobodySendsBy) {
   const uint16_t other = port_->SourcePort(local_, 6).value();
   const transport::Flow flow(av_);
   Queue(flow, {64});
-  // The socket of `flow`, by which something is to be sent.
+  // Not the socket of `flow`, which has a queued send.
   EXPECT_EQ(port_->CloseUnusedSenders([](const auto&) {}), 1u);
   EXPECT_EQ(port_->SourcePort(local_, 5).value(), av_.source_port);
   port_->Flush();
@@ -321,7 +321,7 @@ TEST_P(PortTest, ClosesTheSocketsThatNobodySendsBy) {
   EXPECT_EQ(port_->CloseUnusedSenders(used), 1u);
   EXPECT_EQ(port_->CloseUnusedSenders(used), 0u);
   EXPECT_EQ(port_->SourcePort(local_, 5).value(), av_.source_port);
-  // It is free for others.
+  // Its port is free.
   SocketAddress address;
   const socklen_t length = ToSocketAddress(local_.address, other, 0, &address);
   const int fd = ::socket(local_.address.is_v4() ? AF_INET : AF_INET6,
@@ -334,7 +334,7 @@ TEST_P(PortTest, ClosesTheSocketsThatNobodySendsBy) {
 }
 
 TEST_P(PortTest, IgnoresWhatIsNotOurs) {
-  // Empty and large datagrams of a stranger.
+  // Empty and large datagrams of a foreign socket.
   const int fd = ::socket(local_.address.is_v4() ? AF_INET : AF_INET6,
                           SOCK_DGRAM | SOCK_CLOEXEC, 0);
   SocketAddress to;

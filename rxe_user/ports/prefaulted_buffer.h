@@ -1,5 +1,5 @@
-// Memory whose pages are there from the start: a page fault costs more than a
-// packet (facts of datapath.md).
+// Memory whose pages are mapped from the start, since a page fault costs more
+// than a packet.
 #ifndef RXE_USER_PORTS_PREFAULTED_BUFFER_H_
 #define RXE_USER_PORTS_PREFAULTED_BUFFER_H_
 
@@ -15,7 +15,7 @@ namespace rxe_user {
 class PrefaultedBuffer {
  public:
   PrefaultedBuffer() = default;
-  // Empty when there is no memory. Not inherited by children of fork.
+  // Empty if there is no memory. Not inherited by children of fork.
   explicit PrefaultedBuffer(size_t bytes) {
     void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -34,7 +34,7 @@ class PrefaultedBuffer {
   }
 
   std::span<uint8_t> bytes() const { return bytes_; }
-  // Forgets the memory without giving it back.
+  // Gives up ownership without unmapping.
   void Release() { bytes_ = {}; }
 
  private:

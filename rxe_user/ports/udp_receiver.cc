@@ -12,10 +12,10 @@
 namespace rxe_user {
 namespace {
 
-// Batches smaller than this come several in a call: larger ones leave the
-// cache before they are looked at.
+// Batches smaller than this are received several in a call. Larger ones would
+// leave the cache before they are processed.
 constexpr size_t kSmallBatch = 16 << 10;
-// Quiet sockets are asked at every such call.
+// One call in this many also reads quiet sockets.
 constexpr uint32_t kQuietInterval = 8;
 
 }  // namespace
@@ -68,7 +68,7 @@ absl::Status UdpReceiver::Add(const LocalAddress& local, int fd) {
     socket.bound = BoundAddress(local.address);
     socket.ask = 1;
     socket.had_more = false;
-    socket.overflow = DropCount(fd);  // under a former owner
+    socket.overflow = DropCount(fd);  // from a former owner
     socket.fd.store(fd, std::memory_order_release);
     if (index == count) {
       socket_count_.store(count + 1, std::memory_order_release);
@@ -116,8 +116,8 @@ std::span<const transport::GroBatch> UdpReceiver::Receive(bool thorough) {
   more_ = false;
   const size_t count = socket_count_.load(std::memory_order_acquire);
   if (count == 0) return {};
-  // The busy socket is asked at every call. Now and then another one comes
-  // first, so that a flood at one address does not silence the others.
+  // Every call reads the busy socket. At intervals another one is first, so
+  // that a flood at one address does not starve the others.
   const bool turn = ++tick_ % kQuietInterval == 0;
   const size_t first = turn ? hot_ + 1 : hot_;
   const size_t asked = thorough || turn ? count : 1;
@@ -136,7 +136,7 @@ size_t UdpReceiver::ReceiveFrom(Socket& socket) {
   if (fd < 0) return 0;
   const size_t asked = socket.ask;
   long received = Call(fd, asked);
-  // Most errors are used up by being told, and may stand before what has come.
+  // Most errors are reported once, and datagrams may be queued behind them.
   if (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
     ++counters_.rx_errors;
     received = Call(fd, asked);
@@ -151,8 +151,9 @@ size_t UdpReceiver::ReceiveFrom(Socket& socket) {
   for (size_t i = 0; i < got; ++i) bytes += Deliver(socket, i);
   more_ = got == asked;
   const bool small = bytes < got * kSmallBatch;
-  // recvmmsg(2) for one takes a quarter longer than recvmsg(2), and in a
-  // ping-pong each comes alone: so not before two calls in a row were full.
+  // recvmmsg(2) for one datagram takes 25 % longer than recvmsg(2), and in a
+  // ping-pong each arrives alone. So the number grows only after two full calls
+  // in a row.
   const bool again = more_ && socket.had_more;
   socket.had_more = more_;
   socket.ask = !more_   ? std::max<size_t>(got, 1)
@@ -163,8 +164,8 @@ size_t UdpReceiver::ReceiveFrom(Socket& socket) {
 }
 
 // By syscall(2): these functions of the C library are cancellation points,
-// which makes them look twice in each call whether to end the thread. Nobody is
-// cancelled under the lane's lock (adaptive_lock.h).
+// which costs two checks in each call. Threads are not cancelled under the
+// lane's lock (adaptive_lock.h).
 long UdpReceiver::Call(int fd, size_t asked) {
   ++counters_.rx_calls;
   if (asked > 1) {
@@ -211,7 +212,7 @@ size_t UdpReceiver::Deliver(Socket& socket, size_t index) {
   return bytes;
 }
 
-// A receive leaves in a message what came; all of it is asked for again.
+// A receive overwrites the message header, so all of it is set again.
 void UdpReceiver::Prepare(size_t index) {
   Incoming& incoming = incoming_[index];
   msghdr& message = messages_[index].msg_hdr;

@@ -1,9 +1,9 @@
 // The receiving half of the UDP port: the sockets of the device's addresses on
-// port 4791, and how many calls it takes to read them.
+// port 4791, and how many datagrams to ask each for.
 //
-// Sockets are added under a mutex of their own, to a table that never moves, so
-// the lane need not be locked (or may be) while an address is opened.
-// Everything else is called under the lane's lock.
+// Sockets are added under a mutex of their own to a table that never moves, so
+// the lane may be locked or not while an address is opened. All other calls
+// need the lane's lock.
 #ifndef RXE_USER_PORTS_UDP_RECEIVER_H_
 #define RXE_USER_PORTS_UDP_RECEIVER_H_
 
@@ -28,13 +28,13 @@ class UdpReceiver {
  public:
   explicit UdpReceiver(PortCounters* counters) : counters_(*counters) {}
   ~UdpReceiver();
-  // To be called once, before anything else.
+  // Call once, before anything else.
   absl::Status Open();
 
-  // As those of Port.
+  // As Port's.
   absl::Status Add(const LocalAddress& local, int fd);
   bool Has(const wire::IpAddress& address) const;
-  // Its socket, which stays the receiver's; -1: there is none.
+  // The socket of `address`, owned by the receiver; -1: none.
   int DescriptorOf(const wire::IpAddress& address) const;
   void Remove(const wire::IpAddress& address);
   std::vector<int> Descriptors() const;
@@ -48,16 +48,17 @@ class UdpReceiver {
   static constexpr size_t kMaxSockets = 256;
 
   struct Socket {
-    // Written last when it is added; -1: removed, and free for another one.
+    // Written last when added. -1: removed, the entry is free.
     std::atomic<int> fd = -1;
     LocalAddress local;
-    // The interface's, where others know `local` in its place; else `local`.
+    // The interface's address if `local` is a public one
+    // (base/public_addresses.h); else `local`.
     wire::IpAddress bound;
-    size_t ask = 1;         // how many datagrams to ask for at once
-    bool had_more = false;  // the last call brought as many as it asked for
-    uint32_t overflow = 0;  // what SO_RXQ_OVFL said last
+    size_t ask = 1;         // datagrams to ask for in one call
+    bool had_more = false;  // the last call was full
+    uint32_t overflow = 0;  // the last count of SO_RXQ_OVFL
   };
-  // Where a datagram goes. The messages point into it, so it stays put.
+  // Buffers of a datagram. Never moves, since messages_ points into it.
   struct Incoming {
     std::span<uint8_t> buffer;
     iovec vector{};
@@ -67,16 +68,16 @@ class UdpReceiver {
 
   void CloseAll();
   size_t ReceiveFrom(Socket& socket);
-  // Returns how many datagrams came; < 0: errno says why none.
+  // Returns the number of datagrams; < 0: none, see errno.
   long Call(int fd, size_t asked);
   void Prepare(size_t index);
-  // Returns the bytes of message `index`; 0 if it was not kept.
+  // Returns the bytes of message `index`; 0 if it was dropped.
   size_t Deliver(Socket& socket, size_t index);
 
   PortCounters& counters_;
   bool abandoned_ = false;
 
-  std::mutex adding_;  // serialises growth of the table
+  std::mutex adding_;  // serializes growth of the table
   std::array<Socket, kMaxSockets> sockets_;
   std::atomic<size_t> socket_count_ = 0;
 
@@ -84,7 +85,7 @@ class UdpReceiver {
   std::array<Incoming, kBuffers> incoming_;
   std::array<mmsghdr, kBuffers> messages_{};
   std::vector<transport::GroBatch> arrivals_;
-  size_t hot_ = 0;  // the socket that had something last
+  size_t hot_ = 0;  // the socket that last had data
   uint32_t tick_ = 0;
   bool more_ = false;
   uint64_t new_overflow_ = 0;

@@ -41,14 +41,14 @@ int BufferSize(int fd, int option) {
   return size;
 }
 
-// With privilege beyond the limits of net.core, without up to them. Never less
-// than there is: whoever made the socket may have had more privilege.
+// With privilege beyond the limits of net.core, otherwise up to them. Never
+// shrinks a buffer: the socket's creator may have had more privilege.
 void SetBuffer(int fd, int force_option, int option, int bytes) {
   if (BufferSize(fd, option) >= bytes) return;
   if (::setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) {
     return;
   }
-  // What is allowed shows on a socket that does not matter.
+  // A scratch socket shows the size that is allowed.
   const int trial = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (trial < 0) return;
   SetOption(trial, SOL_SOCKET, option, bytes);
@@ -106,7 +106,7 @@ uint32_t InterfaceOf(const LocalAddress& local) {
   return found;
 }
 
-// Of packets for one host, and of those for a group.
+// For unicast and for multicast packets.
 bool SetHopLimit(int fd, bool v6, int hops) {
   return v6 ? SetOption(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, hops) &&
                   SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, hops)
@@ -156,7 +156,7 @@ absl::Status PrepareReceiver(int fd, bool v6) {
   }
   SetOption(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
   SetBuffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, kReceiveBuffer);
-  // Kernels before 5.0 have none: datagrams then come one by one.
+  // Kernels before 5.0 have no UDP_GRO: datagrams then arrive one by one.
   SetOption(fd, IPPROTO_UDP, UDP_GRO, 1);
   return absl::OkStatus();
 }
@@ -178,7 +178,7 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   if (v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-    // IPv4 finds it by the address that the socket is bound to.
+    // IPv4 chooses the interface by the socket's bound address.
     if (const uint32_t ifindex = InterfaceOf(Bound(local))) {
       SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(ifindex));
     }
@@ -234,7 +234,7 @@ absl::StatusOr<int> OpenGroup(const wire::IpAddress& group, uint32_t ifindex) {
   if (v6) {
     address.v6.sin6_scope_id = ifindex;
     const ipv6_mreq join = {address.v6.sin6_addr, ifindex};
-    // Not what others of the host have joined on other interfaces.
+    // Not groups that others on this host have joined on other interfaces.
     SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
     good = good && SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
            ::bind(fd, &address.any, length) == 0 &&

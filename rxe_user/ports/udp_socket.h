@@ -17,9 +17,9 @@
 
 namespace rxe_user {
 
-// The largest UDP payload over IPv4, hence also of a segmented send.
+// The largest UDP payload over IPv4, and so of a segmented send.
 inline constexpr size_t kMaxUdpPayload = 65507;
-// A buffer for any datagram or merged ones, on pages of its own.
+// A page-aligned buffer for any datagram, merged ones included.
 inline constexpr size_t kDatagramBytes = 65536;
 
 union SocketAddress {
@@ -27,65 +27,64 @@ union SocketAddress {
   sockaddr_in v4;
   sockaddr_in6 v6;
 };
-// Fills `*out`; returns its length. `scope_id` counts for link-local IPv6.
+// Fills `*out` and returns its length. `scope_id` is for link-local IPv6.
 socklen_t ToSocketAddress(const wire::IpAddress& address, uint16_t port,
                           uint32_t scope_id, SocketAddress* out);
 wire::IpAddress FromSocketAddress(const SocketAddress& address);
 
-// Sets what receiving needs: GRO, control messages, overflow count, checksums
-// of zero over IPv6, as large a buffer as is allowed.
+// Sets the options for receiving: GRO, control messages, overflow count, zero
+// checksums over IPv6, a receive buffer as large as allowed.
 absl::Status PrepareReceiver(int fd, bool v6);
 
-// The size of its receive buffer as the kernel counts it; 0 if that is not
-// known.
+// The size of its receive buffer as the kernel counts it; 0 if unknown.
 uint64_t ReceiveBufferOf(int fd);
 
-// A socket that only sends, from a free port in 0xC000..0xFFFF of `local`, and
-// to multicast groups on the interface of that address:
-// unconnected, fragmentation forbidden (so the IP ID is known, facts of
-// datapath.md), everything that comes in dropped. Non-blocking, close-on-exec.
+// A sending socket of `local` with a free port in 0xC000..0xFFFF. It sends to
+// multicast groups on the interface of that address. Unconnected, non-blocking,
+// close-on-exec; received datagrams are dropped. Fragmentation is off, so the
+// IP ID that the ICRC covers is known.
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
 
-// A copy of `receiver`, a socket of port 4791, that is good for sending as
-// those of OpenSender: what is sent has port 4791 as its source (NatMode). The
-// other descriptors of the socket receive as before. Close-on-exec.
+// A copy of `receiver`, a socket of port 4791, set up for sending as in
+// OpenSender. Packets have source port 4791 (NatMode). The socket's other
+// descriptors receive as before. Close-on-exec.
 absl::StatusOr<int> SendFromReceiver(int receiver, bool v6);
 
-// A socket for what comes to the multicast group `group` on the interface, on
-// port 4791; the interface joins the group by IGMP or MLD for as long as there
-// is one. Each such socket of the host gets a copy, of whichever process it is.
-// Non-blocking, close-on-exec.
+// A socket for datagrams to the multicast group `group` on the interface, port
+// 4791. The interface joins the group by IGMP or MLD while such a socket
+// exists. Each socket of any process of the host gets a copy. Non-blocking,
+// close-on-exec.
 absl::StatusOr<int> OpenGroup(const wire::IpAddress& group, uint32_t ifindex);
 
-// How many datagrams the socket has dropped so far (what SO_RXQ_OVFL counts).
+// Datagrams that the socket has dropped so far, as SO_RXQ_OVFL counts them.
 uint32_t DropCount(int fd);
 
 // Whether the kernel knows UDP_SEGMENT.
 bool SegmentationSupported(int fd);
 
-// Room for the control messages of one send or receive.
+// Space for the control messages of one send or receive.
 inline constexpr size_t kControlBytes = 192;
 
-// What a socket says in the IP headers of sends whose control messages say
-// nothing else. The kernel allocates memory for a send with more than one.
+// IP header values of a socket's sends without control messages. The kernel
+// allocates memory for a send with more than one control message.
 struct SendDefaults {
   uint8_t traffic_class = 0;
   uint8_t hop_limit = wire::kDefaultHopLimit;
 };
-// Makes `fd`, from OpenSender, say what `av` does. Returns its defaults then:
-// where the kernel refuses, they stay.
+// Sets the values of `av` on `fd`, from OpenSender. Returns the resulting
+// defaults: those that the kernel refuses are unchanged.
 SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av);
 
-// Writes the control messages of a send from the address vector, where it
-// differs from the socket's defaults, and `segment_size` unless 0. Returns
-// their length.
+// Writes the control messages of a send: values of the address vector that
+// differ from the socket's defaults, and `segment_size` unless 0. Returns their
+// length.
 size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
                         const SendDefaults& defaults,
                         uint8_t control[kControlBytes]);
 
-// What came with a datagram.
+// The control data of a received datagram.
 struct ReceiveControl {
-  size_t segment_size = 0;  // 0 = not merged
+  size_t segment_size = 0;  // 0: not merged
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
   bool has_overflow = false;

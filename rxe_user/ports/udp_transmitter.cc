@@ -21,18 +21,18 @@
 namespace rxe_user {
 namespace {
 
-// Sends gather until they make a call worth while, and not longer: what was
-// just written is still in the cache.
+// Bursts are gathered up to this many bytes: enough to amortize a call, and
+// still in the cache.
 constexpr size_t kFlushBytes = 48 << 10;
-// Limits of the kernel: UDP_MAX_SEGMENTS since 6.9, and before.
+// Kernel limits: UDP_MAX_SEGMENTS since 6.9, and before.
 constexpr int kMaxSegments = 128;
 constexpr int kOldMaxSegments = 64;
-// Bursts to a destination that takes no segmented sends until one is tried
-// again: at first, and at most.
+// Bursts between tries of a segmented send to a destination that refused them:
+// at first, and at most.
 constexpr uint32_t kFirstRetry = 256;
 constexpr uint32_t kLastRetry = 64 << 10;
 
-// The socket, or the system, has no room just now.
+// The socket or the system has no buffer space now.
 bool IsFull(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS ||
          error == ENOMEM || error == EINTR;
@@ -43,8 +43,8 @@ bool IsNoSegmentation(int error) {
          error == EOPNOTSUPP;
 }
 
-// The system knows by ICMP, or by its interface. What is lost without a word is
-// not known here.
+// Reported by the system, from ICMP or its own interface. Silent losses are not
+// known here.
 void WarnTooLong(const wire::IpAddress& destination, size_t udp_payload) {
   const size_t ip_packet =
       udp_payload + sizeof(udphdr) +
@@ -120,7 +120,7 @@ absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
 
 size_t UdpTransmitter::CloseUnused(const Port::ForEachUsed& for_each_used) {
   for (size_t i = 0; i < socket_count_; ++i) {
-    // What waits was filled for a flow that may have gone.
+    // A queued burst's flow may have ended.
     sockets_[i].used = std::any_of(
         queued_.begin(), queued_.end(),
         [&](uint8_t index) { return outgoing_[index].fd == sockets_[i].fd; });
@@ -141,8 +141,8 @@ size_t UdpTransmitter::CloseUnused(const Port::ForEachUsed& for_each_used) {
   return closed;
 }
 
-// Known destination, known limit: what goes in parts is only what was filled
-// before the limit was found.
+// The segment limit of a known destination applies from here on. Only bursts
+// that were filled before it was lowered are sent in parts.
 transport::Burst* UdpTransmitter::Begin(const transport::Flow& flow) {
   if (blocked_ || free_.empty()) return nullptr;
   Outgoing& outgoing = outgoing_[free_.back()];
@@ -172,8 +172,7 @@ void UdpTransmitter::Prepare(Outgoing& outgoing, Socket& socket) {
       outgoing.burst.segments() > 1 ? outgoing.burst.segment_size() : 0;
   outgoing.fd = socket.fd;
   outgoing.sent = 0;
-  // What this host sends to the address that others know it by does not leave
-  // it.
+  // A packet of this host to its own public address stays on the host.
   outgoing.destination = flow.av.destination == socket.local.address
                              ? socket.bound
                              : flow.av.destination;
@@ -213,11 +212,11 @@ void UdpTransmitter::Queue() {
 void UdpTransmitter::Flush() {
   const auto begin = queued_.begin();
   const auto end = queued_.end();
-  auto kept = begin;  // those before it have to wait
+  auto kept = begin;  // those before it must wait
   for (auto next = begin; next != end;) {
     Outgoing& outgoing = outgoing_[*next];
-    // There may be room again by now, but what is behind one that waits stays
-    // behind it: the peer would see a gap.
+    // There may be space by now, but bursts behind a waiting one of the same
+    // socket keep their order; the peer would see a gap.
     bool waits = std::any_of(begin, kept, [&](uint8_t index) {
       return outgoing_[index].fd == outgoing.fd;
     });
@@ -265,8 +264,7 @@ bool UdpTransmitter::MustGoInParts(const Outgoing& outgoing) const {
   return outgoing.burst.segments() > SegmentLimit(outgoing.destination);
 }
 
-// The kernel may be one that takes fewer segments; or the path takes none, or
-// nothing at all.
+// The kernel may allow fewer segments, or the path none, or nothing at all.
 bool UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
   if (SegmentLimit(outgoing.destination) > kOldMaxSegments &&
       outgoing.burst.segments() > kOldMaxSegments && error == EINVAL) {
@@ -286,7 +284,7 @@ bool UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
     }
   }
   Unsegmented& limit = found->second;
-  if (limit.left != 0) return true;  // it was known
+  if (limit.left != 0) return true;  // known already
   limit.interval = std::min(limit.interval * 2, kLastRetry);
   limit.left = limit.interval;
   return true;
@@ -314,8 +312,8 @@ bool UdpTransmitter::SendInParts(Outgoing& outgoing) {
   const std::span<uint8_t> bytes =
       outgoing.buffer.first(outgoing.burst.bytes().size());
   const size_t segment_size = outgoing.burst.segment_size();
-  // Segments now have other places in their sends, hence other IP IDs. The
-  // control messages keep their order, UDP_SEGMENT first.
+  // Segments are at other positions in their sends now, and so have other IP
+  // IDs. The control messages keep their order, UDP_SEGMENT first.
   while (outgoing.sent < bytes.size()) {
     const size_t room =
         segment_size * static_cast<size_t>(SegmentLimit(outgoing.destination));
@@ -377,8 +375,8 @@ int UdpTransmitter::SegmentLimit(const wire::IpAddress& destination) const {
 }
 
 // By syscall(2): these functions of the C library are cancellation points,
-// which makes them look twice in each call whether to end the thread. Nobody is
-// cancelled under the lane's lock (adaptive_lock.h).
+// which costs two checks in each call. Threads are not cancelled under the
+// lane's lock (adaptive_lock.h).
 size_t UdpTransmitter::Call(int fd, std::span<mmsghdr> messages) {
   ++counters_.tx_calls;
   const long sent = ::syscall(SYS_sendmmsg, fd, messages.data(),

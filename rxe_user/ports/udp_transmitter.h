@@ -1,7 +1,7 @@
-// The transmitting half of the UDP port: the sockets that only send, bursts on
-// their way, and what is done where the system does not take them.
+// The transmitting half of the UDP port: the sending sockets, bursts in flight
+// to the kernel, and retries where the system refuses them.
 //
-// Everything is called under the lane's lock.
+// All calls need the lane's lock.
 #ifndef RXE_USER_PORTS_UDP_TRANSMITTER_H_
 #define RXE_USER_PORTS_UDP_TRANSMITTER_H_
 
@@ -29,12 +29,11 @@ class UdpTransmitter {
  public:
   explicit UdpTransmitter(PortCounters* counters) : counters_(*counters) {}
   ~UdpTransmitter();
-  // To be called once, before anything else.
+  // Call once, before anything else.
   absl::Status Open();
 
-  // As those of Port.
-  // `receiver`: the socket of port 4791 that is to send; -1: one of its own is
-  // made.
+  // As Port's. `receiver`: the socket of port 4791 to send from; -1: the
+  // transmitter opens one.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice, int receiver);
   size_t CloseUnused(const Port::ForEachUsed& for_each_used);
@@ -52,53 +51,54 @@ class UdpTransmitter {
   struct Socket {
     int fd = -1;
     LocalAddress local;
-    // The interface's, where others know `local` in its place; else `local`.
+    // The interface's address if `local` is a public one
+    // (base/public_addresses.h); else `local`.
     wire::IpAddress bound;
     uint32_t choice = 0;
     uint16_t port = 0;
-    // From the first send on, whose they are.
+    // Set by the first send: the values of its address vector.
     std::optional<SendDefaults> defaults;
-    bool used = false;  // while CloseUnused looks
+    bool used = false;  // scratch of CloseUnused
   };
-  // A burst on its way. Messages point into it, so it stays put.
+  // A queued burst. Never moves, since messages point into it.
   struct Outgoing {
     std::span<uint8_t> buffer;
     transport::Burst burst{{}, 1};
     int fd = -1;
-    size_t sent = 0;  // bytes, of one that goes in parts
+    size_t sent = 0;  // bytes sent, of a burst sent in parts
     msghdr message{};
     iovec vector{};
     SocketAddress to{};
     wire::IpAddress destination;
-    std::optional<wire::IcrcFlow> icrc;  // a copy: the flow may go away
+    std::optional<wire::IcrcFlow> icrc;  // a copy, since the flow may end
     alignas(cmsghdr) uint8_t control[kControlBytes];
   };
 
-  // A destination to which segmented sends have failed. The reason may be one
-  // that goes away (the interface's MTU was less for a while, the source
-  // address was gone), so after some bursts one is tried again, each time after
-  // twice as many.
+  // A destination to which a segmented send has failed. The cause may go away
+  // (the interface's MTU was small for a while, the source address was gone),
+  // so a segmented send is tried again after some bursts. Each failure doubles
+  // their number.
   struct Unsegmented {
     uint32_t interval;  // bursts between tries
-    uint32_t left;      // until the next one
+    uint32_t left;      // bursts until the next try
   };
 
   Socket* FindSocket(const transport::AddressVector& av);
   void Prepare(Outgoing& outgoing, Socket& socket);
-  // Sends the first of `indices`, all of one socket, in order. Returns how many
-  // the system took; if none, errno says why.
+  // Sends the first of `indices`, all of one socket, in order. Returns the
+  // number that the system accepted; if 0, see errno.
   size_t Send(std::span<const uint8_t> indices);
   size_t Call(int fd, std::span<mmsghdr> messages);
   bool MustGoInParts(const Outgoing& outgoing) const;
-  // Sends what is left of one that must. False if it has to wait for more.
+  // Sends the rest of such a burst. False if it must wait for buffer space.
   bool SendInParts(Outgoing& outgoing);
-  // A segmented send of it has failed for being one. False: there is no memory
-  // to note that.
+  // A send of it failed because it was segmented. False: no memory to record
+  // that.
   bool LowerSegmentLimit(const Outgoing& outgoing, int error);
-  // The parts of what had too many segments have been taken, or have not: then
-  // that was not the reason.
+  // Whether the parts of a burst with too many segments were sent. If not, the
+  // number of segments was not the cause.
   void EndDoubt(bool taken);
-  // A segmented send of it was taken.
+  // A segmented send of it succeeded.
   void RaiseSegmentLimit(const Outgoing& outgoing);
   void CountBurst(const wire::IpAddress& destination);
   void CountDrop(const Outgoing& outgoing, int error);
@@ -112,13 +112,14 @@ class UdpTransmitter {
 
   PrefaultedBuffer memory_;
   std::array<Outgoing, kBuffers> outgoing_;
-  std::vector<uint8_t> free_;    // indices; the last one is used next
+  std::vector<uint8_t> free_;    // indices; the last is used next
   std::vector<uint8_t> queued_;  // indices, in order
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
   int max_segments_ = 1;
-  // A send of more than kOldMaxSegments was refused, as by an old kernel or by
-  // a blackhole: its parts tell. Until then max_segments_ is the lesser one.
+  // A send of more than kOldMaxSegments was refused, by an old kernel or a
+  // blackhole route. The result of its parts decides; until then max_segments_
+  // is the lower limit.
   bool doubts_segments_ = false;
   std::unordered_map<wire::IpAddress, Unsegmented, absl::Hash<wire::IpAddress>>
       unsegmented_;

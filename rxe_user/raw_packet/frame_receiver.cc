@@ -16,10 +16,10 @@
 namespace rxe_user {
 namespace {
 
-// Before each frame, for a VLAN tag that is put back.
+// Space before each frame to insert a VLAN tag.
 constexpr size_t kHeadroom = wire::kVlanTagSize;
 
-// Before Linux 6.2 a socket that asks for sizes loses merged UDP.
+// Before Linux 6.2 a socket that asks for sizes does not get merged UDP.
 bool KernelTellsSizesOfAll() {
   utsname name;
   int major = 0;
@@ -29,7 +29,7 @@ bool KernelTellsSizesOfAll() {
          (major > 6 || (major == 6 && minor >= 2));
 }
 
-// Of TCP and UDP; 0: neither.
+// The size of the headers up to TCP or UDP; 0: neither.
 size_t HeaderSize(const wire::EthernetFrame& frame) {
   switch (frame.layer4) {
     case wire::Layer4::kTcp:
@@ -42,7 +42,7 @@ size_t HeaderSize(const wire::EthernetFrame& frame) {
   return 0;
 }
 
-// Payload of the segments that `frame` consists of; 0: it is one.
+// The payload of each segment of `frame`; 0: not merged.
 size_t PayloadOfSegments(const wire::EthernetFrame& frame,
                          const OffloadHeader& offload, size_t max_frame) {
   const size_t header = HeaderSize(frame);
@@ -50,7 +50,7 @@ size_t PayloadOfSegments(const wire::EthernetFrame& frame,
   const uint8_t type = offload.gso_type & static_cast<uint8_t>(~kGsoEcn);
   const bool tcp = frame.layer4 == wire::Layer4::kTcp;
   if (type == kGsoTcp4 || type == kGsoTcp6) {
-    return tcp ? offload.gso_size : 0;  // else TCP within something
+    return tcp ? offload.gso_size : 0;  // else TCP inside a tunnel
   }
   if (type == kGsoUdp) {
     return frame.layer4 == wire::Layer4::kUdp ? offload.gso_size : 0;

@@ -12,7 +12,7 @@
 namespace rxe_user {
 
 absl::Status FrameTransmitter::Open(uint32_t ifindex) {
-  // Of no protocol, so that it receives nothing.
+  // Protocol 0, so that it receives nothing.
   fd_.Reset(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd_.valid()) {
     return ErrnoStatus(errno,
@@ -48,7 +48,7 @@ void FrameTransmitter::ReadMtu() {
 }
 
 uint8_t* FrameTransmitter::Reserve(size_t bytes) {
-  used_ -= reserved_;  // one that was not committed
+  used_ -= reserved_;  // an uncommitted one
   reserved_ = 0;
   if (bytes > kBytes) return nullptr;
   if ((count_ == kFrames || used_ + bytes > kBytes) && !Flush()) {

@@ -1,4 +1,4 @@
-// Sends Ethernet frames on an interface, by a packet socket.
+// Sends Ethernet frames on an interface with a packet socket.
 #ifndef RXE_USER_RAW_PACKET_FRAME_TRANSMITTER_H_
 #define RXE_USER_RAW_PACKET_FRAME_TRANSMITTER_H_
 
@@ -16,14 +16,14 @@
 
 namespace rxe_user {
 
-// Frames are gathered and leave by one call for many. What the interface
-// refuses other than for want of room, since it is down or its MTU has just
-// shrunk, is dropped, as by a NIC without a link.
+// Frames are gathered and sent many per call. A frame that the interface
+// refuses for another reason than lack of buffers (it is down, or its MTU has
+// just shrunk) is dropped, as by a NIC without a link.
 class FrameTransmitter final : public transport::FrameSink {
  public:
-  // EPERM: the process may not (CAP_NET_RAW).
+  // EPERM: the process lacks CAP_NET_RAW.
   absl::Status Open(uint32_t ifindex);
-  // The interface has another MTU. Thread: any.
+  // The interface's MTU has changed. Thread: any.
   void ReadMtu();
 
   // --- transport::FrameSink
@@ -45,10 +45,10 @@ class FrameTransmitter final : public transport::FrameSink {
   uint32_t ifindex_ = 0;
   std::atomic<uint32_t> mtu_ = 0;
   std::unique_ptr<uint8_t[]> memory_;
-  size_t used_ = 0;      // bytes of it, those reserved included
-  size_t reserved_ = 0;  // the size of the last Reserve
-  size_t count_ = 0;     // frames that are committed
-  size_t sent_ = 0;      // those of them that have gone
+  size_t used_ = 0;      // bytes of it, including reserved ones
+  size_t reserved_ = 0;  // bytes of the last Reserve
+  size_t count_ = 0;     // committed frames
+  size_t sent_ = 0;      // those of them that were sent
   std::array<iovec, kFrames> vectors_;
   std::array<mmsghdr, kFrames> messages_;
   uint64_t dropped_ = 0;

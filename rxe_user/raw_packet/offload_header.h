@@ -1,6 +1,6 @@
-// What stands before each frame of a socket with PACKET_VNET_HDR: struct
-// virtio_net_hdr (virtio 1.0, 5.1.6), in the host's byte order. Linux's header
-// for it is C alone.
+// The header of each frame of a socket with PACKET_VNET_HDR: struct
+// virtio_net_hdr (virtio 1.0, 5.1.6), in host byte order. Linux's header file
+// for it is C only.
 #ifndef RXE_USER_RAW_PACKET_OFFLOAD_HEADER_H_
 #define RXE_USER_RAW_PACKET_OFFLOAD_HEADER_H_
 
@@ -10,11 +10,11 @@ namespace rxe_user {
 
 struct OffloadHeader {
   uint8_t flags;     // kNeedsChecksum
-  uint8_t gso_type;  // what kind of segments it consists of
+  uint8_t gso_type;  // the type of its segments
   uint16_t header_length;
   uint16_t gso_size;         // payload of each segment, bytes
-  uint16_t checksum_start;   // what is summed up: from here on
-  uint16_t checksum_offset;  // where the sum goes, from there
+  uint16_t checksum_start;   // the sum begins here
+  uint16_t checksum_offset;  // where to store it, from checksum_start
 };
 static_assert(sizeof(OffloadHeader) == 10);
 
@@ -23,7 +23,7 @@ inline constexpr uint8_t kNeedsChecksum = 1;
 inline constexpr uint8_t kGsoTcp4 = 1;
 inline constexpr uint8_t kGsoTcp6 = 4;
 inline constexpr uint8_t kGsoUdp = 5;
-inline constexpr uint8_t kGsoEcn = 0x80;  // beside one of them
+inline constexpr uint8_t kGsoEcn = 0x80;  // combined with one of them
 
 }  // namespace rxe_user
 

@@ -19,12 +19,11 @@ using transport::FlowKind;
 using transport::FlowRule;
 using transport::FlowSpec;
 
-// As much as a burst of a sender that is not paced may need; less without
-// CAP_NET_ADMIN.
+// As much as a burst of an unpaced sender may need; less without CAP_NET_ADMIN.
 constexpr int kReceiveBuffer = 32 << 20;
 
-// What of its traffic the interface has to be asked for, since it would not
-// take it in by itself.
+// The membership that makes the interface receive what `rule` matches. Absent
+// if it does so already.
 std::optional<packet_mreq> MembershipFor(const FlowRule& rule,
                                          const std::array<uint8_t, 6>& mac) {
   packet_mreq request{};
@@ -65,7 +64,7 @@ absl::StatusOr<std::unique_ptr<RawPort>> RawPort::Open(const Device& device) {
 }
 
 absl::Status RawPort::OpenSocket() {
-  // Of no protocol until it is bound: it would take in other interfaces'.
+  // Protocol 0 until it is bound, else it would receive from other interfaces.
   UniqueFd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "opening a packet socket");
   if (receiver_ == nullptr) receiver_ = std::make_unique<FrameReceiver>();
@@ -77,8 +76,8 @@ absl::Status RawPort::OpenSocket() {
     (void)::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer,
                        sizeof(kReceiveBuffer));
   }
-  // Frames on loopback would come twice. An older kernel says no: then they are
-  // told apart by their type (FrameReceiver).
+  // Frames on loopback would arrive twice. An older kernel refuses the option:
+  // then FrameReceiver drops the outgoing ones by type.
   if (loopback_) {
     constexpr int kOn = 1;
     (void)::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &kOn,

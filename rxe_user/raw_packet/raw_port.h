@@ -1,9 +1,9 @@
-// How raw packet queue pairs of a device reach its interface: frames out, and
-// those of what comes in that a rule (ibv_create_flow(3)) is there for.
+// The raw packet queue pairs' access to a device's interface: sends frames, and
+// receives those that match a flow rule (ibv_create_flow(3)).
 //
-// The interface goes on to serve the system: what a rule takes is a copy, and
-// the kernel has its own. Frames that the host sends on the interface are
-// looked at, too, as those are that a NIC loops back.
+// The system still gets every frame: a rule receives a copy. Frames that the
+// host sends on the interface are matched as well, like frames that a NIC loops
+// back.
 #ifndef RXE_USER_RAW_PACKET_RAW_PORT_H_
 #define RXE_USER_RAW_PACKET_RAW_PORT_H_
 
@@ -24,33 +24,33 @@ namespace rxe_user {
 
 class RawPort {
  public:
-  // EPERM: the process may not (CAP_NET_RAW).
+  // EPERM: the process lacks CAP_NET_RAW.
   static absl::StatusOr<std::unique_ptr<RawPort>> Open(const Device& device);
 
-  // Lane's lock held, but for ReadMtu.
+  // Lane locked, except for ReadMtu.
   FrameTransmitter& transmitter() { return transmitter_; }
 
-  // --- Rules. Lane not locked, one call at a time. There is a socket as long
-  // as there are rules.
+  // --- Rules. Lane not locked, one call at a time. The socket exists while
+  // there are rules.
 
-  // Makes the socket if there is none, and has the interface take in what
-  // `rule` asks for. `*fresh`: the descriptor of a new socket, or -1. Then the
-  // caller adds the rule (flows()), with the lane locked.
+  // Creates the socket if there is none, and makes the interface receive what
+  // `rule` needs. `*fresh`: the descriptor of a new socket, or -1. Afterwards
+  // the caller adds the rule to flows(), with the lane locked.
   absl::Status Prepare(const transport::FlowRule& rule, int* fresh);
-  // The rule has been removed. Returns the descriptor that the caller is to
-  // forget before it calls Close, or -1: there are others.
+  // The rule has been removed. Returns the descriptor that the caller must stop
+  // waiting on before it calls Close, or -1 if other rules remain.
   int Retire(const transport::FlowRule& rule);
   void Close() { socket_.Reset(); }
 
-  // --- Lane's lock held.
+  // --- Lane locked.
   transport::FlowTable& flows() { return flows_; }
-  // Delivers what has come; one call. Returns bytes. `patient`: the program is
-  // about to post receives. What it has none for is left in the socket, for a
-  // while: programs post those that they have polled, but some of them take
-  // fewer at a time than come meanwhile.
+  // Delivers the received frames, by one call. Returns bytes. `patient`: the
+  // program will probably post receives soon. Frames without receives are then
+  // left in the socket for a while, since some programs poll and post fewer
+  // receives at a time than frames arrive meanwhile.
   size_t Receive(transport::Time now, bool patient);
 
-  // What to wait on; -1: nothing. Thread: any.
+  // The descriptor to wait on; -1: none. Thread: any.
   int descriptor() const { return fd_.load(std::memory_order_acquire); }
 
   void AbandonInChild();
@@ -63,7 +63,7 @@ class RawPort {
         mac_(device.mac),
         loopback_(device.loopback) {}
   absl::Status OpenSocket();
-  // Joins or leaves.
+  // Joins or leaves a membership of the interface.
   absl::Status SetMembership(const transport::FlowRule& rule, int option);
 
   const uint32_t ifindex_;
@@ -72,7 +72,7 @@ class RawPort {
   FrameTransmitter transmitter_;
   transport::FlowTable flows_;
   std::unique_ptr<FrameReceiver> receiver_;
-  transport::Time starved_since_ = 0;  // 0: it is not
+  transport::Time starved_since_ = 0;  // 0: there are receives
 
   UniqueFd socket_;
   int rules_ = 0;

@@ -1,4 +1,4 @@
-// Packet sockets on the loopback interface of a namespace of the test's own.
+// Packet sockets on the loopback interface, in a namespace of the test.
 #include "rxe_user/raw_packet/raw_port.h"
 
 #include <arpa/inet.h>
@@ -28,7 +28,7 @@ using Bytes = std::vector<uint8_t>;
 
 class RawPortTest : public testing::Test {
  protected:
-  // Keeps what comes.
+  // Stores the received frames.
   class Inbox final : public transport::FrameDestination {
    public:
     void OnFrame(const transport::ReceivedFrame& received, uint32_t,
@@ -71,7 +71,7 @@ class RawPortTest : public testing::Test {
     ASSERT_GE(fresh, 0);
     port_->flows().Add(&rule_);
   }
-  // Until there are `count`.
+  // Waits until there are `count`.
   void Await(size_t count) {
     while (inbox_.frames.size() < count) {
       pollfd readable = {port_->descriptor(), POLLIN, 0};
@@ -141,7 +141,7 @@ TEST_F(RawPortTest, TheSocketLastsAsLongAsThereAreRules) {
   EXPECT_EQ(port_->Receive(1, false), 0u);
 }
 
-// A program that polls is about to post receives for what comes.
+// A program that polls will post receives for what has arrived.
 TEST_F(RawPortTest, WhatThereAreNoReceivesForIsLeftForAWhile) {
   Listen();
   inbox_.room = 2;
@@ -170,8 +170,8 @@ TEST_F(RawPortTest, WhatWasNotCommittedIsNotSent) {
   EXPECT_EQ(inbox_.frames[0], Frame(20));
 }
 
-// --- What the kernel hands over as one frame, but sends as several: sent by a
-// packet socket at the other end of a veth, which hands it on as it is.
+// --- Frames that the kernel merges: a packet socket at the other end of a veth
+// sends them, which passes them on unchanged.
 
 class MergedFramesTest : public RawPortTest {
  protected:
@@ -222,7 +222,7 @@ class MergedFramesTest : public RawPortTest {
     }
     return frame;
   }
-  // False: this kernel does not take it.
+  // False: this kernel refuses it.
   static bool SendWhole(const Bytes& frame, uint8_t type, uint16_t size,
                         bool v6, uint8_t protocol) {
     const size_t start = 14 + (v6 ? 40 : 20);
@@ -252,7 +252,7 @@ class MergedFramesTest : public RawPortTest {
     return ::send(fd.get(), bytes.data(), bytes.size(), 0) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // Those of Whole: the interfaces say things of their own.
+  // The segments of Whole; the interfaces also send frames of their own.
   std::vector<wire::EthernetFrame> Segments(uint8_t protocol, size_t count) {
     std::vector<wire::EthernetFrame> segments;
     for (size_t seen = 0; segments.size() < count; ++seen) {

@@ -1,5 +1,4 @@
-// Descriptors on their way to another process (SCM_RIGHTS), as a stranger may
-// send them.
+// Sends descriptors to another process (SCM_RIGHTS), also malicious ones.
 #ifndef RXE_USER_TESTING_DESCRIPTORS_H_
 #define RXE_USER_TESTING_DESCRIPTORS_H_
 
@@ -11,13 +10,13 @@
 
 namespace rxe_user {
 
-// Any bytes with any number of descriptors. False if they were not sent.
+// Sends any bytes with any number of descriptors. False if not sent.
 bool SendWithDescriptors(int socket, std::span<const uint8_t> bytes,
                          const std::vector<int>& fds);
 
 // A TCP connection whose last close waits for ten minutes, since the other end
-// does not read. That end stays open until the process ends. Invalid if there
-// was none to be had.
+// does not read. That end stays open until the process ends. Invalid on
+// failure.
 UniqueFd SlowToClose();
 
 }  // namespace rxe_user

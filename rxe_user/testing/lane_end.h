@@ -1,4 +1,4 @@
-// A lane between a port and a helper that the test plays, on a virtual clock.
+// A lane with a fake port and helper on a virtual clock.
 #ifndef RXE_USER_TESTING_LANE_END_H_
 #define RXE_USER_TESTING_LANE_END_H_
 
@@ -21,13 +21,13 @@
 
 namespace rxe_user {
 
-// What the lanes take for the time; moved by the test. Each test begins at the
-// same time: LaneTest::SetUp sees to it.
+// The lanes' time; the test advances it. LaneTest::SetUp resets it for each
+// test.
 inline constexpr transport::Time kVirtualStart = transport::kSecond;
 inline transport::Time virtual_now = kVirtualStart;
 inline transport::Time VirtualClock() { return virtual_now; }
 
-// Keeps what is sent, and hands it to `peer` if there is one.
+// Stores sent packets and passes them to `peer` if there is one.
 class FakePort final : public Port {
  public:
   absl::Status AddReceiver(const LocalAddress&, int) override {
@@ -91,14 +91,14 @@ class FakePort final : public Port {
   };
 
   std::span<const transport::GroBatch> arrivals;
-  FakePort* peer = nullptr;           // gets what is sent here
-  std::deque<Datagrams> on_the_wire;  // what the peer has sent
-  std::vector<int> packets;           // of each burst that was sent
-  std::string calls;                  // r: asked for arrivals, s: sent a burst
-  transport::Time send_cost = 0;      // how long sending a burst takes
-  transport::Time receive_cost = 0;   // how long asking for arrivals takes
-  bool says_more = false;             // wherever something has come
-  bool no_memory = false;             // to receive with
+  FakePort* peer = nullptr;           // receives what is sent here
+  std::deque<Datagrams> on_the_wire;  // sent by the peer
+  std::vector<int> packets;           // in each burst that was sent
+  std::string calls;                  // r: a receive, s: a burst sent
+  transport::Time send_cost = 0;      // the time to send a burst
+  transport::Time receive_cost = 0;   // the time of a receive call
+  bool says_more = false;             // more() after any arrival
+  bool no_memory = false;             // a receive finds no memory
   bool block_next = false;
   bool is_blocked = false;
 
@@ -111,7 +111,7 @@ class FakePort final : public Port {
   PortCounters counters_;
 };
 
-// Counts what the lane asks of it; LaneEnd::LetHelperRun does it.
+// Counts the lane's calls. LaneEnd::LetHelperRun acts on them.
 class FakeHelper final : public LaneHelper {
  public:
   void Wake() override { ++wakes; }
@@ -128,13 +128,13 @@ class FakeHelper final : public LaneHelper {
   transport::Time timer_cost() const override { return timer; }
   int wakes = 0;
   transport::Time timer = 0;
-  int arms = 0;  // calls, each of which is a system call
+  int arms = 0;  // calls; each is a system call
   bool armed = false;
-  bool added_armed = false;  // the last socket that was added
-  bool refuses = false;      // to arm anything
+  bool added_armed = false;  // of the last added socket
+  bool refuses = false;      // to arm any socket
 };
 
-// Number 5. Keeps what is forwarded.
+// Slot number 5. Stores forwarded strays.
 class FakeSlot final : public Slot {
  public:
   uint8_t number() const override { return 5; }
@@ -147,7 +147,7 @@ class FakeSlot final : public Slot {
   std::vector<std::vector<uint8_t>> forwarded;
 };
 
-// Says so before each completion.
+// Calls on_push before each completion.
 struct SpyCq final : EventCq {
   bool Push(const transport::Completion& completion) override {
     on_push();
@@ -169,7 +169,7 @@ class LaneEnd : public transport::EventSink {
     port->calls.clear();
     Connect(qpn, peer_qpn, address, peer_address);
   }
-  // From now on another queue pair is `qp`.
+  // From now on `qp` is another queue pair.
   void Connect(uint32_t qpn, uint32_t peer_qpn, const char* address,
                const char* peer_address) {
     transport::QpConfig config;
@@ -187,7 +187,7 @@ class LaneEnd : public transport::EventSink {
         transport::ConnectionTo(peer_qpn, *wire::IpAddress::Parse(address),
                                 *wire::IpAddress::Parse(peer_address));
     to.path_mtu = 1024;
-    to.timeout = 20;  // 4 s: not within these tests
+    to.timeout = 20;  // 4 s: longer than these tests
     ASSERT_EQ(transport::BringUp(*qp, to, virtual_now), 0);
   }
   ~LaneEnd() override {
@@ -200,7 +200,7 @@ class LaneEnd : public transport::EventSink {
   }
   void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
 
-  // A WRITE of the number of WRITEs so far, to the inbox of `to`.
+  // Posts a WRITE of the number of WRITEs so far to the inbox of `to`.
   void Post() {
     const Lane::Guard guard(lane);
     PostLocked();
@@ -210,7 +210,7 @@ class LaneEnd : public transport::EventSink {
     PostLocked({reinterpret_cast<uint64_t>(outbox_), sizeof(outbox_), 1},
                to->inbox, signaled);
   }
-  // A WRITE of `sge` to `target`.
+  // Posts a WRITE of `sge` to `target`.
   void PostLocked(const transport::Sge& sge, void* target,
                   bool signaled = true) {
     transport::SendRequest request;
@@ -224,8 +224,8 @@ class LaneEnd : public transport::EventSink {
         {.requests = 1, .bytes = sge.length, .signaled = signaled ? 1 : 0});
   }
 
-  // What the helper thread would do by now: it wakes when it is told to, when
-  // it has said that it would, and for what arrives while the lane is armed.
+  // Runs the helper as its thread would: when it is woken, at the time it gave,
+  // and for arrivals while the lane is armed.
   void LetHelperRun() {
     while (helper.wakes != wakes_seen_ || virtual_now >= helper_until_ ||
            (helper.armed && !port->on_the_wire.empty())) {
@@ -234,12 +234,12 @@ class LaneEnd : public transport::EventSink {
       helper_until_ = lane.RunHelper();
     }
   }
-  // Lets the time pass and the helper run when it is to, exactly then.
+  // Advances the time, and runs the helper exactly when it is due.
   void LetTimePass(transport::Time how_long) {
     const transport::Time end = virtual_now + how_long;
     LetHelperRun();
     while (helper_until_ <= end) {
-      // One that comes again at once takes some time for it.
+      // A helper that is due at once takes some time.
       const bool at_once = helper_until_ <= virtual_now + 1;
       virtual_now =
           at_once ? virtual_now + transport::kMicrosecond / 2 : helper_until_;
@@ -248,8 +248,8 @@ class LaneEnd : public transport::EventSink {
     virtual_now = std::max(virtual_now, end);
   }
   int helper_turns = 0;
-  transport::Time poll_cost = 0;  // as the lane finds it when it is opened
-  transport::Time spin = 0;       // of LaneImpl::Open
+  transport::Time poll_cost = 0;  // the lane measures it when it is opened
+  transport::Time spin = 0;       // for LaneImpl::Open
   LaneEnd* to = this;
   uint64_t inbox[8] = {};
 
@@ -268,7 +268,7 @@ class LaneEnd : public transport::EventSink {
   transport::Time helper_until_ = transport::kNever;
 };
 
-// One end, whose packets go nowhere unless another one joins.
+// One end. Its packets are lost unless another end joins.
 class LaneTest : public ::testing::Test {
  protected:
   static constexpr uint32_t kQpn = 0x051234;
@@ -279,7 +279,7 @@ class LaneTest : public ::testing::Test {
     end_.Open(kQpn, kPeerQpn, "10.0.0.1", "10.0.0.2");
     port_ = end_.port;
   }
-  // `peer` becomes the other end, on the same wire.
+  // `peer` becomes the other end.
   void Join(LaneEnd* peer) {
     peer->Open(kPeerQpn, kQpn, "10.0.0.2", "10.0.0.1");
     port_->peer = peer->port;
@@ -291,7 +291,7 @@ class LaneTest : public ::testing::Test {
     for (const int packets : port_->packets) sum += packets;
     return sum;
   }
-  // The helper comes while the application polls.
+  // The helper runs while the application polls.
   void EnterPollingMode() {
     for (uint32_t i = 0; i < AppActivity::kManyPolls; ++i) lane_.Progress();
     lane_.RunHelper();
@@ -299,7 +299,7 @@ class LaneTest : public ::testing::Test {
     ASSERT_FALSE(helper_.armed);
   }
 
-  // The application stops polling before something comes, again and again.
+  // The application repeatedly stops polling before an arrival.
   void ActivateAdaptiveArming(LaneEnd* peer) {
     for (int i = 0; i < 10; ++i) {
       EnterPollingMode();
@@ -307,7 +307,8 @@ class LaneTest : public ::testing::Test {
       peer->lane.RunHelper();
       virtual_now += 25 * transport::kMicrosecond;
       lane_.RunHelper();
-      if (lane_.mode() == Mode::kPolling) break;  // still, and armed
+      // still polling, with armed sockets
+      if (lane_.mode() == Mode::kPolling) break;
     }
     ASSERT_TRUE(helper_.armed);
   }

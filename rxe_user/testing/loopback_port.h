@@ -1,4 +1,4 @@
-// A port that sends to itself, over loopback.
+// A port that sends to itself over loopback.
 #ifndef RXE_USER_TESTING_LOOPBACK_PORT_H_
 #define RXE_USER_TESTING_LOOPBACK_PORT_H_
 
@@ -21,23 +21,21 @@ class LoopbackPortTest : public ::testing::Test {
     transport::GroBatch arrival;
   };
 
-  // Opens `port_` at `address`, or fails the test; skips it where there is no
-  // IPv6.
+  // Opens `port_` at `address`, or fails the test. Skips the test without IPv6.
   void Open(const char* address);
-  // A socket where a receiver has to be bound; -1 where that is not possible.
+  // A socket bound as a receiver; -1 if not possible.
   int Bind() const { return Bind(local_); }
   static int Bind(const LocalAddress& local);
-  // Queues packets of these sizes, in one burst where it takes all of them. All
-  // bytes but the ICRC are `fill` in the first, and `step` more in each that
-  // follows.
+  // Queues packets of these sizes, in one burst if they fit. All bytes but the
+  // ICRC are `fill` in the first packet, and `step` more in each later one.
   void Queue(const transport::Flow& flow, const std::vector<size_t>& sizes,
              uint8_t fill = 7, uint8_t step = 0);
-  // The next `count` packets.
+  // Returns the next `count` packets.
   std::vector<Packet> Receive(size_t count);
 
   LocalAddress local_;
   std::unique_ptr<Port> port_;
-  transport::AddressVector av_;  // to itself, from source port choice 5
+  transport::AddressVector av_;  // to itself, source port choice 5
 };
 
 }  // namespace rxe_user

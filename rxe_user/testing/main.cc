@@ -6,7 +6,7 @@
 
 #include "rxe_user/testing/net_namespace.h"
 
-// Set for the programs that a test starts, itself among them: they stay in its
+// Set for the programs that a test starts, itself included: they stay in its
 // namespace.
 constexpr char kEntered[] = "RXE_USER_TEST_NAMESPACE";
 

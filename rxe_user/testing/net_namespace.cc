@@ -59,7 +59,7 @@ bool SetLoopbackAddress(const char* address, bool there) {
   const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   ifreq ifr{};
-  std::strcpy(ifr.ifr_name, "lo:1");  // a label, which stands for the address
+  std::strcpy(ifr.ifr_name, "lo:1");  // a label, which identifies the address
   bool ok;
   if (there) {
     sockaddr_in ip{};
@@ -103,7 +103,7 @@ bool SetRouteTo(const char* address, Route route) {
   request.message.rtm_family = AF_INET;
   request.message.rtm_dst_len = 32;
   request.message.rtm_table = RT_TABLE_LOCAL;
-  // The kernel's own, which goes with the address.
+  // As the kernel's own route, which is removed with the address.
   request.message.rtm_protocol = RTPROT_KERNEL;
   if (route == Route::kLocal) {
     request.message.rtm_type = RTN_LOCAL;
@@ -112,7 +112,7 @@ bool SetRouteTo(const char* address, Route route) {
     request.message.rtm_type = route == Route::kUnreachable  ? RTN_UNREACHABLE
                                : route == Route::kProhibited ? RTN_PROHIBIT
                                                              : RTN_BLACKHOLE;
-    // These have no interface.
+    // These routes have no interface.
     request.header.nlmsg_len -= sizeof(request.local);
   }
   const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);

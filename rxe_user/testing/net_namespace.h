@@ -1,5 +1,5 @@
-// A network namespace of the test's own, so that tests neither find nor leave
-// sockets on port 4791 of the machine.
+// A network namespace for a test, so that it neither finds nor leaves sockets
+// on port 4791 of the machine.
 #ifndef RXE_USER_TESTING_NET_NAMESPACE_H_
 #define RXE_USER_TESTING_NET_NAMESPACE_H_
 
@@ -7,30 +7,30 @@
 
 namespace rxe_user {
 
-// Moves the calling thread (and those that it starts) into a fresh namespace
-// whose loopback interface is up. Asks for a user namespace where it has to.
-// False where neither is allowed: the test then uses what is there.
+// Moves the calling thread (and threads that it starts) into a new namespace
+// with loopback up, inside a new user namespace if necessary. False if neither
+// is allowed: the test then uses the current one.
 bool EnterFreshNetNamespace();
 
-// Sets the loopback interface up or down. Whether that was allowed.
+// Sets the loopback interface up or down. False if not allowed.
 bool SetLoopback(bool up);
 
-// Gives the loopback interface another MTU, in bytes. Whether that was allowed.
+// Sets the MTU of the loopback interface, in bytes. False if not allowed.
 bool SetLoopbackMtu(int mtu);
 
-// Gives the loopback interface an IPv4 address more (in text), or takes it
-// away. Whether that was allowed. One at a time.
+// Adds an IPv4 address (as text) to the loopback interface, or removes it.
+// False if not allowed. One at a time.
 bool SetLoopbackAddress(const char* address, bool there);
 
-// What is done with what is sent to an address.
+// How packets to an address are routed.
 enum class Route : uint8_t {
-  kLocal,        // it arrives, as with SetLoopbackAddress
-  kUnreachable,  // sends say EHOSTUNREACH
-  kProhibited,   // EACCES
-  kBlackhole,    // EINVAL
+  kLocal,        // delivered, as with SetLoopbackAddress
+  kUnreachable,  // sends fail with EHOSTUNREACH
+  kProhibited,   // with EACCES
+  kBlackhole,    // with EINVAL
 };
-// For an address that the loopback interface has, as `ip route` would, in the
-// table `local`. Whether that was allowed.
+// Sets the route to an address of the loopback interface in table `local`, as
+// `ip route` would. False if not allowed.
 bool SetRouteTo(const char* address, Route route);
 
 // Whether sockets can be bound to ::1.

@@ -1,5 +1,5 @@
 // One end of a connection over real sockets: an engine, a queue pair, and
-// memory that everybody may use.
+// memory with all rights.
 #ifndef RXE_USER_TESTING_NODE_H_
 #define RXE_USER_TESTING_NODE_H_
 
@@ -19,8 +19,8 @@ namespace rxe_user {
 
 using transport::OpenMemory;
 
-// A completion queue with a descriptor that is readable while there is
-// something in it. A child of fork may destroy it, whatever was going on.
+// A completion queue with a descriptor that is readable while it is not empty.
+// A child of fork may destroy it at any time.
 class EventCq : public transport::CompletionSink {
  public:
   EventCq();
@@ -35,8 +35,8 @@ class EventCq : public transport::CompletionSink {
   const int fd_;
   std::mutex mutex_;
   const std::unique_ptr<transport::Completion[]> ring_;
-  size_t head_ = 0;  // completions that have been taken
-  size_t tail_ = 0;  // and that have come
+  size_t head_ = 0;  // completions taken
+  size_t tail_ = 0;  // completions added
 };
 
 // The engine of a loopback device with `address`.
@@ -45,38 +45,39 @@ std::shared_ptr<EngineImpl> MakeLoopbackEngine(const wire::IpAddress& address,
 
 class Node : public transport::EventSink {
  public:
-  // With an engine of its own, which `before_open` sees before it opens.
+  // With an engine of its own, which is passed to `before_open` before it
+  // opens.
   Node(TestSlots& slots, const wire::IpAddress& address,
        std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
        const std::function<void(EngineImpl&)>& before_open = nullptr);
-  // In an engine that is there already.
+  // In an existing engine.
   Node(std::shared_ptr<EngineImpl> engine, const wire::IpAddress& address);
   ~Node() override;
 
   EngineImpl& engine() { return *engine_; }
-  // To keep it open when this has gone.
+  // Keeps the engine open after this node is destroyed.
   std::shared_ptr<EngineImpl> shared_engine() const { return engine_; }
   LaneImpl& lane() { return engine_->lane(lane_); }
-  LaneSet lanes() const { return OnlyLane(lane_); }  // that one
+  LaneSet lanes() const { return OnlyLane(lane_); }  // only that one
   const HelperThread* helper() { return engine_->helper(lane_); }
   uint32_t qpn() const { return qpn_; }
 
-  // To RTS, towards `peer`.
+  // Moves the queue pair to RTS, with peer `peer`.
   void Connect(const Node& peer) { ConnectTo(peer.qpn()); }
-  // The same for one at our own address, in this process or another.
+  // The same for a peer at our own address, in this process or another.
   void ConnectTo(uint32_t peer_qpn);
 
-  // Posts; the completion's wr_id is given.
+  // Post a request; `id` becomes the completion's wr_id.
   int Send(uint64_t id, const void* data, uint32_t bytes);
   int Write(uint64_t id, const void* data, uint32_t bytes, void* remote);
   int Read(uint64_t id, void* data, uint32_t bytes, const void* remote);
   int Receive(uint64_t id, void* data, uint32_t bytes);
 
-  // As an empty poll of a completion queue does.
+  // As an empty poll of a completion queue.
   void Progress() { engine_->Progress(lanes()); }
 
-  // The next completion: by polling, or without ever making progress here
-  // (only the helper thread does), or by WaitReadable. Empty after 10 s.
+  // Returns the next completion: by polling; or without making progress here
+  // (only the helper thread does); or by WaitReadable. Empty after 10 s.
   std::optional<transport::Completion> Poll();
   std::optional<transport::Completion> Watch();
   std::optional<transport::Completion> Wait();

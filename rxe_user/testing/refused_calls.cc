@@ -45,7 +45,7 @@ bool Refuse(long number, const std::vector<Condition>& conditions, int error) {
       allow,
   };
   for (const Condition& c : conditions) {
-    // Both architectures are little-endian: the lower half stands first.
+    // Both architectures are little-endian: the lower half comes first.
     code.push_back(
         BPF_STMT(kLoad, static_cast<uint32_t>(offsetof(seccomp_data, args) +
                                               sizeof(uint64_t) * c.argument)));

@@ -1,5 +1,5 @@
-// The port broker's work within one process: reuseport groups on port 4791,
-// steered by slot, and strays handed from slot to slot.
+// The port broker's work inside one process: reuseport groups on port 4791,
+// steered by slot, and strays forwarded between slots.
 #ifndef RXE_USER_TESTING_TEST_SLOTS_H_
 #define RXE_USER_TESTING_TEST_SLOTS_H_
 
@@ -24,10 +24,10 @@ class TestSlots {
 
   TestSlots();
   ~TestSlots();
-  // A slot that nobody has. They outlive this object at their own risk.
+  // Returns a free slot. It must not outlive this object.
   absl::StatusOr<std::unique_ptr<Slot>> Acquire();
 
-  // Datagrams that Forward was called with, whatever slot they are of.
+  // The number of datagrams passed to Forward by all slots.
   int forwarded() const { return forwarded_; }
 
  private:

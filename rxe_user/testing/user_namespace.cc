@@ -28,7 +28,8 @@ std::string MapOfOne(uid_t inside, uid_t outside) {
 bool EnterUserNamespace(uid_t inside) {
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
-  // Who has changed its user may not write its own files in /proc else.
+  // A process that has changed its user may not write its files in /proc
+  // otherwise.
   return prctl(PR_SET_DUMPABLE, 1) == 0 && unshare(CLONE_NEWUSER) == 0 &&
          WriteFile("/proc/self/setgroups", "deny") &&
          WriteFile("/proc/self/uid_map", MapOfOne(inside, uid)) &&

@@ -1,4 +1,4 @@
-// User namespaces, as rootless containers have them.
+// User namespaces as in rootless containers.
 #ifndef RXE_USER_TESTING_USER_NAMESPACE_H_
 #define RXE_USER_TESTING_USER_NAMESPACE_H_
 
@@ -6,9 +6,9 @@
 
 namespace rxe_user {
 
-// Moves the calling process, which has one thread, into a user namespace that
-// maps nobody but its own effective user and group, to `inside`. False where
-// that is not allowed. For children of a test: there is no way back.
+// Moves the calling process, which must have one thread, into a user namespace
+// that maps only its own effective user and group, to `inside`. False if not
+// allowed. Permanent: for children of a test.
 bool EnterUserNamespace(uid_t inside);
 
 }  // namespace rxe_user

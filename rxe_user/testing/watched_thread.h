@@ -1,5 +1,5 @@
-// Threads of which a test must know that they wait, before it does what they
-// wait for or says that they still do.
+// Threads that a test must know to be blocked, before it does what they wait
+// for or checks that they still wait.
 #ifndef RXE_USER_TESTING_WATCHED_THREAD_H_
 #define RXE_USER_TESTING_WATCHED_THREAD_H_
 
@@ -15,10 +15,10 @@
 
 namespace rxe_user {
 
-// Waits until the thread `id` of this process sleeps, and has slept through
-// several looks: not for the moment of somebody else's lock. What it waits for
-// must not come by itself. False if it has ended, which `ended` tells earlier
-// than the system does, or still runs after 20 s.
+// Waits until thread `id` of this process sleeps, through several checks, so
+// that a short wait for a lock does not count. The thread's wait must not end
+// by itself. False if it has ended (`ended` knows before the system does), or
+// still runs after 20 s.
 inline bool AwaitSleep(pid_t id, const std::atomic<bool>& ended = false) {
   constexpr auto kLimit = std::chrono::seconds(20);
   constexpr int kStill = 50;
@@ -29,7 +29,7 @@ inline bool AwaitSleep(pid_t id, const std::atomic<bool>& ended = false) {
   while (!ended && std::chrono::steady_clock::now() < end) {
     std::ifstream status(path);
     if (!status) return false;
-    // How often it has stopped running, of its own accord or not.
+    // How often it was descheduled, voluntarily or not.
     std::string now;
     bool sleeps = false;
     for (std::string line; std::getline(status, line);) {
