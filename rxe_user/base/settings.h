@@ -6,17 +6,14 @@
 
 namespace rxe_user {
 
-// The defaults are 0, 1 and 0. A wrong value is ignored, with one line on
-// stderr. Thread: any, while no thread changes the environment.
+// The defaults are 0 and 1. A wrong value is ignored, with one line on stderr.
+// Thread: any, while no thread changes the environment.
 
 // RXE_USER_SPIN_US, in nanoseconds: how long the helper thread busy-polls after
 // each packet.
 transport::Time HelperSpin();
 // RXE_USER_LANES: the number of lanes of an engine, up to kMaxLanes.
 int LaneCount();
-// RXE_USER_TARGET_DELAY_US, in nanoseconds: target of the round-trip time; 0:
-// none (transport/endpoint/target_delay.h).
-transport::Time TargetDelay();
 
 }  // namespace rxe_user
 

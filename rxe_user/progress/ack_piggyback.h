@@ -1,4 +1,5 @@
-// Whether an acknowledgement waits for a post of the application to go with.
+// Whether an acknowledgement waits for the application's answer, so that both
+// leave in one system call.
 #ifndef RXE_USER_PROGRESS_ACK_PIGGYBACK_H_
 #define RXE_USER_PROGRESS_ACK_PIGGYBACK_H_
 
@@ -9,17 +10,20 @@
 
 namespace rxe_user {
 
-// Sent alone, an acknowledgement wakes the peer for nothing, and takes the core
-// that the application makes its answer on: ib_write_lat 64 B 11.5 us rather
-// than 5.1, ib_send_lat 8.0 rather than 5.1.
+// An acknowledgement that is sent alone wakes the peer for nothing, and takes
+// the core on which the application prepares its answer. Latency of 64 B
+// without this class: ib_write_lat 11.5 us instead of 5.1, ib_send_lat 8.0
+// instead of 5.1.
+//
+// Not thread-safe; the lane's lock guards it.
 class AckPiggyback {
  public:
-  // A post that comes so soon after an arrival answers it, and the next answer
-  // is waited for as long. Where threads take each other's cores an answer may
-  // take so much.
+  // A post within this time after an arrival counts as its answer, and an
+  // acknowledgement waits this long for the next answer. Answers take up to
+  // this long where threads compete for cores.
   static constexpr transport::Time kAnswerGap = 200 * transport::kMicrosecond;
-  // So many arrivals in a row have to have been answered before one is waited
-  // for: a post after each of them is then no chance.
+  // Acknowledgements wait after this many answered arrivals in a row: posts
+  // after each of them are then not a coincidence.
   static constexpr int kAnswersExpected = 4;
 
   void OnPost(transport::Time now) {
@@ -28,17 +32,18 @@ class AckPiggyback {
     answers_ = at_once ? std::min(answers_ + 1, kAnswersExpected) : 0;
     unanswered_ = kLongAgo;
   }
-  // Something that asks for an acknowledgement has been taken in. True: it is
-  // likely to be answered at once.
+  // Packets that ask for an acknowledgement have arrived. True: the application
+  // will probably answer at once.
   bool OnArrival(transport::Time now) {
-    if (unanswered_ != kLongAgo) answers_ = 0;  // the last one was not
+    if (unanswered_ != kLongAgo) answers_ = 0;  // the last had no answer
     unanswered_ = now;
     return answers_ >= kAnswersExpected;
   }
 
  private:
-  transport::Time unanswered_ = kLongAgo;  // the last arrival, if it is
-  int answers_ = 0;                        // in a row, up to kAnswersExpected
+  // The last arrival; kLongAgo: it has been answered.
+  transport::Time unanswered_ = kLongAgo;
+  int answers_ = 0;  // in a row, up to kAnswersExpected
 };
 
 }  // namespace rxe_user

@@ -1,5 +1,6 @@
-// For an application that polls for its completion and then, without a word,
-// waits for its memory to change: the sockets are armed while it polls.
+// Arms the sockets of an application that polls. Such an application may stop
+// without a call, to wait for its memory to change; only an armed socket wakes
+// the helper then.
 #ifndef RXE_USER_PROGRESS_ADAPTIVE_ARMING_H_
 #define RXE_USER_PROGRESS_ADAPTIVE_ARMING_H_
 
@@ -11,35 +12,35 @@
 
 namespace rxe_user {
 
-// While active(), a poll that brings something arms the sockets and polls that
-// bring nothing disarm them: a system call each, against what arrives waiting
-// for the helper's next check. It pays for ib_write_lat 64 KB, 48 us rather
-// than 97; 64 B and 4 KB go without.
+// While active(), a poll that finds something arms the sockets, and polls that
+// find nothing disarm them. Each is a system call; without them, arrivals wait
+// for the helper's next check. ib_write_lat 64 KB takes 48 us with this class
+// and 97 without; 64 B and 4 KB never activate it.
 //
-// Lane locked; active() may be read without, as a hint, and the helper calls
-// OnFoundPolling() without.
+// The lane's lock guards it; active() may be read without the lock, as a hint,
+// and the helper calls OnFoundPolling() without it.
 class AdaptiveArming {
  public:
-  // Each missed arrival adds so much to a sum, from which each check that finds
-  // the application polling takes one,
+  // Added to a sum for each missed arrival. Each check that finds the
+  // application polling subtracts 1.
   static constexpr int kMissedWeight = 3;
-  // and which makes this active: the third that is missed in a row.
+  // The sum that activates this: 3 misses in a row reach it.
   static constexpr int kManyMissed = 7;
-  // So many polls in a row that found nothing show that the application polls
-  // again: the first follows what it got anyway.
+  // This many polls in a row that find nothing mean that the application polls
+  // again. The first one follows each completion anyway.
   static constexpr int kEmptyPolls = 2;
-  // It ends when the sockets were armed so often in a row for nothing: the
-  // application was back before anything came, and had but lost its core when
-  // it was taken for one that stops.
+  // This ends after the sockets were armed this often in a row for nothing: the
+  // application polled again before anything arrived. It had only been
+  // preempted when it seemed to have stopped.
   static constexpr int kSpurious = 16;
-  // Meanwhile an application counts as polling for so long after its last call:
-  // longer than the longest interval between checks.
+  // While active, an application counts as polling for this long after its last
+  // call. This is longer than the longest check interval.
   static constexpr transport::Time kLease = 6 * transport::kMillisecond;
 
   bool active() const { return active_.load(kRelaxed); }
   bool armed() const { return armed_; }
 
-  // The helper found what had lain since the application stopped polling.
+  // The helper found an arrival from after the application stopped polling.
   void OnMissedArrival() {
     const int missed =
         std::min(missed_.load(kRelaxed) + kMissedWeight, kManyMissed);
@@ -53,12 +54,12 @@ class AdaptiveArming {
   void OnFoundPolling() {
     missed_.store(std::max(missed_.load(kRelaxed) - 1, 0), kRelaxed);
   }
-  // The helper took in what it was woken for. `calls`: of the application so
-  // far.
+  // The helper received what a socket woke it for. `calls`: the application's
+  // polls and posts so far.
   void OnWoken(uint32_t calls) {
     if (armed_ && calls == calls_at_arming_) spurious_ = 0;
   }
-  // While active: a poll has ended.
+  // While active: a poll has ended. `useful`: it found something.
   void OnPoll(bool useful, uint32_t calls) {
     const bool back = armed_ && (useful || ++empty_polls_ == kEmptyPolls);
     if (useful) {
@@ -69,13 +70,13 @@ class AdaptiveArming {
     }
     if (back && ++spurious_ == kSpurious) End();
   }
-  // The application does not do what this is for.
+  // The application does not stop polling without a call after all.
   void End() {
     active_.store(false, kRelaxed);
     missed_.store(0, kRelaxed);
     armed_ = false;
   }
-  // The application no longer counts as polling, or only begins to.
+  // The application no longer counts as polling, or only starts to.
   void Disarm() { armed_ = false; }
 
  private:

@@ -9,25 +9,27 @@
 
 namespace rxe_user {
 
-// One mechanism, two limits: the user's, after anything has come in; and one of
-// its own, while bulk flows past an application that does not poll.
+// It has two limits: the user's (RXE_USER_SPIN_US), after any arrival; and its
+// own, during bulk traffic of an application that does not poll.
+//
+// Not thread-safe; the lane's lock guards it.
 class BusyPoll {
  public:
-  // Pieces of bulk that come so close together are waited for as long. To be
-  // woken takes about as much, and the waker, the peer in full flow, some
+  // Pieces of bulk that are closer together than this are polled for this long.
+  // A wake-up takes about as long, and costs the sender, which is busy, some
   // microseconds. The passive end of ib_write_bw 64 KB sleeps 300 times a
-  // second rather than 15,000.
+  // second instead of 15,000 times.
   static constexpr transport::Time kBulkGap = 50 * transport::kMicrosecond;
-  // What moves together is bulk from so many bytes on: sending it takes longer
-  // than waking its receiver.
+  // A round that moves this many bytes is bulk: sending them takes longer than
+  // waking their receiver.
   static constexpr size_t kBulkBytes = 16 << 10;
 
-  // `user_limit`: RXE_USER_SPIN_US.
+  // `user_limit`: RXE_USER_SPIN_US, in ns.
   void SetUserLimit(transport::Time user_limit) { user_limit_ = user_limit; }
 
-  // The helper has received and sent so many bytes, and it is `now`. True: it
-  // is to look for more at once. `poll_age`: since the application polled. One
-  // that polls at all may be the one whose core that would take.
+  // The helper has received and sent this many bytes in a round that ended at
+  // `now`. True: it polls again instead of sleeping. `poll_age`: time since the
+  // application polled. An application that polls at all may need the core.
   bool OnRound(size_t received, size_t sent, transport::Time poll_age,
                transport::Time now) {
     const bool bulk =

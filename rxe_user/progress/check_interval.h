@@ -1,4 +1,4 @@
-// How long the helper leaves an application alone that polls.
+// How long the helper sleeps between checks of an application that polls.
 #ifndef RXE_USER_PROGRESS_CHECK_INTERVAL_H_
 #define RXE_USER_PROGRESS_CHECK_INTERVAL_H_
 
@@ -9,24 +9,25 @@
 
 namespace rxe_user {
 
-// Doubles with each check that finds it polling. The helper's own; not guarded.
+// Doubles with each check that finds the application polling. Only the helper
+// thread uses it: no lock.
 class CheckInterval {
  public:
-  // The first: as long as the lease, which has to have had the time to run out.
-  // (scaled)
+  // The first interval: as long as the lease, so that a lease can expire within
+  // it. (scaled)
   static constexpr transport::Time kFirst = 20 * transport::kMicrosecond;
-  // The last: by then the helper takes 1 % of a core beside ib_write_bw 64 KB,
-  // 30 % without growing. (scaled)
+  // The last interval. The helper takes 1 % of a core beside ib_write_bw 64 KB,
+  // and 30 % if intervals do not grow. (scaled)
   static constexpr transport::Time kLast = 2560 * transport::kMicrosecond;
-  // However slow the machine is: what arrives when the application has stopped
-  // polling without a word waits for so long.
+  // The limit on slow machines. Packets that arrive after the application has
+  // stopped polling without a call wait this long at most.
   static constexpr transport::Time kMost = 5 * transport::kMillisecond;
 
   void Reset(TimeScale scale) {
     value_ = scale(kFirst);
     last_ = std::min(scale(kLast), kMost);
   }
-  // `limit`: no further than this, for the time being.
+  // `limit`: the longest that this call allows, ns.
   void Grow(transport::Time limit) {
     value_ = std::min({value_ * 2, last_, limit});
   }

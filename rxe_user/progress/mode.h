@@ -1,5 +1,5 @@
-// Who notices what arrives at a lane: one enum, and the events that change it.
-// docs/design/progress.md draws it.
+// Which thread notices arrivals at a lane: one enum, and the events that change
+// it (docs/design/progress.md, "Modes").
 #ifndef RXE_USER_PROGRESS_MODE_H_
 #define RXE_USER_PROGRESS_MODE_H_
 
@@ -9,15 +9,16 @@
 namespace rxe_user {
 
 enum class Mode : uint8_t {
-  kClosed,       // nobody: there are no sockets
+  kClosed,       // none: there are no sockets
   kArmed,        // the helper thread, woken by the sockets
   kPolling,      // the application, by polling; the helper checks that it does
-  kBusyPolling,  // the helper, which polls the sockets by itself
+  kBusyPolling,  // the helper, which polls the sockets and does not sleep
   kWaiter,       // threads that block in WaitReadable, woken by the sockets
 };
 
-// Events are told with the lane locked. mode() may be read without, as a hint,
-// and is ordered with the lane's other sequentially consistent variables.
+// The On... functions are called with the lane locked. mode() may be read
+// without the lock, as a hint; it is sequentially consistent with the lane's
+// other variables of that kind (helper_wake_, the batch's deadline).
 class ModeMachine {
  public:
   Mode mode() const { return mode_.load(); }
@@ -29,7 +30,7 @@ class ModeMachine {
     mode_ = Mode::kClosed;
     waiters_ = 0;
   }
-  // A thread is about to block, or has stopped. Not while closed.
+  // A thread is about to block, or no longer blocks. Not while closed.
   void OnWaiterCame() {
     ++waiters_;
     if (!is(Mode::kPolling)) mode_ = Mode::kWaiter;
@@ -38,9 +39,8 @@ class ModeMachine {
     --waiters_;
     if (!is(Mode::kPolling)) mode_ = Unattended();
   }
-  // The helper has seen to the lane, and found out whether the application
-  // polls, and if not, whether more is to be expected at once. Not while
-  // closed.
+  // The helper has made a round. It found whether the application polls, and if
+  // not, whether it expects more arrivals at once (BusyPoll). Not while closed.
   void OnHelperRan(bool application_polls, bool more_is_near) {
     if (application_polls) {
       mode_ = Mode::kPolling;
@@ -50,13 +50,13 @@ class ModeMachine {
       mode_ = Unattended();
     }
   }
-  // The application has said that it stops polling.
+  // The application has stopped polling: it requested an event, or blocks.
   void OnLeaseDropped() {
     if (is(Mode::kPolling)) mode_ = Unattended();
   }
 
  private:
-  // Without an application or a helper that polls.
+  // The mode in which neither the application nor the helper polls.
   Mode Unattended() const {
     return waiters_ != 0 ? Mode::kWaiter : Mode::kArmed;
   }

@@ -18,7 +18,7 @@ bool PostBatcher::OnPost(Time now, const PostedWork& work,
   const Time gap = app.scale()(kGap);
   const bool busy = now - last_transmit_ < gap || situation.lane_is_busy ||
                     app.PostAge(now) < gap;
-  // It will soon poll, or post again and poll then.
+  // The application will poll soon, or post again and poll then.
   const Time poll_age = app.PollAge(now);
   const bool returns = poll_age < app.lease() ||
                        (poll_age < kPollsSometimes && app.PostAge(now) < gap);

@@ -1,4 +1,4 @@
-// How much a round takes in or gives out before others get the lock.
+// How much a round receives or sends before other threads get the lock.
 #ifndef RXE_USER_PROGRESS_ROUND_BUDGET_H_
 #define RXE_USER_PROGRESS_ROUND_BUDGET_H_
 
@@ -9,10 +9,10 @@ namespace rxe_user {
 
 class RoundBudget {
  public:
-  // Bytes, some 20 us: acknowledgements keep pace with data.
+  // Bytes: about 20 us of work, so that acknowledgements keep pace with data.
   static constexpr size_t kBytes = 192 << 10;
-  // What any burst or GRO batch counts for at least: a system call takes as
-  // long as so many bytes.
+  // Bytes that a burst or GRO batch counts for at least: a system call takes as
+  // long as this many bytes.
   static constexpr size_t kLeast = 6 << 10;
 
   void Charge(size_t bytes) {

@@ -1,4 +1,4 @@
-// When sends that the system did not take are tried again.
+// When sends that the system refused are retried.
 #ifndef RXE_USER_PROGRESS_SEND_RETRY_H_
 #define RXE_USER_PROGRESS_SEND_RETRY_H_
 
@@ -10,14 +10,15 @@ namespace rxe_user {
 
 class SendRetry {
  public:
-  // At first: a full send buffer of the default size drains in about so long.
+  // The first interval: a full send buffer of the default size drains in about
+  // this time.
   static constexpr transport::Time kFirst = 50 * transport::kMicrosecond;
-  // At most, doubling in between: where memory is short it costs little to ask
-  // 200 times a second.
+  // Intervals double up to this one. Where memory is short, 200 tries a second
+  // cost little.
   static constexpr transport::Time kMost = 5 * transport::kMillisecond;
 
-  // Sending has been tried at `now`, and is blocked (still, again) or not.
-  // Tries that come before their time do not lengthen the interval.
+  // A send was tried at `now`. `blocked`: the system refused it. A try before
+  // at() does not lengthen the interval.
   void OnTransmit(bool blocked, transport::Time now) {
     if (!blocked) {
       interval_ = kFirst;

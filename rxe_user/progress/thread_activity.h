@@ -1,5 +1,5 @@
-// Whether the calling thread polls for nothing, while others that share its
-// lane find something.
+// Whether the calling thread's polls have found nothing for long, although
+// other threads of its lane find something.
 #ifndef RXE_USER_PROGRESS_THREAD_ACTIVITY_H_
 #define RXE_USER_PROGRESS_THREAD_ACTIVITY_H_
 
@@ -7,16 +7,16 @@
 
 namespace rxe_user {
 
-// AppActivity knows when a lane had anything last, for whichever thread. With
-// more polling threads than cores on one lane there is always one that has just
-// had something, so none would leave its core to the one that all wait for:
-// each would poll until its slice is over, 4 ms for a message.
+// AppActivity is a lane's, for all threads. With more polling threads than
+// cores on one lane, some thread has always just found something, so none would
+// yield by AppActivity alone: each would poll until its time slice ends, and a
+// message would take 4 ms. State is per thread: no lock.
 class ThreadActivity {
  public:
   // The calling thread has found, taken or posted something.
   static void OnUseful() { useful_ = true; }
-  // It has polled for nothing at `now`: whether it does for longer than
-  // `limit`.
+  // The thread's poll at `now` has found nothing. True: its polls have found
+  // nothing for longer than `limit` (ns).
   static bool IdleFor(transport::Time limit, transport::Time now) {
     if (useful_) {
       useful_ = false;
@@ -26,10 +26,10 @@ class ThreadActivity {
   }
 
  private:
-  // In the static block of the library: polls get there without a call.
+  // In the library's static TLS block: an access needs no call.
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local bool useful_ =
-      true;  // the first poll begins
+      true;  // idle time starts with the first poll
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local transport::Time
       since_ = 0;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
@@ -121,26 +120,22 @@ Library Read(const std::string& path) {
   return library;
 }
 
-// Arguments of the environment: where the libraries and the lists are.
-std::string Folder(const char* variable, const char* otherwise) {
-  const char* value = std::getenv(variable);
-  return value != nullptr ? value : otherwise;
+// `library`: its folder and name, below verbs_api/.
+std::string LibraryPath(const std::string& library) {
+  return "verbs_api/" + library + ".so.1";
 }
-std::string LibraryPath(const std::string& name) {
-  return Folder("RXE_USER_TEST_LIBS", "verbs_api") + "/" + name + "/" + name +
-         ".so.1";
+std::string ListPath(const std::string& library) {
+  return "verbs_api/" + library + ".exports.txt";
 }
-std::string ListPath(const std::string& name) {
-  return Folder("RXE_USER_TEST_LISTS", "verbs_api") + "/" + name +
-         "/exports.txt";
+std::string Name(const std::string& library) {
+  return library.substr(library.find('/') + 1);
 }
 
 class AbiTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(AbiTest, ExportsWhatTheListSays) {
-  const std::string name = GetParam();
-  const Library library = Read(LibraryPath(name));
-  const std::set<Export> wanted = Wanted(ListPath(name));
+  const Library library = Read(LibraryPath(GetParam()));
+  const std::set<Export> wanted = Wanted(ListPath(GetParam()));
   ASSERT_FALSE(wanted.empty());
   for (const Export& e : wanted) {
     EXPECT_TRUE(library.exports.contains(e)) << "missing " << Show(e);
@@ -150,7 +145,7 @@ TEST_P(AbiTest, ExportsWhatTheListSays) {
   }
   EXPECT_TRUE(library.unversioned.empty())
       << *library.unversioned.begin() << " and others";
-  EXPECT_EQ(library.soname, name + ".so.1");
+  EXPECT_EQ(library.soname, Name(GetParam()) + ".so.1");
   EXPECT_TRUE(library.nodelete);
   // An application may bring a C++ runtime and an Abseil of its own. libgcc_s
   // is glibc's companion (pthread_cancel).
@@ -161,10 +156,9 @@ TEST_P(AbiTest, ExportsWhatTheListSays) {
 }
 
 TEST_P(AbiTest, LoadsAndResolves) {
-  const std::string name = GetParam();
-  void* handle = dlopen(LibraryPath(name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = dlopen(LibraryPath(GetParam()).c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(handle, nullptr) << dlerror();
-  for (const Export& e : Wanted(ListPath(name))) {
+  for (const Export& e : Wanted(ListPath(GetParam()))) {
     void* versioned = dlvsym(handle, e.symbol.c_str(), e.node.c_str());
     EXPECT_NE(versioned, nullptr) << Show(e);
     if (e.is_default) {
@@ -174,14 +168,16 @@ TEST_P(AbiTest, LoadsAndResolves) {
   dlclose(handle);
 }
 
-INSTANTIATE_TEST_SUITE_P(Libraries, AbiTest,
-                         testing::Values("libibverbs", "librdmacm", "libmlx4",
-                                         "libmlx5", "libefa", "libhns",
-                                         "libmana", "libionic"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(
+    Libraries, AbiTest,
+    testing::Values("libibverbs/libibverbs", "librdmacm/librdmacm",
+                    "vendor_stubs/libmlx4", "vendor_stubs/libmlx5",
+                    "vendor_stubs/libefa", "vendor_stubs/libhns",
+                    "vendor_stubs/libmana", "vendor_stubs/libionic"),
+    [](const auto& info) { return Name(info.param); });
 
 TEST(StubTest, SaysNo) {
-  void* mlx5 = dlopen(LibraryPath("libmlx5").c_str(), RTLD_NOW);
+  void* mlx5 = dlopen(LibraryPath("vendor_stubs/libmlx5").c_str(), RTLD_NOW);
   ASSERT_NE(mlx5, nullptr) << dlerror();
   auto* supported =
       reinterpret_cast<bool (*)(void*)>(dlsym(mlx5, "mlx5dv_is_supported"));
@@ -193,7 +189,7 @@ TEST(StubTest, SaysNo) {
   errno = 0;
   EXPECT_EQ(create(nullptr, nullptr, nullptr), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
-  void* efa = dlopen(LibraryPath("libefa").c_str(), RTLD_NOW);
+  void* efa = dlopen(LibraryPath("vendor_stubs/libefa").c_str(), RTLD_NOW);
   ASSERT_NE(efa, nullptr) << dlerror();
   auto* query = reinterpret_cast<int (*)(void*, void*, uint32_t)>(
       dlsym(efa, "efadv_query_device"));
@@ -203,7 +199,7 @@ TEST(StubTest, SaysNo) {
 
 // Programs from before 2007 find no device.
 TEST(CompatTest, OldInterfaceIsEmpty) {
-  void* handle = dlopen(LibraryPath("libibverbs").c_str(), RTLD_NOW);
+  void* handle = dlopen(LibraryPath("libibverbs/libibverbs").c_str(), RTLD_NOW);
   ASSERT_NE(handle, nullptr) << dlerror();
   auto* list = reinterpret_cast<void** (*)(int*)>(
       dlvsym(handle, "ibv_get_device_list", "IBVERBS_1.0"));

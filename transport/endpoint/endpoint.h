@@ -77,11 +77,6 @@ class Endpoint {
     }
   }
 
-  // Round-trip target of the user in ns; 0: none. Applies to paths created from
-  // now on (Path::GovernByDelay).
-  Time target_delay() const { return target_delay_; }
-  void SetTargetDelay(Time target) { target_delay_ = target; }
-
   // Reports peers with translated addresses to `sink` (null: none). `take`:
   // accept their packets (translation.h); otherwise drop them for a wrong ICRC.
   // `sink` outlives the endpoint or the next call.
@@ -160,7 +155,6 @@ class Endpoint {
   QpCounterTotals retired_;
   PacketObserver* observer_ = nullptr;
   uint64_t receive_buffer_ = 0;
-  Time target_delay_ = 0;
   Translations translations_;
   std::unique_ptr<Impl> impl_;
 };

@@ -11,14 +11,12 @@
 #include "transport/base/types.h"
 #include "transport/endpoint/dcqcn.h"
 #include "transport/endpoint/response_pace.h"
-#include "transport/endpoint/target_delay.h"
 
 namespace transport {
 
 // The congestion window in bytes, requested READ responses included. It starts
 // within default receive buffers, grows without loss, and shrinks on loss and
-// on CNPs; after a CNP it grows by DCQCN. If the user has set a round-trip
-// target, that governs it while no CNPs arrive.
+// on CNPs; after a CNP it grows by DCQCN.
 //
 // A queue pair whose peer is silent must not take the window from others. So
 // only bytes to peers that answer count in the window. Bytes to other peers
@@ -123,11 +121,6 @@ class Path {
   Time paused_until() const { return paused_until_; }
   bool EndPause(Time now);
 
-  // --- Round-trip target of the user, in ns; call before anything is in
-  // flight. `too_long` counts round trips above the target at the minimum
-  // window; it outlives the path.
-  void GovernByDelay(Time target, uint64_t* too_long);
-
   // --- Inputs. Bytes include kPacketOverhead for every packet.
   void Join() { ++users_; }               // a queue pair
   bool Leave() { return --users_ == 0; }  // true: it was the last
@@ -174,8 +167,7 @@ class Path {
   void Reduce(uint64_t window, Time now);
   void CountSilence();
   void MeasureRate(Time now);
-  void JudgeDelay(Time rtt, Time now);
-  void GrowGoverned(uint64_t bytes, Time now);
+  void GrowByDcqcn(uint64_t bytes, Time now);
   void Grow(uint64_t bytes, Time now);  // `bytes` were acknowledged
   Time Interval(uint64_t bytes) const;
   void Pause(uint64_t bytes, Time now);
@@ -210,13 +202,8 @@ class Path {
   Time recovery_until_ = 0;  // no reduction before this time
   // Earliest next CNP that counts.
   Time next_notification_ = 0;
-  // Until then dcqcn_ (while active) or target_delay_ governs the window;
-  // afterwards slow start and congestion avoidance.
-  Time governed_until_ = 0;
   Dcqcn dcqcn_;
   ResponsePace responses_;
-  TargetDelay target_delay_;
-  uint64_t* too_long_ = nullptr;
   Time paced_until_ = 0;
   uint64_t held_ = 0;  // bytes of in_flight_ that have left the network (pause)
   Time paused_until_ = 0;

@@ -23,10 +23,8 @@ struct IncastOptions {
   bool marks = true;             // the switch sets ECN marks
   // NodeProfile::hardware_cnps of the one host.
   bool hardware_target = false;
-  bool batches = false;   // NodeProfile::batches of all hosts
-  Time target_delay = 0;  // Endpoint::SetTargetDelay
-  Time apart = 0;         // between the starts of two senders
-  Time delay = 25 * transport::kMicrosecond;  // one way, without a queue
+  bool batches = false;  // NodeProfile::batches of all hosts
+  Time apart = 0;        // between the starts of two senders
   // Measures from `warm_up` to `end`.
   Time warm_up = 20 * transport::kMillisecond;
   Time end = 120 * transport::kMillisecond;
@@ -43,8 +41,6 @@ struct IncastResult {
   uint64_t longest_queue_ever = 0;  // bytes
   uint64_t dropped = 0;             // packets, after the warm-up
   uint64_t marked = 0;
-  // EndpointCounters::round_trips_too_long of all endpoints.
-  uint64_t too_long = 0;
 };
 
 // The shared link has 10 Gb/s and a queue of 1 MiB; a round trip without a

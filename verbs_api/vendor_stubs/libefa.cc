@@ -1,5 +1,5 @@
 // libefa.so.1 for programs that are linked to it.
-#include "verbs_api/stub.h"
+#include "verbs_api/vendor_stubs/stub.h"
 
 POINTER(efadv_create_driver_qp)
 POINTER(efadv_create_qp_ex)

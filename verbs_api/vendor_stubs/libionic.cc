@@ -1,5 +1,5 @@
 // libionic.so.1 for programs that are linked to it.
-#include "verbs_api/stub.h"
+#include "verbs_api/vendor_stubs/stub.h"
 
 // Pipelines of the device: none.
 EXPORTED unsigned char ionic_dv_ctx_get_udma_count() { return 0; }

@@ -1,5 +1,5 @@
 // libmlx5.so.1 for programs that are linked to it.
-#include "verbs_api/stub.h"
+#include "verbs_api/vendor_stubs/stub.h"
 
 #include <cstring>
 

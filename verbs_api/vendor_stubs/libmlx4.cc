@@ -1,5 +1,5 @@
 // libmlx4.so.1 for programs that are linked to it.
-#include "verbs_api/stub.h"
+#include "verbs_api/vendor_stubs/stub.h"
 
 POINTER(mlx4dv_create_qp)
 ERRNO(mlx4dv_init_obj)

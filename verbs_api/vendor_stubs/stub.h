@@ -1,9 +1,10 @@
-// Macros for stubs of vendors' libraries: programs are linked to
-// them, but our devices have no such face, and every function says so.
+// Macros for stubs of vendors' libraries. Programs are linked to these
+// libraries, but our devices lack their functions: each one reports an error.
 //
-// A stub.cc is a list of these, one line per exported function.
-#ifndef VERBS_API_STUB_H_
-#define VERBS_API_STUB_H_
+// Each .cc file here is a list of macros, one for each exported function. Its
+// .exports.txt has their versions.
+#ifndef VERBS_API_VENDOR_STUBS_STUB_H_
+#define VERBS_API_VENDOR_STUBS_STUB_H_
 
 #include <sys/types.h>
 
@@ -39,4 +40,4 @@
   SYMBOL_VERSION(old_##name, #name "@" node) \
   int old_##name() { return EOPNOTSUPP; }
 
-#endif  // VERBS_API_STUB_H_
+#endif  // VERBS_API_VENDOR_STUBS_STUB_H_
