@@ -90,7 +90,7 @@ class CmChannelTest : public CmTest {
   rdma_cm_id* id_ = nullptr;  // synchronous
 };
 
-TEST_F(CmChannelTest, WhatWaitsCostsACallThatWaitsNothing) {
+TEST_F(CmChannelTest, QueuedEventsDoNotSlowAWaitingCall) {
   constexpr int kWaiting = 1000;
   Write(id_, kWaiting);
   reads_without_waiting = 0;
@@ -118,7 +118,7 @@ TEST_F(CmChannelTest, TakingAnEventLeavesErrno) {
   EXPECT_EQ(errno, kBefore);
 }
 
-TEST_F(CmChannelTest, AnOldKernelTellsOfNoEventThatIsNotThere) {
+TEST_F(CmChannelTest, AnOldKernelClearsTheDescriptor) {
   is_old_kernel = true;
   Write(id_, 2);
   Resolve();
@@ -134,7 +134,7 @@ TEST_F(CmChannelTest, AnOldKernelTellsOfNoEventThatIsNotThere) {
 }
 
 // Two waiting calls once took each other's wake-up.
-TEST_F(CmChannelTest, ACallThatWaitsLeavesOthersWhatIsTheirs) {
+TEST_F(CmChannelTest, AWaitingCallLeavesOtherEvents) {
   constexpr int kRounds = 50;
   rdma_cm_id* const listener = NewListener(AF_INET);
   Resolve(listener);

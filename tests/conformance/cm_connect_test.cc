@@ -203,7 +203,7 @@ TEST_P(ConnectTest, WrongArgumentsOfAcceptChangeNothing) {
 }
 
 // Otherwise the peer would time out.
-TEST_P(ConnectTest, WhatCannotBeAcceptedIsRejected) {
+TEST_P(ConnectTest, AFailedAcceptRejects) {
   const std::string nothing;
   Request(Saying(nothing)).Acknowledge();
   MakeQp(server_);
@@ -260,7 +260,7 @@ TEST_P(ConnectTest, PrivateDataThatIsTooLongIsRefused) {
             "abc" + std::string(kMostOfConnect - 3, '\0'));
 }
 
-TEST_P(ConnectTest, ARejectionSaysWhy) {
+TEST_P(ConnectTest, ARejectionHasAReason) {
   const std::string why = Text(kMostOfReject, 'r');
   const std::string nothing;
   Request(Saying(nothing)).Acknowledge();
@@ -405,7 +405,7 @@ bool leaves_everything = false;
 }
 
 // The peer is told, as if the kernel closed the connections.
-TEST_P(ConnectTest, AProcessThatExitsIsHeardOf) {
+TEST_P(ConnectTest, AnExitingProcessDisconnects) {
   for (const bool hears : {false, true}) {
     listener_ = NewListener(GetParam());
     const uint16_t port = ntohs(rdma_get_src_port(listener_));
@@ -446,7 +446,7 @@ TEST_P(ConnectTest, AListenerOnAllAddressesIsFound) {
   EXPECT_EQ(server_->verbs, client_->verbs);
 }
 
-TEST_P(ConnectTest, RequestsThatNobodyHasSeenGoWithTheirListener) {
+TEST_P(ConnectTest, UnseenRequestsEndWithTheirListener) {
   listener_ = NewListener(GetParam());
   client_ = NewClient(GetParam(), listener_);
   rdma_event_channel* other = rdma_create_event_channel();

@@ -46,7 +46,7 @@ TEST_F(IdTest, ChannelIsReadableWhileEventsWait) {
   EXPECT_EQ(rdma_destroy_id(b), 0);
 }
 
-TEST_F(IdTest, NonBlockingChannelSaysThatThereIsNone) {
+TEST_F(IdTest, AnEmptyNonBlockingChannelIsEagain) {
   ASSERT_EQ(fcntl(channel_->fd, F_SETFL, O_NONBLOCK), 0);
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(rdma_get_cm_event(channel_, &event), -1);
@@ -71,7 +71,7 @@ TEST_F(IdTest, GettingAnEventWaitsForOne) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-TEST_F(IdTest, DestroyTakesEventsBackThatNobodyHasSeen) {
+TEST_F(IdTest, DestroyWithdrawsUnseenEvents) {
   rdma_cm_id* a = NewResolved(channel_);
   rdma_cm_id* b = NewResolved(channel_);
   EXPECT_EQ(rdma_destroy_id(a), 0);
@@ -97,7 +97,7 @@ TEST_F(IdTest, DestroyWaitsForAcknowledgement) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-TEST_F(IdTest, WhatIsNoObjectIsRefused) {
+TEST_F(IdTest, InvalidPointersAreRefused) {
   rdma_cm_id garbage = {};
   rdma_cm_id* gone = NewId();
   ASSERT_EQ(rdma_destroy_id(gone), 0);
@@ -237,7 +237,7 @@ TEST_F(IdTest, APortMayBeShared) {
 }
 
 // A listener does not share its port, as in the kernel's rdma_cm.
-TEST_F(IdTest, APortWhereSomebodyListensIsNotShared) {
+TEST_F(IdTest, AListeningPortIsNotShared) {
   constexpr uint16_t kPort = 7475;
   int yes = 1;
   const auto new_id = [&] {
@@ -570,7 +570,7 @@ TEST_F(IdTest, EventsMoveWithTheirId) {
   rdma_destroy_event_channel(other);
 }
 
-TEST_F(IdTest, QueuePairsGetWhatTheApplicationLeavesOut) {
+TEST_F(IdTest, QueuePairsGetDefaultObjects) {
   rdma_cm_id* id = NewResolved(channel_);
   Next(RDMA_CM_EVENT_ADDR_RESOLVED);
   MakeQp(id);
@@ -700,7 +700,7 @@ TEST(AddrinfoTest, FollowsTheHints) {
 }
 
 // Flags that only controlled the resolver are not in the result.
-TEST(AddrinfoTest, AnAnswerToNamesSaysWhichEndItIsFor) {
+TEST(AddrinfoTest, ResultsOfNamesHaveThePassiveFlag) {
   for (const int flags : {0, static_cast<int>(RAI_PASSIVE)}) {
     rdma_addrinfo hints = {};
     rdma_addrinfo* info = nullptr;

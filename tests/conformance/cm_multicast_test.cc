@@ -84,7 +84,7 @@ class CmMulticastTest : public CmTest {
   }
 };
 
-TEST_F(CmMulticastTest, MembersHearUntilTheyLeave) {
+TEST_F(CmMulticastTest, MembersReceiveUntilTheyLeave) {
   Member sender(NewId(RDMA_PS_UDP));
   Member receiver(NewId(RDMA_PS_UDP));
   const rdma_ud_param group = Join(receiver, &sender);
@@ -130,7 +130,7 @@ TEST_F(CmMulticastTest, AGroupThatWasJoinedTwiceIsLeftTwice) {
   EXPECT_EQ(rdma_leave_multicast(receiver.id(), address.get()), -1);
 }
 
-TEST_F(CmMulticastTest, WhoLeavesAtOnceHearsNothingOfIt) {
+TEST_F(CmMulticastTest, LeavingAtOnceDropsTheEvent) {
   Member member(NewId(RDMA_PS_UDP));
   CmAddress address = CmAddress::Of(kGroup);
   ASSERT_EQ(rdma_join_multicast(member.id(), address.get(), nullptr), 0);
@@ -139,7 +139,7 @@ TEST_F(CmMulticastTest, WhoLeavesAtOnceHearsNothingOfIt) {
   EXPECT_FALSE(IsReadable(channel_));
 }
 
-TEST_F(CmMulticastTest, WhoOnlySendsDoesNotHear) {
+TEST_F(CmMulticastTest, SendOnlyMembersDoNotReceive) {
   Member sender(NewId(RDMA_PS_UDP));
   Member only_sends(NewId(RDMA_PS_UDP));
   Member witness(NewId(RDMA_PS_UDP));
@@ -186,7 +186,7 @@ TEST_F(CmMulticastTest, ResolvingAGroupBindsToTheSource) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-TEST_F(CmMulticastTest, WhatIsNoGroupOrNoDatagramIdIsRefused) {
+TEST_F(CmMulticastTest, OtherAddressesAndIdsAreRefused) {
   Member member(NewId(RDMA_PS_UDP));
   CmAddress group = CmAddress::Of(kGroup);
   CmAddress host = CmAddress::Loopback(AF_INET);

@@ -98,7 +98,7 @@ class CmNeighborTest : public CmTest {
   }
 };
 
-TEST_F(CmNeighborTest, WhoDoesNotAnswerIsUnreachable) {
+TEST_F(CmNeighborTest, ASilentHostIsUnreachable) {
   Ask(10, 2);
   for (const rdma_port_space ps : {RDMA_PS_TCP, RDMA_PS_UDP}) {
     rdma_cm_id* const id = NewId(ps);
@@ -153,7 +153,7 @@ TEST_F(CmNeighborTest, ItIsResolvedWhenTheNeighborIsKnown) {
 }
 
 // Neighbor states of hosts with traffic.
-TEST_F(CmNeighborTest, WhoIsKnownIsNotAskedFor) {
+TEST_F(CmNeighborTest, AKnownNeighborIsNotResolvedAgain) {
   for (const char* state : {"stale", "permanent", "noarp"}) {
     AddNeighbor("192.0.2.2", state);
     rdma_cm_id* const id = NewId();
@@ -165,7 +165,7 @@ TEST_F(CmNeighborTest, WhoIsKnownIsNotAskedFor) {
 }
 
 // Addresses of this host, and a group.
-TEST_F(CmNeighborTest, WhoNeedsNoAnswerIsNotAskedFor) {
+TEST_F(CmNeighborTest, LocalAddressesAndGroupsNeedNoResolution) {
   for (const char* address : {"192.0.2.1", "127.0.0.1", "0.0.0.0"}) {
     rdma_cm_id* const id = NewId();
     ASSERT_EQ(Resolve(id, address), 0) << std::strerror(errno);
@@ -196,7 +196,7 @@ TEST_F(CmNeighborTest, SynchronousIdsWait) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-TEST_F(CmNeighborTest, SoDoesWhoConnectsAnEndpointOrASocket) {
+TEST_F(CmNeighborTest, EndpointsAndSocketsAreUnreachableToo) {
   Ask(10, 2);
   rdma_addrinfo hints = {};
   hints.ai_port_space = RDMA_PS_TCP;
@@ -215,7 +215,7 @@ TEST_F(CmNeighborTest, SoDoesWhoConnectsAnEndpointOrASocket) {
   rclose(socket);
 }
 
-TEST_F(CmNeighborTest, WhoWaitsCanBeDestroyedAndMoved) {
+TEST_F(CmNeighborTest, AWaitingIdCanBeDestroyedAndMoved) {
   rdma_event_channel* const other = rdma_create_event_channel();
   rdma_cm_id* const given_up = NewId();
   rdma_cm_id* const moved = NewId();

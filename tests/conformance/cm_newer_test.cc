@@ -143,7 +143,7 @@ TEST_F(NewerTest, ASynchronousIdWaitsForAddresses) {
 }
 
 // rdma_getaddrinfo with hints of all kinds.
-TEST_F(NewerTest, HintsSayWhatAddressesAreFor) {
+TEST_F(NewerTest, HintsSelectAddresses) {
   rdma_addrinfo hints = {};
   rdma_addrinfo* info = nullptr;
   hints.ai_flags = RAI_NUMERICHOST | RAI_FAMILY;
@@ -407,7 +407,7 @@ TEST_F(InterfaceTest, SynchronousCallsWaitForTheirOwnEvent) {
 }
 
 // ADDR_CHANGE and DEVICE_REMOVAL.
-TEST_F(InterfaceTest, IdsHearOfTheirInterface) {
+TEST_F(InterfaceTest, IdsGetEventsOfTheirInterface) {
   rdma_cm_id* other = NewId();
   ASSERT_EQ(rdma_bind_addr(other, CmAddress::Loopback(AF_INET).get()), 0);
   rdma_cm_id* id = NewId();
@@ -423,7 +423,7 @@ TEST_F(InterfaceTest, IdsHearOfTheirInterface) {
 }
 
 // Interface events of a child of fork() stay in the child.
-TEST_F(InterfaceTest, AChildOfForkTellsItsParentNothing) {
+TEST_F(InterfaceTest, EventsOfAChildOfForkStayInTheChild) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer ends such a child that starts threads";
 #endif

@@ -36,7 +36,7 @@ class CmNoMemoryEventsTest : public CmNoMemoryTest {
 };
 
 // Dropped requests are retransmitted after 5 s, all together.
-TEST_F(CmNoMemoryEventsTest, EachRequestIsHeardOnce) {
+TEST_F(CmNoMemoryEventsTest, EachRequestIsReportedOnce) {
   constexpr int kRequests = 60;
   rdma_cm_id* const listener = NewId();
   ASSERT_EQ(rdma_bind_addr(listener, CmAddress::Loopback(AF_INET).get()), 0);

@@ -203,7 +203,7 @@ TEST_F(CompletionCounterTest, BytesOfSeveralQueuePairs) {
   Await(bytes, 100 + 100 + 5000 + 70000);
 }
 
-TEST_F(CompletionCounterTest, WhatFailsIsCountedApart) {
+TEST_F(CompletionCounterTest, FailuresAreCountedSeparately) {
   MakeSide(&a_);
   MakeSide(&b_);
   Counter* const requests = Make();
@@ -233,7 +233,7 @@ TEST_F(CompletionCounterTest, WhatFailsIsCountedApart) {
 // A program that counts need not poll: an unsignaled request is no longer
 // outstanding when it was counted. A signaled request stays outstanding until
 // its completion is polled, and so do later requests.
-TEST_F(CompletionCounterTest, WhatIsCountedGivesUpItsPlace) {
+TEST_F(CompletionCounterTest, CountedRequestsFreeTheirSlots) {
   QpOptions options;
   options.cap = {8, 8, 1, 1, 0};
   MakeSide(&a_, options);

@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeadPeerTest,
                                           testing::Values(0, 14, 18)),
                          NameOf);
 
-TEST_P(DeadPeerTest, HarmsNobodyElse) {
+TEST_P(DeadPeerTest, DoesNotAffectOtherPairs) {
   for (int i = 0; i < kPairs; ++i) {
     Post(i, 1);
     ExpectSuccess(sides_[i].cq, 1);

@@ -174,7 +174,7 @@ TEST_F(DevicesTest, ADeviceThatWasListedBefore) {
 }
 
 // Queries return the current state, not that of opening the device.
-TEST_F(DevicesTest, PortAndGidsAreThoseOfNowWithoutAQueuePair) {
+TEST_F(DevicesTest, PortAndGidsAreCurrentWithoutAQueuePair) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
   ASSERT_NO_FATAL_FAILURE(Open("rxeu_a"));
   ASSERT_TRUE(Has(context_, "192.0.2.1"));
@@ -187,7 +187,7 @@ TEST_F(DevicesTest, PortAndGidsAreThoseOfNowWithoutAQueuePair) {
 }
 
 // Changes before the first queue pair are not lost.
-TEST_F(DevicesTest, WhatCameBeforeTheFirstQueuePairIsSeen) {
+TEST_F(DevicesTest, ChangesBeforeTheFirstQueuePairAreSeen) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
   ASSERT_NO_FATAL_FAILURE(Open("rxeu_a"));
   ASSERT_TRUE(AddAddress("192.0.2.2", "rxeu_a"));

@@ -570,7 +570,7 @@ TEST_F(ErrorTest, RtrWantsAGrh) {
   DestroySide(&c);
 }
 
-TEST_F(ErrorTest, QueryTellsWhatWasSet) {
+TEST_F(ErrorTest, QueryReturnsTheAttributesSet) {
   ibv_qp_attr attr;
   ibv_qp_init_attr init;
   ASSERT_EQ(ibv_query_qp(a_.qp, &attr, 0, &init), 0);

@@ -87,7 +87,7 @@ TEST_F(EventTest, OneEventForEachArming) {
   EXPECT_FALSE(Readable(channel_->fd, 0));
 }
 
-TEST_F(EventTest, ArmingSpeaksOfWhatComesAfter) {
+TEST_F(EventTest, ArmingIsForLaterCompletions) {
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
   // B's event is there: it precedes the acknowledgement.
@@ -261,7 +261,7 @@ TEST_F(EventTest, DestroyingACqWaitsForAcks) {
   b_.cq = nullptr;
 }
 
-TEST_F(EventTest, EventsThatNobodyTookDoNotHoldUpDestroying) {
+TEST_F(EventTest, UntakenEventsDoNotDelayDestroying) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);

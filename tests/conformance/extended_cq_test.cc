@@ -186,7 +186,7 @@ TEST_F(ExtendedCqTest, OverrunMayBeIgnored) {
   EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
-TEST_F(ExtendedCqTest, RefusesWhatItHasNot) {
+TEST_F(ExtendedCqTest, RefusesUnsupportedFlags) {
   errno = 0;
   EXPECT_EQ(Create(IBV_WC_EX_WITH_CVLAN), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

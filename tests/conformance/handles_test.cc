@@ -234,7 +234,7 @@ TEST_F(HandleTest, TheLastHandleOfADomainInUseStays) {
 }
 
 // The warning about an overrun is written with the lane's lock held.
-TEST_F(HandleTest, NobodyWhoReadsStderrIsNoReasonToStop) {
+TEST_F(HandleTest, AFullStderrDoesNotBlock) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
   const std::string much(4096, 'x');

@@ -76,7 +76,7 @@ class MemoryLimitTest : public PairTest {
   rlimit before_ = {};
 };
 
-TEST_F(MemoryLimitTest, EveryStepSaysNoMemory) {
+TEST_F(MemoryLimitTest, EveryStepReportsNoMemory) {
   testing::internal::CaptureStderr();
   ibv_cq* cq = nullptr;
   Starve("ibv_create_cq", true, [&] {

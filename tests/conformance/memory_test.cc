@@ -134,7 +134,7 @@ TEST_F(MemoryTest, WishesThatADeviceMayIgnoreAreAccepted) {
 
 // A network card executes a request when it arrives. Here it may still be in a
 // socket, or wait for other requests (UCX's gtest, uct_p2p_rma_test).
-TEST_F(MemoryTest, WhatHasComeIsExecutedBeforeDeregistration) {
+TEST_F(MemoryTest, ArrivedRequestsAreExecutedBeforeDeregistration) {
   FillPattern(a_.memory.data(), 128, 1);
   for (int i = 0; i < 100; ++i) {
     std::vector<uint8_t> target(kPage);

@@ -262,7 +262,7 @@ TEST_F(WindowTest, DeallocatingUnbinds) {
   b_.mr = nullptr;
 }
 
-TEST_F(WindowTest, WhatCannotBeBound) {
+TEST_F(WindowTest, InvalidBindings) {
   ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ibv_mw* other = ibv_alloc_mw(pd_, IBV_MW_TYPE_1);
   ibv_mr* null = ibv_alloc_null_mr(pd_);

@@ -87,7 +87,7 @@ TEST_F(ModerationTest, AnEventAfterSoLong) {
   ExpectSuccess(b_.cq, 1);
 }
 
-TEST_F(ModerationTest, OnlyWhatIsAskedForCounts) {
+TEST_F(ModerationTest, OnlySolicitedCompletionsCount) {
   ASSERT_EQ(Moderate(2, 0), 0);
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 1), 0);
   SendMessages(3);
@@ -114,7 +114,7 @@ TEST_F(ModerationTest, EndsWithZeroes) {
   TakeEvent();
 }
 
-TEST_F(ModerationTest, KeepsToWhatTheDeviceReports) {
+TEST_F(ModerationTest, KeepsToTheReportedLimits) {
   ibv_device_attr_ex device = {};
   ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
   EXPECT_EQ(device.cq_mod_caps.max_cq_count, 0xffff);

@@ -176,7 +176,7 @@ std::set<int> WaitedFor() {
 }
 
 // The application may get the number of the closed group socket for its own.
-TEST_F(MulticastTest, NobodyWaitsForTheSocketOfAGroupThatWasLeft) {
+TEST_F(MulticastTest, TheSocketOfALeftGroupIsNotWatched) {
   const std::set<int> before = Descriptors("socket:");
   const std::set<int> idle = WaitedFor();
   ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);
@@ -264,7 +264,7 @@ TEST_F(MulticastTest, TheInterfaceJoinsAndLeaves) {
   }
 }
 
-TEST_F(MulticastTest, OtherGroupsAreNotHeard) {
+TEST_F(MulticastTest, OtherGroupsAreNotReceived) {
   const ibv_gid other = GroupOf("239.77.1.3");
   ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);
   ASSERT_EQ(ibv_attach_mcast(a_.qp, &other, 0), 0);

@@ -168,7 +168,7 @@ TEST_F(ObjectTest, Reregistration) {
 
 // --- Order.
 
-TEST_F(ObjectTest, WhatIsInUseIsBusy) {
+TEST_F(ObjectTest, ObjectsInUseAreBusy) {
   MakeSide(&a_);
   EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
   EXPECT_EQ(ibv_destroy_cq(a_.cq), EBUSY);
@@ -284,7 +284,7 @@ TEST_F(ObjectTest, CallsThatSucceedLeaveErrno) {
   expect("close", [&] { return ibv_close_device(context); });
 }
 
-TEST_F(ObjectTest, WhatOutlivesItsContextCanStillBeDestroyed) {
+TEST_F(ObjectTest, ObjectsOfAClosedContextCanBeDestroyed) {
   MakeSide(&a_);
   MakeSide(&b_);
   Connect(&a_, &b_);
@@ -596,7 +596,7 @@ TEST_F(ObjectTest, ObjectsOfAnotherContext) {
 
 // --- Missing features.
 
-TEST_F(ObjectTest, WhatIsMissingSaysSo) {
+TEST_F(ObjectTest, UnsupportedCallsFail) {
   errno = 0;
   EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
@@ -663,7 +663,7 @@ TEST_F(ObjectTest, ImportedObjectsAreTheSame) {
 
 // The object is destroyed with its first handle; the other handles can then
 // only be unimported (ibv_import_mr(3)).
-TEST_F(ObjectTest, AnyHandleDestroysWhatWasImported) {
+TEST_F(ObjectTest, AnyHandleDestroysImportedObjects) {
   MakeSide(&a_);
   MakeSide(&b_);
   Connect(&a_, &b_);

@@ -256,7 +256,7 @@ TEST_F(OutstandingTest, AReceiveThatIsGivenUpHoldsNothing) {
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
-TEST_F(OutstandingTest, WhatIsFlushedUntilItIsPolled) {
+TEST_F(OutstandingTest, FlushedRequestsHoldSlotsUntilPolled) {
   MakePair();
   for (int i = 0; i < kRequests; ++i) ASSERT_EQ(Receive(a_, 100 + i, 0, 64), 0);
   ibv_qp_attr error = {};

@@ -59,7 +59,7 @@ class FileLimitTest : public PairTest {
   }
 };
 
-TEST_F(FileLimitTest, EveryStepSaysTooManyOpenFiles) {
+TEST_F(FileLimitTest, EveryStepFailsWithEmfile) {
   testing::internal::CaptureStderr();
   // Until then the device has no sockets.
   ibv_device** list = nullptr;
@@ -307,7 +307,7 @@ TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
-TEST_F(ForkTest, AChildIsToldWhatHappened) {
+TEST_F(ForkTest, AChildPrintsTheReason) {
   testing::internal::CaptureStderr();
   const pid_t child = fork();
   if (child == 0) {
@@ -364,7 +364,7 @@ class ExitTest : public PairTest,
 
 // With a network card the acknowledgement is sent before the program can see
 // the completion.
-TEST_P(ExitTest, WhatWasReceivedIsAcknowledged) {
+TEST_P(ExitTest, ReceivedMessagesAreAcknowledged) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer does not bear such a child";
 #endif

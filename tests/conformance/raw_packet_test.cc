@@ -181,7 +181,7 @@ class RawPacketTest : public PairTest {
   }
 };
 
-TEST_F(RawPacketTest, AFrameGoesWhereItsFlowSays) {
+TEST_F(RawPacketTest, AFrameGoesToTheQueueOfItsFlow) {
   PostReceives(b_, 4);
   ibv_flow* flow = Create(b_.qp, RuleOf(ToMac(kServerMac)));
   ASSERT_NE(flow, nullptr);
@@ -291,7 +291,7 @@ TEST_F(RawPacketTest, CountersFollowFlows) {
   EXPECT_EQ(ibv_destroy_counters(counters), 0);
 }
 
-TEST_F(RawPacketTest, AnEventTellsOfAFrame) {
+TEST_F(RawPacketTest, AFrameRaisesAnEvent) {
   ibv_comp_channel* channel = ibv_create_comp_channel(context_);
   ASSERT_NE(channel, nullptr);
   Side waiting;

@@ -237,7 +237,7 @@ TEST_F(RcTest, ZeroLengthAccessNeedsNoKey) {
 
 // The acknowledgement of a received message may wait for the program's reply,
 // but not when the queue pair is reset first.
-TEST_F(RcTest, WhatWasReceivedIsAcknowledgedBeforeTheReceiverIsReset) {
+TEST_F(RcTest, ReceivedMessagesAreAcknowledgedBeforeAReset) {
   for (const ibv_qp_state state : {IBV_QPS_RESET, IBV_QPS_ERR}) {
     for (int round = 0; round < 10; ++round) {
       // Until the device knows that the program polls.

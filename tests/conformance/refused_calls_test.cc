@@ -88,7 +88,7 @@ class NoSteeringTest : public PairTest,
   }
 };
 
-TEST_P(NoSteeringTest, OneProcessWorksAndTheSecondIsToldWhy) {
+TEST_P(NoSteeringTest, OneProcessWorksAndTheSecondGetsTheReason) {
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
                    b_.address(), b_.mr->rkey),

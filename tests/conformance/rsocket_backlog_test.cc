@@ -121,7 +121,7 @@ TEST_P(BacklogFamilyTest, ConnectingEndsBeforeAccepting) {
   EXPECT_EQ(Receive(client_, 4), "late");
 }
 
-TEST_F(BacklogTest, WhatIsSentBeforeAcceptingIsKept) {
+TEST_F(BacklogTest, DataBeforeAcceptIsKept) {
   Listen();
   ConnectClient();
   const uint16_t port = PortOf(client_);
@@ -172,7 +172,7 @@ TEST_F(BacklogTest, ConnectingGoesOnByItself) {
 }
 
 // connect(2) first returns the result, and then EISCONN.
-TEST_F(BacklogTest, ConnectingAgainTellsHowItHasGone) {
+TEST_F(BacklogTest, ASecondConnectReturnsTheResult) {
   Listen();
   MakeClient();
   SetNonblocking(client_, true);
@@ -236,7 +236,7 @@ TEST_F(BacklogTest, ATimeoutEndsAccepting) {
 
 // A thread that waits, by either call, is woken for a connection that another
 // thread starts.
-TEST_F(BacklogTest, WhoWaitsIsWoken) {
+TEST_F(BacklogTest, WaitingThreadsAreWoken) {
   Listen();
   rxe_user::WatchedThread polls([&] {
     EXPECT_EQ(Events(listener_, POLLIN, kSoon), POLLIN);
@@ -326,7 +326,7 @@ TEST_F(BacklogTest, ABacklogGrows) {
   EXPECT_EQ(Events(second, POLLOUT, kSoon), POLLOUT);
 }
 
-TEST_F(BacklogTest, ClosingResetsWhoWaits) {
+TEST_F(BacklogTest, ClosingResetsTheBacklog) {
   // Shared descriptors, and those of a waiting thread, stay open.
   Connect();
   EXPECT_EQ(Events(server_, POLLIN, 1), 0);
@@ -379,7 +379,7 @@ TEST_F(BacklogTest, ClosingEndsAccepting) {
   accepts.join();
 }
 
-TEST_F(BacklogTest, APortIsFreeAgainThoughSomebodyWaited) {
+TEST_F(BacklogTest, APortIsFreeAfterClosingWithABacklog) {
   Listen();
   ConnectClient();
   ASSERT_EQ(rclose(std::exchange(listener_, -1)), 0);
@@ -449,7 +449,7 @@ class RawClient {
 };
 
 // They hold the only slot until they are closed.
-TEST_F(BacklogTest, WhoNeverConfirmsIsNotAccepted) {
+TEST_F(BacklogTest, UnconfirmedConnectionsAreNotAccepted) {
   ListenWith(0);
   for (int i = 0; i < 3; ++i) {
     RawClient client(port_);
@@ -467,7 +467,7 @@ TEST_F(BacklogTest, WhoNeverConfirmsIsNotAccepted) {
 }
 
 // After ten seconds, when another client connects.
-TEST_F(BacklogTest, WhoNeverConfirmsGivesHisPlaceToAnother) {
+TEST_F(BacklogTest, UnconfirmedConnectionsAreReplaced) {
   ListenWith(0);
   RawClient silent(port_);
   silent.Connect(true);
@@ -485,7 +485,7 @@ TEST_F(BacklogTest, WhoNeverConfirmsGivesHisPlaceToAnother) {
   EXPECT_EQ(Receive(server_, 1), "a");
 }
 
-TEST_F(BacklogTest, WhoIsNoRsocketIsRefused) {
+TEST_F(BacklogTest, OtherClientsAreRefused) {
   ListenWith(0);
   for (int i = 0; i < 3; ++i) {
     RawClient client(port_);

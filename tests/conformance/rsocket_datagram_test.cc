@@ -76,7 +76,7 @@ TEST_P(DatagramTest, EmptyOnesArrive) {
   }
 }
 
-TEST_P(DatagramTest, WhatDoesNotFitIsLost) {
+TEST_P(DatagramTest, TooLongDatagramsAreLost) {
   for (int i = 0; i < 3; ++i) {
     Send(fds_[0], fds_[1], "0123456789");
     ASSERT_EQ(Events(fds_[1], POLLIN, kSoon), POLLIN);
@@ -91,7 +91,7 @@ TEST_P(DatagramTest, WhatDoesNotFitIsLost) {
   }
 }
 
-TEST_P(DatagramTest, AConnectedOneHearsItsPeerAlone) {
+TEST_P(DatagramTest, AConnectedSocketReceivesFromItsPeerOnly) {
   const int third = rsocket(GetParam(), SOCK_DGRAM, 0);
   ASSERT_GE(third, 0);
   char byte = 'x';
@@ -129,7 +129,7 @@ TEST_P(DatagramTest, AConnectedOneSendsToOthersToo) {
   EXPECT_EQ(rclose(third), 0);
 }
 
-TEST_P(DatagramTest, WhoNeverWaitsFindsThemToo) {
+TEST_P(DatagramTest, PollingWithoutWaitingFindsDatagrams) {
   Send(fds_[0], fds_[1], "first");
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);

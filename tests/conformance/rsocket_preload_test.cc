@@ -317,7 +317,7 @@ TEST_F(PreloadedEpollTest, ConnectionsThatForkSharesStayInIt) {
 }
 
 // All waiting threads see the first added rsocket, and later changes.
-TEST_F(PreloadedEpollTest, WhoWaitsHearsOfChanges) {
+TEST_F(PreloadedEpollTest, WaitingThreadsSeeChanges) {
   Connect();
   Send(client_, "a");
   ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
@@ -350,7 +350,7 @@ TEST_F(PreloadedEpollTest, WhoWaitsHearsOfChanges) {
 }
 
 // Each event goes to one of several threads.
-TEST_F(PreloadedEpollTest, OneThreadGetsWhatComesOnce) {
+TEST_F(PreloadedEpollTest, OneThreadGetsEachEvent) {
   constexpr int kMessages = 200;
   Connect();
   const int end = eventfd(0, EFD_CLOEXEC);
@@ -557,7 +557,7 @@ TEST_F(PreloadedEpollTest, NoDescriptorIsLeft) {
 }
 
 // A failed connection does not silence its listener.
-TEST_F(PreloadedEpollTest, AListenerHearsOfTheNextOneAfterAFailure) {
+TEST_F(PreloadedEpollTest, AListenerReportsTheNextConnectionAfterAFailure) {
   Listen(SOCK_NONBLOCK);
   Add(listener_, EPOLLIN | EPOLLET);
   int clients[2];
@@ -719,7 +719,7 @@ TEST_F(PreloadTest, BytesStayInOrderWhenAnotherThreadForks) {
   }
 }
 
-TEST_F(PreloadTest, WhoPollsWhenAnotherThreadForksHearsOfData) {
+TEST_F(PreloadTest, PollingDuringAForkSeesData) {
   constexpr int kRounds = 30;
   for (int i = 0; i < kRounds && !HasFailure(); ++i) {
     Connect();
@@ -868,7 +868,7 @@ void ExpectBrokenPipe(int fd) {
   EXPECT_EQ(pthread_sigmask(SIG_SETMASK, &before, nullptr), 0);
 }
 
-TEST_F(PreloadTest, WhoSendsToNobodyGetsASignal) {
+TEST_F(PreloadTest, SendingWithoutAPeerRaisesSigpipe) {
   Connect();
   ASSERT_EQ(shutdown(client_, SHUT_WR), 0);
   ExpectBrokenPipe(client_);

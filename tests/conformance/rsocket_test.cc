@@ -205,7 +205,7 @@ TEST_F(RsocketTest, HalfOfItIsShut) {
   EXPECT_EQ(Receive(client_, 1), "");
 }
 
-TEST_F(RsocketTest, WhatWasSentBeforeTheEndCanBeRead) {
+TEST_F(RsocketTest, DataBeforeTheEndCanBeRead) {
   Connect();
   const std::string bytes = Pattern(50000);
   SendAll(client_, bytes);
@@ -365,7 +365,7 @@ TEST_F(RsocketTest, ShutdownEndsAccepting) {
   accepts.join();
 }
 
-TEST_F(RsocketTest, ShutdownResetsWhoWaitsToBeAccepted) {
+TEST_F(RsocketTest, ShutdownResetsTheBacklog) {
   Listen();
   MakeClient();
   SetNonblocking(client_, true);
@@ -453,7 +453,7 @@ TEST_F(RsocketTest, CallsThatSucceedLeaveErrno) {
 
 // The client gets a connection and its end, although the server closes before
 // it knows of the connection.
-TEST_F(RsocketTest, WhoAcceptsClosesAtOnce) {
+TEST_F(RsocketTest, TheServerClosesAtOnce) {
   Listen();
   std::atomic<bool> done = false;
   std::thread serves([&] {
@@ -477,7 +477,7 @@ TEST_F(RsocketTest, WhoAcceptsClosesAtOnce) {
   serves.join();
 }
 
-TEST_F(RsocketTest, WhoAcceptsShutsAtOnce) {
+TEST_F(RsocketTest, TheServerShutsDownAtOnce) {
   Listen();
   for (int i = 0; i < 20 && !HasFailure(); ++i) {
     MakeClient();
@@ -581,7 +581,7 @@ TEST_F(RsocketTest, VectorsOfAnImpossibleLength) {
   }
 }
 
-TEST_F(RsocketTest, ClosingWakesWhoWaits) {
+TEST_F(RsocketTest, ClosingWakesWaitingThreads) {
   Connect();
   rxe_user::WatchedThread reads([&, socket = server_] {
     char byte;
@@ -717,7 +717,7 @@ const std::vector<int> inherited_sockets = SmallSockets();
 // select(2) is limited to 1,024, and some programs only accept small numbers.
 // An rsocket needs no socket of its own, so all sockets are the library's
 // shared ones.
-TEST_F(RsocketTest, WhatTheLibraryHasForAllIsOutOfTheWay) {
+TEST_F(RsocketTest, SharedSocketsHaveLargeNumbers) {
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   if (limit.rlim_cur < 1024) GTEST_SKIP() << "there is no room";

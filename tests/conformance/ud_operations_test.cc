@@ -563,7 +563,7 @@ TEST_F(UdTest, SeveralSenders) {
 }
 
 // Datagrams to destinations that do not exist vanish silently.
-TEST_F(UdTest, DestinationsThatAreNot) {
+TEST_F(UdTest, MissingDestinations) {
   ibv_ah_attr attr = loopback();
   attr.grh.dgid.raw[15] = 77;  // 127.0.0.77
   ibv_ah* const nowhere = ibv_create_ah(pd_, &attr);

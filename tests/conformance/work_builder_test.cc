@@ -226,7 +226,7 @@ TEST_F(WorkBuilderTest, TheCriticalRegionIsOneThreads) {
   for (uint64_t i = 0; i < 60; ++i) ExpectSuccess(b_.cq, i);
 }
 
-TEST_F(WorkBuilderTest, CreationRefusesWhatIsNotThere) {
+TEST_F(WorkBuilderTest, CreationRefusesUnsupportedOperations) {
   ibv_qp_init_attr_ex attr = {};
   attr.send_cq = attr.recv_cq = a_.cq;
   attr.cap = {4, 4, 1, 1, 0};

@@ -125,7 +125,7 @@ class XrcAnswersTest : public PairTest {
   End ends_[2];
 };
 
-TEST_F(XrcAnswersTest, ComeAfterTheAckOfWhatTheyAnswer) {
+TEST_F(XrcAnswersTest, ComeAfterTheAckOfTheirRequest) {
   Send(&ends_[0], ends_[1]);
   for (int i = 0; i < kMessages && !HasFatalFailure(); ++i) {
     End* const end = &ends_[(i + 1) % 2];

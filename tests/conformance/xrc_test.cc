@@ -385,7 +385,7 @@ TEST_F(XrcTest, ADomainStaysAsLongAsItIsUsed) {
   xrcd_ = nullptr;
 }
 
-TEST_F(XrcTest, WhatIsNoDomainIsRefused) {
+TEST_F(XrcTest, InvalidDomainsAreRefused) {
   ibv_xrcd none = {context_};
   EXPECT_EQ(ibv_close_xrcd(&none), EINVAL);
   EXPECT_EQ(MakeTarget(&none), nullptr);
@@ -595,7 +595,7 @@ TEST_F(XrcTest, EventsGoToEachHandle) {
   EXPECT_EQ(ibv_destroy_qp(opened), 0);
 }
 
-TEST_F(XrcTest, WhatATypeDoesNotDoIsRefused) {
+TEST_F(XrcTest, UnsupportedOperationsOfATypeAreRefused) {
   ibv_recv_wr receive = {};
   ibv_recv_wr* bad_receive = nullptr;
   EXPECT_EQ(ibv_post_recv(a_.qp, &receive, &bad_receive), EINVAL);

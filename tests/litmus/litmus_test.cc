@@ -73,7 +73,7 @@ TEST(Litmus, ARegionIsFoundAsItWasWritten) {
 
 // The handle is stored before the object is published with release. A reader
 // that finds the object with acquire sees its handle and its initial contents.
-TEST(Litmus, AHandleFindsItsObjectWhole) {
+TEST(Litmus, AHandleFindsACompleteObject) {
   struct Object {
     uint64_t first, second;
   };
@@ -102,7 +102,7 @@ TEST(Litmus, AHandleFindsItsObjectWhole) {
 
 // Retrieved needs no order of its own: the queue learns of it through a lock
 // (here) that was released after the completion was polled.
-TEST(Litmus, APlaceIsFreeForWhoeverKnowsThatItIs) {
+TEST(Litmus, ASlotIsFreeAfterItsCompletionIsKnown) {
   transport::Outstanding outstanding;
   std::mutex lock;
   transport::Place place;  // guarded by lock, like the following
@@ -128,7 +128,7 @@ TEST(Litmus, APlaceIsFreeForWhoeverKnowsThatItIs) {
 
 // Taking the lock acquires and releasing it releases, so the next holder sees
 // the writes of the last one: plain numbers here.
-TEST(Litmus, ALockHandsOnWhatItGuards) {
+TEST(Litmus, ALockPublishesItsData) {
   rxe_user::AdaptiveLock lock;
   uint64_t first = 0, second = 0;
   const auto step = [&] {

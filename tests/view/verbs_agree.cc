@@ -132,7 +132,7 @@ TEST_F(AgreeTest, Tables) {
   EXPECT_EQ(std::stoul(Read(port_ + "pkeys/0"), nullptr, 16), ntohs(pkey));
 }
 
-TEST_F(AgreeTest, CountersCountWhatIsSent) {
+TEST_F(AgreeTest, CountersCountSentPackets) {
   const auto read = [&](const std::string& name) {
     return std::stoull(Read(port_ + name));
   };

@@ -385,7 +385,7 @@ INSTANTIATE_TEST_SUITE_P(Users, ManyDevicesTest, testing::Values(false),
                            return "Self";
                          });
 
-TEST_P(ManyDevicesTest, ALookCostsWhatItLooksAt) {
+TEST_P(ManyDevicesTest, AnAccessCreatesOnlyItsFiles) {
   const std::string tree = base_.string() + "/rxe_user-view-*/";
   // One device: its file and the folders to it. The shell accesses the view
   // first, so that the tree outlives `cat`.
