@@ -39,7 +39,7 @@ class EndpointTest : public CmTest {
   }
 };
 
-// As rdma_create_id(3): requests for its service IDs would reach nobody.
+// As rdma_create_id(3): its service IDs could not have a listener.
 TEST_F(EndpointTest, APortSpaceThatIsNoneIsRefused) {
   CmAddress here = CmAddress::Loopback(AF_INET);
   rdma_addrinfo info = {};
